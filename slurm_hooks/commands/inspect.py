@@ -20,6 +20,7 @@ from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.model.decision import JobPlan
 from slurm_hooks.model.plural import plural
 from slurm_hooks.model.snapshot.file import read, save
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_lines
 from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.report.hints import hints
@@ -92,7 +93,11 @@ def _status(arguments: argparse.Namespace) -> int:
         print_lines(out, ["no malleable jobs"])
     ended = len(of_user) - len(jobs)
     notes = [f"{plural(ended, 'ended job')} left out: --all shows them"] if ended else []
-    notes += [*snapshot.unknown, *mode_lines(snapshot, settings), silence(settings, snapshot.jobs)]
+    notes += [
+        *snapshot.unknown,
+        *mode_lines(Ground(snapshot, settings)),
+        silence(settings, snapshot.jobs),
+    ]
     print_lines(err, filter(None, notes))
     return 0
 

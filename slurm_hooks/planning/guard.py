@@ -29,6 +29,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.dropping import Fault, without
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
 from slurm_hooks.planning.modes import mandate_of
@@ -48,7 +49,7 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
     Slurm checks the start of a fragment against reservations, but not a renewal: this does. A job
     that would start with less than its minimum does not start at all.
     """
-    facts = _facts(seen, fresh, settings)
+    facts = _facts(Ground(fresh, settings), seen)
     of_jobs: defaultdict[int, list[FragmentAction]] = defaultdict(list)
     for action in plan.actions:
         if not isinstance(action, Cancel):
@@ -80,15 +81,15 @@ class _Facts:
         return self.stay[job.job_id]
 
 
-def _facts(seen: Snapshot, fresh: Snapshot, settings: Settings) -> _Facts:
-    holes = holes_of(fresh)
+def _facts(ground: Ground, seen: Snapshot) -> _Facts:
+    holes = holes_of(ground.seen)
     return _Facts(
-        now=fresh.now,
-        states={node.name: node.state for node in fresh.nodes},
+        now=ground.now,
+        states={node.name: node.state for node in ground.seen.nodes},
         holes=holes,
-        ends=ends_of(fresh, holes, settings.lease),
-        registering=mandate_of(fresh, settings).registering,
-        hits=hits_of(settings, fresh.slurm.kill_wait),
+        ends=ends_of(ground, holes),
+        registering=mandate_of(ground).registering,
+        hits=hits_of(ground),
         jobs={job.job_id: job for job in seen.jobs},
         fragments={f.id: f for job in seen.jobs for f in job.fragments},
     )

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from slurm_hooks.model import Fragment, FragmentId, Hole, HoleEnd, MalleableJob
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.planning.ground import Ground
 
 
 def pays_to_stay(hit_s: float, size: int, taken: int, flee_s: float) -> bool:
@@ -87,9 +87,9 @@ def _ends(fragment: Fragment, holes: Mapping[str, Hole]) -> set[datetime]:
     return {h.end for h in mine if h.source is HoleEnd.PLANNED and h.end is not None}
 
 
-def hits_of(settings: Settings, kill_wait: timedelta) -> Hits:
+def hits_of(ground: Ground) -> Hits:
     """What the settings say of hits, and what fleeing costs: all that is kept clear before a hole's
     end."""
-    lease = settings.lease
-    early_s = lease.margin_s + kill_wait.total_seconds()
+    settings, lease = ground.settings, ground.settings.lease
+    early_s = lease.margin_s + ground.slurm.kill_wait.total_seconds()
     return Hits(settings.plan.hit_s, early_s + lease.notice_s + settings.tick.every_s)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model import Hole, HoleEnd, Slurm, Snapshot
-from slurm_hooks.settings.values import Lease
+from slurm_hooks.model import Hole, HoleEnd, Snapshot
+from slurm_hooks.planning.ground import Ground
 
 MINUTE = timedelta(minutes=1)  # Slurm keeps time limits in whole minutes
 START = timedelta(seconds=5)  # from release to start: 0.9 to 1.8 s were seen (22.05.8)
@@ -55,14 +55,15 @@ def _claim(
             holes[name] = Hole(name, start, source, by)
 
 
-def latest_end(hole: Hole, slurm: Slurm, lease: Lease) -> Optional[datetime]:
+def latest_end(ground: Ground, hole: Hole) -> Optional[datetime]:
     """The last moment at which a lease in this hole may end; None if nobody claims the node.
 
     slurmctld enforces limits late (every half minute: the margin) and kills late (KillWait).
     """
     if hole.end is None:
         return None
-    return hole.end - slurm.kill_wait - timedelta(seconds=lease.margin_s)
+    margin = timedelta(seconds=ground.settings.lease.margin_s)
+    return hole.end - ground.slurm.kill_wait - margin
 
 
 @dataclass(frozen=True)
@@ -80,12 +81,11 @@ class Ends:
     until: Mapping[str, Optional[datetime]]
 
 
-def ends_of(snapshot: Snapshot, holes: Mapping[str, Hole], lease: Lease) -> Ends:
-    """The last moments for leases in the holes of a snapshot."""
-    slurm = snapshot.slurm
-    walls = {n: latest_end(hole, slurm, lease) for n, hole in _walls_of(snapshot, holes).items()}
+def ends_of(ground: Ground, holes: Mapping[str, Hole]) -> Ends:
+    """The last moments for leases in the holes of what was seen."""
+    walls = {n: latest_end(ground, hole) for n, hole in _walls_of(ground.seen, holes).items()}
     return Ends(
-        latest={n: latest_end(hole, slurm, lease) for n, hole in holes.items()},
+        latest={n: latest_end(ground, hole) for n, hole in holes.items()},
         walls=walls,
         until={n: _until(hole, walls[n]) for n, hole in holes.items()},
     )

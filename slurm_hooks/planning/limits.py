@@ -8,12 +8,12 @@ account Slurm says its name and not the accounts above it, whose limits count it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.model import Counted, MalleableJob, Reason, Snapshot, Waiter, Why
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.model import Counted, MalleableJob, Reason, Waiter, Why
+from slurm_hooks.planning.ground import Ground
 
 _OF_QOS = (Counted.QOS, Counted.QOS_USER, Counted.QOS_ACCOUNT)
 
@@ -39,13 +39,13 @@ class Queue:
         return next((waiter for waiter in self.limited if is_counted(job, waiter)), None)
 
 
-def queue_of(snapshot: Snapshot, settings: Settings) -> Queue:
-    """The queue of a snapshot."""
+def queue_of(ground: Ground) -> Queue:
+    """The queue that was seen."""
     found: dict[tuple[object, ...], Waiter] = {}
-    for waiter in _that_matter(snapshot.waiting, settings):
+    for waiter in _that_matter(ground):
         kind = (waiter.counted, waiter.user, waiter.account, waiter.qos)
         found.setdefault(kind, waiter)
-    return Queue({w.job_id: w for w in snapshot.waiting}, tuple(found.values()))
+    return Queue({w.job_id: w for w in ground.seen.waiting}, tuple(found.values()))
 
 
 def is_counted(job: MalleableJob, waiter: Waiter) -> bool:
@@ -65,14 +65,14 @@ def is_counted(job: MalleableJob, waiter: Waiter) -> bool:
     return job.user == waiter.user and _may_be_same(*others)
 
 
-def needs_charges(snapshot: Snapshot, settings: Settings) -> bool:
+def needs_charges(ground: Ground) -> bool:
     """True if somebody has to ask for account and QOS, to see whose fragments a limit counts."""
-    if snapshot.off is not None or not snapshot.jobs:
+    seen = ground.seen
+    if seen.off is not None or not seen.jobs:
         return False
-    users = {job.user for job in snapshot.jobs}
+    users = {job.user for job in seen.jobs}
     of_user = (Counted.USER, Counted.QOS_USER)
-    waiting = _that_matter(snapshot.waiting, settings)
-    return any(w.counted not in of_user or w.user in users for w in waiting)
+    return any(w.counted not in of_user or w.user in users for w in _that_matter(ground))
 
 
 def why_waiting(waiter: Waiter) -> Reason:
@@ -85,10 +85,10 @@ def why_waiting(waiter: Waiter) -> Reason:
     return Reason(Why.LIMIT, text)
 
 
-def _that_matter(waiting: Iterable[Waiter], settings: Settings) -> list[Waiter]:
+def _that_matter(ground: Ground) -> list[Waiter]:
     """Limits of a QOS do not, if malleable jobs have one of their own."""
-    ignored = _OF_QOS if settings.site.qos else ()
-    return [w for w in waiting if w.counted is not None and w.counted not in ignored]
+    ignored = _OF_QOS if ground.settings.site.qos else ()
+    return [w for w in ground.seen.waiting if w.counted is not None and w.counted not in ignored]
 
 
 def _is_same(one: str, other: str) -> bool:

@@ -13,7 +13,8 @@ from typing import Optional
 from slurm_hooks.model import Level, MalleableJob, Off, Reason, Snapshot, Why
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
-from slurm_hooks.settings.values import Mode, Settings
+from slurm_hooks.planning.ground import Ground
+from slurm_hooks.settings.values import Mode
 
 MOST_NAMED = 5
 
@@ -108,28 +109,29 @@ def _named(names: frozenset[str]) -> str:
     return ", ".join(nsmallest(MOST_NAMED, names)) + (f" and {rest} more" if rest > 0 else "")
 
 
-def mandate_of(snapshot: Snapshot, settings: Settings) -> Mandate:
+def mandate_of(ground: Ground) -> Mandate:
     """The mandate of a tick. The switch wins over the settings."""
-    mode = settings.mode
-    level = Level.OFF if snapshot.off is not None else Level(mode.level)
-    ceiling, most_kept = _ceiling(snapshot, settings)
-    ours = (n.name for n in snapshot.nodes if not n.partitions.isdisjoint(settings.site.partitions))
-    registering = snapshot.registering.intersection(ours) if snapshot.registering else frozenset()
+    seen, settings, mode = ground.seen, ground.settings, ground.settings.mode
+    level = Level.OFF if seen.off is not None else Level(mode.level)
+    ceiling, most_kept = _ceiling(ground)
+    ours = (n.name for n in seen.nodes if not n.partitions.isdisjoint(settings.site.partitions))
+    registering = seen.registering.intersection(ours) if seen.registering else frozenset()
     nodes = frozenset(mode.nodes)
-    return Mandate(level, mode, nodes, snapshot.off, ceiling, most_kept, registering)
+    return Mandate(level, mode, nodes, seen.off, ceiling, most_kept, registering)
 
 
-def needs_accounts(snapshot: Snapshot, settings: Settings) -> bool:
+def needs_accounts(ground: Ground) -> bool:
     """True if somebody has to ask on which account each job is: not where all are sent away, or
     none is there."""
-    if snapshot.off is not None or not snapshot.jobs:
+    mode = ground.settings.mode
+    if ground.seen.off is not None or not ground.seen.jobs:
         return False
-    return Level(settings.mode.level) is Level.CANARY and bool(settings.mode.accounts)
+    return Level(mode.level) is Level.CANARY and bool(mode.accounts)
 
 
-def mode_lines(snapshot: Snapshot, settings: Settings) -> tuple[str, ...]:
+def mode_lines(ground: Ground) -> tuple[str, ...]:
     """What the mode means for everybody; nothing in the ordinary state."""
-    return mandate_of(snapshot, settings).lines(snapshot)
+    return mandate_of(ground).lines(ground.seen)
 
 
 def off_line(off: Off) -> str:
@@ -144,17 +146,17 @@ def ceiling_text(nodes: int) -> str:
     return f"all malleable jobs together may have {most} (mode.max_nodes, max_share)"
 
 
-def _ceiling(snapshot: Snapshot, settings: Settings) -> tuple[Optional[int], Optional[int]]:
+def _ceiling(ground: Ground) -> tuple[Optional[int], Optional[int]]:
     """The lower of the two ceilings, and what may be kept.
 
     A partition that is down has no nodes here: its share must not make fragments leave, where
     an absolute ceiling does.
     """
-    mode, partitions = settings.mode, settings.site.partitions
+    mode, partitions = ground.settings.mode, ground.settings.site.partitions
     absolute = mode.max_nodes or None
     if mode.max_share >= 1:
         return absolute, absolute
-    ours = [node for node in snapshot.nodes if not node.partitions.isdisjoint(partitions)]
+    ours = [node for node in ground.seen.nodes if not node.partitions.isdisjoint(partitions)]
     share = int(mode.max_share * len(ours) + 1e-9)
     ceiling = share if absolute is None else min(share, absolute)
     is_whole = all(any(p in node.partitions for node in ours) for p in partitions)

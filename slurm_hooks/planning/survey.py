@@ -34,15 +34,14 @@ class Survey:
 
 def survey_of(ground: Ground) -> Survey:
     """The survey of a ground."""
-    seen, settings = ground.seen, ground.settings
-    holes = holes_of(seen)
+    holes = holes_of(ground.seen)
     return Survey(
         ground,
-        nodes={node.name: node for node in seen.nodes},
+        nodes={node.name: node for node in ground.seen.nodes},
         holes=holes,
-        ends=ends_of(seen, holes, settings.lease),
-        hits=hits_of(settings, seen.slurm.kill_wait),
+        ends=ends_of(ground, holes),
+        hits=hits_of(ground),
         suspects=suspects(ground),
-        mandate=mandate_of(seen, settings),
-        queue=queue_of(seen, settings),
+        mandate=mandate_of(ground),
+        queue=queue_of(ground),
     )

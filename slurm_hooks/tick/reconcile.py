@@ -18,6 +18,7 @@ from slurm_hooks.model import Level, Plan, Snapshot
 from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.closing import with_summaries
 from slurm_hooks.planning.dropping import without
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.limits import needs_charges
 from slurm_hooks.planning.modes import needs_accounts
@@ -73,7 +74,8 @@ def tick(
     with lock as outcome, _uncollected():
         seen = observe(port, settings.site.partitions)
         seen = with_switch(seen, settings.tick.state_dir, is_dry)
-        if needs_accounts(seen, settings) or needs_charges(seen, settings):
+        ground = Ground(seen, settings)
+        if needs_accounts(ground) or needs_charges(ground):
             seen = with_charges(port, seen)
         seen = recall(seen, settings)
         plan = make_plan(seen, settings, time.monotonic, objective)

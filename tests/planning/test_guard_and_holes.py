@@ -40,12 +40,13 @@ from slurm_hooks.model import (
     Renew,
     Why,
 )
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.holes import holes_of, latest_end, lease_within
 from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings.values import Lease, Settings
+from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()
 LEASE = SETTINGS.lease
@@ -73,8 +74,10 @@ def test_the_earliest_claim_ends_a_hole() -> None:
 
 def test_a_lease_ends_kill_wait_and_margin_early() -> None:
     hole = Hole("n1", after(600), HoleEnd.RESERVATION, "maint")
-    assert latest_end(hole, make_slurm(kill_wait=span(30)), Lease(margin_s=60)) == after(510)
-    assert latest_end(Hole("n1"), make_slurm(), LEASE) is None
+    seen = make_snapshot(slurm=make_slurm(kill_wait=span(30)))
+    ground = Ground(seen, replace(SETTINGS, lease=replace(LEASE, margin_s=60)))
+    assert latest_end(ground, hole) == after(510)
+    assert latest_end(ground, Hole("n1")) is None
 
 
 @pytest.mark.parametrize(

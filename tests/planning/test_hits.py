@@ -31,6 +31,7 @@ from slurm_hooks.model import (
     Snapshot,
     Why,
 )
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.hits import hits_of, pays_to_stay
 from slurm_hooks.planning.holes import holes_of
@@ -66,8 +67,8 @@ def test_a_hit_of_all_is_weighed_against_leaving_with_some(
 
 
 def test_leaving_costs_all_that_is_kept_clear_before_an_end() -> None:
-    assert hits_of(SETTINGS, span(30)).flee_s == FLEE_S
-    assert hits_of(SETTINGS, span(30)).worst_s == 600
+    assert hits_of(Ground(make_snapshot(), SETTINGS)).flee_s == FLEE_S
+    assert hits_of(Ground(make_snapshot(), SETTINGS)).worst_s == 600
 
 
 @pytest.mark.parametrize(("hit_s", "leavers"), [(1.0, []), (600.0, [0]), (None, [0])])
@@ -128,7 +129,7 @@ def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later(
 @pytest.mark.parametrize("size", range(8))
 def test_who_takes_a_node_that_is_soon_wanted_stays_on_it(hit_s: float, size: int) -> None:
     """Or it would be told to leave in the next tick."""
-    hits = hits_of(SETTINGS, span(30))
+    hits = hits_of(Ground(make_snapshot(), SETTINGS))
     job = trainer(size, hit_s, held=1)
     before = replace(job, fragments=(*job.fragments, make_fragment(9, hit_s=hit_s)))
     after_it = trainer(size + 1, hit_s)

@@ -36,6 +36,7 @@ from slurm_hooks.model import (
     Waiter,
     Why,
 )
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.limits import is_counted, needs_charges
 from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.gateway import observe
@@ -151,7 +152,7 @@ def test_with_a_qos_of_their_own_limits_of_qos_do_not_matter(counted: Counted) -
     seen = seen_with(ann(), waiter(counted, user="ann"))
     assert len(grown(plan_for(seen))) == 0
     assert len(grown(plan_for(seen, OWN_QOS))) == 2
-    assert not needs_charges(seen, OWN_QOS)
+    assert not needs_charges(Ground(seen, OWN_QOS))
 
 
 # -- until it has started
@@ -195,9 +196,9 @@ def test_who_waits_for_nodes_alone_keeps_nobody_away() -> None:
 )
 def test_accounts_are_asked_only_where_they_matter(waits: Waiter, is_asked: bool) -> None:
     seen = seen_with(ann(), waits)
-    assert needs_charges(seen, ON) is is_asked
-    assert not needs_charges(replace(seen, jobs=()), ON)
-    assert not needs_charges(replace(seen, off=Off(after(-1))), ON)
+    assert needs_charges(Ground(seen, ON)) is is_asked
+    assert not needs_charges(Ground(replace(seen, jobs=()), ON))
+    assert not needs_charges(Ground(replace(seen, off=Off(after(-1))), ON))
 
 
 def test_why_nodes_stay_idle() -> None:

@@ -28,6 +28,7 @@ from slurm_hooks.model import (
     Snapshot,
     Why,
 )
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.holes import ends_of, holes_of, latest_end
 from slurm_hooks.planning.plan import make_plan
@@ -100,8 +101,8 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
     """Those that lose little, by their own word or as workers of a pool, stay for others' planned
     starts."""
     seen, plan = look(slurm)
-    holes = holes_of(seen)
-    ends = ends_of(seen, holes, SETTINGS.lease)
+    ground, holes = Ground(seen, SETTINGS), holes_of(seen)
+    ends = ends_of(ground, holes)
     cheap = {job.job_id for job in seen.jobs if job.request.is_pool or job.hit_s is not None}
     for action in plan.actions:
         if isinstance(action, Grow):
@@ -116,7 +117,7 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
         is_cheap = action.fragment.job_id in cheap
         past = ends.until if isinstance(action, Grow) else ends.walls
         for name in nodes:
-            latest = past[name] if is_cheap else latest_end(holes[name], seen.slurm, SETTINGS.lease)
+            latest = past[name] if is_cheap else latest_end(ground, holes[name])
             assert latest is None or end <= latest
 
 
