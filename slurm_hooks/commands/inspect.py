@@ -107,7 +107,7 @@ def _show_job(job: MalleableJob, seen: Snapshot, settings: Settings, is_json: bo
         print(json_text(told(job)))
         return 0
     print_tables(out, fragments_table(job, seen.now))
-    print_lines(out, idle_lines(job, seen.now, settings.failures.join_s))
+    print_lines(out, idle_lines(Ground(seen, settings), job))
     print_lines(out, remark_lines(read_remarks(live(settings), job.job_id)))
     print_lines(err, filter(None, [silence(settings, seen.jobs)]))
     return 0

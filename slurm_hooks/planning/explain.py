@@ -97,7 +97,7 @@ def reasons_for(
     if care.is_over:
         return care.reasons
     leaving = _leaving(survey, situation)
-    idle = idle_lines(situation.job, ground.now, ground.settings.failures.join_s)
+    idle = idle_lines(ground, situation.job)
     found = [*care.reasons, *(Reason(Why.NOT_TRAINING, line) for line in idle), *leaving]
     if situation.barred:
         return tuple(found)

@@ -7,18 +7,20 @@ from datetime import datetime
 
 from slurm_hooks.model import Fragment, MalleableJob, Said
 from slurm_hooks.model.ends import meets
+from slurm_hooks.planning.ground import Ground
 
 
-def idle_lines(job: MalleableJob, now: datetime, patience_s: float) -> tuple[str, ...]:
-    """A line for each fragment that has run for so long and has joined no round in this run. The
+def idle_lines(ground: Ground, job: MalleableJob) -> tuple[str, ...]:
+    """A line for each fragment that has run for failures.join_s and has joined no round. The
     workers of a pool never meet, and a job in which no agent ever spoke is kept to one fragment,
     which trains by itself."""
     if not meets(job):
         return ()
+    patience_s = ground.settings.failures.join_s
     return tuple(
         f"fragment {fragment.id} has run on {', '.join(sorted(fragment.nodes))} for {ran_s:.0f} s "
         f"and trains nothing: {_CAUSES[fragment.said]}"
-        for fragment, ran_s in _running(job, now)
+        for fragment, ran_s in _running(job, ground.now)
         if fragment.said in _CAUSES and ran_s >= patience_s
     )
 
