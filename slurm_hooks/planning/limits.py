@@ -42,7 +42,7 @@ class Queue:
 def queue_of(ground: Ground) -> Queue:
     """The queue that was seen."""
     found: dict[tuple[object, ...], Waiter] = {}
-    for waiter in _that_matter(ground):
+    for waiter in that_matter(ground):
         kind = (waiter.counted, waiter.user, waiter.account, waiter.qos)
         found.setdefault(kind, waiter)
     return Queue({w.job_id: w for w in ground.seen.waiting}, tuple(found.values()))
@@ -65,16 +65,6 @@ def is_counted(job: MalleableJob, waiter: Waiter) -> bool:
     return job.user == waiter.user and _may_be_same(*others)
 
 
-def needs_charges(ground: Ground) -> bool:
-    """True if somebody has to ask for account and QOS, to see whose fragments a limit counts."""
-    seen = ground.seen
-    if seen.off is not None or not seen.jobs:
-        return False
-    users = {job.user for job in seen.jobs}
-    of_user = (Counted.USER, Counted.QOS_USER)
-    return any(w.counted not in of_user or w.user in users for w in _that_matter(ground))
-
-
 def why_waiting(waiter: Waiter) -> Reason:
     """For the people whose job makes room."""
     waits = "waits for a limit that counts them too" if waiter.counted else "has not started yet"
@@ -85,8 +75,9 @@ def why_waiting(waiter: Waiter) -> Reason:
     return Reason(Why.LIMIT, text)
 
 
-def _that_matter(ground: Ground) -> list[Waiter]:
-    """Limits of a QOS do not, if malleable jobs have one of their own."""
+def that_matter(ground: Ground) -> list[Waiter]:
+    """The jobs that wait for a limit which may count fragments. Limits of a QOS cannot, if
+    malleable jobs have one of their own."""
     ignored = _OF_QOS if ground.settings.site.qos else ()
     return [w for w in ground.seen.waiting if w.counted is not None and w.counted not in ignored]
 

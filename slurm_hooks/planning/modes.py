@@ -120,15 +120,6 @@ def mandate_of(ground: Ground) -> Mandate:
     return Mandate(level, mode, nodes, seen.off, ceiling, most_kept, registering)
 
 
-def needs_accounts(ground: Ground) -> bool:
-    """True if somebody has to ask on which account each job is: not where all are sent away, or
-    none is there."""
-    mode = ground.settings.mode
-    if ground.seen.off is not None or not ground.seen.jobs:
-        return False
-    return Level(mode.level) is Level.CANARY and bool(mode.accounts)
-
-
 def mode_lines(ground: Ground) -> tuple[str, ...]:
     """What the mode means for everybody; nothing in the ordinary state."""
     return mandate_of(ground).lines(ground.seen)

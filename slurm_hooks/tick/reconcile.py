@@ -13,15 +13,11 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Callable, Optional
 
-from slurm_hooks.learning.store.tick import recall
 from slurm_hooks.model import Level, Plan, Snapshot
 from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.closing import with_summaries
 from slurm_hooks.planning.dropping import without
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard, needs_guard
-from slurm_hooks.planning.limits import needs_charges
-from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import (
     contradicted,
@@ -31,13 +27,14 @@ from slurm_hooks.planning.second_look import (
     switched_off,
 )
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs, observe, with_charges
+from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.tick.entry_points import find_objective
 from slurm_hooks.tick.lock import Outcome, locked
+from slurm_hooks.tick.observe import observe_all
 from slurm_hooks.tick.report import TickReport, lacks_rights
-from slurm_hooks.tick.switch import find_off, with_switch
+from slurm_hooks.tick.switch import find_off
 
 _log = logging.getLogger(__name__)
 
@@ -72,12 +69,7 @@ def tick(
     settings = with_host_lists(settings)
     lock = contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick)
     with lock as outcome, _uncollected():
-        seen = observe(port, settings.site.partitions)
-        seen = with_switch(seen, settings.tick.state_dir, is_dry)
-        ground = Ground(seen, settings)
-        if needs_accounts(ground) or needs_charges(ground):
-            seen = with_charges(port, seen)
-        seen = recall(seen, settings)
+        seen = observe_all(port, settings, is_dry)
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
         newest = seen

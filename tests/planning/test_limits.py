@@ -37,9 +37,10 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.limits import is_counted, needs_charges
+from slurm_hooks.planning.limits import is_counted
 from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.tick.observe import needs_charges
 
 RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD
 ON = Settings()

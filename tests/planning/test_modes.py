@@ -44,10 +44,10 @@ from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
-from slurm_hooks.planning.modes import needs_accounts
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.tick.observe import needs_charges
 
 RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD
 ON = Settings()
@@ -150,11 +150,11 @@ def test_who_gets_which_nodes(job: dict[str, str], mode: Mode, names: set[str]) 
 def test_accounts_are_asked_only_where_they_matter() -> None:
     seen = make_snapshot(make_job(held=2), nodes=make_nodes(2))
     chosen = replace(ON, mode=CANARY)
-    assert needs_accounts(Ground(seen, chosen))
-    assert not needs_accounts(Ground(seen, with_mode(level="canary", users=("ann",))))
-    assert not needs_accounts(Ground(seen, with_mode(accounts=("ml",))))
-    assert not needs_accounts(Ground(replace(seen, jobs=()), chosen))
-    assert not needs_accounts(Ground(replace(seen, off=OFF), chosen))
+    assert needs_charges(Ground(seen, chosen))
+    assert not needs_charges(Ground(seen, with_mode(level="canary", users=("ann",))))
+    assert not needs_charges(Ground(seen, with_mode(accounts=("ml",))))
+    assert not needs_charges(Ground(replace(seen, jobs=()), chosen))
+    assert not needs_charges(Ground(replace(seen, off=OFF), chosen))
 
 
 def test_other_jobs_wait_and_those_that_run_leave() -> None:

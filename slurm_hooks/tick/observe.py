@@ -1,0 +1,39 @@
+"""Everything that a tick decides by, in one value: Slurm, the switch, and what jobs have shown."""
+
+from __future__ import annotations
+
+from slurm_hooks.learning.store.tick import recall
+from slurm_hooks.model import Counted, Level, Snapshot
+from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.limits import that_matter
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.slurm.gateway import observe, with_charges
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.tick.switch import with_switch
+
+
+def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
+    """The whole snapshot: a plan adds nothing to it.
+
+    Raises SettingsError if the switch cannot be seen. A caller that `is_reading` alone gets a line
+    about that instead.
+    """
+    seen = observe(port, settings.site.partitions)
+    seen = with_switch(seen, settings.tick.state_dir, is_reading)
+    if needs_charges(Ground(seen, settings)):
+        seen = with_charges(port, seen)
+    return recall(seen, settings)
+
+
+def needs_charges(ground: Ground) -> bool:
+    """True if one more question to Slurm is needed, for account and QOS: where a canary is chosen
+    by account, or somebody waits for a limit that may count fragments. Not while malleable jobs are
+    switched off, or while there are no jobs."""
+    seen, mode = ground.seen, ground.settings.mode
+    if seen.off is not None or not seen.jobs:
+        return False
+    if Level(mode.level) is Level.CANARY and mode.accounts:
+        return True
+    users = {job.user for job in seen.jobs}
+    of_user = (Counted.USER, Counted.QOS_USER)
+    return any(w.counted not in of_user or w.user in users for w in that_matter(ground))
