@@ -34,7 +34,7 @@ def is_death(fragment: Fragment) -> bool:
     if fragment.state in (FragmentState.FAILED, FragmentState.LOST):
         return True
     if fragment.state is FragmentState.DONE:
-        return fragment.said is not Said.FINISHED and not fragment.mark.request.is_pool
+        return fragment.said is not Said.FINISHED and not fragment.mark.request.way.zero_is_idle
     waits = (FragmentState.HELD, FragmentState.SPECIAL, FragmentState.PENDING)
     if fragment.state not in waits or not fragment.has_run:
         return False
@@ -54,7 +54,7 @@ def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
     ordinary script, and its exit code 0 is its end. In a pool the word alone counts, as soon as one
     worker says it.
     """
-    if job.request.is_pool:
+    if job.way.zero_is_idle:
         return fragment.said is Said.FINISHED
     if fragment.state is not FragmentState.DONE:
         return False
@@ -68,4 +68,4 @@ def trained_nothing(fragment: Fragment, job: MalleableJob, ran_s: float, patienc
 
 def meets(job: MalleableJob) -> bool:
     """Whether the job's fragments meet in rounds. The workers of a pool never do."""
-    return job.has_agent and not job.request.is_pool
+    return job.has_agent and job.way.works_as_one

@@ -12,6 +12,7 @@ from typing import Optional
 
 from slurm_hooks.model.state import FragmentState, Said
 from slurm_hooks.model.telemetry import Telemetry
+from slurm_hooks.model.way import POOL, Way, way_of
 from slurm_hooks.model.wish import Wish, newest
 from slurm_hooks.words.engines import DEFAULT, ENGINES
 
@@ -40,8 +41,7 @@ class Request:
     excluded: Optional[frozenset[str]] = None
 
     def __post_init__(self) -> None:
-        low = 0 if self.is_pool else 1
-        if not low <= self.min_nodes <= self.max_nodes or not self.max_nodes:
+        if not self.way.lowest_min <= self.min_nodes <= self.max_nodes or not self.max_nodes:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} are not a range")
         if self.unit < 1 or self.min_nodes % self.unit or self.max_nodes % self.unit:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} do not fit unit {self.unit}")
@@ -59,10 +59,14 @@ class Request:
         return self.min_nodes <= self.unit
 
     @cached_property
+    def way(self) -> Way:
+        """What its fragments are to each other."""
+        return way_of(self.engine)
+
+    @property
     def is_pool(self) -> bool:
         """True for a pool: workers that never meet, and come and go each on its own."""
-        engine = ENGINES.get(self.engine)
-        return engine is not None and engine.is_pool
+        return self.way is POOL
 
 
 @dataclass(frozen=True)
@@ -239,6 +243,11 @@ class MalleableJob:
     account: str = ""
     qos: str = ""
 
+    @property
+    def way(self) -> Way:
+        """What its fragments are to each other."""
+        return self.request.way
+
     @cached_property
     def active(self) -> tuple[Fragment, ...]:
         """The fragments that train now."""
@@ -318,7 +327,7 @@ class MalleableJob:
         """How many nodes a pool wants by its newest word, never more than its maximum; None if it
         has not said. A gang cannot wish: its size is one that its script is made for."""
         told = (f.wish for f in self.fragments if f.wish is not None)
-        found = newest(told, now) if self.request.is_pool else None
+        found = newest(told, now) if self.way.may_wish else None
         return found and Wish(found.at, min(found.nodes, self.request.max_nodes))
 
     @property

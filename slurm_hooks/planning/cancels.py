@@ -70,7 +70,7 @@ def _was_put_back(fragment: Fragment, cancels: list[datetime], slurm: Slurm) -> 
 def is_crippled(job: MalleableJob) -> bool:
     """True if the user cancelled so many fragments that the rest can never be enough; of a pool
     any worker is."""
-    if job.request.is_pool:
+    if not job.way.needs_min:
         return False
     left = job.request.fragments - gone(job)
     return left > 0 and left * job.request.unit < job.request.min_nodes

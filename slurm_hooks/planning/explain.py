@@ -120,7 +120,7 @@ def reasons_for(
             f"follow once it has run for {ground.settings.failures.join_s} s"
         )
         found.append(Reason(Why.RESTING, text))
-    if situation.job.request.is_pool and not situation.upkeep.growable:
+    if situation.job.way.zero_is_idle and not situation.upkeep.growable:
         return tuple(found)
     least = situation.least
     if situation.reachable < least and not (situation.snoozes or care.reasons):

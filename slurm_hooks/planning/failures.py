@@ -48,7 +48,7 @@ def has_progressed(ground: Ground, job: MalleableJob) -> bool:
     """True if the training has made progress since the job's last failure. A running fragment
     says so now, a waiting one said so when it left; the workers of a pool may also show it."""
     failed = max((a.since for f in job.fragments for a in f.mark.deaths), default=None)
-    if job.request.is_pool and has_worked(ground, job, failed):
+    if not job.way.works_as_one and has_worked(ground, job, failed):
         return True
     for fragment in job.fragments:
         if fragment.is_training:
@@ -65,7 +65,7 @@ def is_blame_on_node(ground: Ground, fragment: Fragment, job: MalleableJob) -> b
     train, or another worker of its pool has lived for longer."""
     if fragment.state is FragmentState.LOST or job.trains:
         return True
-    return job.request.is_pool and outlived(ground, fragment, job)
+    return not job.way.works_as_one and outlived(ground, fragment, job)
 
 
 def culprits(ground: Ground, job: MalleableJob, died: Iterable[Fragment]) -> tuple[Fragment, ...]:
@@ -173,5 +173,5 @@ def is_vain(fragment: Fragment, now: datetime) -> bool:
 def is_in_the_way(fragment: Fragment, now: datetime) -> bool:
     """True while a release in vain keeps its whole job from growing. In a pool a node that somebody
     else took first does not: only what all its workers would meet."""
-    is_own = fragment.mark.request.is_pool and fragment.mark.obstacle == NOT_STARTED
-    return not is_own and is_vain(fragment, now)
+    is_shared = fragment.mark.request.way.works_as_one or fragment.mark.obstacle != NOT_STARTED
+    return is_shared and is_vain(fragment, now)

@@ -47,7 +47,7 @@ class Hits:
     def cost_s(self, job: MalleableJob) -> float:
         """The seconds of its work that a hit costs the job, as far as is known. One worker of a
         pool costs the others nothing, and what it loses itself is taken as little if untold."""
-        if job.request.is_pool:
+        if not job.way.works_as_one:
             return job.hit_s or 0.0
         return self.worst_s if job.hit_s is None else job.hit_s
 
@@ -55,7 +55,7 @@ class Hits:
         """True if the job may take nodes with no regard to planned starts but the nearest: with one
         fragment more it would stay there."""
         unit, beyond = job.request.unit, beyond_s(self.cost_s(job), job.redoes)
-        others = 0 if job.request.is_pool else len(job.nodes)
+        others = len(job.nodes) if job.way.works_as_one else 0
         return pays_to_stay(beyond, others + unit, unit, self.flee_s)
 
     def redone_s(self, job: MalleableJob) -> float:
@@ -68,14 +68,14 @@ class Hits:
         What Slurm takes at one moment is one hit.
         """
         size, cost_s = len(job.nodes), beyond_s(self.cost_s(job), job.redoes)
-        is_pool = job.request.is_pool
+        is_one = job.way.works_as_one
         ends = {f: _ends(f, holes) for f in job.active}
         taken = Counter(end for f, found in ends.items() for end in found for _ in f.nodes)
         return frozenset(
             f.id
             for f, found in ends.items()
             if all(
-                pays_to_stay(cost_s, taken[end] if is_pool else size, taken[end], self.flee_s)
+                pays_to_stay(cost_s, size if is_one else taken[end], taken[end], self.flee_s)
                 for end in found
             )
         )

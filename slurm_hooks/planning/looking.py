@@ -120,7 +120,7 @@ def _weighing(
     ground: Ground, situation: Situation, share: int, look: Union[Probe, Why]
 ) -> Weighing:
     job = situation.job
-    if job.request.is_pool:
+    if not job.way.works_as_one:
         return Weighing(pool_curve(share, situation.most, job.request.unit), look)
     if job.job_id in ground.seen.curves:
         return Weighing(ground.seen.curves[job.job_id], look)

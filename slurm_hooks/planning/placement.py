@@ -61,7 +61,8 @@ def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Why:
     if situation.wish is not None and size > situation.most:
         return Why.WISH
     is_enough = size >= situation.least  # then others take all of it
-    return Why.BETTER_USE if target or is_enough or situation.job.request.is_pool else Why.BELOW_MIN
+    is_below = situation.job.way.needs_min and not (target or is_enough)
+    return Why.BELOW_MIN if is_below else Why.BETTER_USE
 
 
 def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
@@ -83,7 +84,7 @@ def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> 
     """Fragments beyond the target of their class: not yet started first, then those with the
     shortest lease, in a pool the youngest."""
     going: list[Fragment] = []
-    rank = _age if job.request.is_pool else _usefulness
+    rank = _usefulness if job.way.works_as_one else _age
     for key, by_job in sorted(pool.held.items()):
         held = by_job.get(job.job_id, [])
         surplus = sum(len(f.nodes) for f in held) - targets.get(key, 0)

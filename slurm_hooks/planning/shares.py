@@ -151,10 +151,8 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     what trains costs the pause, and what the job does again; workers of a pool come and go free
     of charge."""
     job_id, plan = situation.job.job_id, ground.settings.plan
-    is_pool = situation.job.request.is_pool
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
-    grow_s = plan.grow_s + situation.redone_s if trains else 0.0
-    shrink_s = plan.shrink_s + situation.redone_s if trains else 0.0
+    costs = trains and situation.job.way.works_as_one
     held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
     return JobAsk(
         name=str(job_id),
@@ -165,7 +163,7 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
         held=tuple(sum(len(f.nodes) for f in fragments) for fragments in held),
         usable=tuple(job_id in key.jobs for key in pool.keys),
         unit=situation.job.request.unit,
-        grow_s=0.0 if is_pool else grow_s,
-        shrink_s=0.0 if is_pool else shrink_s,
+        grow_s=plan.grow_s + situation.redone_s if costs else 0.0,
+        shrink_s=plan.shrink_s + situation.redone_s if costs else 0.0,
         may_grow=not situation.snoozes or 0 < situation.size < situation.least,
     )

@@ -35,7 +35,7 @@ def failing(ground: Ground, job: MalleableJob, more: tuple[FailedSize, ...] = ()
     """Sizes at which the script has failed as often in a row as a job may, while it trained at
     another; `more` failures are not in the marks yet."""
     seen = trained(job)
-    if not seen or job.request.is_pool:
+    if not seen or not job.way.works_as_one:
         return frozenset()
     failed = {*_lasting(ground, job), *more}
     counts = Counter(s.nodes for s in failed if s.at.timestamp() > seen.get(s.nodes, 0))

@@ -40,7 +40,7 @@ def idle_workers(job: MalleableJob, now: datetime) -> tuple[Fragment, ...]:
     Of the same second, the least that Slurm tells apart, a cancel counts as later: else its work
     might be lost. A wish counts as earlier: else workers that wish and end would start for ever.
     """
-    if not job.request.is_pool:
+    if not job.way.zero_is_idle:
         return ()
     wish, cancel = job.wish(now), _last_cancel(job)
 
@@ -142,7 +142,7 @@ def outlived(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
 def is_to_be_tried(ground: Ground, job: MalleableJob) -> bool:
     """True if a pool has failed and no worker has run for failures.join_s since: then one worker is
     tried, not hundreds."""
-    if not job.request.is_pool or not job.failures:
+    if job.way.works_as_one or not job.failures:
         return False
     oldest = job.oldest_start
     least = timedelta(seconds=ground.settings.failures.join_s)

@@ -49,8 +49,7 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
 def _codes(job: MalleableJob, stops: list[str]) -> set[str]:
     """Exit codes as `code:signal`, of ended fragments and in the reason of a stop."""
     bad = (FragmentState.FAILED, FragmentState.DONE, FragmentState.SPECIAL)
-    is_pool = job.request.is_pool  # whose workers end with 0 when they find no work
-    ends = (f for f in job.fragments if f.state in bad)
-    ended = {f.exit_code for f in ends if not (is_pool and f.state is FragmentState.DONE)}
+    good = FragmentState.DONE if job.way.zero_is_idle else None
+    ended = {f.exit_code for f in job.fragments if f.state in bad and f.state is not good}
     named = {code for stop in stops for code in re.findall(r"exit-(\d+:\d+)", stop)}
     return ended | named

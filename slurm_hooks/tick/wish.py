@@ -24,7 +24,7 @@ def wish(port: Port, partitions: tuple[str, ...], job_id: int, nodes: int, at: f
     Slurm has taken. Raises UsageError, CommandRefused, NotAllowed for somebody else's job,
     RetryLater if the agent of the element writes again and again."""
     job = _job(port, partitions, job_id)
-    if not job.request.is_pool:
+    if not job.way.may_wish:
         raise UsageError(f"job {job_id} is a gang: only a pool (engine=pool) can wish for nodes")
     found = _writable(job)
     told = Wish(datetime.fromtimestamp(int(at), timezone.utc), min(nodes, job.request.max_nodes))

@@ -254,7 +254,7 @@ def _over(job: MalleableJob, whys: Set[Why]) -> str:
 
 
 def _finished(job: MalleableJob) -> str:
-    if job.request.is_pool:
+    if job.way.zero_is_idle:
         return "no work left"
     return Why.FINISHED.value if job.has_agent else "script ended with 0"
 

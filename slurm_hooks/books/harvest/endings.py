@@ -58,7 +58,8 @@ def kind_of(run: SeenRun, fragment: Optional[Fragment], down: frozenset[str]) ->
     gave_up = fragment.said is Said.APART and not is_death(fragment)
     if run.leaves or fragment.said is Said.LEAVING or fragment.is_leaving or gave_up:
         return Why.LEFT, run.leaves
-    if state is FragmentState.DONE and (not fragment.has_agent or fragment.mark.request.is_pool):
+    zero_is_good = not fragment.has_agent or fragment.mark.request.way.zero_is_idle
+    if state is FragmentState.DONE and zero_is_good:
         return Why.FINISHED, fragment.exit_code
     if state is FragmentState.LOST or run.nodes & down:
         return Why.NODE_FAILED, ""

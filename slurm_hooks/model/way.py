@@ -1,0 +1,31 @@
+"""What the fragments of a job are to each other: one gang, or the workers of a pool.
+
+A field is a question that rules ask, so a rule says on what it depends and not on which engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurm_hooks.words.engines import ENGINES
+
+
+@dataclass(frozen=True)
+class Way:
+    """The answers for one of the two."""
+
+    lowest_min: int  # that a request may name
+    needs_min: bool  # below its minimum it cannot go on
+    works_as_one: bool  # the start or the loss of a fragment costs all of them
+    zero_is_idle: bool  # exit code 0 says that this fragment found no work, and no more than that
+    may_wish: bool  # its script may say how many nodes it wants
+
+
+GANG = Way(lowest_min=1, needs_min=True, works_as_one=True, zero_is_idle=False, may_wish=False)
+POOL = Way(lowest_min=0, needs_min=False, works_as_one=False, zero_is_idle=True, may_wish=True)
+
+
+def way_of(engine: str) -> Way:
+    """The way of an engine; an unknown one is taken for a gang, of which less is allowed."""
+    row = ENGINES.get(engine)
+    return POOL if row is not None and row.is_pool else GANG
