@@ -163,7 +163,7 @@ def test_packages_inside_are_copied_and_the_same_content_lies_once(
     (source / "elastic" / "inner" / "__init__.py").write_text("")
     (source / "elastic" / "__pycache__").mkdir(exist_ok=True)
     (source / "__init__.py").write_text("")
-    monkeypatch.setattr(jobpath, "__file__", str(source / "jobpath.py"))
+    monkeypatch.setattr(jobpath, "__file__", str(source / "slurm/jobpath.py"))
     for _ in range(2):
         path = jobpath.write_job_path(tmp_path / "out" / "jobpath")
     assert (path / "slurm_hooks/elastic/inner/__init__.py").exists()

@@ -31,7 +31,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (source / "__init__.py").write_text("")
     (source / "elastic" / "__init__.py").write_text("")
     (source / "elastic" / "__main__.py").write_text(SEEN)
-    monkeypatch.setattr(jobpath, "__file__", str(source / "jobpath.py"))
+    monkeypatch.setattr(jobpath, "__file__", str(source / "slurm/jobpath.py"))
     return jobpath.write_job_path(tmp_path / "share" / "jobpath")
 
 
