@@ -161,7 +161,7 @@ def _spent(outcome: Outcome) -> dict[str, Any]:
     spent = outcome.spent
     return {
         "probing": round(spent.probed_node_s / max(spent.node_s, 1.0), 4),
-        "probes": dict(sorted(spent.probes.items())),
+        "looks": spent.looks,
         "learners": spent.jobs,
         "looked_at": spent.jobs_probed,
     }

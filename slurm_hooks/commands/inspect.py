@@ -25,7 +25,7 @@ from slurm_hooks.planning.meeting import idle_lines
 from slurm_hooks.planning.modes import mode_lines
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import json_text, plan_data, told
-from slurm_hooks.report.learned_text import learned_lines, look_line
+from slurm_hooks.report.learned_text import learned_lines
 from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.tables import print_lines, print_tables
 from slurm_hooks.report.text import (
@@ -185,11 +185,8 @@ def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> li
         unread = str(error) if is_there(learned_path(settings)) else ""
     learned = report.snapshot.learned.get(job.job_id)
     lines = learned_lines(job, learned, profile, report.at.timestamp())
-    spared = next((p.spared for p in report.plan.jobs if p.job_id == job.job_id), None)
     if unread:
         lines.append(f"learned: what ticks know of it cannot be read here: {unread}")
-    elif job.active and spared:
-        lines.append(look_line(spared, settings.learn.probe_budget))
     return lines
 
 

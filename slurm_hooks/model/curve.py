@@ -42,16 +42,13 @@ class Learned:
     `plausible` are curves that what was seen allows, each as likely as the others, and `curve` is
     about their mean: where they differ, little is known. `sizes_seen` are the sizes in nodes whose
     rates count, in order; `is_shared` is true if it comes from jobs of the same family
-    too. `node_s` are the node-seconds that the job has had, `probed_node_s` those of them that went
-    into sizes it was given only to look at them.
+    too.
     """
 
     curve: Optional[Curve] = None
     plausible: tuple[Curve, ...] = ()
     sizes_seen: tuple[int, ...] = ()
     is_shared: bool = False
-    node_s: float = 0.0
-    probed_node_s: float = 0.0
 
     def spread(self, nodes: int) -> float:
         """The relative standard deviation of the throughput at `nodes`; infinite if unknown."""

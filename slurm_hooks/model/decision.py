@@ -125,16 +125,12 @@ class Solve:
 @dataclass(frozen=True)
 class JobPlan:
     """What the plan means for one job: sizes in nodes, and what is behind them, the most important
-    first. `nodes_probed` is the size that it is to have only so that its speed there is seen,
-    `spared` why it has none; None if nothing was decided about it. `nodes_needed` are the fewest
-    on which it may train now, 0 if it is over."""
+    first. `nodes_needed` are the fewest on which it may train now, 0 if it is over."""
 
     job_id: int
     nodes_now: int
     nodes_planned: int
     reasons: tuple[Reason, ...] = ()
-    nodes_probed: int = 0
-    spared: Optional[Why] = None
     nodes_needed: int = 0
 
 

@@ -15,7 +15,6 @@ class Of(enum.Flag):
     IDLE = enum.auto()  # a free node of the malleable partitions that no job uses
     ACTION = enum.auto()  # what a tick does to a fragment
     END = enum.auto()  # how a fragment's run ended
-    LOOK = enum.auto()  # that a job does not get a size only so that its speed there is seen
 
     @property
     def whys(self) -> tuple[Why, ...]:
@@ -23,7 +22,7 @@ class Of(enum.Flag):
         return tuple(why for why in Why if why.of & self)
 
 
-_JOB, _NODE, _IDLE, _LOOK = Of.JOB, Of.NODE, Of.IDLE, Of.LOOK
+_JOB, _NODE, _IDLE = Of.JOB, Of.NODE, Of.IDLE
 _ACT, _END = Of.ACTION, Of.END
 
 
@@ -76,7 +75,7 @@ class Why(enum.Enum):
     GIVEN_BACK = "given_back"  # a node is
     HOLE_ENDS = "hole_ends"  # a node may be used until then
     LEAVING = "leaving"  # a fragment was asked to
-    ALONE = "alone", _JOB | _LOOK | _ACT  # its fragments do not meet, so it is kept to one
+    ALONE = "alone", _JOB | _ACT  # its fragments do not meet, so it is kept to one
     NOT_TRAINING = "not_training"  # a fragment runs and is in no round
     MAXIMUM = "maximum"  # it has that
     SIZE = "size"  # its script fails with some numbers of nodes
@@ -101,17 +100,6 @@ class Why(enum.Enum):
         "ceiling",
         _JOB | _IDLE | _ACT,
     )  # all malleable jobs together have what the site allows
-    NO_BUDGET = "no_budget", _LOOK  # the site spends nothing on looking
-    GIVEN = "given", _LOOK  # its curve is known from elsewhere
-    ENGINE = "engine", _LOOK  # its engine tells no rates
-    SILENT_FAMILY = "silent_family", _LOOK  # jobs of its name tell nothing
-    SILENT = "silent", _LOOK  # it has told nothing for long at the size in question
-    PLENTY = "plenty", _LOOK  # the jobs together want no more nodes than there are
-    FAMILY = "family", _LOOK  # its family is known, and it is young
-    SHARE = "share", _LOOK  # its equal share shows a second size by itself
-    NO_NODES = "no_nodes", _LOOK  # they cannot be had, or are of more use to others
-    NOT_WORTH_IT = "not_worth_it", _LOOK  # knowing more brings less than a look costs
-    SPENT = "spent", _LOOK  # its looks have had their part of its node-time
     NOT_GIVEN = "not_given", _IDLE  # the allocator left it: a minimum, a unit, a resize's cost
 
 

@@ -45,7 +45,7 @@ def handed_out(level: Level) -> Why:
 def without(plan: Plan, faults: Mapping[FragmentAction, Fault]) -> Plan:
     """The plan without these actions; each leaves a note with its fault.
 
-    Sizes, reasons and idle nodes follow. A job that cannot have all nodes of a probe is not probed.
+    Sizes, reasons and idle nodes follow.
     """
     if not faults:
         return plan
@@ -75,8 +75,6 @@ def _job_without(job: JobPlan, faults: Mapping[FragmentAction, Fault]) -> JobPla
         job,
         nodes_planned=job.nodes_planned - sum(len(a.nodes) for a in grows),
         reasons=(*left, *found),
-        nodes_probed=0,
-        spared=Why.NO_NODES if job.nodes_probed else job.spared,
     )
 
 

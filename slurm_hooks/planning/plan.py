@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Optional, Union
+from typing import Optional
 
 from slurm_hooks.allocation.objectives import Objective
-from slurm_hooks.learning.probe import Probe
 from slurm_hooks.model import (
     Action,
     Cancel,
@@ -68,8 +67,10 @@ def make_plan(
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
         why_last = last.get(situation.job.job_id, "")
         actions += _renewals(ground, situation, made, bool(why_last))
-        look = shares.looks.get(situation.job.job_id)
-        planned = _job_plan(survey, situation, made, obstacles, look)
+        planned = _job_plan(survey, situation, made, obstacles)
+        if situation.job.job_id in shares.beginning and planned.nodes_planned == situation.least:
+            reasons = (reason_of(situation.least), *planned.reasons)
+            planned = replace(planned, reasons=reasons)
         if why_last:
             text = f"the leases of what its scripts still do are not renewed: {why_last}"
             planned = replace(planned, reasons=(*planned.reasons, Reason(Why.GIVEN_BACK, text)))
@@ -105,32 +106,14 @@ def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool)
     return actions
 
 
-def _job_plan(
-    survey: Survey,
-    situation: Situation,
-    made: Change,
-    obstacles: Obstacles,
-    look: Optional[Union[Probe, Why]],
-) -> JobPlan:
+def _job_plan(survey: Survey, situation: Situation, made: Change, obstacles: Obstacles) -> JobPlan:
     grown = sum(len(a.nodes) for a in made.actions if isinstance(a, Grow))
     lost = sum(len(f.nodes) for f in situation.job.fragments if f.id in made.going)
     planned = situation.size + grown - lost
     now = sum(len(f.nodes) for f in situation.job.active)
     needed = 0 if situation.upkeep.is_over else situation.least
     reasons = reasons_for(survey, situation, planned, obstacles)
-    found = JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed)
-    if not isinstance(look, Probe):
-        return replace(found, spared=look)
-    if not _is_given(look, situation.size, planned):
-        return replace(found, spared=Why.NO_NODES)
-    reasons = (reason_of(replace(look, nodes=planned)), *reasons)
-    return replace(found, reasons=reasons, nodes_probed=planned)
-
-
-def _is_given(probe: Probe, now: int, planned: int) -> bool:
-    """Whether the job gets the size to be looked at, or on the way there some nodes more: others
-    may use them better, or none may be free."""
-    return planned == probe.nodes or now < planned < probe.nodes
+    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed)
 
 
 def _warnings(survey: Survey) -> tuple[str, ...]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Optional, Union
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Optional
 
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.objectives import OBJECTIVES, JobFacts, Objective, Worth, weigh
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.learning.probe import Probe
-from slurm_hooks.model import FragmentState, MalleableJob, Solve, Why
+from slurm_hooks.model import FragmentState, MalleableJob, Solve
 from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.looking import Weighing, weighings
@@ -22,14 +22,14 @@ from slurm_hooks.planning.situation import Situation
 class Shares:
     """The nodes of each class for each job that the allocator decides about, by job id.
 
-    `faults` are lines about a site's objective that failed or returned nonsense. `looks` say
-    which jobs get a size only to be looked at, and why the others do not.
+    `faults` are lines about a site's objective that failed or returned nonsense. The jobs that
+    are `beginning` ask for no more than their least, so that they tell a rate.
     """
 
     targets: Mapping[int, Mapping[ClassKey, int]]
     solve: Solve
     faults: tuple[str, ...]
-    looks: Mapping[int, Union[Probe, Why]] = field(default_factory=dict)
+    beginning: AbstractSet[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,9 @@ def share_out(
     targets = {
         each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
     }
-    looks = {s.job.job_id: w.look for s, w in zip(placed, weighings_of)}
+    beginning = frozenset(s.job.job_id for s, w in zip(placed, weighings_of) if w.begins)
     faults = tuple(each.fault for each in asking if each.fault)
-    return Shares(targets, allocation.solve, faults, looks)
+    return Shares(targets, allocation.solve, faults, beginning)
 
 
 def _without_failing(
@@ -136,7 +136,8 @@ def _asking(
     )
     worth, fault = weigh(objective, facts)
     ask = _ask(ground, situation, pool, worth)
-    ask = replace(ask, max_nodes=weighing.most(ask.max_nodes))
+    if weighing.begins:
+        ask = replace(ask, max_nodes=min(ask.max_nodes, ask.min_nodes))
     return _Asking(job.job_id, ask, fault)
 
 

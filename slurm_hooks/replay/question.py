@@ -7,7 +7,7 @@ policy knows no more of the future than the question tells.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from slurm_hooks.allocation.minimums import Standing
@@ -66,10 +66,10 @@ class Policy(Protocol):
 
 @dataclass
 class Spent:
-    """Node-seconds that jobs had, and at most what looking took of them; looks by purpose."""
+    """Node-seconds that jobs had, and at most what looking took of them."""
 
     node_s: float = 0.0
     probed_node_s: float = 0.0
-    probes: dict[str, int] = field(default_factory=dict)
+    looks: int = 0
     jobs: int = 0
     jobs_probed: int = 0

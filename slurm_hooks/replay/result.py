@@ -89,7 +89,7 @@ def _learning(outcome: Outcome) -> dict[str, Any]:
     told = {
         "jobs": spent.jobs,
         "jobs_looked_at": spent.jobs_probed,
-        "looks": dict(sorted(spent.probes.items())),
+        "looks": spent.looks,
         "looking_share": _share(spent.probed_node_s, spent.node_s),
     }
     return {"learning": told}

@@ -34,7 +34,7 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
     ("planned starts delayed, s", _delayed),
-    ("node time spent on probes", _looking),
+    ("node time spent on looks", _looking),
     ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
     ("solve maximum, ms", lambda line: f"{line['solve_s']['maximum'] * 1e3:.1f}"),
 )

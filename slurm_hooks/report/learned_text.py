@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
-from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate, Why
+from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate
 from slurm_hooks.model.moments import age_text
 from slurm_hooks.model.plural import plural
 from slurm_hooks.report.tables import Rows, table_of
@@ -37,34 +37,8 @@ def learned_lines(
         if not job.tells_rates:
             return [f"learned: {_NOTHING}; {_UNCOUNTED.format(job.request.engine)}"]
         return [f"learned: {_NOTHING}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
-    lines = [*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile)]
-    if learned.probed_node_s:
-        share = learned.probed_node_s / max(learned.node_s, learned.probed_node_s)
-        lines.append(f"{100 * share:.1f} % of its node-time went into finding that out")
+    lines = (*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile))
     return [f"learned: {line}" for line in lines]
-
-
-_SPARED = {
-    Why.NO_BUDGET: "nobody is (learn.probe_budget = 0)",
-    Why.GIVEN: "its curve is given from elsewhere",
-    Why.ENGINE: "its engine tells no rates",
-    Why.ALONE: "its fragments do not meet, so it has one size only",
-    Why.SILENT_FAMILY: "jobs of its name have told nothing in a node-hour",
-    Why.SILENT: "it has told nothing for minutes",
-    Why.PLENTY: "the jobs want no more nodes than there are, so each has what it can use",
-    Why.FAMILY: "its family is known",
-    Why.SHARE: "its equal share of the nodes will show a second size",
-    Why.NO_NODES: "the nodes for it are of more use to others now, or not free",
-    Why.NOT_WORTH_IT: "no size that it could have now is worth what that costs",
-    Why.SPENT: "that would pay, but take more than {budget:g} % of its node-time",
-}
-
-
-def look_line(spared: Why, budget: float) -> str:
-    """Why a job that runs does not get a size only to be looked at; `budget` is a share of its
-    node-time."""
-    why = _SPARED[spared].format(budget=100 * budget)
-    return f"learned: is not looked at on another size: {why}"
 
 
 def _seen_lines(
@@ -141,9 +115,6 @@ def job_view(profile: JobProfile, now_s: float) -> RenderableType:
         head.append(f"{100 * profile.sync:.0f} % of a step waits for other nodes")
     old = len(profile.rates) - len(profile.counted)
     head += [f"left out: {plural(old, 'older rate')}, since the job has changed"] if old else []
-    if learned.node_s:
-        hours, share = learned.node_s / 3600, learned.probed_node_s / learned.node_s
-        head.append(f"{hours:.1f} node-hours so far, {100 * share:.1f} % of them to find this out")
     if not learned.curve:
         head.append("too little is known for a curve: it shares equally")
     return Group(Text("\n".join(head)), _sizes_table(profile, now_s))

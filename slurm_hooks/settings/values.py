@@ -153,11 +153,9 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Learn:
-    """What jobs show of how they scale: whether it counts, how much may be spent on finding out,
-    how long it is kept."""
+    """What jobs show of how they scale: whether it counts, and how long it is kept."""
 
     enabled: bool = _switch(True)
-    probe_budget: float = _number(0.02, 0, 0.5)
     keep_days: float = _number(90, 1, 3_650)
     max_mib: int = _number(64, 4, 65_536)
     public: bool = _switch(True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from functools import partial
 
 from slurm_hooks.learning.store.tick import remember
-from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.tick.bookkeeping import keep_books, summaries
@@ -21,11 +20,5 @@ def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, 
     Raises as `tick` does.
     """
     report = tick(port, settings, sum_up=partial(summaries, settings))
-    lines = (*keep_books(report, settings, port), *_learn(report, settings))
+    lines = (*keep_books(report, settings, port), *remember(report.snapshot, settings))
     return report, tuple(f"malleable: warning: {line}" for line in lines)
-
-
-def _learn(report: TickReport, settings: Settings) -> tuple[str, ...]:
-    """Nobody gets a size to be looked at from a tick that changes nothing."""
-    probed = frozenset() if report.is_dry else looked_at(report.plan, report.snapshot)
-    return remember(report.snapshot, settings, probed)

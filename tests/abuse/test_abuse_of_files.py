@@ -91,7 +91,7 @@ def test_what_lies_where_the_books_are_kept(
     plant(state / name, victim)
     began = time.monotonic()
     report, lines = one_tick(busy_slurm(), settings)
-    lines += remember(report.snapshot, settings, frozenset())
+    lines += remember(report.snapshot, settings)
     took = time.monotonic() - began
     assert report.plan.actions
     assert took < MOST_S

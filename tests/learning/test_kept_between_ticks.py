@@ -65,7 +65,7 @@ def test_with_one_size_there_is_no_curve_and_with_none_nothing(settings: Setting
     assert learned[8] == Learned()
 
 
-def test_jobs_that_never_tell_are_not_looked_at(settings: Settings) -> None:
+def test_jobs_of_a_family_that_never_tells_are_not_waited_for(settings: Settings) -> None:
     for seconds in range(0, 7200, 600):
         learned, _ = one_tick(settings, seconds, teller(7), teller(8, user="bob"))
     assert 7 not in learned
@@ -151,30 +151,16 @@ def test_one_job_speaks_for_no_family(settings: Settings) -> None:
 
 
 def test_node_seconds_are_those_between_ticks(settings: Settings) -> None:
+    def node_s() -> float:
+        with reading(settings) as database:
+            return float(database.execute("SELECT node_s FROM job").fetchone()[0])
+
     job = teller(7, rate(1), rate(4))
-    for seconds in (0, 30, 60, 60 + 7200):
-        learned, _ = one_tick(settings, seconds, job)
-    assert learned[7].node_s == 4 * 60
-    learned, _ = one_tick(settings, 7300, job)
-    assert learned[7].node_s == 4 * (60 + write.LONGEST_S)
-
-
-def test_node_seconds_of_a_look(settings: Settings) -> None:
-    job = teller(7, rate(1), rate(4))
-    tick.remember(seen_at(0, job), settings, {7})
-    tick.remember(seen_at(30, job), settings)
-    tick.remember(seen_at(90, job), settings)
-    learned, _ = one_tick(settings, 100, job)
-    assert (learned[7].node_s, learned[7].probed_node_s) == (4 * 90, 4 * 30)
-
-
-def test_what_looks_have_cost_is_known_from_the_first_rate_on(settings: Settings) -> None:
-    job = teller(7)
-    tick.remember(seen_at(0, job), settings, {7})
-    tick.remember(seen_at(30, job), settings)
-    learned, _ = one_tick(settings, 40, teller(7, rate(1, moment(39))))
-    assert learned[7].sizes_seen == (1,)
-    assert (learned[7].node_s, learned[7].probed_node_s) == (30, 30)
+    for seconds in (0, 30, 60):
+        one_tick(settings, seconds, job)
+    assert node_s() == 4 * 60
+    one_tick(settings, 60 + 7200, job)
+    assert node_s() == 4 * (60 + write.LONGEST_S)
 
 
 def test_steps_and_samples_are_not_compared(settings: Settings) -> None:

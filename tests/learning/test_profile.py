@@ -17,17 +17,14 @@ from slurm_hooks.learning.store.connect import learned_path, reading
 from slurm_hooks.learning.store.read import job_profile
 from slurm_hooks.learning.store.tick import recall
 from slurm_hooks.model import (
-    JobPlan,
     Learned,
     MalleableJob,
-    Of,
     Pauses,
     Plan,
     Telemetry,
-    Why,
 )
 from slurm_hooks.model.moments import age_text
-from slurm_hooks.report.learned_text import learned_lines, look_line
+from slurm_hooks.report.learned_text import learned_lines
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.report import TickReport
 
@@ -211,33 +208,14 @@ def test_what_explain_says_of_a_family(settings: Settings) -> None:
     assert "same name" in lines[-1]
 
 
-def test_explain_blames_no_name_for_a_file_that_cannot_be_read(settings: Settings) -> None:
+def test_explain_tells_of_a_file_that_cannot_be_read(settings: Settings) -> None:
     job = teller(7)
-    plan = Plan(jobs=(JobPlan(7, 1, 1, spared=Why.SILENT_FAMILY),))
-    report = TickReport(seen_at(0).now, plan, seen_at(0, job), (), (), 0.0, is_dry=True)
-    assert "node-hour" in known_lines(settings, report, job)[-1]
+    report = TickReport(seen_at(0).now, Plan(), seen_at(0, job), (), (), 0.0, is_dry=True)
+    assert "cannot be read" not in known_lines(settings, report, job)[-1]
     tell(settings, 0, 7, 1)
     learned_path(settings).write_text("no database, but longer than its header would be" * 99)
     last = known_lines(settings, report, job)[-1]
     assert "cannot be read here: file is not a database" in last
-
-
-@pytest.mark.parametrize(
-    ("spared", "why"),
-    [
-        (Why.NO_BUDGET, "probe_budget = 0"),
-        (Why.SILENT_FAMILY, "told nothing in a node-hour"),
-        (Why.FAMILY, "family is known"),
-        (Why.SPENT, "2 % of its node-time"),
-        (Why.NOT_WORTH_IT, "worth what that costs"),
-    ],
-)
-def test_why_a_job_is_not_looked_at(spared: Why, why: str) -> None:
-    assert why in look_line(spared, 0.02)
-
-
-def test_each_reason_has_a_sentence_of_its_own() -> None:
-    assert len({look_line(spared, 0.02) for spared in Of.LOOK.whys}) == len(Of.LOOK.whys)
 
 
 def test_ages() -> None:

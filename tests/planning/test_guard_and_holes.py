@@ -32,7 +32,6 @@ from slurm_hooks.model import (
     Hole,
     HoleEnd,
     JobPlan,
-    Learned,
     NodeState,
     Notice,
     Plan,
@@ -43,7 +42,6 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.holes import holes_of, latest_end, lease_within
-from slurm_hooks.planning.looking import looked_at
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Settings
@@ -283,18 +281,13 @@ def test_a_gang_that_does_not_start_leaves_its_other_nodes_idle() -> None:
     assert idle_of(found) == {Why.NOT_GIVEN: 2}
 
 
-def test_a_job_is_not_charged_for_a_size_that_it_does_not_get() -> None:
-    running = make_fragment(0, FragmentState.RUNNING, ["n1"])
-    job = make_job(running, held=5)
-    seen = make_snapshot(job, nodes=[make_node("n1", NodeState.BUSY), make_node("n2")])
-    seen = replace(seen, learned={7: Learned(sizes_seen=(1,))})
+def test_a_job_that_loses_its_least_is_not_said_to_begin_there() -> None:
+    job = make_job(held=5)
+    seen = make_snapshot(job, nodes=[make_node("n2")])
     grow = replace(GROW, fragment=FragmentId(7, 1), nodes=frozenset({"n2"}))
-    reasons = (Reason(Why.LOOKED_AT, "is looked at on 2 node(s)"),)
-    plan = Plan((grow,), (JobPlan(7, 1, 2, reasons, nodes_probed=2),))
-    assert looked_at(plan, seen) == {7}
-    fresh = replace(seen, nodes=tuple(make_nodes(2, NodeState.BUSY)))
-    found = guard(plan, seen, fresh, SETTINGS)
-    assert looked_at(found, seen) == frozenset()
-    (told,) = found.jobs
-    assert (told.nodes_planned, told.nodes_probed, told.spared) == (1, 0, Why.NO_NODES)
+    reasons = (Reason(Why.LOOKED_AT, "begins on 1 node"),)
+    plan = Plan((grow,), (JobPlan(7, 0, 1, reasons),))
+    fresh = replace(seen, nodes=(make_node("n2", NodeState.BUSY),))
+    (told,) = guard(plan, seen, fresh, SETTINGS).jobs
+    assert told.nodes_planned == 0
     assert Why.LOOKED_AT not in [reason.why for reason in told.reasons]

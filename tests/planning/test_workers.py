@@ -347,11 +347,11 @@ def test_a_later_pool_gets_its_share_of_what_the_first_one_has(wanted: int, gets
     assert len(grown(plan(second, first, free=6))) == (6 if wanted == 60 else gets)
 
 
-def test_a_pool_is_never_looked_at() -> None:
+def test_a_pool_does_not_begin_small_to_be_seen() -> None:
     many = [make_job(held=6, job_id=i) for i in (8, 9)]
     found = plan(pool(held=6), *many, free=6, learned={i: Learned() for i in (7, 8, 9)})
-    assert found.jobs[0].spared is Why.ENGINE
-    assert found.jobs[0].nodes_probed == 0
+    begins = [Why.LOOKED_AT in [reason.why for reason in job.reasons] for job in found.jobs]
+    assert begins == [False, True, True]
 
 
 @settings(max_examples=80, deadline=None)

@@ -46,7 +46,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.timeout(CHURN_S + SETTLE_S + 240)]
 @pytest.fixture
 def bench(fresh_sandbox: Callable[..., Sandbox]) -> Bench:
     bench = Bench(fresh_sandbox(nodes=NODES))
-    bench.share_at_once()  # no node may be idle a minute later, and a probe lasts for five
+    bench.share_at_once()  # no node may be idle a minute later, and a job may begin small for five
     return bench
 
 

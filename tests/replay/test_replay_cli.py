@@ -134,7 +134,7 @@ def test_learning_is_shown_beside_knowing_and_guessing(words, capsys):
     assert told["learning"]["jobs_looked_at"] <= told["learning"]["jobs"]
     assert "learning" not in told["lines"]["default"]
     assert main([*common, "--idle", str(idle), "--learn", "--families"]) == 0
-    assert "node time spent on probes" in capsys.readouterr().out
+    assert "node time spent on looks" in capsys.readouterr().out
 
 
 def test_tables_and_pictures(words, tmp_path, capsys):

@@ -65,10 +65,10 @@ def test_learning_is_nearly_as_good_as_knowing() -> None:
     assert ends["learned"] < ends["equal"]
 
 
-def test_what_looking_takes_is_within_the_budget() -> None:
+def test_each_job_is_looked_at_once_where_it_begins() -> None:
     spent = replay("learned", MIX, 4).spent
-    assert spent.jobs == len(MIX)
-    assert 0 < spent.probed_node_s < 0.04 * spent.node_s  # with half an hour lent to each
+    assert spent.looks == spent.jobs == len(MIX)
+    assert 0 < spent.probed_node_s < 0.02 * spent.node_s
 
 
 def test_jobs_of_a_known_family_are_not_looked_at() -> None:

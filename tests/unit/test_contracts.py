@@ -33,7 +33,7 @@ PLANTED = (
     ),
     (
         "Decisions and settings read no clock, file, process, environment or randomness",
-        "slurm_hooks.learning.probe",
+        "slurm_hooks.learning.drift",
         "random",
     ),
     (

@@ -13,7 +13,7 @@ from slurm_hooks.model import Curve, Learned
 
 
 def learned_text(learned: Learned) -> str:
-    """All but the node-seconds, which are columns."""
+    """What a row keeps of it."""
     data = {
         "curve": learned.curve and _points(learned.curve),
         "plausible": [_points(curve) for curve in learned.plausible],
@@ -23,7 +23,7 @@ def learned_text(learned: Learned) -> str:
     return json.dumps(data, separators=(",", ":"))
 
 
-def learned_from(text: str, node_s: float, probed_node_s: float) -> Learned:
+def learned_from(text: str) -> Learned:
     """Raises Damaged if it is not such a text."""
     try:
         data = json.loads(text)
@@ -32,8 +32,6 @@ def learned_from(text: str, node_s: float, probed_node_s: float) -> Learned:
             plausible=tuple(_curve(points) for points in data["plausible"]),
             sizes_seen=tuple(data["seen"]),
             is_shared=data["shared"],
-            node_s=node_s,
-            probed_node_s=probed_node_s,
         )
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Damaged(f"not what is learned of a job: {text[:80]!r}") from error

@@ -22,28 +22,23 @@ _COLUMNS = "user, name, unit, engine, needs"
 
 
 def learned_of(database: sqlite3.Connection, jobs: Sequence[MalleableJob]) -> dict[int, Learned]:
-    """What is known of these jobs, and how many node-seconds they have had: of those that have
-    shown nothing yet what their family has.
+    """What is known of these jobs: of those that have shown nothing yet what their family has.
 
-    Jobs of families that never tell anything are not in it: to look at them is in vain. Raises
+    Jobs of families that never tell anything are not in it: to wait for them is in vain. Raises
     Damaged if the file says nonsense.
     """
     families = {job.job_id: family_of(job) for job in jobs}
     found: dict[int, Learned] = {}
-    had: dict[int, tuple[float, float]] = {}
     for row in _job_rows(database, families):
-        job_id, text, node_s, probed_node_s = row[:4]
-        if Family(*row[4:]) != families[job_id]:
-            continue
-        had[job_id] = (node_s, probed_node_s)
-        if text:
-            found[job_id] = learned_from(text, node_s, probed_node_s)
+        job_id, text, *key = row
+        if text and Family(*key) == families[job_id]:
+            found[job_id] = learned_from(text)
     missing = [job for job in jobs if job.job_id not in found]
     begun = _of_families(database, {families[job.job_id] for job in missing})
     for job in missing:
         known = begun[families[job.job_id]]
         if known is not None:
-            found[job.job_id] = _for_job(known, job, had.get(job.job_id, (0.0, 0.0)))
+            found[job.job_id] = _for_job(known, job)
     return found
 
 
@@ -51,7 +46,7 @@ def _job_rows(database: sqlite3.Connection, job_ids: Iterable[int]) -> Iterator[
     waiting = iter(job_ids)
     while some := tuple(islice(waiting, TOGETHER)):
         yield from database.execute(
-            f"SELECT job_id, job.learned, node_s, probed_node_s, {_COLUMNS} FROM job "
+            f"SELECT job_id, job.learned, {_COLUMNS} FROM job "
             f"JOIN family ON family.id = family WHERE job_id IN ({', '.join('?' * len(some))})",
             some,
         )
@@ -68,7 +63,7 @@ def _of_families(
             (family.user, family.name, family.unit, family.engine, family.needs),
         ).fetchone()
         if row and row[1]:
-            found[family] = learned_from(row[1], 0.0, 0.0)
+            found[family] = learned_from(row[1])
         else:
             found[family] = None if row and _is_silent(database, row[0]) else Learned()
     return found
@@ -81,15 +76,13 @@ def _is_silent(database: sqlite3.Connection, family: int) -> bool:
     return bool(changed_at == 0 and node_s > SILENT_NODE_S)
 
 
-def _for_job(known: Learned, job: MalleableJob, had: tuple[float, float]) -> Learned:
+def _for_job(known: Learned, job: MalleableJob) -> Learned:
     most = job.request.max_nodes
     plausible = (shortened(curve, most) for curve in known.plausible)
     return replace(
         known,
         curve=shortened(known.curve, most),
         plausible=tuple(curve for curve in plausible if curve),
-        node_s=had[0],
-        probed_node_s=had[1],
     )
 
 
@@ -127,7 +120,7 @@ def family_profiles(
     return tuple(
         FamilyProfile(
             Family(*row[:5]),
-            learned_from(row[5], 0.0, 0.0) if row[5] else Learned(),
+            learned_from(row[5]) if row[5] else Learned(),
             *row[6:],
         )
         for row in rows
@@ -135,15 +128,15 @@ def family_profiles(
 
 
 _JOB = (
-    f"SELECT {_COLUMNS}, job.id, job_id, min_nodes, max_nodes, first_at, job.last_at, node_s, "
-    "probed_node_s, counts, sync, start_s, grow_s, shrink_s, hit_s, job.learned "
+    f"SELECT {_COLUMNS}, job.id, job_id, min_nodes, max_nodes, first_at, job.last_at, "
+    "counts, sync, start_s, grow_s, shrink_s, hit_s, job.learned "
     "FROM job JOIN family ON family.id = family"
 )
 
 
 def _job_profile(database: sqlite3.Connection, row: Any) -> JobProfile:
-    key, job_id, least, most, first_at, last_at, node_s, probed_node_s, counts, sync = row[5:15]
-    learned = row[19]
+    key, job_id, least, most, first_at, last_at, counts, sync = row[5:13]
+    learned = row[17]
     rates = rates_of(database, key)
     return JobProfile(
         job_id=job_id,
@@ -152,12 +145,10 @@ def _job_profile(database: sqlite3.Connection, row: Any) -> JobProfile:
         max_nodes=most,
         first_at=first_at,
         last_at=last_at,
-        learned=learned_from(learned, node_s, probed_node_s)
-        if learned
-        else Learned(node_s=node_s, probed_node_s=probed_node_s),
+        learned=learned_from(learned) if learned else Learned(),
         rates=rates,
         counted=current(rates),
         counts=Counts(counts) if counts else Counts.SAMPLES,
         sync=sync,
-        pauses=Pauses(*row[15:19]),
+        pauses=Pauses(*row[13:17]),
     )

@@ -20,8 +20,8 @@ CREATE INDEX family_fit ON family (fit_at);
 CREATE TABLE job (
     id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, family INTEGER NOT NULL,
     min_nodes INTEGER NOT NULL, max_nodes INTEGER NOT NULL, first_at REAL NOT NULL,
-    last_at REAL NOT NULL, nodes INTEGER NOT NULL, is_probing INTEGER NOT NULL,
-    node_s REAL NOT NULL, probed_node_s REAL NOT NULL, told TEXT NOT NULL, counts TEXT NOT NULL,
+    last_at REAL NOT NULL, nodes INTEGER NOT NULL,
+    node_s REAL NOT NULL, told TEXT NOT NULL, counts TEXT NOT NULL,
     sync REAL, start_s REAL, grow_s REAL, shrink_s REAL, hit_s REAL,
     changed_at REAL NOT NULL, learned_at REAL NOT NULL, fit TEXT, learned TEXT,
     UNIQUE (job_id, family));

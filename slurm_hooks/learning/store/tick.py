@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from slurm_hooks.books.storage.database import Damaged, Unusable
@@ -83,18 +82,13 @@ def _at_once(seen: Snapshot, found: Mapping[int, Learned]) -> dict[int, Learned]
             continue
         request = job.request
         sizes = (request.unit, request.max_nodes, request.min_nodes)
-        learned = learn(told.rates, prior_of(), *sizes)
-        spent = known or Learned()
-        more[job.job_id] = replace(learned, node_s=spent.node_s, probed_node_s=spent.probed_node_s)
+        more[job.job_id] = learn(told.rates, prior_of(), *sizes)
     return more
 
 
-def remember(
-    seen: Snapshot, settings: Settings, probed: AbstractSet[int] = frozenset()
-) -> tuple[str, ...]:
+def remember(seen: Snapshot, settings: Settings) -> tuple[str, ...]:
     """Write down what the jobs of a tick told, and learn from it; lines of warning on what was not.
 
-    `probed` are the ids of those that have their size from now on only to be looked at.
     A file that is damaged is moved aside, and a new one begun.
     """
     if not settings.learn.enabled or not seen.jobs:
@@ -106,12 +100,12 @@ def remember(
         make_place(path)
         try:
             _raise_if_damaged(seen, settings)
-            _write(seen, settings, probed)
+            _write(seen, settings)
             return ()
         except Damaged as error:
             kept = set_aside(path)
             moved = (f"{path} was damaged ({error}): moved to {kept}, begun anew",)
-        _write(seen, settings, probed)
+        _write(seen, settings)
         return moved
     except (Unusable, OSError) as error:
         return (*moved, f"{lost}: {error}")
@@ -129,19 +123,19 @@ def _raise_if_damaged(seen: Snapshot, settings: Settings) -> None:
             learned_of(database, seen.jobs)
 
 
-def _write(seen: Snapshot, settings: Settings, probed: AbstractSet[int]) -> None:
+def _write(seen: Snapshot, settings: Settings) -> None:
     now_s, chosen = seen.now.timestamp(), settings.learn
     until = time.process_time() + REFIT_S
     with writing(settings) as database:
         protect(settings)
         prune(database, now_s, chosen.keep_days * DAY_S, chosen.max_mib)
-        put(database, [_present(job, job.job_id in probed) for job in seen.jobs], now_s)
+        put(database, [_present(job) for job in seen.jobs], now_s)
         done, waiting = refit(database, now_s, lambda: time.process_time() < until)
     if waiting:
         _log.debug("learned %s, %d left for the next tick", plural(done, "job"), waiting)
 
 
-def _present(job: MalleableJob, is_probing: bool) -> Present:
+def _present(job: MalleableJob) -> Present:
     request = job.request
     return Present(
         job.job_id,
@@ -149,6 +143,5 @@ def _present(job: MalleableJob, is_probing: bool) -> Present:
         request.min_nodes,
         request.max_nodes,
         len(job.nodes),
-        is_probing,
         told_by(job),
     )

@@ -23,15 +23,13 @@ _OF_USER = "FROM job JOIN family ON family.id = family WHERE user = ?"
 
 @dataclass(frozen=True)
 class Present:
-    """A job that a tick has seen. `is_probing` is true if it is about to get nodes only to be
-    looked at on them; `told` is None if it told nothing."""
+    """A job that a tick has seen; `told` is None if it told nothing."""
 
     job_id: int
     family: Family
     min_nodes: int
     max_nodes: int
     nodes: int
-    is_probing: bool = False
     told: Optional[Told] = None
 
 
@@ -42,8 +40,7 @@ def put(database: sqlite3.Connection, jobs: Sequence[Present], now_s: float) -> 
     known = _known(database, jobs)
     rows = [known.get((job.job_id, families[job.family])) for job in jobs]
     database.executemany(
-        "UPDATE job SET last_at = ?, nodes = ?, is_probing = ?, node_s = node_s + ?, "
-        "probed_node_s = probed_node_s + ? WHERE id = ?",
+        "UPDATE job SET last_at = ?, nodes = ?, node_s = node_s + ? WHERE id = ?",
         [_change(row, job, now_s) for row, job in zip(rows, jobs) if row],
     )
     room = _Room(database, now_s)
@@ -63,7 +60,7 @@ def _known(
     for begin in range(0, len(jobs), TOGETHER):
         some = [job.job_id for job in jobs[begin : begin + TOGETHER]]
         rows = database.execute(
-            "SELECT id, job_id, family, last_at, nodes, is_probing, told FROM job "
+            "SELECT id, job_id, family, last_at, nodes, told FROM job "
             f"WHERE job_id IN ({', '.join('?' * len(some))})",
             some,
         )
@@ -74,7 +71,7 @@ def _known(
 def _change(row: sqlite3.Row, job: Present, now_s: float) -> tuple[float, ...]:
     """What it had since the last tick, as its row takes it."""
     had = row["nodes"] * min(max(now_s - row["last_at"], 0.0), LONGEST_S)
-    return (now_s, job.nodes, job.is_probing, had, had * row["is_probing"], row["id"])
+    return (now_s, job.nodes, had, row["id"])
 
 
 def _family(database: sqlite3.Connection, family: Family, now_s: float) -> int:
@@ -98,9 +95,9 @@ def _add_job(database: sqlite3.Connection, job: Present, family: int, now_s: flo
     row = (job.job_id, family, job.min_nodes, job.max_nodes, now_s, now_s, job.nodes)
     added = database.execute(
         "INSERT INTO job (job_id, family, min_nodes, max_nodes, first_at, last_at, nodes, "
-        "is_probing, node_s, probed_node_s, told, counts, changed_at, learned_at) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, '', '', 0, 0)",
-        (*row, job.is_probing),
+        "node_s, told, counts, changed_at, learned_at) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, 0, '', '', 0, 0)",
+        row,
     )
     return int(added.lastrowid or 0)
 

@@ -3,8 +3,8 @@
 The allocator that ships is asked about jobs with the curves that are believed instead of their own.
 Beside the advisor (`Way.LEARNED`) there are the ways of others to get along without curves, to
 compare it with. A job tells the rate of a size after `MEASURE_S` of steady work there, once, with
-an error of `NOISE`; errors do not average out. Jobs know nothing of each other, unless those of one
-model are a family.
+an error of `NOISE`; errors do not average out. It begins on its least, and waits there for the
+first. Jobs know nothing of each other, unless those of one model are a family.
 """
 
 from __future__ import annotations
@@ -20,15 +20,6 @@ from typing import Optional
 from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares
 from slurm_hooks.learning.learned import learn
 from slurm_hooks.learning.prior import Fit, Prior, fit_of, prior_of
-from slurm_hooks.learning.probe import (
-    Costs,
-    Looker,
-    Probe,
-    Purpose,
-    optimistic,
-    price_of,
-    wanted,
-)
 from slurm_hooks.model import Curve, Learned, Rate
 from slurm_hooks.replay.policies.shipped import Allocator
 from slurm_hooks.replay.question import Question, Row, Spent
@@ -39,7 +30,7 @@ MEASURE_S = 15.0
 NOISE = 0.03
 ALIKE = 0.1  # in the logarithm: sizes so close say nothing new
 LOOK_AGAIN_S = 300.0
-PROBE_S = 180.0  # a look that has shown nothing by then is given up
+LOOK_S = 180.0  # a look that has shown nothing by then is given up
 
 
 class Way(enum.Enum):
@@ -48,6 +39,14 @@ class Way(enum.Enum):
     LEARNED = "learned"  # the advisor
     LINEAR = "linear"  # linear until known: what was measured, linear beyond
     DESCENDING = "descending"  # the largest size first, then each half, as MalleTrain does
+
+
+@dataclass(frozen=True)
+class _Look:
+    """A size that a job is to show, and the node-seconds that this costs at most."""
+
+    nodes: int
+    cost_node_s: float
 
 
 @dataclass(eq=False)
@@ -59,10 +58,10 @@ class _Pupil:
     rates: list[Rate] = field(default_factory=list)
     learned: Learned = field(default_factory=Learned)
     believed: Optional[Kind] = None
-    probe: Optional[Probe] = None
-    probed_at_s: float = 0.0
+    look: Optional[_Look] = None
+    looks_at_s: float = 0.0
+    probed_node_s: float = 0.0
     looked_s: float = -math.inf
-    age_s: float = 0.0
 
     def has_shown(self, nodes: int) -> bool:
         """True if it told the rate of that size, or of one so close that it makes no difference."""
@@ -107,7 +106,7 @@ class Learning:
         self.spent = Spent()
         self.wake_s = math.inf
         self._inner, self._priors, self._way, self._is_family = inner, priors, way, is_family
-        self._costs = Costs(MEASURE_S, rescale.up_s, rescale.down_s)
+        self._rescale = rescale
         self._draw = random.Random(seed)
         self._pupils: dict[int, _Pupil] = {}
         self._families: dict[str, list[Fit]] = {}
@@ -128,7 +127,6 @@ class Learning:
         self._order = []
         for number, kind, worked in jobs:
             pupil = self._pupils.get(number) or self._new(number, kind)
-            pupil.age_s = sum(worked.values())
             self._measure(pupil, worked)
             found[number] = pupil
             self._order.append(pupil)
@@ -143,7 +141,7 @@ class Learning:
         return pupil
 
     def _leave(self, pupil: _Pupil) -> None:
-        self.spent.jobs_probed += pupil.learned.probed_node_s > 0
+        self.spent.jobs_probed += pupil.probed_node_s > 0
         fit = fit_of(pupil.rates, 1) if self._is_family else None
         if fit:
             self._families.setdefault(pupil.kind.name, []).insert(0, fit)
@@ -167,11 +165,8 @@ class Learning:
         if self._way is not Way.LEARNED:
             return
         kind, family = pupil.kind, self._families.get(pupil.kind.name, ())
-        known = learn(
-            pupil.rates, self._priors(kind.name, family[:40]), 1, kind.max_nodes, kind.min_nodes
-        )
-        spent = pupil.learned
-        pupil.learned = replace(known, node_s=spent.node_s, probed_node_s=spent.probed_node_s)
+        prior = self._priors(kind.name, family[:40])
+        pupil.learned = learn(pupil.rates, prior, 1, kind.max_nodes, kind.min_nodes)
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`."""
@@ -186,88 +181,69 @@ class Learning:
         self._had = [(pupil, sum(row)) for pupil, row in zip(self._order, rows)]
         for held, (pupil, size) in zip(question.jobs, self._had):
             if size and not pupil.has_shown(size):
-                pause_s = 0.0 if size == sum(held.row) else self._costs.grow_s
+                pause_s = 0.0 if size == sum(held.row) else self._rescale.up_s
                 self.wake_s = min(self.wake_s, self._now + pause_s + MEASURE_S + 0.5)
         return rows
 
     def _count(self, seconds: float) -> None:
         """The node-seconds that jobs had since the last decision."""
-        for pupil, size in self._had:
-            had = size * seconds
-            self.spent.node_s += had
-            pupil.learned = replace(pupil.learned, node_s=pupil.learned.node_s + had)
+        self.spent.node_s += seconds * sum(size for _, size in self._had)
 
     def _choose(self, question: Question, shares: Sequence[int]) -> None:
-        """Which jobs are to be looked at now; a look that goes on is not thought over."""
+        """Which jobs are to show a size now; a look that goes on is not thought over."""
         if self._way is Way.LINEAR:
             return
-        lookers = [
-            Looker(
-                str(pupil.number),
-                pupil.learned,
-                1,
-                pupil.kind.min_nodes,
-                pupil.kind.max_nodes,
-                sum(held.row),
-                share,
-                pupil.age_s,
-            )
-            for held, pupil, share in zip(question.jobs, self._order, shares)
-        ]
-        price = None
-        for pupil, looker in zip(self._order, lookers):
-            if not looker.nodes:
-                pupil.probed_at_s = self._now
-            if pupil.probe and not self._is_over(pupil):
+        for held, pupil, share in zip(question.jobs, self._order, shares):
+            nodes = sum(held.row)
+            if not nodes:
+                pupil.looks_at_s = self._now
+            if pupil.look and not self._is_over(pupil):
                 continue
-            if pupil.probe:
-                pupil.probe, pupil.believed = None, None
+            if pupil.look:
+                pupil.look, pupil.believed = None, None
             if self._now - pupil.looked_s < LOOK_AGAIN_S:
                 continue
             pupil.looked_s = self._now
-            if self._way is Way.DESCENDING:
-                self._begin(pupil, self._next_half(pupil, looker))
-                continue
-            price = price_of(lookers, sum(question.capacity)) if price is None else price
-            self._begin(pupil, next(iter(wanted([looker], self._costs, price)), None))
+            is_learned = self._way is Way.LEARNED
+            look = self._first(pupil, nodes, share) if is_learned else self._half(pupil, share)
+            self._begin(pupil, look)
 
     def _is_over(self, pupil: _Pupil) -> bool:
-        probe = pupil.probe
-        if probe is None or self._now - pupil.probed_at_s > PROBE_S:
-            return True
-        if probe.purpose is Purpose.LARGER:
-            return pupil.learned.sizes_seen[-1:] >= (probe.nodes,) or pupil.looked_s < 0
-        return pupil.has_shown(probe.nodes)
+        look = pupil.look
+        return not look or self._now - pupil.looks_at_s > LOOK_S or pupil.has_shown(look.nodes)
 
-    def _begin(self, pupil: _Pupil, probe: Optional[Probe]) -> None:
-        if probe is None:
+    def _begin(self, pupil: _Pupil, look: Optional[_Look]) -> None:
+        if look is None:
             return
-        known = pupil.learned
-        pupil.probe, pupil.probed_at_s, pupil.believed = probe, self._now, None
-        pupil.learned = replace(known, probed_node_s=known.probed_node_s + probe.cost_node_s)
-        self.spent.probed_node_s += probe.cost_node_s
-        counts, name = self.spent.probes, probe.purpose.name
-        counts[name] = counts.get(name, 0) + (probe.cost_node_s > 0)
+        pupil.look, pupil.looks_at_s, pupil.believed = look, self._now, None
+        pupil.probed_node_s += look.cost_node_s
+        self.spent.probed_node_s += look.cost_node_s
+        self.spent.looks += look.cost_node_s > 0
 
-    def _next_half(self, pupil: _Pupil, looker: Looker) -> Optional[Probe]:
+    def _first(self, pupil: _Pupil, nodes: int, share: int) -> Optional[_Look]:
+        """Its least, where it begins."""
+        known, kind = pupil.learned, pupil.kind
+        if nodes or known.sizes_seen or known.is_shared or kind.max_nodes <= kind.min_nodes:
+            return None
+        return _Look(kind.min_nodes, self._rescale.up_s * share)
+
+    def _half(self, pupil: _Pupil, share: int) -> Optional[_Look]:
         """From its share down to its least, each size half of the one before."""
-        size = min(looker.share, pupil.kind.max_nodes)
+        size = min(share, pupil.kind.max_nodes)
         while size >= max(pupil.kind.min_nodes, 1) and pupil.has_shown(size):
             size //= 2
         if size < max(pupil.kind.min_nodes, 1):
             return None
-        cost = (MEASURE_S + self._costs.shrink_s) * max(looker.share - size, 0)
-        return Probe(looker.name, size, Purpose.SMALLEST, cost)
+        return _Look(size, (MEASURE_S + self._rescale.down_s) * max(share - size, 0))
 
     def _believed(self, pupil: _Pupil, share: int) -> Kind:
         """The kind of job that the allocator takes it for."""
-        kind, probe = pupil.kind, pupil.probe
-        if probe and probe.purpose is not Purpose.LARGER:
-            return self._capped(kind, max(probe.nodes, kind.min_nodes))
+        kind, look = pupil.kind, pupil.look
+        if look:
+            return self._capped(kind, max(look.nodes, kind.min_nodes))
         if pupil.believed is None:
             curve = self._curve(pupil)
-            most = min(probe.nodes, kind.max_nodes) if probe else kind.max_nodes
-            pupil.believed = replace(kind, curve=curve, max_nodes=most) if curve else None
+            pupil.believed = replace(kind, curve=curve) if curve else None
         return pupil.believed or self._sharing(kind, max(share, kind.min_nodes))
 
     def _capped(self, kind: Kind, nodes: int) -> Kind:
@@ -284,9 +260,7 @@ class Learning:
 
     def _curve(self, pupil: _Pupil) -> Optional[Curve]:
         if self._way is Way.LEARNED:
-            known = pupil.learned
-            bold = known.curve and pupil.probe and pupil.probe.purpose is Purpose.LARGER
-            return optimistic(known, 1) if bold else known.curve
+            return pupil.learned.curve
         if not pupil.rates:
             return _linear(pupil.kind.max_nodes)
         told = sorted((r.nodes, r.per_s) for r in pupil.rates)
