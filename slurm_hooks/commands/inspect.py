@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -21,10 +22,10 @@ from slurm_hooks.model.decision import JobPlan
 from slurm_hooks.model.plural import plural
 from slurm_hooks.model.snapshot.file import read, save
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.meeting import idle_lines
-from slurm_hooks.planning.modes import mode_lines
+from slurm_hooks.planning.meeting import idle_fragments
+from slurm_hooks.planning.modes import mode_notes
 from slurm_hooks.report.hints import hints
-from slurm_hooks.report.json_data import json_text, plan_data, told
+from slurm_hooks.report.json_data import json_text, plan_data, reason_data, told
 from slurm_hooks.report.learned_text import learned_lines
 from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.tables import print_lines, print_tables
@@ -38,7 +39,7 @@ from slurm_hooks.report.text import (
     solve_line,
     tick_lines,
 )
-from slurm_hooks.report.why import reason_text
+from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_remarks
@@ -83,7 +84,8 @@ def _status(arguments: argparse.Namespace) -> int:
         return _show_job(known_job(snapshot, arguments.job), snapshot, settings, arguments.json)
     of_user = [job for job in snapshot.jobs if arguments.user in ("", job.user)]
     jobs = [job for job in of_user if arguments.all or job_state(job) not in OVER]
-    names, reasons = _names(port, settings), {j.job_id: _why(j) for j in report.plan.jobs}
+    names = _names(port, settings)
+    reasons = {j.job_id: _why(j, report.at) for j in report.plan.jobs}
     if arguments.json:
         print(json_text(_jobs_data(jobs, names, reasons, snapshot, settings)))
         return 0
@@ -93,11 +95,8 @@ def _status(arguments: argparse.Namespace) -> int:
         print_lines(out, ["no malleable jobs"])
     ended = len(of_user) - len(jobs)
     notes = [f"{plural(ended, 'ended job')} left out: --all shows them"] if ended else []
-    notes += [
-        *snapshot.unknown,
-        *mode_lines(Ground(snapshot, settings)),
-        silence(settings, snapshot.jobs),
-    ]
+    told_by_mode = map(note_text, mode_notes(Ground(snapshot, settings)))
+    notes += [*snapshot.unknown, *told_by_mode, silence(settings, snapshot.jobs)]
     print_lines(err, filter(None, notes))
     return 0
 
@@ -107,7 +106,8 @@ def _show_job(job: MalleableJob, seen: Snapshot, settings: Settings, is_json: bo
         print(json_text(told(job)))
         return 0
     print_tables(out, fragments_table(job, seen.now))
-    print_lines(out, idle_lines(Ground(seen, settings), job))
+    idle = idle_fragments(Ground(seen, settings), job)
+    print_lines(out, map(reason_text, idle))
     print_lines(out, remark_lines(read_remarks(live(settings), job.job_id)))
     print_lines(err, filter(None, [silence(settings, seen.jobs)]))
     return 0
@@ -136,11 +136,11 @@ def _names(port: Port, settings: Settings) -> Mapping[int, str]:
         return {}
 
 
-def _why(job: JobPlan) -> str:
+def _why(job: JobPlan, now: datetime) -> str:
     """What limits the job most."""
     if job.nodes_planned != job.nodes_now:
         return f"the next tick takes it to {plural(job.nodes_planned, 'node')}"
-    return reason_text(job.reasons[0]) if job.reasons else ""
+    return reason_text(job.reasons[0], now) if job.reasons else ""
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -157,7 +157,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         data = {
             "job": job,
             "lines": lines,
-            "reasons": planned.reasons if planned else (),
+            "reasons": [reason_data(r, report.at) for r in planned.reasons] if planned else [],
             "hints": hints(job),
             "remarks": remarks,
             "checkpoints": lost,
@@ -210,14 +210,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     if arguments.save:
         save(report.snapshot, arguments.save)
     if arguments.json:
-        print(json_text(plan_data(report.plan)))
+        print(json_text(plan_data(report.plan, report.at)))
         return 0
     shown = [j for j in report.plan.jobs if arguments.all or j.nodes_now != j.nodes_planned]
     for job in shown:
         print_lines(
             out, [f"job {job.job_id}: {job.nodes_now} -> {plural(job.nodes_planned, 'node')}"]
         )
-        print_lines(out, [f"  {reason_text(reason)}" for reason in job.reasons])
+        print_lines(out, [f"  {reason_text(reason, report.at)}" for reason in job.reasons])
     if not shown:
         print_lines(out, ["no job changes its size"])
     strangers = () if arguments.snapshot else unknown_users(settings.mode.users)

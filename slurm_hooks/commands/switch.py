@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.errors import MalleableError, SettingsError
-from slurm_hooks.planning.modes import off_line
+from slurm_hooks.planning.modes import why_off
 from slurm_hooks.report.json_data import json_text, tick_data
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import tick_lines
+from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.file import load, state_dir
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.booked import booked_tick
@@ -45,15 +46,16 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 def _off(arguments: argparse.Namespace) -> int:
     place = arguments.state_dir or state_dir(arguments.settings)
     off = switch_off(place, arguments.reason)
+    line = note_text(why_off(off))
     if not arguments.json:
-        print_lines(out, [off_line(off)])  # at once: Slurm may take its time, and it holds already
+        print_lines(out, [line])  # at once: Slurm may take its time, and it holds already
     report, lines = _tick_now(arguments, place)
     if arguments.json:
         done = tick_data(report) if report else None
         print(json_text({"off": off, "tick": done, "lines": lines}))
     else:
         lines_of_tick = tick_lines(report) if report else []
-        print_lines(out, [line for line in lines_of_tick if off_line(off) not in line])
+        print_lines(out, [each for each in lines_of_tick if line not in each])
         print_lines(err, lines)
     return 0
 

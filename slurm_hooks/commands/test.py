@@ -18,10 +18,11 @@ from slurm_hooks.doctor.trial.script import Wish
 from slurm_hooks.doctor.trial.told import end_data, end_lines
 from slurm_hooks.errors import CommandRefused, MalleableError, NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Level
-from slurm_hooks.planning.modes import off_line
+from slurm_hooks.planning.modes import why_off
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import explain_lines, find_job
+from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
@@ -138,7 +139,7 @@ def _raise_if_nothing_may_start(settings: Settings, named: Optional[str], accoun
     """Raises UsageError at once rather than after a long wait."""
     off = find_off(settings.tick.state_dir)
     if off is not None:
-        raise UsageError(f"{off_line(off)}: nothing could start; see `malleable on`")
+        raise UsageError(f"{note_text(why_off(off))}: nothing could start; see `malleable on`")
     if settings.mode.level == Level.OBSERVE.value:
         raise UsageError("mode.level = observe: no tick would start the job; try canary")
     user = named or caller()

@@ -65,7 +65,8 @@ def _data(report: TickReport) -> dict[str, Any]:
     seen = report.snapshot
     free = {node.name for node in seen.nodes if node.state is NodeState.FREE}
     holes = [hole for hole in holes_of(seen).values() if hole.node in free]
-    return {"at": report.at, "jobs": seen.jobs, "holes": holes, "plan": plan_data(report.plan)}
+    plan = plan_data(report.plan, report.at)
+    return {"at": report.at, "jobs": seen.jobs, "holes": holes, "plan": plan}
 
 
 def _print(board: Board) -> None:

@@ -44,7 +44,7 @@ from slurm_hooks.model.job import (
     Needs,
     Request,
 )
-from slurm_hooks.model.reason import USABLE, Of, Reason, Verdict, Why
+from slurm_hooks.model.reason import USABLE, Detail, Of, Reason, Verdict, Why
 from slurm_hooks.model.state import (
     ENDED_STATES,
     ON_NODES,
@@ -61,6 +61,7 @@ __all__ = [
     "Action",
     "Counted",
     "Curve",
+    "Detail",
     "Telemetry",
     "Rate",
     "Pauses",

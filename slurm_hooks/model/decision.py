@@ -149,6 +149,6 @@ class Plan:
     actions: tuple[Action, ...] = ()
     jobs: tuple[JobPlan, ...] = ()
     solve: Solve = field(default_factory=Solve)
-    notes: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
     level: Level = Level.ON
     idle: tuple[IdleNodes, ...] = ()

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import Optional
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypedDict, Union
+
+from slurm_hooks.model.cluster import Counted, HoleEnd
+from slurm_hooks.model.job import FragmentId
+from slurm_hooks.model.state import FragmentState, Said
 
 
 class Of(enum.Flag):
@@ -15,6 +20,9 @@ class Of(enum.Flag):
     IDLE = enum.auto()  # a free node of the malleable partitions that no job uses
     ACTION = enum.auto()  # what a tick does to a fragment
     END = enum.auto()  # how a fragment's run ended
+    OVER = enum.auto()  # how a job ended
+    NOTE = enum.auto()  # what every reader of a plan should know
+    DROPPED = enum.auto()  # that an action of a plan no longer holds
 
     @property
     def whys(self) -> tuple[Why, ...]:
@@ -23,7 +31,7 @@ class Of(enum.Flag):
 
 
 _JOB, _NODE, _IDLE = Of.JOB, Of.NODE, Of.IDLE
-_ACT, _END = Of.ACTION, Of.END
+_ACT, _END, _OVER, _NOTE, _DROPPED = Of.ACTION, Of.END, Of.OVER, Of.NOTE, Of.DROPPED
 
 
 class Why(enum.Enum):
@@ -39,13 +47,13 @@ class Why(enum.Enum):
         member._value_, member.of = value, of
         return member
 
-    FINISHED = "finished", _JOB | _END | _ACT  # the training is over
-    STOPPED = "stopped", _JOB | _ACT  # for good, after failures
-    CANCELLED = "cancelled", _JOB | _END | _ACT  # by its user, or past its deadline
+    FINISHED = "finished", _JOB | _END | _ACT | _OVER  # the training is over
+    STOPPED = "stopped", _JOB | _ACT | _OVER  # for good, after failures
+    CANCELLED = "cancelled", _JOB | _END | _ACT | _OVER | _DROPPED  # by its user, or deadline
     CANCEL_UNCLEAR = "cancel_unclear"  # of some fragments, while others are still ending
     DIED = "died", _JOB | _NODE | _END | _ACT  # a fragment did
     DEPENDENCY = "dependency"  # other jobs must end first
-    HELD = "held"  # by an operator
+    HELD = "held", _JOB | _DROPPED  # by an operator
     NOT_STARTED = "not_started", _JOB | _ACT  # Slurm did not start what was released
     SUSPENDED = "suspended"  # by an operator
     UNKNOWN_STATE = "unknown_state"  # left alone
@@ -53,7 +61,7 @@ class Why(enum.Enum):
     LEASE_ENDED = "lease_ended", _END | _ACT
     PREEMPTED = "preempted", _END | _ACT  # requeued without a plan of ours
     NODE_FAILED = "node_failed", _END
-    UNKNOWN = "unknown", _END  # Slurm has forgotten it: the ticks were too far apart
+    UNKNOWN = "unknown", _END | _OVER  # Slurm has forgotten it: the ticks were too far apart
     HOLE_OPEN = "hole_open", _ACT
     HOLE_CLOSES = "hole_closes", _ACT
     NODE_LEAVES = "node_leaves", _ACT  # service
@@ -66,10 +74,16 @@ class Why(enum.Enum):
     PAUSED = "paused", _ACT  # held or released by an operator
     SUMMED_UP = "summed_up", _ACT  # the job's life
     STARTING = "starting", _IDLE  # a fragment has just been released onto it
-    OBSERVED = "observed", _IDLE  # a fragment would have been, if ticks did not only observe
-    OFF = "off", _JOB | _IDLE | _ACT  # malleable jobs are switched off
-    REGISTERING = "registering", _JOB | _NODE | _IDLE  # nodes have not told a new slurmctld all
-    CANARY = "canary", _JOB | _NODE | _IDLE | _ACT  # only a canary's jobs and nodes are used
+    OBSERVED = "observed", _IDLE | _NOTE  # a fragment would have been: ticks only observe
+    OFF = "off", _JOB | _IDLE | _ACT | _NOTE | _DROPPED  # malleable jobs are switched off
+    REGISTERING = (  # nodes have not told a new slurmctld all
+        "registering",
+        _JOB | _NODE | _IDLE | _NOTE | _DROPPED,
+    )
+    CANARY = (  # only a canary's jobs and nodes are used
+        "canary",
+        _JOB | _NODE | _IDLE | _ACT | _NOTE,
+    )
     LIMIT = "limit", _JOB | _IDLE | _ACT  # it makes room for a job that waits for one
     NO_JOB = "no_job", _IDLE  # no malleable job waits, or all have their maximum
     GIVEN_BACK = "given_back"  # a node is
@@ -80,11 +94,11 @@ class Why(enum.Enum):
     MAXIMUM = "maximum"  # it has that
     SIZE = "size"  # its script fails with some numbers of nodes
     WISH = "wish", _JOB | _ACT  # it wants no more nodes now
-    NO_WORK = "no_work", _JOB | _ACT  # workers of the pool found none
-    BELOW_MIN = "below_min", _JOB | _ACT  # its other fragments are not back yet
+    NO_WORK = "no_work", _JOB | _ACT | _OVER  # workers of the pool found none
+    BELOW_MIN = "below_min", _JOB | _ACT | _DROPPED  # its other fragments are not back yet
     LOOKED_AT = "looked_at"  # it has a size only so that its speed there is seen
     OTHER_NODES = "other_nodes"  # what stands in the way on nodes that it does not have
-    TAKEN = "taken", _NODE  # somebody is on it, or it is out of service
+    TAKEN = "taken", _NODE | _DROPPED  # somebody is on it, or it is out of service
     USABLE = "usable", _NODE  # nothing is in the way
     PARTITION = "partition", _NODE  # it is in another one
     FEATURES = "features", _NODE  # it lacks some
@@ -92,15 +106,30 @@ class Why(enum.Enum):
     MEMORY = "memory", _NODE  # it has too little
     CPUS = "cpus", _NODE  # it has too few
     EXCLUDED = "excluded", _NODE  # by the job's --exclude
-    HOLE_SHORT = "hole_short", _NODE | _IDLE  # somebody else's claim comes too soon
+    HOLE_SHORT = "hole_short", _NODE | _IDLE | _DROPPED  # somebody else's claim comes too soon
     UNFIT = "unfit", _NODE | _IDLE | _ACT  # for the job, says Slurm; idle: for all that wait
-    SUSPECT = "suspect", _NODE | _IDLE  # fragments of several users died there
+    SUSPECT = "suspect", _NODE | _IDLE | _NOTE  # fragments of several users died there
     RESTING = "resting", _JOB | _IDLE  # it shrank or failed just now
     CEILING = (
         "ceiling",
         _JOB | _IDLE | _ACT,
     )  # all malleable jobs together have what the site allows
     NOT_GIVEN = "not_given", _IDLE  # the allocator left it: a minimum, a unit, a resize's cost
+    SCRIPT_ENDED = "script_ended", _OVER  # with 0, and no agent ever spoke
+    ENDED = "ended", _OVER  # nothing tells why
+    NEVER_RAN = "never_ran", _OVER  # it was cancelled before
+    UNREAD = "unread", _NOTE  # a part of Slurm's answer
+    OBJECTIVE = "objective", _NOTE  # the site's function for it failed
+    UNKNOWN_NODE = "unknown_node", _NOTE  # a setting names one
+    NOT_RENEWED = "not_renewed", _NOTE  # fragments run, and ticks only observe
+    MIN_JOB_AGE = "min_job_age", _NOTE  # it is too short
+    MAX_JOB_COUNT = "max_job_count", _NOTE  # it is nearly reached
+    NOT_DONE = "not_done", _NOTE  # an action that no longer holds
+    GONE = "gone", _DROPPED  # a fragment or a node is
+    NOT_FREE_TO_START = "not_free_to_start", _DROPPED  # it is held, or gone
+    NOT_RUNNING = "not_running", _DROPPED
+    REFUSED = "refused", _DROPPED  # its mark was
+    CHANGED = "changed", _DROPPED  # its state was
 
 
 @dataclass(frozen=True)
@@ -114,11 +143,58 @@ class Verdict:
 USABLE = Verdict(Why.USABLE)
 
 
+class Detail(TypedDict, total=False):
+    """The data behind a reason: what its sentence names, and nothing else. A reader changes none.
+
+    `nodes` are names, `count` counts what the reason is about. `said` are the words of somebody
+    else: Slurm, a mark, a site's own code.
+    """
+
+    fragments: tuple[FragmentId, ...]
+    nodes: tuple[str, ...]
+    count: int
+    more: int  # nodes that are not named
+    job: int
+    jobs: tuple[int, ...]
+    exit_code: str
+    said: str
+    at: datetime
+    since: datetime
+    until: datetime
+    seconds: float
+    nodes_usable: int  # at most, now
+    nodes_needed: int
+    nodes_planned: int
+    nodes_given: int  # to all malleable jobs
+    most: int  # that there may be
+    ceiling: int  # of all malleable jobs
+    wish: int
+    unit: int
+    engine: str
+    failures: int
+    cancelled: int  # fragments
+    sizes_failing: tuple[int, ...]
+    sizes_good: tuple[int, ...]
+    request: str  # that would keep to the good sizes
+    standing: Said
+    state: FragmentState
+    command: str  # of scontrol
+    cause: Why  # of a notice
+    source: HoleEnd
+    by: str  # the job or reservation that ends the hole
+    user: str
+    users: tuple[str, ...]
+    accounts: tuple[str, ...]
+    waiter: str  # a job of somebody else
+    limit: Counted
+    action: str
+    verdict: Verdict
+    because: Reason
+
+
 @dataclass(frozen=True)
 class Reason:
-    """One thing behind a job's size, in words for people, or so many nodes with one verdict."""
+    """One thing behind a job's size, or behind a plan as a whole. `report` has its sentence."""
 
     why: Why
-    text: str = ""
-    nodes: int = 0
-    verdict: Optional[Verdict] = None
+    detail: Union[str, Detail] = field(default_factory=Detail, hash=False)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slurm_hooks.model import (
+    Detail,
     FragmentAction,
     Grow,
     IdleNodes,
@@ -25,13 +26,13 @@ _OF_THE_SIZE = (Why.MAXIMUM, Why.WISH, Why.LOOKED_AT)
 
 @dataclass(frozen=True)
 class Fault:
-    """Why an action no longer holds.
+    """That an action no longer holds, and why.
 
     Of the nodes that a job was to get, some are no longer free (`lost`); the others stay idle for
     the reason `idle`. A notice that is not given leaves the job `kept` nodes.
     """
 
-    text: str
+    reason: Reason
     idle: Why = Why.NOT_GIVEN
     lost: frozenset[str] = frozenset()
     kept: int = 0
@@ -49,7 +50,7 @@ def without(plan: Plan, faults: Mapping[FragmentAction, Fault]) -> Plan:
     """
     if not faults:
         return plan
-    notes = (f"not done: {verb_of(a)} {a.fragment}: {why.text}" for a, why in faults.items())
+    notes = (_not_done(action, fault) for action, fault in faults.items())
     return replace(
         plan,
         actions=tuple(a for a in plan.actions if a not in faults),
@@ -57,6 +58,12 @@ def without(plan: Plan, faults: Mapping[FragmentAction, Fault]) -> Plan:
         notes=(*plan.notes, *notes),
         idle=_idle_without(plan, faults),
     )
+
+
+def _not_done(action: FragmentAction, fault: Fault) -> Reason:
+    named = (action.fragment,)
+    detail = Detail(action=verb_of(action), fragments=named, because=fault.reason)
+    return Reason(Why.NOT_DONE, detail)
 
 
 def _job_without(job: JobPlan, faults: Mapping[FragmentAction, Fault]) -> JobPlan:
@@ -68,7 +75,7 @@ def _job_without(job: JobPlan, faults: Mapping[FragmentAction, Fault]) -> JobPla
         return job
     left = (reason for reason in job.reasons if reason.why not in _OF_THE_SIZE)
     found = (
-        Reason(Why.OTHER_NODES, f"not started on {', '.join(sorted(a.nodes))}: {why.text}")
+        Reason(Why.OTHER_NODES, Detail(nodes=tuple(sorted(a.nodes)), because=why.reason))
         for a, why in grows.items()
     )
     return replace(

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.model import (
     ON_NODES,
+    Detail,
     FragmentState,
     Hole,
-    HoleEnd,
     MalleableJob,
     Reason,
     Verdict,
     Why,
 )
-from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.eligibility import Eligibility, JobKind
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.meeting import idle_lines
-from slurm_hooks.planning.modes import ceiling_text
+from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
@@ -54,24 +50,23 @@ class Obstacles:
             counted[self._eligibility.verdict(name, kind, shunned)] += 1
         found = (verdict for verdict, n in counted.items() if n > 0)
         return [
-            Reason(Why.OTHER_NODES, nodes=counted[verdict], verdict=verdict)
+            Reason(Why.OTHER_NODES, Detail(count=counted[verdict], verdict=verdict))
             for verdict in sorted(found, key=_rank)
         ]
 
     def of_all(self, situation: Situation) -> list[Reason]:
         """One if something that holds for all jobs keeps this one from growing."""
         mandate, request = self._survey.mandate, situation.job.request
-        if mandate.registering:
-            return [Reason(Why.REGISTERING, mandate.registering_line)]
+        if mandate.waits:
+            return [*mandate.waits]
         ceiling = mandate.ceiling
         if ceiling is None:
             return []
-        limit = ceiling_text(ceiling)
         if situation.least > ceiling:
-            text = f"{limit}, and this one needs {situation.least}: it cannot start"
-            return [Reason(Why.CEILING, text)]
-        is_full = self._given + request.unit > ceiling
-        return [Reason(Why.CEILING, f"{limit}, and get {self._given}")] if is_full else []
+            return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_needed=situation.least))]
+        if self._given + request.unit > ceiling:
+            return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_given=self._given))]
+        return []
 
     def _verdicts(self, job: MalleableJob) -> Mapping[str, Verdict]:
         """On the nodes of its partition, the same for all jobs that are like it."""
@@ -97,38 +92,28 @@ def reasons_for(
     if care.is_over:
         return care.reasons
     leaving = _leaving(survey, situation)
-    idle = idle_lines(ground, situation.job)
-    found = [*care.reasons, *(Reason(Why.NOT_TRAINING, line) for line in idle), *leaving]
+    idle = idle_fragments(ground, situation.job)
+    found = [*care.reasons, *idle, *leaving]
     if situation.barred:
         return tuple(found)
     if situation.failing:
-        found.append(Reason(Why.SIZE, why_not(situation.job, situation.failing)))
+        found.append(why_not(situation.job, situation.failing))
     final = _final(ground, situation, planned)
     if final:
         return (*found, final)
     if situation.wish is not None:
-        found.append(
-            Reason(Why.WISH, f"wishes for {plural(situation.wish.nodes, 'node')} at most now")
-        )
+        found.append(Reason(Why.WISH, Detail(wish=situation.wish.nodes)))
     if situation.snoozes:
-        snooze_s = ground.settings.plan.snooze_s
-        text = f"shrank or failed less than {snooze_s:g} s ago and does not grow yet"
-        found.append(Reason(Why.RESTING, text))
+        found.append(Reason(Why.RESTING, Detail(seconds=ground.settings.plan.snooze_s)))
     if situation.is_tried:
-        text = (
-            f"has failed {plural(situation.job.failures, 'time')}: one worker is tried, and others "
-            f"follow once it has run for {ground.settings.failures.join_s} s"
-        )
-        found.append(Reason(Why.RESTING, text))
+        failed = Detail(failures=situation.job.failures, seconds=ground.settings.failures.join_s)
+        found.append(Reason(Why.RESTING, failed))
     if situation.job.way.zero_is_idle and not situation.upkeep.growable:
         return tuple(found)
     least = situation.least
     if situation.reachable < least and not (situation.snoozes or care.reasons):
-        text = (
-            f"can reach {plural(situation.reachable, 'node')} now, needs {least}: "
-            "waits for its other fragments to come back"
-        )
-        found.append(Reason(Why.BELOW_MIN, text))
+        lacks = Detail(nodes_usable=situation.reachable, nodes_needed=least)
+        found.append(Reason(Why.BELOW_MIN, lacks))
     return (*found, *obstacles.of_all(situation), *obstacles.reasons(situation.job))
 
 
@@ -136,38 +121,23 @@ def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reaso
     """The reason beside which no other counts: it would not grow onto any node."""
     most, wish = situation.job.request.max_nodes, situation.wish
     if situation.is_apart and situation.job.is_apart:
-        return Reason(
-            Why.ALONE,
-            "its nodes do not share its work directory, so several fragments would each train on "
-            "their own: it is kept to one. Submit from a directory that all nodes share",
-        )
+        return Reason(Why.ALONE)
     if situation.is_apart:
-        return Reason(
-            Why.ALONE,
-            f"no fragment has joined a round within {ground.settings.failures.join_s} s: the "
-            "script does not start torchrun, or Slurm's commands are missing where it runs; "
-            "several fragments would each train on their own, so it is kept to one",
-        )
+        return Reason(Why.ALONE, Detail(seconds=ground.settings.failures.join_s))
     if wish is not None and wish.nodes < most and planned >= situation.most:
-        return Reason(
-            Why.WISH, f"wishes for {plural(wish.nodes, 'node')} at most now, and has that"
-        )
-    return Reason(Why.MAXIMUM, text) if (text := _maximum(situation.job, planned)) else None
+        return Reason(Why.WISH, Detail(wish=wish.nodes, nodes_planned=planned))
+    return _maximum(situation.job, planned)
 
 
-def _maximum(job: MalleableJob, planned: int) -> str:
-    """That it has all the nodes that it can ever have; empty if it has not."""
+def _maximum(job: MalleableJob, planned: int) -> Optional[Reason]:
+    """That it has all the nodes that it can ever have; None if it has not."""
     request, lost = job.request, gone(job)
     if planned >= request.max_nodes:
-        return f"has its maximum of {plural(request.max_nodes, 'node')}"
+        return Reason(Why.MAXIMUM, Detail(most=request.max_nodes))
     left = max(0, request.fragments - lost) * request.unit
     if not lost or planned < left:
-        return ""
-    is_are, them = ("is", "it") if lost == 1 else ("are", "them")
-    nodes = plural(left, "node")
-    return (
-        f"{lost} of its fragments {is_are} cancelled: it has its maximum of {nodes} without {them}"
-    )
+        return None
+    return Reason(Why.MAXIMUM, Detail(most=left, cancelled=lost))
 
 
 def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
@@ -177,23 +147,19 @@ def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
         for name in sorted(fragment.nodes, key=natural):
             hole = survey.holes.get(name)
             if stay.leaves is not None:
-                text = f"{name} is given back: {stay.leaves.value}{_by(hole)}"
-                found.append(Reason(Why.GIVEN_BACK, text))
-            elif hole is not None and hole.source is not HoleEnd.NOBODY:
-                text = f"{name} may be used until {_time(hole, survey.ground.now)}{_by(hole)}"
-                found.append(Reason(Why.HOLE_ENDS, text))
+                detail = Detail(nodes=(name,), cause=stay.leaves, **_end(hole))
+                found.append(Reason(Why.GIVEN_BACK, detail))
+            elif end := _end(hole):
+                found.append(Reason(Why.HOLE_ENDS, Detail(nodes=(name,), **end)))
     for f in situation.job.fragments:
         if f.is_leaving and f.state is FragmentState.RUNNING:
-            text = f"fragment {f.id} was asked to leave {', '.join(sorted(f.nodes))}"
-            found.append(Reason(Why.LEAVING, text))
+            asked = Detail(fragments=(f.id,), nodes=tuple(sorted(f.nodes)))
+            found.append(Reason(Why.LEAVING, asked))
     return found
 
 
-def _by(hole: Optional[Hole]) -> str:
-    if hole is None or hole.source is HoleEnd.NOBODY:
-        return ""
-    return f" ({hole.source.value}: {hole.by})"
-
-
-def _time(hole: Hole, now: datetime) -> str:
-    return shown(hole.end, now) if hole.end else "further notice"
+def _end(hole: Optional[Hole]) -> Detail:
+    """Who ends a hole, and when; empty if it has no end."""
+    if hole is None or hole.end is None:
+        return Detail()
+    return Detail(until=hole.end, source=hole.source, by=hole.by)

@@ -13,6 +13,7 @@ from typing import Optional
 
 from slurm_hooks.model import (
     Cancel,
+    Detail,
     Fragment,
     FragmentAction,
     FragmentId,
@@ -24,6 +25,7 @@ from slurm_hooks.model import (
     Notice,
     Plan,
     PutBack,
+    Reason,
     Renew,
     Snapshot,
     Why,
@@ -110,17 +112,17 @@ def _faults(
     size += sum(len(action.nodes) for action in grows if action not in faults)
     if job.request.is_pool or size >= job.request.min_nodes:
         return faults
-    why = Fault(f"without {', '.join(lost)} its job cannot reach its minimum")
+    why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
     return {**dict.fromkeys(grows, why), **faults}
 
 
 def _fault(action: FragmentAction, facts: _Facts) -> Optional[Fault]:
     if isinstance(action, Grow):
         if facts.registering:
-            return Fault("slurmctld has begun anew meanwhile", Why.REGISTERING)
+            return Fault(Reason(Why.REGISTERING), Why.REGISTERING)
         lost = [n for n in sorted(action.nodes) if facts.states.get(n) is not NodeState.FREE]
         if lost:
-            return Fault(f"{', '.join(lost)} is no longer free", lost=frozenset(lost))
+            return Fault(Reason(Why.TAKEN, Detail(nodes=tuple(lost))), lost=frozenset(lost))
         last = facts.ends.until if _gains_past(action, facts) else facts.ends.latest
         return _overrun(action.nodes, facts.now + action.limit, last, facts)
     if isinstance(action, Renew):
@@ -131,7 +133,7 @@ def _fault(action: FragmentAction, facts: _Facts) -> Optional[Fault]:
 def _renewal_fault(action: Renew, facts: _Facts) -> Optional[Fault]:
     fragment = facts.fragments.get(action.fragment)
     if fragment is None or fragment.start is None:
-        return Fault("the fragment is gone")
+        return Fault(Reason(Why.GONE, Detail(fragments=(action.fragment,))))
     if fragment.end is None or action.end <= fragment.end:
         return None  # a shorter lease is always safe
     job = facts.jobs[fragment.id.job_id]
@@ -150,9 +152,9 @@ def _overrun(
 ) -> Optional[Fault]:
     for name in sorted(nodes):
         if name not in facts.holes:
-            return Fault(f"{name} is gone", lost=frozenset({name}))
+            return Fault(Reason(Why.GONE, Detail(nodes=(name,))), lost=frozenset({name}))
         latest = last[name]
         if latest is not None and end > latest:
-            by = facts.holes[name].by
-            return Fault(f"{name} is wanted by {by} sooner", Why.HOLE_SHORT)
+            detail = Detail(nodes=(name,), by=facts.holes[name].by)
+            return Fault(Reason(Why.HOLE_SHORT, detail), Why.HOLE_SHORT)
     return None

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from slurm_hooks.model import Why
+from slurm_hooks.model import Detail, Reason, Why
 from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
-from slurm_hooks.planning.modes import ceiling_text
 from slurm_hooks.planning.node_classes import kept_by
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
@@ -17,7 +16,7 @@ from slurm_hooks.planning.survey import Survey
 
 def last_leases(
     survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]
-) -> dict[int, str]:
+) -> dict[int, Reason]:
     """Why, by job id. The allocator has no say in finished jobs; all malleable jobs may have more
     than the site allows now, or a job has waited for `patience_s` and could use a node of theirs.
     """
@@ -26,15 +25,15 @@ def last_leases(
     if not finished:
         return {}
     if most is not None and sum(map(kept_by, situations)) > most:
-        return {s.job.job_id: ceiling_text(most) for s in finished}
+        return {s.job.job_id: Reason(Why.CEILING, Detail(ceiling=most)) for s in finished}
     waiting = _waiting(survey, eligibility, situations)
     found, patience_s = {}, survey.ground.settings.plan.patience_s
     for situation in finished:
         known = situation.job.nodes & survey.nodes.keys()  # one may have left slurm.conf
         first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
-            why = f"job {first} has waited for {patience_s:.0f} s (plan.patience_s)"
-            found[situation.job.job_id] = why
+            detail = Detail(job=first, seconds=patience_s)
+            found[situation.job.job_id] = Reason(Why.BETTER_USE, detail)
     return found
 
 

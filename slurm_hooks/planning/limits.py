@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.model import Counted, MalleableJob, Reason, Waiter, Why
+from slurm_hooks.model import Counted, Detail, MalleableJob, Reason, Waiter, Why
 from slurm_hooks.planning.ground import Ground
 
 _OF_QOS = (Counted.QOS, Counted.QOS_USER, Counted.QOS_ACCOUNT)
@@ -67,12 +67,10 @@ def is_counted(job: MalleableJob, waiter: Waiter) -> bool:
 
 def why_waiting(waiter: Waiter) -> Reason:
     """For the people whose job makes room."""
-    waits = "waits for a limit that counts them too" if waiter.counted else "has not started yet"
-    text = (
-        f"its fragments make room for job {waiter.job_id} of {waiter.user}, which {waits} "
-        f"({waiter.reason}), and come back once it has started"
-    )
-    return Reason(Why.LIMIT, text)
+    detail = Detail(waiter=waiter.job_id, user=waiter.user, said=waiter.reason)
+    if waiter.counted is not None:
+        detail["limit"] = waiter.counted
+    return Reason(Why.LIMIT, detail)
 
 
 def that_matter(ground: Ground) -> list[Waiter]:

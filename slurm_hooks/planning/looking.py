@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve
-from slurm_hooks.model import Curve, Learned, Reason, Why
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model import Curve, Detail, Learned, Reason, Why
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.situation import Situation
 
@@ -77,5 +76,4 @@ def _learned(ground: Ground, situation: Situation) -> Optional[Learned]:
 
 def reason_of(nodes: int) -> Reason:
     """Why a job that begins has its least."""
-    text = f"begins on {plural(nodes, 'node')}, so that its speed there is seen"
-    return Reason(Why.LOOKED_AT, text)
+    return Reason(Why.LOOKED_AT, Detail(nodes_planned=nodes))

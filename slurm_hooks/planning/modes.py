@@ -10,9 +10,7 @@ from functools import cached_property
 from heapq import nsmallest
 from typing import Optional
 
-from slurm_hooks.model import Level, MalleableJob, Off, Reason, Snapshot, Why
-from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model import Detail, Level, MalleableJob, Off, Reason, Snapshot, Why
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.settings.values import Mode
 
@@ -38,56 +36,41 @@ class Mandate:
     registering: frozenset[str] = frozenset()
 
     @cached_property
-    def registering_line(self) -> str:
+    def waits(self) -> tuple[Reason, ...]:
         """What nothing starts for; empty if it may."""
-        if not self.registering:
-            return ""
-        have = "has" if len(self.registering) == 1 else "have"
-        told = f"{have} told the slurmctld that began what runs there"
-        return f"nothing starts until {_named(self.registering)} {told}"
+        named = _named(self.registering)
+        return (Reason(Why.REGISTERING, named),) if self.registering else ()
 
     def bars_job(self, job: MalleableJob) -> Optional[Reason]:
-        """Why no fragment of the job may be on a node, for its people; None if some may."""
+        """Why no fragment of the job may be on a node; None if some may."""
         if self.off is not None:
-            text = (
-                f"{off_line(self.off)}: nothing starts until `malleable on`; jobs can be submitted "
-                "meanwhile, and wait"
-            )
-            return Reason(Why.OFF, text)
+            return why_off(self.off)
         if self.level is not Level.CANARY or is_in_canary(self.mode, job.user, job.account):
             return None
-        users = f"users {', '.join(self.mode.users)}" if self.mode.users else ""
-        accounts = f"accounts {', '.join(self.mode.accounts)}" if self.mode.accounts else ""
-        whom = " and of ".join(text for text in (users, accounts) if text)
-        text = f"waits: the site lets only jobs of {whom} run for now (mode.level = canary)"
-        return Reason(Why.CANARY, text)
+        detail = Detail()
+        if self.mode.users:
+            detail["users"] = tuple(self.mode.users)
+        if self.mode.accounts:
+            detail["accounts"] = tuple(self.mode.accounts)
+        return Reason(Why.CANARY, detail)
 
     def bars_node(self, name: str) -> bool:
         """True if no malleable job may be on the node."""
         return self.level is Level.CANARY and bool(self.nodes) and name not in self.nodes
 
-    def lines(self, snapshot: Snapshot) -> tuple[str, ...]:
-        """What everybody should know who reads a plan; nothing in the ordinary state."""
+    def notes(self, snapshot: Snapshot) -> tuple[Reason, ...]:
+        """What every reader of a plan should know; nothing in the ordinary state."""
         if self.off is not None:
-            return (off_line(self.off),)
-        waits = (self.registering_line,) if self.registering else ()
+            return (why_off(self.off),)
         if self.level is Level.CANARY:
-            return (
-                "mode.level = canary: only its jobs and nodes are used",
-                *_strange_nodes(self.nodes - {node.name for node in snapshot.nodes}),
-                *waits,
-            )
+            strange = self.nodes - {node.name for node in snapshot.nodes}
+            unknown = (Reason(Why.UNKNOWN_NODE, _named(strange)),) if strange else ()
+            return (Reason(Why.CANARY), *unknown, *self.waits)
         if self.level is not Level.OBSERVE:
-            return waits
-        lines = ["mode.level = observe: nothing is written, this is what would be done"]
+            return self.waits
         running = sum(len(job.active) for job in snapshot.jobs)
-        if running:
-            lines.append(
-                f"{plural(running, 'fragment')} in use, and no tick renews leases or puts "
-                "fragments back: before mode.level = observe use `malleable off`, and wait until "
-                "they have left"
-            )
-        return (*lines, *waits)
+        risk = (Reason(Why.NOT_RENEWED, Detail(count=running)),) if running else ()
+        return (Reason(Why.OBSERVED), *risk, *self.waits)
 
 
 def is_in_canary(mode: Mode, user: str, account: str) -> bool:
@@ -98,15 +81,11 @@ def is_in_canary(mode: Mode, user: str, account: str) -> bool:
     return user in mode.users or account.lower() in (name.lower() for name in mode.accounts)
 
 
-def _strange_nodes(names: frozenset[str]) -> tuple[str, ...]:
-    if not names:
-        return ()
-    return (f"mode.nodes: Slurm knows no node {_named(names)}",)
-
-
-def _named(names: frozenset[str]) -> str:
-    rest = len(names) - MOST_NAMED
-    return ", ".join(nsmallest(MOST_NAMED, names)) + (f" and {rest} more" if rest > 0 else "")
+def _named(names: frozenset[str]) -> Detail:
+    detail, rest = Detail(nodes=tuple(nsmallest(MOST_NAMED, names))), len(names) - MOST_NAMED
+    if rest > 0:
+        detail["more"] = rest
+    return detail
 
 
 def mandate_of(ground: Ground) -> Mandate:
@@ -120,21 +99,17 @@ def mandate_of(ground: Ground) -> Mandate:
     return Mandate(level, mode, nodes, seen.off, ceiling, most_kept, registering)
 
 
-def mode_lines(ground: Ground) -> tuple[str, ...]:
+def mode_notes(ground: Ground) -> tuple[Reason, ...]:
     """What the mode means for everybody; nothing in the ordinary state."""
-    return mandate_of(ground).lines(ground.seen)
+    return mandate_of(ground).notes(ground.seen)
 
 
-def off_line(off: Off) -> str:
+def why_off(off: Off) -> Reason:
     """Since when malleable jobs are switched off, and why."""
-    why = f" ({off.reason})" if off.reason else ""
-    return f"malleable jobs are switched off since {shown(off.since)}{why}"
-
-
-def ceiling_text(nodes: int) -> str:
-    """How many nodes the site allows, as a clause."""
-    most = plural(nodes, "node")
-    return f"all malleable jobs together may have {most} (mode.max_nodes, max_share)"
+    detail = Detail(since=off.since)
+    if off.reason:
+        detail["said"] = off.reason
+    return Reason(Why.OFF, detail)
 
 
 def _ceiling(ground: Ground) -> tuple[Optional[int], Optional[int]]:

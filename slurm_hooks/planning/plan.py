@@ -6,7 +6,7 @@ counts become fragments on named nodes, and leases of what stays are renewed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Optional
@@ -15,6 +15,7 @@ from slurm_hooks.allocation.objectives import Objective
 from slurm_hooks.model import (
     Action,
     Cancel,
+    Detail,
     Grow,
     Hold,
     JobPlan,
@@ -65,18 +66,22 @@ def make_plan(
     for situation in situations:
         made = change(survey, situation, shares.targets.get(situation.job.job_id, {}), pool)
         actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
-        why_last = last.get(situation.job.job_id, "")
-        actions += _renewals(ground, situation, made, bool(why_last))
+        why_last = last.get(situation.job.job_id)
+        actions += _renewals(ground, situation, made, why_last is not None)
         planned = _job_plan(survey, situation, made, obstacles)
         if situation.job.job_id in shares.beginning and planned.nodes_planned == situation.least:
             reasons = (reason_of(situation.least), *planned.reasons)
             planned = replace(planned, reasons=reasons)
-        if why_last:
-            text = f"the leases of what its scripts still do are not renewed: {why_last}"
-            planned = replace(planned, reasons=(*planned.reasons, Reason(Why.GIVEN_BACK, text)))
+        if why_last is not None:
+            ends = Reason(Why.GIVEN_BACK, Detail(because=why_last))
+            planned = replace(planned, reasons=(*planned.reasons, ends))
         plans.append(planned)
-    told = survey.mandate.lines(snapshot)
-    notes = snapshot.unknown + shares.faults + told + _warnings(survey)
+    notes = (
+        *(Reason(Why.UNREAD, Detail(said=line)) for line in snapshot.unknown),
+        *(Reason(Why.OBJECTIVE, Detail(said=fault)) for fault in shares.faults),
+        *survey.mandate.notes(snapshot),
+        *_warnings(survey),
+    )
     idle = idle_nodes(survey, eligibility, situations, actions)
     level = survey.mandate.level
     return Plan(tuple(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
@@ -116,23 +121,14 @@ def _job_plan(survey: Survey, situation: Situation, made: Change, obstacles: Obs
     return JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed)
 
 
-def _warnings(survey: Survey) -> tuple[str, ...]:
+def _warnings(survey: Survey) -> Iterator[Reason]:
     """What puts the mechanism at risk: nodes that kill, Slurm's own settings."""
+    for node, jobs in survey.suspects.items():
+        yield Reason(Why.SUSPECT, Detail(nodes=(node,), jobs=jobs))
     seen, slurm = survey.ground.seen, survey.ground.slurm
-    lines = [
-        f"{node}: fragments of jobs {', '.join(map(str, jobs))} died there; no malleable job uses "
-        "it for now, please check the node"
-        for node, jobs in survey.suspects.items()
-    ]
+    age_s = slurm.min_job_age.total_seconds()
     if seen.jobs and timedelta(0) < slurm.min_job_age < 4 * survey.ground.until_next:
-        lines.append(
-            f"MinJobAge={slurm.min_job_age.total_seconds():.0f} in slurm.conf: slurmctld forgets a "
-            "fragment so many seconds after its end, and its job loses it if no tick ran until then"
-        )
+        yield Reason(Why.MIN_JOB_AGE, Detail(seconds=age_s))
     if seen.records > 0.9 * slurm.max_job_count:
-        lines.append(
-            f"slurmctld holds {seen.records} of at most {slurm.max_job_count} job records "
-            "(MaxJobCount), ended ones for MinJobAge="
-            f"{slurm.min_job_age.total_seconds():.0f} s: soon nobody can submit"
-        )
-    return tuple(lines)
+        full = Detail(count=seen.records, most=slurm.max_job_count, seconds=age_s)
+        yield Reason(Why.MAX_JOB_COUNT, full)

@@ -16,6 +16,7 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Action,
     Cancel,
+    Detail,
     Fragment,
     FragmentAction,
     FragmentState,
@@ -25,13 +26,14 @@ from slurm_hooks.model import (
     Notice,
     Off,
     PutBack,
+    Reason,
     SetMark,
     Slurm,
     Why,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 from slurm_hooks.planning.dropping import Fault
-from slurm_hooks.planning.modes import off_line
+from slurm_hooks.planning.modes import why_off
 
 _LOOKED_AT = (Hold, Notice, PutBack, Grow)
 _LATE = (*_LOOKED_AT, Cancel)
@@ -68,7 +70,7 @@ def contradicted(
 def switched_off(actions: Iterable[Action], off: Optional[Off]) -> dict[FragmentAction, Fault]:
     """What a plan from before malleable jobs were switched off must not start any more."""
     starts = (a for a in actions if isinstance(a, Grow))
-    return dict.fromkeys(starts, Fault(off_line(off), Why.OFF)) if off is not None else {}
+    return dict.fromkeys(starts, Fault(why_off(off), Why.OFF)) if off is not None else {}
 
 
 def _fault(
@@ -77,22 +79,23 @@ def _fault(
     cancels: Mapping[int, CancelScope],
 ) -> Optional[Fault]:
     if fragment is None:
-        return Fault("it is gone", Why.RESTING)
+        return Fault(Reason(Why.GONE), Why.RESTING)
     if isinstance(action, Hold):
         is_slurm_s = action.cause in (Why.DIED, Why.NOTED)  # JobHeldAdmin of Slurm's own making
         is_free = bool(fragment.priority) or not fragment.is_paused
-        return None if is_free or is_slurm_s else Fault("an operator holds it")
+        return None if is_free or is_slurm_s else Fault(Reason(Why.HELD))
     if isinstance(action, Grow):
         is_ours = fragment.state in WAITING_STATES and not fragment.is_paused
         is_still = is_ours and not fragment.mark.is_paused
-        return None if is_still else Fault("it is held, or gone, by now", Why.RESTING)
+        return None if is_still else Fault(Reason(Why.NOT_FREE_TO_START), Why.RESTING)
     if isinstance(action, Notice):
         if fragment.state is not FragmentState.RUNNING:
-            return Fault("it no longer runs")
+            return Fault(Reason(Why.NOT_RUNNING))
         kept = len(fragment.nodes)
-        return None if fragment.is_leaving else Fault("its mark was refused", kept=kept)
+        return None if fragment.is_leaving else Fault(Reason(Why.REFUSED), kept=kept)
     is_cancelled = cancels[fragment.id.job_id] in (CancelScope.WHOLE, CancelScope.UNCLEAR)
     if fragment.state is FragmentState.CANCELLED or is_cancelled:
-        return Fault("it was cancelled meanwhile")
+        return Fault(Reason(Why.CANCELLED))
     expected = ENDED_STATES if action.is_ended else {FragmentState.RUNNING}
-    return None if fragment.state in expected else Fault(f"it is {fragment.state.value} by now")
+    changed = Reason(Why.CHANGED, Detail(state=fragment.state))
+    return None if fragment.state in expected else Fault(changed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from slurm_hooks.model import FailedSize, MalleableJob
+from slurm_hooks.model import Detail, FailedSize, MalleableJob, Reason, Why
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 
@@ -56,13 +56,13 @@ def avoided(job: MalleableJob, bad: frozenset[int]) -> frozenset[int]:
     return frozenset(sizes) - (seen.keys() - bad)
 
 
-def why_not(job: MalleableJob, bad: frozenset[int]) -> str:
+def why_not(job: MalleableJob, bad: frozenset[int]) -> Reason:
     """Where it fails and where it trains, and the request without those sizes if there is one."""
     good = sorted(trained(job).keys() - bad)
-    nodes = "node" if bad == {1} else "nodes"
-    text = f"fails with {_listed(sorted(bad))} {nodes}, trains with {_listed(good)}"
-    asked = _request(good, bad, job)
-    return f"{text}: {asked}" if asked else text
+    detail = Detail(sizes_failing=tuple(sorted(bad)), sizes_good=tuple(good))
+    if request := _request(good, bad, job):
+        detail["request"] = request
+    return Reason(Why.SIZE, detail)
 
 
 def _lasting(ground: Ground, job: MalleableJob) -> set[FailedSize]:
@@ -78,10 +78,5 @@ def _request(good: list[int], bad: frozenset[int], job: MalleableJob) -> str:
     for unit in range(own, low + 1, own):
         sizes = set(range(low, high + 1, unit))
         if low % unit == 0 and sizes.issuperset(good) and sizes.isdisjoint(bad):
-            return f"--malleable={low}-{high}" + (f",unit={unit}" if unit > 1 else "")
+            return f"{low}-{high}" + (f",unit={unit}" if unit > 1 else "")
     return ""
-
-
-def _listed(sizes: list[int]) -> str:
-    *others, last = map(str, sizes)
-    return f"{', '.join(others)} and {last}" if others else last

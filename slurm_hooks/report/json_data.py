@@ -12,7 +12,7 @@ from typing import Any, Optional
 from slurm_hooks.model import FragmentId, Plan, Reason, verb_of
 from slurm_hooks.model.moments import iso
 from slurm_hooks.model.snapshot.encode import to_data
-from slurm_hooks.report.why import reason_text
+from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.slurm.mark import NO_NOTE
 from slurm_hooks.tick.report import TickReport
 
@@ -33,8 +33,6 @@ def told(value: Any) -> Any:
     """Plain data for programs: names of durations end in `_s`, moments are text."""
     if isinstance(value, FragmentId):
         return str(value)
-    if isinstance(value, Reason):
-        return {"why": value.why.value, "text": told(reason_text(value))}
     if dataclasses.is_dataclass(value):
         return told({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
     if isinstance(value, Mapping):
@@ -58,13 +56,22 @@ def _told(key: str, value: Any) -> Any:
     return told(value)
 
 
-def plan_data(plan: Plan) -> dict[str, Any]:
+def plan_data(plan: Plan, now: datetime) -> dict[str, Any]:
     """A plan; each action with its kind: `grow`, `renew`, `notice`, `hold`, `cancel`, `set-mark`,
-    `put-back`."""
+    `put-back`. Reasons and notes have their sentences beside them."""
     data: dict[str, Any] = told(plan)
     for action, item in zip(plan.actions, data["actions"]):
         item["kind"] = verb_of(action).replace(" ", "-")
+    for planned, item in zip(plan.jobs, data["jobs"]):
+        item["reasons"] = [reason_data(reason, now) for reason in planned.reasons]
+    for note, item in zip(plan.notes, data["notes"]):
+        item["text"] = told(note_text(note, now))
     return data
+
+
+def reason_data(reason: Reason, now: datetime) -> dict[str, Any]:
+    """A reason with its sentence."""
+    return {**told(reason), "text": told(reason_text(reason, now))}
 
 
 def tick_data(report: TickReport) -> dict[str, Any]:
@@ -77,5 +84,5 @@ def tick_data(report: TickReport) -> dict[str, Any]:
         "rpcs": report.rpcs,
         "commands": len(report.asked),
         "refused": list(report.refused),
-        "plan": plan_data(report.plan),
+        "plan": plan_data(report.plan, report.at),
     }

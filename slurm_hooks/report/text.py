@@ -19,13 +19,14 @@ from slurm_hooks.model import (
     Renew,
     Snapshot,
     Solve,
+    Why,
     verb_of,
 )
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tables import Rows, fitted, table_of
-from slurm_hooks.report.why import action_text, reason_text
+from slurm_hooks.report.why import action_text, note_text, reason_text
 from slurm_hooks.slurm.actions import ranges
 from slurm_hooks.slurm.text import fold
 from slurm_hooks.tick.report import TickReport
@@ -56,7 +57,7 @@ def tick_lines(report: TickReport) -> list[str]:
     verb = "would " if report.is_dry else ""
     lines = [f"{verb}{action_line(action)}" for action in report.plan.actions]
     lines += [f"refused by Slurm: {text}" for text in report.refused]
-    lines += [f"note: {text}" for text in report.plan.notes]
+    lines += [f"note: {note_text(note, report.at)}" for note in report.plan.notes]
     lines.append(
         f"tick at {shown(report.at)}: {plural(len(report.plan.actions), 'action')}, "
         f"{plural(len(report.snapshot.jobs), 'job')}, {plural(report.rpcs, 'RPC')}, "
@@ -169,11 +170,11 @@ def explain_lines(
     if job_state(job) not in OVER:
         head += f", lease {minutes(request.lease)}, shortest hole {minutes(request.shortest_hole)}"
     lines = [head]
-    lines += [note for note in plan.notes if note.startswith("mode.level = observe")]
+    lines += [note_text(note, now) for note in plan.notes if note.why is Why.OBSERVED]
     if planned is not None:
         if planned.nodes_planned != planned.nodes_now:
             lines.append(f"the next tick takes it to {plural(planned.nodes_planned, 'node')}")
-        lines += map(reason_text, planned.reasons)
+        lines += [reason_text(reason, now) for reason in planned.reasons]
     lines += known
     lines += [f"hint: {line}" for line in (*hints(job), *advice)]
     lines += remark_lines(remarks)

@@ -1,8 +1,22 @@
-"""What a `Why` means, in words for people."""
+"""What a `Why` means, in words for people.
+
+A form is a sentence with fields of a `Detail`. `{count:node}` is a number with its noun,
+`{count:is|are}` a word that goes with the number, and `{count:?}` is empty. A part in brackets is
+left out where the detail lacks one of its fields. The first form that has all its fields is used.
+"""
 
 from __future__ import annotations
 
-from slurm_hooks.model import Reason, Verdict, Why
+import enum
+import re
+import string
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cache
+from typing import Any, Optional
+
+from slurm_hooks.model import Reason, Said, Verdict, Why
+from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
 
 _DONE = {
@@ -50,6 +64,151 @@ _OBSTACLE = {
     Why.REGISTERING: "slurmctld has begun, and nodes have not told it what runs on them",
 }
 _STANDING = {Why.TAKEN: "{}", Why.USABLE: "free and usable", Why.REGISTERING: "free"}
+_REASON: dict[Why, tuple[str, ...]] = {
+    Why.FINISHED: (
+        "no work was left: {count:worker} ended with exit code 0, and none runs",
+        "{engine:?}a worker said that all work is done",
+        "its script ended with {exit_code}, and no agent ever spoke: it counts as one without "
+        "torchrun",
+        "training finished",
+    ),
+    Why.STOPPED: ("stopped: {said}",),
+    Why.CANCELLED: ("cancelled by its user, or past its --deadline",),
+    Why.CANCEL_UNCLEAR: ("some of its fragments were cancelled, others are still ending",),
+    Why.DIED: ("fragment {fragments} died on {nodes} with exit code {exit_code}",),
+    Why.DEPENDENCY: ("waits for its dependency",),
+    Why.HELD: (
+        "`scontrol {command}` holds {fragments}: `malleable release {job}` ends that",
+        "an operator holds {fragments}: `malleable release {job}` ends that",
+        "an operator holds it: `malleable release {job}` ends that",
+        "an operator holds it",
+    ),
+    Why.NOT_STARTED: (
+        "was released {count:time} and did not start ({said}): another try comes later",
+    ),
+    Why.SUSPENDED: ("suspended by an operator, left alone: {fragments}",),
+    Why.UNKNOWN_STATE: ("state unknown, left alone: {fragments}",),
+    Why.OFF: (
+        "malleable jobs are switched off since {since:date}[ ({said})]: nothing starts until "
+        "`malleable on`; jobs can be submitted meanwhile, and wait",
+    ),
+    Why.REGISTERING: (
+        "nothing starts until {nodes}[ and {more} more] {nodes:has|have} told the slurmctld that "
+        "began what runs there",
+        "slurmctld has begun anew meanwhile",
+    ),
+    Why.CANARY: (
+        "waits: the site lets only jobs of [users {users}][{users:?}{accounts:?} and of ]"
+        "[accounts {accounts}] run for now (mode.level = canary)",
+    ),
+    Why.LIMIT: (
+        "its fragments make room for job {waiter} of {user}, which {limit:?}waits for a limit that "
+        "counts them too ({said}), and come back once it has started",
+        "its fragments make room for job {waiter} of {user}, which has not started yet ({said}), "
+        "and come back once it has started",
+    ),
+    Why.GIVEN_BACK: (
+        "{nodes} is given back: {cause}[ ({source}: {by})]",
+        "the leases of what its scripts still do are not renewed: {because}",
+    ),
+    Why.HOLE_ENDS: ("{nodes} may be used until {until} ({source}: {by})",),
+    Why.LEAVING: ("fragment {fragments} was asked to leave {nodes}",),
+    Why.ALONE: (
+        "no fragment has joined a round within {seconds} s: the script does not start torchrun, or "
+        "Slurm's commands are missing where it runs; several fragments would each train on their "
+        "own, so it is kept to one",
+        "its nodes do not share its work directory, so several fragments would each train on "
+        "their own: it is kept to one. Submit from a directory that all nodes share",
+    ),
+    Why.NOT_TRAINING: (
+        "fragment {fragments} has run on {nodes} for {seconds:.0f} s and trains nothing: "
+        "{standing}",
+    ),
+    Why.MAXIMUM: (
+        "{cancelled} of its fragments {cancelled:is|are} cancelled: it has its maximum of "
+        "{most:node} without {cancelled:it|them}",
+        "has its maximum of {most:node}",
+    ),
+    Why.SIZE: (
+        "fails with {sizes_failing:node}, trains with {sizes_good:and}[: --malleable={request}]",
+    ),
+    Why.WISH: (
+        "{unit:?}wishes for no nodes now, and waits until it does",
+        "wishes for {wish:node} at most now[{nodes_planned:?}, and has that]",
+    ),
+    Why.NO_WORK: (
+        "{count:worker} found no work left, the last at {at}: no more are started but those that "
+        "were interrupted since, until the job wishes for nodes (malleable wish N)",
+    ),
+    Why.BELOW_MIN: (
+        "can reach {nodes_usable:node} now, needs {nodes_needed}: waits for its other fragments to "
+        "come back",
+    ),
+    Why.LOOKED_AT: ("begins on {nodes_planned:node}, so that its speed there is seen",),
+    Why.OTHER_NODES: (
+        "not started on {nodes}: {because}",
+        "{count:other node}: {verdict}",
+    ),
+    Why.RESTING: (
+        "has failed {failures:time}: one worker is tried, and others follow once it has run for "
+        "{seconds} s",
+        "shrank or failed less than {seconds:g} s ago and does not grow yet",
+    ),
+    Why.CEILING: (
+        "all malleable jobs together may have {ceiling:node} (mode.max_nodes, max_share)"
+        "[, and this one needs {nodes_needed}: it cannot start][, and get {nodes_given}]",
+    ),
+    Why.BETTER_USE: ("job {job} has waited for {seconds:.0f} s (plan.patience_s)",),
+}
+_NOTE: dict[Why, tuple[str, ...]] = {
+    Why.OBSERVED: ("mode.level = observe: nothing is written, this is what would be done",),
+    Why.NOT_RENEWED: (
+        "{count:fragment} in use, and no tick renews leases or puts fragments back: before "
+        "mode.level = observe use `malleable off`, and wait until they have left",
+    ),
+    Why.OFF: ("malleable jobs are switched off since {since:date}[ ({said})]",),
+    Why.CANARY: ("mode.level = canary: only its jobs and nodes are used",),
+    Why.UNKNOWN_NODE: ("mode.nodes: Slurm knows no node {nodes}[ and {more} more]",),
+    Why.SUSPECT: (
+        "{nodes}: fragments of jobs {jobs} died there; no malleable job uses it for now, please "
+        "check the node",
+    ),
+    Why.MIN_JOB_AGE: (
+        "MinJobAge={seconds:.0f} in slurm.conf: slurmctld forgets a fragment so many seconds after "
+        "its end, and its job loses it if no tick ran until then",
+    ),
+    Why.MAX_JOB_COUNT: (
+        "slurmctld holds {count} of at most {most} job records (MaxJobCount), ended ones for "
+        "MinJobAge={seconds:.0f} s: soon nobody can submit",
+    ),
+    Why.UNREAD: ("{said}",),
+    Why.OBJECTIVE: ("{said}",),
+    Why.NOT_DONE: ("not done: {action} {fragments}: {because}",),
+    Why.BELOW_MIN: ("without {nodes} its job cannot reach its minimum",),
+    Why.TAKEN: ("{nodes} is no longer free",),
+    Why.HOLE_SHORT: ("{nodes} is wanted by {by} sooner",),
+    Why.GONE: ("{nodes} is gone", "{fragments:?}the fragment is gone", "it is gone"),
+    Why.CANCELLED: ("it was cancelled meanwhile",),
+    Why.NOT_FREE_TO_START: ("it is held, or gone, by now",),
+    Why.NOT_RUNNING: ("it no longer runs",),
+    Why.REFUSED: ("its mark was refused",),
+    Why.CHANGED: ("it is {state} by now",),
+}
+_OVER = {
+    Why.FINISHED: "training finished",
+    Why.NO_WORK: "no work left",
+    Why.SCRIPT_ENDED: "script ended with 0",
+    Why.CANCELLED: "cancelled by its user",
+    Why.NEVER_RAN: "cancelled before it ran",
+    Why.UNKNOWN: "no tick saw its end",
+    Why.ENDED: "ended",
+    Why.STOPPED: "stopped for good",
+}
+_WORDS: dict[enum.Enum, str] = {
+    Said.NOTHING: "its script has not started its training, or lacks Slurm's commands",
+    Said.STARTED: "its training has started and is in no round; its log says more",
+    Said.WAITING: "it waits for other fragments, and is in no round; its log says more",
+}
 
 
 def action_text(cause: str) -> str:
@@ -64,11 +223,80 @@ def obstacle_text(verdict: Verdict) -> str:
     return f"{text} ({verdict.detail})" if is_claimed else text
 
 
-def reason_text(reason: Reason) -> str:
-    """One thing behind a job's size."""
-    verdict = reason.verdict
-    if verdict is None:
-        return reason.text
+def reason_text(reason: Reason, now: Optional[datetime] = None) -> str:
+    """One thing behind a job's size. Moments have their date unless that is the date of `now`."""
+    if isinstance(reason.detail, str):
+        return reason.detail
+    return _sentence(_REASON[reason.why], reason.detail, now)
+
+
+def note_text(note: Reason, now: Optional[datetime] = None) -> str:
+    """What every reader of a plan should know, or why an action of it no longer holds."""
+    if isinstance(note.detail, str):
+        return note.detail
+    return _sentence(_NOTE.get(note.why) or _REASON[note.why], note.detail, now)
+
+
+def over_text(why: Why) -> str:
+    """How a job ended."""
+    return _OVER[why]
+
+
+def _verdict_text(verdict: Verdict) -> str:
     standing = _STANDING.get(verdict.why, "").format(verdict.detail)
-    text = standing or f"free, but {obstacle_text(verdict)}"
-    return f"{plural(reason.nodes, 'other node')}: {text}"
+    return standing or f"free, but {obstacle_text(verdict)}"
+
+
+def _sentence(forms: tuple[str, ...], detail: Mapping[str, Any], now: Optional[datetime]) -> str:
+    texts = (_without_gaps(form, detail) for form in forms)
+    return _Words(now).format(next(text for text in texts if _has_all(text, detail)), **detail)
+
+
+def _without_gaps(form: str, detail: Mapping[str, Any]) -> str:
+    """The form with those of its parts in brackets that can be filled."""
+    return re.sub(r"\[(.*?)\]", lambda part: part[1] if _has_all(part[1], detail) else "", form)
+
+
+def _has_all(form: str, detail: Mapping[str, Any]) -> bool:
+    return _fields(form) <= detail.keys()
+
+
+@cache
+def _fields(form: str) -> frozenset[str]:
+    return frozenset(name for _, name, _, _ in string.Formatter().parse(form) if name)
+
+
+class _Words(string.Formatter):
+    """Fills a form."""
+
+    def __init__(self, now: Optional[datetime]) -> None:
+        self._now = now
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        """A field as people read it."""
+        if format_spec == "?":
+            return ""
+        if isinstance(value, datetime):
+            return shown(value, None if format_spec == "date" else self._now)
+        if isinstance(value, Reason):
+            return note_text(value, self._now)
+        if isinstance(value, Verdict):
+            return _verdict_text(value)
+        if isinstance(value, enum.Enum):
+            return _WORDS.get(value) or action_text(value.value)
+        if "|" in format_spec:
+            one, more = format_spec.split("|")
+            return one if (len(value) if isinstance(value, tuple) else value) == 1 else more
+        if isinstance(value, tuple):
+            return _listed([str(item) for item in value], format_spec)
+        is_noun = re.fullmatch("[a-z ]{2,}", format_spec)
+        return plural(value, format_spec) if is_noun else format(value, format_spec)
+
+
+def _listed(items: list[str], noun: str) -> str:
+    """`a, b`; with a noun `1 and 2 nodes`, and with `and` no noun."""
+    if not noun or not items:
+        return ", ".join(items)
+    *others, last = items
+    text = f"{', '.join(others)} and {last}" if others else last
+    return text if noun == "and" else f"{text} {noun if text == '1' else noun + 's'}"

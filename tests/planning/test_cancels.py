@@ -41,7 +41,7 @@ def test_a_paused_job_grows_nowhere() -> None:
     job = make_job(make_fragment(0, RUNNING, ["n1"], is_paused=True), held=3)
     care = care_for(job)
     assert care.growable == ()
-    assert any("malleable release 7" in reason.text for reason in care.reasons)
+    assert any("malleable release 7" in reason_text(reason) for reason in care.reasons)
 
 
 def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:

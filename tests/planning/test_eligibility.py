@@ -33,7 +33,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.eligibility import has_features
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.report.why import reason_text
+from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Settings
 
 RUNNING, FAILED = FragmentState.RUNNING, FragmentState.FAILED
@@ -79,7 +79,7 @@ def test_a_job_is_offered_what_fits_it(needs: Needs, wanted: set[str]) -> None:
     plan = plan_for(make_job(held=3, needs=needs), nodes=nodes)
     assert grown(plan) == wanted
     if len(wanted) < 3:
-        assert any("free, but" in reason_text(reason) for reason in plan.jobs[0].reasons)
+        assert any("free, but" in reason_text(r) for r in plan.jobs[0].reasons)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_deaths_of_different_users_jobs_count_against_a_node_for_all() -> None:
     third = make_job(held=2, job_id=7)
     plan = plan_for(first, second, third, nodes=make_nodes(4))
     assert "n1" not in grown(plan)
-    assert any("n1: fragments of jobs 1, 2 died there" in note for note in plan.notes)
+    assert any("n1: fragments of jobs 1, 2 died there" in note_text(note) for note in plan.notes)
 
 
 def test_one_user_cannot_take_a_node_from_the_others() -> None:
@@ -264,7 +264,7 @@ def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
     plan = plan_for(apart(60, 59, 59), nodes=[*nodes, make_node("free")])
     assert len(noticed(plan)) == 2
     assert grown(plan) == set()
-    assert any("no fragment has joined a round" in line.text for line in plan.jobs[0].reasons)
+    assert any("no fragment has joined a round" in reason_text(r) for r in plan.jobs[0].reasons)
 
 
 def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -> None:
@@ -289,7 +289,7 @@ def test_a_job_whose_nodes_share_no_directory_is_kept_to_the_fragment_that_train
     assert not any(mark.failures or mark.deaths for mark in marks), "it is no failure of the job"
     back = [a.fragment.index for a in plan.actions if isinstance(a, PutBack)]
     assert back == ([1] if state is FragmentState.FAILED else [])
-    assert any("do not share its work directory" in line.text for line in plan.jobs[0].reasons)
+    assert any("do not share its work directory" in reason_text(r) for r in plan.jobs[0].reasons)
 
 
 @pytest.mark.parametrize("failures", [0, 2])
@@ -316,7 +316,7 @@ def test_a_job_that_needs_several_fragments_fails_where_its_nodes_share_no_direc
         assert {mark.stopped for mark in marks} == {"failed-3-times:exit-1:0-on-n0"}
         return
     assert {mark.failures for mark in marks} == {1}
-    assert not any("is kept to one" in line.text for line in plan.jobs[0].reasons)
+    assert not any("is kept to one" in reason_text(r) for r in plan.jobs[0].reasons)
 
 
 def test_a_fragment_without_the_directory_of_those_that_train_fails_on_its_node() -> None:

@@ -26,6 +26,7 @@ from build import (
 from slurm_hooks.model import (
     Action,
     Curve,
+    Detail,
     FragmentId,
     FragmentState,
     Grow,
@@ -43,7 +44,7 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.holes import holes_of, latest_end, lease_within
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.report.why import reason_text
+from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()
@@ -123,7 +124,7 @@ GROW = Grow(ID, frozenset({"n1"}), span(300), make_mark())
 def test_guard(action: Action, states: dict[str, NodeState], reserved_s: float, fault: str) -> None:
     plan = check(action, states, reserved_s)
     assert (plan.actions == ()) == bool(fault)
-    assert fault in "\n".join(plan.notes)
+    assert fault in "\n".join(map(note_text, plan.notes))
 
 
 def test_a_gang_that_lost_a_node_does_not_start_short() -> None:
@@ -137,7 +138,7 @@ def test_a_gang_that_lost_a_node_does_not_start_short() -> None:
         fresh = make_snapshot(job, nodes=[*busy, *make_nodes(4)[lost:]])
         found = guard(plan, seen, fresh, SETTINGS)
         assert len([a for a in found.actions if isinstance(a, Grow)]) == left
-    assert any("cannot reach its minimum" in note for note in found.notes)
+    assert any("cannot reach its minimum" in note_text(note) for note in found.notes)
 
 
 def test_a_gang_that_is_there_may_grow_by_less() -> None:
@@ -285,7 +286,7 @@ def test_a_job_that_loses_its_least_is_not_said_to_begin_there() -> None:
     job = make_job(held=5)
     seen = make_snapshot(job, nodes=[make_node("n2")])
     grow = replace(GROW, fragment=FragmentId(7, 1), nodes=frozenset({"n2"}))
-    reasons = (Reason(Why.LOOKED_AT, "begins on 1 node"),)
+    reasons = (Reason(Why.LOOKED_AT, Detail(nodes_planned=1)),)
     plan = Plan((grow,), (JobPlan(7, 0, 1, reasons),))
     fresh = replace(seen, nodes=(make_node("n2", NodeState.BUSY),))
     (told,) = guard(plan, seen, fresh, SETTINGS).jobs

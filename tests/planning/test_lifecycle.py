@@ -178,7 +178,7 @@ def test_what_arrives_and_what_can_grow() -> None:
     care = care_for(job)
     assert [f.id.index for f in care.arriving] == [0]
     assert [f.id.index for f in care.growable] == [3, 4]
-    assert any("malleable release 7" in reason.text for reason in care.reasons)
+    assert any("malleable release 7" in reason_text(reason) for reason in care.reasons)
 
 
 def test_nothing_grows_before_a_dependency_is_met() -> None:

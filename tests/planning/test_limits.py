@@ -38,6 +38,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.limits import is_counted
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.tick.observe import needs_charges
@@ -89,8 +90,8 @@ def test_all_fragments_leave_and_none_starts() -> None:
     (job,) = plan.jobs
     assert job.nodes_planned == 0
     assert [r.why for r in job.reasons] == [Why.LIMIT, Why.GIVEN_BACK, Why.GIVEN_BACK]
-    assert "make room for job 99 of bob" in job.reasons[0].text
-    assert "AssocGrpNodeLimit" in job.reasons[0].text
+    assert "make room for job 99 of bob" in reason_text(job.reasons[0])
+    assert "AssocGrpNodeLimit" in reason_text(job.reasons[0])
 
 
 def test_without_anybody_waiting_they_stay_and_grow() -> None:
@@ -168,7 +169,7 @@ def test_they_do_not_come_back_while_it_waits_for_something_else(reason: str) ->
     waits = Waiter("99", "bob", reason)
     plan = plan_for(seen_with(had_left(), waits))
     assert not grown(plan)
-    assert "has not started yet" in plan.jobs[0].reasons[0].text
+    assert "has not started yet" in reason_text(plan.jobs[0].reasons[0])
 
 
 def test_they_come_back_when_it_has_started() -> None:

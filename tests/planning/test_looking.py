@@ -22,6 +22,7 @@ from slurm_hooks.model import (
     Snapshot,
     Why,
 )
+from slurm_hooks.report.why import reason_text
 
 RUNNING, BUSY = FragmentState.RUNNING, NodeState.BUSY
 GOOD = Curve(((0, 0.0), (1, 10.0), (8, 78.0)))
@@ -63,7 +64,7 @@ def test_a_job_begins_on_its_least_if_it_is_to_be_learned() -> None:
     plan = plan_for(seen(waiting(7), waiting(8), learned={7: Learned(), 8: known(GOOD)}))
     assert [job.nodes_planned for job in plan.jobs] == [1, 7]
     assert plan.jobs[0].reasons[0].why is Why.LOOKED_AT
-    assert plan.jobs[0].reasons[0].text.startswith("begins on 1 node,")
+    assert reason_text(plan.jobs[0].reasons[0]).startswith("begins on 1 node,")
     assert Why.LOOKED_AT not in [reason.why for reason in plan.jobs[1].reasons]
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from build import NOW, after, make_fragment, make_job, make_request, make_snapshot, no_clock
-from slurm_hooks.model import FragmentState, MalleableJob, Said, Why
+from slurm_hooks.model import FragmentState, MalleableJob, Reason, Said, Why
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.meeting import idle_lines
+from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Settings
 
 TRAINS = make_fragment(0, FragmentState.RUNNING, ["n1"], said=Said.TRAINED)
@@ -20,8 +21,8 @@ WAITS = "it waits for other fragments, and is in no round; its log says more"
 NOT_JOINED = "its training has started and is in no round; its log says more"
 
 
-def lines_of(job: MalleableJob) -> tuple[str, ...]:
-    return idle_lines(Ground(make_snapshot(job), Settings()), job)
+def reasons_of(job: MalleableJob) -> tuple[Reason, ...]:
+    return idle_fragments(Ground(make_snapshot(job), Settings()), job)
 
 
 @pytest.mark.parametrize(
@@ -40,29 +41,30 @@ def lines_of(job: MalleableJob) -> tuple[str, ...]:
 )
 def test_a_fragment_that_trains_nothing_for_a_minute(fields: dict[str, Any], cause: str) -> None:
     idle = make_fragment(1, FragmentState.RUNNING, ["n3", "n2"], **fields)
-    lines = lines_of(make_job(TRAINS, idle))
+    found = reasons_of(make_job(TRAINS, idle))
     ran_s = (NOW - (idle.start or NOW)).total_seconds()
     text = f"fragment 7_1 has run on n2, n3 for {ran_s:.0f} s and trains nothing: {cause}"
-    assert lines == ((text,) if cause else ())
+    assert list(map(reason_text, found)) == ([text] if cause else [])
 
 
 @pytest.mark.parametrize("state", [s for s in FragmentState if s is not FragmentState.RUNNING])
 def test_one_that_does_not_run_is_not_named(state: FragmentState) -> None:
     waits = make_fragment(1, state, ["n2"], said=Said.STARTED, start=after(-200))
-    assert not lines_of(make_job(TRAINS, waits))
+    assert not reasons_of(make_job(TRAINS, waits))
 
 
 def test_workers_of_a_pool_never_meet() -> None:
     request = replace(make_request(), engine="pool")
     worker = make_fragment(0, FragmentState.RUNNING, ["n1"], said=Said.NOTHING, request=request)
-    assert not lines_of(make_job(worker))
+    assert not reasons_of(make_job(worker))
 
 
 def test_it_is_a_reason_in_the_plan() -> None:
     idle = make_fragment(1, FragmentState.RUNNING, ["n2"], said=Said.STARTED)
     (planned,) = make_plan(make_snapshot(make_job(TRAINS, idle)), Settings(), no_clock).jobs
     (reason,) = (r for r in planned.reasons if r.why is Why.NOT_TRAINING)
-    assert reason.text.startswith("fragment 7_1 has run on n2 for 200 s and trains nothing: ")
+    text = "fragment 7_1 has run on n2 for 200 s and trains nothing: "
+    assert reason_text(reason).startswith(text)
     kept_to_one = make_fragment(
         0, FragmentState.RUNNING, ["n1"], said=Said.NOTHING, has_agent=False
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
@@ -32,6 +33,7 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.holes import ends_of, holes_of, latest_end
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.gateway import observe
@@ -222,3 +224,13 @@ def test_planning_again_settles_and_slurm_refuses_nothing(slurm: FakeSlurm) -> N
         assert write(slurm, seen, plan) == []
     _, plan = look(slurm)
     assert [a for a in plan.actions if not isinstance(a, Notice)] == []
+
+
+@many
+@given(clusters(), modes())
+def test_all_that_a_plan_says_can_be_told(slurm: FakeSlurm, mode: Mode) -> None:
+    seen, plan = look(slurm, mode)
+    data = plan_data(plan, seen.now)
+    json.dumps(data)
+    told = [*data["notes"], *(reason for job in data["jobs"] for reason in job["reasons"])]
+    assert all(each["text"] for each in told)

@@ -144,7 +144,7 @@ def test_doctor_says_that_a_job_lacks_nodes_if_the_planner_does(
     job = make_job(runs, held=1, request=request)
     nodes = (make_node("n1", NodeState.BUSY), make_node("n2", NodeState.DOWN))
     plan = plan_of(make_snapshot(job, nodes=nodes))
-    assert list(lacks(job, plan)) == said
+    assert list(lacks(job, plan, after(0))) == said
 
 
 def test_no_node_is_usable_while_nodes_register() -> None:

@@ -47,6 +47,7 @@ from slurm_hooks.planning.lifecycle import Upkeep
 from slurm_hooks.planning.workers import idle_since, is_out_of_work
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.report.text import explain_lines, sizes
+from slurm_hooks.report.why import reason_text
 
 HELD, PENDING, RUNNING = FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING
 DONE, FAILED, TIMED_OUT = FragmentState.DONE, FragmentState.FAILED, FragmentState.TIMED_OUT
@@ -186,7 +187,7 @@ def test_the_end_of_a_pool_is_kept_beyond_the_cancel_of_what_waits() -> None:
     again = care_for(later)
     assert again.actions == ()
     assert again.reasons[0].why is Why.FINISHED
-    assert "1 worker ended with exit code 0" in again.reasons[0].text
+    assert "1 worker ended with exit code 0" in reason_text(again.reasons[0])
 
 
 @pytest.mark.parametrize("unread", [0, 1])
@@ -381,7 +382,7 @@ def test_what_people_are_shown() -> None:
     assert "1 node of 0-6, wish 1, engine pool" in lines[0]
     assert "wishes for 1 node at most now, and has that" in lines
     assert sizes(pool(held=2), NOW) == "0-6"
-    none = plan_data(plan(pool(held=2, wish=wished(0))))
+    none = plan_data(plan(pool(held=2, wish=wished(0))), NOW)
     assert [r["why"] for r in none["jobs"][0]["reasons"]] == ["wish"]
 
 

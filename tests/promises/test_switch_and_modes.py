@@ -16,6 +16,7 @@ import pytest
 import slurm_hooks
 from promises.bench import Bench, has, occupied
 from slurm_hooks.model import ON_NODES, FragmentState, MalleableJob
+from slurm_hooks.report.why import note_text
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.text import Command
@@ -93,7 +94,7 @@ class ThrownAtTheSecondLook:
 def test_a_tick_in_flight_starts_nothing_once_off_is_typed(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-3")
     report = tick(ThrownAtTheSecondLook(bench), bench.settings)
-    assert any("not done: grow" in note for note in report.plan.notes)
+    assert any("not done: grow" in note_text(note) for note in report.plan.notes)
     assert set(bench.states(job)) == {HELD}
     bench.malleable("on")
     bench.tick_until(job, has(3))

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_hooks.model import Of, Reason, Verdict, Why
-from slurm_hooks.report.why import action_text, reason_text
+from build import NOW
+from slurm_hooks.model import (
+    USABLE,
+    Detail,
+    FragmentId,
+    FragmentState,
+    HoleEnd,
+    Of,
+    Reason,
+    Said,
+    Verdict,
+    Why,
+)
+from slurm_hooks.report.why import action_text, note_text, over_text, reason_text
 
 
 @pytest.mark.parametrize("why", Of.ACTION.whys)
@@ -20,6 +32,78 @@ def test_other_words_of_the_ledger_stay() -> None:
 
 @pytest.mark.parametrize("why", Of.NODE.whys)
 def test_a_verdict_on_nodes_has_words(why: Why) -> None:
-    text = reason_text(Reason(Why.OTHER_NODES, nodes=2, verdict=Verdict(why, "detail")))
+    text = reason_text(Reason(Why.OTHER_NODES, Detail(count=2, verdict=Verdict(why, "detail"))))
     assert text.startswith("2 other nodes: ")
     assert why in (Why.TAKEN, Why.USABLE) or "free" in text
+
+
+FULL = Detail(
+    fragments=(FragmentId(7, 0),),
+    nodes=("n1",),
+    count=2,
+    job=8,
+    jobs=(1, 2),
+    exit_code="1:0",
+    said="word",
+    at=NOW,
+    since=NOW,
+    until=NOW,
+    seconds=60,
+    nodes_usable=1,
+    nodes_needed=2,
+    nodes_planned=2,
+    nodes_given=3,
+    most=4,
+    ceiling=5,
+    wish=1,
+    unit=2,
+    engine="pool",
+    failures=1,
+    cancelled=1,
+    sizes_failing=(1,),
+    sizes_good=(2,),
+    standing=Said.STARTED,
+    state=FragmentState.FAILED,
+    cause=Why.LEFT,
+    source=HoleEnd.PLANNED,
+    by="job 9",
+    user="ann",
+    users=("ann",),
+    waiter="99",
+    action="grow",
+    verdict=USABLE,
+    because=Reason(Why.GONE),
+)
+
+
+def test_what_is_behind_a_size_has_words() -> None:
+    assert all(reason_text(Reason(why, FULL)) for why in Of.JOB.whys)
+
+
+def test_notes_on_a_plan_have_words() -> None:
+    whys = (*Of.NOTE.whys, *Of.DROPPED.whys)
+    texts = {why: note_text(Reason(why, FULL)) for why in whys}
+    assert all(texts.values())
+    assert texts[Why.NOT_DONE] == "not done: grow 7_0: it is gone"
+
+
+def test_how_a_job_ended_has_words() -> None:
+    assert all(map(over_text, Of.OVER.whys))
+
+
+@pytest.mark.parametrize(
+    ("detail", "text"),
+    [
+        ({"nodes": ("n1",)}, "nothing starts until n1 has told"),
+        ({"nodes": ("n1", "n2")}, "nothing starts until n1, n2 have told"),
+        ({"nodes": ("n1", "n2"), "more": 3}, "nothing starts until n1, n2 and 3 more have told"),
+        ({}, "slurmctld has begun anew"),
+    ],
+)
+def test_the_form_goes_with_the_detail(detail: Detail, text: str) -> None:
+    assert reason_text(Reason(Why.REGISTERING, detail)).startswith(text)
+
+
+def test_words_of_somebody_else_are_no_form() -> None:
+    detail = Detail(since=NOW, said="{because} [fire] {")
+    assert note_text(Reason(Why.OFF, detail)).endswith("({because} [fire] {)")

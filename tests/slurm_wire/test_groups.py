@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
 from slurm_hooks.model import FragmentId, FragmentState, Grow, Mark, Request, Why
+from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.all_but import AllBut
@@ -216,7 +217,7 @@ def test_nothing_starts_until_all_nodes_have_registered(settings: Settings) -> N
         report = tick(slurm, settings)
         slurm.advance(5)
         assert not [e for e in slurm.of(7) if e.nodes]
-        is_told = any("until n8 has told" in line for line in report.plan.notes)
+        is_told = any("until n8 has told" in note_text(note) for note in report.plan.notes)
         assert is_told is (looks_before == 0)
         slurm.before, slurm.silent = lambda command: None, set()
         tick(slurm, settings)

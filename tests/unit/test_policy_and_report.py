@@ -190,7 +190,7 @@ def test_actions_in_words() -> None:
     back = PutBack(FragmentId(7, 0), Why.LEASE_ENDED, is_ended=True)
     assert action_line(back) == "put back 7_0: lease ended"
     note = SetMark(FragmentId(7, 0), make_mark(), Why.NOTED)
-    kinds = [a["kind"] for a in plan_data(Plan((grow, cancel, back, note)))["actions"]]
+    kinds = [a["kind"] for a in plan_data(Plan((grow, cancel, back, note)), NOW)["actions"]]
     assert kinds == ["grow", "cancel", "put-back", "set-mark"]
 
 
@@ -213,7 +213,7 @@ def test_a_job_is_explained() -> None:
     assert "running, 1 node of 1-6" in text
     assert "next tick: grow 7_1 on n3" in text
     assert "free, but its hole is too short (reservation: maint)" in text
-    json.dumps(plan_data(plan))
+    json.dumps(plan_data(plan, NOW))
 
 
 def test_until_when_a_node_may_be_used_is_said_with_its_zone() -> None:

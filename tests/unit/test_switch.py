@@ -17,6 +17,7 @@ from captured_slurm import recorded
 from planning.whole_ticks import settings_in
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Level
+from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
@@ -161,7 +162,7 @@ def test_a_tick_that_cannot_see_the_switch_changes_nothing(tmp_path: Path) -> No
 def test_a_reader_who_cannot_see_the_switch_is_told(tmp_path: Path) -> None:
     settings = unsighted(tmp_path)
     report = tick(recorded("running"), settings, is_dry=True)
-    assert any("whether malleable jobs are switched off" in note for note in report.plan.notes)
+    assert any("whether malleable jobs are switched off" in note_text(n) for n in report.plan.notes)
 
 
 def test_observing_writes_nothing_and_completes_a_tick(tmp_path: Path) -> None:
@@ -195,7 +196,8 @@ def test_a_tick_in_flight_starts_nothing_any_more(tmp_path: Path) -> None:
     port = recorded("held")
     report = tick(ThrownAtTheSecondLook(port, settings.tick.state_dir), settings)
     assert not any("release" in c.stdin for c in port.commands)
-    assert any("not done: grow" in note and "(fire)" in note for note in report.plan.notes)
+    notes = map(note_text, report.plan.notes)
+    assert any("not done: grow" in note and "(fire)" in note for note in notes)
 
 
 # -- the commands

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 from slurm_hooks.doctor.facts import JobSeen, Unread
@@ -35,21 +36,22 @@ def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
     job = find_job(report.snapshot, job_id)
     remarks = read_remarks(port, job_id)
     lines = explain_lines(job, report.plan, report.at, remarks) if job else []
+    missing = lacks(job, report.plan, report.at) if job else ()
     return JobSeen(
         job_id=job_id,
         words=words,
         is_malleable=job is not None,
         lines=tuple(lines),
-        lacks=tuple(lacks(job, report.plan)) if job else (),
+        lacks=tuple(missing),
         script=attempt(lambda: _script(port, job_id), settings.tick.command_timeout_s),
         log=attempt(lambda: _log(words)),
     )
 
 
-def lacks(job: MalleableJob, plan: Plan) -> Iterator[str]:
+def lacks(job: MalleableJob, plan: Plan, now: datetime) -> Iterator[str]:
     """Why it has fewer nodes than it needs, if so, and what the planner says of its failures."""
     for planned in (p for p in plan.jobs if p.job_id == job.job_id):
-        reasons = [(reason.why, reason_text(reason)) for reason in planned.reasons]
+        reasons = [(reason.why, reason_text(reason, now)) for reason in planned.reasons]
         if planned.nodes_now < planned.nodes_needed:
             because = f": {reasons[0][1]}" if reasons else ""
             has = plural(planned.nodes_now, "node")

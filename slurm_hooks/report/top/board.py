@@ -103,7 +103,7 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
         sizes(job, report.snapshot.now),
         str(plan.nodes_planned) if plan else "",
         f"in {minutes(min(ends) - report.snapshot.now)}" if ends else "",
-        reason_text(plan.reasons[0]) if plan and plan.reasons else "",
+        reason_text(plan.reasons[0], report.snapshot.now) if plan and plan.reasons else "",
     )
 
 
