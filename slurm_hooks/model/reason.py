@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypedDict, Union
+from typing import TypedDict
 
 from slurm_hooks.model.cluster import Counted, HoleEnd
 from slurm_hooks.model.job import FragmentId
@@ -197,4 +197,4 @@ class Reason:
     """One thing behind a job's size, or behind a plan as a whole. `report` has its sentence."""
 
     why: Why
-    detail: Union[str, Detail] = field(default_factory=Detail, hash=False)
+    detail: Detail = field(default_factory=Detail, hash=False)

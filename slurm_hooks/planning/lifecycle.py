@@ -6,6 +6,7 @@ cancelled and failing jobs are closed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Action,
     Cancel,
+    Detail,
     Fragment,
     FragmentId,
     FragmentState,
@@ -28,8 +30,6 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.ends import is_death, is_finished, requeue_of
-from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
 from slurm_hooks.planning.failures import (
     culprits,
@@ -75,18 +75,16 @@ def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
     """What to do about a job's fragments because of the state they are in."""
     stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
     if stopped:
-        return _close(job, Reason(Why.STOPPED, f"stopped: {stopped}"))
+        return _close(job, Reason(Why.STOPPED, Detail(said=stopped)))
     if is_finished(job):
         return _finish(job)
     if is_out_of_work(ground, job):
         return _out_of_work(job)
     cancel = cancel_scope(job, ground.slurm)
     if cancel is CancelScope.WHOLE:
-        reason = Reason(Why.CANCELLED, "cancelled by its user, or past its --deadline")
-        return _close(job, reason)
+        return _close(job, Reason(Why.CANCELLED))
     if cancel is CancelScope.UNCLEAR:
-        text = "some of its fragments were cancelled, others are still ending"
-        return Upkeep(reasons=(Reason(Why.CANCEL_UNCLEAR, text),))
+        return Upkeep(reasons=(Reason(Why.CANCEL_UNCLEAR),))
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
     died = tuple(f for f in job.fragments if is_death(f))
@@ -144,24 +142,21 @@ def _finish(job: MalleableJob) -> Upkeep:
         for f in job.fragments
         if f.state is FragmentState.RUNNING and not f.mark.is_finished
     )
-    closed = _close(job, Reason(Why.FINISHED, _why_finished(job)))
+    closed = _close(job, Reason(Why.FINISHED, _how_finished(job)))
     return replace(closed, actions=(*marks, *closed.actions))
 
 
-def _why_finished(job: MalleableJob) -> str:
+def _how_finished(job: MalleableJob) -> Detail:
     if any(f.said is Said.FINISHED for f in job.fragments):
-        return "a worker said that all work is done" if job.request.is_pool else "training finished"
+        return Detail(engine=job.request.engine) if job.request.is_pool else Detail()
     if job.request.is_pool:
-        count = sum(idle_since(f) is not None for f in job.fragments)
-        return f"no work was left: {plural(count, 'worker')} ended with exit code 0, and none runs"
-    if job.has_agent:
-        return "training finished"
-    return "its script ended with 0, and no agent ever spoke: it counts as one without torchrun"
+        return Detail(count=sum(idle_since(f) is not None for f in job.fragments))
+    return Detail() if job.has_agent else Detail(exit_code="0")
 
 
 def _out_of_work(job: MalleableJob) -> Upkeep:
     """Close a pool whose workers have found no work. A mark keeps that beyond the cancel."""
-    closed = _close(job, Reason(Why.FINISHED, _why_finished(job)))
+    closed = _close(job, Reason(Why.FINISHED, _how_finished(job)))
     bearer = next((f for f in job.fragments if f.state in WAITING_STATES), None)
     if bearer is None:
         return closed
@@ -197,7 +192,7 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
             actions.append(PutBack(fragment.id, Why.STOPPED, mark, is_ended=True))
     marked = tuple(a.fragment for a in actions if isinstance(a, (SetMark, PutBack)))
     closing = (Cancel(marked, Why.STOPPED),) if marked else ()
-    reason = Reason(Why.STOPPED, f"stopped: {why}")
+    reason = Reason(Why.STOPPED, Detail(said=why))
     return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(reason,))
 
 
@@ -227,46 +222,41 @@ def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
 
 
 def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tuple[Reason, ...]:
-    reasons = [
-        Reason(
-            Why.DIED,
-            f"fragment {f.id} died on {', '.join(sorted(f.nodes))} with exit code {f.exit_code}",
-        )
-        for f in died
-    ]
+    reasons = [Reason(Why.DIED, _death(f)) for f in died]
     idle = idle_workers(job, now)
     if idle:
-        text = (
-            f"{plural(len(idle), 'worker')} found no work left, the last at "
-            f"{shown(newest_of(idle), now)}: no more are started but those that were interrupted "
-            "since, until the job wishes for nodes (malleable wish N)"
-        )
-        reasons.append(Reason(Why.NO_WORK, text))
+        reasons.append(Reason(Why.NO_WORK, Detail(count=len(idle), at=newest_of(idle))))
     if any(f.depends for f in job.fragments):
-        reasons.append(Reason(Why.DEPENDENCY, "waits for its dependency"))
-    is_paused = any(f.mark.is_paused for f in job.fragments)
-    paused = [f for f in job.fragments if f.is_paused and f.state not in ENDED_STATES]
-    if is_paused or paused:
-        what = "it" if is_paused else ", ".join(str(f.id) for f in paused)
-        is_hidden = not is_paused and any(f.is_requeue_held for f in paused)
-        who = "`scontrol requeuehold`" if is_hidden else "an operator"
-        text = f"{who} holds {what}: `malleable release {job.job_id}` ends that"
-        reasons.append(Reason(Why.HELD, text))
+        reasons.append(Reason(Why.DEPENDENCY))
+    reasons += _holds(job)
     vain = next((f.mark for f in job.fragments if is_vain(f, now)), None)
     if vain:
-        text = (
-            f"was released {plural(vain.vain, 'time')} and did not start ({vain.obstacle}): "
-            "another try comes later"
-        )
-        reasons.append(Reason(Why.NOT_STARTED, text))
-    for state, (why, text) in _LEFT_ALONE.items():
-        found = [str(f.id) for f in job.fragments if f.state is state]
+        reasons.append(Reason(Why.NOT_STARTED, Detail(count=vain.vain, said=vain.obstacle)))
+    for state, why in _LEFT_ALONE.items():
+        found = tuple(f.id for f in job.fragments if f.state is state)
         if found:
-            reasons.append(Reason(why, f"{text}, left alone: {', '.join(found)}"))
+            reasons.append(Reason(why, Detail(fragments=found)))
     return tuple(reasons)
 
 
+def _death(fragment: Fragment) -> Detail:
+    nodes = tuple(sorted(fragment.nodes))
+    return Detail(fragments=(fragment.id,), nodes=nodes, exit_code=fragment.exit_code)
+
+
+def _holds(job: MalleableJob) -> Iterator[Reason]:
+    """That an operator holds the whole job, or some of its fragments."""
+    paused = [f for f in job.fragments if f.is_paused and f.state not in ENDED_STATES]
+    if any(f.mark.is_paused for f in job.fragments):
+        yield Reason(Why.HELD, Detail(job=job.job_id))
+    elif paused:
+        detail = Detail(job=job.job_id, fragments=tuple(f.id for f in paused))
+        if any(f.is_requeue_held for f in paused):
+            detail["command"] = "requeuehold"
+        yield Reason(Why.HELD, detail)
+
+
 _LEFT_ALONE = {
-    FragmentState.SUSPENDED: (Why.SUSPENDED, "suspended by an operator"),
-    FragmentState.UNKNOWN: (Why.UNKNOWN_STATE, "state unknown"),
+    FragmentState.SUSPENDED: Why.SUSPENDED,
+    FragmentState.UNKNOWN: Why.UNKNOWN_STATE,
 }

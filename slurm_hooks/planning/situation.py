@@ -11,6 +11,7 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Action,
     Cancel,
+    Detail,
     Fragment,
     FragmentId,
     FragmentState,
@@ -183,7 +184,7 @@ def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Reason]:
     """The wish, if it is for less than one unit."""
     if wish is None or wish.nodes >= job.request.unit:
         return None
-    return Reason(Why.WISH, "wishes for no nodes now, and waits until it does")
+    return Reason(Why.WISH, Detail(wish=wish.nodes, unit=job.request.unit))
 
 
 def _within_bars(survey: Survey, care: Upkeep, barred: Optional[Reason]) -> Upkeep:

@@ -225,15 +225,11 @@ def obstacle_text(verdict: Verdict) -> str:
 
 def reason_text(reason: Reason, now: Optional[datetime] = None) -> str:
     """One thing behind a job's size. Moments have their date unless that is the date of `now`."""
-    if isinstance(reason.detail, str):
-        return reason.detail
     return _sentence(_REASON[reason.why], reason.detail, now)
 
 
 def note_text(note: Reason, now: Optional[datetime] = None) -> str:
     """What every reader of a plan should know, or why an action of it no longer holds."""
-    if isinstance(note.detail, str):
-        return note.detail
     return _sentence(_NOTE.get(note.why) or _REASON[note.why], note.detail, now)
 
 
