@@ -6,6 +6,7 @@ from typing import Any
 
 from slurm_hooks.books.harvest.totals import Totals
 from slurm_hooks.report.json_data import told
+from slurm_hooks.report.why import over_text
 
 
 def harvest_data(totals: Totals) -> dict[str, Any]:
@@ -14,6 +15,8 @@ def harvest_data(totals: Totals) -> dict[str, Any]:
     data["idle"] = {reason.value: node_s for reason, node_s in totals.idle.items()}
     for sample, item in zip(totals.samples, data["samples"]):
         item["idle"] = {reason.value: nodes for reason, nodes in sample.idle.items()}
+    for job, item in zip(totals.jobs, data["jobs"]):
+        item["text"] = told(over_text(job.over, job.stop))
     data["used_share"] = totals.used_share
     data["efficiency"] = totals.efficiency
     data["hits"] = sum(end.count for end in totals.hits)

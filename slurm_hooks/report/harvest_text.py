@@ -15,7 +15,7 @@ from slurm_hooks.model import Why
 from slurm_hooks.model.moments import local, shown
 from slurm_hooks.model.plural import plural
 from slurm_hooks.report.tables import Rows, table_of
-from slurm_hooks.report.why import action_text
+from slurm_hooks.report.why import action_text, over_text
 
 HOUR_S = 3600.0
 NEGLIGIBLE = 0.001
@@ -220,7 +220,7 @@ def _jobs(totals: Totals) -> Rows:
         (
             *(str(j.job_id), j.user, j.account, _hours(j.node_s)),
             *(f"{j.least}-{j.most}", f"{j.min_nodes}-{j.max_nodes}", str(j.hits)),
-            action_text(j.over) or "goes on",
+            over_text(j.over, j.stop),
         )
         for j in totals.jobs
     )

@@ -233,9 +233,11 @@ def note_text(note: Reason, now: Optional[datetime] = None) -> str:
     return _sentence(_NOTE.get(note.why) or _REASON[note.why], note.detail, now)
 
 
-def over_text(why: Why) -> str:
-    """How a job ended."""
-    return _OVER[why]
+def over_text(over: Optional[Why], stop: str = "") -> str:
+    """How a job ended; `stop` is the word in its marks."""
+    if over is None:
+        return "goes on"
+    return stop if over is Why.STOPPED and stop else _OVER[over]
 
 
 def _verdict_text(verdict: Verdict) -> str:

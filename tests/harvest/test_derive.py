@@ -24,7 +24,7 @@ from build import (
 from slurm_hooks.books.harvest.codec import from_text, to_text
 from slurm_hooks.books.harvest.delays import MOST
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.values import TRAINED_NOTHING, UNSEEN, Cost, Record, Seen
+from slurm_hooks.books.harvest.values import Cost, Record, Seen
 from slurm_hooks.model import (
     Fragment,
     FragmentState,
@@ -162,41 +162,42 @@ def test_a_run_that_joined_no_round_trained_nothing(
     first = then(None, at(0, make_job(running(start_s=30 - ran_s))))
     back = make_fragment(0, HELD, restarts=1, eligible=after(151), said=said)
     (ending,) = then(first.seen, at(30, make_job(back))).endings
-    assert (ending.cause == TRAINED_NOTHING) is is_told
+    assert (ending.cause == "not_training") is is_told
 
 
 DONE = FragmentState.DONE
 GONE = FragmentState.CANCELLED
 POOL = replace(make_request(), engine="pool")
 OVER = (
-    ((make_fragment(0, DONE, said=Said.FINISHED), make_fragment(1, GONE)), "finished"),
-    ((make_fragment(0, DONE, has_agent=False),), "script ended with 0"),
-    ((make_fragment(0, DONE, said=Said.FINISHED, request=POOL),), "no work left"),
-    ((make_fragment(0, GONE, gone=0), make_fragment(1, GONE, gone=0)), "cancelled"),
-    ((make_fragment(0, FragmentState.FAILED),), "ended"),
-    ((make_fragment(0, HELD, stopped="failed-3-times"),), "failed-3-times"),
-    ((make_fragment(0, HELD),), ""),
+    ((make_fragment(0, DONE, said=Said.FINISHED), make_fragment(1, GONE)), Why.FINISHED),
+    ((make_fragment(0, DONE, has_agent=False),), Why.SCRIPT_ENDED),
+    ((make_fragment(0, DONE, said=Said.FINISHED, request=POOL),), Why.NO_WORK),
+    ((make_fragment(0, GONE, gone=0), make_fragment(1, GONE, gone=0)), Why.CANCELLED),
+    ((make_fragment(0, FragmentState.FAILED),), Why.ENDED),
+    ((make_fragment(0, HELD, stopped="failed-3-times"),), Why.STOPPED),
+    ((make_fragment(0, HELD),), None),
 )
 
 
-@pytest.mark.parametrize(("fragments", "words"), OVER, ids=[words for _, words in OVER])
-def test_why_a_job_is_over(fragments: tuple[Fragment, ...], words: str) -> None:
+@pytest.mark.parametrize(("fragments", "over"), OVER, ids=[str(over) for _, over in OVER])
+def test_why_a_job_is_over(fragments: tuple[Fragment, ...], over: Optional[Why]) -> None:
     seen = at(0, make_job(*fragments))
     record = then(None, seen, make_plan(seen, Settings(), no_clock))
-    assert record.jobs[0].over == words
+    assert record.jobs[0].over is over
+    assert bool(record.jobs[0].stop) == (over is Why.STOPPED)
 
 
 @pytest.mark.parametrize(
     ("fragment", "late_s", "how"),
     [
-        (make_fragment(0, HELD), 30, "cancelled before it ran"),
-        (make_fragment(0, HELD), 900, UNSEEN),
-        (make_fragment(0, HELD, restarts=1, run=1), 30, UNSEEN),
-        (running(), 30, UNSEEN),
+        (make_fragment(0, HELD), 30, Why.NEVER_RAN),
+        (make_fragment(0, HELD), 900, Why.UNKNOWN),
+        (make_fragment(0, HELD, restarts=1, run=1), 30, Why.UNKNOWN),
+        (running(), 30, Why.UNKNOWN),
     ],
 )
 def test_how_a_job_ended_that_slurm_has_dropped(
-    fragment: Fragment, late_s: float, how: str
+    fragment: Fragment, late_s: float, how: Why
 ) -> None:
     first = then(None, at(0, make_job(fragment)))
     (lost,) = then(first.seen, at(late_s)).forgotten

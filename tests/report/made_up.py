@@ -28,7 +28,19 @@ def totals() -> Totals:
         Share("grace", 130 * HOUR_S, 1, 55, 0),
     )
     job = JobLine(
-        71, HOSTILE, "physics", 500 * HOUR_S, 9, 2, 9, 2, 16, NOW, after(9 * HOUR_S), "training"
+        71,
+        HOSTILE,
+        "physics",
+        500 * HOUR_S,
+        9,
+        2,
+        9,
+        2,
+        16,
+        NOW,
+        after(9 * HOUR_S),
+        Why.NO_WORK,
+        "",
     )
     return Totals(
         asked=Asked(NOW, after(168 * HOUR_S)),

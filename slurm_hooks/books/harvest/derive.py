@@ -15,9 +15,6 @@ from typing import Optional
 from slurm_hooks.books.harvest.delays import Stay, settle
 from slurm_hooks.books.harvest.endings import kind_of, moment_of, run_of, runs_on
 from slurm_hooks.books.harvest.values import (
-    ENDED,
-    TRAINED_NOTHING,
-    UNSEEN,
     Cost,
     Done,
     Ending,
@@ -123,7 +120,7 @@ def _forgotten(
     gone = {run.fragment.job_id for run in before.runs} - {job.job_id for job in seen.jobs}
     ran = {run.fragment.job_id for run in before.runs if run.nodes or run.restarts}
     for job_id in sorted(gone):
-        how = UNSEEN if is_late or job_id in ran else "cancelled before it ran"
+        how = Why.UNKNOWN if is_late or job_id in ran else Why.NEVER_RAN
         yield Forgotten(job_id, used.get(job_id, 0.0), how)
 
 
@@ -180,7 +177,7 @@ def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator
             for fragment in job.fragments
             if fragment.id == ending.fragment and fragment.state not in _OCCUPIES
         )
-        yield replace(ending, cause=TRAINED_NOTHING) if is_vain else ending
+        yield replace(ending, cause=Why.NOT_TRAINING.value) if is_vain else ending
 
 
 def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -> Ending:
@@ -238,25 +235,29 @@ def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterato
             node_s=used.get(job.job_id, 0.0),
             releases=grown[job.job_id],
             over=_over(job, whys.get(job.job_id, set())),
+            stop=_stop(job),
         )
 
 
-def _over(job: MalleableJob, whys: Set[Why]) -> str:
-    """Why a job has ended, as its plan says; empty if it goes on."""
-    stops = (f.mark.stopped for f in job.fragments if f.mark.stopped)
-    if stop := next(stops, ""):
-        return stop
+def _stop(job: MalleableJob) -> str:
+    return next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
+
+
+def _over(job: MalleableJob, whys: Set[Why]) -> Optional[Why]:
+    """Why a job has ended, as its plan says; None if it goes on."""
+    if _stop(job):
+        return Why.STOPPED
     if Why.FINISHED in whys or is_finished(job):
         return _finished(job)
     if Why.CANCELLED in whys:
-        return str(Why.CANCELLED.value)
-    return ENDED if all(f.state in ENDED_STATES for f in job.fragments) else ""
+        return Why.CANCELLED
+    return Why.ENDED if all(f.state in ENDED_STATES for f in job.fragments) else None
 
 
-def _finished(job: MalleableJob) -> str:
+def _finished(job: MalleableJob) -> Why:
     if job.way.zero_is_idle:
-        return "no work left"
-    return Why.FINISHED.value if job.has_agent else "script ended with 0"
+        return Why.NO_WORK
+    return Why.FINISHED if job.has_agent else Why.SCRIPT_ENDED
 
 
 def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:

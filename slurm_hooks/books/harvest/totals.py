@@ -36,7 +36,8 @@ class Share:
 
 @dataclass(frozen=True)
 class JobLine:
-    """One job, over its whole life; `over` is empty while it goes on."""
+    """One job, over its whole life; `over` is None while it goes on, `stop` the word in its marks
+    if it was stopped."""
 
     job_id: int
     user: str
@@ -49,7 +50,8 @@ class JobLine:
     max_nodes: int
     first: datetime
     last: datetime
-    over: str
+    over: Optional[Why]
+    stop: str
 
 
 @dataclass(frozen=True)

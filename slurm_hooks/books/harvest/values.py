@@ -100,12 +100,8 @@ class JobFacts:
     nodes: int
     node_s: float
     releases: int
-    over: str = ""  # why, once it has ended
-
-
-ENDED = "ended"  # of a job, when nothing tells why
-UNSEEN = "no tick saw its end"
-TRAINED_NOTHING = "trained nothing"  # the cause that is told of a run, whatever ended it
+    over: Optional[Why] = None  # once it has ended
+    stop: str = ""  # the word in its marks, if it was stopped
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ class Forgotten:
 
     job_id: int
     node_s: float
-    how: str
+    how: Why
 
 
 @dataclass(frozen=True)

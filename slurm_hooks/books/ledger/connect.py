@@ -6,13 +6,13 @@ import sqlite3
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from slurm_hooks.books.ledger.schema import ADDED, APPLICATION_ID, CREATE, VERSION
+from slurm_hooks.books.ledger.schema import APPLICATION_ID, CREATE, VERSION
 from slurm_hooks.books.storage import database
 from slurm_hooks.books.storage.database import Damaged, Kind, Unusable
 
 __all__ = ["Damaged", "Unusable", "ledger_path", "reading", "writing"]
 
-LEDGER = Kind("ledger", APPLICATION_ID, VERSION, CREATE, (ADDED,))
+LEDGER = Kind("ledger", APPLICATION_ID, VERSION, CREATE)
 NAME = "ledger.sqlite"
 
 

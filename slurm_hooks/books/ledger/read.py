@@ -20,7 +20,7 @@ from slurm_hooks.books.harvest.totals import (
     Totals,
     VainRun,
 )
-from slurm_hooks.books.harvest.values import HITS, TRAINED_NOTHING, Delay, Done, Seen
+from slurm_hooks.books.harvest.values import HITS, Delay, Done, Seen
 from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.model import FragmentId, Of, Why
 
@@ -156,7 +156,7 @@ class _Part:
     def vain(self) -> tuple[VainRun, ...]:
         rows = self._rows(
             "SELECT job_id, fragment, at, nodes, ran_s FROM ending JOIN job ON job.id = ending.job "
-            f"WHERE {_IN_SPAN} AND {_WHOSE} AND cause = '{TRAINED_NOTHING}' "
+            f"WHERE {_IN_SPAN} AND {_WHOSE} AND cause = '{Why.NOT_TRAINING.value}' "
             f"ORDER BY nodes * ran_s DESC LIMIT {JOBS}"
         )
         return tuple(
@@ -225,7 +225,8 @@ def _job_line(row: sqlite3.Row) -> JobLine:
         max_nodes=row["max_nodes"],
         first=moment(row["first_at"]),
         last=moment(row["last_at"]),
-        over=row["over"],
+        over=Why(row["over"]) if row["over"] else None,
+        stop=row["stop"],
     )
 
 
@@ -266,9 +267,7 @@ def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
 
 
 def _whys(ledger: sqlite3.Connection) -> dict[Why, int]:
-    """Of the last tick; none in a ledger in which this version has not written yet."""
-    if not ledger.execute("SELECT 1 FROM sqlite_master WHERE name = 'why'").fetchone():
-        return {}
+    """Of the last tick."""
     jobs = {row["reason"]: row["jobs"] for row in ledger.execute("SELECT * FROM why")}
     return {why: jobs[why.value] for why in Of.JOB.whys if why.value in jobs}
 

@@ -4,7 +4,7 @@ Counters only grow, whatever is pruned: metrics are made of them.
 """
 
 HOUR_S = 3600
-VERSION = 1
+VERSION = 2
 APPLICATION_ID = 0x6D6C6C65  # "mlle": tells our file from somebody else's
 
 CREATE = """
@@ -25,7 +25,7 @@ CREATE TABLE job (
     id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL,
     user TEXT NOT NULL, account TEXT, min_nodes INTEGER NOT NULL, max_nodes INTEGER NOT NULL,
     engine TEXT NOT NULL, first_at REAL NOT NULL, last_at REAL NOT NULL, over TEXT NOT NULL,
-    node_s REAL NOT NULL, releases INTEGER NOT NULL, hits INTEGER NOT NULL,
+    stop TEXT NOT NULL, node_s REAL NOT NULL, releases INTEGER NOT NULL, hits INTEGER NOT NULL,
     least INTEGER NOT NULL, most INTEGER NOT NULL);
 CREATE INDEX job_of ON job (job_id);
 CREATE TABLE harvest (
@@ -44,12 +44,8 @@ CREATE TABLE counter (
     name TEXT NOT NULL, label TEXT NOT NULL, value REAL NOT NULL,
     PRIMARY KEY (name, label)) WITHOUT ROWID;
 CREATE TABLE last (only INTEGER PRIMARY KEY CHECK (only = 1), seen TEXT NOT NULL);
+CREATE TABLE why (reason TEXT PRIMARY KEY, jobs INTEGER NOT NULL) WITHOUT ROWID;
 """
-
-ADDED = """CREATE TABLE IF NOT EXISTS why (
-    reason TEXT PRIMARY KEY, jobs INTEGER NOT NULL) WITHOUT ROWID
-"""
-"""Of the last tick. Older versions wrote ledgers without it and can go on with one that has it."""
 
 
 def hour_of(at_s: float) -> int:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Optional
 
 from slurm_hooks.books.harvest.codec import to_text
-from slurm_hooks.books.harvest.values import ENDED, JobFacts, Record
+from slurm_hooks.books.harvest.values import JobFacts, Record
 from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.books.storage.database import give_back, used_bytes
+from slurm_hooks.model import Why
 
 DAY_S = 86_400
 AT_ONCE = 2000  # rows that one tick drops of each table
@@ -105,7 +106,7 @@ class _Forgotten:
     key: int
     user: str
     node_s: float
-    how: str
+    how: Why
 
 
 def _put_forgotten(ledger: sqlite3.Connection, record: Record) -> tuple[_Forgotten, ...]:
@@ -117,7 +118,7 @@ def _put_forgotten(ledger: sqlite3.Connection, record: Record) -> tuple[_Forgott
     ledger.executemany(
         "UPDATE job SET node_s = node_s + ?, "
         "over = CASE over WHEN '' THEN ? ELSE over END WHERE id = ?",
-        [(each.node_s, each.how, each.key) for each in found],
+        [(each.node_s, each.how.value, each.key) for each in found],
     )
     return tuple(found)
 
@@ -145,14 +146,17 @@ def _put_job(
     hits: int,
     account: Optional[str],
 ) -> None:
+    over = job.over.value if job.over else ""
     ledger.execute(
         "UPDATE job SET last_at = ?, "
         "over = CASE WHEN ? = '' OR over IN ('', ?) THEN ? ELSE over END, "
+        "stop = coalesce(nullif(?, ''), stop), "
         "node_s = node_s + ?, releases = releases + ?, hits = hits + ?, "
         "account = coalesce(account, ?), most = max(most, ?), "
         "least = CASE WHEN least = 0 OR (? > 0 AND ? < least) THEN ? ELSE least END WHERE id = ?",
         (
-            *(at, job.over, ENDED, job.over, job.node_s, job.releases, hits, account),
+            *(at, over, Why.ENDED.value, over, job.stop),
+            *(job.node_s, job.releases, hits, account),
             *(job.nodes, job.nodes, job.nodes, job.nodes, key),
         ),
     )
@@ -170,7 +174,7 @@ def _key_of(ledger: sqlite3.Connection, job: JobFacts, at: float, since: float) 
         return int(found[0])
     row = (job.job_id, job.user, job.min_nodes, job.max_nodes, job.engine, at, at)
     added = ledger.execute(
-        "INSERT INTO job VALUES (NULL, ?, ?, NULL, ?, ?, ?, ?, ?, '', 0, 0, 0, 0, 0)", row
+        "INSERT INTO job VALUES (NULL, ?, ?, NULL, ?, ?, ?, ?, ?, '', '', 0, 0, 0, 0, 0)", row
     )
     return int(added.lastrowid or 0)
 

@@ -33,14 +33,12 @@ class Damaged(Unusable):
 @dataclass(frozen=True)
 class Kind:
     """A kind of file: `application_id` and `version` tell it from others, `create` is the script
-    that makes its tables, `added` the tables that came later without a new version, which older
-    programs can go on with. `mode` are the rights of a new file."""
+    that makes its tables, `mode` are the rights of a new file."""
 
     word: str
     application_id: int
     version: int
     create: str
-    added: tuple[str, ...] = ()
     mode: int = 0o640
 
 
@@ -151,8 +149,6 @@ def _prepare(database: sqlite3.Connection, kind: Kind, max_mib: int) -> None:
         names = f"PRAGMA application_id={kind.application_id}; PRAGMA user_version={kind.version};"
         database.executescript(f"BEGIN IMMEDIATE; {kind.create} {names} COMMIT;")
     _check(database, kind)
-    for table in kind.added:
-        database.execute(table)
     (page,) = database.execute("PRAGMA page_size").fetchone()
     database.execute(f"PRAGMA max_page_count={max_mib * 2**20 // page}")
 
