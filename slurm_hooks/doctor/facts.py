@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional, TypeVar, Union
 
+from slurm_hooks.owned import OTHERS
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.scontrol import Words
 
@@ -123,6 +124,11 @@ class FileSeen:
     owner: str
     changed: datetime
     is_reachable: bool = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether others than its owner can write to it."""
+        return bool(self.mode & OTHERS)
 
     @property
     def is_for_all(self) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.errors import RetryLater, UsageError
+from slurm_hooks.owned import is_open
 
 _log = logging.getLogger(__name__)
 LOCK_WAIT_S = 30.0
@@ -45,8 +46,7 @@ def make_base(base: Path) -> Path:
         base.mkdir(mode=0o755, parents=True)
         base.chmod(0o755)  # whatever the umask took away
     found = os.lstat(base)
-    is_safe = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not is_safe or found.st_mode & 0o022:
+    if not stat.S_ISDIR(found.st_mode) or is_open(found, (os.geteuid(),)):
         raise UsageError(
             f"Sandboxes cannot live in {base}: it must be a directory of user {os.geteuid()} that "
             f"nobody else can write to (seen: user {found.st_uid}, mode "

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from slurm_hooks.owned import is_open, open_above
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.live import Port
@@ -103,22 +103,15 @@ def _wake_fault(wake: str, config: Words) -> str:
     place = Path(os.path.realpath(os.path.dirname(wake)))
     left_out = f"job_submit will not touch tick.wake = {wake!r}"
     try:
-        exposed = [each for each in (place, *place.parents) if _is_exposed(each, place, trusted)]
+        exposed = place if is_open(place.stat(), trusted) else open_above(place, trusted)
     except OSError as error:
         return f"{left_out}: {error.filename}: {error.strerror}; make it, and render again"
-    if not exposed:
+    if exposed is None:
         return ""
     return (
-        f"{left_out}: others than root and SlurmUser can write to {exposed[0]}, and could lead "
+        f"{left_out}: others than root and SlurmUser can write to {exposed}, and could lead "
         "slurmctld to another file; name one in a directory of theirs, such as /run"
     )
-
-
-def _is_exposed(directory: Path, place: Path, trusted: Collection[int]) -> bool:
-    """True if others could put something into `place`, or, further up, something in its place."""
-    found = directory.stat()
-    is_kept = directory != place and found.st_mode & stat.S_ISVTX
-    return found.st_uid not in trusted or bool(found.st_mode & 0o022 and not is_kept)
 
 
 def _unfit(partitions: Sequence[str], cluster: Cluster) -> Iterator[str]:

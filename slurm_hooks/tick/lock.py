@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 from slurm_hooks.books.storage.place import refuse_open_above
 from slurm_hooks.errors import NotAllowed, NoTickForLong, RetryLater, SettingsError
 from slurm_hooks.model.moments import shown
+from slurm_hooks.owned import is_open
 from slurm_hooks.settings.values import Tick
 
 _log = logging.getLogger(__name__)
@@ -117,9 +118,10 @@ def _make_directory(path: Path) -> None:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{path} is not a directory ({stat.filemode(found.st_mode)})")
-    if found.st_uid not in (0, os.geteuid()):
+    trusted = (0, os.geteuid())
+    if found.st_uid not in trusted:
         raise _of_another(path, found.st_uid)
-    if found.st_mode & 0o022:
+    if is_open(found, trusted):
         raise PermissionError(
             f"others can write to {path} ({stat.filemode(found.st_mode)}) and could block every "
             "tick: name a directory that is used for nothing else"

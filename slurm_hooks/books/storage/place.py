@@ -9,6 +9,8 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+from slurm_hooks.owned import is_open, open_above
+
 MOST_ASIDE = 3
 """Damaged files of one name that are kept: each may be as large as the file may become."""
 
@@ -24,7 +26,7 @@ def make_place(path: Path) -> Path:
     found = os.lstat(directory)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(f"{directory} is not a directory")
-    if found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+    if is_open(found, (0, os.geteuid())):
         raise PermissionError(
             f"others can write to {directory} ({stat.filemode(found.st_mode)}): tick.state_dir "
             "must belong to the user that runs the tick, and to nobody else"
@@ -39,13 +41,13 @@ def make_place(path: Path) -> Path:
 def refuse_open_above(directory: Path) -> None:
     """Raises PermissionError if anybody could put another directory in the place of this one: one
     above it can be written by all, and is not sticky as /tmp is."""
-    for above in directory.resolve().parents:
-        mode = above.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise PermissionError(
-                f"others can write to {above} ({stat.filemode(mode)}) and so replace {directory}: "
-                "name a directory elsewhere, or take that right away (chmod o-w)"
-            )
+    above = open_above(directory.resolve(), rights=stat.S_IWOTH)
+    if above is not None:
+        mode = stat.filemode(above.stat().st_mode)
+        raise PermissionError(
+            f"others can write to {above} ({mode}) and so replace {directory}: "
+            "name a directory elsewhere, or take that right away (chmod o-w)"
+        )
 
 
 def beside(path: Path) -> tuple[Path, ...]:

@@ -63,7 +63,7 @@ def _directory(facts: Facts) -> Iterator[Finding]:
         return
     if seen is None:
         raise CannotLook(f"{store} is not on this host, which may be no compute node")
-    if seen.kind != "directory" or seen.uid != 0 or seen.mode & 0o022:
+    if seen.kind != "directory" or seen.uid != 0 or seen.is_open:
         yield error(
             f"{store} is no directory of root's that only root may change: the hook lays nothing",
             advice=f"remove it if a user has made it, then install -d -m 711 {store}",

@@ -75,7 +75,7 @@ def _lock(facts: Facts) -> Iterator[Finding]:
     where = seen.lock.rpartition("/")[0]
     if seen.directory.kind != "directory":
         yield error(f"{where} is not a directory", advice="name another in tick.lock, or remove it")
-    elif seen.directory.mode & 0o022:
+    elif seen.directory.is_open:
         yield error(
             f"others can write to {where} (mode {seen.directory.mode:o})",
             Run(f"chmod go-w {where}", "root"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from slurm_hooks.doctor.facts import PythonSeen
 from slurm_hooks.errors import UnreadableOutput, UsageError
+from slurm_hooks.owned import is_open
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command
 
@@ -70,7 +71,8 @@ def _refuse_strange(path: Path) -> None:
     """Raises UsageError if anybody but root could change what would be run."""
     for part in _parts(path):
         found = part.lstat()
-        if found.st_uid != 0 or (not part.is_symlink() and found.st_mode & 0o022):
+        is_strange = found.st_uid != 0 if part.is_symlink() else is_open(found, (0,))
+        if is_strange:
             raise UsageError(
                 f"{part} can be written by others than root, who runs this: run "
                 "`malleable doctor --python` as the user of that environment"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +12,7 @@ from pathlib import Path
 from slurm_hooks.doctor.facts import SharedDirectory
 from slurm_hooks.doctor.gather.meeting import meet
 from slurm_hooks.errors import UsageError
+from slurm_hooks.owned import open_above
 
 WRITERS = 8
 MOUNTS = Path("/proc/self/mountinfo")
@@ -40,15 +40,12 @@ def try_links(path: Path) -> SharedDirectory:
 
 
 def _refuse_strange(path: Path) -> None:
-    """Raises UsageError if anybody but root could put something else in the place of `path`."""
-    where = path.resolve()
-    for part in (where, *where.parents):
-        found = part.stat()
-        is_open = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
-        if found.st_uid != 0 or is_open:
-            raise UsageError(
-                f"{path} is not root's (see {part}): try it as the user whose jobs run there"
-            )
+    """Raises UsageError if anybody but root could replace a new file in `path`."""
+    part = open_above(path.resolve() / "new", (0,))
+    if part is not None:
+        raise UsageError(
+            f"{path} is not root's (see {part}): try it as the user whose jobs run there"
+        )
 
 
 def _race(place: Path) -> tuple[str, int]:
