@@ -113,9 +113,15 @@ def _truth(data: Any, key: str) -> bool:
 
 
 def _number(data: Any, key: str) -> float:
-    if isinstance(data, bool) or not isinstance(data, (int, float)) or not math.isfinite(data):
+    if isinstance(data, bool) or not isinstance(data, (int, float)):
         raise _unexpected(key, "a number", data)
-    return float(data)
+    try:
+        number = float(data)
+    except OverflowError:  # JSON knows whole numbers of any length
+        number = math.inf
+    if not math.isfinite(number):
+        raise _unexpected(key, "a number", data)
+    return number
 
 
 def _text(data: Any, key: str) -> str:
