@@ -23,6 +23,11 @@ _PARTS = re.compile(r"(\d{1,9}[smhdw])+", re.ASCII)
 _CLOCK = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{2})", re.ASCII)
 
 
+def moment(seconds: float) -> datetime:
+    """A moment from epoch seconds."""
+    return datetime.fromtimestamp(seconds, timezone.utc)
+
+
 def local(when: datetime) -> datetime:
     """The moment in local time; a naive one is local. In UTC where TZ is a day or more away from
     it, which the C library takes and Python does not."""

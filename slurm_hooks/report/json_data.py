@@ -6,11 +6,11 @@ import dataclasses
 import enum
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Optional
 
 from slurm_hooks.model import FragmentId, Plan, Reason, verb_of
-from slurm_hooks.model.moments import iso
+from slurm_hooks.model.moments import iso, moment
 from slurm_hooks.model.snapshot.encode import to_data
 from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.slurm.mark import NO_NOTE
@@ -52,7 +52,7 @@ def _told(key: str, value: Any) -> Any:
     """Epoch seconds as other moments; their names end in `at`."""
     is_moment = key.endswith("_at") and isinstance(value, float)  # `jobs_looked_at` counts
     if is_moment or (key == "at" and isinstance(value, (int, float))):
-        return iso(datetime.fromtimestamp(value, timezone.utc))
+        return iso(moment(value))
     return told(value)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.model import AvoidedNode, FailedSize, Mark, Request
+from slurm_hooks.model.moments import moment
 from slurm_hooks.slurm.text import expand, fold
 from slurm_hooks.words.engines import DEFAULT
 
@@ -125,7 +126,7 @@ def _time(text: Optional[str]) -> Optional[datetime]:
 
 
 def _moment(text: str) -> datetime:
-    return datetime.fromtimestamp(int(text), timezone.utc)
+    return moment(int(text))
 
 
 def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:

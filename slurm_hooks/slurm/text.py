@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import product
 from typing import Optional
 
 from ClusterShell.NodeSet import NodeSet, NodeSetParseError
 from ClusterShell.RangeSet import RangeSet, RangeSetException
+
+from slurm_hooks.model.moments import moment
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def parse_time(text: str) -> Optional[datetime]:
         return None
     if not (text.isdecimal() and text.isascii() and len(text) <= 10):
         raise ValueError(f"not a moment: {text!r}")
-    return datetime.fromtimestamp(int(text), timezone.utc)
+    return moment(int(text))
 
 
 @lru_cache(maxsize=1024)

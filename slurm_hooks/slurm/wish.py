@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import Optional
 
 from slurm_hooks.model import Wish
+from slurm_hooks.model.moments import moment
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.words import comment as words
 
@@ -20,7 +20,7 @@ def wish_in(comment: words.Comment) -> Optional[Wish]:
     if comment.wish is None:
         return None
     try:
-        at = datetime.fromtimestamp(comment.wish.at, timezone.utc)
+        at = moment(comment.wish.at)
         return Wish(at, comment.wish.nodes)
     except (ValueError, OverflowError, OSError):
         return None

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.books.ledger.connect import ledger_path
 from slurm_hooks.books.storage.place import beside
 from slurm_hooks.model import MalleableJob
-from slurm_hooks.model.moments import age_text, shown
+from slurm_hooks.model.moments import age_text, moment, shown
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.lock import stamp_path
 
@@ -33,7 +33,7 @@ def find_last_tick(settings: Settings) -> Optional[datetime]:
             seen = path.stat()
             if path is not changes or seen.st_size:  # a reader makes an empty one
                 found.append(seen.st_mtime)
-    return datetime.fromtimestamp(max(found), timezone.utc) if found else None
+    return moment(max(found)) if found else None
 
 
 def silence(settings: Settings, jobs: Iterable[MalleableJob] = ()) -> str:
@@ -41,7 +41,7 @@ def silence(settings: Settings, jobs: Iterable[MalleableJob] = ()) -> str:
 
     Where this host knows of no tick, `jobs` may show that there are ticks elsewhere.
     """
-    last, now = find_last_tick(settings), datetime.fromtimestamp(time.time(), timezone.utc)
+    last, now = find_last_tick(settings), moment(time.time())
     every_s = settings.tick.every_s
     if last is None:
         is_told = any(_was_touched(job) for job in jobs)
@@ -62,7 +62,7 @@ def steady_silence(settings: Settings) -> str:
     last, every_s = find_last_tick(settings), settings.tick.every_s
     if last is None or not silence(settings):
         return ""  # a login host may know of no tick at all
-    now = datetime.fromtimestamp(time.time(), timezone.utc)
+    now = moment(time.time())
     return f"no tick since {shown(last, now)} (expected every {every_s:g} s)"
 
 

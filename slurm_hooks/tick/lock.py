@@ -14,14 +14,13 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from slurm_hooks.books.storage.place import refuse_open_above
 from slurm_hooks.errors import NotAllowed, NoTickForLong, RetryLater, SettingsError
-from slurm_hooks.model.moments import shown
+from slurm_hooks.model.moments import moment, shown
 from slurm_hooks.owned import is_open
 from slurm_hooks.settings.values import Tick
 
@@ -184,7 +183,7 @@ def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
     _log.debug("the last tick was completed %.0f s ago, patience is %.0f s", silent_s, patience)
     if silent_s <= patience:
         return
-    since = shown(datetime.fromtimestamp(last, timezone.utc))
+    since = shown(moment(last))
     raise NoTickForLong(
         f"no tick has been completed since {since} ({silent_s / 60:.0f} min), and leases run out: "
         f"{error}"

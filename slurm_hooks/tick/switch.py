@@ -13,12 +13,13 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.errors import MalleableError, NotAllowed, SettingsError
 from slurm_hooks.model import Off, Snapshot
+from slurm_hooks.model.moments import moment
 
 NAME = "off"
 LONGEST = 200
@@ -42,9 +43,9 @@ def find_off(directory: str) -> Optional[Off]:
 def _since(found: os.stat_result) -> datetime:
     """Its date, or that of its last change if it was given one that no calendar has."""
     try:
-        return datetime.fromtimestamp(int(found.st_mtime), timezone.utc)
+        return moment(int(found.st_mtime))
     except (ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(int(found.st_ctime), timezone.utc)
+        return moment(int(found.st_ctime))
 
 
 def with_switch(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
-
 from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Fragment, FragmentState, MalleableJob, Wish
+from slurm_hooks.model.moments import moment
 from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.wish import parse_wish, wish_commands, with_wish
@@ -27,7 +26,7 @@ def wish(port: Port, partitions: tuple[str, ...], job_id: int, nodes: int, at: f
     if not job.way.may_wish:
         raise UsageError(f"job {job_id} is a gang: only a pool (engine=pool) can wish for nodes")
     found = _writable(job)
-    told = Wish(datetime.fromtimestamp(int(at), timezone.utc), min(nodes, job.request.max_nodes))
+    told = Wish(moment(int(at)), min(nodes, job.request.max_nodes))
     question, write = wish_commands(str(found.id))
     for _ in range(_TRIES):
         try:

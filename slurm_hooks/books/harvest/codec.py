@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Optional
 
 from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
 from slurm_hooks.model import FragmentId, Why
+from slurm_hooks.model.moments import moment
 
 
 def to_text(seen: Seen) -> str:
@@ -33,11 +34,6 @@ def from_text(text: str) -> Seen:
         )
     except (LookupError, TypeError, OverflowError, OSError, RecursionError) as error:
         raise ValueError(f"not what a tick wrote: {error!r}") from error
-
-
-def moment(seconds: float) -> datetime:
-    """A moment from epoch seconds."""
-    return datetime.fromtimestamp(seconds, timezone.utc)
 
 
 def _run_row(run: SeenRun) -> list[Any]:

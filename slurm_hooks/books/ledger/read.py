@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, Optional
 
-from slurm_hooks.books.harvest.codec import from_text, moment
+from slurm_hooks.books.harvest.codec import from_text
 from slurm_hooks.books.harvest.lives import Hits, Life, moments_of
 from slurm_hooks.books.harvest.totals import (
     Asked,
@@ -23,6 +23,7 @@ from slurm_hooks.books.harvest.totals import (
 from slurm_hooks.books.harvest.values import HITS, Delay, Done, Seen
 from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.model import FragmentId, Of, Why
+from slurm_hooks.model.moments import moment
 
 SAMPLES = 360  # points of a picture
 JOBS = 200  # lines of jobs in a report, those that used most

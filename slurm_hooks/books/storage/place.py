@@ -6,9 +6,9 @@ import contextlib
 import os
 import stat
 import time
-from datetime import datetime, timezone
 from pathlib import Path
 
+from slurm_hooks.model.moments import moment
 from slurm_hooks.owned import is_open, open_above
 
 MOST_ASIDE = 3
@@ -68,7 +68,7 @@ def set_aside(path: Path) -> Path:
     for old in aside(path)[: 1 - MOST_ASIDE]:
         with contextlib.suppress(OSError):
             old.unlink()
-    now = datetime.fromtimestamp(time.time(), timezone.utc)
+    now = moment(time.time())
     kept = path.with_name(f"{path.name}.damaged-{now:%Y%m%dT%H%M%S.%fZ}")
     os.replace(path, kept)
     for name in beside(path):

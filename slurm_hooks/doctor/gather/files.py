@@ -7,12 +7,12 @@ import pwd
 import stat
 import threading
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Optional, TypeVar, Union
 
 from slurm_hooks.doctor.facts import FileSeen, Line, Unread
 from slurm_hooks.errors import MalleableError
+from slurm_hooks.model.moments import moment
 
 T = TypeVar("T")
 MOST_BYTES = 1 << 20
@@ -73,7 +73,7 @@ def see(path: Path) -> Optional[FileSeen]:
         mode=stat.S_IMODE(found.st_mode),
         uid=found.st_uid,
         owner=user_name(found.st_uid),
-        changed=datetime.fromtimestamp(found.st_mtime, timezone.utc),
+        changed=moment(found.st_mtime),
         is_reachable=all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents),
     )
 
