@@ -8,7 +8,6 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -198,7 +197,7 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
     lost = map_directory.lost(place, found)
     is_well = not failed and not found.left and not lost
     if is_json:
-        told = {"job_id": job_id, "directory": str(place), "tasks": asdict(found)}
+        told = {"job_id": job_id, "directory": str(place), "tasks": found}
         print(json_text({**told, "failures": failed}))
         return Exit.DONE if is_well else Exit.FOUND
     print_lines(out, [f"{_counted(found)}; what they printed is in {place}/logs"])

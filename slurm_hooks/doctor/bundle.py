@@ -12,7 +12,7 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union
 
@@ -62,7 +62,7 @@ def parts(seen: Seen, salt: bytes) -> tuple[Part, ...]:
             _json(seen.versions),
         ),
         Part(
-            "settings.json", "the settings in force", _json(hide.data(asdict(seen.facts.settings)))
+            "settings.json", "the settings in force", _json(hide.data(to_data(seen.facts.settings)))
         ),
         Part("doctor.json", "all findings of `malleable doctor`", _json(hide.data(seen.report))),
         Part(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any, Optional
 
 from slurm_hooks.doctor.trial.cost import Window
@@ -53,5 +52,5 @@ def _window_data(seen: Window) -> dict[str, Any]:
         "seconds": round(seen.seconds, 3),
         "rpcs_per_min": round(seen.rpcs_per_min, 1),
         "load": seen.load,
-        "users": {name: asdict(cost) for name, cost in seen.users},
+        "users": dict(seen.users),
     }
