@@ -19,6 +19,7 @@ from slurm_hooks.model import Reason, Said, Verdict, Why
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
 
+Forms = Mapping[Why, tuple[str, ...]]
 _DONE = {
     Why.HOLE_OPEN: "hole open",
     Why.HOLE_CLOSES: "hole closes",
@@ -64,7 +65,7 @@ _OBSTACLE = {
     Why.REGISTERING: "slurmctld has begun, and nodes have not told it what runs on them",
 }
 _STANDING = {Why.TAKEN: "{}", Why.USABLE: "free and usable", Why.REGISTERING: "free"}
-_REASON: dict[Why, tuple[str, ...]] = {
+_REASON: Forms = {
     Why.FINISHED: (
         "no work was left: {count:worker} ended with exit code 0, and none runs",
         "{engine:?}a worker said that all work is done",
@@ -160,7 +161,7 @@ _REASON: dict[Why, tuple[str, ...]] = {
     ),
     Why.BETTER_USE: ("job {job} has waited for {seconds:.0f} s (plan.patience_s)",),
 }
-_NOTE: dict[Why, tuple[str, ...]] = {
+_NOTE: Forms = {
     Why.OBSERVED: ("mode.level = observe: nothing is written, this is what would be done",),
     Why.NOT_RENEWED: (
         "{count:fragment} in use, and no tick renews leases or puts fragments back: before "
@@ -195,14 +196,12 @@ _NOTE: dict[Why, tuple[str, ...]] = {
     Why.CHANGED: ("it is {state} by now",),
 }
 _OVER = {
-    Why.FINISHED: "training finished",
+    **_DONE,
     Why.NO_WORK: "no work left",
     Why.SCRIPT_ENDED: "script ended with 0",
-    Why.CANCELLED: "cancelled by its user",
     Why.NEVER_RAN: "cancelled before it ran",
     Why.UNKNOWN: "no tick saw its end",
     Why.ENDED: "ended",
-    Why.STOPPED: "stopped for good",
 }
 _WORDS: dict[enum.Enum, str] = {
     Said.NOTHING: "its script has not started its training, or lacks Slurm's commands",
@@ -225,12 +224,12 @@ def obstacle_text(verdict: Verdict) -> str:
 
 def reason_text(reason: Reason, now: Optional[datetime] = None) -> str:
     """One thing behind a job's size. Moments have their date unless that is the date of `now`."""
-    return _sentence(_REASON[reason.why], reason.detail, now)
+    return _sentence(reason, _REASON, now)
 
 
 def note_text(note: Reason, now: Optional[datetime] = None) -> str:
     """What every reader of a plan should know, or why an action of it no longer holds."""
-    return _sentence(_NOTE.get(note.why) or _REASON[note.why], note.detail, now)
+    return _sentence(note, {**_REASON, **_NOTE}, now)
 
 
 def over_text(over: Optional[Why], stop: str = "") -> str:
@@ -245,9 +244,12 @@ def _verdict_text(verdict: Verdict) -> str:
     return standing or f"free, but {obstacle_text(verdict)}"
 
 
-def _sentence(forms: tuple[str, ...], detail: Mapping[str, Any], now: Optional[datetime]) -> str:
-    texts = (_without_gaps(form, detail) for form in forms)
-    return _Words(now).format(next(text for text in texts if _has_all(text, detail)), **detail)
+def _sentence(reason: Reason, forms: Forms, now: Optional[datetime]) -> str:
+    """Fill the first form that goes with the detail. Without one the identifier has to do."""
+    detail = reason.detail
+    texts = (_without_gaps(form, detail) for form in forms.get(reason.why, ()))
+    form = next((text for text in texts if _has_all(text, detail)), reason.why.value)
+    return _Words(now).format(form, **detail)
 
 
 def _without_gaps(form: str, detail: Mapping[str, Any]) -> str:

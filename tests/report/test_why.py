@@ -77,13 +77,14 @@ FULL = Detail(
 
 
 def test_what_is_behind_a_size_has_words() -> None:
-    assert all(reason_text(Reason(why, FULL)) for why in Of.JOB.whys)
+    texts = {why: reason_text(Reason(why, FULL)) for why in Of.JOB.whys}
+    assert all(text != why.value for why, text in texts.items())
 
 
 def test_notes_on_a_plan_have_words() -> None:
     whys = (*Of.NOTE.whys, *Of.DROPPED.whys)
     texts = {why: note_text(Reason(why, FULL)) for why in whys}
-    assert all(texts.values())
+    assert all(text != why.value for why, text in texts.items())
     assert texts[Why.NOT_DONE] == "not done: grow 7_0: it is gone"
 
 
@@ -102,6 +103,12 @@ def test_how_a_job_ended_has_words() -> None:
 )
 def test_the_form_goes_with_the_detail(detail: Detail, text: str) -> None:
     assert reason_text(Reason(Why.REGISTERING, detail)).startswith(text)
+
+
+def test_a_reason_without_a_form_has_its_identifier() -> None:
+    assert reason_text(Reason(Why.SIZE)) == "size"
+    assert note_text(Reason(Why.TAKEN)) == "taken"
+    assert reason_text(Reason(Why.NO_JOB)) == "no_job"
 
 
 def test_words_of_somebody_else_are_no_form() -> None:
