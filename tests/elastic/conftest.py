@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.batch import remark
+from slurm_hooks.elastic.batch import comment_writer
 from slurm_hooks.slurm.jobpath import write_job_path
 
 from .gang import Gang
@@ -30,9 +30,11 @@ def nothing_stays_watched() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_remark_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an earlier test in this process."""
-    monkeypatch.setattr(remark, "_written_at", float("-inf"))
+def nothing_is_written_into_the_next_test() -> Iterator[None]:
+    yield
+    for writer in comment_writer._writers.values():
+        writer._wanted.clear()
+    comment_writer._writers.clear()
 
 
 @pytest.fixture(scope="session")

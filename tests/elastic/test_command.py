@@ -21,9 +21,9 @@ from .test_standing import ENV, asked, says, slurm  # noqa: F401
 
 AGENT = """
 import sys
-from slurm_hooks.elastic.batch import own_element as module
+from slurm_hooks.elastic.batch import own_element as module, comment_writer as writer
 from slurm_hooks.elastic.engines.pool import run as agent
-module.AGAIN_S, module.CONFIRM_S, module.SPREAD_S = 0.3, 0.2, 0.0
+writer.AGAIN_S, module.AGAIN_S, module.CONFIRM_S, module.SPREAD_S = 0.3, 0.3, 0.2, 0.0
 sys.exit(agent.main(sys.argv[1:]))
 """
 CHILD = """

@@ -159,7 +159,6 @@ def test_one_of_all_agents_writes_a_remark(tmp_path: Path, monkeypatch: pytest.M
     assert len(line) == 1
     assert line[0].endswith(" Comment=my own;remark{your flag wins}")
     assert dict(os.environ) == before  # or warm workers that stand by would not fit any more
-    assert 0.0 < remark.wait_s(60.0) <= 60.0
 
 
 @pytest.mark.parametrize("where", ["", "host:1", "/dev/null/shared"])
@@ -205,14 +204,6 @@ def test_a_remark_that_cannot_be_written_does_no_harm(
         remark.write_remark("a", {"SLURM_JOB_ID": "12", "PET_RDZV_ENDPOINT": endpoint})
     remark.write_remark("a", {})
     time.sleep(0.3)
-
-
-def test_news_wait_their_turn_after_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
-    for age_s, wait_s in ((10.0, 50.0), (100.0, 0.0)):
-        monkeypatch.setattr(remark, "_written_at", time.monotonic() - age_s)
-        assert remark.wait_s(60.0) == pytest.approx(wait_s, abs=5.0)
-    remark.write_remark("a", {})  # outside of a job nothing is written
-    assert remark.wait_s(60.0) == 0.0
 
 
 @pytest.mark.torch

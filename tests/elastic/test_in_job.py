@@ -8,16 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import slurm_hooks
 from programs import write_program
-from slurm_hooks.elastic.batch import wish
+from slurm_hooks.elastic.batch import job_comment, wish
 from slurm_hooks.slurm.wish import parse_wish
-from slurm_hooks.words.comment import Comment, Standing, parse
+from slurm_hooks.words.comment import Standing, parse
 from waiting import wait_until
 
 from .processes import launch
@@ -144,21 +143,21 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
 def test_a_wish_that_the_agent_has_written_over_is_told_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever reads before the wish is there, and writes after, puts the older one back."""
+    """The agent may have read before the wish was there, and write after."""
     written: list[str] = []
 
-    def change(_job: str, edit: Callable[[Comment], Comment]) -> None:
-        written.append(edit(parse("joined{2};wish{9,5}")).text)
+    def write(_job: str, text: str, _limit_s: float) -> None:
+        written.append(text)
 
-    def read(_job: str) -> str:
+    def read(_job: str, _limit_s: float) -> str:
         return "trained{2};wish{9,5}" if len(written) < 2 else written[-1]
 
-    monkeypatch.setattr(wish.job_comment, "change", change)
-    monkeypatch.setattr(wish.job_comment, "read", read)
+    monkeypatch.setattr(job_comment, "write", write)
+    monkeypatch.setattr(job_comment, "read", read)
     monkeypatch.setattr(wish, "CONFIRM_S", 0.0)
     assert wish.write_wish(POOL, "4") == 4
     assert len(written) == 2
-    assert written[1].startswith("joined{2};wish{4,")
+    assert written[1].startswith("trained{2};wish{4,")
 
 
 def test_what_a_worker_has_started_ends_with_it(slurm: Path, tmp_path: Path) -> None:  # noqa: F811

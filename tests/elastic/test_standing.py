@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ import pytest
 
 from programs import write_programs
 from slurm_hooks.elastic.agent.membership import Membership
-from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch import comment_writer, job_comment, remark
 from slurm_hooks.elastic.batch import own_element as module
+from slurm_hooks.elastic.batch.comment_writer import Stand
 from slurm_hooks.elastic.batch.expected import ArrayFacts
 from slurm_hooks.elastic.batch.lease import Lease
-from slurm_hooks.elastic.batch.news import News
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.progress_entry import Progress, ToldRate
 from slurm_hooks.elastic.batch.progress_entry import entry as entry_of
@@ -74,31 +74,22 @@ esac
 
 
 @pytest.fixture
-def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_programs(tmp_path, {"squeue": SQUEUE, "scontrol": SCONTROL})
     (tmp_path / "comment").write_text("(null)")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(module, "CONFIRM_S", 0.2)
+    for name in ("CONFIRM_S", "LOOK_S"):
+        monkeypatch.setattr(module, name, 0.2)
+        monkeypatch.setattr(comment_writer, name, 0.2)
+    monkeypatch.setattr(comment_writer, "AGAIN_S", 0.3)
     monkeypatch.setattr(module, "AGAIN_S", 0.3)
-    monkeypatch.setattr(module, "LOOK_S", 0.2)
     monkeypatch.setattr(module, "SPREAD_S", 0.0)
-    made: list[OwnElement] = []
-    plain = OwnElement.__init__
-
-    def begin(self: OwnElement, env: dict[str, str], signals: SignalListener) -> None:
-        made.append(self)
-        plain(self, env, signals)
-
-    monkeypatch.setattr(OwnElement, "__init__", begin)
-    yield tmp_path
-    for own_element in made:
-        own_element._standing = None  # its thread writes nothing into the next test's Slurm
+    return tmp_path
 
 
 def test_what_no_command_takes_is_left_out_of_the_comment(slurm: Path) -> None:
-    job_comment.change(
-        "7_1", lambda found: replace(found, standing=Standing.JOINED), before="mi\0ne"
-    )
+    writer = comment_writer.writer_of("7_3")
+    writer.write("standing", Stand(Standing.JOINED, 0), before="mi\0ne")
     assert says(slurm, "joined{0};mine")()
 
 
@@ -190,7 +181,7 @@ def test_a_leave_does_not_wait_for_what_slurm_refused_long_ago(
     slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_element = OwnElement(ENV, SignalListener())
-    monkeypatch.setattr(module, "AGAIN_S", 60.0)
+    monkeypatch.setattr(comment_writer, "AGAIN_S", 60.0)
     (slurm / "refuse").touch()
     own_element.report(Standing.JOINED)
     wait_until(lambda: asked(slurm) != [])
@@ -214,15 +205,15 @@ def test_the_larger_the_job_the_longer_its_fragments_take_to_say_that_they_joine
 def test_what_nobody_expects_does_not_end_the_reports(
     slurm: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    own_element, plain, failures = OwnElement(ENV, SignalListener()), job_comment.change, []
+    own_element, plain, failures = OwnElement(ENV, SignalListener()), job_comment.write, []
 
-    def change(*words: Any) -> None:
+    def write(*words: Any) -> None:
         failures.append(words)
         if len(failures) < 3:
             raise ValueError("odd")
         plain(*words)
 
-    monkeypatch.setattr(job_comment, "change", change)
+    monkeypatch.setattr(job_comment, "write", write)
     own_element.report(Standing.JOINED)
     wait_until(says(slurm, "joined{2}"))
     assert capfd.readouterr().err.count("ValueError: odd") == 1
@@ -232,14 +223,15 @@ def test_another_process_of_the_run_has_said_that_the_work_is_done(slurm: Path) 
     """`malleable finish`, by the command that the agent runs."""
     agent = OwnElement(ENV, SignalListener())
     agent.report_started()
-    OwnElement(ENV, SignalListener()).report_finished()
+    (slurm / "comment").write_text("finished{2}")
     for later in (Standing.JOINED, Standing.LEAVING):
+        seen = len(looked(slurm))
         agent.report(later)
-        wait_until(lambda: agent._standing is Standing.FINISHED)
+        wait_until(lambda: len(looked(slurm)) > seen)  # noqa: B023
     agent.report_trained()
-    wait_until(lambda: agent._standing is Standing.FINISHED)
+    time.sleep(0.5)
     assert says(slurm, "finished{2}")()
-    assert [line.rpartition("=")[2] for line in asked(slurm)] == ["started{2}", "finished{2}"]
+    assert [line.rpartition("=")[2] for line in asked(slurm)] == ["started{2}"]
 
 
 def test_the_next_training_of_a_process_begins_anew(slurm: Path) -> None:
@@ -407,7 +399,7 @@ def test_only_the_first_node_speaks_and_only_in_an_array(slurm: Path) -> None:
 
 GO = """
 import os, sys
-from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch import comment_writer, job_comment, remark
 from slurm_hooks.elastic.batch import own_element as module
 from slurm_hooks.elastic.signals import SignalListener
 module.AGAIN_S = 0.3
@@ -513,66 +505,101 @@ def says_news(slurm: Path, *parts: str) -> Callable[[], bool]:
     return lambda: (slurm / "comment").read_text() == ";".join(parts)
 
 
-def test_news_of_the_training_are_one_change_behind_where_it_stands(slurm: Path) -> None:
-    (slurm / "comment").write_text("joined{2};mine")
-    news = News("7_3", every_s=1.5)
-    news.report_loss(Loss(60))
-    news.report_progress(Progress((RATE,)))
+@pytest.fixture
+def joined(slurm: Path) -> OwnElement:
+    """A fragment that has joined. Its user has written `mine`."""
+    (slurm / "comment").write_text("mine")
+    own_element = OwnElement(ENV, SignalListener())
+    own_element.report(Standing.JOINED)
+    wait_until(says(slurm, "joined{2};mine"))
+    (slurm / "asked").unlink()
+    return own_element
+
+
+def test_news_of_the_training_are_one_change_behind_where_it_stands(
+    slurm: Path, joined: OwnElement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comment_writer, "EVERY_S", 1.5)
+    joined.report_loss(Loss(60))
+    joined.report_progress(Progress((RATE,)))
     first = entry_of(Progress((RATE,)))
     wait_until(says_news(slurm, "joined{2}", "h{60}", first, "mine"))
     assert len(asked(slurm)) == 1
     began = time.monotonic()
-    wait_until(lambda: news.told_progress == Progress((RATE,)) and news.told_loss == Loss(60))
-    (slurm / "comment").write_text(f"trained{{2}};h{{60}};{first};mine")
+    wait_until(lambda: joined.told_progress == Progress((RATE,)) and joined.told_loss == Loss(60))
     for per_s in (1.0, 2.0, 3.0):
-        news.report_progress(Progress((replace(RATE, per_s=per_s),)))
+        joined.report_progress(Progress((replace(RATE, per_s=per_s),)))
     last = entry_of(Progress((replace(RATE, per_s=3.0),)))
-    wait_until(says_news(slurm, "trained{2}", "h{60}", last, "mine"))
+    wait_until(says_news(slurm, "joined{2}", "h{60}", last, "mine"))
     assert time.monotonic() - began > 0.5
     assert len(asked(slurm)) == 2
 
 
-def test_news_after_a_while_without_are_written_at_once(slurm: Path) -> None:
-    (slurm / "comment").write_text("joined{2}")
-    news = News("7_3", every_s=2.0)
-    news.report_loss(Loss(60))
-    wait_until(lambda: news.told_loss == Loss(60) and news._writer is None)
-    news._every_s = 30.0
+def test_news_that_wait_go_with_the_next_standing(slurm: Path, joined: OwnElement) -> None:
+    """They would have waited for EVERY_S."""
+    joined.report_loss(Loss(60))
+    wait_until(lambda: joined.told_loss == Loss(60))
+    joined.report_loss(Loss(90))
+    time.sleep(0.5)
+    assert says_news(slurm, "joined{2}", "h{60}", "mine")()
+    joined.report(Standing.LEAVING)
+    wait_until(says_news(slurm, "leaving{2}", "h{90}", "mine"))
+    assert len(asked(slurm)) == 2
+
+
+def test_news_after_a_while_without_are_written_at_once(
+    slurm: Path, joined: OwnElement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comment_writer, "EVERY_S", 2.0)
+    joined.report_loss(Loss(60))
+    wait_until(lambda: joined.told_loss == Loss(60))
+    time.sleep(2.0)
+    monkeypatch.setattr(comment_writer, "EVERY_S", 30.0)
     began = time.monotonic()
-    news.report_loss(Loss(90))
-    wait_until(says_news(slurm, "joined{2}", "h{90}"))
+    joined.report_loss(Loss(90))
+    wait_until(says_news(slurm, "joined{2}", "h{90}", "mine"))
     assert time.monotonic() - began < 15
 
 
-def test_what_a_hit_costs_is_taken_back_and_the_rest_stays(slurm: Path) -> None:
+def test_news_wait_their_turn_after_a_remark(
+    slurm: Path, joined: OwnElement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comment_writer, "EVERY_S", 2.0)
+    remark.write_remark("flag", ENV)
+    wait_until(says_news(slurm, "joined{2}", "mine", "remark{flag}"))
+    began = time.monotonic()
+    joined.report_loss(Loss(60))
+    wait_until(says_news(slurm, "joined{2}", "h{60}", "mine", "remark{flag}"))
+    assert time.monotonic() - began > 1.0
+
+
+def test_what_a_hit_costs_is_taken_back_and_the_rest_stays(slurm: Path, joined: OwnElement) -> None:
     first = entry_of(Progress((RATE,)))
     (slurm / "comment").write_text(f"joined{{2}};h{{1}};{first};mine")
-    news = News("7_3", every_s=0.1)
-    news.told_loss = Loss(1)
-    news.report_loss(None)
+    joined.report_loss(None)
     wait_until(says_news(slurm, "joined{2}", first, "mine"))
-    wait_until(lambda: news.told_loss is None)
+    wait_until(lambda: joined.told_loss is None)
 
 
-def test_news_that_are_not_recorded_are_not_told(slurm: Path) -> None:
-    (slurm / "comment").write_text("joined{2};mine")
+def test_news_that_are_not_recorded_are_not_told(
+    slurm: Path, joined: OwnElement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comment_writer, "EVERY_S", 0.5)
     (slurm / "refuse").touch()
-    news = News("7_3", every_s=0.5)
-    news.report_progress(Progress((RATE,)))
+    joined.report_progress(Progress((RATE,)))
     wait_until(lambda: asked(slurm) != [])
     time.sleep(1.5)
-    assert news.told_progress is None
+    assert joined.told_progress is None
     (slurm / "refuse").unlink()
-    news.report_progress(Progress((RATE,)))
-    wait_until(lambda: news.told_progress is not None)
+    wait_until(lambda: joined.told_progress is not None)
 
 
 def test_where_no_thread_can_be_started_news_wait(
     slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user may have as many processes as the node allows; the training goes on."""
-    (slurm / "comment").write_text("joined{2}")
     own = OwnElement(ENV, SignalListener())
+    own.report_started()
     with monkeypatch.context() as full:
         full.setattr(threading.Thread, "start", refuse)
         own.report_progress(Progress((RATE,)))
@@ -588,8 +615,7 @@ def refuse(*_: object) -> None:
 
 
 def test_outside_of_an_array_there_are_no_news(slurm: Path) -> None:
-    news = News("", every_s=0.0)
-    news.report_progress(Progress((RATE,)))
+    OwnElement({"SLURM_JOB_ID": "7"}, SignalListener()).report_progress(Progress((RATE,)))
     time.sleep(0.5)
     assert asked(slurm) == []
 

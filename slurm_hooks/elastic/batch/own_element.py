@@ -9,31 +9,36 @@ from __future__ import annotations
 
 import random
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from functools import partial
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.comment_writer import (
+    CONFIRM_S,
+    GATHER_S,
+    LOOK_S,
+    TURN_S,
+    Stand,
+    writer_of,
+)
 from slurm_hooks.elastic.batch.expected import ArrayFacts
 from slurm_hooks.elastic.batch.lease import ask_all
-from slurm_hooks.elastic.batch.news import CONFIRM_S, News
-from slurm_hooks.elastic.batch.progress_entry import Progress
+from slurm_hooks.elastic.batch.progress_entry import Progress, entry
 from slurm_hooks.elastic.batch.standing import element, is_reporter, run_of
-from slurm_hooks.elastic.log import debug, endured, say, suppressed
+from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.comment import Comment, Loss, Standing, parse
+from slurm_hooks.words.comment import Loss, Standing
 
-AGAIN_S = 5.0  # after a failure, and twice as long each time
-AGAIN_MOST_S = 60.0
+AGAIN_S = 5.0  # between two looks for the end, while a requeue is refused
 START_S = 5.0
 FRESH_S = 20.0  # for so long what was asked at the start is as good as a new answer
 FINISH_S = 60.0
 SPREAD_S = 0.25  # for each fragment: all join at the same moment, and a site may limit requests
 SPREAD_MOST_S = 15.0  # well below `failures.join_s`, after which its absence is told
 SPREAD_LIKE = 8  # fragments, where it is not known how many there are
-LOOK_S = 20.0  # after `joined` and `trained`: another process may have written in between
+_ERRORS = OSError, subprocess.SubprocessError
 _SILENT = (
     "{missing} not found in PATH, perhaps because this is a container: Slurm cannot hear from this "
     "training, which limits its job to one fragment; add Slurm's commands to the container"
@@ -50,16 +55,14 @@ class OwnElement:
         self._is_reporter = bool(self._element) and is_reporter(env)
         self._run = run_of(env)
         self._signals = signals
-        self._standing: Optional[Standing] = None  # that is to be written
+        self._writer = writer_of(self._element)
+        self._standing: Optional[Standing] = None  # reported last
+        self._told_progress: Optional[Progress] = None
         self._facts = ArrayFacts()
         self._asked_at = float("-inf")
-        self._wake = threading.Event()
-        self._thread: Optional[threading.Thread] = None
         self._has_trained = False
-        self._has_begun = False  # of this training something is recorded
         self._has_complained = False
         self._is_mute = False  # Slurm's commands were missing at the start
-        self._news = News(self._element if self._is_reporter else "")
 
     def take_facts(self) -> Optional[ArrayFacts]:
         """What Slurm said of this job's array at the start; None if it did not, or that is too long
@@ -70,19 +73,19 @@ class OwnElement:
     @property
     def told_loss(self) -> Optional[Loss]:
         """What a hit costs, as the Comment says for certain."""
-        return self._news.told_loss
+        return self._writer.found.loss
 
     @property
     def told_progress(self) -> Optional[Progress]:
         """How fast the job trains, as the Comment says for certain."""
-        return self._news.told_progress
+        return self._told_progress
 
     def report_started(self) -> None:
         """This process is an agent, and its training is about to begin. It may give up at any
         moment, so this returns when that is recorded, or after START_S; then, or without
         Slurm's commands, it is written in the background. Once a training; what the agent has
         reported of one that goes on stays."""
-        self._has_trained = self._has_begun = False
+        self._has_trained = self._writer.has_stood = False
         if not self._is_reporter or self._standing not in (None, Standing.FINISHED):
             return
         self._standing = Standing.STARTED
@@ -116,12 +119,17 @@ class OwnElement:
         if not self._is_reporter:
             return
         self._standing = standing
-        self._wake.set()
-        if self._thread is None:
-            thread = threading.Thread(target=self._run_on, daemon=True)
-            with suppressed(RuntimeError, doing=f"starting a thread for `{standing.value}`"):
-                thread.start()
-                self._thread = thread
+        has_time = standing in (Standing.JOINED, Standing.TRAINED)
+        self._writer.want(
+            "standing",
+            Stand(standing, self._run),
+            in_s=self._spread_s() if has_time else 0.0,
+            check_s=LOOK_S if has_time else CONFIRM_S,
+        )
+
+    def _spread_s(self) -> float:
+        fragments = len(set(self._facts.wanted)) or SPREAD_LIKE
+        return random.uniform(0.0, min(SPREAD_MOST_S, SPREAD_S * fragments))
 
     def report_trained(self) -> None:
         """There is evidence of progress; reported once a run, by a leaver as the last thing."""
@@ -134,12 +142,15 @@ class OwnElement:
     def report_loss(self, loss: Optional[Loss]) -> None:
         """What losing a node without notice costs the training, or that nobody knows (None);
         written in the background: `told_loss` says whether it is there."""
-        self._news.report_loss(loss)
+        if self._is_reporter:
+            self._writer.want("loss", loss, in_s=GATHER_S)
 
     def report_progress(self, progress: Progress) -> None:
         """How fast the job trains; written in the background: `told_progress` says whether it is
         there."""
-        self._news.report_progress(progress)
+        if self._is_reporter:
+            told = partial(setattr, self, "_told_progress", progress)
+            self._writer.want("progress", entry(progress), in_s=GATHER_S, stands=told)
 
     def report_finished(self) -> None:
         """The training has finished; returns when that is recorded, within a minute or so.
@@ -147,85 +158,32 @@ class OwnElement:
         recorded, as where Slurm's commands are missing: then this returns at once."""
         if not self._is_reporter or (self._is_mute and job_comment.missing_commands()):
             return
-        self._standing = Standing.FINISHED
-        deadline = time.monotonic() + FINISH_S
-        while not self._is_written(Standing.FINISHED):
-            if time.monotonic() > deadline:
-                say("the training has finished, but Slurm does not accept the note that says so")
-                return
-            time.sleep(CONFIRM_S)
+        if not self._has_recorded(Standing.FINISHED):
+            say("the training has finished, but Slurm does not accept the note that says so")
 
     def report_apart(self) -> None:
         """This fragment gives up, since others of its job train in another directory; returns when
         that is recorded, or after FINISH_S."""
-        if not self._is_reporter:
-            return
-        self._standing = Standing.APART
+        if self._is_reporter:
+            self._has_recorded(Standing.APART)
+
+    def _has_recorded(self, standing: Standing) -> bool:
+        """Write it now, again until it stands there; False if it does not after FINISH_S."""
+        self._standing = standing
         deadline = time.monotonic() + FINISH_S
-        while not self._is_written(Standing.APART) and time.monotonic() < deadline:
+        while True:
+            with suppressed(*_ERRORS, doing=f"writing `{standing.value}`"):
+                if self._write(standing):
+                    return True
+            if time.monotonic() > deadline:
+                return False
             time.sleep(CONFIRM_S)
 
-    def _run_on(self) -> None:
-        is_endured = endured("writing to Slurm where this fragment stands")
-        pause_s = AGAIN_S
-        while True:
-            self._wake.clear()
-            with is_endured:
-                if self._is_up_to_date():
-                    pause_s = AGAIN_S
-                    self._wake.wait()
-                    continue
-            is_new = self._wake.wait(pause_s * random.uniform(0.5, 1.0))
-            pause_s = AGAIN_S if is_new else min(2 * pause_s, AGAIN_MOST_S)
-
-    def _is_up_to_date(self) -> bool:
-        standing = self._standing
-        if standing in (None, Standing.FINISHED):
-            return True
-        if standing not in (Standing.JOINED, Standing.TRAINED):
-            return self._is_written(standing)
-        self._wake.wait(self._spread_s())
-        return standing is not self._standing or self._is_written(standing, self._look_later)
-
-    def _spread_s(self) -> float:
-        fragments = len(set(self._facts.wanted)) or SPREAD_LIKE
-        return random.uniform(0.0, min(SPREAD_MOST_S, SPREAD_S * fragments))
-
-    def _look_later(self) -> None:
-        self._wake.wait(LOOK_S)  # or until there is something else to write
-
-    def _is_written(
-        self, standing: Standing, pause: Callable[[], object] = lambda: time.sleep(CONFIRM_S)
-    ) -> bool:
-        """Write it, and check after a pause that it stays; whether it does, or is outdated."""
-        errors = OSError, subprocess.SubprocessError
-        with suppressed(*errors, doing=f"writing `{standing.value}`"):
-            self._write(standing)
-            written_at = time.monotonic()
-            pause()
-            if self._standing is not standing:
-                return True
-            found = parse(job_comment.read_since(self._element, written_at))
-            return found.says(standing, self._run)
-        return False
-
     def _write(
-        self,
-        standing: Standing,
-        limit_s: float = 2 * job_comment.TIMEOUT_S,
-        before: Optional[str] = None,
-    ) -> None:
-        """Write it unless it is outdated by then. Raises OSError, SubprocessError."""
-
-        def edit(before: Comment) -> Optional[Comment]:
-            self._news.told_loss = before.loss
-            if self._has_begun and before.says(Standing.FINISHED, self._run):
-                self._standing = Standing.FINISHED  # `malleable finish` has said so
-            is_current = self._standing is standing
-            return replace(before, standing=standing, run=self._run) if is_current else None
-
-        job_comment.change(self._element, edit, limit_s, before)
-        self._has_begun = True
+        self, standing: Standing, limit_s: float = TURN_S, before: Optional[str] = None
+    ) -> bool:
+        """Write it now; True if it stood there already. Raises OSError, SubprocessError."""
+        return self._writer.write("standing", Stand(standing, self._run), limit_s, before)
 
     def put_back(self) -> None:
         """Have Slurm put this element back into the held state, and wait for the end that it
@@ -236,16 +194,22 @@ class OwnElement:
             return
         self._signals.silence()
         is_asked = not self._is_reporter
-        if self._has_trained and self._is_reporter:
-            self._write_trained()
+        if self._is_reporter:
+            self._write_last()
         while not self._signals.is_terminated:
             is_asked = is_asked or self._requeue()
             self._signals.wait_end(AGAIN_S)
 
-    def _write_trained(self) -> None:
-        self._standing = Standing.TRAINED
-        with suppressed(OSError, subprocess.SubprocessError, doing="writing `trained`"):
-            self._write(Standing.TRAINED)
+    def _write_last(self) -> None:
+        """Before the requeue, after which the next run may write."""
+        unwritten = self._writer.wanted("standing")
+        if self._has_trained:
+            self._standing = Standing.TRAINED
+        elif unwritten is None or unwritten.standing is not self._standing:
+            return
+        if self._standing:
+            with suppressed(*_ERRORS, doing=f"writing `{self._standing.value}`"):
+                self._write(self._standing)
 
     def _requeue(self) -> bool:
         """Whether Slurm has accepted. Never once more after that: the element may be in its

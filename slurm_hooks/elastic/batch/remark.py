@@ -13,18 +13,16 @@ import threading
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.comment_writer import LOOK_S, Withdrawal, writer_of
 from slurm_hooks.elastic.batch.expected import own_job
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private
-from slurm_hooks.words.comment import Comment, remark_text
+from slurm_hooks.words.comment import remark_text
 
 AGAIN_S = 3600.0
 PATIENCE_S = 5.0  # at the end of the agent
-_written_at = float("-inf")  # in this process, by its monotonic clock
 
 
 def shared_directory(env: Mapping[str, str]) -> Path | None:
@@ -51,42 +49,28 @@ def is_first(directory: Path, remark: str) -> bool:
 
 def withdraw_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
     """What was written does not hold any more; returns at once. Another remark stays."""
-    job = own_job(env)
-    if job:
-        with suppressed(RuntimeError, doing="starting a thread that withdraws a remark"):
-            threading.Thread(target=_withdraw, args=(job, remark_text(text)), daemon=True).start()
-
-
-def _withdraw(job: str, remark: str) -> None:
-    def edit(before: Comment) -> Comment:
-        return replace(before, remark="") if before.remark == remark else before
-
-    with suppressed(OSError, subprocess.SubprocessError, doing="withdrawing a remark"):
-        job_comment.change(job, edit)
+    job, remark = own_job(env), remark_text(text)
+    if job and writer_of(job).wanted("remark") in (None, remark):
+        writer_of(job).want("remark", Withdrawal(remark), check_s=LOOK_S)
 
 
 def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
     """Have `malleable explain` show the text, within seconds; returns at once. Where there is
     no directory, or the trouble is with the directory, every agent writes it."""
-    global _written_at  # noqa: PLW0603
     job, directory = own_job(env), shared_directory(env)
     if not text or not job:
         return
-    _written_at = time.monotonic()
     thread = threading.Thread(target=_write, args=(job, directory, remark_text(text)), daemon=True)
     with suppressed(RuntimeError, doing="starting a thread that writes a remark"):
         thread.start()
         atexit.register(thread.join, PATIENCE_S)
 
 
-def wait_s(every_s: float) -> float:
-    """Seconds until news may be written, after a remark of this process."""
-    return max(0.0, every_s - (time.monotonic() - _written_at))
-
-
 def _write(job: str, directory: Path | None, remark: str) -> None:
+    """In a thread of its own: the directory may not answer, and an interpreter that ends starts no
+    other thread."""
     with suppressed(OSError, DirectoryError, doing="looking for the same remark of others"):
         if directory and not is_first(directory, remark):
             return
     with suppressed(OSError, subprocess.SubprocessError, doing="writing a remark"):
-        job_comment.change(job, lambda before: replace(before, remark=remark))
+        writer_of(job).write("remark", remark, check_s=LOOK_S)

@@ -8,22 +8,16 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 
-from slurm_hooks.elastic.batch import job_comment
-from slurm_hooks.elastic.batch.news import CONFIRM_S
+from slurm_hooks.elastic.batch.comment_writer import CONFIRM_S, writer_of
 from slurm_hooks.elastic.batch.standing import element
-from slurm_hooks.words.comment import MOST_NODES, Wish, parse
+from slurm_hooks.words.comment import MOST_NODES, Wish
 
-TRIES = 3
+TRIES = 4  # to read it and find it there
 
 
 class WishError(Exception):
     """The wish cannot be told; the message says why, and what to do."""
-
-
-class UnheardError(WishError):
-    """Slurm does not take it now, as when slurmctld is busy."""
 
 
 def read_nodes(text: str, most: str = "") -> int:
@@ -34,26 +28,29 @@ def read_nodes(text: str, most: str = "") -> int:
     return min(int(text), int(most)) if most.isascii() and most.isdigit() else int(text)
 
 
-def write_wish(env: Mapping[str, str], text: str) -> int:
-    """Tell Slurm; returns the nodes wished for, which are at most MAX. Takes seconds at most.
-    Raises WishError."""
+def wish_of(env: Mapping[str, str], text: str) -> tuple[str, Wish]:
+    """The element that tells it, and the wish of this moment, at most MAX. Raises WishError."""
     nodes, name = read_nodes(text, env.get("MALLEABLE_MAX", "")), element(env)
     if not name:
         raise WishError("this is not in a fragment of a malleable job: name one with --job")
+    return name, Wish(nodes, int(time.time()))
+
+
+def write_wish(env: Mapping[str, str], text: str) -> int:
+    """Tell Slurm; returns the nodes wished for. Takes seconds at most. Raises WishError."""
+    name, wish = wish_of(env, text)
     try:
-        _write(name, nodes, int(time.time()))
+        _write(name, wish)
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", "") or str(error)
-        raise UnheardError(f"Slurm does not take it: {' '.join(said.split())[:200]}") from None
-    return nodes
+        raise WishError(f"Slurm does not take it: {' '.join(said.split())[:200]}") from None
+    return wish.nodes
 
 
-def _write(name: str, nodes: int, now: int) -> None:
+def _write(name: str, wish: Wish) -> None:
     """Again if the agent has written at the same moment, and ours is lost. Raises OSError,
     SubprocessError."""
     for _ in range(TRIES):
-        job_comment.change(name, lambda before: replace(before, wish=Wish(nodes, now)))
-        time.sleep(CONFIRM_S)
-        found = parse(job_comment.read(name)).wish
-        if found and found.at >= now:
+        if writer_of(name).write("wish", wish):
             break
+        time.sleep(CONFIRM_S)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.elastic.batch.wish import UnheardError, WishError, write_wish
+from slurm_hooks.elastic.batch.comment_writer import writer_of
+from slurm_hooks.elastic.batch.wish import WishError, wish_of
 from slurm_hooks.elastic.log import debug, say
 
 EVERY_S = 5.0  # slurmctld is told no more often
@@ -24,30 +24,22 @@ class WishFile:
         self._env = env
         self._told: Optional[str] = None
         self._next = 0.0
-        self._writer: Optional[threading.Thread] = None
 
     def look(self) -> None:
         """Tell what is new in it."""
         now = time.monotonic()
         if self._path is None or now < self._next:
             return
-        if self._writer is not None and self._writer.is_alive():
-            return
         self._next = now + EVERY_S
         text = _read(self._path)
         if text is not None and text != self._told:
             self._told = text
-            self._writer = threading.Thread(target=self._write, args=(text,), daemon=True)
-            self._writer.start()
-
-    def _write(self, text: str) -> None:
-        try:
-            write_wish(self._env, text)
-        except UnheardError as error:
-            debug(f"telling the wish in {self._path}", error)
-            self._told = None  # again later
-        except WishError as error:
-            say(f"{self._path}: {error}")
+            try:
+                name, wish = wish_of(self._env, text)
+            except WishError as error:
+                say(f"{self._path}: {error}")
+                return
+            writer_of(name).want("wish", wish)
 
 
 def _read(path: Path) -> Optional[str]:

@@ -1,0 +1,108 @@
+"""All that a fragment wants to say in its Comment goes through one writer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.elastic.batch import remark
+from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.batch.progress_entry import Progress, ToldRate
+from slurm_hooks.elastic.engines.pool.wish_file import WishFile
+from slurm_hooks.elastic.signals import SignalListener
+from slurm_hooks.words.comment import Comment, Loss, Standing, parse
+from waiting import wait_until
+
+from .test_standing import ENV, asked, slurm
+
+__all__ = ["slurm"]  # a fixture
+RATE = ToldRate(4, 1000.0, 0.01, 1_790_000_000, 64.0)
+
+
+@pytest.fixture
+def element(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> OwnElement:
+    for name, value in ENV.items():
+        monkeypatch.setenv(name, value)
+    return OwnElement(ENV, SignalListener())
+
+
+def comment(place: Path) -> Comment:
+    return parse((place / "comment").read_text())
+
+
+def hang(place: Path) -> Callable[[], object]:
+    """slurmctld lists the elements and answers no other question; returns what ends that."""
+    (place / "knows-all").touch()
+    text = (place / "squeue").read_text()
+    (place / "squeue").write_text(text.replace("*) cat", "*) exec sleep 60; cat"))
+    return lambda: (place / "squeue").write_text(text)
+
+
+def test_all_that_is_new_in_one_moment_is_one_request(
+    element: OwnElement,
+    slurm: Path,
+    tmp_path: Path,
+) -> None:
+    (slurm / "comment").write_text("mine")
+    element.report_started()
+    before = len(asked(slurm))
+    (tmp_path / "wanted").write_text("3")
+    element.report(Standing.LEAVING)
+    element.report_loss(Loss(60))
+    element.report_progress(Progress((RATE,)))
+    remark.write_remark("your flag wins")
+    WishFile(tmp_path / "wanted", ENV).look()
+    wait_until(
+        lambda: (
+            (found := comment(slurm)).standing is Standing.LEAVING
+            and found.loss == Loss(60)
+            and bool(found.wish and found.progress and found.remark)
+        )
+    )
+    assert len(asked(slurm)) - before <= 2  # the first may have begun before the last was said
+    assert comment(slurm).rest.startswith("mine")
+
+
+def test_a_start_does_not_wait_for_other_news_that_hang(
+    element: OwnElement,
+    slurm: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slurm_hooks.elastic.batch.own_element.START_S", 1.0)
+    end = hang(slurm)
+    remark.write_remark("your flag wins")
+    time.sleep(0.5)
+    began = time.monotonic()
+    element.report_started()
+    lasted_s = time.monotonic() - began
+    end()
+    assert lasted_s < 6.0  # TIMEOUT_S of the news is longer
+
+
+def test_a_remark_that_another_process_wrote_over_is_written_again(
+    element: OwnElement,
+    slurm: Path,
+) -> None:
+    element.report_started()
+    remark.write_remark("your flag wins")
+    wait_until(lambda: comment(slurm).remark == "your flag wins")
+    (slurm / "comment").write_text("started{2};wish{4,5}")
+    wait_until(lambda: comment(slurm).remark == "your flag wins")
+    assert comment(slurm).wish
+
+
+def test_a_leave_that_is_not_recorded_yet_is_recorded_before_the_requeue(
+    element: OwnElement,
+    slurm: Path,
+) -> None:
+    element.report_started()
+    (slurm / "refuse").touch()
+    element.report(Standing.LEAVING)
+    wait_until(lambda: any("leaving" in line for line in asked(slurm)))
+    (slurm / "refuse").unlink()
+    element._signals.is_terminated = True
+    element.put_back()
+    assert comment(slurm).standing is Standing.LEAVING
