@@ -16,8 +16,10 @@ M.NAME_LENGTH = 24 -- of a job's name, as much as the mark of each element holds
 
 -- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's. From the
 -- first the plugin knows that a job is malleable, even one that came without the plugin's help;
--- from the second it sets MALLEABLE_NOTICE_S. So it does with the farewell.
+-- from the second what kind of program the engine is; from the third it sets MALLEABLE_NOTICE_S. So
+-- it does with the farewell.
 local REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
+local TRAITS_VARIABLE = "SLURM_SPANK_MALLEABLE_TRAITS"
 local NOTICE_VARIABLE = "SLURM_SPANK_MALLEABLE_NOTICE_S"
 local FAREWELL_VARIABLE = "SLURM_SPANK_MALLEABLE_FAREWELL_S"
 
@@ -236,6 +238,7 @@ end
 --- Variables of the job's environment.
 local function write_environment(request, tasks, policy)
   local environment = { [REQUEST_VARIABLE] = write_request(request),
+    [TRAITS_VARIABLE] = policy.engines[request.engine],
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
   if type(policy.farewell_s) == "number" then -- not in a file of an older version
     environment[FAREWELL_VARIABLE] = string.format("%g", policy.farewell_s)

@@ -13,11 +13,22 @@ local function is_count(value)
   return type(value) == "number" and value >= 1 and value % 1 == 0
 end
 
---- Enabled engines, sorted, for a message; with `among`, those that are there as well.
-local function list_engines(set, among)
+local TRAITS = { gang = true, rounds = true, torchrun = true, pool = true }
+
+--- True for words like `gang+rounds`.
+local function are_traits(text)
+  if type(text) ~= "string" or #text > 64 or text == "" then return false end
+  for word in (text .. "+"):gmatch("([^+]*)%+") do
+    if not TRAITS[word] then return false end
+  end
+  return true
+end
+
+--- Engines that are offered, sorted, for a message; with `trait`, those that have it.
+local function list_engines(engines, trait)
   local names = {}
-  for name, on in pairs(set) do
-    if on and (not among or among[name]) then names[#names + 1] = tostring(name) end
+  for name, traits in pairs(engines) do
+    if not trait or traits:find(trait, 1, true) then names[#names + 1] = tostring(name) end
   end
   table.sort(names)
   return table.concat(names, " or engine=")
@@ -36,10 +47,14 @@ function M.check_policy(policy)
   for _, key in ipairs({ "partitions", "preemptible", "operators", "engines" }) do
     if type(policy[key]) ~= "table" then faults[#faults + 1] = key .. " is not a table" end
   end
-  for _, key in ipairs({ "pools", "launchers" }) do
-    if policy[key] ~= nil and type(policy[key]) ~= "table" then
-      faults[#faults + 1] = key .. " is not a table"
+  for name, traits in pairs(type(policy.engines) == "table" and policy.engines or {}) do
+    if not are_traits(traits) then
+      faults[#faults + 1] = "engine " .. tostring(name) .. " has no traits (is the file older than "
+        .. "the package? run `malleable render lua` again)"
     end
+  end
+  if policy.launchers ~= nil and type(policy.launchers) ~= "table" then
+    faults[#faults + 1] = "launchers is not a table"
   end
   if policy.max_workers ~= nil and not is_count(policy.max_workers) then
     faults[#faults + 1] = "max_workers is not a whole number of at least 1"
@@ -124,10 +139,10 @@ function M.parse(text)
   return request, faults
 end
 
---- True if its engine is a pool, whose workers need no other: MIN may be 0. A policy of an older
--- version knows of none.
+--- True if its engine is a pool, whose workers need no other: MIN may be 0.
 local function is_pool(request, policy)
-  return policy.pools ~= nil and policy.pools[request.engine] == true
+  local traits = policy.engines[request.engine]
+  return traits ~= nil and traits:find("pool", 1, true) ~= nil
 end
 
 --- Largest number of fragments of such a job, and the name of the limit.
@@ -155,11 +170,12 @@ local function spell_largest(request, policy)
   return spell(min, math.min(largest, math.max(request.max, unit)), request)
 end
 
---- A gang of no nodes is none.
+--- A gang of no nodes is none. An engine that is not offered may be either.
 local function check_min(request, policy)
-  if request.min > 0 or is_pool(request, policy) then return nil end
+  local is_known = policy.engines[request.engine]
+  if request.min > 0 or not is_known or is_pool(request, policy) then return nil end
   local unit = request.unit
-  local pools = list_engines(policy.pools or {}, policy.engines)
+  local pools = list_engines(policy.engines, "pool")
   return string.format("--malleable: MIN 0 is for pools of workers%s; with engine=%s write %s",
     pools == "" and ", which are not offered here" or ", engine=" .. pools, request.engine,
     spell_largest({ min = unit, max = math.floor(request.max / unit) * unit, unit = unit,

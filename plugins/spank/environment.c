@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engines.h"
+#include "traits.h"
 
 #define NUMBER_SIZE 16 /* a 32-bit number or two 16-bit ones and a colon */
 
@@ -170,6 +170,9 @@ static void print_nnodes(const struct request *request, bool is_gang, char *text
  */
 #define NO_ENDPOINT "the-work-directory-of-the-job-is-not-on-this-node"
 
+/* The same where job_submit did not say what the engine is. */
+#define NO_TRAITS "job_submit-did-not-say-what-the-engine-of-this-job-is"
+
 /* torchrun reads PET_<OPTION> for every option missing from its command line. */
 static bool settle_torchrun(struct environment *environment, char *const *list,
 			    const struct request *request, bool is_gang,
@@ -203,7 +206,7 @@ bool environment_decide(const struct request *request, const struct settings *se
 			const struct place *place, char *const *list,
 			struct environment *environment)
 {
-	const struct engine *engine = engine_find(request->engine);
+	struct traits traits;
 	const char *dir = environment->dir;
 
 	*environment = (struct environment){.count = 0};
@@ -213,13 +216,15 @@ bool environment_decide(const struct request *request, const struct settings *se
 		return true;
 	if (!find_dir(settings->dir, place, environment->dir, sizeof(environment->dir)))
 		dir = NULL;
-	if (!settle_fragment(environment, list, place, dir))
+	environment->lacks_traits =
+		!traits_read(environment_value(list, ENVIRONMENT_TRAITS), &traits);
+	if (!settle_fragment(environment, list, place, environment->lacks_traits ? NULL : dir))
 		return false;
-	if (!engine)
-		return true;
-	if (!engine->by_torchrun)
+	if (environment->lacks_traits)
+		return settle_torchrun(environment, list, request, true, place, NO_TRAITS);
+	if (!traits.by_torchrun)
 		return settle(environment, list, "MALLEABLE_ADDR", place->node_addr);
-	return settle_torchrun(environment, list, request, engine->is_gang, place, dir) &&
+	return settle_torchrun(environment, list, request, traits.is_gang, place, dir) &&
 	       settle_number(environment, list, "PET_MAX_RESTARTS", settings->max_restarts);
 }
 

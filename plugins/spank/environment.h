@@ -39,6 +39,7 @@
 #define ENVIRONMENT_REQUEST "SLURM_SPANK_MALLEABLE"
 #define ENVIRONMENT_DIR "SLURM_SPANK_MALLEABLE_DIR"
 #define ENVIRONMENT_ENV "SLURM_SPANK_MALLEABLE_ENV" /* what --malleable-env named */
+#define ENVIRONMENT_TRAITS "SLURM_SPANK_MALLEABLE_TRAITS" /* of the engine */
 #define ENVIRONMENT_NOTICE "SLURM_SPANK_MALLEABLE_NOTICE_S"
 #define ENVIRONMENT_FAREWELL "SLURM_SPANK_MALLEABLE_FAREWELL_S"
 
@@ -66,6 +67,7 @@ struct environment {
 	char marks[ENVIRONMENT_MARKS_SIZE]; /* the new MALLEABLE_SET */
 	char kept[ENVIRONMENT_KEPT_SIZE];   /* names, comma-separated; empty if none */
 	char dir[PATH_MAX];                 /* the job's shared directory; empty if unknown */
+	bool lacks_traits;                  /* job_submit did not say what the engine is */
 };
 
 /* The value of `name` in a NULL-terminated NAME=VALUE list, or NULL. */

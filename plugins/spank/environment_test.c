@@ -15,6 +15,7 @@ struct scene {
 	struct request request;
 	struct settings settings;
 	struct place place;
+	const char *traits; /* as job_submit passes them; NULL if it does not */
 	struct environment environment;
 };
 
@@ -24,6 +25,7 @@ static void prepare(struct scene *scene, const char *text)
 
 	request_parse(text, &scene->request, fault, sizeof(fault));
 	settings_default(&scene->settings);
+	scene->traits = "gang+rounds+torchrun";
 	scene->place = (struct place){
 		.in_array = true,
 		.is_batch = true,
@@ -38,7 +40,16 @@ static void prepare(struct scene *scene, const char *text)
 
 static void decide(struct scene *scene, char *const *list)
 {
-	expect(environment_decide(&scene->request, &scene->settings, &scene->place, list,
+	char traits[128], *with_traits[8] = {NULL};
+	size_t count = 0;
+
+	for (; list && list[count]; count++)
+		with_traits[count] = list[count];
+	snprintf(traits, sizeof(traits), ENVIRONMENT_TRAITS "=%s",
+		 scene->traits ? scene->traits : "");
+	if (scene->traits)
+		with_traits[count] = traits;
+	expect(environment_decide(&scene->request, &scene->settings, &scene->place, with_traits,
 				  &scene->environment),
 	       "decide", NULL);
 }
@@ -113,6 +124,7 @@ static void test_replica_groups(void)
 	struct scene scene;
 
 	prepare(&scene, "4-16,unit=2,engine=torchft");
+	scene.traits = "torchrun";
 	decide(&scene, NULL);
 	expect_text(decided(&scene.environment, "PET_NNODES"), "1", "one agent a group");
 	expect_text(decided(&scene.environment, "PET_RDZV_BACKEND"),
@@ -121,6 +133,7 @@ static void test_replica_groups(void)
 	expect_text(decided(&scene.environment, "MALLEABLE_ENGINE"), "torchft", "engine");
 	environment_free(&scene.environment);
 	prepare(&scene, "4-16,unit=2,engine=torchft,launch=srun");
+	scene.traits = "torchrun";
 	decide(&scene, NULL);
 	expect_text(decided(&scene.environment, "PET_NNODES"), "2", "one agent a node");
 	environment_free(&scene.environment);
@@ -219,40 +232,53 @@ static void test_rigid(void)
 /* What PET_LOCAL_ADDR is for torchrun; nothing else starts with torchrun's own names. */
 static void test_without_torchrun(void)
 {
-	static const char *const texts[] = {"2-4,engine=mpi", "2-4,engine=tensorflow",
-					    "2-4,engine=command", "0-4,engine=pool"};
+	static const char *const texts[][2] = {{"2-4,engine=mpi", "gang+rounds"},
+					       {"2-4,engine=of_the_site", "gang+rounds"},
+					       {"0-4,engine=pool", "pool"}};
 	struct scene scene;
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
-		prepare(&scene, texts[i]);
+		const char *text = texts[i][0];
+
+		prepare(&scene, text);
+		scene.traits = texts[i][1];
 		decide(&scene, NULL);
-		expect_text(decided(&scene.environment, "MALLEABLE_ADDR"), "10.0.0.7", texts[i]);
-		expect_text(decided(&scene.environment, "PET_LOCAL_ADDR"), NULL, texts[i]);
+		expect_text(decided(&scene.environment, "MALLEABLE_ADDR"), "10.0.0.7", text);
+		expect_text(decided(&scene.environment, "PET_LOCAL_ADDR"), NULL, text);
 		expect_text(decided(&scene.environment, "MALLEABLE_DIR"),
-			    "/home/ada/run/.malleable-1000/alpha/42", texts[i]);
+			    "/home/ada/run/.malleable-1000/alpha/42", text);
 		environment_free(&scene.environment);
 	}
 	decide(&scene, (char *[]){"MALLEABLE_ADDR=lo", NULL});
 	expect_text(scene.environment.kept, "MALLEABLE_ADDR", "the user's own");
 	environment_free(&scene.environment);
 	prepare(&scene, "0-4,engine=pool");
+	scene.traits = "pool";
 	decide(&scene, NULL);
 	expect_text(decided(&scene.environment, "MALLEABLE_MIN"), "0", "MIN");
 	environment_free(&scene.environment);
 }
 
-static void test_other_engine(void)
+/* torchrun must not start a training of one fragment, whatever the engine is called. */
+static void test_without_traits(void)
 {
+	static const char *const traits[] = {NULL, "", "gang+daemon"};
+	static const char *const texts[] = {"2-4", "2-4,engine=tasks"};
 	struct scene scene;
 
-	prepare(&scene, "2-4,engine=tasks");
-	decide(&scene, NULL);
-	expect_text(decided(&scene.environment, "PET_NNODES"), NULL, "PET_NNODES");
-	expect_text(decided(&scene.environment, "MALLEABLE_ENGINE"), "tasks", "engine");
-	expect_text(decided(&scene.environment, "MALLEABLE_ADDR"), NULL, "MALLEABLE_ADDR");
-	expect_text(decided(&scene.environment, "MALLEABLE_JOB_ID"), "42", "job id");
-	expect_text(decided(&scene.environment, "MALLEABLE_NOTICE_S"), NULL, "nobody said");
-	environment_free(&scene.environment);
+	for (size_t i = 0; i < 6; i++) {
+		prepare(&scene, texts[i % 2]);
+		scene.traits = traits[i / 2];
+		decide(&scene, NULL);
+		expect(scene.environment.lacks_traits, "found", scene.traits);
+		expect_text(decided(&scene.environment, "PET_RDZV_ENDPOINT"),
+			    "job_submit-did-not-say-what-the-engine-of-this-job-is", "endpoint");
+		expect_text(decided(&scene.environment, "MALLEABLE_DIR"), NULL, "directory");
+		expect_text(decided(&scene.environment, "MALLEABLE_ADDR"), NULL, "address");
+		expect_text(decided(&scene.environment, "MALLEABLE_JOB_ID"), "42", "job id");
+		expect_text(decided(&scene.environment, "MALLEABLE_NOTICE_S"), NULL, "not said");
+		environment_free(&scene.environment);
+	}
 }
 
 static void test_marks(void)
@@ -323,7 +349,7 @@ int main(void)
 	test_astray();
 	test_rigid();
 	test_without_torchrun();
-	test_other_engine();
+	test_without_traits();
 	test_marks();
 	test_expand();
 	test_python_path();

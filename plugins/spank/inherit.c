@@ -92,6 +92,7 @@ void inherit_forget(spank_t spank)
 	unsetenv(VARIABLE);
 	unsetenv(ENVIRONMENT_REQUEST);
 	unsetenv(ENVIRONMENT_DIR);
+	unsetenv(ENVIRONMENT_TRAITS);
 	unsetenv(ENVIRONMENT_NOTICE);
 	unsetenv(ENVIRONMENT_FAREWELL);
 	unsetenv(INHERITED_OPTION);
@@ -103,6 +104,7 @@ void inherit_forget(spank_t spank)
 	/* srun has copied SLURM_SPANK_* before it asks us; sbatch and salloc have not. */
 	spank_job_control_unsetenv(spank, "MALLEABLE");
 	spank_job_control_unsetenv(spank, "MALLEABLE_DIR");
+	spank_job_control_unsetenv(spank, "MALLEABLE_TRAITS");
 	spank_job_control_unsetenv(spank, "MALLEABLE_NOTICE_S");
 	spank_job_control_unsetenv(spank, "MALLEABLE_FAREWELL_S");
 	spank_job_control_unsetenv(spank, OPTION_ENTRY);

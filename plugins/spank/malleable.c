@@ -217,6 +217,11 @@ static void report(const struct place *place, const struct environment *environm
 		slurm_spank_log("malleable: this fragment cannot meet the others: the job's work "
 				"directory is not on this node, or is /tmp, which nodes do not "
 				"share; submit from a directory that all nodes share");
+	if (environment->lacks_traits)
+		slurm_spank_log("malleable: job_submit did not say what kind of program engine=%s "
+				"is, so the fragments of this job cannot meet; ask your "
+				"administrator to run `malleable render lua` again",
+				request.engine);
 	if (*environment->kept)
 		slurm_spank_log("malleable: your own values are kept for %s; unset them before "
 				"sbatch to get those of the malleable job",

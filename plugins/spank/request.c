@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-#include "engines.h"
 
 #define NODES_MAX 65535U
 #define DIGITS_MAX 5    /* of NODES_MAX */
@@ -231,21 +230,6 @@ static bool read_key(const struct reader *reader, struct item item, struct reque
 	return refuse_key(reader, name);
 }
 
-/* MIN 0 means that a job of no nodes is one that runs: true of workers that need no other. */
-static bool check_min(const struct reader *reader, const struct request *request)
-{
-	const struct engine *engine = engine_find(request->engine);
-	unsigned unit = request->unit_nodes;
-	unsigned high = request->max_nodes / unit * unit;
-
-	if (request->min_nodes || !high || (engine && engine->is_pool))
-		return true;
-	return refuse(reader,
-		      "MIN 0 is for engine=pool, whose workers need none of the others; for "
-		      "engine=%s write --malleable=%u-%u and the rest as it is",
-		      request->engine, unit, high);
-}
-
 /* The multiples of unit around the given range: what the user probably meant. */
 static bool check_unit(const struct reader *reader, const struct request *request)
 {
@@ -272,7 +256,7 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 	bool seen[KEYS] = {false};
 	bool more;
 
-	*request = (struct request){.unit_nodes = 1, .engine = ENGINE_DEFAULT};
+	*request = (struct request){.unit_nodes = 1, .engine = REQUEST_ENGINE_DEFAULT};
 	if (rest.length > TEXT_MAX)
 		return refuse(&reader, "it is longer than %d characters; write for example "
 				       "--malleable=2-16", TEXT_MAX);
@@ -287,7 +271,7 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 		if (!read_key(&reader, item, request, seen))
 			return false;
 	}
-	return check_min(&reader, request) && check_unit(&reader, request);
+	return check_unit(&reader, request);
 }
 
 bool request_print(const struct request *request, char *text, size_t size)

@@ -1,5 +1,6 @@
 /*
- * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun]. MIN is 0 for pools only.
+ * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun]. MIN is 0 for
+ * pools only, which job_submit checks.
  *
  * One parser for the command line, #SBATCH lines and the value that reaches the
  * node. It uses neither Slurm nor the process environment, so it is compiled and
@@ -11,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define REQUEST_ENGINE_DEFAULT "torchrun"
 #define REQUEST_NAME_SIZE 33  /* longest engine name and its NUL */
 #define REQUEST_TEXT_SIZE 128 /* holds every canonical text */
 #define REQUEST_FAULT_SIZE 384

@@ -6,7 +6,7 @@ job_submit may not start processes or read TOML, so the values are rendered once
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Optional, Protocol
 
 from slurm_hooks.model import Slurm
@@ -48,8 +48,7 @@ def render_policy(
         f"preemptible = {_flags(fit)},",
         f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
         *given,
-        f"engines = {_flags(dict.fromkeys(request.engines, True))},",
-        f"pools = {_flags({name: True for name, row in ENGINES.items() if row.is_pool})},",
+        f"engines = {_traits(request.engines)},",
         f"launchers = {_flags(dict.fromkeys(LAUNCHERS, True))},",
         f"max_fragments = {request.max_fragments},",
         f"max_workers = {request.max_workers},",
@@ -63,6 +62,12 @@ def render_policy(
         f"appends = {'true' if cluster.slurm.appends else 'false'},",
     ]
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+def _traits(names: Sequence[str]) -> str:
+    """The traits of each engine, which the plugin cannot know."""
+    rows = (ENGINES[name] for name in names)
+    return "{" + ", ".join(f"[{_text(row.name)}] = {_text(row.traits)}" for row in rows) + "}"
 
 
 def _flags(values: Mapping[str, bool]) -> str:

@@ -1,11 +1,13 @@
 """One row per engine, for the reconciler, for the jobs and for job_submit.
 
-A test compares it with the table of the plugin (plugins/spank/engines.c).
+job_submit passes the traits of a job's engine to the plugin (plugins/spank/traits.c).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+TRAITS = ("gang", "rounds", "torchrun", "pool")
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,12 @@ class Engine:
     has_rounds: bool  # training stops while fragments come and go
     by_torchrun: bool  # the script starts torchrun, so it gets PET_* and our rendezvous
     is_pool: bool  # workers that never meet: MIN may be 0, exit code 0: none left for me
+
+    @property
+    def traits(self) -> str:
+        """In words, as job_submit passes them to the plugin: `gang+rounds`."""
+        flags = (self.is_gang, self.has_rounds, self.by_torchrun, self.is_pool)
+        return "+".join(word for word, flag in zip(TRAITS, flags) if flag)
 
 
 ENGINES = {

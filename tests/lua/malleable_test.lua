@@ -45,7 +45,7 @@ local POLICY = {
   partitions = { "malleable", "scavenge" },
   preemptible = { malleable = true },
   operators = { [0] = true, [64030] = true },
-  engines = { torchrun = true, tasks = true }, pools = { tasks = true }, max_workers = 1000,
+  engines = { torchrun = "gang+rounds+torchrun", tasks = "pool" }, max_workers = 1000,
   max_fragments = 64, max_nodes = 1024, max_array_size = 1001, lease_s = 600, hole_s = 120,
   notice_s = 20,
   launchers = { torchrun = true, ["torch.distributed.run"] = true, accelerate = true,
@@ -177,7 +177,7 @@ local SOUND = {
   { name = "a pool with a least size and srun", text = "4-64,unit=2,engine=tasks,launch=srun",
     set = { array_inx = "0-31", min_nodes = 2 } },
   { name = "a pool under a policy of an older version", text = "1-64,engine=tasks",
-    policy = { pools = ABSENT, max_workers = ABSENT }, set = { array_inx = "0-63" } },
+    policy = { max_workers = ABSENT }, set = { array_inx = "0-63" } },
   { name = "the site's QOS", policy = { qos = "scavenge" }, set = { qos = "scavenge" } },
   { name = "the site's QOS, asked for", policy = { qos = "scavenge" }, job = { qos = "scavenge" },
     set = { qos = "scavenge" } },
@@ -204,6 +204,9 @@ for _, case in ipairs(SOUND) do
   if case.unset then
     check(case.name .. " (left alone)", decision.set[case.unset] == nil, decision.set)
   end
+  local traits = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_TRAITS
+  local is_pool = (case.text or ""):find("engine=tasks") ~= nil
+  check(case.name .. " (traits)", traits == (is_pool and "pool" or "gang+rounds+torchrun"), traits)
   local notice = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_NOTICE_S
   check(case.name .. " (notice)", notice == (case.notice or "20"), notice)
   local farewell = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_FAREWELL_S
@@ -283,14 +286,12 @@ local UNSOUND = {
   { name = "zero MIN, unit above MAX", text = "0-1,unit=2",
     faults = { "MIN 0 is.*=2%-2,unit=2$" } },
   { name = "zero MIN beyond the limit", text = "0-5000", faults = { "MIN 0 is for.*=1%-64$" } },
-  { name = "zero MIN, no pools here", text = "0-4", policy = { engines = { torchrun = true } },
+  { name = "zero MIN, no pools here", text = "0-4",
+    policy = { engines = { torchrun = "gang+torchrun" } },
     faults = { "pools of workers, which are not offered here; .*=1%-4$" } },
   { name = "a pool that is not offered", text = "0-4,engine=tasks",
-    policy = { engines = { torchrun = true } },
+    policy = { engines = { torchrun = "gang+torchrun" } },
     faults = { "engine tasks is not offered here; write engine=torchrun$" } },
-  { name = "zero MIN, a policy of an older version", text = "0-4,engine=tasks",
-    policy = { pools = ABSENT, max_workers = ABSENT },
-    faults = { "MIN 0 is for.*=1%-4,engine=tasks$" } },
   { name = "a pool of no workers", text = "0-0,engine=tasks", faults = { "from 1 to 65535" } },
   { name = "a pool beyond max_workers", text = "0-1024,engine=tasks", faults = {
     "1024 fragments, a job may have 1000 here %(max_workers%); .*=0%-1000,engine=tasks$" } },
@@ -526,9 +527,9 @@ local POLICIES = {
   { name = "no account by that name", change = { account = "" }, faults = 1 },
   { name = "no QOS by that name", change = { qos = "", max_submitted = "9" }, faults = 2 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
-  { name = "no pools: a file of an older version", faults = 0,
-    change = { pools = ABSENT, max_workers = ABSENT } },
-  { name = "pools that are none", change = { pools = 1, max_workers = 0 }, faults = 2 },
+  { name = "engines without traits: a file of an older version", faults = 3,
+    change = { engines = { a = true, b = "", c = "gang+daemon", d = "gang+rounds" } } },
+  { name = "no workers", change = { max_workers = 0 }, faults = 1 },
   { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
     faults = 3 },
 }

@@ -23,7 +23,8 @@ SHIPPED = (
 
 POLICY = """return {
   partitions = {"malleable"}, preemptible = {malleable = true}, operators = {[0] = true},
-  engines = {torchrun = true}, max_fragments = 64, max_nodes = 1024, max_array_size = 1001,
+  engines = {torchrun = "gang+rounds+torchrun"},
+  max_fragments = 64, max_nodes = 1024, max_array_size = 1001,
   lease_s = 600, hole_s = 120, notice_s = 35, farewell_s = 1.5,
 }
 """

@@ -28,6 +28,7 @@ from spank_jobs import (
 
 from slurm_hooks.words.engines import BACKENDS
 
+LUA = Path(__file__).parents[2] / "plugins" / "lua"
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
@@ -72,7 +73,6 @@ def test_option_in_the_script(sandbox: Any) -> None:
         ("", "--malleable=2-16"),
         ("4", "--malleable=1-4"),
         ("4-2", "--malleable=2-4"),
-        ("0-3", "MIN 0 is for engine=pool"),
         ("0-0", "from 1 to 65535"),
         ("2-70000", "from 1 to 65535"),
         ("a-b", "from 1 to 65535"),
@@ -307,3 +307,22 @@ def test_without_job_submit_the_job_is_rigid_and_says_so(fresh_sandbox: Any) -> 
     expected = {"MALLEABLE_MIN", "MALLEABLE_MAX", "MALLEABLE_UNIT", "MALLEABLE_ENGINE"}
     assert ours(printed(log, "batch")) == {*expected, "MALLEABLE_SET"}
     assert log.count("malleable: this job is not an array of fragments") == 1
+
+
+def test_a_job_whose_engine_has_no_traits_says_so_and_meets_nobody(
+    fresh_sandbox: Any, tmp_path: Path
+) -> None:
+    """The plugin and job_submit are of two versions, or a site's own script writes over ours."""
+    lua = shutil.copytree(LUA, tmp_path / "lua")
+    text = (lua / "malleable_checks.lua").read_text()
+    assert text.count("policy.engines[request.engine]") == 1
+    (lua / "malleable_checks.lua").write_text(
+        text.replace("policy.engines[request.engine]", '"gang+daemon"')
+    )
+    box = fresh_sandbox(nodes=1, lua_dir=lua)
+    log = run_fragment(box, script(box, "traits", "print_env batch"), "--malleable=1-2")[1]
+    seen = printed(log, "batch")
+    assert log.count("malleable: job_submit did not say what kind of program engine=torchrun") == 1
+    assert seen["PET_RDZV_ENDPOINT"].startswith("job_submit-did-not-say")
+    assert "MALLEABLE_DIR" not in seen
+    assert seen["MALLEABLE_MAX"] == "2"

@@ -39,7 +39,7 @@ def make(build: Path, *words: str) -> str:
 def test_pure_parts(tmp_path: Path) -> None:
     output = make(tmp_path / "build", "test")
     assert "all tests of the request passed" in output
-    assert "all tests of the engines passed" in output
+    assert "all tests of the traits passed" in output
     assert "all tests of the environment passed" in output
     assert "all tests of the releases passed" in output
 

@@ -1,4 +1,4 @@
-"""The tables of the engines, in C, Lua and Python, say the same; each has its folder."""
+"""Engines: job_submit and the plugin get their traits, and each has its folder."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from slurm_hooks.slurm.mark import format_mark, parse_mark
 from slurm_hooks.words.engines import DEFAULT, ENGINES, LAUNCHERS
 
 TREE = Path(__file__).resolve().parent.parent.parent
-ROWS = [astuple(row) for row in ENGINES.values()]
 
 
 @pytest.mark.skipif(not all(map(shutil.which, ("make", "cc"))), reason="make and cc are needed")
-def test_the_plugin_has_the_table_of_the_reconciler(tmp_path: Path) -> None:
+def test_the_plugin_reads_the_traits_that_are_written(tmp_path: Path) -> None:
     argv = ["make", "-C", str(TREE / "plugins" / "spank"), f"BUILD_DIR={tmp_path}"]
-    program = tmp_path / "engines_test"
+    program = tmp_path / "traits_test"
     subprocess.run([*argv, str(program)], capture_output=True, timeout=180, check=True)
-    done = subprocess.run([program], capture_output=True, text=True, timeout=150, check=True)
-    words = [line.split() for line in done.stdout.splitlines()]
-    assert [
-        (name, *map(bool, map(int, flags))) for kind, name, *flags in words if kind == "engine"
-    ] == ROWS
-    assert ["default", DEFAULT] in words
+    for row in ENGINES.values():
+        done = subprocess.run(
+            [program, row.traits], capture_output=True, text=True, timeout=150, check=True
+        )
+        _, *flags = astuple(row)
+        assert done.stdout.split() == ["1", *(str(int(flag)) for flag in flags)], row
+    header = (TREE / "plugins" / "spank" / "request.h").read_text()
+    assert f'#define REQUEST_ENGINE_DEFAULT "{DEFAULT}"' in header
 
 
 def test_job_submit_offers_them_unless_the_site_says_otherwise() -> None:
@@ -42,11 +43,8 @@ def test_job_submit_offers_them_unless_the_site_says_otherwise() -> None:
     )
     policy = render_policy(Settings(), slurm, {})
     (line,) = re.findall(r"engines = \{(.*)\},", policy)
-    assert re.findall(r'\["(\w+)"\] = true', line) == list(ENGINES)
-    (pools,) = re.findall(r"pools = \{(.*)\},", policy)
-    assert re.findall(r'\["(\w+)"\] = true', pools) == [
-        r.name for r in ENGINES.values() if r.is_pool
-    ]
+    told = dict(re.findall(r'\["(\w+)"\] = "([a-z+]+)"', line))
+    assert told == {name: row.traits for name, row in ENGINES.items()}
     (launchers,) = re.findall(r"launchers = \{(.*)\},", policy)
     assert re.findall(r'\["([\w.]+)"\] = true', launchers) == list(LAUNCHERS)
     request = (TREE / "plugins" / "lua" / "malleable_request.lua").read_text()

@@ -92,11 +92,10 @@ def lua(text: str, expression: str) -> str:
         ("p.preemptible.malleable", "true"),
         ("p.operators[0]", "true"),
         ("p.operators[1000]", "nil"),
-        ("p.engines.torchrun", "true"),
+        ("p.engines.torchrun", "gang+rounds+torchrun"),
+        ("p.engines.pool", "pool"),
         ("p.max_fragments", "64"),
         ("p.max_workers", "1000"),
-        ("p.pools.pool", "true"),
-        ("p.pools.torchrun", "nil"),
         ("p.max_nodes", "1024"),
         ("p.max_array_size", "4000"),
         ("p.lease_s", "600"),
@@ -114,7 +113,7 @@ def test_odd_names_cannot_break_out(name: str) -> None:
     settings = parse(f"[site]\npartitions = [{json.dumps(name)}]")
     text = render_policy(settings, cluster(), {})
     assert lua(text, "p.partitions[1]") == name
-    assert lua(text, "p.engines.torchrun") == "true"
+    assert lua(text, "p.engines.torchrun") == "gang+rounds+torchrun"
 
 
 def test_an_account_and_a_qos_of_their_own() -> None:
