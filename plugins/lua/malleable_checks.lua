@@ -161,11 +161,13 @@ local function write_excluded(nodes)
   return ",not=" .. nodes:gsub("[%[%],]", { ["["] = "(", ["]"] = ")", [","] = "+" })
 end
 
-local function write_mark(request, lease, hole, name, excluded)
+local function write_mark(request, lease, hole, name, excluded, policy)
+  local own = policy.foreign and policy.foreign[request.engine] -- an engine of the site's own
+  local traits = own and ",traits=" .. own or ""
   local launch = request.launch and ",launch=" .. request.launch or ""
   return string.format(
-    "malleable{min=%d,max=%d,unit=%d,engine=%s,frags=%d,lease=%d,hole=%d%s%s%s}",
-    request.min, request.max, request.unit, request.engine, request.max / request.unit,
+    "malleable{min=%d,max=%d,unit=%d,engine=%s%s,frags=%d,lease=%d,hole=%d%s%s%s}",
+    request.min, request.max, request.unit, request.engine, traits, request.max / request.unit,
     lease, hole, launch, write_name(name), write_excluded(excluded))
 end
 
@@ -215,7 +217,7 @@ local function add(list, more)
 end
 
 --- Fields to write for a valid request.
-local function write_fields(request, job, site, partition, lease, hole)
+local function write_fields(request, job, site, policy, partition, lease, hole)
   local set = {
     partition = partition,
     array_inx = string.format("0-%d", request.max / request.unit - 1),
@@ -226,7 +228,7 @@ local function write_fields(request, job, site, partition, lease, hole)
     shared = SHARED_NONE, -- we count whole nodes, whatever the partition says
     time_limit = math.max(math.floor(lease / 60), 1),
     admin_comment = write_comment(site.admin_comment,
-      write_mark(request, lease, hole, job.name, site.exc_nodes)),
+      write_mark(request, lease, hole, job.name, site.exc_nodes, policy)),
   }
   -- With a minimum, backfill would shorten the limit that the reconciler set.
   if is_given(job.time_min) then set.time_min = M.NO_VAL end
@@ -253,7 +255,7 @@ end
 --- What to write and to say, once no fault was found.
 local function accept(asked, job, site, policy, partition, lease, hole)
   local request, shape = asked.request, asked.shape
-  local set = write_fields(request, job, site, partition, lease, hole)
+  local set = write_fields(request, job, site, policy, partition, lease, hole)
   local mail, lost_mail = M.trim_mail(job.mail_type or 0)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
   set.qos, set.account = policy.qos, policy.account

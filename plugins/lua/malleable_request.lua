@@ -47,6 +47,9 @@ function M.check_policy(policy)
   for _, key in ipairs({ "partitions", "preemptible", "operators", "engines" }) do
     if type(policy[key]) ~= "table" then faults[#faults + 1] = key .. " is not a table" end
   end
+  if policy.foreign ~= nil and type(policy.foreign) ~= "table" then
+    faults[#faults + 1] = "foreign is not a table"
+  end
   for name, traits in pairs(type(policy.engines) == "table" and policy.engines or {}) do
     if not are_traits(traits) then
       faults[#faults + 1] = "engine " .. tostring(name) .. " has no traits (is the file older than "

@@ -14,7 +14,7 @@ from slurm_hooks.model.state import FragmentState, Said
 from slurm_hooks.model.telemetry import Telemetry
 from slurm_hooks.model.way import POOL, Way, way_of
 from slurm_hooks.model.wish import Wish, newest
-from slurm_hooks.words.engines import DEFAULT, ENGINES
+from slurm_hooks.words.engines import DEFAULT, Engine, engine_of
 
 REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
 
@@ -24,9 +24,10 @@ class Request:
     """What the user asked for and the site accepted: `--malleable=MIN-MAX,unit=N,engine=NAME`.
 
     `lease` is the longest lease of one fragment (`--time`), `shortest_hole` the shortest hole
-    worth starting in (`--time-min`), `fragments` the number of array elements. `name`
-    is the beginning of the job's name. `excluded` are the nodes of `--exclude`, None if the list is
-    too long for a mark or no plain host list. Then only Slurm keeps to them.
+    worth starting in (`--time-min`), `fragments` the number of array elements. `traits` say what an
+    engine of the site's own is. `name` is the beginning of the job's name. `excluded` are the nodes
+    of `--exclude`, None if the list is too long for a mark or no plain host list. Then only Slurm
+    keeps to them.
     """
 
     min_nodes: int
@@ -36,6 +37,7 @@ class Request:
     shortest_hole: timedelta
     unit: int = 1
     engine: str = DEFAULT
+    traits: str = ""
     launch: str = ""
     name: str = ""
     excluded: Optional[frozenset[str]] = None
@@ -61,12 +63,17 @@ class Request:
     @cached_property
     def way(self) -> Way:
         """What its fragments are to each other."""
-        return way_of(self.engine)
+        return way_of(self.kind)
 
     @property
     def is_pool(self) -> bool:
         """True for a pool: workers that never meet, and come and go each on its own."""
         return self.way is POOL
+
+    @cached_property
+    def kind(self) -> Optional[Engine]:
+        """Its engine; None if it is not known."""
+        return engine_of(self.engine, self.traits)
 
 
 @dataclass(frozen=True)
@@ -333,5 +340,4 @@ class MalleableJob:
     @property
     def tells_rates(self) -> bool:
         """Whether agents of its engine see how fast the job trains: those that form rounds do."""
-        engine = ENGINES.get(self.request.engine)
-        return engine is not None and engine.has_rounds
+        return self.request.kind is not None and self.request.kind.has_rounds

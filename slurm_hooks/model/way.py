@@ -6,8 +6,9 @@ A field is a question that rules ask, so a rule says on what it depends and not 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Optional
 
-from slurm_hooks.words.engines import ENGINES
+from slurm_hooks.words.engines import Engine
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,6 @@ GANG = Way(lowest_min=1, needs_min=True, works_as_one=True, zero_is_idle=False, 
 POOL = Way(lowest_min=0, needs_min=False, works_as_one=False, zero_is_idle=True, may_wish=True)
 
 
-def way_of(engine: str) -> Way:
+def way_of(engine: Optional[Engine]) -> Way:
     """The way of an engine; an unknown one is taken for a gang, of which less is allowed."""
-    row = ENGINES.get(engine)
-    return POOL if row is not None and row.is_pool else GANG
+    return POOL if engine is not None and engine.is_pool else GANG

@@ -9,7 +9,6 @@ import re
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.model.ends import is_finished
 from slurm_hooks.model.plural import plural
-from slurm_hooks.words.engines import ENGINES
 
 _NOT_FOUND = "a command was not found; does the script activate its environment?"
 _BY_CODE = {
@@ -39,7 +38,7 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
     codes = _codes(job, stops)
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(codes) if c in _BY_CODE]
     lines.append("the last lines of the job's output say more")
-    engine = ENGINES.get(job.request.engine)
+    engine = job.request.kind
     has_begun = not codes or bool(codes - _NOT_BEGUN)
     if engine and engine.by_torchrun and has_begun and not job.has_agent:
         lines.append(_TORCHRUN)

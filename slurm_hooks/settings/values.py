@@ -13,7 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.words.engines import ENGINES
+from slurm_hooks.words.engines import ENGINES, offered
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -285,6 +285,10 @@ def _contradictions(settings: Settings) -> list[str]:
             f"lease.notice_s + tick.every_s = {lead_s:g}; otherwise a fragment would be told to "
             "leave as soon as it starts"
         )
+    try:
+        offered(settings.request.engines)
+    except ValueError as error:
+        faults.append(f"request.engines: {error}")
     mode = settings.mode
     if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):
         faults.append(

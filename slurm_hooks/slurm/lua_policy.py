@@ -6,12 +6,12 @@ job_submit may not start processes or read TOML, so the values are rendered once
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Optional, Protocol
 
 from slurm_hooks.model import Slurm
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.words.engines import ENGINES, LAUNCHERS
+from slurm_hooks.words.engines import ENGINES, LAUNCHERS, Engine, offered
 
 HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render again.\n"
 
@@ -36,6 +36,7 @@ def render_policy(
     `most_submitted` is the smallest submit limit of the QOS that malleable jobs get.
     """
     request, lease = settings.request, settings.lease
+    engines = offered(request.engines)
     site = settings.site
     names = {"qos": site.qos, "account": site.account}
     given = [f"{key} = {_text(name)}," for key, name in names.items() if name]
@@ -48,7 +49,8 @@ def render_policy(
         f"preemptible = {_flags(fit)},",
         f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
         *given,
-        f"engines = {_traits(request.engines)},",
+        f"engines = {_traits(engines.values())},",
+        f"foreign = {_traits(row for name, row in engines.items() if name not in ENGINES)},",
         f"launchers = {_flags(dict.fromkeys(LAUNCHERS, True))},",
         f"max_fragments = {request.max_fragments},",
         f"max_workers = {request.max_workers},",
@@ -64,9 +66,8 @@ def render_policy(
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
-def _traits(names: Sequence[str]) -> str:
+def _traits(rows: Iterable[Engine]) -> str:
     """The traits of each engine, which the plugin cannot know."""
-    rows = (ENGINES[name] for name in names)
     return "{" + ", ".join(f"[{_text(row.name)}] = {_text(row.traits)}" for row in rows) + "}"
 
 

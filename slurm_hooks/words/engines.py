@@ -5,7 +5,10 @@ job_submit passes the traits of a job's engine to the plugin (plugins/spank/trai
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Optional
 
 TRAITS = ("gang", "rounds", "torchrun", "pool")
 
@@ -39,6 +42,42 @@ ENGINES = {
         Engine("pool", is_gang=False, has_rounds=False, by_torchrun=False, is_pool=True),
     )
 }
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+
+
+def engine_of(name: str, traits: str = "") -> Optional[Engine]:
+    """The engine of this name. `traits` say what one of the site's own is; without them it is not
+    known (None). Raises ValueError for words that are no traits."""
+    if name in ENGINES or not traits:
+        return ENGINES.get(name)
+    words = traits.split("+")
+    flags = [word in words for word in TRAITS]
+    if not set(words) <= set(TRAITS) or len(words) != sum(flags):
+        raise ValueError(f"{traits!r} are not traits of an engine: {', '.join(TRAITS)}")
+    return Engine(name, *flags)
+
+
+def offered(entries: Iterable[str]) -> dict[str, Engine]:
+    """The engines that a site offers: names of ours, and its own as `horovod:gang+rounds`. Raises
+    ValueError that says what is wrong."""
+    rows = {}
+    for entry in entries:
+        name, _, traits = entry.partition(":")
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} is no name of an engine: a-z, 0-9 and _, 32 at most")
+        if name in ENGINES and traits:
+            raise ValueError(f"{name} is one of our engines, whose traits are known: write {name}")
+        row = engine_of(name, traits)
+        if row is None:
+            raise ValueError(f"{name} is not one of our engines: write {name}:gang+rounds or so")
+        if traits and (row.is_pool == row.is_gang or row.by_torchrun):
+            raise ValueError(
+                f"{entry}: an engine of the site's own has the traits gang+rounds or pool"
+            )
+        rows[name] = row
+    return rows
+
+
 # A script that has one of these words starts torch's launcher: for job_submit and doctor.
 LAUNCHERS = (
     "torchrun",

@@ -178,6 +178,10 @@ local SOUND = {
     set = { array_inx = "0-31", min_nodes = 2 } },
   { name = "a pool under a policy of an older version", text = "1-64,engine=tasks",
     policy = { max_workers = ABSENT }, set = { array_inx = "0-63" } },
+  { name = "an engine of the site's own", text = "1-4,engine=horovod",
+    policy = { engines = { horovod = "gang+rounds" }, foreign = { horovod = "gang+rounds" } },
+    traits = "gang+rounds", set = { admin_comment = "malleable{min=1,max=4,unit=1,engine=horovod,"
+      .. "traits=gang+rounds,frags=4,lease=600,hole=120,not=-}" } },
   { name = "the site's QOS", policy = { qos = "scavenge" }, set = { qos = "scavenge" } },
   { name = "the site's QOS, asked for", policy = { qos = "scavenge" }, job = { qos = "scavenge" },
     set = { qos = "scavenge" } },
@@ -206,7 +210,8 @@ for _, case in ipairs(SOUND) do
   end
   local traits = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_TRAITS
   local is_pool = (case.text or ""):find("engine=tasks") ~= nil
-  check(case.name .. " (traits)", traits == (is_pool and "pool" or "gang+rounds+torchrun"), traits)
+  local wanted = case.traits or (is_pool and "pool" or "gang+rounds+torchrun")
+  check(case.name .. " (traits)", traits == wanted, traits)
   local notice = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_NOTICE_S
   check(case.name .. " (notice)", notice == (case.notice or "20"), notice)
   local farewell = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_FAREWELL_S
@@ -529,6 +534,7 @@ local POLICIES = {
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
   { name = "engines without traits: a file of an older version", faults = 3,
     change = { engines = { a = true, b = "", c = "gang+daemon", d = "gang+rounds" } } },
+  { name = "foreign engines that are none", change = { foreign = "horovod" }, faults = 1 },
   { name = "no workers", change = { max_workers = 0 }, faults = 1 },
   { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
     faults = 3 },

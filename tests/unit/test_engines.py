@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from slurm_hooks.elastic.engines.entry import world_maker
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.errors import SettingsError
+from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.mark import format_mark, parse_mark
 from slurm_hooks.words.engines import DEFAULT, ENGINES, LAUNCHERS
@@ -72,3 +73,40 @@ def test_the_folder_of_an_engine_under_torchrun_makes_its_world(name: str) -> No
     worlds = "slurm_hooks.elastic.engines"
     assert world_maker(name) is import_module(f"{worlds}.{name}.world").make_world
     assert world_maker("") is import_module(f"{worlds}.{DEFAULT}.world").make_world
+
+
+OWN = '[request]\nengines = ["torchrun", "horovod:gang+rounds", "dask:pool"]\n'
+
+
+def test_an_engine_of_the_sites_own_is_known_by_its_traits() -> None:
+    settings = parse(OWN)
+    slurm: Any = SimpleNamespace(
+        preemptible={}, slurm=SimpleNamespace(max_array_size=1, appends=True)
+    )
+    policy = render_policy(settings, slurm, {})
+    assert '["horovod"] = "gang+rounds"' in policy
+    assert 'foreign = {["horovod"] = "gang+rounds", ["dask"] = "pool"}' in policy
+    mark = "malleable{min=0,max=4,unit=1,engine=dask,traits=pool,frags=4,lease=600,hole=120}"
+    read = parse_mark(mark)
+    assert read is not None
+    assert read[0].request.is_pool
+    assert format_mark(*read) == mark
+
+
+@pytest.mark.parametrize(
+    ("entry", "fault"),
+    [
+        ("horovod", "horovod is not one of our engines: write horovod:gang+rounds"),
+        ("horovod:", "is not one of our engines"),
+        ("horovod:gang+daemon", "'gang+daemon' are not traits of an engine"),
+        ("horovod:gang+gang", "are not traits of an engine"),
+        ("horovod:rounds", "has the traits gang+rounds or pool"),
+        ("horovod:gang+pool", "has the traits gang+rounds or pool"),
+        ("horovod:gang+torchrun", "has the traits gang+rounds or pool"),
+        ("mpi:gang", "mpi is one of our engines"),
+        ("Horovod:gang", "'Horovod' is no name of an engine"),
+    ],
+)
+def test_a_wrong_engine_in_the_settings_is_named(entry: str, fault: str) -> None:
+    with pytest.raises(SettingsError, match=re.escape(fault)):
+        parse(f'[request]\nengines = ["{entry}"]\n')

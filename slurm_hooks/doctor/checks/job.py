@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from slurm_hooks.doctor.facts import CannotLook, Facts, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
 from slurm_hooks.model.plural import plural
-from slurm_hooks.words.engines import ENGINES, LAUNCHERS
+from slurm_hooks.words.engines import LAUNCHERS, engine_of
 
 _IN_LOG = (
     (
@@ -54,9 +54,10 @@ def _reason(facts: Facts) -> Iterator[Finding]:
 def _is_by_torchrun(facts: Facts) -> bool:
     """Whether the engine in the job's mark is one that torchrun starts; true without a mark."""
     found = re.search(
-        r"malleable\{[^}]*\bengine=(\w+)", known(facts.job).words.get("AdminComment", "")
+        r"malleable\{[^}]*\bengine=(\w+)(?:,traits=([a-z+]+))?",
+        known(facts.job).words.get("AdminComment", ""),
     )
-    engine = ENGINES.get(found.group(1)) if found else None
+    engine = engine_of(found.group(1), found.group(2) or "") if found else None
     return engine is None or engine.by_torchrun
 
 

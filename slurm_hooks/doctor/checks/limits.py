@@ -20,7 +20,7 @@ from slurm_hooks.doctor.finding import (
 )
 from slurm_hooks.slurm.scontrol import Words
 from slurm_hooks.slurm.text import parse_limit
-from slurm_hooks.words.engines import ENGINES
+from slurm_hooks.words.engines import offered
 
 REQUESTS = 5  # of a fragment in its first minute (tests/promises/test_asks.py)
 JOBS_OF_ALL = 10  # as many malleable jobs of full size should fit into MaxJobCount
@@ -38,7 +38,7 @@ _SUBMIT_LIMITS = (
 def largest_job(facts: Facts) -> tuple[int, str]:
     """How many elements a malleable job may have, and the setting that says so."""
     request = facts.settings.request
-    has_pools = any(ENGINES[name].is_pool for name in request.engines if name in ENGINES)
+    has_pools = any(row.is_pool for row in offered(request.engines).values())
     if has_pools and request.max_workers > request.max_fragments:
         return request.max_workers, "request.max_workers"
     return request.max_fragments, "request.max_fragments"
