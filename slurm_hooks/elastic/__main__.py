@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from slurm_hooks.elastic.agent.options import OptionError, engine
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.standing import element
 from slurm_hooks.elastic.batch.wish import WishError, write_wish
@@ -18,7 +19,6 @@ from slurm_hooks.elastic.engines.pool import map_worker
 from slurm_hooks.elastic.engines.pool import run as pool
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.engines import ENGINES
 
 USAGE = """\
 usage: malleable run -- COMMAND [ARG...]   run it as the work of this fragment
@@ -34,7 +34,11 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     if not env.get("MALLEABLE_JOB_ID"):
         say("no fragment of a malleable job: submit the script with sbatch --malleable=MIN-MAX")
         return WRONG
-    row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    try:
+        row = engine(env)
+    except OptionError as error:
+        say(str(error))
+        return WRONG
     is_gang = row is not None and row.is_gang and not row.by_torchrun
     return gang.main(words, env) if is_gang else pool.main(words, env)
 
@@ -58,7 +62,7 @@ def wish(words: Sequence[str], env: Mapping[str, str]) -> int:
 
 def finish(words: Sequence[str], env: Mapping[str, str]) -> int:
     """`finish`, in a pool: a gang has finished when its command has."""
-    row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    row = engine(env)
     if words or not element(env) or row is None or not row.is_pool:
         say("`malleable finish` is for the workers of a pool (engine=pool), and takes no words")
         return WRONG

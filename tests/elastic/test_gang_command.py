@@ -128,6 +128,60 @@ def test_the_members_meet_at_the_addresses_that_the_script_exports(job: Gang) ->
         assert [worker.partition(":")[0] for worker in ring] == addresses
 
 
+HOROVOD = """
+class Horovod:
+    def told(self, world):
+        return {"TF_CONFIG": f"{world.rank}/{world.size} at {world.places[0].address}"}
+"""
+
+
+def install(job: Gang, text: str) -> None:
+    """A package with an engine, in the environment of the job's user."""
+    site = job.work / "site"
+    info = site / "our_horovod-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: our-horovod\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[slurm_malleable.engines]\nhorovod = our_horovod:Horovod\n"
+    )
+    (site / "our_horovod.py").write_text(text)
+    job.extra |= {
+        "PYTHONPATH": f"{job.job_path}:{site}",
+        "MALLEABLE_ENGINE": "horovod",
+        "SLURM_SPANK_MALLEABLE_TRAITS": "gang+rounds",
+    }
+
+
+def test_an_engine_of_the_users_environment_tells_the_command_of_the_world(job: Gang) -> None:
+    install(job, HOROVOD)
+    for fragment in (0, 1):
+        start(job, fragment)
+    runs(job, 0, 1)
+    for begin in newest(job):
+        assert begin["tf_config"] == f"{begin['rank']}/2 at {begin['coordinator']}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no attribute 'Horovod'"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("class Horovod: pass", "our_horovod:Horovod has no method told(world)"),
+        (None, "engine=horovod: no package of this Python names it"),
+    ],
+)
+def test_an_engine_that_cannot_be_loaded_is_one_line(
+    job: Gang, text: str | None, said: str
+) -> None:
+    install(job, text or "")
+    if text is None:
+        job.extra["PYTHONPATH"] = str(job.job_path)
+    start(job, 0)
+    assert job.wait_exit(0) == [os.EX_USAGE]
+    (line,) = [line for line in job.log(0).splitlines() if "engine=" in line]
+    assert said in line
+
+
 def test_it_goes_on_though_somebody_has_removed_its_secret(job: Gang) -> None:
     for fragment in (0, 1):
         start(job, fragment)

@@ -10,12 +10,13 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from slurm_hooks.elastic.rendezvous.rounds import Limits
 from slurm_hooks.elastic.rendezvous.state import Member
-from slurm_hooks.words.engines import BACKENDS
+from slurm_hooks.words.engines import BACKENDS, Engine, engine_of
 
+TRAITS = "SLURM_SPANK_MALLEABLE_TRAITS"
 _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
 
 
@@ -87,6 +88,15 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
 
 def _plain(text: str) -> str:
     return re.sub(r"[^ -~]", "?", text)[:200]
+
+
+def engine(env: Mapping[str, str]) -> Optional[Engine]:
+    """The engine of this job, with the traits that job_submit has passed; None if it is not known.
+    Raises OptionError."""
+    try:
+        return engine_of(env.get("MALLEABLE_ENGINE", ""), env.get(TRAITS, ""))
+    except ValueError as error:
+        raise OptionError(f"{TRAITS}: {error}") from None
 
 
 def knob(env: Mapping[str, str], name: str, default: float, first: str | None = None) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
@@ -17,6 +16,7 @@ from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.gang import world as worlds
 from slurm_hooks.elastic.engines.gang.channel import ChannelError, Listener
+from slurm_hooks.elastic.engines.gang.engine import GangEngine, lays_out
 from slurm_hooks.elastic.engines.gang.gathering import GATHER, Gatherings, gather
 from slurm_hooks.elastic.engines.gang.launching import LAUNCH, Daemons
 from slurm_hooks.elastic.engines.gang.world import GangWorld, Place, place_said
@@ -27,8 +27,6 @@ from slurm_hooks.elastic.rendezvous.state import Round
 
 ARRIVE_S = 60.0
 MEET_S = 5.0
-MPI, TENSORFLOW = "mpi", "tensorflow"
-_PACKAGE_PATH = str(Path(__file__).resolve().parents[4])
 
 
 class Crew:
@@ -36,12 +34,17 @@ class Crew:
     job's secret of now."""
 
     def __init__(
-        self, order: Order, env: Mapping[str, str], host: str, find_secret: Callable[[], bytes]
+        self,
+        order: Order,
+        env: Mapping[str, str],
+        host: str,
+        find_secret: Callable[[], bytes],
+        engine: GangEngine,
     ) -> None:
         self._order, self._env, self._host = order, env, host
         self._find_secret = find_secret
         self._secret = find_secret()
-        self._engine = env.get("MALLEABLE_ENGINE", "")
+        self._engine = engine
         self._daemons = Daemons()
         handlers = {GATHER: Gatherings().handle, LAUNCH: self._daemons.handle}
         self._listener = Listener(self._secret, handlers)
@@ -68,11 +71,11 @@ class Crew:
         if said is None:
             return False
         try:
-            world = GangWorld(round_.number, rank, tuple(map(place_said, said)))
+            places = tuple(map(place_said, said))
         except (TypeError, ValueError) as error:
             debug("what the members say of themselves", error)
             return False
-        self._start(world)
+        self._start(GangWorld(round_.number, rank, places, self._folder_of(round_.number)))
         return True
 
     def _place(self, port: int) -> Place:
@@ -81,32 +84,33 @@ class Crew:
 
     def _start(self, world: GangWorld) -> None:
         env = {**self._env, **worlds.told(world)}
-        if self._engine == TENSORFLOW:
-            env |= worlds.told_tensorflow(world)
-        if self._engine != MPI:
-            self._run(env)
-        else:
-            env = worlds.without_slurm(env)
-            self._daemons.begin_round(world.round, env)
-            if world.rank == 0:
-                env |= worlds.told_mpi(self._lay_out(world))
-                env["MALLEABLE_AGENTS"] = worlds.agents_of(world)
-                self._run(env)
+        lay_out = lays_out(self._engine)
+        if lay_out is None:
+            self._run({**env, **self._engine.told(world)})
+            return
+        env = worlds.without_slurm(env)
+        self._daemons.begin_round(world.round, env)
+        if world.rank == 0:
+            self._lay_out(world.folder, lay_out(world))
+            agents = {"MALLEABLE_AGENTS": worlds.agents_of(world)}
+            self._run({**env, **self._engine.told(world), **agents})
 
     def _run(self, env: Mapping[str, str]) -> None:
         self._command = Command(self._order.command, env, self._order.signal)
         self._command.pass_on_signals()
 
-    def _lay_out(self, world: GangWorld) -> str:
-        """The folder with what an MPI needs in this round, in the job's own directory: of a leader
-        that is killed nothing stays on its node."""
-        self._folder = Path(self._env["MALLEABLE_DIR"]).absolute() / f"mpi-{world.round}"
+    def _folder_of(self, number: int) -> str:
+        """In the job's own directory: of a leader that is killed nothing stays on its node."""
+        name = f"{self._env.get('MALLEABLE_ENGINE', '')}-{number}"
+        return str(Path(self._env["MALLEABLE_DIR"]).absolute() / name)
+
+    def _lay_out(self, folder: str, files: Mapping[str, str]) -> None:
+        self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        for name, text in worlds.files_of(world, sys.executable, _PACKAGE_PATH).items():
+        for name, text in files.items():
             path = self._folder / name
             path.write_text(text)
             path.chmod(0o700)
-        return str(self._folder)
 
     def exit_code(self, session: Session) -> Optional[int]:
         """How the command has ended here; None while it runs. Where only the leader has one, 0

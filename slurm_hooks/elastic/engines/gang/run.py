@@ -17,6 +17,7 @@ from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.gang.agent import GangAgent
 from slurm_hooks.elastic.engines.gang.crew import Crew
+from slurm_hooks.elastic.engines.gang.engine import find_engine
 from slurm_hooks.elastic.engines.gang.secret import job_secret
 from slurm_hooks.elastic.engines.order import Order, read_order
 from slurm_hooks.elastic.farewell import farewell_s
@@ -66,9 +67,10 @@ def run(order: Order, env: MutableMapping[str, str]) -> None:
     signals.listen()
     own_element = OwnElement(env, signals)
     own_element.report_started()
+    engine = find_engine(env.get("MALLEABLE_ENGINE", ""))
     job = options(parameters(env), env)
     parts = assemble(job, env, signals, own_element, all_meet)
-    crew = Crew(order, env, job.host, lambda: _secret(job))
+    crew = Crew(order, env, job.host, lambda: _secret(job), engine)
     GangAgent(parts, crew, farewell_s(env)).run()
 
 

@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 
-from slurm_hooks.elastic.agent.options import OptionError, knob
+from slurm_hooks.elastic.agent.options import OptionError, engine, knob
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.engines.command import Command
@@ -23,7 +23,6 @@ from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
 from slurm_hooks.words.comment import Standing
-from slurm_hooks.words.engines import ENGINES
 
 POLL_S = 0.2
 SETTLE_S = 1.0  # Slurm's signals reach the command and this process in any order
@@ -62,7 +61,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
             return TERMINATED if signals.is_terminated else 0
         wish_file.look()
     command.end_rest()
-    row = ENGINES.get(env.get("MALLEABLE_ENGINE", ""))
+    row = engine(env)
     if code == 0 and not (row and row.is_pool):
         own_element.report_finished()
     return code

@@ -1,0 +1,70 @@
+"""What an engine adds to `malleable run`: an object, ours or a package's of the user's environment.
+
+docs/engines.md says how to write one. It is loaded in the job alone, as its user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any, Optional, Protocol
+
+from slurm_hooks.elastic.agent.options import OptionError
+from slurm_hooks.elastic.engines.gang.mpi import Mpi
+from slurm_hooks.elastic.engines.gang.tensorflow import TensorFlow
+from slurm_hooks.elastic.engines.gang.world import GangWorld
+
+GROUP = "slurm_malleable.engines"
+
+
+class GangEngine(Protocol):
+    """It may have `lay_out(world)` as well, which returns texts by name of file. Then the command
+    runs at rank 0 only, without SLURM_*, beside these files in `world.folder`."""
+
+    def told(self, world: GangWorld) -> Mapping[str, str]:
+        """What the command of this member finds in its environment beside MALLEABLE_*."""
+
+
+class Plain:
+    """A command that asks for nothing more."""
+
+    def told(self, _world: GangWorld) -> Mapping[str, str]:
+        """Nothing more."""
+        return {}
+
+
+_OURS: Mapping[str, Callable[[], GangEngine]] = {
+    "command": Plain,
+    "mpi": Mpi,
+    "tensorflow": TensorFlow,
+}
+
+
+def find_engine(name: str) -> GangEngine:
+    """Raises OptionError if no package names it, or it cannot be loaded."""
+    if name in _OURS:
+        return _OURS[name]()
+    entry = _entry_point(name)
+    if entry is None:
+        raise OptionError(
+            f"engine={name}: no package of this Python names it in the group {GROUP}; install it "
+            "in the environment that the script activates"
+        )
+    try:
+        engine: GangEngine = entry.load()()
+    except Exception as error:
+        raise OptionError(f"engine={name}: {entry.value}: {error!r}") from error
+    if not callable(getattr(engine, "told", None)):
+        raise OptionError(f"engine={name}: {entry.value} has no method told(world)")
+    return engine
+
+
+def _entry_point(name: str) -> Optional[Any]:
+    found: Any = metadata.entry_points()
+    group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
+    return next((entry for entry in group if entry.name == name), None)
+
+
+def lays_out(engine: GangEngine) -> Optional[Callable[[GangWorld], Mapping[str, str]]]:
+    """Its method `lay_out`, None if it has none."""
+    return getattr(engine, "lay_out", None)
