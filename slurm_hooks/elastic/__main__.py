@@ -34,11 +34,7 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     if not env.get("MALLEABLE_JOB_ID"):
         say("no fragment of a malleable job: submit the script with sbatch --malleable=MIN-MAX")
         return WRONG
-    try:
-        row = engine(env)
-    except OptionError as error:
-        say(str(error))
-        return WRONG
+    row = engine(env)
     is_gang = row is not None and row.is_gang and not row.by_torchrun
     return gang.main(words, env) if is_gang else pool.main(words, env)
 
@@ -103,7 +99,11 @@ def main(argv: Sequence[str]) -> int:
         return 0
     env = dict(os.environ)
     command = COMMANDS.get(argv[0]) if argv else None
-    return command(argv[1:], env) if command else pass_on(argv, env)
+    try:
+        return command(argv[1:], env) if command else pass_on(argv, env)
+    except OptionError as error:
+        say(str(error))
+        return WRONG
 
 
 if __name__ == "__main__":

@@ -87,6 +87,18 @@ def test_finish_tells_that_all_work_is_done(slurm: Path) -> None:  # noqa: F811
     assert call("finish", **{**POOL, "MALLEABLE_ENGINE": "mpi"}).returncode == os.EX_USAGE
 
 
+def test_a_pool_of_the_sites_own_is_known_by_its_traits(slurm: Path) -> None:  # noqa: F811
+    own = {**POOL, "MALLEABLE_ENGINE": "dask", "SLURM_SPANK_MALLEABLE_TRAITS": "pool"}
+    assert call("finish", **own).returncode == 0
+    assert comment(slurm) == "finished{2}"
+    assert call("run", "--", "sh", "-c", "exit 3", **own).returncode == 3
+    wrong = {**own, "SLURM_SPANK_MALLEABLE_TRAITS": "pool+daemon"}
+    for words in (("finish",), ("run", "--", "true")):
+        done = call(*words, **wrong)
+        assert done.returncode == os.EX_USAGE
+        assert "'pool+daemon' are not traits of an engine" in done.stderr
+
+
 def test_any_process_of_a_fragment_may_say_that_all_is_done(slurm: Path) -> None:  # noqa: F811
     assert call("finish", **POOL, SLURM_PROCID="3").returncode == 0
     assert comment(slurm) == "finished{2}"
