@@ -204,12 +204,6 @@ def test_nothing_but_fragment_numbers_is_wanted(wanted: object) -> None:
         decode(json.dumps({**document, "wanted": wanted}))
 
 
-def test_an_agent_of_a_version_that_knew_of_no_wanted_size_may_have_written() -> None:
-    document = json.loads(encode(expect(running(1, 2), (1, 2))))
-    del document["wanted"]
-    assert decode(json.dumps(document)) == running(1, 2)
-
-
 @pytest.mark.parametrize(
     ("env", "name"),
     [
