@@ -56,8 +56,6 @@ def test_a_flood_of_strangers_takes_bounded_descriptors(
             listener.answer()
         kept = descriptors() - before - FLOOD
         assert kept <= STRANGERS + SAME_NAME
-        assert listener.was_crowded()
-        assert not listener.was_crowded()
         if said != WATCHER.encode():  # who takes its name can only make it connect again
             listener.send(NEWS)
             time.sleep(0.05)

@@ -27,6 +27,7 @@ from slurm_hooks.elastic.liveness.probe import (
     probe,
     probe_all,
 )
+from slurm_hooks.elastic.liveness.watch import watched, watchers
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
@@ -78,7 +79,15 @@ def wait_until(is_so: Callable[[], object]) -> float:
 
 
 def are_connected(agents: list[Agent]) -> bool:
-    return all(a.directory.read_interval.longest_s == heartbeat_module.NOTIFIED_S for a in agents)
+    """Each to all that it watches, and known to them."""
+    tokens = {a.me.token for a in agents}
+    states = [a.directory.read() for a in agents]
+    return all(
+        tokens <= {m.token for m in state.members}
+        and len(a.heartbeat._connections.filenos()) == len(watched(state, a.me.token))
+        and watchers(state, a.me.token) <= a.heartbeat.listener.watchers
+        for a, state in zip(agents, states)
+    )
 
 
 def connected_to(listener: ProbeListener, name: str = B) -> Connections:
@@ -165,7 +174,7 @@ def test_news_is_known_everywhere(
     make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Though an agent reads by itself only long after this test has given up."""
-    monkeypatch.setattr(heartbeat_module, "NOTIFIED_S", TOO_LATE_S)
+    monkeypatch.setattr(heartbeat_module, "LONGEST_S", TOO_LATE_S)
     agents = make_agents(12)
     wait_until(lambda: are_connected(agents))
     for writer in agents[:: len(agents) // 3]:
@@ -188,9 +197,8 @@ def knows(agents: list[Agent], revision: int) -> bool:
 def test_a_newcomer_is_seen_by_an_agent_that_is_alone(
     make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heartbeat_module, "UNNOTIFIED_S", TOO_LATE_S)
+    monkeypatch.setattr(heartbeat_module, "LONGEST_S", TOO_LATE_S)
     (alone,) = make_agents(1)
-    wait_until(lambda: alone.directory.read_interval.longest_s == TOO_LATE_S)
     rest([alone])
     make_agents(1)
     wait_until(lambda: len(alone.directory.read().members) == 2)
@@ -210,6 +218,22 @@ def test_heartbeats_are_files_only_for_those_that_are_not_connected(
     )  # cannot connect, and has no probe port
     agents[0].directory.update(lambda s: join(s, unconnected))
     wait_until(lambda: files[2].read_text() != before[2])  # its predecessor
+
+
+def test_an_agent_that_no_other_can_connect_to_is_kept_by_its_file(
+    make_agents: Callable[[int], list[Agent]],
+) -> None:
+    """As behind a firewall that lets connections out: it can train all the same."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        closed = server.getsockname()[1]
+    agents = make_agents(3)
+    hidden = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", probe_port=closed)
+    agents[0].directory.update(lambda s: join(s, hidden))
+    for count in range(20):
+        agents[0].directory.write_beat(hidden.token, count)
+        time.sleep(BEAT_S)
+    assert find(agents[0].directory.read_fresh(), hidden.token)
+    wait_until(lambda: find(agents[0].directory.read_fresh(), hidden.token) is None)
 
 
 def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(

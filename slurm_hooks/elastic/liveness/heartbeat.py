@@ -35,8 +35,7 @@ from slurm_hooks.elastic.signals import SignalListener
 FAREWELL_S = 3.0
 FETCH_S = 0.05  # between two reads for news, however many announce it
 NUDGE_S = 0.1
-NOTIFIED_S = 5.0  # longest time between two reads where others would announce news
-UNNOTIFIED_S = 1.0
+LONGEST_S = 5.0  # between two reads, since others announce news
 NEVER = float("inf")
 
 
@@ -72,6 +71,7 @@ class Heartbeat:
             return
         self._directory.write_beat(self._token, self._count)
         self._directory.on_written = self._on_own_write
+        self._directory.read_interval.longest_s = LONGEST_S
         thread = threading.Thread(
             target=self._run, args=(signals,), name="malleable-heartbeat", daemon=True
         )
@@ -177,13 +177,9 @@ class Heartbeat:
             self._absence.look(time.monotonic(), state, self._token)
             others = watched(state, self._token)
             self._connections.keep(_addresses(state, frozenset(others)))
-            is_watched = self._is_watched(watchers(state, self._token))
-            if not is_watched:
+            if not self._is_watched(watchers(state, self._token)):
                 self._directory.write_beat(self._token, self._count)
             silent = self._watch.observe(time.monotonic(), {t: self._sign(t) for t in others})
-            is_connected = bool(others) and len(self._connections.filenos()) == len(others)
-            longest_s = NOTIFIED_S if is_watched and is_connected else UNNOTIFIED_S
-            self._directory.read_interval.longest_s = longest_s
             dead = self._dead(state, silent)
             if dead:
                 self._remove_dead(dead)
@@ -194,7 +190,7 @@ class Heartbeat:
     def _is_watched(self, names: frozenset[str]) -> bool:
         """Whether all of these are connected, so that none needs a heartbeat file."""
         self.listener.expect(names)
-        return names <= self.listener.watchers and not self.listener.was_crowded()
+        return names <= self.listener.watchers
 
     def _sign(self, token: str) -> int | None:
         """What changes while `token` is alive."""

@@ -63,7 +63,6 @@ class ProbeListener:
         self._socket.setblocking(False)
         self._clients: list[_Client] = []
         self._expected: frozenset[str] = frozenset()
-        self._is_crowded = False
         self.port = int(self._socket.getsockname()[1])
 
     def filenos(self) -> list[int]:
@@ -78,12 +77,6 @@ class ProbeListener:
     def expect(self, names: frozenset[str]) -> None:
         """Who watches this agent: room for them is kept, whoever else connects."""
         self._expected = names
-
-    def was_crowded(self) -> bool:
-        """Whether connections had to be closed for others since this was asked last: then those
-        that are open need not be whose they say, nor those that watch be able to connect."""
-        was_crowded, self._is_crowded = self._is_crowded, False
-        return was_crowded
 
     def answer(self) -> bool:
         """Answer new probes, which their clients close, and take in what watchers sent; whether
@@ -115,7 +108,6 @@ class ProbeListener:
             if room[name]:
                 room[name] -= 1
                 kept.insert(0, client)
-        self._is_crowded = self._is_crowded or len(kept) < len(there)
         for client in self._clients:
             if client not in kept:
                 client.end.close()
