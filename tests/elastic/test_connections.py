@@ -350,3 +350,14 @@ def test_a_process_without_free_descriptors_takes_no_other_for_dead(
     assert answer is Answer.UNASKED
     assert not is_dead(1e6, answer, BEAT_S, KEEP_ALIVE_S)
     listener.close()
+
+
+def test_an_agent_that_hangs_is_not_gone_for_all_that_probe_it() -> None:
+    """Its kernel accepts the probes of four watchers in a minute, and of those that wait."""
+    listener = ProbeListener(A)
+    try:
+        for _ in range(20):
+            answers = probe_all([("127.0.0.1", listener.port, f"{n:016x}") for n in range(20)])
+            assert set(answers.values()) == {Answer.ALIVE}
+    finally:
+        listener.close()

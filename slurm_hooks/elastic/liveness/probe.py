@@ -25,6 +25,7 @@ HARD_FACTOR = 10.0
 STRANGERS = 32  # connections at a time of who is not expected to watch, and news to accept at once
 SAME_NAME = 2  # connections of one expected watcher: one that broke may still look open
 AT_ONCE = 128  # probes, each of which takes a descriptor
+WAITING = 4096  # probes of an agent that hangs; the kernel keeps them, if it allows as many
 TOKEN_BYTES = 16
 ALIVE, NEWS = b".", b"!"
 
@@ -58,7 +59,7 @@ class ProbeListener:
         else:
             family, is_dual = socket.AF_INET, False
         self._socket = socket.create_server(
-            ("", 0), family=family, backlog=64, dualstack_ipv6=is_dual
+            ("", 0), family=family, backlog=WAITING, dualstack_ipv6=is_dual
         )
         self._socket.setblocking(False)
         self._clients: list[_Client] = []
