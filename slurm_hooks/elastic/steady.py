@@ -1,8 +1,8 @@
 """The steady rate of a training, from a short history of stretches of clean time.
 
-Pure. What the clean time of a process cannot see (others that are late, an evaluation without a
-DataLoader) makes a stretch an outlier here; what stays is a change of the training, and what was
-before it is forgotten.
+Pure. What the clean time of a process does not leave out (input or others that are late, an
+evaluation without a DataLoader) makes a stretch an outlier here; what stays is a change of the
+training, and what was before it is forgotten.
 """
 
 from __future__ import annotations

@@ -169,8 +169,8 @@ def test_a_loader_is_not_taken_for_one_that_is_gone(monkeypatch: pytest.MonkeyPa
     for _ in range(20):
         loader = Loader(1)
         addresses.add(id(loader))
-        seen.see_draw(loader, 1, 0.0)
-        seen.see_draw(loader, 1, 0.0)
+        seen.see_draw(loader, 1)
+        seen.see_draw(loader, 1)
         del loader
     assert len(addresses) < 20
     assert sources[::2] == sources[1::2]

@@ -89,18 +89,17 @@ def _see_steps(module: Any) -> None:
 def _see_draws(module: Any) -> None:
     observer, kind = _observer, module._BaseDataLoaderIter
     assert observer is not None
-    plain, clock = kind.__next__, time.monotonic
+    plain = kind.__next__
     trains = sys.modules["torch"].is_grad_enabled
 
     @functools.wraps(plain)
     def draw(self: Any) -> Any:
-        began = clock()
         data = plain(self)
         with suppressed(Exception, doing="counting samples"):
             most = getattr(self._index_sampler, "batch_size", 0) if self._auto_collation else 0
             samples = samples_in(data, most) if trains() else 0
             if not observer.is_dispatching:
-                observer.see_draw(self, samples, clock() - began)
+                observer.see_draw(self, samples)
         return data
 
     kind.__next__ = draw
@@ -110,12 +109,11 @@ def _see_dispatched(module: Any) -> None:
     """Where accelerate draws in the first process for all of them, each process has its share."""
     observer, kind = _observer, module.DataLoaderDispatcher
     assert observer is not None
-    plain, clock = kind._fetch_batches, time.monotonic
+    plain = kind._fetch_batches
     trains = sys.modules["torch"].is_grad_enabled
 
     @functools.wraps(plain)
     def fetch(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began = clock()
         observer.is_dispatching = True
         try:
             found = plain(self, *args, **kwargs)
@@ -125,7 +123,7 @@ def _see_dispatched(module: Any) -> None:
             whole = found[1][0]  # the shapes of what was drawn, None at the end
             if whole is not None:
                 samples = samples_in(whole, 0) / self.state.num_processes if trains() else 0.0
-                observer.see_draw(self, samples, clock() - began)
+                observer.see_draw(self, samples)
         return found
 
     kind._fetch_batches = fetch
@@ -154,7 +152,7 @@ def _see_files(module: Any) -> None:
         began, file = time.monotonic(), _file_of(args, kwargs)
         before = _position(file)
         result = plain(*args, **kwargs)
-        _pause(began)
+        _pause()
         _note(began, _written(file, before))
         return result
 
@@ -172,7 +170,7 @@ def _seen_when_done(plain: Callable[..., Any]) -> Callable[..., Any]:
     def save(*args: Any, **kwargs: Any) -> Any:
         began = time.monotonic()
         result = plain(*args, **kwargs)
-        _pause(began)
+        _pause()
         future = getattr(result, "upload_completion", result)
         if callable(getattr(future, "add_done_callback", None)):
             future.add_done_callback(functools.partial(_note_success, began))
@@ -189,9 +187,9 @@ def _note_success(began: float, future: Any) -> None:
             _note(began, None)
 
 
-def _pause(began: float) -> None:
+def _pause() -> None:
     if _observer is not None:
-        _observer.see_pause(time.monotonic() - began)
+        _observer.see_pause()
 
 
 def _note(began: float, size: Optional[int]) -> None:

@@ -90,17 +90,17 @@ class Observer:
         if now >= self._due:
             self._tell(now)
 
-    def see_draw(self, loader: object, samples: float, waited_s: float) -> None:
-        """A DataLoader has given so many samples for a step to come, after a wait."""
+    def see_draw(self, loader: object, samples: float) -> None:
+        """A DataLoader has given so many samples for a step to come."""
         if not _is(loader, self._loader):
             self._loader = weakref.ref(loader)
             self._loaders += 1
-        self._clean.draw(self._loaders, samples, waited_s)
+        self._clean.draw(self._loaders, samples)
 
-    def see_pause(self, seconds: float) -> None:
-        """This thread did something else than to train for so long."""
+    def see_pause(self) -> None:
+        """This thread did something else than to train."""
         if threading.get_ident() == self._thread:
-            self._clean.pause(seconds)
+            self._clean.pause()
 
     def see_parallel(self, module: Any) -> None:
         """The training is distributed by a module that knows how long it waits for others."""
