@@ -32,6 +32,7 @@ from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
 
 _IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
+_TAKEN = {state: Verdict(Why.TAKEN, state.value) for state in NodeState}
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,7 @@ class Eligibility:
         """Whether jobs of a kind could start a fragment on the node now, and if not, why: the
         obstacle that would last longest. `shunned` are nodes that the job keeps away from."""
         if not self.room(name):
-            state = self._survey.nodes[name].state
-            return Verdict(Why.TAKEN, (NodeState.BUSY if name in self.taken else state).value)
+            return _TAKEN[NodeState.BUSY if name in self.taken else self._survey.nodes[name].state]
         lack, is_short = self._judge(self._nodes[name], kind)
         fault = lack or shunned.get(name) or self._why_nobody(name)
         if fault or not is_short:

@@ -87,8 +87,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
     """
     pool, kept = Pool(), 0
     ends, now = survey.ends, survey.ground.now
-    fleeing = {name: _seconds_open(now, ends.latest[name]) for name in survey.nodes}
-    staying = {name: _seconds_open(now, ends.walls[name]) for name in survey.nodes}
+    fleeing, staying = _SecondsOpen(now, ends.latest), _SecondsOpen(now, ends.walls)
     gains_past = {s.job.job_id for s in situations if s.gains_past}
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
         stay = situation.staying if situation.is_placed else ()
@@ -153,11 +152,17 @@ def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:
     return ClassKey(math.inf if seconds >= ground.horizon.total_seconds() else seconds, jobs)
 
 
-def _seconds_open(now: datetime, last: Optional[datetime]) -> float:
-    """Whole minutes to the last moment, in seconds; infinite if there is none."""
-    if last is None:
-        return math.inf
-    return max((last - now) // MINUTE, 0) * 60.0
+class _SecondsOpen(dict[str, float]):
+    """Whole minutes to the last moment of each node that is asked for, in seconds; infinite if
+    there is none. Most nodes of a machine are not asked for."""
+
+    def __init__(self, now: datetime, last: Mapping[str, Optional[datetime]]) -> None:
+        self._now, self._last = now, last
+
+    def __missing__(self, name: str) -> float:
+        last = self._last[name]
+        self[name] = math.inf if last is None else max((last - self._now) // MINUTE, 0) * 60.0
+        return self[name]
 
 
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
