@@ -12,7 +12,7 @@ from typing import Optional
 
 from slurm_hooks.model.state import FragmentState, Said
 from slurm_hooks.model.telemetry import Telemetry
-from slurm_hooks.model.way import POOL, Way, way_of
+from slurm_hooks.model.way import Way, way_of
 from slurm_hooks.model.wish import Wish, newest
 from slurm_hooks.words.engines import DEFAULT, Engine, engine_of
 
@@ -64,11 +64,6 @@ class Request:
     def way(self) -> Way:
         """What its fragments are to each other."""
         return way_of(self.kind)
-
-    @property
-    def is_pool(self) -> bool:
-        """True for a pool: workers that never meet, and come and go each on its own."""
-        return self.way is POOL
 
     @cached_property
     def kind(self) -> Optional[Engine]:

@@ -110,7 +110,7 @@ def _faults(
     here = (f for f in job.fragments if f.state in _ON_THE_WAY and not f.is_leaving)
     size = sum(len(f.nodes) for f in here if f.id not in going)
     size += sum(len(action.nodes) for action in grows if action not in faults)
-    if job.request.is_pool or size >= job.request.min_nodes:
+    if not job.way.needs_min or size >= job.request.min_nodes:
         return faults
     why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
     return {**dict.fromkeys(grows, why), **faults}

@@ -118,7 +118,7 @@ def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     if any(f.depends or f.mark.is_paused or is_in_the_way(f, now) for f in job.fragments):
         return ()
     found = job.fragments
-    if job.request.is_pool:
+    if job.way.zero_is_idle:
         found = tuple(f for f in to_be_started(ground, job) if not is_vain(f, now))
     return tuple(f for f in found if is_rested(ground, f) and not f.is_paused)
 
@@ -148,8 +148,8 @@ def _finish(job: MalleableJob) -> Upkeep:
 
 def _how_finished(job: MalleableJob) -> Detail:
     if any(f.said is Said.FINISHED for f in job.fragments):
-        return Detail(engine=job.request.engine) if job.request.is_pool else Detail()
-    if job.request.is_pool:
+        return Detail() if job.way.works_as_one else Detail(engine=job.request.engine)
+    if job.way.zero_is_idle:
         return Detail(count=sum(idle_since(f) is not None for f in job.fragments))
     return Detail() if job.has_agent else Detail(exit_code="0")
 
@@ -169,7 +169,7 @@ def _close(job: MalleableJob, reason: Reason) -> Upkeep:
     scripts; of a pool only the worker that said so does."""
     open_states = {*WAITING_STATES, FragmentState.PENDING}
     is_finish = reason.why is Why.FINISHED
-    if not is_finish or job.request.is_pool:
+    if not (is_finish and job.way.works_as_one):
         open_states.add(FragmentState.RUNNING)
     ends = (f for f in job.fragments if f.state in open_states)
     open_ones = tuple(f.id for f in ends if not (is_finish and _says_finished(f)))

@@ -94,7 +94,7 @@ class Situation:
         """The fewest nodes it may train on. Workers of a pool need no others: its minimum holds for
         a start from nothing, no worker goes because others have gone, and a wish for less wins."""
         request = self.job.request
-        if not request.is_pool:
+        if request.way.needs_min:
             return request.unit if self.is_apart else request.min_nodes
         return max(request.unit, min(request.min_nodes, self.size or self.reachable, self.most))
 
@@ -161,7 +161,7 @@ def _snoozes(ground: Ground, job: MalleableJob) -> bool:
     """A gang rests after any change, a pool after a failure alone: in a large one somebody always
     comes or goes."""
     span = timedelta(seconds=ground.settings.plan.snooze_s)
-    if not job.request.is_pool:
+    if job.way.works_as_one:
         return any(is_within(ground.now, f.mark.noticed, span) for f in job.fragments)
     deaths = (a.since for f in job.fragments for a in f.mark.deaths)
     return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
@@ -215,8 +215,8 @@ def _with_way_given(job: MalleableJob, waiter: Waiter) -> MalleableJob:
 def _is_apart(ground: Ground, job: MalleableJob) -> bool:
     """True if its fragments find each other in no directory, or one has run for long enough to meet
     others and no agent has ever spoken."""
-    if job.has_agent or job.request.is_pool:
-        return job.is_apart and not job.request.is_pool
+    if job.has_agent or not job.way.works_as_one:
+        return job.is_apart and job.way.works_as_one
     patience = timedelta(seconds=ground.settings.failures.join_s)
     starts = (f.start for f in job.active if f.start is not None)
     is_known = any(f.mark.is_alone for f in job.fragments)

@@ -105,7 +105,7 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     ground, holes = Ground(seen, SETTINGS), holes_of(seen)
     ends = ends_of(ground, holes)
-    cheap = {job.job_id for job in seen.jobs if job.request.is_pool or job.hit_s is not None}
+    cheap = {job.job_id for job in seen.jobs if not job.way.works_as_one or job.hit_s is not None}
     for action in plan.actions:
         if isinstance(action, Grow):
             end, nodes = seen.now + action.limit, action.nodes
@@ -140,7 +140,7 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm, mode: Mode) -> None:
     }
     for job in seen.jobs:
         least = job.request.min_nodes if job.has_agent else job.request.unit
-        least = 0 if job.request.is_pool else least
+        least = least if job.way.needs_min else 0
         size = sizes[job.job_id]
         if job.job_id in grown:
             assert least <= size <= job.request.max_nodes

@@ -15,6 +15,7 @@ import pytest
 
 from slurm_hooks.elastic.engines.entry import world_maker
 from slurm_hooks.errors import SettingsError
+from slurm_hooks.model.way import POOL
 from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.mark import format_mark, parse_mark
@@ -64,7 +65,7 @@ def test_only_pools_have_marks_without_a_least_size(engine: str) -> None:
         return
     read = parse_mark(mark)
     assert read is not None
-    assert (read[0].request.min_nodes, read[0].request.is_pool) == (0, True)
+    assert (read[0].request.min_nodes, read[0].request.way) == (0, POOL)
     assert format_mark(*read) == mark
 
 
@@ -89,7 +90,7 @@ def test_an_engine_of_the_sites_own_is_known_by_its_traits() -> None:
     mark = "malleable{min=0,max=4,unit=1,engine=dask,traits=pool,frags=4,lease=600,hole=120}"
     read = parse_mark(mark)
     assert read is not None
-    assert read[0].request.is_pool
+    assert read[0].request.way is POOL
     assert format_mark(*read) == mark
 
 
