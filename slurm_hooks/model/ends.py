@@ -43,7 +43,7 @@ def is_death(fragment: Fragment) -> bool:
 
 def is_finished(job: MalleableJob) -> bool:
     """True if the training is over."""
-    return any(f.mark.is_finished or is_finish(f, job) for f in job.fragments)
+    return any(f.mark.is_finished or is_finish(f, job) for f in job.stirring)
 
 
 def is_finish(fragment: Fragment, job: MalleableJob) -> bool:

@@ -16,6 +16,7 @@ from slurm_hooks.model.way import Way, way_of
 from slurm_hooks.model.wish import Wish, newest
 from slurm_hooks.words.engines import DEFAULT, Engine, engine_of
 
+_OUR_HOLD = ("JobHeldUser", "")
 REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
 
 
@@ -139,6 +140,25 @@ class Mark:
     depended: Optional[datetime] = None
     stopped: str = ""
 
+    @property
+    def is_blank(self) -> bool:
+        """True if it notes no more than the request and when the fragment was released and left."""
+        return not (
+            self.failures
+            or self.deaths
+            or self.unfit
+            or self.failed_sizes
+            or self.vain
+            or self.priority
+            or self.gave_way_to
+            or self.is_alone
+            or self.is_paused
+            or self.is_finished
+            or self.idle
+            or self.depended
+            or self.stopped
+        )
+
     def in_vain(self, now: datetime, obstacle: str) -> Mark:
         """The mark after a release that came to nothing."""
         return replace(self, released=now, vain=self.vain + 1, obstacle=obstacle)
@@ -209,6 +229,20 @@ class Fragment:
         return self.mark.released is not None and self.restarts > self.mark.run
 
     @property
+    def is_at_rest(self) -> bool:
+        """True if there is no more to say of it than that we hold it until there are nodes. Its
+        last run, if it had any, ended as it was asked to."""
+        return (
+            self.state is FragmentState.HELD
+            and self.reason in _OUR_HOLD
+            and (self.is_leaving or not self.has_run)
+            and not (self.depends or self.priority)
+            and self.said is not Said.FINISHED
+            and self.said is not Said.APART
+            and self.mark.is_blank
+        )
+
+    @property
     def is_paused(self) -> bool:
         """True if an operator holds it: our own holds look like those of its user. A requeuehold
         hides whose hold it is, and we do none."""
@@ -251,9 +285,15 @@ class MalleableJob:
         return self.request.way
 
     @cached_property
+    def stirring(self) -> tuple[Fragment, ...]:
+        """The fragments that are not at rest: all that rules about runs, ends and notes need. Most
+        elements of a wide job rest."""
+        return tuple(f for f in self.fragments if not f.is_at_rest)
+
+    @cached_property
     def active(self) -> tuple[Fragment, ...]:
         """The fragments that train now."""
-        return tuple(f for f in self.fragments if f.is_active)
+        return tuple(f for f in self.stirring if f.is_active)
 
     @cached_property
     def nodes(self) -> frozenset[str]:
@@ -283,12 +323,12 @@ class MalleableJob:
     @cached_property
     def failures(self) -> int:
         """How often in a row this job has failed."""
-        return max((f.mark.failures for f in self.fragments), default=0)
+        return max((f.mark.failures for f in self.stirring), default=0)
 
     @property
     def priority(self) -> int:
         """The highest that Slurm gives, or gave, any of its fragments; 0 if none was released."""
-        return max((max(f.priority, f.mark.priority) for f in self.fragments), default=0)
+        return max((max(f.priority, f.mark.priority) for f in self.stirring), default=0)
 
     @cached_property
     def has_agent(self) -> bool:
@@ -299,12 +339,12 @@ class MalleableJob:
     @cached_property
     def is_apart(self) -> bool:
         """True if a fragment says that others train in another directory, and one is enough."""
-        return self.request.runs_on_one and any(f.said is Said.APART for f in self.fragments)
+        return self.request.runs_on_one and any(f.said is Said.APART for f in self.stirring)
 
     @cached_property
     def trains(self) -> bool:
         """True if a fragment runs whose training has made progress in this run."""
-        return any(f.is_training for f in self.fragments)
+        return any(f.is_training for f in self.stirring)
 
     @cached_property
     def oldest_start(self) -> Optional[datetime]:
@@ -323,7 +363,7 @@ class MalleableJob:
     @cached_property
     def cancelled(self) -> int:
         """How many of its fragments are cancelled."""
-        return sum(f.state is FragmentState.CANCELLED for f in self.fragments)
+        return sum(f.state is FragmentState.CANCELLED for f in self.stirring)
 
     def wish(self, now: datetime) -> Optional[Wish]:
         """How many nodes a pool wants by its newest word, never more than its maximum; None if it

@@ -177,7 +177,7 @@ class Eligibility:
 
 
 def _nodes_of(job: MalleableJob) -> frozenset[str]:
-    return frozenset(n for f in job.fragments if f.state in ON_NODES for n in f.nodes)
+    return frozenset(n for f in job.stirring if f.state in ON_NODES for n in f.nodes)
 
 
 def _node_kind(survey: Survey, node: Node) -> _NodeKind:

@@ -42,7 +42,7 @@ class Obstacles:
         """Those of one job."""
         kind, verdicts = self._eligibility.kind(job.job_id), self._verdicts(job)
         counted = Counter(self._counts[kind])
-        mine = {n for f in job.fragments if f.state in ON_NODES for n in f.nodes}
+        mine = {n for f in job.stirring if f.state in ON_NODES for n in f.nodes}
         counted.subtract(verdicts[name] for name in mine & verdicts.keys())
         shunned = self._eligibility.shunned(job)
         for name in (shunned.keys() & verdicts.keys()) - mine:
@@ -151,7 +151,7 @@ def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
                 found.append(Reason(Why.GIVEN_BACK, detail))
             elif end := _end(hole):
                 found.append(Reason(Why.HOLE_ENDS, Detail(nodes=(name,), **end)))
-    for f in situation.job.fragments:
+    for f in situation.job.stirring:
         if f.is_leaving and f.state is FragmentState.RUNNING:
             asked = Detail(fragments=(f.id,), nodes=tuple(sorted(f.nodes)))
             found.append(Reason(Why.LEAVING, asked))

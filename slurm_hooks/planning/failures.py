@@ -47,7 +47,7 @@ class Shunned:
 def has_progressed(ground: Ground, job: MalleableJob) -> bool:
     """True if the training has made progress since the job's last failure. A running fragment
     says so now, a waiting one said so when it left; the workers of a pool may also show it."""
-    failed = max((a.since for f in job.fragments for a in f.mark.deaths), default=None)
+    failed = max((a.since for f in job.stirring for a in f.mark.deaths), default=None)
     if not job.way.works_as_one and has_worked(ground, job, failed):
         return True
     for fragment in job.fragments:
@@ -124,12 +124,12 @@ def shunned(ground: Ground, job: MalleableJob) -> Shunned:
     def recent(found: Iterable[AvoidedNode]) -> Counter[str]:
         return Counter(a.node for a in found if is_within(ground.now, a.since, span))
 
-    deaths = recent(a for f in job.fragments for a in f.mark.deaths)
+    deaths = recent(a for f in job.stirring for a in f.mark.deaths)
     once = frozenset(name for name, count in deaths.items() if count == 1 and job.trains)
     return Shunned(
         died=frozenset(deaths) - once,
         died_once=once,
-        unfit=frozenset(recent(a for f in job.fragments for a in f.mark.unfit)),
+        unfit=frozenset(recent(a for f in job.stirring for a in f.mark.unfit)),
     )
 
 
@@ -143,9 +143,9 @@ def suspects(ground: Ground) -> dict[str, tuple[int, ...]]:
     span = timedelta(seconds=ground.settings.failures.avoid_s)
     deaths: dict[str, dict[str, int]] = {}
     for job in ground.seen.jobs:
-        if job.failures or any(f.mark.stopped for f in job.fragments):
+        if job.failures or any(f.mark.stopped for f in job.stirring):
             continue
-        for fragment in job.fragments:
+        for fragment in job.stirring:
             for death in fragment.mark.deaths:
                 if is_within(ground.now, death.since, span):
                     deaths.setdefault(death.node, {}).setdefault(job.user, job.job_id)

@@ -31,7 +31,7 @@ class Queue:
         One for which its fragments left before is not forgotten while it waits for something else,
         such as nodes: else they would come back, and have to leave again.
         """
-        known = {f.mark.gave_way_to for f in job.fragments}
+        known = {f.mark.gave_way_to for f in job.stirring}
         if self.by_id and any(known):
             again = next((self.by_id[i] for i in sorted(known) if i in self.by_id), None)
             if again is not None:

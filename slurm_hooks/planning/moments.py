@@ -19,7 +19,7 @@ def noted_dependent(ground: Ground, job: MalleableJob) -> Optional[Fragment]:
     """The fragment to note on now that its job waits for others: that is no waiting for nodes. When
     it ends Slurm does not say, so it is noted a few times in the patience that a job has."""
     often = timedelta(seconds=ground.settings.plan.patience_s / 4)
-    is_known = any(is_within(ground.now, f.mark.depended, often) for f in job.fragments)
-    if is_known or not often or not any(f.depends for f in job.fragments):
+    is_known = any(is_within(ground.now, f.mark.depended, often) for f in job.stirring)
+    if is_known or not often or not any(f.depends for f in job.stirring):
         return None
     return next((f for f in job.fragments if f.state in WAITING_STATES), None)

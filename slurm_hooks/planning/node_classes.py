@@ -121,7 +121,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
 def _going(situation: Situation) -> Iterator[str]:
     """The nodes of fragments that were asked to leave by an earlier tick: whoever waits for these
     needs no others, and what has come free of them is not given to somebody else."""
-    for f in situation.job.fragments:
+    for f in situation.job.stirring:
         if f.is_leaving and f.state in (FragmentState.RUNNING, FragmentState.ENDING):
             yield from f.nodes
 
@@ -131,7 +131,7 @@ _STUCK = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
 
 def kept_by(situation: Situation) -> int:
     """The nodes that the job goes on having, as far as is known."""
-    stuck = (f for f in situation.job.fragments if f.state in _STUCK)
+    stuck = (f for f in situation.job.stirring if f.state in _STUCK)
     return situation.size + sum(len(f.nodes) for f in stuck)
 
 

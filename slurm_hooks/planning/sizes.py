@@ -49,7 +49,7 @@ def avoided(job: MalleableJob, bad: frozenset[int]) -> frozenset[int]:
     if not bad or not job.failures:
         return bad
     seen = trained(job)
-    failed = max(s.at for f in job.fragments for s in f.mark.failed_sizes)
+    failed = max(s.at for f in job.stirring for s in f.mark.failed_sizes)
     if max(seen.values()) > failed.timestamp():
         return bad
     sizes = range(job.request.unit, job.request.max_nodes + 1, job.request.unit)
@@ -67,7 +67,7 @@ def why_not(job: MalleableJob, bad: frozenset[int]) -> Reason:
 
 def _lasting(ground: Ground, job: MalleableJob) -> set[FailedSize]:
     span = timedelta(seconds=ground.settings.failures.avoid_s)
-    noted = (size for f in job.fragments for size in f.mark.failed_sizes)
+    noted = (size for f in job.stirring for size in f.mark.failed_sizes)
     return {size for size in noted if is_within(ground.now, size.at, span)}
 
 

@@ -48,14 +48,14 @@ def idle_workers(job: MalleableJob, now: datetime) -> tuple[Fragment, ...]:
         is_newest = wish is None or since >= wish.at
         return is_newest and (cancel is None or since > cancel)
 
-    ended = ((f, idle_since(f)) for f in job.fragments)
+    ended = ((f, idle_since(f)) for f in job.stirring)
     return tuple(f for f, since in ended if since is not None and knows_all(since))
 
 
 def _last_cancel(job: MalleableJob) -> Optional[datetime]:
     """When a worker was last cancelled that may have left work behind: it has run, now or before,
     and did not end because there was none."""
-    cancelled = (f for f in job.fragments if f.state is FragmentState.CANCELLED and not f.mark.idle)
+    cancelled = (f for f in job.stirring if f.state is FragmentState.CANCELLED and not f.mark.idle)
     ends = (f.end for f in cancelled if f.restarts or ran_for(f))
     return max((end for end in ends if end is not None), default=None)
 
