@@ -73,7 +73,7 @@ class Upkeep:
 
 def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
     """What to do about a job's fragments because of the state they are in."""
-    stopped = next((f.mark.stopped for f in job.fragments if f.mark.stopped), "")
+    stopped = next((f.mark.stopped for f in job.stirring if f.mark.stopped), "")
     if stopped:
         return _close(job, Reason(Why.STOPPED, Detail(said=stopped)))
     if is_finished(job):
@@ -87,7 +87,7 @@ def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
         return Upkeep(reasons=(Reason(Why.CANCEL_UNCLEAR),))
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
-    died = tuple(f for f in job.fragments if is_death(f))
+    died = tuple(f for f in job.stirring if is_death(f))
     guilty = culprits(ground, job, died)
     if is_to_stop(ground, job, guilty):
         return _stop(job, why_stopped(ground, guilty[0]))
@@ -99,11 +99,11 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
     noted = _noted(ground, job)
     if noted:
         job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
-    steps = [a for f in job.fragments for a in steps_of(ground, f, job)]
+    steps = [a for f in job.stirring for a in steps_of(ground, f, job)]
     marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
     notes = [SetMark(i, f.mark, Why.NOTED) for i, f in noted.items() if i not in marked]
     held = {a.fragment for a in steps if isinstance(a, Hold)}
-    arriving = (f for f in job.fragments if f.state is FragmentState.PENDING)
+    arriving = (f for f in job.stirring if f.state is FragmentState.PENDING)
     return Upkeep(
         actions=(*notes, *steps),
         arriving=tuple(f for f in arriving if f.id not in held),
@@ -115,7 +115,7 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
 def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     """The fragments that could be released: rested, held by nobody else, and likely to start."""
     now = ground.now
-    if any(f.depends or f.mark.is_paused or is_in_the_way(f, now) for f in job.fragments):
+    if any(f.depends or f.mark.is_paused or is_in_the_way(f, now) for f in job.stirring):
         return ()
     found = job.fragments
     if job.way.zero_is_idle:
@@ -200,10 +200,10 @@ def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
     """Fragments with news for their marks: the job trains again, elements are gone, a release was
     not in vain, what the job's priority was before the hold, that it waits for other jobs."""
     trains = job.failures > 0 and has_progressed(ground, job)
-    is_ranked = any(f.mark.priority for f in job.fragments)
+    is_ranked = any(f.mark.priority for f in job.stirring)
     lost, dependent = gone(job), noted_dependent(ground, job)
     noted: dict[FragmentId, Fragment] = {}
-    for fragment in job.fragments:
+    for fragment in job.fragments if lost or dependent else job.stirring:
         runs, mark = fragment.state is FragmentState.RUNNING, fragment.mark
         news: dict[str, Any] = {}
         if lost > mark.gone:
@@ -226,14 +226,14 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     idle = idle_workers(job, now)
     if idle:
         reasons.append(Reason(Why.NO_WORK, Detail(count=len(idle), at=newest_of(idle))))
-    if any(f.depends for f in job.fragments):
+    if any(f.depends for f in job.stirring):
         reasons.append(Reason(Why.DEPENDENCY))
     reasons += _holds(job)
-    vain = next((f.mark for f in job.fragments if is_vain(f, now)), None)
+    vain = next((f.mark for f in job.stirring if is_vain(f, now)), None)
     if vain:
         reasons.append(Reason(Why.NOT_STARTED, Detail(count=vain.vain, said=vain.obstacle)))
     for state, why in _LEFT_ALONE.items():
-        found = tuple(f.id for f in job.fragments if f.state is state)
+        found = tuple(f.id for f in job.stirring if f.state is state)
         if found:
             reasons.append(Reason(why, Detail(fragments=found)))
     return tuple(reasons)
@@ -246,8 +246,8 @@ def _death(fragment: Fragment) -> Detail:
 
 def _holds(job: MalleableJob) -> Iterator[Reason]:
     """That an operator holds the whole job, or some of its fragments."""
-    paused = [f for f in job.fragments if f.is_paused and f.state not in ENDED_STATES]
-    if any(f.mark.is_paused for f in job.fragments):
+    paused = [f for f in job.stirring if f.is_paused and f.state not in ENDED_STATES]
+    if any(f.mark.is_paused for f in job.stirring):
         yield Reason(Why.HELD, Detail(job=job.job_id))
     elif paused:
         detail = Detail(job=job.job_id, fragments=tuple(f.id for f in paused))

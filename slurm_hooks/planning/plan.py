@@ -100,7 +100,7 @@ def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool)
     actions: list[Action] = []
     closed = {f for a in situation.upkeep.actions if isinstance(a, Cancel) for f in a.fragments}
     closed |= {a.fragment for a in situation.upkeep.actions if isinstance(a, PutBack)}
-    for fragment in situation.job.fragments:
+    for fragment in situation.job.stirring:
         if fragment.id in situation.stays and fragment.id not in closed:
             stay = situation.stays[fragment.id]
             is_going = fragment.is_leaving or stay.leaves is not None or fragment.id in made.going

@@ -133,7 +133,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     bars = survey.mandate.bars_job(job) or (why_waiting(waiter) if waiter else None)
     barred = None if care.is_over else bars or _why_unwanted(job, wish)
     care = care if care.is_over else _within_bars(survey, care, barred)
-    running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
+    running = (f for f in job.stirring if f.state is FragmentState.RUNNING)
     past, gains_past = survey.hits.staying(job, survey.holes), survey.hits.may_gain(job)
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
     job = _with_way_given(job, waiter) if waiter else job
@@ -163,7 +163,7 @@ def _snoozes(ground: Ground, job: MalleableJob) -> bool:
     span = timedelta(seconds=ground.settings.plan.snooze_s)
     if job.way.works_as_one:
         return any(is_within(ground.now, f.mark.noticed, span) for f in job.fragments)
-    deaths = (a.since for f in job.fragments for a in f.mark.deaths)
+    deaths = (a.since for f in job.stirring for a in f.mark.deaths)
     return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
 
 
@@ -219,13 +219,13 @@ def _is_apart(ground: Ground, job: MalleableJob) -> bool:
         return job.is_apart and job.way.works_as_one
     patience = timedelta(seconds=ground.settings.failures.join_s)
     starts = (f.start for f in job.active if f.start is not None)
-    is_known = any(f.mark.is_alone for f in job.fragments)
+    is_known = any(f.mark.is_alone for f in job.stirring)
     return is_known or any(ground.now - start >= patience for start in starts)
 
 
 def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
     """With the mark on one fragment that the job is kept to one, also when that one has gone."""
-    if any(f.mark.is_alone for f in job.fragments):
+    if any(f.mark.is_alone for f in job.stirring):
         return job, care
     states = (FragmentState.RUNNING, *WAITING_STATES)
     first = next((f for f in job.fragments if f.state in states), None)
