@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from heapq import nsmallest
 
 from slurm_hooks.model import (
     Action,
@@ -48,7 +49,7 @@ def change(
     going = [] if is_in_vain else _leavers(job, targets, pool)
     actions: list[Action] = [_dismiss(f, cause, survey.ground.now) for f in going]
     where = _openings(job, targets, pool)
-    starting = list(zip(sorted(situation.upkeep.growable, key=_order), where))
+    starting = list(zip(nsmallest(len(where), situation.upkeep.growable, key=_order), where))
     if size + unit * len(starting) >= situation.least:
         actions += [_grow(survey, f, situation, _take(pool, key, unit)) for f, key in starting]
     return Change(tuple(actions), frozenset(f.id for f in going))
