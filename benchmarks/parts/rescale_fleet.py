@@ -20,12 +20,12 @@ from parts.live_slurm import port
 
 from slurm_hooks.model import (
     ENDED_STATES,
-    Action,
     Fragment,
     FragmentState,
-    Grow,
+    Intent,
     MalleableJob,
     Snapshot,
+    Verb,
     Why,
 )
 from slurm_hooks.planning.ground import Ground
@@ -161,7 +161,7 @@ class MalleableFleet(Fleet):
     def _observe(self) -> Snapshot:
         return observe(port(self.box), [PARTITION])
 
-    def _apply(self, seen: Snapshot, actions: Sequence[Action]) -> None:
+    def _apply(self, seen: Snapshot, actions: Sequence[Intent]) -> None:
         for half in (first_half(actions), second_half(actions)):
             if refused := apply(port(self.box), seen, half, lambda _: None):
                 raise FleetError("; ".join(refused))
@@ -172,9 +172,10 @@ def node(fragment: int) -> str:
     return f"n{fragment + 1}"
 
 
-def _grow(fragment: Fragment, seen: Snapshot) -> Grow:
+def _grow(fragment: Fragment, seen: Snapshot) -> Intent:
     mark = replace(fragment.mark, released=seen.now, noticed=None)
-    return Grow(fragment.id, frozenset({node(fragment.id.index)}), LEASE, mark)
+    nodes = frozenset({node(fragment.id.index)})
+    return Intent(fragment.id, Why.HOLE_OPEN, Verb.GROW, mark=mark, nodes=nodes, limit=LEASE)
 
 
 def find_processes(variables: Sequence[str]) -> list[int]:

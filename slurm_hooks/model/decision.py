@@ -1,12 +1,12 @@
-"""What one tick decides: actions on fragments, and the plan that holds them with its reasons."""
+"""What one tick decides: an intent for each fragment, and the plan with its reasons."""
 
 from __future__ import annotations
 
 import enum
-import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Optional, Union
+from typing import Optional
 
 from slurm_hooks.model.job import FragmentId, Mark
 from slurm_hooks.model.reason import Reason, Why
@@ -21,84 +21,89 @@ class Level(enum.Enum):
     ON = "on"
 
 
-@dataclass(frozen=True)
-class Grow:
-    """Release a held fragment onto `nodes` with a lease of `limit`."""
+class Verb(enum.Enum):
+    """What happens to the run of a fragment."""
 
-    fragment: FragmentId
-    nodes: frozenset[str]
-    limit: timedelta
-    mark: Mark
-    cause: Why = Why.HOLE_OPEN
-
-
-@dataclass(frozen=True)
-class Renew:
-    """Let the lease of a running fragment end at `end`, later or sooner than now."""
-
-    fragment: FragmentId
-    end: datetime
-    cause: Why = Why.HOLE_OPEN
+    STAY = "stay"  # nothing: it runs, waits or ends as before
+    GROW = "grow"  # it is released, once it has its nodes
+    NOTICE = "notice"  # SIGURG asks all its processes to leave
+    PUT_BACK = "put_back"  # requeued, it waits for a hole again; one that runs is ended
+    CANCEL = "cancel"
 
 
 @dataclass(frozen=True)
-class SetMark:
-    """Write a fragment's mark, and a line beside it that sums up the job's life if there is one."""
+class Intent:
+    """All that a tick wants of one fragment.
 
-    fragment: FragmentId
-    mark: Mark
-    cause: Why
-    summary: str = ""
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Mark a running fragment as leaving and send SIGURG to all its processes."""
-
-    fragment: FragmentId
-    mark: Mark
-    cause: Why
-
-
-@dataclass(frozen=True)
-class PutBack:
-    """Requeue a fragment, so that it waits for a hole again.
-
-    A running one, which is already held by then, gets SIGTERM, and SIGKILL after KillWait. A new
-    `mark` is written afterwards: Slurm (22.05) refuses to change the comment of an ended job. One
-    that `is_ended` is held again, unless it `is_paused`: then the operator's hold stays.
+    `mark` is its mark from now on and `end` the new end of its lease, None if they are as before.
+    One that `is_held` is held as its user would hold it: one that runs then comes back held. It
+    grows onto `nodes` with a lease of `limit`. Slurm (22.05) refuses to change a run that
+    `is_ended`, so that is requeued first, whatever the verb. `summary` is a line beside the mark
+    that sums up the job's life. `cause` is the reason of the weightiest part.
     """
 
     fragment: FragmentId
     cause: Why
+    verb: Verb = Verb.STAY
     mark: Optional[Mark] = None
+    is_held: bool = False
+    end: Optional[datetime] = None
+    nodes: frozenset[str] = frozenset()
+    limit: timedelta = timedelta(0)
     is_ended: bool = False
-    is_paused: bool = False
+    summary: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What it does, as people read it, the weightiest first: `notice`, `hold`, `renew`."""
+        found = (
+            ("grow", self.verb is Verb.GROW),
+            ("notice", self.verb is Verb.NOTICE),
+            ("cancel", self.verb is Verb.CANCEL),
+            ("put back", self.verb is Verb.PUT_BACK or self.is_ended),
+            ("hold", self.is_held and not self.is_ended),
+            ("set mark", self.mark is not None and self.verb in (Verb.STAY, Verb.CANCEL)),
+            ("renew", self.end is not None),
+        )
+        return tuple(word for word, is_so in found if is_so)
+
+    @property
+    def has_late_mark(self) -> bool:
+        """True if its mark is written as it starts or is put back, and not before."""
+        return self.verb is Verb.GROW or self.is_ended
 
 
-@dataclass(frozen=True)
-class Hold:
-    """Hold a fragment as its user would; a running one runs on, and is held once it is requeued."""
-
-    fragment: FragmentId
-    cause: Why
+_WEIGHTS = {verb: weight for weight, verb in enumerate(Verb)}
 
 
-@dataclass(frozen=True)
-class Cancel:
-    """Cancel these fragments of a job that has ended."""
+def merged(first: Intent, then: Intent) -> Intent:
+    """Two intents on a fragment as one: the mark is that of the second if it has one."""
+    heavy = max(then, first, key=_weight)
+    return Intent(
+        heavy.fragment,
+        heavy.cause,
+        heavy.verb,
+        mark=then.mark or first.mark,
+        is_held=first.is_held or then.is_held,
+        end=then.end or first.end,
+        nodes=heavy.nodes,
+        limit=heavy.limit,
+        is_ended=first.is_ended or then.is_ended,
+        summary=then.summary or first.summary,
+    )
 
-    fragments: tuple[FragmentId, ...]
-    cause: Why
+
+def _weight(intent: Intent) -> tuple[int, bool, bool]:
+    return (_WEIGHTS[intent.verb], intent.is_held, intent.mark is not None)
 
 
-FragmentAction = Union[Grow, Renew, SetMark, Notice, PutBack, Hold]
-Action = Union[FragmentAction, Cancel]
-
-
-def verb_of(action: Action) -> str:
-    """What an action does, as people read it: `grow`, `set mark`, `put back`."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(action).__name__).lower()
+def one_each(intents: Iterable[Intent]) -> tuple[Intent, ...]:
+    """One intent for each fragment, in the order in which the fragments come."""
+    found: dict[FragmentId, Intent] = {}
+    for intent in intents:
+        first = found.get(intent.fragment)
+        found[intent.fragment] = intent if first is None else merged(first, intent)
+    return tuple(found.values())
 
 
 class SolveStatus(enum.Enum):
@@ -144,11 +149,19 @@ class IdleNodes:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do, and why. Applying it twice does no harm; at the level OBSERVE nobody does."""
+    """What to do, and why. Applying it twice does no harm; at the level OBSERVE nobody does.
 
-    actions: tuple[Action, ...] = ()
+    `actions` holds one intent for each fragment at most.
+    """
+
+    actions: tuple[Intent, ...] = ()
     jobs: tuple[JobPlan, ...] = ()
     solve: Solve = field(default_factory=Solve)
     notes: tuple[Reason, ...] = ()
     level: Level = Level.ON
     idle: tuple[IdleNodes, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse two intents on one fragment: one would undo what the other wrote."""
+        if len({intent.fragment for intent in self.actions}) < len(self.actions):
+            raise ValueError("a plan has one intent for each fragment")

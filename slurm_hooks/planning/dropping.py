@@ -1,23 +1,25 @@
-"""A plan without the actions that no longer hold, so that it tells what the tick will do."""
+"""A plan without what no longer holds, so that it tells what the tick will do."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Optional
 
 from slurm_hooks.model import (
     Detail,
-    FragmentAction,
-    Grow,
+    FragmentId,
     IdleNodes,
+    Intent,
     JobPlan,
     Level,
     Of,
     Plan,
     Reason,
+    Verb,
     Why,
-    verb_of,
 )
 
 _OF_THE_SIZE = (Why.MAXIMUM, Why.WISH, Why.LOOKED_AT)
@@ -26,7 +28,7 @@ _OF_THE_SIZE = (Why.MAXIMUM, Why.WISH, Why.LOOKED_AT)
 
 @dataclass(frozen=True)
 class Fault:
-    """That an action no longer holds, and why.
+    """That an intent no longer holds, why, and what is `left` of it.
 
     Of the nodes that a job was to get, some are no longer free (`lost`); the others stay idle for
     the reason `idle`. A notice that is not given leaves the job `kept` nodes.
@@ -36,6 +38,10 @@ class Fault:
     idle: Why = Why.NOT_GIVEN
     lost: frozenset[str] = frozenset()
     kept: int = 0
+    left: Optional[Intent] = None
+
+
+_Faulty = Sequence[tuple[Intent, Fault]]
 
 
 def handed_out(level: Level) -> Why:
@@ -43,52 +49,69 @@ def handed_out(level: Level) -> Why:
     return Why.OBSERVED if level is Level.OBSERVE else Why.STARTING
 
 
-def without(plan: Plan, faults: Mapping[FragmentAction, Fault]) -> Plan:
-    """The plan without these actions; each leaves a note with its fault.
+def stayed(intent: Intent) -> Intent:
+    """What is left of an intent if nothing happens to the run: its lease, its hold and a mark that
+    does not speak of the run. What is cancelled still is, but it is not put back before."""
+    is_cancel = intent.verb is Verb.CANCEL
+    is_of_run = intent.has_late_mark or intent.verb is Verb.NOTICE
+    return replace(
+        intent,
+        verb=Verb.CANCEL if is_cancel else Verb.STAY,
+        mark=None if is_of_run else intent.mark,
+        is_held=intent.is_held and not intent.is_ended,
+        nodes=frozenset(),
+        limit=timedelta(0),
+        is_ended=False,
+    )
+
+
+def without(plan: Plan, faults: Mapping[FragmentId, Fault]) -> Plan:
+    """The plan without what has a fault; each leaves a note.
 
     Sizes, reasons and idle nodes follow.
     """
     if not faults:
         return plan
-    notes = (_not_done(action, fault) for action, fault in faults.items())
+    faulty = [(i, faults[i.fragment]) for i in plan.actions if i.fragment in faults]
+    left = (faults[i.fragment].left if i.fragment in faults else i for i in plan.actions)
     return replace(
         plan,
-        actions=tuple(a for a in plan.actions if a not in faults),
-        jobs=tuple(_job_without(job, faults) for job in plan.jobs),
-        notes=(*plan.notes, *notes),
-        idle=_idle_without(plan, faults),
+        actions=tuple(i for i in left if i is not None and i.parts),
+        jobs=tuple(_job_without(job, faulty) for job in plan.jobs),
+        notes=(*plan.notes, *(_not_done(i, why) for i, why in faulty)),
+        idle=_idle_without(plan, faulty),
     )
 
 
-def _not_done(action: FragmentAction, fault: Fault) -> Reason:
-    named = (action.fragment,)
-    detail = Detail(action=verb_of(action), fragments=named, because=fault.reason)
+def _not_done(intent: Intent, fault: Fault) -> Reason:
+    """It names the weightiest part that is dropped."""
+    left = fault.left.parts if fault.left is not None else ()
+    dropped = next(part for part in intent.parts if part not in left)
+    detail = Detail(action=dropped, fragments=(intent.fragment,), because=fault.reason)
     return Reason(Why.NOT_DONE, detail)
 
 
-def _job_without(job: JobPlan, faults: Mapping[FragmentAction, Fault]) -> JobPlan:
-    mine = {a: why for a, why in faults.items() if a.fragment.job_id == job.job_id}
-    grows = {a: why for a, why in mine.items() if isinstance(a, Grow)}
-    kept = sum(why.kept for why in mine.values())
-    job = replace(job, nodes_planned=job.nodes_planned + kept)
+def _job_without(job: JobPlan, faulty: _Faulty) -> JobPlan:
+    mine = [(i, why) for i, why in faulty if i.fragment.job_id == job.job_id]
+    grows = [(i, why) for i, why in mine if i.verb is Verb.GROW]
+    job = replace(job, nodes_planned=job.nodes_planned + sum(why.kept for _, why in mine))
     if not grows:
         return job
     left = (reason for reason in job.reasons if reason.why not in _OF_THE_SIZE)
     found = (
-        Reason(Why.OTHER_NODES, Detail(nodes=tuple(sorted(a.nodes)), because=why.reason))
-        for a, why in grows.items()
+        Reason(Why.OTHER_NODES, Detail(nodes=tuple(sorted(i.nodes)), because=why.reason))
+        for i, why in grows
     )
     return replace(
         job,
-        nodes_planned=job.nodes_planned - sum(len(a.nodes) for a in grows),
+        nodes_planned=job.nodes_planned - sum(len(i.nodes) for i, _ in grows),
         reasons=(*left, *found),
     )
 
 
-def _idle_without(plan: Plan, faults: Mapping[FragmentAction, Fault]) -> tuple[IdleNodes, ...]:
+def _idle_without(plan: Plan, faulty: _Faulty) -> tuple[IdleNodes, ...]:
     counts = Counter({each.reason: each.nodes for each in plan.idle})
-    for action, why in faults.items():
-        if isinstance(action, Grow):
-            counts[handed_out(plan.level)] -= len(action.nodes)
-            counts[why.idle] += len(action.nodes - why.lost)
+    for intent, why in faulty:  # what does not grow has no nodes here
+        counts[handed_out(plan.level)] -= len(intent.nodes)
+        counts[why.idle] += len(intent.nodes - why.lost)
     return tuple(IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason] > 0)

@@ -7,27 +7,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.model import (
-    Cancel,
     Detail,
     Fragment,
-    FragmentAction,
     FragmentId,
     FragmentState,
-    Grow,
     Hole,
+    Intent,
     MalleableJob,
     NodeState,
-    Notice,
     Plan,
-    PutBack,
     Reason,
-    Renew,
     Snapshot,
+    Verb,
     Why,
 )
 from slurm_hooks.planning.dropping import Fault, without
@@ -42,7 +38,7 @@ _ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
 
 def needs_guard(plan: Plan) -> bool:
     """True if the plan gives anybody a node for longer; leaving is always safe."""
-    return any(isinstance(action, (Grow, Renew)) for action in plan.actions)
+    return any(i.verb is Verb.GROW or i.end is not None for i in plan.actions)
 
 
 def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Plan:
@@ -52,13 +48,12 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
     that would start with less than its minimum does not start at all.
     """
     facts = _facts(Ground(fresh, settings), seen)
-    of_jobs: defaultdict[int, list[FragmentAction]] = defaultdict(list)
-    for action in plan.actions:
-        if not isinstance(action, Cancel):
-            of_jobs[action.fragment.job_id].append(action)
-    faults: dict[FragmentAction, Fault] = {}
-    for job_id, actions in of_jobs.items():
-        faults.update(_faults(facts.jobs.get(job_id), actions, facts))
+    of_jobs: defaultdict[int, list[Intent]] = defaultdict(list)
+    for intent in plan.actions:
+        of_jobs[intent.fragment.job_id].append(intent)
+    faults: dict[FragmentId, Fault] = {}
+    for job_id, intents in of_jobs.items():
+        faults.update(_faults(facts.jobs.get(job_id), intents, facts))
     return without(plan, faults)
 
 
@@ -98,53 +93,53 @@ def _facts(ground: Ground, seen: Snapshot) -> _Facts:
 
 
 def _faults(
-    job: Optional[MalleableJob], actions: list[FragmentAction], facts: _Facts
-) -> dict[FragmentAction, Fault]:
-    """What no longer fits of the actions on one job; all its growth if it would start too small."""
-    faults = {action: why for action in actions if (why := _fault(action, facts))}
-    grows = [action for action in actions if isinstance(action, Grow)]
-    lost = sorted(name for action in grows if action in faults for name in action.nodes)
+    job: Optional[MalleableJob], intents: list[Intent], facts: _Facts
+) -> dict[FragmentId, Fault]:
+    """What no longer fits of the intents of one job; all its growth if it would start too small."""
+    faults = {i.fragment: why for i in intents if (why := _fault(i, facts))}
+    grows = [i for i in intents if i.verb is Verb.GROW]
+    lost = sorted(name for i in grows if i.fragment in faults for name in i.nodes)
     if job is None or not lost:
         return faults
-    going = {action.fragment for action in actions if isinstance(action, (Notice, PutBack))}
+    going = {i.fragment for i in intents if i.verb in (Verb.NOTICE, Verb.PUT_BACK)}
     here = (f for f in job.fragments if f.state in _ON_THE_WAY and not f.is_leaving)
     size = sum(len(f.nodes) for f in here if f.id not in going)
-    size += sum(len(action.nodes) for action in grows if action not in faults)
+    size += sum(len(i.nodes) for i in grows if i.fragment not in faults)
     if not job.way.needs_min or size >= job.request.min_nodes:
         return faults
     why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
-    return {**dict.fromkeys(grows, why), **faults}
+    return {**dict.fromkeys((i.fragment for i in grows), why), **faults}
 
 
-def _fault(action: FragmentAction, facts: _Facts) -> Optional[Fault]:
-    if isinstance(action, Grow):
-        if facts.registering:
-            return Fault(Reason(Why.REGISTERING), Why.REGISTERING)
-        lost = [n for n in sorted(action.nodes) if facts.states.get(n) is not NodeState.FREE]
-        if lost:
-            return Fault(Reason(Why.TAKEN, Detail(nodes=tuple(lost))), lost=frozenset(lost))
-        last = facts.ends.until if _gains_past(action, facts) else facts.ends.latest
-        return _overrun(action.nodes, facts.now + action.limit, last, facts)
-    if isinstance(action, Renew):
-        return _renewal_fault(action, facts)
-    return None
+def _fault(intent: Intent, facts: _Facts) -> Optional[Fault]:
+    if intent.verb is Verb.GROW:
+        return _growth_fault(intent, facts)
+    fault = _renewal_fault(intent.fragment, intent.end, facts) if intent.end is not None else None
+    return replace(fault, left=replace(intent, end=None)) if fault else None
 
 
-def _renewal_fault(action: Renew, facts: _Facts) -> Optional[Fault]:
-    fragment = facts.fragments.get(action.fragment)
+def _growth_fault(grow: Intent, facts: _Facts) -> Optional[Fault]:
+    if facts.registering:
+        return Fault(Reason(Why.REGISTERING), Why.REGISTERING)
+    lost = [n for n in sorted(grow.nodes) if facts.states.get(n) is not NodeState.FREE]
+    if lost:
+        return Fault(Reason(Why.TAKEN, Detail(nodes=tuple(lost))), lost=frozenset(lost))
+    job = facts.jobs.get(grow.fragment.job_id)
+    may_gain = job is not None and facts.hits.may_gain(job)
+    last = facts.ends.until if may_gain else facts.ends.latest
+    return _overrun(grow.nodes, facts.now + grow.limit, last, facts)
+
+
+def _renewal_fault(name: FragmentId, end: datetime, facts: _Facts) -> Optional[Fault]:
+    fragment = facts.fragments.get(name)
     if fragment is None or fragment.start is None:
-        return Fault(Reason(Why.GONE, Detail(fragments=(action.fragment,))))
-    if fragment.end is None or action.end <= fragment.end:
+        return Fault(Reason(Why.GONE, Detail(fragments=(name,))))
+    if fragment.end is None or end <= fragment.end:
         return None  # a shorter lease is always safe
-    job = facts.jobs[fragment.id.job_id]
-    is_past = fragment.id in facts.staying(job)
+    job = facts.jobs[name.job_id]
+    is_past = name in facts.staying(job)
     last = facts.ends.walls if is_past else facts.ends.latest
-    return _overrun(fragment.nodes, action.end, last, facts)
-
-
-def _gains_past(action: Grow, facts: _Facts) -> bool:
-    job = facts.jobs.get(action.fragment.job_id)
-    return job is not None and facts.hits.may_gain(job)
+    return _overrun(fragment.nodes, end, last, facts)
 
 
 def _overrun(

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from slurm_hooks.model import (
-    Action,
-    Grow,
     IdleNodes,
+    Intent,
     Level,
     Of,
     Why,
@@ -23,10 +22,10 @@ def idle_nodes(
     survey: Survey,
     eligibility: Eligibility,
     situations: Sequence[Situation],
-    actions: Iterable[Action],
+    intents: Iterable[Intent],
 ) -> tuple[IdleNodes, ...]:
     """The free nodes that no fragment is on, by reason, in the order of the reasons."""
-    grants = [(n, a.fragment.job_id) for a in actions if isinstance(a, Grow) for n in a.nodes]
+    grants = [(n, i.fragment.job_id) for i in intents for n in i.nodes]
     given, granted = Counter(job_id for _, job_id in grants), {name for name, _ in grants}
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
     ours = frozenset(survey.ground.settings.site.partitions)

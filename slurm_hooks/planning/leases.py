@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model import Action, Fragment, MalleableJob, NodeState, Notice, Renew, Why
+from slurm_hooks.model import Fragment, Intent, MalleableJob, NodeState, Verb, Why
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.survey import Survey
@@ -56,7 +56,7 @@ def _is_ahead(ground: Ground, fragment: Fragment) -> bool:
     return fragment.end > longest + _SLACK and longest < fragment.start + MINUTE
 
 
-def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Renew]:
+def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Intent]:
     """The new end of a lease of a fragment that stays, or None if the present one is right.
 
     Cut to the hole if it overruns it, and to the longest lease there may be (a restart by Slurm
@@ -66,18 +66,18 @@ def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -
     wanted = ground.now + length
     end = wanted if stay.latest is None else min(wanted, stay.latest)
     if fragment.end is None:
-        return Renew(fragment.id, end, Why.LEASE_LONG)
+        return Intent(fragment.id, Why.LEASE_LONG, end=end)
     if stay.latest is not None and fragment.end > stay.latest:
-        return Renew(fragment.id, end, Why.HOLE_CLOSES)
+        return Intent(fragment.id, Why.HOLE_CLOSES, end=end)
     if fragment.end > wanted + _SLACK:
-        return Renew(fragment.id, end, Why.LEASE_LONG)
+        return Intent(fragment.id, Why.LEASE_LONG, end=end)
     is_early = fragment.end - ground.now > length / 2
     if is_early or end <= fragment.end or not stay.is_known:
         return None
-    return Renew(fragment.id, end)
+    return Intent(fragment.id, Why.HOLE_OPEN, end=end)
 
 
-def cut(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Renew]:
+def cut(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Intent]:
     """An earlier end for the lease of a fragment that is asked to leave, if its lease is too long:
     it may ignore the notice, and this tick may be the last one for hours."""
     length = min(job.request.lease, ground.longest_lease)
@@ -88,9 +88,9 @@ def cut(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Op
         return None
     if fragment.end is not None and fragment.end <= end + _SLACK:
         return None
-    return Renew(fragment.id, end, Why.HOLE_CLOSES if stay.latest else Why.LEASE_LONG)
+    return Intent(fragment.id, Why.HOLE_CLOSES if stay.latest else Why.LEASE_LONG, end=end)
 
 
-def notice(fragment: Fragment, cause: Why, now: datetime) -> Action:
+def notice(fragment: Fragment, cause: Why, now: datetime) -> Intent:
     """Ask a fragment to leave."""
-    return Notice(fragment.id, replace(fragment.mark, noticed=now), cause)
+    return Intent(fragment.id, cause, Verb.NOTICE, mark=replace(fragment.mark, noticed=now))

@@ -14,20 +14,17 @@ from typing import Any
 from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
-    Action,
-    Cancel,
     Detail,
     Fragment,
     FragmentId,
     FragmentState,
-    Hold,
+    Intent,
     MalleableJob,
-    Notice,
-    PutBack,
     Reason,
     Said,
-    SetMark,
+    Verb,
     Why,
+    one_each,
 )
 from slurm_hooks.model.ends import is_death, is_finished, requeue_of
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
@@ -41,7 +38,7 @@ from slurm_hooks.planning.failures import (
 )
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within, noted_dependent
-from slurm_hooks.planning.steps import BACK_STATES, steps_of
+from slurm_hooks.planning.steps import BACK_STATES, step_of
 from slurm_hooks.planning.workers import (
     idle_since,
     idle_workers,
@@ -64,7 +61,7 @@ class Upkeep:
     for a hole. A job that `is_over` gets nothing more.
     """
 
-    actions: tuple[Action, ...] = ()
+    actions: tuple[Intent, ...] = ()
     arriving: tuple[Fragment, ...] = ()
     growable: tuple[Fragment, ...] = ()
     is_over: bool = False
@@ -99,13 +96,12 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
     noted = _noted(ground, job)
     if noted:
         job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
-    steps = [a for f in job.stirring for a in steps_of(ground, f, job)]
-    marked = {a.fragment for a in steps if isinstance(a, (SetMark, PutBack, Notice)) and a.mark}
-    notes = [SetMark(i, f.mark, Why.NOTED) for i, f in noted.items() if i not in marked]
-    held = {a.fragment for a in steps if isinstance(a, Hold)}
+    notes = [Intent(name, Why.NOTED, mark=f.mark) for name, f in noted.items()]
+    steps = [step for f in job.stirring if (step := step_of(ground, f, job))]
+    held = {step.fragment for step in steps if step.is_held}
     arriving = (f for f in job.stirring if f.state is FragmentState.PENDING)
     return Upkeep(
-        actions=(*notes, *steps),
+        actions=one_each((*notes, *steps)),
         arriving=tuple(f for f in arriving if f.id not in held),
         growable=growable(ground, job),
         reasons=_reasons(job, died, ground.now),
@@ -138,12 +134,12 @@ def _finish(job: MalleableJob) -> Upkeep:
     """Close the job, and mark what still runs as finished: Slurm may forget who said so
     before the others have ended."""
     marks = tuple(
-        SetMark(f.id, replace(f.mark, is_finished=True), Why.FINISHED)
+        Intent(f.id, Why.FINISHED, mark=replace(f.mark, is_finished=True))
         for f in job.fragments
         if f.state is FragmentState.RUNNING and not f.mark.is_finished
     )
     closed = _close(job, Reason(Why.FINISHED, _how_finished(job)))
-    return replace(closed, actions=(*marks, *closed.actions))
+    return replace(closed, actions=one_each((*marks, *closed.actions)))
 
 
 def _how_finished(job: MalleableJob) -> Detail:
@@ -160,8 +156,8 @@ def _out_of_work(job: MalleableJob) -> Upkeep:
     bearer = next((f for f in job.fragments if f.state in WAITING_STATES), None)
     if bearer is None:
         return closed
-    mark = SetMark(bearer.id, replace(bearer.mark, is_finished=True), Why.FINISHED)
-    return replace(closed, actions=(mark, *closed.actions))
+    mark = Intent(bearer.id, Why.FINISHED, mark=replace(bearer.mark, is_finished=True))
+    return replace(closed, actions=one_each((mark, *closed.actions)))
 
 
 def _close(job: MalleableJob, reason: Reason) -> Upkeep:
@@ -172,9 +168,9 @@ def _close(job: MalleableJob, reason: Reason) -> Upkeep:
     if not (is_finish and job.way.works_as_one):
         open_states.add(FragmentState.RUNNING)
     ends = (f for f in job.fragments if f.state in open_states)
-    open_ones = tuple(f.id for f in ends if not (is_finish and _says_finished(f)))
-    actions = (Cancel(open_ones, reason.why),) if open_ones else ()
-    return Upkeep(actions=actions, is_over=True, reasons=(reason,))
+    open_ones = (f.id for f in ends if not (is_finish and _says_finished(f)))
+    cancels = tuple(Intent(name, reason.why, Verb.CANCEL) for name in open_ones)
+    return Upkeep(actions=cancels, is_over=True, reasons=(reason,))
 
 
 def _says_finished(fragment: Fragment) -> bool:
@@ -183,17 +179,17 @@ def _says_finished(fragment: Fragment) -> bool:
 
 def _stop(job: MalleableJob, why: str) -> Upkeep:
     """Write the reason on every fragment, then cancel them."""
-    actions: list[Action] = []
-    for fragment in job.fragments:
-        mark = replace(fragment.mark, stopped=why)
-        if fragment.state in (*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING):
-            actions.append(SetMark(fragment.id, mark, Why.STOPPED))
-        elif fragment.state in BACK_STATES:
-            actions.append(PutBack(fragment.id, Why.STOPPED, mark, is_ended=True))
-    marked = tuple(a.fragment for a in actions if isinstance(a, (SetMark, PutBack)))
-    closing = (Cancel(marked, Why.STOPPED),) if marked else ()
+    reachable = {*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING, *BACK_STATES}
+    actions = tuple(_stopped(f, why) for f in job.fragments if f.state in reachable)
     reason = Reason(Why.STOPPED, Detail(said=why))
-    return Upkeep(actions=(*actions, *closing), is_over=True, reasons=(reason,))
+    return Upkeep(actions=actions, is_over=True, reasons=(reason,))
+
+
+def _stopped(fragment: Fragment, why: str) -> Intent:
+    mark, is_ended = replace(fragment.mark, stopped=why), fragment.state in BACK_STATES
+    return Intent(
+        fragment.id, Why.STOPPED, Verb.CANCEL, mark=mark, is_held=is_ended, is_ended=is_ended
+    )
 
 
 def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:

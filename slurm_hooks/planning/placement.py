@@ -8,14 +8,13 @@ from datetime import datetime
 from heapq import nsmallest
 
 from slurm_hooks.model import (
-    Action,
     Fragment,
     FragmentId,
     FragmentState,
-    Grow,
-    Hold,
+    Intent,
     MalleableJob,
     Said,
+    Verb,
     Why,
 )
 from slurm_hooks.planning.holes import lease_within
@@ -27,16 +26,16 @@ from slurm_hooks.planning.survey import Survey
 
 @dataclass(frozen=True)
 class Change:
-    """The actions for one job, and the fragments that go."""
+    """The intents for one job, and the fragments that go."""
 
-    actions: tuple[Action, ...] = ()
+    actions: tuple[Intent, ...] = ()
     going: frozenset[FragmentId] = frozenset()
 
 
 def change(
     survey: Survey, situation: Situation, targets: Mapping[ClassKey, int], pool: Pool
 ) -> Change:
-    """Actions that bring a job from what it holds to `targets` nodes in each class.
+    """Intents that bring a job from what it holds to `targets` nodes in each class.
 
     Takes the nodes that it hands out from the pool, so that no node is given twice. Nodes that
     another job still holds come in a later tick, as do those for which there is no room under the
@@ -47,7 +46,7 @@ def change(
     cause = _cause(situation, size, sum(targets.values()), pool)
     is_in_vain = pool.is_closed and cause in (Why.BETTER_USE, Why.BELOW_MIN)
     going = [] if is_in_vain else _leavers(job, targets, pool)
-    actions: list[Action] = [_dismiss(f, cause, survey.ground.now) for f in going]
+    actions: list[Intent] = [_dismiss(f, cause, survey.ground.now) for f in going]
     where = _openings(job, targets, pool)
     starting = list(zip(nsmallest(len(where), situation.upkeep.growable, key=_order), where))
     if size + unit * len(starting) >= situation.least:
@@ -115,9 +114,9 @@ def _age(fragment: Fragment) -> tuple[bool, float, int]:
     return (fragment.state is FragmentState.RUNNING, -start, -fragment.id.index)
 
 
-def _dismiss(fragment: Fragment, cause: Why, now: datetime) -> Action:
+def _dismiss(fragment: Fragment, cause: Why, now: datetime) -> Intent:
     if fragment.state is FragmentState.PENDING:
-        return Hold(fragment.id, cause)
+        return Intent(fragment.id, cause, is_held=True)
     return notice(fragment, cause, now)
 
 
@@ -128,7 +127,7 @@ def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
     return taken
 
 
-def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[str]) -> Grow:
+def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[str]) -> Intent:
     ground = survey.ground
     last = survey.ends.until if situation.gains_past else survey.ends.latest
     latest = min((e for name in nodes if (e := last[name]) is not None), default=None)
@@ -142,4 +141,6 @@ def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[
         gave_way_to="",
         idle=None,
     )
-    return Grow(fragment.id, frozenset(nodes), limit, mark)
+    return Intent(
+        fragment.id, Why.HOLE_OPEN, Verb.GROW, mark=mark, nodes=frozenset(nodes), limit=limit
+    )

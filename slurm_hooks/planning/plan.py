@@ -13,19 +13,16 @@ from typing import Optional
 
 from slurm_hooks.allocation.objectives import Objective
 from slurm_hooks.model import (
-    Action,
-    Cancel,
     Detail,
-    Grow,
-    Hold,
+    Fragment,
+    Intent,
     JobPlan,
     Plan,
-    PutBack,
     Reason,
-    Renew,
-    SetMark,
     Snapshot,
+    Verb,
     Why,
+    one_each,
 )
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
@@ -60,14 +57,14 @@ def make_plan(
     shares = share_out(ground, situations, pool, objective, clock)
     pool.keep_free(settings.plan.headroom_nodes, shares.targets)
     obstacles = Obstacles(survey, eligibility, given(situations, shares))
-    actions: list[Action] = []
+    actions: list[Intent] = []
     plans: list[JobPlan] = []
     last = last_leases(survey, eligibility, situations)
     for situation in situations:
         made = change(survey, situation, shares.targets.get(situation.job.job_id, {}), pool)
-        actions += _without_twice((*situation.upkeep.actions, *situation.notices, *made.actions))
         why_last = last.get(situation.job.job_id)
-        actions += _renewals(ground, situation, made, why_last is not None)
+        renewals = _renewals(ground, situation, made, why_last is not None)
+        actions += (*situation.upkeep.actions, *situation.notices, *made.actions, *renewals)
         planned = _job_plan(survey, situation, made, obstacles)
         if situation.job.job_id in shares.beginning and planned.nodes_planned == situation.least:
             reasons = (reason_of(situation.least), *planned.reasons)
@@ -84,35 +81,32 @@ def make_plan(
     )
     idle = idle_nodes(survey, eligibility, situations, actions)
     level = survey.mandate.level
-    return Plan(tuple(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
+    return Plan(one_each(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
 
 
-def _without_twice(actions: tuple[Action, ...]) -> list[Action]:
-    """Marks that a later action writes again anyway, newer, are left out."""
-    writes = (a for a in actions if not isinstance(a, (Cancel, Hold, Renew)))
-    last = {a.fragment: a for a in writes if a.mark is not None}
-    return [a for a in actions if not isinstance(a, SetMark) or last[a.fragment] is a]
-
-
-def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool) -> list[Action]:
+def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool) -> list[Intent]:
     """Of a finished job too, unless its present leases are the last: what its script does after the
     training is not cut short."""
-    actions: list[Action] = []
-    closed = {f for a in situation.upkeep.actions if isinstance(a, Cancel) for f in a.fragments}
-    closed |= {a.fragment for a in situation.upkeep.actions if isinstance(a, PutBack)}
+    actions: list[Intent] = []
+    ends = (Verb.CANCEL, Verb.PUT_BACK)
+    closed = {i.fragment for i in situation.upkeep.actions if i.verb in ends}
     for fragment in situation.job.stirring:
         if fragment.id in situation.stays and fragment.id not in closed:
             stay = situation.stays[fragment.id]
             is_going = fragment.is_leaving or stay.leaves is not None or fragment.id in made.going
             decide = cut if is_going else renewal
             renewed = decide(ground, fragment, situation.job, stay)
-            is_longer = renewed and fragment.end is not None and renewed.end > fragment.end
-            actions += [renewed] if renewed and not (is_last and is_longer) else []
+            if renewed is not None and not (is_last and _is_longer(renewed, fragment)):
+                actions.append(renewed)
     return actions
 
 
+def _is_longer(renewed: Intent, fragment: Fragment) -> bool:
+    return renewed.end is not None and fragment.end is not None and renewed.end > fragment.end
+
+
 def _job_plan(survey: Survey, situation: Situation, made: Change, obstacles: Obstacles) -> JobPlan:
-    grown = sum(len(a.nodes) for a in made.actions if isinstance(a, Grow))
+    grown = sum(len(i.nodes) for i in made.actions)
     lost = sum(len(f.nodes) for f in situation.job.fragments if f.id in made.going)
     planned = situation.size + grown - lost
     now = sum(len(f.nodes) for f in situation.job.active)

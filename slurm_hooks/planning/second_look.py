@@ -9,93 +9,113 @@ released once malleable jobs are switched off.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Optional, Union
+from dataclasses import replace
+from typing import Optional
 
 from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
-    Action,
-    Cancel,
     Detail,
     Fragment,
-    FragmentAction,
+    FragmentId,
     FragmentState,
-    Grow,
-    Hold,
+    Intent,
     MalleableJob,
-    Notice,
     Off,
-    PutBack,
     Reason,
-    SetMark,
     Slurm,
+    Verb,
     Why,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
-from slurm_hooks.planning.dropping import Fault
+from slurm_hooks.planning.dropping import Fault, stayed
 from slurm_hooks.planning.modes import why_off
 
-_LOOKED_AT = (Hold, Notice, PutBack, Grow)
-_LATE = (*_LOOKED_AT, Cancel)
+
+def first_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
+    """Leases, and marks but those of what starts or is put back."""
+    return tuple(
+        Intent(i.fragment, i.cause, mark=mark, end=i.end, summary=i.summary)
+        for i in intents
+        if (mark := None if i.has_late_mark else i.mark) is not None or i.end is not None
+    )
 
 
-def first_half(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """Leases and marks; of a notice its mark."""
-    found = tuple(actions)
-    marks = tuple(SetMark(a.fragment, a.mark, a.cause) for a in found if isinstance(a, Notice))
-    return tuple(a for a in found if not isinstance(a, _LATE)) + marks
-
-
-def second_half(actions: Iterable[Action]) -> tuple[Action, ...]:
+def second_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
     """Holds, signals, fragments to put back, cancels, and last what is released."""
-    return tuple(a for a in actions if isinstance(a, _LATE))
+    return tuple(
+        replace(i, end=None, mark=i.mark if i.has_late_mark else None)
+        for i in intents
+        if i.is_held or i.verb is not Verb.STAY
+    )
 
 
-def needs_look(actions: Iterable[Action]) -> bool:
+def needs_look(intents: Iterable[Intent]) -> bool:
     """True if the second half has to be checked against a fresh look."""
-    return any(isinstance(a, _LOOKED_AT) for a in actions)
+    return any(map(_is_looked_at, intents))
+
+
+def _is_looked_at(intent: Intent) -> bool:
+    """A fragment is cancelled whatever has become of it."""
+    return intent.is_held or intent.is_ended or intent.verb not in (Verb.STAY, Verb.CANCEL)
 
 
 def contradicted(
-    actions: Iterable[Action], fresh: Iterable[MalleableJob], slurm: Slurm
-) -> dict[FragmentAction, Fault]:
+    intents: Iterable[Intent], fresh: Iterable[MalleableJob], slurm: Slurm
+) -> dict[FragmentId, Fault]:
     """What of the second half no longer holds in a fresh look at all jobs, and why."""
     jobs = {job.job_id: job for job in fresh}
     cancels = {job_id: cancel_scope(job, slurm) for job_id, job in jobs.items()}
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
-    looked_at = (a for a in actions if isinstance(a, _LOOKED_AT))
-    return {a: why for a in looked_at if (why := _fault(a, fragments.get(a.fragment), cancels))}
+    found = (
+        (i, _fault(i, fragments.get(i.fragment), cancels)) for i in intents if _is_looked_at(i)
+    )
+    return {i.fragment: why for i, why in found if why}
 
 
-def switched_off(actions: Iterable[Action], off: Optional[Off]) -> dict[FragmentAction, Fault]:
+def switched_off(intents: Iterable[Intent], off: Optional[Off]) -> dict[FragmentId, Fault]:
     """What a plan from before malleable jobs were switched off must not start any more."""
-    starts = (a for a in actions if isinstance(a, Grow))
-    return dict.fromkeys(starts, Fault(why_off(off), Why.OFF)) if off is not None else {}
+    if off is None:
+        return {}
+    starts = (i.fragment for i in intents if i.verb is Verb.GROW)
+    return dict.fromkeys(starts, Fault(why_off(off), Why.OFF))
 
 
 def _fault(
-    action: Union[Hold, Notice, PutBack, Grow],
-    fragment: Optional[Fragment],
-    cancels: Mapping[int, CancelScope],
+    intent: Intent, fragment: Optional[Fragment], cancels: Mapping[int, CancelScope]
 ) -> Optional[Fault]:
+    """What has a fault is left out; the rest goes on."""
     if fragment is None:
-        return Fault(Reason(Why.GONE), Why.RESTING)
-    if isinstance(action, Hold):
-        is_slurm_s = action.cause in (Why.DIED, Why.NOTED)  # JobHeldAdmin of Slurm's own making
-        is_free = bool(fragment.priority) or not fragment.is_paused
-        return None if is_free or is_slurm_s else Fault(Reason(Why.HELD))
-    if isinstance(action, Grow):
+        return Fault(Reason(Why.GONE), Why.RESTING, left=stayed(replace(intent, is_held=False)))
+    is_held = intent.is_held and not _is_held_by_operator(intent, fragment)
+    of_run = _fault_of_run(intent, fragment, cancels[fragment.id.job_id])
+    if of_run is not None:
+        return replace(of_run, left=stayed(replace(intent, is_held=is_held)))
+    if is_held is intent.is_held or intent.is_ended:
+        return None
+    return Fault(Reason(Why.HELD), left=replace(intent, is_held=False))
+
+
+def _is_held_by_operator(intent: Intent, fragment: Fragment) -> bool:
+    is_slurm_s = intent.cause in (Why.DIED, Why.NOTED)  # JobHeldAdmin of Slurm's own making
+    return fragment.is_paused and not fragment.priority and not is_slurm_s
+
+
+def _fault_of_run(intent: Intent, fragment: Fragment, cancel: CancelScope) -> Optional[Fault]:
+    if intent.verb is Verb.GROW:
         is_ours = fragment.state in WAITING_STATES and not fragment.is_paused
         is_still = is_ours and not fragment.mark.is_paused
         return None if is_still else Fault(Reason(Why.NOT_FREE_TO_START), Why.RESTING)
-    if isinstance(action, Notice):
+    if intent.verb is Verb.NOTICE:
         if fragment.state is not FragmentState.RUNNING:
             return Fault(Reason(Why.NOT_RUNNING))
         kept = len(fragment.nodes)
         return None if fragment.is_leaving else Fault(Reason(Why.REFUSED), kept=kept)
-    is_cancelled = cancels[fragment.id.job_id] in (CancelScope.WHOLE, CancelScope.UNCLEAR)
+    if intent.verb is not Verb.PUT_BACK and not intent.is_ended:
+        return None
+    is_cancelled = cancel in (CancelScope.WHOLE, CancelScope.UNCLEAR)
     if fragment.state is FragmentState.CANCELLED or is_cancelled:
         return Fault(Reason(Why.CANCELLED))
-    expected = ENDED_STATES if action.is_ended else {FragmentState.RUNNING}
+    expected = ENDED_STATES if intent.is_ended else {FragmentState.RUNNING}
     changed = Reason(Why.CHANGED, Detail(state=fragment.state))
     return None if fragment.state in expected else Fault(changed)

@@ -9,20 +9,18 @@ from typing import Optional
 
 from slurm_hooks.model import (
     WAITING_STATES,
-    Action,
-    Cancel,
     Detail,
     Fragment,
     FragmentId,
     FragmentState,
-    Hold,
+    Intent,
     MalleableJob,
-    PutBack,
     Reason,
-    SetMark,
+    Verb,
     Waiter,
     Why,
     Wish,
+    one_each,
 )
 from slurm_hooks.planning.failures import Shunned, shunned
 from slurm_hooks.planning.ground import Ground
@@ -53,7 +51,7 @@ class Situation:
     upkeep: Upkeep
     stays: dict[FragmentId, Stay]
     shunned: Shunned
-    notices: tuple[Action, ...] = ()
+    notices: tuple[Intent, ...] = ()
     snoozes: bool = False
     is_apart: bool = False
     barred: Optional[Reason] = None
@@ -140,7 +138,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
     avoided = shunned(ground, job)
     if care.is_over:
-        ends = tuple(Cancel((f.id,), cause) for f, cause in leaving.items())
+        ends = tuple(Intent(f.id, cause, Verb.CANCEL) for f, cause in leaving.items())
         return Situation(job, care, stays, avoided, ends, past=past)
     notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
     snoozes = _snoozes(ground, job)
@@ -191,10 +189,10 @@ def _within_bars(survey: Survey, care: Upkeep, barred: Optional[Reason]) -> Upke
     """Without starts that are not allowed; what was about to start where it may not is held."""
     whys = ((f.id, _bars(survey, f, barred)) for f in care.arriving)
     causes = {fragment: cause for fragment, cause in whys if cause}
-    holds = tuple(Hold(fragment, cause) for fragment, cause in causes.items())
+    holds = (Intent(fragment, cause, is_held=True) for fragment, cause in causes.items())
     return replace(
         care,
-        actions=(*care.actions, *holds),
+        actions=one_each((*care.actions, *holds)),
         arriving=tuple(f for f in care.arriving if f.id not in causes),
         growable=() if barred else care.growable,
         reasons=(*care.reasons, barred) if barred else care.reasons,
@@ -231,8 +229,8 @@ def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Up
     first = next((f for f in job.fragments if f.state in states), None)
     if first is None:
         return job, care
-    note = SetMark(first.id, replace(first.mark, is_alone=True), Why.ALONE)
-    return _as_marked(job, replace(care, actions=(*care.actions, note)))
+    note = Intent(first.id, Why.ALONE, mark=replace(first.mark, is_alone=True))
+    return _as_marked(job, replace(care, actions=one_each((*care.actions, note))))
 
 
 def _is_hopeless(ground: Ground, situation: Situation) -> bool:
@@ -255,8 +253,7 @@ def _given_up(ground: Ground, situation: Situation) -> Situation:
 
 def _as_marked(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
     """Job and upkeep with the marks that the upkeep's own actions will have written."""
-    writes = (a for a in care.actions if isinstance(a, (PutBack, SetMark)))
-    marks = {a.fragment: a.mark for a in writes if a.mark}
+    marks = {i.fragment: i.mark for i in care.actions if i.mark}
     if not marks:
         return job, care  # what the job has found out about itself is kept
 

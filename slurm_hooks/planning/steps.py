@@ -5,21 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Optional
 
 from slurm_hooks.model import (
     ENDED_STATES,
     WAITING_STATES,
-    Action,
     AvoidedNode,
     Fragment,
     FragmentState,
-    Hold,
+    Intent,
     MalleableJob,
     Mark,
-    Notice,
-    PutBack,
     Said,
-    SetMark,
+    Verb,
     Why,
 )
 from slurm_hooks.model.ends import is_death
@@ -39,16 +37,15 @@ _OBSTACLE = re.compile(
 )
 
 
-def steps_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> tuple[Action, ...]:
-    """The actions for one fragment; an unknown state calls for none."""
+def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[Intent]:
+    """What is to be done about one fragment; an unknown state calls for nothing."""
     state = fragment.state
     if is_death(fragment):
         mark = after_death(ground, fragment, job)
         if state in (*WAITING_STATES, FragmentState.PENDING):
-            is_held = state in WAITING_STATES and not fragment.is_paused
-            held = () if is_held else (Hold(fragment.id, Why.DIED),)
-            return (*held, SetMark(fragment.id, mark, Why.DIED))
-        return (_back(fragment, Why.DIED, mark),)
+            is_ours = state in WAITING_STATES and not fragment.is_paused  # held already
+            return Intent(fragment.id, Why.DIED, mark=mark, is_held=not is_ours)
+        return _back(fragment, Why.DIED, mark)
     if state in WAITING_STATES:
         return _held(fragment, ground.now)
     if state is FragmentState.PENDING:
@@ -60,12 +57,14 @@ def steps_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> tuple[Act
         cause = _cause_of_end(fragment)
         if cause is Why.NO_WORK:
             mark = replace(mark, idle=idle_since(fragment))
-        return (_back(fragment, cause, mark),)
-    return ()
+        return _back(fragment, cause, mark)
+    return None
 
 
-def _back(fragment: Fragment, cause: Why, mark: Mark) -> PutBack:
-    return PutBack(fragment.id, cause, mark, is_ended=True, is_paused=fragment.is_paused)
+def _back(fragment: Fragment, cause: Why, mark: Mark) -> Intent:
+    """An operator's hold stays as it is."""
+    is_held = not fragment.is_paused
+    return Intent(fragment.id, cause, Verb.PUT_BACK, mark=mark, is_held=is_held, is_ended=True)
 
 
 def _cause_of_end(fragment: Fragment) -> Why:
@@ -75,7 +74,7 @@ def _cause_of_end(fragment: Fragment) -> Why:
     return Why.NO_WORK if fragment.state is FragmentState.DONE else Why.LEASE_ENDED
 
 
-def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
+def _held(fragment: Fragment, now: datetime) -> Optional[Intent]:
     """Slurm itself holds what can never run on the nodes that we asked for; others may fit.
 
     What failed or timed out while it was held gets the reason JobHeldAdmin from a requeue (22.05,
@@ -84,42 +83,41 @@ def _held(fragment: Fragment, now: datetime) -> tuple[Action, ...]:
     is_ours = fragment.is_shown_held and fragment.has_run and not fragment.is_leaving
     if is_ours and fragment.exit_code not in ("", "0:0"):
         mark = replace(fragment.mark, noticed=now)
-        return (Hold(fragment.id, Why.NOTED), SetMark(fragment.id, mark, Why.NOTED))
+        return Intent(fragment.id, Why.NOTED, mark=mark, is_held=True)
     if fragment.reason != "BadConstraints":
-        return ()
+        return None
     since = fragment.mark.released
     known = {a.node for a in fragment.mark.unfit if since is None or a.since >= since}
     if fragment.nodes <= known:
-        return ()
+        return None
     kept = tuple(a for a in fragment.mark.unfit if a.node not in fragment.nodes)
     unfit = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
-    return (SetMark(fragment.id, replace(fragment.mark, unfit=unfit), Why.UNFIT),)
+    return Intent(fragment.id, Why.UNFIT, mark=replace(fragment.mark, unfit=unfit))
 
 
-def _pending(ground: Ground, fragment: Fragment) -> tuple[Action, ...]:
+def _pending(ground: Ground, fragment: Fragment) -> Optional[Intent]:
     """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time."""
     mark, now = fragment.mark, ground.now
     if fragment.eligible is not None and fragment.eligible > now:
-        return (Hold(fragment.id, Why.PREEMPTED),)
+        return Intent(fragment.id, Why.PREEMPTED, is_held=True)
     patience = timedelta(seconds=ground.settings.lease.start_timeout_s)
     obstacle = _OBSTACLE.match(fragment.reason)
     if not obstacle and is_within(now, mark.released, patience):
-        return ()
+        return None
     word = fragment.reason.split(",")[0] if obstacle else NOT_STARTED
-    noted = SetMark(fragment.id, mark.in_vain(now, word), Why.NOT_STARTED)
-    return (Hold(fragment.id, Why.NOT_STARTED), noted)
+    return Intent(fragment.id, Why.NOT_STARTED, mark=mark.in_vain(now, word), is_held=True)
 
 
-def _running(ground: Ground, fragment: Fragment) -> tuple[Action, ...]:
+def _running(ground: Ground, fragment: Fragment) -> Optional[Intent]:
     """Make sure that it comes back held. After a notice: repeat it until the fragment begins to
     leave, and requeue the fragment once the notice is over."""
-    mark = fragment.mark
-    secured = (Hold(fragment.id, Why.SECURED),) if fragment.priority else ()
-    if mark.noticed is None:
+    noticed, is_held = fragment.mark.noticed, bool(fragment.priority)
+    secured = Intent(fragment.id, Why.SECURED, is_held=True) if is_held else None
+    if noticed is None:
         return secured
     notice = timedelta(seconds=ground.settings.lease.notice_s)
-    if not is_within(ground.now, mark.noticed, notice):
-        return (*secured, PutBack(fragment.id, Why.NOTICE_OVER))
+    if not is_within(ground.now, noticed, notice):
+        return Intent(fragment.id, Why.NOTICE_OVER, Verb.PUT_BACK, is_held=is_held)
     if fragment.said is Said.LEAVING:
         return secured
-    return (*secured, Notice(fragment.id, mark, Why.REMINDED))
+    return Intent(fragment.id, Why.REMINDED, Verb.NOTICE, is_held=is_held)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Optional
 
-from slurm_hooks.model import FragmentId, Plan, Reason, verb_of
+from slurm_hooks.model import FragmentId, Plan, Reason
 from slurm_hooks.model.moments import iso, moment
 from slurm_hooks.model.snapshot.encode import to_data
 from slurm_hooks.report.why import note_text, reason_text
@@ -57,11 +57,8 @@ def _told(key: str, value: Any) -> Any:
 
 
 def plan_data(plan: Plan, now: datetime) -> dict[str, Any]:
-    """A plan; each action with its kind: `grow`, `renew`, `notice`, `hold`, `cancel`, `set-mark`,
-    `put-back`. Reasons and notes have their sentences beside them."""
+    """A plan; reasons and notes have their sentences beside them."""
     data: dict[str, Any] = told(plan)
-    for action, item in zip(plan.actions, data["actions"]):
-        item["kind"] = verb_of(action).replace(" ", "-")
     for planned, item in zip(plan.jobs, data["jobs"]):
         item["reasons"] = [reason_data(reason, now) for reason in planned.reasons]
     for note, item in zip(plan.notes, data["notes"]):

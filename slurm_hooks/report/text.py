@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Optional
 
 from rich.table import Table
 
 from slurm_hooks.model import (
-    Action,
-    Cancel,
     Fragment,
     FragmentState,
-    Grow,
+    Intent,
     MalleableJob,
     Plan,
-    Renew,
     Snapshot,
     Solve,
     Why,
-    verb_of,
 )
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
@@ -32,16 +28,24 @@ from slurm_hooks.slurm.text import fold
 from slurm_hooks.tick.report import TickReport
 
 
-def action_line(action: Action) -> str:
-    """One action in one line."""
-    if isinstance(action, Cancel):
-        return f"cancel {' '.join(ranges(action.fragments))}: {action_text(action.cause.value)}"
-    line = f"{verb_of(action)} {action.fragment}"
-    if isinstance(action, Grow):
-        line += f" on {fold(action.nodes)} for {minutes(action.limit)}"
-    if isinstance(action, Renew):
-        line += f" until {shown(action.end)}"
-    return f"{line}: {action_text(action.cause.value)}"
+def action_lines(intents: Iterable[Intent]) -> list[str]:
+    """A line for each fragment; those of a job that are cancelled alike share one."""
+    alike: dict[object, list[Intent]] = {}
+    for intent in intents:
+        is_alone = intent.parts != ("cancel",)
+        key = intent.fragment if is_alone else (intent.fragment.job_id, intent.cause)
+        alike.setdefault(key, []).append(intent)
+    return list(map(_action_line, alike.values()))
+
+
+def _action_line(alike: Sequence[Intent]) -> str:
+    intent = alike[0]
+    line = f"{', '.join(intent.parts)} {' '.join(ranges(i.fragment for i in alike))}"
+    if intent.nodes:
+        line += f" on {fold(intent.nodes)} for {minutes(intent.limit)}"
+    if intent.end is not None:
+        line += f" until {shown(intent.end)}"
+    return f"{line}: {action_text(intent.cause.value)}"
 
 
 def minutes(span: timedelta) -> str:
@@ -55,7 +59,7 @@ def minutes(span: timedelta) -> str:
 def tick_lines(report: TickReport) -> list[str]:
     """What a tick did, one fact per line, with a summary last."""
     verb = "would " if report.is_dry else ""
-    lines = [f"{verb}{action_line(action)}" for action in report.plan.actions]
+    lines = [f"{verb}{line}" for line in action_lines(report.plan.actions)]
     lines += [f"refused by Slurm: {text}" for text in report.refused]
     lines += [f"note: {note_text(note, report.at)}" for note in report.plan.notes]
     lines.append(
@@ -179,11 +183,8 @@ def explain_lines(
     lines += [f"hint: {line}" for line in (*hints(job), *advice)]
     lines += remark_lines(remarks)
     mine = {f.id for f in job.fragments}
-    for action in plan.actions:
-        touched = action.fragments if isinstance(action, Cancel) else (action.fragment,)
-        if mine.intersection(touched):
-            lines.append(f"next tick: {action_line(action)}")
-    return lines
+    todo = action_lines(i for i in plan.actions if i.fragment in mine)
+    return [*lines, *(f"next tick: {line}" for line in todo)]
 
 
 def remark_lines(remarks: Sequence[str]) -> list[str]:

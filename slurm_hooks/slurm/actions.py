@@ -1,4 +1,4 @@
-"""Actions as Slurm commands: equal changes share one.
+"""Intents as Slurm commands: equal changes share one.
 
 Fragments of a job that get the same lease and the same mark are released as a group: Slurm may
 start each of them on any nodes of the group, since all others are excluded. A list of nodes for
@@ -16,18 +16,7 @@ from typing import NamedTuple, Optional
 
 from ClusterShell.RangeSet import RangeSet
 
-from slurm_hooks.model import (
-    Action,
-    Cancel,
-    FragmentId,
-    Grow,
-    Hold,
-    Mark,
-    Notice,
-    PutBack,
-    Renew,
-    SetMark,
-)
+from slurm_hooks.model import FragmentId, Intent, Verb
 from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.mark import NO_NOTE, format_mark
 from slurm_hooks.slurm.text import Command, fold
@@ -47,25 +36,22 @@ class Update:
         return all(re.fullmatch(r"[A-Za-z0-9_.,:=@+()\[\]{}/-]+", word) for word in self.words)
 
 
-def commands(actions: Sequence[Action], notes: Notes, nodes: Iterable[str] = ()) -> list[Command]:
-    """The commands for all actions, in the order in which they must happen.
+def commands(intents: Sequence[Intent], notes: Notes, nodes: Iterable[str] = ()) -> list[Command]:
+    """The commands for all intents, in the order in which they must happen.
 
-    Fragments are held first, then leases are set, then fragments are asked to leave or put back,
-    and only then are new ones released: killed anywhere, the rest is still safe. `notes` is what
-    AdminComment says beside our mark, per fragment; `nodes` are all that Slurm has. The mark of a
-    Notice is written by a SetMark.
+    Fragments are held first, then leases and marks are set, then fragments are asked to leave or
+    put back, and only then are new ones released: killed anywhere, the rest is still safe. `notes`
+    is what AdminComment says beside our mark, per fragment; `nodes` are all that Slurm has.
     """
     done: list[Command] = []
-    done += _scontrol(_holds(a for a in actions if isinstance(a, Hold)))
-    done += _scontrol(_renewals(a for a in actions if isinstance(a, Renew)))
-    marks = [a for a in actions if isinstance(a, SetMark)]
-    done += _scontrol(
-        _marks((a.fragment, _comment(a.fragment, a.mark, notes, a.summary)) for a in marks)
-    )
-    done += _signals([a.fragment for a in actions if isinstance(a, Notice)])
-    done += _scontrol(_put_backs([a for a in actions if isinstance(a, PutBack)], notes))
-    done += _cancels([f for a in actions if isinstance(a, Cancel) for f in a.fragments])
-    grows = [a for a in actions if isinstance(a, Grow)]
+    done += _scontrol(_holds(i for i in intents if i.is_held and not i.is_ended))
+    done += _scontrol(_renewals(intents))
+    done += _scontrol(_marks((i for i in intents if not i.has_late_mark), notes))
+    done += _signals([i.fragment for i in intents if i.verb is Verb.NOTICE])
+    back = [i for i in intents if i.verb is Verb.PUT_BACK or i.is_ended]
+    done += _scontrol(_put_backs(back, notes))
+    done += _cancels([i.fragment for i in intents if i.verb is Verb.CANCEL])
+    grows = [i for i in intents if i.verb is Verb.GROW]
     return done + (starts(grows, notes, AllBut(nodes)) if grows else [])
 
 
@@ -100,16 +86,17 @@ def ranges(fragments: Iterable[FragmentId]) -> list[str]:
     ]
 
 
-def _holds(actions: Iterable[Hold]) -> list[Update]:
+def _holds(intents: Iterable[Intent]) -> list[Update]:
     """As the user would: JobHeldAdmin is what an operator's own hold looks like."""
-    return [Update(("uhold", word)) for word in ranges(a.fragment for a in actions)]
+    return [Update(("uhold", word)) for word in ranges(i.fragment for i in intents)]
 
 
-def _renewals(actions: Iterable[Renew]) -> list[Update]:
+def _renewals(intents: Iterable[Intent]) -> list[Update]:
     """EndTime is set to the second, and all that end together share a line."""
     by_end: dict[int, list[FragmentId]] = {}
-    for action in actions:
-        by_end.setdefault(int(action.end.timestamp()), []).append(action.fragment)
+    for intent in intents:
+        if intent.end is not None:
+            by_end.setdefault(int(intent.end.timestamp()), []).append(intent.fragment)
     return [
         Update(("update", f"jobid={word}", f"EndTime=uts{end}"))
         for end, fragments in sorted(by_end.items())
@@ -121,16 +108,20 @@ def _minutes(limit: timedelta) -> int:
     return int(limit.total_seconds() // 60)
 
 
-def _comment(fragment: FragmentId, mark: Mark, notes: Notes, summary: str = "") -> str:
-    text = format_mark(mark, notes.get(fragment, NO_NOTE), summary)
-    return f"AdminComment={text}"
+def _comment(intent: Intent, notes: Notes) -> list[str]:
+    """The word that writes the mark, if it is a new one."""
+    if intent.mark is None:
+        return []
+    text = format_mark(intent.mark, notes.get(intent.fragment, NO_NOTE), intent.summary)
+    return [f"AdminComment={text}"]
 
 
-def _marks(comments: Iterable[tuple[FragmentId, str]]) -> list[Update]:
+def _marks(intents: Iterable[Intent], notes: Notes) -> list[Update]:
     """Fragments of one job that get the same words share a line."""
     sharing: dict[tuple[int, str], list[FragmentId]] = {}
-    for fragment, comment in comments:
-        sharing.setdefault((fragment.job_id, comment), []).append(fragment)
+    for intent in intents:
+        for comment in _comment(intent, notes):
+            sharing.setdefault((intent.fragment.job_id, comment), []).append(intent.fragment)
     return [
         Update(("update", f"jobid={word}", comment))
         for (_, comment), fragments in sharing.items()
@@ -138,17 +129,16 @@ def _marks(comments: Iterable[tuple[FragmentId, str]]) -> list[Update]:
     ]
 
 
-def _put_backs(actions: Sequence[PutBack], notes: Notes) -> list[Update]:
+def _put_backs(intents: Sequence[Intent], notes: Notes) -> list[Update]:
     """Not requeuehold: its "job requeued in held state" hides an operator's hold (22.05). What
     ended comes back with the reason of its end, which uhold replaces."""
-    ended = [a.fragment for a in actions if a.is_ended and not a.is_paused]
-    marked = ((a.fragment, _comment(a.fragment, a.mark, notes)) for a in actions if a.mark)
-    back = [Update(("requeue", word)) for word in ranges(a.fragment for a in actions)]
-    return [*back, *(Update(("uhold", word)) for word in ranges(ended)), *_marks(marked)]
+    ended = [i for i in intents if i.is_ended]
+    back = [Update(("requeue", word)) for word in ranges(i.fragment for i in intents)]
+    return [*back, *_holds(i for i in ended if i.is_held), *_marks(ended, notes)]
 
 
 def starts(
-    grows: Sequence[Grow],
+    grows: Sequence[Intent],
     notes: Notes,
     machine: AllBut,
     tied: Collection[FragmentId] = (),
@@ -165,12 +155,12 @@ def starts(
 
 
 def groups(
-    grows: Iterable[Grow], notes: Notes, tied: Collection[FragmentId] = ()
-) -> list[list[Grow]]:
+    grows: Iterable[Intent], notes: Notes, tied: Collection[FragmentId] = ()
+) -> list[list[Intent]]:
     """The fragments that get their nodes together."""
-    found: dict[object, list[Grow]] = {}
+    found: dict[object, list[Intent]] = {}
     for grow in grows:
-        is_alone = not grow.mark.request.is_exchangeable or grow.fragment in tied
+        is_alone = not _is_exchangeable(grow) or grow.fragment in tied
         key = grow.fragment if is_alone else _group(grow, notes)
         found.setdefault(key, []).append(grow)
     return list(found.values())
@@ -182,31 +172,34 @@ class _Group(NamedTuple):
 
     job_id: int
     limit: timedelta
-    comment: str
+    comment: tuple[str, ...]
     alone: Optional[FragmentId]
 
 
-def _group(action: Grow, notes: Notes) -> _Group:
-    comment = _comment(action.fragment, action.mark, notes)
-    alone = action.fragment if action.mark.vain else None
-    return _Group(action.fragment.job_id, action.limit, comment, alone)
+def _group(grow: Intent, notes: Notes) -> _Group:
+    alone = grow.fragment if grow.mark is not None and grow.mark.vain else None
+    return _Group(grow.fragment.job_id, grow.limit, tuple(_comment(grow, notes)), alone)
+
+
+def _is_exchangeable(grow: Intent) -> bool:
+    return grow.mark is not None and grow.mark.request.is_exchangeable
 
 
 def _start(
-    group: Sequence[Grow], notes: Notes, machine: AllBut, tied: Collection[FragmentId]
+    group: Sequence[Intent], notes: Notes, machine: AllBut, tied: Collection[FragmentId]
 ) -> Update:
     """StartTime=now lifts the two minutes that Slurm makes a requeued job wait."""
     first = group[0]
     names = frozenset(name for grow in group for name in grow.nodes)
-    if first.mark.request.is_exchangeable:
+    if _is_exchangeable(first):
         nodes = [f"ExcNodeList={machine.listed(names)}"]
         nodes += ["ReqNodeList="] if first.fragment in tied else []
     else:
         nodes = [f"ReqNodeList={fold(names)}", f"NumNodes={len(names)}"]
     limit = f"TimeLimit={_minutes(first.limit)}"
-    comment = _comment(first.fragment, first.mark, notes)
     (where,) = ranges(grow.fragment for grow in group)
-    return Update(("update", f"jobid={where}", *nodes, limit, "StartTime=now", comment))
+    comment = _comment(first, notes)
+    return Update(("update", f"jobid={where}", *nodes, limit, "StartTime=now", *comment))
 
 
 _SCANCEL_THREADS = 10  # fragments that one scancel signals at a time

@@ -1,4 +1,4 @@
-"""Slurm as values: read a Snapshot, write actions. Holds no policy."""
+"""Slurm as values: read a Snapshot, write intents. Holds no policy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from slurm_hooks.errors import CommandRefused, RetryLater
-from slurm_hooks.model import REFUSED, Action, Grow, MalleableJob, SetMark, Snapshot, Waiter, Why
+from slurm_hooks.model import REFUSED, Intent, MalleableJob, Snapshot, Verb, Waiter, Why
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands, groups, starts
@@ -129,9 +129,9 @@ def look_again(port: Port, seen: Snapshot) -> Snapshot:
 
 
 def apply(
-    port: Port, seen: Snapshot, actions: Sequence[Action], pause: Callable[[str], None]
+    port: Port, seen: Snapshot, intents: Sequence[Intent], pause: Callable[[str], None]
 ) -> list[str]:
-    """Write all actions; what Slurm refused comes back as one line each, the rest goes on.
+    """Write all intents; what Slurm refused comes back as one line each, the rest goes on.
 
     `pause` is called before each command with its text, for progress and for tests that stop
     between any two writes. Raises RetryLater if Slurm stopped answering: the next tick goes on.
@@ -139,12 +139,12 @@ def apply(
     fragments = [f for job in seen.jobs for f in job.fragments]
     notes = {f.id: f.note for f in fragments}
     tied = frozenset(f.id for f in fragments if f.is_tied)
-    grows = [a for a in actions if isinstance(a, Grow)]
-    others = [a for a in actions if not isinstance(a, Grow)]
+    grows = [i for i in intents if i.verb is Verb.GROW]
+    others = [i for i in intents if i.verb is not Verb.GROW]
     refused = _write(port, commands(others, notes), pause)
     machine = AllBut((*(node.name for node in seen.nodes), *seen.hidden) if grows else ())
 
-    def start(some: Sequence[Grow]) -> list[str]:
+    def start(some: Sequence[Intent]) -> list[str]:
         """Release these, but none whose update is refused: each group is tried by itself then.
 
         A refused release counts as one in vain: it would be refused at the next tick too.
@@ -157,7 +157,9 @@ def apply(
         if len(found) > 1:
             return [line for group in found for line in start(group)]
         vain = [
-            SetMark(a.fragment, a.mark.in_vain(seen.now, REFUSED), Why.NOT_STARTED) for a in some
+            Intent(i.fragment, Why.NOT_STARTED, mark=i.mark.in_vain(seen.now, REFUSED))
+            for i in some
+            if i.mark is not None
         ]
         return faults + _write(port, commands(vain, notes), pause)
 

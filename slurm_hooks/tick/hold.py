@@ -16,8 +16,8 @@ from slurm_hooks.model import (
     WAITING_STATES,
     Fragment,
     FragmentState,
+    Intent,
     MalleableJob,
-    SetMark,
     Why,
 )
 from slurm_hooks.settings.values import Settings
@@ -80,7 +80,7 @@ def _is_done(fragment: Fragment, is_paused: bool) -> bool:
 def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> None:
     """Whether it worked is seen afterwards: fragments may end at any moment."""
     marks = [
-        SetMark(f.id, replace(f.mark, is_paused=is_paused), Why.PAUSED)
+        Intent(f.id, Why.PAUSED, mark=replace(f.mark, is_paused=is_paused))
         for f in found
         if f.mark.is_paused is not is_paused
     ]

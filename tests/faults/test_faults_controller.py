@@ -13,7 +13,7 @@ import pytest
 from faults.course import SLEEP, Course
 from promises.bench import has
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.model import Grow
+from slurm_hooks.model import Verb
 from slurm_hooks.sandbox import daemons
 from slurm_hooks.sandbox.daemons import CONTROLLER, MUNGED
 from slurm_hooks.slurm.live import Live
@@ -150,7 +150,7 @@ def test_a_node_that_slurmctld_has_not_heard_of(course: Course) -> None:
         other = course.bench.submit(SLEEP, "1-1")
         seen = [course.tick()]
         while seen[-1].snapshot.registering:
-            assert not any(isinstance(a, Grow) for a in seen[-1].plan.actions)
+            assert not any(a.verb is Verb.GROW for a in seen[-1].plan.actions)
             assert time.monotonic() - course.began < 60
             time.sleep(0.5)
             seen.append(course.tick())

@@ -27,7 +27,7 @@ from slurm_hooks.books.ledger.connect import Damaged, Unusable, reading, writing
 from slurm_hooks.books.ledger.read import hits_of, standing, totals
 from slurm_hooks.books.ledger.write import write
 from slurm_hooks.books.storage.place import MOST_ASIDE, aside
-from slurm_hooks.model import Grow, Why
+from slurm_hooks.model import Verb, Why
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.bookkeeping import keep_books
 from slurm_hooks.tick.reconcile import tick
@@ -482,7 +482,7 @@ def test_a_job_that_slurm_has_forgotten_keeps_what_it_used(settings: Settings) -
 
 def test_what_slurm_refused_for_want_of_rights_was_not_done(settings: Settings) -> None:
     report = replace(tick(busy_slurm(), settings), refused=("7_0: Access/permission denied",))
-    assert any(isinstance(action, Grow) for action in report.plan.actions)
+    assert any(action.verb is Verb.GROW for action in report.plan.actions)
     assert keep_books(report, settings, busy_slurm()) == ()
     one_tick(busy_slurm(), settings)
     assert sum(user.releases for user in told(settings).users) == 6  # those of the second tick

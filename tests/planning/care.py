@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from build import make_snapshot
-from slurm_hooks.model import Action, MalleableJob, Mark, Notice, PutBack, SetMark
+from slurm_hooks.model import Intent, MalleableJob, Mark
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.settings.values import Settings
@@ -19,7 +19,6 @@ def ground_under(job: MalleableJob, settings: Settings = SETTINGS) -> Ground:
     return Ground(make_snapshot(job), settings)
 
 
-def marks(actions: tuple[Action, ...]) -> dict[int, Mark]:
+def marks(intents: tuple[Intent, ...]) -> dict[int, Mark]:
     """The marks that are written, by index."""
-    written = [a for a in actions if isinstance(a, (SetMark, PutBack, Notice))]
-    return {a.fragment.index: a.mark for a in written if a.mark is not None}
+    return {i.fragment.index: i.mark for i in intents if i.mark is not None}

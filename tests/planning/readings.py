@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from build import no_clock
-from slurm_hooks.model import (
-    Cancel,
-    FragmentId,
-    Grow,
-    Notice,
-    Plan,
-    PutBack,
-    Renew,
-    Snapshot,
-    Why,
-)
+from slurm_hooks.model import FragmentId, Plan, Snapshot, Verb, Why
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings.values import Settings
 
@@ -26,20 +16,20 @@ def plan_for(seen: Snapshot, chosen: Settings = SHIPPED) -> Plan:
 
 def noticed(plan: Plan) -> dict[int, Why]:
     """Why fragments are asked to leave, by index."""
-    return {a.fragment.index: a.cause for a in plan.actions if isinstance(a, Notice)}
+    return {a.fragment.index: a.cause for a in plan.actions if a.verb is Verb.NOTICE}
 
 
 def grown(plan: Plan) -> set[str]:
     """The nodes that fragments are released onto."""
-    return {n for a in plan.actions if isinstance(a, Grow) for n in a.nodes}
+    return {n for a in plan.actions if a.verb is Verb.GROW for n in a.nodes}
 
 
 def renewed(plan: Plan) -> set[int]:
     """The fragments that get a longer lease, or a shorter one, by index."""
-    return {a.fragment.index for a in plan.actions if isinstance(a, Renew)}
+    return {a.fragment.index for a in plan.actions if a.end is not None}
 
 
 def told_to_go(plan: Plan) -> set[FragmentId]:
     """The fragments that are told to go, in one way or the other."""
-    cancelled = {f for a in plan.actions if isinstance(a, Cancel) for f in a.fragments}
-    return cancelled | {a.fragment for a in plan.actions if isinstance(a, (Notice, PutBack))}
+    goes = (Verb.CANCEL, Verb.NOTICE, Verb.PUT_BACK)
+    return {a.fragment for a in plan.actions if a.verb in goes}

@@ -8,10 +8,7 @@ import pytest
 from care import care_for, marks
 
 from build import after, make_fragment, make_job, make_request, make_slurm
-from slurm_hooks.model import (
-    FragmentState,
-    PutBack,
-)
+from slurm_hooks.model import FragmentState, Verb
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 from slurm_hooks.report.why import reason_text
 
@@ -48,7 +45,7 @@ def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:
     ended = make_fragment(0, TIMED_OUT, ["n1"], gone=1)
     care = care_for(make_job(ended, make_fragment(1, CANCELLED)))
     assert not care.is_over
-    assert [type(a) for a in care.actions] == [PutBack]
+    assert [a.verb for a in care.actions] == [Verb.PUT_BACK]
 
 
 def test_a_cancel_of_a_part_is_noted() -> None:

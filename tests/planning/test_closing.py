@@ -7,16 +7,9 @@ from hypothesis import strategies as st
 
 from build import make_fragment, make_job, make_mark, make_snapshot
 from slurm_hooks.books.harvest.lives import Life
-from slurm_hooks.model import (
-    Cancel,
-    FragmentId,
-    FragmentState,
-    Plan,
-    SetMark,
-    Snapshot,
-    Why,
-)
+from slurm_hooks.model import FragmentId, FragmentState, Intent, Plan, Snapshot, Verb, Why
 from slurm_hooks.planning.closing import ending_jobs, with_summaries
+from slurm_hooks.planning.second_look import first_half
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.mark import format_mark, parse_mark, with_summary
 
@@ -25,8 +18,7 @@ RUNNING, DONE = FragmentState.RUNNING, FragmentState.DONE
 
 
 def closing(job_id: int = 7) -> Plan:
-    held = tuple(FragmentId(job_id, i) for i in (2, 3))
-    return Plan((Cancel(held, Why.FINISHED),))
+    return Plan(tuple(Intent(FragmentId(job_id, i), Why.FINISHED, Verb.CANCEL) for i in (2, 3)))
 
 
 def seen() -> Snapshot:
@@ -35,7 +27,7 @@ def seen() -> Snapshot:
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
-    return [(str(a.fragment), a.summary) for a in plan.actions if isinstance(a, SetMark)]
+    return [(str(a.fragment), a.summary) for a in plan.actions if a.summary]
 
 
 def test_the_line_goes_to_one_fragment_that_runs() -> None:
@@ -44,11 +36,14 @@ def test_the_line_goes_to_one_fragment_that_runs() -> None:
 
 
 def test_it_shares_the_mark_that_is_written_anyway() -> None:
-    mark = SetMark(FragmentId(7, 1), make_mark(is_finished=True), Why.FINISHED)
-    plan = Plan((mark, *closing().actions))
-    (action, _) = with_summaries(plan, seen(), {7: LINE}).actions
-    assert isinstance(action, SetMark)
-    assert (action.summary, action.mark.is_finished) == (LINE, True)
+    """A notice has one too, and no later write may undo it."""
+    for verb in (Verb.STAY, Verb.NOTICE):
+        mark = make_mark(is_finished=True)
+        told = Intent(FragmentId(7, 1), Why.FINISHED, verb, mark=mark)
+        plan = with_summaries(Plan((told, *closing().actions)), seen(), {7: LINE})
+        (first, *_) = commands(first_half(plan.actions), {})
+        assert " ".join(first.argv).endswith(format_mark(mark, summary=LINE))
+        assert [a.verb for a in plan.actions if a.summary] == [verb]
 
 
 def test_without_one_that_runs_it_goes_to_the_first_that_waits() -> None:

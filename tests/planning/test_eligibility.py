@@ -21,15 +21,13 @@ from planning.readings import noticed
 from slurm_hooks.model import (
     AvoidedNode,
     FragmentState,
-    Grow,
     MalleableJob,
     Needs,
     Node,
     NodeState,
     Plan,
-    PutBack,
     Said,
-    SetMark,
+    Verb,
 )
 from slurm_hooks.planning.eligibility import has_features
 from slurm_hooks.planning.plan import make_plan
@@ -46,7 +44,7 @@ def plan_for(*jobs: MalleableJob, nodes: Iterable[Node]) -> Plan:
 
 
 def grown(plan: Plan, job_id: int = 7) -> set[str]:
-    grows = (a for a in plan.actions if isinstance(a, Grow) and a.fragment.job_id == job_id)
+    grows = (a for a in plan.actions if a.verb is Verb.GROW and a.fragment.job_id == job_id)
     return {n for a in grows for n in a.nodes}
 
 
@@ -269,7 +267,8 @@ def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
 
 def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -> None:
     plan = plan_for(apart(60), nodes=[make_node("n0", NodeState.BUSY)])
-    (note,) = (a for a in plan.actions if isinstance(a, SetMark))
+    (note,) = (a for a in plan.actions if a.mark is not None)
+    assert note.mark is not None
     assert note.mark.is_alone
     waiting = [make_fragment(i, has_agent=False, is_alone=i == 2) for i in range(4)]
     assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1
@@ -285,9 +284,9 @@ def test_a_job_whose_nodes_share_no_directory_is_kept_to_the_fragment_that_train
     plan = plan_for(job, nodes=[make_node("n0", NodeState.BUSY), *make_nodes(3)])
     assert noticed(plan) == {}
     assert grown(plan) == set()
-    marks = [a.mark for a in plan.actions if isinstance(a, (PutBack, SetMark)) and a.mark]
+    marks = [a.mark for a in plan.actions if a.mark is not None]
     assert not any(mark.failures or mark.deaths for mark in marks), "it is no failure of the job"
-    back = [a.fragment.index for a in plan.actions if isinstance(a, PutBack)]
+    back = [a.fragment.index for a in plan.actions if a.verb is Verb.PUT_BACK]
     assert back == ([1] if state is FragmentState.FAILED else [])
     assert any("do not share its work directory" in reason_text(r) for r in plan.jobs[0].reasons)
 
@@ -310,7 +309,7 @@ def test_a_job_that_needs_several_fragments_fails_where_its_nodes_share_no_direc
         for i in (0, 1)
     ]
     plan = plan_for(make_job(*gave_up, held=2, request=request), nodes=make_nodes(4))
-    marks = [a.mark for a in plan.actions if isinstance(a, PutBack) and a.mark]
+    marks = [a.mark for a in plan.actions if a.is_ended and a.mark]
     assert len(marks) == 2
     if failures:
         assert {mark.stopped for mark in marks} == {"failed-3-times:exit-1:0-on-n0"}
@@ -330,7 +329,7 @@ def test_a_fragment_without_the_directory_of_those_that_train_fails_on_its_node(
     nodes = [make_node("n0", NodeState.BUSY), make_node("n1", NodeState.BUSY), make_node("n2")]
     plan = plan_for(make_job(*train, gave_up, request=request), nodes=nodes)
     assert noticed(plan) == {}
-    (mark,) = (a.mark for a in plan.actions if isinstance(a, PutBack) and a.mark)
+    (mark,) = (a.mark for a in plan.actions if a.verb is Verb.PUT_BACK and a.mark)
     assert [death.node for death in mark.deaths] == ["n2"]
     assert mark.failures == 0
 
@@ -348,7 +347,7 @@ def test_that_nodes_share_no_directory_is_not_forgotten_by_who_said_so() -> None
     """It would say something else in its next run, and the job would train apart."""
     said = make_fragment(0, said=Said.APART)
     plan = plan_for(make_job(said, held=2), nodes=make_nodes(3))
-    assert [a.fragment.index for a in plan.actions if isinstance(a, Grow)] == [1]
+    assert [a.fragment.index for a in plan.actions if a.verb is Verb.GROW] == [1]
     plan = plan_for(make_job(said, make_fragment(1, said=Said.APART)), nodes=make_nodes(3))
     assert len(grown(plan)) == 1, "it is to train all the same"
 

@@ -8,14 +8,7 @@ import pytest
 from care import care_for, marks
 
 from build import NOW, after, make_fragment, make_job
-from slurm_hooks.model import (
-    AvoidedNode,
-    Cancel,
-    Fragment,
-    FragmentState,
-    Hold,
-    Said,
-)
+from slurm_hooks.model import AvoidedNode, Fragment, FragmentState, Said, Verb
 from slurm_hooks.report.why import reason_text
 
 HELD, RUNNING, CANCELLED = FragmentState.HELD, FragmentState.RUNNING, FragmentState.CANCELLED
@@ -42,7 +35,7 @@ def test_the_third_death_stops_the_job() -> None:
     found = marks(care.actions)
     assert len(found) == 4
     assert all(mark.stopped == "failed-3-times:exit-1:0-on-n1" for mark in found.values())
-    finished = [f.index for a in care.actions if isinstance(a, Cancel) for f in a.fragments]
+    finished = [a.fragment.index for a in care.actions if a.verb is Verb.CANCEL]
     assert finished == [0, 1, 2, 3]
 
 
@@ -50,7 +43,7 @@ def test_a_stopped_job_stays_stopped() -> None:
     job = make_job(make_fragment(0, CANCELLED, stopped="why"), held=1)
     care = care_for(job)
     assert care.is_over
-    assert [type(a) for a in care.actions] == [Cancel]
+    assert [a.verb for a in care.actions] == [Verb.CANCEL]
     assert "stopped: why" in map(reason_text, care.reasons)
 
 
@@ -84,7 +77,7 @@ def test_a_peer_that_has_only_joined_is_no_excuse() -> None:
 def test_what_a_dead_tick_left_is_told_from_an_operator_s_hold(code: str, is_ours: bool) -> None:
     ran = {"released": after(-300), "restarts": 1, "reason": "JobHeldAdmin", "exit_code": code}
     care = care_for(make_job(make_fragment(0, HELD, **ran), held=1))
-    assert any(isinstance(a, Hold) for a in care.actions) is is_ours
+    assert any(a.is_held for a in care.actions) is is_ours
 
 
 def test_a_failed_node_is_no_failure_of_the_script() -> None:

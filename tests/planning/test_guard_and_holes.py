@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Optional
 
 import pytest
@@ -24,20 +25,18 @@ from build import (
     span,
 )
 from slurm_hooks.model import (
-    Action,
     Curve,
     Detail,
     FragmentId,
     FragmentState,
-    Grow,
     Hole,
     HoleEnd,
+    Intent,
     JobPlan,
     NodeState,
-    Notice,
     Plan,
     Reason,
-    Renew,
+    Verb,
     Why,
 )
 from slurm_hooks.planning.ground import Ground
@@ -90,7 +89,11 @@ def test_leases_are_whole_minutes(
     assert lease_within(NOW, latest, span(longest_s)) == span(wanted_s)
 
 
-def check(action: Action, fresh_nodes: dict[str, NodeState], reserved_s: float = 0) -> Plan:
+def renew(end: datetime) -> Intent:
+    return Intent(ID, Why.HOLE_OPEN, end=end)
+
+
+def check(action: Intent, fresh_nodes: dict[str, NodeState], reserved_s: float = 0) -> Plan:
     """The guarded plan of one action, with n1 reserved in `reserved_s` seconds."""
     seen = make_snapshot(make_job(RUNNING), nodes=make_nodes(3))
     fresh = make_snapshot(
@@ -101,7 +104,14 @@ def check(action: Action, fresh_nodes: dict[str, NodeState], reserved_s: float =
     return guard(Plan((action,)), seen, fresh, SETTINGS)
 
 
-GROW = Grow(ID, frozenset({"n1"}), span(300), make_mark())
+GROW = Intent(
+    ID,
+    Why.HOLE_OPEN,
+    Verb.GROW,
+    mark=make_mark(),
+    nodes=frozenset({"n1"}),
+    limit=span(300),
+)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +123,30 @@ GROW = Grow(ID, frozenset({"n1"}), span(300), make_mark())
         (GROW, {"n1": NodeState.BUSY}, 0, "no longer free"),
         (GROW, {"n1": NodeState.LEAVING}, 0, "no longer free"),
         (GROW, {"n2": NodeState.FREE}, 0, "no longer free"),
-        (Renew(ID, after(700)), {"n1": NodeState.BUSY}, 0, ""),
-        (Renew(ID, after(700)), {"n1": NodeState.BUSY}, 600, "wanted by maint sooner"),
-        (Renew(ID, after(700)), {"n2": NodeState.BUSY}, 0, "n1 is gone"),
-        (Renew(ID, after(100)), {"n1": NodeState.BUSY}, 150, ""),  # shorter is always safe
-        (Renew(FragmentId(8, 0), after(300)), {"n1": NodeState.BUSY}, 0, "fragment is gone"),
-        (Notice(ID, make_mark(), Why.HOLE_CLOSES), {}, 0, ""),
+        (renew(after(700)), {"n1": NodeState.BUSY}, 0, ""),
+        (
+            renew(after(700)),
+            {"n1": NodeState.BUSY},
+            600,
+            "wanted by maint sooner",
+        ),
+        (renew(after(700)), {"n2": NodeState.BUSY}, 0, "n1 is gone"),
+        (
+            renew(after(100)),
+            {"n1": NodeState.BUSY},
+            150,
+            "",
+        ),  # shorter is always safe
+        (
+            replace(renew(after(300)), fragment=FragmentId(8, 0)),
+            {"n1": NodeState.BUSY},
+            0,
+            "fragment is gone",
+        ),
+        (Intent(ID, Why.HOLE_CLOSES, Verb.NOTICE, mark=make_mark()), {}, 0, ""),
     ],
 )
-def test_guard(action: Action, states: dict[str, NodeState], reserved_s: float, fault: str) -> None:
+def test_guard(action: Intent, states: dict[str, NodeState], reserved_s: float, fault: str) -> None:
     plan = check(action, states, reserved_s)
     assert (plan.actions == ()) == bool(fault)
     assert fault in "\n".join(map(note_text, plan.notes))
@@ -132,12 +157,12 @@ def test_a_gang_that_lost_a_node_does_not_start_short() -> None:
     job = make_job(*(make_fragment(i, request=request) for i in range(6)), request=request)
     seen = make_snapshot(job, nodes=make_nodes(4))
     plan = make_plan(seen, SETTINGS, no_clock)
-    assert len([a for a in plan.actions if isinstance(a, Grow)]) == 4
+    assert len([a for a in plan.actions if a.verb is Verb.GROW]) == 4
     for lost, left in ((1, 3), (2, 0)):
         busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(1, lost + 1)]
         fresh = make_snapshot(job, nodes=[*busy, *make_nodes(4)[lost:]])
         found = guard(plan, seen, fresh, SETTINGS)
-        assert len([a for a in found.actions if isinstance(a, Grow)]) == left
+        assert len([a for a in found.actions if a.verb is Verb.GROW]) == left
     assert any("cannot reach its minimum" in note_text(note) for note in found.notes)
 
 
@@ -154,11 +179,11 @@ def test_a_gang_that_is_there_may_grow_by_less() -> None:
 
 def test_who_needs_a_guard() -> None:
     assert needs_guard(Plan((GROW,)))
-    assert needs_guard(Plan((Renew(ID, after(60)),)))
-    assert not needs_guard(Plan((Notice(ID, make_mark(), Why.HOLE_CLOSES),)))
+    assert needs_guard(Plan((renew(after(60)),)))
+    assert not needs_guard(Plan((Intent(ID, Why.HOLE_CLOSES, Verb.NOTICE, mark=make_mark()),)))
 
 
-def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Action]:
+def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Intent]:
     """What is done about a fragment that began `start_s` ago with a lease of `lease_s`."""
     fragment = make_fragment(
         0, FragmentState.RUNNING, ["n1"], start=after(-start_s), limit=span(lease_s)
@@ -171,23 +196,23 @@ def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Action]:
 
 def test_a_lease_is_renewed_at_half_time() -> None:
     assert renewals(299, 600) == []
-    assert renewals(300, 600) == [Renew(ID, after(600))]
-    assert renewals(330, 600) == [Renew(ID, after(600))]
+    assert renewals(300, 600) == [renew(after(600))]
+    assert renewals(330, 600) == [renew(after(600))]
 
 
 def test_a_renewal_stops_at_the_hole() -> None:
-    assert renewals(300, 600, hole_s=600) == [Renew(ID, after(510))]
+    assert renewals(300, 600, hole_s=600) == [renew(after(510))]
     assert renewals(300, 600, hole_s=390) == []
 
 
 def test_a_lease_that_overruns_is_cut() -> None:
-    assert renewals(100, 600, hole_s=390) == [Renew(ID, after(300), Why.HOLE_CLOSES)]
+    assert renewals(100, 600, hole_s=390) == [Intent(ID, Why.HOLE_CLOSES, end=after(300))]
 
 
 @pytest.mark.parametrize(("lease_s", "is_cut"), [(760, False), (761, True), (36_000, True)])
 def test_a_lease_longer_than_it_may_be_is_cut(lease_s: float, is_cut: bool) -> None:
     """What Slurm itself restarts gets the sum of all that was ever added to its time limit."""
-    wanted = [Renew(ID, after(600), Why.LEASE_LONG)] if is_cut else []
+    wanted = [Intent(ID, Why.LEASE_LONG, end=after(600))] if is_cut else []
     assert renewals(100, lease_s) == wanted
 
 
@@ -196,14 +221,14 @@ def test_what_leaves_keeps_no_long_lease() -> None:
         0, FragmentState.RUNNING, ["n1"], limit=span(36_000), noticed=after(-1)
     )
     seen = make_snapshot(make_job(fragment), nodes=[make_node("n1", NodeState.BUSY)])
-    cuts = [a for a in make_plan(seen, SETTINGS, no_clock).actions if isinstance(a, Renew)]
+    cuts = [a for a in make_plan(seen, SETTINGS, no_clock).actions if a.end is not None]
     assert [a.end for a in cuts] == [after(600)]
 
 
 def test_what_began_in_the_future_is_put_back() -> None:
     """slurmctld's clock was set back an hour."""
     (action,) = renewals(-3600, 600)
-    assert isinstance(action, Notice)
+    assert action.verb is Verb.NOTICE
     assert action.cause is Why.LEASE_LONG
 
 
@@ -216,11 +241,11 @@ def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
 
 @pytest.mark.parametrize("hole_s", [60, 100, 130])
 def test_what_cannot_be_cut_is_asked_to_leave(hole_s: float) -> None:
-    asked, cut = renewals(100, 600, hole_s)
-    assert isinstance(asked, Notice)
+    (asked,) = renewals(100, 600, hole_s)
+    assert asked.verb is Verb.NOTICE
     assert asked.cause is Why.HOLE_CLOSES
-    assert isinstance(cut, Renew)  # it may ignore that, and no other tick come
-    assert after(SETTINGS.lease.notice_s) < cut.end <= after(60)
+    assert asked.end is not None  # it may ignore the notice, and no other tick come
+    assert after(SETTINGS.lease.notice_s) < asked.end <= after(60)
 
 
 def test_an_endless_lease_is_cut_too() -> None:
@@ -241,7 +266,7 @@ def test_a_handover_takes_two_steps() -> None:
     seen = make_snapshot(flat, eager, nodes=make_nodes(4, NodeState.BUSY), curves=CURVES)
     actions = make_plan(seen, SETTINGS, no_clock).actions
     assert actions
-    assert all(isinstance(a, Notice) and a.fragment.job_id == 1 for a in actions)
+    assert all(a.verb is Verb.NOTICE and a.fragment.job_id == 1 for a in actions)
 
 
 def idle_of(plan: Plan) -> dict[Why, int]:
@@ -258,7 +283,7 @@ def test_a_plan_without_some_of_its_growth_tells_the_sizes_that_are_left() -> No
     assert before.nodes_planned == 4
     assert [reason.why for reason in before.reasons] == [Why.MAXIMUM]
     assert idle_of(plan) == {Why.STARTING: 4, Why.NO_JOB: 1}
-    given = sorted(name for a in plan.actions if isinstance(a, Grow) for name in a.nodes)
+    given = sorted(name for a in plan.actions if a.verb is Verb.GROW for name in a.nodes)
     taken = [replace(n, state=NodeState.BUSY) if n.name == given[0] else n for n in seen.nodes]
     fresh = make_snapshot(job, nodes=taken, reservations=[reserve([given[1]], 150)])
     found = guard(plan, seen, fresh, SETTINGS)

@@ -23,12 +23,12 @@ from planning.readings import grown, noticed, plan_for
 from slurm_hooks.model import (
     FragmentId,
     FragmentState,
-    Grow,
+    Intent,
     MalleableJob,
     NodeState,
     Plan,
-    Renew,
     Snapshot,
+    Verb,
     Why,
 )
 from slurm_hooks.planning.ground import Ground
@@ -77,7 +77,7 @@ def test_only_who_has_cheap_hits_stays_to_a_planned_start(
 ) -> None:
     plan = plan_for(seen_with(trainer(2, hit_s), "n1", start_s=100))
     assert list(noticed(plan)) == leavers
-    ends = {str(a.fragment): a.end for a in plan.actions if isinstance(a, Renew)}
+    ends = {str(a.fragment): a.end for a in plan.actions if a.end is not None}
     assert (ends.get("7_0", after(0)) > after(100)) is (leavers == [])
 
 
@@ -111,14 +111,14 @@ def test_a_reservation_is_a_wall_for_everybody() -> None:
     walls = [reserve(["n1"], 130), reserve(["n2"], 600)]
     plan = plan_for(make_snapshot(job, nodes=nodes, planned=sooner, reservations=walls))
     assert list(noticed(plan)) == [0]
-    causes = {a.fragment.index: (a.end, a.cause) for a in plan.actions if isinstance(a, Renew)}
+    causes = {a.fragment.index: (a.end, a.cause) for a in plan.actions if a.end is not None}
     assert causes[1][0] <= after(510)  # the margin and KillWait before it
 
 
 def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later() -> None:
     job = trainer(1, 1.0, held=3)
     seen = seen_with(job, "n2", start_s=130, free=2)
-    grows = {min(a.nodes): a.limit for a in plan_for(seen).actions if isinstance(a, Grow)}
+    grows = {min(a.nodes): a.limit for a in plan_for(seen).actions if a.verb is Verb.GROW}
     assert grows == {"n2": span(120), "n3": span(600)}
     assert not grown(plan_for(seen_with(job, "n2", start_s=64, free=1)))
     dear = plan_for(seen_with(trainer(1, 600.0, held=3), "n2", start_s=130, free=2))
@@ -151,7 +151,7 @@ def test_a_job_takes_no_node_on_which_it_would_not_stay() -> None:
 def test_the_guard_lets_those_pass_a_planned_start_that_may(hit_s: float, is_kept: bool) -> None:
     job = trainer(1, hit_s)
     seen = make_snapshot(job, nodes=make_nodes(1, NodeState.BUSY))
-    renew = Renew(job.fragments[0].id, after(600), Why.BETTER_USE)
+    renew = Intent(job.fragments[0].id, Why.BETTER_USE, end=after(600))
     plan = Plan((renew,))
     soon = make_snapshot(job, nodes=seen.nodes, planned=[plan_start(["n1"], 200)])
     assert bool(guard(plan, seen, soon, SETTINGS).actions) is is_kept

@@ -25,18 +25,15 @@ from planning.test_plan_properties import fragments, many, write
 from slurm_hooks.model import (
     ON_NODES,
     AvoidedNode,
-    Cancel,
     Fragment,
     FragmentState,
-    Hold,
     Level,
     MalleableJob,
     NodeState,
-    Notice,
     Off,
     Plan,
-    PutBack,
     Snapshot,
+    Verb,
     Why,
 )
 from slurm_hooks.model.moments import shown
@@ -86,16 +83,20 @@ def test_off_sends_all_away_and_starts_nothing() -> None:
 @pytest.mark.parametrize(
     ("fragment", "does"),
     [
-        (make_fragment(0, PENDING, ["n1"], released=after(-5)), Hold),
-        (make_fragment(0, RUNNING, ["n1"], noticed=after(-60)), PutBack),  # it ignores its notice
-        (make_fragment(0, RUNNING, ["n1"], is_finished=True), Cancel),
+        (make_fragment(0, PENDING, ["n1"], released=after(-5)), Verb.STAY),
+        (
+            make_fragment(0, RUNNING, ["n1"], noticed=after(-60)),
+            Verb.PUT_BACK,
+        ),  # it ignores its notice
+        (make_fragment(0, RUNNING, ["n1"], is_finished=True), Verb.CANCEL),
     ],
 )
-def test_off_ends_whatever_is_or_will_be_on_a_node(fragment: Fragment, does: type) -> None:
+def test_off_ends_whatever_is_or_will_be_on_a_node(fragment: Fragment, does: Verb) -> None:
     plan = plan_for(make_snapshot(make_job(fragment), nodes=busy("n1"), off=OFF))
-    (action,) = (a for a in plan.actions if does is Hold or not isinstance(a, Hold))
-    assert isinstance(action, does)
-    assert does is PutBack or action.cause is Why.OFF
+    (action,) = plan.actions
+    assert action.verb is does
+    assert action.is_held or does is not Verb.STAY
+    assert does is Verb.PUT_BACK or action.cause is Why.OFF
 
 
 def test_the_switch_wins_over_observe() -> None:
@@ -358,7 +359,7 @@ def test_off_leaves_nobody_in_peace(slurm: FakeSlurm, mode: Mode) -> None:
     seen, plan = look(slurm, mode, OFF)
     active = {f.id for f in fragments(seen).values() if f.is_active}
     assert active <= told_to_go(plan)
-    held = {a.fragment for a in plan.actions if isinstance(a, Hold)} | told_to_go(plan)
+    held = {a.fragment for a in plan.actions if a.is_held} | told_to_go(plan)
     assert {f.id for f in fragments(seen).values() if f.state is PENDING} <= held
 
 
@@ -369,7 +370,7 @@ def test_planning_again_settles_under_any_mode(slurm: FakeSlurm, mode: Mode, off
         seen, plan = look(slurm, mode, off)
         assert write(slurm, seen, plan) == []
     _, plan = look(slurm, mode, off)
-    assert [a for a in plan.actions if not isinstance(a, Notice)] == []
+    assert [a for a in plan.actions if a.verb is not Verb.NOTICE] == []
 
 
 @settings(many, max_examples=30)

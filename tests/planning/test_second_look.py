@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from build import NOW, after, make_fragment, make_job, make_mark, make_slurm
 from slurm_hooks.model import (
-    Action,
-    Cancel,
     Fragment,
     FragmentId,
     FragmentState,
-    Grow,
-    Hold,
     IdleNodes,
+    Intent,
     JobPlan,
-    Notice,
     Off,
     Plan,
-    PutBack,
-    Renew,
-    SetMark,
+    Verb,
     Why,
 )
 from slurm_hooks.planning.dropping import without
@@ -34,13 +30,17 @@ from slurm_hooks.planning.second_look import (
 
 ID = FragmentId(7, 0)
 MARK = make_mark(noticed=NOW)
-NOTICE = Notice(ID, MARK, Why.HOLE_CLOSES)
-AWAY = PutBack(ID, Why.NOTICE_OVER)
-BACK = PutBack(ID, Why.LEASE_ENDED, is_ended=True)
+NOTICE = Intent(ID, Why.HOLE_CLOSES, Verb.NOTICE, mark=MARK)
+AWAY = Intent(ID, Why.NOTICE_OVER, Verb.PUT_BACK)
+BACK = Intent(ID, Why.LEASE_ENDED, Verb.PUT_BACK, mark=MARK, is_held=True, is_ended=True)
+HOLD = Intent(ID, Why.SECURED, is_held=True)
+GROW = Intent(
+    ID, Why.HOLE_OPEN, Verb.GROW, mark=MARK, nodes=frozenset({"n1"}), limit=after(60) - NOW
+)
 RUNNING, ENDED = FragmentState.RUNNING, FragmentState.TIMED_OUT
 
 
-def is_kept(action: Action, *fresh: Fragment) -> bool:
+def is_kept(action: Intent, *fresh: Fragment) -> bool:
     plan = Plan((action,))
     jobs = [make_job(*fresh)] if fresh else []
     kept = without(plan, contradicted(plan.actions, jobs, make_slurm()))
@@ -48,16 +48,37 @@ def is_kept(action: Action, *fresh: Fragment) -> bool:
     return bool(kept.actions)
 
 
-def test_a_notice_is_marked_first_and_signalled_later() -> None:
-    hold = Hold(ID, Why.SECURED)
-    grow = Grow(FragmentId(7, 1), frozenset({"n1"}), after(60) - NOW, MARK)
-    actions = (NOTICE, hold, grow, Cancel((ID,), Why.FINISHED))
-    renew = Renew(ID, after(60))
-    assert first_half((*actions, renew)) == (renew, SetMark(ID, MARK, Why.HOLE_CLOSES))
-    assert second_half((*actions, renew)) == actions
-    for action in (NOTICE, hold, grow, AWAY):
-        assert needs_look((action,))
-    assert not needs_look((renew, Cancel((ID,), Why.FINISHED)))
+def test_what_has_no_fault_goes_on_without_what_has() -> None:
+    """An operator's hold stays, and a lease that was cut is cut."""
+    both = replace(NOTICE, is_held=True, end=after(60))
+    paused = make_fragment(0, RUNNING, ["n1"], reason="JobHeldAdmin", noticed=NOW)
+    unmarked = make_fragment(0, RUNNING, ["n1"], priority=5)
+    assert left_of(both, paused) == (replace(both, is_held=False),)
+    assert left_of(both, unmarked) == (replace(HOLD, cause=both.cause, end=both.end),)
+    stopped = replace(BACK, verb=Verb.CANCEL, cause=Why.STOPPED)
+    gone = make_fragment(0, FragmentState.HELD)
+    assert left_of(stopped, gone) == (Intent(ID, Why.STOPPED, Verb.CANCEL),)
+
+
+def left_of(intent: Intent, *fresh: Fragment) -> tuple[Intent, ...]:
+    plan = Plan((intent,))
+    kept = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
+    assert len(kept.notes) == 1
+    return kept.actions
+
+
+def test_leases_and_marks_come_first_and_the_rest_later() -> None:
+    notice = replace(NOTICE, is_held=True, end=after(60))
+    late = [replace(each, fragment=FragmentId(7, 1)) for each in (GROW, BACK)]
+    cancel = Intent(ID, Why.FINISHED, Verb.CANCEL)
+    for each in late:
+        first = Intent(ID, Why.HOLE_CLOSES, mark=MARK, end=after(60))
+        assert first_half((notice, each)) == (first,)
+        assert second_half((notice, each)) == (replace(notice, mark=None, end=None), each)
+    assert (first_half((cancel,)), second_half((cancel,))) == ((), (cancel,))
+    for each in (NOTICE, HOLD, GROW, AWAY, replace(cancel, is_ended=True)):
+        assert needs_look((each,))
+    assert not any(needs_look((each,)) for each in (cancel, *first_half((notice,))))
 
 
 @pytest.mark.parametrize(
@@ -70,20 +91,19 @@ def test_a_notice_is_marked_first_and_signalled_later() -> None:
     ],
 )
 def test_what_an_operator_holds_meanwhile_is_not_released(fresh: Fragment, wanted: bool) -> None:
-    assert is_kept(Grow(ID, frozenset({"n1"}), after(60) - NOW, MARK), fresh) is wanted
+    assert is_kept(GROW, fresh) is wanted
 
 
 def test_our_hold_does_not_replace_an_operator_s() -> None:
     """Slurm would show it as the user's from then on."""
-    hold = Hold(ID, Why.SECURED)
-    assert is_kept(hold, make_fragment(0, RUNNING, ["n1"], priority=5))
-    assert not is_kept(hold, make_fragment(0, RUNNING, ["n1"], reason="JobHeldAdmin"))
+    assert is_kept(HOLD, make_fragment(0, RUNNING, ["n1"], priority=5))
+    assert not is_kept(HOLD, make_fragment(0, RUNNING, ["n1"], reason="JobHeldAdmin"))
 
 
 @pytest.mark.parametrize("cause", [Why.DIED, Why.NOTED])
 def test_what_slurm_itself_holds_as_an_operator_would_is_held_as_ours(cause: Why) -> None:
     """RequeueExit, and a requeue of what failed while it was held; else it never ran again."""
-    assert is_kept(Hold(ID, cause), make_fragment(0, reason="JobHeldAdmin"))
+    assert is_kept(replace(HOLD, cause=cause), make_fragment(0, reason="JobHeldAdmin"))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +119,7 @@ def test_only_marked_fragments_are_signalled(fresh: Fragment, wanted: bool) -> N
 
 
 @pytest.mark.parametrize("action", [NOTICE, AWAY, BACK])
-def test_what_is_gone_is_left_alone(action: Action) -> None:
+def test_what_is_gone_is_left_alone(action: Intent) -> None:
     assert not is_kept(action)
 
 
@@ -115,7 +135,7 @@ def test_what_is_gone_is_left_alone(action: Action) -> None:
     ],
 )
 def test_only_what_is_as_it_was_is_put_back(
-    action: Action, state: FragmentState, wanted: bool
+    action: Intent, state: FragmentState, wanted: bool
 ) -> None:
     others = make_fragment(1, FragmentState.RUNNING, ["n2"])
     assert is_kept(action, make_fragment(0, state, ["n1"]), others) is wanted
@@ -126,7 +146,7 @@ def test_nothing_of_a_cancelled_job_is_put_back() -> None:
     assert not is_kept(BACK, fresh, make_fragment(1, FragmentState.CANCELLED))
 
 
-def after_a_second_look(action: Action, *fresh: Fragment, off: bool = False) -> Plan:
+def after_a_second_look(action: Intent, *fresh: Fragment, off: bool = False) -> Plan:
     idle = (IdleNodes(Why.STARTING, 1),)
     plan = Plan((action,), (JobPlan(7, 1, 1),), idle=idle)
     plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
@@ -144,7 +164,6 @@ def test_a_job_whose_notice_slurm_refused_keeps_its_node() -> None:
 def test_a_node_that_is_not_given_after_all_is_idle_for_that_reason(
     is_paused: bool, off: bool, idle: Why
 ) -> None:
-    grow = Grow(ID, frozenset({"n1"}), after(60) - NOW, MARK)
-    plan = after_a_second_look(grow, make_fragment(0, is_paused=is_paused), off=off)
+    plan = after_a_second_look(GROW, make_fragment(0, is_paused=is_paused), off=off)
     assert plan.idle == (IdleNodes(idle, 1),)
     assert [job.nodes_planned for job in plan.jobs] == [0]

@@ -12,7 +12,7 @@ import pytest
 from fake_parts import START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import one_booked_tick, one_tick
-from slurm_hooks.model import Notice
+from slurm_hooks.model import Verb
 from slurm_hooks.tick.report import TickReport
 
 TICK_S = 10
@@ -226,7 +226,7 @@ def test_a_plan_at_rest_writes_nothing() -> None:
     slurm = cluster()
     slurm.submit(1, 6, MARK)
     live(slurm, 100)
-    assert [a for a in one_tick(slurm).plan.actions if not isinstance(a, Notice)] == []
+    assert [a for a in one_tick(slurm).plan.actions if a.verb is not Verb.NOTICE] == []
 
 
 def test_two_that_have_no_room_for_both_take_turns() -> None:

@@ -26,13 +26,13 @@ from slurm_hooks.model import (
     Counts,
     FailedSize,
     FragmentState,
-    Grow,
     MalleableJob,
     NodeState,
     Plan,
     Rate,
     Said,
     Telemetry,
+    Verb,
 )
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
@@ -162,7 +162,7 @@ def planned(job: MalleableJob, nodes: int) -> Plan:
 
 
 def size(plan: Plan) -> int:
-    return sum(len(a.nodes) for a in plan.actions if isinstance(a, Grow))
+    return sum(len(a.nodes) for a in plan.actions if a.verb is Verb.GROW)
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,12 @@ from slurm_hooks.doctor.trial.room import find_room, room_lines
 from slurm_hooks.model import (
     AvoidedNode,
     FragmentState,
-    Grow,
     MalleableJob,
     Needs,
     NodeState,
     Plan,
     Snapshot,
+    Verb,
     Why,
 )
 from slurm_hooks.planning.plan import make_plan
@@ -115,7 +115,7 @@ def test_the_check_has_room_where_a_job_would_start() -> None:
     """A planned start is no wall for a job that loses nothing by a hit."""
     seen = make_snapshot(nodes=(make_node("n1"),), planned=[plan_start({"n1"}, 90)])
     plan = make_plan(replace(seen, jobs=(waiting(),)), EAGER, no_clock)
-    assert [a.nodes for a in plan.actions if isinstance(a, Grow)] == [{"n1"}]
+    assert [a.nodes for a in plan.actions if a.verb is Verb.GROW] == [{"n1"}]
     assert room(seen, EAGER).startswith("1 idle node of partition malleable can be used (n1)")
 
 

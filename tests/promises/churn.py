@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from faults.checker import NODES
 from promises.bench import Bench
 from promises.churn_checker import JOBS, OTHERS, RESERVATIONS, Job, Known, Look, parse_look
+from slurm_hooks.model import Intent
 
 USER = "nobody" if os.geteuid() == 0 else None
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
@@ -277,11 +278,9 @@ class Churn:
         self.done.append(f"{time.time() - self.began:6.1f} {text}")
 
 
-def _word(action: object) -> str:
-    which = getattr(action, "fragment", None) or getattr(action, "fragments", "")
-    nodes = ",".join(sorted(getattr(action, "nodes", ())))
-    cause = getattr(getattr(action, "cause", None), "value", "")
-    return f"{type(action).__name__} {which} {nodes} ({cause})"
+def _word(intent: Intent) -> str:
+    nodes = ",".join(sorted(intent.nodes))
+    return f"{', '.join(intent.parts)} {intent.fragment} {nodes} ({intent.cause.value})"
 
 
 Change = Callable[[Churn], None]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from promises.bench import Bench, has, occupied
-from slurm_hooks.model import FragmentState, Grow, MalleableJob
+from slurm_hooks.model import FragmentState, MalleableJob, Verb
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.tick.reconcile import tick
 from waiting import wait_until
@@ -145,7 +145,7 @@ def test_a_lease_longer_than_it_should_be_is_cut_to_the_second(bench: Bench) -> 
 def test_a_job_finds_the_node_that_fits_it(fresh_sandbox: NewSandbox, option: str) -> None:
     bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
     job = bench.submit(SLEEP, "1-2", options=[option])
-    tried = {node for a in bench.tick().plan.actions if isinstance(a, Grow) for node in a.nodes}
+    tried = {node for a in bench.tick().plan.actions if a.verb is Verb.GROW for node in a.nodes}
     assert tried == {"n3"}
     bench.tick_until(job, has(1))
     assert occupied(bench.job(job)) == {"n3"}
@@ -196,7 +196,7 @@ def test_a_job_with_a_dependency_blocks_nobody(bench: Bench) -> None:
     ).stdout.strip()
     job = bench.submit(SLEEP, "1-4", options=[f"--dependency=afterany:{other}"])
     report = bench.tick()
-    assert not [a for a in report.plan.actions if type(a).__name__ == "Grow"]
+    assert not [a for a in report.plan.actions if a.verb is Verb.GROW]
     assert "waits for its dependency" in bench.malleable("explain", str(job)).stdout
     bench.tick_until(job, has(4))  # Slurm looks at dependencies of what is held now and then
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from promises.bench import Bench, has, occupied
-from slurm_hooks.model import Notice
+from slurm_hooks.model import Verb
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
@@ -85,6 +85,6 @@ def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
         late_s = start_after(bench, first, second) - empty_s
         print(f"{runs_s} s: {late_s:+g} s against empty nodes, which take {empty_s:g} s")
         assert late_s <= LATE_S
-        assert not [a for a in actions if isinstance(a, Notice)]
+        assert not [a for a in actions if a.verb is Verb.NOTICE]
         assert max(ends) > planned.start  # it was never told to be gone by then
         bench.cancel_all()

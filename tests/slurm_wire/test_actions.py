@@ -1,4 +1,4 @@
-"""Actions as commands: what is said, in which order, and what shares a process."""
+"""Intents as commands: what is said, in which order, and what shares a process."""
 
 from __future__ import annotations
 
@@ -8,18 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build import NOW, after, make_mark, make_request, span
-from slurm_hooks.model import (
-    Action,
-    Cancel,
-    FragmentId,
-    Grow,
-    Hold,
-    Notice,
-    PutBack,
-    Renew,
-    SetMark,
-    Why,
-)
+from slurm_hooks.model import FragmentId, Intent, Mark, Verb, Why
 from slurm_hooks.slurm.actions import commands, ranges
 from slurm_hooks.slurm.mark import format_mark
 
@@ -35,10 +24,22 @@ def ids(*indexes: int, job: int = 7) -> list[FragmentId]:
 A, B, C = ids(0, 1, 2)
 
 
-def lines(*actions: Action, notes: dict[FragmentId, str] | None = None) -> list[str]:
+def grow(fragment: FragmentId, *nodes: str, limit_s: float, mark: Mark) -> Intent:
+    limit = span(limit_s)
+    return Intent(
+        fragment, Why.HOLE_OPEN, Verb.GROW, mark=mark, nodes=frozenset(nodes), limit=limit
+    )
+
+
+def back(fragment: FragmentId, mark: Mark, is_held: bool = True) -> Intent:
+    """One that has ended."""
+    return Intent(fragment, Why.DIED, Verb.PUT_BACK, mark=mark, is_held=is_held, is_ended=True)
+
+
+def lines(*intents: Intent, notes: dict[FragmentId, str] | None = None) -> list[str]:
     """Each line for scontrol, and each other command, in order."""
     said = []
-    for command in commands(actions, notes or {}):
+    for command in commands(intents, notes or {}):
         said += command.stdin.splitlines() or [" ".join(command.argv)]
     return said
 
@@ -49,13 +50,12 @@ def test_nothing_to_do_runs_nothing() -> None:
 
 def test_holds_come_first_and_grows_last() -> None:
     said = lines(
-        Grow(A, frozenset({"n3", "n4"}), span(300), MARK),
-        Cancel((FragmentId(9, 0), FragmentId(9, 1)), Why.FINISHED),
-        Hold(B, Why.NOT_STARTED),
-        PutBack(C, Why.NOTICE_OVER),
-        Notice(FragmentId(8, 0), MARK, Why.HOLE_CLOSES),
-        SetMark(FragmentId(8, 0), MARK, Why.HOLE_CLOSES),
-        Renew(FragmentId(8, 1), after(900)),
+        grow(A, "n3", "n4", limit_s=300, mark=MARK),
+        *(Intent(f, Why.FINISHED, Verb.CANCEL) for f in ids(0, 1, job=9)),
+        Intent(B, Why.NOT_STARTED, is_held=True),
+        Intent(C, Why.NOTICE_OVER, Verb.PUT_BACK),
+        Intent(FragmentId(8, 0), Why.HOLE_CLOSES, Verb.NOTICE, mark=MARK),
+        Intent(FragmentId(8, 1), Why.HOLE_OPEN, end=after(900)),
     )
     assert said == [
         "uhold 7_1",
@@ -72,13 +72,15 @@ def test_holds_come_first_and_grows_last() -> None:
 
 def test_an_ended_fragment_is_put_back_before_it_is_marked() -> None:
     """Slurm (22.05) refuses to update a job that has finished."""
-    said = lines(PutBack(A, Why.DIED, MARK, is_ended=True))
+    said = lines(back(A, MARK))
     assert said == ["requeue 7_0", "uhold 7_0", f"update jobid=7_0 AdminComment={TEXT}"]
 
 
 def test_equal_renewals_share_a_line() -> None:
-    renewals = [Renew(f, after(900)) for f in (*ids(0, 1, 2, 5), *ids(4, job=8))]
-    assert lines(*renewals, Renew(FragmentId(7, 3), after(600))) == [
+    renewals = [
+        Intent(f, Why.HOLE_OPEN, end=after(900)) for f in (*ids(0, 1, 2, 5), *ids(4, job=8))
+    ]
+    assert lines(*renewals, Intent(FragmentId(7, 3), Why.HOLE_OPEN, end=after(600))) == [
         f"update jobid=7_3 EndTime=uts{EPOCH + 600}",
         f"update jobid=7_[0-2,5] EndTime=uts{EPOCH + 900}",
         f"update jobid=8_4 EndTime=uts{EPOCH + 900}",
@@ -86,7 +88,9 @@ def test_equal_renewals_share_a_line() -> None:
 
 
 def test_all_holds_of_a_job_are_one_line() -> None:
-    assert lines(*(Hold(f, Why.SECURED) for f in (*ids(0, 1, 2), *ids(4, job=8)))) == [
+    assert lines(
+        *(Intent(f, Why.SECURED, is_held=True) for f in (*ids(0, 1, 2), *ids(4, job=8)))
+    ) == [
         "uhold 7_[0-2]",
         "uhold 8_4",
     ]
@@ -95,29 +99,29 @@ def test_all_holds_of_a_job_are_one_line() -> None:
 def test_fragments_of_a_job_are_put_back_and_marked_together() -> None:
     other = make_mark(make_request(), noticed=after(-9))
     assert lines(
-        PutBack(A, Why.DIED, MARK, is_ended=True),
-        PutBack(B, Why.NOTICE_OVER, other),
-        PutBack(C, Why.DIED, MARK, is_ended=True, is_paused=True),
-        PutBack(FragmentId(8, 0), Why.NOTICE_OVER),
+        back(A, MARK),
+        Intent(B, Why.NOTICE_OVER, Verb.PUT_BACK, mark=other),
+        back(C, MARK, is_held=False),
+        Intent(FragmentId(8, 0), Why.NOTICE_OVER, Verb.PUT_BACK),
     ) == [
+        f"update jobid=7_1 AdminComment={format_mark(other)}",
         "requeue 7_[0-2]",
         "requeue 8_0",
         "uhold 7_0",
         f"update jobid=7_[0,2] AdminComment={TEXT}",
-        f"update jobid=7_1 AdminComment={format_mark(other)}",
     ]
 
 
 def test_plain_lines_share_a_process() -> None:
     some = [FragmentId(job, 0) for job in (7, 8, 9)]
-    said = commands([PutBack(f, Why.NOTICE_OVER) for f in some], {})
+    said = commands([Intent(f, Why.NOTICE_OVER, Verb.PUT_BACK) for f in some], {})
     assert [c.argv for c in said] == [("scontrol",)]
     assert said[0].rpcs == 3
 
 
 def test_a_word_that_is_not_plain_gets_its_own_process() -> None:
     notes = {B: 'it\'s "ours"; \0 | $(reboot)\nrelease 1', C: "site"}
-    said = commands([SetMark(f, MARK, Why.NOTED) for f in (A, B, C)], notes)
+    said = commands([Intent(f, Why.NOTED, mark=MARK) for f in (A, B, C)], notes)
     assert [len(c.argv) for c in said] == [1, 4, 1]
     comment = said[1].argv[-1]
     assert comment.startswith('AdminComment=it\'s "ours"; malleable{')
@@ -126,14 +130,14 @@ def test_a_word_that_is_not_plain_gets_its_own_process() -> None:
 
 
 def test_notices_to_many_share_one_signal() -> None:
-    said = commands([Notice(f, MARK, Why.HOLE_CLOSES) for f in (A, B)], {})
+    said = commands([Intent(f, Why.HOLE_CLOSES, Verb.NOTICE, mark=MARK) for f in (A, B)], {})
     assert said[-1].argv == ("scancel", "--quiet", "--signal=URG", "--full", "7_[0-1]")
     assert said[-1].rpcs == 2
 
 
 def test_the_site_s_note_is_kept() -> None:
     mark = make_mark(released=after(0))
-    (line, _) = lines(Grow(A, frozenset({"n1"}), span(60), mark), notes={A: "site;\0"})
+    (line, _) = lines(grow(A, "n1", limit_s=60, mark=mark), notes={A: "site;\0"})
     assert f"AdminComment=site;{format_mark(mark)}" in line
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
-from slurm_hooks.model import FragmentId, FragmentState, Grow, Mark, Request, Why
+from slurm_hooks.model import FragmentId, FragmentState, Intent, Mark, Request, Verb, Why
 from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands
@@ -48,14 +48,21 @@ def settings(tmp_path: Path) -> Settings:
 
 def grow(
     index: int, node: str, excluded: Optional[frozenset[str]] = frozenset(), **changes: object
-) -> Grow:
+) -> Intent:
     request = Request(1, 6, 6, timedelta(600), timedelta(60), excluded=excluded)
     mark = replace(Mark(request), **changes)  # type: ignore[arg-type]
     limit = timedelta(seconds=600 if index < 4 else 300)
-    return Grow(FragmentId(7, index), frozenset((node,)), limit, mark, Why.HOLE_OPEN)
+    return Intent(
+        FragmentId(7, index),
+        Why.HOLE_OPEN,
+        Verb.GROW,
+        mark=mark,
+        nodes=frozenset((node,)),
+        limit=limit,
+    )
 
 
-def said(*grows: Grow) -> list[list[str]]:
+def said(*grows: Intent) -> list[list[str]]:
     updates, release = commands(grows, {}, NODES)
     lines = [line.split(" ") for line in (updates.stdin + release.stdin).splitlines()]
     return [[word for word in line if not word.startswith("AdminComment")] for line in lines]

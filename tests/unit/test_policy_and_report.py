@@ -29,19 +29,15 @@ from build import (
 )
 from slurm_hooks.books.harvest.lives import Hits
 from slurm_hooks.model import (
-    Cancel,
     Fragment,
     FragmentId,
     FragmentState,
-    Grow,
+    Intent,
     MalleableJob,
     NodeState,
-    Plan,
-    PutBack,
-    Renew,
     Said,
-    SetMark,
     Solve,
+    Verb,
     Why,
 )
 from slurm_hooks.model.moments import shown
@@ -52,13 +48,14 @@ from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import (
-    action_line,
+    action_lines,
     explain_lines,
     fragments_table,
     job_state,
     jobs_table,
     minutes,
 )
+from slurm_hooks.report.why import action_text
 from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.cluster import Cluster
 from slurm_hooks.slurm.lua_policy import render_policy
@@ -179,18 +176,28 @@ def test_tables() -> None:
 
 
 def test_actions_in_words() -> None:
-    grow = Grow(FragmentId(7, 0), frozenset({"n1", "n2"}), span(300), make_mark())
-    assert action_line(grow) == "grow 7_0 on n[1-2] for 5:00: hole open"
-    assert action_line(Renew(FragmentId(7, 1), after(4000))).startswith(
-        f"renew 7_1 until {shown(after(4000))}"
+    ids = [FragmentId(7, index) for index in range(6)]
+    intents = (
+        Intent(
+            ids[0],
+            Why.HOLE_OPEN,
+            Verb.GROW,
+            mark=make_mark(),
+            nodes=frozenset({"n1", "n2"}),
+            limit=span(300),
+        ),
+        *(Intent(name, Why.FINISHED, Verb.CANCEL) for name in ids[1:3]),
+        Intent(ids[3], Why.LEASE_ENDED, Verb.PUT_BACK, is_held=True, is_ended=True),
+        Intent(ids[4], Why.NOTED, mark=make_mark()),
+        Intent(ids[5], Why.SECURED, is_held=True, end=after(4000)),
     )
-    cancel = Cancel((FragmentId(7, 1), FragmentId(7, 2)), Why.FINISHED)
-    assert action_line(cancel) == "cancel 7_[1-2]: training finished"
-    back = PutBack(FragmentId(7, 0), Why.LEASE_ENDED, is_ended=True)
-    assert action_line(back) == "put back 7_0: lease ended"
-    note = SetMark(FragmentId(7, 0), make_mark(), Why.NOTED)
-    kinds = [a["kind"] for a in plan_data(Plan((grow, cancel, back, note)), NOW)["actions"]]
-    assert kinds == ["grow", "cancel", "put-back", "set-mark"]
+    assert action_lines(intents) == [
+        "grow 7_0 on n[1-2] for 5:00: hole open",
+        "cancel 7_[1-2]: training finished",
+        "put back 7_3: lease ended",
+        f"set mark 7_4: {action_text('noted')}",
+        f"hold, renew 7_5 until {shown(after(4000))}: {action_text('secured')}",
+    ]
 
 
 def test_nothing_is_markup() -> None:

@@ -29,20 +29,16 @@ from slurm_hooks.books.harvest.values import (
 from slurm_hooks.model import (
     ENDED_STATES,
     ON_NODES,
-    Cancel,
     Fragment,
     FragmentId,
     FragmentState,
-    Grow,
     MalleableJob,
     NodeState,
-    Notice,
     Of,
     Plan,
-    PutBack,
     Snapshot,
+    Verb,
     Why,
-    verb_of,
 )
 from slurm_hooks.model.ends import is_finished, trained_nothing
 
@@ -100,9 +96,8 @@ def record_of(
 def _done(plan: Plan) -> tuple[Done, ...]:
     """The plan's actions counted."""
     found: Counter[tuple[str, str]] = Counter()
-    for action in plan.actions:
-        count = len(action.fragments) if isinstance(action, Cancel) else 1
-        found[verb_of(action), action.cause.value] += count
+    for intent in plan.actions:
+        found[intent.parts[0], intent.cause.value] += 1
     return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(found.items()))
 
 
@@ -126,7 +121,8 @@ def _forgotten(
 
 def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: Seen) -> Seen:
     """What the next tick needs to know of this one, after its plan."""
-    asked = {a.fragment: a.cause.value for a in plan.actions if isinstance(a, (Notice, PutBack))}
+    goes = (Verb.NOTICE, Verb.PUT_BACK)
+    asked = {i.fragment: i.cause.value for i in plan.actions if i.verb in goes or i.is_ended}
     asked.update({r.fragment: r.leaves for r in before.runs if r.leaves})
     old = {run.fragment: run for run in before.runs}
     runs = []
@@ -221,7 +217,7 @@ def _node_s(stay: Stay, since: datetime) -> float:
 
 def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterator[JobFacts]:
     """What is to be said of each job."""
-    grown = Counter(a.fragment.job_id for a in plan.actions if isinstance(a, Grow))
+    grown = Counter(i.fragment.job_id for i in plan.actions if i.verb is Verb.GROW)
     whys = {each.job_id: {reason.why for reason in each.reasons} for each in plan.jobs}
     for job in seen.jobs:
         request = job.request

@@ -20,7 +20,7 @@ from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.holes import holes_of
 from slurm_hooks.report.text import (
     OVER,
-    action_line,
+    action_lines,
     explain_lines,
     job_state,
     minutes,
@@ -64,7 +64,7 @@ def board_of(report: TickReport, user: str = "") -> Board:
         jobs=tuple(_job_row(job, report) for job in jobs),
         holes=_hole_rows(seen),
         leases=tuple(_lease_row(fragment, job, seen.now) for fragment, job in running),
-        actions=tuple(map(action_line, report.plan.actions)),
+        actions=tuple(action_lines(report.plan.actions)),
     )
 
 
