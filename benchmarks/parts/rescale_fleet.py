@@ -142,7 +142,7 @@ class MalleableFleet(Fleet):
         """A tick that wants their nodes for others: marks and SIGURG."""
         seen = self._observe()
         chosen = self._chosen(seen, fragments)
-        self._apply(seen, [notice(f, Why.BETTER_USE, seen.now) for f in chosen])
+        self._apply(seen, [notice(f.id, f.mark, Why.BETTER_USE, seen.now) for f in chosen])
 
     def tend(self) -> None:
         """A tick that leaves sizes alone."""

@@ -26,7 +26,7 @@ def with_claims(
 def _standing(ground: Ground, situation: Situation) -> Standing:
     job, patience_s = situation.job, ground.settings.plan.patience_s
     is_short = situation.size < situation.least
-    waited_s = waited(ground, job).total_seconds() if is_short else 0.0
+    waited_s = waited(ground, situation.marked).total_seconds() if is_short else 0.0
     since = job.oldest_start
     ran_s = 0.0 if since is None else (ground.now - since).total_seconds()
     return Standing(
@@ -44,7 +44,7 @@ def waits_too_long(ground: Ground, situation: Situation) -> bool:
     patience_s = ground.settings.plan.patience_s
     if not patience_s or not situation.is_placed or situation.size >= situation.least:
         return False
-    return waited(ground, situation.job).total_seconds() >= patience_s
+    return waited(ground, situation.marked).total_seconds() >= patience_s
 
 
 def waited(ground: Ground, job: MalleableJob) -> timedelta:

@@ -106,7 +106,8 @@ def reasons_for(
     if situation.snoozes:
         found.append(Reason(Why.RESTING, Detail(seconds=ground.settings.plan.snooze_s)))
     if situation.is_tried:
-        failed = Detail(failures=situation.job.failures, seconds=ground.settings.failures.join_s)
+        failures = situation.marked.failures
+        failed = Detail(failures=failures, seconds=ground.settings.failures.join_s)
         found.append(Reason(Why.RESTING, failed))
     if situation.job.way.zero_is_idle and not situation.upkeep.growable:
         return tuple(found)

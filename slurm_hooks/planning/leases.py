@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model import Fragment, Intent, MalleableJob, NodeState, Verb, Why
+from slurm_hooks.model import Fragment, FragmentId, Intent, MalleableJob, Mark, NodeState, Verb, Why
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.survey import Survey
@@ -91,6 +91,6 @@ def cut(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Op
     return Intent(fragment.id, Why.HOLE_CLOSES if stay.latest else Why.LEASE_LONG, end=end)
 
 
-def notice(fragment: Fragment, cause: Why, now: datetime) -> Intent:
-    """Ask a fragment to leave."""
-    return Intent(fragment.id, cause, Verb.NOTICE, mark=replace(fragment.mark, noticed=now))
+def notice(name: FragmentId, mark: Mark, cause: Why, now: datetime) -> Intent:
+    """Ask a fragment with this mark to leave."""
+    return Intent(name, cause, Verb.NOTICE, mark=replace(mark, noticed=now))

@@ -18,7 +18,6 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.holes import lease_within
-from slurm_hooks.planning.leases import notice
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
@@ -46,7 +45,7 @@ def change(
     cause = _cause(situation, size, sum(targets.values()), pool)
     is_in_vain = pool.is_closed and cause in (Why.BETTER_USE, Why.BELOW_MIN)
     going = [] if is_in_vain else _leavers(job, targets, pool)
-    actions: list[Intent] = [_dismiss(f, cause, survey.ground.now) for f in going]
+    actions: list[Intent] = [_dismiss(situation, f, cause, survey.ground.now) for f in going]
     where = _openings(job, targets, pool)
     starting = list(zip(nsmallest(len(where), situation.upkeep.growable, key=_order), where))
     if size + unit * len(starting) >= situation.least:
@@ -114,10 +113,10 @@ def _age(fragment: Fragment) -> tuple[bool, float, int]:
     return (fragment.state is FragmentState.RUNNING, -start, -fragment.id.index)
 
 
-def _dismiss(fragment: Fragment, cause: Why, now: datetime) -> Intent:
+def _dismiss(situation: Situation, fragment: Fragment, cause: Why, now: datetime) -> Intent:
     if fragment.state is FragmentState.PENDING:
         return Intent(fragment.id, cause, is_held=True)
-    return notice(fragment, cause, now)
+    return situation.notice(fragment, cause, now)
 
 
 def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
@@ -134,7 +133,7 @@ def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[
     longest = min(situation.job.request.lease, ground.longest_lease)
     limit = lease_within(ground.now, latest, longest)
     mark = replace(
-        fragment.mark,
+        situation.mark_of(fragment),
         released=ground.now,
         run=fragment.restarts,
         noticed=None,

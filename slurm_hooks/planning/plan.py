@@ -64,7 +64,8 @@ def make_plan(
         made = change(survey, situation, shares.targets.get(situation.job.job_id, {}), pool)
         why_last = last.get(situation.job.job_id)
         renewals = _renewals(ground, situation, made, why_last is not None)
-        actions += (*situation.upkeep.actions, *situation.notices, *made.actions, *renewals)
+        departures = situation.departures(ground.now)
+        actions += (*situation.upkeep.actions, *departures, *made.actions, *renewals)
         planned = _job_plan(survey, situation, made, obstacles)
         if situation.job.job_id in shares.beginning and planned.nodes_planned == situation.least:
             reasons = (reason_of(situation.least), *planned.reasons)

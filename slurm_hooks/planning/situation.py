@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Optional
 
@@ -15,9 +16,9 @@ from slurm_hooks.model import (
     FragmentState,
     Intent,
     MalleableJob,
+    Mark,
     Reason,
     Verb,
-    Waiter,
     Why,
     Wish,
     one_each,
@@ -35,12 +36,13 @@ from slurm_hooks.planning.workers import is_to_be_tried
 
 @dataclass(frozen=True)
 class Situation:
-    """One job in this tick, with the marks that its upkeep will have written.
+    """One job in this tick, as Slurm has it, and the marks that its upkeep will have written.
 
-    `stays` speaks of the fragments that run, `notices` are for those of them that must leave
-    whatever is allocated. Those `past` stay beyond planned starts; a job that `gains_past` takes
-    nodes that are soon wanted. A job that `snoozes` does not grow yet. `is_apart` is true for a job
-    whose fragments do not meet: several would each train on their own, so it is kept to one.
+    `marked` is the job with those marks, for what is decided by them. `stays` speaks of the
+    fragments that run. One that leaves makes way for the job `gives_way_to`, if that is known.
+    Those `past` stay beyond planned starts; a job that `gains_past` takes nodes that are soon
+    wanted. A job that `snoozes` does not grow yet. `is_apart` is true for a job whose fragments do
+    not meet: several would each train on their own, so it is kept to one.
     `barred` says why it may have no nodes at all for now. `redone_s` seconds of its work are done
     again after a change. `wish` is how many nodes a pool wants; one that `is_tried` has failed, and
     gets no more than one worker until that has lived for a while. At a size that is `failing` its
@@ -50,8 +52,10 @@ class Situation:
     job: MalleableJob
     upkeep: Upkeep
     stays: dict[FragmentId, Stay]
+    marked: MalleableJob
+    marks: Mapping[FragmentId, Mark]
     shunned: Shunned
-    notices: tuple[Intent, ...] = ()
+    gives_way_to: str = ""
     snoozes: bool = False
     is_apart: bool = False
     barred: Optional[Reason] = None
@@ -61,6 +65,25 @@ class Situation:
     wish: Optional[Wish] = None
     is_tried: bool = False
     failing: frozenset[int] = frozenset()
+
+    def mark_of(self, fragment: Fragment) -> Mark:
+        """Its mark after the upkeep."""
+        return self.marks.get(fragment.id, fragment.mark)
+
+    def notice(self, fragment: Fragment, cause: Why, now: datetime) -> Intent:
+        """Ask a fragment to leave."""
+        mark = self.mark_of(fragment)
+        if self.gives_way_to:
+            mark = replace(mark, gave_way_to=self.gives_way_to)
+        return notice(fragment.id, mark, cause, now)
+
+    def departures(self, now: datetime) -> tuple[Intent, ...]:
+        """For the fragments that must leave whatever is allocated. What runs of a job that is over
+        hears no notice."""
+        leaving = ((f, cause) for f in self.job.active if (cause := self.stays[f.id].leaves))
+        if self.upkeep.is_over:
+            return tuple(Intent(f.id, cause, Verb.CANCEL) for f, cause in leaving)
+        return tuple(self.notice(f, cause, now) for f, cause in leaving)
 
     @cached_property
     def staying(self) -> tuple[Fragment, ...]:
@@ -76,7 +99,7 @@ class Situation:
     @cached_property
     def avoided(self) -> frozenset[int]:
         """Sizes that it is not given now."""
-        return avoided(self.job, self.failing)
+        return avoided(self.marked, self.failing)
 
     @property
     def most(self) -> int:
@@ -123,36 +146,47 @@ class Situation:
 def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     """The situation of one job, before any allocation."""
     ground = survey.ground
-    job, care = _as_marked(job, upkeep(ground, job))
+    care = upkeep(ground, job)
     is_apart = not care.is_over and _is_apart(ground, job)
-    if is_apart:
-        job, care = _with_alone_noted(job, care)
+    care = _with_alone_noted(job, care) if is_apart else care
     waiter, wish = survey.queue.first(job), job.wish(ground.now)
     bars = survey.mandate.bars_job(job) or (why_waiting(waiter) if waiter else None)
     barred = None if care.is_over else bars or _why_unwanted(job, wish)
     care = care if care.is_over else _within_bars(survey, care, barred)
     running = (f for f in job.stirring if f.state is FragmentState.RUNNING)
-    past, gains_past = survey.hits.staying(job, survey.holes), survey.hits.may_gain(job)
+    past = survey.hits.staying(job, survey.holes)
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
-    job = _with_way_given(job, waiter) if waiter else job
-    leaving = {f: cause for f in job.active if (cause := stays[f.id].leaves)}
-    avoided = shunned(ground, job)
+    marks = {i.fragment: i.mark for i in care.actions if i.mark is not None}
+    marked = _with_marks(job, marks)
+    avoided = shunned(ground, marked)
     if care.is_over:
-        ends = tuple(Intent(f.id, cause, Verb.CANCEL) for f, cause in leaving.items())
-        return Situation(job, care, stays, avoided, ends, past=past)
-    notices = tuple(notice(f, cause, ground.now) for f, cause in leaving.items())
-    snoozes = _snoozes(ground, job)
+        return Situation(job, care, stays, marked, marks, avoided, past=past)
     situation = Situation(
-        job, care, stays, avoided, notices, snoozes, is_apart, barred, past, gains_past
-    )
-    situation = replace(
-        situation,
+        job=job,
+        upkeep=care,
+        stays=stays,
+        marked=marked,
+        marks=marks,
+        shunned=avoided,
+        gives_way_to=waiter.job_id if waiter else "",
+        snoozes=_snoozes(ground, marked),
+        is_apart=is_apart,
+        barred=barred,
+        past=past,
+        gains_past=survey.hits.may_gain(job),
         redone_s=survey.hits.redone_s(job),
         wish=wish,
-        is_tried=is_to_be_tried(ground, job),
-        failing=failing(ground, job),
+        is_tried=is_to_be_tried(ground, marked),
+        failing=failing(ground, marked),
     )
-    return _given_up(ground, situation) if _is_hopeless(ground, situation) else situation
+    return _given_up(situation) if _is_hopeless(ground, situation) else situation
+
+
+def _with_marks(job: MalleableJob, marks: Mapping[FragmentId, Mark]) -> MalleableJob:
+    if not marks:
+        return job  # what the job has found out about itself is kept
+    found = (replace(f, mark=marks[f.id]) if f.id in marks else f for f in job.fragments)
+    return replace(job, fragments=tuple(found))
 
 
 def _snoozes(ground: Ground, job: MalleableJob) -> bool:
@@ -199,17 +233,6 @@ def _within_bars(survey: Survey, care: Upkeep, barred: Optional[Reason]) -> Upke
     )
 
 
-def _with_way_given(job: MalleableJob, waiter: Waiter) -> MalleableJob:
-    """With marks as a notice will write them: for whom the fragment leaves."""
-    return replace(
-        job,
-        fragments=tuple(
-            replace(f, mark=replace(f.mark, gave_way_to=waiter.job_id)) if f.is_active else f
-            for f in job.fragments
-        ),
-    )
-
-
 def _is_apart(ground: Ground, job: MalleableJob) -> bool:
     """True if its fragments find each other in no directory, or one has run for long enough to meet
     others and no agent has ever spoken."""
@@ -221,16 +244,16 @@ def _is_apart(ground: Ground, job: MalleableJob) -> bool:
     return is_known or any(ground.now - start >= patience for start in starts)
 
 
-def _with_alone_noted(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
+def _with_alone_noted(job: MalleableJob, care: Upkeep) -> Upkeep:
     """With the mark on one fragment that the job is kept to one, also when that one has gone."""
-    if any(f.mark.is_alone for f in job.stirring):
-        return job, care
     states = (FragmentState.RUNNING, *WAITING_STATES)
     first = next((f for f in job.fragments if f.state in states), None)
-    if first is None:
-        return job, care
-    note = Intent(first.id, Why.ALONE, mark=replace(first.mark, is_alone=True))
-    return _as_marked(job, replace(care, actions=one_each((*care.actions, note))))
+    if first is None or any(f.mark.is_alone for f in job.stirring):
+        return care
+    marks = {i.fragment: i.mark for i in care.actions}
+    mark = marks.get(first.id) or first.mark
+    note = Intent(first.id, Why.ALONE, mark=replace(mark, is_alone=True))
+    return replace(care, actions=one_each((*care.actions, note)))
 
 
 def _is_hopeless(ground: Ground, situation: Situation) -> bool:
@@ -238,27 +261,12 @@ def _is_hopeless(ground: Ground, situation: Situation) -> bool:
     if situation.is_placed or not 0 < situation.size < situation.least:
         return False
     wait = timedelta(seconds=ground.settings.plan.gang_wait_s)
-    moments = ((f.start, f.mark.released, f.mark.noticed) for f in situation.job.fragments)
+    moments = ((f.start, f.mark.released, f.mark.noticed) for f in situation.marked.fragments)
     return not any(is_within(ground.now, when, wait) for row in moments for when in row)
 
 
-def _given_up(ground: Ground, situation: Situation) -> Situation:
+def _given_up(situation: Situation) -> Situation:
     """A gang that cannot be completed gives back what it runs on."""
-    idle = [f for f in situation.staying if f.state is FragmentState.RUNNING]
-    notices = tuple(notice(f, Why.BELOW_MIN, ground.now) for f in idle)
+    idle = (f for f in situation.staying if f.state is FragmentState.RUNNING)
     leaves = {f.id: replace(situation.stays[f.id], leaves=Why.BELOW_MIN) for f in idle}
-    stays = {**situation.stays, **leaves}
-    return replace(situation, stays=stays, notices=(*situation.notices, *notices))
-
-
-def _as_marked(job: MalleableJob, care: Upkeep) -> tuple[MalleableJob, Upkeep]:
-    """Job and upkeep with the marks that the upkeep's own actions will have written."""
-    marks = {i.fragment: i.mark for i in care.actions if i.mark}
-    if not marks:
-        return job, care  # what the job has found out about itself is kept
-
-    def marked(fragments: tuple[Fragment, ...]) -> tuple[Fragment, ...]:
-        return tuple(replace(f, mark=marks[f.id]) if f.id in marks else f for f in fragments)
-
-    care = replace(care, arriving=marked(care.arriving), growable=marked(care.growable))
-    return replace(job, fragments=marked(job.fragments)), care
+    return replace(situation, stays={**situation.stays, **leaves})
