@@ -6,7 +6,7 @@ Asks only for fields whose text no user writes; knows nothing of processes or cl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Optional
@@ -142,16 +142,33 @@ def parse_tick(line: str) -> Tick:
     try:
         data = json.loads(line)
         at = datetime.fromisoformat(data["at"]).timestamp()
-        acts = tuple(_act(at, action) for action in data["plan"]["actions"])
+        acts = _acts(at, data["plan"]["actions"])
         return Tick(at, data["seconds"], data["rpcs"], acts, tuple(data["refused"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a tick: {line[:120]!r}: {error!r}") from error
 
 
-def _act(at: float, action: dict[str, Any]) -> Act:
-    fragments = action.get("fragments") or [action["fragment"]]
-    nodes = tuple(action.get("nodes") or ())
-    return Act(at, action["kind"], tuple(fragments), action_text(action["cause"]), nodes)
+def _acts(at: float, rows: Iterable[dict[str, Any]]) -> tuple[Act, ...]:
+    """One for each fragment; those that are cancelled for one reason share it."""
+    alike: dict[object, list[dict[str, Any]]] = {}
+    for row in rows:
+        is_cancel = row["verb"] == "cancel"
+        alike.setdefault(row["cause"] if is_cancel else row["fragment"], []).append(row)
+    return tuple(_act(at, found) for found in alike.values())
+
+
+def _act(at: float, alike: Sequence[dict[str, Any]]) -> Act:
+    fragments, first = tuple(row["fragment"] for row in alike), alike[0]
+    return Act(at, _kind(first), fragments, action_text(first["cause"]), tuple(first["nodes"]))
+
+
+def _kind(row: dict[str, Any]) -> str:
+    """The weightiest thing that is done to a fragment."""
+    if row["verb"] != "stay":
+        return str(row["verb"]).replace("_", "-")
+    if row["is_held"]:
+        return "hold"
+    return "set-mark" if row["mark"] else "renew"
 
 
 def parse_rounds(text: str) -> tuple[Round, ...]:
