@@ -274,6 +274,18 @@ def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -
     assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1
 
 
+def test_what_is_reminded_gets_one_mark_with_all_that_is_new() -> None:
+    """Two marks in one tick would undo each other."""
+    old = {"start": after(-90), "has_agent": False}
+    first = make_fragment(0, RUNNING, ["n0"], noticed=after(-5), priority=9, **old)
+    job = make_job(first, make_fragment(1, RUNNING, ["n1"], **old))
+    plan = plan_for(job, nodes=[make_node(name, NodeState.BUSY) for name in ("n0", "n1")])
+    (intent,) = (a for a in plan.actions if a.fragment.index == 0)
+    assert intent.verb is Verb.NOTICE
+    assert intent.mark is not None
+    assert (intent.mark.is_alone, intent.mark.priority) == (True, 9)
+
+
 @pytest.mark.parametrize("state", [FragmentState.FAILED, FragmentState.HELD])
 def test_a_job_whose_nodes_share_no_directory_is_kept_to_the_fragment_that_trains(
     state: FragmentState,
