@@ -20,14 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from papers import scenario as events
+from papers.question import Learnt
 from parts.printing import SAY, arguments, show, tell
 from parts.replay_runs import RESCALES, SETTINGS, data, record_of
 
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
+from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.scenario import Conditions
-from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.replay.work import Kind, Queue, kind, read_queue, read_scaling
 
 TRUE, LEARNED = "default", "learned"
@@ -56,14 +58,13 @@ def main() -> int:
     parser.add_argument("--span", type=float, default=math.inf, help="seconds of the log")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts to run")
     parser.add_argument("--jobs", type=int, nargs="+", default=(10, 35), help="at once")
-    parser.add_argument("--tick", type=float, default=0.0, help="seconds; 0 is event-driven")
     options = parser.parse_args()
     whole = record_of("summit")
     record = scenario.window(whole, None, min(whole.from_s + options.span, whole.to_s))
     rows = []
     for case in _cases(options.only, options.jobs):
         SAY.print(f"{case.name}, {case.jobs} jobs")
-        rows.append(_measured(case, record, options.tick))
+        rows.append(_measured(case, record))
     if "family" in options.only:
         rows.append(_family(record))
     if "search" in options.only:
@@ -112,15 +113,15 @@ def model_of(name: str) -> str:
     return name.split("-", maxsplit=1)[0]
 
 
-def _conditions(case: Case, tick_s: float) -> Conditions:
+def _conditions(case: Case) -> Conditions:
     return Conditions(
         queue=case.queue,
         jobs=case.jobs,
         rescale=RESCALES[0],
         t_fwd_s=SETTINGS.plan.horizon_s,
-        tick_s=tick_s,
-        latency_s=2.0 if tick_s else 0.0,
-        checkpoint_s=600.0 if tick_s else 0.0,
+        tick_s=0.0,
+        latency_s=0.0,
+        checkpoint_s=0.0,
         ends="unknown",
         site=case.site,
         family_of=model_of,
@@ -128,8 +129,8 @@ def _conditions(case: Case, tick_s: float) -> Conditions:
     )
 
 
-def _run(case: Case, record: Record, policy: str, tick_s: float = 0.0) -> Outcome:
-    return scenario.run(policy, record, _conditions(case, tick_s), SETTINGS)
+def _run(case: Case, record: Record, policy: str) -> Outcome:
+    return events.run(policy, record, _conditions(case), SETTINGS)
 
 
 def done(outcome: Outcome, queue: Queue) -> float:
@@ -138,12 +139,12 @@ def done(outcome: Outcome, queue: Queue) -> float:
     return math.fsum(images / unit[name] for name, images in outcome.ledger.images.items())
 
 
-def _measured(case: Case, record: Record, tick_s: float) -> dict[str, Any]:
+def _measured(case: Case, record: Record) -> dict[str, Any]:
     """All ways, relative to the true curves: in images, and with all models counting alike."""
-    row: dict[str, Any] = {"queue": case.name, "jobs": case.jobs, "tick_s": tick_s}
+    row: dict[str, Any] = {"queue": case.name, "jobs": case.jobs}
     began, base, alike = time.process_time(), 0.0, 0.0
     for policy in (TRUE, LEARNED, *OTHERS):
-        outcome = _run(case, record, policy, tick_s)
+        outcome = _run(case, record, policy)
         images = math.fsum(outcome.ledger.images.values())
         base, alike = base or images, alike or done(outcome, case.queue)
         row[policy] = round(images / base, 4)
@@ -158,6 +159,7 @@ def _measured(case: Case, record: Record, tick_s: float) -> dict[str, Any]:
 
 
 def _spent(outcome: Outcome) -> dict[str, Any]:
+    assert isinstance(outcome, Learnt)
     spent = outcome.spent
     return {
         "probing": round(spent.probed_node_s / max(spent.node_s, 1.0), 4),

@@ -29,8 +29,9 @@ from parts.replay_runs import MEASURED, data
 from slurm_hooks.allocation.curves import prior
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
+from slurm_hooks.replay.dedicated import reference
 from slurm_hooks.replay.record import Interval, Record
-from slurm_hooks.replay.result import reference, result
+from slurm_hooks.replay.result import result
 from slurm_hooks.replay.scenario import Conditions, Source
 from slurm_hooks.replay.work import Queue, kind
 from slurm_hooks.sandbox import Sandbox
@@ -63,7 +64,7 @@ class Taken:
 def part(nodes: int, seconds: float, compress: float) -> Record:
     """The nodes with the most changes in the part of the log that is played."""
     path = data() / "bftrainer" / "summit_first.idle.csv.gz"
-    whole = scenario.load(Source("idle", path), print).record
+    whole = scenario.load(Source("idle", path), print)
     cut = whole.between(FROM_S, FROM_S + seconds * compress)
     of_node: dict[int, list[Interval]] = defaultdict(list)
     for interval in cut.intervals:
@@ -100,7 +101,7 @@ def predicted(record: Record, jobs: int, settings: Settings, curve: Curve) -> di
         checkpoint_s=LOST_S,
         ends="unknown",
     )
-    base = reference(*scenario.run_dedicated(record, conditions), record.window_s)
+    base = reference(record, conditions.queue, jobs)
     outcome = scenario.run("default", record, conditions, settings)
     return {**result(outcome, record, base), "dedicated_images_per_s": base.total}
 

@@ -11,7 +11,7 @@ import sys
 from parts.printing import arguments, show, tell
 from parts.replay_runs import PUBLISHED_T_FWD_S, Run, label, measure
 
-from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.costs import Rescale
 
 WITHIN = 0.004
 CASES = (

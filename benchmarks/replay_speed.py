@@ -1,7 +1,7 @@
-"""Time the replay of the Curie week (9,036 jobs, 5,040 nodes).
+"""Time the replay of a week of Summit: 400 nodes, and with --wide 1,024.
 
 Everything counts: reading the log, the run on dedicated nodes, the replay with the defaults that
-ship. The goal is under 60 s.
+ship, for 10 jobs. The goals are two minutes and ten minutes of one core.
 """
 
 from __future__ import annotations
@@ -10,22 +10,27 @@ import sys
 import time
 
 from parts.printing import arguments, peak_mib, show, tell, timed
-from parts.replay_runs import RESCALES, SETTINGS, Run, measure, with_policy
+from parts.replay_runs import RESCALES, SETTINGS, Run, measure
 
-MOST_S = 60.0
+MOST_S = {"summit-400": 120.0, "summit": 600.0}
 
 
 def main() -> int:
-    arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--wide", action="store_true", help="1,024 nodes too")
+    logs = list(MOST_S) if parser.parse_args().wide else list(MOST_S)[:1]
     rows = []
-    for policy, tick_s in (("default", SETTINGS.tick.every_s), ("optimum", 0.0)):
-        run = Run("curie_2012_thin", policy, 35, RESCALES[0], ends="planned", tick_s=tick_s)
+    for log in logs:
+        run = Run(log, "default", 10, RESCALES[0], tick_s=SETTINGS.tick.every_s)
         began = time.process_time()
-        _, wall_s = timed(lambda run=run, policy=policy: measure(with_policy(run, policy)))
+        line, wall_s = timed(lambda run=run: measure(run))
         cpu_s = time.process_time() - began
-        rows.append({"policy": policy, "wall_s": round(wall_s, 1), "cpu_s": round(cpu_s, 1)})
-    show("the Curie week", rows)
-    return tell("replay-speed", rows[0]["wall_s"] < MOST_S, rows=rows, peak_mib=round(peak_mib()))
+        row = {"log": log, "wall_s": round(wall_s, 1), "cpu_s": round(cpu_s, 1)}
+        plans = line["solve_s"]["count"]
+        rows.append({**row, "plans": plans, "is_met": cpu_s < MOST_S[log]})
+    show("a week of Summit", rows)
+    is_met = all(row["is_met"] for row in rows)
+    return tell("replay-speed", is_met, rows=rows, peak_mib=round(peak_mib()))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from papers import scenario as events
 from parts.printing import tell, timed
 
 from slurm_hooks.replay import scenario
+from slurm_hooks.replay.costs import Rescale
+from slurm_hooks.replay.dedicated import Reference, reference
 from slurm_hooks.replay.record import Record
-from slurm_hooks.replay.result import Reference, reference, result
-from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.result import result
 from slurm_hooks.replay.scenario import Conditions, Source
 from slurm_hooks.replay.work import Queue, read_queue, read_scaling
 from slurm_hooks.settings.values import Settings
@@ -26,13 +28,14 @@ from slurm_hooks.settings.values import Settings
 SETTINGS = Settings()
 PUBLISHED_T_FWD_S = 120.0
 MEASURED = Rescale(0.3, 0.35)  # docs/lab/2026-11-20-resize.md
+COLUMNS = {"summit": 1024, "summit-400": 400}
 RESCALES = (Rescale(18.0, 12.0), Rescale(60.0, 40.0), Rescale(1.0, 0.7))
 
 
 @dataclass(frozen=True)
 class Run:
-    """One line: log, queue, policy. `tick_s` zero: event-driven, where latency and checkpoints
-    do not count. `t_fwd_s` zero: as ships."""
+    """One line: log, queue, policy. With `tick_s` what ships is replayed. Zero is event-driven, as
+    in papers, where latency and checkpoints do not count. `t_fwd_s` zero: as ships."""
 
     log: str
     policy: str
@@ -57,13 +60,13 @@ def data() -> Path:
 
 @cache
 def record_of(log: str) -> Record:
-    """The log of that name: `summit`, or a file of traces."""
-    if log == "summit":
+    """The log of that name: a part of Summit, or a file of traces."""
+    if log in COLUMNS:
         path = data() / "bftrainer" / "summit_first.idle.csv.gz"
-        source = Source("idle", path, columns=(0, 1023))
+        source = Source("idle", path, columns=(0, COLUMNS[log] - 1))
     else:
         source = Source("swf", data() / "traces" / f"{log}.swf.gz")
-    return scenario.load(source, print).record
+    return scenario.load(source, print)
 
 
 @cache
@@ -74,8 +77,7 @@ def queue_of(name: str) -> Queue:
 
 @cache
 def _reference(log: str, queue: str, jobs: int) -> Reference:
-    record, conditions = record_of(log), _conditions(Run(log, "none", jobs, RESCALES[0], queue))
-    return reference(*scenario.run_dedicated(record, conditions), record.window_s)
+    return reference(record_of(log), queue_of(queue), jobs)
 
 
 def _conditions(run: Run) -> Conditions:
@@ -97,7 +99,8 @@ def measure(run: Run) -> dict[str, Any]:
     record = record_of(run.log)
     base = _reference(run.log, run.queue, run.jobs)
     conditions = _conditions(run)
-    outcome, wall_s = timed(lambda: scenario.run(run.policy, record, conditions, SETTINGS))
+    play = scenario.run if run.tick_s else events.run
+    outcome, wall_s = timed(lambda: play(run.policy, record, conditions, SETTINGS))
     return {**result(outcome, record, base), "wall_s": wall_s}
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from slurm_hooks.allocation.allocate import SOLVERS
 from slurm_hooks.allocation.curves import SERIAL_FRACTION
 from slurm_hooks.commands.arguments import Parser, seconds_between
 from slurm_hooks.errors import UsageError
@@ -22,12 +21,13 @@ from slurm_hooks.model.moments import LONGEST_S
 from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.interval import pause_s
 from slurm_hooks.replay import scenario
+from slurm_hooks.replay.costs import Rescale
+from slurm_hooks.replay.dedicated import reference
+from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
-from slurm_hooks.replay.result import reference, result
-from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.result import result
 from slurm_hooks.replay.scenario import Conditions, Source
 from slurm_hooks.replay.show import DAY_S, answer, chart, models_table, table
-from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.replay.work import (
     ASSUMED_NODE_H,
     BUILT_IN,
@@ -42,10 +42,9 @@ from slurm_hooks.settings.values import Settings
 
 DEFAULT_CHECKPOINT_S = 600.0
 DEFAULT_LATENCY_S = 2.0
-COMPARED = ("equal", "oracle")
+COMPARED = {"default": ("oracle",), "learned": ("default",)}
 OWN_PACE = "auto"
 _seconds, _positive = seconds_between(0, LONGEST_S), seconds_between(1, LONGEST_S)
-LEARNED, UNLEARNED = "learned", ("default", "equal", "linear", "descending")
 
 _log = logging.getLogger(__name__)
 out = terminal()
@@ -55,15 +54,13 @@ err = terminal(is_stderr=True)
 def main(argv: Sequence[str]) -> int:
     """Run one replay; errors are MalleableError and left to the caller."""
     arguments = make_parser().parse_args(argv)
-    arguments.policy = arguments.policy or (LEARNED if arguments.learn else "default")
     settings = load(arguments.settings)
     conditions = _conditions(arguments, settings)
     loaded = scenario.load(_source(arguments), _say)
-    record = scenario.window(loaded.record, arguments.from_s, arguments.to_s)
+    record = scenario.window(loaded, arguments.from_s, arguments.to_s)
     _log.debug("read: %g s, %s left out", record.window_s, plural(record.skipped, "bad line"))
     names = _lines(arguments)
-    rules = scenario.rules_of(conditions, settings)
-    base = reference(*scenario.run_dedicated(record, conditions), record.window_s)
+    base = reference(record, conditions.queue, conditions.jobs)
     lines: dict[str, dict[str, Any]] = {}
     outcomes: dict[str, Outcome] = {}
     with _progress() as bar:
@@ -71,13 +68,12 @@ def main(argv: Sequence[str]) -> int:
             task = bar.add_task(name, total=1.0)
             tell = _teller(bar, task)
             outcome = scenario.run(name, record, conditions, settings, tell)
-            delays = scenario.planned_delays(loaded, outcome, rules)
             _log.debug("replayed %s", name)
-            lines[name] = result(outcome, record, base, delays)
+            lines[name] = result(outcome, record, base)
             outcomes[name] = outcome
     if arguments.png:
         chart(arguments.png, lines, outcomes[names[0]])
-    _print(arguments, conditions, record, lines, rules.shortest_gap_s)
+    _print(arguments, conditions, record, lines, scenario.shortest_gap_s(settings))
     return 0
 
 
@@ -87,7 +83,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="malleable replay",
         usage="malleable replay --idle FILE|--swf FILE|--sacct FILE [options]",
         description="What malleable jobs would have made of a recorded machine's idle nodes.",
-        epilog="Without --event-driven, the settings for ticks, notices and holes apply.",
+        epilog="The settings for ticks, notices, leases and holes apply.",
     )
     machine = parser.add_argument_group("the machine")
     source = machine.add_mutually_exclusive_group(required=True)
@@ -96,7 +92,6 @@ def make_parser() -> argparse.ArgumentParser:
     source.add_argument("--sacct", type=Path, metavar="FILE", help="output of sacct --parsable2")
     add = machine.add_argument
     add("--columns", type=_columns, metavar="A-B", help="with --idle: only these columns")
-    add("--reschedule", action="store_true", help="with --swf: FCFS and EASY instead of the log")
     add("--nodes", default="", metavar="LIST", help="with --sacct: all nodes, like n[1-64]")
     add("--from", dest="from_s", type=_seconds, metavar="S", help="leave out what was before")
     add("--to", dest="to_s", type=_seconds, metavar="S", help="leave out what comes after")
@@ -123,17 +118,18 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _add_policy(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--policy", choices=scenario.POLICIES, help="who shares out the nodes (default default)")
+    add(
+        "--policy",
+        choices=scenario.POLICIES,
+        default="default",
+        help="who shares out the nodes (default %(default)s)",
+    )
     add(
         "--compare",
         type=_policies,
         metavar="LIST",
-        help="policies to compare it with, or none (default equal,oracle for the policy default)",
-    )
-    add(
-        "--learn",
-        action="store_true",
-        help="hide how models scale: the policy learned, beside those that know or guess it",
+        help="policies to compare it with, or none (default: oracle for the policy default, "
+        "default for the policy learned)",
     )
     add("--families", action="store_true", help="jobs of a model know what earlier ones showed")
     add("--objective", metavar="NAME", default="", help="what to maximise (docs/objectives.md)")
@@ -143,7 +139,6 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
         default="planned",
         help="hole ends known from a job's submission on, or not at all",
     )
-    add("--solver", choices=SOLVERS, help="always ask the allocator, with this solver")
     add("--t-fwd", type=_positive, metavar="S", help="look-ahead (default: settings)")
 
 
@@ -155,9 +150,7 @@ def _add_costs(group: argparse._ArgumentGroup) -> None:
         metavar="UP,DOWN",
         help="seconds without progress after growing and shrinking (default: settings)",
     )
-    clock = group.add_mutually_exclusive_group()
-    clock.add_argument("--event-driven", action="store_true", help="decide at each change")
-    clock.add_argument(
+    add(
         "--tick",
         type=_tick,
         metavar="S|auto",
@@ -173,9 +166,9 @@ def _add_costs(group: argparse._ArgumentGroup) -> None:
     add(
         "--checkpoint",
         type=_seconds,
+        default=DEFAULT_CHECKPOINT_S,
         metavar="S",
-        help="between checkpoints, which a loss without notice goes back to "
-        "(default 600, event-driven 0)",
+        help="between checkpoints, which a loss without notice goes back to (default %(default)g)",
     )
     add(
         "--redo-planned",
@@ -186,14 +179,13 @@ def _add_costs(group: argparse._ArgumentGroup) -> None:
 
 def _source(arguments: argparse.Namespace) -> Source:
     kind = next(k for k in ("idle", "swf", "sacct") if getattr(arguments, k))
-    for option, owner in (("columns", "idle"), ("reschedule", "swf"), ("nodes", "sacct")):
+    for option, owner in (("columns", "idle"), ("nodes", "sacct")):
         if getattr(arguments, option) and kind != owner:
             raise UsageError(f"--{option} goes with --{owner}, not with --{kind}")
     return Source(
         kind,
         getattr(arguments, kind),
         arguments.columns,
-        arguments.reschedule,
         arguments.nodes,
         arguments.skip_bad,
     )
@@ -203,12 +195,11 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
     plan = settings.plan
     has_own_pace = arguments.tick == OWN_PACE
     given = pause_s(0.0, 0, settings.tick) if has_own_pace else arguments.tick
-    tick = 0.0 if arguments.event_driven else given or settings.tick.every_s
-    checkpoint = arguments.checkpoint
-    if checkpoint is None:
-        checkpoint = 0.0 if arguments.event_driven else DEFAULT_CHECKPOINT_S
-    if tick and arguments.latency >= tick:
-        raise UsageError(f"--latency {arguments.latency:g} must be shorter than a tick, {tick:g} s")
+    tick = given or settings.tick.every_s
+    for name, most_s in (("a tick", tick), ("a notice", settings.lease.notice_s)):
+        if arguments.latency >= most_s:
+            told = f"--latency {arguments.latency:g} must be shorter than {name}, {most_s:g} s"
+            raise UsageError(told)
     curves = read_scaling(arguments.scaling) if arguments.scaling else assumed_scaling()
     return Conditions(
         queue=read_queue(arguments.queue, curves, arguments.seed),
@@ -217,10 +208,9 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         t_fwd_s=arguments.t_fwd or plan.horizon_s,
         tick_s=tick,
         latency_s=arguments.latency,
-        checkpoint_s=checkpoint,
+        checkpoint_s=arguments.checkpoint,
         objective=arguments.objective,
         ends=arguments.ends,
-        solver=arguments.solver or "",
         redoes_planned=arguments.redo_planned,
         has_own_pace=has_own_pace,
         site=curves,
@@ -231,10 +221,8 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
 def _lines(arguments: argparse.Namespace) -> list[str]:
     """The policies to run, the one asked for first."""
     compared = arguments.compare
-    if compared is None and arguments.learn:
-        compared = UNLEARNED
     if compared is None:
-        compared = COMPARED if arguments.policy == "default" and not arguments.json else ()
+        compared = () if arguments.json else COMPARED.get(arguments.policy, ())
     return list(dict.fromkeys([arguments.policy, *compared]))
 
 

@@ -50,7 +50,7 @@ from slurm_hooks.planning.workers import (
 # Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
 # newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
 # 22.05). We shorten that wait, but not to nothing.
-_REST = timedelta(seconds=3)
+REST = timedelta(seconds=3)
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,9 @@ def is_rested(ground: Ground, fragment: Fragment) -> bool:
         return False
     if fragment.state is FragmentState.SPECIAL and is_death(fragment):
         return False  # its end is put on record first
-    if is_within(ground.now, fragment.mark.noticed, _REST):
+    if is_within(ground.now, fragment.mark.noticed, REST):
         return False
-    return not is_within(ground.now, requeue_of(fragment, ground.slurm), _REST)
+    return not is_within(ground.now, requeue_of(fragment, ground.slurm), REST)
 
 
 def _finish(job: MalleableJob) -> Upkeep:

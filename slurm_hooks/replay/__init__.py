@@ -1,6 +1,6 @@
-"""A recorded machine drives the allocator: what a site would gain, before it installs anything.
+"""A recorded machine under the planner: what a site would gain, before it installs anything.
 
-Readers turn logs into idle intervals of nodes, a simulator lets malleable jobs live in them, and
-policies (the allocator that ships, and others to compare it with) decide who gets how many nodes.
-What differs from the planner is listed in docs/replay.md. Nothing in here talks to Slurm.
+Readers turn logs into idle intervals of nodes. `world` is the machine that has them, with malleable
+jobs on it: `planning` decides about its snapshots. What is not replayed is listed in
+docs/replay.md. Nothing in here talks to Slurm.
 """

@@ -8,44 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, Optional
+from typing import Any
 
+from slurm_hooks.replay.dedicated import Reference
+from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
-from slurm_hooks.replay.simulator.running import Pause
-from slurm_hooks.replay.simulator.simulate import Outcome
+from slurm_hooks.replay.running import Pause
 
 
-@dataclass(frozen=True)
-class Reference:
-    """Images/s by model of the same queue on dedicated nodes, scaled to the equivalent nodes."""
-
-    images_per_s: dict[str, float]
-
-    @property
-    def total(self) -> float:
-        """Images/s of all models."""
-        return math.fsum(self.images_per_s.values())
-
-
-def reference(outcome: Outcome, factor: float, window_s: float) -> Reference:
-    """The reference from a run on dedicated nodes."""
-    images = outcome.ledger.images
-    return Reference({name: n * factor / window_s for name, n in images.items()})
-
-
-def result(
-    outcome: Outcome, record: Record, base: Reference, delays: Optional[Sequence[float]] = None
-) -> dict[str, Any]:
-    """The numbers of one line, as plain data for JSON. `delays` are those of planned starts, None
-    where starts are recorded."""
+def result(outcome: Outcome, record: Record, base: Reference) -> dict[str, Any]:
+    """The numbers of one line, as plain data for JSON."""
     ledger, window_s = outcome.ledger, record.window_s
     images = {name: n / window_s for name, n in ledger.images.items()}
     total = math.fsum(images.values())
     idle = record.idle_node_s
     return {
-        **_learning(outcome),
         "efficiency": _share(total, base.total),
         "equivalent_nodes": record.equivalent_nodes,
         "images_per_s": total,
@@ -62,7 +40,6 @@ def result(
         "redone_node_s": ledger.redone_node_s,
         "rescales": outcome.rescales,
         "ticks": outcome.ticks,
-        "planned_delay_s": None if delays is None else _delays(delays),
         "mean_job_s": {name: fmean(found) for name, found in sorted(outcome.job_s.items())},
         "jobs_done": sum(map(len, outcome.job_s.values())),
         "solve_s": _times(outcome.solve_s),
@@ -79,24 +56,6 @@ def _model(
         "jobs_done": len(done),
         "mean_job_s": fmean(done) if done else None,
     }
-
-
-def _learning(outcome: Outcome) -> dict[str, Any]:
-    """What it took to learn how jobs scale; nothing where that was known."""
-    spent = outcome.spent
-    if not spent.jobs:
-        return {}
-    told = {
-        "jobs": spent.jobs,
-        "jobs_looked_at": spent.jobs_probed,
-        "looks": spent.looks,
-        "looking_share": _share(spent.probed_node_s, spent.node_s),
-    }
-    return {"learning": told}
-
-
-def _delays(seconds: Sequence[float]) -> dict[str, float]:
-    return {"sum": math.fsum(seconds), "max": max(seconds, default=0.0)}
 
 
 def _share(part: float, whole: float) -> float:

@@ -1,7 +1,6 @@
-"""From choices to a run: which record, which queue, which policy under which rules.
+"""From choices to a run: which record, which queue, which planner under which settings.
 
-The rules of the real system come from the site's settings, so that a site replays what it would
-run.
+The rules come from the site's settings, so that a site replays what it would run.
 """
 
 from __future__ import annotations
@@ -9,41 +8,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.allocation.objectives import OBJECTIVES
-from slurm_hooks.allocation.problem import Limits
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model import Curve
+from slurm_hooks.model import Curve, Slurm
 from slurm_hooks.model.moments import UNITS_S
 from slurm_hooks.model.plural import plural
-from slurm_hooks.replay.logs.backfill import reschedule
+from slurm_hooks.replay.costs import Costs, OwnPace, Rescale
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
-from slurm_hooks.replay.logs.placement import Placed, place
+from slurm_hooks.replay.logs.placement import place
 from slurm_hooks.replay.logs.sacct import read_sacct
-from slurm_hooks.replay.logs.swf import RigidJob, Workload, read_swf
-from slurm_hooks.replay.policies.learning import Learning, Way, priors_of
-from slurm_hooks.replay.policies.plain import Equal, Nothing
-from slurm_hooks.replay.policies.published import Optimum
-from slurm_hooks.replay.policies.shipped import Allocator, Shipped
-from slurm_hooks.replay.question import Policy
-from slurm_hooks.replay.record import Record, dedicated
-from slurm_hooks.replay.rules import OwnPace, Rescale, Rules
-from slurm_hooks.replay.simulator.simulate import Outcome, Simulation
-from slurm_hooks.replay.simulator.watched import WatchedSimulation
+from slurm_hooks.replay.logs.swf import read_swf
+from slurm_hooks.replay.outcome import Outcome
+from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.work import Queue
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.replay.world.calendar import calendar_of
+from slurm_hooks.replay.world.learner import Learner, priors_of
+from slurm_hooks.replay.world.member import Terms
+from slurm_hooks.replay.world.planners import Nothing, Planner, Shipped
+from slurm_hooks.replay.world.world import World
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.tick.entry_points import find_objective
 
-WAYS = tuple(way.value for way in Way)
-POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none", *WAYS)
+POLICIES = ("default", "oracle", "learned", "none")
 ENDS = ("planned", "unknown")
 LONGEST_LULL_S = 90.0 * UNITS_S["d"]
 """A single wrong date makes a log decades long. A replay decides twice a minute all that time."""
-KILL_WAIT_S = 30.0
-"""Slurm's default KillWait: the longest that a fragment can stay after its time limit."""
+SLURM = Slurm(
+    (23, 11, 0),
+    kill_wait=timedelta(seconds=30),
+    min_job_age=timedelta(seconds=300),
+    max_array_size=1_001,
+    max_job_count=1_000_000,
+)
+"""Slurm's defaults, but for a number of jobs that is never too small."""
 
 
 @dataclass(frozen=True)
@@ -53,25 +54,14 @@ class Source:
     kind: str
     path: Path
     columns: Optional[tuple[int, int]] = None
-    is_rescheduled: bool = False
     machine: str = ""
     skip_bad: bool = False
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """A record, and for rescheduled workloads what is needed to schedule them again."""
-
-    record: Record
-    workload: Optional[Workload] = None
-    jobs: tuple[RigidJob, ...] = ()
-    placed: Optional[Placed] = None
-
-
-@dataclass(frozen=True)
 class Conditions:
-    """What every line of one replay has in common. `tick_s` zero means event-driven; with
-    `has_own_pace` it is the first interval, and ticks choose the others.
+    """What every line of one replay has in common. With `has_own_pace`, `tick_s` is the first
+    interval, and ticks choose the others.
 
     Where curves have to be learned, `site` are those that its other models have shown before, by
     name: one of the same `family_of` is none of them. With `shares_family`, jobs of one model know
@@ -85,9 +75,8 @@ class Conditions:
     tick_s: float
     latency_s: float
     checkpoint_s: float
-    objective: str = ""  # empty: each policy's own
+    objective: str = ""  # empty: that of the settings
     ends: str = "planned"
-    solver: str = ""  # empty: as in a tick, or greedy if event-driven
     redoes_planned: bool = False
     has_own_pace: bool = False
     site: Mapping[str, Curve] = field(default_factory=dict)
@@ -95,21 +84,16 @@ class Conditions:
     shares_family: bool = False
 
 
-def load(source: Source, tell: Callable[[str], None]) -> Loaded:
+def load(source: Source, tell: Callable[[str], None]) -> Record:
     """Read the log. Raises BadLog, UsageError."""
     log = Log(source.path, source.skip_bad, tell)
     if source.kind == "idle":
-        return Loaded(read_idle(log, source.columns))
+        return read_idle(log, source.columns)
     if source.kind == "sacct":
-        return Loaded(read_sacct(log, source.machine))
+        return read_sacct(log, source.machine)
     workload = read_swf(log)
-    jobs = reschedule(workload) if source.is_rescheduled else workload.jobs
-    placed = place(jobs, workload.nodes, workload.window_s)
-    record = replace(placed.record, skipped=log.skipped)
-    if not source.is_rescheduled:
-        return Loaded(record)
-    note = "jobs were rescheduled (FCFS, EASY backfill): far less is idle than on real machines"
-    return Loaded(replace(record, notes=(*record.notes, note)), workload, jobs, placed)
+    placed = place(workload.jobs, workload.nodes, workload.window_s)
+    return replace(placed.record, skipped=log.skipped)
 
 
 def window(record: Record, from_s: Optional[float], to_s: Optional[float]) -> Record:
@@ -139,64 +123,10 @@ def _refuse_lull(record: Record) -> None:
     )
 
 
-def rules_of(conditions: Conditions, settings: Settings, nodes: int = 0) -> Rules:
-    """How the real system behaves on `nodes` nodes; event-driven runs leave out all that takes
-    time."""
-    plan, lease = settings.plan, settings.lease
-    if not conditions.tick_s:
-        return Rules(
-            conditions.rescale,
-            horizon_s=conditions.t_fwd_s,
-            checkpoint_s=conditions.checkpoint_s,
-            redoes_planned=conditions.redoes_planned,
-        )
-    return Rules(
-        conditions.rescale,
-        tick_s=conditions.tick_s,
-        latency_s=conditions.latency_s,
-        early_s=lease.margin_s + KILL_WAIT_S,
-        lead_s=lease.notice_s + conditions.tick_s,
-        shortest_s=lease.shortest_hole_s,
-        horizon_s=conditions.t_fwd_s,
-        snooze_s=plan.snooze_s,
-        patience_s=plan.patience_s,
-        checkpoint_s=conditions.checkpoint_s,
-        redoes_planned=conditions.redoes_planned,
-        pace=OwnPace(settings.tick, nodes) if conditions.has_own_pace else None,
-    )
-
-
-def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
-    """The policy of that name.
-
-    Event-driven, nodes that will close soon are worth taking too, so known ends make many classes
-    at each of some ten thousand decisions: the greedy search answers there unless a solver is
-    asked for.
-    """
-    rescale, t_fwd_s = conditions.rescale, conditions.t_fwd_s
-    if name == "none":
-        return Nothing()
-    if name == "equal":
-        return Equal()
-    if name == "optimum":
-        return Optimum(rescale, t_fwd_s, conditions.objective == "speedup")
-    usual = "auto" if conditions.tick_s else "greedy"
-    is_ours = (conditions.objective or settings.plan.objective) in OBJECTIVES
-    if name in WAYS:
-        inner = policy_of("default", conditions, settings)
-        assert isinstance(inner, Allocator)
-        priors = priors_of(conditions.site, conditions.family_of)
-        return Learning(inner, priors, rescale, Way(name), conditions.shares_family)
-    shipped = Shipped(
-        rescale,
-        t_fwd_s,
-        sees_ends=name == "oracle" or conditions.ends == "planned",
-        objective=find_objective(conditions.objective or settings.plan.objective),
-        solver="greedy" if name == "greedy" else conditions.solver or usual,
-        is_tabled=name != "greedy" and not conditions.solver and is_ours,
-        limits=Limits(settings.plan.solve_limit_s, settings.plan.gap),
-    )
-    return Allocator(shipped)
+def shortest_gap_s(settings: Settings) -> float:
+    """The shortest time between two jobs of others that is worth a start, for most jobs."""
+    lease = settings.lease
+    return lease.margin_s + SLURM.kill_wait.total_seconds() + lease.shortest_hole_s
 
 
 def run(
@@ -207,57 +137,57 @@ def run(
     tell: Callable[[float], None] = lambda share: None,
 ) -> Outcome:
     """One line: the policy of that name over the record."""
+    planner = planner_of(name, conditions, settings)
+    known = _with_ends(name, record, conditions)
+    return world_of(known, conditions, settings, planner).run(tell)
+
+
+def planner_of(name: str, conditions: Conditions, settings: Settings) -> Planner:
+    """The planner of that policy."""
+    if name == "none":
+        return Nothing()
+    shipped = Shipped(find_objective(conditions.objective or settings.plan.objective))
+    if name != "learned":
+        return shipped
+    priors = priors_of(conditions.site, conditions.family_of)
+    return Learner(shipped, priors, conditions.shares_family)
+
+
+def _with_ends(name: str, record: Record, conditions: Conditions) -> Record:
+    """The record in which ends become known when the policy hears of them."""
     if name == "oracle":
-        known = tuple(replace(i, known_s=-math.inf) for i in record.intervals)
-        record = replace(record, intervals=known)
-    policy = policy_of(name, conditions, settings)
-    rules = rules_of(conditions, settings, record.nodes)
-    if isinstance(policy, Learning):
-        watched = WatchedSimulation(record, conditions.queue, conditions.jobs, policy, rules)
-        return replace(watched.run(tell), spent=policy.spent)
-    return Simulation(record, conditions.queue, conditions.jobs, policy, rules).run(tell)
+        known_s = -math.inf
+    elif conditions.ends == "unknown":
+        known_s = math.inf
+    else:
+        return record
+    return replace(record, intervals=tuple(replace(i, known_s=known_s) for i in record.intervals))
 
 
-def run_dedicated(record: Record, conditions: Conditions) -> tuple[Outcome, float]:
-    """The same queue on as many nodes as are idle on average, all the time, without rescales.
+def world_of(record: Record, conditions: Conditions, settings: Settings, planner: Planner) -> World:
+    """The machine of the record, under what the settings and the conditions say."""
+    rescale = conditions.rescale
+    plan = replace(
+        settings.plan,
+        horizon_s=conditions.t_fwd_s,
+        grow_s=rescale.up_s,
+        shrink_s=rescale.down_s,
+    )
+    tick = replace(settings.tick, every_s=conditions.tick_s)
+    mode = Mode(max_nodes=_ceiling(settings.mode, record.nodes))
+    terms = Terms(
+        replace(settings, plan=plan, tick=tick, mode=mode),
+        SLURM,
+        calendar_of(plan.patience_s),
+        conditions.redoes_planned,
+    )
+    costs = Costs(rescale, conditions.latency_s, conditions.checkpoint_s, conditions.redoes_planned)
+    pace = OwnPace(settings.tick, record.nodes) if conditions.has_own_pace else None
+    return World(record, (conditions.queue, conditions.jobs), planner, terms, costs, pace)
 
-    Whole nodes are run; the factor scales the result to the exact average. The objective is the
-    sum of speed-ups whatever the policies want, so that lines can be compared.
-    """
-    nodes = max(round(record.equivalent_nodes), 1)
-    free = Rescale(0.0, 0.0)
-    best = Optimum(free, conditions.t_fwd_s, is_normalised=True)
-    whole = dedicated(nodes, record.from_s, record.to_s)
-    outcome = Simulation(whole, conditions.queue, conditions.jobs, best, Rules(free)).run()
-    return outcome, record.equivalent_nodes / nodes
 
-
-def planned_delays(loaded: Loaded, outcome: Outcome, rules: Rules) -> Optional[list[float]]:
-    """Seconds by which planned starts of rigid jobs moved because of malleable jobs.
-
-    Only a rescheduled workload can move: its schedule is computed again, every planned job delayed
-    by `KILL_WAIT_S` whose nodes were still in use at its start, unless by jobs that stay to be
-    preempted: their agents end at SIGTERM, as fast as an empty node starts a job. A start is
-    planned if the job was queued for long enough that a tick saw it in time. Recorded starts
-    are not simulated: None.
-    """
-    if loaded.workload is None or loaded.placed is None:
-        return None
-    ahead_s = rules.early_s + rules.lead_s + rules.tick_s + rules.latency_s
-    planned = {
-        at: job
-        for at, job in enumerate(loaded.jobs)
-        if not job.is_running and 0 < job.start_s - job.submit_s >= ahead_s
-    }
-    held: dict[float, set[int]] = {}
-    for at_s, node in set(outcome.lost) - outcome.stayed:
-        held.setdefault(at_s, set()).add(node)
-    nodes = loaded.placed.nodes
-    late = {
-        job.number
-        for at, job in planned.items()
-        if not held.get(job.start_s, set()).isdisjoint(nodes.get(at, ()))
-    }
-    again = reschedule(loaded.workload, dict.fromkeys(late, KILL_WAIT_S))
-    moved = {job.number: job.start_s for job in again}
-    return [max(0.0, moved[job.number] - job.start_s) for job in planned.values()]
+def _ceiling(mode: Mode, nodes: int) -> int:
+    """The most nodes that malleable jobs may have on a machine of so many; 0 is no limit."""
+    share = max(1, int(mode.max_share * nodes + 1e-9)) if mode.max_share < 1 else 0
+    given = [most for most in (mode.max_nodes, share) if most]
+    return min(given, default=0)

@@ -8,21 +8,12 @@ from typing import Any
 
 from rich.table import Table
 
+from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
-from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.tables import Rows, table_of
 
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
-
-
-def _looking(line: Mapping[str, Any]) -> str:
-    return f"{line['learning']['looking_share']:.2%}" if "learning" in line else ""
-
-
-def _delayed(line: Mapping[str, Any]) -> str:
-    delays = line["planned_delay_s"]
-    return "" if delays is None else f"{delays['sum']:g}"
 
 
 ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
@@ -33,8 +24,6 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("work lost, node-hours", lambda line: f"{line['work_lost_node_s'] / HOUR_S:,.1f}"),
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
-    ("planned starts delayed, s", _delayed),
-    ("node time spent on looks", _looking),
     ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
     ("solve maximum, ms", lambda line: f"{line['solve_s']['maximum'] * 1e3:.1f}"),
 )

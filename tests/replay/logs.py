@@ -51,9 +51,3 @@ SWF = (
 
 
 SCALING = '{"scaling": {"toy": {"nodes": [0, 1, 2], "images_per_s": [0, 10, 18]}}}'
-
-QUEUED = (
-    "; MaxNodes: 4\n; StartTime: then (window 0 .. 600 s)\n"
-    + swf(1, 0, 0, 400, 3, 500, queue=3)
-    + swf(2, 10, 390, 100, 4, 200)
-)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from replay.logs import IDLE, QUEUED, SCALING, swf, write
+from replay.logs import IDLE, SCALING, swf, write
 from slurm_hooks.cli import main
 
 KEYS = {
@@ -18,7 +18,6 @@ KEYS = {
     "work_lost_node_s",
     "idle_node_s",
     "used_node_s",
-    "planned_delay_s",
     "solve_s",
     "mean_job_s",
     "models",
@@ -33,19 +32,14 @@ def words(tmp_path):
     return ["replay", "--scaling", str(scaling), "--queue", str(queue), "--jobs", "2"], idle
 
 
-POLICIES = ["default", "optimum", "equal", "greedy", "oracle", "none"]
-WAYS = ["learned", "linear", "descending"]
-
-
-@pytest.mark.parametrize("policy", [*POLICIES, *WAYS])
-@pytest.mark.parametrize("clock", [["--event-driven"], ["--tick", "20", "--checkpoint", "0"]])
-def test_json(words, capsys, policy, clock):
+@pytest.mark.parametrize("policy", ["default", "oracle", "learned", "none"])
+def test_json(words, capsys, policy):
     common, idle = words
-    assert main([*common, "--idle", str(idle), "--policy", policy, *clock, "--json"]) == 0
+    command = [*common, "--idle", str(idle), "--tick", "20", "--checkpoint", "0", "--json"]
+    assert main([*command, "--policy", policy]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told.keys() >= KEYS
     assert told["idle_node_s"] == pytest.approx(210.5)
-    assert told["planned_delay_s"] is None  # recorded starts
     assert set(told["solve_s"]) == {"count", "median", "p99", "maximum"}
     assert (told["images_per_s"] > 0) == (policy != "none")
 
@@ -72,7 +66,6 @@ def test_accounting_alone_is_enough(tmp_path, capsys):
     assert second == "The log covers 0.1 days of 4 nodes."
     assert third.startswith("Assumed: 10 jobs at a time")
     assert "Amdahl's law" in third
-    assert "planned starts" not in told
     assert main(["replay", "--sacct", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["usable_idle_node_s"] == 2 * 3700
@@ -124,17 +117,17 @@ def test_ticks_at_their_own_pace(words, capsys):
     assert "shorter than a tick, 5 s" in " ".join(capsys.readouterr().err.split())
 
 
-def test_learning_is_shown_beside_knowing_and_guessing(words, capsys):
+def test_learning_is_shown_beside_knowing(words, capsys):
     common, idle = words
-    assert main([*common, "--idle", str(idle), "--learn", "--event-driven", "--json"]) == 0
+    command = [*common, "--idle", str(idle), "--policy", "learned"]
+    assert main([*command, "--compare", "default", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["policy"] == "learned"
-    assert set(told["lines"]) == {"default", "equal", "linear", "descending"}
-    assert told["learning"]["jobs"] >= 2
-    assert told["learning"]["jobs_looked_at"] <= told["learning"]["jobs"]
-    assert "learning" not in told["lines"]["default"]
-    assert main([*common, "--idle", str(idle), "--learn", "--families"]) == 0
-    assert "node time spent on looks" in capsys.readouterr().out
+    assert set(told["lines"]) == {"default"}
+    assert 0 < told["efficiency"] < told["lines"]["default"]["efficiency"]
+    assert main([*command, "--families"]) == 0
+    told = capsys.readouterr().out
+    assert "default" in told
 
 
 def test_tables_and_pictures(words, tmp_path, capsys):
@@ -144,20 +137,7 @@ def test_tables_and_pictures(words, tmp_path, capsys):
     assert main([*common, "--idle", str(idle), "--png", str(picture)]) == 0
     assert picture.read_bytes()[:4] == b"\x89PNG"
     told = capsys.readouterr().out
-    assert all(name in told for name in ("default", "equal", "oracle", "toy"))
-
-
-def test_planned_starts_are_not_delayed_when_ends_are_known(words, tmp_path, capsys):
-    common, _ = words
-    path = write(tmp_path / "log.swf", QUEUED)
-    command = [*common, "--swf", str(path), "--reschedule", "--rescale", "1,1", "--json"]
-    assert main(command) == 0
-    assert json.loads(capsys.readouterr().out)["planned_delay_s"]["max"] == 0
-    assert main(command[:-1]) == 0
-    assert "planned starts delayed" in capsys.readouterr().out
-    blind = [*command, "--ends", "unknown", "--event-driven"]
-    assert main(blind) == 0
-    assert json.loads(capsys.readouterr().out)["planned_delay_s"]["max"] == 30
+    assert all(name in told for name in ("default", "oracle", "toy"))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +150,8 @@ def test_planned_starts_are_not_delayed_when_ends_are_known(words, tmp_path, cap
             ["--queue", "shuflenet"],
             "shuflenet: no such queue or file; did you mean shufflenet?; queues: shufflenet, mix7",
         ),
-        (["--latency", "40"], "shorter than a tick"),
+        (["--latency", "40"], "shorter than a tick, 30 s"),
+        (["--latency", "20"], "shorter than a notice, 20 s"),
     ],
 )
 def test_faults_are_one_line(words, capsys, extra, said):

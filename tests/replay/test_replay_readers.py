@@ -9,12 +9,11 @@ import pytest
 
 from replay.logs import IDLE, SCALING, SWF, write
 from slurm_hooks.errors import UsageError
-from slurm_hooks.replay.logs.backfill import reschedule
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import BadLog, Log
 from slurm_hooks.replay.logs.placement import place
 from slurm_hooks.replay.logs.sacct import read_sacct
-from slurm_hooks.replay.logs.swf import RigidJob, Workload, read_swf
+from slurm_hooks.replay.logs.swf import RigidJob, read_swf
 from slurm_hooks.replay.record import Interval
 from slurm_hooks.replay.work import read_queue, read_scaling
 
@@ -73,18 +72,6 @@ def test_bad_workload_line(tmp_path):
 
 def job(number, submit, run, nodes, request=None):
     return RigidJob(number, submit, -1.0, run, request or run, nodes)
-
-
-def test_easy_backfill_does_not_delay_the_first_in_the_queue():
-    jobs = (job(1, 0, 100, 3), job(2, 1, 50, 4), job(3, 2, 90, 1), job(4, 3, 200, 1))
-    starts = {j.number: j.start_s for j in reschedule(Workload(jobs, 4, 500.0))}
-    assert starts == {1: 0, 3: 2, 2: 100, 4: 150}
-
-
-def test_backfill_beside_the_promised_start():
-    jobs = (job(1, 0, 100, 3), job(2, 1, 50, 3), job(3, 2, 500, 1), job(4, 3, 5, 9))
-    starts = {j.number: j.start_s for j in reschedule(Workload(jobs, 4, 500.0))}
-    assert starts == {1: 0, 3: 2, 2: 100}
 
 
 SACCT = """JobIDRaw|Submit|Start|End|NodeList

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from slurm_hooks.replay.question import Policy
+from papers.counts import Move
+from papers.question import Policy
+from papers.rules import Rules
+from papers.simulate import Simulation
 from slurm_hooks.replay.record import Record
-from slurm_hooks.replay.rules import Rules
-from slurm_hooks.replay.simulator.counts import Move
-from slurm_hooks.replay.simulator.simulate import Simulation
 from slurm_hooks.replay.work import Kind, Queue
 
 
@@ -39,6 +39,3 @@ class WatchedSimulation(Simulation):
         found = super()._plan(now)
         self._wake_s = self._watcher.wake_s
         return found
-
-    def _has_news(self, now: float) -> bool:
-        return super()._has_news(now) or self._wake_s <= now

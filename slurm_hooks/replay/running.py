@@ -8,7 +8,6 @@ from __future__ import annotations
 import enum
 import math
 
-from slurm_hooks.allocation.minimums import Standing, turns_of
 from slurm_hooks.replay.work import Kind
 
 
@@ -45,9 +44,7 @@ class Running:
         self.nodes: dict[int, float] = {}  # when each came, in that order
         self.since = now
         self.entered_s = now
-        self.waits_since = now  # entered, or lost nodes
         self.finish_s = math.inf
-        self.no_growth_until = -math.inf
         self.left = kind.images
         self._pause = Pause.NONE
         self._paused_until = now
@@ -87,16 +84,6 @@ class Running:
             self._unsaved_s %= self._checkpoint_s
             self._unsaved = min(rate * self._unsaved_s, done)
 
-    def standing(self, size: int, now: float, patience_s: float) -> Standing:
-        """How it stands with its minimum while it keeps `size` of its nodes."""
-        is_short = size < self.kind.min_nodes
-        return Standing(
-            self.number,
-            is_short,
-            turns_of(now - self.waits_since, patience_s) if is_short else 0,
-            has_begun=now - next(iter(self.nodes.values()), now) < patience_s,
-        )
-
     def worked(self, now: float) -> dict[int, float]:
         """Seconds of steady work by size so far; changes nothing."""
         found, size = dict(self._worked_s), len(self.nodes)
@@ -107,7 +94,6 @@ class Running:
 
     def pause(self, why: Pause, seconds: float) -> None:
         """No progress for so long from now on, whatever pause there was; the job is up to date."""
-        self.waits_since = self.waits_since if why is Pause.GROW else self.since
         self._pause = why
         self._paused_until = self.since + seconds
         rate = self.kind.rates[min(len(self.nodes), self.kind.max_nodes)]

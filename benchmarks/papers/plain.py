@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slurm_hooks.replay.question import Question, Row
+from papers.question import Question, Row
 from slurm_hooks.replay.work import Kind
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from papers.question import Held, Question, Row
 from slurm_hooks.allocation.solvers.knapsack import Menu, best_sizes, menu_of
-from slurm_hooks.replay.question import Held, Question, Row
-from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.costs import Rescale
 from slurm_hooks.replay.work import Kind
 
 MOST_ANSWERS = 1_000
-_Key = tuple[Kind, int, bool]
+_Key = tuple[Kind, int]
 
 
 class Optimum:
@@ -42,8 +42,8 @@ class Optimum:
 
     def _key(self, job: Held) -> _Key:
         """On what the worth of a job's sizes depends."""
-        is_free = not self._rescale.up_s and not self._rescale.down_s and job.may_grow
-        return (job.kind, 0 if is_free else job.row[0], job.may_grow)
+        is_free = not self._rescale.up_s and not self._rescale.down_s
+        return (job.kind, 0 if is_free else job.row[0])
 
     def _menu(self, job: Held) -> Menu:
         key = self._key(job)
@@ -57,9 +57,8 @@ class Optimum:
         kind, now, up_s, down_s = job.kind, job.row[0], self._rescale.up_s, self._rescale.down_s
         unit = kind.min_nodes / kind.rates[kind.min_nodes] if self._is_normalised else 1.0
         does = kind.rates[min(now, kind.max_nodes)] * unit
-        most = kind.max_nodes if job.may_grow else min(now, kind.max_nodes)
         table = {}
-        for n in (0, *range(kind.min_nodes, most + 1)):
+        for n in (0, *range(kind.min_nodes, kind.max_nodes + 1)):
             cost = up_s if n > now else down_s if n < now else 0.0
             table[n] = self._t_fwd_s * (kind.rates[n] * unit) - cost * does
         return table

@@ -6,18 +6,19 @@ import math
 from dataclasses import replace
 
 import pytest
+from papers import scenario
+from papers.learning import MEASURE_S, Learning
+from papers.question import Held, Question
+from papers.shipped import Allocator, Shipped
 
 from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Curve
-from slurm_hooks.replay import scenario
-from slurm_hooks.replay.policies.learning import MEASURE_S, Learning, priors_of
-from slurm_hooks.replay.policies.shipped import Allocator, Shipped
-from slurm_hooks.replay.question import Held, Question
+from slurm_hooks.replay.costs import Rescale
+from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import dedicated
-from slurm_hooks.replay.rules import Rescale
 from slurm_hooks.replay.scenario import Conditions
-from slurm_hooks.replay.simulator.simulate import Outcome
 from slurm_hooks.replay.work import Kind, Queue, kind
+from slurm_hooks.replay.world.learner import priors_of
 from slurm_hooks.settings.values import Settings
 
 UP_DOWN = Rescale(18.0, 12.0)
@@ -79,18 +80,11 @@ def test_jobs_of_a_known_family_are_not_looked_at() -> None:
     assert replay("learned", short, 4).spent.jobs_probed > 40
 
 
-def test_nothing_of_its_own_model_is_expected_of_a_job() -> None:
-    priors = priors_of(SITE)
-    changed = priors_of({**SITE, "flat": SITE["steep"]})
-    assert priors("flat", ()) == changed("flat", ())
-    assert priors("steep", ()) != changed("steep", ())
-
-
 def test_only_sizes_that_a_job_was_steady_on_are_known() -> None:
     """The policy is shown seconds; until they are enough, the job keeps its smallest size."""
     inner = Allocator(Shipped(UP_DOWN, 120.0))
     policy = Learning(inner, priors_of(SITE), UP_DOWN)
-    asked = Question((Held(job("flat"), (0,)),), (16,), (math.inf,), (True,), (True,))
+    asked = Question((Held(job("flat"), (0,)),), (16,), (math.inf,))
     on_one = replace(asked, jobs=(replace(asked.jobs[0], row=(1,)),))
 
     def decide(now: float, question: Question, seconds: float) -> int:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from slurm_hooks.allocation.minimums import turn_at
-from slurm_hooks.replay.question import Held, Question, Row
-from slurm_hooks.replay.simulator.running import Running
-from slurm_hooks.replay.simulator.supply import Classes, Supply
+from papers.question import Held, Question, Row
+from papers.supply import Classes, Supply
+from slurm_hooks.replay.running import Running
 
 
 @dataclass(frozen=True)
@@ -21,31 +20,21 @@ class Move:
 
 
 def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: float) -> Question:
-    """What the jobs hold, and what there is, in counts; nodes that close now are left out."""
-    open_s, worth_taking, worth_past = zip(*classes.holes)
-    capacity = [0] * len(classes.holes)
+    """What the jobs hold, and what there is, in counts."""
+    capacity = [0] * len(classes.open_s)
     for c in classes.of_node.values():
         capacity[c] += 1
-    capacity[0] = supply.present - sum(capacity) - len(classes.closing)
-    held, patience_s = [], supply.rules.patience_s
-    for job in jobs:
-        row = _row(job, classes)
-        may_grow = now >= job.no_growth_until or 0 < sum(row) < job.kind.min_nodes
-        costs = (supply.gains_past(job), supply.rules.redone_s(job.hit_s))
-        standing = job.standing(sum(row), now, patience_s)
-        age_s = now - job.entered_s
-        held.append(Held(job.kind, row, may_grow, age_s, *costs, standing))
-    turn = turn_at(now, patience_s)
-    return Question(tuple(held), tuple(capacity), open_s, worth_taking, worth_past, turn)
+    capacity[0] = supply.present - sum(capacity)
+    held = tuple(Held(job.kind, _row(job, classes), now - job.entered_s) for job in jobs)
+    return Question(held, tuple(capacity), classes.open_s)
 
 
 def _row(job: Running, classes: Classes) -> Row:
     if classes.is_one:
         return (len(job.nodes),)
-    row = [0] * len(classes.holes)
+    row = [0] * len(classes.open_s)
     for node in job.nodes:
-        if node not in classes.closing:
-            row[classes.of_node.get(node, 0)] += 1
+        row[classes.of_node.get(node, 0)] += 1
     return tuple(row)
 
 
@@ -55,21 +44,17 @@ def moves(
     rows: Sequence[Row],
     classes: Classes,
     free: Iterable[int],
-    is_at_once: bool,
 ) -> list[Move]:
     """Name the nodes: a job gives up those it got last, and gets those free last.
 
-    What one job gives up can go to another now if all `is_at_once`. A gang starts with its minimum
-    or not at all.
+    What one job gives up goes to another now. A gang starts with its minimum or not at all.
     """
     gone = [
         _given_up(job, held.row, row, classes) for job, held, row in zip(jobs, asked.jobs, rows)
     ]
-    pool: list[list[int]] = [[] for _ in classes.holes]
-    freed = [node for nodes in gone for node in nodes] if is_at_once else []
-    for node in [*free, *freed]:
-        if node not in classes.closing:
-            pool[classes.of_node.get(node, 0)].append(node)
+    pool: list[list[int]] = [[] for _ in classes.open_s]
+    for node in [*free, *(node for nodes in gone for node in nodes)]:
+        pool[classes.of_node.get(node, 0)].append(node)
     found = []
     for job, held, row, nodes in zip(jobs, asked.jobs, rows, gone):
         new = [] if row == held.row else _gained(job, held.row, row, pool)
@@ -87,17 +72,17 @@ def _gained(job: Running, held: Row, row: Row, pool: Sequence[list[int]]) -> lis
 
 
 def _given_up(job: Running, held: Row, row: Row, classes: Classes) -> list[int]:
-    """The nodes a job gives back: all that close, and of each class those it got last."""
-    if row == held and not classes.closing:
+    """The nodes a job gives back: of each class those it got last."""
+    if row == held:
         return []
     if classes.is_one:
         count = held[0] - row[0]
         return list(job.nodes)[-count:] if count > 0 else []
-    gone = [node for node in job.nodes if node in classes.closing]
+    gone = []
     over = [max(0, has - wanted) for has, wanted in zip(held, row)]
     for node in reversed(job.nodes):
         c = classes.of_node.get(node, 0)
-        if node not in classes.closing and over[c]:
+        if over[c]:
             over[c] -= 1
             gone.append(node)
     return gone

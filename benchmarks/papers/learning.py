@@ -12,22 +12,22 @@ from __future__ import annotations
 import enum
 import math
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Optional
 
+from papers.question import Question, Row, Spent
+from papers.shipped import Allocator
 from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares
 from slurm_hooks.learning.learned import learn
-from slurm_hooks.learning.prior import Fit, Prior, fit_of, prior_of
+from slurm_hooks.learning.prior import Fit, fit_of
 from slurm_hooks.model import Curve, Learned, Rate
-from slurm_hooks.replay.policies.shipped import Allocator
-from slurm_hooks.replay.question import Question, Row, Spent
-from slurm_hooks.replay.rules import Rescale
+from slurm_hooks.replay.costs import Rescale
 from slurm_hooks.replay.work import Kind
+from slurm_hooks.replay.world.learner import NOISE, Priors
 
 MEASURE_S = 15.0
-NOISE = 0.03
 ALIKE = 0.1  # in the logarithm: sizes so close say nothing new
 LOOK_AGAIN_S = 300.0
 LOOK_S = 180.0  # a look that has shown nothing by then is given up
@@ -68,26 +68,6 @@ class _Pupil:
         if nodes < 4:
             return any(r.nodes == nodes for r in self.rates)
         return any(abs(math.log(r.nodes / nodes)) < ALIKE for r in self.rates)
-
-
-Priors = Callable[[str, Sequence[Fit]], Prior]
-
-
-def priors_of(
-    curves: Mapping[str, Curve], group: Callable[[str], str] = lambda name: name
-) -> Priors:
-    """What is expected of a model: what the others have shown, never anything of its own group."""
-    fits = {name: fit_of(_rates(curve), 1) for name, curve in curves.items()}
-
-    @cache
-    def others(mine: str) -> tuple[Fit, ...]:
-        return tuple(fit for name, fit in fits.items() if fit and group(name) != mine)
-
-    return lambda name, family: prior_of(family, others(group(name)))
-
-
-def _rates(curve: Curve) -> list[Rate]:
-    return [Rate(n, v, NOISE, at=0) for n, v in curve.points if n and v > 0]
 
 
 class Learning:

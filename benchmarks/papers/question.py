@@ -1,0 +1,62 @@
+"""What the simulator asks a policy: who holds how many nodes of each class, and what there is.
+
+Classes are of nodes that are alike; a policy that does not look at hole ends sees one class. A
+policy knows no more of the future than the question tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from slurm_hooks.replay.outcome import Outcome
+from slurm_hooks.replay.work import Kind
+
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """A job, the nodes it has, `(class)`, and its age."""
+
+    kind: Kind
+    row: Row
+    age_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Question:
+    """Jobs, and for each class the nodes there are (free or held) and the seconds they stay."""
+
+    jobs: tuple[Held, ...]
+    capacity: tuple[int, ...]
+    open_s: tuple[float, ...]
+
+
+class Policy(Protocol):
+    """Answers questions; `sees_ends` asks the simulator for one class per hole end."""
+
+    sees_ends: bool
+
+    def decide(self, question: Question) -> Sequence[Row]:
+        """The nodes of each job, `(class)`."""
+
+
+@dataclass
+class Spent:
+    """Node-seconds that jobs had, and those of them in which they had a size only to be seen there.
+    `looks` counts these, `jobs_probed` the jobs that had one."""
+
+    node_s: float = 0.0
+    probed_node_s: float = 0.0
+    looks: int = 0
+    jobs: int = 0
+    jobs_probed: int = 0
+
+
+@dataclass
+class Learnt(Outcome):
+    """What happened where curves had to be learned, and what that took."""
+
+    spent: Spent = field(default_factory=Spent)

@@ -1,0 +1,25 @@
+"""What changes cost in the replays of papers; times in seconds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from slurm_hooks.replay.costs import Rescale
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of one run: every change is answered at once.
+
+    Ends beyond `horizon_s` make no difference. A loss costs the work since the last checkpoint,
+    where `checkpoint_s` zero means that no work is lost.
+    """
+
+    rescale: Rescale
+    horizon_s: float = 120.0
+    checkpoint_s: float = 0.0
+
+    def open_s(self, left_s: float) -> float:
+        """What matters of the time that a node stays."""
+        return left_s if left_s < self.horizon_s else math.inf

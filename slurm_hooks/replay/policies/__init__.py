@@ -1,1 +1,0 @@
-"""Who gets how many nodes: the allocator that ships, and others to compare it with."""

@@ -1,1 +1,0 @@
-"""Malleable jobs on a recorded machine: their nodes, their progress, and the clock."""

@@ -1,0 +1,73 @@
+"""Who plans the ticks of a replay."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from slurm_hooks.allocation.objectives import OBJECTIVES, Objective
+from slurm_hooks.model import Curve, Learned, Plan, Snapshot
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.replay.world.member import Member
+from slurm_hooks.settings.values import Settings
+
+
+class Planner(Protocol):
+    """Plans ticks, and says what it knows of the jobs."""
+
+    @property
+    def asks_always(self) -> bool:
+        """True if its plans depend on time in more ways than `quiet` knows."""
+
+    def plan(self, snapshot: Snapshot, settings: Settings) -> Plan:
+        """The plan of one tick."""
+
+    def curves(self, members: Iterable[Member]) -> dict[int, Curve]:
+        """What is known from elsewhere of how jobs scale, by number."""
+
+    def learned(self, now: float, members: Iterable[Member]) -> dict[int, Learned]:
+        """What jobs have shown of how they scale, by number."""
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """The planner that ships. It knows how each job scales."""
+
+    objective: Objective
+
+    @property
+    def asks_always(self) -> bool:
+        """An objective of the site may look at the age of a job."""
+        return self.objective not in OBJECTIVES.values()
+
+    def plan(self, snapshot: Snapshot, settings: Settings) -> Plan:
+        """The plan of one tick."""
+        return make_plan(snapshot, settings, time.monotonic, self.objective)
+
+    def curves(self, members: Iterable[Member]) -> dict[int, Curve]:
+        """The true curves, as of jobs that were profiled."""
+        return {member.number: member.kind.curve for member in members}
+
+    def learned(self, _now: float, _members: Iterable[Member]) -> dict[int, Learned]:
+        """Nothing has to be learned."""
+        return {}
+
+
+class Nothing:
+    """Plans nothing: the machine as it was."""
+
+    asks_always = False
+
+    def plan(self, _snapshot: Snapshot, _settings: Settings) -> Plan:
+        """No action."""
+        return Plan()
+
+    def curves(self, _members: Iterable[Member]) -> dict[int, Curve]:
+        """None is needed."""
+        return {}
+
+    def learned(self, _now: float, _members: Iterable[Member]) -> dict[int, Learned]:
+        """None is needed."""
+        return {}

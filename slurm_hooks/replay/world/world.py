@@ -1,0 +1,300 @@
+"""Malleable jobs on a recorded machine, from moment to moment.
+
+A tick shows the planner a snapshot and takes the actions of its plan. They take effect a latency
+later, and a node that one job gives up is free at the next tick. Of the changes of one moment,
+nodes that leave come first, then those that join, then jobs that end, then the tick.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Optional
+
+from slurm_hooks.model import Intent, Plan, Said, Snapshot, Verb
+from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.leases import may_stay, renewal
+from slurm_hooks.planning.survey import survey_of
+from slurm_hooks.replay.costs import Costs, OwnPace
+from slurm_hooks.replay.outcome import MOST_SAMPLES, Outcome
+from slurm_hooks.replay.record import Moment, Record, moments
+from slurm_hooks.replay.running import Pause
+from slurm_hooks.replay.work import Kind, Queue
+from slurm_hooks.replay.world.member import Member, Terms, number_of
+from slurm_hooks.replay.world.nodes import Nodes, known_later
+from slurm_hooks.replay.world.planners import Planner
+from slurm_hooks.replay.world.quiet import Quiet
+
+
+@dataclass
+class _Orders:
+    """What a plan has begun, and the latency has not yet let happen."""
+
+    at_s: float = math.inf
+    grows: list[Intent] = field(default_factory=list)
+    going: list[tuple[Member, int]] = field(default_factory=list)
+
+
+class World:
+    """One run. `pace` chooses each interval between ticks; without it all are `tick.every_s`."""
+
+    def __init__(
+        self,
+        record: Record,
+        work: tuple[Queue, int],
+        planner: Planner,
+        terms: Terms,
+        costs: Costs,
+        pace: Optional[OwnPace] = None,
+    ) -> None:
+        """`work` is the queue, and how many of its jobs there are at any time."""
+        queue, self._most = work
+        self.outcome = Outcome()
+        self.members: dict[int, Member] = {}
+        self.nodes = Nodes(record, frozenset(terms.settings.site.partitions), terms.calendar)
+        self._record, self._planner, self._terms, self._costs = record, planner, terms, costs
+        self._settings, self._pace = terms.settings, pace
+        self._coming: Iterator[Kind] = iter(queue)
+        self._changes = deque(moments(record.intervals, record.to_s))
+        self._known = deque(known_later(record))
+        self._tick_s = record.from_s
+        self._number = 0
+        self._orders = _Orders()
+        self._seen: Optional[Snapshot] = None
+        self._is_news = True
+        self._quiet_until = -math.inf
+        self._quiet = Quiet(terms.settings, terms.slurm.kill_wait.total_seconds())
+        self._admit(record.from_s)
+
+    def run(self, tell: Callable[[float], None] = lambda share: None) -> Outcome:
+        """Simulate the whole record. `tell` is called now and then with the share that is done."""
+        record = self._record
+        sampled_s = record.from_s
+        while (now := self._next()) < record.to_s:
+            self._happen(now)
+            if self._tick_s == now:
+                self._tick_s = self._tick(now)
+            if now - sampled_s >= record.window_s / MOST_SAMPLES:
+                self.outcome.samples.append((now, self.nodes.present, self.nodes.used))
+                tell((now - record.from_s) / record.window_s)
+                sampled_s = now
+        for member in self.members.values():
+            member.advance(record.to_s, self.outcome.ledger)
+        tell(1.0)
+        return self.outcome
+
+    def _next(self) -> float:
+        """When something happens next."""
+        changes = [self._changes[0].at_s] if self._changes else []
+        ours = (min(m.finish_s, m.lease_end) for m in self.members.values())
+        known = [self._known[0]] if self._known else []
+        return min(*changes, *known, *ours, self._tick_s, self._orders.at_s)
+
+    def _happen(self, now: float) -> None:
+        """What happens at this moment, but for the tick."""
+        if self._changes and self._changes[0].at_s == now:
+            self._change(self._changes.popleft())
+        if self._known and self._known[0] == now:
+            self._known.popleft()
+            self._is_news = True
+        if any(member.lease_end == now for member in self.members.values()):
+            self._expire(now)
+        if any(member.finish_s == now for member in self.members.values()):
+            self._complete(now)
+        if self._orders.at_s == now:
+            self._carry_out(now)
+
+    # -- ticks
+
+    def _tick(self, now: float) -> float:
+        """One tick. Gives when the next one comes: a dear one does not put off the next, which was
+        announced before."""
+        self.outcome.ticks += 1
+        is_same = not self._is_news and now < self._quiet_until
+        if is_same and not self._planner.asks_always:
+            self._renew(now)
+            moved = 0
+        else:
+            moved = self._decide(now)
+        start, step = self._record.from_s, self._settings.tick.every_s
+        if self._pace is None:
+            return start + (round((now - start) / step) + 1) * step
+        every_s = self._pace.pause_s(moved)
+        if every_s != step:
+            self._settings = replace(
+                self._settings, tick=replace(self._settings.tick, every_s=every_s)
+            )
+            self._quiet = Quiet(self._settings, self._terms.slurm.kill_wait.total_seconds())
+            self._is_news = True
+        return now + min(step, every_s)
+
+    def _decide(self, now: float) -> int:
+        """Plan, and begin what is planned. Gives how many nodes change hands."""
+        self._is_news = False
+        self._seen = self.snapshot(now)
+        plan = self._planner.plan(self._seen, self._settings)
+        self.outcome.solve_s.append(plan.solve.seconds)
+        moved = self.apply(plan, now)
+        members = self.members.values()
+        self._quiet_until = self._quiet.until(now, self.nodes.ends(now), members)
+        return moved
+
+    def snapshot(self, now: float) -> Snapshot:
+        """The machine as a tick sees it."""
+        members = self.members.values()
+        return Snapshot(
+            now=self._terms.calendar.at(now),
+            slurm=self._terms.slurm,
+            nodes=self.nodes.shown(),
+            jobs=tuple(member.job for member in members),
+            planned=self.nodes.planned(now),
+            curves=self._planner.curves(members),
+            learned=self._planner.learned(now, members),
+        )
+
+    def apply(self, plan: Plan, now: float) -> int:
+        """Take the intents of a plan. Leases and marks are written at once, the rest follows after
+        the latency. Only fragments of ended jobs are cancelled, and those are no longer here."""
+        orders = _Orders(now + self._costs.latency_s)
+        for intent in plan.actions:
+            if intent.verb is Verb.GROW:
+                orders.grows.append(intent)
+            elif intent.verb is not Verb.CANCEL:
+                self._write(intent, orders)
+        moved = len(orders.grows) + len(orders.going)
+        self._orders = orders if moved else self._orders
+        return moved
+
+    def _write(self, intent: Intent, orders: _Orders) -> None:
+        """Write the lease and the mark of a fragment, and put back or send away what is to go."""
+        member, index = self.members[intent.fragment.job_id], intent.fragment.index
+        if intent.end is not None:
+            member.renew(index, self._terms.calendar.seconds(intent.end))
+        if intent.mark is not None:
+            self._is_news = True
+            member.mark(index, intent.mark)
+        if intent.verb is Verb.PUT_BACK or intent.is_ended:
+            self._is_news = True
+            member.put_back(index)
+        elif intent.verb is Verb.NOTICE:
+            orders.going.append((member, index))
+
+    def _renew(self, now: float) -> None:
+        """What a tick does on a machine that is as it was: it renews leases."""
+        due_s = now + self._settings.lease.length_s / 2
+        due = [member for member in self.members.values() if member.lease_end <= due_s]
+        if not due:
+            return
+        assert self._seen is not None
+        calendar = self._terms.calendar
+        ground = Ground(replace(self._seen, now=calendar.at(now)), self._settings)
+        survey = survey_of(ground)
+        for member in due:
+            past = survey.hits.staying(member.job, survey.holes)
+            for fragment in member.job.active:
+                if member.leases[fragment.id.index] <= due_s:
+                    stay = may_stay(survey, fragment, fragment.id in past)
+                    renewed = renewal(ground, fragment, member.job, stay)
+                    if renewed and renewed.end is not None:
+                        member.renew(fragment.id.index, calendar.seconds(renewed.end))
+
+    # -- what happens
+
+    def _admit(self, now: float) -> None:
+        while len(self.members) < self._most:
+            kind = next(self._coming, None)
+            if kind is None:
+                return
+            self._number += 1
+            own_s = kind.checkpoint_s
+            checkpoint_s = self._costs.checkpoint_s if own_s is None else own_s
+            self.members[self._number] = Member(self._number, kind, now, checkpoint_s, self._terms)
+
+    def _change(self, moment: Moment) -> None:
+        """Nodes leave and join. Slurm requeues the fragments of those that leave."""
+        self._is_news = True
+        for member, nodes in self.nodes.leave(moment).items():
+            elements = member.elements(nodes)
+            self._lose(member, nodes, moment.at_s)
+            for index in elements:
+                member.stop(index, moment.at_s)
+        self.nodes.join(moment)
+
+    def _expire(self, now: float) -> None:
+        """Leases end that no tick has renewed."""
+        self._is_news = True
+        for member in [m for m in self.members.values() if m.lease_end <= now]:
+            elements = [index for index, end_s in member.leases.items() if end_s <= now]
+            nodes = [node for index in elements if (node := member.node(index)) is not None]
+            for node in nodes:
+                self.nodes.take(node)
+            self._lose(member, nodes, now)
+            for index in elements:
+                member.expire(index, now)
+
+    def _lose(self, member: Member, nodes: Iterable[int], now: float) -> None:
+        """A hit: the whole job goes back to its checkpoint, and pauses."""
+        ledger, size = self.outcome.ledger, member.size
+        self.outcome.lost += [(now, node) for node in nodes]
+        self.outcome.hits += 1
+        member.advance(now, ledger)
+        for node in nodes:
+            del member.nodes[node]
+        member.forget(size, ledger)
+        member.pause(Pause.LOSS, self._costs.rescale.down_s)
+
+    def _complete(self, now: float) -> None:
+        self._is_news = True
+        for member in [m for m in self.members.values() if m.finish_s <= now]:
+            member.complete(now, self.outcome.ledger)
+            for node in member.nodes:
+                self.nodes.take(node)
+            self.outcome.job_s.setdefault(member.kind.name, []).append(now - member.entered_s)
+            self.outcome.last_done_s = now
+            del self.members[member.number]
+        self._admit(now)
+
+    def _carry_out(self, now: float) -> None:
+        """Those that leave go first. What has changed since the plan is left alone."""
+        orders, self._orders, self._is_news = self._orders, _Orders(), True
+        before: dict[Member, int] = {}
+        grown: set[Member] = set()
+        for member, index in orders.going:
+            node = member.node(index) if member.number in self.members else None
+            if node is None:
+                continue
+            self._touch(member, before, now)
+            self.nodes.take(node)
+            del member.nodes[node]
+            member.stop(index, now, Said.LEAVING)
+        for grow in orders.grows:
+            found = self.members.get(grow.fragment.job_id)
+            node = number_of(next(iter(grow.nodes)))
+            if found is None or not self.nodes.is_free(node):
+                continue
+            self._touch(found, before, now)
+            self.nodes.give(node, found)
+            found.nodes[node] = now
+            found.begin(grow, now)
+            grown.add(found)
+        for member, size in before.items():
+            self._rescaled(member, size, member in grown)
+
+    def _touch(self, member: Member, before: dict[Member, int], now: float) -> None:
+        if member not in before:
+            before[member] = member.size
+            member.advance(now, self.outcome.ledger)
+
+    def _rescaled(self, member: Member, before: int, has_grown: bool) -> None:
+        self.outcome.rescales += 1
+        if self._costs.redoes_planned:
+            member.forget(before, self.outcome.ledger)
+        else:
+            member.save()
+        rescale = self._costs.rescale
+        if has_grown:
+            member.pause(Pause.GROW, rescale.up_s)
+        else:
+            member.pause(Pause.SHRINK, rescale.down_s)

@@ -1,0 +1,111 @@
+"""A tick is left out only where it would have changed nothing; nodes and work are conserved."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replay.machines import images
+from replay.worlds import Asked, settings_for, world
+from slurm_hooks.allocation.objectives import speedup
+from slurm_hooks.model import Curve
+from slurm_hooks.replay.costs import Costs, Rescale
+from slurm_hooks.replay.record import Interval, Record
+from slurm_hooks.replay.work import kind
+from slurm_hooks.replay.world.planners import Shipped
+from slurm_hooks.replay.world.world import World
+from slurm_hooks.settings.values import Settings
+
+LONG_S = 3_000.0
+CURVE = Curve(((0, 0.0), (1, 10.0), (2, 18.0), (4, 30.0)))
+KINDS = (
+    kind("toy", CURVE, (1, 4), 1e9),
+    kind("short", CURVE, (1, 2), 5_000.0),
+    kind("gang", CURVE, (3, 4), 40_000.0),
+    replace(kind("cheap", CURVE, (2, 3), 20_000.0), checkpoint_s=5.0),
+)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    """Up to five nodes with up to three holes each."""
+    found = []
+    moment = st.one_of(st.integers(0, 100).map(lambda n: 30.0 * n), st.floats(0, LONG_S))
+    for node in range(draw(st.integers(1, 5))):
+        cuts = sorted(draw(st.lists(moment, min_size=2, max_size=6, unique=True)))
+        for start, end in zip(cuts[::2], cuts[1::2]):
+            between = st.floats(start, end, exclude_max=True)
+            known = draw(st.one_of(st.sampled_from([math.inf, -1.0]), between))
+            found.append(Interval(node, start, end, known))
+    return Record(tuple(found), 5, 0.0, LONG_S)
+
+
+@st.composite
+def chosen(draw: st.DrawFn) -> tuple[Settings, Costs]:
+    """Settings, and the costs of changes."""
+    rescale = draw(st.sampled_from([Rescale(18.0, 12.0), Rescale(0.0, 0.0)]))
+    some = settings_for(rescale)
+    plan = replace(
+        some.plan,
+        patience_s=draw(st.sampled_from([0.0, 400.0, 3_600.0])),
+        horizon_s=draw(st.sampled_from([45.0, 120.0, 600.0])),
+        snooze_s=draw(st.sampled_from([0.0, 60.0, 200.0])),
+        headroom_nodes=draw(st.sampled_from([0, 0, 1])),
+    )
+    lease = replace(some.lease, length_s=draw(st.sampled_from([200, 600])))
+    costs = Costs(rescale, 2.0, draw(st.sampled_from([0.0, 40.0, 600.0])), draw(st.booleans()))
+    return replace(some, plan=plan, lease=lease), costs
+
+
+def figures(world: World) -> tuple[object, ...]:
+    """All that a run comes to, but for what planning took."""
+    outcome = world.run()
+    known = vars(outcome.ledger), outcome.hits, outcome.lost, outcome.rescales, outcome.job_s
+    sizes = [(member.number, sorted(member.nodes)) for member in world.members.values()]
+    return (*known, outcome.samples, sizes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(records(), chosen(), st.lists(st.sampled_from(KINDS), min_size=1), st.integers(1, 3))
+def test_no_tick_is_left_out_that_would_have_changed_anything(record, choices, parts, jobs):
+    some, costs = choices
+    quick = world(record, jobs, parts, costs, some, Shipped(speedup))
+    slow = world(record, jobs, parts, costs, some, Asked(speedup))
+    assert figures(quick) == figures(slow)
+    assert len(quick.outcome.solve_s) <= len(slow.outcome.solve_s) == quick.outcome.ticks
+
+
+class Watched(Shipped):
+    """The planner that ships, which looks at who has what at each tick."""
+
+    world: World
+    record: Record
+
+    def plan(self, snapshot, some):
+        at_s = (snapshot.now - snapshot.jobs[0].submitted).total_seconds()
+        at_s += self.world.members[snapshot.jobs[0].job_id].entered_s
+        held = [name for job in snapshot.jobs for f in job.active for name in f.nodes]
+        assert len(set(held)) == len(held)
+        idle = {f"n{i.node}" for i in self.record.intervals if i.start_s <= at_s < i.end_s + 1e-3}
+        assert set(held) <= idle
+        return super().plan(snapshot, some)
+
+
+@settings(max_examples=15, deadline=None)
+@given(records(), chosen(), st.integers(1, 3))
+def test_nodes_and_work_are_conserved(record, choices, jobs):
+    some, costs = choices
+    watched = Watched(speedup)
+    part = kind("short", CURVE, (1, 2), 5_000.0)
+    found = world(record, jobs, [part], costs, some, watched)
+    object.__setattr__(watched, "world", found)
+    object.__setattr__(watched, "record", record)
+    outcome = found.run()
+    done = sum(map(len, outcome.job_s.values()))
+    under_way = sum(5_000.0 - member.left for member in found.members.values())
+    assert images(outcome) == pytest.approx(done * 5_000.0 + under_way)
+    assert outcome.ledger.used_node_s <= record.idle_node_s + 1e-6
