@@ -32,3 +32,48 @@ def test_a_script_that_closes_all_descriptors_keeps_its_own_files(tmp_path: Path
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
     assert done.stdout.splitlines() == [str([b"own"] * 4), "kept"]
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"own"] * 4
+
+
+FORKS = """
+import os, signal, time
+from slurm_hooks.elastic.script.last_signal import LastSignal
+last = LastSignal(lambda: print("kept", flush=True), lambda: None, lambda: None)
+last.listen()
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        time.sleep(5)
+        os._exit(0)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def test_a_child_that_is_ended_right_after_fork_does_not_end_its_parent() -> None:
+    """Its SIGTERM would be in the pipe of both before it has left that."""
+    argv = [sys.executable, "-c", FORKS]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [str(-signal.SIGTERM)] * 40
+
+
+CHAINS = """
+import os, signal, time
+from slurm_hooks.elastic.script.last_signal import LastSignal
+signal.signal(signal.SIGTERM, lambda *_: print("oldest", flush=True))
+last = LastSignal(lambda: print("kept", flush=True), lambda: None, lambda: None)
+last.listen()
+before = signal.getsignal(signal.SIGTERM)
+signal.signal(signal.SIGTERM, lambda *words: (print("newest", flush=True), before(*words)))
+last.listen()
+os.kill(os.getpid(), signal.SIGTERM)
+time.sleep(2)
+os._exit(0)
+"""
+
+
+def test_a_handler_that_calls_the_one_before_it_reaches_the_oldest() -> None:
+    argv = [sys.executable, "-c", CHAINS]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["kept", "newest", "oldest"]
