@@ -14,8 +14,8 @@ from dataclasses import replace
 from slurm_hooks.allocation.merge import merge
 from slurm_hooks.allocation.problem import Allocation, Limits, Problem
 from slurm_hooks.allocation.solvers.dynamic import solve_dynamic
+from slurm_hooks.allocation.solvers.finish import TooLarge
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
-from slurm_hooks.allocation.solvers.knapsack import TooLarge
 from slurm_hooks.allocation.solvers.market import Priced
 from slurm_hooks.allocation.solvers.milp import solve_milp
 from slurm_hooks.allocation.solvers.prices import solve_prices

@@ -94,17 +94,19 @@ def problems(draw: st.DrawFn, most_classes: int = 3) -> Problem:
     )
 
 
-def torn(seed: int) -> Problem:
-    """Two to four jobs of realistic curves that want more nodes than there are.
+def torn(seed: int, most_jobs: int = 4, most_nodes: int = 6) -> Problem:
+    """Two to so many jobs of realistic curves that want more nodes than there are.
 
     Prices alone miss the best answer by up to half in one of twenty.
     """
     draw = random.Random(seed)
     holes = [math.inf, 120.0, 60.0, 30.0, 20.0]
-    classes = tuple(NodeClass(draw.randint(1, 6), draw.choice(holes)) for _ in range(2 + seed % 2))
+    classes = tuple(
+        NodeClass(draw.randint(1, most_nodes), draw.choice(holes)) for _ in range(2 + seed % 2)
+    )
     free = [c.capacity for c in classes]
     asks = []
-    for at in range(draw.randint(2, 4)):
+    for at in range(draw.randint(2, most_jobs)):
         held = tuple(draw.randint(0, f) if draw.random() < 0.4 else 0 for f in free)
         free = [f - h for f, h in zip(free, held)]
         least, serial = draw.randint(1, 4), draw.choice([0.0, 0.01, 0.05, 0.2])

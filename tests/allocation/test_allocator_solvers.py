@@ -16,8 +16,8 @@ from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.merge import merge
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.allocation.solvers.dynamic import solve_dynamic
+from slurm_hooks.allocation.solvers.finish import TooLarge
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
-from slurm_hooks.allocation.solvers.knapsack import TooLarge
 from slurm_hooks.allocation.solvers.milp import build, solve_milp
 from slurm_hooks.allocation.value import (
     held_counts,

@@ -43,7 +43,7 @@ class Bid:
     surplus: float
 
 
-class _Lot(NamedTuple):
+class Lot(NamedTuple):
     """Up to `units` of one class, each at `price`."""
 
     of_class: int
@@ -52,7 +52,7 @@ class _Lot(NamedTuple):
 
 
 @dataclass
-class _Mode:
+class Mode:
     """One way to choose: from what is held, or held and more. Positions are added units.
 
     `gains[d]` is what each position adds in the period in which only classes open for d periods
@@ -70,8 +70,8 @@ class _Mode:
 class _Trail:
     """The lots and values at each step, to find the way back from the best position."""
 
-    steps: list[tuple[list[_Lot], list[float]]] = field(default_factory=list)
-    first: list[_Lot] = field(default_factory=list)
+    steps: list[tuple[list[Lot], list[float]]] = field(default_factory=list)
+    first: list[Lot] = field(default_factory=list)
 
     def back(self, at: int, row: list[int], unit: int) -> None:
         """Add to `row` what the position `at` is made of."""
@@ -85,7 +85,7 @@ class _Trail:
         _hand_out(self.first, at, row, unit)
 
 
-def _hand_out(lots: Sequence[_Lot], units: int, row: list[int], unit: int) -> None:
+def _hand_out(lots: Sequence[Lot], units: int, row: list[int], unit: int) -> None:
     """Add so many units from the lots, in their order, to `row` (class)."""
     for lot in lots:
         taken = min(lot.units, units)
@@ -94,22 +94,26 @@ def _hand_out(lots: Sequence[_Lot], units: int, row: list[int], unit: int) -> No
 
 
 class Bidder:
-    """A job that answers prices. `caps` is the capacity of each class in nodes."""
+    """A job that answers prices. `caps` is the capacity of each class in nodes.
+
+    `zero` is its bid for nothing. It keeps some of what it holds (`held`), or all of it and gets
+    more (`more`), up to `limit` nodes of each class. Without `held` it is kept or given up.
+    """
 
     def __init__(self, job: JobAsk, spans: Sequence[Period], caps: Sequence[int]) -> None:
         self.job = job
         self._spans = spans
         self._caps = caps
-        self._limit = [cap - held for cap, held in zip(caps, job.held)]
+        self.limit = [cap - held for cap, held in zip(caps, job.held)]
         depths = depths_of(spans, len(caps))
-        self._zero = Bid((0,) * len(caps), *[row_value(job, spans, (0,) * len(caps))] * 2)
-        self._held: Optional[_Mode] = None
-        self._more: Optional[_Mode] = None
+        self.zero = Bid((0,) * len(caps), *[row_value(job, spans, (0,) * len(caps))] * 2)
+        self.held: Optional[Mode] = None
+        self.more: Optional[Mode] = None
         if not is_off_unit(job):
             most = min(job.max_nodes, sum(caps)) // job.unit
             whole = [rate(job, n * job.unit) for n in range(most + 1)]
-            self._held = self._held_mode(depths, whole)
-            self._more = self._more_mode(depths, whole)
+            self.held = self._held_mode(depths, whole)
+            self.more = self._more_mode(depths, whole)
 
     def answer(
         self, prices: Sequence[float], order: Order, free: Optional[Sequence[int]] = None
@@ -119,25 +123,26 @@ class Bidder:
         With `free`, new nodes of a class are at most that many. Of equals, the row of fewer nodes.
         """
         job = self.job
-        if self._held is None:
-            return self._as_held(prices)
-        best = self._zero
+        if self.held is None:
+            kept = self.kept(prices)
+            return kept if kept and kept.surplus > self.zero.surplus else self.zero
+        best = self.zero
         if job.size:
-            best = self._from(self._held, prices, order, job.held, best)
-        if self._more is not None:
-            limit = self._limit if free is None else list(map(min, self._limit, free))
-            best = self._from(self._more, prices, order, limit, best)
+            best = self._from(self.held, prices, order, job.held, best)
+        if self.more is not None:
+            limit = self.limit if free is None else list(map(min, self.limit, free))
+            best = self._from(self.more, prices, order, limit, best)
         return best
 
-    def _as_held(self, prices: Sequence[float]) -> Bid:
-        job, zero = self.job, self._zero
+    def kept(self, prices: Sequence[float]) -> Optional[Bid]:
+        """The row held now, if the job may run on it."""
+        job = self.job
         if not job.min_nodes <= job.size <= job.max_nodes:
-            return zero
+            return None
         worth = row_value(job, self._spans, job.held)
-        surplus = worth - sum(p * n for p, n in zip(prices, job.held))
-        return Bid(job.held, worth, surplus) if surplus > zero.surplus else zero
+        return Bid(job.held, worth, worth - sum(p * n for p, n in zip(prices, job.held)))
 
-    def _held_mode(self, depths: Sequence[int], whole: list[float]) -> Optional[_Mode]:
+    def _held_mode(self, depths: Sequence[int], whole: list[float]) -> Optional[Mode]:
         job = self.job
         most = job.size // job.unit
         none = (0,) * len(depths)
@@ -147,9 +152,9 @@ class Bidder:
             -change_cost(job, 0, job.size - n * job.unit) if n * job.unit in allowed else NEVER
             for n in range(most + 1)
         ]
-        return _Mode(none, most, classes, self._gains([0] * len(classes), most, whole), last)
+        return Mode(none, most, classes, self._gains([0] * len(classes), most, whole), last)
 
-    def _more_mode(self, depths: Sequence[int], whole: list[float]) -> Optional[_Mode]:
+    def _more_mode(self, depths: Sequence[int], whole: list[float]) -> Optional[Mode]:
         job = self.job
         usable = [c for c in range(len(depths)) if may_gain(job, c)]
         room = sum(self._caps[c] - job.held[c] for c in usable)
@@ -166,7 +171,7 @@ class Bidder:
             -change_cost(job, n - job.size, 0) if job.min_nodes <= n and n > job.size else NEVER
             for n in sizes
         ]
-        return _Mode(job.held, most, classes, self._gains(below, most, whole), last)
+        return Mode(job.held, most, classes, self._gains(below, most, whole), last)
 
     def _by_depth(self, depths: Sequence[int], chosen: list[int]) -> list[frozenset[int]]:
         return [
@@ -186,7 +191,7 @@ class Bidder:
 
     def _from(
         self,
-        mode: Optional[_Mode],
+        mode: Optional[Mode],
         prices: Sequence[float],
         order: Order,
         limit: Sequence[int],
@@ -210,7 +215,7 @@ class Bidder:
 
     def _climb(
         self,
-        mode: _Mode,
+        mode: Mode,
         prices: Sequence[float],
         order: Order,
         limit: Sequence[int],
@@ -228,7 +233,7 @@ class Bidder:
                 for _, equal in groupby(lots, key=_price):
                     group = list(equal)
                     trail.steps.append((group, values))
-                    values = _extended(values, group, size)
+                    values = extended(values, group, size)
             if depth:
                 values = list(map(add, values, mode.gains[depth]))
         return values
@@ -240,27 +245,27 @@ def depths_of(spans: Sequence[Period], classes: int) -> list[int]:
 
 
 def _lots(
-    mode: _Mode,
+    mode: Mode,
     depth: int,
     prices: Sequence[float],
     order: Order,
     limit: Sequence[int],
     unit: int,
-) -> list[_Lot]:
+) -> list[Lot]:
     """What classes of this depth offer, cheapest first, as far as anybody could use it."""
     inside, missing = mode.classes[depth], mode.most
-    lots: list[_Lot] = []
+    lots: list[Lot] = []
     for c in order[depth] if inside else ():
         if missing <= 0:
             break
         units = limit[c] // unit
         if units > 0 and c in inside:
-            lots.append(_Lot(c, prices[c] * unit, units))
+            lots.append(Lot(c, prices[c] * unit, units))
             missing -= units
     return lots
 
 
-def _first(value: float, lots: Sequence[_Lot], most: int) -> list[float]:
+def _first(value: float, lots: Sequence[Lot], most: int) -> list[float]:
     """`value` less the cost of each number of units from lots in their order, cheapest first."""
     costs: list[float] = []
     for lot in lots:
@@ -270,11 +275,11 @@ def _first(value: float, lots: Sequence[_Lot], most: int) -> list[float]:
     return list(accumulate(costs, initial=value))
 
 
-def _price(lot: _Lot) -> float:
+def _price(lot: Lot) -> float:
     return lot.price
 
 
-def _extended(values: list[float], lots: Sequence[_Lot], size: int) -> list[float]:
+def extended(values: list[float], lots: Sequence[Lot], size: int) -> list[float]:
     """The best of each number of units when more may come from the lots, all of one price."""
     price, units = lots[0].price, sum(lot.units for lot in lots)
     length = min(size, len(values) + units)

@@ -1,102 +1,186 @@
-"""The exact answer of a small problem, found by searching what prices leave open.
+"""The exact answer, where prices leave few rows open: it searches these to the end.
 
-An answer that is better than the best one known consists of rows that cost their job less than the
-gap between bound and value, at any prices. These rows are combined job by job. A partial answer is
-dropped as soon as its own bound is no better than the best value. No solver has to be installed.
+An answer is worth the bound that prices prove, less what each row loses against its job's best one
+at these prices, less the price of the nodes left over. So a better answer than the best one known
+consists of rows that lose less than the gap between bound and value. The dynamic programme runs
+over these few rows (Dudzinski and Walukiewicz 1987). No solver has to be installed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from itertools import accumulate, product
-from math import prod
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import le, lshift
+from typing import NamedTuple, Optional
 
-from slurm_hooks.allocation.problem import JobAsk
-from slurm_hooks.allocation.solvers.knapsack import TooLarge
-from slurm_hooks.allocation.solvers.market import Market, Priced
-from slurm_hooks.allocation.value import Counts, Row, may_gain, row_fault, row_value
+from slurm_hooks.allocation.value import Row
 
-MOST_ROWS = 5_000
-"""Rows of all jobs beyond which they are not listed: a tenth of a second of Python."""
-MOST_PARTS = 50_000
-"""Combinations beyond which the search gives up: a tenth of a second too."""
+SHARES = (1 / 256, 1 / 64, 1 / 16, 1 / 4, 1.0)
+"""How much of the gap to search, one after the other: an answer within a share is the best of all,
+and the work grows faster than the share.
+"""
 
 
-class _Choice(NamedTuple):
-    """A row (class), its value, and its value less the price of its nodes."""
+class TooLarge(Exception):
+    """The search would take more steps than it may."""
 
+
+class Choice(NamedTuple):
+    """A row (class), and what it loses against the best row of its job."""
+
+    loss: float
     row: Row
-    value: float
-    surplus: float
 
 
-_Parts = dict[Row, tuple[float, Counts]]  # nodes used (class) -> the best value, and its rows
+Menus = Sequence[Sequence[Choice]]
+"""The choices of each job, the least loss first."""
 
 
-def finish(market: Market) -> Priced:
-    """The best answer there is, so that its value is its bound.
+@dataclass(frozen=True)
+class Supply:
+    """The nodes of each class, their prices, and how many nodes have to be left."""
 
-    Raises TooLarge where the problem has too many rows, or prices leave too many of them open.
+    caps: Sequence[int]
+    prices: Sequence[float]
+    spare: int = 0
+
+    def worth(self, nodes: Sequence[int]) -> float:
+        """The price of so many nodes (class), the headroom at the lowest price there is.
+
+        Of the nodes of a positive capacity as many stay idle as the headroom says. The best dual
+        price of that rule, given the prices of the nodes, is the lowest of them.
+        """
+        lowest = min((p for p, cap in zip(self.prices, self.caps) if cap), default=0.0)
+        return sum(p * n for p, n in zip(self.prices, nodes)) - self.spare * lowest
+
+
+def best_rows(
+    menus_of: Callable[[float], Menus], supply: Supply, gap: float, most_steps: float
+) -> Optional[list[Row]]:
+    """The row of each job in the best answer if it loses no more than `gap`, None otherwise.
+
+    `menus_of` lists the rows that lose no more than it is told. Raises `TooLarge` where the search
+    would take more than `most_steps` steps.
     """
-    known = market.result()
-    if sum(_row_count(job, market.caps) for job in market.problem.jobs) > MOST_ROWS:
-        raise TooLarge(f"more than {MOST_ROWS} rows")
-    above = known.value + 1e-9 * max(1.0, abs(known.value))
-    menus = [_open_rows(market, at, known.bound - known.value) for at in range(len(market.bids))]
-    order = sorted(range(len(menus)), key=lambda at: len(menus[at]))
-    most = [market.bids[at].surplus for at in order]
-    rest = [sum(most) - sure for sure in accumulate(most)]
-    parts: _Parts = {(0,) * len(market.caps): (0.0, ())}
-    tried = 0
-    for at, later in zip(order, rest):
-        tried += len(parts) * len(menus[at])
-        if tried > MOST_PARTS:
-            raise TooLarge(f"more than {MOST_PARTS} combinations")
-        parts = _extended(market, parts, menus[at], above - later)
-    value, rows = max(parts.values(), default=(known.value, ()))
-    if value <= above:
-        return replace(known, bound=known.value)
-    placed = dict(zip(order, rows))
-    return Priced(tuple(placed[at] for at in range(len(order))), value, value)
+    for share in SHARES if gap > 0 else ():
+        menus = menus_of(gap * share)
+        packing = _Packing(supply, len(menus))
+        offers = [packing.offers(menu) for menu in menus]
+        found = _search(offers, packing, gap * share, most_steps) if all(offers) else None
+        if found:
+            return found
+    return None
 
 
-def _row_count(job: JobAsk, caps: Sequence[int]) -> int:
-    """How many rows `_rows` lists at most."""
-    return sum(prod(map(len, ranges)) for ranges in _ranges(job, caps))
+class _Packing:
+    """The nodes left of each class side by side in one integer, so that one step takes a row.
+
+    A bit on top of each count is set unless the count is negative. Where nodes have to be left, one
+    more count is that of all nodes.
+    """
+
+    def __init__(self, supply: Supply, jobs: int) -> None:
+        self._supply = supply
+        self._has_spare = supply.spare > 0
+        self._most = self._counted(supply.caps)
+        if self._has_spare:
+            self._most[-1] -= supply.spare
+        self._tops = [(cap * (jobs + 1)).bit_length() for cap in self._most]
+        self._shifts = list(accumulate(self._tops, lambda at, top: at + top + 1, initial=0))[:-1]
+        self.tops = self._packed([1 << top for top in self._tops])
+        self.full = self.tops + self._packed(self._most)
+
+    def _counted(self, row: Sequence[int]) -> list[int]:
+        return [*row, sum(row)] if self._has_spare else [*row]
+
+    def _packed(self, counts: Sequence[int]) -> int:
+        return sum(map(lshift, counts, self._shifts))
+
+    def offers(self, menu: Sequence[Choice]) -> list[_Offer]:
+        """The choices for which there are nodes, each with a number to take from what is left."""
+        counted = ((choice, self._counted(choice.row)) for choice in menu)
+        return [
+            (choice.loss, self._packed(counts), choice.row)
+            for choice, counts in counted
+            if all(map(le, counts, self._most))
+        ]
+
+    def greatest(self, offers: list[_Offer]) -> int:
+        """The most nodes that a job takes of each class."""
+        if len(offers) == 1:
+            return offers[0][1]
+        return self._packed([*map(max, zip(*(self._counted(row) for _, _, row in offers)))])
+
+    def wasted(self, left: int) -> float:
+        """The price of the nodes left, where counts below zero count as none."""
+        if not left & self.tops:
+            return 0.0
+        tops = [1 << top for top in self._tops]
+        counts = [(left >> at & 2 * top - 1) - top for at, top in zip(self._shifts, tops)]
+        nodes = [max(0, n) for n in counts[: len(self._supply.caps)]]
+        return max(0.0, self._supply.worth(nodes))
 
 
-def _ranges(job: JobAsk, caps: Sequence[int]) -> Iterator[list[range]]:
-    """Nodes of each class: what a job may keep of what it holds, and what it may have beyond."""
-    yield [range(0, n + 1, job.unit) for n in job.held]
-    gains = (may_gain(job, c) for c in range(len(caps)))
-    tops = [cap if gain else n for cap, gain, n in zip(caps, gains, job.held)]
-    yield [range(n, min(top, job.max_nodes) + 1, job.unit) for n, top in zip(job.held, tops)]
+_Offer = tuple[float, int, Row]  # loss, nodes packed, nodes
+_Layer = dict[int, tuple[float, _Offer]]  # nodes left -> (loss so far, the last job's offer)
 
 
-def _open_rows(market: Market, at: int, gap: float) -> list[_Choice]:
-    """The allowed rows of a job that cost it no more than `gap` against its best one."""
-    job, best = market.problem.jobs[at], market.bids[at].surplus
-    found = {}
-    for row in (row for ranges in _ranges(job, market.caps) for row in product(*ranges)):
-        if row not in found and not row_fault(job, row):
-            value = row_value(job, market.spans, row)
-            surplus = value - sum(p * n for p, n in zip(market.prices, row))
-            if surplus >= best - gap - 1e-9 * max(1.0, abs(best)):
-                found[row] = _Choice(row, value, surplus)
-    return list(found.values())
+def _search(
+    offers: Sequence[list[_Offer]], packing: _Packing, allowed: float, most_steps: float
+) -> Optional[list[Row]]:
+    """The rows that lose least, if that is no more than `allowed`."""
+    order = sorted(range(len(offers)), key=lambda at: len(offers[at]))
+    layers = _layers([offers[at] for at in order], packing, allowed, most_steps)
+    lost = {left: loss + packing.wasted(left) for left, (loss, _) in layers[-1].items()}
+    best = min(lost, key=lambda left: (lost[left], -left), default=None)
+    if best is None:
+        return None
+    placed = dict(zip(order, _trace(layers, best)))
+    return [placed[at] for at in range(len(order))]
 
 
-def _extended(market: Market, parts: _Parts, menu: Sequence[_Choice], above: float) -> _Parts:
-    """The partial answers with one job more, without those that cannot be worth `above`."""
-    longer: _Parts = {}
-    for (used, (value, rows)), choice in product(parts.items(), menu):
-        now = tuple(map(sum, zip(used, choice.row)))
-        left = [cap - n for cap, n in zip(market.caps, now)]
-        if min(left) < 0 or sum(left) < market.spare:
-            continue
-        worth = value + choice.value
-        if worth + market.worth(market.prices, left) > above:
-            longer[now] = max(longer.get(now, (worth, ())), (worth, (*rows, choice.row)))
+def _layers(
+    offers: Sequence[list[_Offer]], packing: _Packing, allowed: float, most_steps: float
+) -> list[_Layer]:
+    """For each number of jobs, the least loss by nodes left, as far as it can still win."""
+    layers: list[_Layer] = [{packing.full: (0.0, (0.0, 0, ()))}]
+    takes = [packing.greatest(offer) for offer in offers]
+    rest = sum(takes)
+    for offer, take in zip(offers, takes):
+        most_steps -= len(layers[-1]) * len(offer)
+        if most_steps < 0:
+            raise TooLarge(f"job {len(layers)} of {len(offers)}: {len(layers[-1])} states")
+        rest -= take
+        longer = _extended(layers[-1], offer, packing.tops, allowed)
+        can_win = {
+            left: best
+            for left, best in longer.items()
+            if best[0] + packing.wasted(left - rest) <= allowed
+        }
+        layers.append(can_win)
+    return layers
+
+
+def _extended(layer: _Layer, offers: Sequence[_Offer], tops: int, allowed: float) -> _Layer:
+    """The layer with one job more, each state with the offer that loses least."""
+    longer: _Layer = {}
+    for left, (lost, _) in layer.items():
+        for offer in offers:
+            loss = lost + offer[0]
+            if loss > allowed:
+                break
+            now = left - offer[1]
+            if now & tops == tops and (now not in longer or loss < longer[now][0]):
+                longer[now] = (loss, offer)
     return longer
+
+
+def _trace(layers: Sequence[_Layer], left: int) -> list[Row]:
+    """The row of each job on the way to what is left."""
+    rows = []
+    for layer in reversed(layers[1:]):
+        _, packed, row = layer[left][1]
+        rows.append(row)
+        left += packed
+    return rows[::-1]

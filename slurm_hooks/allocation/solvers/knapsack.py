@@ -1,9 +1,8 @@
 """A size for each of many jobs, of greatest total value, where all nodes are alike.
 
 This is a multiple-choice knapsack. Its linear relaxation (the jobs' concave hulls, steepest first;
-Sinha and Zoltners 1979) gives a price per node, an upper bound and a good answer. Only sizes whose
-loss against that price is below the gap between the two can be part of a better answer, so the
-dynamic programme runs over these few (Dudzinski and Walukiewicz 1987).
+Sinha and Zoltners 1979) gives the price of a node, an upper bound and a good answer. `finish`
+searches the sizes that this price leaves open.
 
 A replay asks tens of thousands of times with few different menus, so what depends on a menu alone
 is computed once, in `Menu`.
@@ -14,21 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
+
+from slurm_hooks.allocation.solvers.finish import Choice, Supply, best_rows
 
 Point = tuple[int, float]
 """A size and what it is worth."""
-
-SHARES = (1 / 256, 1 / 64, 1 / 16, 1 / 4, 1.0)
-"""How much of the gap to search, one after the other: an answer within a share is the best of all,
-and the work grows faster than the share.
-"""
-
-_Layer = dict[int, tuple[float, int]]  # nodes given so far -> (loss, size of the last job)
-
-
-class TooLarge(Exception):
-    """The programme would need more steps than it may take."""
 
 
 class Menu:
@@ -61,18 +50,18 @@ class Menu:
             fits.append((size, self._worth(size)))
         return max(fits, key=lambda point: (point[1], -point[0]))
 
-    def options(self, price: float, allowed: float) -> list[tuple[float, int]]:
-        """(loss, size), least loss first, of the sizes within `allowed` of the best at `price`."""
+    def choices(self, price: float, allowed: float) -> list[Choice]:
+        """The sizes within `allowed` of the best at `price`, the least loss first."""
         worth, step = self._worth, self._step
         top = max(value - price * size for size, value in self._hull)
         losses = [(size, top - value + price * size) for size, value in self._corners]
-        found = [(max(0.0, loss), size) for size, loss in losses if loss <= allowed]
+        found = [Choice(max(0.0, loss), (size,)) for size, loss in losses if loss <= allowed]
         for (left, first), (right, last) in zip(losses[1:], losses[2:]):
             if right - left > step and (first <= allowed or last <= allowed):
                 for size in range(left + step, right, step):
                     loss = top - worth(size) + price * size
                     if loss <= allowed:
-                        found.append((max(0.0, loss), size))
+                        found.append(Choice(max(0.0, loss), (size,)))
         found.sort()
         return found
 
@@ -103,17 +92,20 @@ def best_sizes(menus: Sequence[Menu], most: int, most_steps: float = math.inf) -
     """The size of each job, at most `most` nodes together, with the greatest total value.
 
     Exact up to rounding (relative 1e-12). Of equals, what the relaxation found. Raises `TooLarge`
-    where a search would take more than `most_steps` updates.
+    where a search would take more than `most_steps` steps.
     """
     relaxed = _relax(menus, most)
     allowed = relaxed.bound - relaxed.value - 1e-12 * max(1.0, abs(relaxed.bound))
     if allowed <= 0:
         return relaxed.sizes
-    for share in SHARES:
-        found = _search(menus, most, (relaxed.price, allowed * share), most_steps)
-        if found:
-            return found
-    return relaxed.sizes
+
+    def choices(loss: float) -> list[list[Choice]]:
+        found = {id(menu): menu for menu in menus}
+        offers = {key: menu.choices(relaxed.price, loss) for key, menu in found.items()}
+        return [offers[id(menu)] for menu in menus]
+
+    rows = best_rows(choices, Supply((most,), (relaxed.price,)), allowed, most_steps)
+    return [size for (size,) in rows] if rows else relaxed.sizes
 
 
 @dataclass(frozen=True)
@@ -152,76 +144,3 @@ def _relax(menus: Sequence[Menu], most: int) -> _Relaxed:
     total = sum(value for _, value in chosen)
     sizes = [size for size, _ in chosen]
     return _Relaxed(price, total if math.isnan(bound) else bound, sizes, total)
-
-
-def _search(
-    menus: Sequence[Menu], most: int, limits: tuple[float, float], most_steps: float
-) -> Optional[list[int]]:
-    """Sizes within `limits`, a price and the loss allowed at it; the best there are, or None.
-
-    The value of any answer is the bound less each job's loss against its best size at the price,
-    less the price of every node left over. So the least total loss wins.
-    """
-    price, allowed = limits
-    known = {id(menu): menu for menu in menus}
-    offers = {key: menu.options(price, allowed) for key, menu in known.items()}
-    if not all(offers.values()):
-        return None  # rounding has put even the best size of a job beyond so small a loss
-    layers = _layers([offers[id(menu)] for menu in menus], most, limits, most_steps)
-    left_over = {total: loss + price * (most - total) for total, (loss, _) in layers[-1].items()}
-    total = min(left_over, key=lambda t: (left_over[t], t), default=None)
-    if total is None or left_over[total] > allowed:
-        return None
-    return _trace(layers, total)
-
-
-def _layers(
-    options: Sequence[list[tuple[float, int]]],
-    most: int,
-    limits: tuple[float, float],
-    most_steps: float,
-) -> list[_Layer]:
-    """For each number of jobs, the least loss by nodes given, as far as it can still win."""
-    price, allowed = limits
-    least = _rest([min(size for _, size in choices) for choices in options])
-    greatest = _rest([max(size for _, size in choices) for choices in options])
-    layers: list[_Layer] = [{0: (0.0, 0)}]
-    for at, choices in enumerate(options, start=1):
-        most_steps -= len(layers[-1]) * len(choices)
-        if most_steps < 0:
-            raise TooLarge(f"job {at} of {len(options)}: {len(layers[-1])} states")
-        layer: _Layer = {}
-        room, enough = most - least[at], most - greatest[at]
-        for given, (lost, _) in layers[-1].items():
-            for loss, size in choices:
-                sum_lost = lost + loss
-                if sum_lost > allowed:
-                    break
-                total = given + size
-                if total > room or (
-                    total < enough and sum_lost + price * (enough - total) > allowed
-                ):
-                    continue
-                old = layer.get(total)
-                if old is None or sum_lost < old[0]:
-                    layer[total] = (sum_lost, size)
-        layers.append(layer)
-    return layers
-
-
-def _rest(sizes: Sequence[int]) -> list[int]:
-    """Sums of the sizes from each position on; one longer than `sizes`."""
-    rest = [0]
-    for size in reversed(sizes):
-        rest.append(rest[-1] + size)
-    return rest[::-1]
-
-
-def _trace(layers: Sequence[_Layer], total: int) -> list[int]:
-    """The size of each job on the way to `total` nodes."""
-    sizes = []
-    for layer in reversed(layers[1:]):
-        size = layer[total][1]
-        sizes.append(size)
-        total -= size
-    return sizes[::-1]

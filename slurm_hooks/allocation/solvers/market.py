@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from slurm_hooks.allocation.problem import Problem
 from slurm_hooks.allocation.solvers.bids import Bid, Bidder, depths_of
+from slurm_hooks.allocation.solvers.finish import Supply
 from slurm_hooks.allocation.solvers.greedy import climb_from
 from slurm_hooks.allocation.value import Counts, Row, nodes_to_give, periods, row_fault, value
 
@@ -83,7 +84,7 @@ class Market:
         self.counts, self.value, self.bound = start, value(problem, start), math.inf
         self.prices: tuple[float, ...] = ()  # those that prove the bound
         self.bids: tuple[Bid, ...] = ()  # the answers to them
-        self._bidders = [Bidder(job, self.spans, self.caps) for job in problem.jobs]
+        self.bidders = [Bidder(job, self.spans, self.caps) for job in problem.jobs]
         self._urgency = [0.0] * len(problem.jobs)
 
     def result(self) -> Priced:
@@ -94,12 +95,12 @@ class Market:
         """Every job's best row at `prices` (class), spread over classes of the same price."""
         shelf = _Shelf(prices, self.caps, self.depths)
         bids = []
-        for bidder in self._bidders:
+        for bidder in self.bidders:
             bid = bidder.answer(prices, shelf.order)
             bids.append(bid)
             shelf.take(bid.row)
         demand = [cap - left for cap, left in zip(self.caps, shelf.left)]
-        bound = sum(bid.surplus for bid in bids) + self.worth(prices, self.caps)
+        bound = sum(bid.surplus for bid in bids) + self.supply(prices).worth(self.caps)
         if bound < self.bound:
             self.bound, self.prices, self.bids = bound, tuple(prices), tuple(bids)
         return Asked(tuple(prices), tuple(bids), bound, tuple(demand))
@@ -121,6 +122,10 @@ class Market:
             if worth > self.value:
                 self.counts, self.value = counts, worth
 
+    def supply(self, prices: Sequence[float]) -> Supply:
+        """What there is, at these prices (class)."""
+        return Supply(self.caps, prices, self.spare)
+
     def _fit(self, asked: Asked) -> tuple[float, Counts]:
         """Rows that fit, and what they lose against the bound of the prices.
 
@@ -139,7 +144,7 @@ class Market:
             if bid.row == rows[at]:
                 continue
             limits = [min(left, budget) for left in shelf.left]
-            got = self._bidders[at].answer(asked.prices, shelf.order, limits)
+            got = self.bidders[at].answer(asked.prices, shelf.order, limits)
             self._urgency[at] += bid.surplus - got.surplus
             lost += bid.surplus - got.surplus
             row = got.row if sum(got.row) - sum(rows[at]) <= budget else rows[at]
@@ -149,13 +154,4 @@ class Market:
             rows[at] = row
             budget -= sum(added)
             shelf.take(added)
-        return lost + self.worth(asked.prices, shelf.left), tuple(rows)
-
-    def worth(self, prices: Sequence[float], nodes: Sequence[int]) -> float:
-        """The price of so many nodes (class), the headroom at the lowest price there is.
-
-        Of the nodes of a positive capacity as many stay idle as the headroom says. The best dual
-        price of that rule, given the prices of the nodes, is the lowest of them.
-        """
-        lowest = min((p for p, cap in zip(prices, self.caps) if cap), default=0.0)
-        return sum(p * n for p, n in zip(prices, nodes)) - self.spare * lowest
+        return lost + self.supply(asked.prices).worth(shelf.left), tuple(rows)

@@ -1,0 +1,116 @@
+"""The search of what prices leave open: the right rows, and the best answer out of them."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import pytest
+from allocator_problems import agree, brute_force, problems, rows_of, torn
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.allocation.problem import Limits, Problem
+from slurm_hooks.allocation.solvers import open_rows as open_rows_module
+from slurm_hooks.allocation.solvers import prices as prices_module
+from slurm_hooks.allocation.solvers.bids import Bidder
+from slurm_hooks.allocation.solvers.finish import TooLarge, best_rows
+from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.market import Market
+from slurm_hooks.allocation.solvers.milp import solve_milp
+from slurm_hooks.allocation.solvers.open_rows import near, open_rows
+from slurm_hooks.allocation.solvers.prices import solve_prices
+from slurm_hooks.allocation.value import infeasibility, periods, row_value, value
+
+PRICES = st.lists(st.sampled_from([0.0, 1.0, 13.7, 40.0, 40.0, 90.0, 400.0]), min_size=3)
+SLACK = 1e-6
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(), PRICES, st.sampled_from([0.0, 5.0, 60.0, 1e9]))
+def test_open_rows_are_those_that_lose_little(
+    problem: Problem, asked: list[float], spare: float
+) -> None:
+    """Against every allowed row, each with its surplus and no row twice."""
+    prices = asked[: len(problem.classes)]
+    spans = periods(problem)
+    for job in problem.jobs:
+        surpluses = {
+            row: row_value(job, spans, row) - sum(p * n for p, n in zip(prices, row))
+            for row in rows_of(problem, job)
+        }
+        least = max(surpluses.values()) - spare
+        bidder = Bidder(job, spans, [c.capacity for c in problem.classes])
+        found = [(row, surplus) for surplus, row in near(bidder, prices, least - SLACK)]
+        assert len(dict(found)) == len(found)
+        assert all(agree(surplus, surpluses[row]) for row, surplus in found)
+        assert {row for row, s in surpluses.items() if s >= least} <= set(dict(found))
+        assert all(surpluses[row] >= least - 2 * SLACK for row, _ in found)
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3])
+@settings(max_examples=100, deadline=None)
+@given(st.data(), PRICES)
+def test_the_best_rows_are_found_at_any_prices(
+    classes: int, data: st.DataObject, asked: list[float]
+) -> None:
+    """With and without minimums, ceilings, headroom and holes that end."""
+    problem = data.draw(problems(most_classes=classes))
+    market = Market(problem, solve_greedy(problem))
+    bound = market.ask(asked[: len(problem.classes)]).bound
+    best = brute_force(problem)
+    supply = market.supply(market.prices)
+    rows = best_rows(partial(open_rows, market), supply, bound - best + SLACK, 1e6)
+    assert rows is not None
+    assert infeasibility(problem, tuple(rows)) == ""
+    assert agree(value(problem, tuple(rows)), best)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems(), PRICES)
+def test_there_are_no_rows_better_than_the_best(problem: Problem, asked: list[float]) -> None:
+    market = Market(problem, solve_greedy(problem))
+    bound = market.ask(asked[: len(problem.classes)]).bound
+    gap = bound - brute_force(problem) - SLACK
+    supply = market.supply(market.prices)
+    assert best_rows(partial(open_rows, market), supply, gap, 1e6) is None
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems())
+def test_small_problems_are_solved_to_the_end(problem: Problem) -> None:
+    found = solve_prices(problem, solve_greedy(problem), 1e-9)
+    assert agree(found.value, brute_force(problem))
+    assert agree(found.bound, found.value)
+
+
+@pytest.mark.parametrize("seed", [21, 33])
+def test_a_dozen_jobs_and_more_are_solved_to_the_end(seed: int) -> None:
+    problem = torn(seed, most_jobs=20, most_nodes=40)
+    found = solve_prices(problem, solve_greedy(problem), 1e-9)
+    exact = solve_milp(problem, Limits(seconds=20, gap=1e-7))
+    assert math.isclose(found.value, exact.solve.value, rel_tol=1e-6)
+    assert agree(found.bound, found.value)
+
+
+@pytest.mark.parametrize(
+    ("module", "limit"), [(prices_module, "MOST_STEPS"), (open_rows_module, "MOST_ROWS")]
+)
+def test_a_search_that_is_too_large_leaves_what_prices_found(
+    monkeypatch: pytest.MonkeyPatch, module: object, limit: str
+) -> None:
+    problem = torn(15)
+    start = solve_greedy(problem)
+    exact = solve_prices(problem, start, 1e-9)
+    monkeypatch.setattr(module, limit, 0)
+    found = solve_prices(problem, start, 1e-9)
+    assert value(problem, start) <= found.value <= exact.value < found.bound
+
+
+def test_rows_beyond_the_limit_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    market = Market(torn(15), solve_greedy(torn(15)))
+    market.ask([0.0] * len(market.caps))
+    rows = sum(map(len, open_rows(market, 1e9)))
+    monkeypatch.setattr(open_rows_module, "MOST_ROWS", rows - 1)
+    with pytest.raises(TooLarge, match=f"more than {rows - 1} rows"):
+        open_rows(market, 1e9)
