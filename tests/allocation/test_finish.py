@@ -10,7 +10,7 @@ from allocator_problems import agree, brute_force, problems, rows_of, torn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_hooks.allocation.problem import Limits, Problem
+from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.allocation.solvers import open_rows as open_rows_module
 from slurm_hooks.allocation.solvers import prices as prices_module
 from slurm_hooks.allocation.solvers.bids import Bidder
@@ -21,15 +21,18 @@ from slurm_hooks.allocation.solvers.milp import solve_milp
 from slurm_hooks.allocation.solvers.open_rows import near, open_rows
 from slurm_hooks.allocation.solvers.prices import solve_prices
 from slurm_hooks.allocation.value import infeasibility, periods, row_value, value
+from slurm_hooks.model import Curve
 
 PRICES = st.lists(st.sampled_from([0.0, 1.0, 13.7, 40.0, 40.0, 90.0, 400.0]), min_size=3)
 SLACK = 1e-6
 
 
-@settings(max_examples=150, deadline=None)
-@given(problems(), PRICES, st.sampled_from([0.0, 5.0, 60.0, 1e9]))
+@settings(max_examples=200, deadline=None)
+@given(
+    problems() | st.integers(0, 500).map(torn), PRICES, st.sampled_from([0.0, 0.3, 0.7, 0.95, 1])
+)
 def test_open_rows_are_those_that_lose_little(
-    problem: Problem, asked: list[float], spare: float
+    problem: Problem, asked: list[float], share: float
 ) -> None:
     """Against every allowed row, each with its surplus and no row twice."""
     prices = asked[: len(problem.classes)]
@@ -39,13 +42,23 @@ def test_open_rows_are_those_that_lose_little(
             row: row_value(job, spans, row) - sum(p * n for p, n in zip(prices, row))
             for row in rows_of(problem, job)
         }
-        least = max(surpluses.values()) - spare
+        low, high = min(surpluses.values()), max(surpluses.values())
+        least = low + share * (high - low)
         bidder = Bidder(job, spans, [c.capacity for c in problem.classes])
         found = [(row, surplus) for surplus, row in near(bidder, prices, least - SLACK)]
         assert len(dict(found)) == len(found)
         assert all(agree(surplus, surpluses[row]) for row, surplus in found)
         assert {row for row, s in surpluses.items() if s >= least} <= set(dict(found))
         assert all(surpluses[row] >= least - 2 * SLACK for row, _ in found)
+
+
+@pytest.mark.parametrize("price", [1.0, 400.0])
+def test_a_job_off_its_unit_has_two_rows(price: float) -> None:
+    """Whichever is better: it is kept or given up."""
+    curve = Curve(((0, 0.0), (4, 4.0)))
+    job = JobAsk("a", 1, 4, curve, held=(3,), usable=(True,), unit=2)
+    bidder = Bidder(job, periods(Problem((job,), (NodeClass(4),))), [4])
+    assert {row for _, row in near(bidder, [price], -1e9)} == {(0,), (3,)}
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
