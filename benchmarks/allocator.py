@@ -24,8 +24,8 @@ from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.curves import curve_of, prior
 from slurm_hooks.allocation.merge import merge
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.allocation.solvers.dynamic import solve_dynamic
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.knapsack import solve_knapsack
 from slurm_hooks.allocation.solvers.milp import solve_milp
 from slurm_hooks.allocation.value import Counts, is_feasible, value
 from slurm_hooks.model import Curve
@@ -99,7 +99,7 @@ def solvers(problem: Problem, limits: Limits) -> dict[str, Callable[[], Allocati
         "milp (CBC)": lambda: solve_milp(problem, limits, "cbc", solve_greedy(problem)),
     }
     if len(problem.classes) == 1:
-        table["dynamic"] = plain(solve_dynamic)
+        table["knapsack"] = plain(solve_knapsack)
     return table
 
 
@@ -113,7 +113,7 @@ def measure(shape: Shape, options: argparse.Namespace) -> list[dict[str, Any]]:
         except LookupError as error:
             SAY.print(f"{name} left out: {error}")
     bounds = [a.solve.bound for _, _, a in runs if a.solve.bound > 0]
-    bounds += [value(problem, a.counts) for name, _, a in runs if name == "dynamic"]
+    bounds += [value(problem, a.counts) for name, _, a in runs if name == "knapsack"]
     return [
         {
             "shape": "x".join(map(str, shape)),

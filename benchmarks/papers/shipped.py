@@ -1,7 +1,7 @@
 """The allocator that ships, asked at each change instead of by a tick.
 
 `allocate` answers. Where all nodes are alike, what each size is worth is tabled once and searched
-as in the dynamic programme: a replay meets the same tables again and again.
+as in the knapsack: a replay meets the same tables again and again.
 """
 
 from __future__ import annotations

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from slurm_hooks.allocation.merge import merge
 from slurm_hooks.allocation.problem import Allocation, Limits, Problem
-from slurm_hooks.allocation.solvers.dynamic import solve_dynamic
 from slurm_hooks.allocation.solvers.finish import TooLarge
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.knapsack import solve_knapsack
 from slurm_hooks.allocation.solvers.market import Priced
 from slurm_hooks.allocation.solvers.milp import solve_milp
 from slurm_hooks.allocation.solvers.prices import solve_prices
@@ -31,7 +31,7 @@ from slurm_hooks.allocation.value import (
 from slurm_hooks.model import Solve, SolveStatus
 from slurm_hooks.model.plural import plural
 
-SOLVERS = ("auto", "dynamic", "prices", "milp", "highs", "cbc", "greedy")
+SOLVERS = ("auto", "prices", "milp", "highs", "cbc", "greedy")
 DEFAULT_LIMITS = Limits()
 LARGEST_MENU = 3_000_000
 """Sizes of all jobs in all periods beyond which asking them for prices takes too long."""
@@ -45,8 +45,8 @@ def allocate(
 ) -> Allocation:
     """Nodes by (job, class) for the problem, and how they were found.
 
-    `auto` takes the dynamic programme where all nodes are alike to the jobs, otherwise prices, and
-    the best MILP solver installed where prices cannot prove the gap asked for. A solver that fails
+    `auto` takes the knapsack where all nodes are alike to the jobs, otherwise prices, and the best
+    MILP solver installed where prices cannot prove the gap asked for. A solver that fails
     is replaced by the greedy search; `Solve` says so. The same problem gets the same answer
     whatever the order of its jobs, except that a search that runs out of time stops where it is.
     `clock` gives seconds; without one only the MILP solvers keep to the time limit. Raises
@@ -109,13 +109,12 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
 def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
     """The exact answer if it is cheap, otherwise the solver's or the greedy search's."""
     shape = f"{plural(len(problem.jobs), 'job')}, {plural(len(problem.classes), 'class')}"
-    if solver == "dynamic" or (solver == "auto" and len(problem.classes) == 1):
+    if solver == "auto" and len(problem.classes) == 1:
         try:
-            found = _dynamic(problem, shape)
+            found = _knapsack(problem, shape)
             return _best(problem, found, found.counts)
-        except (TooLarge, ValueError) as error:
-            solver = "greedy" if solver == "dynamic" else solver
-            shape = f"{shape}; dynamic programme: {error}"
+        except TooLarge as error:
+            shape = f"{shape}; knapsack: {error}"
     floor = solve_greedy(problem)
     return _best(problem, _ask(problem, limits, (solver, shape), floor, watch), floor)
 
@@ -167,12 +166,11 @@ def _milp(problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]
     return replace(found, solve=replace(found.solve, reason=f"{reason}{said}"))
 
 
-def _dynamic(problem: Problem, reason: str) -> Allocation:
-    counts = solve_dynamic(problem)
+def _knapsack(problem: Problem, reason: str) -> Allocation:
+    counts = solve_knapsack(problem)
     worth = value(problem, counts)
-    return Allocation(
-        counts, Solve(SolveStatus.OPTIMAL, "dynamic", reason, value=worth, bound=worth)
-    )
+    solve = Solve(SolveStatus.OPTIMAL, "knapsack", reason, value=worth, bound=worth)
+    return Allocation(counts, solve)
 
 
 def _greedy(problem: Problem, counts: Counts, reason: str) -> Allocation:

@@ -1,6 +1,6 @@
 """What an allocation is worth, and which allocations are allowed: one definition for all solvers.
 
-The MILP, the dynamic programme and the greedy search are compared with each other and with brute
+The MILP, the knapsack, prices and the greedy search are compared with each other and with brute
 force through this module.
 
 The objective follows the one of BFTrainer (arXiv 2106.12091): work done within the look-ahead less

@@ -17,7 +17,7 @@ from slurm_hooks.allocation.value import MOVE_S, held_counts, infeasibility, val
 from slurm_hooks.model import Curve, Solve, SolveStatus
 
 EXACT = Limits(seconds=20, gap=1e-9)
-SOLVERS = ["auto", "dynamic", "prices", "highs", "cbc", "greedy"]
+SOLVERS = ["auto", "prices", "highs", "cbc", "greedy"]
 NEEDS_HIGHS = pytest.mark.skipif(not pulp.HiGHS().available(), reason="needs highspy")
 LINEAR = Curve(((0, 0.0), (64, 64.0)))
 FLAT_AFTER_4 = Curve(((0, 0.0), (4, 4.0), (64, 4.0)))
@@ -217,7 +217,7 @@ def test_failing_solver_never_releases_everything(
     frozen = tuple(replace(j, may_grow=False) for j in TWO_CLASSES.jobs)
     problem = replace(TWO_CLASSES, jobs=frozen)
     monkeypatch.setattr(allocate_module, "solve_milp", misbehave)
-    # Merging leaves two classes: the dynamic programme cannot help.
+    # Merging leaves two classes: the knapsack cannot help.
     assert allocate(problem, solver="milp").counts == held_counts(problem)
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.merge import merge
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.allocation.solvers.dynamic import solve_dynamic
 from slurm_hooks.allocation.solvers.finish import TooLarge
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.knapsack import solve_knapsack
 from slurm_hooks.allocation.solvers.milp import build, solve_milp
 from slurm_hooks.allocation.value import (
     held_counts,
@@ -55,8 +55,8 @@ def test_start_is_a_solution_of_the_model(problem: Problem) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(problems(most_classes=1))
-def test_dynamic_programme_finds_the_optimum(problem: Problem) -> None:
-    counts = solve_dynamic(problem)
+def test_knapsack_finds_the_optimum(problem: Problem) -> None:
+    counts = solve_knapsack(problem)
     assert infeasibility(problem, counts) == ""
     assert agree(value(problem, counts), brute_force(problem))
 
@@ -82,7 +82,7 @@ def test_merging_classes_keeps_the_optimum(problem: Problem) -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(problems(), st.sampled_from(["auto", "prices", "greedy", "dynamic"]), st.booleans())
+@given(problems(), st.sampled_from(["auto", "prices", "greedy"]), st.booleans())
 def test_allocate_never_falls_below_greedy_or_status_quo(
     problem: Problem, solver: str, is_exact: bool
 ) -> None:
@@ -142,24 +142,24 @@ def many_jobs(count: int, nodes: int) -> Problem:
 
 
 @pytest.mark.parametrize("nodes", [45, 70, 99, 147])
-def test_dynamic_programme_and_milp_agree_on_more_jobs(nodes: int) -> None:
+def test_knapsack_and_milp_agree_on_more_jobs(nodes: int) -> None:
     problem = many_jobs(20, nodes)
-    exact = solve_dynamic(problem)
+    exact = solve_knapsack(problem)
     assert is_feasible(problem, exact)
     found = solve_milp(problem, Limits(seconds=20, gap=1e-7))
     assert math.isclose(value(problem, exact), found.solve.value, rel_tol=1e-6)
 
 
-def test_dynamic_programme_gives_up_rather_than_run_for_hours() -> None:
+def test_knapsack_gives_up_rather_than_run_for_hours() -> None:
     problem = many_jobs(20, 45)
     with pytest.raises(TooLarge):
-        solve_dynamic(problem, most_steps=1)
+        solve_knapsack(problem, most_steps=1)
 
 
-def test_dynamic_programme_is_for_one_class() -> None:
+def test_knapsack_is_for_one_class() -> None:
     problem = Problem((), (NodeClass(1), NodeClass(1)))
     with pytest.raises(ValueError, match="one class"):
-        solve_dynamic(problem)
+        solve_knapsack(problem)
 
 
 ONE_SOLVE = """
