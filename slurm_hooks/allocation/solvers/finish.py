@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, compress
 from operator import le, lshift
 from typing import NamedTuple, Optional
 
@@ -60,14 +60,14 @@ def best_rows(
 ) -> Optional[list[Row]]:
     """The row of each job in the best answer if it loses no more than `gap`, None otherwise.
 
-    `menus_of` lists the rows that lose no more than it is told. Raises `TooLarge` where the search
-    would take more than `most_steps` steps.
+    `menus_of` lists the rows that lose no more than it is told. Jobs may share a list. Raises
+    `TooLarge` where the search would take more than `most_steps` steps.
     """
     for share in SHARES if gap > 0 else ():
         menus = menus_of(gap * share)
         packing = _Packing(supply, len(menus))
-        offers = [packing.offers(menu) for menu in menus]
-        found = _search(offers, packing, gap * share, most_steps) if all(offers) else None
+        packed = {key: packing.menu(menu) for key, menu in {id(m): m for m in menus}.items()}
+        found = _search([packed[id(m)] for m in menus], packing, gap * share, most_steps)
         if found:
             return found
     return None
@@ -83,7 +83,7 @@ class _Packing:
     def __init__(self, supply: Supply, jobs: int) -> None:
         self._supply = supply
         self._has_spare = supply.spare > 0
-        self._most = self._counted(supply.caps)
+        self._most = list(self._counted(supply.caps))
         if self._has_spare:
             self._most[-1] -= supply.spare
         self._tops = [(cap * (jobs + 1)).bit_length() for cap in self._most]
@@ -91,31 +91,29 @@ class _Packing:
         self.tops = self._packed([1 << top for top in self._tops])
         self.full = self.tops + self._packed(self._most)
 
-    def _counted(self, row: Sequence[int]) -> list[int]:
-        return [*row, sum(row)] if self._has_spare else [*row]
+    def _counted(self, row: Sequence[int]) -> Sequence[int]:
+        return (*row, sum(row)) if self._has_spare else row
 
     def _packed(self, counts: Sequence[int]) -> int:
         return sum(map(lshift, counts, self._shifts))
 
-    def offers(self, menu: Sequence[Choice]) -> list[_Offer]:
+    def menu(self, choices: Sequence[Choice]) -> _Menu:
         """The choices for which there are nodes, each with a number to take from what is left."""
-        counted = ((choice, self._counted(choice.row)) for choice in menu)
-        return [
-            (choice.loss, self._packed(counts), choice.row)
-            for choice, counts in counted
-            if all(map(le, counts, self._most))
+        if len(self._most) == 1:  # a single count is packed by itself: a replay asks very often
+            plain = [(loss, row[0], row) for loss, row in choices if row[0] <= self._most[0]]
+            return _Menu(plain, max((n for _, n, _ in plain), default=0))
+        counts = [self._counted(choice.row) for choice in choices]
+        fitting = [all(map(le, row, self._most)) for row in counts]
+        counts = list(compress(counts, fitting))
+        offers = [
+            (choice.loss, self._packed(row), choice.row)
+            for choice, row in zip(compress(choices, fitting), counts)
         ]
-
-    def greatest(self, offers: list[_Offer]) -> int:
-        """The most nodes that a job takes of each class."""
-        if len(offers) == 1:
-            return offers[0][1]
-        return self._packed([*map(max, zip(*(self._counted(row) for _, _, row in offers)))])
+        greatest = self._packed([*map(max, zip(*counts))])
+        return _Menu(offers, greatest)
 
     def wasted(self, left: int) -> float:
         """The price of the nodes left, where counts below zero count as none."""
-        if not left & self.tops:
-            return 0.0
         tops = [1 << top for top in self._tops]
         counts = [(left >> at & 2 * top - 1) - top for at, top in zip(self._shifts, tops)]
         nodes = [max(0, n) for n in counts[: len(self._supply.caps)]]
@@ -123,15 +121,26 @@ class _Packing:
 
 
 _Offer = tuple[float, int, Row]  # loss, nodes packed, nodes
+
+
+class _Menu(NamedTuple):
+    """What a job may take, and the most of each class among that, packed."""
+
+    offers: list[_Offer]
+    greatest: int
+
+
 _Layer = dict[int, tuple[float, _Offer]]  # nodes left -> (loss so far, the last job's offer)
 
 
 def _search(
-    offers: Sequence[list[_Offer]], packing: _Packing, allowed: float, most_steps: float
+    menus: Sequence[_Menu], packing: _Packing, allowed: float, most_steps: float
 ) -> Optional[list[Row]]:
     """The rows that lose least, if that is no more than `allowed`."""
-    order = sorted(range(len(offers)), key=lambda at: len(offers[at]))
-    layers = _layers([offers[at] for at in order], packing, allowed, most_steps)
+    if not all(menu.offers for menu in menus):
+        return None
+    order = sorted(range(len(menus)), key=lambda at: len(menus[at].offers))
+    layers = _layers([menus[at] for at in order], packing, allowed, most_steps)
     lost = {left: loss + packing.wasted(left) for left, (loss, _) in layers[-1].items()}
     best = min(lost, key=lambda left: (lost[left], -left), default=None)
     if best is None:
@@ -141,25 +150,28 @@ def _search(
 
 
 def _layers(
-    offers: Sequence[list[_Offer]], packing: _Packing, allowed: float, most_steps: float
+    menus: Sequence[_Menu], packing: _Packing, allowed: float, most_steps: float
 ) -> list[_Layer]:
     """For each number of jobs, the least loss by nodes left, as far as it can still win."""
     layers: list[_Layer] = [{packing.full: (0.0, (0.0, 0, ()))}]
-    takes = [packing.greatest(offer) for offer in offers]
-    rest = sum(takes)
-    for offer, take in zip(offers, takes):
-        most_steps -= len(layers[-1]) * len(offer)
+    rest = sum(menu.greatest for menu in menus)
+    for menu in menus:
+        most_steps -= len(layers[-1]) * len(menu.offers)
         if most_steps < 0:
-            raise TooLarge(f"job {len(layers)} of {len(offers)}: {len(layers[-1])} states")
-        rest -= take
-        longer = _extended(layers[-1], offer, packing.tops, allowed)
-        can_win = {
-            left: best
-            for left, best in longer.items()
-            if best[0] + packing.wasted(left - rest) <= allowed
-        }
-        layers.append(can_win)
+            raise TooLarge(f"job {len(layers)} of {len(menus)}: {len(layers[-1])} states")
+        rest -= menu.greatest
+        longer = _extended(layers[-1], menu.offers, packing.tops, allowed)
+        if packing.full - rest & packing.tops:  # later jobs cannot take all there is
+            _drop_wasteful(longer, rest, packing, allowed)
+        layers.append(longer)
     return layers
+
+
+def _drop_wasteful(layer: _Layer, rest: int, packing: _Packing, allowed: float) -> None:
+    """Drop the states that leave too much, though later jobs take `rest`."""
+    for left in [left for left in layer if left - rest & packing.tops]:
+        if layer[left][0] + packing.wasted(left - rest) > allowed:
+            del layer[left]
 
 
 def _extended(layer: _Layer, offers: Sequence[_Offer], tops: int, allowed: float) -> _Layer:

@@ -99,15 +99,15 @@ class Menu:
         worth, step = self._worth, self._step
         top = max(value - price * size for size, value in self._hull)
         losses = [(size, top - value + price * size) for size, value in self._corners]
-        found = [Choice(max(0.0, loss), (size,)) for size, loss in losses if loss <= allowed]
+        found = [(max(0.0, loss), size) for size, loss in losses if loss <= allowed]
         for (left, first), (right, last) in zip(losses[1:], losses[2:]):
             if right - left > step and (first <= allowed or last <= allowed):
                 for size in range(left + step, right, step):
                     loss = top - worth(size) + price * size
                     if loss <= allowed:
-                        found.append(Choice(max(0.0, loss), (size,)))
+                        found.append((max(0.0, loss), size))
         found.sort()
-        return found
+        return [Choice(loss, (size,)) for loss, size in found]
 
 
 def menu_of(table: Mapping[int, float]) -> Menu:
