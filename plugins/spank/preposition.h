@@ -1,6 +1,6 @@
 /*
  * --malleable-env=PATH: the environment that the site's Prolog may have laid on this
- * node (slurm_hooks/hooks/preposition.py), as the variable MALLEABLE_ENV of the job.
+ * node (slurm_hooks/hooks/preposition), as the variable MALLEABLE_ENV of the job.
  */
 #ifndef MALLEABLE_PREPOSITION_H
 #define MALLEABLE_PREPOSITION_H

@@ -5,7 +5,7 @@ may use to change size with less loss (all optional):
     Checkpoint          a file, and a copy in the memory of every node
     ElasticBatches      the same global batches whatever the number of processes
     watch_accelerator() a Checkpoint of what Hugging Face accelerate has prepared
-    report()            report to the profiling advisor how far the training is
+    report()            say how far the training is, so that its speed is learned
 
 Importable alone (standard library and torch only), because a job sees just this
 directory on its PYTHONPATH.

@@ -26,7 +26,6 @@ from slurm_hooks.elastic.log import debug, say_if_possible, suppressed
 from slurm_hooks.elastic.observed import SIZE, Observed, pack, unpack
 from slurm_hooks.elastic.speed import Speed
 
-# Names that older versions use too: the agent of a running job may be of one of them.
 MAILBOX = "MALLEABLE_BOARD"
 SLOTS = "MALLEABLE_SLOTS"
 LENT = "MALLEABLE_LENT"  # the name to ask for where /proc does not show the agent
@@ -79,7 +78,7 @@ _STEPS = _OWNER.then(_BOUNDS.size)  # those of the training under way: the first
 _WRITING = _STEPS.then(_SECONDS.size, 2)  # what the last copy in memory took, and the last file
 _LAG = _WRITING.then(_SECONDS.size)  # how far what is kept may be behind the last step
 _OBSERVED = _Field(8192, SIZE, WORKERS)  # the file ends with the last worker that has written
-_SPEEDS = _OBSERVED.then(speeds.SIZE, WORKERS)  # behind it, since older versions know only that
+_SPEEDS = _OBSERVED.then(speeds.SIZE, WORKERS)
 _MOST = (1 << 53) - 1
 
 

@@ -1,7 +1,7 @@
 """What a job tells about its own speed.
 
 All of it comes from a user's job: constructors refuse what cannot be true, and nothing that is
-told can make a curve that claims more than linear speed-up (`slurm_hooks/advisor`).
+told can make a curve that claims more than linear speed-up (`slurm_hooks/learning`).
 """
 
 from __future__ import annotations

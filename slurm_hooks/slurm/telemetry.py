@@ -2,7 +2,7 @@
 
 A user can write anything there, so anything is read: as a Telemetry whose values are possible and
 bounded, or as nothing. Of which sizes and moments a job may tell, and how often, is judged where it
-is kept (learning/intake.py). The writer, elastic/batch/progress_entry.py, describes the form.
+is kept (learning/store/intake.py). The writer, elastic/batch/progress_entry.py, describes the form.
 """
 
 from __future__ import annotations

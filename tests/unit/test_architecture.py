@@ -22,6 +22,20 @@ def test_every_file_that_the_text_names_is_there(page: str) -> None:
     assert lost == set()
 
 
+def test_every_module_that_a_page_names_is_there() -> None:
+    pages = {page: page.read_text() for page in (ROOT / "docs").glob("*.md")}
+    rooms = ("slurm_hooks", "plugins", "docs", "tests", "examples", "benchmarks")
+    paths = [f"/{p.relative_to(ROOT)}" for room in rooms for p in (ROOT / room).rglob("*.*")]
+    named = {
+        (page.name, name)
+        for page, text in pages.items()
+        for name in re.findall(r"`([a-z_]+/[a-z_/]+\.(?:py|c|lua))`", text)
+    }
+    lost = {(page, name) for page, name in named if not any(p.endswith(f"/{name}") for p in paths)}
+    assert len(named) > 100
+    assert lost == set()
+
+
 def test_no_two_test_modules_have_one_name() -> None:
     """Pytest imports those of folders without an __init__.py by their names alone."""
     modules = (ROOT / "tests").rglob("test_*.py")

@@ -1,4 +1,4 @@
-"""`progress{...}`: what an agent tells the advisor, in 120 characters at the head of Comment.
+"""`progress{...}`: what an agent tells of its speed, in 120 characters at the head of Comment.
 
     progress{s1790000000,8:1234/12/256,4:700/9/128/5400,p20/12/8/40,y12}
 
