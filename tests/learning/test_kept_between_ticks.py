@@ -173,7 +173,9 @@ def test_steps_and_samples_are_not_compared(settings: Settings) -> None:
     assert learned[7].sizes_seen == (1,)
 
 
-@pytest.mark.parametrize("damage", ["text", "torn", "later", "foreign", "learned", "rate", "fit"])
+@pytest.mark.parametrize(
+    "damage", ["text", "torn", "earlier", "later", "foreign", "learned", "rate", "fit"]
+)
 def test_a_damaged_file_is_moved_aside_and_what_jobs_still_tell_counts(
     settings: Settings, damage: str
 ) -> None:
@@ -186,6 +188,7 @@ def test_a_damaged_file_is_moved_aside_and_what_jobs_still_tell_counts(
         os.truncate(path, 4096 + 100)
     else:
         change = {
+            "earlier": "PRAGMA user_version=1",
             "later": "PRAGMA user_version=999",
             "foreign": "PRAGMA application_id=7",
             "learned": "UPDATE job SET learned='{}'",

@@ -8,7 +8,7 @@ do.
 from __future__ import annotations
 
 APPLICATION_ID = 0x6D6C6C6E  # "mlln"
-VERSION = 1
+VERSION = 2
 
 CREATE = """
 CREATE TABLE family (
