@@ -43,6 +43,7 @@ ENGINES = {
     )
 }
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_OWN = ("gang+rounds", "pool")  # what an engine of the site's own can be
 
 
 def engine_of(name: str, traits: str = "") -> Optional[Engine]:
@@ -70,9 +71,9 @@ def offered(entries: Iterable[str]) -> dict[str, Engine]:
         row = engine_of(name, traits)
         if row is None:
             raise ValueError(f"{name} is not one of our engines: write {name}:gang+rounds or so")
-        if traits and (row.is_pool == row.is_gang or row.by_torchrun):
+        if traits and row.traits not in _OWN:
             raise ValueError(
-                f"{entry}: an engine of the site's own has the traits gang+rounds or pool"
+                f"{entry}: an engine of the site's own has the traits {' or '.join(_OWN)}"
             )
         rows[name] = row
     return rows

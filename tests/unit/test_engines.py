@@ -104,6 +104,8 @@ def test_an_engine_of_the_sites_own_is_known_by_its_traits() -> None:
         ("horovod:rounds", "has the traits gang+rounds or pool"),
         ("horovod:gang+pool", "has the traits gang+rounds or pool"),
         ("horovod:gang+torchrun", "has the traits gang+rounds or pool"),
+        ("horovod:gang", "has the traits gang+rounds or pool"),
+        ("horovod:pool+rounds", "has the traits gang+rounds or pool"),
         ("mpi:gang", "mpi is one of our engines"),
         ("Horovod:gang", "'Horovod' is no name of an engine"),
     ],
