@@ -5,7 +5,6 @@
 #include <string.h>
 #include <strings.h>
 
-
 #define NODES_MAX 65535U
 #define DIGITS_MAX 5    /* of NODES_MAX */
 #define QUOTE_MAX 60    /* characters of the given text that a message quotes */

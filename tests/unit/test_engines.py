@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks.elastic.engines.entry import world_maker
+from slurm_hooks.elastic.engines.gang.engine import find_engine
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model.way import POOL
 from slurm_hooks.settings.values import Settings, parse
@@ -74,6 +75,13 @@ def test_the_folder_of_an_engine_under_torchrun_makes_its_world(name: str) -> No
     worlds = "slurm_hooks.elastic.engines"
     assert world_maker(name) is import_module(f"{worlds}.{name}.world").make_world
     assert world_maker("") is import_module(f"{worlds}.{DEFAULT}.world").make_world
+
+
+def test_each_gang_that_torchrun_does_not_start_has_its_object() -> None:
+    gangs = [row.name for row in ENGINES.values() if row.is_gang and not row.by_torchrun]
+    assert gangs == ["mpi", "tensorflow", "command"]
+    for name in gangs:
+        assert callable(find_engine(name).told)
 
 
 OWN = '[request]\nengines = ["torchrun", "horovod:gang+rounds", "dask:pool"]\n'
