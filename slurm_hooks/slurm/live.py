@@ -29,12 +29,11 @@ _OPTIONS = re.compile(r"(SQUEUE|SCANCEL|SCONTROL)_|SLURM_CLUSTERS$")
 
 @dataclass(frozen=True)
 class Asked:
-    """One command that was run: which, how many RPCs, how many seconds, its complaint if any."""
+    """One command that was run: which, how many RPCs, how many seconds."""
 
     argv: tuple[str, ...]
     rpcs: int
     seconds: float
-    complaint: str = ""
 
 
 class Port(Protocol):
@@ -116,7 +115,7 @@ class Live:
 
     def _note(self, command: Command, began: float, complaint: str) -> None:
         seconds = time.monotonic() - began
-        self.asked.append(Asked(command.argv, command.rpcs, seconds, complaint))
+        self.asked.append(Asked(command.argv, command.rpcs, seconds))
         said = f": {_printable(complaint)}" if complaint else ""
         text = _printable(_shown(command))
         _log.debug("`%s`: %s, %.3f s%s", text, plural(command.rpcs, "RPC"), seconds, said)

@@ -137,7 +137,10 @@ class Cost:
 
 @dataclass(frozen=True, order=True)
 class Done:
-    """What a tick did to so many fragments: the words of `verb_of`, and the value of a `Why`."""
+    """What a tick did to so many fragments: the first of `Intent.parts`, and the value of a `Why`.
+
+    A fragment counts once, with the weightiest part: a hold that comes with a renewal is a hold.
+    """
 
     verb: str
     cause: str
