@@ -37,7 +37,7 @@ class Mandate:
 
     @cached_property
     def waits(self) -> tuple[Reason, ...]:
-        """What nothing starts for; empty if it may."""
+        """Why nothing starts now; empty if something may."""
         named = _named(self.registering)
         return (Reason(Why.REGISTERING, named),) if self.registering else ()
 

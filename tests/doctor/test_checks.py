@@ -74,6 +74,7 @@ OF_ANOTHER_SITE = ("plugin-on-nodes", "preempt-qos", "usage-factor")
 OTHER_CLUSTER = {"Cluster": "another", "Account": "a", "MaxSubmit": "5"}
 SITES_OWN = Hook("Epilog", "/etc/slurm/epilog", FILE, "exit 0")
 DAY = timedelta(days=1)
+MARK = "malleable{{min=2,max=4,unit=1,engine={},frags=4,lease=600,hole=120}}"
 # Of settings that are unset as shipped, so that there is nothing to look at.
 OPTIONAL = ("site-account", "canary-users", "canary-accounts", "canary-nodes", "metrics-file")
 # Of settings alone, which are known without any fact.
@@ -415,6 +416,12 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("job-script", job(script="export PYTHONPATH=/x\ntorchrun t"), "error", "overwrites"),
     ("job-script", job(script="torchrun t | tee log"), "warning", "pipefail"),
     ("job-script", job(script="python train.py"), "note", "calls no torchrun"),
+    (
+        "job-script",
+        job(script="python t", words={"AdminComment": MARK.format("x,traits=gang+daemon")}),
+        "note",
+        "calls no torchrun",
+    ),
     ("job-script", job(script="torchrun t"), "note", "no environment"),
     ("job-log", job(log="x\nRuntimeError: CUDA out of memory\n"), "note", "ran out of memory"),
 )
@@ -425,7 +432,14 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
         "job-script",
         job(
             script=". venv/bin/activate\npython worker.py",
-            words={"AdminComment": "malleable{min=0,max=4,unit=1,engine=pool,frags=4}"},
+            words={"AdminComment": MARK.format("pool")},
+        ),
+    ),
+    (
+        "job-script",
+        job(
+            script=". venv/bin/activate\npython worker.py",
+            words={"AdminComment": MARK.format("ours,traits=gang+rounds")},
         ),
     ),
     ("priority-tier", slurm(main={"PriorityTier": "1", "Nodes": "n[5-8]"})),

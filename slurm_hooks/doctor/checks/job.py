@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from slurm_hooks.doctor.facts import CannotLook, Facts, known
 from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
 from slurm_hooks.model.plural import plural
-from slurm_hooks.words.engines import LAUNCHERS, engine_of
+from slurm_hooks.slurm.mark import parse_mark
+from slurm_hooks.words.engines import LAUNCHERS
 
 _IN_LOG = (
     (
@@ -52,12 +53,12 @@ def _reason(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_by_torchrun(facts: Facts) -> bool:
-    """Whether the engine in the job's mark is one that torchrun starts; true without a mark."""
-    found = re.search(
-        r"malleable\{[^}]*\bengine=(\w+)(?:,traits=([a-z+]+))?",
-        known(facts.job).words.get("AdminComment", ""),
-    )
-    engine = engine_of(found.group(1), found.group(2) or "") if found else None
+    """Whether torchrun starts the engine in the job's mark; true if no mark can be read."""
+    try:
+        found = parse_mark(known(facts.job).words.get("AdminComment", ""))
+    except ValueError:
+        return True
+    engine = found[0].request.kind if found else None
     return engine is None or engine.by_torchrun
 
 
