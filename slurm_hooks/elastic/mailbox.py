@@ -26,7 +26,7 @@ from slurm_hooks.elastic.log import debug, say_if_possible, suppressed
 from slurm_hooks.elastic.observed import SIZE, Observed, pack, unpack
 from slurm_hooks.elastic.speed import Speed
 
-MAILBOX = "MALLEABLE_BOARD"
+MAILBOX = "MALLEABLE_MAILBOX"
 SLOTS = "MALLEABLE_SLOTS"
 LENT = "MALLEABLE_LENT"  # the name to ask for where /proc does not show the agent
 SEAT = "MALLEABLE_SEAT"  # among the workers of an agent, where LOCAL_RANK does not say it

@@ -72,14 +72,14 @@ def test_only_workers_that_listen_are_waited_for_and_not_for_ever() -> None:
 
 @pytest.mark.parametrize("where", ["", "x", "1", "0:0", "{own}:0", "999999999:3"])
 def test_anything_else_is_not_a_mailbox(where: str) -> None:
-    reader = MailboxReader({"MALLEABLE_BOARD": where.format(own=os.getpid())})
+    reader = MailboxReader({"MALLEABLE_MAILBOX": where.format(own=os.getpid())})
     reader.listen()
     assert reader.read() is None
 
 
 def test_junk_is_not_a_planned_change() -> None:
     mailbox = Mailbox()
-    handle = open_files(mailbox.environment()["MALLEABLE_BOARD"])[0]
+    handle = open_files(mailbox.environment()["MALLEABLE_MAILBOX"])[0]
     for junk in (b"{", b"[1]", b'{"why": 1}', b'{"why": "x", "left_s": {}}', b"\xff\xfe"):
         os.pwrite(handle, junk.ljust(256, b"\n"), 0)
         assert MailboxReader(mailbox.environment()).read() is None

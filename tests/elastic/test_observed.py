@@ -179,7 +179,7 @@ def test_a_loader_is_not_taken_for_one_that_is_gone(monkeypatch: pytest.MonkeyPa
 
 def test_a_broken_mailbox_is_no_harm(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "no number")
-    monkeypatch.setenv("MALLEABLE_BOARD", "1:2:3")
+    monkeypatch.setenv("MALLEABLE_MAILBOX", "1:2:3")
     seen = Observer()
     seen.see_step(Optimizer())
     seen.see_saved(clock.now, 5)
