@@ -21,7 +21,7 @@ LINES = "300"
 
 
 def take_snapshot(facts: Facts) -> Union[Snapshot, Unread]:
-    """What a tick would see now."""
+    """Slurm as a tick would see it now, without the switch, accounts and what is learned."""
     tick = facts.settings.tick
     port = Live(tick.command_timeout_s, tick.slurm_bin)
     return attempt(lambda: observe(port, facts.settings.site.partitions), 2 * port.timeout_s)
