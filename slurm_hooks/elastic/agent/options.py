@@ -16,7 +16,7 @@ from slurm_hooks.elastic.rendezvous.rounds import Limits
 from slurm_hooks.elastic.rendezvous.state import Member
 from slurm_hooks.words.engines import BACKENDS, Engine, engine_of
 
-TRAITS = "SLURM_SPANK_MALLEABLE_TRAITS"
+TRAITS_VARIABLE = "SLURM_SPANK_MALLEABLE_TRAITS"
 _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
 
 
@@ -94,9 +94,9 @@ def engine(env: Mapping[str, str]) -> Optional[Engine]:
     """The engine of this job, with the traits that job_submit has passed; None if it is not known.
     Raises OptionError."""
     try:
-        return engine_of(env.get("MALLEABLE_ENGINE", ""), env.get(TRAITS, ""))
+        return engine_of(env.get("MALLEABLE_ENGINE", ""), env.get(TRAITS_VARIABLE, ""))
     except ValueError as error:
-        raise OptionError(f"{TRAITS}: {error}") from None
+        raise OptionError(f"{TRAITS_VARIABLE}: {error}") from None
 
 
 def knob(env: Mapping[str, str], name: str, default: float, first: str | None = None) -> float:
