@@ -78,6 +78,21 @@ PLANTED = (
         "pathlib",
     ),
     (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.planning.holes",
+        "slurm_hooks.slurm.live",
+    ),
+    (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.planning.looking",
+        "slurm_hooks.learning.store.read",
+    ),
+    (
+        "Decisions and settings read no clock, file, process, environment or randomness",
+        "slurm_hooks.doctor.checks.job",
+        "slurm_hooks.slurm.gateway",
+    ),
+    (
         "PuLP is known to the linear programme alone",
         "slurm_hooks.allocation.solvers.prices",
         "pulp",
