@@ -15,11 +15,13 @@ end
 
 local TRAITS = { gang = true, rounds = true, torchrun = true, pool = true }
 
---- True for words like `gang+rounds`.
+--- True for words like `gang+rounds`, each once, as the plugin wants them.
 local function are_traits(text)
   if type(text) ~= "string" or #text > 64 or text == "" then return false end
+  local seen = {}
   for word in (text .. "+"):gmatch("([^+]*)%+") do
-    if not TRAITS[word] then return false end
+    if not TRAITS[word] or seen[word] then return false end
+    seen[word] = true
   end
   return true
 end
