@@ -219,8 +219,9 @@ static void report(const struct place *place, const struct environment *environm
 				"share; submit from a directory that all nodes share");
 	if (environment->lacks_traits)
 		slurm_spank_log("malleable: job_submit did not say what kind of program engine=%s "
-				"is, so the fragments of this job cannot meet; ask your "
-				"administrator to run `malleable render lua` again",
+				"is, so the fragments of this job cannot meet; submit it again if "
+				"it is older than the last upgrade, else ask your administrator "
+				"to install the Lua modules of this version",
 				request.engine);
 	if (*environment->kept)
 		slurm_spank_log("malleable: your own values are kept for %s; unset them before "

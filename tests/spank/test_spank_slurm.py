@@ -312,7 +312,7 @@ def test_without_job_submit_the_job_is_rigid_and_says_so(fresh_sandbox: Any) -> 
 def test_a_job_whose_engine_has_no_traits_says_so_and_meets_nobody(
     fresh_sandbox: Any, tmp_path: Path
 ) -> None:
-    """The plugin and job_submit are of two versions, or a site's own script writes over ours."""
+    """The job is older than the plugin, or a site's own script writes over ours."""
     lua = shutil.copytree(LUA, tmp_path / "lua")
     text = (lua / "malleable_checks.lua").read_text()
     assert text.count("policy.engines[request.engine]") == 1
@@ -323,6 +323,7 @@ def test_a_job_whose_engine_has_no_traits_says_so_and_meets_nobody(
     log = run_fragment(box, script(box, "traits", "print_env batch"), "--malleable=1-2")[1]
     seen = printed(log, "batch")
     assert log.count("malleable: job_submit did not say what kind of program engine=torchrun") == 1
+    assert "submit it again if it is older than the last upgrade" in log
     assert seen["PET_RDZV_ENDPOINT"].startswith("job_submit-did-not-say")
     assert "MALLEABLE_DIR" not in seen
     assert seen["MALLEABLE_MAX"] == "2"
