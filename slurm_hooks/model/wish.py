@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.words.comment import MOST_NODES
+from slurm_hooks.words.comment import MOST_AHEAD_S, MOST_NODES
 
-SKEW = timedelta(minutes=1)
+SKEW = timedelta(seconds=MOST_AHEAD_S)
 """By so much the clock of a node may be ahead of slurmctld's. A wish from later than that does not
 count yet: else its user could lock out all wishes after it."""
 

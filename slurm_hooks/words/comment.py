@@ -20,6 +20,7 @@ REMARK_WIDTH = 160
 SIZES = 4  # rates in one `progress{...}`
 MOST_LOSS_S = 99_999
 MOST_NODES = 65_535  # in a wish
+MOST_AHEAD_S = 60  # a wish from later than that does not count
 
 
 class Standing(str, Enum):
@@ -54,6 +55,11 @@ class Wish(NamedTuple):
     def text(self) -> str:
         """As it is written."""
         return f"wish{{{self.nodes},{self.at}}}"
+
+    def outdoes(self, other: Wish, now_s: float) -> bool:
+        """Whether it counts beside the other: the newer does, and of one second the larger."""
+        is_ahead = self.at - now_s > MOST_AHEAD_S
+        return not is_ahead and (self.at, self.nodes) > (other.at, other.nodes)
 
 
 _WORDS = "|".join(standing.value for standing in Standing)

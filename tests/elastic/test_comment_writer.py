@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.batch import remark
+from slurm_hooks.elastic.batch.comment_writer import CommentWriter
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.progress_entry import Progress, ToldRate
 from slurm_hooks.elastic.engines.pool.wish_file import WishFile
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.comment import Comment, Loss, Standing, parse
+from slurm_hooks.words.comment import Comment, Loss, Standing, Wish, parse
 from waiting import wait_until
 
 from .test_standing import ENV, asked, slurm
@@ -92,6 +93,23 @@ def test_a_remark_that_another_process_wrote_over_is_written_again(
     (slurm / "comment").write_text("started{2};wish{4,5}")
     wait_until(lambda: comment(slurm).remark == "your flag wins")
     assert comment(slurm).wish
+
+
+def test_two_wishes_of_one_second_do_not_replace_each_other_for_ever(slurm: Path) -> None:
+    one, other = CommentWriter("7_3"), CommentWriter("7_3")
+    now = int(time.time())
+    other.write("wish", Wish(8, now))
+    assert one.write("wish", Wish(4, now))  # nothing to write: of one second the larger counts
+    assert comment(slurm).wish == Wish(8, now)
+    assert not one.write("wish", Wish(9, now))
+
+
+def test_a_wish_from_a_clock_that_was_ahead_gives_way(slurm: Path) -> None:
+    """The reconciler ignores it, so it must not stand in the way of later ones."""
+    now = int(time.time())
+    (slurm / "comment").write_text(f"started{{2}};wish{{8,{now + 86400}}}")
+    CommentWriter("7_3").write("wish", Wish(4, now))
+    assert comment(slurm).wish == Wish(4, now)
 
 
 def test_a_leave_that_is_not_recorded_yet_is_recorded_before_the_requeue(

@@ -210,14 +210,15 @@ class CommentWriter:
         return want.due <= now
 
     def _with(self, found: Comment, want: _Want) -> Comment:
-        """The Comment with it. A newer wish and the end that another process has reported stay."""
+        """The Comment with it. A wish that outdoes this one, and the end that another process has
+        reported, stay."""
         value = want.value
         if isinstance(value, Stand):
             is_over = self.has_stood and found.says(Standing.FINISHED, value.run)
             return found if is_over else replace(found, standing=value.standing, run=value.run)
         if isinstance(value, Withdrawal):
             return replace(found, remark="") if found.remark == value.remark else found
-        if isinstance(value, Wish) and found.wish and found.wish.at > value.at:
+        if isinstance(value, Wish) and found.wish and found.wish.outdoes(value, time.time()):
             return found
         return replace(found, **{want.field: value})
 
