@@ -74,7 +74,13 @@ def test_only_pools_have_marks_without_a_least_size(engine: str) -> None:
 def test_the_folder_of_an_engine_under_torchrun_makes_its_world(name: str) -> None:
     worlds = "slurm_hooks.elastic.engines"
     assert world_maker(name) is import_module(f"{worlds}.{name}.world").make_world
-    assert world_maker("") is import_module(f"{worlds}.{DEFAULT}.world").make_world
+
+
+@pytest.mark.parametrize(
+    "name", ["", "odd", *(row.name for row in ENGINES.values() if not row.by_torchrun)]
+)
+def test_torchrun_in_a_job_of_another_engine_is_that_of_a_script_of_its_own(name: str) -> None:
+    assert world_maker(name) is world_maker(DEFAULT)
 
 
 def test_each_gang_that_torchrun_does_not_start_has_its_object() -> None:

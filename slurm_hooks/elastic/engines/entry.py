@@ -33,8 +33,9 @@ def create_handler(params: Any) -> Any:
 
 
 def world_maker(engine: str) -> WorldMaker:
-    """`make_world` of the engine's own folder; a name that is not in the table, or none, is
-    that of a script that brought its own rendezvous parameters, for torchrun."""
-    name = engine if engine in ENGINES else "torchrun"
+    """`make_world` of the engine's own folder. With an engine that is not started by torchrun, or
+    none, the script has brought its own rendezvous parameters, for torchrun."""
+    row = ENGINES.get(engine)
+    name = engine if row and row.by_torchrun else "torchrun"
     made: WorldMaker = importlib.import_module(f"{__package__}.{name}.world").make_world
     return made
