@@ -35,7 +35,13 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
         say("no fragment of a malleable job: submit the script with sbatch --malleable=MIN-MAX")
         return WRONG
     row = engine(env)
-    is_gang = row is not None and row.is_gang and not row.by_torchrun
+    if row is None:
+        name = env.get("MALLEABLE_ENGINE", "")
+        say(
+            f"the engine {name!r} of this job has no traits: the administrator can tell with doctor"
+        )
+        return WRONG
+    is_gang = row.is_gang and not row.by_torchrun
     return gang.main(words, env) if is_gang else pool.main(words, env)
 
 

@@ -61,7 +61,7 @@ def engine_of(name: str, traits: str = "") -> Optional[Engine]:
 def offered(entries: Iterable[str]) -> dict[str, Engine]:
     """The engines that a site offers: names of ours, and its own as `horovod:gang+rounds`. Raises
     ValueError that says what is wrong."""
-    rows = {}
+    rows: dict[str, Engine] = {}
     for entry in entries:
         name, _, traits = entry.partition(":")
         if not _NAME.fullmatch(name):
@@ -75,7 +75,8 @@ def offered(entries: Iterable[str]) -> dict[str, Engine]:
             raise ValueError(
                 f"{entry}: an engine of the site's own has the traits {' or '.join(_OWN)}"
             )
-        rows[name] = row
+        if rows.setdefault(name, row) != row:
+            raise ValueError(f"{entry}: {name} is there already as {rows[name].traits}")
     return rows
 
 

@@ -99,6 +99,13 @@ def test_a_pool_of_the_sites_own_is_known_by_its_traits(slurm: Path) -> None:  #
         assert "'pool+daemon' are not traits of an engine" in done.stderr
 
 
+def test_an_engine_without_traits_runs_nothing_alone(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
+    ran = tmp_path / "ran"
+    done = call("run", "--", "touch", str(ran), **{**POOL, "MALLEABLE_ENGINE": "horovod"})
+    assert (done.returncode, ran.exists()) == (os.EX_USAGE, False)
+    assert "the engine 'horovod' of this job has no traits" in done.stderr
+
+
 def test_any_process_of_a_fragment_may_say_that_all_is_done(slurm: Path) -> None:  # noqa: F811
     assert call("finish", **POOL, SLURM_PROCID="3").returncode == 0
     assert comment(slurm) == "finished{2}"

@@ -118,6 +118,7 @@ def test_an_engine_of_the_sites_own_is_known_by_its_traits() -> None:
         ("horovod:rounds", "has the traits gang+rounds or pool"),
         ("horovod:gang+pool", "has the traits gang+rounds or pool"),
         ("horovod:gang+torchrun", "has the traits gang+rounds or pool"),
+        ('horovod:gang+rounds", "horovod:pool', "horovod is there already as gang+rounds"),
         ("horovod:gang", "has the traits gang+rounds or pool"),
         ("horovod:pool+rounds", "has the traits gang+rounds or pool"),
         ("mpi:gang", "mpi is one of our engines"),
