@@ -173,7 +173,7 @@ static void test_small_print(void)
 
 static void test_settings(void)
 {
-	static const char *const good[] = {"pythonpath=/opt/a", "notice=20", "notice=",
+	static const char *const good[] = {"pythonpath=/opt/a", 
 					   "max_restarts=1000000", "dir=/scratch/%A",
 					   "env_store=/local/env",
 					   "dir=%w/.m/%C/%A/100%%"};

@@ -63,14 +63,6 @@ static bool take_dir(struct settings *settings, const char *value)
 	return strstr(value, "%A") && take_text(value, settings->dir);
 }
 
-/* Formerly the notice period, which job_submit now passes down from the site's settings. */
-static bool take_nothing(struct settings *settings, const char *value)
-{
-	(void)settings;
-	(void)value;
-	return true;
-}
-
 static bool take_max_restarts(struct settings *settings, const char *value)
 {
 	return take_number(value, RESTARTS_MAX, &settings->max_restarts);
@@ -89,7 +81,6 @@ static const struct {
 	const char *allowed;
 } arguments[] = {
 	{"pythonpath=", take_pythonpath, "one absolute directory without a colon"},
-	{"notice=", take_nothing, "anything"},
 	{"max_restarts=", take_max_restarts, "a whole number from 0 to 1000000"},
 	{"dir=", take_dir,
 	 "a path that begins with / or %w and contains %A (%w: the job's work directory, "

@@ -13,7 +13,7 @@ from slurm_hooks.doctor.gather.files import attempt, configuration, see
 from slurm_hooks.errors import UsageError
 
 CACHES = ("/run/slurm/conf", "/var/spool/slurmd/conf-cache", "/var/spool/slurm/d/conf-cache")
-ARGUMENTS = ("pythonpath", "notice", "max_restarts", "dir", "env_store", "untested")  # settings.c
+ARGUMENTS = ("pythonpath", "max_restarts", "dir", "env_store", "untested")  # settings.c
 OUR_NAME = "malleable.so"
 _VERSION = re.compile(rb"\x00(\d{1,2}\.\d{1,3}\.\d{1,3})\x00")
 _TESTED = re.compile(rb"malleable: tested with Slurm ([\d, ]{4,200})\x00")
