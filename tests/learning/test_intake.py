@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from build import make_fragment, make_job, make_request
-from learning.tellers import rate, teller
+from rate_tellers import rate, teller
 from slurm_hooks.learning.store.intake import GAP_S, SIZES, Told, in_turn, news, told_by
 from slurm_hooks.model import FragmentState, Rate, Telemetry
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from learning.tellers import (
+from planning.whole_ticks import settings_in
+from rate_tellers import (
     ERROR,
     TRUE,
     moment,
@@ -21,7 +22,6 @@ from learning.tellers import (
     tell,
     teller,
 )
-from planning.whole_ticks import settings_in
 from slurm_hooks.learning.store import drop, relearn, tick, write
 from slurm_hooks.learning.store.codec import fit_text
 from slurm_hooks.learning.store.connect import learned_path, reading, writing

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from build import make_snapshot
-from learning.tellers import TRUE, moment, one_tick, rate, seen_at, tell, teller
 from planning.whole_ticks import settings_in
+from rate_tellers import TRUE, moment, one_tick, rate, seen_at, tell, teller
 from slurm_hooks.cli import main
 from slurm_hooks.commands.inspect import known_lines
 from slurm_hooks.learning.store.connect import learned_path, reading
