@@ -6,11 +6,16 @@ import os
 import stat
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from slurm_hooks.elastic.agent.old_jobs import OLD_S, remove_old_jobs, remove_old_jobs_meanwhile
+from slurm_hooks.elastic.batch.remark import is_first
+from slurm_hooks.elastic.engines.gang.crew import Crew
 from slurm_hooks.elastic.engines.gang.secret import job_secret
+from slurm_hooks.elastic.engines.order import Order
 from slurm_hooks.elastic.farewell import note_whether_enough
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.state import Member, join
@@ -38,9 +43,19 @@ def job(place: Path, job_id: int) -> dict[str, str]:
         pass
     for name in ("last-step.pt", "last-step-2.pt", "last-step.pt.3.7.0.99.0.new"):
         (place / name).write_text("as large as a model")
-    (place / "mpi-4").mkdir()
-    (place / "mpi-4" / "hosts").write_text("n1")
+    leave_round_of_own_engine(env)
+    is_first(place, "your flag wins")
     return env
+
+
+def leave_round_of_own_engine(env: dict[str, str]) -> None:
+    """As an agent that is killed in it."""
+    order = Order(("true",))
+    engine: Any = SimpleNamespace(told=lambda _world: {}, lay_out=lambda _world: {"hosts": "n1"})
+    crew = Crew(order, {**env, "MALLEABLE_ENGINE": "of_site"}, "n1", lambda: b"secret", engine)
+    folder = crew._folder_of(4)
+    crew._lay_out(folder, engine.lay_out(None))
+    crew.close()
 
 
 def age(place: Path, by_s: float = OLD_S + 60) -> None:
@@ -135,7 +150,7 @@ def test_no_link_is_followed(later: dict[str, str], tmp_path: Path) -> None:
     (above / "78").symlink_to(elsewhere)
     old = beside(later, "79")
     (old / "last-step-9.pt").symlink_to(elsewhere / "last-step.pt")
-    (old / "mpi-9").symlink_to(elsewhere)
+    (old / "laid-out-9").symlink_to(elsewhere)
     age(old)
     age(elsewhere)
     remove(later)

@@ -21,10 +21,11 @@ from slurm_hooks.elastic.private_directory import DirectoryError, entered, job_d
 OLD_S = 30 * 86400.0  # since anything was written there
 _FILES = re.compile(
     r"lock|(state|draft)\.[0-9]+(\.[0-9a-f]+)?|state\.json|rounds\.jsonl"  # of the rendezvous
-    r"|secret(\.[0-9a-f]+)?|probe\.[0-9a-f]+(\.link)?|farewell-too-short|checkpoint\.lock"
+    r"|secret(\.[0-9a-f]+)?|remark\.[0-9a-f]+"
+    r"|probe\.[0-9a-f]+(\.link)?|farewell-too-short|checkpoint\.lock"
     r"|last-step(-[0-9]+)?\.pt(\.damaged|(\.[0-9]+){5}\.new)?"  # of Lightning and Trainer
 )
-_FOLDERS = re.compile(r"beats|stages|mpi-[0-9]+")  # whatever file is in them is ours
+_FOLDERS = re.compile(r"beats|stages|laid-out-[0-9]+")  # whatever file is in them is ours
 _GROUPS = re.compile(
     r"groups|[0-9]+"
 )  # of torchft: in groups/, one directory like a job's for each

@@ -100,9 +100,9 @@ class Crew:
         self._command.pass_on_signals()
 
     def _folder_of(self, number: int) -> str:
-        """In the job's own directory: of a leader that is killed nothing stays on its node."""
-        name = f"{self._env.get('MALLEABLE_ENGINE', '')}-{number}"
-        return str(Path(self._env["MALLEABLE_DIR"]).absolute() / name)
+        """In the job's own directory: of a leader that is killed nothing stays on its node, and
+        `old_jobs` knows the name."""
+        return str(Path(self._env["MALLEABLE_DIR"]).absolute() / f"laid-out-{number}")
 
     def _lay_out(self, folder: str, files: Mapping[str, str]) -> None:
         self._folder = Path(folder)
