@@ -166,6 +166,7 @@ def test_an_engine_of_the_users_environment_tells_the_command_of_the_world(job: 
     [
         ("", "has no attribute 'Horovod'"),
         ("import no_such_module", "No module named 'no_such_module'"),
+        ("raise SystemExit(0)", "our_horovod:Horovod: SystemExit(0)"),
         ("class Horovod: pass", "our_horovod:Horovod has no method told(world)"),
         (None, "engine=horovod: no package of this Python names it"),
     ],
@@ -180,6 +181,19 @@ def test_an_engine_that_cannot_be_loaded_is_one_line(
     assert job.wait_exit(0) == [os.EX_USAGE]
     (line,) = [line for line in job.log(0).splitlines() if "engine=" in line]
     assert said in line
+
+
+def test_a_package_with_damaged_entry_points_is_one_line(job: Gang) -> None:
+    """Whichever it is: Python reads those of all packages."""
+    install(job, HOROVOD)
+    info = job.work / "site" / "another-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: another\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[console_scripts]\nanother\n")
+    start(job, 0)
+    assert job.wait_exit(0) == [os.EX_USAGE]
+    assert "engine=horovod: the entry points of this Python's packages: " in job.log(0)
+    assert "Traceback" not in job.log(0)
 
 
 def test_it_goes_on_though_somebody_has_removed_its_secret(job: Gang) -> None:

@@ -52,7 +52,7 @@ def find_engine(name: str) -> GangEngine:
         )
     try:
         engine: GangEngine = entry.load()()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise OptionError(f"engine={name}: {entry.value}: {error!r}") from error
     if not callable(getattr(engine, "told", None)):
         raise OptionError(f"engine={name}: {entry.value} has no method told(world)")
@@ -60,9 +60,13 @@ def find_engine(name: str) -> GangEngine:
 
 
 def _entry_point(name: str) -> Optional[Any]:
-    found: Any = metadata.entry_points()
-    group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
-    return next((entry for entry in group if entry.name == name), None)
+    try:
+        found: Any = metadata.entry_points()
+        group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
+        return next((entry for entry in group if entry.name == name), None)
+    except Exception as error:  # one package with damaged ones is enough
+        where = "the entry points of this Python's packages"
+        raise OptionError(f"engine={name}: {where}: {error!r}") from error
 
 
 def lays_out(engine: GangEngine) -> Optional[Callable[[GangWorld], Mapping[str, str]]]:
