@@ -1,0 +1,23 @@
+"""Files that ticks keep: a file of other tables has another version, and so is put aside."""
+
+from __future__ import annotations
+
+import zlib
+from types import ModuleType
+
+import pytest
+
+from slurm_hooks.books.ledger import schema as ledger
+from slurm_hooks.learning.store import schema as learned
+
+
+@pytest.mark.parametrize(
+    ("schema", "version", "tables"),
+    [(ledger, 2, 1374731374), (learned, 2, 985873889)],
+    ids=["ledger", "learned"],
+)
+def test_tables_change_only_with_their_version(
+    schema: ModuleType, version: int, tables: int
+) -> None:
+    """Who changes tables raises VERSION, and both numbers here."""
+    assert (schema.VERSION, zlib.crc32(schema.CREATE.encode())) == (version, tables)
