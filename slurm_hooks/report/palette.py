@@ -9,5 +9,6 @@ from __future__ import annotations
 OURS = "#009E73"
 OTHERS = "#B8BEC6"
 IDLE = "#E69F00"
+RESERVED = "#CC79A7"
 OUT = "#5B6470"
 LOST = "#D55E00"
