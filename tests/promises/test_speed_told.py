@@ -58,7 +58,6 @@ def test_told_then_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path
     bench.tick_until(job_id, is_running)
     told = bench.malleable("explain", str(job_id)).stdout
     assert "nothing is known yet" in told
-    assert "the jobs want no more nodes than there are" in told
     say(bench, job_id, progress("3:250/10/0", "2:160/10/0/60", "1:100/10/0/120"))
     reconcile(bench)
     saved = tmp_path / "seen.json"
