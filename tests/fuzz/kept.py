@@ -48,7 +48,7 @@ def _seen(found: str) -> None:
 
 
 def _learned(found: str) -> None:
-    learned = learning_codec.learned_from(found, 1.0, 0.0)
+    learned = learning_codec.learned_from(found)
     for curve in (learned.curve, *learned.plausible):
         assert curve is None or all(math.isfinite(curve(nodes)) for nodes in (1, 2, 64))
 

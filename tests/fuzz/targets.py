@@ -179,7 +179,7 @@ SACCT = (
     "JobIDRaw|Submit|Start|End|NodeList\n"
     "1|2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T01:00:00|n[1-3]\n"
 )
-QOS = "normal|||00:00:00|00:00:00|||\nscavenge|normal|requeue|00:00:10||10|5|\n"
+QOS = "normal||cluster|||\nscavenge|normal|requeue|10|5|\n"
 SNAPSHOTS = tuple(
     snapshots.snapshot_text(observe(recorded(name), ["malleable"])) for name in SITUATIONS[:4]
 )
