@@ -20,7 +20,7 @@ class Move:
 
 
 def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: float) -> Question:
-    """What the jobs hold, and what there is, in counts."""
+    """The nodes that jobs hold, and those there are, in counts."""
     capacity = [0] * len(classes.open_s)
     for c in classes.of_node.values():
         capacity[c] += 1
@@ -47,7 +47,8 @@ def moves(
 ) -> list[Move]:
     """Name the nodes: a job gives up those it got last, and gets those free last.
 
-    What one job gives up goes to another now. A gang starts with its minimum or not at all.
+    A node that one job gives up goes to another at once. A gang starts with its minimum or not
+    at all.
     """
     gone = [
         _given_up(job, held.row, row, classes) for job, held, row in zip(jobs, asked.jobs, rows)

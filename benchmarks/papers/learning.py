@@ -170,7 +170,7 @@ class Learning:
         self.spent.node_s += seconds * sum(size for _, size in self._had)
 
     def _choose(self, question: Question, shares: Sequence[int]) -> None:
-        """Which jobs are to show a size now; a look that goes on is not thought over."""
+        """Choose the jobs that are to show a size now. A look that goes on is kept."""
         if self._way is Way.LINEAR:
             return
         for held, pupil, share in zip(question.jobs, self._order, shares):

@@ -1,4 +1,4 @@
-"""What the simulator asks a policy: who holds how many nodes of each class, and what there is.
+"""The simulator's question to a policy: the nodes that jobs hold, and those there are.
 
 Classes are of nodes that are alike; a policy that does not look at hole ends sees one class. A
 policy knows no more of the future than the question tells.
@@ -57,6 +57,6 @@ class Spent:
 
 @dataclass
 class Learnt(Outcome):
-    """What happened where curves had to be learned, and what that took."""
+    """The outcome of a run in which curves had to be learned, and the cost of learning."""
 
     spent: Spent = field(default_factory=Spent)

@@ -1,4 +1,4 @@
-"""What changes cost in the replays of papers; times in seconds."""
+"""The cost of changes in the replays of papers, in seconds."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class Rules:
     checkpoint_s: float = 0.0
 
     def open_s(self, left_s: float) -> float:
-        """What matters of the time that a node stays."""
+        """The part of the time a node stays that matters."""
         return left_s if left_s < self.horizon_s else math.inf

@@ -27,7 +27,7 @@ POLICIES = ("default", "optimum", "equal", "greedy", "oracle", "none", *WAYS)
 
 
 def rules_of(conditions: Conditions) -> Rules:
-    """What changes cost. All that takes time beyond that is left out."""
+    """The cost of changes. Everything else takes no time."""
     return Rules(
         conditions.rescale,
         horizon_s=conditions.t_fwd_s,

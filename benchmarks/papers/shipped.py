@@ -25,7 +25,7 @@ MOST_MENUS = 20_000
 
 @dataclass(frozen=True)
 class Shipped:
-    """What the settings say: costs, look-ahead, solver; `sees_ends`: hole ends matter if known.
+    """The settings' costs, look-ahead and solver. With `sees_ends` known ends matter.
 
     `is_tabled` allows the tabled search where it is exact; otherwise the allocator is always asked.
     That needs an objective that looks at nothing but the curve, as ours do here.
@@ -65,7 +65,7 @@ class Allocator:
         return Problem(self._asks(question), classes, horizon_s=self._shipped.horizon_s)
 
     def _asks(self, question: Question) -> tuple[JobAsk, ...]:
-        """What each job asks, with its claim to its minimum: no job waits here."""
+        """The request of each job, with its claim to its minimum. No job waits here."""
         asks = [self._ask(f"{at:06}", job) for at, job in enumerate(question.jobs)]
         standings = [
             Standing(at, is_short=sum(job.row) < job.kind.min_nodes)
