@@ -39,6 +39,7 @@ from slurm_hooks.model.job import (
     Request,
 )
 from slurm_hooks.model.reason import USABLE, Detail, Of, Reason, Verdict, Why
+from slurm_hooks.model.resources import Resources, Slot
 from slurm_hooks.model.state import (
     ENDED_STATES,
     ON_NODES,
@@ -85,7 +86,9 @@ __all__ = [
     "Reason",
     "Request",
     "Reservation",
+    "Resources",
     "Said",
+    "Slot",
     "Slurm",
     "Snapshot",
     "Solve",

@@ -8,17 +8,20 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Optional
 
 from slurm_hooks.model.curve import Curve, Learned
 from slurm_hooks.model.job import MalleableJob
+from slurm_hooks.model.resources import NO_RESOURCES, Gres, Resources
 
 
 class NodeState(enum.Enum):
     """What a node can be used for, folded from Slurm's base state and flags."""
 
     FREE = "free"  # idle and healthy
-    BUSY = "busy"  # allocated to some job
+    SHARED = "shared"  # some of it is allocated, some is not
+    BUSY = "busy"  # allocated, or about to be free: nothing more starts there
     LEAVING = "leaving"  # an admin drains it or wants to reboot it: to be given back at once
     DOWN = "down"  # not usable now: down, powered off, in maintenance
     UNKNOWN = "unknown"  # a state this version does not know: left alone
@@ -26,7 +29,11 @@ class NodeState(enum.Enum):
 
 @dataclass(frozen=True)
 class Node:
-    """One compute node; `raw_state` is Slurm's own text, for people to read."""
+    """One compute node; `raw_state` is Slurm's own text, for people to read.
+
+    `used` is what no job can get now: it is allocated, or set apart for the node's own system.
+    `idle_since` is when its last job ended, None if that is not known.
+    """
 
     name: str
     state: NodeState
@@ -34,8 +41,22 @@ class Node:
     features: frozenset[str] = frozenset()
     cpus: int = 1
     memory_mib: int = 0
-    gres: tuple[tuple[str, int], ...] = ()  # generic resources, `gpu` and `gpu:a100` alike
+    gres: Gres = ()  # generic resources, `gpu` and `gpu:a100` alike
     raw_state: str = ""
+    used: Resources = NO_RESOURCES
+    idle_since: Optional[datetime] = None
+
+    @cached_property
+    def total(self) -> Resources:
+        """All that it has."""
+        return Resources(self.cpus, self.memory_mib, self.gres)
+
+    @cached_property
+    def free(self) -> Resources:
+        """What a job could get now; nothing where nothing more starts."""
+        if self.state not in (NodeState.FREE, NodeState.SHARED):
+            return Resources()
+        return self.total - self.used
 
 
 @dataclass(frozen=True)
@@ -129,6 +150,7 @@ class Snapshot:
     `learned` is what jobs have shown of themselves, both by job id; the first kind is believed.
     `hidden` are nodes of partitions that Slurm does not show: powered down in a cloud, or FUTURE.
     `registering` are nodes in service that have not told slurmctld, since it began, what they run.
+    `no_parts` are Slurm's settings for which no part of a node is taken, one line each.
     """
 
     now: datetime
@@ -146,6 +168,7 @@ class Snapshot:
     waiting: tuple[Waiter, ...] = ()
     hidden: frozenset[str] = frozenset()
     registering: frozenset[str] = frozenset()
+    no_parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

@@ -10,6 +10,7 @@ from typing import Optional
 
 from slurm_hooks.model.job import FragmentId, Mark
 from slurm_hooks.model.reason import Reason, Why
+from slurm_hooks.model.resources import NO_RESOURCES, Resources
 
 
 class Level(enum.Enum):
@@ -37,7 +38,8 @@ class Intent:
 
     `mark` is its mark from now on and `end` the new end of its lease, None if they are as before.
     One that `is_held` is held as its user would hold it: one that runs then comes back held. It
-    grows onto `nodes` with a lease of `limit`. Slurm (22.05) refuses to change a run that
+    grows onto `nodes` with a lease of `limit`. If it counts slots, it gets `asks` there, and Slurm
+    is told so if it `is_resized`. Slurm (22.05) refuses to change a run that
     `is_ended`, so that is requeued first, whatever the verb. `summary` is a line beside the mark
     that sums up the job's life. `cause` is the reason of the weightiest part.
     """
@@ -52,6 +54,14 @@ class Intent:
     limit: timedelta = timedelta(0)
     is_ended: bool = False
     summary: str = ""
+    asks: Resources = NO_RESOURCES
+    is_resized: bool = False
+
+    @property
+    def size(self) -> int:
+        """What it grows by: slots, or nodes if its job counts those."""
+        slots = 0 if self.mark is None else self.mark.slots
+        return slots or len(self.nodes)
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -90,6 +100,8 @@ def merged(first: Intent, then: Intent) -> Intent:
         limit=heavy.limit,
         is_ended=first.is_ended or then.is_ended,
         summary=then.summary or first.summary,
+        asks=heavy.asks,
+        is_resized=heavy.is_resized,
     )
 
 

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Optional
 
+from slurm_hooks.model.resources import NO_RESOURCES, Resources, Slot
 from slurm_hooks.model.state import FragmentState, Said
 from slurm_hooks.model.telemetry import Telemetry
 from slurm_hooks.model.way import Way, way_of
@@ -28,7 +29,8 @@ class Request:
     worth starting in (`--time-min`), `fragments` the number of array elements. `traits` say what an
     engine of the site's own is. `name` is the beginning of the job's name. `excluded` are the nodes
     of `--exclude`, None if the list is too long for a mark or no plain host list. Then only Slurm
-    keeps to them.
+    keeps to them. With a `slot` all sizes count slots, and a fragment holds some on one node, in
+    multiples of `unit`. Without one they count nodes, and a fragment has `unit` of them.
     """
 
     min_nodes: int
@@ -42,6 +44,7 @@ class Request:
     launch: str = ""
     name: str = ""
     excluded: Optional[frozenset[str]] = None
+    slot: Optional[Slot] = None
 
     def __post_init__(self) -> None:
         if not self.way.lowest_min <= self.min_nodes <= self.max_nodes or not self.max_nodes:
@@ -117,7 +120,8 @@ class Mark:
     holds the job, `is_alone` if its fragments do not meet, `is_finished` once its training has
     ended: Slurm may forget first who said so. `idle` is when it ended with exit code 0 as the
     worker of a pool, if it has not been released since. `depended` is about when its job was last
-    seen to wait for other jobs.
+    seen to wait for other jobs. `slots` are those for which it was last released, 0 for one of
+    whole nodes.
     """
 
     request: Request
@@ -139,6 +143,7 @@ class Mark:
     idle: Optional[datetime] = None
     depended: Optional[datetime] = None
     stopped: str = ""
+    slots: int = 0
 
     @property
     def is_blank(self) -> bool:
@@ -207,6 +212,12 @@ class Fragment:
     wish: Optional[Wish] = None  # how many nodes its job wants, if it told
     note: str = ""  # the rest of AdminComment, which belongs to the site
     is_tied: bool = False  # Slurm has a list of nodes for it, an operator's
+    asks: Resources = NO_RESOURCES  # what Slurm gives it, or will, on its node
+
+    @property
+    def size(self) -> int:
+        """Its slots, or its nodes if its job counts those."""
+        return len(self.nodes) if self.mark.request.slot is None else self.mark.slots
 
     @property
     def is_leaving(self) -> bool:

@@ -47,9 +47,14 @@ def _word(default: str) -> Any:
 
 @dataclass(frozen=True)
 class Site:
-    """Where malleable jobs run and who may touch their fragments."""
+    """Where malleable jobs run and who may touch their fragments.
+
+    `part_nodes` is the one of the partitions in which fragments take parts of nodes; empty, none
+    does.
+    """
 
     partitions: tuple[str, ...] = _names("malleable")
+    part_nodes: str = _word("")
     operators: tuple[str, ...] = _names("root", "slurm")
     qos: str = _word("")
     account: str = _word("")
@@ -105,6 +110,7 @@ class Planning:
     gang_wait_s: float = _number(300, 30, 86_400)
     hit_s: float = _number(600, 0, 86_400)
     headroom_nodes: int = _number(0, 0, 1_000_000)
+    headroom_gpus: int = _number(2, 0, 1_000_000)
     solve_limit_s: float = _number(5, 0.1, 600)
     gap: float = _number(1e-3, 0, 0.5)
 
@@ -289,6 +295,12 @@ def _contradictions(settings: Settings) -> list[str]:
         offered(settings.request.engines)
     except ValueError as error:
         faults.append(f"request.engines: {error}")
+    site = settings.site
+    if site.part_nodes and site.part_nodes not in site.partitions[1:]:
+        faults.append(
+            f'site.part_nodes = "{site.part_nodes}": must be one of site.partitions, and not the '
+            "first, which is for whole nodes"
+        )
     mode = settings.mode
     if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):
         faults.append(

@@ -14,15 +14,18 @@ from typing import Optional
 from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.errors import UnreadableOutput
-from slurm_hooks.model import Node, NodeState, Reservation, Slurm
+from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
 
 
 def cluster_command() -> Command:
-    """Nodes, reservations, partitions and configuration by one scontrol."""
+    """Nodes, reservations, partitions and configuration by one scontrol. Only in detail it says
+    which GPUs of a node are used."""
     asked = ("show nodes", "show reservations", "show partitions", "show config")
-    return Command(("scontrol", "--oneliner"), "".join(f"{a}\n" for a in asked), len(asked))
+    return Command(
+        ("scontrol", "--oneliner", "--details"), "".join(f"{a}\n" for a in asked), len(asked)
+    )
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ _DOWN = {
     "POWER_DOWN",
     "POWER_UP",
 }
-_BASE = {"IDLE": NodeState.FREE, "ALLOCATED": NodeState.BUSY, "MIXED": NodeState.BUSY}
+_BASE = {"IDLE": NodeState.FREE, "ALLOCATED": NodeState.BUSY, "MIXED": NodeState.SHARED}
 
 
 @lru_cache(maxsize=256)
@@ -192,7 +195,30 @@ def _node(words: Words, is_up: Mapping[str, bool], blocked: frozenset[str]) -> N
         memory_mib=0 if is_odd else int(memory or 0),
         gres=parse_gres(words.get("Gres", "")),
         raw_state=f"{state} (left alone: record or reservation unreadable)" if is_odd else state,
+        used=Resources() if is_odd else _used(words),
+        idle_since=_idle_since(words),
     )
+
+
+def _used(words: Words) -> Resources:
+    """What no job can get: allocated to jobs, or set apart for the node's own system."""
+
+    def number(key: str, default: int = 0) -> int:
+        found = re.fullmatch(r"\d{1,18}", words.get(key, ""), re.ASCII)
+        return int(found.group()) if found else default
+
+    total = number("CPUTot")
+    return Resources(
+        cpus=total - number("CPUEfctv", total) + number("CPUAlloc"),
+        memory_mib=number("AllocMem") + number("MemSpecLimit"),
+        gres=parse_gres(words.get("GresUsed", "")),
+    )
+
+
+def _idle_since(words: Words) -> Optional[datetime]:
+    with contextlib.suppress(ValueError):
+        return parse_time(words.get("LastBusyTime", ""))
+    return None
 
 
 # WEEKDAY and WEEKEND are taken for daily: a claim that comes too soon is safe.

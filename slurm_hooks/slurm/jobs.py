@@ -21,6 +21,7 @@ from slurm_hooks.model import (
     Needs,
     OtherStart,
     PlannedStart,
+    Resources,
     Said,
     Waiter,
 )
@@ -172,7 +173,13 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         wish=wish_in(comment),
         note=note,
         is_tied=row["ReqNodes"] not in ("", "(null)"),
+        asks=Resources() if mark.request.slot is None else _asks(row),
     )
+
+
+def _asks(row: Mapping[str, str]) -> Resources:
+    needs = _needs(row)
+    return Resources(needs.cpus, needs.memory_mib, needs.gres)
 
 
 _REQUEUED = (FragmentState.PENDING, FragmentState.ENDING)  # or released, or ending by itself

@@ -14,7 +14,7 @@ from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
-from slurm_hooks.model import AvoidedNode, FailedSize, Mark, Request
+from slurm_hooks.model import AvoidedNode, FailedSize, Mark, Request, Slot
 from slurm_hooks.model.moments import moment
 from slurm_hooks.slurm.text import expand, fold
 from slurm_hooks.words.engines import DEFAULT
@@ -61,6 +61,7 @@ def _mark(values: dict[str, str]) -> Mark:
         launch=values.get("launch", ""),
         name=values.get("name", ""),
         excluded=_excluded(values.get("not", "")),
+        slot=_slot(values.get("slot", "")),
     )
     return Mark(
         request=request,
@@ -82,7 +83,31 @@ def _mark(values: dict[str, str]) -> Mark:
         idle=_time(values.get("idle")),
         depended=_time(values.get("dep")),
         stopped=values.get("stop", ""),
+        slots=int(values.get("slots", "0")),
     )
+
+
+_SLOT = re.compile(
+    r"(?:(gpu(?::[\w.-]+)?)(?:\+|$))?(?:cpu:(\d{1,7})(?:\+|$))?(?:mem:(\d{1,12}))?", re.A
+)
+
+
+def _slot(text: str) -> Optional[Slot]:
+    """`gpu:a100+cpu:8+mem:61440`: what is not named is a share of the node."""
+    found = _SLOT.fullmatch(text)
+    if not text:
+        return None
+    if not found or text.endswith("+"):
+        raise ValueError(f"slot {text!r} is not gpu, cpu and mem")
+    gres, cpus, memory = found.groups()
+    return Slot(gres or "", int(cpus or 0), int(memory or 0))
+
+
+def _slot_text(slot: Optional[Slot]) -> str:
+    if slot is None:
+        return ""
+    counts = (("cpu", slot.cpus), ("mem", slot.memory_mib))
+    return "+".join(filter(None, (slot.gres, *(f"{name}:{n}" for name, n in counts if n))))
 
 
 _NO_NODES = "-"
@@ -146,6 +171,7 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "hole": int(request.shortest_hole.total_seconds()),
         "name": request.name,
         "not": _excluded_text(request.excluded),
+        "slot": _slot_text(request.slot),
         "at": _epoch(mark.released),
         "run": mark.run or "",
         "leave": _epoch(mark.noticed),
@@ -164,6 +190,7 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "idle": _epoch(mark.idle),
         "dep": _epoch(mark.depended),
         "stop": mark.stopped,
+        "slots": mark.slots or "",
     }
     inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")
     return rest.replace(NO_NOTE, f"malleable{{{inner}}}", 1)

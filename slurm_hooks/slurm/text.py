@@ -66,10 +66,11 @@ def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
     """Counts by name, sorted: `gpu:a100:4(S:0-1),tmp:1` gives gpu, gpu:a100 and tmp.
 
     What a job asks for is written `gres:gpu:2` (22.05) or `gres/gpu:2`. A count that is left out
-    is one; what cannot be read is passed over.
+    is one; what cannot be read is passed over. Of GPUs without a type slurmctld says the type
+    `(null)` once it knows their cores.
     """
     counts: dict[str, int] = {}
-    for item in re.sub(r"\([^()]*\)", "", text).split(","):
+    for item in re.sub(r"\([^()]*\)", "", text.replace(":(null)", "")).split(","):
         pattern = r"(?:gres[:/])?([A-Za-z]\w*)(?::([A-Za-z][\w.-]*))?(?:[:=](\d{1,9}))?"
         found = re.fullmatch(pattern, item.strip(), re.ASCII)
         if not found or text in ("N/A", "(null)"):

@@ -76,7 +76,7 @@ FAULTS = [
     (["now"], "yesterday", "now: expected a time with a zone"),
     (["now"], "2026-11-20T08:00:00", "now: the time 2026-11-20T08:00:00 has no zone"),
     (["now"], None, "now: expected a time with a zone"),
-    (["nodes", 0, "state"], "idle", "nodes[0].state: expected one of free, busy"),
+    (["nodes", 0, "state"], "idle", "nodes[0].state: expected one of free, shared"),
     (["nodes", 0, "cpus"], "4", "nodes[0].cpus: expected a whole number, found '4'"),
     (["nodes", 0, "cpus"], True, "nodes[0].cpus: expected a whole number"),
     (["nodes", 0, "colour"], "red", "nodes[0].colour: unknown key; known: name, state"),

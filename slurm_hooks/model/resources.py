@@ -1,0 +1,95 @@
+"""GPUs, processors and memory: what a node has and what is free there, and what one worker needs.
+
+Whole GPUs alone are counted. A `gpu:a100` counts as a `gpu` too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm_hooks.model.cluster import Node
+
+Gres = tuple[tuple[str, int], ...]
+GPU = "gpu"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """So many of each; `gres` are counts by name, sorted."""
+
+    cpus: int = 0
+    memory_mib: int = 0
+    gres: Gres = ()
+
+    def count(self, name: str) -> int:
+        """How many of one generic resource."""
+        return dict(self.gres).get(name, 0)
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs, of whatever type."""
+        return self.count(GPU)
+
+    def __sub__(self, other: Resources) -> Resources:
+        """What is left of these, never less than nothing."""
+        gone = dict(other.gres)
+        return Resources(
+            max(0, self.cpus - other.cpus),
+            max(0, self.memory_mib - other.memory_mib),
+            tuple((name, max(0, n - gone.get(name, 0))) for name, n in self.gres),
+        )
+
+    def __add__(self, other: Resources) -> Resources:
+        """Both together."""
+        sums = dict(self.gres)
+        for name, n in other.gres:
+            sums[name] = sums.get(name, 0) + n
+        gres = tuple(sorted(sums.items()))
+        return Resources(self.cpus + other.cpus, self.memory_mib + other.memory_mib, gres)
+
+    def times(self, count: int) -> Resources:
+        """So many times these."""
+        gres = tuple((name, n * count) for name, n in self.gres)
+        return Resources(self.cpus * count, self.memory_mib * count, gres)
+
+
+NO_RESOURCES = Resources()
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What one worker needs. A zero stands for its share of the node.
+
+    `gres` is `gpu`, `gpu:a100`, or empty for a worker without a GPU. The share of a worker is what
+    a node has, divided by its GPUs, or by its processors if no GPU is asked for.
+    """
+
+    gres: str = ""
+    cpus: int = 0
+    memory_mib: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a slot that could be cut any number of times from any node."""
+        if not self.gres and self.cpus < 1:
+            raise ValueError("a slot is a GPU or a processor at least")
+
+    def on(self, node: Node) -> Resources:
+        """One slot on this node; it takes all of its GPUs' resources with it, and no more."""
+        total = node.total
+        parts, whole = (1, total.gpus) if self.gres else (self.cpus, total.cpus)
+        whole = max(whole, 1)
+        cpus = self.cpus or max(1, total.cpus * parts // whole)
+        memory = self.memory_mib or total.memory_mib * parts // whole
+        return Resources(cpus, memory, ((self.gres, 1),) if self.gres else ())
+
+    def fit(self, node: Node, left: Resources) -> int:
+        """How many slots fit into what is `left` on the node."""
+        one = self.on(node)
+        counts = [left.cpus // one.cpus]
+        if one.memory_mib:
+            counts.append(left.memory_mib // one.memory_mib)
+        if self.gres:
+            counts.append(left.count(self.gres))
+        return max(0, min(counts))
