@@ -25,6 +25,12 @@ class Curve:
         if sizes != sorted(set(sizes)) or not all(0 <= v < math.inf for _, v in self.points):
             raise ValueError("a curve has growing sizes, and no value is negative or infinite")
 
+    def scaled(self, units: int) -> Curve:
+        """The same over sizes that count so many for one."""
+        if units == 1:
+            return self
+        return Curve(tuple((n * units, value) for n, value in self.points))
+
     def __call__(self, nodes: float) -> float:
         """The throughput at `nodes`, in the curve's own unit."""
         last_n, last_v = self.points[0]

@@ -312,6 +312,11 @@ class MalleableJob:
         return frozenset(n for f in self.active for n in f.nodes)
 
     @cached_property
+    def size(self) -> int:
+        """The slots of the active fragments, or their nodes if the job counts those."""
+        return sum(f.size for f in self.active)
+
+    @cached_property
     def hit_s(self) -> Optional[float]:
         """Seconds of work that all its nodes lose if one goes unplanned: what is done again, and
         the pause beyond that of a planned shrink.
@@ -365,7 +370,7 @@ class MalleableJob:
     def since(self, nodes: int) -> Optional[datetime]:
         """Since when its active fragments have had so many nodes; None if they have fewer."""
         had = 0
-        for start, more in sorted((f.start, len(f.nodes)) for f in self.active if f.start):
+        for start, more in sorted((f.start, f.size) for f in self.active if f.start):
             had += more
             if had >= nodes:
                 return start

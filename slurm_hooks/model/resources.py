@@ -6,10 +6,7 @@ Whole GPUs alone are counted. A `gpu:a100` counts as a `gpu` too.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from slurm_hooks.model.cluster import Node
+from typing import Protocol
 
 Gres = tuple[tuple[str, int], ...]
 GPU = "gpu"
@@ -49,6 +46,11 @@ class Resources:
         gres = tuple(sorted(sums.items()))
         return Resources(self.cpus + other.cpus, self.memory_mib + other.memory_mib, gres)
 
+    def fits(self, left: Resources) -> bool:
+        """True if there is as much of each left."""
+        is_there = all(left.count(name) >= n for name, n in self.gres)
+        return is_there and self.cpus <= left.cpus and self.memory_mib <= left.memory_mib
+
     def times(self, count: int) -> Resources:
         """So many times these."""
         gres = tuple((name, n * count) for name, n in self.gres)
@@ -56,6 +58,14 @@ class Resources:
 
 
 NO_RESOURCES = Resources()
+
+
+class HasTotal(Protocol):
+    """A node, or a kind of nodes."""
+
+    @property
+    def total(self) -> Resources:
+        """All that each has."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class Slot:
         if not self.gres and self.cpus < 1:
             raise ValueError("a slot is a GPU or a processor at least")
 
-    def on(self, node: Node) -> Resources:
+    def on(self, node: HasTotal) -> Resources:
         """One slot on this node; it takes all of its GPUs' resources with it, and no more."""
         total = node.total
         parts, whole = (1, total.gpus) if self.gres else (self.cpus, total.cpus)
@@ -84,7 +94,7 @@ class Slot:
         memory = self.memory_mib or total.memory_mib * parts // whole
         return Resources(cpus, memory, ((self.gres, 1),) if self.gres else ())
 
-    def fit(self, node: Node, left: Resources) -> int:
+    def fit(self, node: HasTotal, left: Resources) -> int:
         """How many slots fit into what is `left` on the node."""
         one = self.on(node)
         counts = [left.cpus // one.cpus]

@@ -69,8 +69,8 @@ def _was_put_back(fragment: Fragment, cancels: list[datetime], slurm: Slurm) -> 
 
 def is_crippled(job: MalleableJob) -> bool:
     """True if the user cancelled so many fragments that the rest can never be enough; of a pool
-    any worker is."""
-    if not job.way.needs_min:
+    any worker is, and of one that counts slots any fragment may be."""
+    if not job.way.needs_min or job.request.slot is not None:
         return False
     left = job.request.fragments - gone(job)
     return left > 0 and left * job.request.unit < job.request.min_nodes

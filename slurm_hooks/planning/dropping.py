@@ -104,7 +104,7 @@ def _job_without(job: JobPlan, faulty: _Faulty) -> JobPlan:
     )
     return replace(
         job,
-        nodes_planned=job.nodes_planned - sum(len(i.nodes) for i, _ in grows),
+        nodes_planned=job.nodes_planned - sum(i.size for i, _ in grows),
         reasons=(*left, *found),
     )
 

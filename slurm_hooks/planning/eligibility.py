@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import NamedTuple, Optional
@@ -17,12 +17,15 @@ from typing import NamedTuple, Optional
 from slurm_hooks.model import (
     ON_NODES,
     USABLE,
+    Fragment,
     Hole,
     HoleEnd,
     MalleableJob,
     Needs,
     Node,
     NodeState,
+    Resources,
+    Slot,
     Verdict,
     Why,
 )
@@ -31,20 +34,27 @@ from slurm_hooks.planning.holes import MINUTE, lease_within
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
 
-_IN_SERVICE = (NodeState.FREE, NodeState.BUSY)
+_IN_SERVICE = (NodeState.FREE, NodeState.SHARED, NodeState.BUSY)
 _TAKEN = {state: Verdict(Why.TAKEN, state.value) for state in NodeState}
 
 
 @dataclass(frozen=True)
 class JobKind:
     """What is judged of a job: equal for jobs that have the same nodes, but for those that each
-    keeps away from."""
+    keeps away from. Without a `slot` it has whole nodes; `unit` is one then."""
 
     partition: str
     needs: Needs
     shortest_hole: timedelta
     lease: timedelta
     gains_past: bool
+    slot: Optional[Slot] = None
+    unit: int = 1
+
+    def fit(self, node: _NodeKind, left: Resources) -> int:
+        """How many slots in whole units there are in what is `left` of a node."""
+        assert self.slot is not None
+        return self.slot.fit(node, left) // self.unit * self.unit
 
 
 class _NodeKind(NamedTuple):
@@ -52,9 +62,7 @@ class _NodeKind(NamedTuple):
 
     partitions: frozenset[str]
     features: frozenset[str]
-    cpus: int
-    memory_mib: int
-    gres: tuple[tuple[str, int], ...]
+    total: Resources
     latest: Optional[datetime]
     until: Optional[datetime]
 
@@ -63,7 +71,8 @@ class Eligibility:
     """Which nodes are eligible, for the jobs that it was made with.
 
     `taken` are the nodes with fragments on them, or on their way to them, `in_service` those that
-    are free or that any job has.
+    are free or that any job has. A node counts as `per_node` units where jobs that count slots may
+    use it, and a slot as one; where no job counts slots, a node is one.
     """
 
     def __init__(self, survey: Survey, situations: Iterable[Situation]) -> None:
@@ -79,6 +88,9 @@ class Eligibility:
         self._others = {n for n in free_or_others if not survey.mandate.bars_node(n)}
         self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
+        self._wants = {s.job.job_id: max(0, s.most - s.size) for s in ranked}
+        self.per_node = self._units_per_node()
+        self._bidders: dict[object, Bidders] = {}
         self._shunned: dict[int, dict[str, Verdict]] = {}
         self._shunners: dict[str, set[int]] = {}
         self._excluders: dict[frozenset[str], set[int]] = {}
@@ -93,7 +105,7 @@ class Eligibility:
     def verdict(self, name: str, kind: JobKind, shunned: Mapping[str, Verdict] = {}) -> Verdict:
         """Whether jobs of a kind could start a fragment on the node now, and if not, why: the
         obstacle that would last longest. `shunned` are nodes that the job keeps away from."""
-        if not self.room(name):
+        if not self._room_for(name, kind):
             return _TAKEN[NodeState.BUSY if name in self.taken else self._survey.nodes[name].state]
         lack, is_short = self._judge(self._nodes[name], kind)
         fault = lack or shunned.get(name) or self._why_nobody(name)
@@ -102,8 +114,108 @@ class Eligibility:
         return Verdict(Why.HOLE_SHORT, _claim(self._survey.holes[name]))
 
     def room(self, name: str) -> int:
-        """How many fragments more the node can take now."""
+        """How many fragments of a whole node it can take now."""
         return int(self._survey.nodes[name].state is NodeState.FREE and name not in self.taken)
+
+    def _room_for(self, name: str, kind: JobKind) -> int:
+        if kind.slot is None:
+            return self.room(name)
+        return kind.fit(self._nodes[name], self._survey.places.left(name))
+
+    def units(self, job: MalleableJob) -> int:
+        """The units of one of what the job counts."""
+        return self.per_node if job.request.slot is None else 1
+
+    def counts_gpus(self, jobs: Iterable[int]) -> bool:
+        """True if the slots of the jobs are GPUs."""
+        slots = (self._jobs[job_id].slot for job_id in jobs)
+        return any(slot is not None and slot.gres for slot in slots)
+
+    def is_shared(self, name: str) -> bool:
+        """True if others' jobs have a part of the node."""
+        return self._survey.places.is_shared(name)
+
+    def bidders(self, name: str) -> Bidders:
+        """The jobs that could start on what is left of the node now."""
+        is_whole = self.room(name) > 0
+        left = self._survey.nodes[name].total if is_whole else self._survey.places.left(name)
+        if not is_whole and self._is_whole_only:
+            return Bidders((), 0)
+        return self._bid(name, left, is_whole, self._survey.places.gangs(name))
+
+    def successors(self, name: str, fragment: Fragment) -> Bidders:
+        """The jobs that could have what a fragment has on the node, if it left."""
+        if fragment.mark.request.slot is None:
+            return self._bid(name, self._survey.nodes[name].total, True)
+        is_alone = not self.is_shared(name) and self._survey.places.count(name) == 1
+        is_whole = is_alone and fragment.size >= self.per_node
+        return self._bid(name, fragment.asks, is_whole, units=fragment.size)
+
+    def _bid(
+        self,
+        name: str,
+        left: Resources,
+        is_whole: bool,
+        without: frozenset[int] = frozenset(),
+        units: int = 0,
+    ) -> Bidders:
+        """The jobs that could have what is `left`, all of which count it alike: so many `units`, or
+        as those do that want most."""
+        jobs = self.jobs(name)
+        if self._is_whole_only:
+            return Bidders(jobs, int(is_whole))
+        key = (self._nodes[name], left, is_whole, jobs, without, units)
+        if key not in self._bidders:
+            self._bidders[key] = self._best(
+                self._counted(self._nodes[name], left, is_whole, jobs, without), units
+            )
+        return self._bidders[key]
+
+    def _counted(
+        self,
+        node: _NodeKind,
+        left: Resources,
+        is_whole: bool,
+        jobs: Iterable[int],
+        without: frozenset[int],
+    ) -> dict[int, list[int]]:
+        """The jobs by how many units they count in what is left of a node."""
+        found: dict[int, list[int]] = {}
+        for job_id in jobs:
+            kind = self._jobs[job_id]
+            count = self.per_node * is_whole if kind.slot is None else kind.fit(node, left)
+            if count and job_id not in without:
+                found.setdefault(count, []).append(job_id)
+        return found
+
+    def _best(self, counted: Mapping[int, Sequence[int]], units: int) -> Bidders:
+        if units:
+            return Bidders(tuple(counted.get(units, ())), units)
+        if not counted:
+            return Bidders((), 0)
+        best = max(counted, key=lambda count: (self._wanted(counted[count]), count))
+        return Bidders(tuple(counted[best]), best)
+
+    def _wanted(self, jobs: Iterable[int]) -> int:
+        """The units that jobs want beside what they have."""
+        slots = ((j, self._jobs[j].slot) for j in jobs)
+        return sum(self._wants[j] * (self.per_node if slot is None else 1) for j, slot in slots)
+
+    @cached_property
+    def _is_whole_only(self) -> bool:
+        return all(kind.slot is None for kind in self._jobs.values())
+
+    def _units_per_node(self) -> int:
+        """The slots that most nodes have, if jobs count slots."""
+        if self._is_whole_only:
+            return 1
+        kinds = {kind for kind in self._jobs.values() if kind.slot is not None}
+        counts: Counter[int] = Counter()
+        for node, number in Counter(self._nodes[n] for n in self.in_service).items():
+            fits = (k.fit(node, node.total) for k in kinds if k.partition in node.partitions)
+            counts.update(dict.fromkeys(fits, number))
+        del counts[0]
+        return max(counts, key=lambda fit: (counts[fit], fit), default=1)
 
     def jobs(self, name: str) -> tuple[int, ...]:
         """The ids of the jobs for which this node is eligible, but of those that are over, whether
@@ -157,7 +269,8 @@ class Eligibility:
         fit = sum(n for traits, n in self._counts.items() if not self._judge(traits, kind)[0])
         bad = shunned.died.union(shunned.unfit, job.request.excluded or ())
         lost = sum(not self._judge(self._nodes[n], kind)[0] for n in bad & self._others)
-        least = max(job.request.min_nodes, job.request.unit)
+        width = 1 if situation.share is None else situation.share.width
+        least = -(-max(job.request.min_nodes, job.request.unit) // width)
         if fit - lost + len(own - bad) >= least:
             found.update(dict.fromkeys(shunned.died, died))
         return found
@@ -176,13 +289,20 @@ class Eligibility:
         return good + situation.size >= situation.most
 
 
+class Bidders(NamedTuple):
+    """Jobs that could use a part of a node, and how many units it is to each of them."""
+
+    jobs: tuple[int, ...]
+    units: int
+
+
 def _nodes_of(job: MalleableJob) -> frozenset[str]:
     return frozenset(n for f in job.stirring if f.state in ON_NODES for n in f.nodes)
 
 
 def _node_kind(survey: Survey, node: Node) -> _NodeKind:
     ends = survey.ends
-    has = (node.partitions, node.features, node.cpus, node.memory_mib, node.gres)
+    has = (node.partitions, node.features, node.total)
     return _NodeKind(*has, ends.latest[node.name], ends.until[node.name])
 
 
@@ -191,7 +311,10 @@ def _job_kind(ground: Ground, situation: Situation) -> JobKind:
     lease, shortest = min(request.lease, ground.longest_lease), request.shortest_hole
     if situation.gains_past and shortest <= ground.shortest_hole:
         shortest = MINUTE  # the site's least is for those who must leave in time
-    return JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
+    kind = JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
+    if situation.share is None:
+        return kind
+    return replace(kind, slot=situation.share.slot, unit=request.unit)
 
 
 def _lack(node: _NodeKind, job: JobKind) -> Optional[Verdict]:
@@ -199,13 +322,23 @@ def _lack(node: _NodeKind, job: JobKind) -> Optional[Verdict]:
         return Verdict(Why.PARTITION, job.partition)
     if not has_features(node.features, job.needs.features):
         return Verdict(Why.FEATURES, job.needs.features)
-    has = dict(node.gres)
+    if job.slot is not None:
+        return None if job.fit(node, node.total) else _why_small(node, job.slot)
+    has = dict(node.total.gres)
     short = [name for name, count in job.needs.gres if has.get(name, 0) < count]
     if short:
         return Verdict(Why.GRES, ", ".join(short))
-    if node.memory_mib < job.needs.memory_mib:
+    if node.total.memory_mib < job.needs.memory_mib:
         return Verdict(Why.MEMORY)
-    return Verdict(Why.CPUS) if node.cpus < job.needs.cpus else None
+    return Verdict(Why.CPUS) if node.total.cpus < job.needs.cpus else None
+
+
+def _why_small(node: _NodeKind, slot: Slot) -> Verdict:
+    """What a node has too little of for one unit of slots."""
+    one = slot.on(node)
+    if slot.gres and not node.total.count(slot.gres):
+        return Verdict(Why.GRES, slot.gres)
+    return Verdict(Why.MEMORY if node.total.memory_mib < one.memory_mib else Why.CPUS)
 
 
 def _is_short(node: _NodeKind, job: JobKind, now: datetime) -> bool:

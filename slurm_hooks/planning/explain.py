@@ -33,7 +33,7 @@ class Obstacles:
     """
 
     def __init__(self, survey: Survey, eligibility: Eligibility, given: int) -> None:
-        """`given` nodes go to all jobs together."""
+        """`given` units go to all jobs together."""
         self._survey, self._eligibility, self._given = survey, eligibility, given
         self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
         self._counts: dict[JobKind, Counter[Verdict]] = {}
@@ -64,8 +64,10 @@ class Obstacles:
             return []
         if situation.least > ceiling:
             return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_needed=situation.least))]
-        if self._given + request.unit > ceiling:
-            return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_given=self._given))]
+        each, per_node = self._eligibility.units(situation.job), self._eligibility.per_node
+        if self._given + request.unit * each > ceiling * per_node:
+            given = -(-self._given // per_node)
+            return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_given=given))]
         return []
 
     def _verdicts(self, job: MalleableJob) -> Mapping[str, Verdict]:

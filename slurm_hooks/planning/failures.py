@@ -88,9 +88,9 @@ def _is_blame_on_size(ground: Ground, job: MalleableJob) -> bool:
 
 
 def _size(job: MalleableJob) -> int:
-    """The nodes that the job had when its script failed."""
-    lives = FragmentState.RUNNING
-    return job.request.unit * sum(f.state is lives or is_death(f) for f in job.fragments)
+    """The size that the job had when its script failed."""
+    there = (f for f in job.fragments if f.state is FragmentState.RUNNING or is_death(f))
+    return sum(f.mark.slots or job.request.unit for f in there)
 
 
 def why_stopped(ground: Ground, first: Fragment) -> str:

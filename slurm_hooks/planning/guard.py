@@ -6,7 +6,7 @@ What does not is dropped, with its reason; the next tick plans again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Optional
@@ -19,18 +19,23 @@ from slurm_hooks.model import (
     Hole,
     Intent,
     MalleableJob,
+    Node,
     NodeState,
     Plan,
     Reason,
+    Resources,
     Snapshot,
     Verb,
     Why,
 )
+from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.dropping import Fault, without
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.manners import polite
 from slurm_hooks.planning.modes import mandate_of
+from slurm_hooks.planning.places import Places
 from slurm_hooks.settings.values import Settings
 
 _ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
@@ -47,22 +52,24 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
     Slurm checks the start of a fragment against reservations, but not a renewal: this does. A job
     that would start with less than its minimum does not start at all.
     """
-    facts = _facts(Ground(fresh, settings), seen)
+    facts = _facts(Ground(fresh, settings), seen, plan)
     of_jobs: defaultdict[int, list[Intent]] = defaultdict(list)
     for intent in plan.actions:
         of_jobs[intent.fragment.job_id].append(intent)
     faults: dict[FragmentId, Fault] = {}
     for job_id, intents in of_jobs.items():
         faults.update(_faults(facts.jobs.get(job_id), intents, facts))
-    return without(plan, faults)
+    return polite(without(plan, faults), Ground(replace(fresh, jobs=seen.jobs), settings))
 
 
 @dataclass(frozen=True)
 class _Facts:
-    """The fresh look, ready to be asked about single actions."""
+    """The fresh look, ready to be asked about single actions. On nodes that are `short` there is no
+    longer room for all the parts that are to start there."""
 
     now: datetime
-    states: Mapping[str, NodeState]
+    nodes: Mapping[str, Node]
+    short: frozenset[str]
     holes: Mapping[str, Hole]
     ends: Ends
     registering: frozenset[str]
@@ -78,11 +85,14 @@ class _Facts:
         return self.stay[job.job_id]
 
 
-def _facts(ground: Ground, seen: Snapshot) -> _Facts:
+def _facts(ground: Ground, seen: Snapshot, plan: Plan) -> _Facts:
     holes = holes_of(ground.seen)
+    places = Places(Ground(replace(ground.seen, jobs=seen.jobs), ground.settings), holes)
+    nodes = {node.name: node for node in ground.seen.nodes}
     return _Facts(
         now=ground.now,
-        states={node.name: node.state for node in ground.seen.nodes},
+        nodes=nodes,
+        short=frozenset(_short(places, nodes, plan)),
         holes=holes,
         ends=ends_of(ground, holes),
         registering=mandate_of(ground).registering,
@@ -90,6 +100,16 @@ def _facts(ground: Ground, seen: Snapshot) -> _Facts:
         jobs={job.job_id: job for job in seen.jobs},
         fragments={f.id: f for job in seen.jobs for f in job.fragments},
     )
+
+
+def _short(places: Places, nodes: Mapping[str, Node], plan: Plan) -> Iterator[str]:
+    asked: dict[str, Resources] = {}
+    for intent in plan.actions:
+        for name in intent.nodes if intent.asks != NO_RESOURCES else ():
+            asked[name] = asked.get(name, NO_RESOURCES) + intent.asks
+    for name, asks in asked.items():
+        if name not in nodes or not asks.fits(places.left(name)):
+            yield name
 
 
 def _faults(
@@ -103,8 +123,8 @@ def _faults(
         return faults
     going = {i.fragment for i in intents if i.verb in (Verb.NOTICE, Verb.PUT_BACK)}
     here = (f for f in job.fragments if f.state in _ON_THE_WAY and not f.is_leaving)
-    size = sum(len(f.nodes) for f in here if f.id not in going)
-    size += sum(len(i.nodes) for i in grows if i.fragment not in faults)
+    size = sum(f.size for f in here if f.id not in going)
+    size += sum(i.size for i in grows if i.fragment not in faults)
     if not job.way.needs_min or size >= job.request.min_nodes:
         return faults
     why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
@@ -121,13 +141,20 @@ def _fault(intent: Intent, facts: _Facts) -> Optional[Fault]:
 def _growth_fault(grow: Intent, facts: _Facts) -> Optional[Fault]:
     if facts.registering:
         return Fault(Reason(Why.REGISTERING), Why.REGISTERING)
-    lost = [n for n in sorted(grow.nodes) if facts.states.get(n) is not NodeState.FREE]
+    lost = [n for n in sorted(grow.nodes) if not _has_room(grow, n, facts)]
     if lost:
         return Fault(Reason(Why.TAKEN, Detail(nodes=tuple(lost))), lost=frozenset(lost))
     job = facts.jobs.get(grow.fragment.job_id)
     may_gain = job is not None and facts.hits.may_gain(job)
     last = facts.ends.until if may_gain else facts.ends.latest
     return _overrun(grow.nodes, facts.now + grow.limit, last, facts)
+
+
+def _has_room(grow: Intent, name: str, facts: _Facts) -> bool:
+    if grow.asks != NO_RESOURCES:
+        return name not in facts.short
+    node = facts.nodes.get(name)
+    return node is not None and node.state is NodeState.FREE
 
 
 def _renewal_fault(name: FragmentId, end: datetime, facts: _Facts) -> Optional[Fault]:

@@ -55,7 +55,7 @@ class Hits:
         """True if the job may take nodes with no regard to planned starts but the nearest: with one
         fragment more it would stay there."""
         unit, beyond = job.request.unit, beyond_s(self.cost_s(job), job.redoes)
-        others = len(job.nodes) if job.way.works_as_one else 0
+        others = job.size if job.way.works_as_one else 0
         return pays_to_stay(beyond, others + unit, unit, self.flee_s)
 
     def redone_s(self, job: MalleableJob) -> float:
@@ -67,10 +67,10 @@ class Hits:
 
         What Slurm takes at one moment is one hit.
         """
-        size, cost_s = len(job.nodes), beyond_s(self.cost_s(job), job.redoes)
+        size, cost_s = job.size, beyond_s(self.cost_s(job), job.redoes)
         is_one = job.way.works_as_one
         ends = {f: _ends(f, holes) for f in job.active}
-        taken = Counter(end for f, found in ends.items() for end in found for _ in f.nodes)
+        taken = Counter(end for f, found in ends.items() for end in found for _ in range(f.size))
         return frozenset(
             f.id
             for f, found in ends.items()

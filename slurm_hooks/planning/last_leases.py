@@ -24,7 +24,8 @@ def last_leases(
     most = survey.mandate.most_kept
     if not finished:
         return {}
-    if most is not None and sum(map(kept_by, situations)) > most:
+    kept = sum(kept_by(s) * eligibility.units(s.job) for s in situations)
+    if most is not None and kept > most * eligibility.per_node:
         return {s.job.job_id: Reason(Why.CEILING, Detail(ceiling=most)) for s in finished}
     waiting = _waiting(survey, eligibility, situations)
     found, patience_s = {}, survey.ground.settings.plan.patience_s

@@ -27,18 +27,23 @@ class Weighing:
     begins: bool
 
 
-def weighings(ground: Ground, situations: Sequence[Situation], nodes: int) -> tuple[Weighing, ...]:
-    """Of each job, in their order; all of them share `nodes`.
+def weighings(
+    ground: Ground, situations: Sequence[Situation], nodes: int, units: Sequence[int]
+) -> tuple[Weighing, ...]:
+    """Of each job, in their order; all of them share `nodes`, of which one of what each job counts
+    is so many `units`.
 
     No job waits on its least unless they want more than there is: else there is nothing to choose
     between them.
     """
-    wishes = [min(max(s.reachable, 1), nodes) for s in situations]
-    shares = equal_shares(wishes, nodes, [min(s.least, w) for s, w in zip(situations, wishes)])
+    sized = list(zip(situations, units))
+    wishes = [min(max(s.reachable * each, 1), nodes) for s, each in sized]
+    least = [min(s.least * each, wish) for (s, each), wish in zip(sized, wishes)]
+    shares = equal_shares(wishes, nodes, least)
     is_scarce = sum(wishes) > nodes
     return tuple(
-        Weighing(_curve(ground, s, share), is_scarce and _begins(ground, s))
-        for s, share in zip(situations, shares)
+        Weighing(_curve(ground, s, share // each), is_scarce and _begins(ground, s))
+        for (s, each), share in zip(sized, shares)
     )
 
 

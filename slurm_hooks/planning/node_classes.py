@@ -1,4 +1,4 @@
-"""From single nodes to classes: nodes that are alike for the allocator are counted together.
+"""From single nodes to classes: what is alike for the allocator is counted together.
 
 Two nodes are alike if the same jobs could use them and their holes end in the same look-ahead
 period. Which of them a job gets is decided afterwards, by name.
@@ -9,13 +9,20 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.model import Fragment, FragmentState, NodeState
-from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.model import (
+    ON_NODES,
+    Fragment,
+    FragmentState,
+    MalleableJob,
+    Node,
+    NodeState,
+)
+from slurm_hooks.planning.eligibility import Bidders, Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.modes import Mandate
@@ -25,58 +32,123 @@ from slurm_hooks.planning.survey import Survey
 
 @dataclass(frozen=True, order=True)
 class ClassKey:
-    """Seconds for which the nodes stay open, and the jobs that may use them."""
+    """Seconds for which the nodes stay open, the jobs that may use them, and whether others' jobs
+    have a part of each."""
 
     open_s: float
     jobs: tuple[int, ...]
+    is_shared: bool = False
+
+
+class Stock:
+    """What is free of the nodes of one class, longest hole first. Nodes with as many free units are
+    kept together."""
+
+    def __init__(self, units: Iterable[tuple[str, int]]) -> None:
+        self._names: dict[int, deque[str]] = {}
+        for name, count in units:
+            self._names.setdefault(count, deque()).append(name)
+
+    def __len__(self) -> int:
+        return sum(count * len(names) for count, names in self._names.items())
+
+    def nodes(self, units: int) -> int:
+        """How many nodes have just so many units."""
+        return len(self._names.get(units, ()))
+
+    def parts(self, units: int, step: int) -> list[tuple[int, int]]:
+        """How to get so many units, in steps, from as few nodes as possible: the units of each node
+        and what is taken of them. For what remains at last it is the node with the fewest."""
+        found: list[tuple[int, int]] = []
+        left = {count: len(names) for count, names in self._names.items() if count >= step}
+        while units >= step and (sizes := [count for count, n in left.items() if n]):
+            count = min((c for c in sizes if c >= units), default=max(sizes))
+            taken = min(units, count) // step * step
+            found.append((count, taken))
+            left[count] -= 1
+            units -= taken
+        return found
+
+    def take(self, count: int, taken: int) -> str:
+        """A node with so many units, of which some are taken."""
+        name = self._names[count].popleft()
+        if taken < count:
+            self._names.setdefault(count - taken, deque()).append(name)
+        return name
 
 
 @dataclass
 class Pool:
-    """Nodes that could be handed out or kept, by class.
+    """Nodes that could be handed out or kept, by class, in units: a node of a class is one, or as
+    many as there are slots on it if jobs count those (`per_node`).
 
-    `free` lists free nodes, longest hole first; `held` the fragments of each job in each class;
-    `coming` counts the nodes that fragments are about to leave, which can be had in a later tick.
-    Under a ceiling, `ceiling` is how many of all these may be given, `room` how many now: what is
-    still on its way out takes up room, and while nodes are registering there is none. It `is_over`
-    if more is held than may be given, and `is_closed` if nothing may start: then nobody makes room.
+    `free` is what is free; `held` the fragments of each job in each class; `coming` counts what
+    fragments are about to leave, which can be had in a later tick. Of a class `kept_back` units
+    are left to others' small jobs. Under a ceiling, `ceiling` is how many of all these may be
+    given, `room` how many now: what is still on its way out takes up room, and while nodes are
+    registering there is none. It `is_over` if more is held than may be given, and `is_closed` if
+    nothing may start: then nobody makes room.
     """
 
-    free: dict[ClassKey, deque[str]] = field(default_factory=dict)
+    free: dict[ClassKey, Stock] = field(default_factory=dict)
     held: dict[ClassKey, dict[int, list[Fragment]]] = field(default_factory=dict)
     coming: Counter[ClassKey] = field(default_factory=Counter)
+    kept_back: Counter[ClassKey] = field(default_factory=Counter)
     ceiling: Optional[int] = None
     room: Optional[int] = None
     is_over: bool = False
     is_closed: bool = False
+    per_node: int = 1
 
     @property
     def keys(self) -> list[ClassKey]:
         """All classes, in a fixed order."""
         return sorted(self.free.keys() | self.held.keys() | self.coming.keys())
 
+    def units(self, job: MalleableJob) -> int:
+        """The units of one of what the job counts."""
+        return self.per_node if job.request.slot is None else 1
+
+    def size(self, fragments: Iterable[Fragment]) -> int:
+        """The units of fragments."""
+        return sum(_units(fragment, self.per_node) for fragment in fragments)
+
     @property
-    def size(self) -> int:
-        """The held nodes of all classes."""
+    def held_units(self) -> int:
+        """Those of all held fragments."""
         rows = (f for by_job in self.held.values() for found in by_job.values() for f in found)
-        return sum(len(f.nodes) for f in rows)
+        return self.size(rows)
 
     def capacity(self, key: ClassKey) -> int:
-        """Free, held and coming nodes of a class."""
+        """Free, held and coming units of a class, but for those that are kept back."""
         held = (f for found in self.held.get(key, {}).values() for f in found)
-        return len(self.free.get(key, ())) + sum(len(f.nodes) for f in held) + self.coming[key]
+        return self._all(key) + self.size(held) - self.kept_back[key]
+
+    def _all(self, key: ClassKey) -> int:
+        return len(self.free.get(key, ())) + self.coming[key]
 
     def keep_free(self, headroom: int, targets: Mapping[int, Mapping[ClassKey, int]]) -> None:
         """Give no more now than the free nodes beyond the headroom, and as many as are given back:
-        what is still on its way out does not make up for it. `targets` are nodes by job id."""
+        what is still on its way out does not make up for it. `targets` are units by job id."""
         if not headroom:
             return
-        free = max(0, sum(map(len, self.free.values())) - headroom)
+        free = max(0, sum(map(len, self.free.values())) - headroom * self.per_node)
         for key, by_job in self.held.items():
             for job_id, found in by_job.items():
-                size = sum(len(f.nodes) for f in found)
-                free += max(0, size - targets.get(job_id, {}).get(key, 0))
+                free += max(0, self.size(found) - targets.get(job_id, {}).get(key, 0))
         self.room = free if self.room is None else min(self.room, free)
+
+    def keep_gpus(self, headroom: int, eligibility: Eligibility) -> None:
+        """Leave so many GPUs of partly used nodes to others, first where most is free."""
+        shared = (key for key in self.keys if key.is_shared and eligibility.counts_gpus(key.jobs))
+        for key in sorted(shared, key=lambda key: (-self._all(key), key)):
+            kept = min(headroom, self.capacity(key))
+            self.kept_back[key] += kept
+            headroom -= kept
+
+
+def _units(fragment: Fragment, per_node: int) -> int:
+    return fragment.size * (per_node if fragment.mark.request.slot is None else 1)
 
 
 def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]) -> Pool:
@@ -85,71 +157,91 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
     For fragments that stay past planned starts, and where a job may gain the node that would, only
     reservations close it: planned starts move.
     """
-    pool, kept = Pool(), 0
+    pool, kept = Pool(per_node=eligibility.per_node), 0
     ends, now = survey.ends, survey.ground.now
     fleeing, staying = _SecondsOpen(now, ends.latest), _SecondsOpen(now, ends.walls)
     gains_past = {s.job.job_id for s in situations if s.gains_past}
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
         stay = situation.staying if situation.is_placed else ()
         known = [f for f in stay if f.nodes and f.nodes <= survey.nodes.keys()]
-        kept += kept_by(situation) - sum(len(f.nodes) for f in known)
+        kept += kept_by(situation) * pool.units(situation.job) - pool.size(known)
         for fragment in known:
             seconds = staying if situation.stays_past(fragment) else fleeing
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
-            key = _key(survey.ground, seconds[worst], eligibility.jobs(worst))
+            jobs, _ = eligibility.successors(worst, fragment)
+            key = _key(survey.ground, seconds[worst], jobs, eligibility.is_shared(worst))
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
-    free: dict[ClassKey, list[str]] = {}
-    going = {name for s in situations for name in _going(s)}
+    free: dict[ClassKey, dict[str, int]] = {}
+    going = {name: f for s in situations for f in _going(s) for name in f.nodes}
     for name, node in survey.nodes.items():
-        is_coming = name in going and node.state is NodeState.BUSY
-        room = eligibility.room(name)
-        jobs = eligibility.jobs(name) if room or is_coming else ()
-        if not jobs:
-            continue
-        seconds = fleeing if gains_past.isdisjoint(jobs) else staying
-        key = _key(survey.ground, seconds[name], jobs)
-        if room:
-            free.setdefault(key, []).append(name)
-        else:
-            pool.coming[key] += 1
-    for key, names in free.items():
-        pool.free[key] = deque(sorted(names, key=lambda name: (-fleeing[name], natural(name))))
-    _limit(pool, survey.mandate, kept, len(eligibility.taken))
+        leaver = going.get(name)
+        is_coming = leaver is not None and _is_coming(node, leaver)
+        for bidders, is_free in _parts(eligibility, name, leaver if is_coming else None):
+            if not bidders.jobs:
+                continue
+            seconds = fleeing if gains_past.isdisjoint(bidders.jobs) else staying
+            shared = eligibility.is_shared(name)
+            key = _key(survey.ground, seconds[name], bidders.jobs, shared)
+            if is_free:
+                free.setdefault(key, {})[name] = bidders.units
+            else:
+                pool.coming[key] += bidders.units
+    for key, units in free.items():
+        names = sorted(units, key=lambda name: (-fleeing[name], natural(name)))
+        pool.free[key] = Stock((name, units[name]) for name in names)
+    pool.keep_gpus(survey.ground.settings.plan.headroom_gpus, eligibility)
+    taken = (f for s in situations for f in s.job.stirring if f.state in ON_NODES)
+    _limit(pool, survey.mandate, kept, pool.size(taken))
     return pool
 
 
-def _going(situation: Situation) -> Iterator[str]:
-    """The nodes of fragments that were asked to leave by an earlier tick: whoever waits for these
+def _is_coming(node: Node, leaver: Fragment) -> bool:
+    is_part = leaver.mark.request.slot is not None
+    return node.state is NodeState.BUSY or (is_part and node.state is NodeState.SHARED)
+
+
+def _parts(
+    eligibility: Eligibility, name: str, leaver: Optional[Fragment]
+) -> Iterator[tuple[Bidders, bool]]:
+    """What is free of a node, and what comes free of it."""
+    yield eligibility.bidders(name), True
+    if leaver is not None:
+        yield eligibility.successors(name, leaver), False
+
+
+def _going(situation: Situation) -> Iterator[Fragment]:
+    """The fragments that were asked to leave by an earlier tick: whoever waits for their nodes
     needs no others, and what has come free of them is not given to somebody else."""
     for f in situation.job.stirring:
         if f.is_leaving and f.state in (FragmentState.RUNNING, FragmentState.ENDING):
-            yield from f.nodes
+            yield f
 
 
 _STUCK = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
 
 
 def kept_by(situation: Situation) -> int:
-    """The nodes that the job goes on having, as far as is known."""
+    """The size that the job goes on having, as far as is known."""
     stuck = (f for f in situation.job.stirring if f.state in _STUCK)
-    return situation.size + sum(len(f.nodes) for f in stuck)
+    return situation.size + sum(f.size for f in stuck)
 
 
 def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
-    """Put the pool under what holds for all jobs. `kept` nodes are out of the allocator's hands,
+    """Put the pool under what holds for all jobs. `kept` units are out of the allocator's hands,
     `taken` have a fragment on them or on its way."""
     if mandate.ceiling is not None:
-        size = pool.size
-        most_kept = size if mandate.most_kept is None else mandate.most_kept - kept
-        pool.ceiling = max(0, mandate.ceiling - kept, min(size, most_kept))
-        pool.room = max(0, mandate.ceiling - taken)
+        size, ceiling = pool.held_units, mandate.ceiling * pool.per_node
+        most = None if mandate.most_kept is None else mandate.most_kept * pool.per_node
+        pool.ceiling = max(0, ceiling - kept, min(size, size if most is None else most - kept))
+        pool.room = max(0, ceiling - taken)
         pool.is_over = size > pool.ceiling
     if mandate.registering:
         pool.is_closed, pool.room = True, 0
 
 
-def _key(ground: Ground, seconds: float, jobs: tuple[int, ...]) -> ClassKey:
-    return ClassKey(math.inf if seconds >= ground.horizon.total_seconds() else seconds, jobs)
+def _key(ground: Ground, seconds: float, jobs: tuple[int, ...], is_shared: bool) -> ClassKey:
+    is_long = seconds >= ground.horizon.total_seconds()
+    return ClassKey(math.inf if is_long else seconds, jobs, is_shared)
 
 
 class _SecondsOpen(dict[str, float]):

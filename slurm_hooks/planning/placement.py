@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from heapq import nsmallest
+from typing import NamedTuple
 
 from slurm_hooks.model import (
     Fragment,
@@ -13,6 +14,7 @@ from slurm_hooks.model import (
     FragmentState,
     Intent,
     MalleableJob,
+    Resources,
     Said,
     Verb,
     Why,
@@ -20,6 +22,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.holes import lease_within
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.slots import is_asked
 from slurm_hooks.planning.survey import Survey
 
 
@@ -34,23 +37,32 @@ class Change:
 def change(
     survey: Survey, situation: Situation, targets: Mapping[ClassKey, int], pool: Pool
 ) -> Change:
-    """Intents that bring a job from what it holds to `targets` nodes in each class.
+    """Intents that bring a job from what it holds to `targets` units in each class.
 
     Takes the nodes that it hands out from the pool, so that no node is given twice. Nodes that
     another job still holds come in a later tick, as do those for which there is no room under the
     ceiling yet, and a gang does not start with less than its minimum.
     """
-    job = situation.job
-    unit, size = job.request.unit, sum(len(f.nodes) for f in _held(job, pool))
-    cause = _cause(situation, size, sum(targets.values()), pool)
+    job, held = situation.job, _held(situation.job, pool)
+    size, units = sum(f.size for f in held), pool.units(job)
+    cause = _cause(situation, size, sum(targets.values()) // units, pool)
     is_in_vain = pool.is_closed and cause in (Why.BETTER_USE, Why.BELOW_MIN)
-    going = [] if is_in_vain else _leavers(job, targets, pool)
+    going = [] if is_in_vain else _leavers(situation, targets, pool)
     actions: list[Intent] = [_dismiss(situation, f, cause, survey.ground.now) for f in going]
-    where = _openings(job, targets, pool)
-    starting = list(zip(nsmallest(len(where), situation.upkeep.growable, key=_order), where))
-    if size + unit * len(starting) >= situation.least:
-        actions += [_grow(survey, f, situation, _take(pool, key, unit)) for f, key in starting]
+    starting = _openings(situation, targets, pool)[: len(situation.upkeep.growable)]
+    if size + sum(opening.taken for opening in starting) // units >= situation.least:
+        where = [(o, _take(job, pool, o)) for o in starting]
+        actions += _grows(survey, situation, where, units)
     return Change(tuple(actions), frozenset(f.id for f in going))
+
+
+class _Opening(NamedTuple):
+    """Room for a fragment in a class: the units that are free on each of its nodes, and how many
+    are taken of all of them."""
+
+    key: ClassKey
+    free: int
+    taken: int
 
 
 def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Why:
@@ -68,30 +80,51 @@ def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
     return [f for by_job in pool.held.values() for f in by_job.get(job.job_id, [])]
 
 
-def _openings(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[ClassKey]:
-    """The class of each fragment that can start now, as far as free nodes go."""
-    found: list[ClassKey] = []
+def _openings(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) -> list[_Opening]:
+    """What each fragment that can start now could take, as far as free nodes go; the largest first
+    of a job that counts slots."""
+    job, found = situation.job, []
+    unit, room = job.request.unit, pool.room
     for key, target in sorted(targets.items()):
-        held = pool.held.get(key, {}).get(job.job_id, [])
-        missing = target - sum(len(f.nodes) for f in held)
-        nodes = min(missing, len(pool.free.get(key, ())))
-        found += [key] * (max(nodes, 0) // job.request.unit)
-    return found if pool.room is None else found[: pool.room // job.request.unit]
+        missing = target - pool.size(pool.held.get(key, {}).get(job.job_id, []))
+        missing = missing if room is None else min(missing, room)
+        stock = pool.free.get(key)
+        if stock is None or missing <= 0:
+            continue
+        if situation.share is None:
+            each = unit * pool.per_node
+            fragments = min(missing, stock.nodes(pool.per_node) * pool.per_node) // each
+            parts = [(pool.per_node, each)] * fragments
+        else:
+            parts = stock.parts(missing, unit)
+        found += [_Opening(key, count, taken) for count, taken in parts]
+        room = None if room is None else room - sum(taken for _, taken in parts)
+    is_whole = situation.share is None
+    return found if is_whole else sorted(found, key=lambda opening: -opening.taken)
 
 
-def _leavers(job: MalleableJob, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:
+def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:
     """Fragments beyond the target of their class: not yet started first, then those with the
-    shortest lease, in a pool the youngest."""
-    going: list[Fragment] = []
+    shortest lease, in a pool the youngest.
+
+    A fragment of many slots may be more than what is to go. A gang keeps it if it could not go on
+    without it.
+    """
+    job, going = situation.job, []
     rank = _usefulness if job.way.works_as_one else _age
+    left = sum(f.size for f in _held(job, pool))
     for key, by_job in sorted(pool.held.items()):
         held = by_job.get(job.job_id, [])
-        surplus = sum(len(f.nodes) for f in held) - targets.get(key, 0)
-        for fragment in sorted(held, key=rank):
+        surplus = pool.size(held) - targets.get(key, 0)
+        for fragment in sorted(held, key=lambda f: (pool.size([f]) > surplus, rank(f))):
             if surplus <= 0:
                 break
+            is_needed = situation.job.way.needs_min and left - fragment.size < situation.least
+            if situation.share is not None and is_needed and any(targets.values()):
+                continue
             going.append(fragment)
-            surplus -= len(fragment.nodes)
+            surplus -= pool.size([fragment])
+            left -= fragment.size
     return going
 
 
@@ -119,11 +152,45 @@ def _dismiss(situation: Situation, fragment: Fragment, cause: Why, now: datetime
     return situation.notice(fragment, cause, now)
 
 
-def _take(pool: Pool, key: ClassKey, count: int) -> list[str]:
-    free = pool.free[key]
-    taken = [free.popleft() for _ in range(count)]
-    pool.room = None if pool.room is None else pool.room - count
-    return taken
+def _take(job: MalleableJob, pool: Pool, opening: _Opening) -> list[str]:
+    stock = pool.free[opening.key]
+    nodes = job.request.unit if job.request.slot is None else 1
+    taken = opening.taken // nodes
+    pool.room = None if pool.room is None else pool.room - opening.taken
+    return [stock.take(opening.free, taken) for _ in range(nodes)]
+
+
+def _grows(
+    survey: Survey,
+    situation: Situation,
+    where: Sequence[tuple[_Opening, list[str]]],
+    units: int,
+) -> Iterator[Intent]:
+    """A fragment for each opening. One of a job that counts slots keeps the size that it has, if
+    that is wanted: to change it takes a command."""
+    first = nsmallest(len(where), situation.upkeep.growable, key=_order)
+    if situation.share is None:
+        yield from (_grow(survey, f, situation, names) for f, (_, names) in zip(first, where))
+        return
+    ready = sorted(situation.upkeep.growable, key=_order)
+    later: list[tuple[list[str], int, Resources]] = []
+    for opening, names in where:
+        count = opening.taken // units
+        asks = situation.share.slot.on(survey.nodes[names[0]]).times(count)
+        fit = next((f for f in ready if is_asked(f.asks, asks)), None)
+        if fit is None:
+            later.append((names, count, asks))
+            continue
+        ready.remove(fit)
+        yield _sized(_grow(survey, fit, situation, names), count, asks, False)
+    for fragment, (names, count, asks) in zip(ready, later):
+        yield _sized(_grow(survey, fragment, situation, names), count, asks, True)
+
+
+def _sized(grow: Intent, slots: int, asks: Resources, is_resized: bool) -> Intent:
+    assert grow.mark is not None
+    mark = replace(grow.mark, slots=slots)
+    return replace(grow, mark=mark, asks=asks, is_resized=is_resized)
 
 
 def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[str]) -> Intent:

@@ -31,6 +31,7 @@ from slurm_hooks.planning.idleness import idle_nodes
 from slurm_hooks.planning.last_leases import last_leases
 from slurm_hooks.planning.leases import cut, renewal
 from slurm_hooks.planning.looking import reason_of
+from slurm_hooks.planning.manners import polite
 from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
@@ -56,7 +57,7 @@ def make_plan(
     pool = pool_of(survey, eligibility, situations)
     shares = share_out(ground, situations, pool, objective, clock)
     pool.keep_free(settings.plan.headroom_nodes, shares.targets)
-    obstacles = Obstacles(survey, eligibility, given(situations, shares))
+    obstacles = Obstacles(survey, eligibility, given(situations, shares, pool))
     actions: list[Intent] = []
     plans: list[JobPlan] = []
     last = last_leases(survey, eligibility, situations)
@@ -82,7 +83,8 @@ def make_plan(
     )
     idle = idle_nodes(survey, eligibility, situations, actions)
     level = survey.mandate.level
-    return Plan(one_each(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
+    plan = Plan(one_each(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
+    return polite(plan, ground)
 
 
 def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool) -> list[Intent]:
@@ -107,10 +109,10 @@ def _is_longer(renewed: Intent, fragment: Fragment) -> bool:
 
 
 def _job_plan(survey: Survey, situation: Situation, made: Change, obstacles: Obstacles) -> JobPlan:
-    grown = sum(len(i.nodes) for i in made.actions)
-    lost = sum(len(f.nodes) for f in situation.job.fragments if f.id in made.going)
+    grown = sum(i.size for i in made.actions)
+    lost = sum(f.size for f in situation.job.fragments if f.id in made.going)
     planned = situation.size + grown - lost
-    now = sum(len(f.nodes) for f in situation.job.active)
+    now = sum(f.size for f in situation.job.active)
     needed = 0 if situation.upkeep.is_over else situation.least
     reasons = reasons_for(survey, situation, planned, obstacles)
     return JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed)

@@ -109,7 +109,7 @@ def _fault_of_run(intent: Intent, fragment: Fragment, cancel: CancelScope) -> Op
     if intent.verb is Verb.NOTICE:
         if fragment.state is not FragmentState.RUNNING:
             return Fault(Reason(Why.NOT_RUNNING))
-        kept = len(fragment.nodes)
+        kept = fragment.size
         return None if fragment.is_leaving else Fault(Reason(Why.REFUSED), kept=kept)
     if intent.verb is not Verb.PUT_BACK and not intent.is_ended:
         return None

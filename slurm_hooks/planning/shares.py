@@ -20,7 +20,7 @@ from slurm_hooks.planning.situation import Situation
 
 @dataclass(frozen=True)
 class Shares:
-    """The nodes of each class for each job that the allocator decides about, by job id.
+    """The units of each class for each job that the allocator decides about, by job id.
 
     `faults` are lines about a site's objective that failed or returned nonsense. The jobs that
     are `beginning` ask for no more than their least, so that they tell a rate.
@@ -56,7 +56,7 @@ def share_out(
     weighed = objective or OBJECTIVES[plan.objective]
     nodes = sum(map(pool.capacity, pool.keys))
     nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
-    weighings_of = weighings(ground, placed, nodes)
+    weighings_of = weighings(ground, placed, nodes, [pool.units(s.job) for s in placed])
     asking = [
         _asking(ground, situation, weighing, pool, (weighed, mean_priority))
         for situation, weighing in zip(placed, weighings_of)
@@ -65,12 +65,13 @@ def share_out(
         jobs=with_claims(ground, placed, [each.ask for each in asking]),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
         horizon_s=plan.horizon_s,
-        headroom_nodes=plan.headroom_nodes,
+        headroom_nodes=plan.headroom_nodes * pool.per_node,
         ceiling_nodes=pool.ceiling,
     )
     limits = Limits(plan.solve_limit_s, plan.gap)
+    avoided = [frozenset(n * pool.units(s.job) for n in s.avoided) for s in placed]
     allocation = allocate(problem, limits, clock=clock)
-    while (capped := _without_failing(problem, allocation, placed)) != problem:
+    while (capped := _without_failing(problem, allocation, avoided)) != problem:
         problem = capped
         allocation = allocate(problem, limits, clock=clock)
     targets = {
@@ -82,13 +83,11 @@ def share_out(
 
 
 def _without_failing(
-    problem: Problem, allocation: Allocation, placed: Sequence[Situation]
+    problem: Problem, allocation: Allocation, avoided: Sequence[frozenset[int]]
 ) -> Problem:
     """The problem in which no job asks for a size that it was given and has to avoid."""
-    answers = zip(problem.jobs, map(sum, allocation.counts), placed)
-    jobs = tuple(
-        _beside(ask, nodes, s.avoided) if nodes in s.avoided else ask for ask, nodes, s in answers
-    )
+    answers = zip(problem.jobs, map(sum, allocation.counts), avoided)
+    jobs = tuple(_beside(ask, n, bad) if n in bad else ask for ask, n, bad in answers)
     return replace(problem, jobs=jobs)
 
 
@@ -106,9 +105,10 @@ def _beside(ask: JobAsk, nodes: int, avoided: frozenset[int]) -> JobAsk:
     return replace(ask, min_nodes=above, max_nodes=most, may_grow=ask.may_grow and is_asked)
 
 
-def given(situations: Iterable[Situation], shares: Shares) -> int:
-    """The nodes of all jobs together, once the shares are theirs."""
-    others = (s.size for s in situations if s.job.job_id not in shares.targets)
+def given(situations: Iterable[Situation], shares: Shares, pool: Pool) -> int:
+    """The units of all jobs together, once the shares are theirs."""
+    without = (s for s in situations if s.job.job_id not in shares.targets)
+    others = (s.size * pool.units(s.job) for s in without)
     return sum(others) + sum(sum(counts.values()) for counts in shares.targets.values())
 
 
@@ -152,18 +152,19 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     what trains costs the pause, and what the job does again; workers of a pool come and go free
     of charge."""
     job_id, plan = situation.job.job_id, ground.settings.plan
+    units = pool.units(situation.job)
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     costs = trains and situation.job.way.works_as_one
     held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
     return JobAsk(
         name=str(job_id),
-        min_nodes=situation.least,
-        max_nodes=situation.reachable,
-        curve=worth.curve,
+        min_nodes=situation.least * units,
+        max_nodes=situation.reachable * units,
+        curve=worth.curve.scaled(units),
         weight=worth.weight,
-        held=tuple(sum(len(f.nodes) for f in fragments) for fragments in held),
+        held=tuple(map(pool.size, held)),
         usable=tuple(job_id in key.jobs for key in pool.keys),
-        unit=situation.job.request.unit,
+        unit=situation.job.request.unit * units,
         grow_s=plan.grow_s + situation.redone_s if costs else 0.0,
         shrink_s=plan.shrink_s + situation.redone_s if costs else 0.0,
         may_grow=not situation.snoozes or 0 < situation.size < situation.least,

@@ -30,6 +30,7 @@ from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.sizes import avoided, failing
+from slurm_hooks.planning.slots import Share, why_no_parts
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.planning.workers import is_to_be_tried
 
@@ -46,7 +47,7 @@ class Situation:
     `barred` says why it may have no nodes at all for now. `redone_s` seconds of its work are done
     again after a change. `wish` is how many nodes a pool wants; one that `is_tried` has failed, and
     gets no more than one worker until that has lived for a while. At a size that is `failing` its
-    script cannot train.
+    script cannot train. `share` is None for a job of whole nodes.
     """
 
     job: MalleableJob
@@ -65,6 +66,7 @@ class Situation:
     wish: Optional[Wish] = None
     is_tried: bool = False
     failing: frozenset[int] = frozenset()
+    share: Optional[Share] = None
 
     def mark_of(self, fragment: Fragment) -> Mark:
         """Its mark after the upkeep."""
@@ -93,8 +95,8 @@ class Situation:
 
     @cached_property
     def size(self) -> int:
-        """The nodes of the staying fragments."""
-        return sum(len(f.nodes) for f in self.staying)
+        """The size of the staying fragments together."""
+        return sum(f.size for f in self.staying)
 
     @cached_property
     def avoided(self) -> frozenset[int]:
@@ -103,7 +105,7 @@ class Situation:
 
     @property
     def most(self) -> int:
-        """The most nodes that it can use now, in whole units."""
+        """The largest size that it can use now, in whole units."""
         request = self.job.request
         if self.is_apart:
             return request.unit
@@ -112,8 +114,9 @@ class Situation:
 
     @property
     def least(self) -> int:
-        """The fewest nodes it may train on. Workers of a pool need no others: its minimum holds for
-        a start from nothing, no worker goes because others have gone, and a wish for less wins."""
+        """The smallest size at which it may train. Workers of a pool need no others: its minimum
+        holds for a start from nothing, no worker goes because others have gone, and a wish for less
+        wins."""
         request = self.job.request
         if request.way.needs_min:
             return request.unit if self.is_apart else request.min_nodes
@@ -121,12 +124,12 @@ class Situation:
 
     @cached_property
     def reachable(self) -> int:
-        """The most nodes it could have at once after this tick."""
-        unit = self.job.request.unit
+        """The largest size it could have at once after this tick."""
+        widest = self.job.request.unit if self.share is None or self.is_tried else self.share.width
         growable = 0 if self.snoozes and self.size == 0 else len(self.upkeep.growable)
         if self.is_tried:
             growable = min(growable, 0 if self.size else 1)
-        return min(self.most, self.size + unit * growable)
+        return min(self.most, self.size + widest * growable)
 
     def stays_past(self, fragment: Fragment) -> bool:
         """True if planned starts do not make this fragment leave."""
@@ -150,7 +153,8 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     is_apart = not care.is_over and _is_apart(ground, job)
     care = _with_alone_noted(job, care) if is_apart else care
     waiter, wish = survey.queue.first(job), job.wish(ground.now)
-    bars = survey.mandate.bars_job(job) or (why_waiting(waiter) if waiter else None)
+    bars = survey.mandate.bars_job(job) or why_no_parts(ground, job)
+    bars = bars or (why_waiting(waiter) if waiter else None)
     barred = None if care.is_over else bars or _why_unwanted(job, wish)
     care = care if care.is_over else _within_bars(survey, care, barred)
     running = (f for f in job.stirring if f.state is FragmentState.RUNNING)
@@ -178,6 +182,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
         wish=wish,
         is_tried=is_to_be_tried(ground, marked),
         failing=failing(ground, marked),
+        share=survey.slots.of(job),
     )
     return _given_up(situation) if _is_hopeless(ground, situation) else situation
 
@@ -209,7 +214,13 @@ def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optio
     """Why the fragment of a job may not be where it is, or is on its way to."""
     if any(map(survey.mandate.bars_node, fragment.nodes)):
         return Why.CANARY
-    return barred.why if barred else None
+    if barred:
+        return barred.why
+    known = fragment.nodes & survey.nodes.keys() if fragment.mark.slots else ()
+    is_in_the_way = any(
+        survey.places.is_shared(name) and survey.places.left_idle(name) for name in known
+    )
+    return Why.NODE_IDLE if is_in_the_way else None
 
 
 def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Reason]:

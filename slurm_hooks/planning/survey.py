@@ -12,6 +12,8 @@ from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
 from slurm_hooks.planning.limits import Queue, queue_of
 from slurm_hooks.planning.modes import Mandate, mandate_of
+from slurm_hooks.planning.places import Places
+from slurm_hooks.planning.slots import Slots
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Survey:
     """What every job finds: `ends` are the last moments at which a lease on a node may end, `hits`
     says who minds planned starts, `suspects` which nodes no job should use for now, with the jobs
     whose fragments died there, `mandate` what this tick may do, `queue` who waits for a limit on
-    running jobs.
+    running jobs, `slots` what one worker of a job needs, `places` who has what of a node.
     """
 
     ground: Ground
@@ -30,18 +32,23 @@ class Survey:
     suspects: Mapping[str, tuple[int, ...]]
     mandate: Mandate
     queue: Queue
+    slots: Slots
+    places: Places
 
 
 def survey_of(ground: Ground) -> Survey:
     """The survey of a ground."""
     holes = holes_of(ground.seen)
+    nodes = {node.name: node for node in ground.seen.nodes}
     return Survey(
         ground,
-        nodes={node.name: node for node in ground.seen.nodes},
+        nodes=nodes,
         holes=holes,
         ends=ends_of(ground, holes),
         hits=hits_of(ground),
         suspects=suspects(ground),
         mandate=mandate_of(ground),
         queue=queue_of(ground),
+        slots=Slots(nodes),
+        places=Places(ground, holes),
     )

@@ -47,6 +47,8 @@ _DONE = {
     Why.CEILING: "more nodes than the site allows",
     Why.LIMIT: "a job waits for a limit that counts it",
     Why.WISH: "its job wishes for fewer nodes",
+    Why.NO_PARTS: "no parts of nodes are taken",
+    Why.NODE_IDLE: "a node is idle where others' small jobs would go",
     Why.NO_WORK: "found no work left",
     Why.SUMMED_UP: "the job's life summed up",
 }
@@ -107,6 +109,10 @@ _REASON: Forms = {
         "counts them too ({said}), and come back once it has started",
         "its fragments make room for job {waiter} of {user}, which has not started yet ({said}), "
         "and come back once it has started",
+    ),
+    Why.NO_PARTS: (
+        "parts of nodes are not taken here, as others would wait for it: {said}. An administrator "
+        "can mend that (docs/shared-nodes.md)",
     ),
     Why.GIVEN_BACK: (
         "{nodes} is given back: {cause}[ ({source}: {by})]",
@@ -187,6 +193,7 @@ _NOTE: Forms = {
     Why.NOT_DONE: ("not done: {action} {fragments}: {because}",),
     Why.BELOW_MIN: ("without {nodes} its job cannot reach its minimum",),
     Why.TAKEN: ("{nodes} is no longer free",),
+    Why.NODE_IDLE: ("{nodes} is idle, where others' small jobs would go instead",),
     Why.HOLE_SHORT: ("{nodes} is wanted by {by} sooner",),
     Why.GONE: ("{nodes} is gone", "{fragments:?}the fragment is gone", "it is gone"),
     Why.CANCELLED: ("it was cancelled meanwhile",),

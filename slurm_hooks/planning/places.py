@@ -1,0 +1,113 @@
+"""What malleable jobs have of each node, what others have, and what is left for both.
+
+A part of a node makes Slurm put others' next small job elsewhere, and a node that was idle is no
+longer whole for the job after that. So no part of a node that others use is taken while a node is
+idle which those others could use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+
+from slurm_hooks.model import (
+    ON_NODES,
+    Fragment,
+    FragmentState,
+    Hole,
+    HoleEnd,
+    Node,
+    NodeState,
+    Resources,
+)
+from slurm_hooks.model.resources import NO_RESOURCES
+from slurm_hooks.planning.ground import Ground
+
+
+class Places:
+    """The nodes of a ground as far as single jobs have parts of them."""
+
+    def __init__(self, ground: Ground, holes: Mapping[str, Hole]) -> None:
+        self._ground, self._holes = ground, holes
+        self._nodes = {node.name: node for node in ground.seen.nodes}
+        self._here: dict[str, list[Fragment]] = {}
+        self._gangs: set[int] = set()
+        for job in ground.seen.jobs:
+            if job.way.works_as_one:
+                self._gangs.add(job.job_id)
+            for fragment in job.stirring:
+                for name in fragment.nodes if fragment.state in ON_NODES else ():
+                    self._here.setdefault(name, []).append(fragment)
+
+    def left(self, name: str) -> Resources:
+        """What is free of the node once those have started that are on their way to it."""
+        left = self._nodes[name].free
+        for fragment in self._here.get(name, ()):
+            if fragment.mark.request.slot is None:
+                return NO_RESOURCES
+            if fragment.state is not FragmentState.RUNNING:
+                left -= fragment.asks
+        return left
+
+    def is_shared(self, name: str) -> bool:
+        """True if others have a processor or a GPU of it."""
+        node, here = self._nodes[name], self._here.get(name, ())
+        if node.state is NodeState.FREE or any(f.mark.request.slot is None for f in here):
+            return False
+        running = (f.asks for f in here if f.state is FragmentState.RUNNING)
+        ours = sum(running, start=NO_RESOURCES)
+        return node.used.cpus > ours.cpus or node.used.gpus > ours.gpus
+
+    def count(self, name: str) -> int:
+        """How many fragments there are on it, or on their way."""
+        return len(self._here.get(name, ()))
+
+    def gangs(self, name: str) -> frozenset[int]:
+        """The gangs that have a fragment there: each has one at most on a node."""
+        here = (f.id.job_id for f in self._here.get(name, ()))
+        return frozenset(here) & self._gangs
+
+    def idle_beside(self, name: str, given: Collection[str] = ()) -> str:
+        """An idle node that those could use who share this one, and that none of ours is given;
+        empty if there is none."""
+        lanes = self._others(self._nodes[name])
+        found = (n for lane in lanes for n in self._idle.get(lane, ()) if n not in given)
+        return min(found, default="")
+
+    def left_idle(self, name: str) -> bool:
+        """True if such a node has been idle since the last tick or longer."""
+        since = self._ground.now - self._ground.until_next
+        lanes = self._others(self._nodes[name])
+        return any(self._longest.get(lane, self._ground.now) <= since for lane in lanes)
+
+    @cached_property
+    def _idle(self) -> dict[str, list[str]]:
+        """Idle nodes by the partitions of others."""
+        found: dict[str, list[str]] = {}
+        for node in self._idle_nodes():
+            for lane in self._others(node):
+                found.setdefault(lane, []).append(node.name)
+        return found
+
+    @cached_property
+    def _longest(self) -> dict[str, datetime]:
+        """Since when a node of each of these partitions is idle."""
+        found: dict[str, datetime] = {}
+        for node in self._idle_nodes():
+            if (since := node.idle_since) is not None:
+                for lane in self._others(node):
+                    found[lane] = min(found.get(lane, since), since)
+        return found
+
+    def _idle_nodes(self) -> Iterator[Node]:
+        """Those that others could have now: not where a reservation has begun."""
+        for node in self._nodes.values():
+            hole = self._holes[node.name]
+            is_reserved = hole.source is HoleEnd.RESERVATION
+            is_closed = is_reserved and hole.end is not None and hole.end <= self._ground.now
+            if node.state is NodeState.FREE and not is_closed and node.name not in self._here:
+                yield node
+
+    def _others(self, node: Node) -> frozenset[str]:
+        return node.partitions.difference(self._ground.settings.site.partitions)

@@ -1,0 +1,245 @@
+"""Jobs that count slots: parts of nodes, idle nodes that they share with jobs of whole nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from slurm_hooks.model import (
+    Fragment,
+    FragmentState,
+    Intent,
+    MalleableJob,
+    Node,
+    NodeState,
+    Plan,
+    Request,
+    Resources,
+    Slot,
+    Snapshot,
+    Verb,
+    Why,
+)
+from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings.values import Planning, Settings, Site
+from tests.build import after, make_fragment, make_request, make_snapshot, no_clock
+
+LANES = frozenset({"malleable", "parts", "main"})
+SITE = Site(partitions=("malleable", "parts"), part_nodes="parts")
+SETTINGS = Settings(site=SITE, plan=Planning(headroom_gpus=0, snooze_s=0))
+GPU = Slot("gpu")
+RUNNING = FragmentState.RUNNING
+
+
+def gpus(count: int, cpus: int = 0, kind: str = "") -> Resources:
+    """GPUs with their share of a node of 8 GPUs, 32 processors and 256,000 MiB."""
+    gres = {"gpu": count, **({f"gpu:{kind}": count} if kind else {})}
+    return Resources(cpus or 4 * count, 32_000 * count, tuple(gres.items()))
+
+
+def node(name: str, used: int = 0, kind: str = "", **fields: Any) -> Node:
+    """A node of 8 GPUs, of which so many are used."""
+    state = NodeState.FREE if not used else NodeState.BUSY if used == 8 else NodeState.SHARED
+    total = gpus(8, kind=kind)
+    values = {"state": state, "used": gpus(used), "partitions": LANES, **fields}
+    return Node(name, cpus=32, memory_mib=256_000, gres=total.gres, **values)
+
+
+def request(low: int, high: int, unit: int = 1, slot: Slot = GPU, **fields: Any) -> Request:
+    return replace(make_request(max(low, 1), high, unit), min_nodes=low, slot=slot, **fields)
+
+
+def part(index: int, name: str, slots: int, asked: Request, job_id: int = 7) -> Fragment:
+    """A fragment that runs."""
+    return make_fragment(
+        index,
+        RUNNING,
+        [name],
+        job_id,
+        request=asked,
+        slots=slots,
+        released=after(-200),
+        asks=gpus(slots),
+    )
+
+
+def job(asked: Request, *fragments: Fragment, held: int = 4, job_id: int = 7) -> MalleableJob:
+    first = len(fragments)
+    waiting = (
+        make_fragment(i, job_id=job_id, request=asked, asks=gpus(1))
+        for i in range(first, first + held)
+    )
+    every = (*fragments, *waiting)
+    asked = replace(asked, fragments=len(every))
+    lane = "malleable" if asked.slot is None else "parts"
+    return MalleableJob(job_id, "ada", lane, asked, every)
+
+
+def plan_of(*jobs: MalleableJob, nodes: Iterable[Node], settings: Settings = SETTINGS) -> Plan:
+    return make_plan(seen(*jobs, nodes=nodes), settings, no_clock)
+
+
+def seen(*jobs: MalleableJob, nodes: Iterable[Node]) -> Snapshot:
+    return make_snapshot(*jobs, nodes=tuple(nodes))
+
+
+def grown(plan: Plan) -> dict[str, int]:
+    """What starts where: slots, or nodes of a job that counts those, by node."""
+    grows = (i for i in plan.actions if i.verb is Verb.GROW)
+    return {",".join(sorted(i.nodes)): i.size for i in grows}
+
+
+def grow_of(plan: Plan) -> Intent:
+    (grow,) = (i for i in plan.actions if i.verb is Verb.GROW)
+    return grow
+
+
+def test_a_job_takes_the_free_part_of_a_node() -> None:
+    plan = plan_of(job(request(1, 8)), nodes=[node("n1", used=5), node("n2", used=8)])
+    grow = grow_of(plan)
+    assert (grow.nodes, grow.size, grow.asks) == ({"n1"}, 3, gpus(3))
+    assert grow.is_resized
+    assert grow.mark
+    assert grow.mark.slots == 3
+
+
+def test_what_is_scarcest_on_a_node_says_how_many_slots_it_has() -> None:
+    few_cores = replace(node("n1", used=2), used=gpus(2, cpus=24))
+    assert grown(plan_of(job(request(1, 8)), nodes=[few_cores])) == {"n1": 2}
+    no_memory = replace(few_cores, used=replace(gpus(2), memory_mib=250_000))
+    assert grown(plan_of(job(request(1, 8)), nodes=[no_memory])) == {}
+
+
+def test_a_held_element_that_has_the_size_is_not_resized() -> None:
+    waiting = job(request(1, 8))
+    right = replace(waiting.fragments[2], asks=gpus(3))
+    waiting = replace(waiting, fragments=(*waiting.fragments[:2], right, waiting.fragments[3]))
+    grow = grow_of(plan_of(waiting, nodes=[node("n1", used=5)]))
+    assert grow.fragment.index == 2
+    assert not grow.is_resized
+
+
+def test_slots_come_in_whole_units_on_each_node() -> None:
+    nodes = [node("n1", used=5), node("n2", used=1)]
+    assert grown(plan_of(job(request(2, 16, unit=2)), nodes=nodes)) == {"n1": 2, "n2": 6}
+
+
+def test_a_gang_does_not_start_below_its_minimum() -> None:
+    nodes = [node("n1", used=5), node("n2", used=7)]
+    assert grown(plan_of(job(request(5, 8)), nodes=nodes)) == {}
+    assert grown(plan_of(job(request(4, 8)), nodes=nodes)) == {"n1": 3, "n2": 1}
+
+
+def test_a_gang_has_one_fragment_on_a_node_and_a_pool_any_number() -> None:
+    nodes = [node("n1", used=5)]
+    asked = request(1, 8)
+    assert grown(plan_of(job(asked, part(0, "n1", 2, asked)), nodes=nodes)) == {}
+    asked = request(0, 8, engine="pool")
+    assert grown(plan_of(job(asked, part(0, "n1", 2, asked)), nodes=nodes)) == {"n1": 3}
+
+
+def test_as_few_fragments_as_possible_and_the_tightest_fit_for_the_rest() -> None:
+    nodes = [node("n1", used=1), node("n2", used=4), node("n3", used=6)]
+    assert grown(plan_of(job(request(1, 9)), nodes=nodes)) == {"n1": 7, "n3": 2}
+
+
+def test_jobs_of_whole_nodes_and_of_slots_share_idle_nodes() -> None:
+    whole = job(make_request(1, 2), job_id=8)
+    nodes = [node(f"n{i}") for i in range(1, 5)]
+    both = grown(plan_of(job(request(1, 16)), whole, nodes=nodes))
+    assert sorted(both.values()) == [1, 1, 8, 8]
+    assert len(both) == 4
+
+
+def test_a_job_of_whole_nodes_never_gets_a_part() -> None:
+    whole = job(make_request(1, 2), job_id=8)
+    asked = request(1, 16)
+    slots = job(asked, part(0, "n2", 8, asked))
+    plan = plan_of(slots, whole, nodes=[node("n1", used=3), node("n2", used=8)])
+    assert "8" not in {str(i.fragment.job_id) for i in plan.actions if i.verb is Verb.GROW}
+
+
+def test_a_part_on_its_way_takes_its_room() -> None:
+    asked = request(0, 8, engine="pool")
+    going = make_fragment(
+        0, FragmentState.PENDING, ["n1"], request=asked, slots=2, released=after(-2), asks=gpus(2)
+    )
+    assert grown(plan_of(job(asked, going), nodes=[node("n1", used=5)])) == {"n1": 1}
+
+
+def test_no_part_is_taken_while_a_node_is_idle_that_the_others_could_use() -> None:
+    late = replace(node("n2"), partitions=frozenset({"main"}))  # others' alone
+    plan = plan_of(job(request(1, 8)), nodes=[node("n1", used=5), late])
+    assert grown(plan) == {}
+    assert Why.NODE_IDLE in {note.detail["because"].why for note in plan.notes}
+    elsewhere = replace(late, partitions=frozenset({"other"}))
+    assert grown(plan_of(job(request(1, 8)), nodes=[node("n1", used=5), elsewhere])) == {"n1": 3}
+
+
+def test_parts_leave_when_a_node_has_been_idle_since_the_last_tick() -> None:
+    asked = request(1, 3)
+    here = job(asked, part(0, "n1", 3, asked))
+    idle = replace(node("n2"), partitions=frozenset({"main"}), idle_since=after(-60))
+    plan = plan_of(here, nodes=[node("n1", used=8), idle])
+    assert [(i.verb, i.cause) for i in plan.actions] == [(Verb.NOTICE, Why.NODE_IDLE)]
+    just_now = replace(idle, idle_since=after(-1))
+    assert not plan_of(here, nodes=[node("n1", used=8), just_now]).actions
+    ours_alone = plan_of(here, nodes=[node("n1", used=3), idle])
+    assert Verb.NOTICE not in {i.verb for i in ours_alone.actions}
+
+
+def test_parts_leave_some_gpus_to_small_jobs() -> None:
+    settings = replace(SETTINGS, plan=Planning(headroom_gpus=2))
+    nodes = [node("n1", used=4)]
+    assert grown(plan_of(job(request(1, 8)), nodes=nodes, settings=settings)) == {"n1": 2}
+
+
+def test_without_a_lane_for_parts_none_is_taken_and_all_leave() -> None:
+    asked = request(1, 8)
+    nodes = [node("n1", used=5), node("n2")]
+    off = Settings(site=Site(partitions=("malleable", "parts")))
+    assert not grown(plan_of(job(asked), nodes=nodes, settings=off))
+    found = seen(job(asked, part(0, "n1", 3, asked)), nodes=nodes)
+    plan = make_plan(replace(found, no_parts=("PriorityTier",)), SETTINGS, no_clock)
+    assert [(i.verb, i.cause) for i in plan.actions] == [(Verb.NOTICE, Why.NO_PARTS)]
+
+
+def test_a_gang_keeps_to_one_type_of_gpu() -> None:
+    nodes = [node("n1", kind="a100", used=1), node("n2", kind="h100", used=2)]
+    nodes += [node("n3", kind="h100", used=6)]
+    plan = plan_of(job(request(1, 16)), nodes=nodes)
+    assert grown(plan) == {"n2": 6, "n3": 2}
+    assert {name for i in plan.actions for name, _ in i.asks.gres} == {"gpu:h100"}
+    pool = request(0, 16, engine="pool")
+    assert grown(plan_of(job(pool), nodes=nodes)) == {"n1": 7, "n2": 6, "n3": 2}
+
+
+def test_the_guard_drops_a_part_that_no_longer_fits() -> None:
+    before = [node("n1", used=5), node("n2", used=6)]
+    was = seen(job(request(1, 8)), nodes=before)
+    plan = make_plan(was, SETTINGS, no_clock)
+    assert grown(plan) == {"n1": 3, "n2": 2}
+    fresh = seen(nodes=[node("n1", used=6), node("n2", used=6)])
+    assert grown(guard(plan, was, fresh, SETTINGS)) == {"n2": 2}
+    now_idle = seen(nodes=[node("n1", used=5), node("n2")])
+    assert grown(guard(plan, was, now_idle, SETTINGS)) == {"n1": 3, "n2": 2}
+    late = replace(node("n3"), partitions=frozenset({"main"}))
+    assert grown(guard(plan, was, seen(nodes=[*before, late]), SETTINGS)) == {}
+
+
+def test_jobs_whose_slots_differ_do_not_share_a_node_in_one_tick() -> None:
+    small, big = request(1, 8), request(1, 8, slot=Slot("gpu", cpus=16, memory_mib=1000))
+    plan = plan_of(job(small), job(big, job_id=8), nodes=[node("n1"), node("n2")])
+    on: dict[str, set[int]] = {}
+    for i in plan.actions:
+        for name in i.nodes:
+            on.setdefault(name, set()).add(i.fragment.job_id)
+    assert set().union(*on.values()) == {7, 8}
+    assert all(len(jobs) == 1 for jobs in on.values())
+
+
+def test_cores_are_slots_too() -> None:
+    asked = request(0, 64, engine="pool", slot=Slot(cpus=4, memory_mib=1000))
+    assert grown(plan_of(job(asked), nodes=[node("n1", used=5)])) == {"n1": 3}
