@@ -79,7 +79,9 @@ class Eligibility:
         ranked = sorted(situations, key=lambda situation: situation.job.job_id)
         self.taken = frozenset(name for s in ranked for name in _nodes_of(s.job))
         self._survey = survey
-        self._jobs = {s.job.job_id: _job_kind(survey.ground, s) for s in ranked}
+        kinds: dict[JobKind, JobKind] = {}  # alike ones are one object, which is quick to find
+        made = ((s.job.job_id, _job_kind(survey.ground, s)) for s in ranked)
+        self._jobs = {job_id: kinds.setdefault(kind, kind) for job_id, kind in made}
         self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
         self._nodes = {name: _node_kind(survey, node) for name, node in survey.nodes.items()}
         self._usable = Verdict(Why.REGISTERING) if survey.mandate.registering else USABLE
@@ -90,7 +92,8 @@ class Eligibility:
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
         self._wants = {s.job.job_id: max(0, s.most - s.size) for s in ranked}
         self.per_node = self._units_per_node()
-        self._bidders: dict[object, Bidders] = {}
+        self._counted: dict[object, Mapping[int, tuple[int, ...]]] = {}
+        self._offered: Counter[tuple[int, ...]] = Counter()
         self._shunned: dict[int, dict[str, Verdict]] = {}
         self._shunners: dict[str, set[int]] = {}
         self._excluders: dict[frozenset[str], set[int]] = {}
@@ -140,7 +143,7 @@ class Eligibility:
         is_whole = self.room(name) > 0
         left = self._survey.nodes[name].total if is_whole else self._survey.places.left(name)
         if not is_whole and self._is_whole_only:
-            return Bidders((), 0)
+            return _NO_BIDDERS
         return self._bid(name, left, is_whole, self._survey.places.gangs(name))
 
     def successors(self, name: str, fragment: Fragment) -> Bidders:
@@ -164,37 +167,40 @@ class Eligibility:
         jobs = self.jobs(name)
         if self._is_whole_only:
             return Bidders(jobs, int(is_whole))
-        key = (self._nodes[name], left, is_whole, jobs, without, units)
-        if key not in self._bidders:
-            self._bidders[key] = self._best(
-                self._counted(self._nodes[name], left, is_whole, jobs, without), units
-            )
-        return self._bidders[key]
+        key = (self._nodes[name], left, is_whole, jobs, without)
+        if key not in self._counted:
+            self._counted[key] = self._count(key)
+        counted = self._counted[key]
+        if units:
+            return Bidders(counted.get(units, ()), units)
+        return self._best(counted)
 
-    def _counted(
-        self,
-        node: _NodeKind,
-        left: Resources,
-        is_whole: bool,
-        jobs: Iterable[int],
-        without: frozenset[int],
-    ) -> dict[int, list[int]]:
+    def _count(
+        self, key: tuple[_NodeKind, Resources, bool, tuple[int, ...], frozenset[int]]
+    ) -> Mapping[int, tuple[int, ...]]:
         """The jobs by how many units they count in what is left of a node."""
+        node, left, is_whole, jobs, without = key
         found: dict[int, list[int]] = {}
+        counts: dict[int, int] = {}
         for job_id in jobs:
             kind = self._jobs[job_id]
-            count = self.per_node * is_whole if kind.slot is None else kind.fit(node, left)
+            if id(kind) not in counts:
+                counts[id(kind)] = (
+                    self.per_node * is_whole if kind.slot is None else kind.fit(node, left)
+                )
+            count = counts[id(kind)]
             if count and job_id not in without:
                 found.setdefault(count, []).append(job_id)
-        return found
+        return {count: tuple(ids) for count, ids in found.items()}
 
-    def _best(self, counted: Mapping[int, Sequence[int]], units: int) -> Bidders:
-        if units:
-            return Bidders(tuple(counted.get(units, ())), units)
-        if not counted:
-            return Bidders((), 0)
-        best = max(counted, key=lambda count: (self._wanted(counted[count]), count))
-        return Bidders(tuple(counted[best]), best)
+    def _best(self, counted: Mapping[int, tuple[int, ...]]) -> Bidders:
+        """Those whose wants are the largest beyond what they are offered already."""
+        if len(counted) < 2:
+            return next((Bidders(jobs, count) for count, jobs in counted.items()), _NO_BIDDERS)
+        wants = {n: self._wanted(jobs) - self._offered[jobs] for n, jobs in counted.items()}
+        best = max(counted, key=lambda count: (wants[count], count))
+        self._offered[counted[best]] += best
+        return Bidders(counted[best], best)
 
     def _wanted(self, jobs: Iterable[int]) -> int:
         """The units that jobs want beside what they have."""
@@ -294,6 +300,9 @@ class Bidders(NamedTuple):
 
     jobs: tuple[int, ...]
     units: int
+
+
+_NO_BIDDERS = Bidders((), 0)
 
 
 def _nodes_of(job: MalleableJob) -> frozenset[str]:

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Optional
 
 from slurm_hooks.model import (
@@ -100,9 +101,9 @@ class Pool:
     is_closed: bool = False
     per_node: int = 1
 
-    @property
+    @cached_property
     def keys(self) -> list[ClassKey]:
-        """All classes, in a fixed order."""
+        """All classes, in a fixed order, once the pool is filled."""
         return sorted(self.free.keys() | self.held.keys() | self.coming.keys())
 
     def units(self, job: MalleableJob) -> int:
