@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -72,10 +72,13 @@ class Eligibility:
 
     `taken` are the nodes with fragments on them, or on their way to them, `in_service` those that
     are free or that any job has. A node counts as `per_node` units where jobs that count slots may
-    use it, and a slot as one; where no job counts slots, a node is one.
+    use it, and a slot as one; where no job counts slots, a node is one. Jobs that are `late` have
+    lost patience, so nodes are cut for them first.
     """
 
-    def __init__(self, survey: Survey, situations: Iterable[Situation]) -> None:
+    def __init__(
+        self, survey: Survey, situations: Iterable[Situation], late: Collection[int] = ()
+    ) -> None:
         ranked = sorted(situations, key=lambda situation: situation.job.job_id)
         self.taken = frozenset(name for s in ranked for name in _nodes_of(s.job))
         self._survey = survey
@@ -92,6 +95,7 @@ class Eligibility:
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
         self._wants = {s.job.job_id: max(0, s.most - s.size) for s in ranked}
         self.per_node = self._units_per_node()
+        self._late = frozenset(late)
         self._counted: dict[object, Mapping[int, tuple[int, ...]]] = {}
         self._offered: Counter[tuple[int, ...]] = Counter()
         self._shunned: dict[int, dict[str, Verdict]] = {}
@@ -147,39 +151,74 @@ class Eligibility:
         return self._bid(name, left, is_whole, self._survey.places.gangs(name))
 
     def successors(self, name: str, fragment: Fragment) -> Bidders:
-        """The jobs that could have what a fragment has on the node, if it left."""
-        if fragment.mark.request.slot is None:
-            return self._bid(name, self._survey.nodes[name].total, True)
-        is_alone = not self.is_shared(name) and self._survey.places.count(name) == 1
-        is_whole = is_alone and fragment.size >= self.per_node
-        return self._bid(name, fragment.asks, is_whole, units=fragment.size)
+        """The jobs that could have what a fragment has on the node, if it left. They would cut the
+        node as its job does, or have waited for too long."""
+        if self._is_whole_only:
+            return Bidders(self.jobs(name), 1)
+        is_whole = fragment.mark.request.slot is None
+        if is_whole:
+            units, has = self.per_node, self._survey.nodes[name].total
+            after = has
+        else:
+            units, has = fragment.size, fragment.asks
+            after = self._survey.places.left_without(fragment, name)
+            is_alone = not self.is_shared(name) and self._survey.places.count(name) == 1
+            is_whole = is_alone and units >= self.per_node
+        fit = self._groups(name, has, is_whole, frozenset()).get(units, ())
+        groups = self._groups(name, after, is_whole, frozenset()).values()
+        alike = next((jobs for jobs in groups if fragment.id.job_id in jobs), ())
+        there = self._survey.places.gangs(name) - {fragment.id.job_id}
+        own = self._one(name, fragment.id.job_id)
+        heirs = (j for j in fit if j in self._late or (j in alike and self._one(name, j) == own))
+        if is_whole:
+            heirs = (j for j in fit if j in self._late or j in alike)
+        return Bidders(tuple(j for j in heirs if j not in there), units)
+
+    def _one(self, name: str, job_id: int) -> Optional[Resources]:
+        """One slot of the job on this node; None if it has whole nodes."""
+        slot = self._jobs[job_id].slot
+        return None if slot is None else slot.on(self._nodes[name])
 
     def _bid(
-        self,
-        name: str,
-        left: Resources,
-        is_whole: bool,
-        without: frozenset[int] = frozenset(),
-        units: int = 0,
+        self, name: str, left: Resources, is_whole: bool, without: frozenset[int] = frozenset()
     ) -> Bidders:
-        """The jobs that could have what is `left`, all of which count it alike: so many `units`, or
-        as those do that want most."""
-        jobs = self.jobs(name)
+        """The jobs that could have what is `left`, all of which count it alike: those whose wants
+        are the largest."""
         if self._is_whole_only:
-            return Bidders(jobs, int(is_whole))
-        key = (self._nodes[name], left, is_whole, jobs, without)
-        if key not in self._counted:
-            self._counted[key] = self._count(key)
-        counted = self._counted[key]
-        if units:
-            return Bidders(counted.get(units, ()), units)
-        return self._best(counted)
+            return Bidders(self.jobs(name), int(is_whole))
+        return self._best(self._groups(name, left, is_whole, without))
 
-    def _count(
-        self, key: tuple[_NodeKind, Resources, bool, tuple[int, ...], frozenset[int]]
+    def all_units(self, names: Iterable[str], jobs: frozenset[int]) -> int:
+        """How many units malleable jobs have or could have of the nodes, as those of these jobs
+        count that count most: however the nodes are cut at present."""
+        if self._is_whole_only:
+            return sum(1 for _ in names)
+        return sum(self._most_units(name, jobs) for name in names)
+
+    def _most_units(self, name: str, jobs: frozenset[int]) -> int:
+        places, node = self._survey.places, self._survey.nodes[name]
+        is_whole = places.is_whole(name)
+        left = node.total if is_whole else places.left_without_ours(name)
+        groups = self._groups(name, left, is_whole, frozenset())
+        return max((n for n, ids in groups.items() if not jobs.isdisjoint(ids)), default=0)
+
+    def _groups(
+        self, name: str, left: Resources, is_whole: bool, without: frozenset[int]
     ) -> Mapping[int, tuple[int, ...]]:
         """The jobs by how many units they count in what is left of a node."""
-        node, left, is_whole, jobs, without = key
+        key = (self._nodes[name], left, is_whole, self.jobs(name), without)
+        if key not in self._counted:
+            self._counted[key] = self._count(*key)
+        return self._counted[key]
+
+    def _count(
+        self,
+        node: _NodeKind,
+        left: Resources,
+        is_whole: bool,
+        jobs: Iterable[int],
+        without: frozenset[int],
+    ) -> Mapping[int, tuple[int, ...]]:
         found: dict[int, list[int]] = {}
         counts: dict[int, int] = {}
         for job_id in jobs:
@@ -198,7 +237,8 @@ class Eligibility:
         if len(counted) < 2:
             return next((Bidders(jobs, count) for count, jobs in counted.items()), _NO_BIDDERS)
         wants = {n: self._wanted(jobs) - self._offered[jobs] for n, jobs in counted.items()}
-        best = max(counted, key=lambda count: (wants[count], count))
+        late = {n: not self._late.isdisjoint(jobs) for n, jobs in counted.items()}
+        best = max(counted, key=lambda n: (late[n] and wants[n] > 0, wants[n], n))
         self._offered[counted[best]] += best
         return Bidders(counted[best], best)
 

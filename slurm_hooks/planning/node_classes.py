@@ -88,7 +88,7 @@ class Pool:
     are left to others' small jobs. Under a ceiling, `ceiling` is how many of all these may be
     given, `room` how many now: what is still on its way out takes up room, and while nodes are
     registering there is none. It `is_over` if more is held than may be given, and `is_closed` if
-    nothing may start: then nobody makes room.
+    nothing may start: then nobody makes room. `names` are the nodes of all this.
     """
 
     free: dict[ClassKey, Stock] = field(default_factory=dict)
@@ -100,6 +100,7 @@ class Pool:
     is_over: bool = False
     is_closed: bool = False
     per_node: int = 1
+    names: set[str] = field(default_factory=set)
 
     @cached_property
     def keys(self) -> list[ClassKey]:
@@ -171,6 +172,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
             jobs, _ = eligibility.successors(worst, fragment)
             key = _key(survey.ground, seconds[worst], jobs, eligibility.is_shared(worst))
+            pool.names |= fragment.nodes
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
     free: dict[ClassKey, dict[str, int]] = {}
     going = {name: f for s in situations for f in _going(s) for name in f.nodes}
@@ -180,6 +182,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
         for bidders, is_free in _parts(eligibility, name, leaver if is_coming else None):
             if not bidders.jobs:
                 continue
+            pool.names.add(name)
             seconds = fleeing if gains_past.isdisjoint(bidders.jobs) else staying
             shared = eligibility.is_shared(name)
             key = _key(survey.ground, seconds[name], bidders.jobs, shared)

@@ -24,6 +24,7 @@ from slurm_hooks.model import (
     Why,
     one_each,
 )
+from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
 from slurm_hooks.planning.ground import Ground
@@ -53,9 +54,10 @@ def make_plan(
     ground = Ground(snapshot, settings)
     survey = survey_of(ground)
     situations = [situation_of(survey, job) for job in snapshot.jobs]
-    eligibility = Eligibility(survey, situations)
+    late = {s.job.job_id for s in situations if waits_too_long(ground, s)}
+    eligibility = Eligibility(survey, situations, late)
     pool = pool_of(survey, eligibility, situations)
-    shares = share_out(ground, situations, pool, objective, clock)
+    shares = share_out(ground, eligibility, situations, pool, objective, clock)
     pool.keep_free(settings.plan.headroom_nodes, shares.targets)
     obstacles = Obstacles(survey, eligibility, given(situations, shares, pool))
     actions: list[Intent] = []

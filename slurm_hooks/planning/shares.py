@@ -12,6 +12,7 @@ from slurm_hooks.allocation.objectives import OBJECTIVES, JobFacts, Objective, W
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.model import FragmentState, MalleableJob, Solve
 from slurm_hooks.planning.claims import with_claims
+from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
@@ -43,6 +44,7 @@ class _Asking:
 
 def share_out(
     ground: Ground,
+    eligibility: Eligibility,
     situations: Iterable[Situation],
     pool: Pool,
     objective: Optional[Objective],
@@ -54,9 +56,7 @@ def share_out(
     known = [situation.job.priority for situation in placed if situation.job.priority > 0]
     mean_priority = sum(known) / len(known) if known else 1.0
     weighed = objective or OBJECTIVES[plan.objective]
-    nodes = sum(map(pool.capacity, pool.keys))
-    nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
-    weighings_of = weighings(ground, placed, nodes, [pool.units(s.job) for s in placed])
+    weighings_of = _weighings(ground, eligibility, placed, pool)
     asking = [
         _asking(ground, situation, weighing, pool, (weighed, mean_priority))
         for situation, weighing in zip(placed, weighings_of)
@@ -80,6 +80,30 @@ def share_out(
     beginning = frozenset(s.job.job_id for s, w in zip(placed, weighings_of) if w.begins)
     faults = tuple(each.fault for each in asking if each.fault)
     return Shares(targets, allocation.solve, faults, beginning)
+
+
+def _weighings(
+    ground: Ground, eligibility: Eligibility, placed: Sequence[Situation], pool: Pool
+) -> tuple[Weighing, ...]:
+    """Of each job; those that count alike share what they can use. A processor is no part of a
+    GPU's share, nor the other way round."""
+    found: dict[int, Weighing] = {}
+    for alike in _alike(placed):
+        ids = {s.job.job_id for s in alike}
+        nodes = eligibility.all_units(pool.names, frozenset(ids))
+        nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
+        units = [pool.units(s.job) for s in alike]
+        found.update(zip((s.job.job_id for s in alike), weighings(ground, alike, nodes, units)))
+    return tuple(found[s.job.job_id] for s in placed)
+
+
+def _alike(placed: Sequence[Situation]) -> list[list[Situation]]:
+    """Jobs of whole nodes and of GPUs are one kind, and those of so many processors another."""
+    found: dict[int, list[Situation]] = {}
+    for situation in placed:
+        slot = None if situation.share is None else situation.share.slot
+        found.setdefault(0 if slot is None or slot.gres else slot.cpus, []).append(situation)
+    return list(found.values())
 
 
 def _without_failing(

@@ -1,0 +1,176 @@
+"""A small machine whose nodes are partly used: what plan after plan makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurm_hooks.model import (
+    Fragment,
+    FragmentState,
+    MalleableJob,
+    Node,
+    NodeState,
+    Plan,
+    Resources,
+    Said,
+    Slot,
+    Snapshot,
+    Verb,
+)
+from slurm_hooks.model.resources import NO_RESOURCES
+from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.settings.values import Planning, Settings, Site
+from tests.build import NOW, make_fragment, make_request, make_snapshot, no_clock, span
+
+SETTINGS = Settings(
+    site=Site(partitions=("malleable", "parts"), part_nodes="parts"),
+    plan=Planning(headroom_gpus=0, snooze_s=0),
+)
+SLOTS = (Slot("gpu"), Slot("gpu", cpus=2, memory_mib=500), Slot(cpus=3, memory_mib=100), None)
+TICK = span(SETTINGS.tick.every_s)
+
+
+@dataclass(frozen=True)
+class World:
+    """Nodes with what others use of each, and the jobs."""
+
+    gpus: tuple[int, ...]
+    others: tuple[Resources, ...]
+    jobs: tuple[MalleableJob, ...]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(map(self._node, range(len(self.gpus))))
+
+    def _node(self, at: int) -> Node:
+        name, total = f"n{at}", self.gpus[at]
+        ours = (f for job in self.jobs for f in job.active if name in f.nodes)
+        used, is_all = self.others[at], False
+        for fragment in ours:
+            is_all = is_all or fragment.mark.request.slot is None
+            used += fragment.asks
+        state = NodeState.FREE if used == NO_RESOURCES else NodeState.SHARED
+        state = NodeState.BUSY if is_all or used.cpus >= 4 * total else state
+        lanes = frozenset({"malleable", "parts", "main"})
+        gres = (("gpu", total),)
+        return Node(name, state, lanes, frozenset(), 4 * total, 1000 * total, gres, used=used)
+
+    @property
+    def seen(self) -> Snapshot:
+        return make_snapshot(*self.jobs, nodes=self.nodes)
+
+    def after(self, plan: Plan) -> World:
+        """What Slurm makes of the plan at once."""
+        intents = {i.fragment: i for i in plan.actions}
+        jobs = []
+        for job in self.jobs:
+            found = []
+            for fragment in job.fragments:
+                intent = intents.get(fragment.id)
+                if intent is not None and intent.verb is Verb.GROW:
+                    found.append(started(fragment, intent))
+                elif intent is not None and (intent.verb is not Verb.STAY or intent.is_held):
+                    found.append(replace(fragment, state=FragmentState.HELD, nodes=frozenset()))
+                else:
+                    found.append(fragment)
+            jobs.append(replace(job, fragments=tuple(found)))
+        return replace(self, jobs=tuple(jobs))
+
+
+def started(fragment: Fragment, intent: object) -> Fragment:
+    mark, nodes = intent.mark, intent.nodes  # type: ignore[attr-defined]
+    return replace(
+        fragment,
+        state=FragmentState.RUNNING,
+        nodes=nodes,
+        mark=replace(mark, noticed=None),
+        asks=intent.asks if mark.slots else fragment.asks,  # type: ignore[attr-defined]
+        start=NOW,
+        end=NOW + span(600),
+        limit=span(600),
+        said=Said.TRAINED,
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    gpus = draw(st.lists(st.sampled_from((2, 4, 4)), min_size=1, max_size=6))
+    others = []
+    for count in gpus:
+        taken = draw(st.integers(0, count))
+        cores = draw(st.integers(taken, 4 * count)) if taken else 0
+        others.append(Resources(cores, 900 * taken, (("gpu", taken),)) if taken else NO_RESOURCES)
+    jobs = [draw(some_job(job_id)) for job_id in range(1, draw(st.integers(1, 4)) + 1)]
+    return World(tuple(gpus), tuple(others), tuple(jobs))
+
+
+@st.composite
+def some_job(draw: st.DrawFn, job_id: int) -> MalleableJob:
+    slot, unit = draw(st.sampled_from(SLOTS)), draw(st.sampled_from((1, 1, 2)))
+    low, high = unit * draw(st.integers(1, 3)), unit * draw(st.integers(3, 6))
+    engine = draw(st.sampled_from(("torchrun", "pool")))
+    asked = replace(make_request(low, high, unit), slot=slot, engine=engine)
+    held = (make_fragment(i, job_id=job_id, request=asked) for i in range(high // unit))
+    lane = "malleable" if slot is None else "parts"
+    return MalleableJob(job_id, "ada", lane, asked, tuple(held))
+
+
+PROPERTY = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def check(world: World) -> None:
+    """Nobody has more of a node than there is."""
+    for node in world.nodes:
+        assert node.used.fits(node.total), node
+        whole = [j for j in world.jobs for f in j.active if node.name in f.nodes and not f.asks]
+        if any(j.request.slot is None and node.name in j.nodes for j in world.jobs):
+            users = [f for j in world.jobs for f in j.active if node.name in f.nodes]
+            assert len(users) == 1, (node, whole)
+    for job in world.jobs:
+        on = Counter(name for f in job.active for name in f.nodes)
+        if job.way.works_as_one:
+            assert not on or max(on.values()) == 1
+        assert job.size <= job.request.max_nodes
+        assert job.size % job.request.unit == 0
+        for fragment in job.active:
+            assert fragment.size % job.request.unit == 0
+
+
+@PROPERTY
+@given(worlds())
+def test_no_plan_gives_more_of_a_node_than_there_is(world: World) -> None:
+    for _ in range(3):
+        plan = make_plan(world.seen, SETTINGS, no_clock)
+        assert guard(plan, world.seen, world.seen, SETTINGS) == plan
+        world = world.after(plan)
+        check(world)
+
+
+@PROPERTY
+@given(worlds())
+def test_plans_come_to_rest_while_nothing_changes(world: World) -> None:
+    for _ in range(8):
+        plan = make_plan(world.seen, SETTINGS, no_clock)
+        world = world.after(plan)
+    moved = [
+        i for i in make_plan(world.seen, SETTINGS, no_clock).actions if i.verb is not Verb.STAY
+    ]
+    assert not moved
+
+
+@PROPERTY
+@given(worlds())
+def test_no_part_beside_others_starts_while_a_node_stays_idle(world: World) -> None:
+    plan = make_plan(world.seen, SETTINGS, no_clock)
+    after = world.after(plan)
+    idle = [node for node in after.nodes if node.state is NodeState.FREE]
+    parts = {
+        n for i in plan.actions if i.verb is Verb.GROW and i.mark and i.mark.slots for n in i.nodes
+    }
+    shared = {f"n{at}" for at, used in enumerate(world.others) if used != NO_RESOURCES}
+    assert not (idle and parts & shared)
