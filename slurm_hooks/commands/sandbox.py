@@ -11,7 +11,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -27,7 +26,7 @@ from slurm_hooks.sandbox.base import default_base
 from slurm_hooks.sandbox.box import Sandbox, list_sandboxes
 from slurm_hooks.sandbox.installation import find_installation
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.sandbox.spec import MAX_NODES, SandboxSpec
+from slurm_hooks.sandbox.spec import MAX_GPUS, MAX_NODES, SandboxSpec
 
 MAX_CPUS = 1024
 _JSON = "print one JSON object instead of text"
@@ -96,6 +95,14 @@ def _add_up(commands: Any) -> None:
         metavar="N",
         help="CPUs of each node (default %(default)s)",
     )
+    up.add_argument(
+        "--gpus",
+        type=whole_between(0, MAX_GPUS),
+        default=0,
+        metavar="N",
+        help="fake GPUs of each node; jobs share nodes then (default %(default)s)",
+    )
+    up.add_argument("--gpu-type", metavar="TYPE", help="type of the GPUs (default: without type)")
     up.add_argument("--name", metavar="NAME", help="name of the sandbox (default sb1, sb2, ...)")
     up.add_argument(
         "--plain",
@@ -113,11 +120,11 @@ def _add_up(commands: Any) -> None:
 
 def _up(arguments: argparse.Namespace) -> int:
     is_plain = arguments.plain or arguments.slurm_root is not None
-    spec = SandboxSpec() if is_plain else project_spec()
-    spec = replace(
-        spec,
+    spec = (SandboxSpec if is_plain else project_spec)(
         nodes=arguments.nodes,
         cpus=arguments.cpus,
+        gpus=arguments.gpus,
+        gpu_types=(arguments.gpu_type,) if arguments.gpu_type else (),
         is_accounting=arguments.accounting,
         name=arguments.name,
         base=arguments.base,

@@ -5,6 +5,9 @@ Writes nothing and starts nothing. Quirks of a Slurm version belong here and now
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+
 from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.spec import SCAVENGE, Layout, Preemption, SandboxSpec
 
@@ -16,7 +19,9 @@ CGROUP_PLUGIN_CAN_BE_DISABLED = (24, 5)  # in the manual of 24.05, not in that o
 MANY_NODES = 64
 MAX_ARRAY_SIZE = 1001
 MIN_JOB_AGE_S = 300  # the default
-PREEMPTIBLE = {"main": False, "malleable": True}  # the partitions, and which can be preempted
+# The partitions, and which can be preempted; `parts` where nodes have GPUs.
+PREEMPTIBLE = {"main": False, "malleable": True, "parts": True}
+PART_NODES = "parts"
 
 
 def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[str, str]:
@@ -25,6 +30,8 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
     if slurm.version >= CGROUP_PLUGIN_CAN_BE_DISABLED:
         # 24.11 and 26.05 stop without it where cgroups are not theirs; 22.05 refuses it.
         files["cgroup.conf"] = "CgroupPlugin=disabled\n"
+    if spec.gpus:
+        files["gres.conf"] = "\n".join(_gres_lines(spec, layout)) + "\n"
     if spec.spank is not None:
         files["plugstack.conf"] = _plugstack_conf(spec, layout)
     if layout.accounting_port is not None:
@@ -38,8 +45,10 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
 def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> str:
     """The settings that fit a sandbox and what runs beside it; the rest is as shipped."""
     qos = f'qos = "{SCAVENGE}"\n' if spec.preemption is Preemption.QOS else ""
+    names = ["malleable", PART_NODES] if spec.gpus else ["malleable"]
+    parts = f'part_nodes = "{PART_NODES}"\n' if spec.gpus else ""
     return (
-        f'[site]\npartitions = ["malleable"]\noperators = ["{layout.user}"]\n{qos}\n'
+        f'[site]\npartitions = {json.dumps(names)}\n{parts}operators = ["{layout.user}"]\n{qos}\n'
         f'[tick]\nlock = "{layout.run}/tick.lock"\nslurm_bin = "{slurm.bin_dir}"\n'
         f'state_dir = "{layout.run}/malleable"\n'
     )
@@ -47,7 +56,7 @@ def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> 
 
 def _slurm_conf(spec: SandboxSpec, layout: Layout) -> str:
     parts = (
-        _daemon_lines(layout),
+        _daemon_lines(spec, layout),
         _network_lines(spec, layout),
         _job_lines(spec),
         _accounting_lines(layout),
@@ -58,7 +67,7 @@ def _slurm_conf(spec: SandboxSpec, layout: Layout) -> str:
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
-def _daemon_lines(layout: Layout) -> list[str]:
+def _daemon_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     return [
         f"ClusterName={layout.cluster}",
         f"SlurmUser={layout.user}",
@@ -68,7 +77,7 @@ def _daemon_lines(layout: Layout) -> list[str]:
         "ProctrackType=proctrack/linuxproc",
         "TaskPlugin=task/none",
         "SelectType=select/cons_tres",
-        "SelectTypeParameters=CR_Core",
+        f"SelectTypeParameters={'CR_Core_Memory' if spec.gpus else 'CR_Core'}",
         "ReturnToService=2",
         "MailProg=/bin/true",
         f"StateSaveLocation={layout.state}",
@@ -154,31 +163,82 @@ def _hook_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     return lines
 
 
-def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
-    small = spec.nodes - spec.large_nodes
-    kinds = [_node_line(spec, layout, range(1, small + 1), 1)]
+@dataclass(frozen=True)
+class _Kind:
+    """Nodes of one kind, by their numbers: how many times the usual size, and their GPUs."""
+
+    numbers: range
+    times: int
+    gpus: int
+    gpu_type: str
+
+    @property
+    def names(self) -> str:
+        return "n" + self.ranged(0)
+
+    @property
+    def gres(self) -> str:
+        """`gpu:8` or `gpu:a100:8`."""
+        return ":".join(filter(None, ("gpu", self.gpu_type, str(self.gpus))))
+
+    def ranged(self, base: int) -> str:
+        """The numbers as Slurm writes them, counted from `base`."""
+        first, last = base + self.numbers[0], base + self.numbers[-1]
+        if first == last:
+            return str(first)
+        return f"[{first}-{last}]" if base == 0 else f"{first}-{last}"
+
+
+def _kinds(spec: SandboxSpec) -> list[_Kind]:
+    """Small nodes first, in a stretch for each type of GPU; then the large ones."""
+    small, types = spec.nodes - spec.large_nodes, spec.gpu_types or ("",)
+    ends = [small * n // len(types) for n in range(len(types) + 1)]
+    kinds = [
+        _Kind(range(first + 1, last + 1), 1, spec.gpus, gpu_type)
+        for first, last, gpu_type in zip(ends, ends[1:], types)
+    ]
     if spec.large_nodes:
-        large = _node_line(spec, layout, range(small + 1, spec.nodes + 1), 2)
-        kinds.append(f"{large} Feature=large")
+        kinds.append(_Kind(range(small + 1, spec.nodes + 1), 2, 2 * spec.gpus, types[-1]))
+    return kinds
+
+
+def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
+    nodes = [_node_line(spec, layout, kind) for kind in _kinds(spec)]
+    # GraceTime above 0 is enforced by a slow periodic check only (22.05): KillWait is the grace
+    lane = "Nodes=ALL PreemptMode=REQUEUE GraceTime=0 MaxTime=INFINITE OverSubscribe"
+    main = "PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF"
+    if not spec.gpus:
+        return [
+            *nodes,
+            f"{main} MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
+            f"PartitionName=malleable PriorityTier=1 {lane}=EXCLUSIVE",
+        ]
     return [
-        *kinds,
-        "PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF "
-        "MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
-        # GraceTime above 0 is enforced by a slow periodic check only (22.05): KillWait is the grace
-        "PartitionName=malleable Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 "
-        "MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
+        "GresTypes=gpu",
+        f"DefMemPerCPU={max(1, spec.memory_mib // spec.cpus)}",  # else a job takes all of a node's
+        *nodes,
+        f"{main} MaxTime=INFINITE OverSubscribe=NO",
+        f"PartitionName=malleable PriorityTier=2 {lane}=NO",
+        f"PartitionName={PART_NODES} PriorityTier=1 {lane}=NO",
     ]
 
 
-def _node_line(spec: SandboxSpec, layout: Layout, numbers: range, times: int) -> str:
-    first, last = numbers[0], numbers[-1]
-    names, ports = f"n{first}", f"{layout.node_port + first - 1}"
-    if last > first:
-        names, ports = f"n[{first}-{last}]", f"{ports}-{layout.node_port + last - 1}"
+def _node_line(spec: SandboxSpec, layout: Layout, kind: _Kind) -> str:
+    cpus, memory_mib = kind.times * spec.cpus, kind.times * spec.memory_mib
     return (
-        f"NodeName={names} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports} "
-        f"CPUs={times * spec.cpus} RealMemory={times * spec.memory_mib}"
+        f"NodeName={kind.names} NodeHostname=localhost NodeAddr=127.0.0.1 "
+        f"Port={kind.ranged(layout.node_port - 1)} CPUs={cpus} RealMemory={memory_mib}"
+        f"{' Gres=' + kind.gres if kind.gpus else ''}{' Feature=large' if kind.times > 1 else ''}"
     )
+
+
+def _gres_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
+    """Only for devices that are character devices Slurm sets CUDA_VISIBLE_DEVICES."""
+    return [
+        f"NodeName={kind.names} Name=gpu{' Type=' + kind.gpu_type if kind.gpu_type else ''} "
+        f"File={layout.devices}/gpu[0-{kind.gpus - 1}]"
+        for kind in _kinds(spec)
+    ]
 
 
 def _plugstack_conf(spec: SandboxSpec, layout: Layout) -> str:

@@ -46,6 +46,7 @@ def lay_out(spec: SandboxSpec, slurm: Installation, layout: Layout, directory: P
         _make_directory(directory / layout.spool.name / node, 0o755)
     if os.geteuid() == 0:
         (directory / layout.work.name).chmod(0o1777)
+    _make_gpus(spec, directory / layout.devices.name)
     _write_key(directory / layout.munge_key.relative_to(layout.dir))
     _copy_parts(spec, layout, directory)
     for name, text in render_conf(spec, slurm, layout).items():
@@ -57,6 +58,14 @@ def lay_out(spec: SandboxSpec, slurm: Installation, layout: Layout, directory: P
 def _make_directory(path: Path, mode: int) -> None:
     path.mkdir()
     path.chmod(mode)
+
+
+def _make_gpus(spec: SandboxSpec, directory: Path) -> None:
+    """Links to a character device that every host has and every user may make a link to."""
+    if spec.gpus:
+        _make_directory(directory, 0o755)
+    for number in range(2 * spec.gpus if spec.large_nodes else spec.gpus):
+        (directory / f"gpu{number}").symlink_to("/dev/null")
 
 
 def _write(path: Path, text: str) -> None:

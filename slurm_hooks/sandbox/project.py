@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.model import Slurm
-from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PREEMPTIBLE
+from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PART_NODES, PREEMPTIBLE
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, has_compiler
 from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
@@ -70,10 +70,14 @@ def project_spec(**overrides: Any) -> SandboxSpec:
 
 
 def _chosen(overrides: Mapping[str, Any]) -> settings.Settings:
-    text = overrides.get("settings_text")
-    if not text and overrides.get("preemption") is Preemption.QOS:
-        return settings.Settings(site=settings.Site(qos=SCAVENGE))
-    return settings.parse(text or "")
+    if text := overrides.get("settings_text"):
+        return settings.parse(text)
+    site = settings.Site()
+    if overrides.get("preemption") is Preemption.QOS:
+        site = replace(site, qos=SCAVENGE)
+    if overrides.get("gpus"):
+        site = replace(site, partitions=(*site.partitions, PART_NODES), part_nodes=PART_NODES)
+    return settings.Settings(site=site)
 
 
 def _render_policy(chosen: settings.Settings) -> str:

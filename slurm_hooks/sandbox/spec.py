@@ -13,6 +13,7 @@ from slurm_hooks.sandbox.installation import Installation
 # sockaddr_un holds 108 bytes; slurmstepd appends "/spool/n1024/n1024_4294967294.4294967294".
 LONGEST_DIRECTORY = 60
 MAX_NODES = 1024
+MAX_GPUS = 64
 SCAVENGE = "scavenge"  # the QOS, in a sandbox with accounting, that every other may preempt
 
 
@@ -28,10 +29,12 @@ class SandboxSpec:
     """What to start. Paths left at None leave that component out.
 
     `nodes` nodes named n1, n2, ... of `cpus` CPUs and `memory_mib` MiB each; the host need not
-    have that many; the last `large_nodes` of them have twice as much of either, and the feature
+    have that many; the last `large_nodes` of them have twice as much of all, and the feature
     `large`. `base` is the directory in which sandboxes live, `slurm` the Slurm to run;
     both are found when None. `extra_conf` ends up last in slurm.conf, where it wins;
     `extra_files` are names and texts of files beside it, like topology.conf.
+    With `gpus` each node has so many fake GPUs, jobs share nodes, and the partition `parts` is for
+    fragments on parts of nodes. `gpu_types` are the types of the GPUs, for a stretch of nodes each.
     `is_accounting` adds MariaDB and slurmdbd, an account, the QOS `scavenge` and enforced limits;
     preemption by QOS needs them.
     """
@@ -40,6 +43,8 @@ class SandboxSpec:
     cpus: int = 2
     memory_mib: int = 2000
     large_nodes: int = 0
+    gpus: int = 0
+    gpu_types: tuple[str, ...] = ()
     is_accounting: bool = False
     preemption: Preemption = Preemption.PARTITION
     name: Optional[str] = None
@@ -72,6 +77,18 @@ class SandboxSpec:
             ""
             if 0 <= self.large_nodes < self.nodes
             else f"large_nodes={self.large_nodes} is not below nodes={self.nodes}",
+            "" if 0 <= self.gpus <= MAX_GPUS else f"gpus={self.gpus} is not in 0-{MAX_GPUS}",
+            ""
+            if self.gpus <= self.cpus
+            else f"cpus={self.cpus} is below gpus={self.gpus}: each GPU needs a CPU",
+            "" if self.gpus or not self.gpu_types else "gpu_types needs gpus",
+            ""
+            if len(self.gpu_types) <= self.nodes - self.large_nodes
+            else f"{len(self.gpu_types)} gpu_types for {self.nodes - self.large_nodes} nodes",
+            *(
+                "" if _is_name(kind) else f"gpu_types has {kind!r}: not of letters, digits and '-'"
+                for kind in self.gpu_types
+            ),
             "preemption by QOS needs is_accounting"
             if self.preemption is Preemption.QOS and not self.is_accounting
             else "",
@@ -143,6 +160,11 @@ class Layout:
     @property
     def state(self) -> Path:
         return self.dir / "state"
+
+    @property
+    def devices(self) -> Path:
+        """Where the fake GPUs lie: gpu0, gpu1, ..."""
+        return self.dir / "dev"
 
     @property
     def spool(self) -> Path:

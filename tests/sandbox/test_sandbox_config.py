@@ -79,6 +79,42 @@ def test_slurm_conf_has_the_line(spec, line):
     assert line in conf_lines(spec)
 
 
+GPUS = SandboxSpec(nodes=5, cpus=8, memory_mib=800, gpus=4, gpu_types=("a100", "h100"))
+LARGE = SandboxSpec(nodes=3, cpus=8, memory_mib=800, gpus=8, large_nodes=1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "start"),
+    [
+        (GPUS, "slurm.conf", "NodeName=n[1-2] NodeHostname=localhost NodeAddr=127.0.0.1 "),
+        (GPUS, "slurm.conf", "SelectTypeParameters=CR_Core_Memory"),
+        (GPUS, "slurm.conf", "DefMemPerCPU=100"),
+        (GPUS, "gres.conf", "NodeName=n[1-2] Name=gpu Type=a100 File=/b/sb1/dev/gpu[0-3]"),
+        (GPUS, "gres.conf", "NodeName=n[3-5] Name=gpu Type=h100 File=/b/sb1/dev/gpu[0-3]"),
+        (LARGE, "gres.conf", "NodeName=n3 Name=gpu File=/b/sb1/dev/gpu[0-15]"),
+        (GPUS, "malleable.toml", 'partitions = ["malleable", "parts"]'),
+        (GPUS, "malleable.toml", 'part_nodes = "parts"'),
+    ],
+)
+def test_with_gpus_a_file_has_the_line(spec, name, start):
+    lines = render_conf(spec, slurm(22, 5, 8), LAYOUT)[name].splitlines()
+    assert [line for line in lines if line.startswith(start)]
+
+
+def test_gpus_stand_at_the_end_of_the_line_of_their_nodes():
+    lines = [line for line in conf_lines(LARGE) if line.startswith("NodeName=")]
+    assert [line.partition("RealMemory=")[2] for line in lines] == [
+        "800 Gres=gpu:8",
+        "1600 Gres=gpu:16 Feature=large",
+    ]
+
+
+def test_without_gpus_there_is_no_word_of_parts():
+    files = render_conf(SandboxSpec(), slurm(22, 5, 8), LAYOUT)
+    assert "gres.conf" not in files
+    assert not [text for text in files.values() if "parts" in text or "CR_Core_Memory" in text]
+
+
 @pytest.mark.parametrize("word", ["JobSubmitPlugins", "Prolog", "Epilog", "MessageTimeout"])
 def test_slurm_conf_leaves_out_what_was_not_asked_for(word):
     assert not [line for line in conf_lines(SandboxSpec()) if line.startswith(word)]
@@ -144,6 +180,33 @@ def test_only_the_malleable_partition_can_be_preempted():
     }
     assert "PreemptMode=OFF" in partitions["PartitionName=main"]
     assert {"PreemptMode=REQUEUE", "GraceTime=0"} <= set(partitions["PartitionName=malleable"])
+
+
+def test_parts_have_the_lowest_tier_and_no_partition_is_exclusive():
+    lines = [line for line in conf_lines(GPUS) if line.startswith("PartitionName=")]
+    found = [dict(word.split("=") for word in line.split()) for line in lines]
+    assert [(words["PartitionName"], words["PriorityTier"]) for words in found] == [
+        ("main", "10"),
+        ("malleable", "2"),
+        ("parts", "1"),
+    ]
+    assert {words["OverSubscribe"] for words in found} == {"NO"}
+    assert [words["PreemptMode"] for words in found] == ["OFF", "REQUEUE", "REQUEUE"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"gpus": 4}, "cpus=2 is below gpus=4"),
+        ({"gpus": -1}, "gpus=-1 is not in 0-64"),
+        ({"gpu_types": ("a100",)}, "gpu_types needs gpus"),
+        ({"gpus": 1, "nodes": 1, "gpu_types": ("a", "b")}, "2 gpu_types for 1 nodes"),
+        ({"gpus": 1, "gpu_types": ("a=b",)}, "gpu_types has 'a=b'"),
+    ],
+)
+def test_gpus_that_cannot_be_are_refused(fields, fault):
+    with pytest.raises(UsageError, match=fault):
+        SandboxSpec(**fields)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,41 @@ def test_all_nodes_come_up_and_nothing_stays_behind(bare_sandbox):
     box.down()
 
 
+SHOW_GPUS = "#!/bin/sh\necho $CUDA_VISIBLE_DEVICES\nexec sleep 600\n"
+
+
+def gpus_used(box: Sandbox, node: str) -> str:
+    shown = box.run(["scontrol", "-d", "-o", "show", "node", node]).stdout
+    return next(word for word in shown.split() if word.startswith("GresUsed="))
+
+
+def set_size(box: Sandbox, element: str, gpus: int) -> None:
+    """As many GPUs with 2 CPUs and 100 MiB each."""
+    cpus = [f"{key}={2 * gpus}" for key in ("CpusPerTask", "NumCPUs", "MinCPUsNode")]
+    sizes = [f"Gres=gpu:{gpus}", *cpus, f"MinMemoryNode={100 * gpus}", "StartTime=now"]
+    box.run(["scontrol", "update", f"jobid={element}", *sizes])
+
+
+def test_a_part_of_a_node_starts_beside_another_job_and_can_be_resized(bare_sandbox):
+    box = bare_sandbox(nodes=1, cpus=16, gpus=8)
+    submit(box, SHOW_GPUS, "--partition=main", "--gres=gpu:2", "--cpus-per-task=4", "-origid")
+    wait_until(lambda: gpus_used(box, "n1") == "GresUsed=gpu:2")
+    wanted = ["--gres=gpu:1", "--ntasks=1", "--cpus-per-task=2", "--mem=100", "--output=part.%a"]
+    lane = ["--partition=parts", "--array=0-1", "--hold", "--requeue"]
+    job = submit(box, SHOW_GPUS, *lane, *wanted)
+    set_size(box, f"{job}_0", 4)
+    box.run(["scontrol", "release", f"{job}_0"])
+    wait_until(lambda: gpus_used(box, "n1") == "GresUsed=gpu:6")
+    wait_until(lambda: (box.work / "part.0").read_text() == "2,3,4,5\n")
+
+    submit(box, SHOW_GPUS, "--partition=main", "--gres=gpu:3", "--cpus-per-task=6")
+    wait_until(lambda: state(box, f"{job}_0") == "PENDING")
+    box.run(["scontrol", "hold", f"{job}_0"])
+    set_size(box, f"{job}_0", 2)
+    box.run(["scontrol", "release", f"{job}_0"])
+    wait_until(lambda: gpus_used(box, "n1") == "GresUsed=gpu:7")
+
+
 @pytest.fixture
 def own_base():
     """A directory of its own: in the usual one others may take a name as soon as it is free."""
