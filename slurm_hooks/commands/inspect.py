@@ -35,6 +35,7 @@ from slurm_hooks.report.text import (
     fragments_table,
     job_state,
     jobs_table,
+    no_parts_lines,
     remark_lines,
     solve_line,
     tick_lines,
@@ -96,7 +97,12 @@ def _status(arguments: argparse.Namespace) -> int:
     ended = len(of_user) - len(jobs)
     notes = [f"{plural(ended, 'ended job')} left out: --all shows them"] if ended else []
     told_by_mode = map(note_text, mode_notes(Ground(snapshot, settings)))
-    notes += [*snapshot.unknown, *told_by_mode, silence(settings, snapshot.jobs)]
+    notes += [
+        *snapshot.unknown,
+        *no_parts_lines(snapshot),
+        *told_by_mode,
+        silence(settings, snapshot.jobs),
+    ]
     print_lines(err, filter(None, notes))
     return 0
 

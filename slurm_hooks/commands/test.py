@@ -155,7 +155,8 @@ def _room(settings: Settings, wish: Wish) -> list[str]:
     """What there is to start on, as far as it can be seen."""
     partition = wish.partition or settings.site.partitions[0]
     try:
-        snapshot = observe(live(settings), settings.site.partitions)
+        site = settings.site
+        snapshot = observe(live(settings), site.partitions, site.part_nodes)
     except MalleableError as error:
         return [f"idle nodes: not seen: {error}"]
     return list(room_lines(find_room(snapshot, settings, partition, wish.constraint), wish.nodes))

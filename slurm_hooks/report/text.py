@@ -62,12 +62,18 @@ def tick_lines(report: TickReport) -> list[str]:
     lines = [f"{verb}{line}" for line in action_lines(report.plan.actions)]
     lines += [f"refused by Slurm: {text}" for text in report.refused]
     lines += [f"note: {note_text(note, report.at)}" for note in report.plan.notes]
+    lines += [f"note: {line}" for line in no_parts_lines(report.snapshot)]
     lines.append(
         f"tick at {shown(report.at)}: {plural(len(report.plan.actions), 'action')}, "
         f"{plural(len(report.snapshot.jobs), 'job')}, {plural(report.rpcs, 'RPC')}, "
         f"{report.seconds:.2f} s; {solve_line(report.plan.solve)}"
     )
     return lines
+
+
+def no_parts_lines(seen: Snapshot) -> list[str]:
+    """Why no part of a node is taken, a line for each of Slurm's settings."""
+    return [f"no part of a node is taken: {line}" for line in seen.no_parts]
 
 
 def solve_line(solve: Solve) -> str:

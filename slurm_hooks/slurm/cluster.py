@@ -15,6 +15,7 @@ from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
+from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes, find_lacks
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
 
@@ -30,8 +31,8 @@ def cluster_command() -> Command:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What scontrol said, with slurmctld's own clock in `now`; for `hidden` and `registering` see
-    Snapshot."""
+    """What scontrol said, with slurmctld's own clock in `now`; for `hidden`, `registering`
+    and `no_parts` see Snapshot."""
 
     now: datetime
     slurm: Slurm
@@ -41,9 +42,10 @@ class Cluster:
     unknown: tuple[str, ...]
     hidden: frozenset[str] = frozenset()
     registering: frozenset[str] = frozenset()
+    no_parts: tuple[str, ...] = ()
 
 
-def parse_cluster(text: str) -> Cluster:
+def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
     """Read the answer to cluster_command. Raises UnreadableOutput without clock or version."""
     config = read_config(text)
     now = clock(config)
@@ -70,6 +72,7 @@ def parse_cluster(text: str) -> Cluster:
         unknown=tuple(unknown),
         hidden=_partitioned(partitions, found) - names,
         registering=frozenset(n.name for n, words in zip(nodes, found) if _registers(n, words)),
+        no_parts=tuple(map(str, find_lacks(lanes, partitions, found, config))),
     )
 
 

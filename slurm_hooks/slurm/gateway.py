@@ -23,6 +23,7 @@ from slurm_hooks.slurm.groups import (
 )
 from slurm_hooks.slurm.jobs import Jobs, parse_jobs
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command
@@ -31,16 +32,16 @@ _log = logging.getLogger(__name__)
 AT_ONCE = 32  # commands that run side by side
 
 
-def read_cluster(port: Port) -> Cluster:
+def read_cluster(port: Port, lanes: Lanes = NO_LANES) -> Cluster:
     """Nodes, reservations, partitions, configuration and slurmctld's clock."""
-    return parse_cluster(port.ask(cluster_command()))
+    return parse_cluster(port.ask(cluster_command()), lanes)
 
 
-def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
+def observe(port: Port, partitions: Sequence[str], part_nodes: str = "") -> Snapshot:
     """The cluster now, in two commands whatever its size; three while a group of fragments that was
     released has not started."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
-    cluster = read_cluster(port)
+    cluster = read_cluster(port, Lanes(partitions, part_nodes))
     if any(map(is_unplaced, jobs.malleable)):
         jobs = _placed(port, jobs, cluster, partitions)
     seen = ((jobs.records, "job record"), (len(jobs.malleable), "malleable job"))
@@ -60,6 +61,7 @@ def observe(port: Port, partitions: Sequence[str]) -> Snapshot:
         waiting=jobs.waiting,
         hidden=cluster.hidden,
         registering=cluster.registering,
+        no_parts=cluster.no_parts,
     )
 
 
@@ -114,9 +116,9 @@ def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
         return ()
 
 
-def look_again(port: Port, seen: Snapshot) -> Snapshot:
+def look_again(port: Port, seen: Snapshot, lanes: Lanes) -> Snapshot:
     """The same snapshot with nodes, reservations and clock read anew, in one command."""
-    cluster = read_cluster(port)
+    cluster = read_cluster(port, lanes)
     return replace(
         seen,
         now=cluster.now,
@@ -125,6 +127,7 @@ def look_again(port: Port, seen: Snapshot) -> Snapshot:
         unknown=seen.unknown + cluster.unknown,
         hidden=cluster.hidden,
         registering=cluster.registering,
+        no_parts=cluster.no_parts,
     )
 
 

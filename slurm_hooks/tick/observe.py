@@ -18,7 +18,7 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
     Raises SettingsError if the switch cannot be seen. A caller that `is_reading` alone gets a line
     about that instead.
     """
-    seen = observe(port, settings.site.partitions)
+    seen = observe(port, settings.site.partitions, settings.site.part_nodes)
     seen = with_switch(seen, settings.tick.state_dir, is_reading)
     if needs_charges(Ground(seen, settings)):
         seen = with_charges(port, seen)

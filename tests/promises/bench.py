@@ -131,7 +131,8 @@ class Bench:
         return self.box.work / f".malleable-{user_id}" / cluster / str(job_id)
 
     def observe(self) -> Snapshot:
-        return observe(self.live, self.settings.site.partitions)
+        site = self.settings.site
+        return observe(self.live, site.partitions, site.part_nodes)
 
     def job(self, job_id: int) -> MalleableJob:
         job = find_job(self.observe(), job_id)

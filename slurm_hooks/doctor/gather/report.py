@@ -24,7 +24,8 @@ def take_snapshot(facts: Facts) -> Union[Snapshot, Unread]:
     """Slurm as a tick would see it now, without the switch, accounts and what is learned."""
     tick = facts.settings.tick
     port = Live(tick.command_timeout_s, tick.slurm_bin)
-    return attempt(lambda: observe(port, facts.settings.site.partitions), 2 * port.timeout_s)
+    site = facts.settings.site
+    return attempt(lambda: observe(port, site.partitions, site.part_nodes), 2 * port.timeout_s)
 
 
 def read_journal(facts: Facts) -> Union[str, Unread]:

@@ -1,0 +1,218 @@
+"""What Slurm's settings lack before fragments may take parts of nodes. Pure: ticks and doctor ask.
+
+Each rule was tried on a real Slurm: docs/slurm-facts.md. slurmctld knows its own cgroup.conf only,
+and only where a cgroup plugin is in use, so the nodes' own files are left to doctor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from slurm_hooks.slurm.scontrol import Words
+
+PART_LINE = (
+    "PartitionName={name} Nodes=ALL PriorityTier=0 PreemptMode=REQUEUE GraceTime=0 "
+    "OverSubscribe=NO OverTimeLimit=0"
+)
+_BESIDE_PARTS = ("NO", "FORCE:1")
+_EXCLUSIVE = "EXCLUSIVE"
+_USED_BY_CGROUPS = "ConstrainDevices"  # show config has it where a cgroup plugin is in use
+
+
+@dataclass(frozen=True)
+class Lack:
+    """What is wrong, and the `key=value` that mends it.
+
+    `owner` is the beginning of its line, like `PartitionName=main`, else empty. With `is_whole` the
+    value is a line of its own.
+    """
+
+    seen: str
+    key: str
+    value: str
+    owner: str = ""
+    file: str = "slurm.conf"
+    is_whole: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.seen}; write in {self.file}: {self.line}"
+
+    @property
+    def line(self) -> str:
+        """What to write, shortened where only a word of a line changes."""
+        if self.is_whole:
+            return self.value
+        return f"{self.owner} ... {self.key}={self.value}" if self.owner else self.pair
+
+    @property
+    def pair(self) -> str:
+        """The setting alone."""
+        return f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """The partitions of malleable jobs, and the one of them that is for parts; empty, none is."""
+
+    partitions: Sequence[str] = ()
+    part_nodes: str = ""
+
+
+NO_LANES = Lanes()
+
+
+def find_lacks(
+    lanes: Lanes, partitions: Iterable[Words], nodes: Iterable[Words], config: Words
+) -> tuple[Lack, ...]:
+    """All that is lacking, none if parts are not asked for. The words are those of scontrol."""
+    name = lanes.part_nodes
+    if not name:
+        return ()
+    known = {words["PartitionName"]: words for words in partitions}
+    if name not in known:
+        line = PART_LINE.format(name=name)
+        return (Lack(f"there is no partition {name}", "PartitionName", line, is_whole=True),)
+    near = [known[other] for other in sorted(_neighbours(name, nodes)) if other in known]
+    others = [words for words in near if words["PartitionName"] not in lanes.partitions]
+    return (
+        *_of_lane(known[name], config),
+        *_of_tier(known[name], near),
+        *_of_sharing(known[name], others),
+        *_of_order(config),
+        *_of_selection(config),
+        *of_cgroups(config),
+    )
+
+
+def of_partition(words: Words) -> str:
+    """How the line of a partition begins in slurm.conf."""
+    return f"PartitionName={words['PartitionName']}"
+
+
+def _neighbours(name: str, nodes: Iterable[Words]) -> frozenset[str]:
+    """The partitions that share nodes with this one; few of 10,000 nodes differ in their list."""
+    lists = {words.get("Partitions", "") for words in nodes}
+    found = (frozenset(text.split(",")) for text in lists)
+    return frozenset[str]().union(*(names for names in found if name in names)) - {name}
+
+
+def _of_lane(words: Words, config: Words) -> Iterator[Lack]:
+    name, owner = words["PartitionName"], of_partition(words)
+    if words.get("State", "UP") != "UP":
+        yield Lack(f"partition {name} is {words['State']}", "State", "UP", owner)
+    if words.get("Nodes") in (None, "", "(null)"):
+        yield Lack(f"partition {name} has no nodes", "Nodes", "ALL", owner)
+    mode = words.get("PreemptMode") or config.get("PreemptMode", "")
+    if "REQUEUE" not in mode:
+        seen = f"partition {name}: PreemptMode={mode}: its jobs do not come back"
+        yield Lack(seen, "PreemptMode", "REQUEUE", owner)
+
+
+def _tier(words: Words) -> int:
+    found = re.match(r"\d{1,5}", words.get("PriorityTier", ""), re.ASCII)
+    return int(found.group()) if found else 1
+
+
+def _of_tier(words: Words, near: Sequence[Words]) -> Iterator[Lack]:
+    """A tier of 0 is one too (22.05.8), so that no other partition has to change."""
+    name, tier = words["PartitionName"], _tier(words)
+    above = [other for other in near if _tier(other) <= tier]
+    if not above:
+        return
+    names = ", ".join(f"{other['PartitionName']} ({_tier(other)})" for other in above)
+    seen = f"partition {name}: PriorityTier={tier} is not below that of {names}"
+    lowest = min(map(_tier, above))
+    if lowest > 0:
+        yield Lack(seen, "PriorityTier", str(lowest - 1), of_partition(words))
+        return
+    for other in above:
+        yield Lack(seen, "PriorityTier", str(tier + 1), of_partition(other))
+
+
+def _sharing(words: Words) -> str:
+    """OverSubscribe as slurm.conf says it. 26.05 shows OverSubscribe=NO Exclusive=NODE for it."""
+    exclusive = words.get("Exclusive") == "NODE"
+    return _EXCLUSIVE if exclusive else words.get("OverSubscribe", "NO")
+
+
+def _of_sharing(words: Words, others: Sequence[Words]) -> Iterator[Lack]:
+    """Jobs that share and jobs that do not never meet on a node. Where some of the others take
+    whole nodes there are still parts beside the rest."""
+    if _sharing(words) != "NO":
+        yield _not_shared(words, "its fragments start beside no other job")
+    for other in others:
+        if _sharing(other) not in (*_BESIDE_PARTS, _EXCLUSIVE):
+            yield _not_shared(other, "no part starts beside its jobs")
+    if others and all(_sharing(other) == _EXCLUSIVE for other in others):
+        for other in others:
+            yield _not_shared(other, "its jobs take whole nodes and leave no part")
+    for one in (words, *others):
+        yield from _of_one_user(one)
+
+
+def _not_shared(words: Words, why: str) -> Lack:
+    seen = f"partition {words['PartitionName']}: OverSubscribe={_sharing(words)}: {why}"
+    return Lack(seen, "OverSubscribe", "NO", of_partition(words))
+
+
+def _of_one_user(words: Words) -> Iterator[Lack]:
+    name = words["PartitionName"]
+    for key in ("ExclusiveUser", "ExclusiveTopo"):
+        if words.get(key) == "YES":
+            seen = f"partition {name}: {key}=YES keeps the parts of others off its nodes"
+            yield Lack(seen, key, "NO", of_partition(words))
+    if words.get("Exclusive") in ("USER", "TOPO"):
+        seen = f"partition {name}: Exclusive={words['Exclusive']} keeps the parts of others off"
+        yield Lack(seen, "Exclusive", "NO", of_partition(words))
+
+
+def _of_order(config: Words) -> Iterator[Lack]:
+    """Only by tier Slurm takes parts before whole nodes."""
+    found = config.get("PreemptType", "preempt/none")
+    if found != "preempt/partition_prio":
+        seen = f"PreemptType={found}: Slurm does not take parts before whole nodes"
+        yield Lack(seen, "PreemptType", "preempt/partition_prio")
+    for key in ("PreemptParameters", "SchedulerParameters"):
+        options = config.get(key, "").split(",")
+        left = [option for option in options if "youngest_first" not in option.lower()]
+        if left != options:
+            seen = f"{key} has youngest_first: Slurm takes the youngest job, not the lowest tier"
+            yield Lack(seen, key, ",".join(left))
+
+
+def _of_selection(config: Words) -> Iterator[Lack]:
+    found = config.get("SelectType", "")
+    if found != "select/cons_tres":
+        seen = f"SelectType={found}: Slurm does not count GPUs of a node"
+        yield Lack(seen, "SelectType", "select/cons_tres")
+    counted = config.get("SelectTypeParameters", "")
+    if "MEMORY" not in counted.upper():
+        unit = re.search(r"CR_(?:CORE|CPU|SOCKET)", counted.upper())
+        seen = f"SelectTypeParameters={counted}: memory is not counted"
+        value = f"{unit.group() if unit else 'CR_CORE'}_MEMORY"
+        yield Lack(seen, "SelectTypeParameters", value)
+
+
+def of_cgroups(config: Mapping[str, str]) -> Iterator[Lack]:
+    """What does not keep a part to its own GPUs and memory, as far as slurmctld can know."""
+    if not sees_cgroups(config):
+        return
+    plugins = config.get("TaskPlugin", "")
+    if "task/cgroup" not in plugins.split(","):
+        others = [plugin for plugin in plugins.split(",") if plugin not in ("", "task/none")]
+        seen = f"TaskPlugin={plugins}: cgroup.conf is not applied to jobs"
+        yield Lack(seen, "TaskPlugin", ",".join(("task/cgroup", *others)))
+    has_gpus = "gpu" in config.get("GresTypes", "").split(",")
+    for key, whose in (("ConstrainDevices", "GPUs"), ("ConstrainRAMSpace", "memory")):
+        is_needed = has_gpus or whose == "memory"
+        if is_needed and config.get(key, "").lower() not in ("yes", "true"):
+            seen = f"{key}={config.get(key, '')}: a part can use {whose} of its neighbours"
+            yield Lack(seen, key, "yes", file="cgroup.conf")
+
+
+def sees_cgroups(config: Mapping[str, str]) -> bool:
+    """Whether slurmctld says anything of cgroup.conf: not where no plugin uses cgroups, nor where
+    they are disabled, as in a sandbox."""
+    return _USED_BY_CGROUPS in config and config.get("CgroupPlugin", "") != "disabled"

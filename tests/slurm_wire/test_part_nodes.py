@@ -1,0 +1,147 @@
+"""Which of Slurm's settings are missing before a part of a node is taken."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from slurm_hooks.slurm.cluster import parse_cluster
+from slurm_hooks.slurm.part_nodes import Lanes
+
+LANES = Lanes(("malleable", "parts"), "parts")
+NODE = "NodeName=n{} State=IDLE Partitions={}"
+MAIN = "PartitionName=main Nodes=n[1-2] PriorityTier=10 OverSubscribe=NO PreemptMode=OFF State=UP"
+WHOLE = (
+    "PartitionName=malleable Nodes=n[1-2] PriorityTier=2 OverSubscribe=NO PreemptMode=REQUEUE "
+    "State=UP"
+)
+PARTS = (
+    "PartitionName=parts Nodes=n[1-2] PriorityTier=1 OverSubscribe=NO PreemptMode=REQUEUE State=UP"
+)
+CONFIG = {
+    "SLURM_VERSION": "24.11.5",
+    "GresTypes": "gpu",
+    "PreemptMode": "REQUEUE",
+    "PreemptParameters": "(null)",
+    "PreemptType": "preempt/partition_prio",
+    "SchedulerParameters": "bf_continue,bf_interval=30",
+    "SelectType": "select/cons_tres",
+    "SelectTypeParameters": "CR_CORE_MEMORY",
+    "TaskPlugin": "task/cgroup,task/affinity",
+    "CgroupPlugin": "autodetect",
+    "ConstrainDevices": "yes",
+    "ConstrainRAMSpace": "yes",
+}
+
+
+def lines(  # type: ignore[no-untyped-def]
+    main=MAIN, whole=WHOLE, parts=PARTS, more=(), on="main,malleable,parts", lanes=LANES, **config
+):
+    """What is missing where some words of a good site are others."""
+    words = {**CONFIG, **config}
+    said = [f"{key} = {value}" for key, value in words.items() if value is not None]
+    nodes = [NODE.format(1, on), NODE.format(2, "main,malleable")]
+    text = [*nodes, main, whole, parts, *more, "Configuration data as of 1800000000", *said]
+    return parse_cluster("\n".join(text), lanes).no_parts
+
+
+def test_nothing_is_missing_where_all_is_as_the_page_says():
+    assert lines() == ()
+
+
+def test_nothing_is_missing_where_no_parts_are_wanted():
+    wrong = {"SelectType": "select/linear", "PreemptType": "preempt/none"}
+    assert lines(**wrong, parts="", lanes=Lanes(("malleable",))) == ()
+    assert len(lines(**wrong, parts="")) == 1
+
+
+PAIR = re.compile(r"(\w+)=(\S+)")
+
+
+def changed(line: str, **words: str) -> str:
+    return PAIR.sub(lambda m: f"{m[1]}={words.get(m[1], m[2])}", line)
+
+
+EXCLUSIVE = {"OverSubscribe": "EXCLUSIVE"}
+# what is changed, and what the line says
+MISSING = [
+    ({"parts": ""}, r"there is no partition parts; .*: PartitionName=parts Nodes=ALL .*Tier=0 "),
+    ({"parts": changed(PARTS, State="DOWN")}, r"parts is DOWN; .*=parts \.\.\. State=UP"),
+    ({"parts": changed(PARTS, State="INACTIVE")}, "parts is INACTIVE"),
+    ({"parts": changed(PARTS, Nodes="(null)")}, "parts has no nodes"),
+    ({"parts": changed(PARTS, PreemptMode="OFF")}, "PreemptMode=OFF"),
+    (
+        {"parts": PARTS.replace("PreemptMode=REQUEUE", ""), "PreemptMode": "CANCEL"},
+        "PreemptMode=CANCEL",
+    ),
+    (
+        {"parts": changed(PARTS, PriorityTier="2")},
+        r"PriorityTier=2 is not below that of malleable \(2\); .*=parts \.\.\. PriorityTier=1$",
+    ),
+    (
+        {"parts": changed(PARTS, PriorityTier="10")},
+        r"below that of main \(10\), malleable \(2\); .*=parts \.\.\. PriorityTier=1$",
+    ),
+    (
+        {"parts": changed(PARTS, PriorityTier="0"), "whole": changed(WHOLE, PriorityTier="0")},
+        r"PartitionName=malleable \.\.\. PriorityTier=1$",
+    ),
+    ({"parts": changed(PARTS, **EXCLUSIVE)}, "parts: OverSubscribe=EXCLUSIVE: its fragments"),
+    ({"parts": changed(PARTS, OverSubscribe="FORCE:1")}, r"=parts \.\.\. OverSubscribe=NO"),
+    ({"parts": f"{PARTS} Exclusive=NODE"}, "parts: OverSubscribe=EXCLUSIVE"),
+    ({"parts": f"{PARTS} Exclusive=USER"}, "parts: Exclusive=USER"),
+    ({"main": changed(MAIN, OverSubscribe="YES:4")}, r"=main \.\.\. OverSubscribe=NO"),
+    ({"main": changed(MAIN, OverSubscribe="FORCE:4")}, "main: OverSubscribe=FORCE:4"),
+    ({"main": changed(MAIN, **EXCLUSIVE)}, "main: OverSubscribe=EXCLUSIVE: its jobs take whole"),
+    ({"main": f"{MAIN} Exclusive=NODE"}, "main: OverSubscribe=EXCLUSIVE: its jobs take whole"),
+    ({"main": f"{MAIN} ExclusiveUser=YES"}, r"main: ExclusiveUser=YES .*ExclusiveUser=NO"),
+    ({"PreemptType": "preempt/qos"}, "PreemptType=preempt/qos"),
+    ({"PreemptParameters": "youngest_first"}, r"PreemptParameters has .*: PreemptParameters=$"),
+    (
+        {"SchedulerParameters": "bf_continue,preempt_youngest_first,defer"},
+        "SchedulerParameters=bf_continue,defer$",
+    ),
+    ({"SelectType": "select/linear"}, "SelectType=select/linear"),
+    ({"SelectTypeParameters": "CR_CPU"}, "SelectTypeParameters=CR_CPU_MEMORY"),
+    ({"TaskPlugin": "task/affinity"}, "TaskPlugin=task/cgroup,task/affinity$"),
+    ({"TaskPlugin": "task/none"}, "TaskPlugin=task/cgroup$"),
+    ({"ConstrainDevices": "no"}, "GPUs of its neighbours; write in cgroup.conf: ConstrainDevices"),
+    ({"ConstrainRAMSpace": "no"}, "write in cgroup.conf: ConstrainRAMSpace=yes"),
+]
+
+
+@pytest.mark.parametrize(("change", "line"), MISSING)
+def test_one_line_says_what_is_missing_and_what_to_write(change, line):
+    (found,) = lines(**change)
+    assert re.search(line, found)
+
+
+# what Slurm was seen to allow, or what cannot be known here
+FINE = [
+    {"main": changed(MAIN, OverSubscribe="FORCE:1")},
+    {"whole": changed(WHOLE, **EXCLUSIVE)},
+    {"parts": changed(PARTS, PriorityTier="0"), "whole": changed(WHOLE, PriorityTier="1")},
+    {"ConstrainDevices": None, "ConstrainRAMSpace": None, "TaskPlugin": "task/none"},
+    {"CgroupPlugin": "disabled", "ConstrainDevices": "no", "ConstrainRAMSpace": "no"},
+    {"GresTypes": "(null)", "ConstrainDevices": "no"},
+]
+
+
+@pytest.mark.parametrize("change", FINE)
+def test_what_slurm_allows_is_not_missed(change):
+    assert lines(**change) == ()
+
+
+OTHER = "PartitionName=big Nodes=n[1-2] PriorityTier={} OverSubscribe=EXCLUSIVE State=UP"
+
+
+def test_a_partition_on_other_nodes_does_not_matter():
+    assert lines(more=[OTHER.format(1)]) == ()
+    assert len(lines(more=[OTHER.format(1)], on="main,malleable,parts,big")) == 1
+
+
+def test_beside_a_partition_of_whole_nodes_there_are_parts_of_the_others_nodes():
+    assert lines(more=[OTHER.format(20)], on="main,malleable,parts,big") == ()
+    main = changed(MAIN, **EXCLUSIVE)
+    assert len(lines(more=[OTHER.format(20)], on="main,malleable,parts,big", main=main)) == 2
