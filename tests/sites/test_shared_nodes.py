@@ -1,0 +1,88 @@
+"""A machine whose jobs share nodes, and what an administrator may do to the partition for parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from promises.bench import Bench, has
+from sites.admin import ordinary, state_of
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+NewSite = Callable[..., Sandbox]
+SLEEP = "exec sleep 600"
+
+
+@pytest.fixture(scope="module")
+def site(new_site: NewSite) -> Sandbox:
+    """Two nodes of 4 GPUs."""
+    return new_site(nodes=2, cpus=8, gpus=4, kill_wait_s=3)
+
+
+@contextmanager
+def updated(box: Sandbox, partition: str, word: str, before: str) -> Iterator[None]:
+    """With one word of a partition changed by scontrol."""
+    update = ["scontrol", "update", f"PartitionName={partition}"]
+    box.run([*update, word])
+    try:
+        yield
+    finally:
+        box.run([*update, before])
+
+
+@contextmanager
+def without_parts(box: Sandbox) -> Iterator[None]:
+    """While slurm.conf has no partition `parts`."""
+    conf = box.record.layout.conf
+    text = conf.read_text()
+    lines = [line for line in text.splitlines() if not line.startswith("PartitionName=parts")]
+    conf.write_text("\n".join(lines) + "\n")
+    box.run(["scontrol", "reconfigure"])
+    try:
+        yield
+    finally:
+        conf.write_text(text)
+        box.run(["scontrol", "reconfigure"])
+
+
+def test_a_sandbox_with_gpus_lacks_nothing(bench: Bench) -> None:
+    assert bench.observe().no_parts == ()
+
+
+@pytest.mark.parametrize(
+    ("partition", "word", "before", "line"),
+    [
+        ("main", "OverSubscribe=EXCLUSIVE", "OverSubscribe=NO", "its jobs take whole nodes"),
+        ("main", "OverSubscribe=FORCE:4", "OverSubscribe=NO", "no part starts beside its jobs"),
+        ("main", "PriorityTier=1", "PriorityTier=10", r"not below that of main (1)"),
+        ("parts", "OverSubscribe=EXCLUSIVE", "OverSubscribe=NO", "beside no other job"),
+        ("parts", "PriorityTier=2", "PriorityTier=1", "not below that of malleable (2)"),
+        ("parts", "PreemptMode=OFF", "PreemptMode=REQUEUE", "PreemptMode=OFF"),
+        ("parts", "State=DOWN", "State=UP", "partition parts is DOWN"),
+    ],
+)
+def test_a_tick_says_what_an_admin_has_changed(
+    bench: Bench, partition: str, word: str, before: str, line: str
+) -> None:
+    with updated(bench.box, partition, word, before):
+        said = bench.malleable("reconcile").stdout
+        assert "note: no part of a node is taken: " in said
+        assert line in said
+    assert bench.observe().no_parts == ()
+
+
+def test_a_job_outlives_the_removal_of_its_partition_and_no_neighbour_notices(bench: Bench) -> None:
+    box = bench.box
+    neighbour = ordinary(box, "--partition=main", "--nodelist=n1", "--gres=gpu:2", seconds=600)
+    wait_until(lambda: state_of(box, neighbour) == "RUNNING")
+    job = bench.submit(SLEEP, "1-2", options=["-p", "parts"])
+    bench.tick_until(job, has(1))
+    with without_parts(box):
+        wait_until(lambda: "there is no partition parts" in bench.malleable("reconcile").stdout)
+    bench.tick_until(job, has(1))
+    assert state_of(box, neighbour) == "RUNNING"
+    box.run(["scancel", neighbour])
