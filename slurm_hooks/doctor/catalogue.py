@@ -20,6 +20,7 @@ from slurm_hooks.doctor.checks import (
     limits,
     mode,
     node,
+    parts,
     plugin,
     preemption,
     python,
@@ -37,6 +38,7 @@ GROUP = "slurm_malleable.checks"
 MODULES = (
     basics,
     preemption,
+    parts,
     ending,
     limits,
     running,

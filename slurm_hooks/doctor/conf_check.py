@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slurm_hooks.doctor.checks import ending, limits, preemption, scheduler
+from slurm_hooks.doctor.checks import ending, limits, parts, preemption, scheduler
 from slurm_hooks.doctor.facts import Accounting, Facts, Host, Unread
 from slurm_hooks.doctor.finding import Severity
 from slurm_hooks.doctor.gather.slurm import ask_accounting, read_slurm
@@ -20,7 +20,7 @@ _SAID_ALREADY = ("partition", "preempt-type", "preempt-mode")
 _ERRORS_SAID = "preempt-qos"
 CHECKS = tuple(
     check
-    for module in (ending, preemption, limits, scheduler)
+    for module in (ending, preemption, parts, limits, scheduler)
     for check in module.TABLE
     if check.id not in _SAID_ALREADY
 )

@@ -23,6 +23,7 @@ class Category(enum.Enum):
 
     BASICS = "basics"
     PREEMPTION = "preemption"
+    PARTS = "parts of nodes"
     ENDING = "how jobs end"
     LIMITS = "limits"
     SCHEDULER = "scheduler"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_hooks.slurm.scontrol import Words
+from slurm_hooks.slurm.scontrol import Words, of_partition
 
 PART_LINE = (
     "PartitionName={name} Nodes=ALL PriorityTier=0 PreemptMode=REQUEUE GraceTime=0 "
@@ -74,7 +74,7 @@ def find_lacks(
     if name not in known:
         line = PART_LINE.format(name=name)
         return (Lack(f"there is no partition {name}", "PartitionName", line, is_whole=True),)
-    near = [known[other] for other in sorted(_neighbours(name, nodes)) if other in known]
+    near = [known[other] for other in sorted(neighbours(name, nodes)) if other in known]
     others = [words for words in near if words["PartitionName"] not in lanes.partitions]
     return (
         *_of_lane(known[name], config),
@@ -82,16 +82,11 @@ def find_lacks(
         *_of_sharing(known[name], others),
         *_of_order(config),
         *_of_selection(config),
-        *of_cgroups(config),
+        *_of_cgroups(config),
     )
 
 
-def of_partition(words: Words) -> str:
-    """How the line of a partition begins in slurm.conf."""
-    return f"PartitionName={words['PartitionName']}"
-
-
-def _neighbours(name: str, nodes: Iterable[Words]) -> frozenset[str]:
+def neighbours(name: str, nodes: Iterable[Words]) -> frozenset[str]:
     """The partitions that share nodes with this one; few of 10,000 nodes differ in their list."""
     lists = {words.get("Partitions", "") for words in nodes}
     found = (frozenset(text.split(",")) for text in lists)
@@ -195,7 +190,7 @@ def _of_selection(config: Words) -> Iterator[Lack]:
         yield Lack(seen, "SelectTypeParameters", value)
 
 
-def of_cgroups(config: Mapping[str, str]) -> Iterator[Lack]:
+def _of_cgroups(config: Mapping[str, str]) -> Iterator[Lack]:
     """What does not keep a part to its own GPUs and memory, as far as slurmctld can know."""
     if not sees_cgroups(config):
         return
@@ -207,9 +202,14 @@ def of_cgroups(config: Mapping[str, str]) -> Iterator[Lack]:
     has_gpus = "gpu" in config.get("GresTypes", "").split(",")
     for key, whose in (("ConstrainDevices", "GPUs"), ("ConstrainRAMSpace", "memory")):
         is_needed = has_gpus or whose == "memory"
-        if is_needed and config.get(key, "").lower() not in ("yes", "true"):
+        if is_needed and not has_key(config, key):
             seen = f"{key}={config.get(key, '')}: a part can use {whose} of its neighbours"
             yield Lack(seen, key, "yes", file="cgroup.conf")
+
+
+def has_key(config: Mapping[str, str], key: str) -> bool:
+    """Whether a switch of cgroup.conf is on."""
+    return config.get(key, "").lower() in ("yes", "true")
 
 
 def sees_cgroups(config: Mapping[str, str]) -> bool:

@@ -27,3 +27,8 @@ def read_records(text: str, kind: str) -> list[Words]:
     """The records that begin with the key `kind`, like NodeName."""
     lines = (line for line in text.splitlines() if line.startswith(f"{kind}="))
     return [dict(reversed(_PAIR.findall(line))) for line in lines]
+
+
+def of_partition(words: Words) -> str:
+    """How the line of a partition begins in slurm.conf."""
+    return f"PartitionName={words['PartitionName']}"

@@ -108,6 +108,39 @@ def says(asked_at: float = 1795287648.0, **changes: Any) -> SlurmSays:
     return read_slurm(answer(**changes), ["malleable"], asked_at)
 
 
+LANES = ("malleable", "parts")
+PARTS_CONFIG = {
+    "GresTypes": "gpu",
+    "SelectType": "select/cons_tres",
+    "SelectTypeParameters": "CR_CORE_MEMORY",
+    "TaskPlugin": "task/cgroup,task/affinity",
+    "DefMemPerCPU": "2000",
+    "CgroupPlugin": "autodetect",
+    "ConstrainCores": "no",
+    "ConstrainDevices": "yes",
+    "ConstrainRAMSpace": "yes",
+}
+PART_LANE = {"Nodes": "n[1-2]", "PriorityTier": "0", "PreemptMode": "REQUEUE", "State": "UP",
+             "OverSubscribe": "NO"}  # fmt: skip
+
+
+def parts(
+    config: dict[str, str] | None = None,
+    lane: dict[str, str] | None = None,
+    node: str = "",
+    on: str = "main,malleable,parts",
+    **changes: Any,
+) -> dict[str, Any]:
+    """A site with fragments on parts of nodes; `lane` are words of their partition, `node` of all
+    nodes, `on` the partitions of n1."""
+    pairs = " ".join(f"{key}={value}" for key, value in {**PART_LANE, **(lane or {})}.items())
+    text = answer({**PARTS_CONFIG, **(config or {})}, **changes)
+    text = text.replace("NodeName=n1 ", f"NodeName=n1 Partitions={on} {node} ")
+    text = text.replace("NodeName=n2 ", f"NodeName=n2 Partitions=main,malleable,parts {node} ")
+    said = read_slurm(f"PartitionName=parts {pairs}\n{text}", LANES, 1795287648.0)
+    return {"settings": Settings(site=Site(LANES, "parts")), "slurm": said}
+
+
 def conf(text: str = CONF) -> tuple[Line, ...]:
     return tuple(
         Line("/etc/slurm/slurm.conf", number, line)

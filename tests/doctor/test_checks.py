@@ -15,12 +15,14 @@ from known_sites import (
     LAYS,
     LONG_AGO,
     NO_ANSWER,
+    answer,
     by_database,
     canary,
     env_store,
     hook,
     job,
     learned,
+    parts,
     plugin,
     plugstack,
     python,
@@ -36,6 +38,7 @@ from known_sites import (
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, known
 from slurm_hooks.doctor.finding import Change
+from slurm_hooks.doctor.gather.slurm import read_slurm
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings.values import Learn, Settings, Site, parse
@@ -76,7 +79,15 @@ SITES_OWN = Hook("Epilog", "/etc/slurm/epilog", FILE, "exit 0")
 DAY = timedelta(days=1)
 MARK = "malleable{{min=2,max=4,unit=1,engine={},frags=4,lease=600,hole=120}}"
 # Of settings that are unset as shipped, so that there is nothing to look at.
-OPTIONAL = ("site-account", "canary-users", "canary-accounts", "canary-nodes", "metrics-file")
+PARTS = ("part-nodes", "part-isolation", "part-memory", "part-packing", "part-epilog")
+OPTIONAL = (
+    *PARTS,
+    "site-account",
+    "canary-users",
+    "canary-accounts",
+    "canary-nodes",
+    "metrics-file",
+)
 # Of settings alone, which are known without any fact.
 OF_SETTINGS = ("settings", "enforced-limits", "lease-margin")
 
@@ -422,6 +433,43 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "note",
         "calls no torchrun",
     ),
+    ("part-nodes", parts(lane={"PriorityTier": "1"}), "error", r"malleable \(1\).*Tier=0"),
+    ("part-nodes", parts(lane={"OverSubscribe": "EXCLUSIVE"}), "error", "parts .*Subscribe=NO"),
+    ("part-nodes", parts(main={"OverSubscribe": "YES:4"}), "error", "main .*OverSubscribe=NO"),
+    ("part-nodes", parts({"SelectType": "select/linear"}), "error", "forgets all jobs"),
+    ("part-nodes", parts({"PreemptType": "preempt/qos"}), "error", 'part_nodes = ""'),
+    ("part-nodes", parts({"ConstrainDevices": "no"}), "error", "GPUs .*ConstrainDevices=yes"),
+    ("part-nodes", parts({"PreemptParameters": "youngest_first"}), "error", "PreemptParameters="),
+    ("part-nodes", parts(on="main,malleable"), "warning", r"1 node in only one .*Nodes=n\[1-2\]"),
+    (
+        "part-isolation",
+        parts({"CgroupPlugin": "disabled", "TaskPlugin": "task/none"}),
+        "error",
+        "no cgroups.*TaskPlugin=task/cgroup.*ConstrainDevices=yes.*ConstrainRAMSpace=yes",
+    ),
+    ("part-isolation", parts({"TaskPlugin": "task/cgroup"}), "warning", "ConstrainCores=yes"),
+    (
+        "part-memory",
+        parts({"DefMemPerCPU": "UNLIMITED"}, node="RealMemory=256000 CPUTot=32"),
+        "warning",
+        "main: a job without --mem .*PartitionName=main .*DefMemPerCPU=8000",
+    ),
+    ("part-packing", parts(main={"LLN": "YES"}), "note", "main: LLN=YES"),
+    ("part-packing", parts({"SelectTypeParameters": "CR_CORE_MEMORY,CR_LLN"}), "note", "CR_LLN"),
+    ("part-packing", parts(node="RestrictedCoresPerGPU=4(0-3)"), "note", "2 nodes .* like n1"),
+    (
+        "part-epilog",
+        {**parts(), **hook("Epilog", "/e", text="#!/bin/sh\npkill -KILL -U $SLURM_JOB_UID\n")},
+        "warning",
+        "Epilog=/e ends all processes",
+    ),
+    (
+        "part-epilog",
+        {**parts(), **hook("Prolog", "/p", text="loginctl terminate-user $SLURM_JOB_USER")},
+        "warning",
+        "Prolog=/p ends all",
+    ),
+    ("over-subscribe", parts(ours={"OverSubscribe": "FORCE:4"}), "error", "OverSubscribe=NO"),
     ("job-script", job(script="torchrun t"), "note", "no environment"),
     ("job-log", job(log="x\nRuntimeError: CUDA out of memory\n"), "note", "ran out of memory"),
 )
@@ -485,6 +533,17 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("shared-directory", shared(kind="ext4", met=2, of=2)),
     ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 24, 0))),
     ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
+    *((check, parts()) for check in PARTS),
+    ("part-nodes", parts(ours={"OverSubscribe": "EXCLUSIVE"})),
+    ("part-isolation", parts({"TaskPlugin": "task/cgroup", "ConstrainCores": "yes"})),
+    ("part-memory", parts({"DefMemPerCPU": "0"}, main={"JobDefaults": "DefMemPerGPU=16000"})),
+    ("part-memory", parts({"DefMemPerCPU": "0"}, main={"DefMemPerNode": "4000"})),
+    ("part-epilog", {**parts(), **hook("Epilog", "/e", text="# pkill -u $SLURM_JOB_USER\n")}),
+    ("part-epilog", {**parts(), **hook("Epilog", "/e", text="pkill -P $pid; rm -rf /x\n")}),
+    ("part-epilog", {**parts(), **hook("Epilog", "/e", text="squeue -u $U\npkill -U $U\n")}),
+    ("part-epilog", hook("Epilog", "/e", text="pkill -u $SLURM_JOB_USER\n")),
+    ("over-subscribe", parts(lane={"OverSubscribe": "FORCE:1"})),  # part-nodes looks at that
+    ("priority-tier", parts()),
     ("metrics-file", textfile()),
     ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
     ("learned-file", learned(file=None)),
@@ -593,11 +652,20 @@ def test_a_missing_partition_is_one_line_and_hides_nothing() -> None:
         for line in "PartitionName=main PriorityTier=1 Nodes=n[1-2] State=UP\n"
         "SLURM_VERSION = 22.05.8\nPreemptType = preempt/none\nNodeName=n1\n".splitlines()
     )
-    from slurm_hooks.doctor.gather.slurm import read_slurm  # noqa: PLC0415
-
     facts = replace(GOOD_SITE, slurm=read_slurm(text, ["malleable"]))
     assert "PartitionName=malleable Nodes=ALL PriorityTier=1" in look("partition", facts)[1]
     assert look("priority-tier", facts)[0] == "error"
+
+
+def test_a_missing_partition_for_parts_is_one_line_of_its_own_kind() -> None:
+    settings = Settings(site=Site(("malleable", "parts"), "parts"))
+    said = read_slurm(answer(), ["malleable", "parts"])
+    facts = replace(GOOD_SITE, settings=settings, slurm=said)
+    word, text = look("partition", facts)
+    assert word == "error"
+    assert "PartitionName=parts Nodes=ALL PriorityTier=0" in text
+    assert "OverSubscribe=NO" in text
+    assert look("part-nodes", facts) == ("skipped", "there is no partition parts yet")
 
 
 @pytest.mark.parametrize("check", [c.id for c in CHECKS])

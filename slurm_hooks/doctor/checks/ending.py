@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from slurm_hooks.doctor.checks.preemption import of_partition
 from slurm_hooks.doctor.facts import Facts, known
 from slurm_hooks.doctor.finding import (
     Category,
@@ -17,6 +16,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
+from slurm_hooks.slurm.scontrol import of_partition
 
 LONG_KILL_WAIT_S = 60
 SECONDS_BETWEEN_LOOKS = 30

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from slurm_hooks.doctor.checks.preemption import of_partition
 from slurm_hooks.doctor.facts import CannotLook, Facts, Unread, known
 from slurm_hooks.doctor.finding import (
     Category,
@@ -18,7 +17,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
-from slurm_hooks.slurm.scontrol import Words
+from slurm_hooks.slurm.scontrol import Words, of_partition
 from slurm_hooks.slurm.text import parse_limit
 from slurm_hooks.words.engines import offered
 

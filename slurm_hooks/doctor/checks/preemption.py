@@ -17,7 +17,8 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
-from slurm_hooks.slurm.scontrol import Words
+from slurm_hooks.slurm.part_nodes import PART_LINE
+from slurm_hooks.slurm.scontrol import Words, of_partition
 from slurm_hooks.slurm.text import parse_limit
 
 OUR_LINE = (
@@ -27,15 +28,11 @@ OUR_LINE = (
 _RESTART = "restart slurmctld"
 
 
-def of_partition(words: Words) -> str:
-    """How the line of a partition begins in slurm.conf."""
-    return f"PartitionName={words['PartitionName']}"
-
-
 def _partition(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     for name in slurm.missing:
-        line = OUR_LINE.format(name=name)
+        is_for_parts = name == facts.settings.site.part_nodes
+        line = (PART_LINE if is_for_parts else OUR_LINE).format(name=name)
         yield error(
             f"Slurm has no partition {name}, which site.partitions names",
             Paste(slurm.conf, line, then="scontrol reconfigure"),
@@ -102,7 +99,7 @@ def _priority_tier(facts: Facts) -> Iterator[Finding]:
         raise CannotLook("preemption is by QOS here")
     for other, ours, limit in slurm.others:
         tier = int(other.get("PriorityTier", 1))
-        if tier <= limit:
+        if tier <= limit and ours != facts.settings.site.part_nodes:  # part-nodes looks at that
             yield error(
                 f"partition {other['PartitionName']}: PriorityTier={tier} is not above that of "
                 f"{ours} ({limit}), with which it shares nodes",
@@ -198,12 +195,14 @@ def _exempt_time(facts: Facts) -> Iterator[Finding]:
 
 
 def _over_subscribe(facts: Facts) -> Iterator[Finding]:
+    part_nodes = facts.settings.site.part_nodes
     for words in known(facts.slurm).ours:
         value = words.get("OverSubscribe", "NO")
-        if value.startswith("FORCE"):
+        if value.startswith("FORCE") and words["PartitionName"] != part_nodes:
+            wanted = "NO" if part_nodes else "EXCLUSIVE"  # NO leaves parts to small jobs
             yield error(
                 f"partition {words['PartitionName']}: OverSubscribe={value}",
-                Change("OverSubscribe", "EXCLUSIVE", of_partition(words)),
+                Change("OverSubscribe", wanted, of_partition(words)),
             )
 
 

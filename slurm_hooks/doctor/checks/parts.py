@@ -1,0 +1,246 @@
+"""Whether fragments may take parts of nodes (site.part_nodes), and who would notice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Optional
+
+from slurm_hooks.doctor.facts import CannotLook, Facts, SlurmSays, known
+from slurm_hooks.doctor.finding import (
+    Category,
+    Change,
+    Check,
+    Finding,
+    Paste,
+    error,
+    note,
+    warning,
+)
+from slurm_hooks.model.plural import plural
+from slurm_hooks.slurm.part_nodes import (
+    Lack,
+    Lanes,
+    find_lacks,
+    has_key,
+    neighbours,
+    sees_cgroups,
+)
+from slurm_hooks.slurm.scontrol import Words, of_partition
+
+# What has to be restarted for it; of the rest slurmctld reads slurm.conf again.
+_THEN = {
+    "PreemptType": "restart slurmctld",
+    "PreemptParameters": "restart slurmctld",
+    "SelectType": "restart slurmctld",
+    "TaskPlugin": "restart slurmctld and all slurmd",
+}
+_LOSES_JOBS = "Slurm forgets all jobs when SelectType changes: do it while there are none"
+_BY_QOS = 'where QOS decide who is preempted there are no parts: write part_nodes = "" in [site]'
+# A script that ends everything of a user, and one that first asks for the user's other jobs.
+_ALL_OF_USER = re.compile(
+    r"\b(?:pkill|killall|slay)\b[^\n#]*(?:-[a-zA-Z]*[uU]\b|--user|--euid|--uid)|"
+    r"\bslay\b|\bloginctl\s+(?:terminate|kill)-user"
+)
+_ASKS_FIRST = re.compile(r"\bsqueue\b")
+
+
+def _lane(facts: Facts) -> Optional[tuple[SlurmSays, str]]:
+    """What Slurm says and the partition for parts; None if there shall be none.
+
+    Raises CannotLook while the partition is missing.
+    """
+    name = facts.settings.site.part_nodes
+    if not name:
+        return None
+    slurm = known(facts.slurm)
+    if name in slurm.missing:
+        raise CannotLook(f"there is no partition {name} yet")
+    return slurm, name
+
+
+def _partitions(slurm: SlurmSays) -> list[Words]:
+    """Ours, and all that share nodes with ours."""
+    ours = [words for words in slurm.ours if words["PartitionName"] not in slurm.missing]
+    return [*ours, *{words["PartitionName"]: words for words, _, _ in slurm.others}.values()]
+
+
+def _part_nodes(facts: Facts) -> Iterator[Finding]:
+    lane = _lane(facts)
+    if lane is None:
+        return
+    slurm, name = lane
+    lanes = Lanes(facts.settings.site.partitions, name)
+    for lack in find_lacks(lanes, _partitions(slurm), slurm.nodes, slurm.config):
+        yield _of_lack(lack, slurm)
+    yield from _same_nodes(slurm, facts.settings.site.partitions[0], name)
+
+
+def _of_lack(lack: Lack, slurm: SlurmSays) -> Finding:
+    if lack.key == "PreemptType" and slurm.value("PreemptType") == "preempt/qos":
+        return error(lack.seen, advice=_BY_QOS)
+    if lack.file == "cgroup.conf":
+        return error(lack.seen, _cgroup_line(slurm, lack.pair))
+    then = _THEN.get(lack.key, "scontrol reconfigure")
+    advice = _LOSES_JOBS if lack.key == "SelectType" else ""
+    return error(lack.seen, Change(lack.key, lack.value, lack.owner, then), advice=advice)
+
+
+def _cgroup_line(slurm: SlurmSays, line: str) -> Paste:
+    path = str(Path(slurm.conf).with_name("cgroup.conf"))
+    return Paste(path, line, "on every node", _THEN["TaskPlugin"])
+
+
+def _same_nodes(slurm: SlurmSays, whole: str, parts: str) -> Iterator[Finding]:
+    lists = [words.get("Partitions", "").split(",") for words in slurm.nodes]
+    differing = sum((whole in names) != (parts in names) for names in lists)
+    if differing:
+        nodes = next((w.get("Nodes", "ALL") for w in slurm.ours if w["PartitionName"] == whole), "")
+        yield warning(
+            f"{plural(differing, 'node')} in only one of the partitions {whole} and {parts}",
+            Change("Nodes", nodes, f"PartitionName={parts}"),
+        )
+
+
+def _isolation(facts: Facts) -> Iterator[Finding]:
+    lane = _lane(facts)
+    if lane is None:
+        return
+    slurm, _ = lane
+    plugins = slurm.value("TaskPlugin").split(",")
+    wanted = Change("TaskPlugin", "task/cgroup,task/affinity", then=_THEN["TaskPlugin"])
+    if not sees_cgroups(slurm.config):
+        yield error(
+            "Slurm uses no cgroups for jobs: a part can use GPUs and memory of its neighbours",
+            *(() if "task/cgroup" in plugins else (wanted,)),
+            _cgroup_line(slurm, "ConstrainDevices=yes"),
+            _cgroup_line(slurm, "ConstrainRAMSpace=yes"),
+        )
+    elif "task/affinity" not in plugins and not has_key(slurm.config, "ConstrainCores"):
+        yield warning(
+            "nothing keeps a part to its own cores",
+            _cgroup_line(slurm, "ConstrainCores=yes"),
+        )
+
+
+def _others(slurm: SlurmSays, name: str, facts: Facts) -> Iterator[Words]:
+    """The partitions of ordinary jobs that share nodes with the one for parts."""
+    near = neighbours(name, slurm.nodes) - set(facts.settings.site.partitions)
+    return (words for words in _partitions(slurm) if words["PartitionName"] in near)
+
+
+def _memory(facts: Facts) -> Iterator[Finding]:
+    lane = _lane(facts)
+    if lane is None:
+        return
+    slurm, name = lane
+    for words in _others(slurm, name, facts):
+        if not (_has_default(words) or _has_default(slurm.config)):
+            yield warning(
+                f"partition {words['PartitionName']}: a job without --mem gets all memory of its "
+                "nodes, so no part fits beside it",
+                Change("DefMemPerCPU", str(_memory_per_cpu(slurm)), of_partition(words)),
+            )
+
+
+def _has_default(words: Words) -> bool:
+    """Whether a partition, or slurm.conf for all, says how much memory a job gets."""
+    keys = ("DefMemPerCPU", "DefMemPerNode")
+    is_given = any(words.get(key, "UNLIMITED") not in ("UNLIMITED", "0") for key in keys)
+    return is_given or "DefMemPerGPU=" in words.get("JobDefaults", "")
+
+
+def _memory_per_cpu(slurm: SlurmSays) -> int:
+    """MiB: the least that a node has for each of its CPUs."""
+    pairs = ((words.get("RealMemory", ""), words.get("CPUTot", "")) for words in slurm.nodes)
+    shares = [
+        int(memory) // int(cpus)
+        for memory, cpus in pairs
+        if memory.isdigit() and cpus.isdigit()
+        if int(cpus)
+    ]
+    return max(1, min(shares, default=2000))
+
+
+def _packing(facts: Facts) -> Iterator[Finding]:
+    lane = _lane(facts)
+    if lane is None:
+        return
+    slurm, name = lane
+    for words in _others(slurm, name, facts):
+        if words.get("LLN") == "YES":
+            yield _spreads(f"partition {words['PartitionName']}: LLN=YES")
+    if "CR_LLN" in slurm.value("SelectTypeParameters").upper():
+        yield _spreads("SelectTypeParameters has CR_LLN")
+    kept = [words for words in slurm.nodes if "RestrictedCoresPerGPU" in words]
+    if kept:
+        yield note(
+            f"{plural(len(kept), 'node')} with RestrictedCoresPerGPU, like {kept[0]['NodeName']}",
+            advice="cores kept for GPUs are not for jobs with unit=task: such a fragment may wait",
+        )
+
+
+def _spreads(seen: str) -> Finding:
+    return note(
+        f"{seen}: Slurm spreads small jobs over all nodes",
+        advice="more parts and fewer whole idle nodes; remove it if jobs wait for whole nodes",
+    )
+
+
+def _epilog(facts: Facts) -> Iterator[Finding]:
+    if not facts.settings.site.part_nodes:
+        return
+    for hook in known(facts.hooks):
+        is_on_node = hook.key in ("Prolog", "Epilog") and hook.text is not None
+        text = re.sub(r"(?m)^\s*#.*", "", hook.text or "")
+        if is_on_node and _ALL_OF_USER.search(text) and not _ASKS_FIRST.search(text):
+            yield warning(
+                f"{hook.key}={hook.value} ends all processes of the job's user on the node",
+                advice="several jobs of a user share a node now: end those of the job alone "
+                "(proctrack/cgroup does), or ask squeue for the user's other jobs there first",
+            )
+
+
+TABLE = (
+    Check(
+        "part-nodes",
+        Category.PARTS,
+        "Slurm's settings allow fragments on parts of nodes",
+        "Looked at if site.part_nodes names a partition. Parts must give way before whole nodes, "
+        "and jobs of both sides must be able to share a node. While one line is missing, no tick "
+        "gives anybody a part.",
+        _part_nodes,
+    ),
+    Check(
+        "part-isolation",
+        Category.PARTS,
+        "cgroups keep a part to its own GPUs, memory and cores",
+        "Without ConstrainDevices and ConstrainRAMSpace a script can use what belongs to the job "
+        "beside it. slurmctld tells only of its own cgroup.conf: see that each node has the same.",
+        _isolation,
+    ),
+    Check(
+        "part-memory",
+        Category.PARTS,
+        "a job that names no memory does not take all of its node",
+        "Without DefMemPerCPU, DefMemPerGPU or DefMemPerNode a job without --mem gets the whole "
+        "memory of its nodes. GPUs beside it are stranded.",
+        _memory,
+    ),
+    Check(
+        "part-packing",
+        Category.PARTS,
+        "Slurm packs small jobs, and all cores are for all jobs",
+        "With LLN small jobs spread over all nodes. RestrictedCoresPerGPU keeps cores for jobs "
+        "with GPUs.",
+        _packing,
+    ),
+    Check(
+        "part-epilog",
+        Category.PARTS,
+        "no Prolog or Epilog ends all processes of a user on the node",
+        "Where jobs share nodes, the end of one job must not end another of the same user.",
+        _epilog,
+    ),
+)
