@@ -440,7 +440,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("part-nodes", parts({"PreemptType": "preempt/qos"}), "error", 'part_nodes = ""'),
     ("part-nodes", parts({"ConstrainDevices": "no"}), "error", "GPUs .*ConstrainDevices=yes"),
     ("part-nodes", parts({"PreemptParameters": "youngest_first"}), "error", "PreemptParameters="),
-    ("part-nodes", parts(on="main,malleable"), "warning", r"1 node in only one .*Nodes=n\[1-2\]"),
+    ("part-nodes", parts(on="main,malleable"), "note", r"1 node in only one .*Nodes=n\[1-2\]"),
     (
         "part-isolation",
         parts({"CgroupPlugin": "disabled", "TaskPlugin": "task/none"}),

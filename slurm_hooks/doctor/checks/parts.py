@@ -97,9 +97,10 @@ def _same_nodes(slurm: SlurmSays, whole: str, parts: str) -> Iterator[Finding]:
     differing = sum((whole in names) != (parts in names) for names in lists)
     if differing:
         nodes = next((w.get("Nodes", "ALL") for w in slurm.ours if w["PartitionName"] == whole), "")
-        yield warning(
+        yield note(
             f"{plural(differing, 'node')} in only one of the partitions {whole} and {parts}",
             Change("Nodes", nodes, f"PartitionName={parts}"),
+            advice="fine for a trial on some nodes",
         )
 
 
