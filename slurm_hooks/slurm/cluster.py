@@ -18,6 +18,7 @@ from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
 from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes, find_lacks
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
+from slurm_hooks.slurm.used import used_of
 
 
 def cluster_command() -> Command:
@@ -189,32 +190,19 @@ def _node(words: Words, is_up: Mapping[str, bool], blocked: frozenset[str]) -> N
     features = words.get("ActiveFeatures", "").replace("(null)", "")
     cpus, memory = words.get("CPUTot", ""), words.get("RealMemory", "")
     is_odd = name in blocked or not re.fullmatch(r"\d{1,18}", cpus + memory, re.ASCII)
+    gres = parse_gres(words.get("Gres", ""))
+    total = Resources(0, 0, gres) if is_odd else Resources(int(cpus or 1), int(memory or 0), gres)
     return Node(
         name=name,
         state=NodeState.UNKNOWN if is_odd else node_state(state),
         partitions=frozenset(partitions),
         features=frozenset(f for f in features.split(",") if f),
-        cpus=0 if is_odd else int(cpus or 1),
-        memory_mib=0 if is_odd else int(memory or 0),
-        gres=parse_gres(words.get("Gres", "")),
+        cpus=total.cpus,
+        memory_mib=total.memory_mib,
+        gres=gres,
         raw_state=f"{state} (left alone: record or reservation unreadable)" if is_odd else state,
-        used=Resources() if is_odd else _used(words),
+        used=used_of(words, total),
         idle_since=_idle_since(words),
-    )
-
-
-def _used(words: Words) -> Resources:
-    """What no job can get: allocated to jobs, or set apart for the node's own system."""
-
-    def number(key: str, default: int = 0) -> int:
-        found = re.fullmatch(r"\d{1,18}", words.get(key, ""), re.ASCII)
-        return int(found.group()) if found else default
-
-    total = number("CPUTot")
-    return Resources(
-        cpus=total - number("CPUEfctv", total) + number("CPUAlloc"),
-        memory_mib=number("AllocMem") + number("MemSpecLimit"),
-        gres=parse_gres(words.get("GresUsed", "")),
     )
 
 

@@ -61,22 +61,33 @@ def parse_memory(text: str) -> int:
     return int(float(found.group(1)) * 2.0 ** _UNITS[found.group(2)]) if found else 0
 
 
-@lru_cache(maxsize=1024)
+_GRES = re.compile(
+    r"(?:gres[:/])?([A-Za-z]\w*)(?::([A-Za-z0-9][\w.+-]*))??(?:[:=](\d{1,9}))?", re.ASCII
+)
+_SLICE = re.compile(r"(?<!\d)[1-7]g[._-]?\d+gb", re.ASCII | re.IGNORECASE)
+
+
+def is_slice(kind: str) -> bool:
+    """Whether a type of GPU names a part of one: `a100_1g.5gb`, `1c.2g.10gb` (NVIDIA's MIG)."""
+    return bool(_SLICE.search(kind))
+
+
+@lru_cache(maxsize=4096)
 def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
     """Counts by name, sorted: `gpu:a100:4(S:0-1),tmp:1` gives gpu, gpu:a100 and tmp.
 
     What a job asks for is written `gres:gpu:2` (22.05) or `gres/gpu:2`. A count that is left out
     is one; what cannot be read is passed over. Of GPUs without a type slurmctld says the type
-    `(null)` once it knows their cores.
+    `(null)` once it knows their cores (22.05). A slice of a GPU counts by its type alone.
     """
     counts: dict[str, int] = {}
     for item in re.sub(r"\([^()]*\)", "", text.replace(":(null)", "")).split(","):
-        pattern = r"(?:gres[:/])?([A-Za-z]\w*)(?::([A-Za-z][\w.-]*))?(?:[:=](\d{1,9}))?"
-        found = re.fullmatch(pattern, item.strip(), re.ASCII)
+        found = _GRES.fullmatch(item.strip())
         if not found or text in ("N/A", "(null)"):
             continue
         name, kind, count = found.group(1), found.group(2), int(found.group(3) or 1)
-        for key in (name, f"{name}:{kind}") if kind else (name,):
+        keys = (name, f"{name}:{kind}") if kind else (name,)
+        for key in keys[1:] if name == "gpu" and is_slice(kind or "") else keys:
             counts[key] = counts.get(key, 0) + count
     return tuple(sorted(counts.items()))
 

@@ -228,6 +228,16 @@ def test_digits_before_a_bracket_are_part_of_each_name(text: str, names: set[str
         ("gres/gpu:2", {"gpu": 2}),
         ("gpu:a100:4(S:0-1),tmp:1", {"gpu": 4, "gpu:a100": 4, "tmp": 1}),
         ("gpu:a:4,gpu:b:2", {"gpu": 6, "gpu:a": 4, "gpu:b": 2}),
+        ("gpu:(null):3(IDX:0,4-5)", {"gpu": 3}),
+        ("gpu:(null):0(IDX:N/A)", {"gpu": 0}),
+        ("gpu:a:3(IDX:0,2-3),gpu:b:1(IDX:4)", {"gpu": 4, "gpu:a": 3, "gpu:b": 1}),
+        ("gpu:48gb:4", {"gpu": 4, "gpu:48gb": 4}),
+        ("gpu:4090:2", {"gpu": 2, "gpu:4090": 2}),
+        ("gpu:a100_1g.5gb:7", {"gpu:a100_1g.5gb": 7}),  # no whole GPU
+        ("gpu:nvidia_h100_80gb_hbm3_1c.3g.40gb:2", {"gpu:nvidia_h100_80gb_hbm3_1c.3g.40gb": 2}),
+        ("gpu:1g.10gb+me:1", {"gpu:1g.10gb+me": 1}),
+        ("gres:gpu:a100_3g.20gb", {"gpu:a100_3g.20gb": 1}),
+        ("gpu:a100:2,mps:200,shard:8", {"gpu": 2, "gpu:a100": 2, "mps": 200, "shard": 8}),
     ],
 )
 def test_generic_resources_are_summed_by_name(text: str, counts: dict[str, int]) -> None:

@@ -1,0 +1,126 @@
+"""Reads what no job can get of a node: it is allocated, or set apart for the node's own system.
+
+A node never looks freer than it is. What Slurm does not say counts as used, but for a node that it
+calls idle, and so does what it says in a form that is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Optional
+
+from slurm_hooks.model import Resources
+from slurm_hooks.model.resources import GPU, Gres
+from slurm_hooks.slurm.scontrol import Words
+from slurm_hooks.slurm.text import is_slice, parse_gres
+
+_NOTHING = ("", "(null)", "N/A")
+
+
+def used_of(words: Words, total: Resources) -> Resources:
+    """What is used of a node that has this `total`, by its record in detail.
+
+    Of a node that is completing slurmctld says that nothing is used, and starts nothing there.
+    """
+    state = words.get("State", "")
+    if "COMPLETING" in state:
+        return total
+    is_idle = state.startswith("IDLE")
+    asked = (words.get("GresUsed", ""), words.get("GresDrain", ""), _gpus_in_tres(words, total))
+    return Resources(
+        cpus=_cpus(words, total.cpus, is_idle),
+        memory_mib=_memory(words, total.memory_mib, is_idle),
+        gres=_gres(total.gres, *asked, is_idle) if total.gres else (),
+    )
+
+
+def _cpus(words: Words, total: int, is_idle: bool) -> int:
+    """Allocated, and those that CoreSpecCount or CpuSpecList keep from jobs."""
+    try:
+        apart = max(0, total - _number(words, "CPUEfctv", total))
+        return min(total, apart + _number(words, "CPUAlloc", 0 if is_idle else total))
+    except ValueError:
+        return total
+
+
+def _memory(words: Words, total: int, is_idle: bool) -> int:
+    try:
+        allocated = _number(words, "AllocMem", 0 if is_idle else total)
+        return min(total, allocated + _number(words, "MemSpecLimit", 0))
+    except ValueError:
+        return total
+
+
+def _number(words: Words, key: str, unsaid: int) -> int:
+    text = words.get(key, str(unsaid))
+    if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        raise ValueError(f"{key}={text}")
+    return int(text)
+
+
+def _gpus_in_tres(words: Words, total: Resources) -> Optional[int]:
+    """GPUs by AllocTRES. Only a site with gres/gpu in AccountingStorageTRES has them there."""
+    configured, allocated = (
+        re.search(r"(?:^|,)gres/gpu=(\d{1,9})(?:,|$)", words.get(key, ""), re.ASCII)
+        for key in ("CfgTRES", "AllocTRES")
+    )
+    if configured is None or int(configured.group(1)) != total.gpus:
+        return None
+    return int(allocated.group(1)) if allocated else 0
+
+
+@lru_cache(maxsize=4096)
+def _gres(total: Gres, said: str, drain: str, in_tres: Optional[int], is_idle: bool) -> Gres:
+    """Counts of all that the node has. GPUs that no type accounts for may be of any type."""
+    read = dict(parse_gres(said))
+    gpus = _gpus(dict(total), said, drain, in_tres, is_idle)
+    whole = [name for name, _ in total if name.startswith(f"{GPU}:") and not is_slice(name)]
+    untold = max(0, gpus - sum(read.get(name, 0) for name in whole))
+    used = {name: read.get(name, 0) + untold for name in whole} | {GPU: gpus}
+    return tuple(
+        (name, min(has, used.get(name, read.get(name, 0 if is_idle else has))))
+        for name, has in total
+    )
+
+
+def _gpus(
+    total: dict[str, int], said: str, drain: str, in_tres: Optional[int], is_idle: bool
+) -> int:
+    """Whole GPUs that are used. A GPU of which a shard is used is used; a drained one is too (no
+    release up to 26.05 says which are)."""
+    has = total.get(GPU, 0)
+    known = [count for count in (_count(said), in_tres) if count is not None]
+    drained = 0 if drain in _NOTHING else _count(drain)
+    shared = _with_shards(total, said)
+    if drained is None or (shared is None and not is_idle):
+        return has
+    allocated = max(known) if known else 0 if is_idle and said in _NOTHING else has
+    return min(has, allocated + drained + (shared or 0))
+
+
+def _count(text: str) -> Optional[int]:
+    """Whole GPUs in a text of slurmctld's own, which counts each type; None if it has no GPU."""
+    bare = re.sub(r"\([^()]*\)", "", text.replace(":(null)", ""))
+    items = [item for item in bare.split(",") if re.match(rf"{GPU}\b", item)]
+    if not items or not all(re.fullmatch(r"gpu(:[\w.+-]+)?:\d{1,9}", i, re.ASCII) for i in items):
+        return None
+    return dict(parse_gres(text)).get(GPU, 0)
+
+
+def _with_shards(total: dict[str, int], said: str) -> Optional[int]:
+    """GPUs of which jobs have shards or MPS: `shard:3(1/4,-/4,2/4)` says two, and that a job has
+    the other as a whole. None if it is not said (22.05)."""
+    names = [name for name in ("shard", "mps") if total.get(name)]
+    form = r"(?:^|,)(shard|mps)(?::[\w.+-]+)??:(\d+)(?:\(([^()]*)\))?(?=,|$)"
+    found = re.findall(form, said.replace(":(null)", ""), re.ASCII)
+    gpus = 0
+    for _, count, each in found:
+        if each:
+            parts = re.findall(r"(?:^|,)(\d+|-)/\d+(?=,|$)", each, re.ASCII)
+            if len(parts) != each.count(",") + 1:
+                return None
+            gpus += sum(part not in ("0", "-") for part in parts)
+        elif int(count):
+            return None
+    return gpus if {name for name, _, _ in found} >= set(names) else None
