@@ -25,6 +25,7 @@ from slurm_hooks.books.harvest.totals import Asked, Totals
 from slurm_hooks.books.harvest.values import Cost
 from slurm_hooks.books.ledger.connect import Damaged, Unusable, reading, writing
 from slurm_hooks.books.ledger.read import hits_of, standing, totals
+from slurm_hooks.books.ledger.schema import VERSION
 from slurm_hooks.books.ledger.write import write
 from slurm_hooks.books.storage.place import MOST_ASIDE, aside
 from slurm_hooks.model import Verb, Why
@@ -267,7 +268,7 @@ def test_a_directory_in_its_place(settings: Settings) -> None:
 def test_an_older_program_does_not_read_a_later_ledger(settings: Settings) -> None:
     one_tick(busy_slurm(), settings)
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
-        ledger.execute("PRAGMA user_version=3")
+        ledger.execute(f"PRAGMA user_version={VERSION + 1}")
     with pytest.raises(Damaged):
         told(settings)
 

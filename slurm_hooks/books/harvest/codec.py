@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import astuple
 from datetime import datetime
 from typing import Any, Optional
 
 from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
 from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.model.moments import moment
+from slurm_hooks.model.unused import Unused
 
 
 def to_text(seen: Seen) -> str:
@@ -17,6 +19,7 @@ def to_text(seen: Seen) -> str:
         "at": seen.at.timestamp(),
         "runs": [_run_row(run) for run in seen.runs],
         "idle": [[reason.value, nodes] for reason, nodes in seen.idle],
+        "unused": [[name, *astuple(unused)] for name, unused in seen.unused],
         "promises": [[p.job_id, p.start.timestamp(), p.held_s] for p in seen.promises],
     }
     return json.dumps(data, separators=(",", ":"))
@@ -31,6 +34,7 @@ def from_text(text: str) -> Seen:
             runs=tuple(_run(row) for row in data["runs"]),
             idle=tuple((Why(reason), int(nodes)) for reason, nodes in data["idle"]),
             promises=tuple(Promise(str(j), moment(s), float(h)) for j, s, h in data["promises"]),
+            unused=tuple((str(n), Unused(*map(float, row))) for n, *row in data["unused"]),
         )
     except (LookupError, TypeError, OverflowError, OSError, RecursionError) as error:
         raise ValueError(f"not what a tick wrote: {error!r}") from error

@@ -41,6 +41,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.ends import is_finished, trained_nothing
+from slurm_hooks.model.unused import NOT_UNUSED, Unused, unused_of
 
 _OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
 
@@ -74,6 +75,7 @@ def record_of(
     new_s = sum(_node_s(stay, since) for _, stay in begun)
     vague = {e.fragment for e in endings if not e.is_exact}
     uncertain = (_node_s(s, since) for i, s in stays if i in vague and s.end < seen.now)
+    unused = unused_of(seen, limits.partitions, plan.actions)
     return Record(
         at=seen.now,
         span_s=span.total_seconds(),
@@ -89,7 +91,8 @@ def record_of(
         done=_done(plan),
         whys=_whys(plan),
         forgotten=tuple(_forgotten(before, seen, used, span > known)),
-        seen=_seen_of(seen, plan, promises, before),
+        seen=replace(_seen_of(seen, plan, promises, before), unused=tuple(unused.items())),
+        unused=tuple(_unused(dict(before.unused), unused, known)),
     )
 
 
@@ -263,8 +266,9 @@ def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
         for node in seen.nodes
         if node.partitions & partitions
     )
-    out = sum(states[s.value] for s in NodeState if s not in (NodeState.FREE, NodeState.BUSY))
-    return NodeCounts(sum(states.values()), states["ours"], states[NodeState.BUSY.value], out)
+    busy = sum(states[s.value] for s in (NodeState.BUSY, NodeState.SHARED))
+    whole, free = sum(states.values()), states[NodeState.FREE.value]
+    return NodeCounts(whole, states["ours"], busy, whole - states["ours"] - busy - free)
 
 
 def _idle(
@@ -281,3 +285,12 @@ def _idle(
     now = {item.reason: item.nodes for item in plan.idle}
     rows = ((reason, now.get(reason, 0), seconds[reason]) for reason in Of.IDLE.whys)
     return tuple(row for row in rows if row[1] or row[2])
+
+
+def _unused(
+    before: Mapping[str, Unused], now: Mapping[str, Unused], known: timedelta
+) -> Iterator[tuple[str, Unused, Unused]]:
+    """What no job uses now, and times seconds since the last tick what no job used then."""
+    for name in {**before, **now}:
+        past = before.get(name, NOT_UNUSED).times(known.total_seconds())
+        yield name, now.get(name, NOT_UNUSED), past

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.books.harvest.values import HITS, Delay, Done
 from slurm_hooks.model import FragmentId, Why
+from slurm_hooks.model.unused import Unused
 
 USABLE = frozenset({Why.STARTING, Why.OBSERVED, Why.RESTING, Why.NOT_GIVEN})
 """Reasons of idle nodes that some waiting malleable job could have used."""
@@ -100,7 +101,8 @@ class Totals:
     """A span of the ledger. `first` and `last` are the ticks in it; `span_s` is what they cover, of
     which `unseen_s` lay too far from any tick to say why nodes were idle. `starts` are those of
     others' jobs whose start Slurm had published, late or not. `node_s` is what those used who were
-    asked about, `all_node_s` what all did."""
+    asked about, `all_node_s` what all did. `unused` is what no job used of GPUs and processors, by
+    resource, times seconds."""
 
     asked: Asked
     first: Optional[datetime]
@@ -121,6 +123,7 @@ class Totals:
     ticks: Ticks
     samples: tuple[Sample, ...]
     vain: tuple[VainRun, ...] = ()
+    unused: dict[str, Unused] = field(default_factory=dict)
 
     @property
     def idle_node_s(self) -> float:
@@ -155,7 +158,7 @@ class Totals:
 @dataclass(frozen=True)
 class LastTick:
     """The last tick: when (epoch seconds), what it took, what it found; `whys` are jobs by the
-    reasons of their size."""
+    reasons of their size, `unused` is what no job used, by resource."""
 
     at: float
     seconds: float
@@ -166,6 +169,7 @@ class LastTick:
     out: int
     idle: dict[Why, int]
     whys: dict[Why, int]
+    unused: dict[str, Unused]
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.model import FragmentId, Why
+from slurm_hooks.model.unused import Unused
 
 HITS = frozenset({Why.PREEMPTED, Why.NODE_FAILED, Why.DIED})
 """Ends that no tick planned and no user wished."""
@@ -46,6 +47,7 @@ class Seen:
     runs: tuple[SeenRun, ...] = ()
     idle: tuple[tuple[Why, int], ...] = ()
     promises: tuple[Promise, ...] = ()
+    unused: tuple[tuple[str, Unused], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,8 @@ class Record:
     were idle. `uncertain_node_s` is the part of what was used that rests on an end whose moment
     Slurm did not say. `idle` is reason, nodes now, node-seconds since the last tick. `whys` are
     the reasons of jobs' sizes, each with the number of jobs that have it. `forgotten` are jobs that
-    the last tick saw and Slurm lists no more, with what they used since.
+    the last tick saw and Slurm lists no more, with what they used since. `unused` is resource, what
+    no job uses of it now, and how much of it times seconds no job used since the last tick.
     """
 
     at: datetime
@@ -173,6 +176,7 @@ class Record:
     whys: tuple[tuple[Why, int], ...]
     forgotten: tuple[Forgotten, ...]
     seen: Seen
+    unused: tuple[tuple[str, Unused, Unused], ...] = ()
 
     @property
     def node_s(self) -> float:

@@ -24,6 +24,7 @@ from slurm_hooks.books.harvest.values import HITS, Delay, Done, Seen
 from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.model import FragmentId, Of, Why
 from slurm_hooks.model.moments import moment
+from slurm_hooks.model.unused import Unused
 
 SAMPLES = 360  # points of a picture
 JOBS = 200  # lines of jobs in a report, those that used most
@@ -69,6 +70,7 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
         ticks=Ticks(tick["count"], tick["mean"], tick["longest"], tick["rpcs"], tick["refused"]),
         samples=whole.samples(),
         vain=whole.vain(),
+        unused=whole.unused(),
     )
 
 
@@ -111,6 +113,13 @@ class _Part:
         )
         found = {row["reason"]: row["node_s"] for row in rows}
         return {reason: found[reason.value] for reason in Of.IDLE.whys if reason.value in found}
+
+    def unused(self) -> dict[str, Unused]:
+        rows = self._rows(
+            "SELECT resource, sum(idle_s), sum(part_s), sum(stranded_s) FROM unused "
+            f"JOIN tick ON tick.id = unused.tick WHERE {_IN_SPAN} GROUP BY resource"
+        )
+        return _by_resource(rows)
 
     def users(self) -> tuple[Share, ...]:
         return self._shares("user")
@@ -264,7 +273,22 @@ def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
     names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out")
     nodes = {row["reason"]: row["nodes"] for row in rows}
     idle = {reason: nodes[reason.value] for reason in Of.IDLE.whys if reason.value in nodes}
-    return LastTick(idle=idle, whys=_whys(ledger), **{name: tick[name] for name in names})
+    return LastTick(
+        idle=idle,
+        whys=_whys(ledger),
+        unused=_unused_now(ledger, tick["id"]),
+        **{name: tick[name] for name in names},
+    )
+
+
+def _unused_now(ledger: sqlite3.Connection, tick: int) -> dict[str, Unused]:
+    asked = "SELECT resource, idle, part, stranded FROM unused WHERE tick = ?"
+    return _by_resource(ledger.execute(asked, (tick,)))
+
+
+def _by_resource(rows: Iterable[sqlite3.Row]) -> dict[str, Unused]:
+    """GPUs, if there are any, before processors."""
+    return {name: Unused(*counts) for name, *counts in sorted(map(tuple, rows), reverse=True)}
 
 
 def _whys(ledger: sqlite3.Connection) -> dict[Why, int]:

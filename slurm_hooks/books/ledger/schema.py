@@ -4,7 +4,7 @@ Counters only grow, whatever is pruned: metrics are made of them.
 """
 
 HOUR_S = 3600
-VERSION = 2
+VERSION = 3
 APPLICATION_ID = 0x6D6C6C65  # "mlle": tells our file from somebody else's
 
 CREATE = """
@@ -18,6 +18,11 @@ CREATE INDEX tick_at ON tick (at);
 CREATE TABLE idle (
     tick INTEGER NOT NULL, reason TEXT NOT NULL, nodes INTEGER NOT NULL, node_s REAL NOT NULL,
     PRIMARY KEY (tick, reason)) WITHOUT ROWID;
+CREATE TABLE unused (
+    tick INTEGER NOT NULL, resource TEXT NOT NULL,
+    idle REAL NOT NULL, part REAL NOT NULL, stranded REAL NOT NULL,
+    idle_s REAL NOT NULL, part_s REAL NOT NULL, stranded_s REAL NOT NULL,
+    PRIMARY KEY (tick, resource)) WITHOUT ROWID;
 CREATE TABLE done (
     tick INTEGER NOT NULL, verb TEXT NOT NULL, cause TEXT NOT NULL, fragments INTEGER NOT NULL,
     PRIMARY KEY (tick, verb, cause)) WITHOUT ROWID;

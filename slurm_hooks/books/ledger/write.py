@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Optional
 
 from slurm_hooks.books.harvest.codec import to_text
@@ -52,7 +52,7 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
     if used_bytes(ledger) > FULL * max_mib * 2**20:
         since = max(since, _early(ledger, now_s))
     old = f"SELECT id FROM tick WHERE at < ? ORDER BY at LIMIT {AT_ONCE}"
-    for table in ("idle", "done"):
+    for table in ("idle", "unused", "done"):
         ledger.execute(f"DELETE FROM {table} WHERE tick IN ({old})", (since,))
     for table in ("tick", "ending", "delay"):
         rows = f"SELECT id FROM {table} WHERE at < ? ORDER BY at LIMIT {AT_ONCE}"
@@ -85,6 +85,13 @@ def _put_tick(ledger: sqlite3.Connection, record: Record) -> None:
     ledger.executemany(
         "INSERT INTO idle VALUES (?, ?, ?, ?)",
         [(done.lastrowid, reason.value, now, node_s) for reason, now, node_s in record.idle],
+    )
+    ledger.executemany(
+        "INSERT INTO unused VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [
+            (done.lastrowid, name, *astuple(now), *astuple(past))
+            for name, now, past in record.unused
+        ],
     )
     ledger.executemany(
         "INSERT INTO done VALUES (?, ?, ?, ?)",
@@ -216,6 +223,8 @@ def _counts(record: Record, forgotten: Iterable[_Forgotten]) -> Iterator[tuple[s
     used += [(each.user, each.node_s) for each in forgotten]
     yield from _by_label("harvested_node_seconds", used)
     yield from (("idle_node_seconds", reason.value, s) for reason, _, s in record.idle)
+    for name, _, past in record.unused:
+        yield from ((f"unused_{name}_seconds", where, s) for where, s in asdict(past).items())
     yield "releases", "", sum(job.releases for job in record.jobs)
     yield from _by_label("ends", ((e.kind.value, 1) for e in record.endings))
     lost = ((e.kind.value, e.node_s) for e in record.endings if e.is_hit)

@@ -5,7 +5,9 @@ All labels of a closed set are there from the beginning, at 0, so that rates hav
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Optional, Union
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -13,6 +15,8 @@ from slurm_hooks import __version__
 from slurm_hooks.books.harvest.totals import Chosen, Standing
 from slurm_hooks.books.harvest.values import HITS
 from slurm_hooks.model import Of
+from slurm_hooks.model.resources import GPU
+from slurm_hooks.model.unused import CPU, NOT_UNUSED
 
 _PLAIN = {  # counters of the ledger without labels: name in the metrics, what it means
     "releases": ("releases", "Fragments released onto idle nodes"),
@@ -56,11 +60,23 @@ def _counters(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iter
         ),
     )
     for name, text, label, values in labelled:
-        family = CounterMetricFamily(f"malleable_{name}", text, labels=[label])
-        for value in values:
-            family.add_metric([value], counters.get((name, value), 0.0))
-        yield family
+        found = {value: counters.get((name, value)) for value in values}
+        yield _family(CounterMetricFamily, name, text, label, found)
+    yield from _unused_seconds(counters)
     yield from _harvested(counters, chosen)
+
+
+_UNUSED = {GPU: "GPUs", CPU: "CPUs"}
+_WHERE = "on idle nodes, on partly used nodes, or stranded: without a CPU or memory beside them"
+
+
+def _unused_seconds(counters: Mapping[tuple[str, str], float]) -> Iterator[Metric]:
+    for resource, word in _UNUSED.items():
+        name = f"unused_{resource}_seconds"
+        found = {where: counters.get((name, where)) for where in asdict(NOT_UNUSED)}
+        if resource == CPU or None not in found.values():
+            text = f"{word} that no job used, times seconds, {_WHERE}"
+            yield _family(CounterMetricFamily, name, text, "where", found)
 
 
 def _harvested(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iterator[Metric]:
@@ -85,28 +101,35 @@ def _last_tick(standing: Standing) -> Iterator[Metric]:
     yield _gauge("last_tick_duration_seconds", "How long it took", value=tick.seconds)
     yield _gauge("last_tick_solver_seconds", "Of this, the allocator", value=tick.solver_s)
     yield _gauge("jobs", "Malleable jobs that Slurm knows", value=tick.jobs)
-    limited = GaugeMetricFamily(
-        "malleable_limited_jobs",
-        "Malleable jobs that have this reason for their size; a job may have several",
-        labels=["reason"],
-    )
-    for why in Of.JOB.whys:
-        limited.add_metric([why.value], tick.whys.get(why, 0))
-    yield limited
-    nodes = GaugeMetricFamily(
-        "malleable_nodes", "Nodes of the malleable partitions in the last tick", labels=["use"]
-    )
-    for use, count in _uses(tick.ours, tick.busy, tick.out, sum(tick.idle.values())):
-        nodes.add_metric([use], count)
-    yield nodes
-    idle = GaugeMetricFamily("malleable_idle_nodes", "Idle nodes, by reason", labels=["reason"])
-    for reason in Of.IDLE.whys:
-        idle.add_metric([reason.value], tick.idle.get(reason, 0))
-    yield idle
+    text = "Malleable jobs that have this reason for their size; a job may have several"
+    limited = {why.value: tick.whys.get(why) for why in Of.JOB.whys}
+    yield _family(GaugeMetricFamily, "limited_jobs", text, "reason", limited)
+    text = "Nodes of the malleable partitions in the last tick"
+    uses = _uses(tick.ours, tick.busy, tick.out, sum(tick.idle.values()))
+    yield _family(GaugeMetricFamily, "nodes", text, "use", uses)
+    idle = {reason.value: tick.idle.get(reason) for reason in Of.IDLE.whys}
+    yield _family(GaugeMetricFamily, "idle_nodes", "Idle nodes, by reason", "reason", idle)
+    for resource, unused in tick.unused.items():
+        word = _UNUSED[resource]
+        text = f"{word} that no job used in the last tick, {_WHERE}"
+        yield _family(GaugeMetricFamily, f"unused_{word.lower()}", text, "where", asdict(unused))
 
 
-def _uses(ours: int, busy: int, out: int, idle: int) -> Iterable[tuple[str, int]]:
-    return (("ours", ours), ("others", busy), ("out_of_service", out), ("idle", idle))
+def _uses(ours: int, busy: int, out: int, idle: int) -> dict[str, Optional[float]]:
+    return {"ours": ours, "others": busy, "out_of_service": out, "idle": idle}
+
+
+_Family = Union[type[CounterMetricFamily], type[GaugeMetricFamily]]
+
+
+def _family(
+    kind: _Family, name: str, text: str, label: str, values: Mapping[str, Optional[float]]
+) -> Metric:
+    """A family with one label; a value that is not known is 0."""
+    family = kind(f"malleable_{name}", text, labels=[label])
+    for value, number in values.items():
+        family.add_metric([value], number or 0.0)
+    return family
 
 
 def _gauge(name: str, text: str, labels: Mapping[str, str] = {}, value: float = 1) -> Metric:
