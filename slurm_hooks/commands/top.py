@@ -66,7 +66,13 @@ def _data(report: TickReport) -> dict[str, Any]:
     free = {node.name for node in seen.nodes if node.state is NodeState.FREE}
     holes = [hole for hole in holes_of(seen).values() if hole.node in free]
     plan = plan_data(report.plan, report.at)
-    return {"at": report.at, "jobs": seen.jobs, "holes": holes, "plan": plan}
+    return {
+        "at": report.at,
+        "jobs": seen.jobs,
+        "holes": holes,
+        "unused": report.unused,
+        "plan": plan,
+    }
 
 
 def _print(board: Board) -> None:

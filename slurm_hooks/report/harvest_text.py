@@ -15,6 +15,7 @@ from slurm_hooks.model import Why
 from slurm_hooks.model.moments import local, shown
 from slurm_hooks.model.plural import plural
 from slurm_hooks.report.tables import Rows, table_of
+from slurm_hooks.report.text import UNITS
 from slurm_hooks.report.why import action_text, over_text
 
 HOUR_S = 3600.0
@@ -58,6 +59,7 @@ def headline(totals: Totals) -> tuple[str, ...]:
         *_share_line(totals),
         _hit_line(totals),
         _delay_line(totals),
+        *_unused_lines(totals),
     ]
     lines += _doubts(totals)
     return tuple(lines)
@@ -101,6 +103,20 @@ def _delay_line(totals: Totals) -> str:
     )
 
 
+def _unused_lines(totals: Totals) -> list[str]:
+    """Of GPUs, where there are any, else of CPUs."""
+    for name, unused in tuple(totals.unused.items())[:1]:
+        share = _percent(unused.part / unused.total if unused.total else None)
+        whole, idle, part, stranded = map(
+            _hours, (unused.total, unused.idle, unused.part, unused.stranded)
+        )
+        return [
+            f"no job used {whole} {UNITS[name]}-hours: {idle} on idle nodes, {part} ({share}) on "
+            f"partly used nodes, and {stranded} with no CPU or memory left beside them"
+        ]
+    return []
+
+
 def _doubts(totals: Totals) -> list[str]:
     lines = []
     if totals.unseen_s:
@@ -134,6 +150,7 @@ def tables(totals: Totals) -> tuple[Rows, ...]:
         _shares("By user", "user", totals.users),
         _shares("By account", "account", totals.accounts),
         _idle(totals),
+        _unused(totals),
         _ends(totals),
         _vain(totals),
         _delays(totals),
@@ -180,6 +197,25 @@ def _idle(totals: Totals) -> Rows:
         for reason, node_s in ranked
     )
     return Rows("What stayed idle, and why", ("reason", ">node-hours", ">share"), tuple(rows))
+
+
+def _unused(totals: Totals) -> Rows:
+    known_s = totals.span_s - totals.unseen_s
+    rows = (
+        (
+            *(f"{UNITS[name]}s", place, _hours(amount)),
+            _percent(amount / unused.total if unused.total else None),
+            f"{amount / known_s:,.1f}" if known_s > 0 else "-",
+        )
+        for name, unused in totals.unused.items()
+        for place, amount in (
+            ("on idle nodes", unused.idle),
+            ("on partly used nodes", unused.part),
+            ("stranded: no CPU or memory beside them", unused.stranded),
+        )
+    )
+    columns = ("what", "where", ">hours", ">share", ">on average")
+    return Rows("What no job used, and where", columns, tuple(rows))
 
 
 def _ends(totals: Totals) -> Rows:

@@ -81,5 +81,6 @@ def tick_data(report: TickReport) -> dict[str, Any]:
         "rpcs": report.rpcs,
         "commands": len(report.asked),
         "refused": list(report.refused),
+        "unused": report.unused,
         "plan": plan_data(report.plan, report.at),
     }

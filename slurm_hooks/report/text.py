@@ -20,6 +20,8 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
+from slurm_hooks.model.resources import GPU
+from slurm_hooks.model.unused import CPU, Unused
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tables import Rows, fitted, table_of
 from slurm_hooks.report.why import action_text, note_text, reason_text
@@ -57,12 +59,15 @@ def minutes(span: timedelta) -> str:
 
 
 def tick_lines(report: TickReport) -> list[str]:
-    """What a tick did, one fact per line, with a summary last."""
+    """What a tick did, one fact per line, with a summary last. One that changed nothing says what
+    no job uses."""
     verb = "would " if report.is_dry else ""
     lines = [f"{verb}{line}" for line in action_lines(report.plan.actions)]
     lines += [f"refused by Slurm: {text}" for text in report.refused]
     lines += [f"note: {note_text(note, report.at)}" for note in report.plan.notes]
     lines += [f"note: {line}" for line in no_parts_lines(report.snapshot)]
+    if report.is_dry:
+        lines += unused_lines(report.unused)
     lines.append(
         f"tick at {shown(report.at)}: {plural(len(report.plan.actions), 'action')}, "
         f"{plural(len(report.snapshot.jobs), 'job')}, {plural(report.rpcs, 'RPC')}, "
@@ -74,6 +79,23 @@ def tick_lines(report: TickReport) -> list[str]:
 def no_parts_lines(seen: Snapshot) -> list[str]:
     """Why no part of a node is taken, a line for each of Slurm's settings."""
     return [f"no part of a node is taken: {line}" for line in seen.no_parts]
+
+
+UNITS = {GPU: "GPU", CPU: "CPU"}
+
+
+def unused_lines(unused: Mapping[str, Unused]) -> list[str]:
+    """What no job uses, a line for each resource."""
+    return [_unused_line(UNITS[name], amount) for name, amount in unused.items()]
+
+
+def _unused_line(unit: str, unused: Unused) -> str:
+    places = (
+        f"{unused.idle:.0f} on idle nodes",
+        f"{unused.part:.0f} on partly used nodes",
+        f"{unused.stranded:.0f} stranded",
+    )
+    return f"{plural(round(unused.total), unit)} that no job uses: {', '.join(places)}"
 
 
 def solve_line(solve: Solve) -> str:

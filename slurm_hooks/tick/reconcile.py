@@ -15,6 +15,7 @@ from typing import Callable, Optional
 
 from slurm_hooks.model import Level, Plan, Snapshot
 from slurm_hooks.model.plural import plural
+from slurm_hooks.model.unused import Unused, unused_of
 from slurm_hooks.planning.closing import with_summaries
 from slurm_hooks.planning.dropping import without
 from slurm_hooks.planning.guard import guard, needs_guard
@@ -85,7 +86,8 @@ def tick(
             outcome.is_completed = not lacks_rights(refused)
     asked = tuple(port.asked[before:])
     seconds = time.monotonic() - began
-    return TickReport(seen.now, plan, seen, tuple(refused), asked, seconds, is_dry)
+    unused = _unused(seen, settings)
+    return TickReport(seen.now, plan, seen, tuple(refused), asked, seconds, is_dry, unused)
 
 
 @contextlib.contextmanager
@@ -120,7 +122,12 @@ def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
     objective = find_objective(settings.plan.objective)
     settings = with_host_lists(settings)
     plan = make_plan(seen, settings, time.monotonic, objective)
-    return TickReport(seen.now, plan, seen, (), (), time.monotonic() - began, is_dry=True)
+    seconds, unused = time.monotonic() - began, _unused(seen, settings)
+    return TickReport(seen.now, plan, seen, (), (), seconds, is_dry=True, unused=unused)
+
+
+def _unused(seen: Snapshot, settings: Settings) -> dict[str, Unused]:
+    return unused_of(seen, frozenset(settings.site.partitions))
 
 
 def loop(once: Callable[[], float], wait: Callable[[float], Optional[bool]]) -> None:

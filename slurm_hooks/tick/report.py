@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from slurm_hooks.model import Plan, Snapshot
+from slurm_hooks.model.unused import Unused
 from slurm_hooks.slurm.live import DENIED, Asked
 
 
@@ -17,7 +18,7 @@ def lacks_rights(refused: Iterable[str]) -> bool:
 
 @dataclass(frozen=True)
 class TickReport:
-    """What one tick saw, decided and did."""
+    """What one tick saw, decided and did. `unused` is what no job used then, by resource."""
 
     at: datetime
     plan: Plan
@@ -26,6 +27,7 @@ class TickReport:
     asked: tuple[Asked, ...]
     seconds: float
     is_dry: bool
+    unused: Mapping[str, Unused] = field(default_factory=dict)
 
     @property
     def lacks_rights(self) -> bool:

@@ -79,9 +79,10 @@ def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:
         ("8_0", "n2", "in 8:20"),
     ]
     assert any("grow 7_1" in line for line in board.actions)
-    first, second = board.summary
+    first, second, third = board.summary
     assert first.endswith("  6 nodes: 3 free, 2 busy, 1 down")
     assert second.startswith("2 used by 2 malleable jobs  |  next tick: ")
+    assert third == "3 CPUs that no job uses: 3 on idle nodes, 0 on partly used nodes, 0 stranded"
 
 
 def test_a_board_for_one_user_has_the_jobs_of_that_one() -> None:
@@ -140,7 +141,7 @@ def test_eighty_columns_have_room_for_all_of_it() -> None:
     seen = replace(machine(), jobs=(named,))
 
     async def steps(app: Any, pilot: Any) -> None:
-        assert app.query_one("#summary").size.height == 2
+        assert app.query_one("#summary").size.height == 3
         assert app.query_one("#jobs-table").virtual_size.width <= 80
         assert cells(app, "jobs")[0][1] == "b" * 15 + "…"
         keys = app.query("FooterKey")

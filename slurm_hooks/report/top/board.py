@@ -25,6 +25,7 @@ from slurm_hooks.report.text import (
     job_state,
     minutes,
     sizes,
+    unused_lines,
 )
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.slurm.text import fold
@@ -38,14 +39,14 @@ LEASE_COLUMNS = ("fragment", "user", "state", "node", "ends", "starts")
 
 @dataclass(frozen=True)
 class Board:
-    """One look: two lines of figures, then rows under the columns above.
+    """One look: lines of figures, then rows under the columns above.
 
     `jobs` has a row for each job, `holes` one for all idle nodes that are free for equally long,
     `leases` one for each running fragment, the first to end first; `actions` is what the next tick
     would do.
     """
 
-    summary: tuple[str, str]
+    summary: tuple[str, ...]
     jobs: tuple[Row, ...]
     holes: tuple[Row, ...]
     leases: tuple[Row, ...]
@@ -76,19 +77,19 @@ def job_lines(report: TickReport, job_id: int) -> tuple[str, ...]:
     return ()
 
 
-def _summary(report: TickReport) -> tuple[str, str]:
-    """What the nodes do, and what malleable jobs do: two lines of a terminal."""
+def _summary(report: TickReport) -> tuple[str, ...]:
+    """What the nodes do, what malleable jobs do, what no job uses: a line of a terminal each."""
     seen = report.snapshot
     states = Counter(node.state for node in seen.nodes)
     ours = len({name for job in seen.jobs for name in job.nodes})
-    kinds = (NodeState.FREE, NodeState.BUSY, NodeState.LEAVING, NodeState.DOWN, NodeState.UNKNOWN)
-    counted = ", ".join(f"{states[kind]} {kind.value}" for kind in kinds if states[kind])
+    counted = ", ".join(f"{states[kind]} {kind.value}" for kind in NodeState if states[kind])
     jobs = plural(sum(bool(job.nodes) for job in seen.jobs), "malleable job")
     solve = report.plan.solve
     return (
         f"{shown(seen.now, seen.now)}  {plural(len(seen.nodes), 'node')}: {counted}",
         f"{ours} used by {jobs}  |  next tick: {plural(len(report.plan.actions), 'action')}, "
         f"{solve.solver}: {solve.status.value}",
+        *unused_lines(report.unused),
     )
 
 

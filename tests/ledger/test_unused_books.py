@@ -1,0 +1,156 @@
+"""GPUs and CPUs that no job uses, from one tick to the next: ledger, metrics, report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from build import NOW, after, make_fragment, make_job, make_node, make_snapshot, span
+from metrics.test_exposition import values
+from slurm_hooks.books.harvest.codec import from_text, to_text
+from slurm_hooks.books.harvest.derive import Limits, record_of
+from slurm_hooks.books.harvest.totals import Asked, Chosen, Standing, Totals
+from slurm_hooks.books.harvest.values import Cost, NodeCounts
+from slurm_hooks.books.ledger.connect import reading, writing
+from slurm_hooks.books.ledger.read import last_seen, standing, totals
+from slurm_hooks.books.ledger.write import prune, write
+from slurm_hooks.books.metrics.exposition import text_of
+from slurm_hooks.model import Intent, Node, NodeState, Plan, Resources, Snapshot, Verb, Why
+from slurm_hooks.model.unused import Unused
+from slurm_hooks.report.harvest_json import harvest_data
+from slurm_hooks.report.harvest_text import headline, tables
+from slurm_hooks.report.json_data import tick_data
+from slurm_hooks.report.text import tick_lines
+from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.reconcile import rehearse
+
+LIMITS = Limits(span(120), frozenset({"malleable"}), 60)
+COST = Cost(0.1, 0.0, 2, 5, 0)
+
+
+def gpu_node(name: str, state: NodeState, cpus: int = 0, gpus: int = 0) -> Node:
+    """A node of 32 CPUs and 8 GPUs of which so many are used."""
+    used = Resources(cpus, 0, (("gpu", gpus),))
+    return make_node(name, state, cpus=32, gres=(("gpu", 8),), used=used)
+
+
+GPU_NODES = (
+    gpu_node("n1", NodeState.FREE),
+    gpu_node("n2", NodeState.SHARED, 8, 2),
+    gpu_node("n3", NodeState.BUSY, 32, 7),
+)
+NOW_UNUSED = {"gpu": Unused(8, 6, 1), "cpu": Unused(32, 24, 0)}
+JOB = make_job(make_fragment(0))
+
+
+def seen(seconds: float, nodes: tuple[Node, ...] = GPU_NODES) -> Snapshot:
+    return replace(make_snapshot(JOB, nodes=nodes), now=after(seconds))
+
+
+@contextmanager
+def books(path: Path, *ticks: tuple[Snapshot, Plan]) -> Iterator[tuple[Totals, Standing]]:
+    """What a ledger says after these ticks."""
+    for snapshot, plan in ticks:
+        with writing(path, 8) as ledger:
+            write(ledger, record_of(last_seen(ledger), snapshot, plan, COST, LIMITS), {})
+    with reading(path) as ledger:
+        yield totals(ledger, Asked(after(-9), after(9999))), standing(ledger)
+
+
+def test_what_no_job_used_counts_from_tick_to_tick(tmp_path: Path) -> None:
+    ticks = [(seen(at), Plan()) for at in (0, 30, 60)]
+    with books(tmp_path / "l", *ticks) as (found, stands):
+        assert found.unused == {name: unused.times(60) for name, unused in NOW_UNUSED.items()}
+        assert list(found.unused) == ["gpu", "cpu"]
+        assert stands.tick is not None
+        assert stands.tick.unused == NOW_UNUSED
+        assert stands.counters["unused_gpu_seconds", "part"] == 6 * 60
+
+
+def test_after_a_gap_the_last_tick_holds_for_a_bounded_time(tmp_path: Path) -> None:
+    with books(tmp_path / "l", (seen(0), Plan()), (seen(5000), Plan())) as (found, _):
+        assert found.unused["gpu"] == NOW_UNUSED["gpu"].times(120)
+
+
+def test_what_a_tick_gave_away_is_not_unused_until_the_next(tmp_path: Path) -> None:
+    grow = Intent(JOB.fragments[0].id, Why.HOLE_OPEN, Verb.GROW, nodes=frozenset({"n1"}))
+    with books(tmp_path / "l", (seen(0), Plan((grow,))), (seen(30), Plan())) as (found, _):
+        assert found.unused["gpu"] == Unused(0, 6 * 30, 30)
+
+
+def test_gpus_that_have_gone_are_booked_until_then(tmp_path: Path) -> None:
+    ticks = (seen(0), Plan()), (seen(30, (make_node("n9"),)), Plan())
+    with books(tmp_path / "l", *ticks) as (found, stands):
+        assert found.unused["gpu"] == NOW_UNUSED["gpu"].times(30)
+        assert stands.tick is not None
+        assert stands.tick.unused["gpu"] == Unused()
+
+
+def test_what_a_tick_remembers_of_it_comes_back(tmp_path: Path) -> None:
+    record = record_of(None, seen(0), Plan(), COST, LIMITS)
+    assert dict(record.seen.unused) == NOW_UNUSED
+    assert from_text(to_text(record.seen)) == record.seen
+
+
+def test_old_rows_go_and_counters_stay(tmp_path: Path) -> None:
+    with (
+        books(tmp_path / "l", (seen(0), Plan()), (seen(30), Plan())),
+        writing(tmp_path / "l", 8) as ledger,
+    ):
+        prune(ledger, (NOW + timedelta(days=9)).timestamp(), 86_400, 8)
+        assert ledger.execute("SELECT count(*) FROM unused").fetchone() == (0,)
+        assert standing(ledger).counters["unused_gpu_seconds", "idle"] == 8 * 30
+
+
+def test_a_partly_used_node_is_one_of_others() -> None:
+    record = record_of(None, seen(0), Plan(), COST, LIMITS)
+    assert record.nodes == NodeCounts(total=3, ours=0, busy=2, out=0)
+
+
+def test_metrics_say_where_it_is(tmp_path: Path) -> None:
+    with books(tmp_path / "l", (seen(0), Plan()), (seen(30), Plan())) as (_, stands):
+        found = values(text_of(stands, Chosen()).decode())
+    assert found["malleable_unused_gpus{where=part}"] == 6
+    assert found["malleable_unused_gpus{where=stranded}"] == 1
+    assert found["malleable_unused_cpus{where=idle}"] == 32
+    assert found["malleable_unused_gpu_seconds_total{where=idle}"] == 8 * 30
+    assert found["malleable_unused_cpu_seconds_total{where=part}"] == 24 * 30
+
+
+def test_the_report_says_where_it_is(tmp_path: Path) -> None:
+    ticks = [(seen(hours * 100.0), Plan()) for hours in range(37)]
+    with books(tmp_path / "l", *ticks) as (found, _):
+        said = (
+            "no job used 15.0 GPU-hours: 8.00 on idle nodes, 6.00 (40.0%) on partly used nodes, "
+            "and 1.00 with no CPU or memory left beside them"
+        )
+        assert said in headline(found)
+        (table,) = (t for t in tables(found) if t.title == "What no job used, and where")
+        assert table.rows[1] == ("GPUs", "on partly used nodes", "6.00", "40.0%", "6.0")
+        assert [row[0] for row in table.rows] == ["GPUs"] * 3 + ["CPUs"] * 3
+        told = harvest_data(found)["unused"]
+        assert told["gpu"] == {"idle": 8 * 3600.0, "part": 6 * 3600.0, "stranded": 3600.0}
+
+
+def test_without_gpus_nothing_is_said_of_them(tmp_path: Path) -> None:
+    nodes = (make_node("n1"), make_node("n2", NodeState.BUSY))
+    with books(tmp_path / "l", (seen(0, nodes), Plan()), (seen(30, nodes), Plan())) as said:
+        found, stands = said
+        assert found.unused == {"cpu": Unused(idle=30)}
+        assert b"gpu" not in text_of(stands, Chosen()).lower()
+        words = [
+            *headline(found),
+            *(" ".join((t.title, *row)) for t in tables(found) for row in t.rows),
+        ]
+        assert [line for line in words if "GPU" in line] == []
+
+
+def test_a_tick_that_changes_nothing_says_it() -> None:
+    report = rehearse(seen(0), Settings())
+    said = "15 GPUs that no job uses: 8 on idle nodes, 6 on partly used nodes, 1 stranded"
+    assert said in tick_lines(report)
+    assert said not in tick_lines(replace(report, is_dry=False))
+    assert tick_data(report)["unused"] == NOW_UNUSED
