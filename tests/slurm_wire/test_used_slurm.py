@@ -1,0 +1,73 @@
+"""On a real Slurm: what is read of each node is what jobs have there, in every state of a node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from slurm_hooks.model import Node, NodeState, Snapshot
+from slurm_hooks.model.unused import Unused, unused_of
+from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.slurm.live import Live
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+STUBBORN = "#!/bin/bash\ntrap '' TERM\nwhile :; do sleep 1; done\n"
+TYPES = ("a100",)
+JOBS = {  # by node; all have 8 GPUs, 16 CPUs and 16,000 MiB, and n1 is idle
+    "n2": ("--gres=gpu:2", "--cpus-per-task=4", "--mem=4000"),
+    "n3": ("--gres=gpu:a100:2", "--cpus-per-task=16", "--mem=4000"),
+    "n4": ("--gres=gpu:8", "--cpus-per-task=8", "--mem=4000"),
+    "n5": ("--gres=gpu:2", "--cpus-per-task=4", "--mem=4000"),  # completing
+    "n6": ("--gres=gpu:2", "--cpus-per-task=4", "--mem=4000"),  # drained
+    "n7": ("--gres=gpu:1", "--cpus-per-task=2", "--mem=16000"),
+    "n8": ("--gres=gpu:1", "--exclusive"),
+    "n9": ("--gres=gpu:1", "--cpus-per-task=13", "--mem=4000"),
+}
+FREE = {  # state; GPUs, CPUs, MiB that a job could get
+    "n1": (NodeState.FREE, 8, 16, 16_000),
+    "n2": (NodeState.SHARED, 6, 12, 12_000),
+    "n3": (NodeState.BUSY, 0, 0, 0),
+    "n4": (NodeState.SHARED, 0, 8, 12_000),
+    "n5": (NodeState.BUSY, 0, 0, 0),
+    "n6": (NodeState.LEAVING, 0, 0, 0),
+    "n7": (NodeState.SHARED, 7, 14, 0),
+    "n8": (NodeState.BUSY, 0, 0, 0),
+    "n9": (NodeState.SHARED, 7, 3, 12_000),
+}
+
+
+def submit(box: Sandbox, node: str, *options: str) -> str:
+    words = ["sbatch", "--parsable", "--partition=main", f"--nodelist={node}", "--output=/dev/null"]
+    return box.run([*words, *options], stdin=STUBBORN).stdout.strip()
+
+
+def look(box: Sandbox) -> Snapshot:
+    return observe(Live(environment={**os.environ, **box.environment}), ("malleable",))
+
+
+def free(node: Node) -> tuple[NodeState, int, int, int]:
+    return node.state, node.free.gpus, node.free.cpus, node.free.memory_mib
+
+
+def test_each_state_of_a_node_is_read_as_it_is(bare_sandbox: Callable[..., Sandbox]) -> None:
+    size = {"nodes": 9, "cpus": 16, "memory_mib": 16_000, "gpus": 8, "gpu_types": TYPES}
+    box = bare_sandbox(**size, kill_wait_s=60)
+    jobs = {node: submit(box, node, *options) for node, options in JOBS.items()}
+    running = ["squeue", "--noheader", "--states=running", "--format=%i"]
+    wait_until(lambda: len(box.run(running).stdout.split()) == len(jobs))
+    box.run(["scancel", jobs["n5"]])
+    box.run(["scontrol", "update", "nodename=n6", "state=drain", "reason=test"])
+    wait_until(lambda: {n.name: free(n) for n in look(box).nodes} == FREE)
+    seen = look(box)
+    assert {name: count for n in seen.nodes for name, count in n.total.gres} == {
+        "gpu": 8,
+        "gpu:a100": 8,
+    }
+    assert unused_of(seen, {"malleable"}) == {
+        "gpu": Unused(idle=8, part=6 + 3, stranded=6 + 7 + 4),
+        "cpu": Unused(idle=16, part=12 + 8 + 3, stranded=14),
+    }
