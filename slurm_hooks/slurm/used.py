@@ -109,18 +109,22 @@ def _count(text: str) -> Optional[int]:
 
 
 def _with_shards(total: dict[str, int], said: str) -> Optional[int]:
-    """GPUs of which jobs have shards or MPS: `shard:3(1/4,-/4,2/4)` says two, and that a job has
-    the other as a whole. None if it is not said (22.05)."""
-    names = [name for name in ("shard", "mps") if total.get(name)]
+    """GPUs of which jobs have shards or MPS; None if it is not said.
+
+    `shard:3(1/4,-/4,2/4)` says two, and that a job has the other as a whole. Early releases number
+    the GPUs (22.05): `shard:(null):2(IDX:0,2)`.
+    """
     form = r"(?:^|,)(shard|mps)(?::[\w.+-]+)??:(\d+)(?:\(([^()]*)\))?(?=,|$)"
     found = re.findall(form, said.replace(":(null)", ""), re.ASCII)
-    gpus = 0
-    for _, count, each in found:
-        if each:
-            parts = re.findall(r"(?:^|,)(\d+|-)/\d+(?=,|$)", each, re.ASCII)
-            if len(parts) != each.count(",") + 1:
-                return None
-            gpus += sum(part not in ("0", "-") for part in parts)
-        elif int(count):
-            return None
-    return gpus if {name for name, _, _ in found} >= set(names) else None
+    counts = [_gpus_of(int(count), each) for _, count, each in found]
+    has_all = {name for name, _, _ in found} >= {n for n in ("shard", "mps") if total.get(n)}
+    return sum(count or 0 for count in counts) if has_all and None not in counts else None
+
+
+def _gpus_of(count: int, each: str) -> Optional[int]:
+    if not count or each.startswith("IDX:"):
+        return count
+    parts = [re.fullmatch(r"(\d+|-)/\d+", part, re.ASCII) for part in each.split(",")]
+    if None in parts:
+        return None
+    return sum(part is not None and part.group(1) not in ("0", "-") for part in parts)

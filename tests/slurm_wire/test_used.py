@@ -69,9 +69,13 @@ def test_what_is_used_and_free_of_a_partly_used_node() -> None:
         ("gpu:2,mps:200", "gpu:(null):0(IDX:N/A),mps:(null):50(50/100,0/100)", {"gpu": 1}),
         ("gpu:a:2,shard:a:8", "gpu:a:0(IDX:N/A),shard:a:1(1/4,0/4)", {"gpu": 1, "gpu:a": 1}),
         ("gpu:4,shard:16", "gpu:0,shard:0", {"gpu": 4, "shard": 16}),
-        # 22.05 never says how many shards are used.
-        ("gpu:4,shard:16", "gpu:(null):0(IDX:N/A),shard:(null):0(IDX:N/A)", {"gpu": 0}),
+        # 22.05, where three jobs have 1, 1 and 4 shards, and another job has a GPU.
+        ("gpu:4,shard:16", "gpu:(null):1(IDX:3),shard:(null):3(IDX:0-2),mps:0", {"gpu": 0}),
+        ("gpu:4,shard:16", "gpu:(null):0(IDX:N/A),shard:(null):2(IDX:0,2)", {"gpu": 2}),
+        ("gpu:4,shard:16", "gpu:(null):0(IDX:N/A),shard:(null):0(IDX:N/A)", {"gpu": 4}),
         ("gpu:4,shard:16", "gpu:0", {"gpu": 0}),
+        ("gpu:4,shard:16", "gpu:0,shard:3", {"gpu": 0}),
+        ("gpu:4,shard:16", "gpu:0,shard:3(some)", {"gpu": 0}),
     ],
 )
 def test_gpus_free_by_what_slurm_says_of_them(gres: str, used: str, free: dict[str, int]) -> None:

@@ -9,7 +9,10 @@ import pytest
 
 from slurm_hooks.model import Node, NodeState, Snapshot
 from slurm_hooks.model.unused import Unused, unused_of
-from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.sandbox import Sandbox, SandboxSpec, daemons
+from slurm_hooks.sandbox.config import render_conf
+from slurm_hooks.sandbox.installation import Installation
+from slurm_hooks.sandbox.spec import Layout
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live
 from waiting import wait_until
@@ -37,6 +40,13 @@ FREE = {  # state; GPUs, CPUs, MiB that a job could get
     "n7": (NodeState.SHARED, 7, 14, 0),
     "n8": (NodeState.BUSY, 0, 0, 0),
     "n9": (NodeState.SHARED, 7, 3, 12_000),
+}
+
+
+SHARDS = {  # how many GPUs are left for a job that wants whole ones, after each job
+    "--gres=shard:1": 3,
+    "--gres=shard:4": 2,
+    "--gres=gpu:1": 1,
 }
 
 
@@ -71,3 +81,28 @@ def test_each_state_of_a_node_is_read_as_it_is(bare_sandbox: Callable[..., Sandb
         "gpu": Unused(idle=8, part=6 + 3, stranded=6 + 7 + 4),
         "cpu": Unused(idle=16, part=12 + 8 + 3, stranded=14),
     }
+
+
+def with_shards(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[str, str]:
+    """Four GPUs near their cores, each of four shards."""
+    files = render_conf(spec, slurm, layout)
+    shared = {"GresTypes=gpu": "GresTypes=gpu,shard", "Gres=gpu:4": "Gres=gpu:4,shard:16"}
+    for old, new in shared.items():
+        files["slurm.conf"] = files["slurm.conf"].replace(old, new)
+    near = ((0, 1, "0-7"), (2, 3, "8-15"))
+    gpus = [f"Name=gpu File={layout.devices}/gpu[{a}-{b}] Cores={c}" for a, b, c in near]
+    return {**files, "gres.conf": "\n".join((*gpus, "Name=shard Count=16", ""))}
+
+
+def test_a_gpu_with_shards_is_not_free(
+    bare_sandbox: Callable[..., Sandbox], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemons, "render_conf", with_shards)
+    box = bare_sandbox(nodes=1, cpus=16, memory_mib=16_000, gpus=4)
+    for used, (wanted, left) in enumerate(SHARDS.items(), start=1):
+        submit(box, "n1", wanted, "--cpus-per-task=2", "--mem=100")
+        wait_until(lambda cpus=2 * used: look(box).nodes[0].used.cpus == cpus)
+        assert look(box).nodes[0].free.gpus == left
+    submit(box, "n1", "--gres=gpu:2", "--cpus-per-task=2", "--mem=100", "--job-name=waits")
+    waiting = ["squeue", "--noheader", "--name=waits", "--format=%T %r"]
+    wait_until(lambda: box.run(waiting).stdout.strip() == "PENDING Resources")
