@@ -4,6 +4,10 @@ Fragments of a job that get the same lease and the same mark are released as a g
 start each of them on any nodes of the group, since all others are excluded. A list of nodes for
 each would take a command for each (scontrol takes ReqNodeList for a range in no release), and tie
 it to names that may leave slurm.conf. Only where a user's own exclusion is not known is there one.
+
+A fragment of a job that counts slots is released alone: in a group, Slurm could start two of a job
+on one node. Slurm is told its size with its node, if it has another. Of a range only the first
+element would get the new GPUs (22.05 to 26.05).
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from typing import NamedTuple, Optional
 
 from ClusterShell.RangeSet import RangeSet
 
-from slurm_hooks.model import FragmentId, Intent, Verb
+from slurm_hooks.model import FragmentId, Intent, Mark, Resources, Verb
 from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.mark import NO_NOTE, format_mark
 from slurm_hooks.slurm.text import Command, fold
@@ -160,7 +164,7 @@ def groups(
     """The fragments that get their nodes together."""
     found: dict[object, list[Intent]] = {}
     for grow in grows:
-        is_alone = not _is_exchangeable(grow) or grow.fragment in tied
+        is_alone = _has_slots(grow) or not _is_exchangeable(grow) or grow.fragment in tied
         key = grow.fragment if is_alone else _group(grow, notes)
         found.setdefault(key, []).append(grow)
     return list(found.values())
@@ -185,6 +189,10 @@ def _is_exchangeable(grow: Intent) -> bool:
     return grow.mark is not None and grow.mark.request.is_exchangeable
 
 
+def _has_slots(grow: Intent) -> bool:
+    return grow.mark is not None and grow.mark.request.slot is not None
+
+
 def _start(
     group: Sequence[Intent], notes: Notes, machine: AllBut, tied: Collection[FragmentId]
 ) -> Update:
@@ -197,9 +205,23 @@ def _start(
     else:
         nodes = [f"ReqNodeList={fold(names)}", f"NumNodes={len(names)}"]
     limit = f"TimeLimit={_minutes(first.limit)}"
+    size = _size(first.asks, first.mark) if first.is_resized else []
     (where,) = ranges(grow.fragment for grow in group)
     comment = _comment(first, notes)
-    return Update(("update", f"jobid={where}", *nodes, limit, "StartTime=now", *comment))
+    return Update(("update", f"jobid={where}", *nodes, limit, *size, "StartTime=now", *comment))
+
+
+def _size(asks: Resources, mark: Optional[Mark]) -> list[str]:
+    """What the fragment gets on its node, as one task that has all of it.
+
+    Slurm obeys all of these together and no fewer. Without MinCPUsNode or NumCPUs it keeps the
+    processors of the last run, without CpusPerTask it gives one (24.11). It takes TresPerNode=gpu:4
+    without a word and gives the old number (22.05), which `Gres` does not.
+    """
+    slot = None if mark is None else mark.request.slot
+    gres = [f"Gres={slot.gres}:{asks.count(slot.gres)}"] if slot is not None and slot.gres else []
+    cpus = [f"{key}={asks.cpus}" for key in ("CpusPerTask", "NumCPUs", "MinCPUsNode")]
+    return [*gres, *cpus, f"MinMemoryNode={asks.memory_mib}"]
 
 
 _SCANCEL_THREADS = 10  # fragments that one scancel signals at a time

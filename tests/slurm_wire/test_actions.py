@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build import NOW, after, make_mark, make_request, span
-from slurm_hooks.model import FragmentId, Intent, Mark, Verb, Why
+from build import NOW, after, make_mark, make_node, make_request, span
+from slurm_hooks.model import FragmentId, Intent, Mark, Slot, Verb, Why
 from slurm_hooks.slurm.actions import commands, ranges
 from slurm_hooks.slurm.mark import format_mark
 
@@ -139,6 +141,57 @@ def test_the_site_s_note_is_kept() -> None:
     mark = make_mark(released=after(0))
     (line, _) = lines(grow(A, "n1", limit_s=60, mark=mark), notes={A: "site;\0"})
     assert f"AdminComment=site;{format_mark(mark)}" in line
+
+
+def slots(
+    fragment: FragmentId, node: str, count: int, gres: str = "gpu", is_resized: bool = True
+) -> Intent:
+    """One that gets so many slots of a GPU, or of a core."""
+    request = replace(make_request(), slot=Slot(gres, 3, 10_000), excluded=frozenset())
+    asks = request.slot.on(make_node(cpus=32, memory_mib=256_000)).times(count)
+    intent = grow(fragment, node, limit_s=300, mark=make_mark(request, slots=count))
+    return replace(intent, asks=asks, is_resized=is_resized)
+
+
+def size_of(intent: Intent) -> list[str]:
+    """The words between the limit and StartTime."""
+    line, _ = lines(intent)
+    words = line.split(" ")
+    return words[words.index("TimeLimit=5") + 1 : words.index("StartTime=now")]
+
+
+@pytest.mark.parametrize(
+    ("gres", "words"), [("gpu", ["Gres=gpu:4"]), ("gpu:a100", ["Gres=gpu:a100:4"]), ("", [])]
+)
+def test_the_size_of_a_fragment_is_told_with_its_node(gres: str, words: list[str]) -> None:
+    cpus = ["CpusPerTask=12", "NumCPUs=12", "MinCPUsNode=12"]
+    assert size_of(slots(A, "n1", 4, gres)) == [*words, *cpus, "MinMemoryNode=40000"]
+
+
+def test_a_size_that_slurm_has_is_not_told() -> None:
+    assert size_of(slots(A, "n1", 4, is_resized=False)) == []
+
+
+def test_each_fragment_that_counts_slots_has_a_line_of_its_own() -> None:
+    """Slurm could start two of a group on one node, and gives a range no GPUs."""
+    some = [slots(A, "n1", 2), slots(B, "n2", 2), slots(C, "n3", 2, is_resized=False)]
+    names = [f"n{i}" for i in range(1, 5)]
+    written = [c.stdin.splitlines() for c in commands(some, {}, names)]
+    *updates, release = [line for found in written for line in found]
+    assert [u.split(" ")[1:3] for u in updates] == [
+        ["jobid=7_0", "ExcNodeList=n[2-4]"],
+        ["jobid=7_1", "ExcNodeList=n[1,3-4]"],
+        ["jobid=7_2", "ExcNodeList=n[1-2,4]"],
+    ]
+    assert (len(written), release) == (2, "release 7_[0-2]")
+
+
+def test_one_whose_exclusions_are_not_known_is_tied_to_its_node() -> None:
+    found = slots(A, "n1", 1)
+    assert found.mark is not None
+    request = replace(found.mark.request, excluded=None)
+    line, _ = lines(replace(found, mark=replace(found.mark, request=request)))
+    assert " ReqNodeList=n1 NumNodes=1 TimeLimit=5 Gres=gpu:1 " in line
 
 
 @given(st.sets(st.tuples(st.integers(1, 3), st.integers(0, 40)), min_size=1))
