@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from slurm_hooks.slurm.recorded import Recorded
@@ -28,8 +29,13 @@ def recorded_in(directory: Path, situation: str) -> Recorded:
     )
 
 
+_WITHOUT_NUMCPUS = re.compile(r"^((?:[^|\n]*\|){18}([^|\n]*)\|)(?=\D)", re.MULTILINE)
+
+
 def as_asked_today(text: str) -> str:
-    """Some were captured when less of Comment was asked for: no comment in them is longer."""
+    """Some were captured when less of Comment was asked for: no comment in them is longer. Some
+    were captured without NumCPUs, which for a job of whole nodes is not read."""
+    text = _WITHOUT_NUMCPUS.sub(r"\1\2|", text)
     if RECORD_END in text:
         return text
     rows = text.splitlines()

@@ -39,6 +39,7 @@ _EMPTY = {
     "Dependency": "(null)",
     "Feature": "(null)",
     "MinCPUs": "1",
+    "NumCPUs": "1",
     "MinMemory": "0",
     "tres-per-node": "N/A",
     "comment": "(null)",

@@ -21,10 +21,13 @@ from slurm_hooks.model import (
     Needs,
     OtherStart,
     PlannedStart,
+    Request,
     Resources,
     Said,
+    Slot,
     Waiter,
 )
+from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.slurm.mark import parse_mark
 from slurm_hooks.slurm.rows import records_in, row_of
 from slurm_hooks.slurm.starts import begun_in, recent
@@ -119,19 +122,22 @@ def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
         request=fragments[0].mark.request,
         fragments=fragments,
         submitted=parse_time(row["SubmitTime"]),
-        needs=_needs(row),
+        needs=_needs(row, fragments[0].mark.request),
     )
 
 
-def _needs(row: Mapping[str, str]) -> Needs:
-    """What a node must have; what cannot be read is left to Slurm to judge."""
-    cpus, features = row["MinCPUs"], row["Feature"]
-    return Needs(
-        features="" if features in ("(null)", "N/A") else features,
-        memory_mib=parse_memory(row["MinMemory"]),
-        cpus=int(cpus) if re.fullmatch(r"\d{1,9}", cpus, re.ASCII) else 0,
-        gres=parse_gres(row["tres-per-node"]),
-    )
+def _needs(row: Mapping[str, str], request: Request) -> Needs:
+    """What a node must have; what cannot be read is left to Slurm to judge. How much a fragment
+    needs that counts slots, goes by its slots."""
+    features = "" if row["Feature"] in ("(null)", "N/A") else row["Feature"]
+    if request.slot is not None:
+        return Needs(features)
+    memory, gres = parse_memory(row["MinMemory"]), parse_gres(row["tres-per-node"])
+    return Needs(features, memory, _number(row["MinCPUs"]), gres)
+
+
+def _number(text: str) -> int:
+    return int(text) if re.fullmatch(r"\d{1,9}", text, re.ASCII) else 0
 
 
 def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
@@ -145,6 +151,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
     if not element:
         raise ValueError("carries our mark but is no array element")
     mark, note = found
+    slot = mark.request.slot
     state = fragment_state(row["State"], row["PriorityLong"])
     restarts = int(row["restartcnt"] or 0)
     is_requeued = state in WAITING_STATES or (state in _REQUEUED and restarts > mark.run)
@@ -173,13 +180,28 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         wish=wish_in(comment),
         note=note,
         is_tied=row["ReqNodes"] not in ("", "(null)"),
-        asks=Resources() if mark.request.slot is None else _asks(row),
+        asks=_asks(row, slot) if slot is not None else NO_RESOURCES,
     )
 
 
-def _asks(row: Mapping[str, str]) -> Resources:
-    needs = _needs(row)
-    return Resources(needs.cpus, needs.memory_mib, needs.gres)
+def _asks(row: Mapping[str, str], slot: Slot) -> Resources:
+    """What Slurm has given the fragment on its node, or will give it. Of generic resources it is
+    what a slot has, under its name.
+
+    Only NumCPUs says how many processors a run has. One that waits gets as many as both columns
+    say: where they differ somebody has changed one.
+    """
+    cpus = _number(row["NumCPUs"])
+    cpus = cpus if row["NodeList"] else min(cpus, _number(row["MinCPUs"]))
+    count = dict(parse_gres(_granted(row["tres-per-node"]))).get(slot.gres, 0)
+    gres = ((slot.gres, count),) if count else ()
+    return Resources(cpus, parse_memory(row["MinMemory"]), gres)
+
+
+def _granted(text: str) -> str:
+    """Slurm (22.05) shows `gpu:4` for what it has taken and does not obey, in place of
+    `gres:gpu:4`."""
+    return ",".join(word for word in text.split(",") if word.startswith(("gres:", "gres/")))
 
 
 _REQUEUED = (FragmentState.PENDING, FragmentState.ENDING)  # or released, or ending by itself

@@ -114,6 +114,7 @@ def _rest(job: Any) -> str:
         "yes" if job.dependencies else "",
         f"{job.memory_per_node or job.memory_per_cpu or 0}M",
         job.min_cpus_per_node or 0,
+        job.cpus or 0,
         _gres(job),
         ",".join(job.constraints),
     )
@@ -140,7 +141,7 @@ def _gres(job: Any) -> str:
     found = job.gres_per_node
     if not found and "tres-per-node" in (job.submit_line or ""):
         raise Unsure(f"job {job.id}: --tres-per-node")
-    return ",".join(f"{name}:{count}" for name, count in sorted(found.items()))
+    return ",".join(f"gres/{name}:{count}" for name, count in sorted(found.items()))
 
 
 def _said(job: Any) -> str:

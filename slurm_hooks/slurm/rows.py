@@ -36,6 +36,7 @@ JOB_FIELDS = (
     "Dependency",
     "MinMemory",
     "MinCPUs",
+    "NumCPUs",
     "tres-per-node",
     "Feature",  # may hold a |, so that what follows it is found by FEATURES_END
     "admin_comment",  # free text of operators

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks.errors import MissingProgram, RetryLater
+from slurm_hooks.model import Resources
 from slurm_hooks.slurm import library, library_jobs, rows
 from slurm_hooks.slurm.jobs import parse_jobs
 from slurm_hooks.slurm.library import WithLibrary, choose_port
@@ -50,6 +51,7 @@ class Job:
     memory_per_node: Any = 1000
     memory_per_cpu: Any = None
     min_cpus_per_node: int = 1
+    cpus: int = 1
     gres_per_node: dict[str, int] = field(default_factory=dict)
     submit_line: Any = None
     constraints: list[str] = field(default_factory=list)
@@ -120,6 +122,14 @@ def test_what_an_agent_and_the_site_say() -> None:
     assert (fragment.said.value, fragment.limit) == ("joined", None)
     assert fragment.telemetry.rates[0].per_s == 5.0
     assert fragment.note.startswith("site | note; ")
+
+
+def test_what_a_fragment_of_slots_has() -> None:
+    mark = f"{MARK[:-1]},slot=gpu:a100,slots=4}}"
+    sizes = {"memory_per_node": 40_000, "min_cpus_per_node": 12, "cpus": 12}
+    job = ours(admin_comment=mark, **sizes, gres_per_node={"gpu:a100": 4})
+    (found,) = read(job).malleable
+    assert found.fragments[0].asks == Resources(12, 40_000, (("gpu:a100", 4),))
 
 
 def test_the_program_knows_how_a_row_ends() -> None:

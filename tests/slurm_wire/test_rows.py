@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fake_answers import row as squeue_row
-from slurm_hooks.model import FragmentState, MalleableJob, Needs, Said
+from slurm_hooks.model import FragmentState, MalleableJob, Needs, Resources, Said
 from slurm_hooks.slurm.jobs import Jobs, exit_code, fragment_state, parse_jobs
 from slurm_hooks.slurm.rows import (
     JOB_FIELDS,
@@ -230,6 +230,38 @@ def test_what_the_job_asks_of_a_node() -> None:
     line = row(MinMemory="2G", MinCPUs=4, **{"tres-per-node": "gres:gpu:a100:2"})
     (job,) = read(line).malleable
     assert job.needs == Needs("", 2048, 4, (("gpu", 2), ("gpu:a100", 2)))
+
+
+SLOTS = f"{MARK[:-1]},slot=gpu:a100+cpu:3,slots=4}}"
+CORES = f"{MARK[:-1]},slot=cpu:3,slots=4}}"
+
+
+@pytest.mark.parametrize("prefix", ["gres:", "gres/"])
+def test_what_slurm_gives_a_fragment_that_counts_slots(prefix: str) -> None:
+    """Two columns tell of processors. A run with hyperthreads has one more than it asked for."""
+    sizes = {"MinCPUs": 3, "NumCPUs": 4, "MinMemory": "9G"}
+    gres = {"tres-per-node": f"{prefix}gpu:a100:1,{prefix}tmp:5"}
+    waits = row(comment=SLOTS, **sizes, **gres)
+    runs = row("7_1", comment=SLOTS, State="RUNNING", NodeList="n1", **sizes, **gres)
+    (job,) = read(waits, runs).malleable
+    gpu = (("gpu:a100", 1),)
+    assert [f.asks for f in job.fragments] == [Resources(n, 9216, gpu) for n in (3, 4)]
+
+
+@pytest.mark.parametrize(("mark", "text"), [(SLOTS, "gpu:a100:4"), (SLOTS, "N/A"), (CORES, "x:2")])
+def test_gpus_that_slurm_does_not_give(mark: str, text: str) -> None:
+    """Slurm (22.05) shows `gpu:4` after an update that it does not obey."""
+    (job,) = read(row(comment=mark, MinCPUs=12, NumCPUs=12, **{"tres-per-node": text})).malleable
+    assert job.fragments[0].asks == Resources(12)
+
+
+def test_a_job_that_counts_slots_needs_features_only() -> None:
+    """Its fragments differ in all else."""
+    sizes = {"MinCPUs": 12, "NumCPUs": 12, "MinMemory": "9G", "tres-per-node": "gres:gpu:4"}
+    (job,) = read(row(comment=SLOTS, Feature="ib", **sizes)).malleable
+    assert job.needs == Needs("ib")
+    (job,) = read(row(**sizes)).malleable
+    assert job.fragments[0].asks == Resources()
 
 
 @pytest.mark.parametrize(("text", "mib"), [("2048K", 2), ("300", 300), ("62.50G", 64000)])
