@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from slurm_hooks.model.cluster import Counted, HoleEnd
 from slurm_hooks.model.job import FragmentId
+from slurm_hooks.model.resources import Resources
 from slurm_hooks.model.state import FragmentState, Said
 
 
@@ -55,6 +56,7 @@ class Why(enum.Enum):
     DEPENDENCY = "dependency"  # other jobs must end first
     HELD = "held", _JOB | _DROPPED  # by an operator
     NOT_STARTED = "not_started", _JOB | _ACT  # Slurm did not start what was released
+    WRONG_SIZE = "wrong_size", _JOB | _ACT  # a fragment has other resources than were asked for
     SUSPENDED = "suspended"  # by an operator
     UNKNOWN_STATE = "unknown_state"  # left alone
     LEFT = "left", _END | _ACT  # it was asked to leave, or left by itself before its lease ended
@@ -191,6 +193,8 @@ class Detail(TypedDict, total=False):
     limit: Counted
     action: str
     verdict: Verdict
+    given: Resources  # to a fragment by Slurm, as far as it is not what was asked for
+    asked: Resources
     because: Reason
 
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Optional
 
-from slurm_hooks.model import Reason, Said, Verdict, Why
+from slurm_hooks.model import Reason, Resources, Said, Verdict, Why
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
 
@@ -33,6 +33,7 @@ _DONE = {
     Why.PREEMPTED: "requeued by Slurm",
     Why.SECURED: "comes back held if Slurm requeues it",
     Why.NOT_STARTED: "released but not started in time",
+    Why.WRONG_SIZE: "Slurm gave it another size than was asked for",
     Why.LEASE_ENDED: "lease ended",
     Why.LEASE_LONG: "lease longer than allowed",
     Why.DIED: "fragment died",
@@ -88,6 +89,10 @@ _REASON: Forms = {
     ),
     Why.NOT_STARTED: (
         "was released {count:time} and did not start ({said}): another try comes later",
+    ),
+    Why.WRONG_SIZE: (
+        "Slurm gave fragment {fragments} {given} on {nodes} where {asked} were asked for",
+        "Slurm gave fragment {fragments} {count:node} ({nodes}) where 1 was asked for",
     ),
     Why.SUSPENDED: ("suspended by an operator, left alone: {fragments}",),
     Why.UNKNOWN_STATE: ("state unknown, left alone: {fragments}",),
@@ -289,6 +294,8 @@ class _Words(string.Formatter):
             return note_text(value, self._now)
         if isinstance(value, Verdict):
             return _verdict_text(value)
+        if isinstance(value, Resources):
+            return _listed(_counts(value), "and")
         if isinstance(value, enum.Enum):
             return _WORDS.get(value) or action_text(value.value)
         if "|" in format_spec:
@@ -298,6 +305,14 @@ class _Words(string.Formatter):
             return _listed([str(item) for item in value], format_spec)
         is_noun = re.fullmatch("[a-z ]{2,}", format_spec)
         return plural(value, format_spec) if is_noun else format(value, format_spec)
+
+
+def _counts(found: Resources) -> list[str]:
+    """`2 a100 GPUs`, `8 CPUs`, `61440 MiB`."""
+    gres = [(name.split(":"), count) for name, count in found.gres]
+    texts = [plural(n, " ".join([*kind, "GPU"])) for (_, *kind), n in gres]
+    texts += [plural(found.cpus, "CPU")] if found.cpus else []
+    return [*texts, *([f"{found.memory_mib} MiB"] if found.memory_mib else [])]
 
 
 def _listed(items: list[str], noun: str) -> str:

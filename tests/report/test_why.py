@@ -13,6 +13,7 @@ from slurm_hooks.model import (
     HoleEnd,
     Of,
     Reason,
+    Resources,
     Said,
     Verdict,
     Why,
@@ -72,6 +73,8 @@ FULL = Detail(
     waiter="99",
     action="grow",
     verdict=USABLE,
+    given=Resources(gres=(("gpu", 2),)),
+    asked=Resources(gres=(("gpu", 4),)),
     because=Reason(Why.GONE),
 )
 
@@ -103,6 +106,27 @@ def test_how_a_job_ended_has_words() -> None:
 )
 def test_the_form_goes_with_the_detail(detail: Detail, text: str) -> None:
     assert reason_text(Reason(Why.REGISTERING, detail)).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked", "text"),
+    [
+        (
+            Resources(0, 0, (("gpu", 2),)),
+            Resources(0, 0, (("gpu", 4),)),
+            "2 GPUs on n1 where 4 GPUs",
+        ),
+        (
+            Resources(1, 0, (("gpu:a100", 0),)),
+            Resources(8, 0, (("gpu:a100", 1),)),
+            "0 a100 GPUs and 1 CPU on n1 where 1 a100 GPU and 8 CPUs",
+        ),
+        (Resources(3, 500), Resources(4, 1000), "3 CPUs and 500 MiB on n1 where 4 CPUs"),
+    ],
+)
+def test_a_size_in_words(given: Resources, asked: Resources, text: str) -> None:
+    detail = Detail(fragments=(FragmentId(7, 0),), nodes=("n1",), given=given, asked=asked)
+    assert reason_text(Reason(Why.WRONG_SIZE, detail)).startswith(f"Slurm gave fragment 7_0 {text}")
 
 
 def test_a_reason_without_a_form_has_its_identifier() -> None:

@@ -1,0 +1,41 @@
+"""Whether a fragment that counts slots runs with what was asked for.
+
+Slurm has obeyed an update of a size in part without a word, and an operator may change one. Such a
+fragment is put back, or it trains with fewer workers than planned, or holds what others could use.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from slurm_hooks.model import Detail, Fragment, FragmentState, Node, Reason, Resources, Why
+
+
+def wrong_size(fragment: Fragment, node: Node) -> Optional[Reason]:
+    """What is wrong with the size of a fragment that runs on this node; None if nothing is.
+
+    It has its GPUs exactly. Of processors and memory it may have more: Slurm gives whole cores.
+    """
+    slot, slots = fragment.mark.request.slot, fragment.mark.slots
+    if slot is None or not slots or fragment.state is not FragmentState.RUNNING:
+        return None
+    if len(fragment.nodes) > 1:
+        count, names = len(fragment.nodes), tuple(sorted(fragment.nodes))
+        return Reason(Why.WRONG_SIZE, Detail(fragments=(fragment.id,), nodes=names, count=count))
+    asked, given = _differing(slot.on(node).times(slots), fragment.asks)
+    if asked == given:
+        return None
+    detail = Detail(fragments=(fragment.id,), nodes=(node.name,), asked=asked, given=given)
+    return Reason(Why.WRONG_SIZE, detail)
+
+
+def _differing(asked: Resources, given: Resources) -> tuple[Resources, Resources]:
+    """Both without what is right."""
+    kinds = [name for name, count in asked.gres if given.count(name) != count]
+    lacks_cpus, lacks_memory = given.cpus < asked.cpus, given.memory_mib < asked.memory_mib
+
+    def kept(found: Resources) -> Resources:
+        gres = tuple((name, found.count(name)) for name in kinds)
+        return Resources(found.cpus * lacks_cpus, found.memory_mib * lacks_memory, gres)
+
+    return kept(asked), kept(given)
