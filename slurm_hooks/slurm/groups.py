@@ -24,6 +24,7 @@ from slurm_hooks.model import (
     MalleableJob,
     Node,
     NodeState,
+    Request,
 )
 from slurm_hooks.slurm.text import Command, expand
 
@@ -81,7 +82,7 @@ def placed(
 
     As many nodes are left to the group as its fragments need: which of them gets which is not
     known, nor does it matter. Those that are free come first. One that has started meanwhile has
-    its own.
+    its own. A fragment that counts slots has one node, which it may share with others of its job.
     """
     if not is_unplaced(job):
         return job
@@ -89,15 +90,22 @@ def placed(
     found = {f.id: place.nodes for f, place in waiting if place.nodes}
     taken = {name for f in job.fragments if f.state in ON_NODES for name in f.nodes}
     taken = taken.union(*found.values())
-    left = sorted((n.state is not NodeState.FREE, n.name) for n in nodes)
-    unit = job.request.unit
+    left = [name for _, name in sorted((n.state is not NodeState.FREE, n.name) for n in nodes)]
     for excluded, group in _groups(waiting).items():
-        names = [name for _, name in left if name not in excluded and name not in taken]
-        given = [frozenset(names[i : i + unit]) for i in range(0, len(group) * unit, unit)]
+        names = [name for name in left if name not in excluded]
+        given = _given(job.request, [name for name in names if name not in taken], len(group))
+        if job.request.slot is not None:
+            given += [frozenset(names[:1])] * (len(group) - len(given))
         found.update((f.id, nodes) for f, nodes in zip(group, given) if nodes)
         taken.update(*given)  # one that has joined since is open to every group
     fragments = (replace(f, nodes=found.get(f.id, f.nodes)) for f in job.fragments)
     return replace(job, fragments=tuple(fragments))
+
+
+def _given(request: Request, names: Sequence[str], count: int) -> list[frozenset[str]]:
+    """The nodes of so many fragments, as far as the names go."""
+    unit = request.unit if request.slot is None else 1
+    return [frozenset(names[i : i + unit]) for i in range(0, min(count * unit, len(names)), unit)]
 
 
 def _groups(waiting: Iterable[tuple[Fragment, Place]]) -> dict[frozenset[str], list[Fragment]]:

@@ -302,3 +302,31 @@ def test_odd_lines_are_passed_over() -> None:
         FragmentId(7, 1): Place(frozenset(("n1", "n2"))),
         FragmentId(7, 2): Place(none, frozenset(("n9",))),
     }
+
+
+def released(slurm: FakeSlurm, *nodes: str, engine: str = "torchrun") -> None:
+    """A job of slots whose fragments wait for these nodes, one each."""
+    changes = {"NOT": "-,at=1799999990,slot=gpu,slots=4", "torchrun": engine, "unit=1": "unit=2"}
+    mark = MARK.replace("min=1", "min=2")
+    for old, new in changes.items():
+        mark = mark.replace(old, new)
+    slurm.submit(7, len(nodes), mark)
+    for element, node in zip(slurm.of(7), nodes):
+        element.hold, element.barred = "", frozenset(slurm.nodes) - {node}
+
+
+def test_a_fragment_of_slots_is_bound_to_its_node_until_it_starts() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    released(slurm, "n3", "n1", "n8")
+    slurm.nodes["n1"] = "+DRAIN"
+    (job,) = observe(slurm, ["malleable"]).jobs
+    assert [f.nodes for f in job.fragments] == [{"n3"}, {"n1"}, {"n8"}]
+    assert {f.size for f in job.fragments} == {4}
+
+
+def test_workers_of_a_pool_wait_for_a_node_that_they_share() -> None:
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    released(slurm, "n3", "n3", "n3", "n1", engine="pool")
+    slurm.elements["7_0"].state, slurm.elements["7_0"].nodes = "RUNNING", frozenset({"n3"})
+    (job,) = observe(slurm, ["malleable"]).jobs
+    assert [f.nodes for f in job.fragments] == [{"n3"}, {"n3"}, {"n3"}, {"n1"}]
