@@ -80,7 +80,7 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
             JobArrayID=e.name,
             State=e.state,
             PriorityLong=0 if e.is_held or e.is_unfit or e.state == "SUSPENDED" else 4294901750,
-            Partition="malleable",
+            Partition=e.partition,
             UserName=e.user,
             EligibleTime=e.eligible,
             StartTime=e.start,
@@ -95,6 +95,7 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
             Feature="&".join(sorted(e.features)) or None,
             comment=e.comment or None,
             admin_comment=e.admin_comment,
+            **_size(e),
         )
     is_about_all = not any(word.startswith("--partition=") for word in command.argv)
     for j in slurm.rigid if is_about_all else ():
@@ -116,6 +117,18 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
             )
 
 
+def _size(element: Element) -> dict[str, object]:
+    part = element.part
+    if part is None:
+        return {}
+    return {
+        "MinCPUs": part.min_cpus,
+        "NumCPUs": part.cpus,
+        "MinMemory": f"{part.memory_mib}M",
+        "tres-per-node": part.tres or "N/A",
+    }
+
+
 _ENDS = {"FAILED": "NonZeroExitCode", "TIMEOUT": "TimeLimit"}
 
 
@@ -135,9 +148,10 @@ def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
         if name in slurm.hidden:
             continue
         yield (
-            f"NodeName={name} CPUTot=2 ActiveFeatures={_features(slurm, name)} Gres=(null) "
-            f"RealMemory=2000 "
-            f"State={_node_text(slurm, name, flags)} Partitions=main,malleable Reason=State=IDLE "
+            f"NodeName={name} {_resources(slurm, name)} "
+            f"ActiveFeatures={_features(slurm, name)} "
+            f"State={_node_text(slurm, name, flags)} Partitions=main,{','.join(slurm.lanes)} "
+            f"Reason=State=IDLE "
             f"SlurmdStartTime={'None' if name in slurm.silent else START}"
         )
     for b in slurm.bookings:
@@ -148,7 +162,8 @@ def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
             )
     nodes = fold(slurm.nodes)
     yield f"PartitionName=main Nodes={nodes} PreemptMode=OFF State=UP"
-    yield f"PartitionName=malleable Nodes={nodes} PreemptMode=REQUEUE State=UP"
+    for lane in slurm.lanes:
+        yield f"PartitionName={lane} Nodes={nodes} PreemptMode=REQUEUE State=UP"
     yield f"Configuration data as of {slurm.now}"
     yield f"KillWait                = {slurm.kill_wait_s} sec"
     yield "MaxArraySize            = 1001"
@@ -162,10 +177,20 @@ def _features(slurm: FakeSlurm, name: str) -> str:
     return ",".join(sorted(slurm.features.get(name, ()))) or "(null)"
 
 
+def _resources(slurm: FakeSlurm, name: str) -> str:
+    size, used = slurm.size_of(name), slurm.used(name)
+    gpu = next((key for key, _ in size.gres if ":" in key), "gpu")
+    return (
+        f"CPUAlloc={used.cpus} CPUEfctv={size.cpus} CPUTot={size.cpus} "
+        f"Gres={f'{gpu}:{size.gpus}' if size.gpus else '(null)'} GresDrain=N/A "
+        f"GresUsed={gpu}:{used.gpus} RealMemory={size.memory_mib} AllocMem={used.memory_mib}"
+    )
+
+
 def _node_text(slurm: FakeSlurm, name: str, flags: str) -> str:
+    """Slurm looks at processors alone."""
     if re.match(r"[A-Z]", flags):
         return flags
-    user = slurm.user_of(name)
-    is_ending = any(e.state == "COMPLETING" for e in slurm.ours_on(frozenset({name})))
-    base = "IDLE" if user is None or is_ending else "ALLOCATED"
-    return base + ("+COMPLETING" if is_ending else "") + flags
+    left = slurm.size_of(name).cpus - slurm.used(name).cpus
+    base = "ALLOCATED" if not left else "IDLE" if left == slurm.size_of(name).cpus else "MIXED"
+    return base + ("+COMPLETING" if slurm.is_completing(name) else "") + flags

@@ -19,7 +19,10 @@ NOT_RUNNING = "Job is not running"
 UNKNOWN = "Invalid job id specified"
 DENIED = "Access/permission denied"
 _MINUTE = timedelta(minutes=1)
+NO_LONGER_PENDING = "Job is no longer pending execution"
+BAD_GRES = "Invalid GRES specification (with and without type identification)"
 _OF_ONE = frozenset({"ReqNodeList", "NumNodes"})  # scontrol takes them for no range
+_OF_FIRST = frozenset({"Gres", "TresPerNode"})  # of a range only the first element gets them
 _OF_USERS = frozenset({"Comment", "ArrayTaskThrottle"})  # the rest job_submit refuses
 
 
@@ -29,9 +32,10 @@ def obey(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
     if "[" in target and _OF_ONE & {word.partition("=")[0] for word in rest}:
         return [f"Invalid job ID {target}"]
     found, faults = named(slurm, re.sub(r"(?i)^jobid=", "", target))
-    for element in found:
+    kept = [word for word in rest if word.partition("=")[0] not in _OF_FIRST]
+    for number, element in enumerate(found):
         slurm.watch(verb, element, user)
-        fault = _VERBS[verb](slurm, element, rest, user)
+        fault = _VERBS[verb](slurm, element, kept if number else rest, user)
         faults += [f"{element.name}: {fault}"] if fault else []
     return faults
 
@@ -71,6 +75,12 @@ def _refusal(slurm: FakeSlurm, element: Element, changes: dict[str, str], user: 
     named = (expand(changes.get(key, "")) for key in ("ReqNodeList", "ExcNodeList"))
     if not frozenset().union(*named) <= slurm.nodes.keys():
         return "Invalid node name specified"
+    if changes.keys() & _SIZES.keys():
+        if element.state != "PENDING":
+            return NO_LONGER_PENDING
+        assert element.part, "whole nodes have no size"
+        if not changes.get("Gres", element.part.gpu).startswith(element.part.gpu):
+            return BAD_GRES
     if element.job in slurm.misfits and "ExcNodeList" in changes:
         return "Requested partition configuration not available now"
     if "EndTime" in changes:
@@ -131,6 +141,31 @@ def _comment(_slurm: FakeSlurm, element: Element, text: str) -> None:
     element.comment = text
 
 
+def _gres(_slurm: FakeSlurm, element: Element, text: str) -> None:
+    assert element.part is not None
+    element.part.tres, element.part.gpus = f"gres:{text}", int(text.rpartition(":")[2])
+
+
+def _tres_per_node(_slurm: FakeSlurm, element: Element, text: str) -> None:
+    """Shown, and obeyed only with its prefix."""
+    assert element.part is not None
+    element.part.tres = text
+    if text.startswith("gres:"):
+        element.part.gpus = int(text.rpartition(":")[2])
+
+
+def _count_of(name: str) -> Callable[[FakeSlurm, Element, str], None]:
+    def change(_slurm: FakeSlurm, element: Element, text: str) -> None:
+        setattr(element.part, name, int(text))
+
+    return change
+
+
+def _partition(slurm: FakeSlurm, element: Element, text: str) -> None:
+    assert text in slurm.lanes
+    element.partition = text
+
+
 def _throttle(slurm: FakeSlurm, element: Element, text: str) -> None:
     slurm.job(element).throttle = int(text)
 
@@ -139,6 +174,14 @@ def _dependency(slurm: FakeSlurm, element: Element, text: str) -> None:
     slurm.job(element).is_dependent = text != ""
 
 
+_SIZES: dict[str, Callable[[FakeSlurm, Element, str], None]] = {
+    "Gres": _gres,
+    "TresPerNode": _tres_per_node,
+    "CpusPerTask": _count_of("cpus_per_task"),
+    "NumCPUs": _count_of("cpus"),
+    "MinCPUsNode": _count_of("min_cpus"),
+    "MinMemoryNode": _count_of("memory_mib"),
+}
 _CHANGES: dict[str, Callable[[FakeSlurm, Element, str], None]] = {
     "AdminComment": _admin_comment,
     "Comment": _comment,
@@ -150,6 +193,8 @@ _CHANGES: dict[str, Callable[[FakeSlurm, Element, str], None]] = {
     "StartTime": _start_time,
     "ArrayTaskThrottle": _throttle,
     "Dependency": _dependency,
+    "Partition": _partition,
+    **_SIZES,
 }
 
 
@@ -218,7 +263,7 @@ def _suspend(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) 
 def _resume(slurm: FakeSlurm, element: Element, _words: list[str], _user: str) -> str:
     if element.state != "SUSPENDED":
         return PENDING if element.state == "PENDING" else ENDED
-    if any(slurm.user_of(name) for name in element.nodes):
+    if not all(fake_life.fits(slurm, element, name) for name in element.nodes):
         return "Requested nodes are busy"
     element.state, element.hold = "RUNNING", ""
     return ""

@@ -20,6 +20,7 @@ from fake_parts import (
 
 if TYPE_CHECKING:
     from fake_slurm import FakeSlurm
+    from slurm_hooks.model import Resources
 
 BACK = frozenset({"REQUEUE", "REQUEUE_HOLD", "PREEMPTED"})
 
@@ -133,7 +134,7 @@ def waits_for(slurm: FakeSlurm, element: Element) -> Optional[str]:
 def _place(slurm: FakeSlurm, element: Element) -> tuple[frozenset[str], str]:
     """Nodes on which it can start now, or why there are none."""
     able = {n for n in slurm.nodes if element.features <= slurm.features.get(n, frozenset())}
-    able -= element.barred
+    able = {n for n in able - element.barred if _could_fit(slurm, element, n)}
     if not element.asked <= able or len(able) < element.count:
         return frozenset(), "BadConstraints"
     broken = sorted(n for n in element.asked if slurm.nodes[n] not in ("", "+PLANNED"))
@@ -141,13 +142,57 @@ def _place(slurm: FakeSlurm, element: Element) -> tuple[frozenset[str], str]:
         return frozenset(), f"ReqNodeNotAvail, UnavailableNodes:{','.join(broken)}"
     until = slurm.now + 60 * element.limit_min
     wanted = element.asked or able
-    free = [n for n in sorted(wanted) if slurm.is_free(n)]
+    free = [n for n in sorted(wanted) if fits(slurm, element, n)]
     if len(free) < max(element.count, len(element.asked)):
         return frozenset(), "Resources"
     free = [n for n in free if not _is_booked(slurm, n, until)]
     if len(free) < max(element.count, len(element.asked)):
         return frozenset(), "ReqNodeNotAvail, May be reserved for other job"
     return element.asked or frozenset(free[: element.count]), ""
+
+
+def _could_fit(slurm: FakeSlurm, element: Element, name: str) -> bool:
+    """True unless the node can never run it."""
+    part = element.part
+    return part is None or (part.is_whole and covers(slurm.size_of(name), part.asks))
+
+
+def fits(slurm: FakeSlurm, element: Element, name: str) -> bool:
+    """True if the element could start on the node now."""
+    if element.part is None:
+        return slurm.is_free(name)
+    return covers(slurm.room(name), element.part.asks)
+
+
+def covers(left: Resources, need: Resources) -> bool:
+    """True if all that is needed is there."""
+    gres = all(left.count(name) >= count for name, count in need.gres)
+    return gres and left.cpus >= need.cpus and left.memory_mib >= need.memory_mib
+
+
+def victims(slurm: FakeSlurm, name: str, need: Resources) -> list[Element]:
+    """Who is preempted on a node for a job that needs so much of it.
+
+    As many as it takes: the lower partition first, of one partition the oldest. The last of them
+    is then tried first, once (preempt_reorder_count). Where something is ending, Slurm waits.
+    """
+    room = slurm.room(name)
+    if slurm.is_completing(name) or covers(room, need):
+        return []
+    found = [e for e in slurm.ours_on(frozenset({name})) if e.state == "RUNNING"]
+    found.sort(key=lambda e: (-slurm.lanes.index(e.partition), e.start or 0))
+    enough = _enough(slurm, name, found, need)
+    return _enough(slurm, name, [*enough[-1:], *enough[:-1]], need)
+
+
+def _enough(slurm: FakeSlurm, name: str, order: list[Element], need: Resources) -> list[Element]:
+    """The first of these after whose end there is room; none if there never is."""
+    room = slurm.room(name)
+    for count, element in enumerate(order, 1):
+        room += element.part.asks if element.part else slurm.size_of(name)
+        if covers(room, need):
+            return order[:count]
+    return []
 
 
 def _is_booked(slurm: FakeSlurm, name: str, until: int) -> bool:
@@ -179,15 +224,25 @@ def _rigid(slurm: FakeSlurm, job: Rigid) -> None:
         job.state = "COMPLETED"
     if job.state != "PENDING" or slurm.now < job.start:
         return
-    for element in slurm.ours_on(job.nodes):
+    for element in _in_the_way(slurm, job):
         if job.seen < job.start:
             slurm.violations.append(
                 Violation(slurm.now, element.name, "at the planned start of", str(job.job))
             )
         if element.state == "RUNNING":
             end(slurm, element, "PREEMPTED")
-    if all(slurm.is_free(name) for name in job.nodes):
+    if all(_is_open(slurm, name, job) for name in job.nodes):
         job.state, job.start = "RUNNING", slurm.now
+
+
+def _in_the_way(slurm: FakeSlurm, job: Rigid) -> list[Element]:
+    if job.part is None:
+        return slurm.ours_on(job.nodes)
+    return [e for name in sorted(job.nodes) for e in victims(slurm, name, job.part)]
+
+
+def _is_open(slurm: FakeSlurm, name: str, job: Rigid) -> bool:
+    return slurm.is_free(name) if job.part is None else covers(slurm.room(name), job.part)
 
 
 def _booking(slurm: FakeSlurm, booking: Booking) -> None:

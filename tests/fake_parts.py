@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional
 
+from slurm_hooks.model import Resources
+
 START = 1_800_000_000
 REQUEUE_WAIT_S = 121
 LIMIT_CHECK_S = 30  # slurmctld looks at time limits every half minute
@@ -26,11 +28,49 @@ class Run:
 
 
 @dataclass
+class Part:
+    """What an element asks for on its one node, as a single task; `tres` is what squeue prints.
+
+    Slurm gives `gpus`, which only a text that it understands changes. It starts no element whose
+    three counts of processors differ.
+    """
+
+    gpus: int = 0
+    gpu: str = "gpu"  # or gpu:a100
+    cpus: int = 1
+    memory_mib: int = 1000
+    cpus_per_task: int = 0
+    min_cpus: int = 0
+    tres: str = ""
+
+    def __post_init__(self) -> None:
+        self.cpus_per_task = self.cpus_per_task or self.cpus
+        self.min_cpus = self.min_cpus or self.cpus
+        self.tres = self.tres or (f"gres:{self.gpu}:{self.gpus}" if self.gpus else "")
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the counts go together."""
+        return self.cpus == self.cpus_per_task == self.min_cpus
+
+    @property
+    def asks(self) -> Resources:
+        return resources(self.cpus, self.memory_mib, self.gpus, self.gpu)
+
+
+def resources(cpus: int, memory_mib: int, gpus: int = 0, gpu: str = "gpu") -> Resources:
+    """GPUs of a type count as GPUs too."""
+    names = sorted({"gpu", gpu}) if gpus else ()
+    return Resources(cpus, memory_mib, tuple((name, gpus) for name in names))
+
+
+@dataclass
 class Element:
     """One array element as slurmctld keeps it; times are epoch seconds.
 
     `hold` says who holds it (empty, user, admin), `description` what is printed instead. One that
-    was never touched since its submission is not `is_split`: it has no record of its own yet.
+    was never touched since its submission is not `is_split`: it has no record of its own yet. It
+    takes whole nodes unless it asks for a `part` of one.
     """
 
     job: int
@@ -38,6 +78,8 @@ class Element:
     admin_comment: str
     comment: str = ""
     user: str = "nobody"
+    partition: str = "malleable"
+    part: Optional[Part] = None
     state: str = "PENDING"
     hold: str = "user"
     description: str = ""
@@ -100,7 +142,8 @@ class Job:
 class Rigid:
     """A job of somebody else: seen in the queue from `seen`, starts at `start`.
 
-    One that starts as it is seen takes its nodes from whoever may be preempted.
+    One that starts as it is seen takes its nodes from whoever may be preempted, or the `part` of
+    each that it needs.
     """
 
     job: int
@@ -109,6 +152,7 @@ class Rigid:
     start: int
     seconds: int
     state: str = "PENDING"
+    part: Optional[Resources] = None
 
 
 @dataclass

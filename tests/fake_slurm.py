@@ -6,16 +6,30 @@ runs against it. It must not know what the planner wants; it only knows what slu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, Optional
 
 import fake_commands
 import fake_life
 from fake_answers import cluster_lines, queue_lines
-from fake_parts import ON_NODES, START, Booking, Element, Job, Rigid, Script, Violation
+from fake_parts import (
+    ON_NODES,
+    START,
+    Booking,
+    Element,
+    Job,
+    Part,
+    Rigid,
+    Script,
+    Violation,
+    resources,
+)
 from slurm_hooks.errors import CommandRefused, RetryLater
+from slurm_hooks.model import Resources
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.text import Command
+
+SMALL = resources(2, 2000)
 
 
 @dataclass
@@ -33,6 +47,8 @@ class FakeSlurm:
     misfits: set[int] = field(default_factory=set)  # jobs that ask for more than any node has
     silent: set[str] = field(default_factory=set)  # of these: not registered since slurmctld began
     features: dict[str, frozenset[str]] = field(default_factory=dict)
+    sizes: dict[str, Resources] = field(default_factory=dict)  # of nodes that are not SMALL
+    lanes: tuple[str, ...] = ("malleable",)  # partitions that can be preempted, the last one first
     elements: dict[str, Element] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
     rigid: list[Rigid] = field(default_factory=list)
@@ -67,11 +83,15 @@ class FakeSlurm:
         mark: str,
         limit_min: int = 10,
         script: Optional[Script] = None,
+        part: Optional[Part] = None,
     ) -> None:
-        """A held array of `count` elements."""
+        """A held array of `count` elements; those that take a part of a node are in the last
+        partition."""
         self.jobs[job] = Job(script=script or Script())
+        lane = self.lanes[-1 if part else 0]
         for index in range(count):
-            element = Element(job, index, mark, limit_min=limit_min)
+            own = replace(part) if part else None
+            element = Element(job, index, mark, limit_min=limit_min, partition=lane, part=own)
             self.elements[element.name] = element
 
     def job(self, element: Element) -> Job:
@@ -159,6 +179,29 @@ class FakeSlurm:
             if job.state == "RUNNING" and name in job.nodes:
                 return str(job.job)
         return None
+
+    def size_of(self, name: str) -> Resources:
+        return self.sizes.get(name, SMALL)
+
+    def used(self, name: str) -> Resources:
+        """What runs there has; what is ending has nothing any more."""
+        size, found = self.size_of(name), resources(0, 0)
+        for element in self.elements.values():
+            if element.state == "RUNNING" and name in element.nodes:
+                found += element.part.asks if element.part else size
+        for job in self.rigid:
+            if job.state == "RUNNING" and name in job.nodes:
+                found += job.part or size
+        return found
+
+    def is_completing(self, name: str) -> bool:
+        return any(e.state == "COMPLETING" for e in self.ours_on(frozenset({name})))
+
+    def room(self, name: str) -> Resources:
+        """What a job could get on the node now."""
+        if self.nodes[name] not in ("", "+PLANNED") or self.is_completing(name):
+            return resources(0, 0)
+        return self.size_of(name) - self.used(name)
 
     def ours_on(self, nodes: frozenset[str]) -> list[Element]:
         return [e for e in self.elements.values() if e.state in ON_NODES and e.nodes & nodes]
