@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import groupby
+from itertools import chain, groupby
 
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.model import REFUSED, Intent, MalleableJob, Snapshot, Verb, Waiter, Why
@@ -148,7 +148,8 @@ def apply(
     machine = AllBut((*(node.name for node in seen.nodes), *seen.hidden) if grows else ())
 
     def start(some: Sequence[Intent]) -> list[str]:
-        """Release these, but none whose update is refused: each group is tried by itself then.
+        """Release these, but none whose update is refused: each half is tried by itself then, until
+        a group is alone.
 
         A refused release counts as one in vain: it would be refused at the next tick too.
         """
@@ -158,7 +159,8 @@ def apply(
             return _write(port, [release], pause)
         found = groups(some, notes, tied)
         if len(found) > 1:
-            return [line for group in found for line in start(group)]
+            halves = found[: len(found) // 2], found[len(found) // 2 :]
+            return [line for half in halves for line in start(list(chain(*half)))]
         vain = [
             Intent(i.fragment, Why.NOT_STARTED, mark=i.mark.in_vain(seen.now, REFUSED))
             for i in some

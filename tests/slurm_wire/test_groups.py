@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_parts import Part, resources
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
 from slurm_hooks.model import FragmentId, FragmentState, Intent, Mark, Request, Verb, Why
@@ -19,7 +20,7 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.cluster import cluster_command
-from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.slurm.gateway import apply, observe
 from slurm_hooks.slurm.groups import Place, parse_places, places_command
 from slurm_hooks.slurm.text import Command, expand
 from slurm_hooks.tick.reconcile import tick
@@ -292,6 +293,33 @@ def test_who_was_refused_his_nodes_keeps_nobody_else_from_starting(settings: Set
 def _cancelled(slurm: FakeSlurm, command: Command) -> None:
     if command.stdin.startswith("update"):
         slurm.does("scancel 7_1")
+
+
+def test_a_refused_update_among_many_is_found_by_halves() -> None:
+    """A fragment of slots has a line of its own: one process for each would take half a minute."""
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""), sizes=dict.fromkeys(NODES, resources(64, 64_000)))
+    mark = MARK.replace("NOT", "-,slot=cpu:1+mem:1000").replace("=6", "=64")
+    slurm.submit(7, 64, mark, part=Part())
+    seen = observe(slurm, ["malleable"])
+    (job,) = seen.jobs
+    intents = [
+        Intent(
+            f.id,
+            Why.HOLE_OPEN,
+            Verb.GROW,
+            mark=f.mark,
+            nodes=frozenset({NODES[f.id.index % 8]}),
+            limit=timedelta(minutes=10),
+        )
+        for f in job.fragments
+    ]
+    slurm.does("scancel 7_40")
+    before = len(slurm.commands)
+    refused = apply(slurm, seen, intents, lambda text: None)
+    assert "7_40" in "".join(refused)
+    assert len(slurm.commands) - before < 30
+    slurm.advance(1)
+    assert len([e for e in slurm.of(7) if e.state == "RUNNING"]) == 63
 
 
 def test_odd_lines_are_passed_over() -> None:
