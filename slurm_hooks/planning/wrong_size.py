@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import Optional
 
 from slurm_hooks.model import Detail, Fragment, FragmentState, Node, Reason, Resources, Why
+from slurm_hooks.model.resources import NO_RESOURCES
 
 
 def wrong_size(fragment: Fragment, node: Node) -> Optional[Reason]:
     """What is wrong with the size of a fragment that runs on this node; None if nothing is.
 
-    It has its GPUs exactly. Of processors and memory it may have more: Slurm gives whole cores.
+    It has its GPUs exactly. Of processors and memory it may have more: Slurm gives whole cores. It
+    never has more than is used on its node, whatever Slurm says of the fragment.
     """
     slot, slots = fragment.mark.request.slot, fragment.mark.slots
     if slot is None or not slots or fragment.state is not FragmentState.RUNNING:
@@ -22,11 +24,18 @@ def wrong_size(fragment: Fragment, node: Node) -> Optional[Reason]:
     if len(fragment.nodes) > 1:
         count, names = len(fragment.nodes), tuple(sorted(fragment.nodes))
         return Reason(Why.WRONG_SIZE, Detail(fragments=(fragment.id,), nodes=names, count=count))
-    asked, given = _differing(slot.on(node).times(slots), fragment.asks)
+    found = _at_most(fragment.asks, node.used) if node.used != NO_RESOURCES else fragment.asks
+    asked, given = _differing(slot.on(node).times(slots), found)
     if asked == given:
         return None
     detail = Detail(fragments=(fragment.id,), nodes=(node.name,), asked=asked, given=given)
     return Reason(Why.WRONG_SIZE, detail)
+
+
+def _at_most(given: Resources, used: Resources) -> Resources:
+    gres = tuple((name, min(count, used.count(name))) for name, count in given.gres)
+    cpus, memory = min(given.cpus, used.cpus), min(given.memory_mib, used.memory_mib)
+    return Resources(cpus, memory, gres)
 
 
 def _differing(asked: Resources, given: Resources) -> tuple[Resources, Resources]:

@@ -62,6 +62,14 @@ def test_a_fragment_of_another_size(slot: Slot, asks: Resources, text: str) -> N
     assert said(wrong_size(runs(slot, asks), NODE)).startswith(f"Slurm gave fragment 7_0 {text}")
 
 
+def test_a_node_on_which_less_is_used_than_slurm_says() -> None:
+    """As a later Slurm might fail: it shows what was asked for, and gives something else."""
+    found = runs(GPU, has(16, 128_000, 4))
+    assert wrong_size(found, replace(NODE, used=has(20, 150_000, 6))) is None
+    node = replace(NODE, used=has(20, 150_000, 2))
+    assert said(wrong_size(found, node)).startswith("Slurm gave fragment 7_0 2 GPUs on n1 where 4")
+
+
 def test_a_fragment_on_several_nodes() -> None:
     """After NumTasks=4 Slurm (22.05) gave each task a node, and each node all the GPUs."""
     found = runs(GPU, has(64, 128_000, 4), 4, "n1", "n2")
