@@ -40,8 +40,11 @@ def second(slurm: FakeSlurm) -> None:
     for booking in slurm.bookings:
         _booking(slurm, booking)
     for element in slurm.elements.values():
-        if waits_for(slurm, element) == "":
+        why = waits_for(slurm, element)
+        if why == "":
             _start(slurm, element)
+        elif why == "Resources" and element.partition != slurm.lanes[-1]:
+            _push_out(slurm, element)
 
 
 def _run(slurm: FakeSlurm, element: Element) -> None:
@@ -170,8 +173,11 @@ def covers(left: Resources, need: Resources) -> bool:
     return gres and left.cpus >= need.cpus and left.memory_mib >= need.memory_mib
 
 
-def victims(slurm: FakeSlurm, name: str, need: Resources) -> list[Element]:
-    """Who is preempted on a node for a job that needs so much of it.
+def victims(
+    slurm: FakeSlurm, name: str, need: Resources, below: Optional[str] = None
+) -> list[Element]:
+    """Who is preempted on a node for a job that needs so much of it, in a partition `below` its own
+    if it is one of ours.
 
     As many as it takes: the lower partition first, of one partition the oldest. The last of them
     is then tried first, once (preempt_reorder_count). Where something is ending, Slurm waits.
@@ -179,7 +185,9 @@ def victims(slurm: FakeSlurm, name: str, need: Resources) -> list[Element]:
     room = slurm.room(name)
     if slurm.is_completing(name) or covers(room, need):
         return []
-    found = [e for e in slurm.ours_on(frozenset({name})) if e.state == "RUNNING"]
+    lower = slurm.lanes[slurm.lanes.index(below) + 1 :] if below else slurm.lanes
+    there = (e for e in slurm.ours_on(frozenset({name})) if e.state == "RUNNING")
+    found = [e for e in there if e.partition in lower]
     found.sort(key=lambda e: (-slurm.lanes.index(e.partition), e.start or 0))
     enough = _enough(slurm, name, found, need)
     return _enough(slurm, name, [*enough[-1:], *enough[:-1]], need)
@@ -193,6 +201,19 @@ def _enough(slurm: FakeSlurm, name: str, order: list[Element], need: Resources) 
         if covers(room, need):
             return order[:count]
     return []
+
+
+def _push_out(slurm: FakeSlurm, element: Element) -> None:
+    """An element takes a node from those of a lower partition, if that is enough."""
+    if element.count > 1:
+        return
+    for name in sorted(element.asked or slurm.nodes.keys() - element.barred):
+        need = element.part.asks if element.part else slurm.size_of(name)
+        found = victims(slurm, name, need, element.partition)
+        for other in found:
+            end(slurm, other, "PREEMPTED")
+        if found:
+            return
 
 
 def _is_booked(slurm: FakeSlurm, name: str, until: int) -> bool:

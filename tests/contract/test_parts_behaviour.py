@@ -194,6 +194,17 @@ def test_the_lower_partition_goes_first(stage: PartStage) -> None:
     assert [found[i].state is RUNNING for i in (0, 1)] == [True, False]
 
 
+def test_a_fragment_of_a_higher_partition_takes_the_node_of_lower_ones(stage: PartStage) -> None:
+    job = stage.submit(4, GPU)
+    assert stage.does(f"scontrol update jobid={job}_3 Partition=malleable")
+    start(stage, job, "n1", gpus(2), gpus(2))
+    start(stage, job, "n2", gpus(2), first=2)
+    release(stage, job, {3: ("n1", gpus(8))})
+    until(stage, lambda: states(stage, job, 3) == {RUNNING})
+    found = fragments(stage, job)
+    assert [found[i].state is RUNNING for i in (0, 1, 2)] == [False, False, True]
+
+
 def test_a_node_on_which_something_ends_takes_nothing(stage: PartStage) -> None:
     """It shows what runs on, and no more; what ends has its GPUs for a while yet."""
     job = stage.submit(3, GPU, is_stubborn=True)
