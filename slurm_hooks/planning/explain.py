@@ -24,6 +24,7 @@ from slurm_hooks.planning.node_classes import natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
 from slurm_hooks.planning.survey import Survey
+from slurm_hooks.planning.wrong_size import wrong_size
 
 
 class Obstacles:
@@ -150,6 +151,9 @@ def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
         for name in sorted(fragment.nodes, key=natural):
             hole = survey.holes.get(name)
             if stay.leaves is not None:
+                node = survey.nodes.get(name)
+                wrong = None if node is None else wrong_size(fragment, node)
+                found += [wrong] if wrong else []
                 detail = Detail(nodes=(name,), cause=stay.leaves, **_end(hole))
                 found.append(Reason(Why.GIVEN_BACK, detail))
             elif end := _end(hole):

@@ -10,6 +10,7 @@ from typing import Optional
 
 from slurm_hooks.model import (
     WAITING_STATES,
+    AvoidedNode,
     Detail,
     Fragment,
     FragmentId,
@@ -33,6 +34,7 @@ from slurm_hooks.planning.sizes import avoided, failing
 from slurm_hooks.planning.slots import Share, why_no_parts
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.planning.workers import is_to_be_tried
+from slurm_hooks.planning.wrong_size import wrong_size
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,9 @@ class Situation:
         mark = self.mark_of(fragment)
         if self.gives_way_to:
             mark = replace(mark, gave_way_to=self.gives_way_to)
+        if cause is Why.WRONG_SIZE:  # or it would be given the same again at once
+            unfit = (AvoidedNode(name, now) for name in sorted(fragment.nodes))
+            mark = replace(mark, unfit=(*mark.unfit, *unfit))
         return notice(fragment.id, mark, cause, now)
 
     def departures(self, now: datetime) -> tuple[Intent, ...]:
@@ -216,7 +221,9 @@ def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optio
         return Why.CANARY
     if barred:
         return barred.why
-    known = fragment.nodes & survey.nodes.keys() if fragment.mark.slots else ()
+    known = fragment.nodes & survey.nodes.keys() if fragment.mark.slots else frozenset()
+    if any(wrong_size(fragment, survey.nodes[name]) for name in known):
+        return Why.WRONG_SIZE
     is_in_the_way = any(
         survey.places.is_shared(name) and survey.places.left_idle(name) for name in known
     )

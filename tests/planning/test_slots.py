@@ -240,6 +240,17 @@ def test_jobs_whose_slots_differ_do_not_share_a_node_in_one_tick() -> None:
     assert all(len(jobs) == 1 for jobs in on.values())
 
 
+def test_a_fragment_of_another_size_than_was_asked_for_leaves_and_avoids_its_node() -> None:
+    asked = request(1, 8)
+    odd = replace(part(0, "n1", 4, asked), asks=gpus(2))
+    plan = plan_of(job(asked, odd), nodes=[node("n1", used=5)])
+    (leaves,) = (i for i in plan.actions if i.verb is Verb.NOTICE)
+    assert leaves.cause is Why.WRONG_SIZE
+    assert leaves.mark
+    assert [a.node for a in leaves.mark.unfit] == ["n1"]
+    assert Why.WRONG_SIZE in {reason.why for reason in plan.jobs[0].reasons}
+
+
 def test_cores_are_slots_too() -> None:
     asked = request(0, 64, engine="pool", slot=Slot(cpus=4, memory_mib=1000))
     assert grown(plan_of(job(asked), nodes=[node("n1", used=5)])) == {"n1": 3}
