@@ -12,8 +12,8 @@ LIMITS = Limits(2, 4)
 NOW = 1_000_000
 
 
-def member(number: int, ends: int = 0, incarnation: str = "1.0") -> Member:
-    return Member(f"{number:016x}", number, 0, incarnation, f"n{number}", ends)
+def member(number: int, ends: int = 0, incarnation: str = "1.0", workers: int = 1) -> Member:
+    return Member(f"{number:016x}", number, 0, incarnation, f"n{number}", ends, workers=workers)
 
 
 def token(number: int) -> str:

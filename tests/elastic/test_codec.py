@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,13 @@ from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encod
 from slurm_hooks.elastic.rendezvous.state import Launch, Member, Outcome, Phase, Round, State
 
 CAPTURED = Path(__file__).with_name("captured") / "states"
-ME = Member("a" * 16, 1, 2, "7.3", "n-1.x:%", 4, 5, Phase.LEAVING, 6, 7)
+ME = Member("a" * 16, 1, 2, "7.3", "n-1.x:%", 4, 5, Phase.LEAVING, 6, 7, 8)
 FULL = State(
     run="7",
     revision=1,
     stage=2,
     members=(ME,),
-    round=Round(3, (ME.token,), (1,), "n1", 4, (left(3), lost(5)), 6),
+    round=Round(3, (ME.token,), (1,), "n1", 4, (left(3), lost(5)), 6, 9),
     rounds=7,
     gone=(lost(2),),
     crashes=8,
@@ -61,6 +61,7 @@ def changed(place: Place, value: Any) -> str:
 
 
 ALL = list(places(json.loads(TEXT)))
+SHORT: list[Place] = [("members", 0), ("round",)]  # their last value may be missing
 RECORDS: list[Place] = [("members", 0), ("round",), ("done", 0), ("launches", 0)]
 
 
@@ -90,8 +91,19 @@ def test_a_text_without_one_of_the_fields_is_refused(key: str) -> None:
 @pytest.mark.parametrize("count", [-1, 1])
 def test_a_record_that_is_too_short_or_too_long_is_refused(place: Place, count: int) -> None:
     record = dict(ALL)[place]
+    least = len(record) - (place in SHORT) - 1
     with pytest.raises(StateFormatError):
-        decode(changed(place, record[:-1] if count < 0 else [*record, record[-1]]))
+        decode(changed(place, record[:least] if count < 0 else [*record, record[-1]]))
+
+
+def test_a_state_of_whole_nodes_says_nothing_of_workers() -> None:
+    """So its text is that of an agent which knows only nodes, and the other way round."""
+    one, formed = replace(ME, workers=1), FULL.round
+    assert formed is not None
+    state = replace(FULL, members=(one,), round=replace(formed, workers=0))
+    document = json.loads(encode(state))
+    assert (len(document["members"][0]), len(document["round"])) == (10, 7)
+    assert decode(json.dumps(document)) == state
 
 
 @pytest.mark.parametrize(
@@ -102,6 +114,8 @@ def test_a_record_that_is_too_short_or_too_long_is_refused(place: Place, count: 
         (("members", 0, 4), "n1;rm"),
         (("members", 0, 6), 65536),
         (("members", 0, 7), "asleep"),
+        (("members", 0, 10), 0),
+        (("members", 0, 10), 65536),
         (("round", 1), []),
         (("round", 1), ["a" * 16] * 2),
         (("round", 4), 65536),

@@ -99,6 +99,89 @@ def test_a_full_round_does_not_stop_for_newcomers() -> None:
     assert stop_reason(state, token(1), LIMITS) is Stop.NO
 
 
+def held(*workers: int) -> State:
+    """Members that wait, with so many workers each, numbered from 0."""
+    state = State(run="7")
+    for number, count in enumerate(workers):
+        state = join(state, member(number, workers=count))
+    return state
+
+
+@pytest.mark.parametrize(
+    ("workers", "may", "inside"),
+    [
+        ((3,), False, (0,)),
+        ((1, 3), True, (0, 1)),  # MIN is 4 workers, and two agents have them
+        ((4,), True, (0,)),
+        ((8, 1), True, (0,)),  # MAX is 8
+        ((5, 4, 2, 1), True, (0, 2, 3)),  # there is no room for all 4 beside the first
+        ((9, 4), True, (1,)),
+        ((3, 9), False, (0,)),  # so many are there, but they do not fit together
+    ],
+)
+def test_rounds_count_workers(workers: tuple[int, ...], may: bool, inside: tuple[int, ...]) -> None:
+    state, limits = held(*workers), Limits(4, 8)
+    assert may_form(state, limits, 99, 99) is may
+    assert tuple(m.fragment for m in ranked(state, limits)) == inside
+    if may:
+        formed = form(state, limits, "n1", 4000, NOW).round
+        assert formed is not None
+        assert formed.size == sum(workers[n] for n in inside)
+
+
+def test_a_full_round_is_formed_at_once_and_a_small_one_after_the_last_call() -> None:
+    limits = Limits(4, 8)
+    assert may_form(held(3, 5), limits, 0, 0)
+    assert not may_form(held(3, 4), limits, 0, 0)
+    assert may_form(held(3, 4), limits, 3, 3)
+    assert not may_form(join(running(1, 2), member(1, workers=3)), limits, 99, 99)
+
+
+@pytest.mark.parametrize(("newcomer", "reason"), [(2, Stop.GROW), (3, Stop.NO)])
+def test_only_a_newcomer_that_fits_stops_the_others(newcomer: int, reason: Stop) -> None:
+    state = form(held(3, 3), Limits(4, 8), "n1", 4000, NOW)
+    state = join(state, member(5, workers=newcomer))
+    assert stop_reason(state, token(0), Limits(4, 8)) is reason
+
+
+def test_too_few_workers_are_stranded() -> None:
+    limits = Limits(4, 8)
+    state = succeed(form(held(3, 4), limits, "n1", 4000, NOW), token(1), NOW)
+    assert is_stranded(join(state, member(0, workers=3)), token(0), limits)
+    assert not is_stranded(join(state, member(0, workers=4)), token(0), limits)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.integers(1, 5), min_size=1, max_size=6),
+    st.lists(st.integers(1, 5), min_size=1, max_size=6),
+)
+def test_who_stops_for_newcomers_trains_with_more(first: list[int], later: list[int]) -> None:
+    limits = Limits(4, 12)
+    state = held(*first)
+    if not may_form(state, limits, 99, 99):
+        assert sum(first) < limits.smallest
+        return
+    state = form(state, limits, "n1", 4000, NOW)
+    before = state.round
+    assert before is not None
+    for number, count in enumerate(later, start=len(first)):
+        state = join(state, member(number, workers=count))
+    if stop_reason(state, before.order[0], limits) is Stop.NO:
+        waiting = [m.workers for m in state.members if m.phase is Phase.READY]
+        assert before.size + min(waiting) > limits.largest
+        return
+    for name in before.order:
+        mine = find(state, name)
+        assert mine is not None
+        state = join(state, mine)
+    assert may_form(state, limits, 0, 0)
+    after = form(state, limits, "n1", 4000, NOW).round
+    assert after is not None
+    assert before.size < after.size <= limits.largest
+    assert set(before.order) < set(after.order)
+
+
 def test_leaver_goes_last() -> None:
     state = announce_leave(running(1, 2, 3), token(3))
     last = state.round
@@ -282,6 +365,7 @@ def test_a_waiting_fragment_never_takes_a_healthy_round_over() -> None:
     assert may_form(join(two, member(1)), LIMITS, 60, 60)  # broken, and 2 to 4 are late
 
 
+WORKERS = (1, 3, 2, 5, 1, 4, 8, 2)  # of members by number
 events = st.lists(
     st.tuples(
         st.sampled_from(["join", "leave", "depart", "expire", "form", "succeed"]),
@@ -292,15 +376,18 @@ events = st.lists(
 
 
 @settings(max_examples=300, deadline=None)
-@given(events)
-def test_whatever_happens_rounds_are_sound(sequence: list[tuple[str, int]]) -> None:
-    state, leaving = State(run="7"), set()
+@given(events, st.sampled_from([(LIMITS, (1,) * 8), (Limits(4, 8), WORKERS)]))
+def test_whatever_happens_rounds_are_sound(
+    sequence: list[tuple[str, int]], held_by: tuple[Limits, tuple[int, ...]]
+) -> None:
+    (limits, workers), state, leaving = held_by, State(run="7"), set()
     for event, number in sequence:
         before, name = state.round, token(number)
         if event == "join":
             mine = find(state, name)
             if mine is None or mine.phase is Phase.ACTIVE:
-                state = expect(come_back(state, member(number)), (number, number + 1))
+                mine = member(number, workers=workers[number])
+                state = expect(come_back(state, mine), (number, number + 1))
                 leaving.discard(name)
         elif event == "leave":
             state = announce_leave(state, name)
@@ -313,14 +400,15 @@ def test_whatever_happens_rounds_are_sound(sequence: list[tuple[str, int]]) -> N
             state = expire(state, frozenset({name, token(0)}), NOW)
         elif event == "succeed":
             state = succeed(state, name, NOW)
-        elif may_form(state, LIMITS, 99, 99):
-            state = form(state, LIMITS, "n1", 4000, NOW)
+        elif may_form(state, limits, 99, 99):
+            state = form(state, limits, "n1", 4000, NOW)
         assert decode(encode(state)) == state
         assert len({m.token for m in state.members}) == len(state.members)
         if state.round is None or state.round == before:
             continue
         order = state.round.order
         assert len(set(order)) == len(order)
-        assert LIMITS.smallest <= len(order) <= LIMITS.largest
+        assert state.round.size == sum(workers[int(name, 16)] for name in order)
+        assert limits.smallest <= state.round.size <= limits.largest
         assert not leaving & set(order)
         assert all(find(state, t) is not None for t in order)

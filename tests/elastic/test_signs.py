@@ -432,3 +432,5 @@ def test_who_is_wanted_counts_agents(largest: int, unit: str, expected: tuple[in
 
     env = {"MALLEABLE_MAX": "8", "MALLEABLE_UNIT": unit}
     assert agents((1, 1, 3, 3), options(Params(), env), env) == expected
+    env |= {"SLURM_SPANK_MALLEABLE": "1-8,unit=gpu"}
+    assert agents((1, 3), options(Params(), env), env) == (1, 3)

@@ -98,6 +98,25 @@ def test_a_replaced_variable_does_not_hide_what_the_job_has(
     assert (found.min_nodes, found.max_nodes) == used
 
 
+@pytest.mark.parametrize(
+    ("asked", "more", "words"),
+    [
+        ((1, 64), {}, ""),
+        ((1, 1), {}, "your --nnodes=1 is ignored; the job's range is 4 to 64 GPUs"),
+        ((2, 8), {}, "your --nnodes=2:8 is ignored; the job's range is 4 to 64 GPUs"),
+        ((1, 64), {"MALLEABLE_KEPT": "PET_NNODES"}, "your --nnodes=1:64 is ignored"),
+    ],
+)
+def test_where_workers_are_counted_a_number_of_nodes_narrows_nothing(
+    asked: tuple[int, int], more: dict[str, str], words: str
+) -> None:
+    request = {"SLURM_SPANK_MALLEABLE": "4-64,unit=gpu", "PET_NNODES": "1:64"}
+    found = adopted(replace(OURS, min_nodes=asked[0], max_nodes=asked[1]), ENV | request | more)
+    assert (found.asked.min_nodes, found.asked.max_nodes) == (4, 64)
+    assert [line.startswith(words) for line in found.lines] == ([True] if words else [])
+    assert not found.is_narrowed
+
+
 def test_a_torch_that_is_not_as_known_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     name = "torch.distributed.elastic.rendezvous.api"
     monkeypatch.delitem(sys.modules, name, raising=False)

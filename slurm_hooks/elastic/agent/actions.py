@@ -104,7 +104,7 @@ def next_action(
     if may and ranked(state, limits)[0].token == me.token:
         return Form(expected(state))
     if patience.waited_s > patience.longest_s:
-        return GiveUp(f"fewer than {limits.smallest} fragments were available for too long")
+        return GiveUp(f"fewer than {limits.smallest} {limits.noun} were available for too long")
     is_lively = bool(pending(state)) or patience.quiet_s < 10.0
     return Wait(patience.poll_s / 2 if is_lively else 1.0)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+from slurm_hooks.elastic.agent.workers_here import request_of, workers_here
 from slurm_hooks.elastic.rendezvous.rounds import Limits
 from slurm_hooks.elastic.rendezvous.state import Member
 from slurm_hooks.words.engines import BACKENDS, Engine, engine_of
@@ -73,6 +74,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
             largest=params.max_nodes,
             last_call_s=given("last_call_s", 3.0),
             max_crashes=max(1, int(given("max_crashes", 3))),
+            noun="workers" if request_of(env) else "fragments",
         ),
         host=_host(params.local_addr),
         notice_s=given("notice_s", 20.0),
@@ -113,7 +115,9 @@ def knob(env: Mapping[str, str], name: str, default: float, first: str | None = 
 
 def agents(nodes: tuple[int, ...], job: Options, env: Mapping[str, str]) -> tuple[int, ...]:
     """The fragment of every agent, from that of every node: with launch=srun each node has
-    an agent, otherwise only the first of a fragment."""
+    an agent, otherwise only the first of a fragment. A fragment on a part of a node has one."""
+    if request_of(env):
+        return tuple(sorted(set(nodes)))
     fragments = number(env.get("MALLEABLE_MAX", "")) // max(
         1, number(env.get("MALLEABLE_UNIT", ""))
     )
@@ -143,6 +147,7 @@ def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
         incarnation=f"{job}.{number(env.get('SLURM_RESTART_COUNT', ''))}",
         host=host,
         ends=ends,
+        workers=workers_here(env),
     )
 
 

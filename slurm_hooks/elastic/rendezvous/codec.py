@@ -42,8 +42,8 @@ class _Kind(NamedTuple):
     write: Callable[[Any], Any] = lambda value: value
 
 
-def _number(value: Any, most: int = 2**53 - 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+def _number(value: Any, most: int = 2**53 - 1, least: int = 0) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"not a count, or too large: {value!r:.40}")
     return value
 
@@ -99,6 +99,20 @@ def _record(make: Callable[..., Any], **kinds: _Kind) -> _Kind:
     )
 
 
+def _short(record: _Kind, length: int, usual: int) -> _Kind:
+    """A record of this length, whose last value is left out where it is the usual one."""
+
+    def read(raw: Any) -> Any:
+        is_short = isinstance(raw, list) and len(raw) == length - 1
+        return record.read([*raw, usual] if is_short else raw)
+
+    def write(one: Any) -> Any:
+        row = record.write(one)
+        return row[:-1] if row[-1] == usual else row
+
+    return _Kind(read, write)
+
+
 def _or_null(kind: _Kind) -> _Kind:
     return _Kind(
         lambda raw: None if raw is None else kind.read(raw),
@@ -125,6 +139,7 @@ _MEMBER = _record(
     phase=_Kind(Phase, lambda phase: phase.value),
     failed=_COUNT,
     round=_COUNT,
+    workers=_Kind(lambda value: _number(value, 65535, 1)),
 )
 _ROUND = _record(
     Round,
@@ -135,14 +150,15 @@ _ROUND = _record(
     port=_PORT,
     causes=_CAUSES,
     formed_at=_COUNT,
+    workers=_COUNT,
 )
 _LAUNCH = _record(Launch, text=_WORDS, digest=_ID, tokens=_several(_ID))
 _STATE = {
     "run": _WORDS,
     "revision": _COUNT,
     "stage": _COUNT,
-    "members": _several(_MEMBER, name=lambda member: member.token),
-    "round": _or_null(_ROUND),
+    "members": _several(_short(_MEMBER, 11, 1), name=lambda member: member.token),
+    "round": _or_null(_short(_ROUND, 8, 0)),
     "rounds": _COUNT,
     "gone": _several(_CAUSE),
     "crashes": _COUNT,

@@ -7,6 +7,7 @@ been quiet) nor how a State is shared.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from slurm_hooks.elastic.rendezvous.causes import SHOWN, Cause, CauseKind, is_loss, joined, left
@@ -27,13 +28,15 @@ PROVEN_S = 600  # a round that lasts longer than this is progress, whenever the 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a round in agents, and how long to wait for others before forming one (seconds)."""
+    """Bounds of a round in workers, and how long to wait for others before forming one (seconds).
+    `noun` names them: where sizes count nodes, an agent is one worker, in a fragment."""
 
     smallest: int
     largest: int
     last_call_s: float = 3.0
     straggler_s: float = 60.0
     max_crashes: int = 3
+    noun: str = "fragments"
 
 
 def stop_reason(state: State, token: str, limits: Limits) -> Stop:
@@ -49,15 +52,25 @@ def stop_reason(state: State, token: str, limits: Limits) -> Stop:
         return Stop.NOW
     if any(p is not None and p.phase is Phase.LEAVING for p in peers):
         return Stop.PLANNED
-    if newcomers(state) and len(round_.order) < limits.largest:
+    room = limits.largest - round_.size
+    if any(m.workers <= room for m in _outside(state)):
         return Stop.GROW
     return Stop.NO
 
 
+def _outside(state: State) -> tuple[Member, ...]:
+    inside = set(state.round.order) if state.round else set()
+    return tuple(m for m in ready(state) if m.token not in inside)
+
+
 def newcomers(state: State) -> tuple[str, ...]:
     """Tokens that wait outside of the current round."""
-    inside = set(state.round.order) if state.round else set()
-    return tuple(m.token for m in state.members if m.phase is Phase.READY and m.token not in inside)
+    return tuple(m.token for m in _outside(state))
+
+
+def count_of(members: Iterable[Member]) -> int:
+    """How many workers they have together."""
+    return sum(m.workers for m in members)
 
 
 def ready(state: State) -> tuple[Member, ...]:
@@ -112,9 +125,16 @@ def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
     """The next round by rank: longest lease first (its agent hosts the store), then
     Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the
     seconds between two starts would shuffle the order. If there are more than fit, those
-    that already trained stay in."""
+    that already trained stay in, and a newcomer with fewer workers may fit where others do not."""
     by_claim = sorted(ready(state), key=lambda m: (m.round == 0, rank_key(m)))
-    return tuple(sorted(by_claim[: limits.largest], key=rank_key))
+    return tuple(sorted(_fitting(by_claim, limits.largest), key=rank_key))
+
+
+def _fitting(members: Iterable[Member], room: int) -> Iterator[Member]:
+    for member in members:
+        if member.workers <= room:
+            room -= member.workers
+            yield member
 
 
 def rank_key(member: Member) -> tuple[int, int, int, str]:
@@ -124,14 +144,14 @@ def rank_key(member: Member) -> tuple[int, int, int, str]:
 def may_form(state: State, limits: Limits, quiet_s: float, waited_s: float) -> bool:
     """Whether a round should be formed now. `quiet_s`: since the waiting list changed;
     `waited_s`: since this agent began to wait."""
-    waiting = ready(state)
-    if len(waiting) < limits.smallest:
+    waiting = ranked(state, limits)
+    if count_of(waiting) < limits.smallest:
         return False
     if pending(state):
         is_late = quiet_s >= limits.straggler_s and waited_s >= limits.straggler_s
         return is_late and is_broken(state)
-    veterans = sum(1 for m in waiting if m.round)
-    if len(waiting) >= limits.largest or veterans >= limits.smallest:
+    veterans = count_of(m for m in waiting if m.round)
+    if count_of(waiting) >= limits.largest or veterans >= limits.smallest:
         return True
     is_complete = is_known_complete(state)
     if is_complete is None:
@@ -162,7 +182,7 @@ def is_stranded(state: State, token: str, limits: Limits) -> bool:
     me = find(state, token)
     if me is None or not me.round or not state.done or pending(state):
         return False
-    return len(ready(state)) < limits.smallest
+    return count_of(ready(state)) < limits.smallest
 
 
 def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
@@ -174,6 +194,7 @@ def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
         return fail(state, now)
     number = state.rounds + 1
     tokens = tuple(m.token for m in chosen)
+    workers = count_of(chosen)
     new_round = Round(
         number=number,
         order=tokens,
@@ -182,6 +203,7 @@ def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
         port=port,
         causes=_causes(state, chosen),
         formed_at=now,
+        workers=workers if workers > len(chosen) else 0,
     )
     members = tuple(_enrol(m, tokens, number) for m in state.members)
     return replace(state, members=members, round=new_round, rounds=number, gone=())

@@ -10,13 +10,15 @@ from slurm_hooks.elastic.rendezvous.state import Round, State
 
 
 def describe(old: Round | None, new: Round) -> str:
-    """`round 3 formed: 4 fragments (1 2 4 5), was 3, cause: joined 5`."""
-    size = len(new.order)
-    was = len(old.order) if old else 0
+    """`round 3 formed: 4 fragments (1 2 4 5), was 3, cause: joined 5`. Where fragments have several
+    workers: `round 3 formed: 17 workers in 4 fragments (1 2 4 5), was 12, cause: joined 5`."""
+    agents = len(new.order)
+    was = old.size if old else 0
     names = " ".join(str(fragment) for fragment in sorted(new.fragments))
-    plural = "s" if size != 1 else ""
+    plural = "s" if agents != 1 else ""
+    workers = f"{new.workers} workers in " if new.workers else ""
     return (
-        f"round {new.number} formed: {size} fragment{plural} ({names}), was {was}, "
+        f"round {new.number} formed: {workers}{agents} fragment{plural} ({names}), was {was}, "
         f"cause: {text_of(new.causes)}"
     )
 
@@ -42,7 +44,7 @@ def describe_failures(state: State, last: int) -> str:
 def record(new: Round, restarts: int) -> str:
     """One line of rounds.jsonl: `t` in epoch seconds, `restarts_used` of torchrun's
     budget so far on the agent of rank 0."""
-    return json.dumps(_entry(new, len(new.order), restarts))
+    return json.dumps(_entry(new, new.size, restarts))
 
 
 def record_groups(

@@ -57,7 +57,8 @@ class Admission(Enum):
 class Member:
     """One agent. `ends` is the end of its lease in epoch seconds, 0 if unknown; `probe_port`
     where it answers probes; `failed` is 0 unless its workers failed by themselves, then 1
-    and their exit code; `round` the last round it took part in, 0 for a newcomer."""
+    and their exit code; `round` the last round it took part in, 0 for a newcomer. It counts as so
+    many `workers`: 1 where sizes count nodes."""
 
     token: str
     fragment: int
@@ -69,6 +70,7 @@ class Member:
     phase: Phase = Phase.READY
     failed: int = 0
     round: int = 0
+    workers: int = 1
 
     @property
     def position(self) -> tuple[int, int]:
@@ -83,7 +85,8 @@ class Member:
 
 @dataclass(frozen=True)
 class Round:
-    """One formed world. `order` holds the tokens by rank; rank 0 hosts the store."""
+    """One formed world. `order` holds the tokens by rank; rank 0 hosts the store. `workers` are
+    those of all members, 0 if each has one."""
 
     number: int
     order: tuple[str, ...]
@@ -92,6 +95,12 @@ class Round:
     port: int
     causes: tuple[Cause, ...]
     formed_at: int
+    workers: int = 0
+
+    @property
+    def size(self) -> int:
+        """As the request counts it: workers, or agents where sizes count nodes."""
+        return self.workers or len(self.order)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 from slurm_hooks.elastic.agent.options import number
+from slurm_hooks.elastic.agent.workers_here import request_of
+from slurm_hooks.words.counted import Counted
 from slurm_hooks.words.engines import BACKENDS, ENGINES
 
 _API = "torch.distributed.elastic.rendezvous.api"
@@ -54,8 +56,10 @@ def adopted(asked: Asked, env: Mapping[str, str]) -> Instead:
     if asked.backend not in BACKENDS:
         where = f" at {asked.endpoint[:100]}" if asked.endpoint else ""
         lines.append(f"fragments use the job's own rendezvous instead of {asked.backend}{where}")
-    job = _range_of_job(env) or (asked.min_nodes, asked.max_nodes)
-    low, high, line = _nodes((asked.min_nodes, asked.max_nodes), job)
+    mine = asked.min_nodes, asked.max_nodes
+    job = _range_of_job(env) or mine
+    request = request_of(env)
+    low, high, line = _workers(mine, request, env) if request else _nodes(mine, job)
     instead = replace(
         asked,
         backend=asked.backend if asked.backend in BACKENDS else BACKENDS[-1],
@@ -65,7 +69,8 @@ def adopted(asked: Asked, env: Mapping[str, str]) -> Instead:
         max_nodes=high,
         local_addr=asked.local_addr or env.get("PET_LOCAL_ADDR") or None,
     )
-    return Instead(instead, tuple([*lines, line] if line else lines), high < job[1])
+    is_narrowed = request is None and high < job[1]
+    return Instead(instead, tuple([*lines, line] if line else lines), is_narrowed)
 
 
 def _first_path(*places: str) -> str:
@@ -93,12 +98,27 @@ def _nodes(asked: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, str]
     )
 
 
+def _workers(
+    asked: tuple[int, int], request: Counted, env: Mapping[str, str]
+) -> tuple[int, int, str]:
+    """Workers at least and at most. Agents are no measure of them, so a range of the script does
+    not narrow that of the request."""
+    low, _, high = env.get("PET_NNODES", "").partition(":")
+    is_plugins = not _is_kept(env) and asked == (number(low), number(high) or number(low))
+    given = f"{asked[0]}" if asked[0] == asked[1] else f"{asked[0]}:{asked[1]}"
+    line = f"your --nnodes={given} is ignored; the job's range is {request.text}"
+    return max(1, request.smallest), request.largest, "" if is_plugins else line
+
+
+def _is_kept(env: Mapping[str, str]) -> bool:
+    return "PET_NNODES" in env.get("MALLEABLE_KEPT", "").split(",")
+
+
 def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
     """The agents that the job may have: as the plugin says in PET_NNODES, or if the script
     has replaced that, from the request."""
-    is_kept = "PET_NNODES" in env.get("MALLEABLE_KEPT", "").split(",")
     smallest, _, largest = env.get("PET_NNODES", "").partition(":")
-    if not is_kept and number(smallest):
+    if not _is_kept(env) and number(smallest):
         return number(smallest), number(largest) or number(smallest)
     unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
     nodes = number(env.get("MALLEABLE_MIN", "")), number(env.get("MALLEABLE_MAX", ""))

@@ -1,0 +1,45 @@
+"""What the sizes of a request count: nodes, or the workers that fit on parts of nodes.
+
+--malleable=2-16                 nodes
+--malleable=4-64,unit=gpu        GPUs; with unit=2gpu a fragment has a multiple of 2
+--malleable=4-64,unit=task       tasks; with unit=4task a fragment has a multiple of 4
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Optional
+
+REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
+GPU, TASK = "gpu", "task"
+
+_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_UNIT = re.compile(rf"unit=([1-9][0-9]{{0,4}})?({GPU}|{TASK})")
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The sizes of a request that counts workers: at least, at most, a multiple of `unit`. A worker
+    is a GPU or a task (`kind`)."""
+
+    smallest: int
+    largest: int
+    unit: int
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """As a user is shown them: `4 to 64 GPUs`."""
+        return f"{self.smallest} to {self.largest} {'GPUs' if self.kind == GPU else 'tasks'}"
+
+
+def counted(request: str) -> Optional[Counted]:
+    """What this request counts; None if that is nodes, or it is no request. The plugin has refused
+    all other texts."""
+    first, *keys = request.split(",")
+    sizes = _RANGE.fullmatch(first)
+    found = next(filter(None, map(_UNIT.fullmatch, keys)), None)
+    if not sizes or not found:
+        return None
+    return Counted(int(sizes[1]), int(sizes[2]), int(found[1] or 1), found[2])

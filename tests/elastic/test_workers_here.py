@@ -1,0 +1,52 @@
+"""What a fragment on a part of a node knows of its workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_hooks.elastic.agent.options import identity
+from slurm_hooks.elastic.agent.workers_here import workers_here
+from slurm_hooks.words.counted import Counted, counted
+
+GIVEN = {"SLURM_GPUS_ON_NODE": "3", "SLURM_CPUS_ON_NODE": "12", "SLURM_CPUS_PER_TASK": "12"}
+SLOT = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:4+mem:8192"}
+
+
+@pytest.mark.parametrize(
+    ("request_text", "found"),
+    [
+        ("4-64,unit=gpu,engine=torchrun", Counted(4, 64, 1, "gpu")),
+        ("4-64,engine=torchrun,unit=2gpu", Counted(4, 64, 2, "gpu")),
+        ("0-512,unit=task,engine=pool", Counted(0, 512, 1, "task")),
+        ("4-64,unit=4task,launch=srun", Counted(4, 64, 4, "task")),
+        ("2-16", None),
+        ("2-16,unit=2", None),
+        ("2-16,unit=gpus", None),
+        ("2-16,unit=0gpu", None),
+        ("unit=gpu", None),
+        ("", None),
+    ],
+)
+def test_what_the_sizes_of_a_request_count(request_text: str, found: Counted | None) -> None:
+    assert counted(request_text) == found
+
+
+@pytest.mark.parametrize(
+    ("request_text", "more", "workers"),
+    [
+        ("2-16", {}, 1),  # whole nodes, whatever is on them
+        ("2-16,unit=2", {}, 1),
+        ("4-64,unit=gpu", {}, 3),
+        ("4-64,unit=2gpu", {"SLURM_GPUS_ON_NODE": "4"}, 4),  # GPUs, not pairs
+        ("4-64,unit=gpu", {"SLURM_GPUS_ON_NODE": ""}, 1),
+        ("1-2,unit=gpu", {}, 2),  # Slurm gave more than the job may have
+        ("4-64,unit=task", SLOT, 3),
+        ("4-64,unit=task", {"SLURM_SPANK_MALLEABLE_SLOT": "mem:8192+cpu:6"}, 2),
+        ("4-64,unit=task", {}, 12),
+        ("4-64,unit=task", {**SLOT, "SLURM_CPUS_ON_NODE": "junk"}, 1),
+    ],
+)
+def test_workers_are_what_slurm_gave(request_text: str, more: dict[str, str], workers: int) -> None:
+    env = {**GIVEN, **more, "SLURM_SPANK_MALLEABLE": request_text}
+    assert workers_here(env) == workers
+    assert identity(env, "n1", 0).workers == workers
