@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass
 from typing import Optional
 
 SIZE = 64  # bytes of one worker; a write of so many, aligned, is never seen by halves
-_FORM = struct.Struct("<dddddd")
+_FORM = struct.Struct("<ddddddd")
 _CHECK = struct.Struct("<I")
 
 
@@ -22,13 +22,15 @@ class Speed:
     without warm-up and pauses it made `steps` of its optimizer on `samples` drawn from its
     DataLoaders (0: none were seen). `told` are the samples of a step of all processes together by
     what its script has reported (0: nothing); `sync` is the share of a step that waits for other
-    processes (negative: not seen)."""
+    processes (negative: not seen). There are `times` as many processes in all as on this node (0:
+    unknown)."""
 
     first_at: float = 0.0
     seconds: float = 0.0
     steps: float = 0.0
     samples: float = 0.0
     told: float = 0.0
+    times: float = 0.0
     sync: float = -1.0
 
 

@@ -20,6 +20,7 @@ from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind, joined, left, lost
 from slurm_hooks.elastic.rendezvous.state import Round
+from slurm_hooks.elastic.script.observer import times_as_many
 from slurm_hooks.elastic.speed import Speed
 
 START = Cause(CauseKind.START)
@@ -29,7 +30,7 @@ NUMBERS = st.floats(0, 1e12)
 
 
 @many
-@given(st.builds(Speed, *[NUMBERS] * 5, st.just(-1.0) | st.floats(0, 1)))
+@given(st.builds(Speed, *[NUMBERS] * 6, st.just(-1.0) | st.floats(0, 1)))
 def test_what_a_worker_writes_is_what_the_agent_reads(speed: Speed) -> None:
     assert len(form.pack(speed)) == form.SIZE
     assert form.unpack(form.pack(speed)) == (speed if any(form.pack(speed)) else None)
@@ -71,15 +72,21 @@ class Gang:
         self.agent: Any = Throughput(mailbox, self.slurm)  # type: ignore[arg-type]
         self.agent._pauses = PauseWatch(self.now)
 
-    def begin(self, nodes: int, *causes: Cause, is_first: bool = False) -> None:
+    def begin(self, nodes: int, *causes: Cause, is_first: bool = False, workers: int = 0) -> None:
         order = tuple(f"{n:016x}" for n in range(nodes))
-        round_ = Round(1, order, tuple(range(nodes)), "n1", 1, causes, 0)
+        round_ = Round(1, order, tuple(range(nodes)), "n1", 1, causes, 0, workers)
         self.agent.begin_round(round_, is_first)
         self.mailbox.clear()
         self.speed = Speed()
 
     def train(
-        self, seconds: int, step_s: float, batch: float = 64.0, tells: bool = True, told: float = 0
+        self,
+        seconds: int,
+        step_s: float,
+        batch: float = 64.0,
+        tells: bool = True,
+        told: float = 0,
+        times: float = 0,
     ) -> None:
         for _ in range(seconds):
             self.now += 1.0
@@ -90,6 +97,7 @@ class Gang:
                 before.steps + 1.0 / step_s,
                 before.samples + batch / step_s,
                 told,
+                times,
             )
             for reader in self.readers:
                 reader.write_speed(self.speed)
@@ -120,6 +128,44 @@ def test_rates_of_all_sizes_are_kept_over_rounds(gang: Gang) -> None:
     gang.begin(4, left(5))
     gang.train(100, 0.2)
     assert told(gang) == [(8, 8192.0, 1024.0), (4, 2560.0, 512.0)]
+
+
+@pytest.mark.parametrize(
+    ("processes", "times"),
+    [
+        (1, 4 / 1),  # 1 + 3 workers, a process each, seen at the first node
+        (3, 4 / 3),  # the same round, seen at the second
+        (1, 2 / 1),  # one process a node, whatever Slurm gave it
+    ],
+)
+def test_a_rate_is_told_at_the_workers_of_unequal_fragments(
+    monkeypatch: pytest.MonkeyPatch, processes: int, times: float
+) -> None:
+    gang = Gang(Mailbox(), monkeypatch, processes)
+    gang.begin(2, START, is_first=True, workers=4)
+    gang.train(18, 0.1, batch=10, times=times)
+    batch = 10 * processes * times
+    assert told(gang) == [(4, 10 * batch, batch)]
+
+
+def test_where_no_samples_are_seen_steps_are_told_by_the_workers(gang: Gang) -> None:
+    gang.begin(2, START, is_first=True, workers=4)
+    gang.train(18, 0.1, batch=0, times=2)
+    assert told(gang) == [(4, 40.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("env", "times"),
+    [
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "3"}, 4 / 3),
+        ({"WORLD_SIZE": "4"}, 0.0),
+        ({"WORLD_SIZE": "x", "LOCAL_WORLD_SIZE": "3"}, 0.0),
+        ({"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "0"}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_a_process_knows_how_many_there_are_elsewhere(env: dict[str, str], times: float) -> None:
+    assert times_as_many(env) == times
 
 
 def test_a_batch_that_changes_is_told_within_a_minute(gang: Gang) -> None:

@@ -26,24 +26,25 @@ class Rates:
         self._in_samples = True
         self._new: dict[int, int] = {}  # by size, when what was not told before was found
 
-    def note(self, nodes: int, found: Steady, at: int) -> None:
+    def note(self, size: int, found: Steady, at: int) -> None:
         """What was found at this size until `at` (unix seconds). Samples and steps cannot be
         compared: the newest says which of them count."""
         in_samples = found.batch > 0
         if in_samples is not self._in_samples:
             self._found.clear()
             self._in_samples = in_samples
-        per_s = found.per_s if in_samples else found.per_s * nodes
-        batch = self._known_batch(nodes, found.batch)
-        self._found.pop(nodes, None)
-        self._found[nodes] = ToldRate(nodes, per_s, found.error, at, batch)
+        per_s = found.per_s if in_samples else found.per_s * size
+        batch = self._known_batch(size, found.batch)
+        self._found.pop(size, None)
+        self._found[size] = ToldRate(size, per_s, found.error, at, batch)
         while len(self._found) > KEPT:
             del self._found[next(iter(self._found))]
 
-    def _known_batch(self, nodes: int, batch: float) -> float:
-        """The batch in the words of an earlier rate: that of a node is the same, or the whole."""
+    def _known_batch(self, size: int, batch: float) -> float:
+        """The batch in the words of an earlier rate: a node's or a worker's is the same, or the
+        whole."""
         for known in reversed(self._found.values()):
-            for same in (known.batch / known.nodes * nodes, known.batch):
+            for same in (known.batch / known.nodes * size, known.batch):
                 if abs(batch - same) < _ALIKE * same:
                     return same
         return batch

@@ -54,15 +54,18 @@ def _difference(before: Speed, after: Speed) -> Speed:
         steps=after.steps - before.steps,
         samples=after.samples - before.samples,
         told=after.told,
+        times=after.times,
     )
 
 
 def stretch_of(workers: list[Speed], nodes: int) -> Stretch:
     """What workers of one node have done, as a stretch of all nodes. Workers step together, each
-    with samples of its own, unless the script tells how many there are in all."""
+    with samples of its own, unless the script tells how many there are in all. They know how many
+    they are; otherwise all nodes are taken for alike."""
     seconds = fmean(one.seconds for one in workers)
     steps_s = fmean(one.steps / one.seconds if one.seconds else 0.0 for one in workers)
     told = max(one.told for one in workers)
     drawn = [one.samples / one.steps for one in workers]
-    batch = told or (nodes * sum(drawn) if all(drawn) else 0.0)
+    times = max(one.times for one in workers) or nodes
+    batch = told or (times * sum(drawn) if all(drawn) else 0.0)
     return Stretch(seconds, steps_s * seconds, batch)

@@ -1,7 +1,8 @@
 """How fast the training is at each size, and how long it pauses, as an agent sees it at the workers
 of its node; the agent of rank 0 tells Slurm.
 
-Processes of a training step together, so what is seen here stands for all nodes of the round. Every
+Processes of a training step together, so what is seen here stands for all nodes of the round. A
+rate is told at the round's size as the request counts it: in nodes, or in workers. Every
 agent watches: any of them may be rank 0 in the next round. Where every agent has a round of its own
 (torchft) nobody knows how many train together, and nothing is told.
 """
@@ -32,7 +33,7 @@ class Throughput:
         self._mailbox = mailbox
         self._own_element = own_element
         self._look_s, self._next_look = look_s, 0.0
-        self._nodes = 0
+        self._nodes = self._size = 0
         self._stretches = Stretches()
         self._rates = Rates()
         self._pauses = PauseWatch(fragment_began(os.environ))
@@ -44,7 +45,7 @@ class Throughput:
             return
         stepped_at = max((one.stepped_at for one in self._mailbox.observed()), default=0.0)
         self._pauses.begin_round(round_.causes, stepped_at, is_first)
-        self._nodes = len(round_.order)
+        self._nodes, self._size = len(round_.order), round_.size
         self._stretches = Stretches()
 
     def look(self, now: float, tells: bool) -> None:
@@ -57,7 +58,7 @@ class Throughput:
         self._pauses.see(speeds.values())
         found = self._stretches.steady() if self._stretches.see(speeds, self._nodes) else None
         if found is not None:
-            self._rates.note(self._nodes, found, int(time.time()))
+            self._rates.note(self._size, found, int(time.time()))
         if tells:
             self._tell()
 

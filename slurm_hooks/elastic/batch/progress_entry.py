@@ -2,9 +2,10 @@
 
     progress{s1790000000,8:1234/12/256,4:700/9/128/5400,p20/12/8/40,y12}
 
-`s`: rates count samples a second (`n`: optimizer steps a second times nodes), up to this unix
-second. Then the newest rate of each size, newest first: nodes, rate, relative error in thousandths,
-samples in a step of all processes (0: unknown), and how many seconds it is older than the newest.
+`s`: rates count samples a second (`n`: optimizer steps a second times the size), up to this unix
+second. Then the newest rate of each size, newest first: the size as the request counts it (nodes or
+workers), rate, relative error in thousandths, samples in a step of all processes (0: unknown), and
+how many seconds it is older than the newest.
 `p`: the seconds that a start, a growth, a shrink, a hit took, empty if not seen. `y`: per cent of a
 step that wait for others. The reader is slurm/telemetry.py.
 """

@@ -52,6 +52,7 @@ class Observer:
         self._thread = 0  # the one that steps
         self._parallel: Optional[weakref.ref[Any]] = None
         self._sync, self._sync_due = NOT_SEEN, 0.0
+        self._times = 0.0
 
     @property
     def seen(self) -> Observed:
@@ -75,6 +76,7 @@ class Observer:
             steps=clean.steps,
             samples=clean.samples,
             told=self._told.per_step,
+            times=self._times,
             sync=self._sync,
         )
 
@@ -132,6 +134,7 @@ class Observer:
     def _begin(self, now: float) -> None:
         if not self._first_at:
             self._first_at, self._pid = now, os.getpid()
+            self._times = times_as_many(os.environ)
 
     def see_saved(self, began: float, size: Optional[int] = None) -> None:
         """What was begun at that moment has been saved; `size` in bytes where it is known. A
@@ -168,6 +171,15 @@ class Observer:
 
 def _is(thing: object, known: Optional[weakref.ref[Any]]) -> bool:
     return known is not None and known() is thing
+
+
+def times_as_many(env: Mapping[str, str]) -> float:
+    """How many times as many processes there are in all as on this node; 0 if the launcher has not
+    told. Nodes need not have equally many."""
+    try:
+        return int(env["WORLD_SIZE"]) / int(env["LOCAL_WORLD_SIZE"])
+    except (KeyError, ValueError, ZeroDivisionError):
+        return 0.0
 
 
 def _size_of(optimizer: Any) -> int:
