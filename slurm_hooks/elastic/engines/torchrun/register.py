@@ -20,6 +20,7 @@ from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.one_per_node import stand_by
 from slurm_hooks.elastic.agent.options import OptionError, kept, number, options
+from slurm_hooks.elastic.agent.workers_here import request_of
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchrun.flags import is_torchrun, overrides
@@ -38,6 +39,7 @@ from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardown
 
 _AN_HOUR_S = 3600.0
+_IDENTICAL = "TORCH_ELASTIC_WORKER_IDENTICAL"
 _BUDGET = "PET_MAX_RESTARTS"  # a lost fragment costs its peers one restart
 
 
@@ -96,6 +98,7 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     signals.listen()
     own_element = _own_element()
     own_element.report_started()
+    _count_workers()
     try:
         job = options(params, os.environ)
         _remark(kept(os.environ))
@@ -112,6 +115,13 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     threading.Thread(target=_end_in_time, args=(signals, parts.forewarning), daemon=True).start()
     _meet_specs()
     return MalleableHandler(parts, _processes())
+
+
+def _count_workers() -> None:
+    """Fragments on parts of nodes have different numbers of workers, and torch must not be told
+    that they are all alike."""
+    if request_of(os.environ) and os.environ.pop(_IDENTICAL, "0") == "1":
+        say(f"your {_IDENTICAL}=1 is ignored: the fragments of this job have different sizes")
 
 
 def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
