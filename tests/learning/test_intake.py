@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from build import make_fragment, make_job, make_request
 from rate_tellers import rate, teller
+from slurm_hooks.learning.store.family import family_of
 from slurm_hooks.learning.store.intake import GAP_S, SIZES, Told, in_turn, news, told_by
-from slurm_hooks.model import FragmentState, Rate, Telemetry
+from slurm_hooks.model import FragmentState, Needs, Rate, Slot, Telemetry
+from slurm_hooks.model.resources import GPU
 
 NOW = 1_800_000_000
 rates = st.builds(
@@ -50,6 +54,30 @@ def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
         found = told_by(make_job(fragment, request=request))
         assert found is not None
         assert [r.nodes for r in found.rates] == sizes
+
+
+def test_a_rate_at_17_gpus_counts_for_a_job_that_may_have_them() -> None:
+    told = Telemetry((rate(17, NOW), rate(16, NOW)))
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=told)
+    for unit, sizes in ((1, [16, 17]), (2, [16])):
+        request = replace(make_request(4, 64, unit), slot=Slot(GPU))
+        found = told_by(make_job(fragment, request=request))
+        assert found is not None
+        assert [r.nodes for r in found.rates] == sizes
+
+
+def test_workers_of_another_kind_are_another_family() -> None:
+    """A fragment asks for 1 GPU or for 3, which makes no difference."""
+
+    def family(slot: Slot | None, gpus: int = 1) -> str:
+        request = replace(make_request(1, 8), slot=slot)
+        fragment = make_fragment(0, FragmentState.HELD, request=request)
+        needs = Needs(features="ib", gres=((GPU, gpus),))
+        return family_of(replace(make_job(fragment, request=request), needs=needs)).needs
+
+    assert family(Slot(GPU), 1) == family(Slot(GPU, cpus=8), 3) == "ib;slot:gpu"
+    kinds = [None, Slot(GPU), Slot("gpu:a100"), Slot(cpus=4)]
+    assert len({family(kind) for kind in kinds}) == len(kinds)
 
 
 def test_a_clock_that_was_set_back_does_not_silence_a_job() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Optional
 
-from slurm_hooks.model import MalleableJob, Needs
+from slurm_hooks.model import MalleableJob, Needs, Slot
 
 _COUNTER = re.compile(r"[-_.]\d+$")
 
@@ -30,9 +31,14 @@ def family_of(job: MalleableJob) -> Family:
     """The family of a job. How many nodes it asks for makes no difference."""
     request = job.request
     name = _COUNTER.sub("", request.name) or request.name
-    return Family(job.user, name, request.unit, request.engine, _needs(job.needs))
+    needs = _needs(job.needs, request.slot)
+    return Family(job.user, name, request.unit, request.engine, needs)
 
 
-def _needs(needs: Needs) -> str:
-    """Kinds of nodes; how much memory and how many processors are not kinds."""
+def _needs(needs: Needs, slot: Optional[Slot]) -> str:
+    """Kinds of nodes; how much memory and how many processors are not kinds. Rates by workers are
+    none by nodes, and a GPU of another type is another worker. What a fragment asks for beside
+    that changes with its size."""
+    if slot is not None:
+        return f"{needs.features};slot:{slot.gres or 'task'}"
     return ";".join((needs.features, *(f"{name}:{count}" for name, count in needs.gres)))
