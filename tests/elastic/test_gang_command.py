@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.elastic.engines.gang.crew import slots
 from slurm_hooks.elastic.mailbox import LENT, MAILBOX, find_files
 from waiting import wait_until
 
@@ -83,6 +84,42 @@ def step(job: Gang) -> int:
 
 def is_alive(pid: object) -> bool:
     return Path(f"/proc/{pid}").exists()
+
+
+def test_unequal_fragments_count_by_their_workers(job: Gang) -> None:
+    job.extra["SLURM_SPANK_MALLEABLE"] = "4-8,unit=gpu,engine=command"
+    for fragment, gpus in ((0, 1), (1, 3)):
+        job.extra["SLURM_GPUS_ON_NODE"] = str(gpus)
+        start(job, fragment)
+    runs(job, 0, 1)
+    assert [r["size"] for r in job.rounds()] == [4]
+
+
+def test_tensorflow_is_told_to_count_nodes(job: Gang) -> None:
+    job.extra |= {"MALLEABLE_ENGINE": "tensorflow", "SLURM_GPUS_ON_NODE": "1"}
+    job.extra |= {"SLURM_SPANK_MALLEABLE": "1-8,unit=gpu,engine=tensorflow"}
+    start(job, 0)
+    assert job.wait_exit(0) == [os.EX_USAGE]
+    assert "without unit=: --malleable=1-4,engine=tensorflow" in job.log(0)
+
+
+@pytest.mark.parametrize(
+    ("env", "count"),
+    [
+        ({"SLURM_NTASKS": "6"}, 6),
+        ({}, 1),
+        (
+            {
+                "SLURM_NTASKS": "1",
+                "SLURM_GPUS_ON_NODE": "3",
+                "SLURM_SPANK_MALLEABLE": "1-8,unit=gpu,engine=mpi",
+            },
+            3,
+        ),
+    ],
+)
+def test_an_mpi_starts_a_process_for_each_worker(env: dict[str, str], count: int) -> None:
+    assert slots(env) == count
 
 
 def test_a_command_that_cannot_see_its_agent_is_lent_the_mailbox(job: Gang) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from slurm_hooks.elastic.agent.options import identity
+from slurm_hooks.elastic.agent.options import OptionError, identity
 from slurm_hooks.elastic.agent.workers_here import workers_here
+from slurm_hooks.elastic.engines.torchft.world import make_world
 from slurm_hooks.words.counted import Counted, counted
 
 GIVEN = {"SLURM_GPUS_ON_NODE": "3", "SLURM_CPUS_ON_NODE": "12", "SLURM_CPUS_PER_TASK": "12"}
@@ -50,3 +54,9 @@ def test_workers_are_what_slurm_gave(request_text: str, more: dict[str, str], wo
     env = {**GIVEN, **more, "SLURM_SPANK_MALLEABLE": request_text}
     assert workers_here(env) == workers
     assert identity(env, "n1", 0).workers == workers
+
+
+def test_torchft_is_told_to_count_nodes() -> None:
+    facts: Any = SimpleNamespace(env={"SLURM_SPANK_MALLEABLE": "1-8,unit=gpu,engine=torchft"})
+    with pytest.raises(OptionError, match="without unit=: --malleable=1-4,engine=torchft"):
+        make_world(facts)

@@ -101,6 +101,15 @@ def engine(env: Mapping[str, str]) -> Optional[Engine]:
         raise OptionError(f"{TRAITS_VARIABLE}: {error}") from None
 
 
+def refuse_parts(env: Mapping[str, str], name: str, why: str) -> None:
+    """For an engine that cannot use fragments of different sizes. Raises OptionError."""
+    if request_of(env):
+        raise OptionError(
+            f"engine={name} cannot use parts of nodes: {why}; let MIN and MAX count nodes, without "
+            f"unit=: --malleable=1-4,engine={name}"
+        )
+
+
 def knob(env: Mapping[str, str], name: str, default: float, first: str | None = None) -> float:
     """Seconds: what `first` says, else MALLEABLE_<NAME>, else `default`. Raises OptionError."""
     text = first or env.get(f"MALLEABLE_{name.upper()}", "") or str(default)

@@ -13,6 +13,7 @@ from typing import Optional
 
 from slurm_hooks.elastic.agent.options import number
 from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.agent.workers_here import request_of, workers_here
 from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.gang import world as worlds
 from slurm_hooks.elastic.engines.gang.channel import ChannelError, Listener
@@ -155,7 +156,10 @@ class Crew:
 
 
 def slots(env: Mapping[str, str]) -> int:
-    """How many processes an MPI may start on a node: the job's tasks there, 1 if it says none."""
+    """How many processes an MPI may start on a node: the job's tasks there, 1 if it says none; on a
+    part of a node one for each worker."""
+    if request_of(env):
+        return workers_here(env)
     found = (number(env.get(name, "")) for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS"))
     return next((count for count in found if count), 1)
 

@@ -15,6 +15,7 @@ from slurm_hooks.elastic.engines.gang.tensorflow import TensorFlow
 from slurm_hooks.elastic.engines.gang.world import GangWorld
 
 GROUP = "slurm_malleable.engines"
+TENSORFLOW = "tensorflow"
 
 
 class GangEngine(Protocol):
@@ -36,7 +37,7 @@ class Plain:
 _OURS: Mapping[str, Callable[[], GangEngine]] = {
     "command": Plain,
     "mpi": Mpi,
-    "tensorflow": TensorFlow,
+    TENSORFLOW: TensorFlow,
 }
 
 

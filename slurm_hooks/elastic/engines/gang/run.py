@@ -12,12 +12,19 @@ from typing import Optional
 from slurm_hooks.elastic.agent.assemble import assemble
 from slurm_hooks.elastic.agent.companion import all_meet
 from slurm_hooks.elastic.agent.one_per_node import stand_by
-from slurm_hooks.elastic.agent.options import OptionError, Options, number, options
+from slurm_hooks.elastic.agent.options import (
+    OptionError,
+    Options,
+    number,
+    options,
+    refuse_parts,
+)
+from slurm_hooks.elastic.agent.workers_here import request_of
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.gang.agent import GangAgent
 from slurm_hooks.elastic.engines.gang.crew import Crew
-from slurm_hooks.elastic.engines.gang.engine import find_engine
+from slurm_hooks.elastic.engines.gang.engine import TENSORFLOW, find_engine
 from slurm_hooks.elastic.engines.gang.secret import job_secret
 from slurm_hooks.elastic.engines.order import Order, read_order
 from slurm_hooks.elastic.farewell import farewell_s
@@ -46,10 +53,7 @@ def parameters(env: Mapping[str, str]) -> Parameters:
     """Raises OptionError."""
     if not env.get("MALLEABLE_JOB_ID"):
         raise OptionError("no fragment of a malleable job: submit it with sbatch --malleable")
-    unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
-    nodes_per_agent = 1 if "SLURM_STEP_ID" in env else unit  # started by srun, or by the script
-    smallest = max(1, number(env.get("MALLEABLE_MIN", "")) // nodes_per_agent)
-    largest = max(smallest, number(env.get("MALLEABLE_MAX", "")) // nodes_per_agent)
+    smallest, largest = _sizes(env)
     return Parameters(
         endpoint=env.get("MALLEABLE_DIR", ""),
         run_id=env["MALLEABLE_JOB_ID"],
@@ -57,6 +61,17 @@ def parameters(env: Mapping[str, str]) -> Parameters:
         max_nodes=largest,
         local_addr=env.get("MALLEABLE_ADDR"),
     )
+
+
+def _sizes(env: Mapping[str, str]) -> tuple[int, int]:
+    """As Limits count: in workers, or in agents where the request counts nodes."""
+    request = request_of(env)
+    if request:
+        return max(1, request.smallest), request.largest
+    unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
+    nodes_per_agent = 1 if "SLURM_STEP_ID" in env else unit  # started by srun, or by the script
+    smallest = max(1, number(env.get("MALLEABLE_MIN", "")) // nodes_per_agent)
+    return smallest, max(smallest, number(env.get("MALLEABLE_MAX", "")) // nodes_per_agent)
 
 
 def run(order: Order, env: MutableMapping[str, str]) -> None:
@@ -67,7 +82,10 @@ def run(order: Order, env: MutableMapping[str, str]) -> None:
     signals.listen()
     own_element = OwnElement(env, signals)
     own_element.report_started()
-    engine = find_engine(env.get("MALLEABLE_ENGINE", ""))
+    name = env.get("MALLEABLE_ENGINE", "")
+    engine = find_engine(name)
+    if name == TENSORFLOW:
+        refuse_parts(env, name, "TensorFlow takes all its workers for alike")
     job = options(parameters(env), env)
     parts = assemble(job, env, signals, own_element, all_meet)
     crew = Crew(order, env, job.host, lambda: _secret(job), engine)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from slurm_hooks.elastic.agent.companion import Facts, World
 from slurm_hooks.elastic.agent.membership import open_membership
-from slurm_hooks.elastic.agent.options import Options, knob, number
+from slurm_hooks.elastic.agent.options import Options, knob, number, refuse_parts
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchft.keeper import Keeper
 from slurm_hooks.elastic.engines.torchft.lighthouse import LighthouseTiming, load
@@ -20,8 +20,9 @@ from slurm_hooks.elastic.rendezvous.state import Member
 def make_world(facts: Facts) -> World:
     """See WorldMaker. The environment tells torchft where its lighthouse is; what the user has
     set there stays."""
-    load()
     env = facts.env
+    refuse_parts(env, "torchft", "all replica groups must have equally many processes")
+    load()
     settings = of_groups(facts.options, env)
     timing = LighthouseTiming(max(0.3, knob(env, "heartbeat_s", 1.0)), knob(env, "join_s", 1.0))
     membership = open_membership(settings, facts.me, facts.signals)
