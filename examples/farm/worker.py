@@ -25,6 +25,8 @@ from typing import Optional
 
 THOUSAND = 1000
 BEAT_S, LOST_S = 5.0, 60.0
+# On parts of nodes a fragment has several workers.
+ME = os.environ.get("MALLEABLE_WORKER") or os.environ["MALLEABLE_FRAGMENT"]
 TASKS, HISTORY, RESULT = Path("tasks"), Path("history"), Path("result.json")
 
 
@@ -33,7 +35,7 @@ def make(count: int) -> None:
     HISTORY.mkdir(exist_ok=True)
     if TASKS.exists():
         return
-    draft = Path(f"tasks.{os.environ['MALLEABLE_FRAGMENT']}.{os.getpid()}")
+    draft = Path(f"tasks.{ME}.{os.getpid()}")
     draft.mkdir()
     for number in range(count):
         (draft / f"{number}.todo").touch()
@@ -92,9 +94,9 @@ def counted(total: int) -> dict[str, int]:
 def tell(total: int) -> None:
     """How far all workers are; the last one ends the pool."""
     done = len(list(TASKS.glob("*.done")))
-    print(f"task {done} of {total}: by fragment {os.environ['MALLEABLE_FRAGMENT']}", flush=True)
+    print(f"task {done} of {total}: by worker {ME}", flush=True)
     if done == total:
-        draft = RESULT.with_name(f"{RESULT.name}.{os.environ['MALLEABLE_FRAGMENT']}")
+        draft = RESULT.with_name(f"{RESULT.name}.{ME}")
         draft.write_text(json.dumps(counted(total)))
         draft.replace(RESULT)
         subprocess.run(["malleable", "finish"], check=False, timeout=60)
@@ -105,7 +107,7 @@ class Worker:
 
     def __init__(self, total: int, pace_s: float) -> None:
         self._total, self._pace_s = total, pace_s
-        self._mine = f"run.{os.environ['MALLEABLE_FRAGMENT']}"
+        self._mine = f"run.{ME}"
         run = os.environ.get("SLURM_RESTART_COUNT", "0")
         self._history = open(HISTORY / f"{self._mine}.{run}", "a", buffering=1)  # noqa: SIM115
         self._task: Optional[Path] = None

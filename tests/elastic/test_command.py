@@ -14,6 +14,7 @@ import pytest
 
 from slurm_hooks.elastic.agent.options import OptionError
 from slurm_hooks.elastic.engines.order import Order, read_order
+from slurm_hooks.elastic.engines.pool.workers import shares
 from waiting import wait_until
 
 from .processes import launch
@@ -107,6 +108,71 @@ def test_notice_ends_the_command_and_puts_the_fragment_back(
     assert agent.returncode == 143
     assert output == said
     assert ("has not ended within 0.5 s" in errors) is (manner == "stubborn")
+
+
+PARTS = {
+    "MALLEABLE_FRAGMENT": "3",
+    "MALLEABLE_ENGINE": "pool",
+    "SLURM_SPANK_MALLEABLE": "0-8,unit=2gpu,engine=pool",
+    "SLURM_GPUS_ON_NODE": "4",
+    "SLURM_CPUS_ON_NODE": "12",
+    "CUDA_VISIBLE_DEVICES": "0,2,3,5",
+}
+TELL = (
+    'echo "$MALLEABLE_WORKER $CUDA_VISIBLE_DEVICES $SLURM_GPUS_ON_NODE $SLURM_CPUS_ON_NODE"'
+    ' >"told.$MALLEABLE_WORKER"'
+)
+
+
+def test_on_a_part_of_a_node_each_worker_has_gpus_of_its_own(slurm: Path) -> None:  # noqa: F811
+    end = 'while ! [ -e enough ]; do sleep 0.1; done; [ "$MALLEABLE_WORKER" = 3-0 ] || exit 5'
+    agent = start("sh", "-c", f"cd {slurm}; {TELL}; {end}", **PARTS)
+    wait_until(lambda: len(list(slurm.glob("told.*"))) == 2)
+    (slurm / "enough").touch()
+    agent.communicate(timeout=150)
+    assert agent.returncode == 5  # of the one that failed
+    told = {path.read_text().strip() for path in slurm.glob("told.*")}
+    assert told == {"3-0 0,2 2 6", "3-1 3,5 2 6"}
+
+
+def test_the_workers_of_a_fragment_are_asked_together_to_end(slurm: Path) -> None:  # noqa: F811
+    """One has ended before; the others have their grace at the same time."""
+    begin = f'cd {slurm}; {TELL}; [ "$MALLEABLE_WORKER" != 3-0 ] || exit 0'
+    child = shlex.join([sys.executable, "-c", CHILD, "stubborn"])
+    more = {"SLURM_SPANK_MALLEABLE": "0-8,unit=gpu,engine=pool"}
+    agent = start("--grace=2", "sh", "-c", f"{begin}; exec {child}", **PARTS | more)
+    assert agent.stdout is not None
+    assert [agent.stdout.readline() for _ in range(3)] == ["begun\n"] * 3
+    asked_at = time.monotonic()
+    agent.send_signal(signal.SIGURG)
+    wait_until(lambda: "requeue 7_3" in asked(slurm))
+    assert time.monotonic() - asked_at < 5
+    agent.send_signal(signal.SIGTERM)
+    agent.communicate(timeout=150)
+    assert agent.returncode == 143
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"SLURM_SPANK_MALLEABLE": "0-8,unit=2,engine=pool"},  # whole nodes
+        {"MALLEABLE_ENGINE": "torchrun", "SLURM_SPANK_MALLEABLE": "1-8,unit=gpu"},
+    ],
+)
+def test_elsewhere_a_fragment_has_one_worker(more: dict[str, str]) -> None:
+    assert shares({**PARTS, **more}) == [{}]
+
+
+def test_tasks_share_the_processors() -> None:
+    request = "0-64,unit=4task,engine=pool"
+    slot = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:1+mem:100", "SLURM_CPUS_PER_TASK": "12"}
+    env = {"MALLEABLE_ENGINE": "pool", "SLURM_SPANK_MALLEABLE": request, "MALLEABLE_FRAGMENT": "3"}
+    found = shares({**env, **slot, "SLURM_CPUS_ON_NODE": "12"})
+    assert [one["MALLEABLE_WORKER"] for one in found] == ["3-0", "3-1", "3-2"]
+    assert {(one["SLURM_CPUS_ON_NODE"], one["SLURM_CPUS_PER_TASK"]) for one in found} == {
+        ("4", "4")
+    }
+    assert "SLURM_GPUS_ON_NODE" not in found[0]
 
 
 def test_sigterm_is_passed_on_and_nothing_is_put_back(slurm: Path) -> None:  # noqa: F811

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_hooks.commands import map_directory
-from slurm_hooks.elastic.engines.pool.map_worker import Sightings, wish_for
+from slurm_hooks.elastic.engines.pool.map_worker import Sightings, unit_of, wish_for
 from slurm_hooks.elastic.engines.pool.task_files import Order, TaskFiles
 from slurm_hooks.errors import UsageError
 from slurm_hooks.words.tasks import (
@@ -106,6 +106,16 @@ def test_a_beat_that_does_not_change_is_a_lost_worker() -> None:
     assert not seen.is_lost(task, 1, 59.0)
     assert seen.is_lost(task, 1, 60.0)
     assert not seen.is_lost(task, 2, 61.0)
+
+
+@pytest.mark.parametrize(
+    ("request_text", "unit"),
+    [("0-64,unit=4,engine=pool", 4), ("0-64,engine=pool", 1), ("0-64,unit=2gpu,engine=pool", 2)],
+)
+def test_a_wish_counts_what_the_sizes_count(request_text: str, unit: int) -> None:
+    env = {"SLURM_SPANK_MALLEABLE": request_text}
+    env |= {"MALLEABLE_UNIT": "4"} if unit == 4 else {}
+    assert unit_of(env) == unit
 
 
 @pytest.mark.parametrize(

@@ -42,11 +42,15 @@ class Command:
         self._passes_on = False
 
     def pass_on_signals(self) -> None:
-        """From now on what a user sends to the job reaches the command, which is in a process
-        group of its own; once it has ended, nobody. In the main thread only."""
+        """As pass_on_signals below, to this one."""
         self._passes_on = True
-        for number in PASSED_ON:
-            signal.signal(number, lambda found, _frame: self._signal(signal.Signals(found)))
+        pass_on_signals([self])
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Its process group gets this signal, unless it has ended: then the number of the group may
+        be another one's."""
+        if self._process.returncode is None:
+            self._signal(number)
 
     def exit_code(self) -> int | None:
         """As a shell has it; None while it runs. To be asked again and again: what the command has
@@ -59,13 +63,21 @@ class Command:
 
     def stop(self, grace_s: float) -> None:
         """End it with all that it has started: its signal, and SIGKILL after so long."""
+        self.ask()
+        self.await_end(time.monotonic() + grace_s, grace_s)
+        self.end_rest()
+
+    def ask(self) -> None:
+        """Its signal, to end."""
         self._kin.look()
         self._signal(self._end_signal)
-        if not self._has_ended(grace_s):
+
+    def await_end(self, until: float, grace_s: float) -> None:
+        """Wait for all that it has started until that moment (monotonic), `grace_s` after it was
+        asked."""
+        if not self._has_ended(until - time.monotonic()):
             name = self._end_signal.name
             say(f"{self._name} has not ended within {grace_s:g} s of {name}")
-        self.end_rest()
-        self._process.wait()
 
     def end_rest(self) -> None:
         """Kill all that is left of it."""
@@ -74,9 +86,9 @@ class Command:
             if self._has_ended(LOOK_MOST_S):
                 break
         self._kin.forget()
-        if self._passes_on:  # a handler in Python does not live as long as the interpreter
-            for number in PASSED_ON:
-                signal.signal(number, signal.SIG_IGN)
+        if self._passes_on:
+            pass_on_no_more()
+        self._process.wait()
 
     def _has_ended(self, patience_s: float) -> bool:
         """Whether nothing of it is left within so long. A look at all processes of a node takes
@@ -95,3 +107,21 @@ class Command:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(OSError):  # all have ended
             os.killpg(self._process.pid, number)
+
+
+def pass_on_signals(commands: Sequence[Command]) -> None:
+    """From now on what a user sends to the job reaches these commands, each in a process group of
+    its own; once they have ended, nobody. In the main thread only."""
+
+    def pass_on(number: int, _frame: object) -> None:
+        for command in commands:
+            command.pass_on(signal.Signals(number))
+
+    for number in PASSED_ON:
+        signal.signal(number, pass_on)
+
+
+def pass_on_no_more() -> None:
+    """A handler in Python does not live as long as the interpreter."""
+    for number in PASSED_ON:
+        signal.signal(number, signal.SIG_IGN)

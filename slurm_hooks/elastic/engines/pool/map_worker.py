@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.elastic.agent.options import number
+from slurm_hooks.elastic.agent.workers_here import request_of
 from slurm_hooks.elastic.batch.wish import WishError, write_wish
 from slurm_hooks.elastic.engines.pool.task_files import (
     Order,
@@ -77,7 +78,8 @@ class MapWorker:
         self._sightings = Sightings()
         self._notice_s = number(env.get("MALLEABLE_NOTICE_S", "")) or NOTICE_S
         self._looks = 0
-        self._most = number(env.get("MALLEABLE_MAX", "")) or 1
+        self._unit = unit_of(env)
+        self._most = max(1, number(env.get("MALLEABLE_MAX", "")) // self._unit)
 
     def work(self) -> None:
         """Until there is nothing left to do here, or this worker has to go."""
@@ -201,8 +203,9 @@ class MapWorker:
                 is_asked = True
 
     def _wish(self, tasks: Sequence[Task]) -> None:
-        """Tell how many nodes there is work for, once for each number."""
-        nodes = wish_for(tasks, self._most)
+        """Tell how many nodes, or workers, there is work for, once for each number."""
+        workers = wish_for(tasks, self._most)
+        nodes = workers and workers * self._unit
         if nodes is None or not self._files.is_first(f"wish.{self._me.job}.{nodes}"):
             return
         try:
@@ -221,16 +224,22 @@ def identity(env: Mapping[str, str]) -> Worker:
     )
 
 
+def unit_of(env: Mapping[str, str]) -> int:
+    """How many nodes, GPUs or tasks as Slurm has them one worker uses."""
+    request = request_of(env)
+    return request.unit if request else max(1, number(env.get("MALLEABLE_UNIT", "")))
+
+
 def wish_for(tasks: Iterable[Task], most: int) -> Optional[int]:
-    """How many nodes to wish for, coarsely: a power of two, at least twice the tasks that are
+    """How many workers to wish for, coarsely: a power of two, at least twice the tasks that are
     left, so that it asks nobody to leave who works; None if that is `most` or more, or if nothing
     waits."""
     states = [task.state for task in tasks]
     left = sum(state in (State.TODO, State.RUN) for state in states)
     if State.TODO not in states:
         return None
-    nodes: int = 1 << (2 * left - 1).bit_length()
-    return nodes if nodes < most else None
+    workers: int = 1 << (2 * left - 1).bit_length()
+    return workers if workers < most else None
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:

@@ -3,7 +3,8 @@
 It tells Slurm that there is an agent. The notice and the end of the lease reach the command as a
 signal; after its grace at most the fragment is put back. If the command ends with 0 without having
 been asked to, there was no work left for this worker; under another engine, the work has finished.
-That the command has outlived a whole lease counts as progress.
+That the command has outlived a whole lease counts as progress. On a part of a node the command is
+started several times (workers.py).
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from slurm_hooks.elastic.agent.options import OptionError, engine, knob
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
-from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.order import NOTICE_S, Order, read_order
 from slurm_hooks.elastic.engines.pool.wish_file import WishFile
+from slurm_hooks.elastic.engines.pool.workers import Workers
 from slurm_hooks.elastic.farewell import farewell_s
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
@@ -39,28 +40,27 @@ def run(order: Order, env: Mapping[str, str]) -> int:
     lease = Lease(env, knob(env, "notice_s", NOTICE_S), own_element.take_facts())
     wish_file = WishFile(order.wish_file, env)
     told = {"MALLEABLE_LEASE_END": str(lease.ends)} if lease.ends else {}
-    command = Command(order.command, {**env, **told}, order.signal)
-    command.pass_on_signals()
+    workers = Workers(order, {**env, **told})
     own_element.report(Standing.JOINED)
     first_end, code = lease.ends, None
     while code is None:
         signals.wait_end(POLL_S)
-        code = command.exit_code()
+        code = workers.exit_code()
         if 0 < first_end < time.time():
             own_element.report_trained()
         if code is not None:
             time.sleep(SETTLE_S)
         if signals.is_terminated:
-            command.stop(farewell_s(env))
+            workers.stop(farewell_s(env))
             return TERMINATED
         if signals.has_notice or (code is None and lease.is_over(time.time())):
             say(f"fragment leaves: {order.signal.name} to {order.command[0]}")
             own_element.report(Standing.LEAVING)
-            command.stop(order.grace_s)
+            workers.stop(order.grace_s)
             own_element.put_back()
             return TERMINATED if signals.is_terminated else 0
         wish_file.look()
-    command.end_rest()
+    workers.end_rest()
     row = engine(env)
     if code == 0 and not (row and row.is_pool):
         own_element.report_finished()
