@@ -97,6 +97,9 @@ def sleepers() -> Iterator[Sleepers]:
     made.end()
 
 
+OF_ONE_ARRAY = {"SLURM_ARRAY_JOB_ID": "42", "MALLEABLE_JOB_ID": "42", "PET_RDZV_ID": "42"}
+
+
 @needs_root
 def test_what_a_fragment_left_behind_is_ended(sleepers: Sleepers, script: Path) -> None:
     for values in (
@@ -105,12 +108,13 @@ def test_what_a_fragment_left_behind_is_ended(sleepers: Sleepers, script: Path) 
         {**OURS, "SLURMD_NODENAME": "n11"},
         {**OURS, "SLURM_CLUSTER_NAME": "other"},
         {"X": "a SLURM_JOB_ID=42", "SLURMD_NODENAME": "n1", "SLURM_CLUSTER_NAME": "test"},
+        {**OURS, "SLURM_JOB_ID": "43", **OF_ONE_ARRAY},  # another fragment on the same node
     ):
         sleepers.start(values)
     sleepers.start(OURS, user=0, group=0)
     sleepers.start(OURS, user=NOBODY - 1)
     assert run(script) == ""
-    assert sleepers.codes() == [-9, None, None, None, None, None, None]
+    assert sleepers.codes() == [-9, None, None, None, None, None, None, None]
 
 
 @needs_root
