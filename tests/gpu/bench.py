@@ -1,4 +1,4 @@
-"""Fragments on one host, each with a GPU of its own, and the training that they run."""
+"""Fragments on one host, each with GPUs of its own, and the training that they run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def found_device() -> Device | None:
 
 
 class Bench(Gang):
-    """As Gang; each fragment sees one GPU."""
+    """As Gang; each fragment sees GPUs of its own."""
 
     def __init__(self, device: Device, job_path: Path, work: Path) -> None:
         super().__init__(job_path, work)
@@ -52,8 +53,18 @@ class Bench(Gang):
 
     def begin(self, fragment: int) -> None:
         """Start a fragment that trains until it is told not to."""
-        names = os.environ.get("CUDA_VISIBLE_DEVICES") or "0,1"  # those of this allocation
-        self.extra |= {"CUDA_VISIBLE_DEVICES": names.split(",")[fragment - 1]}
+        self._start_on(fragment, [fragment - 1])
+
+    def begin_part(self, fragment: int, gpus: range) -> None:
+        """The same on a part of a node, with a process for each of these GPUs."""
+        each = "gpu" if self.device.kind == "cuda" else str(len(gpus))
+        self.extra |= {"PET_NPROC_PER_NODE": each, "SLURM_GPUS_ON_NODE": str(len(gpus))}
+        self._start_on(fragment, gpus)
+
+    def _start_on(self, fragment: int, gpus: Sequence[int]) -> None:
+        every = ",".join(map(str, range(self.device.count)))
+        names = (os.environ.get("CUDA_VISIBLE_DEVICES") or every).split(",")  # of this allocation
+        self.extra |= {"CUDA_VISIBLE_DEVICES": ",".join(names[gpu] for gpu in gpus)}
         self.extra |= {"SLURM_ARRAY_TASK_ID": str(fragment)}
         self.start(fragment, "1:2", LONG)
 

@@ -74,6 +74,30 @@ def test_a_killed_process_costs_what_was_told(bench: Bench, measured: Measured) 
     assert lost_at - kept_at <= loss.seconds, bench.dump()
 
 
+def test_unequal_fragments_train_together(bench: Bench, measured: Measured) -> None:
+    """1 GPU, then 1 + 3, then the 3 alone."""
+    if bench.device.count < 4:
+        pytest.skip("fragments of 1 and 3 GPUs need 4 GPUs")
+    bench.extra["SLURM_SPANK_MALLEABLE"] = "1-4,unit=gpu"
+    bench.begin_part(1, range(1))
+    bench.wait_world(1)
+    time.sleep(3.0)  # its warm worker for the next round is ready
+    began = time.time()
+    bench.begin_part(2, range(1, 4))
+    bench.wait_world(4)
+    grown = [b for b in bench.begins() if b["world"] == 4]
+    assert sorted(b["rank"] for b in grown) == [0, 1, 2, 3]
+    assert len({b["step"] for b in grown}) == 1
+    lost_at = time.time()
+    bench.cut_off(1, signal.SIGKILL)
+    bench.wait_world(3, since=lost_at)
+    left = [b for b in bench.begins() if b["world"] == 3]
+    assert min(b["step"] for b in left) >= grown[0]["step"]
+    assert [r["size"] for r in bench.rounds()][:2] == [1, 4]
+    back_s = min(b["t"] for b in left) - lost_at
+    measured("unequal", all_s=round(grown[0]["t"] - began, 3), back_after_s=round(back_s, 3))
+
+
 def test_what_a_notice_costs(bench: Bench, measured: Measured) -> None:
     """By the quickest block of steps with and without: other work makes blocks slower only."""
     bench.extra["TRAIN_BLOCK"] = "100"
