@@ -47,7 +47,9 @@ def test_what_the_sizes_of_a_request_count(request_text: str, found: Counted | N
         ("4-64,unit=task", SLOT, 3),
         ("4-64,unit=task", {"SLURM_SPANK_MALLEABLE_SLOT": "mem:8192+cpu:6"}, 2),
         ("4-64,unit=task", {}, 12),
-        ("4-64,unit=task", {**SLOT, "SLURM_CPUS_ON_NODE": "junk"}, 1),
+        ("4-64,unit=task", {**SLOT, "SLURM_CPUS_ON_NODE": "16"}, 3),  # in whole cores
+        ("4-64,unit=task", {**SLOT, "SLURM_CPUS_PER_TASK": ""}, 3),
+        ("4-64,unit=task", {**SLOT, "SLURM_CPUS_PER_TASK": "junk", "SLURM_CPUS_ON_NODE": "1"}, 1),
     ],
 )
 def test_workers_are_what_slurm_gave(request_text: str, more: dict[str, str], workers: int) -> None:

@@ -29,8 +29,13 @@ def workers_here(env: Mapping[str, str]) -> int:
     if request.kind == GPU:
         found = _number(env.get("SLURM_GPUS_ON_NODE", ""))
     else:
-        found = _number(env.get("SLURM_CPUS_ON_NODE", "")) // _cpus_of_one(env)
+        found = _cpus(env) // _cpus_of_one(env)
     return min(max(found, 1), request.largest)
+
+
+def _cpus(env: Mapping[str, str]) -> int:
+    """As they were asked for, as those of one task: Slurm gives whole cores, maybe more."""
+    return _number(env.get("SLURM_CPUS_PER_TASK", "")) or _number(env.get("SLURM_CPUS_ON_NODE", ""))
 
 
 def _cpus_of_one(env: Mapping[str, str]) -> int:
