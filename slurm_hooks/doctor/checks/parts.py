@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.doctor.facts import CannotLook, Facts, SlurmSays, known
@@ -88,7 +88,7 @@ def _of_lack(lack: Lack, slurm: SlurmSays) -> Finding:
 
 
 def _cgroup_line(slurm: SlurmSays, line: str) -> Paste:
-    path = str(Path(slurm.conf).with_name("cgroup.conf"))
+    path = posixpath.join(posixpath.dirname(slurm.conf), "cgroup.conf")
     return Paste(path, line, "on every node", _THEN["TaskPlugin"])
 
 
