@@ -10,10 +10,26 @@
 
 const char *const environment_names[] = {
 	"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID", "PET_RDZV_ENDPOINT", "PET_LOCAL_ADDR",
-	"PET_MAX_RESTARTS", "MALLEABLE_JOB_ID", "MALLEABLE_FRAGMENT", "MALLEABLE_MIN",
+	"PET_MAX_RESTARTS", "PET_NPROC_PER_NODE", "MALLEABLE_JOB_ID", "MALLEABLE_FRAGMENT", "MALLEABLE_MIN",
 	"MALLEABLE_MAX", "MALLEABLE_UNIT", "MALLEABLE_ENGINE", "MALLEABLE_DIR",
 	"MALLEABLE_NOTICE_S", "MALLEABLE_FAREWELL_S", "MALLEABLE_ADDR", NULL,
 };
+
+/* Agents of a gang have as many workers as their fragments have GPUs, so not the same number. */
+#define IDENTICAL "TORCH_ELASTIC_WORKER_IDENTICAL"
+
+/*
+ * What sbatch put there of the size of one element. Slurm gives each fragment another size, and
+ * srun believes these. SLURM_NTASKS and SLURM_NPROCS are right: job_submit writes them.
+ */
+static const char *const sizes[] = {
+	"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
+	"SLURM_TRES_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_CPU",
+	"SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND", "SLURM_TRES_BIND",
+	IDENTICAL, NULL,
+};
+
+_Static_assert(sizeof(sizes) / sizeof(sizes[0]) <= ENVIRONMENT_UNSET, "all can be unset");
 
 const char *environment_value(char *const *list, const char *name)
 {
@@ -123,9 +139,9 @@ static bool settle_number(struct environment *environment, char *const *list, co
 static bool settle_request(struct environment *environment, char *const *list,
 			   const struct request *request)
 {
-	return settle_number(environment, list, "MALLEABLE_MIN", request->min_nodes) &&
-	       settle_number(environment, list, "MALLEABLE_MAX", request->max_nodes) &&
-	       settle_number(environment, list, "MALLEABLE_UNIT", request->unit_nodes) &&
+	return settle_number(environment, list, "MALLEABLE_MIN", request->min) &&
+	       settle_number(environment, list, "MALLEABLE_MAX", request->max) &&
+	       settle_number(environment, list, "MALLEABLE_UNIT", request->unit) &&
 	       settle(environment, list, "MALLEABLE_ENGINE", request->engine);
 }
 
@@ -141,6 +157,20 @@ static bool settle_fragment(struct environment *environment, char *const *list,
 		      environment_value(list, ENVIRONMENT_FAREWELL));
 }
 
+/* Fragments that take parts of nodes have at least a unit each, on one node. */
+static void find_agents(const struct request *request, bool is_gang, unsigned *min, unsigned *max)
+{
+	unsigned per_agent = request->launch_srun ? 1 : request->unit;
+
+	if (request->counted != REQUEST_NODES) {
+		*min = 1;
+		*max = is_gang ? request->max / request->unit : 1;
+		return;
+	}
+	*min = (is_gang ? request->min : request->unit) / per_agent;
+	*max = (is_gang ? request->max : request->unit) / per_agent;
+}
+
 /*
  * The number of agents, which torchrun takes as --nnodes: one per fragment,
  * started by the batch script; with launch=srun one per node. Without a gang
@@ -148,10 +178,9 @@ static bool settle_fragment(struct environment *environment, char *const *list,
  */
 static void print_nnodes(const struct request *request, bool is_gang, char *text, size_t size)
 {
-	unsigned nodes_per_agent = request->launch_srun ? 1 : request->unit_nodes;
-	unsigned min = (is_gang ? request->min_nodes : request->unit_nodes) / nodes_per_agent;
-	unsigned max = (is_gang ? request->max_nodes : request->unit_nodes) / nodes_per_agent;
+	unsigned min, max;
 
+	find_agents(request, is_gang, &min, &max);
 	if (min == max)
 		snprintf(text, size, "%u", min);
 	else
@@ -182,6 +211,9 @@ static bool settle_torchrun(struct environment *environment, char *const *list,
 	const char *endpoint = dir || !place->is_batch ? dir : NO_ENDPOINT;
 
 	print_nnodes(request, is_gang, nnodes, sizeof(nnodes));
+	if (request->counted == REQUEST_GPUS &&
+	    !settle(environment, list, "PET_NPROC_PER_NODE", "gpu"))
+		return false;
 	return settle(environment, list, "PET_NNODES", nnodes) &&
 	       settle(environment, list, "PET_RDZV_BACKEND", BACKEND) &&
 	       settle_number(environment, list, "PET_RDZV_ID", place->job_id) &&
@@ -202,6 +234,18 @@ static bool find_dir(const char *pattern, const struct place *place, char *dir, 
 	return false;
 }
 
+/* Only in the batch step: an srun in the job may say what its own step is to have. */
+static void drop_sizes(struct environment *environment, char *const *list)
+{
+	size_t count = 0;
+
+	for (const char *const *name = sizes; *name; name++) {
+		if (environment_value(list, *name))
+			environment->unset[count++] = *name;
+	}
+	environment->was_identical = environment_value(list, IDENTICAL) != NULL;
+}
+
 bool environment_decide(const struct request *request, const struct settings *settings,
 			const struct place *place, char *const *list,
 			struct environment *environment)
@@ -214,6 +258,8 @@ bool environment_decide(const struct request *request, const struct settings *se
 		return false;
 	if (!place->in_array)
 		return true;
+	if (request->counted != REQUEST_NODES && place->is_batch)
+		drop_sizes(environment, list);
 	if (!find_dir(settings->dir, place, environment->dir, sizeof(environment->dir)))
 		dir = NULL;
 	environment->lacks_traits =

@@ -19,7 +19,8 @@
 #include "request.h"
 #include "settings.h"
 
-#define ENVIRONMENT_VARIABLES 15 /* of one job at most: PET_* or MALLEABLE_ADDR */
+#define ENVIRONMENT_VARIABLES 16 /* of one job at most: PET_* or MALLEABLE_ADDR */
+#define ENVIRONMENT_UNSET 16     /* names and a NULL */
 #define ENVIRONMENT_MARKS_SIZE 512
 #define ENVIRONMENT_KEPT_SIZE 384
 
@@ -68,6 +69,8 @@ struct environment {
 	char kept[ENVIRONMENT_KEPT_SIZE];   /* names, comma-separated; empty if none */
 	char dir[PATH_MAX];                 /* the job's shared directory; empty if unknown */
 	bool lacks_traits;                  /* job_submit did not say what the engine is */
+	const char *unset[ENVIRONMENT_UNSET]; /* names to remove; NULL ends the list */
+	bool was_identical; /* TORCH_ELASTIC_WORKER_IDENTICAL is among them */
 };
 
 /* The value of `name` in a NULL-terminated NAME=VALUE list, or NULL. */

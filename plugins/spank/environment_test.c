@@ -88,9 +88,10 @@ static void test_everything_is_set(void)
 		expect(environment_is_ours(scene.environment.marks, wanted[i][0], value),
 		       "marked", wanted[i][0]);
 	}
-	expect(scene.environment.count == ENVIRONMENT_VARIABLES, "count", NULL);
+	expect(scene.environment.count == ENVIRONMENT_VARIABLES - 1, "count", NULL);
 	for (size_t i = 0; environment_names[i]; i++)
-		expect(!strcmp(environment_names[i], "MALLEABLE_ADDR") ==
+		expect((!strcmp(environment_names[i], "MALLEABLE_ADDR") ||
+			!strcmp(environment_names[i], "PET_NPROC_PER_NODE")) ==
 			       !decided(&scene.environment, environment_names[i]),
 		       "listed", environment_names[i]);
 	expect_text(scene.environment.kept, "", "kept");
@@ -136,6 +137,75 @@ static void test_replica_groups(void)
 	scene.traits = "torchrun";
 	decide(&scene, NULL);
 	expect_text(decided(&scene.environment, "PET_NNODES"), "2", "one agent a node");
+	environment_free(&scene.environment);
+}
+
+/* A fragment has some GPUs of one node, and one agent. */
+static void test_parts_of_nodes(void)
+{
+	static const char *const cases[][5] = {
+		/* request, traits, PET_NNODES, PET_NPROC_PER_NODE, MALLEABLE_UNIT */
+		{"4-64,unit=gpu", "gang+rounds+torchrun", "1:64", "gpu", "1"},
+		{"4-64,unit=2gpu", "gang+rounds+torchrun", "1:32", "gpu", "2"},
+		{"4-64,unit=4gpu,launch=srun", "gang+rounds+torchrun", "1:16", "gpu", "4"},
+		{"8-8,unit=8gpu", "gang+rounds+torchrun", "1", "gpu", "8"},
+		{"4-64,unit=2gpu,engine=torchft", "torchrun", "1", "gpu", "2"},
+		{"4-64,unit=task", "gang+rounds+torchrun", "1:64", NULL, "1"},
+		{"0-64,unit=gpu,engine=pool", "pool", NULL, NULL, "1"},
+		{"4-64,unit=2", "gang+rounds+torchrun", "2:32", NULL, "2"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		const char *text = cases[i][0];
+		struct scene scene;
+
+		prepare(&scene, text);
+		scene.traits = cases[i][1];
+		decide(&scene, NULL);
+		expect_text(decided(&scene.environment, "PET_NNODES"), cases[i][2], text);
+		expect_text(decided(&scene.environment, "PET_NPROC_PER_NODE"), cases[i][3], text);
+		expect_text(decided(&scene.environment, "MALLEABLE_UNIT"), cases[i][4], text);
+		environment_free(&scene.environment);
+	}
+}
+
+static void test_the_users_number_of_workers_is_kept(void)
+{
+	char *list[] = {"PET_NPROC_PER_NODE=2", NULL};
+	struct scene scene;
+
+	prepare(&scene, "4-64,unit=2gpu");
+	decide(&scene, list);
+	expect_text(decided(&scene.environment, "PET_NPROC_PER_NODE"), NULL, "kept");
+	expect_text(scene.environment.kept, "PET_NPROC_PER_NODE", "kept");
+	environment_free(&scene.environment);
+}
+
+/* Each fragment has another size than the submission, which srun must not read. */
+static void test_sizes_of_the_submission_are_dropped(void)
+{
+	char *list[] = {"SLURM_GPUS=8", "SLURM_GPUS_ON_NODE=4", "SLURM_MEM_PER_GPU=",
+			"TORCH_ELASTIC_WORKER_IDENTICAL=1", NULL};
+	struct scene scene;
+
+	prepare(&scene, "4-64,unit=gpu");
+	decide(&scene, list);
+	expect_text(scene.environment.unset[0], "SLURM_GPUS", "unset");
+	expect_text(scene.environment.unset[1], "SLURM_MEM_PER_GPU", "unset, though empty");
+	expect_text(scene.environment.unset[2], "TORCH_ELASTIC_WORKER_IDENTICAL", "unset");
+	expect_text(scene.environment.unset[3], NULL, "the end");
+	expect(scene.environment.was_identical, "identical", NULL);
+	environment_free(&scene.environment);
+
+	scene.place.is_batch = false;
+	decide(&scene, list);
+	expect_text(scene.environment.unset[0], NULL, "a step's own");
+	environment_free(&scene.environment);
+
+	prepare(&scene, "4-64,unit=2");
+	decide(&scene, list);
+	expect_text(scene.environment.unset[0], NULL, "whole nodes");
+	expect(!scene.environment.was_identical, "not dropped", NULL);
 	environment_free(&scene.environment);
 }
 
@@ -343,6 +413,9 @@ int main(void)
 	test_fixed_size();
 	test_agents();
 	test_replica_groups();
+	test_parts_of_nodes();
+	test_the_users_number_of_workers_is_kept();
+	test_sizes_of_the_submission_are_dropped();
 	test_users_value_wins();
 	test_step();
 	test_handed_down_dir();

@@ -86,7 +86,8 @@ static struct spank_option option = {
 	.name = "malleable",
 	.arginfo = "MIN-MAX[,unit=N][,engine=NAME][,launch=srun]",
 	.usage = "run on MIN to MAX nodes, growing and shrinking as nodes are left over; "
-		 "unit: nodes per fragment (1), engine: what grows and shrinks (torchrun; "
+		 "unit: nodes per fragment (1), or gpu, 2gpu, task, 4task to count GPUs or tasks "
+		 "on parts of nodes, engine: what grows and shrinks (torchrun; "
 		 "with pool MIN may be 0), "
 		 "launch=srun: the script starts its workers with srun. sbatch only",
 	.has_arg = 1,
@@ -223,6 +224,9 @@ static void report(const struct place *place, const struct environment *environm
 				"it is older than the last upgrade, else ask your administrator "
 				"to install the Lua modules of this version",
 				request.engine);
+	if (environment->was_identical)
+		slurm_spank_log("malleable: TORCH_ELASTIC_WORKER_IDENTICAL is unset: fragments have "
+				"different numbers of workers; drop it from the environment of sbatch");
 	if (*environment->kept)
 		slurm_spank_log("malleable: your own values are kept for %s; unset them before "
 				"sbatch to get those of the malleable job",
@@ -244,6 +248,8 @@ static spank_err_t set_variables(spank_t spank, const struct environment *enviro
 		error = spank_setenv(spank, ENVIRONMENT_KEPT, environment->kept, 1);
 	else if (!error)
 		spank_unsetenv(spank, ENVIRONMENT_KEPT);
+	for (const char *const *name = environment->unset; *name; name++)
+		spank_unsetenv(spank, *name);
 	return error;
 }
 

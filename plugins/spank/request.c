@@ -5,8 +5,8 @@
 #include <string.h>
 #include <strings.h>
 
-#define NODES_MAX 65535U
-#define DIGITS_MAX 5    /* of NODES_MAX */
+#define COUNT_MAX 65535U
+#define DIGITS_MAX 5    /* of COUNT_MAX */
 #define QUOTE_MAX 60    /* characters of the given text that a message quotes */
 #define TEXT_MAX 256    /* longer than any sensible request */
 #define ALIKE_MIN 3     /* characters of a wrong key that stand for a right one */
@@ -69,7 +69,7 @@ static bool read_count(struct item item, unsigned *number)
 		value = value * 10 + (unsigned)(item.start[i] - '0');
 	}
 	*number = value;
-	return value <= NODES_MAX;
+	return value <= COUNT_MAX;
 }
 
 /* The same from 1 on. */
@@ -127,31 +127,58 @@ static bool read_range(const struct reader *reader, struct item item, struct req
 	struct item min, max;
 
 	if (!cut(item, '-', &min, &max)) {
-		if (read_number(item, &request->min_nodes))
-			return refuse_number(reader, request->min_nodes);
+		if (read_number(item, &request->min))
+			return refuse_number(reader, request->min);
 		return refuse(reader, "it must begin with MIN-MAX, the fewest and the most nodes; "
 				      "write for example --malleable=2-16");
 	}
-	if (!read_count(min, &request->min_nodes) || !read_number(max, &request->max_nodes))
+	if (!read_count(min, &request->min) || !read_number(max, &request->max))
 		return refuse(reader,
 			      "MIN and MAX must be whole numbers of nodes from 1 to %u "
 			      "(engine=pool: MIN from 0); write for example --malleable=2-16",
-			      NODES_MAX);
-	if (request->min_nodes > request->max_nodes)
+			      COUNT_MAX);
+	if (request->min > request->max)
 		return refuse(reader, "MIN %u is above MAX %u; write --malleable=%u-%u",
-			      request->min_nodes, request->max_nodes, request->max_nodes,
-			      request->min_nodes);
+			      request->min, request->max, request->max,
+			      request->min);
 	return true;
 }
 
+/* What a unit counts, as it is written; in the order of enum request_counted. */
+static const char *const words[] = {"", "gpu", "task"};
+
+#define WORDS (sizeof(words) / sizeof(words[0]))
+
+/* Does the text end with the word? Then cut it off. */
+static bool cut_word(struct item *item, const char *word)
+{
+	size_t length = strlen(word);
+
+	if (item->length < length ||
+	    memcmp(item->start + item->length - length, word, length) != 0)
+		return false;
+	item->length -= length;
+	return true;
+}
+
+/* 2, gpu, 2gpu, task or 2task */
 static bool read_unit(const struct reader *reader, struct item value, struct request *request)
 {
-	if (read_number(value, &request->unit_nodes))
+	for (unsigned i = REQUEST_GPUS; i < WORDS; i++) {
+		if (!cut_word(&value, words[i]))
+			continue;
+		request->counted = (enum request_counted)i;
+		if (!value.length)
+			return true;
+		break;
+	}
+	if (read_number(value, &request->unit))
 		return true;
 	return refuse(reader,
-		      "unit is the number of nodes per fragment, from 1 to %u; "
-		      "write for example unit=2, or leave it out for 1",
-		      NODES_MAX);
+		      "unit is the number of nodes per fragment, from 1 to %u, or gpu or task for "
+		      "parts of nodes; write for example unit=2, unit=gpu, unit=2gpu or unit=task, "
+		      "or leave it out for 1 node",
+		      COUNT_MAX);
 }
 
 static bool read_engine(const struct reader *reader, struct item value, struct request *request)
@@ -178,7 +205,7 @@ static const struct {
 	const char *example;
 	key_reader read;
 } keys[] = {
-	{"unit", "unit=N", read_unit},
+	{"unit", "unit=N or unit=gpu", read_unit},
 	{"engine", "engine=NAME", read_engine},
 	{"launch", "launch=srun", read_launch},
 };
@@ -232,19 +259,20 @@ static bool read_key(const struct reader *reader, struct item item, struct reque
 /* The multiples of unit around the given range: what the user probably meant. */
 static bool check_unit(const struct reader *reader, const struct request *request)
 {
-	unsigned unit = request->unit_nodes;
-	unsigned low = (request->min_nodes + unit - 1) / unit * unit;
-	unsigned high = request->max_nodes / unit * unit;
+	const char *word = words[request->counted];
+	unsigned unit = request->unit;
+	unsigned low = (request->min + unit - 1) / unit * unit;
+	unsigned high = request->max / unit * unit;
 
-	if (request->min_nodes == low && request->max_nodes == high)
+	if (request->min == low && request->max == high)
 		return true;
 	if (low > high || !high)
 		return refuse(reader,
-			      "MIN and MAX must be multiples of unit=%u and none lies in %u-%u; "
+			      "MIN and MAX must be multiples of unit=%u%s and none lies in %u-%u; "
 			      "write another range or leave unit out",
-			      unit, request->min_nodes, request->max_nodes);
-	return refuse(reader, "MIN and MAX must be multiples of unit=%u; write "
-			      "--malleable=%u-%u,unit=%u", unit, low, high, unit);
+			      unit, word, request->min, request->max);
+	return refuse(reader, "MIN and MAX must be multiples of unit=%u%s; write "
+			      "--malleable=%u-%u,unit=%u%s", unit, word, low, high, unit, word);
 }
 
 bool request_parse(const char *text, struct request *request, char *fault, size_t fault_size)
@@ -255,7 +283,7 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 	bool seen[KEYS] = {false};
 	bool more;
 
-	*request = (struct request){.unit_nodes = 1, .engine = REQUEST_ENGINE_DEFAULT};
+	*request = (struct request){.unit = 1, .engine = REQUEST_ENGINE_DEFAULT};
 	if (rest.length > TEXT_MAX)
 		return refuse(&reader, "it is longer than %d characters; write for example "
 				       "--malleable=2-16", TEXT_MAX);
@@ -275,9 +303,13 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 
 bool request_print(const struct request *request, char *text, size_t size)
 {
-	int used = snprintf(text, size, "%u-%u,unit=%u,engine=%s%s", request->min_nodes,
-			    request->max_nodes, request->unit_nodes, request->engine,
-			    request->launch_srun ? ",launch=srun" : "");
+	const char *word = words[request->counted];
+	char number[12] = "";
+	int used;
 
+	if (!*word || request->unit > 1) /* `gpu` is `1gpu` */
+		snprintf(number, sizeof(number), "%u", request->unit);
+	used = snprintf(text, size, "%u-%u,unit=%s%s,engine=%s%s", request->min, request->max,
+			number, word, request->engine, request->launch_srun ? ",launch=srun" : "");
 	return used >= 0 && (size_t)used < size;
 }

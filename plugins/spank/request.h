@@ -1,6 +1,7 @@
 /*
  * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun]. MIN is 0 for
- * pools only, which job_submit checks.
+ * pools only, which job_submit checks. Sizes count nodes; with unit=gpu or unit=2gpu they
+ * count GPUs, with unit=task or unit=2task tasks, and fragments take parts of nodes.
  *
  * One parser for the command line, #SBATCH lines and the value that reaches the
  * node. It uses neither Slurm nor the process environment, so it is compiled and
@@ -17,10 +18,13 @@
 #define REQUEST_TEXT_SIZE 128 /* holds every canonical text */
 #define REQUEST_FAULT_SIZE 384
 
+enum request_counted { REQUEST_NODES, REQUEST_GPUS, REQUEST_TASKS };
+
 struct request {
-	unsigned min_nodes;
-	unsigned max_nodes;
-	unsigned unit_nodes; /* nodes per fragment */
+	unsigned min; /* of what is counted */
+	unsigned max;
+	unsigned unit; /* nodes per fragment; GPUs or tasks of a fragment are multiples of it */
+	enum request_counted counted;
 	char engine[REQUEST_NAME_SIZE];
 	bool launch_srun; /* the script starts its workers with srun */
 };

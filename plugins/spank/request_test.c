@@ -19,6 +19,12 @@ static const struct {
 	{"2-4,engine=pool,launch=srun", "2-4,unit=1,engine=pool,launch=srun"},
 	{"2-4,launch=srun", "2-4,unit=1,engine=torchrun,launch=srun"},
 	{"4-8,launch=srun,engine=a_1,unit=4", "4-8,unit=4,engine=a_1,launch=srun"},
+	{"4-64,unit=gpu", "4-64,unit=gpu,engine=torchrun"},
+	{"4-64,unit=1gpu", "4-64,unit=gpu,engine=torchrun"},
+	{"4-64,unit=2gpu", "4-64,unit=2gpu,engine=torchrun"},
+	{"0-512,unit=task,engine=pool", "0-512,unit=task,engine=pool"},
+	{"0-512,unit=4task,engine=pool,launch=srun", "0-512,unit=4task,engine=pool,launch=srun"},
+	{"65535-65535,unit=65535gpu", "65535-65535,unit=65535gpu,engine=torchrun"},
 	{"65535-65535,unit=65535,engine=abcdefghijklmnopqrstuvwxyz012345,launch=srun",
 	 "65535-65535,unit=65535,engine=abcdefghijklmnopqrstuvwxyz012345,launch=srun"},
 };
@@ -71,6 +77,18 @@ static const struct {
 	{"2-4,un\x1bts=9", "there is no key 'un?ts'; the keys are"},
 	{"2-4,aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg=1",
 	 "there is no key 'aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff...'"},
+	{"2-4,unit=0gpu", "unit=gpu"},
+	{"2-4,unit=gpus", "unit=gpu"},
+	{"2-4,unit=-1gpu", "unit=gpu"},
+	{"2-4,unit=gpugpu", "unit=gpu"},
+	{"2-4,unit=taskgpu", "unit=gpu"},
+	{"2-4,unit=2 gpu", "unit=gpu"},
+	{"2-4,unit=gpu2", "unit=gpu"},
+	{"2-4,unit=GPU", "unit=gpu"},
+	{"2-4,unit=65536gpu", "unit=gpu"},
+	{"2-4,unit=gpu,unit=task", "unit is given twice"},
+	{"3-8,unit=2gpu", "--malleable=4-8,unit=2gpu"},
+	{"3-5,unit=7task", "multiples of unit=7task and none lies in 3-5"},
 	{"2-4,engine=", "engine=torchrun"},
 	{"2-4,engine=Torchrun", "engine=torchrun"},
 	{"2-4,engine=1a", "engine=torchrun"},
@@ -138,7 +156,7 @@ static void test_long_request(void)
 /* Every prefix and every one-byte change of a valid text: no crash, no partial result. */
 static void test_mangled_requests(void)
 {
-	const char *text = "4-16,unit=2,engine=torchrun,launch=srun";
+	const char *text = "4-16,unit=2gpu,engine=torchrun,launch=srun";
 	const char bytes[] = "0-,=aZ\x80 ";
 	size_t length = strlen(text);
 	struct request request;
