@@ -37,6 +37,16 @@ local function has_flag(flags, flag)
   return flag ~= nil and math.floor((flags or 0) / flag) % 2 == 1
 end
 
+--- The partitions that a user may name: for parts of nodes all, as they run in one of their own.
+local function list_partitions(request, policy)
+  local names = {}
+  for _, name in ipairs(policy.partitions) do
+    local is_for_parts = name == policy.part_nodes
+    if not is_for_parts or request and request.counted then names[#names + 1] = name end
+  end
+  return names
+end
+
 local function is_ours(name, policy)
   for _, partition in ipairs(policy.partitions) do
     if partition == name then return true end
@@ -44,24 +54,42 @@ local function is_ours(name, policy)
   return false
 end
 
---- The partition: the user's choice, else the site's, else the default.
-local function choose_partition(job, site, policy)
-  if job.partition then return job.partition end
-  if site.partition and is_ours(site.partition, policy) then return site.partition end
+--- The partition: the user's choice, else the site's, else the default. Parts of nodes are taken
+-- in one only, whichever of ours the user names.
+local function choose_partition(request, job, site, policy)
+  local for_parts = request and request.counted and policy.part_nodes
+  if job.partition then
+    return for_parts and is_ours(job.partition, policy) and for_parts or job.partition
+  end
+  if for_parts then return for_parts end
+  if site.partition and site.partition ~= policy.part_nodes and is_ours(site.partition, policy) then
+    return site.partition
+  end
   return policy.partitions[1]
 end
 
+local function check_part_nodes(request, policy)
+  if not request or not request.counted or policy.part_nodes then return nil end
+  return string.format("--malleable: parts of nodes are not offered here; leave unit=%s out or "
+    .. "write unit=N, and count nodes", request.counted)
+end
+
 local function check_partition(name, request, record, policy)
+  local offered = list_partitions(request, policy)
+  if request and not request.counted and name == policy.part_nodes then
+    return string.format("--partition=%s: is for parts of nodes, for unit=gpu and unit=task; drop "
+      .. "--partition or write --partition=%s", name, offered[1])
+  end
   if not is_ours(name, policy) then
     return string.format("--partition=%s: malleable jobs run in %s; drop --partition or write "
-      .. "--partition=%s", name, table.concat(policy.partitions, " or "), policy.partitions[1])
+      .. "--partition=%s", name, table.concat(offered, " or "), offered[1])
   end
   if not policy.preemptible[name] then
     return string.format("--partition=%s: Slurm cannot preempt jobs there, which a malleable "
       .. "job must allow; tell your administrator", name)
   end
   local total = record and record.total_nodes
-  if total and request and request.min > total then
+  if total and request and not request.counted and request.min > total then
     return string.format("--malleable: MIN %d is more than the %d nodes of partition %s; "
       .. "write a smaller MIN", request.min, total, name)
   end
@@ -142,8 +170,17 @@ end
 
 --- The request as the plugin writes it, without anything left out.
 local function write_request(request)
-  return string.format("%d-%d,unit=%d,engine=%s%s", request.min, request.max, request.unit,
+  return string.format("%d-%d,unit=%s,engine=%s%s", request.min, request.max, request.spelled,
     request.engine, request.launch and ",launch=" .. request.launch or "")
+end
+
+--- What a worker needs, in the mark; what is not in it is a share of the node.
+local function write_slot(slot)
+  if not slot then return "" end
+  local parts = { slot.gres ~= "" and slot.gres or nil }
+  if slot.cpus then parts[#parts + 1] = string.format("cpu:%d", slot.cpus) end
+  if slot.memory then parts[#parts + 1] = string.format("mem:%d", slot.memory) end
+  return ",slot=" .. table.concat(parts, "+")
 end
 
 --- The job's name in the mark: what is learned of a job holds for others of its name, too.
@@ -161,14 +198,14 @@ local function write_excluded(nodes)
   return ",not=" .. nodes:gsub("[%[%],]", { ["["] = "(", ["]"] = ")", [","] = "+" })
 end
 
-local function write_mark(request, lease, hole, name, excluded, policy)
+local function write_mark(request, slot, times, name, excluded, policy)
   local own = policy.foreign and policy.foreign[request.engine] -- an engine of the site's own
   local traits = own and ",traits=" .. own or ""
   local launch = request.launch and ",launch=" .. request.launch or ""
   return string.format(
-    "malleable{min=%d,max=%d,unit=%d,engine=%s%s,frags=%d,lease=%d,hole=%d%s%s%s}",
-    request.min, request.max, request.unit, request.engine, traits, request.max / request.unit,
-    lease, hole, launch, write_name(name), write_excluded(excluded))
+    "malleable{min=%d,max=%d,unit=%d,engine=%s%s,frags=%d,lease=%d,hole=%d%s%s%s%s}",
+    request.min, request.max, request.unit, request.engine, traits, request.fragments, times.lease,
+    times.hole, launch, write_name(name), write_excluded(excluded), write_slot(slot))
 end
 
 --- True if all fragments would write to the same file.
@@ -205,7 +242,7 @@ end
 --- A note if the partition can never give the job its MAX.
 local function write_size_note(request, name, record)
   local total = record and record.total_nodes
-  if not total or total >= request.max then return nil end
+  if request.counted or not total or total >= request.max then return nil end
   return string.format("note: only %d node%s in partition %s, fewer than the MAX of %d", total,
     total == 1 and "" or "s", name, request.max)
 end
@@ -217,19 +254,22 @@ local function add(list, more)
 end
 
 --- Fields to write for a valid request.
-local function write_fields(request, job, site, policy, partition, lease, hole)
+local function write_fields(request, shape, job, site, policy, times)
+  local nodes = shape.slot and 1 or request.unit
   local set = {
-    partition = partition,
-    array_inx = string.format("0-%d", request.max / request.unit - 1),
-    min_nodes = request.unit,
-    max_nodes = request.unit,
+    array_inx = string.format("0-%d", request.fragments - 1),
+    min_nodes = nodes,
+    max_nodes = nodes,
+    num_tasks = shape.tasks,
+    min_cpus = shape.cpus,
     priority = 0,
     requeue = 1,
-    shared = SHARED_NONE, -- we count whole nodes, whatever the partition says
-    time_limit = math.max(math.floor(lease / 60), 1),
+    time_limit = math.max(math.floor(times.lease / 60), 1),
     admin_comment = write_comment(site.admin_comment,
-      write_mark(request, lease, hole, job.name, site.exc_nodes, policy)),
+      write_mark(request, shape.slot, times, job.name, site.exc_nodes, policy)),
   }
+  if not shape.slot then set.shared = SHARED_NONE end -- whole nodes, whatever the partition says
+  for name, value in pairs(shape.set or {}) do set[name] = value end
   -- With a minimum, backfill would shorten the limit that the reconciler set.
   if is_given(job.time_min) then set.time_min = M.NO_VAL end
   -- 25.11: Slurm would restart a failed fragment by itself, with its old lease.
@@ -238,40 +278,42 @@ local function write_fields(request, job, site, policy, partition, lease, hole)
 end
 
 --- Variables of the job's environment.
-local function write_environment(request, tasks, policy)
+local function write_environment(request, shape, policy)
   local environment = { [REQUEST_VARIABLE] = write_request(request),
     [TRAITS_VARIABLE] = policy.engines[request.engine],
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
   if type(policy.farewell_s) == "number" then -- not in a file of an older version
     environment[FAREWELL_VARIABLE] = string.format("%g", policy.farewell_s)
   end
-  if tasks then -- srun in the script reads them
-    local text = string.format("%d", tasks)
+  if shape.tasks then -- srun in the script reads them
+    local text = string.format("%d", shape.tasks)
     environment.SLURM_NTASKS, environment.SLURM_NPROCS = text, text
   end
   return environment
 end
 
 --- What to write and to say, once no fault was found.
-local function accept(asked, job, site, policy, partition, lease, hole)
+local function accept(asked, job, site, policy, partition, times)
   local request, shape = asked.request, asked.shape
-  local set = write_fields(request, job, site, policy, partition, lease, hole)
+  local set = write_fields(request, shape, job, site, policy, times)
+  set.partition = partition
   local mail, lost_mail = M.trim_mail(job.mail_type or 0)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
   set.qos, set.account = policy.qos, policy.account
-  set.num_tasks, set.min_cpus = shape.tasks, shape.cpus
   local notes = { shape.note }
+  add(notes, shape.notes or {})
   notes[#notes + 1] = asked.script.note
   notes[#notes + 1] = write_size_note(request, partition, site.parts[partition])
   add(notes, write_notes(job, site, policy, lost_mail))
   return { faults = {}, notes = notes, set = set,
-    environment = write_environment(request, shape.tasks, policy) }
+    environment = write_environment(request, shape, policy) }
 end
 
 --- Decide on one submission.
 -- asked: {request, faults} from malleable_request.lua (request is nil if it cannot be parsed), in
 -- `options` the faults that malleable_options.lua found in the job's other options, in `shape` the
--- nodes and tasks of a fragment, and in `script` what malleable_script.lua found;
+-- nodes and tasks of a fragment, or what malleable_slot.lua found of a part of a node, and in
+-- `script` what malleable_script.lua found;
 -- job: fields as the user set them; site: {partition, admin_comment, exc_nodes, parts, expedite}:
 -- the first three after the site's own function, Slurm's partition records by name, and the bit in
 -- bitflags that means --requeue=expedite (nil before 25.11); policy: a checked policy.
@@ -283,10 +325,12 @@ function M.submit(asked, job, site, policy)
   if #faults > 0 then request = nil end -- checks against a faulty request would mislead
   if request then
     faults[#faults + 1] = asked.shape.fault
+    add(faults, asked.shape.faults or {})
     faults[#faults + 1] = asked.script.fault
+    faults[#faults + 1] = check_part_nodes(request, policy)
   end
   add(faults, asked.options)
-  local partition = choose_partition(job, site, policy)
+  local partition = choose_partition(request, job, site, policy)
   local record = site.parts[partition]
   faults[#faults + 1] = check_partition(partition, request, record, policy)
   faults[#faults + 1] = check_qos(job.qos, policy)
@@ -294,7 +338,7 @@ function M.submit(asked, job, site, policy)
   local lease, hole, fault = choose_times(job, record, policy)
   faults[#faults + 1] = fault
   if #faults > 0 then return { faults = faults, notes = {} } end
-  return accept(asked, job, site, policy, partition, lease, hole)
+  return accept(asked, job, site, policy, partition, { lease = lease, hole = hole })
 end
 
 return M

@@ -1,5 +1,7 @@
 --- The request MIN-MAX[,unit=N][,engine=NAME][,launch=srun]: parsed and checked against the policy.
 --
+-- Sizes count nodes. With unit=gpu or unit=2gpu they count GPUs, with unit=task tasks, and
+-- fragments take parts of nodes.
 -- The text comes from the submit host, so nothing in it is trusted. The job around the request is
 -- checked by malleable_checks.lua. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
@@ -67,7 +69,7 @@ function M.check_policy(policy)
   if policy.max_submitted ~= nil and type(policy.max_submitted) ~= "number" then
     faults[#faults + 1] = "max_submitted is no number"
   end
-  for _, key in ipairs({ "qos", "account" }) do
+  for _, key in ipairs({ "qos", "account", "part_nodes" }) do
     local name = policy[key]
     if name ~= nil and (type(name) ~= "string" or name == "") then
       faults[#faults + 1] = key .. " is no name"
@@ -82,10 +84,16 @@ function M.check_policy(policy)
   return faults
 end
 
+--- The value of unit=, as all other parts read it: 2, gpu, 2gpu.
+local function spell_unit(request)
+  if not request.counted then return string.format("%d", request.unit) end
+  return (request.unit > 1 and string.format("%d", request.unit) or "") .. request.counted
+end
+
 --- The flag as a user would write it, without defaults.
 local function spell(min, max, request)
   local text = string.format("--malleable=%d-%d", min, max)
-  if request.unit > 1 then text = string.format("%s,unit=%d", text, request.unit) end
+  if request.unit > 1 or request.counted then text = text .. ",unit=" .. spell_unit(request) end
   if request.engine ~= "torchrun" then text = text .. ",engine=" .. request.engine end
   if request.launch then text = text .. ",launch=" .. request.launch end
   return text
@@ -96,8 +104,16 @@ local function parse_count(text)
   return nil
 end
 
+--- 2, gpu, 2gpu, task or 2task: the number, and what it counts if that is not nodes.
+local function parse_unit(text)
+  local number, counted = text:match("^(%d*)(%l*)$")
+  if counted == "" then return parse_count(number) end
+  if counted ~= "gpu" and counted ~= "task" then return nil end
+  return number == "" and 1 or parse_count(number), counted
+end
+
 local PARSERS = {
-  unit = parse_count,
+  unit = parse_unit,
   engine = function(text)
     return #text <= 32 and text:match("^[a-z][a-z0-9_]*$") or nil
   end,
@@ -110,20 +126,22 @@ local function parse_option(request, seen, part)
   local key, value = part:match("^([a-z]+)=(.*)$")
   if not key or not PARSERS[key] then
     return string.format("--malleable: '%s' is not known; after MIN-MAX write unit=N, "
-      .. "engine=NAME or launch=srun", part:sub(1, 40))
+      .. "unit=gpu, engine=NAME or launch=srun", part:sub(1, 40))
   end
   if seen[key] then return "--malleable: " .. key .. " is given twice; write it once" end
   seen[key] = true
-  request[key] = PARSERS[key](value)
+  local parsed, counted = PARSERS[key](value)
+  request[key], request.counted = parsed, counted or request.counted
   if request[key] == nil then
-    return string.format("--malleable: '%s' is not a usable %s; write unit=N (1 to %d), "
+    return string.format("--malleable: '%s' is not a usable %s; write unit=N (1 to %d), unit=gpu, "
       .. "engine=NAME or launch=srun", value:sub(1, 40), key, MAX_COUNT)
   end
   return nil
 end
 
 --- Split `2-16,unit=1,engine=torchrun[,launch=srun]`.
--- Returns the request {min, max, unit, engine, launch} or nil, and a list of faults.
+-- Returns the request {min, max, unit, counted, engine, launch} or nil, and a list of faults.
+-- `counted` is nil for nodes, else gpu or task.
 function M.parse(text)
   if #text > MAX_LENGTH then
     return nil, { string.format("--malleable: '%s...' is longer than any request; write for "
@@ -153,7 +171,7 @@ end
 --- Largest number of fragments of such a job, and the name of the limit.
 local function limit_fragments(request, policy)
   local limit, name = policy.max_fragments, "max_fragments"
-  if request.unit == 1 and is_pool(request, policy) and policy.max_workers then
+  if (request.unit == 1 or request.counted) and is_pool(request, policy) and policy.max_workers then
     limit, name = policy.max_workers, "max_workers"
   end
   if policy.max_array_size < limit then
@@ -165,11 +183,21 @@ local function limit_fragments(request, policy)
   return limit, name
 end
 
---- MIN-MAX reduced to what the site allows with this unit, which is at most max_nodes.
+--- The most nodes that a job may have, or GPUs or tasks, and the words for that. Each GPU and
+-- each task is a worker.
+local function limit_size(request, policy)
+  if not request.counted then return policy.max_nodes, "nodes", "max_nodes" end
+  local what = request.counted == "gpu" and "GPUs" or "tasks"
+  if policy.max_workers then return policy.max_workers, what, "max_workers" end
+  return policy.max_nodes, what, "max_nodes"
+end
+
+--- MIN-MAX reduced to what the site allows with this unit.
 local function spell_largest(request, policy)
   local unit = request.unit
-  local most = math.floor(policy.max_nodes / unit)
-  local largest = math.min(limit_fragments(request, policy), most) * unit
+  local most = math.floor(limit_size(request, policy) / unit)
+  if not request.counted then most = math.min(limit_fragments(request, policy), most) end
+  local largest = most * unit
   local least = is_pool(request, policy) and request.min == 0 and 0 or 1
   local min = math.max(math.floor(math.min(request.min, largest) / unit), least) * unit
   return spell(min, math.min(largest, math.max(request.max, unit)), request)
@@ -184,29 +212,31 @@ local function check_min(request, policy)
   return string.format("--malleable: MIN 0 is for pools of workers%s; with engine=%s write %s",
     pools == "" and ", which are not offered here" or ", engine=" .. pools, request.engine,
     spell_largest({ min = unit, max = math.floor(request.max / unit) * unit, unit = unit,
-      engine = request.engine, launch = request.launch }, policy))
+      counted = request.counted, engine = request.engine, launch = request.launch }, policy))
 end
 
 local function check_range(request, policy)
   local min, max, unit = request.min, request.max, request.unit
   if max < 1 or unit < 1 or max > MAX_COUNT then
-    return string.format("--malleable: MIN, MAX and unit count nodes from 1 to %d; "
-      .. "write for example %s", MAX_COUNT,
-      spell_largest({ min = 1, max = max, unit = 1, engine = "torchrun" }, policy))
+    local _, what = limit_size(request, policy)
+    return string.format("--malleable: MIN, MAX and unit count %s from 1 to %d; "
+      .. "write for example %s", what, MAX_COUNT, spell_largest({ min = 1, max = max, unit = 1,
+      counted = request.counted, engine = "torchrun" }, policy))
   end
   if min > max then
     return string.format("--malleable: MIN %d is larger than MAX %d; write %s", min, max,
       spell(max, min, request))
   end
-  if unit > policy.max_nodes then
-    return string.format("--malleable: unit %d is more than the %d nodes a job may have here "
-      .. "(max_nodes); write a smaller unit", unit, policy.max_nodes)
+  local most, what, name = limit_size(request, policy)
+  if unit > most then
+    return string.format("--malleable: unit %d is more than the %d %s a job may have here "
+      .. "(%s); write a smaller unit", unit, most, what, name)
   end
   local fault = check_min(request, policy)
   if fault then return fault end
-  if max > policy.max_nodes then
-    return string.format("--malleable: MAX %d is more than the %d nodes a job may have here "
-      .. "(max_nodes); write %s", max, policy.max_nodes, spell_largest(request, policy))
+  if max > most then
+    return string.format("--malleable: MAX %d is more than the %d %s a job may have here "
+      .. "(%s); write %s", max, most, what, name, spell_largest(request, policy))
   end
   return nil
 end
@@ -228,7 +258,9 @@ local function find_unit(request, limit)
   return nil
 end
 
+--- Fragments of parts of nodes can be larger, so a limit on them is no fault.
 local function check_fragments(request, policy)
+  if request.counted then return nil end
   local limit, name = limit_fragments(request, policy)
   local count = request.max / request.unit
   if count <= limit then return nil end
@@ -249,15 +281,27 @@ local function check_engine(request, policy)
     request.engine, list_engines(policy.engines))
 end
 
+--- Number of fragments of an accepted request. `nodes` are those of its partition, nil if that is
+-- not known. A gang has at most one part of each node, a pool any number.
+local function count_fragments(request, policy, nodes)
+  local count = request.max / request.unit
+  if not request.counted then return count end
+  if nodes and not is_pool(request, policy) then count = math.min(count, math.max(nodes, 1)) end
+  return math.min(count, (limit_fragments(request, policy)))
+end
+
 --- Parse a request and check it against the policy.
--- Returns the request, or nil if it cannot be parsed, and a list of all faults. Only the first
--- fault of the size is listed, since it would cause the others.
-function M.read(text, policy)
+-- nodes: of the partition for parts of nodes, nil if that is not known. Returns the request, with
+-- its number of `fragments` and its unit as `spelled`, or nil if it cannot be parsed, and a list of
+-- all faults. Only the first fault of the size is listed, since it would cause the others.
+function M.read(text, policy, nodes)
   local request, faults = M.parse(text)
   if not request then return nil, faults end
   faults[1] = check_range(request, policy) or check_unit(request)
     or check_fragments(request, policy)
   faults[#faults + 1] = check_engine(request, policy)
+  request.spelled = spell_unit(request)
+  request.fragments = #faults == 0 and count_fragments(request, policy, nodes) or nil
   return request, faults
 end
 

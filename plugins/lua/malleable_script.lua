@@ -226,16 +226,53 @@ local function write_step_note(commands, unit)
   return nil
 end
 
+--- The number that torchrun is given as --nproc-per-node, else nil.
+local function find_workers(words, launchers)
+  local is_launched = launchers[name_of(words[1])] ~= nil
+  for index = 2, #words do
+    local word = words[index]
+    is_launched = is_launched or launchers[name_of(word)] ~= nil
+    local name, value = word:match("^%-%-(nproc[-_]per[-_]node)=?(%d*)$")
+    if is_launched and name then return tonumber(value) or tonumber(words[index + 1]) end
+  end
+  return nil
+end
+
+--- A fault if each fragment would start another number of workers than it has GPUs.
+local function check_workers(commands, request, launchers)
+  if request.counted ~= "gpu" or request.max == 1 then return nil end
+  for _, words in ipairs(commands) do
+    local workers = find_workers(words, launchers)
+    if workers and (request.unit == 1 or workers ~= request.unit) then
+      return string.format("torchrun --nproc-per-node=%d: fragments have different numbers of "
+        .. "GPUs; write --nproc-per-node=gpu, or drop it", workers)
+    end
+  end
+  return nil
+end
+
+--- A fault if the script says that all agents have the same number of workers.
+local function check_identical(script, request)
+  if not request.counted or not script:find("TORCH_ELASTIC_WORKER_IDENTICAL=1", 1, true) then
+    return nil
+  end
+  return "TORCH_ELASTIC_WORKER_IDENTICAL=1: fragments have different numbers of workers; drop it"
+end
+
 --- What is wrong with the script of a training that torchrun starts.
 -- tasks: on each node, nil if the job does not say; launchers: the words for torch's launchers.
 -- Returns {fault, note}, at most one of them.
 function M.check(script, request, tasks, launchers)
   local is_read = launchers and script and script:find("^#![^\n]*sh")
   if not is_read or request.engine ~= "torchrun" then return {} end
-  local commands = read_commands(read_lines(script))
+  local lines = read_lines(script)
+  local commands, nodes = read_commands(lines), request.counted and 1 or request.unit
+  local fault = check_identical(lines, request)
+    or check_workers(commands, request, launchers)
+  if fault then return { fault = fault } end
   if calls_launcher(script, launchers) then
     local found = check_agents(commands, tasks, launchers)
-    found.note = not found.fault and write_step_note(commands, request.unit) or nil
+    found.note = not found.fault and write_step_note(commands, nodes) or nil
     return found
   end
   if request.max <= request.unit then return {} end

@@ -30,7 +30,8 @@ local JOB_FIELDS = {
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
   "min_cpus", "cpus_per_task", "tres_per_job", "time_limit", "time_min", "mail_type", "priority",
   "std_out", "reservation", "req_switch", "shared", "reboot", "comment", "licenses", "bitflags",
-  "qos", "account", "name",
+  "qos", "account", "name", "tres_per_node", "tres_per_task", "tres_per_socket", "cpus_per_tres",
+  "mem_per_tres", "ntasks_per_tres", "min_mem_per_node", "min_mem_per_cpu",
 }
 
 local function read_path(info)
@@ -62,6 +63,7 @@ local function load_modules()
   return {
     request = dofile(own_dir .. "malleable_request.lua"),
     shape = dofile(own_dir .. "malleable_shape.lua"),
+    slot = dofile(own_dir .. "malleable_slot.lua"),
     script = dofile(own_dir .. "malleable_script.lua"),
     options = dofile(own_dir .. "malleable_options.lua"),
     checks = dofile(own_dir .. "malleable_checks.lua"),
@@ -159,10 +161,12 @@ local function submit(text, job, job_desc, parts)
     say(lines)
     if #lines > 0 then return slurm.ERROR end
   end
-  local request, faults = modules.request.read(text, policy)
+  local shared = policy.part_nodes and parts[policy.part_nodes]
+  local request, faults = modules.request.read(text, policy, shared and shared.total_nodes)
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
   if #faults == 0 then
-    asked.shape = modules.shape.find(job, request)
+    asked.shape = request.counted and modules.slot.find(job, request, policy.gres or "gres:")
+      or modules.shape.find(job, request)
     asked.script = modules.script.check(job.script, request, asked.shape.each, policy.launchers)
   end
   local decision = modules.checks.submit(asked, job, site, policy)

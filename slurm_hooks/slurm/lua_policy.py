@@ -38,7 +38,7 @@ def render_policy(
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
-    names = {"qos": site.qos, "account": site.account}
+    names = {"qos": site.qos, "account": site.account, "part_nodes": site.part_nodes}
     given = [f"{key} = {_text(name)}," for key, name in names.items() if name]
     if most_submitted is not None:
         given.append(f"max_submitted = {most_submitted},")
@@ -47,6 +47,7 @@ def render_policy(
     lines = [
         f"partitions = {{{', '.join(_text(p) for p in site.partitions)}}},",
         f"preemptible = {_flags(fit)},",
+        f"gres = {_text(_gres_prefix(cluster.slurm.version))},",
         f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
         *given,
         f"engines = {_traits(engines.values())},",
@@ -64,6 +65,11 @@ def render_policy(
         f"appends = {'true' if cluster.slurm.appends else 'false'},",
     ]
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+def _gres_prefix(version: tuple[int, ...]) -> str:
+    """How Slurm begins the name of a GPU in a job; the older form if the release is not known."""
+    return "gres/" if version >= (23,) else "gres:"
 
 
 def _traits(rows: Iterable[Engine]) -> str:

@@ -125,19 +125,21 @@ local TEXTS = { "dependency", "tres_per_job", "std_out", "comment", "licenses", 
   "admin_comment", "partition", "qos", "account" }
 
 --- A job with a text in one field, the code, and the processor's seconds that this took.
-local function submit_with(field, text)
+local function submit_with(field, text, request)
   said = {}
-  local desc = describe_job({ [field] = text, min_nodes = 2, max_nodes = 2 })
+  local desc = describe_job({ [field] = text, min_nodes = 2, max_nodes = 2,
+    spank_job_env = request })
   local before = os.clock()
   local code = slurm_job_submit(desc, {}, 1000)
   return desc, code, os.clock() - before
 end
 
-local function check_pace(field)
+local function check_pace(field, request)
   for _, filler in ipairs(FILLERS) do
     local text = filler:rep(LONGEST):sub(1, LONGEST - 20)
     for _, form in ipairs({ "%s", "gres:gpu:%sx", "#!/bin/sh\n%sx", "%sx\n" }) do
-      local _, _, took_s = submit_with(field, (form:gsub("%%s", function() return text end)))
+      local _, _, took_s = submit_with(field, (form:gsub("%%s", function() return text end)),
+        request)
       check(field .. " full of " .. filler, took_s < MOST_S, took_s)
     end
   end
@@ -152,6 +154,12 @@ for _, field in ipairs(TEXTS) do
   check(field .. " too long: why", #said == 1 and heard(field .. " is longer than the 65536 bytes"),
     said[1])
 end
+load_glue("policy_parts.lua")
+for _, field in ipairs({ "script", "tres_per_node", "tres_per_job", "tres_per_task",
+  "tres_per_socket", "cpus_per_tres", "mem_per_tres" }) do
+  check_pace(field, { [0] = "MALLEABLE=2-4,unit=gpu" })
+end
+load_glue("policy_launchers.lua")
 local long = "#!/bin/sh\nsrun python train.py\n#"
 job = submit_with("script", long .. ("x"):rep(LONGEST - #long))
 check("a script that can be read", job.array_inx == nil and heard("would train a separate copy"))
@@ -166,6 +174,24 @@ change, said = { comment = ("x"):rep(LONGEST + 1) }, {}
 check("a longer comment", slurm_job_modify(change, own, {}, 1000) == 2002)
 check("and its user is told", heard("comment is longer than the 65536 bytes"), said[1])
 check("an operator may", slurm_job_modify(change, own, {}, 0) == 0)
+
+-- Parts of nodes.
+load_glue("policy_parts.lua")
+job = describe_job({ spank_job_env = { [0] = "MALLEABLE=2-8,unit=2gpu" }, tres_per_node =
+  "gres/gpu:a100:8", mem_per_tres = "gres/gpu:1000", min_mem_per_node = 0, shared = 1 })
+check("a job of GPUs", slurm_job_submit(job, { parts = { total_nodes = 3 } }, 1000) == 0, said[1])
+check("its partition", job.partition == "parts", job.partition)
+check("an element waits with one slot", job.tres_per_node == "gres/gpu:a100:1"
+  and job.mem_per_tres == "" and job.pn_min_memory == 1000, job.tres_per_node)
+check("it is for one node, which it shares", job.min_nodes == 1 and job.max_nodes == 1
+  and job.shared == 65534, job.shared)
+check("the slot is in the mark", job.admin_comment == "malleable{min=2,max=8,unit=2,"
+  .. "engine=torchrun,frags=3,lease=600,hole=120,not=-,slot=gpu:a100+mem:1000}", job.admin_comment)
+check("and the unit in the request", job.environment.SLURM_SPANK_MALLEABLE
+  == "2-8,unit=2gpu,engine=torchrun")
+job = describe_job({ shared = 1 })
+check("whole nodes as ever", slurm_job_submit(job, {}, 1000) == 0 and job.shared == 0
+  and job.admin_comment == MARK and job.tres_per_node == nil and job.pn_min_memory == nil)
 
 -- Without MALLEABLE_POLICY the policy lies beside the file that reads the glue.
 load_glue(nil)

@@ -4,6 +4,7 @@
 local dir = arg[1]
 local request_module = dofile(dir .. "/malleable_request.lua")
 local shape_module = dofile(dir .. "/malleable_shape.lua")
+local slot_module = dofile(dir .. "/malleable_slot.lua")
 local script_module = dofile(dir .. "/malleable_script.lua")
 local options_module = dofile(dir .. "/malleable_options.lua")
 local checks_module = dofile(dir .. "/malleable_checks.lua")
@@ -68,11 +69,14 @@ local PARTS = {
 local function submit(case)
   local policy = merge(POLICY, case.policy)
   local site = merge({ parts = PARTS }, case.site)
-  local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy)
+  local shared = policy.part_nodes and site.parts[policy.part_nodes]
+  local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy,
+    shared and shared.total_nodes)
   local job = merge(JOB, case.job)
   local asked = { request = request, faults = faults, options = options_module.check(job) }
   if #faults == 0 then
-    asked.shape = shape_module.find(job, request)
+    asked.shape = request.counted and slot_module.find(job, request, "gres:")
+      or shape_module.find(job, request)
     asked.script = script_module.check(job.script, request, asked.shape.each, policy.launchers)
   end
   return checks_module.submit(asked, job, site, policy)
@@ -268,6 +272,209 @@ for _, case in ipairs(RIGID) do
   check(case.name .. " (srun's)", told.SLURM_NTASKS == wanted and told.SLURM_NPROCS == wanted, told)
   local said = table.concat(decision.notes, "\n")
   check(case.name .. " (note)", said:find(case.note or "^$") ~= nil, said)
+end
+
+-- Parts of nodes: what an element waits with, what the mark says, and what the user is told.
+local PARTS_POLICY = { part_nodes = "parts", partitions = { "malleable", "parts" },
+  preemptible = { malleable = true, parts = true } }
+local PARTS_SITE = { parts = merge(PARTS, { parts = { max_time = INFINITE, total_nodes = 6 } }) }
+local SLOTS = {
+  { name = "one GPU", slot = "gpu", set = { partition = "parts", array_inx = "0-5", min_nodes = 1,
+    max_nodes = 1, num_tasks = 1, cpus_per_task = 1, pn_min_cpus = 1, min_cpus = 1,
+    pn_min_memory = 1, tres_per_node = "gres:gpu:1", tres_per_job = ABSENT, shared = ABSENT },
+    frags = 6 },
+  { name = "no more fragments than MAX needs", text = "2-4,unit=gpu", slot = "gpu", frags = 4 },
+  { name = "two GPUs", text = "4-8,unit=2gpu", slot = "gpu", frags = 4, request = "4-8,unit=2gpu",
+    set = { tres_per_node = "gres:gpu:1", min_nodes = 1 } },
+  { name = "a pool has several parts of a node", text = "0-64,unit=gpu,engine=tasks", slot = "gpu",
+    frags = 64 },
+  { name = "up to max_workers", text = "0-1000,unit=gpu,engine=tasks", slot = "gpu", frags = 1000 },
+  { name = "and to what the site allows", text = "0-1000,unit=gpu,engine=tasks", slot = "gpu",
+    policy = { max_array_size = 301 }, frags = 301 },
+  { name = "a pool of pairs", text = "0-1000,unit=2task,engine=tasks",
+    slot = "cpu:1", frags = 500 },
+  { name = "a gang on many nodes", text = "4-1000,unit=gpu", slot = "gpu", frags = 64, site = {
+    parts = { parts = { max_time = INFINITE, total_nodes = 900 } } } },
+  { name = "a partition that Lua does not see", site = { parts = {} }, slot = "gpu", frags = 64 },
+  { name = "a MIN beyond the nodes", text = "40-64,unit=gpu", slot = "gpu", frags = 6 },
+  { name = "another partition of ours", job = { partition = "malleable" }, slot = "gpu",
+    set = { partition = "parts" } },
+  { name = "the site's own choice", site = { partition = "malleable" }, slot = "gpu",
+    set = { partition = "parts" } },
+  { name = "its own share of CPUs and memory", slot = "gpu+cpu:8+mem:61440", job = {
+    cpus_per_tres = "gres:gpu:8", mem_per_tres = "gres:gpu:61440" }, set = { cpus_per_task = 8,
+    pn_min_cpus = 8, min_cpus = 8, pn_min_memory = 61440, cpus_per_tres = "", mem_per_tres = "" } },
+  { name = "a kind of GPU", slot = "gpu:a100", job = { tres_per_node = "gres:gpu:a100:1" },
+    set = { tres_per_node = "gres:gpu:a100:1" } },
+  { name = "a kind as later releases say it", slot = "gpu:a100", job = {
+    tres_per_node = "gres/gpu:a100=1" }, set = { tres_per_node = "gres:gpu:a100:1" } },
+  { name = "a kind alone", slot = "gpu:a100", job = { tres_per_node = "gres:gpu:a100" } },
+  { name = "a GPU without a number", slot = "gpu", job = { tres_per_node = "gres:gpu" } },
+  { name = "GPUs of a node", slot = "gpu", job = { tres_per_node = "gres:gpu:8" },
+    set = { tres_per_node = "gres:gpu:1" },
+    note = "^malleable: %-%-gpus%-per%-node=8 is replaced by %-%-malleable=4%-64,unit=gpu$" },
+  { name = "GPUs of the job", slot = "gpu:h100", job = { tres_per_job = "gres:gpu:h100:64" },
+    set = { tres_per_node = "gres:gpu:h100:1", tres_per_job = "" },
+    note = "^malleable: %-%-gpus=64 is replaced by" },
+  { name = "a GPU of a task", slot = "gpu+cpu:6", job = { tres_per_task = "gres:gpu:1",
+    num_tasks = 4, cpus_per_task = 6, min_cpus = 24 }, set = { tres_per_task = "",
+    cpus_per_task = 6, min_cpus = 6 }, note = "^malleable: each GPU comes with 6 CPUs$" },
+  { name = "a GPU of a task, 24.11", slot = "gpu+cpu:6", job = { cpus_per_task = 6, num_tasks = 4,
+    tres_per_task = "cpu=6,gres/gpu:1" }, note = "6 CPUs$" },
+  { name = "two GPUs of a task", text = "4-64,unit=2gpu", slot = "gpu", job = {
+    tres_per_task = "gres:gpu:2", num_tasks = 4 } },
+  { name = "a whole rigid script", slot = "gpu+cpu:8+mem:61440", job = { min_nodes = 4,
+    max_nodes = 4, num_tasks = 32, ntasks_per_node = 8, cpus_per_task = 8, min_cpus = 256,
+    tres_per_node = "gres:gpu:8", min_mem_per_node = 491520 }, set = { ntasks_per_node = NO_VAL16,
+    num_tasks = 1, cpus_per_task = 8 }, note = "^malleable: %-%-nodes=4 and "
+      .. "%-%-ntasks%-per%-node=8 and %-%-gpus%-per%-node=8 are replaced by .*\n"
+      .. "malleable: each GPU comes with 8 CPUs and 61440 MiB$" },
+  { name = "one agent a node", slot = "gpu+cpu:8", job = { min_nodes = 2, max_nodes = 2,
+    num_tasks = 2, ntasks_per_node = 1, cpus_per_task = 64, tres_per_node = "gres:gpu:8" },
+    note = "each GPU comes with 8 CPUs$" },
+  { name = "tasks on nodes", slot = "gpu+cpu:4", job = { min_nodes = 2, max_nodes = 2,
+    num_tasks = 16, cpus_per_task = 4, tres_per_node = "gres:gpu:8" }, note = "4 CPUs$" },
+  { name = "all the memory", slot = "gpu", job = { min_mem_per_node = 0 },
+    note = "^malleable: %-%-mem=0 is replaced by" },
+  { name = "memory by CPU", slot = "gpu+cpu:8+mem:16384", job = { cpus_per_tres = "gres:gpu:8",
+    min_mem_per_cpu = 2048 }, note = "with 16384 MiB$" },
+  { name = "shared nodes asked for", slot = "gpu", job = { shared = 1 },
+    set = { shared = NO_VAL16 } },
+  { name = "a task", text = "0-64,unit=task,engine=tasks", slot = "cpu:1", frags = 64,
+    request = "0-64,unit=task,engine=tasks", set = { cpus_per_task = 1, tres_per_node = ABSENT,
+      pn_min_memory = 1 } },
+  { name = "a larger task", text = "0-64,unit=task,engine=tasks", slot = "cpu:4+mem:8192",
+    job = { cpus_per_task = 4, min_mem_per_cpu = 2048, min_cpus = 4, pn_min_cpus = 4,
+      tres_per_task = "cpu:4" }, set = { cpus_per_task = 4, min_cpus = 4, pn_min_memory = 8192,
+      tres_per_task = "" } },
+  { name = "as many tasks as a rigid script", text = "4-64,unit=4task", slot = "cpu:1",
+    job = { num_tasks = 64 }, frags = 6,
+    note = "^malleable: %-%-ntasks=64 is replaced by %-%-malleable=4%-64,unit=4task$" },
+  { name = "no GPUs asked for by number", text = "0-64,unit=task,engine=tasks", slot = "cpu:1",
+    job = { tres_per_node = "gres:gpu:0" }, set = { tres_per_node = "" } },
+}
+
+local function submit_part(case)
+  return submit({ text = case.text or "4-64,unit=gpu", job = case.job,
+    policy = merge(PARTS_POLICY, case.policy), site = merge(PARTS_SITE, case.site) })
+end
+
+for _, case in ipairs(SLOTS) do
+  local decision = submit_part(case)
+  local set = decision.set or {}
+  check(case.name .. " (no faults)", #decision.faults == 0, decision.faults)
+  for field, value in pairs(case.set or {}) do
+    local wanted = value
+    if value == ABSENT then wanted = nil end
+    check(case.name .. " (" .. field .. ")", set[field] == wanted, set[field])
+  end
+  local mark = set.admin_comment or ""
+  check(case.name .. " (slot)", mark:match(",slot=([^}]*)}$") == case.slot, mark)
+  if case.frags then
+    check(case.name .. " (fragments)", mark:find(",frags=" .. case.frags .. ",", 1, true), mark)
+    check(case.name .. " (elements)", set.array_inx == "0-" .. case.frags - 1, set.array_inx)
+  end
+  local told = decision.environment or {}
+  check(case.name .. " (srun's)", told.SLURM_NTASKS == "1" and told.SLURM_NPROCS == "1", told)
+  local text = told.SLURM_SPANK_MALLEABLE or ""
+  check(case.name .. " (text)", text:find(case.request or "", 1, true) == 1, text)
+  local said = table.concat(decision.notes, "\n")
+  check(case.name .. " (notes)", said:find(case.note or "^$") ~= nil, said)
+end
+
+-- What has no meaning for parts of nodes: the fault, as a pattern.
+local NO_SLOTS = {
+  { name = "not offered", policy = { part_nodes = ABSENT },
+    fault = "^%-%-malleable: parts of nodes are not offered here; leave unit=gpu out or write "
+      .. "unit=N, and count nodes$" },
+  { name = "whole nodes in that partition", text = "2-4", job = { partition = "parts" },
+    fault = "^%-%-partition=parts: is for parts of nodes.*write %-%-partition=malleable$" },
+  { name = "whole nodes elsewhere", text = "2-4", job = { partition = "main" },
+    fault = "^%-%-partition=main: malleable jobs run in malleable; .*=malleable$" },
+  { name = "another partition", job = { partition = "main" },
+    fault = "run in malleable or parts; drop" },
+  { name = "no preemption there", policy = { preemptible = { malleable = true } },
+    fault = "^%-%-partition=parts: Slurm cannot preempt" },
+  { name = "more GPUs than workers", text = "4-2000,unit=gpu",
+    fault = "1000 GPUs .* here %(max_workers%); write %-%-malleable=4%-1000,unit=gpu$" },
+  { name = "more tasks", text = "4-2000,unit=4task",
+    fault = "1000 tasks .*write %-%-malleable=4%-1000,unit=4task$" },
+  { name = "no multiples", text = "3-9,unit=2gpu", fault = "write %-%-malleable=4%-8,unit=2gpu$" },
+  { name = "a gang of no GPUs", text = "0-8,unit=2gpu",
+    fault = "write %-%-malleable=2%-8,unit=2gpu$" },
+  { name = "an odd unit", text = "2-8,unit=2cpu", fault = "'2cpu' is not a usable unit" },
+  { name = "a unit of nothing", text = "2-8,unit=0gpu", fault = "count GPUs from 1 to 65535" },
+  { name = "two units", text = "2-8,unit=gpu,unit=task", fault = "unit is given twice" },
+  { name = "exclusive", job = { shared = 0 }, fault = "^%-%-exclusive: .*drop one of the two$" },
+  { name = "exclusive to a user", job = { shared = 2 }, fault = "^%-%-exclusive: " },
+  { name = "CPUs of a task that may be a node's", job = { cpus_per_task = 8 },
+    fault = "^%-%-cpus%-per%-task=8: .*write %-%-cpus%-per%-gpu=N$" },
+  { name = "CPUs that do not come out even", job = { cpus_per_task = 7, tres_per_node =
+    "gres:gpu:8" }, fault = "^%-%-cpus%-per%-task=7: " },
+  { name = "tasks that may be on any nodes", job = { cpus_per_task = 8, num_tasks = 8,
+    tres_per_node = "gres:gpu:8" }, fault = "^%-%-cpus%-per%-task=8: " },
+  { name = "memory of a node", job = { min_mem_per_node = 1024 },
+    fault = "^%-%-mem: .*write %-%-mem%-per%-gpu=SIZE$" },
+  { name = "memory of a CPU", job = { min_mem_per_cpu = 1024 }, fault = "^%-%-mem%-per%-cpu: " },
+  { name = "several GPUs of a task", job = { tres_per_task = "gres:gpu:2", num_tasks = 4 },
+    fault = "^%-%-gpus%-per%-task=2: .*write unit=2gpu$" },
+  { name = "two kinds", job = { tres_per_node = "gres:gpu:a100:1,gres:gpu:h100:1" },
+    fault = "names GPUs twice; write one kind of GPU$" },
+  { name = "two kinds in two options", job = { tres_per_node = "gres:gpu:a100:1",
+    tres_per_job = "gres:gpu:h100:1" }, fault = "of kind a100 and of kind h100" },
+  { name = "something else", job = { tres_per_node = "gres:gpu:1,gres:shard:2" },
+    fault = "=gres:shard:2: parts of nodes are counted in whole GPUs" },
+  { name = "mps", job = { tres_per_node = "gres:mps:50" }, fault = "whole GPUs; drop what is no" },
+  { name = "a slice", job = { tres_per_node = "gres:gpu:a100_1g.5gb:1" },
+    fault = "slices of a GPU" },
+  { name = "a slice by another name", job = { tres_per_node = "gres:gpu:1g.10gb:1" },
+    fault = "slices of a GPU" },
+  { name = "a text that is none", job = { tres_per_node = "gres:gpu:a:b:c" },
+    fault = "whole GPUs" },
+  { name = "a number that is none", job = { tres_per_node = "gres:gpu:9999999999999" },
+    fault = "whole GPUs" },
+  { name = "by socket", job = { tres_per_socket = "gres:gpu:1" },
+    fault = "^%-%-gpus%-per%-socket" },
+  { name = "tasks by GPU", job = { ntasks_per_tres = 1 }, fault = "^%-%-ntasks%-per%-gpu: " },
+  { name = "too many CPUs", job = { cpus_per_tres = "gres:gpu:70000" },
+    fault = "^%-%-cpus%-per%-gpu: write 1 to 65533$" },
+  { name = "GPUs of tasks without any", text = "4-8,unit=task", job = { tres_per_node =
+    "gres:gpu:1" }, fault = "^%-%-gpus: tasks of unit=task have no GPUs; write unit=gpu" },
+  { name = "memory of a node, by task", text = "4-8,unit=task", job = { min_mem_per_node = 9 },
+    fault = "^%-%-mem: .*write %-%-mem%-per%-cpu=SIZE$" },
+  { name = "workers by number", job = { script = "#!/bin/sh\ntorchrun --nproc-per-node=8 t.py\n" },
+    fault = "^torchrun %-%-nproc%-per%-node=8: .*write %-%-nproc%-per%-node=gpu, or drop it$" },
+  { name = "workers by number, otherwise",
+    job = { script = "#!/bin/sh\nsrun python -m torch.distributed.run --nproc_per_node 8 t.py\n" },
+    fault = "^torchrun %-%-nproc%-per%-node=8: " },
+  { name = "workers that are alike",
+    job = { script = "#!/bin/sh\nexport TORCH_ELASTIC_WORKER_IDENTICAL=1\ntorchrun t.py\n" },
+    fault = "^TORCH_ELASTIC_WORKER_IDENTICAL=1: .*drop it$" },
+}
+
+for _, case in ipairs(NO_SLOTS) do
+  local faults = submit_part(case).faults
+  check(case.name .. " (count)", #faults == 1, faults)
+  check(case.name .. " (fault)", (faults[1] or ""):find(case.fault) ~= nil, faults)
+  for advice in (faults[1] or ""):gmatch("write (%-%-malleable=%S+)") do
+    local advised = submit_part({ text = advice:gsub("^%-%-malleable=", "") }).faults
+    check(case.name .. " (advice " .. advice .. ")", #advised == 0, advised)
+  end
+end
+
+-- Scripts that fit parts of nodes.
+for _, case in ipairs({
+  { "torchrun --nproc-per-node=gpu t.py" }, { "torchrun t.py --nproc-per-node" },
+  { "torchrun --nproc-per-node=$N t.py" }, { "python t.py --nproc-per-node=8; torchrun t.py" },
+  { "torchrun --nproc-per-node=2 t.py", text = "4-8,unit=2gpu" },
+  { "torchrun --nproc-per-node=1 t.py", text = "1-1,unit=gpu" },
+  { "torchrun --nproc-per-node=8 t.py", text = "4-8,unit=task" },
+  { "torchrun --nproc-per-node=8 t.py", text = "4-8" },
+  { "# export TORCH_ELASTIC_WORKER_IDENTICAL=1\ntorchrun t.py" },
+}) do
+  local decision = submit_part({ text = case.text,
+    job = { script = "#!/bin/sh\n" .. case[1] .. "\n" } })
+  check("script " .. case[1], #decision.faults == 0, decision.faults)
 end
 
 -- Unsound submissions: the faults in order, each as a pattern.
@@ -529,6 +736,8 @@ local POLICIES = {
   { name = "a file that calls for a tick", change = { wake = "/run/malleable.wake" }, faults = 0 },
   { name = "such a file somewhere", change = { wake = "malleable.wake" }, faults = 1 },
   { name = "an account", change = { account = "spare" }, faults = 0 },
+  { name = "a partition for parts of nodes", change = { part_nodes = "parts" }, faults = 0 },
+  { name = "no partition by that name", change = { part_nodes = "" }, faults = 1 },
   { name = "no account by that name", change = { account = "" }, faults = 1 },
   { name = "no QOS by that name", change = { qos = "", max_submitted = "9" }, faults = 2 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },

@@ -1,7 +1,7 @@
 -- Reads requests from standard input, a line of hexadecimal bytes each, and says what they are.
 --
--- usage: lua request_lines.lua MODULES; one line of output each: `request MIN MAX UNIT ENGINE` if
--- it is accepted, `faults N` if it is refused, `neither` if it is not clear.
+-- usage: lua request_lines.lua MODULES; one line of output each: `request MIN MAX UNIT ENGINE
+-- COUNTED FRAGMENTS` if it is accepted, `faults N` if it is refused, `neither` if it is not clear.
 package.path = arg[1] .. "/?.lua"
 local request = require("malleable_request")
 
@@ -19,8 +19,8 @@ for line in io.lines() do
     for _, fault in ipairs(faults) do assert(type(fault) == "string" and fault ~= "") end
     print("faults " .. #faults)
   else
-    local sizes = found and string.format("%d %d %d %s", found.min, found.max, found.unit,
-      found.engine)
+    local sizes = found and string.format("%d %d %d %s %s %d", found.min, found.max, found.unit,
+      found.engine, found.counted or "node", found.fragments)
     print(sizes and "request " .. sizes or "neither")
   end
 end

@@ -13,6 +13,7 @@ MODULES = HERE.parent.parent / "plugins" / "lua"
 SHIPPED = (
     "malleable_request",
     "malleable_shape",
+    "malleable_slot",
     "malleable_script",
     "malleable_options",
     "malleable_checks",
@@ -32,6 +33,11 @@ FILES = {
     "malleable_policy.lua": POLICY,
     "policy_good.lua": POLICY,
     "policy_launchers.lua": POLICY.replace("lease_s", "launchers = {torchrun = true}, lease_s"),
+    "policy_parts.lua": POLICY.replace(
+        'partitions = {"malleable"}, preemptible = {malleable = true}',
+        'partitions = {"malleable", "parts"}, part_nodes = "parts", gres = "gres/", '
+        "preemptible = {malleable = true, parts = true}",
+    ),
     "policy_bad.lua": POLICY.replace("lease_s = 600", 'lease_s = "600"'),
     "policy_syntax.lua": "return {",
     "site.lua": "pcall(dofile, MALLEABLE_GLUE)\nreturn 0\n",

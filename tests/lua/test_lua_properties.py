@@ -18,7 +18,22 @@ OPTIONS = st.builds(
     "{}={}".format,
     st.sampled_from(["unit", "engine", "launch", "other", ""]),
     st.sampled_from(
-        ["1", "2", "3", "0", "torchrun", "torchft", "pool", "srun", "", "%s", "9" * 20]
+        [
+            "1",
+            "2",
+            "3",
+            "0",
+            "gpu",
+            "2gpu",
+            "3task",
+            "torchrun",
+            "torchft",
+            "pool",
+            "srun",
+            "",
+            "%s",
+            "9" * 20,
+        ]
     ),
 )
 REQUESTS = st.builds(
@@ -52,26 +67,41 @@ def test_any_request_is_read_or_refused(lua: str, requests: list[bytes]) -> None
         if word == "request":
             low, high, unit = map(int, words[:3])
             is_pool = words[3] == "pool"
-            assert 1 <= unit <= high <= 1024
+            is_node, fragments = words[4] == "node", int(words[5])
+            assert 1 <= unit <= high <= (1024 if is_node else 500)
             assert (0 if is_pool else unit) <= low <= high
             assert low % unit == high % unit == 0
-            assert high // unit <= (500 if is_pool and unit == 1 else 64)
+            assert 1 <= fragments <= high // unit
+            assert fragments <= (500 if is_pool and (unit == 1 or not is_node) else 64)
+            assert not is_node or fragments == high // unit
 
 
 @some
 @given(
     sizes=st.lists(
-        st.tuples(st.integers(0, 8), st.integers(1, 8), st.integers(1, 4)), min_size=1, max_size=50
+        st.tuples(
+            st.integers(0, 8),
+            st.integers(1, 8),
+            st.integers(1, 4),
+            st.sampled_from(["", "gpu", "task"]),
+        ),
+        min_size=1,
+        max_size=50,
     )
 )
 def test_what_the_site_allows_is_read_as_written(
-    lua: str, sizes: list[tuple[int, int, int]]
+    lua: str, sizes: list[tuple[int, int, int, str]]
 ) -> None:
     """Gangs have a least size, pools need none."""
     wanted = [
-        (low * unit, (low + more) * unit, unit, "torchrun" if low else "pool")
-        for low, more, unit in sizes
+        (low * unit, (low + more) * unit, unit, "torchrun" if low else "pool", word or "node")
+        for low, more, unit, word in sizes
     ]
-    texts = [f"{low}-{high},unit={unit},engine={name}" for low, high, unit, name in wanted]
+    texts = [
+        f"{low}-{high},unit={unit}{word.replace('node', '')},engine={name}"
+        for low, high, unit, name, word in wanted
+    ]
     found = answers(lua, [text.encode() for text in texts])
-    assert found == [["request", *map(str, numbers)] for numbers in wanted]
+    assert found == [
+        ["request", *map(str, numbers), str(numbers[1] // numbers[2])] for numbers in wanted
+    ]

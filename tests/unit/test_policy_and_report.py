@@ -113,6 +113,21 @@ def test_odd_names_cannot_break_out(name: str) -> None:
     assert lua(text, "p.engines.torchrun") == "gang+rounds+torchrun"
 
 
+def test_a_partition_for_parts_of_nodes() -> None:
+    settings = parse('[site]\npartitions = ["malleable", "parts"]\npart_nodes = "parts"')
+    assert lua(render_policy(settings, cluster(), {}), "p.part_nodes") == "parts"
+    assert lua(render_policy(Settings(), cluster(), {}), "tostring(p.part_nodes)") == "nil"
+
+
+@pytest.mark.parametrize(
+    ("version", "begins"), [((), "gres:"), ((22, 5, 8), "gres:"), ((23, 2, 0), "gres/")]
+)
+def test_how_this_slurm_names_a_gpu(version: tuple[int, ...], begins: str) -> None:
+    known = cluster()
+    known = replace(known, slurm=replace(known.slurm, version=version))
+    assert lua(render_policy(Settings(), known, {}), "p.gres") == begins
+
+
 def test_an_account_and_a_qos_of_their_own() -> None:
     settings = parse('[site]\nqos = "scavenge"\naccount = "spare"')
     text = render_policy(settings, cluster(), {})
