@@ -762,6 +762,7 @@ local UNSET = {
   time_min = NO_VAL, requeue = NO_VAL16, contiguous = NO_VAL16, req_switch = NO_VAL,
   min_nodes = NO_VAL, max_nodes = NO_VAL, num_tasks = NO_VAL, min_cpus = NO_VAL,
   max_cpus = NO_VAL, cpus_per_task = NO_VAL16, ntasks_per_node = NO_VAL16,
+  sockets_per_node = NO_VAL16, cores_per_socket = NO_VAL16, threads_per_core = NO_VAL16,
   pn_min_cpus = NO_VAL16, pn_min_memory = 18446744073709551616.0, pn_min_tmp_disk = NO_VAL,
   shared = NO_VAL16, reboot = NO_VAL16,
 }
@@ -780,6 +781,8 @@ local CHANGES = {
   { name = "memory per CPU", change = { pn_min_memory = 9223372036854775808.0 }, code = DENIED,
     text = "MinMemory" },
   { name = "nodes", change = { min_nodes = 65534 }, code = DENIED, text = "NumNodes" },
+  { name = "threads", change = { threads_per_core = 1 }, code = DENIED, text = "ReqThreads" },
+  { name = "GPUs", change = { tres_per_node = "gres:gpu:8" }, code = DENIED, text = "Gres" },
   { name = "requeue off", change = { requeue = 0 }, code = DENIED, text = "Requeue" },
   { name = "two at once", change = { partition = "main", qos = "high" }, code = DENIED,
     text = "Partition.*\n.*QOS" },

@@ -136,7 +136,10 @@ REFUSED = [
     ["release", "{job}"],
     *(["update", "jobid={job}_1", change] for change in (
         "Priority=5", "Nice=5", "TimeLimit=1", "TimeMin=1", "Partition=main", "StartTime=now+60",
-        "NumNodes=2", "NumCPUs=2", "MinMemoryNode=5", "Requeue=0", "ReqNodeList=n1",
+        "NumNodes=2", "NumCPUs=2", "MinMemoryNode=5", "MinMemoryCPU=5", "MinCPUsNode=2",
+        "CpusPerTask=2", "NumTasks=2", "TasksPerNode=2", "ReqSockets=1", "ReqCores=1",
+        "ReqThreads=1", "Gres=gpu:1", "TresPerJob=gres:gpu:1", "CpusPerTres=gres:gpu:1",
+        "MemPerTres=gres:gpu:1", "Requeue=0", "ReqNodeList=n1",
         "ExcNodeList=n1", "Dependency=afterok:1", "AdminComment=x", "OverSubscribe=YES",
         "Comment=a\nb",
     )),
