@@ -171,8 +171,18 @@ local function check_slot(slot)
   return nil
 end
 
+local SHAPES = { { "threads_per_core", "--threads-per-core" },
+  { "sockets_per_node", "--sockets-per-node" }, { "cores_per_socket", "--cores-per-socket" },
+  { "core_spec", "--core-spec" } }
+
 --- Options that have no meaning for parts of nodes.
 local function check_options(job, faults)
+  for _, shape in ipairs(SHAPES) do
+    if read(job[shape[1]]) then
+      faults[#faults + 1] = shape[2] .. ": fragments get CPUs as Slurm counts them, on whatever "
+        .. "sockets some are free; drop it"
+    end
+  end
   if job.tres_per_socket then
     faults[#faults + 1] = "--gpus-per-socket: GPUs are given wherever some are free on a node; "
       .. "drop it"
@@ -201,6 +211,8 @@ local function list_replaced(job, tres)
   add("--ntasks=%d", tasks and tasks > 1 and tasks)
   add("--gpus-per-node=%d", tres.node and tres.node.count > 1 and tres.node.count)
   add("--gpus=%d", tres.job and tres.job.count)
+  local least = read(job.pn_min_cpus)
+  add("--mincpus=%d", least ~= read(job.cpus_per_task) and least)
   if job.min_mem_per_node == 0 then replaced[#replaced + 1] = "--mem=0" end
   return replaced
 end

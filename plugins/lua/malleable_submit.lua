@@ -32,6 +32,7 @@ local JOB_FIELDS = {
   "std_out", "reservation", "req_switch", "shared", "reboot", "comment", "licenses", "bitflags",
   "qos", "account", "name", "tres_per_node", "tres_per_task", "tres_per_socket", "cpus_per_tres",
   "mem_per_tres", "ntasks_per_tres", "min_mem_per_node", "min_mem_per_cpu",
+  "pn_min_cpus", "threads_per_core", "sockets_per_node", "cores_per_socket", "core_spec",
 }
 
 local function read_path(info)
