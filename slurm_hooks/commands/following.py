@@ -31,6 +31,12 @@ def parser_of(name: str, text: str) -> argparse.ArgumentParser:
         description=text,
         epilog="All other options go to sbatch: --time=2:00:00, --cpus-per-task=4, --mem=8G ...",
     )
+    parser.add_argument(
+        "--unit",
+        choices=("gpu", "task"),
+        default="",
+        help="a worker on each GPU, or each task of --cpus-per-task, instead of each node",
+    )
     parser.add_argument("--detach", action="store_true", help="submit, print the id, and return")
     parser.add_argument(
         "--cancel-on-exit", action="store_true", help="cancel the job when this command is ended"
@@ -48,9 +54,9 @@ def size(text: str) -> int:
 
 
 def most(text: str) -> int:
-    """A number of nodes that is not 0, for argparse. Raises ArgumentTypeError."""
+    """A number of workers that is not 0, for argparse. Raises ArgumentTypeError."""
     if not (found := size(text)):
-        raise argparse.ArgumentTypeError("give at least 1 node")
+        raise argparse.ArgumentTypeError("give at least 1")
     return found
 
 

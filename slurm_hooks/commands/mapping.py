@@ -64,7 +64,7 @@ def main(words: Sequence[str]) -> int:
             if job_id is None or is_over(place, count(place)):
                 put_back(place)
                 with undisturbed():
-                    job_id = _submitted(port, place, arguments.max, options)
+                    job_id = _submitted(port, place, arguments, options)
         if arguments.detach:
             told = {"job_id": job_id, "directory": str(place)}
             print(json_text(told) if arguments.json else f"{job_id} {place}")
@@ -86,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
         "malleable map --max N [--inputs FILE|-] [options] [sbatch's options] -- "
         "PROGRAM [{}] [::: INPUT...]"
     )
-    parser.add_argument("--max", type=most, required=True, metavar="N", help="nodes at most")
+    parser.add_argument("--max", type=most, required=True, metavar="N", help="workers at most")
     parser.add_argument("--inputs", metavar="FILE", help="an input a line; - is standard input")
     parser.add_argument(
         "--retries", type=size, default=2, metavar="N", help="of a task that fails (2)"
@@ -140,7 +140,7 @@ def _at_work(port: Port, place: Path) -> int | None:
     return known[0] if found else None
 
 
-def _submitted(port: Port, place: Path, limit: int, options: list[str]) -> int:
+def _submitted(port: Port, place: Path, arguments: argparse.Namespace, options: list[str]) -> int:
     """The new job, with no more workers than tasks; 0 if none is left."""
     left = count(place).left
     if not left:
@@ -151,7 +151,8 @@ def _submitted(port: Port, place: Path, limit: int, options: list[str]) -> int:
     own += [] if has_option(options, "--job-name", "-J") else ["--job-name=map"]
     worker = ("malleable", "map-worker", str(place))
     # Tasks take no notice of SIGURG, so they go on until the notice is nearly over.
-    pool = Pool(worker, min(limit, left), 0, ("--signal=URG",), (*own, *options))
+    most_now, flags = min(arguments.max, left), ("--signal=URG",)
+    pool = Pool(worker, most_now, 0, flags, (*own, *options), arguments.unit)
     job_id = submitted(port, pool)
     map_directory.note_job(place, job_id)
     return job_id

@@ -51,7 +51,14 @@ def main(words: Sequence[str]) -> int:
     port = reach(settings)
     if not has_option(options, "--job-name", "-J"):
         options = [f"--job-name={Path(command[0]).name}", *options]
-    pool = Pool(tuple(command), arguments.max, arguments.min, tuple(flags), tuple(options))
+    pool = Pool(
+        tuple(command),
+        arguments.max,
+        arguments.min,
+        tuple(flags),
+        tuple(options),
+        arguments.unit,
+    )
     listen(arguments)
     job_id = 0
     try:
@@ -74,10 +81,10 @@ def make_parser() -> argparse.ArgumentParser:
     """Its command line; what it does not know goes to sbatch."""
     parser = parser_of("pool", TEXT)
     parser.usage = "malleable pool --max N [options] [sbatch's options] -- COMMAND..."
-    parser.add_argument("--max", type=most, required=True, metavar="N", help="nodes at most")
+    parser.add_argument("--max", type=most, required=True, metavar="N", help="workers at most")
     parser.add_argument("--min", type=size, default=0, metavar="N", help="to start with (0)")
     parser.add_argument("--signal", metavar="NAME", help="asks a worker to leave (TERM)")
-    parser.add_argument("--wish-file", metavar="FILE", help="holds how many nodes are wanted now")
+    parser.add_argument("--wish-file", metavar="FILE", help="holds how many workers are wanted now")
     return parser
 
 

@@ -17,13 +17,14 @@ RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING")
 @dataclass(frozen=True)
 class Pool:
     """`command` runs as a worker on each of up to `most` nodes; `flags` are for `malleable run`,
-    `options` for sbatch."""
+    `options` for sbatch. With the `unit` gpu or task the workers are on parts of nodes."""
 
     command: tuple[str, ...]
     most: int
     least: int = 0
     flags: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    unit: str = ""
 
 
 def script(pool: Pool) -> str:
@@ -34,7 +35,8 @@ def script(pool: Pool) -> str:
 
 def submit(pool: Pool) -> Command:
     """Submits it; prints its id."""
-    request = f"--malleable={pool.least}-{pool.most},engine=pool"
+    unit = f",unit={pool.unit}" if pool.unit else ""
+    request = f"--malleable={pool.least}-{pool.most}{unit},engine=pool"
     return Command(("sbatch", "--parsable", request, *pool.options), script(pool))
 
 

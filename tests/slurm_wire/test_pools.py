@@ -46,6 +46,12 @@ def test_sbatch_gets_the_request_and_what_else_the_user_has_said() -> None:
     assert argv == ("sbatch", "--parsable", "--malleable=2-16,engine=pool", "--time=5", "--mem=1G")
 
 
+@pytest.mark.parametrize("unit", ["gpu", "task"])
+def test_workers_on_parts_of_nodes(unit: str) -> None:
+    argv = submit(Pool(("true",), 16, unit=unit)).argv
+    assert argv == ("sbatch", "--parsable", f"--malleable=0-16,unit={unit},engine=pool")
+
+
 @pytest.mark.parametrize("text", ["4711\n", "4711;cluster\n", "a word before\n4711\n"])
 def test_the_id_is_read(text: str) -> None:
     assert read_id(text) == 4711
