@@ -118,8 +118,10 @@ local function find_memory_per_gpu(job, tres, cpus)
   if per_cpu and cpus then return per_cpu * cpus, true end
   if per_node and tres.node then return math.floor(per_node / tres.node.count), true end
   if per_cpu or per_node then
+    -- sbatch itself refuses --mem-per-gpu without GPUs (22.05.8).
+    local gpus = (tres.job or tres.task) and "" or "--gres=gpu:1 "
     return nil, nil, (per_cpu and "--mem-per-cpu" or "--mem") .. ": does not say how much memory "
-      .. "comes with each GPU; write --mem-per-gpu=SIZE"
+      .. "comes with each GPU; write " .. gpus .. "--mem-per-gpu=SIZE"
   end
   return nil
 end
