@@ -17,11 +17,12 @@ M.NAME_LENGTH = 24 -- of a job's name, as much as the mark of each element holds
 -- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's. From the
 -- first the plugin knows that a job is malleable, even one that came without the plugin's help;
 -- from the second what kind of program the engine is; from the third it sets MALLEABLE_NOTICE_S. So
--- it does with the farewell.
+-- it does with the farewell. From the slot a fragment finds how many workers it has.
 local REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
 local TRAITS_VARIABLE = "SLURM_SPANK_MALLEABLE_TRAITS"
 local NOTICE_VARIABLE = "SLURM_SPANK_MALLEABLE_NOTICE_S"
 local FAREWELL_VARIABLE = "SLURM_SPANK_MALLEABLE_FAREWELL_S"
+local SLOT_VARIABLE = "SLURM_SPANK_MALLEABLE_SLOT"
 
 local SHARED_NONE = 0 -- slurm.h, JOB_SHARED_*
 
@@ -174,13 +175,12 @@ local function write_request(request)
     request.engine, request.launch and ",launch=" .. request.launch or "")
 end
 
---- What a worker needs, in the mark; what is not in it is a share of the node.
+--- What a worker needs, as in the mark; what is not in it is a share of the node.
 local function write_slot(slot)
-  if not slot then return "" end
   local parts = { slot.gres ~= "" and slot.gres or nil }
   if slot.cpus then parts[#parts + 1] = string.format("cpu:%d", slot.cpus) end
   if slot.memory then parts[#parts + 1] = string.format("mem:%d", slot.memory) end
-  return ",slot=" .. table.concat(parts, "+")
+  return table.concat(parts, "+")
 end
 
 --- The job's name in the mark: what is learned of a job holds for others of its name, too.
@@ -202,10 +202,11 @@ local function write_mark(request, slot, times, name, excluded, policy)
   local own = policy.foreign and policy.foreign[request.engine] -- an engine of the site's own
   local traits = own and ",traits=" .. own or ""
   local launch = request.launch and ",launch=" .. request.launch or ""
+  local part = slot and ",slot=" .. write_slot(slot) or ""
   return string.format(
     "malleable{min=%d,max=%d,unit=%d,engine=%s%s,frags=%d,lease=%d,hole=%d%s%s%s%s}",
     request.min, request.max, request.unit, request.engine, traits, request.fragments, times.lease,
-    times.hole, launch, write_name(name), write_excluded(excluded), write_slot(slot))
+    times.hole, launch, write_name(name), write_excluded(excluded), part)
 end
 
 --- True if all fragments would write to the same file.
@@ -282,6 +283,7 @@ local function write_environment(request, shape, policy)
   local environment = { [REQUEST_VARIABLE] = write_request(request),
     [TRAITS_VARIABLE] = policy.engines[request.engine],
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
+  if shape.slot then environment[SLOT_VARIABLE] = write_slot(shape.slot) end
   if type(policy.farewell_s) == "number" then -- not in a file of an older version
     environment[FAREWELL_VARIABLE] = string.format("%g", policy.farewell_s)
   end

@@ -275,8 +275,15 @@ local function check_fragments(request, policy)
     .. "write %s", request.max, count, limit, name, advice)
 end
 
+--- Engines that cannot use fragments of different sizes.
+local ALIKE = { torchft = true, tensorflow = true }
+
 local function check_engine(request, policy)
-  if policy.engines[request.engine] then return nil end
+  if policy.engines[request.engine] then
+    if not request.counted or not ALIKE[request.engine] then return nil end
+    return string.format("--malleable: engine=%s needs fragments that are alike; leave unit=%s out "
+      .. "and count nodes", request.engine, request.counted)
+  end
   return string.format("--malleable: engine %s is not offered here; write engine=%s",
     request.engine, list_engines(policy.engines))
 end

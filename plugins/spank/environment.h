@@ -43,6 +43,7 @@
 #define ENVIRONMENT_TRAITS "SLURM_SPANK_MALLEABLE_TRAITS" /* of the engine */
 #define ENVIRONMENT_NOTICE "SLURM_SPANK_MALLEABLE_NOTICE_S"
 #define ENVIRONMENT_FAREWELL "SLURM_SPANK_MALLEABLE_FAREWELL_S"
+#define ENVIRONMENT_SLOT "SLURM_SPANK_MALLEABLE_SLOT" /* what a worker needs, of a part of a node */
 
 /* Where this process runs. Unknown strings are NULL, and what needs them stays unset. */
 struct place {

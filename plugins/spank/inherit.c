@@ -95,6 +95,7 @@ void inherit_forget(spank_t spank)
 	unsetenv(ENVIRONMENT_TRAITS);
 	unsetenv(ENVIRONMENT_NOTICE);
 	unsetenv(ENVIRONMENT_FAREWELL);
+	unsetenv(ENVIRONMENT_SLOT);
 	unsetenv(INHERITED_OPTION);
 	unsetenv(OPTION_ENTRY);
 	unsetenv(ENVIRONMENT_ENV);
@@ -107,6 +108,7 @@ void inherit_forget(spank_t spank)
 	spank_job_control_unsetenv(spank, "MALLEABLE_TRAITS");
 	spank_job_control_unsetenv(spank, "MALLEABLE_NOTICE_S");
 	spank_job_control_unsetenv(spank, "MALLEABLE_FAREWELL_S");
+	spank_job_control_unsetenv(spank, "MALLEABLE_SLOT");
 	spank_job_control_unsetenv(spank, OPTION_ENTRY);
 	spank_job_control_unsetenv(spank, PREPOSITION_VARIABLE);
 	spank_job_control_unsetenv(spank, ENV_OPTION_ENTRY);

@@ -212,6 +212,8 @@ for _, case in ipairs(SOUND) do
   if case.unset then
     check(case.name .. " (left alone)", decision.set[case.unset] == nil, decision.set)
   end
+  check(case.name .. " (no slot)", not decision.environment
+    or decision.environment.SLURM_SPANK_MALLEABLE_SLOT == nil)
   local traits = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_TRAITS
   local is_pool = (case.text or ""):find("engine=tasks") ~= nil
   local wanted = case.traits or (is_pool and "pool" or "gang+rounds+torchrun")
@@ -380,6 +382,8 @@ for _, case in ipairs(SLOTS) do
   end
   local told = decision.environment or {}
   check(case.name .. " (srun's)", told.SLURM_NTASKS == "1" and told.SLURM_NPROCS == "1", told)
+  local told_slot = told.SLURM_SPANK_MALLEABLE_SLOT
+  check(case.name .. " (slot in the job)", told_slot == case.slot, told_slot)
   local text = told.SLURM_SPANK_MALLEABLE or ""
   check(case.name .. " (text)", text:find(case.request or "", 1, true) == 1, text)
   local said = table.concat(decision.notes, "\n")
@@ -409,6 +413,9 @@ local NO_SLOTS = {
   { name = "an odd unit", text = "2-8,unit=2cpu", fault = "'2cpu' is not a usable unit" },
   { name = "a unit of nothing", text = "2-8,unit=0gpu", fault = "count GPUs from 1 to 65535" },
   { name = "two units", text = "2-8,unit=gpu,unit=task", fault = "unit is given twice" },
+  { name = "an engine whose fragments must be alike", text = "4-8,unit=gpu,engine=torchft",
+    policy = { engines = { torchft = "torchrun" } },
+    fault = "engine=torchft needs fragments that are alike; leave unit=gpu out and count nodes$" },
   { name = "exclusive", job = { shared = 0 }, fault = "^%-%-exclusive: .*drop one of the two$" },
   { name = "exclusive to a user", job = { shared = 2 }, fault = "^%-%-exclusive: " },
   { name = "CPUs of a task that may be a node's", job = { cpus_per_task = 8 },
