@@ -1,0 +1,186 @@
+"""Jobs that count GPUs or tasks, on a real Slurm: what an element waits with, and what it gets."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spank_jobs import USER, printed, script, show, submit, wait_for
+
+from slurm_hooks.model import Slot
+from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.slurm.mark import parse_mark
+
+NewSite = Callable[..., Sandbox]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
+]
+BODY = """print_env batch
+srun bash -c 'print_env step'
+srun --ntasks=2 bash -c 'echo task $SLURM_NTASKS'
+"""
+TORCHRUN = "\n: torchrun train.py\n"  # as the script of a training looks
+
+
+@pytest.fixture(scope="module")
+def site(new_site: NewSite) -> Sandbox:
+    """Three nodes of eight GPUs, which jobs share."""
+    return new_site(nodes=3, cpus=32, memory_mib=64000, gpus=8)
+
+
+@pytest.fixture(autouse=True)
+def _tidy(site: Sandbox) -> Iterator[None]:
+    yield
+    site.run(["scancel", f"--user={USER}"], check=False)
+
+
+def element(site: Sandbox, *options: str) -> tuple[str, dict[str, str]]:
+    path = script(site, "parts", TORCHRUN)
+    job = submit(site, path, *options)
+    return job, show(site, job)
+
+
+def slot_of(seen: dict[str, str]) -> Any:
+    found = parse_mark(seen["AdminComment"])
+    assert found
+    return found[0].request.slot
+
+
+def refused(site: Sandbox, *options: str) -> str:
+    path = script(site, "parts", TORCHRUN)
+    done: subprocess.CompletedProcess[str] = site.run(
+        ["sbatch", *options, str(path)], user=USER, check=False
+    )
+    assert done.returncode != 0
+    return done.stderr
+
+
+def resize(site: Sandbox, job: str, gpus: int) -> None:
+    """As a tick does before it releases an element."""
+    cpus = [f"{key}={3 * gpus}" for key in ("CpusPerTask", "NumCPUs", "MinCPUsNode")]
+    sizes = [f"Gres=gpu:{gpus}", *cpus, f"MinMemoryNode={1000 * gpus}", "TimeLimit=2"]
+    site.run(["scontrol", "update", f"jobid={job}_0", *sizes])
+    site.run(["scontrol", "release", f"{job}_0"])
+
+
+def test_an_element_waits_with_one_gpu_of_its_share(site: Sandbox) -> None:
+    _, seen = element(site, "--malleable=4-64,unit=gpu")
+    assert (seen["ArrayTaskId"], seen["Partition"], seen["NumNodes"]) == ("0-2", "parts", "1-1")
+    assert seen["TresPerNode"] in ("gres:gpu:1", "gres/gpu:1")
+    assert (seen["NumTasks"], seen["NumCPUs"], seen["OverSubscribe"]) == ("1", "1", "OK")
+    assert seen["AdminComment"].startswith("malleable{min=4,max=64,unit=1,engine=torchrun,frags=3,")
+    assert slot_of(seen) == Slot("gpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "slot"),
+    [
+        ("--cpus-per-gpu=3", Slot("gpu", 3)),
+        ("--gres=gpu:1 --cpus-per-gpu=3 --mem-per-gpu=2G", Slot("gpu", 3, 2048)),
+        ("--gpus-per-node=8 --ntasks-per-node=8 --cpus-per-task=3 --mem=32G", Slot("gpu", 3, 4096)),
+        ("--gpus=8 --mem-per-gpu=1G", Slot("gpu", 0, 1024)),
+        ("--gpus-per-task=1 --ntasks=4 --cpus-per-task=2", Slot("gpu", 2)),
+        ("--nodes=2 --gres=gpu:8 --mem=0", Slot("gpu")),
+    ],
+)
+def test_other_ways_to_ask_for_gpus(site: Sandbox, options: str, slot: Slot) -> None:
+    _, seen = element(site, "--malleable=4-64,unit=2gpu", *options.split())
+    assert slot_of(seen) == slot
+    assert (seen["NumNodes"], seen["NumTasks"], seen["NumCPUs"]) == (
+        "1-1",
+        "1",
+        str(slot.cpus or 1),
+    )
+    assert seen["TresPerNode"] in ("gres:gpu:1", "gres/gpu:1")
+    others = {"TresPerJob", "TresPerTask", "CpusPerTres", "MemPerTres"}
+    assert not others & set(seen)
+
+
+def test_tasks_without_gpus(site: Sandbox) -> None:
+    options = ("--cpus-per-task=2", "--mem-per-cpu=100")
+    _, seen = element(site, "--malleable=0-40,unit=task,engine=pool", *options)
+    assert (seen["ArrayTaskId"], seen["Partition"]) == ("0-39", "parts")
+    assert (seen["NumCPUs"], seen["MinMemoryNode"]) == ("2", "200M")
+    assert "TresPerNode" not in seen
+    assert slot_of(seen) == Slot("", 2, 200)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--malleable=4-64,unit=gpu --exclusive", "--exclusive: asks for whole nodes"),
+        ("--malleable=4-64,unit=gpu --cpus-per-task=4", "write --cpus-per-gpu=N"),
+        ("--malleable=4-64,unit=gpu --hint=nomultithread", "--threads-per-core: "),
+        ("--malleable=4-64,unit=gpu --gpus=4 --ntasks-per-gpu=1", "--ntasks-per-gpu: "),
+        ("--malleable=4-64,unit=task --gres=gpu:1", "write unit=gpu"),
+        ("--malleable=4-64,unit=gpus", "unit=gpu"),
+        ("--malleable=2-3 --partition=parts", "write --partition=malleable"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(site: Sandbox, options: str, said: str) -> None:
+    assert said in refused(site, *options.split())
+
+
+def test_whole_nodes_are_as_before(site: Sandbox) -> None:
+    _, seen = element(site, "--malleable=1-3", "--gres=gpu:8")
+    assert (seen["Partition"], seen["OverSubscribe"], seen["NumNodes"]) == (
+        "malleable",
+        "NO",
+        "1-1",
+    )
+    assert re.fullmatch(r"gres.gpu:8", seen["TresPerNode"])
+    assert slot_of(seen) is None
+
+
+# What sbatch leaves in the environment would give srun another size than that of the fragment.
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--gpus=2",
+        "--gpus-per-node=2",
+        "--gpus-per-node=8 --ntasks-per-node=8 --cpus-per-task=3",
+        "--gpus-per-task=1 --ntasks=2 --cpus-per-gpu=3 --mem-per-gpu=1000",
+    ],
+)
+def test_a_plain_srun_gets_the_whole_fragment(site: Sandbox, options: str) -> None:
+    path = script(site, "parts_env", BODY + TORCHRUN)
+    Path(f"{path.with_suffix('')}.0.out").unlink(missing_ok=True)
+    env = {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}
+    job = submit(site, path, "--malleable=2-8,unit=gpu", *options.split(), env=env)
+    resize(site, job, 4)
+    log = wait_for(path.with_suffix(".0.out"), "\nEND\n")
+    batch, step = printed(log, "batch"), printed(log, "step")
+    assert batch["CUDA_VISIBLE_DEVICES"] == step["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
+    assert (batch["SLURM_GPUS_ON_NODE"], batch["SLURM_CPUS_ON_NODE"]) == ("4", "12")
+    assert (batch["SLURM_NTASKS"], step["SLURM_NTASKS"]) == ("1", "1")
+    assert re.findall(r"^task (\d)$", log, re.MULTILINE) == [
+        "2",
+        "2",
+    ]  # a step may have a size of its own
+    assert (batch["PET_NNODES"], batch["PET_NPROC_PER_NODE"]) == ("1:8", "gpu")
+    assert batch["SLURM_SPANK_MALLEABLE"] == "2-8,unit=gpu,engine=torchrun"
+    assert batch["SLURM_SPANK_MALLEABLE_SLOT"].startswith("gpu")
+    assert "TORCH_ELASTIC_WORKER_IDENTICAL" not in batch
+    assert "TORCH_ELASTIC_WORKER_IDENTICAL is unset" in log
+
+
+def test_a_user_cannot_change_the_size_of_a_fragment(site: Sandbox) -> None:
+    job, _ = element(site, "--malleable=2-8,unit=gpu", "--cpus-per-gpu=2")
+    site.run(["scontrol", "update", f"jobid={job}_1", "Comment=apart"])
+    before = show(site, f"{job}_1")
+    for change in (
+        *("Gres=gpu:4", "TresPerNode=gres:gpu:4", "TresPerJob=gres:gpu:4", "NumCPUs=4"),
+        *("CpusPerTask=4", "MinCPUsNode=4", "MinMemoryNode=4000", "MinMemoryCPU=500"),
+        *("NumTasks=4", "TasksPerNode=4", "NumNodes=2", "Partition=malleable", "OverSubscribe=YES"),
+        *("CpusPerTres=gres:gpu:4", "MemPerTres=gres:gpu:400", "ReqThreads=1", "CoreSpec=1"),
+    ):
+        argv = ["scontrol", "update", f"jobid={job}_1", change]
+        assert site.run(argv, user=USER, check=False).returncode != 0, change
+    after = show(site, f"{job}_1")
+    assert {key for key in before if before[key] != after.get(key)} <= {"LastSchedEval"}
