@@ -12,10 +12,15 @@ local NUMBERS = {
   time_min = NO_VAL, priority = NO_VAL, req_switch = NO_VAL, het_job_offset = NO_VAL,
   requeue = NO_VAL16, ntasks_per_node = NO_VAL16, shared = NO_VAL16, reboot = NO_VAL16,
   mail_type = 0, begin_time = 0, contiguous = 0, bitflags = 0, nice = NO_VAL, end_time = 0,
-  min_cpus = NO_VAL, pn_min_memory = 2 ^ 64 - 2,
+  min_cpus = NO_VAL, pn_min_memory = 2 ^ 64 - 2, cpus_per_task = NO_VAL16, pn_min_cpus = NO_VAL16,
+  ntasks_per_tres = NO_VAL16, threads_per_core = NO_VAL16, sockets_per_node = NO_VAL16,
+  cores_per_socket = NO_VAL16,
 }
+-- Numbers of which Slurm gives Lua nothing while they are unset.
+local GIVEN = { min_mem_per_node = true, min_mem_per_cpu = true, core_spec = true }
 local CHANGED = { contiguous = NO_VAL16 } -- where a change that leaves it alone has another value
-local WRITTEN = { "admin_comment", "array_inx", "partition", "min_nodes", "priority" }
+local WRITTEN = { "admin_comment", "array_inx", "partition", "min_nodes", "priority",
+  "tres_per_node", "cpus_per_task", "pn_min_memory" }
 local LONGEST = 1000 -- of a line that a user is told
 local logged, said
 
@@ -57,6 +62,8 @@ local function describe(text, unset)
       job.environment.SBATCH_MALLEABLE = value
     elseif NUMBERS[name] then
       job[name] = number(value, job[name])
+    elseif GIVEN[name] then
+      job[name] = number(value, nil)
     else
       job[name] = value
     end
@@ -78,7 +85,8 @@ local ASK = {}
 function ASK.submission(text)
   local job = describe(text, {})
   job.script = job.script or "#!/bin/sh\n"
-  local code = slurm_job_submit(job, { malleable = { total_nodes = 64, max_time = 60 } }, 1000)
+  local code = slurm_job_submit(job, { malleable = { total_nodes = 64, max_time = 60 },
+    parts = { total_nodes = 8, max_time = 60 } }, 1000)
   local words = {}
   for index, name in ipairs(WRITTEN) do
     words[index] = tostring(job[name] or "")

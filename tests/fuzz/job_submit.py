@@ -12,7 +12,7 @@ from pathlib import Path
 from fuzz.peer import RefusedError, ask, start
 from fuzz.target import Target
 from slurm_hooks.errors import MalleableError
-from slurm_hooks.model import Slurm
+from slurm_hooks.model import Request, Slurm
 from slurm_hooks.sandbox.config import PREEMPTIBLE
 from slurm_hooks.sandbox.project import Expected
 from slurm_hooks.settings.values import parse as parse_settings
@@ -33,13 +33,24 @@ _BY_VARIABLE = (
     "variable=0-64,engine=pool\x1fcomment=a run\x1fdependency=afterok:7\x1fstd_out=/dev/null\x1f"
     "admin_comment=site;malleable{min=1};x\x1fnum_tasks=1\x1fntasks_per_node=1\x1fbitflags=9"
 )
+_PARTS = (
+    "malleable=4-64,unit=2gpu\x1ftres_per_node=gres:gpu:a100:8\x1fntasks_per_node=8\x1f"
+    "cpus_per_task=6\x1fmin_mem_per_node=81920\x1fcpus_per_tres=gres:gpu:6\x1fmin_nodes=2"
+)
+_TASKS = (
+    "malleable=0-40,unit=4task,engine=pool\x1fcpus_per_task=2\x1fmin_mem_per_cpu=100\x1fshared=1"
+)
+_SITE = """[site]
+partitions = ["malleable", "parts"]
+part_nodes = "parts"
+"""
 _CHANGE = "comment=wish{8,1790000000}\x1fname=another\x1fmail_type=1\x1fpriority=0"
 
 
 @functools.cache
 def _driver() -> subprocess.Popen[bytes]:
     policy = Path(PLACE.name) / "policy.lua"
-    policy.write_text(render_policy(parse_settings(""), LIMITS, {"root": 0}))
+    policy.write_text(render_policy(parse_settings(_SITE), LIMITS, {"root": 0}))
     assert LUA is not None
     return start(LUA, str(HERE / "controller.lua"), str(MODULES), str(policy))
 
@@ -63,17 +74,31 @@ def _answer(kind: str, text: str) -> list[str]:
 
 def _submission(found: str) -> None:
     """A tick reads what is asked for in the mark, and finds as many held elements."""
-    comment, elements, partition, nodes, priority = _answer("submission", found)
+    comment, elements, partition, nodes, priority, *size = _answer("submission", found)
     if not elements:
         return  # an ordinary job
     parsed = parse_mark(comment)
     assert parsed is not None, comment
     request = parsed[0].request
-    assert (request.unit, partition, float(priority)) == (float(nodes), "malleable", 0)
     assert elements == f"0-{request.fragments - 1}"
-    assert request.unit * request.fragments == request.max_nodes
+    assert float(priority) == 0
+    if request.slot:
+        assert (float(nodes), partition) == (1, "parts")
+        _part(request, *size)
+    else:
+        assert (float(nodes), partition) == (request.unit, "malleable")
+        assert request.unit * request.fragments == request.max_nodes
     assert 0 <= request.min_nodes <= request.max_nodes
     assert timedelta(0) < request.shortest_hole <= request.lease
+
+
+def _part(request: Request, gres: str, cpus: str, memory: str) -> None:
+    """An element waits with one slot, and there are no more than its sizes need."""
+    slot = request.slot
+    assert slot
+    assert gres == (f"gres:{slot.gres}:1" if slot.gres else "")
+    assert (float(cpus), float(memory)) == (slot.cpus or 1, slot.memory_mib or 1)
+    assert 1 <= request.fragments <= request.max_nodes // request.unit
 
 
 def _change(found: str) -> None:
@@ -90,7 +115,9 @@ def _policy(found: str) -> None:
 
 _SETTINGS = (HERE.parents[1] / "etc" / "malleable.toml").read_text()
 JOB_SUBMIT = {
-    "a submission": Target((_SUBMISSION, _BY_VARIABLE), _submission, (RefusedError,)),
+    "a submission": Target(
+        (_SUBMISSION, _BY_VARIABLE, _PARTS, _TASKS), _submission, (RefusedError,)
+    ),
     "a change": Target((_CHANGE,), _change, (RefusedError,)),
     "a site's policy": Target((_SETTINGS,), _policy, (MalleableError,)),
 }

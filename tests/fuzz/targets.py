@@ -233,6 +233,8 @@ TARGETS: Mapping[str, Target] = {
         (
             "2-16,unit=2,engine=torchrun,launch=srun",
             "0-64,engine=pool",
+            "4-64,unit=2gpu,launch=srun",
+            "0-64,unit=task,engine=pool",
             "pythonpath=/opt/malleable",
             "dir=%w/.malleable-%U/%C/%A",
             "PYTHONPATH=/a:/b\nMALLEABLE_SET=PYTHONPATH:0123456789abcdef\nPATH=/bin",
