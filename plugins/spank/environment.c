@@ -187,6 +187,32 @@ static void print_nnodes(const struct request *request, bool is_gang, char *text
 		snprintf(text, size, "%u:%u", min, max);
 }
 
+/* The number behind `name` in a text such as cpu:4+mem:100; 0 if there is none. */
+static unsigned long find_number(const char *text, const char *name)
+{
+	const char *found = text ? strstr(text, name) : NULL;
+
+	return found ? strtoul(found + strlen(name), NULL, 10) : 0;
+}
+
+/*
+ * torchrun starts a worker for each GPU of the fragment, or for each task: of these there are as
+ * many as the CPUs that Slurm gave it allow. False where that is not known, or sizes are nodes.
+ */
+static bool print_workers(const struct request *request, char *const *list, char *text,
+			  size_t size)
+{
+	unsigned long all, each;
+
+	if (request->counted == REQUEST_GPUS)
+		return snprintf(text, size, "gpu") > 0;
+	all = find_number(environment_value(list, "SLURM_JOB_CPUS_PER_NODE"), "");
+	each = find_number(environment_value(list, ENVIRONMENT_SLOT), "cpu:");
+	if (request->counted != REQUEST_TASKS || !each || all < each)
+		return false;
+	return snprintf(text, size, "%lu", all / each) < (int)size;
+}
+
 /*
  * A torch that is too old for our rendezvous, or cannot find it, only says that a backend of
  * this name is not registered. So the name says what is missing.
@@ -207,12 +233,12 @@ static bool settle_torchrun(struct environment *environment, char *const *list,
 			    const struct request *request, bool is_gang,
 			    const struct place *place, const char *dir)
 {
-	char nnodes[NUMBER_SIZE];
+	char nnodes[NUMBER_SIZE], workers[NUMBER_SIZE];
 	const char *endpoint = dir || !place->is_batch ? dir : NO_ENDPOINT;
 
 	print_nnodes(request, is_gang, nnodes, sizeof(nnodes));
-	if (request->counted == REQUEST_GPUS &&
-	    !settle(environment, list, "PET_NPROC_PER_NODE", "gpu"))
+	if (print_workers(request, list, workers, sizeof(workers)) &&
+	    !settle(environment, list, "PET_NPROC_PER_NODE", workers))
 		return false;
 	return settle(environment, list, "PET_NNODES", nnodes) &&
 	       settle(environment, list, "PET_RDZV_BACKEND", BACKEND) &&

@@ -169,6 +169,33 @@ static void test_parts_of_nodes(void)
 	}
 }
 
+static void test_workers_of_a_fragment_of_tasks(void)
+{
+	static const char *const cases[][3] = {
+		{"SLURM_JOB_CPUS_PER_NODE=12", "SLURM_SPANK_MALLEABLE_SLOT=cpu:3+mem:100", "4"},
+		{"SLURM_JOB_CPUS_PER_NODE=14", "SLURM_SPANK_MALLEABLE_SLOT=cpu:3", "4"},
+		{"SLURM_JOB_CPUS_PER_NODE=2", "SLURM_SPANK_MALLEABLE_SLOT=cpu:3", NULL},
+		{"SLURM_JOB_CPUS_PER_NODE=12", "SLURM_SPANK_MALLEABLE_SLOT=mem:100", NULL},
+		{"SLURM_JOB_CPUS_PER_NODE=12", "SLURM_SPANK_MALLEABLE_SLOT=cpu:0", NULL},
+		{"SLURM_JOB_CPUS_PER_NODE=x", "SLURM_SPANK_MALLEABLE_SLOT=cpu:1", NULL},
+		{"SLURM_JOB_CPUS_PER_NODE=12", "OTHER=", NULL},
+		{"SLURM_JOB_CPUS_PER_NODE=99999999999999999999999", "SLURM_SPANK_MALLEABLE_SLOT=cpu:1",
+		 NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char cpus[64], slot[64], *list[] = {cpus, slot, NULL};
+		struct scene scene;
+
+		snprintf(cpus, sizeof(cpus), "%s", cases[i][0]);
+		snprintf(slot, sizeof(slot), "%s", cases[i][1]);
+		prepare(&scene, "2-8,unit=task");
+		decide(&scene, list);
+		expect_text(decided(&scene.environment, "PET_NPROC_PER_NODE"), cases[i][2], slot);
+		environment_free(&scene.environment);
+	}
+}
+
 static void test_the_users_number_of_workers_is_kept(void)
 {
 	char *list[] = {"PET_NPROC_PER_NODE=2", NULL};
@@ -414,6 +441,7 @@ int main(void)
 	test_agents();
 	test_replica_groups();
 	test_parts_of_nodes();
+	test_workers_of_a_fragment_of_tasks();
 	test_the_users_number_of_workers_is_kept();
 	test_sizes_of_the_submission_are_dropped();
 	test_users_value_wins();

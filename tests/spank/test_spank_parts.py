@@ -61,10 +61,11 @@ def refused(site: Sandbox, *options: str) -> str:
     return done.stderr
 
 
-def resize(site: Sandbox, job: str, gpus: int) -> None:
-    """As a tick does before it releases an element."""
-    cpus = [f"{key}={3 * gpus}" for key in ("CpusPerTask", "NumCPUs", "MinCPUsNode")]
-    sizes = [f"Gres=gpu:{gpus}", *cpus, f"MinMemoryNode={1000 * gpus}", "TimeLimit=2"]
+def resize(site: Sandbox, job: str, gpus: int = 4) -> None:
+    """To four workers, as a tick does before it releases an element."""
+    cpus = [f"{key}=12" for key in ("CpusPerTask", "NumCPUs", "MinCPUsNode")]
+    gres = [f"Gres=gpu:{gpus}"] if gpus else []
+    sizes = [*gres, *cpus, "MinMemoryNode=4000", "TimeLimit=2"]
     site.run(["scontrol", "update", f"jobid={job}_0", *sizes])
     site.run(["scontrol", "release", f"{job}_0"])
 
@@ -111,6 +112,17 @@ def test_tasks_without_gpus(site: Sandbox) -> None:
     assert slot_of(seen) == Slot("", 2, 200)
 
 
+def test_a_fragment_of_tasks_has_a_worker_for_each(site: Sandbox) -> None:
+    path = script(site, "parts_tasks", BODY + TORCHRUN)
+    job = submit(site, path, "--malleable=2-8,unit=task", "--cpus-per-task=3")
+    resize(site, job, 0)
+    log = wait_for(path.with_suffix(".0.out"), "\nEND\n")
+    batch, step = printed(log, "batch"), printed(log, "step")
+    assert batch["SLURM_SPANK_MALLEABLE_SLOT"] == "cpu:3"
+    assert batch["SLURM_CPUS_ON_NODE"] == "12"
+    assert batch["PET_NPROC_PER_NODE"] == step["PET_NPROC_PER_NODE"] == "4"
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -153,7 +165,7 @@ def test_a_plain_srun_gets_the_whole_fragment(site: Sandbox, options: str) -> No
     Path(f"{path.with_suffix('')}.0.out").unlink(missing_ok=True)
     env = {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}
     job = submit(site, path, "--malleable=2-8,unit=gpu", *options.split(), env=env)
-    resize(site, job, 4)
+    resize(site, job)
     log = wait_for(path.with_suffix(".0.out"), "\nEND\n")
     batch, step = printed(log, "batch"), printed(log, "step")
     assert batch["CUDA_VISIBLE_DEVICES"] == step["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
