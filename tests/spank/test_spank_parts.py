@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,25 @@ def test_a_fragment_of_tasks_has_a_worker_for_each(site: Sandbox) -> None:
     assert batch["SLURM_SPANK_MALLEABLE_SLOT"] == "cpu:3"
     assert batch["SLURM_CPUS_ON_NODE"] == "12"
     assert batch["PET_NPROC_PER_NODE"] == step["PET_NPROC_PER_NODE"] == "4"
+
+
+@pytest.mark.parametrize(("unit", "slot"), [("gpu", Slot("gpu")), ("task", Slot("", 2))])
+def test_a_pool_from_the_command_line(site: Sandbox, unit: str, slot: Slot) -> None:
+    options = ["--cpus-per-task=2"] if unit == "task" else []
+    argv = ["pool", "--max=16", f"--unit={unit}", "--detach", *options, "--", "sleep", "9"]
+    done = subprocess.run(
+        [sys.executable, "-m", "slurm_hooks.cli", *argv],
+        env={**os.environ, **site.environment},
+        cwd=site.work,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = show(site, done.stdout.strip())
+    site.run(["scancel", done.stdout.strip()])
+    assert (seen["ArrayTaskId"], seen["Partition"]) == ("0-15", "parts")
+    assert slot_of(seen) == slot
 
 
 @pytest.mark.parametrize(
