@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,7 @@ from slurm_hooks.errors import MissingProgram
 from slurm_hooks.model import Slurm
 from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PART_NODES, PREEMPTIBLE
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
-from slurm_hooks.sandbox.installation import PLUGIN_DIRS, has_compiler
+from slurm_hooks.sandbox.installation import PLUGIN_DIRS, find_installation, has_compiler
 from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
 from slurm_hooks.settings import values as settings
 from slurm_hooks.slurm.jobpath import PACKAGES, write_job_path
@@ -63,7 +63,7 @@ def project_spec(**overrides: Any) -> SandboxSpec:
         spank=parts.spank,
         job_path=parts.job_path,
         lua_dir=parts.lua_dir,
-        policy=_render_policy(chosen) if parts.lua_dir else None,
+        policy=_render_policy(chosen, _version(overrides)) if parts.lua_dir else None,
         epilog=_existing(PACKAGE / "hooks" / "epilog.sh"),
     )
     return replace(known, **overrides)
@@ -80,11 +80,18 @@ def _chosen(overrides: Mapping[str, Any]) -> settings.Settings:
     return settings.Settings(site=site)
 
 
-def _render_policy(chosen: settings.Settings) -> str:
+def _version(overrides: Mapping[str, Any]) -> tuple[int, ...]:
+    """The release of the Slurm that will run; nothing if there is none here."""
+    with suppress(MissingProgram):
+        return (overrides.get("slurm") or find_installation()).version
+    return ()
+
+
+def _render_policy(chosen: settings.Settings, version: tuple[int, ...]) -> str:
     spec = SandboxSpec()
     seconds = timedelta(seconds=1)
     slurm = Slurm(
-        (), spec.kill_wait_s * seconds, MIN_JOB_AGE_S * seconds, MAX_ARRAY_SIZE, appends=True
+        version, spec.kill_wait_s * seconds, MIN_JOB_AGE_S * seconds, MAX_ARRAY_SIZE, appends=True
     )
     operators = {"root": 0, "caller": os.geteuid()}
     return render_policy(chosen, Expected(PREEMPTIBLE, slurm), operators)
