@@ -100,6 +100,11 @@ local function find_ratio(job, tres)
   return nil
 end
 
+--- Beside --cpus-per-gpu and --mem-per-gpu sbatch itself wants GPUs (24.11.5).
+local function spell_gpus(tres)
+  return (tres.node or tres.job or tres.task) and "" or "--gres=gpu:1 "
+end
+
 --- CPUs of a GPU; nil if its share is meant.
 local function find_cpus_per_gpu(job, tres)
   if tres.cpus then return tres.cpus.count end
@@ -108,7 +113,7 @@ local function find_cpus_per_gpu(job, tres)
   local gpus, tasks = find_ratio(job, tres)
   if tasks and each * tasks % gpus == 0 then return each * tasks / gpus, true end
   return nil, nil, string.format("--cpus-per-task=%d: does not say how many CPUs come with each "
-    .. "GPU; write --cpus-per-gpu=N", each)
+    .. "GPU; write %s--cpus-per-gpu=N", each, spell_gpus(tres))
 end
 
 --- MiB of a GPU; nil if its share is meant.
@@ -118,10 +123,8 @@ local function find_memory_per_gpu(job, tres, cpus)
   if per_cpu and cpus then return per_cpu * cpus, true end
   if per_node and tres.node then return math.floor(per_node / tres.node.count), true end
   if per_cpu or per_node then
-    -- sbatch itself refuses --mem-per-gpu without GPUs (22.05.8).
-    local gpus = (tres.job or tres.task) and "" or "--gres=gpu:1 "
     return nil, nil, (per_cpu and "--mem-per-cpu" or "--mem") .. ": does not say how much memory "
-      .. "comes with each GPU; write " .. gpus .. "--mem-per-gpu=SIZE"
+      .. "comes with each GPU; write " .. spell_gpus(tres) .. "--mem-per-gpu=SIZE"
   end
   return nil
 end

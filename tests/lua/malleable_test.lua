@@ -419,9 +419,9 @@ local NO_SLOTS = {
   { name = "exclusive", job = { shared = 0 }, fault = "^%-%-exclusive: .*drop one of the two$" },
   { name = "exclusive to a user", job = { shared = 2 }, fault = "^%-%-exclusive: " },
   { name = "CPUs of a task that may be a node's", job = { cpus_per_task = 8 },
-    fault = "^%-%-cpus%-per%-task=8: .*write %-%-cpus%-per%-gpu=N$" },
+    fault = "^%-%-cpus%-per%-task=8: .*write %-%-gres=gpu:1 %-%-cpus%-per%-gpu=N$" },
   { name = "CPUs that do not come out even", job = { cpus_per_task = 7, tres_per_node =
-    "gres:gpu:8" }, fault = "^%-%-cpus%-per%-task=7: " },
+    "gres:gpu:8" }, fault = "^%-%-cpus%-per%-task=7: .*write %-%-cpus%-per%-gpu=N$" },
   { name = "tasks that may be on any nodes", job = { cpus_per_task = 8, num_tasks = 8,
     tres_per_node = "gres:gpu:8" }, fault = "^%-%-cpus%-per%-task=8: " },
   { name = "memory of a node", job = { min_mem_per_node = 1024 },

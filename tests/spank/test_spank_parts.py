@@ -83,7 +83,7 @@ def test_an_element_waits_with_one_gpu_of_its_share(site: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("options", "slot"),
     [
-        ("--cpus-per-gpu=3", Slot("gpu", 3)),
+        ("--gres=gpu:1 --cpus-per-gpu=3", Slot("gpu", 3)),
         ("--gres=gpu:1 --cpus-per-gpu=3 --mem-per-gpu=2G", Slot("gpu", 3, 2048)),
         ("--gpus-per-node=8 --ntasks-per-node=8 --cpus-per-task=3 --mem=32G", Slot("gpu", 3, 4096)),
         ("--gpus=8 --mem-per-gpu=1G", Slot("gpu", 0, 1024)),
@@ -147,7 +147,7 @@ def test_a_pool_from_the_command_line(site: Sandbox, unit: str, slot: Slot) -> N
     ("options", "said"),
     [
         ("--malleable=4-64,unit=gpu --exclusive", "--exclusive: asks for whole nodes"),
-        ("--malleable=4-64,unit=gpu --cpus-per-task=4", "write --cpus-per-gpu=N"),
+        ("--malleable=4-64,unit=gpu --cpus-per-task=4", "write --gres=gpu:1 --cpus-per-gpu=N"),
         ("--malleable=4-64,unit=gpu --hint=nomultithread", "--threads-per-core: "),
         ("--malleable=4-64,unit=gpu --gpus=4 --ntasks-per-gpu=1", "--ntasks-per-gpu: "),
         ("--malleable=4-64,unit=task --gres=gpu:1", "write unit=gpu"),
@@ -190,7 +190,9 @@ def test_a_plain_srun_gets_the_whole_fragment(site: Sandbox, options: str) -> No
     batch, step = printed(log, "batch"), printed(log, "step")
     assert batch["CUDA_VISIBLE_DEVICES"] == step["CUDA_VISIBLE_DEVICES"] == "0,1,2,3"
     assert (batch["SLURM_GPUS_ON_NODE"], batch["SLURM_CPUS_ON_NODE"]) == ("4", "12")
+    assert step["SLURM_CPUS_ON_NODE"] == "12"
     assert (batch["SLURM_NTASKS"], step["SLURM_NTASKS"]) == ("1", "1")
+    assert "SLURM_CPUS_PER_TASK" not in batch  # later releases give it to each task of a step
     assert re.findall(r"^task (\d)$", log, re.MULTILINE) == [
         "2",
         "2",
@@ -203,7 +205,7 @@ def test_a_plain_srun_gets_the_whole_fragment(site: Sandbox, options: str) -> No
 
 
 def test_a_user_cannot_change_the_size_of_a_fragment(site: Sandbox) -> None:
-    job, _ = element(site, "--malleable=2-8,unit=gpu", "--cpus-per-gpu=2")
+    job, _ = element(site, "--malleable=2-8,unit=gpu", "--gpus=8", "--cpus-per-gpu=2")
     site.run(["scontrol", "update", f"jobid={job}_1", "Comment=apart"])
     before = show(site, f"{job}_1")
     for change in (
