@@ -27,7 +27,7 @@ from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.result import result
 from slurm_hooks.replay.scenario import Conditions, Source
-from slurm_hooks.replay.show import DAY_S, answer, chart, models_table, table
+from slurm_hooks.replay.show import DAY_S, answer, chart, models_table, parts, parts_lines, table
 from slurm_hooks.replay.work import (
     ASSUMED_NODE_H,
     BUILT_IN,
@@ -236,6 +236,8 @@ def _print(
     if not arguments.json:
         _line(answer(lines[arguments.policy], record, gap_s))
         _line(f"The log covers {record.window_s / DAY_S:.1f} days of {record.nodes} nodes.")
+        for line in parts_lines(parts(record), record):
+            _line(line)
         _print_tables(arguments, conditions, lines)
         for note in record.notes:
             _say(note)
@@ -253,7 +255,8 @@ def _print(
         "seed": arguments.seed,
     }
     gaps = {"usable_gap_s": gap_s, "usable_idle_node_s": record.idle_in_gaps_s(gap_s)}
-    about = {**settings, **gaps, "skipped_lines": record.skipped, "notes": record.notes}
+    idle = {"idle_parts": told} if (told := parts(record)) else {}
+    about = {**settings, **gaps, **idle, "skipped_lines": record.skipped, "notes": record.notes}
     compared = {name: line for name, line in lines.items() if name != arguments.policy}
     print(json_text({**lines[arguments.policy], **about, "lines": compared}))
 

@@ -10,6 +10,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from slurm_hooks.model.resources import Resources
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -26,11 +28,22 @@ class Interval:
 
 
 @dataclass(frozen=True)
+class Use:
+    """A job has `taken` of node `node` from `start_s` to `end_s`."""
+
+    node: int
+    start_s: float
+    end_s: float
+    taken: Resources
+
+
+@dataclass(frozen=True)
 class Record:
     """Idle intervals of `nodes` nodes between `from_s` and `to_s`.
 
     `skipped` counts lines of the log that could not be read and were left out; `notes` say what a
-    reader should know about where the intervals come from.
+    reader should know about where the intervals come from. `uses` are those of the whole log, also
+    of a part of its time. There are none if the log does not tell what jobs had of their nodes.
     """
 
     intervals: tuple[Interval, ...]
@@ -39,6 +52,7 @@ class Record:
     to_s: float
     skipped: int = 0
     notes: tuple[str, ...] = ()
+    uses: tuple[Use, ...] = ()
 
     def __post_init__(self) -> None:
         if self.to_s <= self.from_s:

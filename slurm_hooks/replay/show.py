@@ -8,7 +8,9 @@ from typing import Any
 
 from rich.table import Table
 
+from slurm_hooks.model.plural import plural
 from slurm_hooks.replay.outcome import Outcome
+from slurm_hooks.replay.parts import CORES, GPUS, SEVERAL, Idle, by_node, idle_parts
 from slurm_hooks.replay.record import Record
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.tables import Rows, table_of
@@ -39,6 +41,67 @@ def answer(line: Mapping[str, Any], record: Record, least_s: float) -> str:
         f"{idle_s * weekly:,.0f} node-hours a week were idle{gaps}. Malleable jobs would have "
         f"trained for {worked_s * weekly:,.0f} node-hours of that ({100 * share:.0f} %)."
     )
+
+
+def parts(record: Record) -> dict[str, Any]:
+    """Where idle GPUs and cores are, as plain data; empty if the log does not tell."""
+    if not record.uses:
+        return {}
+    found = {kind.name.lower(): _part(idle_parts(record, kind)) for kind in (GPUS, CORES)}
+    sized = len(by_node(record.uses))
+    return {**found, "nodes": sized, "nodes_without_size": record.nodes - sized}
+
+
+def _part(idle: Idle) -> dict[str, Any]:
+    """As seconds of a thing, and as shares of what is on partly used nodes."""
+    shares = {f"{n}_or_more_share": idle.part_share(s) for n, s in idle.beside_s.items()}
+    return {
+        "all_s": idle.all_s,
+        "idle_s": idle.idle_s,
+        "on_idle_nodes_s": idle.on_idle_s,
+        "on_partly_used_nodes_s": idle.part_s,
+        "stranded_s": idle.stranded_s,
+        "an_hour_or_more_share": idle.part_share(idle.long_s),
+        **shares,
+    }
+
+
+def parts_lines(told: Mapping[str, Any], record: Record) -> list[str]:
+    """The same in words; nothing if the log does not tell."""
+    if not told:
+        return []
+    gpus = _part_lines("GPU", told["gpu"], record.window_s)
+    gpus = gpus or ["AllocTRES has no gres/gpu (AccountingStorageTRES): GPUs are not counted."]
+    cores = _part_lines("core", told["core"], record.window_s)
+    few = told["nodes_without_size"]
+    left_out = f" {plural(few, 'node')} had no job and no known size." if few else ""
+    size = f"Taken for the size of each node: the most that its jobs had at once.{left_out}"
+    return [*gpus, *cores, size]
+
+
+def _part_lines(noun: str, told: Mapping[str, Any], window_s: float) -> list[str]:
+    if not told["idle_s"]:
+        return [f"No {noun} was idle."] if told["all_s"] else []
+    places = ("on_idle_nodes", "on_partly_used_nodes", "stranded")
+    idle, part, stranded = (_percent(told[f"{p}_s"] / told["idle_s"]) for p in places)
+    weekly = told["idle_s"] * WEEK_S / window_s / HOUR_S
+    share = _percent(told["idle_s"] / told["all_s"])
+    lacking = "core or memory" if noun == GPUS.name else "memory"
+    first = (
+        f"{weekly:,.0f} {noun}-hours a week were idle ({share}): "
+        f"{idle} on idle nodes, {part} on partly used nodes, {stranded} with no {lacking} left."
+    )
+    if not told["on_partly_used_nodes_s"]:
+        return [first]
+    shares = [f"{_percent(told['an_hour_or_more_share'])} in holes of an hour or more"]
+    if noun == GPUS.name:
+        for n in SEVERAL:
+            shares.append(f"{_percent(told[f'{n}_or_more_share'])} on nodes with {n} or more")
+    return [first, f"Of those on partly used nodes: {', '.join(shares)}."]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def table(lines: Mapping[str, Mapping[str, Any]]) -> Table:

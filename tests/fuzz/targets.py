@@ -176,8 +176,8 @@ def _places(found: str) -> None:
 
 
 SACCT = (
-    "JobIDRaw|Submit|Start|End|NodeList\n"
-    "1|2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T01:00:00|n[1-3]\n"
+    "JobIDRaw|Submit|Start|End|NodeList|AllocTRES\n"
+    "1|2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T01:00:00|n[1-3]|cpu=6,gres/gpu=3,mem=1.5G\n"
 )
 QOS = "normal||cluster|||\nscavenge|normal|requeue|10|5|\n"
 SNAPSHOTS = tuple(

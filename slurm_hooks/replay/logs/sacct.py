@@ -1,8 +1,9 @@
 """The site's own cluster, from its accounting: who was on which node when.
 
 What is needed: `sacct --allusers --allocations --parsable2 --truncate --starttime=A --endtime=B
---format=JobIDRaw,Submit,Start,End,NodeList`, best with SLURM_TIME_FORMAT=%s in the environment
-(then a change of the clock in spring does no harm). Other columns may be there and are not read.
+--format=JobIDRaw,Submit,Start,End,NodeList,AllocTRES`, best with SLURM_TIME_FORMAT=%s in the
+environment (then a change of the clock in spring does no harm). Other columns may be there and are
+not read. Without AllocTRES, all that is known of a node is whether it had a job.
 Accounting does not know which nodes were down or reserved: they look idle.
 """
 
@@ -13,27 +14,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from typing import Optional
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 
 from slurm_hooks.errors import UsageError
+from slurm_hooks.model.plural import plural
+from slurm_hooks.model.resources import NO_RESOURCES, Resources
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log
-from slurm_hooks.replay.record import Interval, Record
+from slurm_hooks.replay.logs.tres import parse_tres, spread
+from slurm_hooks.replay.record import Interval, Record, Use
 from slurm_hooks.slurm.text import expand
 
 COLUMNS = ("JobIDRaw", "Submit", "Start", "End", "NodeList")
+TRES = "AllocTRES"
 NEVER = ("Unknown", "None", "")
 NO_NODES = ("None assigned", "")
 
 
 @dataclass(frozen=True)
 class Stay:
-    """A job of somebody else on named nodes; times in seconds since 1970."""
+    """A job of somebody else on named nodes; times in seconds since 1970.
+
+    `taken` is what it had of all its nodes together, None if the accounting does not tell.
+    """
 
     submit_s: float
     start_s: float
     end_s: float  # infinite: still running
     nodes: tuple[str, ...]
+    taken: Optional[Resources] = None
 
 
 def read_sacct(log: Log, machine: str = "") -> Record:
@@ -60,9 +70,36 @@ def read_sacct(log: Log, machine: str = "") -> Record:
         for at, name in enumerate(order)
         for hole in _holes(at, sorted(busy[name], key=lambda s: s.start_s), (start, end))
     ]
-    notes = ("nodes that were down, drained or reserved look idle in the accounting",)
     found.sort(key=lambda i: (i.start_s, i.node))
-    return Record(tuple(found), len(order), 0.0, end - start, log.skipped, notes)
+    return Record(
+        tuple(found), len(order), 0.0, end - start, log.skipped, _notes(stays), _uses(order, stays)
+    )
+
+
+def _notes(stays: Sequence[Stay]) -> tuple[str, ...]:
+    down = "nodes that were down, drained or reserved look idle in the accounting"
+    silent = sum(stay.taken is None for stay in stays)
+    if silent == len(stays):
+        more = f"give sacct {TRES} in --format too, to see the idle GPUs and cores of used nodes"
+    elif silent:
+        more = f"{TRES} is empty for {plural(silent, 'job')}, which count as if they used nothing"
+    else:
+        return (down,)
+    return (down, more)
+
+
+def _uses(order: Sequence[str], stays: Sequence[Stay]) -> tuple[Use, ...]:
+    """What the jobs had of each node, from the start of the first; nothing if no job tells it."""
+    if all(stay.taken is None for stay in stays):
+        return ()
+    places = {name: at for at, name in enumerate(order)}
+    first = min(stay.start_s for stay in stays)
+    return tuple(
+        Use(places[name], stay.start_s - first, stay.end_s - first, part)
+        for stay in stays
+        for name, part in zip(stay.nodes, spread(stay.taken or NO_RESOURCES, len(stay.nodes)))
+        if name in places
+    )
 
 
 def _machine(folded: str) -> set[str]:
@@ -115,7 +152,7 @@ def _columns(log: Log, header: Sequence[str]) -> dict[str, int]:
     if missing:
         raise BadLog(
             f"{log.path}, line 1: no column {', '.join(missing)}; ask sacct for --parsable2 "
-            f"--format={','.join(COLUMNS)}"
+            f"--format={','.join((*COLUMNS, TRES))}"
         )
     return at
 
@@ -134,7 +171,9 @@ def _stay(columns: dict[str, int], text: str) -> Stay:
         raise BadLine(f"ends at {end_text}, before its start at {start_text}")
     submit_text = fields[columns["Submit"]]
     submit = start if submit_text in NEVER else _time(submit_text)
-    return Stay(submit, start, end, tuple(_expanded(node_list)) if end > start else ())
+    nodes = tuple(sorted(_expanded(node_list))) if end > start else ()
+    tres = fields[columns[TRES]] if TRES in columns else ""
+    return Stay(submit, start, end, nodes, parse_tres(tres) if tres else None)
 
 
 def _expanded(folded: str) -> frozenset[str]:

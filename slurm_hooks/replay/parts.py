@@ -1,0 +1,168 @@
+"""Idle GPUs and cores by where they are: on idle nodes, on partly used nodes, or stranded.
+
+A GPU is stranded if no core or no memory is left beside it on its node. A core is stranded if no
+memory is. Accounting does not know how large nodes are: the most that jobs had of a node at once
+is taken for its size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from slurm_hooks.model.resources import GPU, NO_RESOURCES, Resources
+from slurm_hooks.replay.record import Record, Use
+
+LONG_S = 3600.0
+SEVERAL = (2, 4)
+"""For jobs that cannot use a single GPU."""
+
+
+@dataclass
+class Idle:
+    """Seconds of one kind of thing, say GPU-seconds: of all, used or not, and of those idle.
+
+    Of `part_s`, `long_s` are in holes of an hour or more, and `beside_s[n]` on nodes with n or more
+    of the kind to be had. A hole lasts as long as so many are to be had on its node.
+    """
+
+    all_s: float = 0.0
+    on_idle_s: float = 0.0
+    part_s: float = 0.0
+    stranded_s: float = 0.0
+    long_s: float = 0.0
+    beside_s: dict[int, float] = field(default_factory=lambda: dict.fromkeys(SEVERAL, 0.0))
+
+    @property
+    def idle_s(self) -> float:
+        """All that is idle."""
+        return self.on_idle_s + self.part_s + self.stranded_s
+
+    def part_share(self, seconds: float) -> float:
+        """So many seconds as a share of what is on partly used nodes."""
+        return seconds / self.part_s if self.part_s else 0.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is counted: how many there are, and how many of those that are free can be had."""
+
+    name: str
+    count: Callable[[Resources], int]
+    usable: Callable[[Resources], int]
+
+
+GPUS = Kind("GPU", lambda r: r.gpus, lambda free: min(free.gpus, free.cpus))
+CORES = Kind("core", lambda r: r.cpus, lambda free: free.cpus)
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """A time in which nothing changes on a node: how many jobs are there, and what they have."""
+
+    start_s: float
+    end_s: float
+    jobs: int
+    used: Resources
+
+    @property
+    def length_s(self) -> float:
+        """How long it is."""
+        return self.end_s - self.start_s
+
+
+def by_node(uses: Iterable[Use]) -> dict[int, list[Use]]:
+    """The uses of each node."""
+    found: dict[int, list[Use]] = {}
+    for use in uses:
+        found.setdefault(use.node, []).append(use)
+    return found
+
+
+def size_of(uses: Sequence[Use]) -> Resources:
+    """The most that jobs had of a node at once."""
+    size = NO_RESOURCES
+    for stretch in _stretches(uses, float("-inf"), float("inf")):
+        size = _most(size, stretch.used)
+    return size
+
+
+def _most(one: Resources, other: Resources) -> Resources:
+    gpus = max(one.gpus, other.gpus)
+    cpus, memory = max(one.cpus, other.cpus), max(one.memory_mib, other.memory_mib)
+    return Resources(cpus, memory, ((GPU, gpus),) if gpus else ())
+
+
+def idle_parts(record: Record, kind: Kind) -> Idle:
+    """What is idle of one kind on all nodes of the record that had a job."""
+    total = Idle()
+    for uses in by_node(record.uses).values():
+        _add_node(total, kind, uses, record)
+    return total
+
+
+def _add_node(total: Idle, kind: Kind, uses: Sequence[Use], record: Record) -> None:
+    size, holes = size_of(uses), _Holes()
+    for stretch in _stretches(uses, record.from_s, record.to_s):
+        free, s = size - stretch.used, stretch.length_s
+        there = kind.count(free)
+        usable = _usable(kind, free, size) if stretch.jobs else there
+        holes.change(usable, stretch.start_s)
+        total.all_s += kind.count(size) * s
+        if not stretch.jobs:
+            total.on_idle_s += there * s
+            continue
+        holes.part_s += s
+        total.part_s += usable * s
+        total.stranded_s += (there - usable) * s
+        for least in SEVERAL:
+            total.beside_s[least] += usable * s if usable >= least else 0.0
+    holes.change(0, record.to_s)
+    total.long_s += holes.long_s
+
+
+def _usable(kind: Kind, free: Resources, size: Resources) -> int:
+    """How many of those that are free have a core and memory beside them."""
+    return kind.usable(free) if free.memory_mib or not size.memory_mib else 0
+
+
+class _Holes:
+    """The holes of one node, one for each thing to be had: those that came last close first.
+
+    `part_s` is for how long the node was partly used so far, `long_s` the part of such time that is
+    in holes of an hour or more.
+    """
+
+    def __init__(self) -> None:
+        self.part_s = self.long_s = 0.0
+        self._open: list[tuple[int, float, float]] = []  # how many, since when, and `part_s` then
+        self._count = 0
+
+    def change(self, count: int, now: float) -> None:
+        """From now on so many are to be had."""
+        if count > self._count:
+            self._open.append((count - self._count, now, self.part_s))
+        while self._count > count:
+            many, since, part_s = self._open.pop()
+            closed = min(many, self._count - count)
+            if many > closed:
+                self._open.append((many - closed, since, part_s))
+            self._count -= closed
+            self.long_s += closed * (self.part_s - part_s) if now - since >= LONG_S else 0.0
+        self._count = count
+
+
+def _stretches(uses: Sequence[Use], from_s: float, to_s: float) -> Iterator[_Stretch]:
+    """The time from `from_s` to `to_s` on a node; at one moment jobs end before others start."""
+    changes = [(use.start_s, 1, use.taken) for use in uses]
+    changes += [(use.end_s, -1, use.taken) for use in uses]
+    at, jobs, used = from_s, 0, NO_RESOURCES
+    for moment, step, taken in sorted(changes, key=lambda change: change[:2]):
+        now = min(max(moment, from_s), to_s)
+        if now > at:
+            yield _Stretch(at, now, jobs, used)
+            at = now
+        jobs += step
+        used = used + taken if step > 0 else used - taken
+    if at < to_s:
+        yield _Stretch(at, to_s, jobs, used)
