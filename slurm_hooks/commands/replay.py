@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -81,13 +82,14 @@ def make_parser() -> argparse.ArgumentParser:
     """The command line of `malleable replay`."""
     parser = Parser(
         prog="malleable replay",
-        usage="malleable replay --idle FILE|--swf FILE|--sacct FILE [options]",
+        usage="malleable replay --idle FILE|--slots FILE|--swf FILE|--sacct FILE [options]",
         description="What malleable jobs would have made of a recorded machine's idle nodes.",
         epilog="The settings for ticks, notices, leases and holes apply.",
     )
     machine = parser.add_argument_group("the machine")
     source = machine.add_mutually_exclusive_group(required=True)
     source.add_argument("--idle", type=Path, metavar="FILE", help="idle intervals: CSV, may be .gz")
+    source.add_argument("--slots", type=Path, metavar="FILE", help="idle GPUs of nodes: CSV")
     source.add_argument("--swf", type=Path, metavar="FILE", help="workload log, in nodes")
     source.add_argument("--sacct", type=Path, metavar="FILE", help="output of sacct --parsable2")
     add = machine.add_argument
@@ -96,8 +98,14 @@ def make_parser() -> argparse.ArgumentParser:
     add("--from", dest="from_s", type=_seconds, metavar="S", help="leave out what was before")
     add("--to", dest="to_s", type=_seconds, metavar="S", help="leave out what comes after")
     add("--skip-bad", action="store_true", help="count bad lines instead of refusing the log")
-    names = ", ".join(BUILT_IN)
     add = parser.add_argument_group("the malleable jobs").add_argument
+    add(
+        "--unit",
+        type=_unit,
+        metavar="UNIT",
+        help="with --slots: gpu, 2gpu, ... (multiples of so many on a node), or node (default gpu)",
+    )
+    names = ", ".join(BUILT_IN)
     add("--queue", default="", metavar="NAME", help=f"{names}, or a file (default: all models)")
     add(
         "--scaling",
@@ -178,10 +186,12 @@ def _add_costs(group: argparse._ArgumentGroup) -> None:
 
 
 def _source(arguments: argparse.Namespace) -> Source:
-    kind = next(k for k in ("idle", "swf", "sacct") if getattr(arguments, k))
-    for option, owner in (("columns", "idle"), ("nodes", "sacct")):
-        if getattr(arguments, option) and kind != owner:
+    kind = next(k for k in ("idle", "slots", "swf", "sacct") if getattr(arguments, k))
+    for option, owner in (("columns", "idle"), ("nodes", "sacct"), ("unit", "slots")):
+        if getattr(arguments, option) not in (None, "") and kind != owner:
             raise UsageError(f"--{option} goes with --{owner}, not with --{kind}")
+    if kind == "slots" and "learned" in _lines(arguments):
+        raise UsageError("--policy learned: how jobs scale by GPUs is not learned in a replay yet")
     return Source(
         kind,
         getattr(arguments, kind),
@@ -215,7 +225,13 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         has_own_pace=has_own_pace,
         site=curves,
         shares_family=arguments.families,
+        unit=_given_unit(arguments),
     )
+
+
+def _given_unit(arguments: argparse.Namespace) -> int:
+    given: int | None = arguments.unit
+    return int(arguments.slots is not None) if given is None else given
 
 
 def _lines(arguments: argparse.Namespace) -> list[str]:
@@ -238,7 +254,7 @@ def _print(
         _line(f"The log covers {record.window_s / DAY_S:.1f} days of {record.nodes} nodes.")
         for line in parts_lines(parts(record), record):
             _line(line)
-        _print_tables(arguments, conditions, lines)
+        _print_tables(arguments, conditions, record, lines)
         for note in record.notes:
             _say(note)
         return
@@ -253,6 +269,8 @@ def _print(
         "checkpoint_s": conditions.checkpoint_s,
         "redoes_planned": conditions.redoes_planned,
         "seed": arguments.seed,
+        "counted": record.noun,
+        "unit": f"{conditions.unit}gpu" if conditions.unit else "node",
     }
     gaps = {"usable_gap_s": gap_s, "usable_idle_node_s": record.idle_in_gaps_s(gap_s)}
     idle = {"idle_parts": told} if (told := parts(record)) else {}
@@ -262,20 +280,23 @@ def _print(
 
 
 def _print_tables(
-    arguments: argparse.Namespace, conditions: Conditions, lines: dict[str, dict[str, Any]]
+    arguments: argparse.Namespace,
+    conditions: Conditions,
+    record: Record,
+    lines: dict[str, dict[str, Any]],
 ) -> None:
     if not arguments.scaling:
-        _line(_assumed(arguments, conditions))
-    print_tables(out, "", table(lines))
+        _line(_assumed(arguments, conditions, record.noun))
+    print_tables(out, "", table(lines, record.noun))
     if arguments.scaling:
         print_tables(out, "", models_table(lines[arguments.policy]))
 
 
-def _assumed(arguments: argparse.Namespace, conditions: Conditions) -> str:
+def _assumed(arguments: argparse.Namespace, conditions: Conditions, noun: str) -> str:
     kinds = conditions.queue.kinds
     least, most = min(k.min_nodes for k in kinds), max(k.max_nodes for k in kinds)
-    jobs = f"{conditions.jobs} jobs at a time, each of {least} to {most} nodes"
-    work = "" if arguments.queue else f" and {ASSUMED_NODE_H:g} node-hours"
+    jobs = f"{conditions.jobs} jobs at a time, each of {least} to {most} {noun}s"
+    work = "" if arguments.queue else f" and {ASSUMED_NODE_H:g} {noun}-hours"
     law = f"They scale by Amdahl's law, {100 * SERIAL_FRACTION:g} % serial"
     return f"Assumed: {jobs}{work}. {law} (--scaling FILE for your own)."
 
@@ -307,6 +328,14 @@ def _columns(text: str) -> tuple[int, int]:
 
 def _tick(text: str) -> float | str:
     return OWN_PACE if text == OWN_PACE else _positive(text)
+
+
+def _unit(text: str) -> int:
+    """GPUs of a unit; 0 for whole nodes."""
+    found = re.fullmatch(r"node|([1-9][0-9]{0,3})?gpu", text, re.ASCII)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not gpu, 2gpu, ... or node")
+    return 0 if text == "node" else int(found.group(1) or 1)
 
 
 def _jobs(text: str) -> int:

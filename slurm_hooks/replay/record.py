@@ -18,7 +18,8 @@ class Interval:
     """Node `node` is idle from `start_s` to `end_s`.
 
     `known_s` is the moment from which on the end could be known: the submission of the job that
-    takes the node. Infinite: it comes as a surprise.
+    takes the node. Infinite: it comes as a surprise. Where nodes have several slots, one slot is
+    idle.
     """
 
     node: int
@@ -44,6 +45,8 @@ class Record:
     `skipped` counts lines of the log that could not be read and were left out; `notes` say what a
     reader should know about where the intervals come from. `uses` are those of the whole log, also
     of a part of its time. There are none if the log does not tell what jobs had of their nodes.
+    Each node has `slots`, which are idle or not one by one. With more than one, all sums are of
+    slots: seconds of a slot, and not of a node.
     """
 
     intervals: tuple[Interval, ...]
@@ -53,6 +56,7 @@ class Record:
     skipped: int = 0
     notes: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
+    slots: int = 1
 
     def __post_init__(self) -> None:
         if self.to_s <= self.from_s:
@@ -62,6 +66,11 @@ class Record:
     def window_s(self) -> float:
         """The length of the record in seconds."""
         return self.to_s - self.from_s
+
+    @property
+    def noun(self) -> str:
+        """What its sums count."""
+        return "node" if self.slots == 1 else "GPU"
 
     @property
     def idle_node_s(self) -> float:

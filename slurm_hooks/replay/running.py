@@ -56,12 +56,12 @@ class Running:
 
     @property
     def size(self) -> int:
-        """Nodes it holds."""
+        """Nodes it holds, or slots of nodes."""
         return len(self.nodes)
 
     def advance(self, now: float, ledger: Ledger) -> None:
         """Bring progress up to `now`. To be called before the size changes."""
-        dt, size = now - self.since, len(self.nodes)
+        dt, size = now - self.since, self.size
         if dt > 0 and size:
             worked = min(max(now - self._paused_until, 0.0), dt)
             ledger.used_node_s += size * dt
@@ -86,7 +86,7 @@ class Running:
 
     def worked(self, now: float) -> dict[int, float]:
         """Seconds of steady work by size so far; changes nothing."""
-        found, size = dict(self._worked_s), len(self.nodes)
+        found, size = dict(self._worked_s), self.size
         steady = now - max(self.since, self._paused_until)
         if size and steady > 0:
             found[size] = found.get(size, 0.0) + steady
@@ -96,7 +96,7 @@ class Running:
         """No progress for so long from now on, whatever pause there was; the job is up to date."""
         self._pause = why
         self._paused_until = self.since + seconds
-        rate = self.kind.rates[min(len(self.nodes), self.kind.max_nodes)]
+        rate = self.kind.rates[min(self.size, self.kind.max_nodes)]
         self.finish_s = self._paused_until + self.left / rate if rate > 0 else math.inf
 
     def save(self) -> None:

@@ -17,10 +17,12 @@ from slurm_hooks.model import Curve, Slurm
 from slurm_hooks.model.moments import UNITS_S
 from slurm_hooks.model.plural import plural
 from slurm_hooks.replay.costs import Costs, OwnPace, Rescale
+from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.placement import place
 from slurm_hooks.replay.logs.sacct import read_sacct
+from slurm_hooks.replay.logs.slots_csv import read_slots
 from slurm_hooks.replay.logs.swf import read_swf
 from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
@@ -30,13 +32,15 @@ from slurm_hooks.replay.world.learner import Learner, priors_of
 from slurm_hooks.replay.world.member import Terms
 from slurm_hooks.replay.world.planners import Nothing, Planner, Shipped
 from slurm_hooks.replay.world.world import World
-from slurm_hooks.settings.values import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings, Site
 from slurm_hooks.tick.entry_points import find_objective
 
 POLICIES = ("default", "oracle", "learned", "none")
 ENDS = ("planned", "unknown")
 LONGEST_LULL_S = 90.0 * UNITS_S["d"]
 """A single wrong date makes a log decades long. A replay decides twice a minute all that time."""
+PARTS = "parts"
+"""The partition of jobs that count GPUs, where the settings name none."""
 SLURM = Slurm(
     (23, 11, 0),
     kill_wait=timedelta(seconds=30),
@@ -49,7 +53,7 @@ SLURM = Slurm(
 
 @dataclass(frozen=True)
 class Source:
-    """Where the record comes from: `kind` is idle, swf or sacct."""
+    """Where the record comes from: `kind` is idle, slots, swf or sacct."""
 
     kind: str
     path: Path
@@ -65,7 +69,8 @@ class Conditions:
 
     Where curves have to be learned, `site` are those that its other models have shown before, by
     name: one of the same `family_of` is none of them. With `shares_family`, jobs of one model know
-    what those before them have shown.
+    what those before them have shown. Fragments have a multiple of `unit` GPUs of a node, or whole
+    nodes if it is 0.
     """
 
     queue: Queue
@@ -82,6 +87,7 @@ class Conditions:
     site: Mapping[str, Curve] = field(default_factory=dict)
     family_of: Callable[[str], str] = str
     shares_family: bool = False
+    unit: int = 0
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Record:
@@ -89,6 +95,8 @@ def load(source: Source, tell: Callable[[str], None]) -> Record:
     log = Log(source.path, source.skip_bad, tell)
     if source.kind == "idle":
         return read_idle(log, source.columns)
+    if source.kind == "slots":
+        return read_slots(log)
     if source.kind == "sacct":
         return read_sacct(log, source.machine)
     workload = read_swf(log)
@@ -166,7 +174,7 @@ def _with_ends(name: str, record: Record, conditions: Conditions) -> Record:
 
 def world_of(record: Record, conditions: Conditions, settings: Settings, planner: Planner) -> World:
     """The machine of the record, under what the settings and the conditions say."""
-    rescale = conditions.rescale
+    rescale, grain = conditions.rescale, Grain(record.slots, conditions.unit)
     plan = replace(
         settings.plan,
         horizon_s=conditions.t_fwd_s,
@@ -176,14 +184,23 @@ def world_of(record: Record, conditions: Conditions, settings: Settings, planner
     tick = replace(settings.tick, every_s=conditions.tick_s)
     mode = Mode(max_nodes=_ceiling(settings.mode, record.nodes))
     terms = Terms(
-        replace(settings, plan=plan, tick=tick, mode=mode),
+        replace(settings, plan=plan, tick=tick, mode=mode, site=_site(settings.site, grain)),
         SLURM,
         calendar_of(plan.patience_s),
+        grain,
         conditions.redoes_planned,
     )
     costs = Costs(rescale, conditions.latency_s, conditions.checkpoint_s, conditions.redoes_planned)
     pace = OwnPace(settings.tick, record.nodes) if conditions.has_own_pace else None
-    return World(record, (conditions.queue, conditions.jobs), planner, terms, costs, pace)
+    work = (grain.queue(conditions.queue), conditions.jobs)
+    return World(record, work, planner, terms, costs, pace)
+
+
+def _site(site: Site, grain: Grain) -> Site:
+    """A site that lets jobs have parts of its nodes, if these jobs do."""
+    if site.part_nodes or not grain.unit:
+        return site
+    return replace(site, partitions=(*site.partitions, PARTS), part_nodes=PARTS)
 
 
 def _ceiling(mode: Mode, nodes: int) -> int:

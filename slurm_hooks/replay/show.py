@@ -20,10 +20,10 @@ HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 
 ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("efficiency (1: as on dedicated nodes)", lambda line: f"{line['efficiency']:.4f}"),
-    ("node-hours harvested", lambda line: f"{line['node_hours']:,.0f}"),
+    ("{noun}-hours harvested", lambda line: f"{line['node_hours']:,.0f}"),
     ("share of idle time", lambda line: f"{line['used_share']:.1%}"),
     ("preemption hits", lambda line: f"{line['preemption_hits']:,}"),
-    ("work lost, node-hours", lambda line: f"{line['work_lost_node_s'] / HOUR_S:,.1f}"),
+    ("work lost, {noun}-hours", lambda line: f"{line['work_lost_node_s'] / HOUR_S:,.1f}"),
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
     ("solve median, ms", lambda line: f"{line['solve_s']['median'] * 1e3:.2f}"),
@@ -38,8 +38,9 @@ def answer(line: Mapping[str, Any], record: Record, least_s: float) -> str:
     gaps = f" in gaps of at least {least_s / 60:g} minutes" if least_s else ""
     share = worked_s / idle_s if idle_s else 0.0
     return (
-        f"{idle_s * weekly:,.0f} node-hours a week were idle{gaps}. Malleable jobs would have "
-        f"trained for {worked_s * weekly:,.0f} node-hours of that ({100 * share:.0f} %)."
+        f"{idle_s * weekly:,.0f} {record.noun}-hours a week were idle{gaps}. Malleable jobs would "
+        f"have trained for {worked_s * weekly:,.0f} {record.noun}-hours of that "
+        f"({_percent(share)})."
     )
 
 
@@ -104,13 +105,18 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def table(lines: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One column for each policy. A row of which no line says anything is left out."""
+def table(lines: Mapping[str, Mapping[str, Any]], noun: str) -> Table:
+    """One column for each policy. A row of which no line says anything is left out. `noun` says
+    what is counted."""
     nodes = next(iter(lines.values()))["equivalent_nodes"]
     cells = ((title, [text(line) for line in lines.values()]) for title, text in ROWS)
-    rows = ((title, *(word or "-" for word in words)) for title, words in cells if any(words))
+    rows = (
+        (title.format(noun=noun), *(word or "-" for word in words))
+        for title, words in cells
+        if any(words)
+    )
     heads = ("", *(f">{name}" for name in lines))
-    title = f"{nodes:,.1f} nodes idle on average, and what was made of them"
+    title = f"{nodes:,.1f} {noun}s idle on average, and what was made of them"
     return table_of(Rows(title, heads, tuple(rows)))
 
 

@@ -35,6 +35,7 @@ from slurm_hooks.model.snapshot import file as snapshots
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.sacct import read_sacct
+from slurm_hooks.replay.logs.slots_csv import read_slots
 from slurm_hooks.replay.logs.swf import read_swf
 from slurm_hooks.settings.values import parse as parse_settings
 from slurm_hooks.slurm import accounts, groups, jobs, mark, qos, remarks, sdiag, telemetry, text
@@ -269,6 +270,9 @@ TARGETS: Mapping[str, Target] = {
         (MalleableError,),
     ),
     "sacct": Target((SACCT,), _in_file(read_sacct), (MalleableError,)),
+    "idle slots": Target(
+        ("node,slot,idle_from_s,idle_to_s\na,0,0,100\n",), _in_file(read_slots), (MalleableError,)
+    ),
     "idle nodes": Target(
         ("node,column,idle_from_s,idle_to_s\na,0,0,100\n",), _in_file(read_idle), (MalleableError,)
     ),

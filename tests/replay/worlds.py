@@ -10,6 +10,7 @@ from replay.machines import SIX_FOUR, two_nodes
 from slurm_hooks.allocation.objectives import speedup
 from slurm_hooks.model import Slurm
 from slurm_hooks.replay.costs import Costs, OwnPace, Rescale
+from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.work import Kind, Queue
@@ -46,14 +47,16 @@ def world(
     settings: Settings | None = None,
     planner: Planner | None = None,
     pace: OwnPace | None = None,
+    unit: int = 0,
 ) -> World:
     """A world with an endless queue of toys, or of `parts`."""
     settings = settings or settings_for(costs.rescale)
     if pace:
         settings = replace(settings, tick=replace(settings.tick, every_s=pace.chosen.shortest_s))
     calendar = calendar_of(settings.plan.patience_s)
-    terms = Terms(settings, SLURM, calendar, costs.redoes_planned)
-    queue = Queue(tuple(parts) or (two_nodes(),))
+    grain = Grain(record.slots, unit)
+    terms = Terms(settings, SLURM, calendar, grain, costs.redoes_planned)
+    queue = grain.queue(Queue(tuple(parts) or (two_nodes(),)))
     return World(record, (queue, jobs), planner or Shipped(speedup), terms, costs, pace)
 
 

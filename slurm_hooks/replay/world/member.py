@@ -7,12 +7,13 @@ on. Its agent has told from the first moment on what a hit costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Optional
 
 from slurm_hooks.model import (
+    Curve,
     Fragment,
     FragmentId,
     FragmentState,
@@ -23,6 +24,7 @@ from slurm_hooks.model import (
     Said,
     Slurm,
 )
+from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.running import Running
 from slurm_hooks.replay.work import Kind
 from slurm_hooks.replay.world.calendar import Calendar
@@ -38,23 +40,27 @@ class Terms:
     settings: Settings
     slurm: Slurm
     calendar: Calendar
+    grain: Grain
     redoes: bool = False
 
     @property
     def partition(self) -> str:
         """Where the jobs are."""
-        return self.settings.site.partitions[0]
+        site = self.settings.site
+        return site.part_nodes if self.grain.unit else site.partitions[0]
 
     def request(self, kind: Kind) -> Request:
         """What the user of such a job asked for."""
-        lease = self.settings.lease
+        lease, grain = self.settings.lease, self.grain
         return Request(
-            kind.min_nodes,
-            kind.max_nodes,
-            fragments=kind.max_nodes,
+            kind.min_nodes // grain.per,
+            kind.max_nodes // grain.per,
+            fragments=grain.fragments(kind),
             lease=timedelta(seconds=lease.length_s),
             shortest_hole=timedelta(seconds=lease.shortest_hole_s),
+            unit=grain.unit or 1,
             excluded=frozenset(),
+            slot=grain.slot,
         )
 
 
@@ -76,9 +82,10 @@ class Member(Running):
     ) -> None:
         super().__init__(number, kind, now, checkpoint_s)
         self.leases: dict[int, float] = {}  # the end of the lease of each element that runs
+        self._slots: dict[int, int] = {}  # how many each of those has
         self._terms = terms
         self._request = terms.request(kind)
-        self._fragments = [self._unborn(index) for index in range(kind.max_nodes)]
+        self._fragments = [self._unborn(index) for index in range(self._request.fragments)]
         self._job: Optional[MalleableJob] = None
         self._lease_end: Optional[float] = None
         self._noted: Optional[frozenset[float]] = None
@@ -92,6 +99,23 @@ class Member(Running):
             hit_s=self.hit_s,
             redoes=self._terms.redoes,
         )
+
+    @property
+    def size(self) -> int:
+        """Slots of nodes that its elements have."""
+        return sum(self._slots.values())
+
+    @property
+    def curve(self) -> Curve:
+        """How it scales, by what its request counts."""
+        return self._terms.grain.curve(self.kind)
+
+    @property
+    def oldest_s(self) -> float:
+        """When the element came that has run the longest."""
+        start = self._fragments[next(iter(self.leases))].start
+        assert start is not None
+        return self._terms.calendar.seconds(start)
 
     @property
     def job(self) -> MalleableJob:
@@ -135,11 +159,6 @@ class Member(Running):
         runs = fragment.state is FragmentState.RUNNING
         return number_of(next(iter(fragment.nodes))) if runs else None
 
-    def elements(self, nodes: Iterable[int]) -> list[int]:
-        """The elements that run on these nodes."""
-        wanted = set(nodes)
-        return [index for index in self.leases if self.node(index) in wanted]
-
     def mark(self, index: int, mark: Mark) -> None:
         """Write the mark of an element."""
         self._change(index, mark=mark)
@@ -148,6 +167,7 @@ class Member(Running):
         """An element starts as it was planned."""
         start = self._terms.calendar.at(now)
         self.leases[grow.fragment.index] = now + grow.limit.total_seconds()
+        self._slots[grow.fragment.index] = grow.size * self._terms.grain.per
         self._change(
             grow.fragment.index,
             state=FragmentState.RUNNING,
@@ -158,6 +178,7 @@ class Member(Running):
             limit=grow.limit,
             eligible=None,
             said=Said.TRAINED,
+            **({"asks": grow.asks} if grow.is_resized else {}),
         )
 
     def renew(self, index: int, end_s: float) -> None:
@@ -168,7 +189,7 @@ class Member(Running):
 
     def stop(self, index: int, now: float, said: Said = Said.TRAINED) -> None:
         """An element is requeued by its agent, or by Slurm, and is held again."""
-        del self.leases[index]
+        self._leave(index)
         moment = self._terms.calendar.at(now)
         self._requeue(
             index, end=moment, eligible=moment + self._terms.slurm.requeue_wait, said=said
@@ -176,8 +197,11 @@ class Member(Running):
 
     def expire(self, index: int, now: float) -> None:
         """Slurm ends an element at the end of its lease."""
-        del self.leases[index]
+        self._leave(index)
         self._change(index, state=FragmentState.TIMED_OUT, end=self._terms.calendar.at(now))
+
+    def _leave(self, index: int) -> None:
+        del self.leases[index], self._slots[index]
 
     def put_back(self, index: int) -> None:
         """A tick requeues an element that has ended."""

@@ -1,71 +1,141 @@
-"""The nodes of a recorded machine that are idle in its log, and who has them."""
+"""The nodes of a recorded machine that are idle in its log, or partly so, and who has them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from functools import cache
+from typing import Optional
 
 from slurm_hooks.model import Node, NodeState, PlannedStart
+from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.record import Interval, Moment, Record
 from slurm_hooks.replay.world.calendar import Calendar
 from slurm_hooks.replay.world.member import Member, name_of
 
 FIRST_OTHER = 10_000_000  # the number of the first job of others: above all of ours
+Held = tuple[Member, int]  # an element that runs
 
 
 class Nodes:
-    """Which nodes there are now. Those of other jobs are left out: no fragment can use them."""
+    """Which nodes there are now. Those of other jobs are left out: no fragment can use them.
 
-    def __init__(self, record: Record, partitions: frozenset[str], calendar: Calendar) -> None:
+    Of a node that is left, some slots are idle or ours. Others have the rest.
+    """
+
+    def __init__(
+        self, record: Record, partitions: frozenset[str], calendar: Calendar, grain: Grain
+    ) -> None:
         self._to_s = record.to_s
         self._calendar = calendar
-        self._present: dict[int, Interval] = {}
-        self._owners: dict[int, Member] = {}
-        self._shown = cache(lambda node, state: Node(name_of(node), state, partitions))
+        self._grain = grain
+        self._present: dict[int, list[Interval]] = {}  # one for each slot that others leave
+        self._held: dict[int, dict[Held, int]] = {}  # slots of each element, the oldest first
+        self._idle_since: dict[int, float] = {}
+        self._shown = cache(self._node)
+        self._partitions = partitions
 
     @property
     def present(self) -> int:
-        """How many nodes there are, free or not."""
-        return len(self._present)
+        """How many slots there are, free or not."""
+        return sum(map(len, self._present.values()))
 
     @property
     def used(self) -> int:
-        """How many nodes jobs have."""
-        return len(self._owners)
+        """How many slots jobs have."""
+        return sum(sum(held.values()) for held in self._held.values())
 
-    def is_free(self, node: int) -> bool:
-        """Whether the node is there, and no job has it."""
-        return node in self._present and node not in self._owners
+    def room(self, node: int) -> int:
+        """How many slots of the node are there that no job has. Fewer than none: jobs of ours
+        have slots that others take now."""
+        return len(self._present.get(node, ())) - sum(self._held.get(node, {}).values())
 
     def join(self, moment: Moment) -> None:
-        """Nodes come."""
-        self._present.update((interval.node, interval) for interval in moment.joins)
+        """Slots come."""
+        for interval in moment.joins:
+            self._present.setdefault(interval.node, []).append(interval)
+            self._rest(interval.node, moment.at_s)
 
     def leave(self, moment: Moment) -> dict[Member, list[int]]:
-        """Nodes go. Gives the jobs that had them, and which."""
+        """Slots go. Gives the jobs that had too many there, and which of their elements end."""
         robbed: dict[Member, list[int]] = {}
         for node in moment.leaves:
-            del self._present[node]
-            owner = self._owners.pop(node, None)
-            if owner is not None:
-                robbed.setdefault(owner, []).append(node)
+            self._go(node, moment.at_s)
+        for node in dict.fromkeys(moment.leaves):
+            for member, index in self._victims(node):
+                del self._held[node][member, index]
+                robbed.setdefault(member, []).append(index)
+            if not self._held.get(node):
+                self._held.pop(node, None)
         return robbed
 
-    def give(self, node: int, member: Member) -> None:
-        """A job has the node from now on."""
-        self._owners[node] = member
+    def _go(self, node: int, at_s: float) -> None:
+        """One slot of the node that is idle until then."""
+        slots = self._present[node]
+        slots.remove(next(interval for interval in slots if interval.end_s == at_s))
+        self._idle_since.pop(node, None)
+        if not slots:
+            del self._present[node]
 
-    def take(self, node: int) -> None:
-        """No job has the node from now on."""
-        del self._owners[node]
+    def _victims(self, node: int) -> list[Held]:
+        """The elements that Slurm preempts: the oldest first, until there is room. The last one
+        is tried before the others then, once (preempt_reorder_count)."""
+        lacking = -self.room(node)
+        held = list(self._held.get(node, {}).items())
+        first = _enough(held, lacking)
+        return [key for key, _ in _enough([*first[-1:], *first[:-1]], lacking)]
+
+    def give(self, node: int, held: Held, slots: int) -> None:
+        """An element has so many slots of the node from now on."""
+        self._held.setdefault(node, {})[held] = slots
+        self._idle_since.pop(node, None)
+
+    def take(self, node: int, held: Held, now: float) -> None:
+        """An element has none from now on."""
+        del self._held[node][held]
+        if not self._held[node]:
+            del self._held[node]
+        self._rest(node, now)
+
+    def _rest(self, node: int, now: float) -> None:
+        if self._grain.unit and self._is_idle(node):
+            self._idle_since[node] = now
+
+    def _is_idle(self, node: int) -> bool:
+        return node not in self._held and len(self._present.get(node, ())) == self._grain.slots
 
     def shown(self) -> tuple[Node, ...]:
         """The nodes as Slurm shows them."""
-        busy, free = NodeState.BUSY, NodeState.FREE
         return tuple(
-            self._shown(node, busy if node in self._owners else free)
+            self._shown(node, self._state(node), self.room(node), self._idle_since.get(node))
             for node in sorted(self._present)
+            if self._is_shown(node)
         )
+
+    def _is_shown(self, node: int) -> bool:
+        """Whether jobs of whole nodes could have it, or have it; others, whatever is left of it."""
+        return bool(self._grain.unit) or node in self._held or self._is_idle(node)
+
+    def _state(self, node: int) -> NodeState:
+        if self._is_idle(node):
+            return NodeState.FREE
+        return NodeState.SHARED if self.room(node) > 0 else NodeState.BUSY
+
+    def _node(self, node: int, state: NodeState, room: int, since: Optional[float]) -> Node:
+        whole = self._grain.of(self._grain.slots)
+        return Node(
+            name_of(node),
+            state,
+            self._partitions,
+            cpus=whole.cpus or 1,
+            memory_mib=whole.memory_mib,
+            gres=whole.gres,
+            used=self._grain.of(self._grain.slots - room),
+            idle_since=self._at(since),
+        )
+
+    def _at(self, seconds: Optional[float]) -> Optional[datetime]:
+        return None if seconds is None else self._calendar.at(seconds)
 
     def planned(self, now: float) -> tuple[PlannedStart, ...]:
         """The planned starts of others: what starts at one moment is one job."""
@@ -82,8 +152,19 @@ class Nodes:
         return {interval.end_s for interval in self._known(now)}
 
     def _known(self, now: float) -> Iterator[Interval]:
-        present = self._present.values()
+        present = (interval for slots in self._present.values() for interval in slots)
         return (i for i in present if i.known_s <= now < i.end_s < self._to_s)
+
+
+def _enough(held: list[tuple[Held, int]], lacking: int) -> list[tuple[Held, int]]:
+    """The first of these that have so many slots together."""
+    found = []
+    for element in held:
+        if lacking <= 0:
+            break
+        found.append(element)
+        lacking -= element[1]
+    return found
 
 
 def known_later(record: Record) -> list[float]:

@@ -48,7 +48,7 @@ class Shipped:
 
     def curves(self, members: Iterable[Member]) -> dict[int, Curve]:
         """The true curves, as of jobs that were profiled."""
-        return {member.number: member.kind.curve for member in members}
+        return {member.number: member.curve for member in members}
 
     def learned(self, _now: float, _members: Iterable[Member]) -> dict[int, Learned]:
         """Nothing has to be learned."""

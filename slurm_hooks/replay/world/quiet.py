@@ -61,7 +61,7 @@ class Quiet:
     def _patience(self, since: float, member: Member) -> Sequence[float]:
         """When a job that waits counts more, or one that runs no longer has begun just now."""
         if member.size >= member.kind.min_nodes:
-            return [next(iter(member.nodes.values())) + self._patience_s]
+            return [member.oldest_s + self._patience_s]
         waits_s = max(member.noted | {member.entered_s})
         turns = [waits_s + turn * self._patience_s for turn in range(1, MOST_TURNS + 1)]
         step_s = self._patience_s / MOST_TURNS

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
@@ -53,7 +53,8 @@ class World:
         queue, self._most = work
         self.outcome = Outcome()
         self.members: dict[int, Member] = {}
-        self.nodes = Nodes(record, frozenset(terms.settings.site.partitions), terms.calendar)
+        partitions = frozenset(terms.settings.site.partitions)
+        self.nodes = Nodes(record, partitions, terms.calendar, terms.grain)
         self._record, self._planner, self._terms, self._costs = record, planner, terms, costs
         self._settings, self._pace = terms.settings, pace
         self._coming: Iterator[Kind] = iter(queue)
@@ -215,11 +216,8 @@ class World:
     def _change(self, moment: Moment) -> None:
         """Nodes leave and join. Slurm requeues the fragments of those that leave."""
         self._is_news = True
-        for member, nodes in self.nodes.leave(moment).items():
-            elements = member.elements(nodes)
-            self._lose(member, nodes, moment.at_s)
-            for index in elements:
-                member.stop(index, moment.at_s)
+        for member, elements in self.nodes.leave(moment).items():
+            self._lose(member, elements, moment.at_s, member.stop)
         self.nodes.join(moment)
 
     def _expire(self, now: float) -> None:
@@ -227,21 +225,30 @@ class World:
         self._is_news = True
         for member in [m for m in self.members.values() if m.lease_end <= now]:
             elements = [index for index, end_s in member.leases.items() if end_s <= now]
-            nodes = [node for index in elements if (node := member.node(index)) is not None]
-            for node in nodes:
-                self.nodes.take(node)
-            self._lose(member, nodes, now)
             for index in elements:
-                member.expire(index, now)
+                self._take(member, index, now)
+            self._lose(member, elements, now, member.expire)
 
-    def _lose(self, member: Member, nodes: Iterable[int], now: float) -> None:
+    def _take(self, member: Member, index: int, now: float) -> None:
+        node = member.node(index)
+        assert node is not None
+        self.nodes.take(node, (member, index), now)
+
+    def _lose(
+        self,
+        member: Member,
+        elements: Sequence[int],
+        now: float,
+        end: Callable[[int, float], None],
+    ) -> None:
         """A hit: the whole job goes back to its checkpoint, and pauses."""
         ledger, size = self.outcome.ledger, member.size
-        self.outcome.lost += [(now, node) for node in nodes]
+        lost = (member.node(index) for index in elements)
+        self.outcome.lost += [(now, node) for node in lost if node is not None]
         self.outcome.hits += 1
         member.advance(now, ledger)
-        for node in nodes:
-            del member.nodes[node]
+        for index in elements:
+            end(index, now)
         member.forget(size, ledger)
         member.pause(Pause.LOSS, self._costs.rescale.down_s)
 
@@ -249,8 +256,8 @@ class World:
         self._is_news = True
         for member in [m for m in self.members.values() if m.finish_s <= now]:
             member.complete(now, self.outcome.ledger)
-            for node in member.nodes:
-                self.nodes.take(node)
+            for index in member.leases:
+                self._take(member, index, now)
             self.outcome.job_s.setdefault(member.kind.name, []).append(now - member.entered_s)
             self.outcome.last_done_s = now
             del self.members[member.number]
@@ -262,21 +269,18 @@ class World:
         before: dict[Member, int] = {}
         grown: set[Member] = set()
         for member, index in orders.going:
-            node = member.node(index) if member.number in self.members else None
-            if node is None:
+            if member.number not in self.members or index not in member.leases:
                 continue
             self._touch(member, before, now)
-            self.nodes.take(node)
-            del member.nodes[node]
+            self._take(member, index, now)
             member.stop(index, now, Said.LEAVING)
         for grow in orders.grows:
             found = self.members.get(grow.fragment.job_id)
-            node = number_of(next(iter(grow.nodes)))
-            if found is None or not self.nodes.is_free(node):
+            node, slots = number_of(next(iter(grow.nodes))), grow.size * self._terms.grain.per
+            if found is None or self.nodes.room(node) < slots:
                 continue
             self._touch(found, before, now)
-            self.nodes.give(node, found)
-            found.nodes[node] = now
+            self.nodes.give(node, (found, grow.fragment.index), slots)
             found.begin(grow, now)
             grown.add(found)
         for member, size in before.items():
