@@ -32,7 +32,7 @@ from slurm_hooks.replay.world.learner import Learner, priors_of
 from slurm_hooks.replay.world.member import Terms
 from slurm_hooks.replay.world.planners import Nothing, Planner, Shipped
 from slurm_hooks.replay.world.world import World
-from slurm_hooks.settings.values import Mode, Settings, Site
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.tick.entry_points import find_objective
 
 POLICIES = ("default", "oracle", "learned", "none")
@@ -70,7 +70,7 @@ class Conditions:
     Where curves have to be learned, `site` are those that its other models have shown before, by
     name: one of the same `family_of` is none of them. With `shares_family`, jobs of one model know
     what those before them have shown. Fragments have a multiple of `unit` GPUs of a node, or whole
-    nodes if it is 0.
+    nodes if it is 0. Without manners, jobs do not mind where others' jobs would be packed.
     """
 
     queue: Queue
@@ -88,6 +88,7 @@ class Conditions:
     family_of: Callable[[str], str] = str
     shares_family: bool = False
     unit: int = 0
+    has_manners: bool = True
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Record:
@@ -184,11 +185,12 @@ def world_of(record: Record, conditions: Conditions, settings: Settings, planner
     tick = replace(settings.tick, every_s=conditions.tick_s)
     mode = Mode(max_nodes=_ceiling(settings.mode, record.nodes))
     terms = Terms(
-        replace(settings, plan=plan, tick=tick, mode=mode, site=_site(settings.site, grain)),
+        with_parts(replace(settings, plan=plan, tick=tick, mode=mode), grain),
         SLURM,
         calendar_of(plan.patience_s),
         grain,
         conditions.redoes_planned,
+        conditions.has_manners,
     )
     costs = Costs(rescale, conditions.latency_s, conditions.checkpoint_s, conditions.redoes_planned)
     pace = OwnPace(settings.tick, record.nodes) if conditions.has_own_pace else None
@@ -196,11 +198,13 @@ def world_of(record: Record, conditions: Conditions, settings: Settings, planner
     return World(record, work, planner, terms, costs, pace)
 
 
-def _site(site: Site, grain: Grain) -> Site:
-    """A site that lets jobs have parts of its nodes, if these jobs do."""
+def with_parts(settings: Settings, grain: Grain) -> Settings:
+    """The settings of a site that lets jobs have parts of its nodes, if these jobs do."""
+    site = settings.site
     if site.part_nodes or not grain.unit:
-        return site
-    return replace(site, partitions=(*site.partitions, PARTS), part_nodes=PARTS)
+        return settings
+    site = replace(site, partitions=(*site.partitions, PARTS), part_nodes=PARTS)
+    return replace(settings, site=site)
 
 
 def _ceiling(mode: Mode, nodes: int) -> int:

@@ -6,14 +6,16 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from replay.machines import images
 from replay.worlds import Asked, settings_for, world
 from slurm_hooks.allocation.objectives import speedup
 from slurm_hooks.model import Curve
+from slurm_hooks.replay import scenario
 from slurm_hooks.replay.costs import Costs, Rescale
+from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.work import kind
 from slurm_hooks.replay.world.planners import Shipped
@@ -65,7 +67,7 @@ def figures(world: World) -> tuple[object, ...]:
     """All that a run comes to, but for what planning took."""
     outcome = world.run()
     known = vars(outcome.ledger), outcome.hits, outcome.lost, outcome.rescales, outcome.job_s
-    sizes = [(member.number, sorted(member.nodes)) for member in world.members.values()]
+    sizes = [(member.number, sorted(member.job.nodes)) for member in world.members.values()]
     return (*known, outcome.samples, sizes)
 
 
@@ -77,6 +79,43 @@ def test_no_tick_is_left_out_that_would_have_changed_anything(record, choices, p
     slow = world(record, jobs, parts, costs, some, Asked(speedup))
     assert figures(quick) == figures(slow)
     assert len(quick.outcome.solve_s) <= len(slow.outcome.solve_s) == quick.outcome.ticks
+
+
+@st.composite
+def shared_records(draw: st.DrawFn) -> Record:
+    """Two nodes of three slots with up to three holes each."""
+    found = []
+    moment = st.one_of(st.integers(0, 100).map(lambda n: 30.0 * n), st.floats(0, LONG_S))
+    for node in (0, 0, 0, 1, 1, 1):
+        cuts = sorted(draw(st.lists(moment, max_size=6, unique=True)))
+        found += [Interval(node, *cut) for cut in zip(cuts[::2], cuts[1::2])]
+    return Record(tuple(found), 2, 0.0, LONG_S, slots=3)
+
+
+SMALL = (kind("short", CURVE, (1, 4), 5_000.0), kind("small", CURVE, (1, 2), 1e9))
+BOTH = Record(
+    (Interval(0, 0.0, LONG_S), Interval(0, 0.0, LONG_S), *[Interval(1, 600.0, LONG_S)] * 3),
+    *(2, 0.0, LONG_S),
+    slots=3,
+)
+USUAL = (settings_for(Rescale(18.0, 12.0)), Costs(Rescale(18.0, 12.0), 2.0, 600.0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    *(shared_records(), chosen(), st.lists(st.sampled_from(SMALL), min_size=1)),
+    *(st.integers(1, 3), st.integers(0, 2), st.integers(0, 2)),
+)
+@example(BOTH, USUAL, [SMALL[1]], 1, 1, 0)  # the part leaves when node 1 is idle for a tick
+def test_nor_where_jobs_have_parts_of_nodes(record, choices, parts, jobs, unit, headroom):
+    some, costs = choices
+    some = scenario.with_parts(
+        replace(some, plan=replace(some.plan, headroom_gpus=headroom)), Grain(3, unit)
+    )
+    parts = [part for part in parts if part.max_nodes >= (unit or 3)] or [SMALL[0]]
+    quick = world(record, jobs, parts, costs, some, Shipped(speedup), unit=unit)
+    slow = world(record, jobs, parts, costs, some, Asked(speedup), unit=unit)
+    assert figures(quick) == figures(slow)
 
 
 class Watched(Shipped):

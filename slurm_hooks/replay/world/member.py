@@ -31,17 +31,28 @@ from slurm_hooks.replay.world.calendar import Calendar
 from slurm_hooks.settings.values import Settings
 
 USER = "replay"
+OTHERS = "others"
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What is the same for the fragments of all jobs."""
+    """What is the same for the fragments of all jobs.
+
+    Without manners, no part of a node leaves because others could pack their jobs better then.
+    """
 
     settings: Settings
     slurm: Slurm
     calendar: Calendar
     grain: Grain
     redoes: bool = False
+    has_manners: bool = True
+
+    @property
+    def partitions(self) -> frozenset[str]:
+        """The partitions of all nodes. Those of others count for jobs that have parts of nodes."""
+        others = (OTHERS,) if self.grain.unit and self.has_manners else ()
+        return frozenset((*self.settings.site.partitions, *others))
 
     @property
     def partition(self) -> str:

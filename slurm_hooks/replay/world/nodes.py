@@ -31,7 +31,7 @@ class Nodes:
         self._grain = grain
         self._present: dict[int, list[Interval]] = {}  # one for each slot that others leave
         self._held: dict[int, dict[Held, int]] = {}  # slots of each element, the oldest first
-        self._idle_since: dict[int, float] = {}
+        self.idle_since: dict[int, float] = {}  # of nodes that jobs could have parts of
         self._shown = cache(self._node)
         self._partitions = partitions
 
@@ -73,7 +73,7 @@ class Nodes:
         """One slot of the node that is idle until then."""
         slots = self._present[node]
         slots.remove(next(interval for interval in slots if interval.end_s == at_s))
-        self._idle_since.pop(node, None)
+        self.idle_since.pop(node, None)
         if not slots:
             del self._present[node]
 
@@ -88,7 +88,7 @@ class Nodes:
     def give(self, node: int, held: Held, slots: int) -> None:
         """An element has so many slots of the node from now on."""
         self._held.setdefault(node, {})[held] = slots
-        self._idle_since.pop(node, None)
+        self.idle_since.pop(node, None)
 
     def take(self, node: int, held: Held, now: float) -> None:
         """An element has none from now on."""
@@ -99,7 +99,7 @@ class Nodes:
 
     def _rest(self, node: int, now: float) -> None:
         if self._grain.unit and self._is_idle(node):
-            self._idle_since[node] = now
+            self.idle_since[node] = now
 
     def _is_idle(self, node: int) -> bool:
         return node not in self._held and len(self._present.get(node, ())) == self._grain.slots
@@ -107,7 +107,7 @@ class Nodes:
     def shown(self) -> tuple[Node, ...]:
         """The nodes as Slurm shows them."""
         return tuple(
-            self._shown(node, self._state(node), self.room(node), self._idle_since.get(node))
+            self._shown(node, self._state(node), self.room(node), self.idle_since.get(node))
             for node in sorted(self._present)
             if self._is_shown(node)
         )

@@ -33,13 +33,20 @@ class Quiet:
         leads |= {MINUTE_S, START_S + MINUTE_S}
         self._leads = sorted(leads)
         self._spans = sorted({REST_S, plan.snooze_s})
-        self._patience_s = plan.patience_s
+        self._patience_s, self._tick_s = plan.patience_s, settings.tick.every_s
 
-    def until(self, now: float, ends: Iterable[float], members: Iterable[Member]) -> float:
+    def until(
+        self,
+        now: float,
+        ends: Iterable[float],
+        idle_since: Iterable[float],
+        members: Iterable[Member],
+    ) -> float:
         """The first moment from `now` on at which another plan could come out. `ends` are when
-        nodes are known to go."""
+        nodes are known to go. Parts of nodes leave once a node is idle for a tick."""
         since = now - MOMENT_S
-        found = (m for m in self._moments(since, ends, members) if m >= since)
+        moments = (*self._moments(since, ends, members), *(s + self._tick_s for s in idle_since))
+        found = (moment for moment in moments if moment >= since)
         return min(found, default=math.inf) - MOMENT_S
 
     def _moments(

@@ -53,8 +53,7 @@ class World:
         queue, self._most = work
         self.outcome = Outcome()
         self.members: dict[int, Member] = {}
-        partitions = frozenset(terms.settings.site.partitions)
-        self.nodes = Nodes(record, partitions, terms.calendar, terms.grain)
+        self.nodes = Nodes(record, terms.partitions, terms.calendar, terms.grain)
         self._record, self._planner, self._terms, self._costs = record, planner, terms, costs
         self._settings, self._pace = terms.settings, pace
         self._coming: Iterator[Kind] = iter(queue)
@@ -138,8 +137,8 @@ class World:
         plan = self._planner.plan(self._seen, self._settings)
         self.outcome.solve_s.append(plan.solve.seconds)
         moved = self.apply(plan, now)
-        members = self.members.values()
-        self._quiet_until = self._quiet.until(now, self.nodes.ends(now), members)
+        ends, idle_since = self.nodes.ends(now), self.nodes.idle_since.values()
+        self._quiet_until = self._quiet.until(now, ends, idle_since, self.members.values())
         return moved
 
     def snapshot(self, now: float) -> Snapshot:
