@@ -94,7 +94,12 @@ def make_parser() -> argparse.ArgumentParser:
     source.add_argument("--sacct", type=Path, metavar="FILE", help="output of sacct --parsable2")
     add = machine.add_argument
     add("--columns", type=_columns, metavar="A-B", help="with --idle: only these columns")
-    add("--nodes", default="", metavar="LIST", help="with --sacct: all nodes, like n[1-64]")
+    add(
+        "--nodes",
+        default="",
+        metavar="LIST",
+        help="with --sacct: all nodes, like n[1-64], or a file: scontrol -o show nodes",
+    )
     add("--from", dest="from_s", type=_seconds, metavar="S", help="leave out what was before")
     add("--to", dest="to_s", type=_seconds, metavar="S", help="leave out what comes after")
     add("--skip-bad", action="store_true", help="count bad lines instead of refusing the log")

@@ -1,8 +1,8 @@
 """Idle GPUs and cores by where they are: on idle nodes, on partly used nodes, or stranded.
 
 A GPU is stranded if no core or no memory is left beside it on its node. A core is stranded if no
-memory is. Accounting does not know how large nodes are: the most that jobs had of a node at once
-is taken for its size.
+memory is. Where nobody told how large the nodes are, the most that jobs had of a node at once is
+taken for its size.
 """
 
 from __future__ import annotations
@@ -94,16 +94,24 @@ def _most(one: Resources, other: Resources) -> Resources:
 
 
 def idle_parts(record: Record, kind: Kind) -> Idle:
-    """What is idle of one kind on all nodes of the record that had a job."""
-    total = Idle()
-    for uses in by_node(record.uses).values():
-        _add_node(total, kind, uses, record)
+    """What is idle of one kind on all nodes of the record whose size is known."""
+    total, uses = Idle(), by_node(record.uses)
+    for node, size in sizes_of(record).items():
+        stretches = _stretches(uses.get(node, []), record.from_s, record.to_s)
+        _add_node(total, kind, size, tuple(stretches))
     return total
 
 
-def _add_node(total: Idle, kind: Kind, uses: Sequence[Use], record: Record) -> None:
-    size, holes = size_of(uses), _Holes()
-    for stretch in _stretches(uses, record.from_s, record.to_s):
+def sizes_of(record: Record) -> dict[int, Resources]:
+    """The sizes that were told, or those of the nodes that had a job."""
+    if record.sizes:
+        return dict(enumerate(record.sizes))
+    return {node: size_of(uses) for node, uses in by_node(record.uses).items()}
+
+
+def _add_node(total: Idle, kind: Kind, size: Resources, stretches: Sequence[_Stretch]) -> None:
+    holes = _Holes()
+    for stretch in stretches:
         free, s = size - stretch.used, stretch.length_s
         there = kind.count(free)
         usable = _usable(kind, free, size) if stretch.jobs else there
@@ -117,7 +125,7 @@ def _add_node(total: Idle, kind: Kind, uses: Sequence[Use], record: Record) -> N
         total.stranded_s += (there - usable) * s
         for least in SEVERAL:
             total.beside_s[least] += usable * s if usable >= least else 0.0
-    holes.change(0, record.to_s)
+    holes.change(0, stretches[-1].end_s)
     total.long_s += holes.long_s
 
 

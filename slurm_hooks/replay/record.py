@@ -45,6 +45,7 @@ class Record:
     `skipped` counts lines of the log that could not be read and were left out; `notes` say what a
     reader should know about where the intervals come from. `uses` are those of the whole log, also
     of a part of its time. There are none if the log does not tell what jobs had of their nodes.
+    `sizes` are those of all nodes in turn; there are none if they are not known.
     Each node has `slots`, which are idle or not one by one. With more than one, all sums are of
     slots: seconds of a slot, and not of a node.
     """
@@ -56,6 +57,7 @@ class Record:
     skipped: int = 0
     notes: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
+    sizes: tuple[Resources, ...] = ()
     slots: int = 1
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from slurm_hooks.model.plural import plural
 from slurm_hooks.replay.outcome import Outcome
-from slurm_hooks.replay.parts import CORES, GPUS, SEVERAL, Idle, by_node, idle_parts
+from slurm_hooks.replay.parts import CORES, GPUS, SEVERAL, Idle, idle_parts, sizes_of
 from slurm_hooks.replay.record import Record
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.tables import Rows, table_of
@@ -49,8 +49,13 @@ def parts(record: Record) -> dict[str, Any]:
     if not record.uses:
         return {}
     found = {kind.name.lower(): _part(idle_parts(record, kind)) for kind in (GPUS, CORES)}
-    sized = len(by_node(record.uses))
-    return {**found, "nodes": sized, "nodes_without_size": record.nodes - sized}
+    sized = len(sizes_of(record))
+    return {
+        **found,
+        "sizes": "told" if record.sizes else "most_used_at_once",
+        "nodes": sized,
+        "nodes_without_size": record.nodes - sized,
+    }
 
 
 def _part(idle: Idle) -> dict[str, Any]:
@@ -74,6 +79,8 @@ def parts_lines(told: Mapping[str, Any], record: Record) -> list[str]:
     gpus = _part_lines("GPU", told["gpu"], record.window_s)
     gpus = gpus or ["AllocTRES has no gres/gpu (AccountingStorageTRES): GPUs are not counted."]
     cores = _part_lines("core", told["core"], record.window_s)
+    if record.sizes:
+        return [*gpus, *cores]
     few = told["nodes_without_size"]
     left_out = f" {plural(few, 'node')} had no job and no known size." if few else ""
     size = f"Taken for the size of each node: the most that its jobs had at once.{left_out}"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from replay.logs import write
 from slurm_hooks.cli import main
+from slurm_hooks.errors import UsageError
 from slurm_hooks.model.resources import GPU, Resources
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log
 from slurm_hooks.replay.logs.sacct import read_sacct
@@ -83,6 +84,51 @@ def test_without_gpus_in_the_accounting_cores_alone_are_counted(tmp_path, capsys
     assert "1 node had no job and no known size." in told
 
 
+NODES = (
+    "NodeName=n1 Arch=x86_64 CoresPerSocket=8 CPUAlloc=8 CPUEfctv=16 CPUTot=20 "
+    "Gres=gpu:a100:8(S:0-1) RealMemory=205800 MemSpecLimit=1000 State=IDLE\n"
+    "NodeName=n2 CPUEfctv=16 CPUTot=16 Gres=gpu:8 RealMemory=204800\n\n"
+    "NodeName=n3 CPUTot=8 Gres=(null) RealMemory=204800\n"
+)
+
+
+def test_the_sizes_of_nodes_can_be_told(tmp_path, capsys):
+    """Without n1's second job its size could not be seen. n3 has no GPU and no job."""
+    nodes = write(tmp_path / "nodes.txt", NODES)
+    one = "".join(line + "\n" for line in WEEK.splitlines() if not line.startswith("2|"))
+    record = read_sacct(Log(write(tmp_path / "week", one)), str(nodes))
+    assert record.sizes == (gpus(8, 16, 204_800), gpus(8, 16, 204_800), Resources(8, 204_800))
+    idle = idle_parts(record, GPUS)
+    assert (idle.part_s, idle.all_s) == (4 * 2 * HOUR, 2 * 8 * 3 * HOUR)
+    assert idle_parts(record, CORES).on_idle_s == 16 * 2.5 * HOUR + 8 * 3 * HOUR
+    command = ["replay", "--sacct", str(tmp_path / "week"), "--nodes", str(nodes)]
+    assert main([*command, "--policy", "none"]) == 0
+    assert "Taken for the size" not in capsys.readouterr().out
+    assert main([*command, "--policy", "none", "--json"]) == 0
+    parts = json.loads(capsys.readouterr().out)["idle_parts"]
+    assert (parts["sizes"], parts["nodes"], parts["nodes_without_size"]) == ("told", 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hello\n", "no line begins with NodeName="),
+        ("NodeName=n1 CPUTot=x RealMemory=1\n", "line 1: CPUEfctv of n1 'x' is not a number"),
+        ("NodeName=n1 CPUTot=1 RealMemory=-1\n", "line 1: RealMemory of n1 is negative"),
+        ("NodeName=n9 CPUTot=1 RealMemory=1\n", "no job ran on any node of --nodes"),
+    ],
+)
+def test_a_bad_file_of_nodes_is_told(tmp_path, text, said):
+    nodes = write(tmp_path / "nodes.txt", text)
+    with pytest.raises((UsageError, BadLog), match=said):
+        read_sacct(Log(write(tmp_path / "week", WEEK)), str(nodes))
+
+
+def test_a_file_of_nodes_that_is_not_there_is_not_taken_for_a_node(tmp_path):
+    with pytest.raises(BadLog, match=r"no job ran on any node of --nodes nodes\.txt"):
+        read_sacct(Log(write(tmp_path / "week", WEEK)), "nodes.txt")
+
+
 def test_without_the_column_a_note_asks_for_it(tmp_path, capsys):
     path = write(tmp_path / "week", "JobIDRaw|Submit|Start|End|NodeList\n1|0|0|3600|n1\n")
     assert main(["replay", "--sacct", str(path), "--policy", "none"]) == 0
@@ -146,19 +192,20 @@ uses = st.lists(
 
 
 @settings(deadline=None)
-@given(uses)
-def test_the_three_add_up_to_all_that_is_idle(found):
-    """Second by second, and GPU by GPU."""
-    record = Record((), 3, 0.0, 50.0, uses=tuple(found))
+@given(uses, st.none() | st.integers(0, 9))
+def test_the_three_add_up_to_all_that_is_idle(found, told):
+    """Second by second, and GPU by GPU. Jobs may have more than was told."""
+    sizes = () if told is None else (gpus(told, told, told),) * 3
+    record = Record((), 3, 0.0, 50.0, uses=tuple(found), sizes=sizes)
     idle, cores = idle_parts(record, GPUS), idle_parts(record, CORES)
     free_s = free_cores_s = idle_s = 0
-    for node in {use.node for use in found}:
+    for node in range(3) if sizes else {use.node for use in found}:
         mine = [use for use in found if use.node == node]
-        size = size_of(mine)
+        size = sizes[node] if sizes else size_of(mine)
         for at in range(50):
             there = [use.taken for use in mine if use.start_s <= at < use.end_s]
-            free_s += size.gpus - sum(t.gpus for t in there)
-            free_cores_s += size.cpus - sum(t.cpus for t in there)
+            free_s += max(0, size.gpus - sum(t.gpus for t in there))
+            free_cores_s += max(0, size.cpus - sum(t.cpus for t in there))
             idle_s += 0 if there else size.gpus
     assert (idle.idle_s, idle.on_idle_s) == (free_s, idle_s)
     assert cores.idle_s == free_cores_s

@@ -22,6 +22,7 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.model.plural import plural
 from slurm_hooks.model.resources import NO_RESOURCES, Resources
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log
+from slurm_hooks.replay.logs.machine import read_sizes
 from slurm_hooks.replay.logs.tres import parse_tres, spread
 from slurm_hooks.replay.record import Interval, Record, Use
 from slurm_hooks.slurm.text import expand
@@ -49,12 +50,14 @@ class Stay:
 def read_sacct(log: Log, machine: str = "") -> Record:
     """The holes between the jobs of the accounting. Raises BadLog, UsageError.
 
-    `machine` is a folded list of all nodes; without it the machine is every node that had a job.
+    `machine` is a folded list of all nodes, or a file of them; without it the machine is every node
+    that had a job.
     """
+    sizes = read_sizes(machine)
     stays = _stays(log)
     names = {name for stay in stays for name in stay.nodes}
     if machine:
-        names = _machine(machine)
+        names = set(sizes) or _machine(machine)
     if not names or not stays:
         raise BadLog(f"{log.path}: no job that ran on a node")
     order = list(NodeSet.fromlist(sorted(names)))
@@ -65,6 +68,8 @@ def read_sacct(log: Log, machine: str = "") -> Record:
         for name in stay.nodes:
             if name in busy:
                 busy[name].append(stay)
+    if not any(busy.values()):
+        raise BadLog(f"{log.path}: no job ran on any node of --nodes {machine}")
     found = [
         hole
         for at, name in enumerate(order)
@@ -72,7 +77,14 @@ def read_sacct(log: Log, machine: str = "") -> Record:
     ]
     found.sort(key=lambda i: (i.start_s, i.node))
     return Record(
-        tuple(found), len(order), 0.0, end - start, log.skipped, _notes(stays), _uses(order, stays)
+        tuple(found),
+        len(order),
+        0.0,
+        end - start,
+        log.skipped,
+        _notes(stays),
+        _uses(order, stays),
+        tuple(sizes[name] for name in order) if sizes else (),
     )
 
 
