@@ -161,7 +161,7 @@ class Eligibility:
             after = has
         else:
             units, has = fragment.size, fragment.asks
-            after = self._survey.places.left_without(fragment, name)
+            after = self._survey.places.left_without_ours(name)
             is_alone = not self.is_shared(name) and self._survey.places.count(name) == 1
             is_whole = is_alone and units >= self.per_node
         fit = self._groups(name, has, is_whole, frozenset()).get(units, ())

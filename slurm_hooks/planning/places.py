@@ -7,7 +7,7 @@ idle which those others could use.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from functools import cached_property
 
@@ -55,7 +55,7 @@ class Places:
         node, here = self._nodes[name], self._here.get(name, ())
         if node.state is NodeState.FREE or any(f.mark.request.slot is None for f in here):
             return False
-        ours = sum((f.asks for f in self._running(name)), start=NO_RESOURCES)
+        ours = self._ours(name)
         return node.used.cpus > ours.cpus or node.used.gpus > ours.gpus
 
     def is_whole(self, name: str) -> bool:
@@ -66,22 +66,14 @@ class Places:
 
     def left_without_ours(self, name: str) -> Resources:
         """What would be left of the node if all of ours that run there had left."""
-        return self._left_once_gone(name, self._running(name))
+        node = self._nodes[name]
+        return node.total - (node.used - self._ours(name))
 
-    def left_without(self, fragment: Fragment, name: str) -> Resources:
-        """What would be left of the node without this fragment."""
-        left = self._left_once_gone(name, [f for f in self._running(name) if f.id == fragment.id])
-        for other in self._here.get(name, ()):
-            if other.state is not FragmentState.RUNNING and other.id != fragment.id:
-                left -= other.asks
-        return left
-
-    def _running(self, name: str) -> list[Fragment]:
-        return [f for f in self._here.get(name, ()) if f.state is FragmentState.RUNNING]
-
-    def _left_once_gone(self, name: str, leavers: Iterable[Fragment]) -> Resources:
-        node, given = self._nodes[name], sum((f.asks for f in leavers), start=NO_RESOURCES)
-        return node.total - (node.used - given)
+    def _ours(self, name: str) -> Resources:
+        """What fragments of jobs that count slots have of the node."""
+        here = self._here.get(name, ())
+        running = (f.asks for f in here if f.state is FragmentState.RUNNING)
+        return sum(running, start=NO_RESOURCES)
 
     def count(self, name: str) -> int:
         """How many fragments there are on it, or on their way."""
