@@ -168,11 +168,21 @@ class Eligibility:
         groups = self._groups(name, after, is_whole, frozenset()).values()
         alike = next((jobs for jobs in groups if fragment.id.job_id in jobs), ())
         there = self._survey.places.gangs(name) - {fragment.id.job_id}
-        own = self._one(name, fragment.id.job_id)
-        heirs = (j for j in fit if j in self._late or (j in alike and self._one(name, j) == own))
-        if is_whole:
-            heirs = (j for j in fit if j in self._late or j in alike)
+        own, is_uniform = self._one(name, fragment.id.job_id), self._is_uniform
+        heirs = (
+            j
+            for j in fit
+            if j in self._late or (j in alike and (is_uniform or self._one(name, j) == own))
+        )
         return Bidders(tuple(j for j in heirs if j not in there), units)
+
+    @cached_property
+    def _is_uniform(self) -> bool:
+        """True if all jobs cut every node in service alike. Otherwise what one job gives up might
+        be cut for another, and come back cut for the first, without end."""
+        kinds = {self._nodes[name]: name for name in self.in_service}
+        wholes = ((name, node.total) for node, name in kinds.items())
+        return all(len(self._groups(n, total, True, frozenset())) < 2 for n, total in wholes)
 
     def _one(self, name: str, job_id: int) -> Optional[Resources]:
         """One slot of the job on this node; None if it has whole nodes."""
