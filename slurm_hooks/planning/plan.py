@@ -38,6 +38,7 @@ from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.planning.survey import Survey, survey_of
+from slurm_hooks.planning.widening import widened
 from slurm_hooks.settings.values import Settings
 
 
@@ -64,13 +65,17 @@ def make_plan(
     plans: list[JobPlan] = []
     last = last_leases(survey, eligibility, situations)
     for situation in situations:
-        made = change(survey, situation, shares.targets.get(situation.job.job_id, {}), pool)
-        why_last = last.get(situation.job.job_id)
+        job_id = situation.job.job_id
+        made = change(survey, situation, shares.targets.get(job_id, {}), pool)
+        wider = widened(survey, situation, made, shares.curves.get(job_id))
+        if wider is not None:
+            made = Change((wider,), frozenset({wider.fragment}))
+        why_last = last.get(job_id)
         renewals = _renewals(ground, situation, made, why_last is not None)
         departures = situation.departures(ground.now)
         actions += (*situation.upkeep.actions, *departures, *made.actions, *renewals)
         planned = _job_plan(survey, situation, made, obstacles)
-        if situation.job.job_id in shares.beginning and planned.nodes_planned == situation.least:
+        if job_id in shares.beginning and planned.nodes_planned == situation.least:
             reasons = (reason_of(situation.least), *planned.reasons)
             planned = replace(planned, reasons=reasons)
         if why_last is not None:

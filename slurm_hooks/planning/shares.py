@@ -10,7 +10,7 @@ from typing import Optional
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.objectives import OBJECTIVES, JobFacts, Objective, Worth, weigh
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.model import FragmentState, MalleableJob, Solve
+from slurm_hooks.model import Curve, FragmentState, MalleableJob, Solve
 from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
@@ -23,11 +23,13 @@ from slurm_hooks.planning.situation import Situation
 class Shares:
     """The units of each class for each job that the allocator decides about, by job id.
 
-    `faults` are lines about a site's objective that failed or returned nonsense. The jobs that
-    are `beginning` ask for no more than their least, so that they tell a rate.
+    `curves` are those on which the jobs were weighed, over sizes. `faults` are lines about a site's
+    objective that failed or returned nonsense. The jobs that are `beginning` ask for no more than
+    their least, so that they tell a rate.
     """
 
     targets: Mapping[int, Mapping[ClassKey, int]]
+    curves: Mapping[int, Curve]
     solve: Solve
     faults: tuple[str, ...]
     beginning: AbstractSet[int] = frozenset()
@@ -79,7 +81,8 @@ def share_out(
     }
     beginning = frozenset(s.job.job_id for s, w in zip(placed, weighings_of) if w.begins)
     faults = tuple(each.fault for each in asking if each.fault)
-    return Shares(targets, allocation.solve, faults, beginning)
+    curves = {s.job.job_id: w.curve for s, w in zip(placed, weighings_of)}
+    return Shares(targets, curves, allocation.solve, faults, beginning)
 
 
 def _weighings(

@@ -251,6 +251,22 @@ def test_a_fragment_of_another_size_than_was_asked_for_leaves_and_avoids_its_nod
     assert Why.WRONG_SIZE in {reason.why for reason in plan.jobs[0].reasons}
 
 
+def test_a_gang_takes_more_of_its_node_by_a_larger_fragment_if_that_pays() -> None:
+    asked = request(1, 8)
+    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
+    wide = [node("n1", used=3), node("n2", used=8)]
+    plan = plan_of(gang, nodes=wide)
+    assert [(i.fragment.index, i.cause) for i in plan.actions] == [(0, Why.WIDER)]
+    little = [node("n1", used=7), node("n2", used=8)]
+    big = job(asked, part(0, "n1", 2, asked), part(1, "n2", 5, asked))
+    assert not plan_of(big, nodes=little).actions
+
+
+def test_a_gang_of_one_fragment_does_not_leave_to_come_back_larger() -> None:
+    asked = request(1, 8)
+    assert not plan_of(job(asked, part(0, "n1", 2, asked)), nodes=[node("n1", used=3)]).actions
+
+
 def test_cores_are_slots_too() -> None:
     asked = request(0, 64, engine="pool", slot=Slot(cpus=4, memory_mib=1000))
     assert grown(plan_of(job(asked), nodes=[node("n1", used=5)])) == {"n1": 3}

@@ -1,0 +1,67 @@
+"""A part of a node that has become larger: a gang has one fragment there, and a larger one needs
+the first to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from slurm_hooks.model import Curve, Fragment, FragmentState, Intent, Why
+from slurm_hooks.planning.placement import Change
+from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.survey import Survey
+
+
+def widened(
+    survey: Survey, situation: Situation, made: Change, curve: Optional[Curve]
+) -> Optional[Intent]:
+    """Notice for the fragment that would come back as the largest, if that pays; None if none does.
+
+    A gang that changes in this tick is left alone: what it gets may be enough. It goes on without
+    the fragment meanwhile, or none leaves.
+    """
+    share, job = situation.share, situation.job
+    is_calm = situation.is_placed and not (made.actions or situation.snoozes or situation.barred)
+    if share is None or curve is None or not (is_calm and job.way.works_as_one):
+        return None
+    found = ((_more(survey, situation, f), f) for f in _trains(situation))
+    more, fragment = max(found, key=lambda pair: (pair[0], -pair[1].id.index), default=(0, None))
+    if fragment is None or not more or not _pays(survey, situation, (fragment, more), curve):
+        return None
+    return situation.notice(fragment, Why.WIDER, survey.ground.now)
+
+
+def _trains(situation: Situation) -> Iterator[Fragment]:
+    for fragment in situation.staying:
+        left = situation.size - fragment.size
+        if fragment.state is FragmentState.RUNNING and left >= situation.least:
+            yield fragment
+
+
+def _more(survey: Survey, situation: Situation, fragment: Fragment) -> int:
+    """By how many slots the fragment would come back larger."""
+    assert situation.share is not None
+    (name,) = fragment.nodes if len(fragment.nodes) == 1 else ("",)
+    if name not in survey.nodes:
+        return 0
+    unit, node = situation.job.request.unit, survey.nodes[name]
+    fit = situation.share.slot.fit(node, survey.places.left(name) + fragment.asks)
+    most = min(fit, situation.most - situation.size + fragment.size) // unit * unit
+    return max(0, most - fragment.size)
+
+
+def _pays(survey: Survey, situation: Situation, change: tuple[Fragment, int], curve: Curve) -> bool:
+    """True if the work gained within the horizon is more than two pauses cost, and the slots that
+    are away until the next tick."""
+    (fragment, more), ground = change, survey.ground
+    plan, size = ground.settings.plan, situation.size
+    (name,) = fragment.nodes
+    latest = survey.ends.latest[name]
+    open_s = ground.horizon.total_seconds()
+    if latest is not None:
+        open_s = min(open_s, (latest - ground.now).total_seconds())
+    pauses_s = plan.grow_s + plan.shrink_s + 2 * situation.redone_s
+    away_s = 2 * ground.until_next.total_seconds()
+    gained = (curve(size + more) - curve(size)) * (open_s - away_s)
+    lost = curve(size) * pauses_s + (curve(size) - curve(size - fragment.size)) * away_s
+    return gained > lost
