@@ -160,8 +160,14 @@ def fragments(stage: PartStage, job: int) -> dict[int, Fragment]:
     return {f.id.index: f for f in found.fragments}
 
 
-def release(stage: PartStage, job: int, where: Mapping[int, tuple[str, Resources]]) -> None:
-    """As a tick does it: all by their index, each with its node and size."""
+def release(
+    stage: PartStage,
+    job: int,
+    where: Mapping[int, tuple[str, Resources]],
+    is_told: bool = False,
+) -> None:
+    """As a tick does it: all by their index, each with its node and size. Slurm is told sizes that
+    it does not show, or all."""
     found = fragments(stage, job)
     intents = [
         Intent(
@@ -172,7 +178,7 @@ def release(stage: PartStage, job: int, where: Mapping[int, tuple[str, Resources
             nodes=frozenset({name}),
             limit=LEASE,
             asks=size,
-            is_resized=found[index].asks != size,
+            is_resized=is_told or found[index].asks != size,
         )
         for index, (name, size) in where.items()
     ]

@@ -63,7 +63,7 @@ def test_a_fragment_of_another_size(slot: Slot, asks: Resources, text: str) -> N
 
 
 def test_a_node_on_which_less_is_used_than_slurm_says() -> None:
-    """As a later Slurm might fail: it shows what was asked for, and gives something else."""
+    """26.05 shows what was asked for, and gives nothing, after an update that it refused."""
     found = runs(GPU, has(16, 128_000, 4))
     assert wrong_size(found, replace(NODE, used=has(20, 150_000, 6))) is None
     node = replace(NODE, used=has(20, 150_000, 2))
