@@ -161,15 +161,20 @@ def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
                 f"Nodes={fold(b.nodes)} Flags=SPEC_NODES"
             )
     nodes = fold(slurm.nodes)
-    yield f"PartitionName=main Nodes={nodes} PreemptMode=OFF State=UP"
-    for lane in slurm.lanes:
-        yield f"PartitionName={lane} Nodes={nodes} PreemptMode=REQUEUE State=UP"
+    for tier, lane in enumerate(("main", *slurm.lanes)[::-1]):
+        mode = "OFF" if lane == "main" else "REQUEUE"
+        yield (
+            f"PartitionName={lane} Nodes={nodes} PriorityTier={tier} PreemptMode={mode} "
+            f"OverSubscribe=NO State=UP"
+        )
     yield f"Configuration data as of {slurm.now}"
     yield f"KillWait                = {slurm.kill_wait_s} sec"
     yield "MaxArraySize            = 1001"
     yield "MaxJobCount             = 10000"
     yield f"MinJobAge               = {slurm.min_job_age_s} sec"
     yield "PreemptType             = preempt/partition_prio"
+    yield "SelectType              = select/cons_tres"
+    yield "SelectTypeParameters    = CR_CORE_MEMORY"
     yield "SLURM_VERSION           = 22.05.8"
 
 
