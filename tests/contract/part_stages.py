@@ -15,8 +15,11 @@ from programs import write_program
 from slurm_hooks.model import Fragment, FragmentId, Intent, Node, Resources, Verb, Why
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.actions import commands
+from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.gateway import look_at_jobs, read_cluster
 from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.scontrol import read_records
+from slurm_hooks.slurm.text import parse_gres
 
 CPUS, MEMORY_MIB, GPUS = 16, 64_000, 8
 NAMES = ("n1", "n2")
@@ -153,6 +156,13 @@ _SLEEP = "#!/bin/bash\nexec sleep 600\n"
 
 def node(stage: Any, name: str) -> Node:
     return next(n for n in read_cluster(stage.port).nodes if n.name == name)
+
+
+def gpus_used(stage: PartStage, name: str) -> int:
+    """As Slurm says it, whatever is made of it."""
+    records = read_records(stage.port.ask(cluster_command()), "NodeName")
+    (said,) = (words["GresUsed"] for words in records if words["NodeName"] == name)
+    return dict(parse_gres(said))["gpu"]
 
 
 def fragments(stage: PartStage, job: int) -> dict[int, Fragment]:
