@@ -118,14 +118,28 @@ def test_the_round_knows_the_number_of_nodes(
         def __init__(self, **named: object) -> None:
             self.named = named
 
+        def _check_device_config_and_set_final_flags(self, num_nodes: int) -> None:
+            self._num_nodes_flag = num_nodes
+
     lightning_world._replace_nodes(Connector)
     assert Connector(**asked).named == asked
     monkeypatch.setattr(
         os,
         "environ",
-        {"MALLEABLE_JOB_ID": "1", "TORCHELASTIC_RUN_ID": "1", "GROUP_WORLD_SIZE": "1"},
+        {"MALLEABLE_JOB_ID": "1", "TORCHELASTIC_RUN_ID": "1", "GROUP_WORLD_SIZE": "1"}
+        | {"LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "2"},
     )
     assert Connector(**asked).named == used
+
+
+@pytest.mark.parametrize("here", [1, 3])
+def test_unequal_nodes_times_processes_are_the_world(here: int) -> None:
+    """As Lightning checks its number of nodes, and divides the samples."""
+    env = {"GROUP_WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": str(here), "WORLD_SIZE": "4"}
+    nodes = lightning_world.nodes_of(env)
+    assert isinstance(nodes, int)
+    assert (nodes, nodes * here, here * nodes, nodes * 5) == (2, 4, 4, 10)
+    assert type(lightning_world.nodes_of(env | {"WORLD_SIZE": str(2 * here)})) is int
 
 
 def checkpoint(directory: Path, step: int) -> Path:

@@ -1,5 +1,6 @@
 """Lightning takes the number of nodes from the script, and stops if the world is of another size.
-In a malleable job only the round knows it.
+In a malleable job only the round knows it. Nodes times processes of a node is what Lightning takes
+for the world, and on parts of nodes that is another number on each.
 """
 
 from __future__ import annotations
@@ -12,9 +13,23 @@ from typing import Any
 from slurm_hooks.elastic.frameworks.entry import is_worker
 
 
+class UnequalNodes(int):
+    """So many nodes. Times the processes `here`, they are those of the `world`."""
+
+    here: int
+    world: int
+
+    def __mul__(self, count: int) -> int:
+        return self.world if count == self.here else int(self) * count
+
+    __rmul__ = __mul__
+
+
 def nodes_of(env: Mapping[str, str]) -> int:
     """How many nodes, in Lightning's sense, this round has: agents, each with its local ranks."""
-    return int(env["GROUP_WORLD_SIZE"])
+    nodes = UnequalNodes(env["GROUP_WORLD_SIZE"])
+    nodes.here, nodes.world = int(env["LOCAL_WORLD_SIZE"]), int(env["WORLD_SIZE"])
+    return nodes if int(nodes) * nodes.here != nodes.world else int(nodes)
 
 
 def pytorch(module: ModuleType) -> None:
@@ -36,6 +51,19 @@ def _replace_nodes(connector: Any) -> None:
         plain(self, *words, **named)
 
     connector.__init__ = init
+    _keep_nodes(connector)
+
+
+def _keep_nodes(connector: Any) -> None:
+    """Fabric makes a plain number of them on the way."""
+    plain = connector._check_device_config_and_set_final_flags
+
+    def check(self: Any, *words: Any, **named: Any) -> None:
+        plain(self, *words, **named)
+        if is_worker(os.environ):
+            self._num_nodes_flag = nodes_of(os.environ)
+
+    connector._check_device_config_and_set_final_flags = check
 
 
 def _of_this_round(named: Mapping[str, Any]) -> dict[str, Any]:
