@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.agent.options import OptionError
+from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.order import Order, read_order
 from slurm_hooks.elastic.engines.pool.workers import shares
 from waiting import wait_until
@@ -161,6 +162,19 @@ def test_the_workers_of_a_fragment_are_asked_together_to_end(slurm: Path) -> Non
 )
 def test_elsewhere_a_fragment_has_one_worker(more: dict[str, str]) -> None:
     assert shares({**PARTS, **more}) == [{}]
+
+
+def test_a_user_s_signal_misses_the_number_of_a_command_that_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The number may be that of another group by then, while other workers of the fragment run."""
+    command, sent = Command(["true"], os.environ), []
+    wait_until(lambda: command.exit_code() == 0)
+    monkeypatch.setattr(os, "killpg", lambda *words: sent.append(words))
+    command.pass_on(signal.SIGUSR1)
+    assert sent == []
+    monkeypatch.undo()
+    command.end_rest()
 
 
 def test_tasks_share_the_processors() -> None:
