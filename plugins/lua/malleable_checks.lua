@@ -284,6 +284,9 @@ local function write_environment(request, shape, policy)
     [TRAITS_VARIABLE] = policy.engines[request.engine],
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
   if shape.slot then environment[SLOT_VARIABLE] = write_slot(shape.slot) end
+  if request.counted == "task" then -- Slurm writes those of each element here, if it is there
+    environment.SLURM_CPUS_PER_TASK = string.format("%d", shape.cpus)
+  end
   if type(policy.farewell_s) == "number" then -- not in a file of an older version
     environment[FAREWELL_VARIABLE] = string.format("%g", policy.farewell_s)
   end

@@ -20,11 +20,12 @@ const char *const environment_names[] = {
 
 /*
  * What sbatch put there of the size of one element. Slurm gives each fragment another size, and
- * srun believes these. SLURM_NTASKS and SLURM_NPROCS are right: job_submit writes them.
+ * srun believes these. SLURM_NTASKS and SLURM_NPROCS are right, as job_submit writes them, and
+ * SLURM_CPUS_PER_TASK, which Slurm changes with the element.
  */
 static const char *const sizes[] = {
 	"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
-	"SLURM_TRES_PER_TASK", "SLURM_CPUS_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_CPU",
+	"SLURM_TRES_PER_TASK", "SLURM_CPUS_PER_GPU", "SLURM_MEM_PER_GPU", "SLURM_MEM_PER_CPU",
 	"SLURM_NTASKS_PER_NODE", "SLURM_NTASKS_PER_GPU", "SLURM_GPU_BIND", "SLURM_TRES_BIND",
 	IDENTICAL, NULL,
 };
@@ -197,7 +198,8 @@ static unsigned long find_number(const char *text, const char *name)
 
 /*
  * torchrun starts a worker for each GPU of the fragment, or for each task: of these there are as
- * many as the CPUs that Slurm gave it allow. False where that is not known, or sizes are nodes.
+ * many as the CPUs that were asked for it allow. Of those that it has there may be more, as Slurm
+ * gives whole cores. False where that is not known, or sizes are nodes.
  */
 static bool print_workers(const struct request *request, char *const *list, char *text,
 			  size_t size)
@@ -206,7 +208,9 @@ static bool print_workers(const struct request *request, char *const *list, char
 
 	if (request->counted == REQUEST_GPUS)
 		return snprintf(text, size, "gpu") > 0;
-	all = find_number(environment_value(list, "SLURM_JOB_CPUS_PER_NODE"), "");
+	all = find_number(environment_value(list, "SLURM_CPUS_PER_TASK"), "");
+	if (!all)
+		all = find_number(environment_value(list, "SLURM_JOB_CPUS_PER_NODE"), "");
 	each = find_number(environment_value(list, ENVIRONMENT_SLOT), "cpu:");
 	if (request->counted != REQUEST_TASKS || !each || all < each)
 		return false;

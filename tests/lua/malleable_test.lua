@@ -382,6 +382,9 @@ for _, case in ipairs(SLOTS) do
   end
   local told = decision.environment or {}
   check(case.name .. " (srun's)", told.SLURM_NTASKS == "1" and told.SLURM_NPROCS == "1", told)
+  local counts_tasks = (case.text or ""):find("task,") or (case.text or ""):find("task$")
+  check(case.name .. " (CPUs of the task)", told.SLURM_CPUS_PER_TASK == (counts_tasks
+    and string.format("%d", set.cpus_per_task) or nil), told)
   local told_slot = told.SLURM_SPANK_MALLEABLE_SLOT
   check(case.name .. " (slot in the job)", told_slot == case.slot, told_slot)
   local text = told.SLURM_SPANK_MALLEABLE or ""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from spank_jobs import USER, printed, script, show, submit, wait_for
 
+from slurm_hooks.elastic.agent.workers_here import workers_here
 from slurm_hooks.model import Slot
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.mark import parse_mark
@@ -24,7 +25,7 @@ pytestmark = [
 ]
 BODY = """print_env batch
 srun bash -c 'print_env step'
-srun --ntasks=2 bash -c 'echo task $SLURM_NTASKS'
+srun --ntasks=2 --cpus-per-task=1 bash -c 'echo task $SLURM_NTASKS'
 """
 TORCHRUN = "\n: torchrun train.py\n"  # as the script of a training looks
 
@@ -113,15 +114,20 @@ def test_tasks_without_gpus(site: Sandbox) -> None:
     assert slot_of(seen) == Slot("", 2, 200)
 
 
-def test_a_fragment_of_tasks_has_a_worker_for_each(site: Sandbox) -> None:
+@pytest.mark.parametrize(("options", "workers"), [("--cpus-per-task=3", 4), ("", 12)])
+def test_a_fragment_of_tasks_has_a_worker_for_each(
+    site: Sandbox, options: str, workers: int
+) -> None:
     path = script(site, "parts_tasks", BODY + TORCHRUN)
-    job = submit(site, path, "--malleable=2-8,unit=task", "--cpus-per-task=3")
+    Path(f"{path.with_suffix('')}.0.out").unlink(missing_ok=True)
+    job = submit(site, path, "--malleable=2-16,unit=task", *options.split())
     resize(site, job, 0)
     log = wait_for(path.with_suffix(".0.out"), "\nEND\n")
     batch, step = printed(log, "batch"), printed(log, "step")
-    assert batch["SLURM_SPANK_MALLEABLE_SLOT"] == "cpu:3"
-    assert batch["SLURM_CPUS_ON_NODE"] == "12"
-    assert batch["PET_NPROC_PER_NODE"] == step["PET_NPROC_PER_NODE"] == "4"
+    assert batch["SLURM_SPANK_MALLEABLE_SLOT"] == f"cpu:{12 // workers}"
+    assert batch["SLURM_CPUS_ON_NODE"] == batch["SLURM_CPUS_PER_TASK"] == "12"
+    assert batch["PET_NPROC_PER_NODE"] == step["PET_NPROC_PER_NODE"] == str(workers)
+    assert workers_here(batch) == workers
 
 
 @pytest.mark.parametrize(("unit", "slot"), [("gpu", Slot("gpu")), ("task", Slot("", 2))])
@@ -192,7 +198,6 @@ def test_a_plain_srun_gets_the_whole_fragment(site: Sandbox, options: str) -> No
     assert (batch["SLURM_GPUS_ON_NODE"], batch["SLURM_CPUS_ON_NODE"]) == ("4", "12")
     assert step["SLURM_CPUS_ON_NODE"] == "12"
     assert (batch["SLURM_NTASKS"], step["SLURM_NTASKS"]) == ("1", "1")
-    assert "SLURM_CPUS_PER_TASK" not in batch  # later releases give it to each task of a step
     assert re.findall(r"^task (\d)$", log, re.MULTILINE) == [
         "2",
         "2",
