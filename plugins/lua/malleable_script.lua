@@ -238,12 +238,12 @@ local function find_workers(words, launchers)
   return nil
 end
 
---- A fault if each fragment would start another number of workers than it has GPUs.
+--- A fault if fragments would start more workers than they have GPUs. One may use them all.
 local function check_workers(commands, request, launchers)
-  if request.counted ~= "gpu" or request.max == 1 then return nil end
+  if request.counted ~= "gpu" then return nil end
   for _, words in ipairs(commands) do
     local workers = find_workers(words, launchers)
-    if workers and (request.unit == 1 or workers ~= request.unit) then
+    if workers and workers > 1 and workers ~= request.unit then
       return string.format("torchrun --nproc-per-node=%d: fragments have different numbers of "
         .. "GPUs; write --nproc-per-node=gpu, or drop it", workers)
     end

@@ -489,7 +489,7 @@ for _, case in ipairs({
   { "torchrun --nproc-per-node=gpu t.py" }, { "torchrun t.py --nproc-per-node" },
   { "torchrun --nproc-per-node=$N t.py" }, { "python t.py --nproc-per-node=8; torchrun t.py" },
   { "torchrun --nproc-per-node=2 t.py", text = "4-8,unit=2gpu" },
-  { "torchrun --nproc-per-node=1 t.py", text = "1-1,unit=gpu" },
+  { "torchrun --nproc-per-node=1 t.py" }, -- a process that uses all GPUs
   { "torchrun --nproc-per-node=8 t.py", text = "4-8,unit=task" },
   { "torchrun --nproc-per-node=8 t.py", text = "4-8" },
   { "# export TORCH_ELASTIC_WORKER_IDENTICAL=1\ntorchrun t.py" },
