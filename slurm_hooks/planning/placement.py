@@ -167,7 +167,7 @@ def _grows(
     units: int,
 ) -> Iterator[Intent]:
     """A fragment for each opening. One of a job that counts slots keeps the size that it has, if
-    that is wanted: to change it takes a command."""
+    that is wanted: to change it takes a command. It is told again what it did not get."""
     first = nsmallest(len(where), situation.upkeep.growable, key=_order)
     if situation.share is None:
         yield from (_grow(survey, f, situation, names) for f, (_, names) in zip(first, where))
@@ -177,7 +177,7 @@ def _grows(
     for opening, names in where:
         count = opening.taken // units
         asks = situation.share.slot.on(survey.nodes[names[0]]).times(count)
-        fit = next((f for f in ready if is_asked(f.asks, asks)), None)
+        fit = next((f for f in ready if _is_ready(f, asks)), None)
         if fit is None:
             later.append((names, count, asks))
             continue
@@ -185,6 +185,12 @@ def _grows(
         yield _sized(_grow(survey, fit, situation, names), count, asks, False)
     for fragment, (names, count, asks) in zip(ready, later):
         yield _sized(_grow(survey, fragment, situation, names), count, asks, True)
+
+
+def _is_ready(fragment: Fragment, asks: Resources) -> bool:
+    """What Slurm says of an element may be wrong: 26.05 forgets GPUs whose change it refused."""
+    is_doubtful = fragment.mark.unfit or fragment.mark.vain
+    return is_asked(fragment.asks, asks) and not is_doubtful
 
 
 def _sized(grow: Intent, slots: int, asks: Resources, is_resized: bool) -> Intent:
