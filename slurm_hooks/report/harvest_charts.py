@@ -54,8 +54,9 @@ def charts(totals: Totals) -> tuple[Chart, ...]:
     if samples:
         caption = "Who used the nodes of the malleable partitions."
         drawn.append(_wide("Nodes over time", caption, samples, _nodes(samples)))
+    if layers := _idle_nodes(samples):
         caption = "Free nodes that nobody used, by the reason that each tick gave."
-        drawn.append(_wide("Idle nodes, and why", caption, samples, _idle_nodes(samples)))
+        drawn.append(_wide("Idle nodes, and why", caption, samples, layers))
     if totals.users:
         caption = "Node-hours on nodes that others left idle."
         drawn.append(_narrow("Harvested, by user", caption, _users(totals), "node-hours"))

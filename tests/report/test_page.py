@@ -89,6 +89,12 @@ def test_names_are_text() -> None:
     assert text.count("&lt;/script&gt;&lt;script&gt;") >= 2
 
 
+def test_a_machine_without_an_idle_node_has_no_chart_of_idle_nodes() -> None:
+    full = replace(totals(), idle={}, samples=tuple(replace(s, idle={}) for s in totals().samples))
+    assert "Nodes over time" in page(full)
+    assert "Idle nodes, and why" not in page(full)
+
+
 def test_a_span_without_ticks_is_a_page_without_charts() -> None:
     nothing = replace(
         totals(), first=None, last=None, users=(), samples=(), idle={}, ends=(), node_s=0.0
