@@ -11,9 +11,11 @@ from typing import Any, Callable
 from slurm_hooks.books.harvest.totals import Sample, Totals
 from slurm_hooks.books.harvest.values import HITS
 from slurm_hooks.model import Of, Why
+from slurm_hooks.model.unused import Unused
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.harvest_text import HOUR_S, HOW_ENDED, WHY_IDLE, figures, moments
 from slurm_hooks.report.palette import IDLE, LOST, OTHERS, OURS, OUT
+from slurm_hooks.report.text import UNITS
 
 BARS = {  # of idle nodes: a few words, a colour
     Why.STARTING: ("on its way", "#56B4E9"),
@@ -63,6 +65,10 @@ def charts(totals: Totals) -> tuple[Chart, ...]:
     if totals.idle:
         caption = "Node-hours that nobody used."
         drawn.append(_narrow("What stayed idle, and why", caption, _idle(totals), "node-hours"))
+    for name, unused in tuple(totals.unused.items())[:1]:
+        caption = f"{UNITS[name]}s that no job used, by where they were."
+        title, unit = "What no job used, and where", f"{UNITS[name]}-hours"
+        drawn.append(_narrow(title, caption, _unused(unused), unit))
     if totals.ends:
         caption = "Runs of fragments. A hit is an end that neither a tick nor the user wanted."
         drawn.append(_narrow("How runs ended", caption, _ends(totals), "runs"))
@@ -108,6 +114,15 @@ def _users(totals: Totals) -> _Bars:
 def _idle(totals: Totals) -> _Bars:
     ranked = sorted(totals.idle.items(), key=lambda item: -item[1])
     return [(*BARS[reason], node_s / HOUR_S) for reason, node_s in ranked]
+
+
+def _unused(unused: Unused) -> _Bars:
+    bars = (
+        ("on idle nodes", IDLE, unused.idle),
+        ("on partly used nodes", "#56B4E9", unused.part),
+        ("stranded", OUT, unused.stranded),
+    )
+    return [(name, colour, seconds / HOUR_S) for name, colour, seconds in bars]
 
 
 def _ends(totals: Totals) -> _Bars:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from build import NOW, after, make_fragment, make_job, make_node, make_snapshot, span
 from metrics.test_exposition import values
 from slurm_hooks.books.harvest.codec import from_text, to_text
@@ -20,6 +22,7 @@ from slurm_hooks.books.ledger.write import prune, write
 from slurm_hooks.books.metrics.exposition import text_of
 from slurm_hooks.model import Intent, Node, NodeState, Plan, Resources, Snapshot, Verb, Why
 from slurm_hooks.model.unused import Unused
+from slurm_hooks.report.harvest_charts import charts
 from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import headline, tables
 from slurm_hooks.report.json_data import tick_data
@@ -120,6 +123,13 @@ def test_metrics_say_where_it_is(tmp_path: Path) -> None:
     assert found["malleable_unused_cpu_seconds_total{where=part}"] == 24 * 30
 
 
+def bars_of(found: Totals) -> str:
+    """The picture of it in the page."""
+    pytest.importorskip("matplotlib")
+    (chart,) = (c for c in charts(found) if c.title == "What no job used, and where")
+    return chart.svg
+
+
 def test_the_report_says_where_it_is(tmp_path: Path) -> None:
     ticks = [(seen(hours * 100.0), Plan()) for hours in range(37)]
     with books(tmp_path / "l", *ticks) as (found, _):
@@ -131,6 +141,7 @@ def test_the_report_says_where_it_is(tmp_path: Path) -> None:
         (table,) = (t for t in tables(found) if t.title == "What no job used, and where")
         assert table.rows[1] == ("GPUs", "on partly used nodes", "6.00", "40.0%", "6.0")
         assert [row[0] for row in table.rows] == ["GPUs"] * 3 + ["CPUs"] * 3
+        assert "GPU-hours" in bars_of(found)
         told = harvest_data(found)["unused"]
         assert told["gpu"] == {"idle": 8 * 3600.0, "part": 6 * 3600.0, "stranded": 3600.0}
 

@@ -107,6 +107,8 @@ def test_the_dashboard_has_the_colours_of_the_report() -> None:
     uses = {"ours": OURS, "others": OTHERS, "idle": IDLE, "out_of_service": OUT}
     assert colours("Nodes of the malleable partitions") == uses
     assert colours("Idle nodes, and why") == {w.value: BARS[w][1] for w in Of.IDLE.whys}
+    places = {"idle": IDLE, "part": "#56B4E9", "stranded": OUT}
+    assert colours("Unused GPUs, and where") == colours("Unused CPUs, and where") == places
     assert colours("Ends of runs per hour") == {"left": OURS, "preempted": LOST}
 
 
