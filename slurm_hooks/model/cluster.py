@@ -31,7 +31,8 @@ class NodeState(enum.Enum):
 class Node:
     """One compute node; `raw_state` is Slurm's own text, for people to read.
 
-    `used` is what no job can get now: it is allocated, or set apart for the node's own system.
+    It has what jobs could have: what is set apart for the node's own system does not count. `used`
+    is what of it is allocated.
     `idle_since` is when its last job ended, None if that is not known.
     """
 

@@ -18,7 +18,7 @@ from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
 from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes, find_lacks
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
-from slurm_hooks.slurm.used import used_of
+from slurm_hooks.slurm.used import total_of, used_of
 
 
 def cluster_command() -> Command:
@@ -188,10 +188,10 @@ def _node(words: Words, is_up: Mapping[str, bool], blocked: frozenset[str]) -> N
     name, state = words["NodeName"], words.get("State", "")
     partitions = (p for p in words.get("Partitions", "").split(",") if is_up.get(p))
     features = words.get("ActiveFeatures", "").replace("(null)", "")
-    cpus, memory = words.get("CPUTot", ""), words.get("RealMemory", "")
-    is_odd = name in blocked or not re.fullmatch(r"\d{1,18}", cpus + memory, re.ASCII)
     gres = parse_gres(words.get("Gres", ""))
-    total = Resources(0, 0, gres) if is_odd else Resources(int(cpus or 1), int(memory or 0), gres)
+    total = total_of(words, gres)
+    is_odd = name in blocked or not total.cpus
+    total = Resources(0, 0, gres) if is_odd else total
     return Node(
         name=name,
         state=NodeState.UNKNOWN if is_odd else node_state(state),

@@ -1,4 +1,4 @@
-"""Reads what no job can get of a node: it is allocated, or set apart for the node's own system.
+"""Reads what jobs could have of a node, and what of it is used.
 
 A node never looks freer than it is. What Slurm does not say counts as used, but for a node that it
 calls idle, and so does what it says in a form that is not known.
@@ -29,25 +29,26 @@ def used_of(words: Words, total: Resources) -> Resources:
     is_idle = state.startswith("IDLE")
     asked = (words.get("GresUsed", ""), words.get("GresDrain", ""), _gpus_in_tres(words, total))
     return Resources(
-        cpus=_cpus(words, total.cpus, is_idle),
-        memory_mib=_memory(words, total.memory_mib, is_idle),
+        cpus=_allocated(words, "CPUAlloc", total.cpus, is_idle),
+        memory_mib=_allocated(words, "AllocMem", total.memory_mib, is_idle),
         gres=_gres(total.gres, *asked, is_idle) if total.gres else (),
     )
 
 
-def _cpus(words: Words, total: int, is_idle: bool) -> int:
-    """Allocated, and those that CoreSpecCount or CpuSpecList keep from jobs."""
+def total_of(words: Words, gres: Gres) -> Resources:
+    """What jobs could have of a node, without what CoreSpecCount, CpuSpecList and MemSpecLimit keep
+    from them; nothing but its `gres` if the record is odd."""
     try:
-        apart = max(0, total - _number(words, "CPUEfctv", total))
-        return min(total, apart + _number(words, "CPUAlloc", 0 if is_idle else total))
+        cpus, memory = _number(words, "CPUTot", 1), _number(words, "RealMemory", 0)
+        cpus = min(cpus, _number(words, "CPUEfctv", cpus))
+        return Resources(cpus, max(0, memory - _number(words, "MemSpecLimit", 0)), gres)
     except ValueError:
-        return total
+        return Resources(0, 0, gres)
 
 
-def _memory(words: Words, total: int, is_idle: bool) -> int:
+def _allocated(words: Words, key: str, total: int, is_idle: bool) -> int:
     try:
-        allocated = _number(words, "AllocMem", 0 if is_idle else total)
-        return min(total, allocated + _number(words, "MemSpecLimit", 0))
+        return min(total, _number(words, key, 0 if is_idle else total))
     except ValueError:
         return total
 

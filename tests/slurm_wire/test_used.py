@@ -98,13 +98,13 @@ def test_gpus_that_slurm_does_not_speak_of_are_used(said: Optional[str]) -> None
         ({"CPUAlloc": "-1"}, 0, 224_000),
         ({"CPUAlloc": "40"}, 0, 224_000),
         ({"CPUEfctv": "30"}, 22, 224_000),  # CoreSpecCount
-        ({"CPUEfctv": "some"}, 0, 224_000),
+        ({"CPUEfctv": "some"}, 0, 0),
         ({"CPUEfctv": "64"}, 24, 224_000),
         ({"AllocMem": None}, 24, 0),
         ({"AllocMem": "32000M"}, 24, 0),
         ({"AllocMem": "300000"}, 24, 0),
         ({"MemSpecLimit": "4000"}, 24, 220_000),
-        ({"MemSpecLimit": "all"}, 24, 0),
+        ({"MemSpecLimit": "all"}, 0, 0),
     ],
 )
 def test_cpus_and_memory_that_are_left(
