@@ -19,6 +19,7 @@ from slurm_hooks.model import (
     Node,
     NodeState,
     PlannedStart,
+    Resources,
     Snapshot,
 )
 from slurm_hooks.slurm.live import Asked
@@ -46,17 +47,22 @@ _EMPTY = {
     "admin_comment": "(null)",
 }
 _NODE = (
-    "NodeName={name} Arch=x86_64 CoresPerSocket=32  CPUAlloc={used} CPUEfctv=64 CPUTot=64 "
-    "CPULoad=2.38 AvailableFeatures=ib,a100 ActiveFeatures=ib,a100 Gres=gpu:a100:4(S:0-1) "
+    "NodeName={name} Arch=x86_64 CoresPerSocket=32  CPUAlloc={cpus} CPUEfctv=64 CPUTot=64 "
+    "CPULoad=2.38 AvailableFeatures=ib,a100 ActiveFeatures=ib,a100 Gres=gpu:a100:8(S:0-1) "
+    "GresDrain=N/A GresUsed=gpu:a100:{gpus}(IDX:0-7) "
     "NodeAddr={name} NodeHostName={name} Version=22.05.8 OS=Linux 6.1.0 #1 SMP Debian 6.1.170-1 "
-    "(2026-05-12)  RealMemory=512000 AllocMem=0 FreeMem=421723 Sockets=2 Boards=1 State={state} "
-    "ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions={partitions}  "
+    "(2026-05-12)  RealMemory=512000 AllocMem={memory} FreeMem=421723 Sockets=2 Boards=1 "
+    "State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A "
+    "Partitions={partitions}  "
     "BootTime=1795186830 SlurmdStartTime=1795187104 LastBusyTime=1795189115 "
-    "CfgTRES=cpu=64,mem=500G,billing=64,gres/gpu=4 AllocTRES= CapWatts=n/a CurrentWatts=0 "
+    "CfgTRES=cpu=64,mem=500G,billing=64 AllocTRES= CapWatts=n/a CurrentWatts=0 "
     "AveWatts=0 ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s"
 )
-_CONFIG = """PartitionName=main PreemptMode=OFF State=UP
-PartitionName=malleable PreemptMode=REQUEUE State=UP
+_CONFIG = """PartitionName=main PreemptMode=OFF State=UP PriorityTier=10 OverSubscribe=NO Nodes=ALL
+PartitionName=malleable PreemptMode=REQUEUE State=UP PriorityTier=2 OverSubscribe=NO Nodes=ALL
+PartitionName=parts PreemptMode=REQUEUE State=UP PriorityTier=1 OverSubscribe=NO Nodes=ALL
+SelectType              = select/cons_tres
+SelectTypeParameters    = CR_CORE_MEMORY
 Configuration data as of {now}
 KillWait                = 30 sec
 MaxArraySize            = 1001
@@ -133,11 +139,21 @@ def _of_fragment(job: MalleableJob, fragment: Fragment) -> dict[str, str]:
         "EndTime": _epoch(fragment.end),
         "TimeLimit": "10:00",
         "Reason": "None" if runs else "JobHeldUser",
+        **_size(fragment),
         "NodeList": fold(fragment.nodes) if runs else "",
         "ReqNodes": fold(fragment.nodes),
         "comment": "trained{0};h{600};" if runs else "(null)",
         "admin_comment": format_mark(fragment.mark),
     }
+
+
+def _size(fragment: Fragment) -> dict[str, str]:
+    asks = fragment.asks
+    if not asks.cpus:
+        return {}
+    cpus, memory = str(asks.cpus), f"{asks.memory_mib}M"
+    gres = f"gres:gpu:{asks.gpus}"
+    return {"MinCPUs": cpus, "NumCPUs": cpus, "MinMemory": memory, "tres-per-node": gres}
 
 
 def _of_planned(start: PlannedStart) -> dict[str, str]:
@@ -164,7 +180,16 @@ def _cluster(seen: Snapshot) -> Iterator[str]:
 
 
 def _of_node(node: Node) -> str:
-    is_free = node.state is NodeState.FREE
-    state, used = ("IDLE", 0) if is_free else ("ALLOCATED", 64)
-    partitions = ",".join(sorted(node.partitions))
-    return _NODE.format(name=node.name, used=used, state=state, partitions=partitions)
+    """A node of which no part is told is used by one job in whole, or free."""
+    names = {NodeState.FREE: "IDLE", NodeState.SHARED: "MIXED"}
+    used = node.used
+    if node.state is NodeState.BUSY and not used.cpus:
+        used = Resources(64, 512_000, (("gpu", 8),))
+    return _NODE.format(
+        name=node.name,
+        cpus=used.cpus,
+        gpus=used.gpus,
+        memory=used.memory_mib,
+        state=names.get(node.state, "ALLOCATED"),
+        partitions=",".join(sorted(node.partitions)),
+    )

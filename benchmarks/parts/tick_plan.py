@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -26,13 +27,15 @@ from slurm_hooks.model import (
     NodeState,
     PlannedStart,
     Request,
+    Resources,
     Said,
+    Slot,
     Slurm,
     Snapshot,
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Settings, Site
 
 RUNS = 3
 SHARES = (0.25, 0.5, 1.0)
@@ -41,6 +44,8 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 LEASE = timedelta(minutes=10)
 BUSY_SHARE = 0.7  # of the nodes, those that fragments are on
 PARTITIONS = frozenset({"malleable", "main"})
+SLURM = Slurm((22, 5, 8), timedelta(seconds=30), timedelta(seconds=300), 1001, 100_000)
+GPUS = 8  # of a node that jobs share
 
 
 def costs() -> list[Row]:
@@ -73,7 +78,9 @@ def own_state() -> Iterator[Settings]:
     """Give the shipped settings with a state directory that nobody else uses."""
     with tempfile.TemporaryDirectory() as place:
         shipped = Settings()
-        yield replace(shipped, tick=replace(shipped.tick, state_dir=f"{place}/state"))
+        site = Site(partitions=("malleable", "parts"), part_nodes="parts")
+        tick = replace(shipped.tick, state_dir=f"{place}/state")
+        yield replace(shipped, tick=tick, site=site)
 
 
 def snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
@@ -96,12 +103,53 @@ def snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
     )
     return Snapshot(
         now=NOW,
-        slurm=Slurm((22, 5, 8), timedelta(seconds=30), timedelta(seconds=300), 1001, 100_000),
+        slurm=SLURM,
         nodes=tuple(Node(name, state, PARTITIONS) for name, state in states),
         jobs=found,
         planned=tuple(starts),
         records=jobs * fragments,
     )
+
+
+def shared_snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
+    """GPU nodes of which others use some GPUs, and jobs of 1 to 512 GPUs with a third of their
+    fragments in what others leave. Each GPU has its share of its node."""
+    draw = random.Random(1)
+    others = {f"n{i}": draw.choice((0, 2, 3, 4, 5, 6, 7, 8, 8, 8)) for i in range(nodes)}
+    left = iter([name for name, used in others.items() if used < GPUS])
+    used, found = Counter(others), []
+    for job_id in range(1, jobs + 1):
+        here = [name for _, name in zip(range(fragments // 3), left)]
+        taken = {n: max(1, GPUS - used[n] - draw.choice((0, 0, 1))) for n in here}
+        used.update(taken)
+        found.append(_gpu_job(job_id, fragments, taken))
+    made = tuple(_gpu_node(name, used[name]) for name in others)
+    return Snapshot(NOW, SLURM, made, tuple(found), records=jobs * fragments)
+
+
+def gpus(count: int) -> Resources:
+    """So many GPUs with their share of a node."""
+    return Resources(8 * count, 64_000 * count, (("gpu", count),))
+
+
+def _gpu_node(name: str, used: int) -> Node:
+    state = NodeState.FREE if not used else NodeState.SHARED if used < GPUS else NodeState.BUSY
+    whole = gpus(GPUS)
+    lanes = PARTITIONS | {"parts"}
+    sizes = {"cpus": whole.cpus, "memory_mib": whole.memory_mib, "gres": whole.gres}
+    return Node(name, state, lanes, used=gpus(used), **sizes)
+
+
+def _gpu_job(job_id: int, fragments: int, taken: Mapping[str, int]) -> MalleableJob:
+    hole = timedelta(seconds=120)
+    excluded: frozenset[str] = frozenset()
+    request = Request(1, 512, fragments, LEASE, hole, excluded=excluded, slot=Slot("gpu"))
+    waiting = Fragment(FragmentId(job_id, 0), FragmentState.HELD, Mark(request), has_agent=True)
+    found = [replace(waiting, id=FragmentId(job_id, i), asks=gpus(1)) for i in range(fragments)]
+    for i, (name, slots) in enumerate(taken.items()):
+        runs = _running(found[i].id, request, name)
+        found[i] = replace(runs, mark=replace(runs.mark, slots=slots), asks=gpus(slots))
+    return MalleableJob(job_id, f"u{job_id % 17}", "parts", request, tuple(found), NOW - LEASE)
 
 
 def _job(job_id: int, fragments: int, free: Iterator[str]) -> MalleableJob:

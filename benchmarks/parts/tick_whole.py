@@ -10,12 +10,13 @@ import time
 
 from parts.printing import Row, alone, peak_mib, timed
 from parts.slurm_text import answers
-from parts.tick_plan import FRAGMENTS, JOBS, NODES, SHARES, own_state, snapshot
+from parts.tick_plan import FRAGMENTS, JOBS, NODES, SHARES, own_state, shared_snapshot, snapshot
 
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.tick.reconcile import tick
 
 GOAL_S, GOAL_MIB = 2.0, 300
+SHARED_GOAL_S, SHARED_GOAL_MIB = 2.5, 400
 RUNS = 3
 
 
@@ -29,15 +30,27 @@ def is_quick(rows: list[Row]) -> bool:
     return rows[-1]["tick_s"] <= GOAL_S and rows[-1]["peak_mib"] <= GOAL_MIB
 
 
-def measured(nodes: int, jobs: int, others: int) -> Row:
+def shared_ticks() -> list[Row]:
+    """Tick where jobs share GPU nodes, at a quarter, a half and the whole."""
+    sizes = ((round(share * NODES), round(share * JOBS)) for share in SHARES)
+    return [measured(nodes, jobs, 0, is_shared=True) for nodes, jobs in sizes]
+
+
+def is_quick_where_shared(rows: list[Row]) -> bool:
+    """Return whether the tick of the whole machine of shared nodes meets its goals."""
+    return rows[-1]["tick_s"] <= SHARED_GOAL_S and rows[-1]["peak_mib"] <= SHARED_GOAL_MIB
+
+
+def measured(nodes: int, jobs: int, others: int, is_shared: bool = False) -> Row:
     """Return the least of some ticks, each in a new process."""
-    found = [alone(_tick, nodes, jobs, others) for _ in range(RUNS)]
+    found = [alone(_tick, nodes, jobs, others, is_shared) for _ in range(RUNS)]
     return {name: min(row[name] for row in found) for name in found[0]}
 
 
-def _tick(nodes: int, jobs: int, others: int) -> Row:
+def _tick(nodes: int, jobs: int, others: int, is_shared: bool) -> Row:
     """Tick once. The time to make Slurm's answers does not count."""
-    port = answers(snapshot(nodes, jobs, FRAGMENTS), others)
+    make = shared_snapshot if is_shared else snapshot
+    port = answers(make(nodes, jobs, FRAGMENTS), others)
     with own_state() as settings:
         report, took_s = timed(lambda: tick(port, settings), time.process_time)
     partitions = settings.site.partitions
