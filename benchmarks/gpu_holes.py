@@ -37,10 +37,13 @@ def main() -> int:
     parser.add_argument("--files", nargs="+", choices=FILES, default=FILES)
     parser.add_argument("--units", nargs="+", choices=UNITS, default=tuple(UNITS))
     parser.add_argument("--manners", nargs="+", choices=("off", "on"), default=("off", "on"))
+    parser.add_argument("--from", dest="from_s", type=float, help="leave out what was before")
+    parser.add_argument("--to", dest="to_s", type=float, help="leave out what comes after")
     given = parser.parse_args()
     rows = []
     for name in given.files:
-        record = scenario.load(Source("slots", data() / "gpu-holes" / f"{name}.csv.gz"), print)
+        log = scenario.load(Source("slots", data() / "gpu-holes" / f"{name}.csv.gz"), print)
+        record = scenario.window(log, given.from_s, given.to_s)
         bound = _bound(record)
         rows.append({"file": name, "unit": "bound", "manners": "", **bound, "of bound": 1.0})
         for unit in given.units:
