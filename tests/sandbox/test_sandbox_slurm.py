@@ -82,7 +82,8 @@ def test_a_part_of_a_node_starts_beside_another_job_and_can_be_resized(bare_sand
     set_size(box, f"{job}_0", 4)
     box.run(["scontrol", "release", f"{job}_0"])
     wait_until(lambda: gpus_used(box, "n1") == "GresUsed=gpu:6")
-    wait_until(lambda: (box.work / "part.0").read_text() == "2,3,4,5\n")
+    shown = box.work / "part.0"
+    wait_until(lambda: shown.exists() and shown.read_text() == "2,3,4,5\n")
 
     submit(box, SHOW_GPUS, "--partition=main", "--gres=gpu:3", "--cpus-per-task=6")
     wait_until(lambda: state(box, f"{job}_0") == "PENDING")
