@@ -196,7 +196,11 @@ def _of_cgroups(config: Mapping[str, str]) -> Iterator[Lack]:
         return
     plugins = config.get("TaskPlugin", "")
     if "task/cgroup" not in plugins.split(","):
-        others = [plugin for plugin in plugins.split(",") if plugin not in ("", "task/none")]
+        others = [
+            plugin
+            for plugin in plugins.split(",")
+            if plugin.startswith("task/") and plugin != "task/none"
+        ]
         seen = f"TaskPlugin={plugins}: cgroup.conf is not applied to jobs"
         yield Lack(seen, "TaskPlugin", ",".join(("task/cgroup", *others)))
     has_gpus = "gpu" in config.get("GresTypes", "").split(",")

@@ -106,6 +106,7 @@ MISSING = [
     ({"SelectTypeParameters": "CR_CPU"}, "SelectTypeParameters=CR_CPU_MEMORY"),
     ({"TaskPlugin": "task/affinity"}, "TaskPlugin=task/cgroup,task/affinity$"),
     ({"TaskPlugin": "task/none"}, "TaskPlugin=task/cgroup$"),
+    ({"TaskPlugin": "(null)"}, "TaskPlugin=task/cgroup$"),  # so 24.11 shows task/none
     ({"ConstrainDevices": "no"}, "GPUs of its neighbours; write in cgroup.conf: ConstrainDevices"),
     ({"ConstrainRAMSpace": "no"}, "write in cgroup.conf: ConstrainRAMSpace=yes"),
 ]
