@@ -183,6 +183,14 @@ class Plugstack:
 
 
 @dataclass(frozen=True)
+class Cgroups:
+    """cgroup.conf of this host: its path, and its settings by their names in small letters."""
+
+    path: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Hook:
     """A script that slurm.conf names; `text` is None if it cannot be read here."""
 
@@ -300,6 +308,7 @@ class Facts:
     conf: Union[tuple[Line, ...], Unread] = NOT_ASKED
     submission: Union[Submission, Unread] = NOT_ASKED
     plugstack: Union[Plugstack, Unread] = NOT_ASKED
+    cgroups: Union[Cgroups, Unread] = NOT_ASKED
     hooks: Union[tuple[Hook, ...], Unread] = NOT_ASKED
     accounting: Union[Accounting, Unread] = NOT_ASKED
     tick: Union[TickSeen, Unread] = NOT_ASKED

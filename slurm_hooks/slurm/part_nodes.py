@@ -7,7 +7,7 @@ and only where a cgroup plugin is in use, so the nodes' own files are left to do
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_hooks.slurm.scontrol import Words, of_partition
@@ -190,7 +190,7 @@ def _of_selection(config: Words) -> Iterator[Lack]:
         yield Lack(seen, "SelectTypeParameters", value)
 
 
-def _of_cgroups(config: Mapping[str, str]) -> Iterator[Lack]:
+def _of_cgroups(config: Words) -> Iterator[Lack]:
     """What does not keep a part to its own GPUs and memory, as far as slurmctld can know."""
     if not sees_cgroups(config):
         return
@@ -203,20 +203,25 @@ def _of_cgroups(config: Mapping[str, str]) -> Iterator[Lack]:
         ]
         seen = f"TaskPlugin={plugins}: cgroup.conf is not applied to jobs"
         yield Lack(seen, "TaskPlugin", ",".join(("task/cgroup", *others)))
+    yield from unconstrained(config, config)
+
+
+def unconstrained(config: Words, cgroup: Words) -> Iterator[Lack]:
+    """What settings of cgroup.conf leave to be used by others. GPUs only if Slurm knows any."""
     has_gpus = "gpu" in config.get("GresTypes", "").split(",")
     for key, whose in (("ConstrainDevices", "GPUs"), ("ConstrainRAMSpace", "memory")):
         is_needed = has_gpus or whose == "memory"
-        if is_needed and not has_key(config, key):
-            seen = f"{key}={config.get(key, '')}: a part can use {whose} of its neighbours"
+        if is_needed and not has_key(cgroup, key):
+            seen = f"{key}={cgroup.get(key, 'no')}: a part can use {whose} of its neighbours"
             yield Lack(seen, key, "yes", file="cgroup.conf")
 
 
-def has_key(config: Mapping[str, str], key: str) -> bool:
+def has_key(config: Words, key: str) -> bool:
     """Whether a switch of cgroup.conf is on."""
     return config.get(key, "").lower() in ("yes", "true")
 
 
-def sees_cgroups(config: Mapping[str, str]) -> bool:
+def sees_cgroups(config: Words) -> bool:
     """Whether slurmctld says anything of cgroup.conf: not where no plugin uses cgroups, nor where
     they are disabled, as in a sandbox."""
     return _USED_BY_CGROUPS in config and config.get("CgroupPlugin", "") != "disabled"

@@ -8,6 +8,7 @@ from typing import Any
 
 from slurm_hooks.doctor.facts import (
     Accounting,
+    Cgroups,
     Facts,
     FileSeen,
     Hook,
@@ -141,6 +142,11 @@ def parts(
     return {"settings": Settings(site=Site(LANES, "parts")), "slurm": said}
 
 
+def cgroups(**settings: str) -> dict[str, Any]:
+    """A site for parts, and a node with such settings in cgroup.conf."""
+    return {**parts(), "cgroups": Cgroups("/etc/slurm/cgroup.conf", settings)}
+
+
 def conf(text: str = CONF) -> tuple[Line, ...]:
     return tuple(
         Line("/etc/slurm/slurm.conf", number, line)
@@ -179,6 +185,7 @@ GOOD_SITE = Facts(
         glue="/usr/share/slurm-malleable/lua/malleable_submit.lua",
         glue_is_there=True,
     ),
+    cgroups=Cgroups("/etc/slurm/cgroup.conf", {"constraindevices": "yes"}),
     plugstack=Plugstack("/etc/slurm/plugstack.conf", PLUGIN, "/usr/lib64/slurm"),
     hooks=(Hook("Epilog", "/usr/libexec/slurm-malleable/epilog.sh", FILE, "#!/bin/sh\n"),),
     accounting=Accounting(QOS, ({"Account": "a", "User": "u", "MaxSubmit": ""},), {}),

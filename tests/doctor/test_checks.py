@@ -18,6 +18,7 @@ from known_sites import (
     answer,
     by_database,
     canary,
+    cgroups,
     env_store,
     hook,
     job,
@@ -79,7 +80,14 @@ SITES_OWN = Hook("Epilog", "/etc/slurm/epilog", FILE, "exit 0")
 DAY = timedelta(days=1)
 MARK = "malleable{{min=2,max=4,unit=1,engine={},frags=4,lease=600,hole=120}}"
 # Of settings that are unset as shipped, so that there is nothing to look at.
-PARTS = ("part-nodes", "part-isolation", "part-memory", "part-packing", "part-epilog")
+PARTS = (
+    "part-nodes",
+    "part-isolation",
+    "part-cgroups",
+    "part-memory",
+    "part-packing",
+    "part-epilog",
+)
 OPTIONAL = (
     *PARTS,
     "site-account",
@@ -447,6 +455,13 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "error",
         "no cgroups.*TaskPlugin=task/cgroup.*ConstrainDevices=yes.*ConstrainRAMSpace=yes",
     ),
+    ("part-cgroups", cgroups(), "error", "ConstrainDevices=yes.*ConstrainRAMSpace=yes"),
+    (
+        "part-cgroups",
+        cgroups(constraindevices="yes", constrainramspace="no"),
+        "error",
+        "/etc/slurm/cgroup.conf: ConstrainRAMSpace=no: .*ConstrainRAMSpace=yes",
+    ),
     ("part-isolation", parts({"TaskPlugin": "task/cgroup"}), "warning", "ConstrainCores=yes"),
     (
         "part-memory",
@@ -533,7 +548,8 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("shared-directory", shared(kind="ext4", met=2, of=2)),
     ("pyxis", plugstack(pyxis="/p.so", pyxis_version=(0, 24, 0))),
     ("timer", tick(timer="", cron="/etc/cron.d/slurm-malleable")),
-    *((check, parts()) for check in PARTS),
+    *((check, parts()) for check in PARTS if check != "part-cgroups"),
+    ("part-cgroups", cgroups(constraindevices="yes", constrainramspace="True")),
     ("part-nodes", parts(ours={"OverSubscribe": "EXCLUSIVE"})),
     ("part-isolation", parts({"TaskPlugin": "task/cgroup", "ConstrainCores": "yes"})),
     ("part-memory", parts({"DefMemPerCPU": "0"}, main={"JobDefaults": "DefMemPerGPU=16000"})),

@@ -18,6 +18,7 @@ from slurm_hooks.books.storage.place import set_aside
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread
 from slurm_hooks.doctor.gather import files
+from slurm_hooks.doctor.gather.cgroups import read_cgroups
 from slurm_hooks.doctor.gather.controller import hooks, submission
 from slurm_hooks.doctor.gather.job import ask_job
 from slurm_hooks.doctor.gather.learned import read_learned
@@ -119,6 +120,18 @@ def test_the_arguments_are_those_of_the_plugin() -> None:
     source = Path(__file__).resolve().parents[2] / "plugins" / "spank" / "settings.c"
     table = source.read_text().partition("arguments[] = {")[2].partition("};")[0]
     assert tuple(re.findall(r'\{"(\w+)="', table)) == ARGUMENTS
+
+
+def test_cgroup_conf_is_read_as_slurmd_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    assert read_cgroups(says()).settings == {}
+    text = "# ours\nConstraindevices=YES # GPUs\nConstrainRAMSpace = yes\n"
+    (tmp_path / "cgroup.conf").write_text(text)
+    found = read_cgroups(says())
+    assert found.path == str(tmp_path / "cgroup.conf")
+    assert found.settings == {"constraindevices": "YES", "constrainramspace": "yes"}
 
 
 def test_plugstack_that_is_not_there_is_where_it_should_be(

@@ -26,6 +26,7 @@ from slurm_hooks.slurm.part_nodes import (
     has_key,
     neighbours,
     sees_cgroups,
+    unconstrained,
 )
 from slurm_hooks.slurm.scontrol import Words, of_partition
 
@@ -36,6 +37,7 @@ _THEN = {
     "SelectType": "restart slurmctld",
     "TaskPlugin": "restart slurmctld and all slurmd",
 }
+_CONSTRAINTS = ("ConstrainDevices", "ConstrainRAMSpace")
 _LOSES_JOBS = "Slurm forgets all jobs when SelectType changes: do it while there are none"
 _BY_QOS = 'where QOS decide who is preempted there are no parts: write part_nodes = "" in [site]'
 # A script that ends everything of a user, and one that first asks for the user's other jobs.
@@ -115,14 +117,22 @@ def _isolation(facts: Facts) -> Iterator[Finding]:
         yield error(
             "Slurm uses no cgroups for jobs: a part can use GPUs and memory of its neighbours",
             *(() if "task/cgroup" in plugins else (wanted,)),
-            _cgroup_line(slurm, "ConstrainDevices=yes"),
-            _cgroup_line(slurm, "ConstrainRAMSpace=yes"),
+            *(_cgroup_line(slurm, f"{key}=yes") for key in _CONSTRAINTS),
         )
     elif "task/affinity" not in plugins and not has_key(slurm.config, "ConstrainCores"):
         yield warning(
             "nothing keeps a part to its own cores",
             _cgroup_line(slurm, "ConstrainCores=yes"),
         )
+
+
+def _cgroups_here(facts: Facts) -> Iterator[Finding]:
+    if not facts.settings.site.part_nodes:
+        return
+    here = known(facts.cgroups)
+    found = {key: here.settings.get(key.lower(), "no") for key in _CONSTRAINTS}
+    for lack in unconstrained(known(facts.slurm).config, found):
+        yield error(f"{here.path}: {lack.seen}", Paste(here.path, lack.pair, then="restart slurmd"))
 
 
 def _others(slurm: SlurmSays, name: str, facts: Facts) -> Iterator[Words]:
@@ -218,8 +228,17 @@ TABLE = (
         Category.PARTS,
         "cgroups keep a part to its own GPUs, memory and cores",
         "Without ConstrainDevices and ConstrainRAMSpace a script can use what belongs to the job "
-        "beside it. slurmctld tells only of its own cgroup.conf: see that each node has the same.",
+        "beside it. slurmctld tells only of its own cgroup.conf: `malleable doctor --node` reads "
+        "that of a node.",
         _isolation,
+    ),
+    Check(
+        "part-cgroups",
+        Category.NODE,
+        "cgroup.conf of this node keeps a part to its own GPUs and memory",
+        "Looked at if site.part_nodes names a partition. slurmd reads its own file, of which "
+        "slurmctld knows nothing.",
+        _cgroups_here,
     ),
     Check(
         "part-memory",

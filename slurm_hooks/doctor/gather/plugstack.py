@@ -22,7 +22,8 @@ MOST_BYTES = 1 << 22
 
 def read_plugstack(slurm: SlurmSays | Unread) -> Plugstack:
     """What loads plugins here. Raises UsageError if no plugstack.conf is found, OSError."""
-    path = _path(slurm)
+    named = "" if isinstance(slurm, Unread) else slurm.value("PlugStackConfig")
+    path = find_beside(slurm, "plugstack.conf", named)
     directory = "/usr/lib64/slurm"
     if not isinstance(slurm, Unread):
         directory = slurm.value("PluginDir") or directory
@@ -39,19 +40,21 @@ def read_plugstack(slurm: SlurmSays | Unread) -> Plugstack:
     )
 
 
-def _path(slurm: SlurmSays | Unread) -> Path:
-    """Where this host's Slurm looks: beside slurm.conf, unless it is told otherwise."""
-    named = "" if isinstance(slurm, Unread) else slurm.value("PlugStackConfig")
+def find_beside(slurm: SlurmSays | Unread, file: str, named: str = "") -> Path:
+    """Where this host's Slurm looks for a file: beside slurm.conf, unless it is told otherwise.
+
+    Raises UsageError if no directory of Slurm's is there.
+    """
     local = os.environ.get("SLURM_CONF", "")
     beside = [] if isinstance(slurm, Unread) else [str(Path(slurm.conf).parent)]
     places = [*([str(Path(local).parent)] if local else []), *beside, *_cache(slurm), *CACHES]
-    choices = [Path(named)] if named else [Path(place) / "plugstack.conf" for place in places]
+    choices = [Path(named)] if named else [Path(place) / file for place in places]
     found = next((choice for choice in choices if choice.exists()), None)
     if found is not None:
         return found
     if not any(choice.parent.is_dir() for choice in choices):
         shown = ", ".join(map(str, choices))
-        raise UsageError(f"no plugstack.conf on this host (looked for {shown})")
+        raise UsageError(f"no {file} on this host (looked for {shown})")
     return next(choice for choice in choices if choice.parent.is_dir())
 
 

@@ -25,6 +25,7 @@ from slurm_hooks.doctor.facts import (
     known,
 )
 from slurm_hooks.doctor.gather import controller
+from slurm_hooks.doctor.gather.cgroups import read_cgroups
 from slurm_hooks.doctor.gather.files import attempt, configuration, user_name
 from slurm_hooks.doctor.gather.job import ask_job
 from slurm_hooks.doctor.gather.learned import read_learned
@@ -89,6 +90,7 @@ def gather(asked: Asked) -> Facts:
         conf=here(lambda found: configuration(Path(found.conf))),
         submission=here(lambda found: controller.submission(settings, found, answer, port)),
         plugstack=plugstack,
+        cgroups=attempt(lambda: read_cgroups(slurm)) if asked.is_node else NOT_ASKED,
         hooks=attempt(lambda: controller.hooks(known(slurm)))
         if not isinstance(slurm, Unread)
         else slurm,
