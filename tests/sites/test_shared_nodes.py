@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from promises.bench import Bench, has
-from sites.admin import ordinary, state_of
+from sites.admin import ordinary, state_of, submit, wait_for_state
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
@@ -73,6 +73,29 @@ def test_a_tick_says_what_an_admin_has_changed(
         assert "note: no part of a node is taken: " in said
         assert line in said
     assert bench.observe().no_parts == ()
+
+
+@pytest.mark.parametrize("sharing", ["NO", "EXCLUSIVE"])
+def test_parts_go_before_whole_nodes_however_whole_nodes_are_asked_for(
+    bench: Bench, sharing: str
+) -> None:
+    box = bench.box
+
+    def start(*words: str) -> str:
+        job = submit(box, *words, script=SLEEP, user="root").stdout.strip()
+        wait_for_state(box, job, ["RUNNING"])
+        return job
+
+    with updated(box, "malleable", f"OverSubscribe={sharing}", "OverSubscribe=NO"):
+        start("-p", "main", "--nodelist=n2", "--gres=gpu:2")
+        whole = start("-p", "malleable", "--requeue", "--exclusive")
+        part = start("-p", "parts", "--requeue", "--gres=gpu:2", "--mem=100")
+        start("-p", "main", "--gres=gpu:2")
+        assert [state_of(box, job) for job in (whole, part)] == ["RUNNING", "PENDING"]
+        start("-p", "main", "--gres=gpu:4")
+        assert state_of(box, whole) == "PENDING"
+    for lane in ("malleable", "parts"):
+        box.run(["scancel", f"--partition={lane}"])
 
 
 def test_a_removed_partition_disturbs_no_neighbour(bench: Bench) -> None:
