@@ -59,7 +59,7 @@ def _slurm_conf(spec: SandboxSpec, layout: Layout) -> str:
         _daemon_lines(spec, layout),
         _network_lines(spec, layout),
         _job_lines(spec),
-        _accounting_lines(layout),
+        _accounting_lines(spec, layout),
         _hook_lines(spec, layout),
         _machine_lines(spec, layout),
         [spec.extra_conf.rstrip("\n")] if spec.extra_conf else [],
@@ -119,10 +119,11 @@ def _job_lines(spec: SandboxSpec) -> list[str]:
     ]
 
 
-def _accounting_lines(layout: Layout) -> list[str]:
+def _accounting_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     if layout.accounting_port is None:
         return []
     return [
+        *(["AccountingStorageTRES=gres/gpu"] if spec.gpus else []),
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageHost=127.0.0.1",
         f"AccountingStoragePort={layout.accounting_port}",

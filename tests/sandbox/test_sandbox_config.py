@@ -144,6 +144,13 @@ def test_accounting_has_the_line(name, line):
     assert line in files[name].splitlines()
 
 
+def test_gpus_are_accounted_for_where_there_is_accounting():
+    line = "AccountingStorageTRES=gres/gpu"
+    for layout, is_there in ((WITH_ACCOUNTING, True), (LAYOUT, False)):
+        found = render_conf(GPUS, slurm(22, 5, 8), layout)["slurm.conf"].splitlines()
+        assert (line in found) is is_there
+
+
 def test_without_accounting_there_is_no_word_of_it():
     files = render_conf(SandboxSpec(), slurm(22, 5, 8), LAYOUT)
     assert "slurmdbd.conf" not in files

@@ -71,6 +71,13 @@ def test_nothing_of_the_database_stays_behind_and_no_other_one_is_touched(
     others.unlink()
 
 
+def test_the_gpus_of_a_job_are_accounted_for(bare_sandbox: Callable[..., Sandbox]) -> None:
+    skip_without_database()
+    box = bare_sandbox(nodes=1, cpus=4, gpus=4, is_accounting=True)
+    job = int(ordinary(box, "--gres=gpu:2", seconds=1))
+    wait_until(lambda: any("gres/gpu=2" in said for said in column(box, job, "AllocTRES")))
+
+
 # -- preemption by QOS
 
 
