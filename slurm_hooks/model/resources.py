@@ -51,6 +51,12 @@ class Resources:
         is_there = all(left.count(name) >= n for name, n in self.gres)
         return is_there and self.cpus <= left.cpus and self.memory_mib <= left.memory_mib
 
+    def part_of(self, total: Resources) -> float:
+        """The largest part of anything that these are of a whole node."""
+        pairs = [(self.cpus, total.cpus), (self.gpus, total.gpus)]
+        pairs.append((self.memory_mib, total.memory_mib))
+        return min(1.0, max((some / whole for some, whole in pairs if whole), default=1.0))
+
     def times(self, count: int) -> Resources:
         """So many times these."""
         gres = tuple((name, n * count) for name, n in self.gres)

@@ -14,6 +14,7 @@ from build import (
     after,
     make_fragment,
     make_job,
+    make_mark,
     make_node,
     make_nodes,
     make_request,
@@ -35,7 +36,9 @@ from slurm_hooks.model import (
     OtherStart,
     Plan,
     PlannedStart,
+    Resources,
     Said,
+    Slot,
     Snapshot,
     Why,
 )
@@ -350,3 +353,16 @@ def test_a_node_for_jobs_outside_of_the_canary_alone_is_idle_because_of_it() -> 
     settings = replace(Settings(), mode=Mode("canary", users=("ann",)))
     found = {item.reason: item.nodes for item in make_plan(seen, settings, no_clock).idle}
     assert found == {Why.STARTING: 1, Why.CANARY: 3}
+
+
+def test_a_part_of_a_node_counts_as_that_part() -> None:
+    asked = replace(make_request(1, 8), slot=Slot("gpu"))
+    four = Resources(4, 32_000, (("gpu", 4),))
+    part = running(mark=make_mark(asked, slots=4), asks=four)
+    job = make_job(part, request=asked)
+    node = make_node("n1", NodeState.BUSY, cpus=32, memory_mib=64_000, gres=(("gpu", 8),))
+    first = then(None, at(0, job, nodes=(node,)))
+    record = then(from_text(to_text(first.seen)), at(60, job, nodes=(node,)))
+    assert record.jobs[0].node_s == 30.0
+    assert record.jobs[0].nodes == 4
+    assert (record.nodes.ours, record.nodes.busy) == (0.5, 0.5)

@@ -44,19 +44,19 @@ def _run_row(run: SeenRun) -> list[Any]:
     row = [run.fragment.job_id, run.fragment.index, run.restarts]
     if not run.nodes:
         return row
-    return [*row, sorted(run.nodes), _seconds(run.start), _seconds(run.end), run.leaves]
+    where = [sorted(run.nodes), _seconds(run.start), _seconds(run.end), run.leaves]
+    return [*row, *where, run.part]
 
 
 def _run(row: list[Any]) -> SeenRun:
     fragment = FragmentId(int(row[0]), int(row[1]))
     if len(row) == 3:
         return SeenRun(fragment, int(row[2]))
-    _, _, restarts, nodes, start, end, leaves = row
+    _, _, restarts, nodes, start, end, leaves, part = row
     if not all(isinstance(node, str) for node in nodes):
         raise ValueError(f"not what a tick wrote: nodes {nodes!r}")
-    return SeenRun(
-        fragment, int(restarts), frozenset(nodes), _optional(start), _optional(end), str(leaves)
-    )
+    span = (_optional(start), _optional(end))
+    return SeenRun(fragment, int(restarts), frozenset(nodes), *span, str(leaves), float(part))
 
 
 def _seconds(when: Optional[datetime]) -> Optional[float]:

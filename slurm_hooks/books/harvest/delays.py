@@ -15,11 +15,12 @@ MOST = 5000  # such promises: cancelled jobs leave theirs behind, some with a st
 
 @dataclass(frozen=True)
 class Stay:
-    """Nodes that one of our fragments was on, from a moment to another."""
+    """Nodes that one of our fragments was on, or had a `part` of each, between two moments."""
 
     nodes: frozenset[str]
     start: datetime
     end: datetime
+    part: float = 1
 
 
 def settle(
@@ -30,7 +31,7 @@ def settle(
     last tick, which was at `since`."""
     planned = {p.job_id: p for p in seen.planned}
     started = {s.job_id: s for s in seen.started}
-    found = [Stay(stay.nodes, max(stay.start, since), stay.end) for stay in stays]
+    found = [replace(stay, start=max(stay.start, since)) for stay in stays]
     known: dict[str, Promise] = {}
     adrift: list[Promise] = []
     delays: list[Delay] = []

@@ -33,6 +33,7 @@ from slurm_hooks.model import (
     FragmentId,
     FragmentState,
     MalleableJob,
+    Node,
     NodeState,
     Of,
     Plan,
@@ -66,7 +67,7 @@ def record_of(
     known = min(span, limits.longest)
     fragments = {f.id: f for job in seen.jobs for f in job.fragments}
     endings = tuple(_named(_endings(before, since, fragments, seen), seen, limits.join_s))
-    begun = tuple(_begun(before, fragments, endings, seen.now))
+    begun = tuple(_begun(before, fragments, endings, seen))
     stays = (*_lasting(before, since, endings, seen.now), *begun)
     promises, delays, starts = settle(before.promises, seen, since, [stay for _, stay in stays])
     used: dict[int, float] = defaultdict(float)
@@ -128,12 +129,13 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
     asked = {i.fragment: i.cause.value for i in plan.actions if i.verb in goes or i.is_ended}
     asked.update({r.fragment: r.leaves for r in before.runs if r.leaves})
     old = {run.fragment: run for run in before.runs}
-    runs = []
+    runs, nodes = [], {node.name: node for node in seen.nodes}
     for fragment in (f for job in seen.jobs for f in job.fragments):
         last = old.get(fragment.id, SeenRun(fragment.id, run_of(fragment)))
         is_same = last.restarts == run_of(fragment)
         word = asked.get(fragment.id, "") if is_same else ""
-        runs.append(_seen_run(fragment, word, last.start if is_same else None))
+        run = _seen_run(fragment, word, last.start if is_same else None)
+        runs.append(replace(run, part=_part(fragment, nodes)) if run.nodes else run)
     return Seen(seen.now, tuple(runs), tuple((i.reason, i.nodes) for i in plan.idle), promises)
 
 
@@ -163,7 +165,8 @@ def _endings(
         at, is_exact = moment_of(run, fragment, since, seen)
         ran = at - run.start if run.start else timedelta(0)
         ran_s = max(ran.total_seconds(), 0.0)
-        yield Ending(run.fragment, at, kind, cause, len(run.nodes), ran_s, is_exact)
+        used = len(run.nodes) * run.part
+        yield Ending(run.fragment, at, kind, cause, used, ran_s, is_exact)
 
 
 def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator[Ending]:
@@ -195,27 +198,40 @@ def _lasting(
     ended = {e.fragment: e.at for e in endings if e.nodes}
     for run in before.runs:
         if run.nodes:
-            yield run.fragment, Stay(run.nodes, run.start or since, ended.get(run.fragment, now))
+            end = ended.get(run.fragment, now)
+            yield run.fragment, Stay(run.nodes, run.start or since, end, run.part)
 
 
 def _begun(
     before: Seen,
     fragments: Mapping[FragmentId, Fragment],
     endings: Iterable[Ending],
-    now: datetime,
+    seen: Snapshot,
 ) -> Iterator[tuple[FragmentId, Stay]]:
     """Runs that the last tick had not seen, though they may have begun in the same second."""
     ended = {e.fragment for e in endings if e.nodes}
     old = {run.fragment for run in before.runs if run.nodes} - ended
+    nodes = {node.name: node for node in seen.nodes}
     for fragment in fragments.values():
         is_new = fragment.state in _OCCUPIES and fragment.id not in old
         if is_new and fragment.nodes and fragment.start is not None:
-            yield fragment.id, Stay(fragment.nodes, fragment.start, now)
+            part = _part(fragment, nodes)
+            yield fragment.id, Stay(fragment.nodes, fragment.start, seen.now, part)
+
+
+def _part(fragment: Fragment, nodes: Mapping[str, Node]) -> float:
+    """What it has of its node: all of it if its job counts nodes, or if the node is gone."""
+    name = next(iter(fragment.nodes), "")
+    if fragment.mark.request.slot is None or name not in nodes:
+        return 1
+    return fragment.asks.part_of(nodes[name].total)
 
 
 def _node_s(stay: Stay, since: datetime) -> float:
     """Node-seconds of a stay since the last tick."""
-    return len(stay.nodes) * max((stay.end - max(stay.start, since)).total_seconds(), 0.0)
+    return (
+        stay.part * len(stay.nodes) * max((stay.end - max(stay.start, since)).total_seconds(), 0.0)
+    )
 
 
 def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterator[JobFacts]:
@@ -230,7 +246,7 @@ def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterato
             min_nodes=request.min_nodes,
             max_nodes=request.max_nodes,
             engine=request.engine,
-            nodes=sum(len(f.nodes) for f in job.fragments if f.state in _OCCUPIES),
+            nodes=sum(f.size for f in job.fragments if f.state in _OCCUPIES),
             node_s=used.get(job.job_id, 0.0),
             releases=grown[job.job_id],
             over=_over(job, whys.get(job.job_id, set())),
@@ -260,15 +276,18 @@ def _finished(job: MalleableJob) -> Why:
 
 
 def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
-    ours = {n for j in seen.jobs for f in j.fragments if f.state in ON_NODES for n in f.nodes}
-    states = Counter(
-        "ours" if node.name in ours and node.state is not NodeState.DOWN else node.state.value
-        for node in seen.nodes
-        if node.partitions & partitions
-    )
-    busy = sum(states[s.value] for s in (NodeState.BUSY, NodeState.SHARED))
-    whole, free = sum(states.values()), states[NodeState.FREE.value]
-    return NodeCounts(whole, states["ours"], busy, whole - states["ours"] - busy - free)
+    nodes = {n.name: n for n in seen.nodes if n.partitions & partitions}
+    parts: dict[str, float] = {}
+    for fragment in (f for job in seen.jobs for f in job.fragments if f.state in ON_NODES):
+        for name in fragment.nodes & nodes.keys():
+            parts[name] = min(1, parts.get(name, 0) + _part(fragment, nodes))
+    up = {n for n, node in nodes.items() if node.state is not NodeState.DOWN}
+    ours = sum(part for name, part in parts.items() if name in up)
+    free = sum(nodes[n].state is NodeState.FREE for n in up - parts.keys())
+    in_use = (NodeState.BUSY, NodeState.SHARED)
+    busy: float = sum(nodes[n].state in in_use for n in up - parts.keys())
+    busy += sum(1 - part for name, part in parts.items() if name in up and part < 1)
+    return NodeCounts(len(nodes), ours, busy, round(len(nodes) - ours - busy - free))
 
 
 def _idle(

@@ -19,7 +19,8 @@ HITS = frozenset({Why.PREEMPTED, Why.NODE_FAILED, Why.DIED})
 @dataclass(frozen=True)
 class SeenRun:
     """One fragment as a tick saw and left it. `restarts` numbers its run; `nodes` is empty while it
-    waits; `leaves` is the value of the `Why` if it was asked to go."""
+    waits; `leaves` is the value of the `Why` if it was asked to go. Of each node it has a `part`, 1
+    if its job counts nodes."""
 
     fragment: FragmentId
     restarts: int
@@ -27,6 +28,7 @@ class SeenRun:
     start: Optional[datetime] = None
     end: Optional[datetime] = None
     leaves: str = ""
+    part: float = 1
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Ending:
     at: datetime
     kind: Why
     cause: str
-    nodes: int
+    nodes: float
     ran_s: float
     is_exact: bool
 
@@ -118,11 +120,12 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class NodeCounts:
-    """Nodes of the malleable partitions: ours, others', and those out of service."""
+    """Nodes of the malleable partitions: ours, others', and those out of service. A part of a node
+    that is ours counts as that, and its rest as others'."""
 
     total: int
-    ours: int
-    busy: int
+    ours: float
+    busy: float
     out: int
 
 
