@@ -59,7 +59,7 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
     faults: dict[FragmentId, Fault] = {}
     for job_id, intents in of_jobs.items():
         faults.update(_faults(facts.jobs.get(job_id), intents, facts))
-    return polite(without(plan, faults), Ground(replace(fresh, jobs=seen.jobs), settings))
+    return polite(without(plan, faults), facts.places)
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class _Facts:
 
     now: datetime
     nodes: Mapping[str, Node]
+    places: Places
     short: frozenset[str]
     holes: Mapping[str, Hole]
     ends: Ends
@@ -92,6 +93,7 @@ def _facts(ground: Ground, seen: Snapshot, plan: Plan) -> _Facts:
     return _Facts(
         now=ground.now,
         nodes=nodes,
+        places=places,
         short=frozenset(_short(places, nodes, plan)),
         holes=holes,
         ends=ends_of(ground, holes),

@@ -11,18 +11,15 @@ from collections import defaultdict
 
 from slurm_hooks.model import Detail, FragmentId, Intent, Plan, Reason, Verb, Why
 from slurm_hooks.planning.dropping import Fault, without
-from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.holes import holes_of
 from slurm_hooks.planning.places import Places
 
 
-def polite(plan: Plan, ground: Ground) -> Plan:
+def polite(plan: Plan, places: Places) -> Plan:
     """The plan without parts of nodes that others use while a node stays idle that they could use
     instead. A gang that would then start with less than its minimum does not start."""
     grows = [i for i in plan.actions if i.verb is Verb.GROW]
     if not any(i.mark is not None and i.mark.slots for i in grows):
         return plan
-    places = Places(ground, holes_of(ground.seen))
     given = {name for grow in grows for name in grow.nodes}
     faults: dict[FragmentId, Fault] = {}
     of_jobs: defaultdict[int, list[Intent]] = defaultdict(list)

@@ -91,7 +91,7 @@ def make_plan(
     idle = idle_nodes(survey, eligibility, situations, actions)
     level = survey.mandate.level
     plan = Plan(one_each(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
-    return polite(plan, ground)
+    return polite(plan, survey.places)
 
 
 def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool) -> list[Intent]:
