@@ -38,10 +38,10 @@ class Intent:
 
     `mark` is its mark from now on and `end` the new end of its lease, None if they are as before.
     One that `is_held` is held as its user would hold it: one that runs then comes back held. It
-    grows onto `nodes` with a lease of `limit`. If it counts slots, it gets `asks` there, and Slurm
-    is told so if it `is_resized`. Slurm (22.05) refuses to change a run that
-    `is_ended`, so that is requeued first, whatever the verb. `summary` is a line beside the mark
-    that sums up the job's life. `cause` is the reason of the weightiest part.
+    grows onto `nodes` with a lease of `limit`. If it counts slots, it gets `asks` there in the
+    partition `lane`, and Slurm is told the size if it `is_resized`. Slurm (22.05) refuses to change
+    a run that `is_ended`, so that is requeued first, whatever the verb. `summary` is a line beside
+    the mark that sums up the job's life. `cause` is the reason of the weightiest part.
     """
 
     fragment: FragmentId
@@ -56,6 +56,7 @@ class Intent:
     summary: str = ""
     asks: Resources = NO_RESOURCES
     is_resized: bool = False
+    lane: str = ""
 
     @property
     def size(self) -> int:

@@ -213,6 +213,7 @@ class Fragment:
     note: str = ""  # the rest of AdminComment, which belongs to the site
     is_tied: bool = False  # Slurm has a list of nodes for it, an operator's
     asks: Resources = NO_RESOURCES  # what Slurm gives it, or will, on its node
+    lane: str = ""  # the partition that it is in
 
     @property
     def size(self) -> int:

@@ -182,9 +182,9 @@ def _grows(
             later.append((names, count, asks))
             continue
         ready.remove(fit)
-        yield _sized(_grow(survey, fit, situation, names), count, asks, False)
+        yield _sized(survey, _grow(survey, fit, situation, names), (count, asks), False)
     for fragment, (names, count, asks) in zip(ready, later):
-        yield _sized(_grow(survey, fragment, situation, names), count, asks, True)
+        yield _sized(survey, _grow(survey, fragment, situation, names), (count, asks), True)
 
 
 def _is_ready(fragment: Fragment, asks: Resources) -> bool:
@@ -193,10 +193,11 @@ def _is_ready(fragment: Fragment, asks: Resources) -> bool:
     return is_asked(fragment.asks, asks) and not is_doubtful
 
 
-def _sized(grow: Intent, slots: int, asks: Resources, is_resized: bool) -> Intent:
+def _sized(survey: Survey, grow: Intent, size: tuple[int, Resources], is_resized: bool) -> Intent:
     assert grow.mark is not None
-    mark = replace(grow.mark, slots=slots)
-    return replace(grow, mark=mark, asks=asks, is_resized=is_resized)
+    (slots, asks), (name,) = size, grow.nodes
+    mark, lane = replace(grow.mark, slots=slots), survey.places.lane(name)
+    return replace(grow, mark=mark, asks=asks, is_resized=is_resized, lane=lane)
 
 
 def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[str]) -> Intent:

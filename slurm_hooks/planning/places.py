@@ -58,6 +58,14 @@ class Places:
         ours = self._ours(name)
         return node.used.cpus > ours.cpus or node.used.gpus > ours.gpus
 
+    def lane(self, name: str) -> str:
+        """The partition for a part of this node. Slurm takes fragments of the lower tier first:
+        those beside others' jobs, so that nodes which are ours alone stay whole."""
+        site, node = self._ground.settings.site, self._nodes[name]
+        whole = site.partitions[0]
+        is_ours = whole in node.partitions and not self.is_shared(name)
+        return whole if is_ours else site.part_nodes
+
     def is_whole(self, name: str) -> bool:
         """True if a job of whole nodes has the node, or could."""
         here = self._here.get(name, ())

@@ -206,6 +206,7 @@ def _start(
         nodes = [f"ReqNodeList={fold(names)}", f"NumNodes={len(names)}"]
     limit = f"TimeLimit={_minutes(first.limit)}"
     size = _size(first.asks, first.mark) if first.is_resized else []
+    size += [f"Partition={first.lane}"] if first.lane else []
     (where,) = ranges(grow.fragment for grow in group)
     comment = _comment(first, notes)
     return Update(("update", f"jobid={where}", *nodes, limit, *size, "StartTime=now", *comment))

@@ -52,7 +52,7 @@ def observe(port: Port, partitions: Sequence[str], part_nodes: str = "") -> Snap
         now=cluster.now,
         slurm=cluster.slurm,
         nodes=cluster.nodes,
-        jobs=jobs.malleable,
+        jobs=tuple(_in_lane(job, part_nodes) for job in jobs.malleable),
         planned=jobs.planned,
         reservations=cluster.reservations,
         unknown=jobs.unknown + cluster.unknown,
@@ -65,6 +65,18 @@ def observe(port: Port, partitions: Sequence[str], part_nodes: str = "") -> Snap
     )
 
 
+def _in_lane(job: MalleableJob, part_nodes: str) -> MalleableJob:
+    """A job that counts slots belongs to the partition for parts, wherever its fragments are."""
+    is_part = part_nodes and job.request.slot is not None
+    return replace(job, partition=part_nodes) if is_part else job
+
+
+def _lanes(jobs: Iterable[MalleableJob]) -> list[str]:
+    """All partitions that have fragments of these jobs."""
+    lanes = (f.lane or job.partition for job in jobs for f in job.fragments)
+    return sorted(set(lanes))
+
+
 def _placed(port: Port, jobs: Jobs, cluster: Cluster, partitions: Sequence[str]) -> Jobs:
     """The jobs with the nodes that fragments which were released together wait for."""
     places = parse_places(port.ask(places_command(partitions)))
@@ -75,7 +87,7 @@ def _placed(port: Port, jobs: Jobs, cluster: Cluster, partitions: Sequence[str])
 def with_charges(port: Port, seen: Snapshot) -> Snapshot:
     """The snapshot with account and QOS of each job, in one command: of our jobs, and of all where
     somebody waits for a limit."""
-    ours = sorted({job.partition for job in seen.jobs})
+    ours = _lanes(seen.jobs)
     charges = parse_charges(port.ask(charges_command(() if seen.waiting else ours)))
     none = Charge("")
 
@@ -96,7 +108,7 @@ def with_charges(port: Port, seen: Snapshot) -> Snapshot:
 def read_accounts(port: Port, jobs: Iterable[MalleableJob]) -> dict[int, str]:
     """The accounts that waiting and running jobs are charged to, by job id, as their users may
     have written them; in one command. A job of which nothing certain is said is not in it."""
-    partitions = sorted({job.partition for job in jobs})
+    partitions = _lanes(jobs)
     charges = parse_charges(port.ask(charges_command(partitions))) if partitions else {}
     return {job_id: charge.account for job_id, charge in charges.items()}
 

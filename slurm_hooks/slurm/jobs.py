@@ -181,6 +181,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         note=note,
         is_tied=row["ReqNodes"] not in ("", "(null)"),
         asks=_asks(row, slot) if slot is not None else NO_RESOURCES,
+        lane=row["Partition"] if slot is not None else "",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Optional
 
 from slurm_hooks.slurm.scontrol import Words, of_partition
 
@@ -80,6 +81,7 @@ def find_lacks(
         *_of_lane(known[name], config),
         *_of_tier(known[name], near),
         *_of_sharing(known[name], others),
+        *_of_whole(known.get(lanes.partitions[0])),
         *_of_order(config),
         *_of_selection(config),
         *_of_cgroups(config),
@@ -145,6 +147,12 @@ def _of_sharing(words: Words, others: Sequence[Words]) -> Iterator[Lack]:
             yield _not_shared(other, "its jobs take whole nodes and leave no part")
     for one in (words, *others):
         yield from _of_one_user(one)
+
+
+def _of_whole(words: Optional[Words]) -> Iterator[Lack]:
+    """Parts of nodes that ours have alone are taken there."""
+    if words is not None and _sharing(words) != "NO":
+        yield _not_shared(words, "parts of idle nodes start there")
 
 
 def _not_shared(words: Words, why: str) -> Lack:

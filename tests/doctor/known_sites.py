@@ -135,7 +135,8 @@ def parts(
     """A site with fragments on parts of nodes; `lane` are words of their partition, `node` of all
     nodes, `on` the partitions of n1."""
     pairs = " ".join(f"{key}={value}" for key, value in {**PART_LANE, **(lane or {})}.items())
-    text = answer({**PARTS_CONFIG, **(config or {})}, **changes)
+    ours = {"OverSubscribe": "NO", **changes.pop("ours", {})}
+    text = answer({**PARTS_CONFIG, **(config or {})}, ours=ours, **changes)
     text = text.replace("NodeName=n1 ", f"NodeName=n1 Partitions={on} {node} ")
     text = text.replace("NodeName=n2 ", f"NodeName=n2 Partitions=main,malleable,parts {node} ")
     said = read_slurm(f"PartitionName=parts {pairs}\n{text}", LANES, 1795287648.0)

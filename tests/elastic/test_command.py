@@ -29,13 +29,13 @@ writer.AGAIN_S, module.AGAIN_S, module.CONFIRM_S, module.SPREAD_S = 0.3, 0.3, 0.
 sys.exit(agent.main(sys.argv[1:]))
 """
 CHILD = """
-import signal, sys, time
+import os, signal, sys, time
 def end(number, frame):
     print("asked", number, flush=True)
     sys.exit(0)
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, end if sys.argv[1] == "polite" else signal.SIG_IGN)
-print("begun", flush=True)
+os.write(1, b"begun\\n")  # at once: two may say it at the same moment
 time.sleep(60)
 """
 

@@ -270,3 +270,13 @@ def test_a_gang_of_one_fragment_does_not_leave_to_come_back_larger() -> None:
 def test_cores_are_slots_too() -> None:
     asked = request(0, 64, engine="pool", slot=Slot(cpus=4, memory_mib=1000))
     assert grown(plan_of(job(asked), nodes=[node("n1", used=5)])) == {"n1": 3}
+
+
+def test_slurm_takes_parts_beside_others_before_nodes_that_ours_have_alone() -> None:
+    nodes = [node("n1", used=4), node("n2")]
+    plan = plan_of(job(request(0, 12, engine="pool")), nodes=nodes)
+    grows = (i for i in plan.actions if i.verb is Verb.GROW)
+    assert {n: i.lane for i in grows for n in i.nodes} == {"n1": "parts", "n2": "malleable"}
+    elsewhere = replace(node("n2"), partitions=frozenset({"parts"}))
+    assert grow_of(plan_of(job(request(1, 8)), nodes=[elsewhere])).lane == "parts"
+    assert grow_of(plan_of(job(make_request(1, 1)), nodes=nodes)).lane == ""

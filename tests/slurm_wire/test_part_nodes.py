@@ -91,6 +91,7 @@ MISSING = [
     ({"parts": changed(PARTS, OverSubscribe="FORCE:1")}, r"=parts \.\.\. OverSubscribe=NO"),
     ({"parts": f"{PARTS} Exclusive=NODE"}, "parts: OverSubscribe=EXCLUSIVE"),
     ({"parts": f"{PARTS} Exclusive=USER"}, "parts: Exclusive=USER"),
+    ({"whole": changed(WHOLE, **EXCLUSIVE)}, "malleable: OverSubscribe=EXCLUSIVE: parts of idle"),
     ({"main": changed(MAIN, OverSubscribe="YES:4")}, r"=main \.\.\. OverSubscribe=NO"),
     ({"main": changed(MAIN, OverSubscribe="FORCE:4")}, "main: OverSubscribe=FORCE:4"),
     ({"main": changed(MAIN, **EXCLUSIVE)}, "main: OverSubscribe=EXCLUSIVE: its jobs take whole"),
@@ -121,7 +122,6 @@ def test_one_line_says_what_is_missing_and_what_to_write(change, line):
 # what Slurm was seen to allow, or what cannot be known here
 FINE = [
     {"main": changed(MAIN, OverSubscribe="FORCE:1")},
-    {"whole": changed(WHOLE, **EXCLUSIVE)},
     {"parts": changed(PARTS, PriorityTier="0"), "whole": changed(WHOLE, PriorityTier="1")},
     {"ConstrainDevices": None, "ConstrainRAMSpace": None, "TaskPlugin": "task/none"},
     {"CgroupPlugin": "disabled", "ConstrainDevices": "no", "ConstrainRAMSpace": "no"},
