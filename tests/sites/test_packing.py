@@ -1,0 +1,182 @@
+"""Parts of nodes never scatter others' jobs: what a small job takes, and what the next whole-node
+job finds, on nodes of 8 GPUs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from promises.bench import Bench, has, occupied
+from sites.admin import ordinary, state_of
+from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
+
+pytestmark = pytest.mark.slurm
+NewSite = Callable[..., Sandbox]
+SLEEP = "exec sleep 600"
+POOL = "unit=gpu,engine=pool"
+SOON_S = 5.0  # a preemption, on a busy host; who finds no room waits for minutes
+
+
+@pytest.fixture(scope="module")
+def site(new_site: NewSite) -> Sandbox:
+    return new_site(nodes=4, cpus=8, memory_mib=64000, gpus=8, kill_wait_s=3)
+
+
+def without_headroom(bench: Bench) -> None:
+    text = bench.box.settings.read_text()
+    bench.box.settings.write_text(text.replace("\n[plan]\n", "\n[plan]\nheadroom_gpus = 0\n"))
+
+
+def rigid(bench: Bench, gpus: int, node: str = "", minutes: int = 60) -> str:
+    """An ordinary job of so many GPUs, with their processors."""
+    where = [f"--nodelist={node}"] if node else []
+    words = ("--nodes=1", f"--gres=gpu:{gpus}", f"--cpus-per-task={gpus}", f"--time={minutes}")
+    return ordinary(bench.box, *words, *where, seconds=600)
+
+
+def node_of(bench: Bench, job: str) -> str:
+    return bench.box.run(["squeue", "-h", "-j", job, "-o", "%N"]).stdout.strip()
+
+
+def goes_to(bench: Bench, job: str) -> str:
+    """The node on which it starts soon; empty if it waits."""
+    deadline = time.monotonic() + SOON_S
+    while state_of(bench.box, job) != "RUNNING" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return node_of(bench, job)
+
+
+def others_have(bench: Bench, **gpus: int) -> dict[str, str]:
+    """Ordinary jobs of so many GPUs on these nodes, by node; they run."""
+    jobs = {node: rigid(bench, count, node) for node, count in gpus.items()}
+    for node, job in jobs.items():
+        assert goes_to(bench, job) == node
+    return jobs
+
+
+def places(job: MalleableJob) -> dict[str, int]:
+    """The slots of what runs and stays, by node."""
+    return {node: f.size for f in job.fragments if f.is_active for node in f.nodes}
+
+
+def at(**slots: int) -> Callable[[MalleableJob], bool]:
+    return lambda job: places(job) == slots
+
+
+def ticks(bench: Bench, count: int) -> None:
+    for _ in range(count):
+        bench.tick()
+        time.sleep(bench.settings.tick.every_s)
+
+
+@contextmanager
+def ours_only_on(bench: Bench, *nodes: str) -> Iterator[None]:
+    """While malleable jobs may use these nodes alone."""
+    for name in ("malleable", "parts"):
+        bench.box.run(["scontrol", "update", f"PartitionName={name}", f"Nodes={','.join(nodes)}"])
+    try:
+        yield
+    finally:
+        for name in ("malleable", "parts"):
+            bench.box.run(["scontrol", "update", f"PartitionName={name}", "Nodes=ALL"])
+
+
+def small_then_whole(bench: Bench) -> tuple[str, str]:
+    """Where a job of 2 GPUs goes, and one of 8 after it."""
+    return goes_to(bench, rigid(bench, 2)), goes_to(bench, rigid(bench, 8))
+
+
+def test_without_malleable_jobs_slurm_packs(bench: Bench) -> None:
+    others_have(bench, n1=4, n3=8, n4=8)
+    assert small_then_whole(bench) == ("n1", "n2")
+
+
+def test_a_node_that_ours_have_alone_stays_whole_beside_parts_of_another(bench: Bench) -> None:
+    without_headroom(bench)
+    others_have(bench, n1=4, n3=8, n4=8)
+    bench.tick_until(bench.submit(SLEEP, f"0-12,{POOL}"), at(n1=4, n2=8))
+    assert small_then_whole(bench) == ("n1", "n2")
+
+
+def test_no_part_is_taken_while_a_node_is_idle_that_others_could_use(bench: Bench) -> None:
+    without_headroom(bench)
+    others_have(bench, n1=4, n3=8, n4=8)
+    with ours_only_on(bench, "n1", "n3", "n4"):
+        job = bench.submit(SLEEP, f"0-4,{POOL}")
+        ticks(bench, 3)
+        assert places(bench.job(job)) == {}
+        assert small_then_whole(bench) == ("n1", "n2")
+
+
+def test_parts_leave_when_a_node_has_been_idle_for_a_tick(bench: Bench) -> None:
+    without_headroom(bench)
+    full = others_have(bench, n1=4, n2=8, n3=8, n4=8)
+    with ours_only_on(bench, "n1", "n3", "n4"):
+        job = bench.submit(SLEEP, f"0-4,{POOL}")
+        bench.tick_until(job, at(n1=4))
+        bench.box.run(["scancel", full["n2"]])
+        bench.tick_until(job, lambda job: not occupied(job))
+        assert small_then_whole(bench) == ("n1", "n2")
+
+
+def test_parts_go_before_the_nodes_of_jobs_that_count_nodes(bench: Bench) -> None:
+    without_headroom(bench)
+    others_have(bench, n1=4, n3=8, n4=8)
+    whole = bench.submit(SLEEP, "1-1")
+    bench.tick_until(whole, has(1))
+    parts = bench.submit(SLEEP, f"0-4,{POOL}")
+    bench.tick_until(parts, at(n1=4))
+    assert goes_to(bench, rigid(bench, 2)) == "n1"
+    assert occupied(bench.job(whole)) == {"n2"}
+    assert goes_to(bench, rigid(bench, 8)) == "n2"
+
+
+def test_a_small_job_starts_in_the_headroom_without_a_preemption(bench: Bench) -> None:
+    others_have(bench, n1=2, n2=8, n3=8, n4=8)
+    job = bench.submit(SLEEP, f"0-8,{POOL}")
+    bench.tick_until(job, at(n1=4))
+    assert goes_to(bench, rigid(bench, 2)) == "n1"
+    assert places(bench.job(job)) == {"n1": 4}
+
+
+def test_no_more_parts_are_preempted_than_needed(bench: Bench) -> None:
+    without_headroom(bench)
+    others_have(bench, n1=2, n2=8, n3=8, n4=8)
+    jobs = [bench.submit(SLEEP, f"0-2,{POOL}") for _ in range(3)]
+    for job in jobs:
+        bench.tick_until(job, at(n1=2))
+    assert goes_to(bench, rigid(bench, 3)) == "n1"
+    assert sum(places(bench.job(job)) == {"n1": 2} for job in jobs) == 1
+
+
+def planned(bench: Bench, gpus: int) -> str:
+    """An ordinary job that waits until the one on n1 has ended; Slurm has planned its start."""
+    waiter = rigid(bench, gpus)
+    wait_until(lambda: any(p.nodes == {"n1"} for p in bench.observe().planned))
+    return waiter
+
+
+def test_a_planned_start_closes_its_whole_node(bench: Bench) -> None:
+    without_headroom(bench)
+    others_have(bench, n2=8, n3=8, n4=8)
+    assert goes_to(bench, rigid(bench, 4, "n1", minutes=1)) == "n1"
+    planned(bench, 6)  # two GPUs stay free beside it, and yet the node is its own
+    job = bench.submit(SLEEP, f"0-2,{POOL}")
+    ticks(bench, 3)
+    assert bench.states(job) == [FragmentState.HELD] * 2
+
+
+def test_a_gang_leaves_its_part_ahead_of_a_planned_start(bench: Bench) -> None:
+    without_headroom(bench)
+    others_have(bench, n2=8, n3=8, n4=8)
+    assert goes_to(bench, rigid(bench, 4, "n1", minutes=2)) == "n1"
+    job = bench.submit(SLEEP, "1-4,unit=gpu")
+    bench.tick_until(job, at(n1=4))
+    waiter = planned(bench, 8)
+    bench.tick_until(job, lambda job: not occupied(job))
+    assert state_of(bench.box, waiter) == "PENDING"
