@@ -32,8 +32,8 @@ class Node:
     """One compute node; `raw_state` is Slurm's own text, for people to read.
 
     It has what jobs could have: what is set apart for the node's own system does not count. `used`
-    is what of it is allocated.
-    `idle_since` is when its last job ended, None if that is not known.
+    is what of it is allocated. `idle_since` is when its last job ended, None if that is not known.
+    `switch` is the leaf switch or block that it is on, empty where Slurm knows none.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Node:
     raw_state: str = ""
     used: Resources = NO_RESOURCES
     idle_since: Optional[datetime] = None
+    switch: str = ""
 
     @cached_property
     def total(self) -> Resources:

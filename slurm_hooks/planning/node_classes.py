@@ -43,25 +43,32 @@ class ClassKey:
 
 class Stock:
     """What is free of the nodes of one class, longest hole first. Nodes with as many free units are
-    kept together."""
+    kept together; of those, the ones that are open as long by their switches."""
 
-    def __init__(self, units: Iterable[tuple[str, int]]) -> None:
-        self._names: dict[int, deque[str]] = {}
-        for name, count in units:
-            self._names.setdefault(count, deque()).append(name)
+    def __init__(self, rooms: Iterable[tuple[Node, int, float]]) -> None:
+        """Nodes, their free units, and seconds to the end of their holes."""
+        self._numbers: Counter[int] = Counter()
+        self._names: dict[int, dict[float, dict[str, deque[str]]]] = {}
+        for node, units, open_s in rooms:
+            self._add(node.name, units, open_s, node.switch)
+
+    def _add(self, name: str, units: int, open_s: float, switch: str) -> None:
+        self._numbers[units] += 1
+        alike = self._names.setdefault(units, {}).setdefault(open_s, {})
+        alike.setdefault(switch, deque()).append(name)
 
     def __len__(self) -> int:
-        return sum(count * len(names) for count, names in self._names.items())
+        return sum(count * number for count, number in self._numbers.items())
 
     def nodes(self, units: int) -> int:
         """How many nodes have just so many units."""
-        return len(self._names.get(units, ()))
+        return self._numbers[units]
 
     def parts(self, units: int, step: int) -> list[tuple[int, int]]:
         """How to get so many units, in steps, from as few nodes as possible: the units of each node
         and what is taken of them. For what remains at last it is the node with the fewest."""
         found: list[tuple[int, int]] = []
-        left = {count: len(names) for count, names in self._names.items() if count >= step}
+        left = {count: number for count, number in self._numbers.items() if count >= step}
         while units >= step and (sizes := [count for count, n in left.items() if n]):
             count = min((c for c in sizes if c >= units), default=max(sizes))
             taken = min(units, count) // step * step
@@ -70,11 +77,23 @@ class Stock:
             units -= taken
         return found
 
-    def take(self, count: int, taken: int) -> str:
-        """A node with so many units, of which some are taken."""
-        name = self._names[count].popleft()
+    def by_switch(self, count: int) -> dict[str, int]:
+        """Of the nodes with so many units those with the longest holes: how many by switch."""
+        longest = next(iter(self._names.get(count, {}).values()), {})
+        return {switch: len(names) for switch, names in longest.items()}
+
+    def take(self, count: int, taken: int, switch: str) -> str:
+        """A node with so many units on this switch, of which some are taken."""
+        by_hole = self._names[count]
+        open_s, longest = next(iter(by_hole.items()))
+        name = longest[switch].popleft()
+        if not longest[switch]:
+            del longest[switch]
+        if not longest:
+            del by_hole[open_s]
+        self._numbers[count] -= 1
         if taken < count:
-            self._names.setdefault(count - taken, deque()).append(name)
+            self._add(name, count - taken, open_s, switch)
         return name
 
 
@@ -192,7 +211,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
                 pool.coming[key] += bidders.units
     for key, units in free.items():
         names = sorted(units, key=lambda name: (-fleeing[name], natural(name)))
-        pool.free[key] = Stock((name, units[name]) for name in names)
+        pool.free[key] = Stock((survey.nodes[n], units[n], fleeing[n]) for n in names)
     pool.keep_gpus(survey.ground.settings.plan.headroom_gpus, eligibility)
     taken = (f for s in situations for f in s.job.stirring if f.state in ON_NODES)
     _limit(pool, survey.mandate, kept, pool.size(taken))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,6 +21,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.holes import lease_within
+from slurm_hooks.planning.nearness import Room, take_near
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.slots import is_asked
@@ -51,8 +53,8 @@ def change(
     actions: list[Intent] = [_dismiss(situation, f, cause, survey.ground.now) for f in going]
     starting = _openings(situation, targets, pool)[: len(situation.upkeep.growable)]
     if size + sum(opening.taken for opening in starting) // units >= situation.least:
-        where = [(o, _take(job, pool, o)) for o in starting]
-        actions += _grows(survey, situation, where, units)
+        names = _take(survey, situation, pool, starting, going)
+        actions += _grows(survey, situation, list(zip(starting, names)), units)
     return Change(tuple(actions), frozenset(f.id for f in going))
 
 
@@ -152,12 +154,21 @@ def _dismiss(situation: Situation, fragment: Fragment, cause: Why, now: datetime
     return situation.notice(fragment, cause, now)
 
 
-def _take(job: MalleableJob, pool: Pool, opening: _Opening) -> list[str]:
-    stock = pool.free[opening.key]
-    nodes = job.request.unit if job.request.slot is None else 1
-    taken = opening.taken // nodes
-    pool.room = None if pool.room is None else pool.room - opening.taken
-    return [stock.take(opening.free, taken) for _ in range(nodes)]
+def _take(
+    survey: Survey,
+    situation: Situation,
+    pool: Pool,
+    openings: Sequence[_Opening],
+    going: Sequence[Fragment],
+) -> list[list[str]]:
+    """The nodes of each opening, near those that the job keeps."""
+    nodes = situation.job.request.unit if situation.share is None else 1
+    pool.room = None if pool.room is None else pool.room - sum(o.taken for o in openings)
+    rooms = [Room(o.key, o.free, o.taken // nodes) for o in openings for _ in range(nodes)]
+    kept = [f for f in situation.job.stirring if not (f.is_leaving or f in going)]
+    own = Counter(survey.nodes[n].switch for f in kept for n in f.nodes & survey.nodes.keys())
+    names = take_near(pool, rooms, own, nodes)
+    return [names[i : i + nodes] for i in range(0, len(names), nodes)]
 
 
 def _grows(

@@ -14,6 +14,7 @@ from slurm_hooks.model import (
     Node,
     NodeState,
     Plan,
+    PlannedStart,
     Request,
     Resources,
     Slot,
@@ -280,3 +281,50 @@ def test_slurm_takes_parts_beside_others_before_nodes_that_ours_have_alone() -> 
     elsewhere = replace(node("n2"), partitions=frozenset({"parts"}))
     assert grow_of(plan_of(job(request(1, 8)), nodes=[elsewhere])).lane == "parts"
     assert grow_of(plan_of(job(make_request(1, 1)), nodes=nodes)).lane == ""
+
+
+def on_switches(*names: str, used: int = 0, **fields: Any) -> list[Node]:
+    """Nodes n1, n2 and so on, each on the switch that is named."""
+    return [node(f"n{i}", used, switch=name, **fields) for i, name in enumerate(names, 1)]
+
+
+def test_a_gang_is_placed_on_as_few_switches_as_its_count_allows() -> None:
+    nodes = on_switches("s1", "s2", "s1", "s2", "s2", "s3", "s3", used=6)
+    assert grown(plan_of(job(request(1, 6)), nodes=nodes)) == {"n2": 2, "n4": 2, "n5": 2}
+    assert grown(plan_of(job(request(1, 4)), nodes=nodes)) == {"n1": 2, "n3": 2}
+    most = grown(plan_of(job(request(1, 10), held=8), nodes=nodes))
+    assert most == {"n1": 2, "n2": 2, "n3": 2, "n4": 2, "n5": 2}
+
+
+def test_a_gang_grows_where_it_has_fragments() -> None:
+    asked = request(1, 6)
+    nodes = [node("n0", used=8, switch="s9"), *on_switches("s1", "s1", "s9", used=6)]
+    gang = job(asked, part(0, "n0", 2, asked))
+    assert grown(plan_of(gang, nodes=nodes)) == {"n1": 2, "n3": 2}
+    less = replace(gang, request=replace(gang.request, max_nodes=4))
+    assert grown(plan_of(less, nodes=nodes)) == {"n3": 2}
+
+
+def test_holes_of_several_sizes_are_taken_on_one_switch() -> None:
+    nodes = [node("n1", used=2, switch="s1"), node("n2", used=5, switch="s1")]
+    nodes = [node("n0", used=5, switch="s2"), *nodes, node("n3", used=2, switch="s3")]
+    assert grown(plan_of(job(request(1, 9)), nodes=nodes)) == {"n1": 6, "n2": 3}
+
+
+def test_no_slot_is_lost_to_nearness_and_a_longer_hole_comes_first() -> None:
+    nodes = on_switches("s1", "s2", "s2", used=6)
+    assert sum(grown(plan_of(job(request(1, 6)), nodes=nodes)).values()) == 6
+    late = PlannedStart("99", after(2 * 86_400), frozenset({"n2", "n3"}))
+    short = replace(seen(job(request(1, 2)), nodes=nodes), planned=(late,))
+    assert grown(make_plan(short, SETTINGS, no_clock)) == {"n1": 2}
+
+
+def test_a_gang_of_whole_nodes_is_placed_on_few_switches_too() -> None:
+    nodes = on_switches("s1", "s2", "s2", "s3", "s3", "s3")
+    assert grown(plan_of(job(make_request(1, 3), job_id=8), nodes=nodes)) == {
+        "n4": 1,
+        "n5": 1,
+        "n6": 1,
+    }
+    pairs = grown(plan_of(job(make_request(2, 4, 2), job_id=8), nodes=nodes))
+    assert pairs.keys() == {"n4,n5", "n2,n3"}
