@@ -17,6 +17,7 @@ from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
 from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes, find_lacks
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
+from slurm_hooks.slurm.switches import has_switches
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
 from slurm_hooks.slurm.used import total_of, used_of
 
@@ -33,7 +34,7 @@ def cluster_command() -> Command:
 @dataclass(frozen=True)
 class Cluster:
     """What scontrol said, with slurmctld's own clock in `now`; for `hidden`, `registering`
-    and `no_parts` see Snapshot."""
+    and `no_parts` see Snapshot. The answer does not say on which switches nodes are."""
 
     now: datetime
     slurm: Slurm
@@ -44,6 +45,7 @@ class Cluster:
     hidden: frozenset[str] = frozenset()
     registering: frozenset[str] = frozenset()
     no_parts: tuple[str, ...] = ()
+    has_switches: bool = False
 
 
 def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
@@ -74,6 +76,7 @@ def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
         hidden=_partitioned(partitions, found) - names,
         registering=frozenset(n.name for n, words in zip(nodes, found) if _registers(n, words)),
         no_parts=tuple(map(str, find_lacks(lanes, partitions, found, config))),
+        has_switches=has_switches(config),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain, groupby
 
 from slurm_hooks.errors import CommandRefused, RetryLater
-from slurm_hooks.model import REFUSED, Intent, MalleableJob, Snapshot, Verb, Waiter, Why
+from slurm_hooks.model import REFUSED, Intent, MalleableJob, Node, Snapshot, Verb, Waiter, Why
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands, groups, starts
@@ -26,6 +26,7 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.rows import jobs_command
+from slurm_hooks.slurm.switches import parse_switches, switches_command
 from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)
@@ -38,12 +39,14 @@ def read_cluster(port: Port, lanes: Lanes = NO_LANES) -> Cluster:
 
 
 def observe(port: Port, partitions: Sequence[str], part_nodes: str = "") -> Snapshot:
-    """The cluster now, in two commands whatever its size; three while a group of fragments that was
-    released has not started."""
+    """The cluster now, in two commands whatever its size; one more while a group of fragments that
+    was released has not started, and one where Slurm knows switches and there is a gang."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
     cluster = read_cluster(port, Lanes(partitions, part_nodes))
     if any(map(is_unplaced, jobs.malleable)):
         jobs = _placed(port, jobs, cluster, partitions)
+    if cluster.has_switches and any(job.way.works_as_one for job in jobs.malleable):
+        cluster = replace(cluster, nodes=_on_switches(port, cluster.nodes))
     seen = ((jobs.records, "job record"), (len(jobs.malleable), "malleable job"))
     _log.debug(
         "seen: %s", ", ".join(plural(*each) for each in (*seen, (len(cluster.nodes), "node")))
@@ -82,6 +85,16 @@ def _placed(port: Port, jobs: Jobs, cluster: Cluster, partitions: Sequence[str])
     places = parse_places(port.ask(places_command(partitions)))
     found = (placed(job, places, cluster.nodes) for job in jobs.malleable)
     return replace(jobs, malleable=tuple(found))
+
+
+def _on_switches(port: Port, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes with their switches. Without an answer a gang gets any nodes, as elsewhere."""
+    try:
+        found = parse_switches(port.ask(switches_command()))
+    except (CommandRefused, RetryLater) as error:
+        _log.debug("switches were not read: %s", error)
+        return nodes
+    return tuple(replace(n, switch=found[n.name]) if n.name in found else n for n in nodes)
 
 
 def with_charges(port: Port, seen: Snapshot) -> Snapshot:

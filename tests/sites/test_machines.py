@@ -113,6 +113,12 @@ def test_below_two_switches_a_job_grows_over_both(bench: Bench) -> None:
     bench.tick_until(job, has(6))
 
 
+def test_a_job_has_its_nodes_on_one_switch(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "3-3", options=["-p", "right"])
+    bench.tick_until(job, has(3))
+    assert occupied(bench.job(job)) == {"n4", "n5", "n6"}
+
+
 def test_wide_fragments_below_two_switches(bench: Bench) -> None:
     job = bench.submit(SLEEP, "2-6", options=["-p", "malleable"])
     wide = bench.submit(SLEEP, "2-4,unit=2,launch=srun", options=["-p", "malleable"])
