@@ -12,6 +12,7 @@ from rate_tellers import rate, teller
 from slurm_hooks.learning.store.family import family_of
 from slurm_hooks.learning.store.intake import GAP_S, SIZES, Told, in_turn, news, told_by
 from slurm_hooks.model import FragmentState, Needs, Rate, Slot, Telemetry
+from slurm_hooks.model.gpu_types import GpuTypes
 from slurm_hooks.model.resources import GPU
 
 NOW = 1_800_000_000
@@ -72,8 +73,8 @@ def test_workers_of_another_kind_are_another_family() -> None:
     def family(slot: Slot | None, gpus: int = 1) -> str:
         request = replace(make_request(1, 8), slot=slot)
         fragment = make_fragment(0, FragmentState.HELD, request=request)
-        needs = Needs(features="ib", gres=((GPU, gpus),))
-        return family_of(replace(make_job(fragment, request=request), needs=needs)).needs
+        job = replace(make_job(fragment, request=request), needs=Needs("ib", gres=((GPU, gpus),)))
+        return family_of(job, GpuTypes(()).of(job)).needs
 
     assert family(Slot(GPU), 1) == family(Slot(GPU, cpus=8), 3) == "ib;slot:gpu"
     kinds = [None, Slot(GPU), Slot("gpu:a100"), Slot(cpus=4)]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from build import after, make_fragment, make_job, make_node, make_request
 from planning.whole_ticks import settings_in
 from rate_tellers import (
     ERROR,
@@ -27,7 +28,16 @@ from slurm_hooks.learning.store.codec import fit_text
 from slurm_hooks.learning.store.connect import learned_path, reading, writing
 from slurm_hooks.learning.store.drop import forget
 from slurm_hooks.learning.store.read import family_profiles, job_profile, job_profiles
-from slurm_hooks.model import Counts, Learned, Telemetry
+from slurm_hooks.model import (
+    Counts,
+    FragmentState,
+    Learned,
+    MalleableJob,
+    Rate,
+    Slot,
+    Snapshot,
+    Telemetry,
+)
 from slurm_hooks.settings.values import Settings
 
 
@@ -476,3 +486,57 @@ def test_a_batch_that_changes_begins_anew(settings: Settings) -> None:
     assert found.counted == (half,)
     seen = tick.recall(seen_at(240, teller(7)), settings)
     assert seen.learned[7].curve is None
+
+
+def on_gpus(name: str, start_s: float, *rates: Rate) -> MalleableJob:
+    """A gang of 4 GPUs on a node with that name, which tells these rates."""
+    request = replace(make_request(1, 8), slot=Slot("gpu"), name="train.sh")
+    fragment = make_fragment(
+        0,
+        FragmentState.RUNNING,
+        [name],
+        request=request,
+        slots=4,
+        telemetry=Telemetry(rates),
+        start=after(start_s),
+    )
+    return make_job(fragment, request=request)
+
+
+GPU_NODES = tuple(
+    make_node(name, gres=(("gpu", 8), (f"gpu:{name}", 8)), partitions=frozenset({"malleable"}))
+    for name in ("a100", "h100")
+)
+
+
+def test_a_gang_that_changes_its_type_of_gpu_has_a_curve_on_each(settings: Settings) -> None:
+    slow = [rate(n, moment(100 + n), per_s=10.0 * n) for n in (1, 2, 4)]
+    fast = [rate(n, moment(700 + n), per_s=99.0 * n**0.5) for n in (1, 2)]
+
+    def seen(seconds: float, job: MalleableJob) -> Snapshot:
+        return replace(seen_at(seconds, job), nodes=GPU_NODES)
+
+    tick.remember(seen(200, on_gpus("a100", 0, *slow)), settings)
+    first = tick.recall(seen(230, on_gpus("a100", 0, *slow)), settings).learned[7]
+    assert first.sizes_seen == (1, 2, 4)
+    moved = on_gpus("h100", 600, *slow)  # the agent remembers what it told before
+    assert tick.recall(seen(610, moved), settings).learned[7].sizes_seen == ()
+    tick.remember(seen(640, moved), settings)
+    assert count(settings, "sample") == 3
+    tick.remember(seen(800, on_gpus("h100", 600, *fast, slow[2])), settings)
+    second = tick.recall(seen(830, on_gpus("h100", 600, *fast)), settings).learned[7]
+    assert second.sizes_seen == (1, 2)
+    assert first.curve is not None
+    assert second.curve is not None
+    assert first.curve(2) / first.curve(1) > 1.2 * second.curve(2) / second.curve(1)
+    back = tick.recall(seen(900, on_gpus("a100", 890)), settings).learned[7]
+    assert back == first
+
+
+def test_a_job_begins_with_what_its_family_knows_of_its_type_of_gpu(settings: Settings) -> None:
+    told = [rate(n, moment(100 + n)) for n in (1, 2, 4)]
+    tick.remember(replace(seen_at(200, on_gpus("h100", 0, *told)), nodes=GPU_NODES), settings)
+    for name, is_known in (("h100", True), ("a100", False)):
+        job = replace(on_gpus(name, 290), job_id=99)
+        seen = replace(seen_at(300, job), nodes=GPU_NODES)
+        assert bool(tick.recall(seen, settings).learned[99].plausible) is is_known

@@ -27,18 +27,19 @@ class Family:
         return f"{self.user}/{self.name}"
 
 
-def family_of(job: MalleableJob) -> Family:
-    """The family of a job. How many nodes it asks for makes no difference."""
+def family_of(job: MalleableJob, gres: str) -> Family:
+    """The family of a job whose slots have this resource (model/gpu_types.py). How many nodes it
+    asks for makes no difference."""
     request = job.request
     name = _COUNTER.sub("", request.name) or request.name
-    needs = _needs(job.needs, request.slot)
+    needs = _needs(job.needs, request.slot, gres)
     return Family(job.user, name, request.unit, request.engine, needs)
 
 
-def _needs(needs: Needs, slot: Optional[Slot]) -> str:
+def _needs(needs: Needs, slot: Optional[Slot], gres: str) -> str:
     """Kinds of nodes; how much memory and how many processors are not kinds. Rates by workers are
     none by nodes, and a GPU of another type is another worker. What a fragment asks for beside
     that changes with its size."""
     if slot is not None:
-        return f"{needs.features};slot:{slot.gres or 'task'}"
+        return f"{needs.features};slot:{gres or 'task'}"
     return ";".join((needs.features, *(f"{name}:{count}" for name, count in needs.gres)))

@@ -1,12 +1,14 @@
 """What is new in what a job tells: pure, and it believes nobody's clock.
 
 A user's job can tell anything at any time. So it counts only for sizes that the job can have, so
-often, and at moments that have come; what it tells again is nothing new.
+often, and at moments that have come; what it tells again is nothing new. A gang that counts GPUs
+may have had others before: only what it measured on those that it has counts.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
@@ -56,11 +58,21 @@ def _age(told: Telemetry) -> tuple[int, str]:
 def _merged(told: Iterable[Telemetry], job: MalleableJob) -> tuple[Rate, ...]:
     request = job.request
     newest: dict[int, Rate] = {}
+    since = _since(job)
     for rate in sorted((r for each in told for r in each.rates), key=_order):
         is_a_size = rate.nodes <= request.max_nodes and rate.nodes % request.unit == 0
-        if is_a_size and rate.error <= WORST_ERROR:
+        if is_a_size and rate.error <= WORST_ERROR and rate.at >= since:
             newest[rate.nodes] = rate
     return tuple(sorted(newest.values(), key=_order)[-SIZES:])
+
+
+def _since(job: MalleableJob) -> float:
+    """From when on its rates are those of the GPUs that it has: a gang of slots may have had others
+    before, and tells of those too."""
+    if job.request.slot is None or not job.way.works_as_one:
+        return -math.inf
+    starts = (f.start.timestamp() for f in job.active if f.start is not None)
+    return min(starts, default=math.inf)
 
 
 def _order(rate: Rate) -> tuple[int, int, float]:

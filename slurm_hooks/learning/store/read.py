@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any, Optional
@@ -13,7 +13,8 @@ from slurm_hooks.learning.store.codec import learned_from, shortened
 from slurm_hooks.learning.store.family import Family, family_of
 from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.learning.store.rates import rates_of
-from slurm_hooks.model import Counts, Learned, MalleableJob, Pauses
+from slurm_hooks.model import Counts, Learned, MalleableJob, Pauses, Snapshot
+from slurm_hooks.model.gpu_types import GpuTypes
 
 TOGETHER = 400  # jobs asked for in one question
 SILENT_NODE_S = 3600.0  # by then a family that tells anything has told something
@@ -21,13 +22,15 @@ MOST = 500  # lines for people, the newest
 _COLUMNS = "user, name, unit, engine, needs"
 
 
-def learned_of(database: sqlite3.Connection, jobs: Sequence[MalleableJob]) -> dict[int, Learned]:
-    """What is known of these jobs: of those that have shown nothing yet what their family has.
+def learned_of(database: sqlite3.Connection, seen: Snapshot) -> dict[int, Learned]:
+    """What is known of these jobs: of those that have shown nothing yet what their family has. A
+    job that has changed to another type of GPU has shown nothing on it yet.
 
     Jobs of families that never tell anything are not in it: to wait for them is in vain. Raises
     Damaged if the file says nonsense.
     """
-    families = {job.job_id: family_of(job) for job in jobs}
+    jobs, types = seen.jobs, GpuTypes(seen.nodes)
+    families = {job.job_id: family_of(job, types.of(job)) for job in jobs}
     found: dict[int, Learned] = {}
     for row in _job_rows(database, families):
         job_id, text, *key = row

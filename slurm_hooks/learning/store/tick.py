@@ -23,6 +23,7 @@ from slurm_hooks.learning.store.read import learned_of
 from slurm_hooks.learning.store.relearn import refit
 from slurm_hooks.learning.store.write import Present, put
 from slurm_hooks.model import Learned, MalleableJob, Snapshot
+from slurm_hooks.model.gpu_types import GpuTypes
 from slurm_hooks.model.plural import plural
 from slurm_hooks.settings.values import Settings
 
@@ -59,7 +60,7 @@ def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
         if path not in _held and not learned_path(settings).exists():
             return {job.job_id: Learned() for job in seen.jobs}
         with reading(settings) as database:
-            _held[path] = learned_of(database, seen.jobs)
+            _held[path] = learned_of(database, seen)
     except (Unusable, OSError) as error:
         _log.debug("what is learned was not read in %s: %s", path, error)
         if isinstance(error, Damaged):
@@ -120,7 +121,7 @@ def _raise_if_damaged(seen: Snapshot, settings: Settings) -> None:
     if path in _doubted:
         _doubted.discard(path)
         with reading(settings) as database:
-            learned_of(database, seen.jobs)
+            learned_of(database, seen)
 
 
 def _write(seen: Snapshot, settings: Settings) -> None:
@@ -129,17 +130,18 @@ def _write(seen: Snapshot, settings: Settings) -> None:
     with writing(settings) as database:
         protect(settings)
         prune(database, now_s, chosen.keep_days * DAY_S, chosen.max_mib)
-        put(database, [_present(job) for job in seen.jobs], now_s)
+        types = GpuTypes(seen.nodes)
+        put(database, [_present(job, types.of(job)) for job in seen.jobs], now_s)
         done, waiting = refit(database, now_s, lambda: time.process_time() < until)
     if waiting:
         _log.debug("learned %s, %d left for the next tick", plural(done, "job"), waiting)
 
 
-def _present(job: MalleableJob) -> Present:
+def _present(job: MalleableJob, gres: str) -> Present:
     request = job.request
     return Present(
         job.job_id,
-        family_of(job),
+        family_of(job, gres),
         request.min_nodes,
         request.max_nodes,
         len(job.nodes),

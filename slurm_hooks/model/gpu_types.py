@@ -1,0 +1,56 @@
+"""Which type of GPU a job's workers have.
+
+All GPUs of a gang are of one type: the slower ones would set its pace. Its rates are those of that
+type.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+
+from slurm_hooks.model.cluster import Node, NodeState
+from slurm_hooks.model.job import MalleableJob
+from slurm_hooks.model.resources import GPU
+
+IN_SERVICE = (NodeState.FREE, NodeState.SHARED, NodeState.BUSY)
+
+
+class GpuTypes:
+    """The types of GPUs on the nodes of a machine."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._nodes = {node.name: node for node in nodes}
+
+    def of(self, job: MalleableJob) -> str:
+        """The name of the resource that one slot of a job has, as `gpu:a100`: what was asked for,
+        and for a gang that takes any GPU the type that it has, or else that of which there is most.
+        Empty if the slot has no GPU or the job counts nodes."""
+        asked = job.request.slot.gres if job.request.slot else ""
+        if asked != GPU or not job.way.works_as_one:
+            return asked
+        counts = self._held(job) or self._by_partition.get(job.partition, Counter())
+        return min(counts, key=lambda name: (-counts[name], name), default=GPU)
+
+    def _held(self, job: MalleableJob) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for fragment in job.stirring:
+            for name in fragment.nodes & self._nodes.keys() if fragment.size else ():
+                counts.update(dict.fromkeys(_types_of(self._nodes[name]), fragment.size))
+        return counts
+
+    @cached_property
+    def _by_partition(self) -> dict[str, Counter[str]]:
+        """How many GPUs of each type nodes in service have."""
+        found: dict[str, Counter[str]] = {}
+        for node in self._nodes.values():
+            types = _types_of(node) if node.state in IN_SERVICE else ()
+            for partition in node.partitions if types else ():
+                counts = found.setdefault(partition, Counter())
+                counts.update({name: node.total.count(name) for name in types})
+        return found
+
+
+def _types_of(node: Node) -> list[str]:
+    return [name for name, count in node.gres if name.startswith(f"{GPU}:") and count]
