@@ -12,7 +12,7 @@ from functools import cached_property
 
 from slurm_hooks.model.cluster import Node, NodeState
 from slurm_hooks.model.job import MalleableJob
-from slurm_hooks.model.resources import GPU
+from slurm_hooks.model.resources import GPU, HasTotal
 
 IN_SERVICE = (NodeState.FREE, NodeState.SHARED, NodeState.BUSY)
 
@@ -24,9 +24,9 @@ class GpuTypes:
         self._nodes = {node.name: node for node in nodes}
 
     def of(self, job: MalleableJob) -> str:
-        """The name of the resource that one slot of a job has, as `gpu:a100`: what was asked for,
-        and for a gang that takes any GPU the type that it has, or else that of which there is most.
-        Empty if the slot has no GPU or the job counts nodes."""
+        """What one slot of a job is, as `gpu:a100`: what was asked for, and for a gang that takes
+        any GPU the type that it has, or else that of which there is most. Empty if the slot has no
+        GPU or the job counts nodes."""
         asked = job.request.slot.gres if job.request.slot else ""
         if asked != GPU or not job.way.works_as_one:
             return asked
@@ -52,5 +52,10 @@ class GpuTypes:
         return found
 
 
-def _types_of(node: Node) -> list[str]:
-    return [name for name, count in node.gres if name.startswith(f"{GPU}:") and count]
+def are_of(gpus: str, node: HasTotal) -> bool:
+    """True if all GPUs of the node are of one type, this one: of two types Slurm chooses."""
+    return (_types_of(node) or [GPU]) == [gpus]
+
+
+def _types_of(node: HasTotal) -> list[str]:
+    return [name for name, count in node.total.gres if name.startswith(f"{GPU}:") and count]

@@ -29,6 +29,7 @@ from slurm_hooks.model import (
     Verdict,
     Why,
 )
+from slurm_hooks.model.gpu_types import are_of
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, lease_within
 from slurm_hooks.planning.situation import Situation
@@ -41,7 +42,8 @@ _TAKEN = {state: Verdict(Why.TAKEN, state.value) for state in NodeState}
 @dataclass(frozen=True)
 class JobKind:
     """What is judged of a job: equal for jobs that have the same nodes, but for those that each
-    keeps away from. Without a `slot` it has whole nodes; `unit` is one then."""
+    keeps away from. Without a `slot` it has whole nodes; `unit` is one then. With `gpus` all GPUs
+    of a node have to be of that type."""
 
     partition: str
     needs: Needs
@@ -50,6 +52,7 @@ class JobKind:
     gains_past: bool
     slot: Optional[Slot] = None
     unit: int = 1
+    gpus: str = ""
 
     def fit(self, node: _NodeKind, left: Resources) -> int:
         """How many slots in whole units there are in what is `left` of a node."""
@@ -371,9 +374,10 @@ def _job_kind(ground: Ground, situation: Situation) -> JobKind:
     if situation.gains_past and shortest <= ground.shortest_hole:
         shortest = MINUTE  # the site's least is for those who must leave in time
     kind = JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
-    if situation.share is None:
+    share = situation.share
+    if share is None:
         return kind
-    return replace(kind, slot=situation.share.slot, unit=request.unit)
+    return replace(kind, slot=share.slot, unit=request.unit, gpus=share.gpus)
 
 
 def _lack(node: _NodeKind, job: JobKind) -> Optional[Verdict]:
@@ -381,6 +385,8 @@ def _lack(node: _NodeKind, job: JobKind) -> Optional[Verdict]:
         return Verdict(Why.PARTITION, job.partition)
     if not has_features(node.features, job.needs.features):
         return Verdict(Why.FEATURES, job.needs.features)
+    if job.gpus and not are_of(job.gpus, node):
+        return Verdict(Why.GRES, job.gpus)
     if job.slot is not None:
         return None if job.fit(node, node.total) else _why_small(node, job.slot)
     has = dict(node.total.gres)

@@ -24,7 +24,6 @@ from slurm_hooks.planning.holes import lease_within
 from slurm_hooks.planning.nearness import Room, take_near
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.planning.slots import is_asked
 from slurm_hooks.planning.survey import Survey
 
 
@@ -201,7 +200,7 @@ def _grows(
 def _is_ready(fragment: Fragment, asks: Resources) -> bool:
     """What Slurm says of an element may be wrong: 26.05 forgets GPUs whose change it refused."""
     is_doubtful = fragment.mark.unfit or fragment.mark.vain
-    return is_asked(fragment.asks, asks) and not is_doubtful
+    return fragment.asks == asks and not is_doubtful
 
 
 def _sized(survey: Survey, grow: Intent, size: tuple[int, Resources], is_resized: bool) -> Intent:

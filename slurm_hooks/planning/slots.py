@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
 
@@ -14,20 +14,25 @@ from slurm_hooks.model import (
     Node,
     NodeState,
     Reason,
-    Resources,
     Slot,
     Why,
 )
-from slurm_hooks.model.gpu_types import IN_SERVICE, GpuTypes
+from slurm_hooks.model.gpu_types import IN_SERVICE, GpuTypes, are_of
+from slurm_hooks.model.resources import GPU
 from slurm_hooks.planning.ground import Ground
 
 
 @dataclass(frozen=True)
 class Share:
-    """The `slot` of a job; `width` is the most of them that one fragment can hold anywhere."""
+    """The `slot` of a job; `width` is the most of them that one fragment can hold anywhere.
+
+    A gang that takes any GPU keeps to nodes whose GPUs are all `gpus`, a type. Slurm refuses the
+    name of a type for a fragment that was submitted without one, so its slot has none.
+    """
 
     slot: Slot
     width: int
+    gpus: str = ""
 
 
 class Slots:
@@ -36,26 +41,29 @@ class Slots:
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
         self._types = GpuTypes(nodes.values())
-        self._widths: dict[tuple[str, Slot], int] = {}
+        self._widths: dict[tuple[str, Slot, str], int] = {}
 
     def of(self, job: MalleableJob) -> Optional[Share]:
         """The share of a job; None if it has whole nodes."""
         asked = job.request.slot
         if asked is None:
             return None
-        slot = replace(asked, gres=self._types.of(job))
+        is_any = asked.gres == GPU and job.way.works_as_one
+        gpus = self._types.of(job) if is_any else ""
         unit = job.request.unit
-        return Share(slot, max(unit, self._width(job.partition, slot) // unit * unit))
+        width = self._width(job.partition, asked, gpus) // unit * unit
+        return Share(asked, max(unit, width), gpus)
 
-    def _width(self, partition: str, slot: Slot) -> int:
-        if (partition, slot) not in self._widths:
+    def _width(self, partition: str, slot: Slot, gpus: str) -> int:
+        key = (partition, slot, gpus)
+        if key not in self._widths:
             fits = (
                 slot.fit(node, node.total)
                 for node in set(self._kinds)
-                if partition in node.partitions
+                if partition in node.partitions and (not gpus or are_of(gpus, node))
             )
-            self._widths[partition, slot] = max(fits, default=0)
-        return self._widths[partition, slot]
+            self._widths[key] = max(fits, default=0)
+        return self._widths[key]
 
     @cached_property
     def _kinds(self) -> Counter[Node]:
@@ -75,11 +83,3 @@ def why_no_parts(ground: Ground, job: MalleableJob) -> Optional[Reason]:
         return Reason(Why.NO_PARTS, Detail(said="site.part_nodes is empty"))
     missing = ground.seen.no_parts
     return Reason(Why.NO_PARTS, Detail(said=missing[0])) if missing else None
-
-
-def is_asked(asks: Resources, wanted: Resources) -> bool:
-    """True if Slurm gives an element just what is wanted for it: no GPU of another type beside."""
-    same = (asks.cpus, asks.memory_mib) == (wanted.cpus, wanted.memory_mib)
-    counts = all(asks.count(name) == count for name, count in wanted.gres)
-    gpus = sum(count for _, count in wanted.gres)
-    return same and counts and asks.gpus == gpus

@@ -25,6 +25,8 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings.values import Planning, Settings, Site
+from slurm_hooks.slurm.actions import starts
+from slurm_hooks.slurm.all_but import AllBut
 from tests.build import after, make_fragment, make_request, make_snapshot, no_clock
 
 LANES = frozenset({"malleable", "parts", "main"})
@@ -212,9 +214,36 @@ def test_a_gang_keeps_to_one_type_of_gpu() -> None:
     nodes += [node("n3", kind="h100", used=6)]
     plan = plan_of(job(request(1, 16)), nodes=nodes)
     assert grown(plan) == {"n2": 6, "n3": 2}
-    assert {name for i in plan.actions for name, _ in i.asks.gres} == {"gpu:h100"}
     pool = request(0, 16, engine="pool")
     assert grown(plan_of(job(pool), nodes=nodes)) == {"n1": 7, "n2": 6, "n3": 2}
+
+
+def test_slurm_is_told_of_gpus_by_the_name_that_the_job_asked_for() -> None:
+    """It refuses a type for an element that was submitted without one, and the other way round."""
+    for name in ("gpu", "gpu:h100"):
+        waiting = job(request(1, 8, slot=Slot(name)))
+        plan = plan_of(waiting, nodes=[node("n1", kind="h100", used=5)])
+        grow = grow_of(plan)
+        update, _ = starts([grow], {grow.fragment: ""}, AllBut(["n1"]))
+        assert f" Gres={name}:3 " in update.stdin
+        first = replace(waiting.fragments[0], asks=grow.asks)
+        again = replace(waiting, fragments=(first, *waiting.fragments[1:]))
+        assert not grow_of(plan_of(again, nodes=[node("n1", kind="h100", used=5)])).is_resized
+
+
+def test_a_gang_of_any_gpus_has_no_part_of_a_node_with_two_types() -> None:
+    both = node("n1", used=4)
+    both = replace(both, gres=(("gpu", 8), ("gpu:a100", 4), ("gpu:h100", 4)))
+    nodes = [both, node("n2", kind="a100", used=6)]
+    assert grown(plan_of(job(request(1, 8)), nodes=nodes)) == {"n2": 2}
+
+
+def test_a_gang_grows_on_nodes_of_its_type() -> None:
+    asked = request(1, 8)
+    nodes = [node("n1", kind="h100", used=8), node("n2", kind="h100", used=6)]
+    nodes += [node(f"n{i}", kind="a100", used=2) for i in (3, 4)]
+    plan = plan_of(job(asked, part(0, "n1", 2, asked)), nodes=nodes)
+    assert grown(plan) == {"n2": 2}
 
 
 def test_the_guard_drops_a_part_that_no_longer_fits() -> None:
