@@ -19,13 +19,13 @@ from slurm_hooks.learning.store.connect import reading as reading_learned
 from slurm_hooks.learning.store.read import job_profile
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.model.decision import JobPlan
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import plural, sized
 from slurm_hooks.model.snapshot.file import read, save
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.modes import mode_notes
 from slurm_hooks.report.hints import hints
-from slurm_hooks.report.json_data import json_text, plan_data, reason_data, told
+from slurm_hooks.report.json_data import job_data, json_text, plan_data, reason_data
 from slurm_hooks.report.learned_text import learned_lines
 from slurm_hooks.report.lost_work import lost_work
 from slurm_hooks.report.tables import print_lines, print_tables
@@ -109,7 +109,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _show_job(job: MalleableJob, seen: Snapshot, settings: Settings, is_json: bool) -> int:
     if is_json:
-        print(json_text(told(job)))
+        print(json_text(job_data(job)))
         return 0
     print_tables(out, fragments_table(job, seen.now))
     idle = idle_fragments(Ground(seen, settings), job)
@@ -127,7 +127,8 @@ def _jobs_data(
     settings: Settings,
 ) -> dict[str, Any]:
     rows = [
-        {**told(job), "name": names.get(job.job_id), "why": reasons.get(job.job_id)} for job in jobs
+        {**job_data(job), "name": names.get(job.job_id), "why": reasons.get(job.job_id)}
+        for job in jobs
     ]
     last = find_last_tick(settings)
     return {"jobs": rows, "unknown": seen.unknown, "off": seen.off, "last_tick": last}
@@ -145,8 +146,8 @@ def _names(port: Port, settings: Settings) -> Mapping[int, str]:
 def _why(job: JobPlan, now: datetime) -> str:
     """What limits the job most."""
     if job.nodes_planned != job.nodes_now:
-        return f"the next tick takes it to {plural(job.nodes_planned, 'node')}"
-    return reason_text(job.reasons[0], now) if job.reasons else ""
+        return f"the next tick takes it to {sized(job.nodes_planned, job.unit)}"
+    return reason_text(job.reasons[0], now, job.unit) if job.reasons else ""
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -161,9 +162,9 @@ def _explain(arguments: argparse.Namespace) -> int:
     if arguments.json:
         planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
         data = {
-            "job": job,
+            "job": job_data(job),
             "lines": lines,
-            "reasons": [reason_data(r, report.at) for r in planned.reasons] if planned else [],
+            "reasons": _reasons_data(planned, report.at),
             "hints": hints(job),
             "remarks": remarks,
             "checkpoints": lost,
@@ -174,6 +175,12 @@ def _explain(arguments: argparse.Namespace) -> int:
     else:
         print_lines(out, lines)
     return 0
+
+
+def _reasons_data(planned: Optional[JobPlan], now: datetime) -> list[dict[str, Any]]:
+    if planned is None:
+        return []
+    return [reason_data(reason, now, planned.unit) for reason in planned.reasons]
 
 
 def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> list[str]:
@@ -221,9 +228,11 @@ def _plan(arguments: argparse.Namespace) -> int:
     shown = [j for j in report.plan.jobs if arguments.all or j.nodes_now != j.nodes_planned]
     for job in shown:
         print_lines(
-            out, [f"job {job.job_id}: {job.nodes_now} -> {plural(job.nodes_planned, 'node')}"]
+            out, [f"job {job.job_id}: {job.nodes_now} -> {sized(job.nodes_planned, job.unit)}"]
         )
-        print_lines(out, [f"  {reason_text(reason, report.at)}" for reason in job.reasons])
+        print_lines(
+            out, [f"  {reason_text(reason, report.at, job.unit)}" for reason in job.reasons]
+        )
     if not shown:
         print_lines(out, ["no job changes its size"])
     strangers = () if arguments.snapshot else unknown_users(settings.mode.users)

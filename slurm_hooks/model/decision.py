@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model.job import FragmentId, Mark
+from slurm_hooks.model.job import NODE, FragmentId, Mark
 from slurm_hooks.model.reason import Reason, Why
 from slurm_hooks.model.resources import NO_RESOURCES, Resources
 
@@ -142,14 +142,16 @@ class Solve:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What the plan means for one job: sizes in nodes, and what is behind them, the most important
-    first. `nodes_needed` are the fewest on which it may train now, 0 if it is over."""
+    """What the plan means for one job: its sizes in what it counts (`unit`), and what is behind
+    them, the most important first. `nodes_needed` are the fewest on which it may train now, 0 if it
+    is over."""
 
     job_id: int
     nodes_now: int
     nodes_planned: int
     reasons: tuple[Reason, ...] = ()
     nodes_needed: int = 0
+    unit: str = NODE
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Optional
 
-from slurm_hooks.model.resources import NO_RESOURCES, Resources, Slot
+from slurm_hooks.model.resources import GPU, NO_RESOURCES, Resources, Slot
 from slurm_hooks.model.state import FragmentState, Said
 from slurm_hooks.model.telemetry import Telemetry
 from slurm_hooks.model.way import Way, way_of
@@ -18,6 +18,7 @@ from slurm_hooks.model.wish import Wish, newest
 from slurm_hooks.words.engines import DEFAULT, Engine, engine_of
 
 _OUR_HOLD = ("JobHeldUser", "")
+NODE = "node"  # what the sizes of most jobs count
 REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
 
 
@@ -53,6 +54,13 @@ class Request:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} do not fit unit {self.unit}")
         if self.fragments < 1 or self.lease <= timedelta(0):
             raise ValueError("a request needs a fragment and a lease")
+
+    @property
+    def size_unit(self) -> str:
+        """What all its sizes count: node, gpu or task."""
+        if self.slot is None:
+            return NODE
+        return GPU if self.slot.gres else "task"
 
     @property
     def is_exchangeable(self) -> bool:

@@ -8,3 +8,13 @@ def plural(number: int, noun: str) -> str:
     if number == 1:
         return f"{number} {noun}"
     return f"{number} {noun}{'es' if noun.endswith('s') else 's'}"
+
+
+def noun_of(unit: str) -> str:
+    """What people say for the unit of a job's sizes."""
+    return "GPU" if unit == "gpu" else unit
+
+
+def sized(number: int, unit: str) -> str:
+    """A size of a job: `8 nodes`, `8 GPUs`, `8 tasks`."""
+    return plural(number, noun_of(unit))

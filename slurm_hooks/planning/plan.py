@@ -122,7 +122,8 @@ def _job_plan(survey: Survey, situation: Situation, made: Change, obstacles: Obs
     now = sum(f.size for f in situation.job.active)
     needed = 0 if situation.upkeep.is_over else situation.least
     reasons = reasons_for(survey, situation, planned, obstacles)
-    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed)
+    unit = situation.job.request.size_unit
+    return JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed, unit=unit)
 
 
 def _warnings(survey: Survey) -> Iterator[Reason]:

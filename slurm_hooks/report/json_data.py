@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Optional
 
-from slurm_hooks.model import FragmentId, Plan, Reason
+from slurm_hooks.model import FragmentId, MalleableJob, Plan, Reason
 from slurm_hooks.model.moments import iso, moment
 from slurm_hooks.model.snapshot.encode import to_data
 from slurm_hooks.report.why import note_text, reason_text
@@ -60,15 +60,23 @@ def plan_data(plan: Plan, now: datetime) -> dict[str, Any]:
     """A plan; reasons and notes have their sentences beside them."""
     data: dict[str, Any] = told(plan)
     for planned, item in zip(plan.jobs, data["jobs"]):
-        item["reasons"] = [reason_data(reason, now) for reason in planned.reasons]
+        item["reasons"] = [reason_data(each, now, planned.unit) for each in planned.reasons]
     for note, item in zip(plan.notes, data["notes"]):
         item["text"] = told(note_text(note, now))
     return data
 
 
-def reason_data(reason: Reason, now: datetime) -> dict[str, Any]:
-    """A reason with its sentence."""
-    return {**told(reason), "text": told(reason_text(reason, now))}
+def reason_data(reason: Reason, now: datetime, unit: str) -> dict[str, Any]:
+    """A reason for the size of a job that counts `unit`, with its sentence."""
+    return {**told(reason), "text": told(reason_text(reason, now, unit))}
+
+
+def job_data(job: MalleableJob) -> dict[str, Any]:
+    """A job and its fragments with their sizes, and the unit that these count."""
+    data: dict[str, Any] = told(job)
+    for fragment, item in zip(job.fragments, data["fragments"]):
+        item["size"] = fragment.size
+    return {**data, "size": job.size, "unit": job.request.size_unit}
 
 
 def tick_data(report: TickReport) -> dict[str, Any]:

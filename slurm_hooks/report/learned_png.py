@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from slurm_hooks.learning.store.family import Family
 from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Learned
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import noun_of, plural
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.learned_text import sizes_of, speedup
 from slurm_hooks.report.palette import LOST, OURS
@@ -19,25 +20,26 @@ _GREY = "#8A929C"
 def job_picture(path: Path, profile: JobProfile) -> None:
     """Write the picture of a job. Raises MissingProgram without matplotlib."""
     title = f"job {profile.job_id}, {profile.family}"
-    _picture(path, title, profile.learned, profile.family.unit, profile.max_nodes, [profile])
+    _picture(path, title, profile.learned, profile.family, profile.max_nodes, [profile])
 
 
 def family_picture(path: Path, each: FamilyProfile, jobs: Sequence[JobProfile]) -> None:
     """Write the picture of a family. Raises MissingProgram without matplotlib."""
     title = f"{each.family}: {each.speaking} of {plural(each.jobs, 'job')} told how they scale"
-    _picture(path, title, each.learned, each.family.unit, each.most, jobs)
+    _picture(path, title, each.learned, each.family, each.most, jobs)
 
 
 def _picture(
-    path: Path, title: str, learned: Learned, unit: int, most: int, jobs: Sequence[JobProfile]
+    path: Path, title: str, learned: Learned, family: Family, most: int, jobs: Sequence[JobProfile]
 ) -> None:
+    unit, noun = family.unit, noun_of(family.size_unit)
     figure = pyplot().figure(figsize=(8, 5.4), layout="constrained")
     axes = figure.subplots()
     ends = [unit, max(most, unit)]
     axes.plot(ends, [n / unit for n in ends], "--", color=_GREY, label="linear")
     _draw_learned(axes, learned, unit)
     _draw_measured(axes, unit, jobs)
-    axes.set(title=title, xlabel="nodes", ylabel=f"times as fast as on {unit}")
+    axes.set(title=title, xlabel=f"{noun}s", ylabel=f"times as fast as on {unit}")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
     axes.legend(loc="upper left")

@@ -12,12 +12,13 @@ from rich.text import Text
 
 from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate
+from slurm_hooks.model.job import NODE
 from slurm_hooks.model.moments import age_text
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import noun_of, plural, sized
 from slurm_hooks.report.tables import Rows, table_of
 
-UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x nodes"}
-_NOTHING = "nothing is known yet of how its speed grows with nodes: it shares equally"
+UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x {}s"}
+_NOTHING = "nothing is known yet of how its speed grows with {}s: it shares equally"
 _UNSEEN = (
     "what it does cannot be counted: no optimizer of torch and no DataLoader steps in it; "
     "`report()` in its script tells it (docs/users.md)"
@@ -30,13 +31,15 @@ def learned_lines(
     job: MalleableJob, learned: Optional[Learned], profile: Optional[JobProfile], now_s: float
 ) -> list[str]:
     """For `explain`: what is known of a job, how well, and from where."""
+    noun = noun_of(job.request.size_unit)
     if learned is None or not (learned.curve or learned.sizes_seen):
         has_told = profile is not None and profile.rates
         whole = job.since(job.request.min_nodes)
         is_quiet = whole and now_s - whole.timestamp() > QUIET_S and not has_told
         if not job.tells_rates:
-            return [f"learned: {_NOTHING}; {_UNCOUNTED.format(job.request.engine)}"]
-        return [f"learned: {_NOTHING}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
+            uncounted = _UNCOUNTED.format(job.request.engine)
+            return [f"learned: {_NOTHING.format(noun)}; {uncounted}"]
+        return [f"learned: {_NOTHING.format(noun)}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
     lines = (*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile))
     return [f"learned: {line}" for line in lines]
 
@@ -55,22 +58,24 @@ def _seen_lines(
     lines = []
     if far > unit:
         error = profile.newest[far].error if profile and far in profile.newest else 0.0
-        lines.append(f"{_gain(learned, unit, far, error)} ({seen})")
+        lines.append(f"{_gain(job, learned, far, error)} ({seen})")
     else:
         lines.append(seen)
     most = job.request.max_nodes
     if most > far:
-        lines.append(f"{_gain(learned, unit, most)}: assumed, not seen")
+        lines.append(f"{_gain(job, learned, most)}: assumed, not seen")
     if learned.is_shared:
         lines.append("its jobs of the same name count, too (malleable profile --family)")
     return lines
 
 
-def _gain(learned: Learned, unit: int, nodes: int, error: float = 0.0) -> str:
-    gain = speedup(learned.curve, nodes, unit)
+def _gain(job: MalleableJob, learned: Learned, size: int, error: float = 0.0) -> str:
+    unit = job.request.unit
+    gain = speedup(learned.curve, size, unit)
     return (
-        f"{nodes} nodes train {gain:.1f} times as fast as {unit} "
-        f"(give or take {100 * math.hypot(learned.spread(nodes), error):.0f} %)"
+        f"{sized(size, job.request.size_unit)} {'trains' if size == 1 else 'train'} "
+        f"{gain:.1f} times as fast as {unit} "
+        f"(give or take {100 * math.hypot(learned.spread(size), error):.0f} %)"
     )
 
 
@@ -104,7 +109,8 @@ def job_view(profile: JobProfile, now_s: float) -> RenderableType:
     """One job: what was measured, what is assumed, how old it is."""
     learned = profile.learned
     head = [
-        f"job {profile.job_id} of {profile.family}, {profile.min_nodes}-{profile.max_nodes} nodes, "
+        f"job {profile.job_id} of {profile.family}, {profile.min_nodes}-{profile.max_nodes} "
+        f"{noun_of(profile.family.size_unit)}s, "
         f"last seen {age_text(now_s - profile.last_at)} ago"
     ]
     if learned.is_shared:
@@ -112,7 +118,7 @@ def job_view(profile: JobProfile, now_s: float) -> RenderableType:
     told = pause_words(profile.pauses)
     head += [f"measured pauses: {told}"] if told else []
     if profile.sync is not None:
-        head.append(f"{100 * profile.sync:.0f} % of a step waits for other nodes")
+        head.append(f"{100 * profile.sync:.0f} % of a step waits for other workers")
     old = len(profile.rates) - len(profile.counted)
     head += [f"left out: {plural(old, 'older rate')}, since the job has changed"] if old else []
     if not learned.curve:
@@ -130,8 +136,11 @@ def _sizes_table(profile: JobProfile, now_s: float) -> Table:
         per_s = rate.per_s if rate else (learned.curve(nodes) if learned.curve else 0.0)
         is_rate = rate or profile.newest
         rows.append((str(nodes), f"{per_s:.4g}" if is_rate else "", *known, source))
-    unit_word = f">{UNITS[profile.counts].upper()}"
-    return _table((">NODES", unit_word, ">SPEED-UP", ">+-", ">OF LINEAR", "SOURCE"), rows)
+    size = noun_of(profile.family.size_unit)
+    speed = UNITS[profile.counts].format(size)
+    return _table(
+        (_head(size), f">{speed.upper()}", ">SPEED-UP", ">+-", ">OF LINEAR", "SOURCE"), rows
+    )
 
 
 def sizes_of(learned: Learned, newest: Iterable[int] = ()) -> list[int]:
@@ -159,7 +168,7 @@ def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableTyp
     rows = (
         (
             str(each.family),
-            str(each.family.unit),
+            _unit(each),
             each.family.engine,
             str(each.jobs),
             str(each.speaking),
@@ -171,6 +180,12 @@ def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableTyp
     return _table(heads, rows)
 
 
+def _unit(each: FamilyProfile) -> str:
+    """`1` node, or `2gpu`, as the request says it."""
+    unit, kind = each.family.unit, each.family.size_unit
+    return str(unit) if kind == NODE else f"{unit}{kind}"
+
+
 def _begins_with(each: FamilyProfile) -> str:
     if each.learned.curve is None:
         return ""
@@ -180,15 +195,16 @@ def _begins_with(each: FamilyProfile) -> str:
 def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -> RenderableType:
     """One family: what its jobs begin with, and what each has shown."""
     family = each.family
-    needs = f", nodes with {family.needs}" if family.needs else ""
+    needs = f", nodes with {family.kind}" if family.kind else ""
     head = (
-        f"{family}: unit {family.unit}, {family.engine}{needs}; "
+        f"{family}: unit {_unit(each)}, {family.engine}{needs}; "
         f"{each.speaking} of {plural(each.jobs, 'job')} told how they scale"
     )
     known = (
         (str(nodes), *_known(each.learned, nodes, family.unit)) for nodes in sizes_of(each.learned)
     )
-    curve = _table((">NODES", ">SPEED-UP", ">+-", ">OF LINEAR"), known)
+    size = noun_of(family.size_unit)
+    curve = _table((_head(size), ">SPEED-UP", ">+-", ">OF LINEAR"), known)
     told = (
         (
             str(job.job_id),
@@ -197,7 +213,11 @@ def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -
         )
         for job in jobs
     )
-    return Group(Text(head), curve, _table((">JOBID", "NODES SEEN", "LAST SEEN"), told))
+    return Group(Text(head), curve, _table((">JOBID", f"{size.upper()}S SEEN", "LAST SEEN"), told))
+
+
+def _head(noun: str) -> str:
+    return f">{noun.upper()}S"
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Table:

@@ -14,12 +14,13 @@ from slurm_hooks.model import (
     Intent,
     MalleableJob,
     Plan,
+    Request,
     Snapshot,
     Solve,
     Why,
 )
 from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import plural, sized
 from slurm_hooks.model.resources import GPU
 from slurm_hooks.model.unused import CPU, Unused
 from slurm_hooks.report.hints import hints
@@ -44,10 +45,16 @@ def _action_line(alike: Sequence[Intent]) -> str:
     intent = alike[0]
     line = f"{', '.join(intent.parts)} {' '.join(ranges(i.fragment for i in alike))}"
     if intent.nodes:
-        line += f" on {fold(intent.nodes)} for {minutes(intent.limit)}"
+        request = intent.mark.request if intent.mark else None
+        has = f" with {_size(intent.size, request)}" if request and request.slot else ""
+        line += f" on {fold(intent.nodes)}{has} for {minutes(intent.limit)}"
     if intent.end is not None:
         line += f" until {shown(intent.end)}"
     return f"{line}: {action_text(intent.cause.value)}"
+
+
+def _size(number: int, request: Request) -> str:
+    return sized(number, request.size_unit)
 
 
 def minutes(span: timedelta) -> str:
@@ -113,7 +120,7 @@ def jobs_table(
 ) -> Table:
     """Malleable jobs, one line each, at most so wide: `names` are theirs, `reasons` what limits
     each most, which gives way."""
-    heads = ("JOBID", "NAME", "USER", "STATE", ">NODES", "MIN-MAX", "LEASE ENDS", "WHY")
+    heads = ("JOBID", "NAME", "USER", "STATE", "SIZE", "MIN-MAX", "LEASE ENDS", "WHY")
     rows = ((*_job_row(job, now, names), reasons.get(job.job_id, "")) for job in jobs)
     return table_of(fitted(Rows("", heads, tuple(rows)), width))
 
@@ -124,14 +131,14 @@ def _job_row(job: MalleableJob, now: datetime, names: Mapping[int, str]) -> tupl
         names.get(job.job_id, ""),
         job.user,
         job_state(job),
-        str(len(job.nodes)),
+        _size(job.size, job.request),
         sizes(job, now),
         _next_end(job, now),
     )
 
 
 def sizes(job: MalleableJob, now: datetime) -> str:
-    """The sizes that were asked for, and how many nodes the job wishes for if it does."""
+    """The sizes that were asked for, and the size that the job wishes for if it does."""
     wish = job.wish(now)
     asked = f"{job.request.min_nodes}-{job.request.max_nodes}"
     return asked if wish is None else f"{asked}, wish {wish.nodes}"
@@ -146,7 +153,7 @@ def job_state(job: MalleableJob) -> str:
     if any(f.mark.stopped for f in job.fragments):
         return "stopped"
     if FragmentState.RUNNING in states:
-        return "running" if len(job.nodes) >= job.request.min_nodes else "below min"
+        return "running" if job.size >= job.request.min_nodes else "below min"
     if FragmentState.PENDING in states:
         return "starting"
     if FragmentState.HELD in states:
@@ -163,7 +170,7 @@ def _next_end(job: MalleableJob, now: datetime) -> str:
 
 def fragments_table(job: MalleableJob, now: datetime) -> Table:
     """All fragments of one job."""
-    heads = ("FRAGMENT", "STATE", "NODES", "LEASE ENDS", "STARTS", "NOTE")
+    heads = ("FRAGMENT", "STATE", "SIZE", "NODES", "LEASE ENDS", "STARTS", "NOTE")
     return table_of(Rows("", heads, tuple(_fragment_row(f, now) for f in job.fragments)))
 
 
@@ -172,6 +179,7 @@ def _fragment_row(fragment: Fragment, now: datetime) -> tuple[str, ...]:
     return (
         str(fragment.id),
         "leaving" if fragment.is_leaving and is_running else fragment.state.value,
+        _size(fragment.size, fragment.mark.request) if is_running else "",
         fold(fragment.nodes) if fragment.nodes and is_running else "",
         _lease_end(fragment, now) if is_running else "",
         str(fragment.restarts + (1 if fragment.start and is_running else 0)),
@@ -196,8 +204,8 @@ def explain_lines(
     planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
     request = job.request
     head = (
-        f"job {job.job_id} of {job.user}: {job_state(job)}, {plural(len(job.nodes), 'node')} of "
-        f"{sizes(job, now)}, engine {request.engine}"
+        f"job {job.job_id} of {job.user}: {job_state(job)}, {_size(job.size, request)} of "
+        f"{sizes(job, now)}{_places(job)}, engine {request.engine}"
     )
     if job_state(job) not in OVER:
         head += f", lease {minutes(request.lease)}, shortest hole {minutes(request.shortest_hole)}"
@@ -205,14 +213,19 @@ def explain_lines(
     lines += [note_text(note, now) for note in plan.notes if note.why is Why.OBSERVED]
     if planned is not None:
         if planned.nodes_planned != planned.nodes_now:
-            lines.append(f"the next tick takes it to {plural(planned.nodes_planned, 'node')}")
-        lines += [reason_text(reason, now) for reason in planned.reasons]
+            lines.append(f"the next tick takes it to {sized(planned.nodes_planned, planned.unit)}")
+        lines += [reason_text(reason, now, planned.unit) for reason in planned.reasons]
     lines += known
     lines += [f"hint: {line}" for line in (*hints(job), *advice)]
     lines += remark_lines(remarks)
     mine = {f.id for f in job.fragments}
     todo = action_lines(i for i in plan.actions if i.fragment in mine)
     return [*lines, *(f"next tick: {line}" for line in todo)]
+
+
+def _places(job: MalleableJob) -> str:
+    """Where a job that counts parts of nodes has them."""
+    return f" on {fold(job.nodes)}" if job.request.slot and job.nodes else ""
 
 
 def remark_lines(remarks: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """What a `Why` means, in words for people.
 
 A form is a sentence with fields of a `Detail`. `{count:node}` is a number with its noun,
-`{count:is|are}` a word that goes with the number, and `{count:?}` is empty. A part in brackets is
+`{count:is|are}` a word that goes with the number, and `{count:?}` is empty. `{most:size}` is a
+number with the noun of what the job counts, `{most:units}` that noun alone. A part in brackets is
 left out where the detail lacks one of its fields. The first form that has all its fields is used.
 """
 
@@ -16,8 +17,9 @@ from functools import cache
 from typing import Any, Optional
 
 from slurm_hooks.model import Reason, Resources, Said, Verdict, Why
+from slurm_hooks.model.job import NODE
 from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import noun_of, plural
 
 Forms = Mapping[Why, tuple[str, ...]]
 _DONE = {
@@ -139,25 +141,25 @@ _REASON: Forms = {
     ),
     Why.MAXIMUM: (
         "{cancelled} of its fragments {cancelled:is|are} cancelled: it has its maximum of "
-        "{most:node} without {cancelled:it|them}",
-        "has its maximum of {most:node}",
+        "{most:size} without {cancelled:it|them}",
+        "has its maximum of {most:size}",
     ),
     Why.SIZE: (
-        "fails with {sizes_failing:node}, trains with {sizes_good:and}[: --malleable={request}]",
+        "fails with {sizes_failing:size}, trains with {sizes_good:and}[: --malleable={request}]",
     ),
     Why.WISH: (
-        "{unit:?}wishes for no nodes now, and waits until it does",
-        "wishes for {wish:node} at most now[{nodes_planned:?}, and has that]",
+        "{unit:?}wishes for no {wish:units} now, and waits until it does",
+        "wishes for {wish:size} at most now[{nodes_planned:?}, and has that]",
     ),
     Why.NO_WORK: (
         "{count:worker} found no work left, the last at {at}: no more are started but those that "
-        "were interrupted since, until the job wishes for nodes (malleable wish N)",
+        "were interrupted since, until the job wishes for {count:units} (malleable wish N)",
     ),
     Why.BELOW_MIN: (
-        "can reach {nodes_usable:node} now, needs {nodes_needed}: waits for its other fragments to "
+        "can reach {nodes_usable:size} now, needs {nodes_needed}: waits for its other fragments to "
         "come back",
     ),
-    Why.LOOKED_AT: ("begins on {nodes_planned:node}, so that its speed there is seen",),
+    Why.LOOKED_AT: ("begins on {nodes_planned:size}, so that its speed there is seen",),
     Why.OTHER_NODES: (
         "not started on {nodes}: {because}",
         "{count:other node}: {verdict}",
@@ -235,9 +237,10 @@ def obstacle_text(verdict: Verdict) -> str:
     return f"{text} ({verdict.detail})" if is_claimed else text
 
 
-def reason_text(reason: Reason, now: Optional[datetime] = None) -> str:
-    """One thing behind a job's size. Moments have their date unless that is the date of `now`."""
-    return _sentence(reason, _REASON, now)
+def reason_text(reason: Reason, now: Optional[datetime] = None, unit: str = NODE) -> str:
+    """One thing behind a job's size, which counts `unit`. Moments have their date unless that is
+    the date of `now`."""
+    return _sentence(reason, _REASON, now, unit)
 
 
 def note_text(note: Reason, now: Optional[datetime] = None) -> str:
@@ -257,12 +260,12 @@ def _verdict_text(verdict: Verdict) -> str:
     return standing or f"free, but {obstacle_text(verdict)}"
 
 
-def _sentence(reason: Reason, forms: Forms, now: Optional[datetime]) -> str:
+def _sentence(reason: Reason, forms: Forms, now: Optional[datetime], unit: str = NODE) -> str:
     """Fill the first form that goes with the detail. Without one the identifier has to do."""
     detail = reason.detail
     texts = (_without_gaps(form, detail) for form in forms.get(reason.why, ()))
     form = next((text for text in texts if _has_all(text, detail)), reason.why.value)
-    return _Words(now).format(form, **detail)
+    return _Words(now, unit).format(form, **detail)
 
 
 def _without_gaps(form: str, detail: Mapping[str, Any]) -> str:
@@ -282,13 +285,17 @@ def _fields(form: str) -> frozenset[str]:
 class _Words(string.Formatter):
     """Fills a form."""
 
-    def __init__(self, now: Optional[datetime]) -> None:
-        self._now = now
+    def __init__(self, now: Optional[datetime], unit: str) -> None:
+        self._now, self._noun = now, noun_of(unit)
 
     def format_field(self, value: Any, format_spec: str) -> str:
         """A field as people read it."""
         if format_spec == "?":
             return ""
+        if format_spec == "units":
+            return f"{self._noun}s"
+        if format_spec == "size":
+            format_spec = self._noun
         if isinstance(value, datetime):
             return shown(value, None if format_spec == "date" else self._now)
         if isinstance(value, Reason):
@@ -304,7 +311,7 @@ class _Words(string.Formatter):
             return one if (len(value) if isinstance(value, tuple) else value) == 1 else more
         if isinstance(value, tuple):
             return _listed([str(item) for item in value], format_spec)
-        is_noun = re.fullmatch("[a-z ]{2,}", format_spec)
+        is_noun = re.fullmatch("[A-Za-z ]{2,}", format_spec)
         return plural(value, format_spec) if is_noun else format(value, format_spec)
 
 

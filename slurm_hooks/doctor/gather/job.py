@@ -12,7 +12,7 @@ from slurm_hooks.doctor.facts import JobSeen, Unread
 from slurm_hooks.doctor.gather.files import attempt
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import MalleableJob, Plan, Why
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import sized
 from slurm_hooks.report.text import explain_lines, find_job
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Settings
@@ -49,12 +49,12 @@ def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
 
 
 def lacks(job: MalleableJob, plan: Plan, now: datetime) -> Iterator[str]:
-    """Why it has fewer nodes than it needs, if so, and what the planner says of its failures."""
+    """Why it is smaller than it must be, if so, and what the planner says of its failures."""
     for planned in (p for p in plan.jobs if p.job_id == job.job_id):
-        reasons = [(reason.why, reason_text(reason, now)) for reason in planned.reasons]
+        reasons = [(r.why, reason_text(r, now, planned.unit)) for r in planned.reasons]
         if planned.nodes_now < planned.nodes_needed:
             because = f": {reasons[0][1]}" if reasons else ""
-            has = plural(planned.nodes_now, "node")
+            has = sized(planned.nodes_now, planned.unit)
             yield f"has {has} and needs {planned.nodes_needed}{because}"
         yield from (text for why, text in reasons if why in LACKING)
 

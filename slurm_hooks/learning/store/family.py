@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Optional
 
 from slurm_hooks.model import MalleableJob, Needs, Slot
+from slurm_hooks.model.job import NODE
 
 _COUNTER = re.compile(r"[-_.]\d+$")
+_SLOT = ";slot:"
 
 
 @dataclass(frozen=True, order=True)
@@ -26,6 +28,16 @@ class Family:
         """As `malleable profile --family` takes it."""
         return f"{self.user}/{self.name}"
 
+    @property
+    def kind(self) -> str:
+        """What the nodes of its jobs have."""
+        return self.needs.partition(_SLOT)[0]
+
+    @property
+    def size_unit(self) -> str:
+        """What the sizes of its jobs count: node, gpu or task."""
+        return self.needs.partition(_SLOT)[2].partition(":")[0] or NODE
+
 
 def family_of(job: MalleableJob, gres: str) -> Family:
     """The family of a job whose slots have this resource (model/gpu_types.py). How many nodes it
@@ -41,5 +53,5 @@ def _needs(needs: Needs, slot: Optional[Slot], gres: str) -> str:
     none by nodes, and a GPU of another type is another worker. What a fragment asks for beside
     that changes with its size."""
     if slot is not None:
-        return f"{needs.features};slot:{gres or 'task'}"
+        return f"{needs.features}{_SLOT}{gres or 'task'}"
     return ";".join((needs.features, *(f"{name}:{count}" for name, count in needs.gres)))

@@ -16,7 +16,7 @@ from slurm_hooks.model import (
     Snapshot,
 )
 from slurm_hooks.model.moments import shown
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import plural, sized
 from slurm_hooks.planning.holes import holes_of
 from slurm_hooks.report.text import (
     OVER,
@@ -32,7 +32,7 @@ from slurm_hooks.slurm.text import fold
 from slurm_hooks.tick.report import TickReport
 
 Row = tuple[str, ...]
-JOB_COLUMNS = ("job", "user", "state", "nodes", "min-max", "next", "lease ends", "why")
+JOB_COLUMNS = ("job", "user", "state", "size", "min-max", "next", "lease ends", "why")
 HOLE_COLUMNS = ("idle nodes", "until", "because of", "list")
 LEASE_COLUMNS = ("fragment", "user", "state", "node", "ends", "starts")
 
@@ -100,11 +100,13 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
         str(job.job_id),
         job.user,
         job_state(job),
-        str(len(job.nodes)),
+        sized(job.size, job.request.size_unit),
         sizes(job, report.snapshot.now),
         str(plan.nodes_planned) if plan else "",
         f"in {minutes(min(ends) - report.snapshot.now)}" if ends else "",
-        reason_text(plan.reasons[0], report.snapshot.now) if plan and plan.reasons else "",
+        reason_text(plan.reasons[0], report.snapshot.now, plan.unit)
+        if plan and plan.reasons
+        else "",
     )
 
 

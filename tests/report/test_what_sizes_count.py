@@ -1,0 +1,183 @@
+"""A job that counts GPUs or tasks is spoken of in these, wherever its size is named."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from build import NOW, after, make_fragment, make_job, make_request, make_snapshot, no_clock, span
+from slurm_hooks.doctor.gather.job import lacks
+from slurm_hooks.learning.store.family import family_of
+from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
+from slurm_hooks.model import (
+    Curve,
+    Detail,
+    Fragment,
+    FragmentId,
+    FragmentState,
+    Intent,
+    Learned,
+    MalleableJob,
+    Mark,
+    Node,
+    NodeState,
+    Plan,
+    Reason,
+    Request,
+    Resources,
+    Slot,
+    Verb,
+    Why,
+)
+from slurm_hooks.model.decision import JobPlan
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.report.json_data import job_data, plan_data
+from slurm_hooks.report.learned_text import families_view, family_view, job_view, learned_lines
+from slurm_hooks.report.text import (
+    action_lines,
+    explain_lines,
+    fragments_table,
+    job_state,
+    jobs_table,
+)
+from slurm_hooks.report.top.board import board_of
+from slurm_hooks.report.why import reason_text
+from slurm_hooks.settings.values import Planning, Settings, Site
+from slurm_hooks.tick.report import TickReport
+
+SETTINGS = Settings(
+    site=Site(partitions=("malleable", "parts"), part_nodes="parts"),
+    plan=Planning(headroom_gpus=0),
+)
+GPU_SLOT = Slot("gpu")
+
+
+def request(low: int = 4, high: int = 8, slot: Slot = GPU_SLOT, unit: int = 1) -> Request:
+    return replace(make_request(low, high, unit), slot=slot)
+
+
+def part(index: int, node: str, slots: int, asked: Request) -> Fragment:
+    has = Resources(slots, 100 * slots, (("gpu", slots),) if asked.slot and asked.slot.gres else ())
+    mark = Mark(asked, slots=slots)
+    found = make_fragment(index, FragmentState.RUNNING, [node], asks=has)
+    return replace(found, mark=mark)
+
+
+def job_of(asked: Request, *sizes: int) -> MalleableJob:
+    parts = (part(index, f"n{index + 1}", size, asked) for index, size in enumerate(sizes))
+    found = make_job(*parts, held=2, request=asked)
+    return replace(found, partition="parts")
+
+
+def printed(table: Any) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    return " ".join(console.file.getvalue().split())
+
+
+def plan_of(job: MalleableJob) -> Plan:
+    gres = (("gpu", 8),)
+    nodes = [
+        Node(
+            name,
+            cpus=8,
+            memory_mib=800,
+            gres=gres,
+            state=NodeState.SHARED,
+            used=Resources(8 - left, 100, (("gpu", 8 - left),)),
+            partitions=frozenset({"malleable", "parts", "main"}),
+        )
+        for name, left in (("n1", 0), ("n2", 0), ("n3", 0))
+    ]
+    return make_plan(make_snapshot(job, nodes=nodes), SETTINGS, no_clock)
+
+
+def test_status_shows_the_size_and_not_the_nodes() -> None:
+    job = job_of(request(), 3, 2)
+    assert job_state(job) == "running"
+    assert job_state(job_of(request(6), 3, 2)) == "below min"
+    row = printed(jobs_table([job], NOW, {7: "train"}, {}, 120))
+    assert "running 5 GPUs 4-8" in row
+    whole = make_job(make_fragment(0, FragmentState.RUNNING, ["n1"]), held=1)
+    assert "running 1 node 1-6" in printed(jobs_table([whole], NOW, {7: "a"}, {}, 120))
+    assert "7_0 running 3 GPUs n1" in printed(fragments_table(job, NOW))
+
+
+@pytest.mark.parametrize(
+    ("slot", "noun"), [(Slot("gpu:a100"), "GPUs"), (Slot(cpus=2), "tasks"), (None, "nodes")]
+)
+def test_explain_names_what_the_job_counts(slot: Slot, noun: str) -> None:
+    job = job_of(request(slot=slot), 5) if slot else make_job(held=2)
+    lines = explain_lines(job, plan_of(job), NOW)
+    assert f"{5 if slot else 0} {noun} of" in lines[0]
+    assert ("on n1, engine" in lines[0]) is bool(slot)
+
+
+def test_reasons_count_what_the_job_counts() -> None:
+    reasons = (
+        (Why.MAXIMUM, Detail(most=8), "has its maximum of 8 GPUs"),
+        (Why.WISH, Detail(wish=2), "wishes for 2 GPUs at most now"),
+        (Why.WISH, Detail(wish=0, unit=1), "wishes for no GPUs now, and"),
+        (Why.BELOW_MIN, Detail(nodes_usable=1, nodes_needed=4), "can reach 1 GPU now, needs 4"),
+        (Why.LOOKED_AT, Detail(nodes_planned=2), "begins on 2 GPUs"),
+        (Why.SIZE, Detail(sizes_failing=(3,), sizes_good=(2, 4)), "fails with 3 GPUs, trains"),
+        (Why.NO_WORK, Detail(count=1, at=NOW), "1 worker found no work left"),
+    )
+    for why, detail, text in reasons:
+        assert text in reason_text(Reason(why, detail), NOW, "gpu")
+        assert "node" not in reason_text(Reason(why, detail), NOW, "gpu")
+
+
+def test_doctor_says_what_a_job_lacks_in_its_own_unit() -> None:
+    job = job_of(request(), 3)
+    assert next(lacks(job, plan_of(job), NOW)).startswith("has 3 GPUs and needs 4")
+
+
+def test_what_a_tick_does_with_a_part_has_its_size() -> None:
+    mark = Mark(request(), slots=3)
+    there = {"mark": mark, "nodes": frozenset({"n3"}), "limit": span(600)}
+    grow = Intent(FragmentId(7, 0), Why.HOLE_OPEN, Verb.GROW, **there)  # type: ignore[arg-type]
+    assert action_lines([grow]) == ["grow 7_0 on n3 with 3 GPUs for 10:00: hole open"]
+
+
+def test_programs_read_the_unit_and_the_size_of_each_fragment() -> None:
+    job = job_of(request(), 3, 2)
+    data = job_data(job)
+    assert (data["unit"], data["size"]) == ("gpu", 5)
+    running = [(f["nodes"], f["size"]) for f in data["fragments"] if f["state"] == "running"]
+    assert running == [(["n1"], 3), (["n2"], 2)]
+    assert plan_data(plan_of(job), NOW)["jobs"][0]["unit"] == "gpu"
+    assert job_data(make_job(held=1))["unit"] == "node"
+
+
+def test_top_shows_the_size() -> None:
+    job = job_of(request(), 3, 2)
+    report = TickReport(NOW, plan_of(job), make_snapshot(job), (), (), 0.0, is_dry=True)
+    (row,) = board_of(report).jobs
+    assert row[3:5] == ("5 GPUs", "4-8")
+
+
+def test_what_is_learned_is_told_of_gpus() -> None:
+    job = job_of(request(2, 8, unit=2), 4)
+    learned = Learned(Curve(((0, 0.0), (2, 2.0), (4, 3.0), (8, 4.0))), sizes_seen=(2, 4))
+    profile = JobProfile(7, family_of(job), 2, 8, 0.0, 0.0, learned)
+    first = learned_lines(job, learned, profile, NOW.timestamp())[0]
+    assert first.startswith("learned: 4 GPUs train 1.5 times as fast as 2 ")
+    nothing = learned_lines(job, None, None, after(0).timestamp())[0]
+    assert "its speed grows with GPUs" in nothing
+    family = FamilyProfile(family_of(job), learned, 0.0, 8, 1, 1)
+    assert "2-8 GPUs" in printed(job_view(profile, 0.0))
+    assert "unit 2gpu, torchrun;" in printed(family_view(family, [profile], 0.0))
+    assert "GPUS SEEN" in printed(family_view(family, [profile], 0.0))
+    assert " 2gpu torchrun" in printed(families_view([family], 0.0))
+
+
+def test_a_plan_of_whole_nodes_speaks_of_nodes() -> None:
+    planned = JobPlan(7, 1, 2)
+    assert planned.unit == "node"
+    assert reason_text(Reason(Why.MAXIMUM, Detail(most=1))) == "has its maximum of 1 node"
