@@ -53,7 +53,7 @@ def _seen_lines(
     seen = f"sizes seen: {_list(sizes)}{age}" if sizes else "not seen itself"
     if learned.curve is None:
         lacks = "none of them small" if len(sizes) > 1 else "fewer than two sizes"
-        return [f"its speed was {seen}; with {lacks} it shares equally"]
+        return [f"{seen}; with {lacks} it shares equally"]
     far = sizes[-1] if sizes else job.request.max_nodes
     lines = []
     if far > unit:

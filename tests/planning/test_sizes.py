@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
@@ -31,10 +32,12 @@ from slurm_hooks.model import (
     Plan,
     Rate,
     Said,
+    Slot,
     Telemetry,
     Verb,
 )
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.sizes import why_not
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Settings
 
@@ -234,6 +237,20 @@ def test_the_request_without_such_a_size_is_named(
     job = waiting(failed_sizes=failed(bad, 3), telemetry=telling(*good))
     (plan,) = planned(job, 3).jobs
     assert line in map(reason_text, plan.reasons)
+
+
+@pytest.mark.parametrize(
+    ("slot", "unit", "ends"),
+    [(Slot("gpu"), 1, "unit=2gpu"), (Slot("gpu"), 2, "unit=2gpu"), (Slot(cpus=4), 1, "unit=2task")],
+)
+def test_the_request_of_a_job_that_counts_slots_is_one_that_sbatch_takes(
+    slot: Slot, unit: int, ends: str
+) -> None:
+    asked = replace(make_request(2, 6, unit), slot=slot)
+    job = replace(waiting(telemetry=telling(2, 4)), request=asked)
+    assert why_not(job, frozenset({3})).detail["request"] == f"2-4,{ends}"
+    every = replace(waiting(telemetry=telling(2, 3)), request=replace(asked, unit=1))
+    assert why_not(every, frozenset({6})).detail["request"] == f"2-3,{ends.replace('2', '')}"
 
 
 @pytest.mark.parametrize(("told", "is_over"), [(None, True), (telling(2), False)])
