@@ -103,6 +103,7 @@ class Why(enum.Enum):
     BELOW_MIN = "below_min", _JOB | _ACT | _DROPPED  # its other fragments are not back yet
     LOOKED_AT = "looked_at"  # it has a size only so that its speed there is seen
     OTHER_NODES = "other_nodes"  # what stands in the way on nodes that it does not have
+    KEPT_BACK = "kept_back"  # GPUs of partly used nodes are left to others' small jobs
     TAKEN = "taken", _NODE | _DROPPED  # somebody is on it, or it is out of service
     USABLE = "usable", _NODE  # nothing is in the way
     PARTITION = "partition", _NODE  # it is in another one
@@ -110,6 +111,7 @@ class Why(enum.Enum):
     GRES = "gres", _NODE  # it lacks some
     MEMORY = "memory", _NODE  # it has too little
     CPUS = "cpus", _NODE  # it has too few
+    PART_SMALL = "part_small", _NODE  # too little of it is free
     EXCLUDED = "excluded", _NODE  # by the job's --exclude
     HOLE_SHORT = "hole_short", _NODE | _IDLE | _DROPPED  # somebody else's claim comes too soon
     UNFIT = "unfit", _NODE | _IDLE | _ACT  # for the job, says Slurm; idle: for all that wait
@@ -171,6 +173,7 @@ class Detail(TypedDict, total=False):
     nodes_needed: int
     nodes_planned: int
     nodes_given: int  # to all malleable jobs
+    kept: int  # back, of what is free
     most: int  # that there may be
     ceiling: int  # of all malleable jobs
     wish: int

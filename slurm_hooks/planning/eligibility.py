@@ -116,12 +116,20 @@ class Eligibility:
         """Whether jobs of a kind could start a fragment on the node now, and if not, why: the
         obstacle that would last longest. `shunned` are nodes that the job keeps away from."""
         if not self._room_for(name, kind):
-            return _TAKEN[NodeState.BUSY if name in self.taken else self._survey.nodes[name].state]
+            return self._no_room(name, kind)
         lack, is_short = self._judge(self._nodes[name], kind)
         fault = lack or shunned.get(name) or self._why_nobody(name)
         if fault or not is_short:
             return fault or self._usable
         return Verdict(Why.HOLE_SHORT, _claim(self._survey.holes[name]))
+
+    def _no_room(self, name: str, kind: JobKind) -> Verdict:
+        """Why a node has no room for jobs of a kind, which may need a part of it only."""
+        state = self._survey.nodes[name].state
+        if kind.slot is None or state not in (NodeState.FREE, NodeState.SHARED):
+            return _TAKEN[NodeState.BUSY if name in self.taken else state]
+        lack, _ = self._judge(self._nodes[name], kind)
+        return lack or _why_no_part(self._nodes[name], kind, self._survey.places.left(name))
 
     def room(self, name: str) -> int:
         """How many fragments of a whole node it can take now."""
@@ -404,6 +412,18 @@ def _why_small(node: _NodeKind, slot: Slot) -> Verdict:
     if slot.gres and not node.total.count(slot.gres):
         return Verdict(Why.GRES, slot.gres)
     return Verdict(Why.MEMORY if node.total.memory_mib < one.memory_mib else Why.CPUS)
+
+
+def _why_no_part(node: _NodeKind, job: JobKind, left: Resources) -> Verdict:
+    """What there is too little of in what is left of a node; without any it is taken."""
+    assert job.slot is not None
+    gres, need = job.slot.gres, job.slot.on(node).times(job.unit)
+    has = left.count(gres) if gres else left.cpus
+    if not has:
+        return _TAKEN[NodeState.BUSY]
+    if gres and has < job.unit:
+        return Verdict(Why.PART_SMALL, "GPUs")
+    return Verdict(Why.PART_SMALL, "memory" if left.memory_mib < need.memory_mib else "CPUs")
 
 
 def _is_short(node: _NodeKind, job: JobKind, now: datetime) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Optional
 
 from slurm_hooks.model import (
@@ -20,11 +20,13 @@ from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.eligibility import Eligibility, JobKind
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_fragments
-from slurm_hooks.planning.node_classes import natural
+from slurm_hooks.planning.node_classes import Pool, natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.planning.wrong_size import wrong_size
+
+NAMED = 3  # nodes
 
 
 class Obstacles:
@@ -33,9 +35,10 @@ class Obstacles:
     Nodes and jobs that are alike are looked at once, whatever their number.
     """
 
-    def __init__(self, survey: Survey, eligibility: Eligibility, given: int) -> None:
-        """`given` units go to all jobs together."""
+    def __init__(self, survey: Survey, eligibility: Eligibility, pool: Pool, given: int) -> None:
+        """`given` units go to all jobs together; what remains of the pool goes to no job."""
         self._survey, self._eligibility, self._given = survey, eligibility, given
+        self._pool = pool
         self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
         self._counts: dict[JobKind, Counter[Verdict]] = {}
 
@@ -49,8 +52,10 @@ class Obstacles:
         for name in (shunned.keys() & verdicts.keys()) - mine:
             counted[verdicts[name]] -= 1
             counted[self._eligibility.verdict(name, kind, shunned)] += 1
+        free, kept = self._pool.left_to_others(job.job_id)
+        counted.subtract(verdicts[name] for name in free)
         found = (verdict for verdict, n in counted.items() if n > 0)
-        return [
+        return [*_kept_back(free, kept)] + [
             Reason(Why.OTHER_NODES, Detail(count=counted[verdict], verdict=verdict))
             for verdict in sorted(found, key=_rank)
         ]
@@ -63,9 +68,10 @@ class Obstacles:
         ceiling = mandate.ceiling
         if ceiling is None:
             return []
-        if situation.least > ceiling:
-            return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_needed=situation.least))]
         each, per_node = self._eligibility.units(situation.job), self._eligibility.per_node
+        needed = -(-situation.least * each // per_node)
+        if needed > ceiling:
+            return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_needed=needed))]
         if self._given + request.unit * each > ceiling * per_node:
             given = -(-self._given // per_node)
             return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_given=given))]
@@ -79,6 +85,18 @@ class Obstacles:
             self._seen[kind] = {name: self._eligibility.verdict(name, kind) for name in names}
             self._counts[kind] = Counter(self._seen[kind].values())
         return self._seen[kind]
+
+
+def _kept_back(free: Mapping[str, int], kept: int) -> Iterator[Reason]:
+    """That some of what is free on nodes is left to others' small jobs."""
+    if kept:
+        names = tuple(sorted(free, key=natural))
+        detail = Detail(nodes=names[:NAMED], count=sum(free.values()), kept=kept)
+        if len(names) > NAMED:
+            detail["more"] = len(names) - NAMED
+        if kept == detail["count"]:
+            del detail["kept"]
+        yield Reason(Why.KEPT_BACK, detail)
 
 
 def _rank(verdict: Verdict) -> tuple[bool, bool, str, str]:

@@ -10,6 +10,7 @@ from slurm_hooks.model import (
     Intent,
     Level,
     Of,
+    Request,
     Why,
 )
 from slurm_hooks.planning.dropping import handed_out
@@ -41,6 +42,11 @@ def _wants_more(situation: Situation, given: int) -> bool:
     return not situation.upkeep.is_over and situation.size + given < most
 
 
+def _nodes_of(request: Request) -> int:
+    """The nodes of a fragment."""
+    return request.unit if request.slot is None else 1
+
+
 class _Judge:
     """Reasons for nodes that nobody got; alike jobs are asked about once."""
 
@@ -51,7 +57,7 @@ class _Judge:
         self._survey, self._eligibility = survey, eligibility
         self._barred = {s.job.job_id for s in wanting if s.barred}
         self._makes_room = {s.job.job_id for s in wanting if s.barred and s.barred.why is Why.LIMIT}
-        least = min((s.job.request.unit for s in wanting), default=1)
+        least = min((_nodes_of(s.job.request) for s in wanting), default=1)
         ceiling = survey.mandate.ceiling
         self._is_full = ceiling is not None and used + least > ceiling
         self._wanting = {s.job.job_id for s in wanting}

@@ -60,6 +60,11 @@ class Stock:
     def __len__(self) -> int:
         return sum(count * number for count, number in self._numbers.items())
 
+    @property
+    def units(self) -> dict[str, int]:
+        """What is free of each node."""
+        return {name: count for count, names in self._names.items() for name in names}
+
     def nodes(self, units: int) -> int:
         """How many nodes have just so many units."""
         return self._numbers[units]
@@ -147,6 +152,14 @@ class Pool:
 
     def _all(self, key: ClassKey) -> int:
         return len(self.free.get(key, ())) + self.coming[key]
+
+    def left_to_others(self, job_id: int) -> tuple[dict[str, int], int]:
+        """The free units of nodes that the job could use, where some are kept back, and how many
+        of all these units are."""
+        keys = [key for key, kept in self.kept_back.items() if kept and job_id in key.jobs]
+        found = {n: c for key in keys if key in self.free for n, c in self.free[key].units.items()}
+        kept = (min(self.kept_back[key], len(self.free.get(key, ()))) for key in keys)
+        return found, sum(kept)
 
     def keep_free(self, headroom: int, targets: Mapping[int, Mapping[ClassKey, int]]) -> None:
         """Give no more now than the free nodes beyond the headroom, and as many as are given back:

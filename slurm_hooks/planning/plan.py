@@ -60,7 +60,7 @@ def make_plan(
     pool = pool_of(survey, eligibility, situations)
     shares = share_out(ground, eligibility, situations, pool, objective, clock)
     pool.keep_free(settings.plan.headroom_nodes, shares.targets)
-    obstacles = Obstacles(survey, eligibility, given(situations, shares, pool))
+    obstacles = Obstacles(survey, eligibility, pool, given(situations, shares, pool))
     actions: list[Intent] = []
     plans: list[JobPlan] = []
     last = last_leases(survey, eligibility, situations)

@@ -70,7 +70,12 @@ _OBSTACLE = {
     Why.HOLE_SHORT: "its hole is too short",
     Why.REGISTERING: "slurmctld has begun, and nodes have not told it what runs on them",
 }
-_STANDING = {Why.TAKEN: "{}", Why.USABLE: "free and usable", Why.REGISTERING: "free"}
+_STANDING = {
+    Why.TAKEN: "{}",
+    Why.PART_SMALL: "in use, and not enough {} left",
+    Why.USABLE: "free and usable",
+    Why.REGISTERING: "free",
+}
 _REASON: Forms = {
     Why.FINISHED: (
         "no work was left: {count:worker} ended with exit code 0, and none runs",
@@ -163,6 +168,12 @@ _REASON: Forms = {
     Why.OTHER_NODES: (
         "not started on {nodes}: {because}",
         "{count:other node}: {verdict}",
+    ),
+    Why.KEPT_BACK: (
+        "{nodes}[ and {more} more] {nodes:has|have} {count:size} free, of which {kept} "
+        "{kept:is|are} left to small jobs (plan.headroom_gpus)",
+        "{nodes}[ and {more} more] {nodes:has|have} {count:size} free, which "
+        "{count:is|are} left to small jobs (plan.headroom_gpus)",
     ),
     Why.RESTING: (
         "has failed {failures:time}: one worker is tried, and others follow once it has run for "

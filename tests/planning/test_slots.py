@@ -6,9 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from slurm_hooks.model import (
     Fragment,
     FragmentState,
+    IdleNodes,
     Intent,
     MalleableJob,
     Node,
@@ -27,6 +30,8 @@ from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings.values import Planning, Settings, Site
 from slurm_hooks.slurm.actions import starts
 from slurm_hooks.slurm.all_but import AllBut
+from slurm_hooks.report.why import reason_text
+from slurm_hooks.settings.values import Mode, Planning, Settings, Site
 from tests.build import after, make_fragment, make_request, make_snapshot, no_clock
 
 LANES = frozenset({"malleable", "parts", "main"})
@@ -197,6 +202,80 @@ def test_parts_leave_some_gpus_to_small_jobs() -> None:
     settings = replace(SETTINGS, plan=Planning(headroom_gpus=2))
     nodes = [node("n1", used=4)]
     assert grown(plan_of(job(request(1, 8)), nodes=nodes, settings=settings)) == {"n1": 2}
+
+
+def reasons(plan: Plan) -> list[str]:
+    (planned,) = plan.jobs
+    return [reason_text(reason, unit=planned.unit) for reason in planned.reasons]
+
+
+def test_what_is_left_to_small_jobs_is_named() -> None:
+    settings = replace(SETTINGS, plan=Planning(headroom_gpus=2))
+    nodes = [node("n1", used=7), node("n3", used=6), node("n4", used=8)]
+    asked = request(4, 8)
+    assert reasons(plan_of(job(asked), nodes=nodes, settings=settings)) == [
+        "n1, n3 have 3 GPUs free, of which 2 are left to small jobs (plan.headroom_gpus)",
+        "1 other node: busy",
+    ]
+    some = job(request(1, 8), part(0, "n1", 1, request(1, 8)))
+    nodes[0] = node("n1", used=8)
+    assert reasons(plan_of(some, nodes=nodes, settings=settings)) == [
+        "n3 has 2 GPUs free, which are left to small jobs (plan.headroom_gpus)",
+        "1 other node: busy",
+    ]
+    many = [node(f"n{i}", used=7) for i in range(1, 6)]
+    few = replace(settings, plan=Planning(headroom_gpus=9))
+    first, *others = reasons(plan_of(job(asked), nodes=many, settings=few))
+    assert first.startswith("n1, n2, n3 and 2 more have 5 GPUs free, which are")
+    assert not others
+
+
+@pytest.mark.parametrize(
+    ("asked", "left", "said"),
+    [
+        (request(2, 8, unit=2), gpus(1), "1 other node: in use, and not enough GPUs left"),
+        (request(1, 8), Resources(3, 32_000, (("gpu", 1),)), "not enough CPUs left"),
+        (request(1, 8), Resources(4, 31_000, (("gpu", 1),)), "not enough memory left"),
+        (request(1, 8), Resources(4, 31_000), "1 other node: busy"),
+        (request(1, 8, slot=Slot(cpus=4)), Resources(3, 99_000), "not enough CPUs left"),
+        (request(1, 8, slot=Slot(cpus=4)), Resources(0, 99_000), "1 other node: busy"),
+    ],
+)
+def test_what_is_too_small_in_the_free_part_of_a_node(
+    asked: Request, left: Resources, said: str
+) -> None:
+    shared = replace(node("n1", used=7), used=gpus(8) - left)
+    (reason,) = reasons(plan_of(job(asked), nodes=[shared]))
+    assert reason.endswith(said)
+
+
+def test_an_idle_node_that_never_fits_says_what_it_lacks() -> None:
+    bare = replace(node("n1"), gres=())
+    assert reasons(plan_of(job(request(1, 8)), nodes=[bare])) == [
+        "1 other node: free, but not enough gpu"
+    ]
+
+
+def test_the_ceiling_counts_nodes_and_a_job_gpus() -> None:
+    """A node has 8 GPUs, so 4 are no more than a node, and 12 are two."""
+    one_node = replace(SETTINGS, mode=Mode(max_nodes=1))
+    nodes = [node("n1", used=2), node("n2", used=2)]
+    told = reasons(plan_of(job(request(4, 16)), nodes=nodes, settings=one_node))
+    assert not any("cannot start" in text for text in told)
+    told = reasons(plan_of(job(request(12, 16)), nodes=nodes, settings=one_node))
+    assert "may have 1 node (mode.max_nodes, max_share), and this one needs 2: it" in told[0]
+
+
+def test_idle_nodes_below_the_ceiling_do_not_stay_idle_for_it() -> None:
+    below = replace(SETTINGS, mode=Mode(max_nodes=4))
+    plan = plan_of(job(request(24, 32, unit=8)), nodes=[node("n1"), node("n2")], settings=below)
+    assert plan.idle == (IdleNodes(Why.NOT_GIVEN, 2),)
+
+
+def test_a_part_beside_an_idle_node_says_that_this_goes_first() -> None:
+    idle = replace(node("n2"), partitions=frozenset({"main"}))
+    told = reasons(plan_of(job(request(1, 8)), nodes=[node("n1", used=3), idle]))
+    assert told[-1] == ("not started on n1: n2 is idle, where others' small jobs would go instead")
 
 
 def test_without_a_lane_for_parts_none_is_taken_and_all_leave() -> None:

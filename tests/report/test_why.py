@@ -35,7 +35,7 @@ def test_other_words_of_the_ledger_stay() -> None:
 def test_a_verdict_on_nodes_has_words(why: Why) -> None:
     text = reason_text(Reason(Why.OTHER_NODES, Detail(count=2, verdict=Verdict(why, "detail"))))
     assert text.startswith("2 other nodes: ")
-    assert why in (Why.TAKEN, Why.USABLE) or "free" in text
+    assert why in (Why.TAKEN, Why.USABLE, Why.PART_SMALL) or "free" in text
 
 
 FULL = Detail(
