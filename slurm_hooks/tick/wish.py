@@ -1,4 +1,4 @@
-"""Tells Slurm, from a host where people submit, how many nodes a job of theirs wants now."""
+"""Tells Slurm, from a host where people submit, which size a job of theirs wants now."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _ORDER = (
 _TRIES = 3
 
 
-def wish(port: Port, partitions: tuple[str, ...], job_id: int, nodes: int, at: float) -> Wish:
-    """Have the job want at most so many nodes from now on, never more than its MAX; returns what
+def wish(port: Port, job: MalleableJob, size: int, at: float) -> Wish:
+    """Have the job want this size at most from now on, never more than its MAX; returns what
     Slurm has taken. Raises UsageError, CommandRefused, NotAllowed for somebody else's job,
     RetryLater if the agent of the element writes again and again."""
-    job = _job(port, partitions, job_id)
+    job_id = job.job_id
     if not job.way.may_wish:
-        raise UsageError(f"job {job_id} is a gang: only a pool (engine=pool) can wish for nodes")
+        raise UsageError(f"job {job_id} is a gang: only a pool (engine=pool) can wish for a size")
     found = _writable(job)
-    told = Wish(moment(int(at)), min(nodes, job.request.max_nodes))
+    told = Wish(moment(int(at)), min(size, job.request.max_nodes))
     question, write = wish_commands(str(found.id))
     for _ in range(_TRIES):
         try:
@@ -45,7 +45,8 @@ def _writable(job: MalleableJob) -> Fragment:
     return min(known, key=lambda f: (_ORDER.index(f.state), f.id.index))
 
 
-def _job(port: Port, partitions: tuple[str, ...], job_id: int) -> MalleableJob:
+def wishing(port: Port, partitions: tuple[str, ...], job_id: int) -> MalleableJob:
+    """The job as Slurm has it now. Raises UsageError, CommandRefused, RetryLater."""
     for job in look_at_jobs(port, partitions):
         if job.job_id == job_id:
             return job

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from fake_parts import START, Script
 from fake_slurm import FakeSlurm
+from slurm_hooks.cli import main
 from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
+from slurm_hooks.model import Wish
 from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.tick.wish import wish
+from slurm_hooks.tick.wish import wish, wishing
 
 POOL = "malleable{min=0,max=4,unit=1,engine=pool,frags=4,lease=600,hole=120}"
 GANG = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
@@ -36,10 +40,14 @@ def cluster(mark: str = POOL) -> Comments:
     return slurm
 
 
+def asked(slurm: Comments, job_id: int, size: int) -> Wish:
+    return wish(slurm, wishing(slurm, ("malleable",), job_id), size, START)
+
+
 def test_it_is_in_one_element_and_never_above_max() -> None:
     slurm = cluster()
     slurm.elements["1_0"].comment = "joined{3};mine"
-    assert wish(slurm, ("malleable",), 1, 9, START).nodes == 4
+    assert asked(slurm, 1, 9).nodes == 4
     (job,) = look_at_jobs(slurm, ["malleable"])
     assert {f.id.index: f.wish.nodes for f in job.fragments if f.wish} == {0: 4}
     assert slurm.elements["1_0"].comment == f"joined{{3}};wish{{4,{START}}};mine"
@@ -49,14 +57,14 @@ def test_an_agent_that_writes_over_it_again_and_again() -> None:
     slurm = cluster()
     slurm.agent_writes = True
     with pytest.raises(RetryLater, match="does not stay"):
-        wish(slurm, ("malleable",), 1, 2, START)
+        asked(slurm, 1, 2)
 
 
 def test_what_cannot_wish_is_told_so() -> None:
     with pytest.raises(UsageError, match="is a gang"):
-        wish(cluster(GANG), ("malleable",), 1, 2, START)
+        asked(cluster(GANG), 1, 2)
     with pytest.raises(UsageError, match="no malleable job 7"):
-        wish(cluster(), ("malleable",), 7, 2, START)
+        asked(cluster(), 7, 2)
 
 
 def test_a_job_of_somebody_else_is_left_alone() -> None:
@@ -69,4 +77,22 @@ def test_a_job_of_somebody_else_is_left_alone() -> None:
     slurm = Strangers({"n1": "", "n2": ""})
     slurm.submit(1, 4, POOL, script=Script(joins=False))
     with pytest.raises(NotAllowed, match=r"^job 1 belongs to \w+: ask as that user$"):
-        wish(slurm, ("malleable",), 1, 2, START)
+        asked(slurm, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"),
+    [
+        (POOL, "job 1: wishes for 2 nodes at most"),
+        (POOL.replace("}", ",slot=gpu}"), "job 1: wishes for 2 GPUs at most"),
+        (POOL.replace("}", ",slot=cpu:4}"), "job 1: wishes for 2 tasks at most"),
+    ],
+)
+def test_the_command_names_what_the_job_counts(
+    mark: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("slurm_hooks.commands.wish.live", lambda settings: cluster(mark))
+    assert main(["wish", "1", "2"]) == 0
+    assert capsys.readouterr().out == f"{said}\n"
+    assert main(["wish", "1", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unit"] in ("node", "gpu", "task")
