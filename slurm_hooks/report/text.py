@@ -225,7 +225,7 @@ def explain_lines(
 
 def _places(job: MalleableJob) -> str:
     """Where a job that counts parts of nodes has them."""
-    return f" on {fold(job.nodes)}" if job.request.slot and job.nodes else ""
+    return f", on {fold(job.nodes)}" if job.request.slot and job.nodes else ""
 
 
 def remark_lines(remarks: Sequence[str]) -> list[str]:

@@ -115,7 +115,7 @@ def test_explain_names_what_the_job_counts(slot: Slot, noun: str) -> None:
     job = job_of(request(slot=slot), 5) if slot else make_job(held=2)
     lines = explain_lines(job, plan_of(job), NOW)
     assert f"{5 if slot else 0} {noun} of" in lines[0]
-    assert ("on n1, engine" in lines[0]) is bool(slot)
+    assert (", on n1, engine" in lines[0]) is bool(slot)
 
 
 def test_reasons_count_what_the_job_counts() -> None:
