@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from itertools import chain
 from typing import Optional
 
 from slurm_hooks.model import (
@@ -63,7 +64,11 @@ class Stock:
     @property
     def units(self) -> dict[str, int]:
         """What is free of each node."""
-        return {name: count for count, names in self._names.items() for name in names}
+        found: dict[str, int] = {}
+        for count, by_hole in self._names.items():
+            for by_switch in by_hole.values():
+                found.update(dict.fromkeys(chain(*by_switch.values()), count))
+        return found
 
     def nodes(self, units: int) -> int:
         """How many nodes have just so many units."""

@@ -27,11 +27,10 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Planning, Settings, Site
-from slurm_hooks.slurm.actions import starts
-from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Planning, Settings, Site
+from slurm_hooks.slurm.actions import starts
+from slurm_hooks.slurm.all_but import AllBut
 from tests.build import after, make_fragment, make_request, make_snapshot, no_clock
 
 LANES = frozenset({"malleable", "parts", "main"})
