@@ -44,8 +44,10 @@ def _more(survey: Survey, situation: Situation, fragment: Fragment) -> int:
     (name,) = fragment.nodes if len(fragment.nodes) == 1 else ("",)
     if name not in survey.nodes:
         return 0
-    unit, node = situation.job.request.unit, survey.nodes[name]
-    fit = situation.share.slot.fit(node, survey.places.left(name) + fragment.asks)
+    unit, node, slot = situation.job.request.unit, survey.nodes[name], situation.share.slot
+    fit = slot.fit(node, survey.places.left(name) + fragment.asks)
+    if slot.gres and survey.places.is_shared(name):  # else it comes back with what it had
+        fit -= survey.ground.settings.plan.headroom_gpus
     most = min(fit, situation.most - situation.size + fragment.size) // unit * unit
     return max(0, most - fragment.size)
 

@@ -375,6 +375,17 @@ def test_a_gang_of_one_fragment_does_not_leave_to_come_back_larger() -> None:
     assert not plan_of(job(asked, part(0, "n1", 2, asked)), nodes=[node("n1", used=3)]).actions
 
 
+def test_a_gang_does_not_leave_for_gpus_that_are_kept_for_small_jobs() -> None:
+    asked = request(1, 8)
+    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
+    nodes = [node("n1", used=4), node("n2", used=8)]
+    kept = replace(SETTINGS, plan=Planning(headroom_gpus=4, snooze_s=0))
+    assert not plan_of(gang, nodes=nodes, settings=kept).actions
+    assert plan_of(gang, nodes=nodes).actions
+    alone = [node("n1", used=2), node("n2", used=8)]
+    assert plan_of(gang, nodes=alone, settings=kept).actions
+
+
 def test_cores_are_slots_too() -> None:
     asked = request(0, 64, engine="pool", slot=Slot(cpus=4, memory_mib=1000))
     assert grown(plan_of(job(asked), nodes=[node("n1", used=5)])) == {"n1": 3}
