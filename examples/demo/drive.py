@@ -18,15 +18,15 @@ from demo import place
 from demo.records import Recording, Row, last_step, parse_rounds
 from demo.sampler import Reconciler, Sampler
 from demo.scenario import (
-    BOOKING,
     LIMIT_S,
-    NODES,
     PARTITION,
-    RIGID,
     SUBMIT_AT_S,
     TICK_S,
+    Booking,
     Rigid,
+    Scenario,
 )
+from demo.story import has_room
 from demo.work import Work
 from slurm_hooks.sandbox import Sandbox
 
@@ -49,6 +49,7 @@ class Run:
     alone: Sandbox
     who: place.Submitter
     work: Work
+    scenario: Scenario
     zero: float = 0.0
     job: str = ""
     ids: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -76,7 +77,8 @@ class Run:
     @property
     def recording(self) -> Recording:
         """Everything seen so far."""
-        begin = self.zero + BOOKING.starts_s
+        booking = self.scenario.booking
+        begin = self.zero + booking.starts_s
         return Recording(
             zero=self.zero,
             job=self.job,
@@ -87,8 +89,9 @@ class Run:
             rounds=parse_rounds(self._rounds()),
             result=_result(self.main.work / "result.json"),
             begin=begin,
-            end=begin + 60 * BOOKING.minutes,
+            end=begin + 60 * booking.minutes,
             work=self.work,
+            scenario=self.scenario,
         )
 
     def _rounds(self) -> str:
@@ -144,42 +147,46 @@ def _next_second() -> float:
 
 def _submit_due(run: Run) -> None:
     """Everything whose time has come, in both sandboxes at the same moment."""
-    for rigid in RIGID:
+    for rigid in run.scenario.rigid:
         if rigid.name not in run.ids and _is_due(rigid, run):
             run.ids[rigid.name] = (_submit(rigid, run.main), _submit(rigid, run.alone))
     if not run.job and run.now >= SUBMIT_AT_S and _has_begun(run):
         run.job = _submit_malleable(run)
-    if not run.is_booked and run.now >= BOOKING.at_s:
+    if not run.is_booked and run.now >= run.scenario.booking.at_s:
         for box in (run.main, run.alone):
-            box.run(_booking(run.zero))
+            box.run(_booking(run.scenario.booking, run.zero))
         run.is_booked = True
 
 
 def _has_begun(run: Run) -> bool:
     """The load: a busy slurmctld may take seconds for what comes first."""
-    first = [run.ids[rigid.name][0] for rigid in RIGID if rigid.at_s == 0]
+    first = [run.ids[rigid.name][0] for rigid in run.scenario.rigid if rigid.at_s == 0]
     rows = {row.job: row for row in _rows(run)}
     return all(job in rows and rows[job].is_on_nodes for job in first)
 
 
 def _is_due(rigid: Rigid, run: Run) -> bool:
-    """Urgent jobs wait a little for the moment when no node is free: that is their point."""
+    """Urgent jobs wait a little for the moment when there is no room: that is their point."""
     if run.now < rigid.at_s:
         return False
-    return not rigid.is_urgent or _is_full(run) or run.now >= rigid.at_s + URGENT_PATIENCE_S
-
-
-def _is_full(run: Run) -> bool:
-    samples = run.sampler.samples if run.sampler else []
-    return len(samples) > 1 and all(
-        len({node for row in s.rows if row.is_on_nodes for node in row.nodes}) == NODES
-        for s in samples[-2:]
+    return (
+        not rigid.is_urgent
+        or not _has_room(rigid, run)
+        or run.now >= rigid.at_s + URGENT_PATIENCE_S
     )
+
+
+def _has_room(rigid: Rigid, run: Run) -> bool:
+    samples = run.sampler.samples[-2:] if run.sampler else []
+    return len(samples) < 2 or any(has_room(rigid, sample, run.recording) for sample in samples)
 
 
 def _submit(rigid: Rigid, box: Sandbox) -> str:
     argv = ["sbatch", "--parsable", f"--job-name={rigid.name}", f"--partition={PARTITION}"]
-    argv += [f"--nodes={rigid.nodes}", "--exclusive", f"--time={rigid.limit_min}"]
+    size = ("--exclusive",)
+    if rigid.gpus:
+        size = (f"--gres=gpu:{rigid.gpus}", f"--cpus-per-gpu={place.CPUS_PER_GPU}")
+    argv += [f"--nodes={rigid.nodes}", *size, f"--time={rigid.limit_min}"]
     argv += ["--output=/dev/null", f"--wrap=exec sleep {rigid.runs_s}"]
     return box.run(argv).stdout.strip()
 
@@ -189,21 +196,23 @@ def _submit_malleable(run: Run) -> str:
     path = f"{run.who.python.parent}:{run.main.environment['PATH']}"
     work = run.work
     told = {name: value.format(work=run.main.work) for name, value in work.variables.items()}
-    argv = ["sbatch", "--parsable", *work.request, work.script, *work.arguments]
+    argv = ["sbatch", "--parsable", *work.request(run.scenario), work.script, *work.arguments]
     answer = run.main.run(argv, user=run.who.user, env={**told, "PATH": path})
     return answer.stdout.strip()
 
 
-def _booking(zero: float) -> list[str]:
-    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(zero + BOOKING.starts_s))
-    words = ["scontrol", "create", "reservation", f"reservation={BOOKING.name}"]
-    words += [f"starttime={at}", f"duration={BOOKING.minutes}", f"nodes={BOOKING.node}"]
+def _booking(booking: Booking, zero: float) -> list[str]:
+    at = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(zero + booking.starts_s))
+    words = ["scontrol", "create", "reservation", f"reservation={booking.name}"]
+    words += [f"starttime={at}", f"duration={booking.minutes}", f"nodes={booking.node}"]
     return [*words, "users=root", "flags=ignore_jobs"]
 
 
 def _is_over(run: Run) -> bool:
     """True once the malleable job and every rigid job have ended and the reservation has begun."""
-    if not run.job or len(run.ids) < len(RIGID) or run.now < BOOKING.starts_s + 3:
+    scenario = run.scenario
+    is_early = run.now < scenario.booking.starts_s + 3
+    if not run.job or len(run.ids) < len(scenario.rigid) or is_early:
         return False
     rigid = [row.state for row in _rows(run) if not row.is_fragment]
     return _has_ended(run) and all(state in ENDED for state in rigid)

@@ -17,36 +17,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from demo.scenario import NODES, SETTINGS, TICK_S
+from demo.scenario import TICK_S, Scenario
 from demo.work import Work
 from slurm_hooks.errors import MalleableError, UsageError
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
 
+CPUS_PER_GPU = 2
 ENGINES_PYTHON = Path(__file__).resolve().parents[2] / "build" / "engines" / "bin" / "python"
 
 
 @contextlib.contextmanager
-def sandboxes(is_kept: Callable[[], bool]) -> Iterator[tuple[Sandbox, Sandbox]]:
-    """The one with the malleable job and the one without, both with eight nodes.
+def sandboxes(scenario: Scenario, is_kept: Callable[[], bool]) -> Iterator[tuple[Sandbox, Sandbox]]:
+    """The one with the malleable job and the one without, both with the scenario's nodes.
 
     They are taken down however this ends; the first one stays if `is_kept()` then says so.
     """
+    shape = {"gpus": scenario.gpus, "cpus": CPUS_PER_GPU * scenario.gpus} if scenario.gpus else {}
+    spec = project_spec(nodes=scenario.nodes, settings_text=scenario.settings, **shape)
     with contextlib.ExitStack() as stack:
-        main = Sandbox.up(project_spec(nodes=NODES, settings_text=SETTINGS))
+        main = Sandbox.up(spec)
         stack.callback(lambda: None if is_kept() else main.down())
-        alone = Sandbox.up(project_spec(nodes=NODES, settings_text=SETTINGS))
+        alone = Sandbox.up(spec)
         stack.callback(alone.down)
-        main.settings.write_text(_settings(main))  # they are read again at every tick
+        main.settings.write_text(_settings(scenario, main))  # they are read again at every tick
         yield main, alone
 
 
-def _settings(box: Sandbox) -> str:
+def _settings(scenario: Scenario, box: Sandbox) -> str:
     """The scenario's settings with what is known only once the sandbox is there."""
     found = box.record
-    return f"""{SETTINGS}
-[site]
-partitions = ["malleable"]
+    return f"""{scenario.settings}
 operators = ["{found.layout.user}"]
 
 [tick]

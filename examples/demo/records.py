@@ -13,9 +13,10 @@ from typing import Any, Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
+from demo.scenario import WHOLE, Scenario
 from demo.work import WORKS, Work
 from slurm_hooks.report.why import action_text
-from slurm_hooks.slurm.text import expand, parse_time
+from slurm_hooks.slurm.text import expand, parse_gres, parse_time
 from slurm_hooks.words.engines import ENGINES
 
 FIELDS = (
@@ -27,6 +28,7 @@ FIELDS = (
     "EndTime",
     "NodeList",
     "SchedNodes",
+    "tres-per-node",
 )
 SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
 QUESTION = (*SQUEUE, "-O" + ",".join(f"{name}:|" for name in FIELDS))
@@ -38,7 +40,8 @@ class Row:
     """A job, or one element of an array, at one moment; times in epoch seconds.
 
     `end` of a running job is the end of its time limit; `planned` are the nodes that Slurm means
-    to start a pending job on, `start` then being the moment.
+    to start a pending job on, `start` then being the moment. `gpus` are those of each node that it
+    asked for; without any it has all of its nodes.
     """
 
     job: str
@@ -49,6 +52,7 @@ class Row:
     end: Optional[float] = None
     nodes: frozenset[str] = frozenset()
     planned: frozenset[str] = frozenset()
+    gpus: int = 0
 
     @property
     def is_on_nodes(self) -> bool:
@@ -77,16 +81,23 @@ class Sample:
         """Fragment -> node of those on nodes."""
         return {r.job: min(r.nodes) for r in self.rows if r.is_fragment and r.is_on_nodes}
 
+    @property
+    def gpus(self) -> dict[str, int]:
+        """Fragment -> its GPUs, of those on nodes."""
+        return {r.job: r.gpus for r in self.rows if r.is_fragment and r.is_on_nodes}
+
 
 @dataclass(frozen=True)
 class Act:
-    """One action of a tick: `kind` (grow, renew, ...), which fragments, where, why."""
+    """One action of a tick: `kind` (grow, renew, ...), which fragments, where, why; the GPUs, if
+    the job counts them, that a `grow` gives."""
 
     t: float
     kind: str
     fragments: tuple[str, ...]
     cause: str
     nodes: tuple[str, ...] = ()
+    gpus: int = 0
 
     @property
     def is_renewal(self) -> bool:
@@ -124,10 +135,11 @@ def _row(line: str) -> Row:
     parts = [part.strip() for part in line.split("|")]
     if len(parts) < len(FIELDS):
         raise ValueError(f"squeue: not a job line: {line[:120]!r}")
-    job, partition, state, submit, start, end, nodes, planned = parts[: len(FIELDS)]
+    job, partition, state, submit, start, end, nodes, planned, gres = parts[: len(FIELDS)]
+    gpus = dict(parse_gres(gres)).get("gpu", 0)
     times = (_epoch(submit), _epoch(start), _epoch(end))
     try:
-        return Row(job, partition, state, *times, nodes=expand(nodes), planned=expand(planned))
+        return Row(job, partition, state, *times, expand(nodes), expand(planned), gpus)
     except NodeSetParseError as error:
         raise ValueError(f"squeue: job {job}: {error}") from error
 
@@ -159,7 +171,8 @@ def _acts(at: float, rows: Iterable[dict[str, Any]]) -> tuple[Act, ...]:
 
 def _act(at: float, alike: Sequence[dict[str, Any]]) -> Act:
     fragments, first = tuple(row["fragment"] for row in alike), alike[0]
-    return Act(at, _kind(first), fragments, action_text(first["cause"]), tuple(first["nodes"]))
+    kind, gpus = _kind(first), first["mark"]["slots"] if first["verb"] == "grow" else 0
+    return Act(at, kind, fragments, action_text(first["cause"]), tuple(first["nodes"]), gpus)
 
 
 def _kind(row: dict[str, Any]) -> str:
@@ -211,6 +224,7 @@ class Recording:
     begin: float = float("inf")
     end: float = float("inf")
     work: Work = WORKS["torchrun"]
+    scenario: Scenario = WHOLE
 
     @property
     def has_begun(self) -> bool:

@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 
 from demo import drive, place, show, timeline, verdict
-from demo.work import WORKS
+from demo.scenario import SCENARIOS
+from demo.work import WORKS, WORKS_OF
 from slurm_hooks.errors import MalleableError
 
 # Elsewhere than on a terminal rich would fold lines at 80 columns.
@@ -51,11 +52,17 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A malleable job in an eight-node Slurm.")
+    parser = argparse.ArgumentParser(description="A malleable job in a Slurm on this host.")
     parser.add_argument("--out", type=Path, default=Path("demo"), help="default: %(default)s")
     parser.add_argument("--engine", choices=WORKS, default="torchrun")
+    told = "what sizes count: whole nodes, or GPUs of nodes that jobs share (default: %(default)s)"
+    parser.add_argument("--unit", choices=SCENARIOS, default="node", help=told)
     parser.add_argument("--keep", action="store_true", help="leave the sandbox up afterwards")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    offered = WORKS_OF[SCENARIOS[arguments.unit]]
+    if arguments.engine not in offered:
+        parser.error(f"--unit={arguments.unit} goes with --engine={' or '.join(offered)}")
+    return arguments
 
 
 def say(text: str) -> None:
@@ -83,13 +90,14 @@ def _signals_raise() -> Iterator[None]:
 
 def _demo(arguments: argparse.Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
-    work = WORKS[arguments.engine]
+    scenario = SCENARIOS[arguments.unit]
+    work = WORKS_OF[scenario][arguments.engine]
     who = place.submitter(work)
-    say("Starting two Slurms of eight nodes on this host: the same load with and without a")
+    say(f"Starting two Slurms of {scenario.machine} on this host: the same load with and without a")
     say(f"malleable job (engine {arguments.engine}); {who.told}.")
     has_run = False
-    with place.sandboxes(lambda: arguments.keep and has_run) as (main_box, alone):
-        run = drive.Run(main_box, alone, who, work)
+    with place.sandboxes(scenario, lambda: arguments.keep and has_run) as (main_box, alone):
+        run = drive.Run(main_box, alone, who, work, scenario)
         try:
             _play(run, arguments.out)
         except (drive.DemoFailed, MalleableError):

@@ -1,13 +1,13 @@
-"""The timetable of the demo as data: what is submitted when, and the settings it runs under.
+"""The timetables of the demo as data: what is submitted when, and the settings it runs under.
 
-Must not know how any of it is done. Seconds count from the start of the load.
+There are two, one story in two units: whole nodes, and GPUs of nodes that jobs share. Must not know
+how any of it is done. Seconds count from the start of the load.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-NODES = 8
 PARTITION = "main"  # of the rigid jobs
 KILL_WAIT_S = 5
 SUBMIT_AT_S = 1.0  # of the malleable job
@@ -18,22 +18,23 @@ CLOCK_S = 3.0  # Slurm keeps whole seconds, in two sandboxes, and looks once a s
 # Short leases, so that a renewal and an end of a lease fit into minutes. The margin is shorter
 # than slurmctld's half minute between two looks at limits plus a little: agents leave by
 # themselves `notice_s` before their lease ends, so the margin is only the net below them.
-SETTINGS = """
+LEASES = """
 [lease]
 length_s = 120
 shortest_hole_s = 60
 margin_s = 30
 notice_s = 10
 start_timeout_s = 20
-
-[plan]
-snooze_s = 10
 """
 
 
 @dataclass(frozen=True)
 class Rigid:
-    """A whole-node `sleep` in the main partition. `is_urgent`: no node is free for it then."""
+    """A `sleep` in the main partition, on whole nodes or with `gpus` GPUs of each.
+
+    `is_urgent`: there is no room for it then, so that Slurm takes a fragment. `is_planned`: Slurm
+    can only plan its start, on nodes of ours among others.
+    """
 
     name: str
     at_s: float
@@ -41,6 +42,8 @@ class Rigid:
     runs_s: int
     limit_min: int
     is_urgent: bool = False
+    is_planned: bool = False
+    gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,99 @@ class Booking:
     minutes: int
 
 
+@dataclass(frozen=True)
+class Scenario:
+    """A machine, in words too, and what happens on it.
+
+    `unit` is what all sizes count: `node` or `GPU`. `gpus` are those of a node, none where nodes
+    are not shared. `most` is the malleable job's MAX.
+    """
+
+    unit: str
+    machine: str
+    title: str
+    nodes: int
+    most: int
+    settings: str
+    rigid: tuple[Rigid, ...]
+    booking: Booking
+    gpus: int = 0
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """As sandboxes name them."""
+        return tuple(f"n{index}" for index in range(1, self.nodes + 1))
+
+    @property
+    def per_node(self) -> int:
+        """Units of a node."""
+        return self.gpus or 1
+
+    @property
+    def key(self) -> str:
+        """The unit as options and report.json write it."""
+        return self.unit.lower()
+
+    def counted(self, number: int) -> str:
+        """`1 node`, `2 GPUs`."""
+        return f"{number} {self.unit}" if number == 1 else f"{number} {self.unit}s"
+
+
 # `long` holds four of eight nodes until its end, so Slurm can only plan `planned`, on five. When
 # `urgent` comes every node is busy; its limit reaches into the reservation, so that it must take
 # a node elsewhere. The leases of the first fragments end 120 s after their start, and those on the
 # reserved node cannot be renewed: the reservation begins KillWait and margin after that at least.
-RIGID = (
-    Rigid("long", 0, nodes=4, runs_s=100, limit_min=2),
-    Rigid("short", 0, nodes=1, runs_s=30, limit_min=1),
-    Rigid("planned", 45, nodes=5, runs_s=48, limit_min=1),
-    Rigid("urgent", 106, nodes=1, runs_s=30, limit_min=2, is_urgent=True),
+WHOLE = Scenario(
+    unit="node",
+    machine="eight nodes",
+    title="an eight-node Slurm",
+    nodes=8,
+    most=6,
+    settings=f"""{LEASES}
+[plan]
+snooze_s = 10
+
+[site]
+partitions = ["malleable"]
+""",
+    rigid=(
+        Rigid("long", 0, nodes=4, runs_s=100, limit_min=2),
+        Rigid("short", 0, nodes=1, runs_s=30, limit_min=1),
+        Rigid("planned", 45, nodes=5, runs_s=48, limit_min=1, is_planned=True),
+        Rigid("urgent", 106, nodes=1, runs_s=30, limit_min=2, is_urgent=True),
+    ),
+    booking=Booking("maintenance", at_s=20, node="n8", starts_s=168, minutes=2),
 )
-BOOKING = Booking("maintenance", at_s=20, node="n8", starts_s=168, minutes=2)
+
+# Slurm puts `long` on n1, `trio` and `short` on n2, `duo` on n3. All of n4 and the rest of n2 and
+# n3 are left to the malleable job, but for one GPU of headroom on n3. `pair` needs that GPU and
+# the one beside it. `single` fits into the headroom. `whole` gets n4, the only node on which it
+# meets no other rigid job, and ends before the reservation could matter to it.
+SHARED = Scenario(
+    unit="GPU",
+    machine="four nodes of four GPUs",
+    title="four nodes of four GPUs that jobs share",
+    nodes=4,
+    most=8,
+    settings=f"""{LEASES}
+[plan]
+snooze_s = 10
+headroom_gpus = 1
+
+[site]
+partitions = ["malleable", "parts"]
+part_nodes = "parts"
+""",
+    rigid=(
+        Rigid("long", 0, nodes=1, runs_s=150, limit_min=3),
+        Rigid("trio", 0, nodes=1, gpus=3, runs_s=115, limit_min=3),
+        Rigid("duo", 0, nodes=1, gpus=2, runs_s=115, limit_min=3),
+        Rigid("short", 0.5, nodes=1, gpus=1, runs_s=30, limit_min=1),
+        Rigid("pair", 50, nodes=1, gpus=2, runs_s=30, limit_min=1, is_urgent=True),
+        Rigid("single", 93, nodes=1, gpus=1, runs_s=20, limit_min=1),
+        Rigid("whole", 100, nodes=1, runs_s=30, limit_min=1, is_urgent=True),
+    ),
+    booking=Booking("maintenance", at_s=20, node="n3", starts_s=168, minutes=2),
+    gpus=4,
+)
+SCENARIOS = {scenario.key: scenario for scenario in (WHOLE, SHARED)}

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.records import Recording
-from demo.story import IDLE, NODE_NAMES, OURS, RESERVED, Event, events, occupants
+from demo.story import IDLE, OURS, RESERVED, Event, Place, events, occupants, places, size
 
 COLUMN_S = 5  # seconds that one cell of the picture stands for
 LAST_EVENTS = 8
@@ -27,6 +27,7 @@ EXPECTED_S = 205.0  # how long the load usually takes
 STYLES = {OURS: "bold orange1", IDLE: "grey42", RESERVED: "magenta"}
 LETTERS = {OURS: "█", IDLE: "·", RESERVED: "R"}
 RIGID_STYLE = "deep_sky_blue1"
+NAMES = {"node": "Node", "gpu": "GPU"}
 LEFT = ("", "CAUSE", "JOB", "CHECK", "SEEN")
 
 
@@ -41,16 +42,18 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """The job's nodes now."""
+        """The job's nodes, or GPUs, now."""
         samples = self.recording.with_it
-        return len(set(samples[-1].held.values())) if samples else 0
+        return size(samples[-1], self.recording.scenario) if samples else 0
 
     @property
     def progress(self) -> str:
         """Size and steps in words."""
         steps = f", {self.recording.work.unit} {self.steps} of {self.of}" if self.of else ""
-        nodes = "1 node" if self.size == 1 else f"{self.size} nodes"
-        return f"the job works on {nodes}{steps}" if self.size else f"the job has no node{steps}"
+        scenario = self.recording.scenario
+        if not self.size:
+            return f"the job has no {scenario.unit}{steps}"
+        return f"the job works on {scenario.counted(self.size)}{steps}"
 
 
 class Plain:
@@ -122,7 +125,7 @@ def picture(frame: Frame) -> RenderableType:
     lines += [Text("")] * (LAST_EVENTS - len(lines))
     head = Text(f"{frame.now:5.0f} s  {frame.progress}", style="bold")
     bar = ProgressBar(total=EXPECTED_S, completed=min(frame.now, EXPECTED_S), width=60)
-    return Group(head, bar, nodes_table(frame.recording), legend(), Text(""), *lines)
+    return Group(head, bar, nodes_table(frame.recording), legend(frame.recording), Text(""), *lines)
 
 
 def _event_style(event: Event) -> str:
@@ -131,24 +134,26 @@ def _event_style(event: Event) -> str:
 
 
 def nodes_table(recording: Recording) -> Table:
-    """A row a node: its latest history, one cell for COLUMN_S seconds, and who is there now."""
+    """A row a node, or GPU: its latest history, one cell for COLUMN_S seconds, and its owner."""
     width = int(EXPECTED_S) // COLUMN_S + 1
-    history = [Text() for _ in NODE_NAMES]
-    now: dict[str, str] = {}
+    rows = places(recording.scenario)
+    history = [Text() for _ in rows]
+    now: dict[Place, str] = {}
     column = 0
     for sample in recording.with_it:
         if (sample.t - recording.zero) // COLUMN_S < column:
             continue
         column += 1
         now = occupants(sample, recording)
-        for text, node in zip(history, NODE_NAMES):
-            text.append(letter(now[node]), style=style(now[node]))
+        for text, place in zip(history, rows):
+            text.append(letter(now[place]), style=style(now[place]))
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(width=3)
     table.add_column(width=width)
     table.add_column(width=12)
-    for text, node in zip(history, NODE_NAMES):
-        name = now.get(node, IDLE)
+    for text, place in zip(history, rows):
+        name = now.get(place, IDLE)
+        node = "" if place[1] else place[0]
         table.add_row(node, text[-width:], Text(name, style=style(name)))
     return table
 
@@ -163,9 +168,10 @@ def style(name: str) -> str:
     return STYLES.get(name, RIGID_STYLE)
 
 
-def legend() -> Text:
+def legend(recording: Recording) -> Text:
     """What the cells mean."""
-    parts = (("█", OURS), ("l s p u", "rigid jobs"), ("R", RESERVED), ("·", IDLE))
+    rigid = " ".join(dict.fromkeys(rigid.name[0] for rigid in recording.scenario.rigid))
+    parts = (("█", OURS), (rigid, "rigid jobs"), ("R", RESERVED), ("·", IDLE))
     text = Text(f"    one cell is {COLUMN_S} s:  ", style="dim")
     for sign, name in parts:
         text.append(sign, style=style(name))
@@ -175,12 +181,12 @@ def legend() -> Text:
 
 def summary(report: dict[str, Any], console: Console) -> None:
     """The short report at the end."""
-    job = report["malleable_jobs"][0]
-    sizes_table = _table(("AT", "NODES", "CAUSE"), "Sizes of the malleable job")
+    job, unit = report["malleable_jobs"][0], report["unit"]
+    sizes_table = _table(("AT", f"{unit}s".upper(), "CAUSE"), "Sizes of the malleable job")
     for row in job["sizes"]:
-        sizes_table.add_row(f"{row['t']:.0f} s", str(row["nodes"]), row["cause"])
+        sizes_table.add_row(f"{row['t']:.0f} s", str(row[f"{unit}s"]), row["cause"])
     console.print(sizes_table)
-    console.print(_rigid_table(report["rigid_jobs"]))
+    console.print(_rigid_table(report["rigid_jobs"], unit))
     for line in _facts(report):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(_checks_table(report["checks"]))
@@ -195,13 +201,13 @@ def _table(names: Sequence[str], title: str) -> Table:
     return table
 
 
-def _rigid_table(rigid: Sequence[dict[str, Any]]) -> Table:
-    names = ("JOB", "NODES", "SUBMITTED", "PLANNED", "STARTED", "WITHOUT US", "DELAY")
+def _rigid_table(rigid: Sequence[dict[str, Any]], unit: str) -> Table:
+    names = ("JOB", f"{unit}s".upper(), "SUBMITTED", "PLANNED", "STARTED", "WITHOUT US", "DELAY")
     table = _table(names, "Rigid jobs, beside the malleable job and without it")
     for row in rigid:
         moments = (row[key] for key in ("submit", "planned_start", "start", "start_without"))
         delay = "?" if row["delay_s"] is None else f"{row['delay_s']:+.0f} s"
-        table.add_row(row["name"], str(row["nodes"]), *map(_moment, moments), delay)
+        table.add_row(row["name"], str(row[f"{unit}s"]), *map(_moment, moments), delay)
     return table
 
 
@@ -211,7 +217,8 @@ def _moment(seconds: Optional[float]) -> str:
 
 def _facts(report: dict[str, Any]) -> list[str]:
     job, booked, ticks = report["malleable_jobs"][0], report["reservations"][0], report["ticks"]
-    here, there = report["node_seconds"], report["node_seconds_without"]
+    unit = report["unit"]
+    here, there = report[f"{unit}_seconds"], report[f"{unit}_seconds_without"]
     freed = booked["freed_before_s"]
     when = "was never ours" if freed is None else f"our last fragment left {freed:.0f} s before"
     return [
@@ -223,7 +230,8 @@ def _facts(report: dict[str, Any]) -> list[str]:
         f"Ticks: {ticks['count']}, RPCs {ticks['rpcs_per_tick']['median']:g} (at most "
         f"{ticks['rpcs_per_tick']['max']}), seconds {ticks['seconds_per_tick']['median']:g} "
         f"(at most {ticks['seconds_per_tick']['max']:g}).",
-        f"Node-seconds: rigid {here['rigid']:.0f}, malleable {here[OURS]:.0f}, reserved "
+        f"Slurm took for other jobs: {_of_hits(job['hits'], unit)}.",
+        f"{NAMES[unit]}-seconds: rigid {here['rigid']:.0f}, malleable {here[OURS]:.0f}, reserved "
         f"{here[RESERVED]:.0f}, idle {here[IDLE]:.0f} (without the malleable job "
         f"{there[IDLE]:.0f} idle).",
         "",
@@ -235,6 +243,11 @@ def _of_rounds(job: dict[str, Any]) -> str:
     if not job["rounds"]:
         return ""
     return f"{job['rounds']} rounds, {job['restarts_used']} restarts of the budget used, "
+
+
+def _of_hits(hits: Sequence[dict[str, Any]], unit: str) -> str:
+    told = [f"{hit[f'{unit}s']} at {hit['t']:.0f} s" for hit in hits]
+    return f"{NAMES[unit]}s of {len(hits)} fragments ({', '.join(told)})" if told else "nothing"
 
 
 def _checks_table(found: Sequence[dict[str, Any]]) -> Table:

@@ -5,15 +5,16 @@ The same recording gives the same story, and a longer one only adds to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Optional
 
 from demo.records import Act, Recording, Row, Sample
-from demo.scenario import BOOKING, KILL_WAIT_S, NODES, TICK_S
+from demo.scenario import KILL_WAIT_S, TICK_S, Rigid, Scenario
 
+Place = tuple[str, int]
 OURS, IDLE, RESERVED = "malleable", "idle", "reserved"
-NODE_NAMES = tuple(f"n{index}" for index in range(1, NODES + 1))
 PREEMPTED = "preempted by Slurm"
 LEASE_ENDED = "lease ended"
 FINISHED = "training finished"
@@ -26,10 +27,10 @@ GOING = ("notice", "put-back", "hold", "cancel")
 
 @dataclass(frozen=True)
 class Size:
-    """The job's nodes from `t` (seconds since the load began) on."""
+    """The job's nodes, or GPUs, from `t` (seconds since the load began) on."""
 
     t: float
-    nodes: int
+    count: int
     cause: str
 
 
@@ -42,17 +43,50 @@ class Event:
     text: str
 
 
-def occupants(sample: Sample, recording: Recording) -> dict[str, str]:
-    """Node -> name of a rigid job, OURS, RESERVED or IDLE."""
-    is_reserved = recording.begin <= sample.t < recording.end
-    found = dict.fromkeys(NODE_NAMES, IDLE)
-    if is_reserved:
-        found[BOOKING.node] = RESERVED
-    for row in sample.rows:
+def occupants(sample: Sample, recording: Recording) -> dict[Place, str]:
+    """Place -> name of a rigid job, OURS, RESERVED or IDLE.
+
+    Rigid jobs stand on the first GPUs of a node, the oldest first, and ours on the last: how many
+    GPUs each has is true, and which is not asked.
+    """
+    scenario = recording.scenario
+    names = dict.fromkeys(scenario.node_names, IDLE)
+    if recording.begin <= sample.t < recording.end:
+        names[scenario.booking.node] = RESERVED
+    found = {place: names[place[0]] for place in places(scenario)}
+    for row in sorted(sample.rows, key=lambda row: (row.is_fragment, _age(row))):
         if row.is_on_nodes:
             name = OURS if row.is_fragment else _rigid_name(row, recording)
-            found.update({node: name for node in row.nodes if node in found})
+            for node in row.nodes & names.keys():
+                found.update(dict.fromkeys(_taken(row, node, found, scenario), name))
     return found
+
+
+def has_room(rigid: Rigid, sample: Sample, recording: Recording) -> bool:
+    """Whether a rigid job would start on what is idle."""
+    found, needed = occupants(sample, recording), rigid.gpus or recording.scenario.per_node
+    idle = Counter(node for (node, _), name in found.items() if name == IDLE)
+    return sum(count >= needed for count in idle.values()) >= rigid.nodes
+
+
+def places(scenario: Scenario) -> tuple[Place, ...]:
+    """A node and the number of a GPU on it, or 0 for all of the node."""
+    return tuple((n, index) for n in scenario.node_names for index in range(scenario.per_node))
+
+
+def _age(row: Row) -> int:
+    return int(row.job.partition("_")[0])
+
+
+def _taken(row: Row, node: str, found: Mapping[Place, str], scenario: Scenario) -> list[Place]:
+    """The places of a job on one of its nodes. A job without GPUs has all."""
+    all_of = [place for place in found if place[0] == node]
+    if not row.gpus or not scenario.gpus:
+        return all_of
+    if row.is_fragment:
+        return all_of[-row.gpus :]
+    free = [place for place in all_of if found[place] in (IDLE, RESERVED)]
+    return free[: row.gpus]
 
 
 def _rigid_name(row: Row, recording: Recording) -> str:
@@ -69,12 +103,12 @@ def pairs(samples: tuple[Sample, ...]) -> Iterator[tuple[Sample, Sample]]:
 
 
 def sizes(recording: Recording) -> list[Size]:
-    """Every change of the job's node count, with its cause."""
+    """Every change of the job's size, with its cause."""
     found = [Size(0.0, 0, "submitted")]
     for before, after in pairs(recording.with_it):
         gone, come = changes(before, after)
-        count = len(set(after.held.values()))
-        if count == found[-1].nodes:
+        count = size(after, recording.scenario)
+        if count == found[-1].count:
             continue
         reasons = [why_gone(f, before, after, recording) for f in gone]
         reasons += [why_come(f, after.t, recording) for f in come]
@@ -83,11 +117,18 @@ def sizes(recording: Recording) -> list[Size]:
     return found
 
 
+def size(sample: Sample, scenario: Scenario) -> int:
+    """The job's nodes, or GPUs."""
+    return sum(sample.gpus.values()) if scenario.gpus else len(set(sample.held.values()))
+
+
 def changes(before: Sample, after: Sample) -> tuple[list[str], list[str]]:
     """Fragments that went and that came between two samples."""
-    old, new = before.held, after.held
-    gone = [f for f, node in old.items() if new.get(f) != node]
-    return gone, [f for f, node in new.items() if old.get(f) != node]
+    old, new = (
+        {f: (node, sample.gpus[f]) for f, node in sample.held.items()} for sample in (before, after)
+    )
+    gone = [f for f, part in old.items() if new.get(f) != part]
+    return gone, [f for f, part in new.items() if old.get(f) != part]
 
 
 def why_come(fragment: str, t: float, recording: Recording) -> str:
@@ -153,9 +194,9 @@ def events(recording: Recording) -> list[Event]:
     last = recording.with_it[-1].t if recording.with_it else recording.zero
     if last >= recording.begin:
         at = recording.begin - recording.zero
-        found.append(
-            Event(at, "reservation", f"reservation {BOOKING.name} begins on {BOOKING.node}")
-        )
+        booking = recording.scenario.booking
+        text = f"reservation {booking.name} begins on {booking.node}"
+        found.append(Event(at, "reservation", text))
     return sorted(found, key=lambda event: (event.t, event.text))
 
 
@@ -172,10 +213,11 @@ def _act_text(act: Act, recording: Recording) -> str:
     """`notice 3_2 on n8: hole closes`."""
     count = len(act.fragments)
     who = " ".join(act.fragments) if count < 3 else f"{count} fragments"
+    with_it = f" with {recording.scenario.counted(act.gpus)}" if act.gpus else ""
     nodes = act.nodes or (_nodes_then(act, recording) if act.kind in ("notice", "renew") else ())
     where = f" on {','.join(nodes)}" if nodes else ""
     verb = VERBS.get((act.kind, act.cause), act.kind.replace("-", " "))
-    return f"{verb} {who}{where}: {in_words(act.cause, recording)}"
+    return f"{verb} {who}{where}{with_it}: {in_words(act.cause, recording)}"
 
 
 def _nodes_then(act: Act, recording: Recording) -> tuple[str, ...]:
@@ -216,8 +258,7 @@ def _rigid_text(row: Row, recording: Recording) -> str:
 
 def _round_events(recording: Recording) -> Iterator[Event]:
     for found in recording.rounds:
-        nodes = "1 node" if found.size == 1 else f"{found.size} nodes"
-        text = f"training goes on with {nodes}: {found.cause}"
+        text = f"training goes on with {recording.scenario.counted(found.size)}: {found.cause}"
         yield Event(found.t - recording.zero, "round", text)
 
 

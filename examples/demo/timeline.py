@@ -14,13 +14,14 @@ from matplotlib import pyplot as plt
 from matplotlib.patches import Patch
 
 from demo.records import Recording
-from demo.scenario import BOOKING, NODES
+from demo.scenario import Scenario
 from demo.story import (
     IDLE,
-    NODE_NAMES,
     OURS,
     RESERVED,
+    Place,
     occupants,
+    places,
     preempted,
     sizes,
 )
@@ -63,7 +64,8 @@ def title(recording: Recording) -> str:
     """What the picture is of, and how much the job did."""
     work, done = recording.work, recording.result.get(f"{recording.work.unit}s")
     told = f", {done} {work.unit}s" if done is not None else ""
-    return f"One malleable {work.name} in the holes of an eight-node Slurm{told}"
+    where = recording.scenario.title
+    return f"One malleable {work.name} in the holes of {where}{told}"
 
 
 def _kind_label(kind: str) -> str:
@@ -77,13 +79,13 @@ def _draw_stack(axes: Any, recording: Recording) -> None:
     areas = axes.stackplot(times, heights, colors=colours, step="post", edgecolor="white", lw=0.3)
     for area, kind in zip(areas, ORDER):
         area.set_hatch(HATCHES.get(kind))
-    axes.set_ylabel("nodes")
-    axes.set_ylim(0, NODES)
+    axes.set_ylabel(f"{recording.scenario.unit}s")
+    axes.set_ylim(0, len(places(recording.scenario)))
     axes.set_xlim(0, max([*times, 1.0]))
 
 
 def stack(recording: Recording) -> tuple[list[float], dict[str, list[int]]]:
-    """Moments, and for each of ORDER its nodes at these moments."""
+    """Moments, and for each of ORDER its nodes, or GPUs, at these moments."""
     times, counts = [], {kind: [] for kind in ORDER}  # type: ignore[var-annotated]
     for sample in recording.with_it:
         kinds = [kind_of(name) for name in occupants(sample, recording).values()]
@@ -99,20 +101,22 @@ def kind_of(name: str) -> str:
 
 
 def _draw_nodes(axes: Any, recording: Recording) -> None:
-    for line, node in enumerate(NODE_NAMES):
-        for begin, end, name in bars(recording, node):
+    scenario, above = recording.scenario, []
+    for line, place in enumerate(places(scenario)):
+        found = bars(recording, place)
+        for begin, end, name in found:
             kind = kind_of(name)
             axes.barh(
                 line,
                 end - begin,
                 left=begin,
-                height=0.82,
+                height=0.82 if scenario.per_node == 1 else 1.0,
                 color=COLOURS[kind],
                 edgecolor="white",
                 linewidth=0.6,
                 hatch=HATCHES.get(kind),
             )
-            if kind != IDLE and end - begin > 2.2 * len(name):
+            if kind != IDLE and end - begin > 2.2 * len(name) and (begin, end, name) not in above:
                 colour = "white" if kind == OURS else "black"
                 axes.text(
                     begin + 2,
@@ -123,18 +127,28 @@ def _draw_nodes(axes: Any, recording: Recording) -> None:
                     color=colour,
                     bbox=BOXES.get(kind),
                 )
-    axes.set_yticks(range(NODES), NODE_NAMES)
+        above = found if place[1] + 1 < scenario.per_node else []
+    _label_nodes(axes, scenario)
     axes.invert_yaxis()
     axes.set_ylabel("node")
 
 
-def bars(recording: Recording, node: str) -> list[Bar]:
-    """Stretches of one occupant on one node: begin, end (seconds), name."""
+def _label_nodes(axes: Any, scenario: Scenario) -> None:
+    """Each node by its name, with a line below it where it has several rows."""
+    of_node = scenario.per_node
+    starts = [index * of_node for index in range(scenario.nodes)]
+    axes.set_yticks([start + (of_node - 1) / 2 for start in starts], scenario.node_names)
+    for start in starts[1:] if of_node > 1 else ():
+        axes.axhline(start - 0.5, color="black", linewidth=1.5)
+
+
+def bars(recording: Recording, place: Place) -> list[Bar]:
+    """Stretches of one occupant at one place: begin, end (seconds), name."""
     found: list[Bar] = []
     last = None
     for sample in recording.with_it:
         t = max(0.0, sample.t - recording.zero)
-        name = occupants(sample, recording)[node]
+        name = occupants(sample, recording)[place]
         if last is not None and last[1] == name:
             found[-1] = (found[-1][0], t, name)
         else:
@@ -153,9 +167,10 @@ def markers(recording: Recording) -> list[tuple[float, str]]:
     found = [(renewals[0], "first renewal")] if renewals else []
     found += [(t, "preemption") for t, _ in preempted(recording)]
     if recording.with_it and recording.with_it[-1].t >= recording.begin:
-        found.append((recording.begin - recording.zero, f"{BOOKING.name} begins"))
+        name = recording.scenario.booking.name
+        found.append((recording.begin - recording.zero, f"{name} begins"))
     changes = sizes(recording)
-    if recording.result and changes[-1].nodes == 0:
+    if recording.result and changes[-1].count == 0:
         found.append((changes[-1].t, f"{recording.work.name} done"))
     return sorted(found)
 
@@ -170,7 +185,7 @@ def _draw_markers(both: Sequence[Any], recording: Recording) -> None:
         before = t
         both[0].annotate(
             name,
-            (t, NODES),
+            (t, both[0].get_ylim()[1]),
             xytext=(0, 16 if is_raised else 4),
             textcoords="offset points",
             ha="center",

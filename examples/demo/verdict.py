@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any, Optional
 
 from demo.records import Recording, Row, Sample
-from demo.scenario import BOOKING, CLOCK_S, KILL_WAIT_S, RIGID, Rigid
+from demo.scenario import CLOCK_S, KILL_WAIT_S, Rigid
 from demo.story import IDLE, OURS, RESERVED, Size, occupants, pairs, preempted, sizes
 from slurm_hooks.words.engines import ENGINES
 
@@ -59,19 +59,24 @@ def _overstayed_leases(recording: Recording) -> list[str]:
 
 def _overstayed_reservation(recording: Recording) -> list[str]:
     inside = [s for s in recording.with_it if recording.begin <= s.t < recording.end]
-    late = [s.t - recording.begin for s in inside if BOOKING.node in s.held.values()]
+    booking = recording.scenario.booking
+    late = [s.t - recording.begin for s in inside if booking.node in s.held.values()]
     if not late:
         return []
     return [
-        f"reservation {BOOKING.name}: a fragment was on {BOOKING.node} until {late[-1]:.1f} s "
+        f"reservation {booking.name}: a fragment was on {booking.node} until {late[-1]:.1f} s "
         "after its start"
     ]
 
 
 def _overstayed_plans(recording: Recording) -> list[str]:
     """Rigid jobs that wait past the start that Slurm had published, with us on their nodes."""
-    found = (_overstayed_plan(r, recording) for r in RIGID if r.name in recording.ids)
+    found = (_overstayed_plan(rigid, recording) for rigid in _submitted(recording))
     return [line for line in found if line]
+
+
+def _submitted(recording: Recording) -> list[Rigid]:
+    return [rigid for rigid in recording.scenario.rigid if rigid.name in recording.ids]
 
 
 def _overstayed_plan(rigid: Rigid, recording: Recording) -> str:
@@ -99,7 +104,7 @@ def _overstayed_plan(rigid: Rigid, recording: Recording) -> str:
 
 def rigid_jobs(recording: Recording) -> list[dict[str, Any]]:
     """Submission, planned start, start and delay of every rigid job; seconds of the load."""
-    return [_rigid(rigid, recording) for rigid in RIGID if rigid.name in recording.ids]
+    return [_rigid(rigid, recording) for rigid in _submitted(recording)]
 
 
 def _rigid(rigid: Rigid, recording: Recording) -> dict[str, Any]:
@@ -107,10 +112,11 @@ def _rigid(rigid: Rigid, recording: Recording) -> dict[str, Any]:
     here, there = _last(job, recording.with_it), _last(alone, recording.without)
     waits = [_wait(here), _wait(there)]
     is_known = waits[0] is not None and waits[1] is not None
+    scenario = recording.scenario
     return {
         "name": rigid.name,
         "urgent": rigid.is_urgent,
-        "nodes": rigid.nodes,
+        f"{scenario.key}s": rigid.nodes * (rigid.gpus or scenario.per_node),
         "submit": _since(here.submit if here else None, recording.zero),
         "planned_start": _since(_planned_start(job, recording), recording.zero),
         "start": _since(here.start if here and waits[0] is not None else None, recording.zero),
@@ -146,21 +152,22 @@ def _since(moment: Optional[float], zero: float) -> Optional[float]:
 def reservation(recording: Recording) -> dict[str, Any]:
     """When the last fragment left the reserved node before the reservation began."""
     free_at: Optional[float] = None
+    booking = recording.scenario.booking
     for before, after in pairs(recording.with_it):
-        was_there = BOOKING.node in before.held.values()
-        if was_there and BOOKING.node not in after.held.values():
+        was_there = booking.node in before.held.values()
+        if was_there and booking.node not in after.held.values():
             free_at = after.t
     return {
-        "name": BOOKING.name,
-        "nodes": [BOOKING.node],
+        "name": booking.name,
+        "nodes": [booking.node],
         "start": _since(recording.begin, recording.zero),
         "last_node_free_at": _since(free_at, recording.zero),
         "freed_before_s": None if free_at is None else round(recording.begin - free_at, 1),
     }
 
 
-def node_seconds(samples: Sequence[Sample], recording: Recording) -> dict[str, float]:
-    """Node-seconds by occupant over the load."""
+def seconds_of(samples: Sequence[Sample], recording: Recording) -> dict[str, float]:
+    """Node-seconds, or GPU-seconds, by occupant over the load."""
     total = {"rigid": 0.0, OURS: 0.0, IDLE: 0.0, RESERVED: 0.0}
     for before, after in pairs(tuple(s for s in samples if s.t >= recording.zero)):
         for name in occupants(before, recording).values():
@@ -185,11 +192,12 @@ def ticks(recording: Recording) -> dict[str, Any]:
 def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
     """All of report.json; `about` is what only the outside knows (version, date, machine)."""
     changes = sizes(recording)
-    result = recording.result
+    result, unit = recording.result, recording.scenario.key
     job = {
         "job_id": recording.job,
         "engine": recording.work.engine,
-        "sizes": [{"t": s.t, "nodes": s.nodes, "cause": s.cause} for s in changes],
+        "sizes": [{"t": s.t, f"{unit}s": s.count, "cause": s.cause} for s in changes],
+        "hits": hits(recording),
         "unit": recording.work.unit,
         "count": result.get(f"{recording.work.unit}s"),
         "goal": {"of": recording.work.goal.key, "seen": result.get(recording.work.goal.key)},
@@ -201,8 +209,9 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
         "rigid_jobs": rigid_jobs(recording),
         "reservations": [reservation(recording)],
         "ticks": ticks(recording),
-        "node_seconds": node_seconds(recording.with_it, recording),
-        "node_seconds_without": node_seconds(recording.without, recording),
+        "unit": unit,
+        f"{unit}_seconds": seconds_of(recording.with_it, recording),
+        f"{unit}_seconds_without": seconds_of(recording.without, recording),
         "violations": violations(recording),
         "t0_epoch": round(recording.zero, 3),
         **about,
@@ -218,19 +227,17 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
     freed = found["reservations"][0]["freed_before_s"]
     renewals = sum(act.is_renewal for tick in recording.ticks for act in tick.acts)
     taken = preempted(recording)
-    peaks = [s.nodes for s in changes]
+    peaks = [s.count for s in changes]
     last = changes[-1]
-    is_after = last.nodes == 0 and recording.zero + last.t > recording.begin
-    grown = sum(1 for a, b in zip(changes, changes[1:]) if b.nodes > a.nodes)
-    room = _made_room(changes, taken, found["rigid_jobs"])
-    urgent = _taken_for_urgent(taken, found["rigid_jobs"])
+    is_after = last.count == 0 and recording.zero + last.t > recording.begin
+    grown = sum(1 for a, b in zip(changes, changes[1:]) if b.count > a.count)
     return [
         Check("no promise broken", not found["violations"], f"{len(found['violations'])} broken"),
         *[_delay_check(rigid) for rigid in found["rigid_jobs"]],
         Check("the job grew, shrank and grew again", grown >= 3, f"sizes {peaks}"),
         Check("leases were renewed", renewals > 0, f"{renewals} renewals"),
-        Check("a planned start found room", bool(room), room or "never"),
-        Check("the urgent job took one fragment", len(urgent) == 1, f"{len(urgent)} preempted"),
+        *_room_checks(changes, taken, found["rigid_jobs"], recording),
+        *_urgent_checks(taken, found["rigid_jobs"]),
         Check(
             "the reserved node was free before the reservation",
             freed is not None and freed > 0,
@@ -245,6 +252,29 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
         ],
         *_worker_checks(recording),
     ]
+
+
+def hits(recording: Recording) -> list[dict[str, Any]]:
+    """What Slurm took: when, which fragment, and how many nodes, or GPUs."""
+    found, scenario = [], recording.scenario
+    for t, fragment in preempted(recording):
+        before = [sample for sample in recording.with_it if sample.t < recording.zero + t]
+        count = before[-1].gpus[fragment] if scenario.gpus else 1
+        found.append({"t": round(t, 1), "fragment": fragment, f"{scenario.key}s": count})
+    return found
+
+
+def _room_checks(
+    changes: Sequence[Size],
+    taken: Sequence[tuple[float, str]],
+    rigid: Sequence[dict[str, Any]],
+    recording: Recording,
+) -> list[Check]:
+    """Only of a scenario in which Slurm must plan a start."""
+    if not any(job.is_planned for job in recording.scenario.rigid):
+        return []
+    room = _made_room(changes, taken, rigid)
+    return [Check("a planned start found room", bool(room), room or "never")]
 
 
 def _made_room(
@@ -273,12 +303,18 @@ def _worker_checks(recording: Recording) -> list[Check]:
     return [Check("no worker failed", not failed, ", ".join(failed) or "none")]
 
 
-def _taken_for_urgent(
+def _urgent_checks(
     taken: Sequence[tuple[float, str]], rigid: Sequence[dict[str, Any]]
-) -> list[str]:
-    """The fragments that Slurm took from the urgent job's submission on."""
-    since = min((job["submit"] for job in rigid if job["urgent"]), default=0.0)
-    return [fragment for t, fragment in taken if t >= since]
+) -> list[Check]:
+    """Slurm took one fragment from an urgent job's submission on, until the next one's."""
+    urgent = [job for job in rigid if job["urgent"]]
+    ends = [*(job["submit"] for job in urgent[1:]), float("inf")]
+    found = []
+    for job, end in zip(urgent, ends):
+        count = sum(job["submit"] <= t < end for t, _ in taken)
+        what = f"{job['name']} took one fragment"
+        found.append(Check(what, count == 1, f"{count} preempted"))
+    return found
 
 
 def _delay_check(rigid: dict[str, Any]) -> Check:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-MOST_NODES = 6
+from demo.scenario import SHARED, WHOLE, Scenario
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Work:
         """What sbatch is given."""
         return self.files[0]
 
-    @property
-    def request(self) -> tuple[str, ...]:
+    def request(self, scenario: Scenario) -> tuple[str, ...]:
         """How sbatch is asked."""
-        size = f"{self.least_nodes}-{MOST_NODES}"
+        unit = ",unit=gpu" if scenario.gpus else ""
+        size = f"{self.least_nodes}-{scenario.most}{unit}"
         return (f"--malleable={size},engine={self.engine}", "--time=2", "--time-min=1")
 
 
@@ -121,3 +121,10 @@ WORKS = {
         ),
     )
 }
+# On shared nodes one engine will do. A step is as long with 7 GPUs as with 4 nodes.
+ON_GPUS = replace(
+    WORKS["torchrun"],
+    files=("train_gpus.sh", "train.py"),
+    arguments=("--steps=480", "--pace=1.5", "--every=10"),
+)
+WORKS_OF = {WHOLE: WORKS, SHARED: {ON_GPUS.engine: ON_GPUS}}

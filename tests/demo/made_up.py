@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from demo.records import Act, Recording, Round, Row, Sample, Tick
-from demo.scenario import BOOKING, RIGID
+from demo.scenario import WHOLE
 
-from demo import place, records, story, verdict, work
+from demo import place, records, scenario, story, verdict, work
 
-__all__ = ["place", "records", "story", "verdict", "work"]
+__all__ = ["WHOLE", "place", "records", "scenario", "story", "verdict", "work"]
 ABOUT = {"slurm_version": "22.05.8", "date": "2026-01-01T00:00:00Z", "machine": {"cores": 2}}
 ZERO = 1_000_000.0
-IDS = {rigid.name: (str(10 + i), str(20 + i)) for i, rigid in enumerate(RIGID)}
+IDS = {rigid.name: (str(10 + i), str(20 + i)) for i, rigid in enumerate(WHOLE.rigid)}
 
 
 def fragment(index: int, node: str, start: float, end: float, state: str = "RUNNING") -> Row:
@@ -59,7 +59,7 @@ def tick(*acts: Act, seconds: float = 0.1, rpcs: int = 5) -> Tick:
 
 def recording(*samples: Sample, **more: Any) -> Recording:
     """A recording with the scenario's reservation."""
-    begin = ZERO + BOOKING.starts_s
+    begin = ZERO + WHOLE.booking.starts_s
     base = Recording(ZERO, "3", IDS, samples, begin=begin, end=begin + 60)
     return replace(base, **more)
 
@@ -82,7 +82,7 @@ def good() -> Recording:
     ]
     four = fragment(3, "n5", 36, 156)
     waits = planned("planned", 45, 121, "n1", "n2", "n3", "n4", "n5")
-    at = BOOKING.starts_s
+    at = WHOLE.booking.starts_s
     again = (fragment(0, "n6", 141, 261), longer[1], fragment(2, "n1", 151, 271))
     done = tuple(replace(row, state="COMPLETED") for row in again)
     return recording(

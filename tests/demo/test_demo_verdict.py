@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from made_up import (
     ABOUT,
-    BOOKING,
+    WHOLE,
     ZERO,
     act,
     fragment,
@@ -34,14 +34,14 @@ def test_a_good_run_breaks_nothing_and_meets_every_check():
     job = report["malleable_jobs"][0]
     assert (job["count"], job["unit"], job["restarts_used"]) == (480, "step", 1)
     assert report["ticks"]["rpcs_per_tick"] == {"median": 5, "max": 17}
-    assert report["reservations"][0]["freed_before_s"] == BOOKING.starts_s - 115.0
+    assert report["reservations"][0]["freed_before_s"] == WHOLE.booking.starts_s - 115.0
     delays = {row["name"]: row["delay_s"] for row in report["rigid_jobs"]}
     assert (delays["urgent"], delays["planned"]) == (1.0, 0.0)
-    assert sum(report["node_seconds"].values()) == pytest.approx(8 * (BOOKING.starts_s + 18))
+    assert sum(report["node_seconds"].values()) == pytest.approx(8 * (WHOLE.booking.starts_s + 18))
 
 
 def test_sizes_carry_their_causes():
-    told = [(size.t, size.nodes, size.cause) for size in story.sizes(good())]
+    told = [(size.t, size.count, size.cause) for size in story.sizes(good())]
     assert told == [
         (0.0, 0, "submitted"),
         (6.0, 3, "hole open"),
@@ -51,7 +51,7 @@ def test_sizes_carry_their_causes():
         (115.0, 1, "lease ended"),
         (141.0, 2, "hole open"),
         (151.0, 3, "hole open"),
-        (BOOKING.starts_s + 20.0, 0, "training finished"),
+        (WHOLE.booking.starts_s + 20.0, 0, "training finished"),
     ]
 
 
@@ -72,12 +72,12 @@ def test_a_leaver_that_ends_slowly_was_not_preempted():
 LEASED = fragment(0, "n1", 0, 60)
 RENEWED = replace(LEASED, end=ZERO + 120)
 ENDING = replace(LEASED, state="COMPLETING", end=ZERO + 99)
-RESERVED = fragment(0, BOOKING.node, 100, 400)
+RESERVED = fragment(0, WHOLE.booking.node, 100, 400)
 OURS, ELSEWHERE = fragment(3, "n5", 40, 300), fragment(3, "n8", 40, 160)
 SOON = planned("planned", 45, 121, "n1", "n5")
 SLIPS = [planned("planned", 45, start, "n1", "n5") for start in (121, 130, 135)]
 URGENT, BELOW = planned("urgent", 106, 106, "n6"), fragment(0, "n6", 4, 300)
-AFTER = BOOKING.starts_s + 2
+AFTER = WHOLE.booking.starts_s + 2
 
 
 @pytest.mark.parametrize(
