@@ -51,9 +51,10 @@ class Places:
         return left
 
     def is_shared(self, name: str) -> bool:
-        """True if others have a processor or a GPU of it."""
+        """True if others have a processor or a GPU of it, as far as is known: all of a node counts
+        as used while a fragment ends there."""
         node, here = self._nodes[name], self._here.get(name, ())
-        if node.state is NodeState.FREE or any(f.mark.request.slot is None for f in here):
+        if node.state is NodeState.FREE or any(map(_hides_others, here)):
             return False
         ours = self._ours(name)
         return node.used.cpus > ours.cpus or node.used.gpus > ours.gpus
@@ -135,3 +136,7 @@ class Places:
 
     def _others(self, node: Node) -> frozenset[str]:
         return node.partitions.difference(self._ground.settings.site.partitions)
+
+
+def _hides_others(fragment: Fragment) -> bool:
+    return fragment.mark.request.slot is None or fragment.state is FragmentState.ENDING
