@@ -166,7 +166,8 @@ class IdleNodes:
 class Plan:
     """What to do, and why. Applying it twice does no harm; at the level OBSERVE nobody does.
 
-    `actions` holds one intent for each fragment at most.
+    `actions` holds one intent for each fragment at most. `starting` are the idle nodes on which
+    fragments are to start.
     """
 
     actions: tuple[Intent, ...] = ()
@@ -175,6 +176,7 @@ class Plan:
     notes: tuple[Reason, ...] = ()
     level: Level = Level.ON
     idle: tuple[IdleNodes, ...] = ()
+    starting: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse two intents on one fragment: one would undo what the other wrote."""

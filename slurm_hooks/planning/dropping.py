@@ -73,13 +73,15 @@ def without(plan: Plan, faults: Mapping[FragmentId, Fault]) -> Plan:
     if not faults:
         return plan
     faulty = [(i, faults[i.fragment]) for i in plan.actions if i.fragment in faults]
+    idle, starting = _idle_without(plan, faulty)
     left = (faults[i.fragment].left if i.fragment in faults else i for i in plan.actions)
     return replace(
         plan,
         actions=tuple(i for i in left if i is not None and i.parts),
         jobs=tuple(_job_without(job, faulty) for job in plan.jobs),
         notes=(*plan.notes, *(_not_done(i, why) for i, why in faulty)),
-        idle=_idle_without(plan, faulty),
+        idle=idle,
+        starting=starting,
     )
 
 
@@ -109,9 +111,17 @@ def _job_without(job: JobPlan, faulty: _Faulty) -> JobPlan:
     )
 
 
-def _idle_without(plan: Plan, faulty: _Faulty) -> tuple[IdleNodes, ...]:
+def _idle_without(plan: Plan, faulty: _Faulty) -> tuple[tuple[IdleNodes, ...], frozenset[str]]:
+    """Idle nodes by reason, and those on which something still starts. A node of several parts is
+    idle once the last of them is dropped."""
     counts = Counter({each.reason: each.nodes for each in plan.idle})
-    for intent, why in faulty:  # what does not grow has no nodes here
-        counts[handed_out(plan.level)] -= len(intent.nodes)
-        counts[why.idle] += len(intent.nodes - why.lost)
-    return tuple(IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason] > 0)
+    dropped = {intent.fragment for intent, _ in faulty}
+    still = {name for i in plan.actions if i.fragment not in dropped for name in i.nodes}
+    starting = plan.starting
+    for intent, why in faulty:
+        gone = intent.nodes & starting - still
+        starting -= gone
+        counts[handed_out(plan.level)] -= len(gone)
+        counts[why.idle] += len(gone - why.lost)
+    found = (IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason] > 0)
+    return tuple(found), starting

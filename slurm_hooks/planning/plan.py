@@ -89,8 +89,15 @@ def make_plan(
         *_warnings(survey),
     )
     idle = idle_nodes(survey, eligibility, situations, actions)
-    level = survey.mandate.level
-    plan = Plan(one_each(actions), tuple(plans), shares.solve, notes, idle=idle, level=level)
+    plan = Plan(
+        one_each(actions),
+        tuple(plans),
+        shares.solve,
+        notes,
+        survey.mandate.level,
+        idle,
+        frozenset(name for i in actions for name in i.nodes if eligibility.room(name)),
+    )
     return polite(plan, survey.places)
 
 

@@ -148,7 +148,7 @@ def test_nothing_of_a_cancelled_job_is_put_back() -> None:
 
 def after_a_second_look(action: Intent, *fresh: Fragment, off: bool = False) -> Plan:
     idle = (IdleNodes(Why.STARTING, 1),)
-    plan = Plan((action,), (JobPlan(7, 1, 1),), idle=idle)
+    plan = Plan((action,), (JobPlan(7, 1, 1),), idle=idle, starting=action.nodes)
     plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
     return without(plan, switched_off(plan.actions, Off(NOW, "nobody") if off else None))
 

@@ -16,6 +16,7 @@ from slurm_hooks.model import (
     MalleableJob,
     Node,
     NodeState,
+    Off,
     Plan,
     PlannedStart,
     Request,
@@ -25,13 +26,15 @@ from slurm_hooks.model import (
     Verb,
     Why,
 )
+from slurm_hooks.planning.dropping import without
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.second_look import switched_off
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Planning, Settings, Site
 from slurm_hooks.slurm.actions import starts
 from slurm_hooks.slurm.all_but import AllBut
-from tests.build import after, make_fragment, make_request, make_snapshot, no_clock
+from tests.build import NOW, after, make_fragment, make_request, make_snapshot, no_clock
 
 LANES = frozenset({"malleable", "parts", "main"})
 SITE = Site(partitions=("malleable", "parts"), part_nodes="parts")
@@ -195,6 +198,35 @@ def test_parts_leave_when_a_node_has_been_idle_since_the_last_tick() -> None:
     assert not plan_of(here, nodes=[node("n1", used=8), just_now]).actions
     ours_alone = plan_of(here, nodes=[node("n1", used=3), idle])
     assert Verb.NOTICE not in {i.verb for i in ours_alone.actions}
+
+
+def test_a_part_stays_while_a_neighbour_of_ours_ends_beside_it() -> None:
+    """Of a node that is completing, nothing is known but that nothing starts there."""
+    asked = request(1, 8)
+    ending = replace(part(1, "n1", 2, asked), state=FragmentState.ENDING)
+    gang = job(asked, part(0, "n1", 4, asked), ending, held=0)
+    completing = node("n1", used=8)
+    plan = plan_of(gang, nodes=[completing, node("n2", idle_since=after(-3000))])
+    assert Why.NODE_IDLE not in {i.cause for i in plan.actions}
+
+
+def test_idle_nodes_are_counted_once_where_parts_are_not_given() -> None:
+    pool = job(request(0, 8, engine="pool"))
+    nodes = [node("n1", used=5), replace(node("n2"), partitions=frozenset({"main"}))]
+    plan = plan_of(pool, nodes=nodes)
+    assert not grown(plan)
+    assert not plan.idle
+
+
+def test_a_node_of_two_dropped_parts_is_one_idle_node() -> None:
+    asked = request(0, 8, engine="pool", slot=Slot("gpu", 1, 1000))
+    two = [job(replace(asked, max_nodes=4), job_id=7), job(replace(asked, max_nodes=4), job_id=8)]
+    was = seen(*two, nodes=[node("n1")])
+    plan = make_plan(was, SETTINGS, no_clock)
+    assert {i.fragment.job_id for i in plan.actions} == {7, 8}
+    assert [(each.reason, each.nodes) for each in plan.idle] == [(Why.STARTING, 1)]
+    off = switched_off(plan.actions, Off(NOW, "nobody"))
+    assert [(each.reason, each.nodes) for each in without(plan, off).idle] == [(Why.OFF, 1)]
 
 
 def test_parts_leave_some_gpus_to_small_jobs() -> None:
