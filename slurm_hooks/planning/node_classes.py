@@ -212,11 +212,12 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
             pool.names |= fragment.nodes
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
     free: dict[ClassKey, dict[str, int]] = {}
-    going = {name: f for s in situations for f in _going(s) for name in f.nodes}
+    going: dict[str, list[Fragment]] = {}
+    for name, leaver in ((n, f) for s in situations for f in _going(s) for n in f.nodes):
+        going.setdefault(name, []).append(leaver)
     for name, node in survey.nodes.items():
-        leaver = going.get(name)
-        is_coming = leaver is not None and _is_coming(node, leaver)
-        for bidders, is_free in _parts(eligibility, name, leaver if is_coming else None):
+        leavers = [f for f in going.get(name, ()) if _is_coming(node, f)]
+        for bidders, is_free in _parts(eligibility, name, leavers):
             if not bidders.jobs:
                 continue
             pool.names.add(name)
@@ -242,11 +243,11 @@ def _is_coming(node: Node, leaver: Fragment) -> bool:
 
 
 def _parts(
-    eligibility: Eligibility, name: str, leaver: Optional[Fragment]
+    eligibility: Eligibility, name: str, leavers: Iterable[Fragment]
 ) -> Iterator[tuple[Bidders, bool]]:
     """What is free of a node, and what comes free of it."""
     yield eligibility.bidders(name), True
-    if leaver is not None:
+    for leaver in leavers:
         yield eligibility.successors(name, leaver), False
 
 
