@@ -96,7 +96,10 @@ class Why(enum.Enum):
     MAXIMUM = "maximum"  # it has that
     SIZE = "size"  # its script fails with some numbers of nodes
     WISH = "wish", _JOB | _ACT  # it wants no more nodes now
-    NO_PARTS = "no_parts", _JOB | _ACT  # of nodes are taken: Slurm's settings would delay others
+    NO_PARTS = (
+        "no_parts",
+        _JOB | _ACT | _DROPPED,
+    )  # of nodes are taken: Slurm's settings would delay others
     WIDER = "wider", _ACT  # it comes back larger: more of its node is free
     NODE_IDLE = "node_idle", _ACT | _DROPPED  # one is, where others' small jobs would go
     NO_WORK = "no_work", _JOB | _ACT | _OVER  # workers of the pool found none

@@ -36,6 +36,7 @@ from slurm_hooks.planning.holes import Ends, ends_of, holes_of
 from slurm_hooks.planning.manners import polite
 from slurm_hooks.planning.modes import mandate_of
 from slurm_hooks.planning.places import Places
+from slurm_hooks.planning.slots import no_parts
 from slurm_hooks.settings.values import Settings
 
 _ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
@@ -74,6 +75,7 @@ class _Facts:
     holes: Mapping[str, Hole]
     ends: Ends
     registering: frozenset[str]
+    no_parts: tuple[str, ...]
     hits: Hits
     jobs: Mapping[int, MalleableJob]
     fragments: Mapping[FragmentId, Fragment]
@@ -98,6 +100,7 @@ def _facts(ground: Ground, seen: Snapshot, plan: Plan) -> _Facts:
         holes=holes,
         ends=ends_of(ground, holes),
         registering=mandate_of(ground).registering,
+        no_parts=ground.seen.no_parts,
         hits=hits_of(ground),
         jobs={job.job_id: job for job in seen.jobs},
         fragments={f.id: f for job in seen.jobs for f in job.fragments},
@@ -143,6 +146,8 @@ def _fault(intent: Intent, facts: _Facts) -> Optional[Fault]:
 def _growth_fault(grow: Intent, facts: _Facts) -> Optional[Fault]:
     if facts.registering:
         return Fault(Reason(Why.REGISTERING), Why.REGISTERING)
+    if facts.no_parts and grow.asks != NO_RESOURCES:
+        return Fault(no_parts(facts.no_parts[0]))
     lost = [n for n in sorted(grow.nodes) if not _has_room(grow, n, facts)]
     if lost:
         return Fault(Reason(Why.TAKEN, Detail(nodes=tuple(lost))), lost=frozenset(lost))

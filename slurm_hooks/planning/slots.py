@@ -80,6 +80,11 @@ def why_no_parts(ground: Ground, job: MalleableJob) -> Optional[Reason]:
     if job.request.slot is None:
         return None
     if not ground.settings.site.part_nodes:
-        return Reason(Why.NO_PARTS, Detail(said="site.part_nodes is empty"))
+        return no_parts("site.part_nodes is empty")
     missing = ground.seen.no_parts
-    return Reason(Why.NO_PARTS, Detail(said=missing[0])) if missing else None
+    return no_parts(missing[0]) if missing else None
+
+
+def no_parts(said: str) -> Reason:
+    """That parts of nodes are not taken, for this reason."""
+    return Reason(Why.NO_PARTS, Detail(said=said))

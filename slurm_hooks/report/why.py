@@ -212,6 +212,7 @@ _NOTE: Forms = {
     Why.NOT_DONE: ("not done: {action} {fragments}: {because}",),
     Why.BELOW_MIN: ("without {nodes} its job cannot reach its minimum",),
     Why.TAKEN: ("{nodes} is no longer free",),
+    Why.NO_PARTS: ("parts of nodes are no longer taken: {said}",),
     Why.NODE_IDLE: ("{nodes} is idle, where others' small jobs would go instead",),
     Why.HOLE_SHORT: ("{nodes} is wanted by {by} sooner",),
     Why.GONE: ("{nodes} is gone", "{fragments:?}the fragment is gone", "it is gone"),

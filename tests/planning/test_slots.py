@@ -27,10 +27,15 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.dropping import without
+from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import switched_off
-from slurm_hooks.report.why import reason_text
+from slurm_hooks.planning.situation import situation_of
+from slurm_hooks.planning.survey import survey_of
+from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Planning, Settings, Site
 from slurm_hooks.slurm.actions import starts
 from slurm_hooks.slurm.all_but import AllBut
@@ -348,12 +353,33 @@ def test_a_gang_of_any_gpus_has_no_part_of_a_node_with_two_types() -> None:
     assert grown(plan_of(job(request(1, 8)), nodes=nodes)) == {"n2": 2}
 
 
+def test_all_parts_that_leave_a_node_are_on_their_way_out() -> None:
+    asked = request(0, 8, engine="pool")
+    parts = (part(n, "n1", 2, asked) for n in range(2))
+    leaving = [replace(f, mark=replace(f.mark, noticed=after(-5))) for f in parts]
+    ground = Ground(seen(job(asked, *leaving), nodes=[node("n1", used=8)]), SETTINGS)
+    survey = survey_of(ground)
+    situations = [situation_of(survey, each) for each in ground.seen.jobs]
+    pool = pool_of(survey, Eligibility(survey, situations), situations)
+    assert sum(pool.coming.values()) == 4
+
+
 def test_a_gang_grows_on_nodes_of_its_type() -> None:
     asked = request(1, 8)
     nodes = [node("n1", kind="h100", used=8), node("n2", kind="h100", used=6)]
     nodes += [node(f"n{i}", kind="a100", used=2) for i in (3, 4)]
     plan = plan_of(job(asked, part(0, "n1", 2, asked)), nodes=nodes)
     assert grown(plan) == {"n2": 2}
+
+
+def test_the_guard_gives_no_part_once_slurm_would_delay_others_for_it() -> None:
+    nodes = [node("n1", used=5)]
+    was = seen(job(request(1, 8)), nodes=nodes)
+    plan = make_plan(was, SETTINGS, no_clock)
+    assert grown(plan) == {"n1": 3}
+    kept = guard(plan, was, replace(was, no_parts=("PriorityTier",)), SETTINGS)
+    assert not grown(kept)
+    assert "PriorityTier" in note_text(kept.notes[-1], NOW)
 
 
 def test_the_guard_drops_a_part_that_no_longer_fits() -> None:
