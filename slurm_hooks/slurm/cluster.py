@@ -151,7 +151,16 @@ _IGNORED = {
     "PERFCTRS",
     "PERFCNTRS",
 }
-_LEAVING = {"DRAIN", "DRAINING", "DRAINED", "MAINTENANCE", "REBOOT_REQUESTED", "REBOOT_ISSUED"}
+_LEAVING = {
+    "DRAIN",
+    "DRAINING",
+    "DRAINED",
+    "MAINTENANCE",
+    "REBOOT_REQUESTED",
+    "REBOOT_ISSUED",
+    "INVALID_REG",  # Slurm drains a node that has lost a GPU; its jobs run on
+    "INVAL",
+}
 _DOWN = {
     "DOWN",
     "ERROR",
@@ -159,8 +168,6 @@ _DOWN = {
     "UNKNOWN",
     "FAIL",
     "NOT_RESPONDING",
-    "INVALID_REG",
-    "INVAL",
     "BLOCKED",
     "POWERED_DOWN",
     "POWERING_DOWN",
