@@ -1,38 +1,41 @@
 """Play a recorded machine on a real Slurm, beside the prediction of `malleable replay`.
 
-The nodes of Summit's log with the most changes in a part of it are played, faster than they were.
-When others took such a node, an ordinary job for it is submitted, and Slurm preempts the fragment
-there. Ticks at their own pace give malleable jobs the rest.
+The nodes of a log with the most changes in a part of it are played, faster than they were. When
+others took such a node, or GPUs of it, an ordinary job for them is submitted, and Slurm preempts
+the fragments there. Ticks at their own pace give malleable jobs the rest. Summit has whole nodes;
+the other logs have nodes of 8 GPUs (simulated, not measured), and malleable jobs count GPUs. The
+ordinary jobs are first played without malleable ones, and their delays stand beside each other.
 
-One host plays all nodes, so fragments are light: a shell notes when it starts and when SIGTERM ends
-it, and tells what an agent would. (Without that the tick takes them for fragments that do not meet,
-and keeps one.) So Slurm, ticks and preemptions are real, and training is modelled. A job's work is
-its throughput at the size it has, from these notes. Each change costs the pauses given, each loss
-the work of half a second, the mean of what the replay takes.
+One host plays all nodes, so fragments are light: a shell notes when it starts and when it leaves or
+is taken, tells what an agent would, and leaves at a notice as an agent does. So Slurm, ticks and
+preemptions are real, and training is modelled. A job's work is its throughput at the size it has,
+from these notes. Each change costs the pauses given, each loss the work of half a second, the mean
+of what the replay takes.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import statistics
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from parts.live_slurm import CHEAP, await_, configure, held_nodes, submitted, ticks
+from parts.live_machine import LOGS, Others, part
+from parts.live_slurm import CHEAP, configure, empty, submitted, ticks
 from parts.printing import arguments, show, tell
-from parts.replay_runs import MEASURED, data
+from parts.replay_runs import MEASURED
 
 from slurm_hooks.allocation.curves import prior
 from slurm_hooks.model import Curve
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.dedicated import reference
-from slurm_hooks.replay.record import Interval, Record
+from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.result import result
-from slurm_hooks.replay.scenario import Conditions, Source
+from slurm_hooks.replay.scenario import Conditions
 from slurm_hooks.replay.work import Queue, kind
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
@@ -43,50 +46,22 @@ LOST_S = 1.0  # what a loss redoes at most: the state of every second is kept
 IMAGES = 1e12  # no job ends
 FROM_S = 200_000.0
 ARRIVAL_S = 8.0  # an ordinary job has its node within that, KillWait included
+MOST = 64  # what a malleable job may have
 FRAGMENT = """#!/bin/bash
 log={work}/fragment-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID.log
-note() {{ echo "$EPOCHREALTIME $1 $SLURMD_NODENAME" >>$log; }}
-trap 'note end; exit 143' TERM
+note() {{ echo "$EPOCHREALTIME $1 ${{SLURM_GPUS_ON_NODE:-1}}" >>$log; }}
+leave() {{
+  note left
+  trap 'exit 143' TERM
+  scontrol update jobid=$job "comment=leaving{{${{SLURM_RESTART_COUNT:-0}}}};h{{1}}"
+  scontrol uhold $job
+  scontrol requeue $job
+}}
+trap 'note taken; exit 143' TERM
+trap leave URG
 note start
 {told}while :; do sleep 3600 & wait $!; done
 """
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A node that others have from `start_s` to `end_s`."""
-
-    node: int
-    start_s: float
-    end_s: float
-
-
-def part(nodes: int, seconds: float, compress: float) -> Record:
-    """The nodes with the most changes in the part of the log that is played."""
-    path = data() / "bftrainer" / "summit_first.idle.csv.gz"
-    whole = scenario.load(Source("idle", path), print)
-    cut = whole.between(FROM_S, FROM_S + seconds * compress)
-    of_node: dict[int, list[Interval]] = defaultdict(list)
-    for interval in cut.intervals:
-        of_node[interval.node].append(interval)
-    chosen = sorted(of_node, key=lambda n: (-len(of_node[n]), n))[:nodes]
-    kept = [
-        Interval(place, (i.start_s - FROM_S) / compress, (i.end_s - FROM_S) / compress)
-        for place, node in enumerate(chosen)
-        for i in sorted(of_node[node], key=lambda i: i.start_s)
-    ]
-    return Record(tuple(kept), nodes, 0.0, seconds)
-
-
-def taken(record: Record) -> list[Taken]:
-    """What others have, in the order in which they come."""
-    found = []
-    for node in range(record.nodes):
-        free = [(i.start_s, i.end_s) for i in record.intervals if i.node == node]
-        ends = [0.0, *(end for _, end in free)]
-        starts = [*(start for start, _ in free), record.to_s]
-        found += [Taken(node, a, b) for a, b in zip(ends, starts) if b - a > 0.5]
-    return sorted(found, key=lambda t: (t.start_s, t.node))
 
 
 def predicted(record: Record, jobs: int, settings: Settings, curve: Curve) -> dict[str, Any]:
@@ -100,65 +75,51 @@ def predicted(record: Record, jobs: int, settings: Settings, curve: Curve) -> di
         latency_s=1.0,
         checkpoint_s=LOST_S,
         ends="unknown",
+        unit=int(record.slots > 1),
     )
     base = reference(record, conditions.queue, jobs)
     outcome = scenario.run("default", record, conditions, settings)
     return {**result(outcome, record, base), "dedicated_images_per_s": base.total}
 
 
-def play(box: Sandbox, record: Record, jobs: int) -> float:
-    """Play the record; gives when it began."""
+def play(box: Sandbox, record: Record, jobs: int, run: str = "with") -> Others:
+    """Play the record beside so many malleable jobs; without any there are no ticks either."""
     (box.work / "job.sh").write_text(FRAGMENT.format(work=box.work, told=CHEAP))
-    coming = taken(record)
-    first = [t for t in coming if t.start_s == 0]
-    for each in first:
-        take(box, each, 0.0)
-    most = min(64, record.nodes)
+    others = Others(box, record, run)
+    others.settle()
+    if not jobs:
+        others.play()
+        return others
+    most = min(MOST, record.nodes * record.slots)
+    unit = ",unit=gpu" if record.slots > 1 else ""
     for _ in range(jobs):
-        submitted(box, f"--malleable=1-{most}", "--output=/dev/null", "job.sh")
-    await_(lambda: held_nodes(box, "main") >= len(first), "the ordinary jobs of the beginning")
-    began = time.time()
+        submitted(box, f"--malleable=1-{most}{unit}", "--output=/dev/null", "job.sh")
     with ticks(box):
-        for each in coming[len(first) :]:
-            time.sleep(max(0.0, began + each.start_s - time.time()))
-            take(box, each, time.time() - began)
-        time.sleep(max(0.0, began + record.to_s - time.time()))
-    return began
-
-
-def take(box: Sandbox, one: Taken, now_s: float) -> None:
-    """An ordinary job for its node, until the log has it free again."""
-    runs = max(0.1, one.end_s - now_s)
-    limit = math.ceil(runs / 60) + 1
-    words = ("-pmain", f"--nodelist={box.nodes[one.node]}", "--exclusive", f"--time={limit}")
-    submitted(box, *words, "--output=/dev/null", f"--wrap=exec sleep {runs:.2f}")
+        others.play()
+    return others
 
 
 @dataclass(frozen=True)
 class Change:
-    """A job's size changes by `by` at `at_s`; a loss if others took the node then."""
+    """A job's size changes by `by` at `at_s`; a loss if it was not asked to leave before."""
 
     at_s: float
     by: int
     is_loss: bool = False
 
 
-def changes(box: Sandbox, began: float, record: Record) -> dict[str, list[Change]]:
+def changes(box: Sandbox, began: float, to_s: float) -> dict[str, list[Change]]:
     """What the fragments noted, by job."""
     found: dict[str, list[Change]] = defaultdict(list)
-    arrivals = defaultdict(list)
-    for one in taken(record):
-        arrivals[box.nodes[one.node]].append(one.start_s)
     for path in sorted(box.work.glob("fragment-*.log")):
         job = path.stem.split("-")[1]
-        is_running = False
+        size = 0
         for line in path.read_text().splitlines():
-            at, kind_, node = line.split()
-            at_s, is_start = float(at) - began, kind_ == "start"
-            if at_s <= record.to_s and is_start != is_running:
-                is_running = is_start
-                came = any(0 <= at_s - start_s < ARRIVAL_S for start_s in arrivals[node])
-                found[job].append(Change(at_s, 1 if is_start else -1, came and not is_start))
+            at, word, slots = line.split()
+            at_s, now = float(at) - began, int(slots) if word == "start" else 0
+            if at_s <= to_s and now != size:
+                found[job].append(Change(at_s, now - size, word == "taken"))
+                size = now
     return {job: sorted(each, key=lambda c: c.at_s) for job, each in found.items()}
 
 
@@ -183,11 +144,27 @@ def worked(each: Sequence[Change], curve: Curve, until_s: float) -> tuple[float,
 
 def measured(box: Sandbox, began: float, record: Record, curve: Curve) -> dict[str, Any]:
     """What the run was worth."""
-    rows = [worked(each, curve, record.to_s) for each in changes(box, began, record).values()]
+    noted = changes(box, began, record.to_s)
+    rows = [worked(each, curve, record.to_s) for each in noted.values()]
     return {
         "images_per_s": math.fsum(work for work, _, _ in rows) / record.window_s,
         "used_node_s": math.fsum(used for _, used, _ in rows),
         "losses": sum(losses for _, _, losses in rows),
+    }
+
+
+def delayed(others: Others) -> dict[str, Any]:
+    """How long the ordinary jobs waited, those of whole nodes also by themselves."""
+    every = others.delays()
+    delays = sorted(delay for _, delay in every)
+    return {
+        "jobs": len(delays),
+        "p50_s": statistics.median(delays),
+        "p90_s": delays[len(delays) * 9 // 10],
+        "most_s": delays[-1],
+        "most_of_whole_nodes_s": max(
+            (delay for slots, delay in every if slots == others.record.slots), default=None
+        ),
     }
 
 
@@ -198,18 +175,23 @@ def ticked(lines: Iterable[str]) -> int:
 
 def main() -> int:
     parser = arguments(__doc__)
+    parser.add_argument("--log", choices=LOGS, default="summit")
     parser.add_argument("--minutes", type=float, default=5, help="of play")
     parser.add_argument("--nodes", type=int, default=64, help="of the log and the sandbox")
     parser.add_argument("--jobs", type=int, default=10, help="malleable ones")
     parser.add_argument("--compress", type=float, default=4, help="times as fast as the log")
     options = parser.parse_args()
-    record = part(options.nodes, options.minutes * 60, options.compress)
-    with Sandbox.up(project_spec(nodes=options.nodes, kill_wait_s=5)) as box:
+    record = part(options.log, options.nodes, options.minutes * 60, options.compress)
+    shared = {"gpus": record.slots, "cpus": record.slots} if record.slots > 1 else {}
+    with Sandbox.up(project_spec(nodes=options.nodes, kill_wait_s=5, **shared)) as box:
         configure(box, plan=f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n")
         settings = load(box.settings)
-        curve = prior(max_nodes=min(64, options.nodes))
-        began = play(box, record, options.jobs)
-        run = measured(box, began, record, curve)
+        curve = prior(max_nodes=min(MOST, options.nodes * record.slots))
+        delays = {"without": delayed(play(box, record, 0, "without"))}
+        empty(box, "malleable", options.nodes)
+        others = play(box, record, options.jobs)
+        delays["with"] = delayed(others)
+        run = measured(box, others.began, record, curve)
         run["ticks"] = ticked((box.work / "ticks.log").read_text().splitlines())
     every_s = options.minutes * 60 / max(1, run["ticks"])
     said = predicted(record, options.jobs, settings, curve)
@@ -230,7 +212,8 @@ def main() -> int:
         "load": os.getloadavg()[1],
     }
     show("run and replay", [found])
-    return tell("live-replay", **found)
+    show("delays of ordinary jobs", [{"malleable jobs": who, **row} for who, row in delays.items()])
+    return tell("live-replay", **found, delays=delays)
 
 
 if __name__ == "__main__":
