@@ -43,20 +43,21 @@ class Update:
 def commands(intents: Sequence[Intent], notes: Notes, nodes: Iterable[str] = ()) -> list[Command]:
     """The commands for all intents, in the order in which they must happen.
 
-    Fragments are held first, then leases and marks are set, then fragments are asked to leave or
-    put back, and only then are new ones released: killed anywhere, the rest is still safe. `notes`
+    Fragments are held first, then leases and marks are set, then fragments are put back, and only
+    then are new ones released: killed anywhere, the rest is still safe. Those that are to leave are
+    asked last: Slurm may take seconds to answer, and nothing of this plan waits for them. `notes`
     is what AdminComment says beside our mark, per fragment; `nodes` are all that Slurm has.
     """
     done: list[Command] = []
     done += _scontrol(_holds(i for i in intents if i.is_held and not i.is_ended))
     done += _scontrol(_renewals(intents))
     done += _scontrol(_marks((i for i in intents if not i.has_late_mark), notes))
-    done += _signals([i.fragment for i in intents if i.verb is Verb.NOTICE])
     back = [i for i in intents if i.verb is Verb.PUT_BACK or i.is_ended]
     done += _scontrol(_put_backs(back, notes))
     done += _cancels([i.fragment for i in intents if i.verb is Verb.CANCEL])
     grows = [i for i in intents if i.verb is Verb.GROW]
-    return done + (starts(grows, notes, AllBut(nodes)) if grows else [])
+    done += starts(grows, notes, AllBut(nodes)) if grows else []
+    return done + _signals([i.fragment for i in intents if i.verb is Verb.NOTICE])
 
 
 def _scontrol(lines: Sequence[Update]) -> list[Command]:

@@ -169,7 +169,8 @@ def apply(
     tied = frozenset(f.id for f in fragments if f.is_tied)
     grows = [i for i in intents if i.verb is Verb.GROW]
     others = [i for i in intents if i.verb is not Verb.GROW]
-    refused = _write(port, commands(others, notes), pause)
+    written = commands(others, notes)
+    refused = _write(port, [c for c in written if not c.patience_s], pause)
     machine = AllBut((*(node.name for node in seen.nodes), *seen.hidden) if grows else ())
 
     def start(some: Sequence[Intent]) -> list[str]:
@@ -193,7 +194,8 @@ def apply(
         ]
         return faults + _write(port, commands(vain, notes), pause)
 
-    return refused + (start(grows) if grows else [])
+    refused += start(grows) if grows else []
+    return refused + _write(port, [c for c in written if c.patience_s], pause)
 
 
 def _write(port: Port, written: Sequence[Command], pause: Callable[[str], None]) -> list[str]:

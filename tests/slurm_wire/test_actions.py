@@ -50,7 +50,7 @@ def test_nothing_to_do_runs_nothing() -> None:
     assert commands([], {}) == []
 
 
-def test_holds_come_first_and_grows_last() -> None:
+def test_holds_come_first_and_signals_last() -> None:
     said = lines(
         grow(A, "n3", "n4", limit_s=300, mark=MARK),
         *(Intent(f, Why.FINISHED, Verb.CANCEL) for f in ids(0, 1, job=9)),
@@ -63,12 +63,12 @@ def test_holds_come_first_and_grows_last() -> None:
         "uhold 7_1",
         f"update jobid=8_1 EndTime=uts{EPOCH + 900}",
         f"update jobid=8_0 AdminComment={TEXT}",
-        "scancel --quiet --signal=URG --full 8_0",
         "requeue 7_2",
         "scancel --quiet 9_[0-1]",
         "update jobid=7_0 ReqNodeList=n[3-4] NumNodes=2 TimeLimit=5 StartTime=now "
         f"AdminComment={TEXT}",
         "release 7_0",
+        "scancel --quiet --signal=URG --full 8_0",
     ]
 
 

@@ -322,6 +322,30 @@ def test_a_refused_update_among_many_is_found_by_halves() -> None:
     assert len([e for e in slurm.of(7) if e.state == "RUNNING"]) == 63
 
 
+def test_a_start_does_not_wait_until_others_have_heard_that_they_are_to_leave() -> None:
+    """On 22.05 scancel sleeps while elements of the array wait."""
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    slurm.submit(7, 2, MARK.replace("NOT", "-"))
+    seen = observe(slurm, ["malleable"])
+    (job,) = seen.jobs
+    stays, starts = job.fragments
+    intents = [
+        Intent(stays.id, Why.BETTER_USE, Verb.NOTICE),
+        Intent(
+            starts.id,
+            Why.HOLE_OPEN,
+            Verb.GROW,
+            mark=starts.mark,
+            nodes=frozenset({NODES[0]}),
+            limit=timedelta(minutes=10),
+        ),
+    ]
+    written: list[str] = []
+    apply(slurm, seen, intents, written.append)
+    assert [text.split()[0] for text in written][-1] == "scancel"
+    assert len(written) > 1
+
+
 def test_odd_lines_are_passed_over() -> None:
     rows = ("7_1|n[1-2]|", "7_2||n9", "8|n3|", "squeue: error", "7_[3-4]|n4|", "7_5|n6 n7|")
     text = "\n".join((*rows, "7_6|n[1-|", "7_7|n1"))
