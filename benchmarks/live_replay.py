@@ -22,6 +22,8 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from parts.live_machine import LOGS, Others, part
@@ -37,15 +39,21 @@ from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.result import result
 from slurm_hooks.replay.scenario import Conditions
 from slurm_hooks.replay.work import Queue, kind
+from slurm_hooks.replay.world.member import Member
+from slurm_hooks.replay.world.planners import Shipped
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.project import project_spec
 from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
+from slurm_hooks.tick.entry_points import find_objective
 
 LOST_S = 1.0  # what a loss redoes at most: the state of every second is kept
 IMAGES = 1e12  # no job ends
 FROM_S = 200_000.0
 ARRIVAL_S = 8.0  # an ordinary job has its node within that, KillWait included
+# Ticks come every 5 s on a busy host too. Shells tell no rates, so nothing can be learned of them.
+STEADY = "share = 0.5\n"
+PLAN = f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n\n[learn]\nenabled = false\n"
 MOST = 64  # what a malleable job may have
 FRAGMENT = """#!/bin/bash
 log={work}/fragment-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID.log
@@ -64,7 +72,17 @@ note start
 """
 
 
-def predicted(record: Record, jobs: int, settings: Settings, curve: Curve) -> dict[str, Any]:
+class Unknowing(Shipped):
+    """The planner that ships, where nobody has said how jobs scale and nothing is learned."""
+
+    def curves(self, _members: Iterable[Member]) -> dict[int, Curve]:
+        """Nothing is known: jobs have equal shares."""
+        return {}
+
+
+def predicted(
+    record: Record, jobs: int, settings: Settings, curve: Curve, latency_s: float = 1.0
+) -> dict[str, Any]:
     """What the replay says of the same record under the same settings."""
     conditions = Conditions(
         queue=Queue((kind("light", curve, (1, curve.points[-1][0]), IMAGES),)),
@@ -72,13 +90,14 @@ def predicted(record: Record, jobs: int, settings: Settings, curve: Curve) -> di
         rescale=MEASURED,
         t_fwd_s=settings.plan.horizon_s,
         tick_s=settings.tick.shortest_s,
-        latency_s=1.0,
+        latency_s=latency_s,
         checkpoint_s=LOST_S,
         ends="unknown",
         unit=int(record.slots > 1),
     )
     base = reference(record, conditions.queue, jobs)
-    outcome = scenario.run("default", record, conditions, settings)
+    planner = Unknowing(find_objective(settings.plan.objective))
+    outcome = scenario.world_of(record, conditions, settings, planner).run()
     return {**result(outcome, record, base), "dedicated_images_per_s": base.total}
 
 
@@ -145,11 +164,14 @@ def worked(each: Sequence[Change], curve: Curve, until_s: float) -> tuple[float,
 def measured(box: Sandbox, began: float, record: Record, curve: Curve) -> dict[str, Any]:
     """What the run was worth."""
     noted = changes(box, began, record.to_s)
+    looked = looks(box, began)
     rows = [worked(each, curve, record.to_s) for each in noted.values()]
     return {
         "images_per_s": math.fsum(work for work, _, _ in rows) / record.window_s,
         "used_node_s": math.fsum(used for _, used, _ in rows),
         "losses": sum(losses for _, _, losses in rows),
+        "ticks": len(looked),
+        "latency_s": latency_s(chain(*noted.values()), looked),
     }
 
 
@@ -168,9 +190,17 @@ def delayed(others: Others) -> dict[str, Any]:
     }
 
 
-def ticked(lines: Iterable[str]) -> int:
-    """How many ticks there were."""
-    return sum(line.startswith("tick at") for line in lines)
+def looks(box: Sandbox, began: float) -> list[float]:
+    """When ticks looked at the machine, to a second."""
+    lines = (box.work / "ticks.log").read_text().splitlines()
+    said = [" ".join(line.split()[2:4]) for line in lines if line.startswith("tick at")]
+    return [datetime.fromisoformat(f"{at}+00:00").timestamp() + 0.5 - began for at in said]
+
+
+def latency_s(noted: Iterable[Change], looked: Sequence[float]) -> float:
+    """The median from the last look before a start to this start."""
+    starts = [change.at_s for change in noted if change.by > 0]
+    return statistics.median(at - max((s for s in looked if s <= at), default=at) for at in starts)
 
 
 def main() -> int:
@@ -184,7 +214,7 @@ def main() -> int:
     record = part(options.log, options.nodes, options.minutes * 60, options.compress)
     shared = {"gpus": record.slots, "cpus": record.slots} if record.slots > 1 else {}
     with Sandbox.up(project_spec(nodes=options.nodes, kill_wait_s=5, **shared)) as box:
-        configure(box, plan=f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n")
+        configure(box, tick=STEADY, plan=PLAN)
         settings = load(box.settings)
         curve = prior(max_nodes=min(MOST, options.nodes * record.slots))
         delays = {"without": delayed(play(box, record, 0, "without"))}
@@ -192,11 +222,10 @@ def main() -> int:
         others = play(box, record, options.jobs)
         delays["with"] = delayed(others)
         run = measured(box, others.began, record, curve)
-        run["ticks"] = ticked((box.work / "ticks.log").read_text().splitlines())
     every_s = options.minutes * 60 / max(1, run["ticks"])
     said = predicted(record, options.jobs, settings, curve)
     paced = replace(settings.tick, shortest_s=max(1.0, every_s))
-    slow = predicted(record, options.jobs, replace(settings, tick=paced), curve)
+    slow = predicted(record, options.jobs, replace(settings, tick=paced), curve, run["latency_s"])
     found = {
         **vars(options),
         "changes": len(record.intervals),
@@ -205,8 +234,10 @@ def main() -> int:
         "efficiency_replay": said["efficiency"],
         "efficiency_replay_at_the_pace_of_the_run": slow["efficiency"],
         "seconds_between_ticks": every_s,
+        "seconds_from_look_to_start": run["latency_s"],
         "used_share_run": run["used_node_s"] / record.idle_node_s,
         "used_share_replay": said["used_share"],
+        "used_share_replay_at_the_pace_of_the_run": slow["used_share"],
         "losses_run": run["losses"],
         "losses_replay": said["preempted_nodes"],
         "load": os.getloadavg()[1],

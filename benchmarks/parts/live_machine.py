@@ -29,10 +29,12 @@ LOGS = {
         for name in ("best_70x8", "full_64x8", "spread_70x8")
     },
 }
+# Its name, its run, and when it ends in the time of the record.
 OTHER = """#!/bin/bash
 echo $EPOCHREALTIME >other-$1
-until [ -e go-$2 ]; do sleep 0.1; done
-exec sleep $3
+until [ -s go-$2 ]; do sleep 0.1; done
+left=$(awk "BEGIN { print $(cat go-$2) + $3 - $EPOCHREALTIME }")
+[ "${left:0:1}" = - ] || exec sleep $left
 """
 
 
@@ -129,7 +131,7 @@ class Others:
     def play(self) -> None:
         """Ask for each job when the log has it, until the record ends."""
         self.began = time.time()
-        (self.box.work / f"go-{self.run}").touch()
+        (self.box.work / f"go-{self.run}").write_text(str(self.began))
         for each in self._coming:
             time.sleep(max(0.0, self.began + each.start_s - time.time()))
             self._take(each, time.time() - self.began)
@@ -137,14 +139,13 @@ class Others:
 
     def _take(self, one: Taken, now_s: float) -> None:
         """An ordinary job for its node, until the log has that free again."""
-        runs_s = max(0.1, one.end_s - now_s)
-        limit = f"--time={math.ceil((runs_s + PATIENCE_S) / 60)}"
+        limit = f"--time={math.ceil((one.end_s - now_s + PATIENCE_S) / 60)}"
         words = ("-pmain", f"--nodelist={self.box.nodes[one.node]}", limit, "--output=/dev/null")
         has_part = self.record.slots > 1
         size = (f"--gres=gpu:{one.slots}", f"-c{one.slots}") if has_part else ("--exclusive",)
         name = f"{self.run}-{len(self.asked)}"
         self.asked.append((one, time.time()))
-        submitted(self.box, *words, "-n1", *size, "other.sh", name, self.run, f"{runs_s:.2f}")
+        submitted(self.box, *words, "-n1", *size, "other.sh", name, self.run, f"{one.end_s:.2f}")
 
     def delays(self) -> list[tuple[int, float]]:
         """The slots of each job that came during the record, and the seconds from the question for
