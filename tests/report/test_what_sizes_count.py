@@ -165,12 +165,12 @@ def test_top_shows_the_size() -> None:
 def test_what_is_learned_is_told_of_gpus() -> None:
     job = job_of(request(2, 8, unit=2), 4)
     learned = Learned(Curve(((0, 0.0), (2, 2.0), (4, 3.0), (8, 4.0))), sizes_seen=(2, 4))
-    profile = JobProfile(7, family_of(job), 2, 8, 0.0, 0.0, learned)
+    profile = JobProfile(7, family_of(job, "gpu"), 2, 8, 0.0, 0.0, learned)
     first = learned_lines(job, learned, profile, NOW.timestamp())[0]
     assert first.startswith("learned: 4 GPUs train 1.5 times as fast as 2 ")
     nothing = learned_lines(job, None, None, after(0).timestamp())[0]
     assert "its speed grows with GPUs" in nothing
-    family = FamilyProfile(family_of(job), learned, 0.0, 8, 1, 1)
+    family = FamilyProfile(family_of(job, "gpu"), learned, 0.0, 8, 1, 1)
     assert "2-8 GPUs" in printed(job_view(profile, 0.0))
     assert "unit 2gpu, torchrun;" in printed(family_view(family, [profile], 0.0))
     assert "GPUS SEEN" in printed(family_view(family, [profile], 0.0))
