@@ -19,8 +19,8 @@ SLEEP = "exec sleep 600"
 
 @pytest.fixture(scope="module")
 def site(new_site: NewSite) -> Sandbox:
-    """Two nodes of 4 GPUs."""
-    return new_site(nodes=2, cpus=8, gpus=4, kill_wait_s=3)
+    """Two nodes of 4 GPUs, of one type each."""
+    return new_site(nodes=2, cpus=8, gpus=4, gpu_types=("a100", "h100"), kill_wait_s=3)
 
 
 @contextmanager
@@ -73,6 +73,15 @@ def test_a_tick_says_what_an_admin_has_changed(
         assert "note: no part of a node is taken: " in said
         assert line in said
     assert bench.observe().no_parts == ()
+
+
+def test_a_gang_of_any_gpus_has_those_of_one_type(bench: Bench) -> None:
+    job = bench.submit(SLEEP, "1-8,unit=gpu")
+    bench.tick_until(job, has(1))
+    seen = bench.observe()
+    (fragment,) = bench.job(job).active
+    (node,) = (node for node in seen.nodes if node.name in fragment.nodes)
+    assert fragment.size == fragment.asks.gpus == node.used.gpus == 4
 
 
 @pytest.mark.parametrize("sharing", ["NO", "EXCLUSIVE"])
