@@ -13,7 +13,7 @@ from rich.text import Text
 from slurm_hooks.books.harvest.totals import Asked, Sample, Share, Totals
 from slurm_hooks.model import Why
 from slurm_hooks.model.moments import local, shown
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import noun_of, plural
 from slurm_hooks.report.tables import Rows, table_of
 from slurm_hooks.report.text import UNITS
 from slurm_hooks.report.why import action_text, over_text
@@ -255,12 +255,13 @@ def _jobs(totals: Totals) -> Rows:
     rows = (
         (
             *(str(j.job_id), j.user, j.account, _hours(j.node_s)),
-            *(f"{j.least}-{j.most}", f"{j.min_nodes}-{j.max_nodes}", str(j.hits)),
+            *(f"{j.least}-{j.most} {noun_of(j.unit)}s", f"{j.min_nodes}-{j.max_nodes}"),
+            str(j.hits),
             over_text(j.over, j.stop),
         )
         for j in totals.jobs
     )
-    columns = ("job", "user", "account", ">node-hours", ">nodes", ">asked", ">hits", "end")
+    columns = ("job", "user", "account", ">node-hours", ">size", ">asked", ">hits", "end")
     return Rows("Jobs, over their whole lives", columns, tuple(rows))
 
 

@@ -21,7 +21,7 @@ from slurm_hooks.words.engines import DEFAULT
 
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
 _PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+()-]+)")
-_SUMMARY = re.compile(r" malleable: [0-9.]+ node-h, [0-9]+ hits, [0-9]+-[0-9]+ nodes")
+_SUMMARY = re.compile(r" malleable: [0-9.]+ node-h, [0-9]+ hits, [0-9]+-[0-9]+ (?:node|GPU|task)s")
 NO_NOTE = "\0"  # where the mark stood in the rest of the comment
 
 

@@ -16,7 +16,7 @@ from typing import Optional
 
 import pytest
 
-from fake_parts import START
+from fake_parts import START, Part, resources
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.books.harvest.derive import Limits, record_of
@@ -24,11 +24,12 @@ from slurm_hooks.books.harvest.lives import Hits, moments_of
 from slurm_hooks.books.harvest.totals import Asked, Totals
 from slurm_hooks.books.harvest.values import Cost
 from slurm_hooks.books.ledger.connect import Damaged, Unusable, reading, writing
-from slurm_hooks.books.ledger.read import hits_of, standing, totals
+from slurm_hooks.books.ledger.read import hits_of, lives_of, standing, totals
 from slurm_hooks.books.ledger.schema import VERSION
 from slurm_hooks.books.ledger.write import write
 from slurm_hooks.books.storage.place import MOST_ASIDE, aside
 from slurm_hooks.model import Verb, Why
+from slurm_hooks.report.harvest_text import tables
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.bookkeeping import keep_books
 from slurm_hooks.tick.reconcile import tick
@@ -47,9 +48,34 @@ def path_of(settings: Settings) -> Path:
     return Path(settings.tick.state_dir) / "ledger.sqlite"
 
 
+GPUS = (
+    "malleable{min=2,max=12,unit=1,engine=torchrun,frags=6,lease=3600,hole=120,not=-,slot=gpu,"
+    "name=train}"
+)
+
+
 def told(settings: Settings, asked: Asked = ALL) -> Totals:
     with reading(path_of(settings)) as ledger:
         return totals(ledger, asked)
+
+
+def test_a_job_that_counts_gpus_has_its_sizes_in_them(settings: Settings) -> None:
+    lanes = ("malleable", "parts")
+    parts = replace(settings, site=replace(settings.site, partitions=lanes, part_nodes="parts"))
+    sizes = dict.fromkeys(("n1", "n2"), resources(32, 256_000, 8))
+    slurm = FakeSlurm(dict.fromkeys(sizes, ""), lanes=lanes, sizes=sizes)
+    slurm.submit(7, 6, GPUS, limit_min=60, part=Part(1, cpus=4, memory_mib=32_000))
+    for _ in range(10):
+        one_tick(slurm, parts)
+        slurm.advance(10)
+    found = told(parts)
+    (job,) = found.jobs
+    assert (job.unit, job.most, job.max_nodes) == ("gpu", 12, 12)
+    words = [word for table in tables(found) for row in table.rows for word in row]
+    assert f"{job.least}-12 GPUs" in words
+    with reading(path_of(parts)) as ledger:
+        assert hits_of(ledger, 7) == Hits(0, 90.0)
+        assert lives_of(ledger, [7])[7].line.endswith(f"{job.least}-12 GPUs")
 
 
 def test_what_is_lost_at_once_is_one_hit() -> None:

@@ -73,13 +73,15 @@ def test_one_command_more_and_before_the_cancel() -> None:
     st.floats(0, 1e9),
     st.integers(0, 10**6),
     st.integers(0, 10**5),
+    st.sampled_from(["node", "gpu", "task"]),
 )
 def test_it_is_replaced_and_the_sites_own_text_is_kept(
-    text: str, node_s: float, hits: int, most: int
+    text: str, node_s: float, hits: int, most: int, unit: str
 ) -> None:
     rest = f"{text}\0"
     first = with_summary(rest, LINE)
-    line = Life(node_s, hits, 0, most).line
+    line = Life(node_s, hits, 0, most, unit).line
+    assert with_summary(with_summary(rest, line), LINE) == first
     again = with_summary(first, line)
     assert again == f"{rest} {line}"
     found = parse_mark(format_mark(make_mark(), first, line))

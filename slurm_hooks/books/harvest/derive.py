@@ -251,6 +251,7 @@ def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterato
             releases=grown[job.job_id],
             over=_over(job, whys.get(job.job_id, set())),
             stop=_stop(job),
+            unit=request.size_unit,
         )
 
 

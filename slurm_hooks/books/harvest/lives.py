@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slurm_hooks.books.harvest.values import Record
+from slurm_hooks.model.job import NODE
+from slurm_hooks.model.plural import noun_of
 
 HOUR_S = 3600.0
 ONE_HIT_S = 30.0  # fragments that go within this time are one hit for the job
@@ -13,19 +15,21 @@ ONE_HIT_S = 30.0  # fragments that go within this time are one hit for the job
 
 @dataclass(frozen=True)
 class Life:
-    """What a job has used, how often it was hit, the fewest and the most nodes it ran on."""
+    """What a job has used, how often it was hit, its smallest and its largest size."""
 
     node_s: float
     hits: int
     least: int
     most: int
+    unit: str = NODE
 
     @property
     def line(self) -> str:
         """As `slurm.mark` finds it again: to replace it, not to add to it."""
         hours = self.node_s / HOUR_S
         used = f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"
-        return f"malleable: {used} node-h, {self.hits} hits, {self.least}-{self.most} nodes"
+        sizes = f"{self.least}-{self.most} {noun_of(self.unit)}s"
+        return f"malleable: {used} node-h, {self.hits} hits, {sizes}"
 
 
 def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
@@ -41,6 +45,7 @@ def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
                 life.hits + hits,
                 min(sizes, default=0),
                 max(life.most, job.nodes),
+                life.unit,
             )
     return done
 

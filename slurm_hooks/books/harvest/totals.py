@@ -8,6 +8,7 @@ from typing import Optional
 
 from slurm_hooks.books.harvest.values import HITS, Delay, Done
 from slurm_hooks.model import FragmentId, Why
+from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
 
 USABLE = frozenset({Why.STARTING, Why.OBSERVED, Why.RESTING, Why.NOT_GIVEN})
@@ -37,8 +38,8 @@ class Share:
 
 @dataclass(frozen=True)
 class JobLine:
-    """One job, over its whole life; `over` is None while it goes on, `stop` the word in its marks
-    if it was stopped."""
+    """One job, over its whole life; its sizes count `unit`. `over` is None while it goes on, `stop`
+    the word in its marks if it was stopped."""
 
     job_id: int
     user: str
@@ -53,6 +54,7 @@ class JobLine:
     last: datetime
     over: Optional[Why]
     stop: str
+    unit: str = NODE
 
 
 @dataclass(frozen=True)

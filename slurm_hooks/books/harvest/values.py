@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Optional
 
 from slurm_hooks.model import FragmentId, Why
+from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
 
 HITS = frozenset({Why.PREEMPTED, Why.NODE_FAILED, Why.DIED})
@@ -94,7 +95,8 @@ class Delay:
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One malleable job in one tick: whose it is, its size, and what it used since the last."""
+    """One malleable job in one tick: whose it is, its size, and what it used since the last. All
+    its sizes count `unit`."""
 
     job_id: int
     user: str
@@ -106,6 +108,7 @@ class JobFacts:
     releases: int
     over: Optional[Why] = None  # once it has ended
     stop: str = ""  # the word in its marks, if it was stopped
+    unit: str = NODE
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from slurm_hooks.books.harvest.totals import (
 from slurm_hooks.books.harvest.values import HITS, Delay, Done, Seen
 from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.model import FragmentId, Of, Why
+from slurm_hooks.model.job import NODE
 from slurm_hooks.model.moments import moment
 from slurm_hooks.model.unused import Unused
 
@@ -233,6 +234,7 @@ def _job_line(row: sqlite3.Row) -> JobLine:
         most=row["most"],
         min_nodes=row["min_nodes"],
         max_nodes=row["max_nodes"],
+        unit=row["unit"],
         first=moment(row["first_at"]),
         last=moment(row["last_at"]),
         over=Why(row["over"]) if row["over"] else None,
@@ -251,7 +253,9 @@ def hits_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Hits]:
     rows = ledger.execute(
         f"SELECT at FROM ending WHERE job = ? AND kind IN ({_HITS}) ORDER BY at", (job["id"],)
     )
-    ran_s = min(job["last_at"] - job["first_at"], job["node_s"] / max(1, job["least"]))
+    ran_s = job["last_at"] - job["first_at"]
+    if job["unit"] == NODE:
+        ran_s = min(ran_s, job["node_s"] / max(1, job["least"]))
     return Hits(moments_of(row["at"] for row in rows), ran_s)
 
 
@@ -302,7 +306,8 @@ def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Li
     found = {}
     for job_id in job_ids:
         row = ledger.execute(
-            "SELECT node_s, hits, least, most FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1",
+            "SELECT node_s, hits, least, most, unit FROM job WHERE job_id = ? "
+            "ORDER BY id DESC LIMIT 1",
             (job_id,),
         ).fetchone()
         if row:

@@ -179,9 +179,10 @@ def _key_of(ledger: sqlite3.Connection, job: JobFacts, at: float, since: float) 
     ).fetchone()
     if found:
         return int(found[0])
-    row = (job.job_id, job.user, job.min_nodes, job.max_nodes, job.engine, at, at)
+    sizes = (job.min_nodes, job.max_nodes, job.unit)
+    row = (job.job_id, job.user, *sizes, job.engine, at, at)
     added = ledger.execute(
-        "INSERT INTO job VALUES (NULL, ?, ?, NULL, ?, ?, ?, ?, ?, '', '', 0, 0, 0, 0, 0)", row
+        "INSERT INTO job VALUES (NULL, ?, ?, NULL, ?, ?, ?, ?, ?, ?, '', '', 0, 0, 0, 0, 0)", row
     )
     return int(added.lastrowid or 0)
 
