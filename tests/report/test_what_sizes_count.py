@@ -160,6 +160,7 @@ def test_top_shows_the_size() -> None:
     report = TickReport(NOW, plan_of(job), make_snapshot(job), (), (), 0.0, is_dry=True)
     (row,) = board_of(report).jobs
     assert row[3:5] == ("5 GPUs", "4-8")
+    assert [lease[3:5] for lease in board_of(report).leases] == [("3 GPUs", "n1"), ("2 GPUs", "n2")]
 
 
 def test_what_is_learned_is_told_of_gpus() -> None:

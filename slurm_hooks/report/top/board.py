@@ -34,7 +34,7 @@ from slurm_hooks.tick.report import TickReport
 Row = tuple[str, ...]
 JOB_COLUMNS = ("job", "user", "state", "size", "min-max", "next", "lease ends", "why")
 HOLE_COLUMNS = ("idle nodes", "until", "because of", "list")
-LEASE_COLUMNS = ("fragment", "user", "state", "node", "ends", "starts")
+LEASE_COLUMNS = ("fragment", "user", "state", "size", "node", "ends", "starts")
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,7 @@ def _lease_row(fragment: Fragment, job: MalleableJob, now: datetime) -> Row:
         str(fragment.id),
         job.user,
         "leaving" if fragment.is_leaving else fragment.state.value,
+        sized(fragment.size, job.request.size_unit),
         fold(fragment.nodes) if fragment.nodes else "",
         f"in {minutes(fragment.end - now)}" if fragment.end else "",
         str(fragment.restarts + 1),
