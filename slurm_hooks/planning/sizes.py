@@ -9,7 +9,7 @@ from collections import Counter
 from datetime import timedelta
 
 from slurm_hooks.model import Detail, FailedSize, MalleableJob, Reason, Why
-from slurm_hooks.model.job import NODE
+from slurm_hooks.model.plural import unit_word
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 
@@ -79,11 +79,6 @@ def _request(good: list[int], bad: frozenset[int], job: MalleableJob) -> str:
     for unit in range(own, low + 1, own):
         sizes = set(range(low, high + 1, unit))
         if low % unit == 0 and sizes.issuperset(good) and sizes.isdisjoint(bad):
-            return f"{low}-{high}{_unit_text(unit, job.request.size_unit)}"
+            word = unit_word(unit, job.request.size_unit)
+            return f"{low}-{high}" + (f",unit={word}" if word != "1" else "")
     return ""
-
-
-def _unit_text(unit: int, kind: str) -> str:
-    """As `--malleable` takes it: `unit=2`, `unit=gpu`, `unit=2gpu`; empty for single nodes."""
-    number, word = str(unit) if unit > 1 else "", "" if kind == NODE else kind
-    return f",unit={number}{word}" if number or word else ""

@@ -12,9 +12,8 @@ from rich.text import Text
 
 from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate
-from slurm_hooks.model.job import NODE
 from slurm_hooks.model.moments import age_text
-from slurm_hooks.model.plural import noun_of, plural, sized
+from slurm_hooks.model.plural import noun_of, plural, sized, unit_word
 from slurm_hooks.report.tables import Rows, table_of
 
 UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x {}s"}
@@ -168,7 +167,7 @@ def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableTyp
     rows = (
         (
             str(each.family),
-            _unit(each),
+            unit_word(each.family.unit, each.family.size_unit),
             each.family.engine,
             str(each.jobs),
             str(each.speaking),
@@ -178,12 +177,6 @@ def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableTyp
         for each in found
     )
     return _table(heads, rows)
-
-
-def _unit(each: FamilyProfile) -> str:
-    """`1` node, or `2gpu`, as the request says it."""
-    unit, kind = each.family.unit, each.family.size_unit
-    return str(unit) if kind == NODE else f"{unit}{kind}"
 
 
 def _begins_with(each: FamilyProfile) -> str:
@@ -197,7 +190,7 @@ def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -
     family = each.family
     needs = f", nodes with {family.kind}" if family.kind else ""
     head = (
-        f"{family}: unit {_unit(each)}, {family.engine}{needs}; "
+        f"{family}: unit {unit_word(family.unit, family.size_unit)}, {family.engine}{needs}; "
         f"{each.speaking} of {plural(each.jobs, 'job')} told how they scale"
     )
     known = (

@@ -74,7 +74,7 @@ def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:
         ("1", shown(after(300), NOW)),
         ("2", "further notice"),
     ]
-    assert [(row[0], row[3], row[4]) for row in board.leases] == [
+    assert [(row[0], row[4], row[5]) for row in board.leases] == [
         ("7_0", "n1", "in 2:05"),
         ("8_0", "n2", "in 8:20"),
     ]
