@@ -129,7 +129,7 @@ class Mark:
     ended: Slurm may forget first who said so. `idle` is when it ended with exit code 0 as the
     worker of a pool, if it has not been released since. `depended` is about when its job was last
     seen to wait for other jobs. `slots` are those for which it was last released, 0 for one of
-    whole nodes.
+    whole nodes. `is_widening` is true if it was last asked to leave to come back with more.
     """
 
     request: Request
@@ -152,6 +152,7 @@ class Mark:
     depended: Optional[datetime] = None
     stopped: str = ""
     slots: int = 0
+    is_widening: bool = False
 
     @property
     def is_blank(self) -> bool:

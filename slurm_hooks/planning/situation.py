@@ -79,6 +79,8 @@ class Situation:
         mark = self.mark_of(fragment)
         if self.gives_way_to:
             mark = replace(mark, gave_way_to=self.gives_way_to)
+        if cause is Why.WIDER:
+            mark = replace(mark, is_widening=True)
         if cause is Why.WRONG_SIZE:  # or it would be given the same again at once
             unfit = (AvoidedNode(name, now) for name in sorted(fragment.nodes))
             mark = replace(mark, unfit=(*mark.unfit, *unfit))
@@ -201,10 +203,11 @@ def _with_marks(job: MalleableJob, marks: Mapping[FragmentId, Mark]) -> Malleabl
 
 def _snoozes(ground: Ground, job: MalleableJob) -> bool:
     """A gang rests after any change, a pool after a failure alone: in a large one somebody always
-    comes or goes."""
+    comes or goes. A fragment that is to come back larger does so at once."""
     span = timedelta(seconds=ground.settings.plan.snooze_s)
     if job.way.works_as_one:
-        return any(is_within(ground.now, f.mark.noticed, span) for f in job.fragments)
+        left = (f.mark.noticed for f in job.fragments if not f.mark.is_widening)
+        return any(is_within(ground.now, noticed, span) for noticed in left)
     deaths = (a.since for f in job.stirring for a in f.mark.deaths)
     return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
 

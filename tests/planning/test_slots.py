@@ -444,6 +444,25 @@ def test_a_gang_does_not_leave_for_gpus_that_are_kept_for_small_jobs() -> None:
     assert plan_of(gang, nodes=alone, settings=kept).actions
 
 
+def test_a_gang_that_left_to_come_back_larger_does_not_rest_first() -> None:
+    """Its node would stay idle, for which all parts beside others' jobs would leave."""
+    settings = replace(SETTINGS, plan=Planning(headroom_gpus=0, snooze_s=60))
+    asked = request(1, 8)
+    stays, small = part(0, "n2", 2, asked), part(1, "n1", 2, asked)
+    nodes = [node("n1", used=2), node("n2", used=8)]
+    plan = plan_of(job(asked, stays, small), nodes=nodes, settings=settings)
+    (leaves,) = plan.actions
+    assert (leaves.fragment.index, leaves.cause, leaves.verb) == (1, Why.WIDER, Verb.NOTICE)
+    assert leaves.mark
+    left = replace(small, state=FragmentState.PENDING, nodes=frozenset(), mark=leaves.mark)
+    nodes[0] = node("n1")
+    again = plan_of(job(asked, stays, left), nodes=nodes, settings=settings)
+    assert grown(again) == {"n1": 6}
+    (back,) = (i for i in again.actions if i.verb is Verb.GROW)
+    assert back.mark
+    assert not back.mark.is_widening
+
+
 def test_cores_are_slots_too() -> None:
     asked = request(0, 64, engine="pool", slot=Slot(cpus=4, memory_mib=1000))
     assert grown(plan_of(job(asked), nodes=[node("n1", used=5)])) == {"n1": 3}

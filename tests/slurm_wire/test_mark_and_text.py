@@ -75,6 +75,7 @@ def marks(draw: st.DrawFn) -> Mark:
         is_alone=draw(st.booleans()),
         is_paused=draw(st.booleans()),
         is_finished=draw(st.booleans()),
+        is_widening=draw(st.booleans()),
         stopped=draw(st.just("") | words),
     )
 
