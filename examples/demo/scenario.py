@@ -12,7 +12,7 @@ PARTITION = "main"  # of the rigid jobs
 KILL_WAIT_S = 5
 SUBMIT_AT_S = 1.0  # of the malleable job
 TICK_S = 5
-LIMIT_S = 480.0  # the load is given up after this long; a quiet host takes 205 s
+LIMIT_S = 480.0  # the load is given up after this long; a quiet host takes half of it
 CLOCK_S = 3.0  # Slurm keeps whole seconds, in two sandboxes, and looks once a second
 
 # Short leases, so that a renewal and an end of a lease fit into minutes. The margin is shorter
@@ -62,7 +62,7 @@ class Scenario:
     """A machine, in words too, and what happens on it.
 
     `unit` is what all sizes count: `node` or `GPU`. `gpus` are those of a node, none where nodes
-    are not shared. `most` is the malleable job's MAX.
+    are not shared. `most` is the malleable job's MAX, `lasts_s` how long the load usually takes.
     """
 
     unit: str
@@ -70,6 +70,7 @@ class Scenario:
     title: str
     nodes: int
     most: int
+    lasts_s: int
     settings: str
     rigid: tuple[Rigid, ...]
     booking: Booking
@@ -105,6 +106,7 @@ WHOLE = Scenario(
     title="an eight-node Slurm",
     nodes=8,
     most=6,
+    lasts_s=205,
     settings=f"""{LEASES}
 [plan]
 snooze_s = 10
@@ -121,16 +123,18 @@ partitions = ["malleable"]
     booking=Booking("maintenance", at_s=20, node="n8", starts_s=168, minutes=2),
 )
 
-# Slurm puts `long` on n1, `trio` and `short` on n2, `duo` on n3. All of n4 and the rest of n2 and
-# n3 are left to the malleable job, but for one GPU of headroom on n3. `pair` needs that GPU and
-# the one beside it. `single` fits into the headroom. `whole` gets n4, the only node on which it
-# meets no other rigid job, and ends before the reservation could matter to it.
+# Slurm puts `long` on n1, `trio` and `short` on n2, `duo` on n3. The malleable job takes n4 and one
+# GPU of n3. The other is headroom. No node has two GPUs free for `pair`: Slurm takes the fragment
+# on n4, though one GPU beside the headroom would do. Two of the four come back at the next tick.
+# `single` fits into the headroom. `whole` can only have n4, and its limit ends before the
+# reservation begins. No lease reaches beyond that, so the fragment on n3 leaves before.
 SHARED = Scenario(
     unit="GPU",
     machine="four nodes of four GPUs",
     title="four nodes of four GPUs that jobs share",
     nodes=4,
     most=8,
+    lasts_s=250,
     settings=f"""{LEASES}
 [plan]
 snooze_s = 10

@@ -23,7 +23,6 @@ from demo.story import IDLE, OURS, RESERVED, Event, Place, events, occupants, pl
 COLUMN_S = 5  # seconds that one cell of the picture stands for
 LAST_EVENTS = 8
 HEARTBEAT_S = 20.0
-EXPECTED_S = 205.0  # how long the load usually takes
 STYLES = {OURS: "bold orange1", IDLE: "grey42", RESERVED: "magenta"}
 LETTERS = {OURS: "█", IDLE: "·", RESERVED: "R"}
 RIGID_STYLE = "deep_sky_blue1"
@@ -124,7 +123,8 @@ def picture(frame: Frame) -> RenderableType:
     lines = [Text(event_line(e), style=_event_style(e), no_wrap=True) for e in told]
     lines += [Text("")] * (LAST_EVENTS - len(lines))
     head = Text(f"{frame.now:5.0f} s  {frame.progress}", style="bold")
-    bar = ProgressBar(total=EXPECTED_S, completed=min(frame.now, EXPECTED_S), width=60)
+    lasts_s = frame.recording.scenario.lasts_s
+    bar = ProgressBar(total=lasts_s, completed=min(frame.now, lasts_s), width=60)
     return Group(head, bar, nodes_table(frame.recording), legend(frame.recording), Text(""), *lines)
 
 
@@ -135,7 +135,7 @@ def _event_style(event: Event) -> str:
 
 def nodes_table(recording: Recording) -> Table:
     """A row a node, or GPU: its latest history, one cell for COLUMN_S seconds, and its owner."""
-    width = int(EXPECTED_S) // COLUMN_S + 1
+    width = recording.scenario.lasts_s // COLUMN_S + 1
     rows = places(recording.scenario)
     history = [Text() for _ in rows]
     now: dict[Place, str] = {}
