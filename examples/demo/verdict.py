@@ -312,7 +312,7 @@ def _urgent_checks(
     found = []
     for job, end in zip(urgent, ends):
         count = sum(job["submit"] <= t < end for t, _ in taken)
-        what = f"{job['name']} took one fragment"
+        what = f"the {job['name']} job took one fragment"
         found.append(Check(what, count == 1, f"{count} preempted"))
     return found
 

@@ -111,8 +111,8 @@ def test_sizes_and_hits_count_gpus() -> None:
 @pytest.mark.parametrize(("took", "is_met"), [(0, True), (1, True), (None, False)])
 def test_each_urgent_job_takes_one_fragment(took: Optional[int], is_met: bool) -> None:
     found = checks(run(took=took))
-    assert found["pair took one fragment"] is is_met
-    assert found["whole took one fragment"]
+    assert found["the pair job took one fragment"] is is_met
+    assert found["the whole job took one fragment"]
     assert "a planned start found room" not in found
 
 
