@@ -19,6 +19,9 @@ PART_LINE = (
 )
 _BESIDE_PARTS = ("NO", "FORCE:1")
 _EXCLUSIVE = "EXCLUSIVE"
+_UNLIMITED = "UNLIMITED"
+# What lifts each limit: Slurm shows UNLIMITED for both, and takes it for the first alone (22.05).
+_LIMITS_OF_NODE = (("MaxCPUsPerNode", _UNLIMITED), ("MaxMemPerNode", "0"))
 _USED_BY_CGROUPS = "ConstrainDevices"  # show config has it where a cgroup plugin is in use
 
 
@@ -105,6 +108,10 @@ def _of_lane(words: Words, config: Words) -> Iterator[Lack]:
     if "REQUEUE" not in mode:
         seen = f"partition {name}: PreemptMode={mode}: its jobs do not come back"
         yield Lack(seen, "PreemptMode", "REQUEUE", owner)
+    for key, unlimited in _LIMITS_OF_NODE:
+        if words.get(key, _UNLIMITED) != _UNLIMITED:
+            seen = f"partition {name}: {key}={words[key]}: Slurm starts no larger fragment"
+            yield Lack(seen, key, unlimited, owner)
 
 
 def _tier(words: Words) -> int:

@@ -71,6 +71,8 @@ MISSING = [
     ({"parts": changed(PARTS, State="INACTIVE")}, "parts is INACTIVE"),
     ({"parts": changed(PARTS, Nodes="(null)")}, "parts has no nodes"),
     ({"parts": changed(PARTS, PreemptMode="OFF")}, "PreemptMode=OFF"),
+    ({"parts": f"{PARTS} MaxCPUsPerNode=2"}, r"larger .*=parts \.\.\. MaxCPUsPerNode=UNLIMITED$"),
+    ({"parts": f"{PARTS} MaxMemPerNode=500"}, r"larger .*=parts \.\.\. MaxMemPerNode=0$"),
     (
         {"parts": PARTS.replace("PreemptMode=REQUEUE", ""), "PreemptMode": "CANCEL"},
         "PreemptMode=CANCEL",
@@ -122,6 +124,8 @@ def test_one_line_says_what_is_missing_and_what_to_write(change, line):
 # what Slurm was seen to allow, or what cannot be known here
 FINE = [
     {"main": changed(MAIN, OverSubscribe="FORCE:1")},
+    {"parts": f"{PARTS} MaxCPUsPerNode=UNLIMITED MaxMemPerNode=UNLIMITED"},
+    {"main": f"{MAIN} MaxCPUsPerNode=2"},
     {"parts": changed(PARTS, PriorityTier="0"), "whole": changed(WHOLE, PriorityTier="1")},
     {"ConstrainDevices": None, "ConstrainRAMSpace": None, "TaskPlugin": "task/none"},
     {"CgroupPlugin": "disabled", "ConstrainDevices": "no", "ConstrainRAMSpace": "no"},
