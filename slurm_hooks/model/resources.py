@@ -29,6 +29,12 @@ class Resources:
         """All GPUs, of whatever type."""
         return self.count(GPU)
 
+    @property
+    def gpus_by_type(self) -> Gres:
+        """Each GPU once: by its type, if that is known."""
+        typed = tuple(row for row in self.gres if row[0].startswith(f"{GPU}:"))
+        return typed or tuple(row for row in self.gres if row[0] == GPU)
+
     def __sub__(self, other: Resources) -> Resources:
         """What is left of these, never less than nothing."""
         gone = dict(other.gres)
@@ -91,6 +97,11 @@ class Slot:
         if not self.gres and self.cpus < 1:
             raise ValueError("a slot is a GPU or a processor at least")
 
+    def gpus(self, count: int) -> Gres:
+        """So many GPUs of a slot's kind, which count as GPUs of any kind, too."""
+        names = sorted({GPU, self.gres}) if self.gres and count else ()
+        return tuple((name, count) for name in names)
+
     def on(self, node: HasTotal) -> Resources:
         """One slot on this node; it takes all of its GPUs' resources with it, and no more."""
         total = node.total
@@ -98,7 +109,7 @@ class Slot:
         whole = max(whole, 1)
         cpus = self.cpus or max(1, total.cpus * parts // whole)
         memory = self.memory_mib or total.memory_mib * parts // whole
-        return Resources(cpus, memory, ((self.gres, 1),) if self.gres else ())
+        return Resources(cpus, memory, self.gpus(1))
 
     def fit(self, node: HasTotal, left: Resources) -> int:
         """How many slots fit into what is `left` on the node."""
@@ -107,5 +118,5 @@ class Slot:
         if one.memory_mib:
             counts.append(left.memory_mib // one.memory_mib)
         if self.gres:
-            counts.append(left.count(self.gres))
+            counts += [left.count(self.gres), left.gpus]
         return max(0, min(counts))

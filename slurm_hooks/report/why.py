@@ -329,7 +329,7 @@ class _Words(string.Formatter):
 
 def _counts(found: Resources) -> list[str]:
     """`2 a100 GPUs`, `8 CPUs`, `61440 MiB`."""
-    gres = [(name.split(":"), count) for name, count in found.gres]
+    gres = [(name.split(":"), count) for name, count in found.gpus_by_type]
     texts = [plural(n, " ".join([*kind, "GPU"])) for (_, *kind), n in gres]
     texts += [plural(found.cpus, "CPU")] if found.cpus else []
     return [*texts, *([f"{found.memory_mib} MiB"] if found.memory_mib else [])]

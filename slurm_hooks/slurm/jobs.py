@@ -187,7 +187,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
 
 def _asks(row: Mapping[str, str], slot: Slot) -> Resources:
     """What Slurm has given the fragment on its node, or will give it. Of generic resources it is
-    what a slot has, under its name.
+    the GPUs of a slot's kind.
 
     Only NumCPUs says how many processors a run has. One that waits gets as many as both columns
     say: where they differ somebody has changed one.
@@ -195,8 +195,7 @@ def _asks(row: Mapping[str, str], slot: Slot) -> Resources:
     cpus = _number(row["NumCPUs"])
     cpus = cpus if row["NodeList"] else min(cpus, _number(row["MinCPUs"]))
     count = dict(parse_gres(_granted(row["tres-per-node"]))).get(slot.gres, 0)
-    gres = ((slot.gres, count),) if count else ()
-    return Resources(cpus, parse_memory(row["MinMemory"]), gres)
+    return Resources(cpus, parse_memory(row["MinMemory"]), slot.gpus(count))
 
 
 def _granted(text: str) -> str:

@@ -372,6 +372,29 @@ def test_a_gang_grows_on_nodes_of_its_type() -> None:
     assert grown(plan) == {"n2": 2}
 
 
+def test_typed_gpus_on_their_way_are_not_given_to_others() -> None:
+    shared = node("n1", kind="a100", used=2)
+    coming = replace(typed_part(), state=FragmentState.PENDING)
+    first = job(coming.mark.request, coming, held=0)
+    pool = job(request(0, 8, slot=Slot("gpu", 1, 1000), engine="pool"), job_id=8)
+    assert grown(plan_of(first, pool, nodes=[shared])) == {"n1": 2}
+
+
+def test_a_node_with_a_typed_part_of_ours_alone_is_not_shared() -> None:
+    ours = typed_part()
+    nodes = [replace(node("n1", kind="a100", used=4), used=gpus(4, kind="a100"))]
+    nodes.append(node("n2", idle_since=after(-3000)))
+    plan = plan_of(job(ours.mark.request, ours, held=0), nodes=nodes)
+    assert Why.NODE_IDLE not in {i.cause for i in plan.actions}
+
+
+def typed_part() -> Fragment:
+    """Four GPUs of the type that was asked for."""
+    slot = Slot("gpu:a100")
+    part_of = part(0, "n1", 4, request(1, 4, slot=slot))
+    return replace(part_of, asks=slot.on(node("n1", kind="a100")).times(4))
+
+
 def test_the_guard_gives_no_part_once_slurm_would_delay_others_for_it() -> None:
     nodes = [node("n1", used=5)]
     was = seen(job(request(1, 8)), nodes=nodes)

@@ -19,7 +19,8 @@ CORE = Slot("", 2, 1000)
 
 
 def has(cpus: int, memory_mib: int, gpus: int = 0, name: str = "gpu") -> Resources:
-    return Resources(cpus, memory_mib, ((name, gpus),) if gpus else ())
+    names = sorted({"gpu", name}) if gpus else ()
+    return Resources(cpus, memory_mib, tuple((each, gpus) for each in names))
 
 
 def runs(slot: Optional[Slot], asks: Resources, slots: int = 4, *nodes: str) -> Fragment:

@@ -129,7 +129,7 @@ def test_what_a_fragment_of_slots_has() -> None:
     sizes = {"memory_per_node": 40_000, "min_cpus_per_node": 12, "cpus": 12}
     job = ours(admin_comment=mark, **sizes, gres_per_node={"gpu:a100": 4})
     (found,) = read(job).malleable
-    assert found.fragments[0].asks == Resources(12, 40_000, (("gpu:a100", 4),))
+    assert found.fragments[0].asks == Resources(12, 40_000, (("gpu", 4), ("gpu:a100", 4)))
 
 
 def test_the_program_knows_how_a_row_ends() -> None:

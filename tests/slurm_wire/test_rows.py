@@ -244,7 +244,7 @@ def test_what_slurm_gives_a_fragment_that_counts_slots(prefix: str) -> None:
     waits = row(comment=SLOTS, **sizes, **gres)
     runs = row("7_1", comment=SLOTS, State="RUNNING", NodeList="n1", **sizes, **gres)
     (job,) = read(waits, runs).malleable
-    gpu = (("gpu:a100", 1),)
+    gpu = (("gpu", 1), ("gpu:a100", 1))
     assert [f.asks for f in job.fragments] == [Resources(n, 9216, gpu) for n in (3, 4)]
 
 
