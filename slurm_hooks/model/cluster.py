@@ -27,6 +27,10 @@ class NodeState(enum.Enum):
     UNKNOWN = "unknown"  # a state this version does not know: left alone
 
 
+IN_SERVICE = (NodeState.FREE, NodeState.SHARED, NodeState.BUSY)
+"""States in which a node is idle or has jobs."""
+
+
 @dataclass(frozen=True)
 class Node:
     """One compute node; `raw_state` is Slurm's own text, for people to read.

@@ -10,11 +10,9 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 
-from slurm_hooks.model.cluster import Node, NodeState
+from slurm_hooks.model.cluster import IN_SERVICE, Node
 from slurm_hooks.model.job import MalleableJob
 from slurm_hooks.model.resources import GPU, HasTotal
-
-IN_SERVICE = (NodeState.FREE, NodeState.SHARED, NodeState.BUSY)
 
 
 class GpuTypes:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
 
-from slurm_hooks.model.cluster import Node, NodeState, Snapshot
+from slurm_hooks.model.cluster import IN_SERVICE, Node, NodeState, Snapshot
 from slurm_hooks.model.decision import Intent, Verb
 from slurm_hooks.model.resources import GPU, NO_RESOURCES, Resources
 from slurm_hooks.model.state import ON_NODES, FragmentState
 
 CPU = "cpu"
-_IN_SERVICE = (NodeState.FREE, NodeState.SHARED, NodeState.BUSY)
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def unused_of(
     whole, parts = _given(seen, actions)
     found: dict[str, Unused] = {}
     for node in seen.nodes:
-        if node.state in _IN_SERVICE and node.partitions & partitions:
+        if node.state in IN_SERVICE and node.partitions & partitions:
             given = node.total if node.name in whole else parts.get(node.name, NO_RESOURCES)
             for name, unused in _on(node, given):
                 found[name] = found.get(name, NOT_UNUSED) + unused

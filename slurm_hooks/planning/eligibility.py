@@ -29,13 +29,13 @@ from slurm_hooks.model import (
     Verdict,
     Why,
 )
+from slurm_hooks.model.cluster import IN_SERVICE
 from slurm_hooks.model.gpu_types import are_of
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, lease_within
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
 
-_IN_SERVICE = (NodeState.FREE, NodeState.SHARED, NodeState.BUSY)
 _TAKEN = {state: Verdict(Why.TAKEN, state.value) for state in NodeState}
 
 
@@ -91,7 +91,7 @@ class Eligibility:
         self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
         self._nodes = {name: _node_kind(survey, node) for name, node in survey.nodes.items()}
         self._usable = Verdict(Why.REGISTERING) if survey.mandate.registering else USABLE
-        self.in_service = {n for n, node in survey.nodes.items() if node.state in _IN_SERVICE}
+        self.in_service = {n for n, node in survey.nodes.items() if node.state in IN_SERVICE}
         free_or_others = self.in_service - self.taken
         self._others = {n for n in free_or_others if not survey.mandate.bars_node(n)}
         self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}

@@ -17,7 +17,8 @@ from slurm_hooks.model import (
     Slot,
     Why,
 )
-from slurm_hooks.model.gpu_types import IN_SERVICE, GpuTypes, are_of
+from slurm_hooks.model.cluster import IN_SERVICE
+from slurm_hooks.model.gpu_types import GpuTypes, are_of
 from slurm_hooks.model.resources import GPU
 from slurm_hooks.planning.ground import Ground
 
