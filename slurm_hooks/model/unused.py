@@ -78,13 +78,22 @@ def _given(seen: Snapshot, actions: Iterable[Intent]) -> tuple[set[str], dict[st
 def _on(node: Node, given: Resources) -> Iterator[tuple[str, Unused]]:
     """Of a node, less what is given away. Nothing starts on one that is BUSY, so all that is left
     there is stranded if its processors or its memory are gone, and else not known to be there."""
-    total, used = node.total, node.used
-    cpus = max(0, total.cpus - used.cpus - given.cpus)
-    has_memory = not total.memory_mib or total.memory_mib > used.memory_mib + given.memory_mib
-    yield CPU, _placed(node, cpus, cpus if has_memory else 0)
-    if total.gpus:
-        gpus = max(0, total.gpus - used.gpus - given.gpus)
-        yield GPU, _placed(node, gpus, min(gpus, cpus) if has_memory else 0)
+    free = node.total - node.used - given
+    for name in (CPU, GPU) if node.total.gpus else (CPU,):
+        yield name, _placed(node, amount(name, free), usable(name, free, node.total))
+
+
+def amount(name: str, of: Resources) -> int:
+    """How many GPUs or CPUs these are."""
+    return of.gpus if name == GPU else of.cpus
+
+
+def usable(name: str, free: Resources, total: Resources) -> int:
+    """How many of the GPUs or CPUs that are free on a node have a CPU and memory beside them. The
+    others are stranded."""
+    if total.memory_mib and not free.memory_mib:
+        return 0
+    return min(free.gpus, free.cpus) if name == GPU else free.cpus
 
 
 def _placed(node: Node, left: int, usable: int) -> Unused:

@@ -1,16 +1,16 @@
-"""Idle GPUs and cores by where they are: on idle nodes, on partly used nodes, or stranded.
+"""Idle GPUs and CPUs by where they are: on idle nodes, on partly used nodes, or stranded.
 
-A GPU is stranded if no core or no memory is left beside it on its node. A core is stranded if no
-memory is. Where nobody told how large the nodes are, the most that jobs had of a node at once is
+Where nobody told how large the nodes are, the most that jobs had of a node at once is
 taken for its size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from slurm_hooks.model.resources import GPU, NO_RESOURCES, Resources
+from slurm_hooks.model.unused import amount, usable
 from slurm_hooks.replay.record import Record, Use
 
 LONG_S = 3600.0
@@ -41,19 +41,6 @@ class Idle:
     def part_share(self, seconds: float) -> float:
         """So many seconds as a share of what is on partly used nodes."""
         return seconds / self.part_s if self.part_s else 0.0
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What is counted: how many there are, and how many of those that are free can be had."""
-
-    name: str
-    count: Callable[[Resources], int]
-    usable: Callable[[Resources], int]
-
-
-GPUS = Kind("GPU", lambda r: r.gpus, lambda free: min(free.gpus, free.cpus))
-CORES = Kind("core", lambda r: r.cpus, lambda free: free.cpus)
 
 
 @dataclass(frozen=True)
@@ -93,12 +80,12 @@ def _most(one: Resources, other: Resources) -> Resources:
     return Resources(cpus, memory, ((GPU, gpus),) if gpus else ())
 
 
-def idle_parts(record: Record, kind: Kind) -> Idle:
-    """What is idle of one kind on all nodes of the record whose size is known."""
+def idle_parts(record: Record, name: str) -> Idle:
+    """What is idle of GPUs or CPUs on all nodes of the record whose size is known."""
     total, uses = Idle(), by_node(record.uses)
     for node, size in sizes_of(record).items():
         stretches = _stretches(uses.get(node, []), record.from_s, record.to_s)
-        _add_node(total, kind, size, tuple(stretches))
+        _add_node(total, name, size, tuple(stretches))
     return total
 
 
@@ -109,29 +96,24 @@ def sizes_of(record: Record) -> dict[int, Resources]:
     return {node: size_of(uses) for node, uses in by_node(record.uses).items()}
 
 
-def _add_node(total: Idle, kind: Kind, size: Resources, stretches: Sequence[_Stretch]) -> None:
+def _add_node(total: Idle, name: str, size: Resources, stretches: Sequence[_Stretch]) -> None:
     holes = _Holes()
     for stretch in stretches:
         free, s = size - stretch.used, stretch.length_s
-        there = kind.count(free)
-        usable = _usable(kind, free, size) if stretch.jobs else there
-        holes.change(usable, stretch.start_s)
-        total.all_s += kind.count(size) * s
+        there = amount(name, free)
+        to_have = usable(name, free, size) if stretch.jobs else there
+        holes.change(to_have, stretch.start_s)
+        total.all_s += amount(name, size) * s
         if not stretch.jobs:
             total.on_idle_s += there * s
             continue
         holes.part_s += s
-        total.part_s += usable * s
-        total.stranded_s += (there - usable) * s
+        total.part_s += to_have * s
+        total.stranded_s += (there - to_have) * s
         for least in SEVERAL:
-            total.beside_s[least] += usable * s if usable >= least else 0.0
+            total.beside_s[least] += to_have * s if to_have >= least else 0.0
     holes.change(0, stretches[-1].end_s)
     total.long_s += holes.long_s
-
-
-def _usable(kind: Kind, free: Resources, size: Resources) -> int:
-    """How many of those that are free have a core and memory beside them."""
-    return kind.usable(free) if free.memory_mib or not size.memory_mib else 0
 
 
 class _Holes:

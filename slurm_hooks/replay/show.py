@@ -9,11 +9,14 @@ from typing import Any
 from rich.table import Table
 
 from slurm_hooks.model.plural import plural
+from slurm_hooks.model.resources import GPU
+from slurm_hooks.model.unused import CPU
 from slurm_hooks.replay.outcome import Outcome
-from slurm_hooks.replay.parts import CORES, GPUS, SEVERAL, Idle, idle_parts, sizes_of
+from slurm_hooks.replay.parts import SEVERAL, Idle, idle_parts, sizes_of
 from slurm_hooks.replay.record import Record
 from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.tables import Rows, table_of
+from slurm_hooks.report.text import UNITS
 
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 
@@ -45,10 +48,10 @@ def answer(line: Mapping[str, Any], record: Record, least_s: float) -> str:
 
 
 def parts(record: Record) -> dict[str, Any]:
-    """Where idle GPUs and cores are, as plain data; empty if the log does not tell."""
+    """Where idle GPUs and CPUs are, as plain data; empty if the log does not tell."""
     if not record.uses:
         return {}
-    found = {kind.name.lower(): _part(idle_parts(record, kind)) for kind in (GPUS, CORES)}
+    found = {name: _part(idle_parts(record, name)) for name in (GPU, CPU)}
     sized = len(sizes_of(record))
     return {
         **found,
@@ -76,25 +79,26 @@ def parts_lines(told: Mapping[str, Any], record: Record) -> list[str]:
     """The same in words; nothing if the log does not tell."""
     if not told:
         return []
-    gpus = _part_lines("GPU", told["gpu"], record.window_s)
+    gpus = _part_lines(GPU, told[GPU], record.window_s)
     gpus = gpus or ["AllocTRES has no gres/gpu (AccountingStorageTRES): GPUs are not counted."]
-    cores = _part_lines("core", told["core"], record.window_s)
+    cpus = _part_lines(CPU, told[CPU], record.window_s)
     if record.sizes:
-        return [*gpus, *cores]
+        return [*gpus, *cpus]
     few = told["nodes_without_size"]
     left_out = f" {plural(few, 'node')} had no job and no known size." if few else ""
     size = f"Taken for the size of each node: the most that its jobs had at once.{left_out}"
-    return [*gpus, *cores, size]
+    return [*gpus, *cpus, size]
 
 
-def _part_lines(noun: str, told: Mapping[str, Any], window_s: float) -> list[str]:
+def _part_lines(name: str, told: Mapping[str, Any], window_s: float) -> list[str]:
+    noun = UNITS[name]
     if not told["idle_s"]:
         return [f"No {noun} was idle."] if told["all_s"] else []
     places = ("on_idle_nodes", "on_partly_used_nodes", "stranded")
     idle, part, stranded = (_percent(told[f"{p}_s"] / told["idle_s"]) for p in places)
     weekly = told["idle_s"] * WEEK_S / window_s / HOUR_S
     share = _percent(told["idle_s"] / told["all_s"])
-    lacking = "core or memory" if noun == GPUS.name else "memory"
+    lacking = "CPU or memory" if name == GPU else "memory"
     first = (
         f"{weekly:,.0f} {noun}-hours a week were idle ({share}): "
         f"{idle} on idle nodes, {part} on partly used nodes, {stranded} with no {lacking} left."
@@ -102,7 +106,7 @@ def _part_lines(noun: str, told: Mapping[str, Any], window_s: float) -> list[str
     if not told["on_partly_used_nodes_s"]:
         return [first]
     shares = [f"{_percent(told['an_hour_or_more_share'])} in holes of an hour or more"]
-    if noun == GPUS.name:
+    if name == GPU:
         for n in SEVERAL:
             shares.append(f"{_percent(told[f'{n}_or_more_share'])} on nodes with {n} or more")
     return [first, f"Of those on partly used nodes: {', '.join(shares)}."]

@@ -1,4 +1,4 @@
-"""Idle GPUs and cores of a cluster's accounting: on idle nodes, on partly used ones, stranded."""
+"""Idle GPUs and CPUs of a cluster's accounting: on idle nodes, on partly used ones, stranded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from replay.logs import write
 from slurm_hooks.cli import main
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model.resources import GPU, Resources
+from slurm_hooks.model.unused import CPU
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log
 from slurm_hooks.replay.logs.sacct import read_sacct
 from slurm_hooks.replay.logs.tres import parse_tres, spread
-from slurm_hooks.replay.parts import CORES, GPUS, idle_parts, size_of
+from slurm_hooks.replay.parts import idle_parts, size_of
 from slurm_hooks.replay.record import Record, Use
 
 HEAD = "JobIDRaw|Submit|Start|End|NodeList|AllocTRES\n"
@@ -25,10 +26,10 @@ WEEK = HEAD + (
     "3|0|3600|5400|n2|cpu=16,gres/gpu=8,mem=200G\n"
     "4|0|9000|10800|n[1-2]|cpu=32,gres/gpu=4,mem=40G\n"
 )
-"""Two nodes of 8 GPUs and 16 cores.
+"""Two nodes of 8 GPUs and 16 CPUs.
 
 n1 is full for an hour, half used for an hour, idle for half an hour. n2 is idle for an hour, full
-for half an hour, idle for an hour. Then one job has all cores of both for half an hour, and 2 GPUs
+for half an hour, idle for an hour. Then one job has all CPUs of both for half an hour, and 2 GPUs
 of each.
 """
 HOUR = 3600
@@ -38,22 +39,22 @@ def gpus(count: int, cpus: int = 1, memory: int = 0) -> Resources:
     return Resources(cpus, memory, ((GPU, count),))
 
 
-def test_the_three_places_of_idle_gpus_and_cores(tmp_path):
+def test_the_three_places_of_idle_gpus_and_cpus(tmp_path):
     record = read_sacct(Log(write(tmp_path / "week", WEEK)))
-    idle = idle_parts(record, GPUS)
+    idle = idle_parts(record, GPU)
     assert idle.all_s == 2 * 8 * 3 * HOUR
     assert idle.on_idle_s == 8 * HOUR / 2 + 8 * 2 * HOUR
     assert idle.part_s == 4 * HOUR
     assert idle.stranded_s == 2 * 6 * HOUR / 2
     assert idle.long_s == 4 * HOUR, "these four were idle with the node, until the last job came"
     assert idle.beside_s == {2: 4 * HOUR, 4: 4 * HOUR}
-    cores = idle_parts(record, CORES)
-    assert (cores.on_idle_s, cores.part_s, cores.stranded_s) == (16 * 2.5 * HOUR, 8 * HOUR, 0)
+    cpus = idle_parts(record, CPU)
+    assert (cpus.on_idle_s, cpus.part_s, cpus.stranded_s) == (16 * 2.5 * HOUR, 8 * HOUR, 0)
 
 
 def test_a_part_of_the_time_has_the_sizes_of_the_whole(tmp_path):
     record = read_sacct(Log(write(tmp_path / "week", WEEK))).between(1.75 * HOUR, 2 * HOUR)
-    idle = idle_parts(record, GPUS)
+    idle = idle_parts(record, GPU)
     assert (idle.on_idle_s, idle.part_s) == (8 * HOUR / 4, 4 * HOUR / 4)
     assert idle.long_s == 0, "what is cut off does not count for the length of a hole"
 
@@ -64,23 +65,23 @@ def test_one_command_says_it_in_words_and_as_data(tmp_path, capsys):
     told = capsys.readouterr().out
     assert (
         "1,680 GPU-hours a week were idle (62 %): 67 % on idle nodes, 13 % on partly used nodes, "
-        "20 % with no core or memory left.\nOf those on partly used nodes: 100 % in holes of an "
+        "20 % with no CPU or memory left.\nOf those on partly used nodes: 100 % in holes of an "
         "hour or more, 100 % on nodes with 2 or more, 100 % on nodes with 4 or more.\n"
     ) in told
-    assert "2,688 core-hours a week were idle (50 %)" in told
+    assert "2,688 CPU-hours a week were idle (50 %)" in told
     assert "Taken for the size of each node: the most that its jobs had at once.\n" in told
     assert main([*command, "--json"]) == 0
     gpu = json.loads(capsys.readouterr().out)["idle_parts"]["gpu"]
     assert (gpu["idle_s"], gpu["on_partly_used_nodes_s"]) == (30 * HOUR, 4 * HOUR)
 
 
-def test_without_gpus_in_the_accounting_cores_alone_are_counted(tmp_path, capsys):
+def test_without_gpus_in_the_accounting_cpus_alone_are_counted(tmp_path, capsys):
     text = HEAD + "1|0|0|3600|n1|cpu=8,mem=8G\n2|0|3600|7200|n1|cpu=2,mem=1G\n"
     path = write(tmp_path / "week", text)
     assert main(["replay", "--sacct", str(path), "--nodes", "n[1-2]", "--policy", "none"]) == 0
     told = capsys.readouterr().out
     assert "AllocTRES has no gres/gpu (AccountingStorageTRES): GPUs are not counted." in told
-    assert "504 core-hours a week were idle (38 %): 0 % on idle nodes, 100 % on partly" in told
+    assert "504 CPU-hours a week were idle (38 %): 0 % on idle nodes, 100 % on partly" in told
     assert "1 node had no job and no known size." in told
 
 
@@ -98,9 +99,9 @@ def test_the_sizes_of_nodes_can_be_told(tmp_path, capsys):
     one = "".join(line + "\n" for line in WEEK.splitlines() if not line.startswith("2|"))
     record = read_sacct(Log(write(tmp_path / "week", one)), str(nodes))
     assert record.sizes == (gpus(8, 16, 204_800), gpus(8, 16, 204_800), Resources(8, 204_800))
-    idle = idle_parts(record, GPUS)
+    idle = idle_parts(record, GPU)
     assert (idle.part_s, idle.all_s) == (4 * 2 * HOUR, 2 * 8 * 3 * HOUR)
-    assert idle_parts(record, CORES).on_idle_s == 16 * 2.5 * HOUR + 8 * 3 * HOUR
+    assert idle_parts(record, CPU).on_idle_s == 16 * 2.5 * HOUR + 8 * 3 * HOUR
     command = ["replay", "--sacct", str(tmp_path / "week"), "--nodes", str(nodes)]
     assert main([*command, "--policy", "none"]) == 0
     assert "Taken for the size" not in capsys.readouterr().out
@@ -141,7 +142,7 @@ def test_a_job_that_tells_nothing_counts_as_one_that_uses_nothing(tmp_path):
     text = HEAD + "1|0|0|100|n1|cpu=4,gres/gpu=2\n2|0|100|200|n1|\n"
     record = read_sacct(Log(write(tmp_path / "week", text)))
     assert "AllocTRES is empty for 1 job" in record.notes[1]
-    assert idle_parts(record, GPUS).part_s == 200
+    assert idle_parts(record, GPU).part_s == 200
 
 
 @pytest.mark.parametrize(
@@ -167,15 +168,15 @@ def test_bad_counts_are_bad_lines(tmp_path, text):
     assert read_sacct(Log(log, skip_bad=True)).skipped == 1
 
 
-def test_without_a_core_a_gpu_is_stranded_and_without_memory_both_are():
+def test_without_a_cpu_a_gpu_is_stranded_and_without_memory_both_are():
     record = Record((), 1, 0, 40, uses=(
         Use(0, 0, 10, Resources(8, 80, ((GPU, 8),))),
         Use(0, 10, 20, Resources(6, 10, ((GPU, 1),))),
         Use(0, 20, 30, Resources(1, 80, ((GPU, 1),))),
     ))  # fmt: skip
-    idle, cores = idle_parts(record, GPUS), idle_parts(record, CORES)
+    idle, cpus = idle_parts(record, GPU), idle_parts(record, CPU)
     assert (idle.part_s, idle.stranded_s) == (2 * 10, 5 * 10 + 7 * 10)
-    assert (cores.part_s, cores.stranded_s) == (2 * 10, 7 * 10)
+    assert (cpus.part_s, cpus.stranded_s) == (2 * 10, 7 * 10)
 
 
 uses = st.lists(
@@ -197,7 +198,7 @@ def test_the_three_add_up_to_all_that_is_idle(found, told):
     """Second by second, and GPU by GPU. Jobs may have more than was told."""
     sizes = () if told is None else (gpus(told, told, told),) * 3
     record = Record((), 3, 0.0, 50.0, uses=tuple(found), sizes=sizes)
-    idle, cores = idle_parts(record, GPUS), idle_parts(record, CORES)
+    idle, cpus = idle_parts(record, GPU), idle_parts(record, CPU)
     free_s = free_cores_s = idle_s = 0
     for node in range(3) if sizes else {use.node for use in found}:
         mine = [use for use in found if use.node == node]
@@ -208,7 +209,7 @@ def test_the_three_add_up_to_all_that_is_idle(found, told):
             free_cores_s += max(0, size.cpus - sum(t.cpus for t in there))
             idle_s += 0 if there else size.gpus
     assert (idle.idle_s, idle.on_idle_s) == (free_s, idle_s)
-    assert cores.idle_s == free_cores_s
+    assert cpus.idle_s == free_cores_s
     assert 0 <= idle.long_s <= idle.part_s
     assert 0 <= idle.beside_s[4] <= idle.beside_s[2] <= idle.part_s
 

@@ -92,7 +92,7 @@ def _notes(stays: Sequence[Stay]) -> tuple[str, ...]:
     down = "nodes that were down, drained or reserved look idle in the accounting"
     silent = sum(stay.taken is None for stay in stays)
     if silent == len(stays):
-        more = f"give sacct {TRES} in --format too, to see the idle GPUs and cores of used nodes"
+        more = f"give sacct {TRES} in --format too, to see the idle GPUs and CPUs of used nodes"
     elif silent:
         more = f"{TRES} is empty for {plural(silent, 'job')}, which count as if they used nothing"
     else:
