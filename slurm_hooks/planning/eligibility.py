@@ -140,6 +140,11 @@ class Eligibility:
             return self.room(name)
         return kind.fit(self._nodes[name], self._survey.places.left(name))
 
+    def size(self, name: str, job_id: int) -> int:
+        """The size that a job can have on a whole node: one, or its slots there."""
+        kind, node = self._jobs[job_id], self._nodes[name]
+        return 1 if kind.slot is None else kind.fit(node, node.total)
+
     def units(self, job: MalleableJob) -> int:
         """The units of one of what the job counts."""
         return self.per_node if job.request.slot is None else 1
@@ -352,8 +357,8 @@ class Eligibility:
         shunned, excluded = situation.shunned, situation.job.request.excluded or frozenset()
         bad = shunned.died | shunned.died_once | shunned.unfit | excluded
         kind = self._jobs[situation.job.job_id]
-        good = sum(self.verdict(n, kind) == self._usable for n in self._nodes.keys() - bad)
-        return good + situation.size >= situation.most
+        good = (n for n in self._nodes.keys() - bad if self.verdict(n, kind) == self._usable)
+        return sum(self._room_for(n, kind) for n in good) + situation.size >= situation.most
 
 
 class Bidders(NamedTuple):

@@ -3,6 +3,7 @@ still do something."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -48,11 +49,11 @@ def _waiting(
     """The jobs that have lost patience, and for which there are nodes enough, whoever has them."""
     if survey.mandate.registering:
         return frozenset()
-    late = {s.job.job_id: s.least for s in situations if waits_too_long(survey.ground, s)}
-    if not late:
-        return frozenset()
-    found = (j for name in eligibility.in_service for j in eligibility.jobs(name))
-    usable = Counter(job_id for job_id in found if job_id in late)
-    ceiling = survey.mandate.ceiling
-    most = sum(usable.values()) if ceiling is None else ceiling
-    return frozenset(j for j, least in late.items() if least <= min(usable[j], most))
+    late = {s.job.job_id: s for s in situations if waits_too_long(survey.ground, s)}
+    usable: Counter[int] = Counter()
+    for name in eligibility.in_service if late else ():
+        usable.update({j: eligibility.size(name, j) for j in eligibility.jobs(name) if j in late})
+    ceiling = math.inf if survey.mandate.ceiling is None else survey.mandate.ceiling
+    most = ceiling * eligibility.per_node
+    fit = ((j, s) for j, s in late.items() if s.least * eligibility.units(s.job) <= most)
+    return frozenset(j for j, situation in fit if situation.least <= usable[j])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks.model import (
+    AvoidedNode,
     Fragment,
     FragmentState,
     IdleNodes,
@@ -21,6 +22,7 @@ from slurm_hooks.model import (
     PlannedStart,
     Request,
     Resources,
+    Said,
     Slot,
     Snapshot,
     Verb,
@@ -370,6 +372,23 @@ def test_a_gang_grows_on_nodes_of_its_type() -> None:
     nodes += [node(f"n{i}", kind="a100", used=2) for i in (3, 4)]
     plan = plan_of(job(asked, part(0, "n1", 2, asked)), nodes=nodes)
     assert grown(plan) == {"n2": 2}
+
+
+def test_finished_jobs_give_way_to_as_many_gpus_as_a_job_has_waited_for() -> None:
+    done = request(0, 8, engine="pool")
+    over = replace(part(0, "n1", 8, done), said=Said.FINISHED, end=after(100))
+    waits = replace(job(request(8, 8), job_id=8, held=1), submitted=after(-4 * 3600))
+    plan = plan_of(job(done, over, held=0), waits, nodes=[node("n1", used=8)])
+    assert Why.GIVEN_BACK in {reason.why for reason in plan.jobs[0].reasons}
+
+
+def test_a_gang_leaves_the_node_of_one_death_if_there_are_gpus_enough_elsewhere() -> None:
+    asked = request(1, 8)
+    trains = replace(part(0, "n1", 2, asked), said=Said.TRAINED)
+    mark = replace(trains.mark, deaths=(AvoidedNode("n2", after(-100)),))
+    nodes = [node("n1", used=8), *(node(f"n{i}", used=6) for i in (2, 4)), node("n3", used=4)]
+    plan = plan_of(job(asked, replace(trains, mark=mark)), nodes=nodes)
+    assert grown(plan) == {"n3": 4, "n4": 2}
 
 
 def test_typed_gpus_on_their_way_are_not_given_to_others() -> None:
