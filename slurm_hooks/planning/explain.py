@@ -148,15 +148,15 @@ def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reaso
         return Reason(Why.ALONE, Detail(seconds=ground.settings.failures.join_s))
     if wish is not None and wish.nodes < most and planned >= situation.most:
         return Reason(Why.WISH, Detail(wish=wish.nodes, nodes_planned=planned))
-    return _maximum(situation.job, planned)
+    return _maximum(situation, planned)
 
 
-def _maximum(job: MalleableJob, planned: int) -> Optional[Reason]:
-    """That it has all the nodes that it can ever have; None if it has not."""
-    request, lost = job.request, gone(job)
+def _maximum(situation: Situation, planned: int) -> Optional[Reason]:
+    """That it has all that it can ever have; None if it has not."""
+    request, lost = situation.job.request, gone(situation.job)
     if planned >= request.max_nodes:
         return Reason(Why.MAXIMUM, Detail(most=request.max_nodes))
-    left = max(0, request.fragments - lost) * request.unit
+    left = max(0, request.fragments - lost) * situation.widest
     if not lost or planned < left:
         return None
     return Reason(Why.MAXIMUM, Detail(most=left, cancelled=lost))

@@ -129,10 +129,15 @@ class Situation:
             return request.unit if self.is_apart else request.min_nodes
         return max(request.unit, min(request.min_nodes, self.size or self.reachable, self.most))
 
+    @property
+    def widest(self) -> int:
+        """The largest size that one fragment can have."""
+        return self.job.request.unit if self.share is None else self.share.width
+
     @cached_property
     def reachable(self) -> int:
         """The largest size it could have at once after this tick."""
-        widest = self.job.request.unit if self.share is None or self.is_tried else self.share.width
+        widest = self.job.request.unit if self.is_tried else self.widest
         growable = 0 if self.snoozes and self.size == 0 else len(self.upkeep.growable)
         if self.is_tried:
             growable = min(growable, 0 if self.size else 1)

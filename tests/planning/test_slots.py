@@ -391,6 +391,14 @@ def test_a_gang_leaves_the_node_of_one_death_if_there_are_gpus_enough_elsewhere(
     assert grown(plan) == {"n3": 4, "n4": 2}
 
 
+def test_a_job_with_fewer_fragments_can_have_as_many_gpus_as_fit_into_them() -> None:
+    asked = request(1, 16)
+    gang = job(asked, part(0, "n1", 4, asked), held=1)
+    gang = replace(gang, request=replace(gang.request, fragments=3), is_cut=True)
+    nodes = [node("n1", used=8), node("n2", used=8)]
+    assert Why.MAXIMUM not in {reason.why for reason in plan_of(gang, nodes=nodes).jobs[0].reasons}
+
+
 def test_typed_gpus_on_their_way_are_not_given_to_others() -> None:
     shared = node("n1", kind="a100", used=2)
     coming = replace(typed_part(), state=FragmentState.PENDING)
