@@ -27,7 +27,7 @@ from itertools import chain
 from typing import Any
 
 from parts.live_machine import LOGS, Others, part
-from parts.live_slurm import CHEAP, configure, empty, submitted, ticks
+from parts.live_slurm import CHEAP, await_, configure, empty, submitted, ticks
 from parts.printing import arguments, show, tell
 from parts.replay_runs import MEASURED
 
@@ -114,6 +114,7 @@ def play(box: Sandbox, record: Record, jobs: int, run: str = "with") -> Others:
     for _ in range(jobs):
         submitted(box, f"--malleable=1-{most}{unit}", "--output=/dev/null", "job.sh")
     with ticks(box):
+        await_((box.work / "ticks.log").read_text, "the first tick")
         others.play()
     return others
 
@@ -135,7 +136,7 @@ def changes(box: Sandbox, began: float, to_s: float) -> dict[str, list[Change]]:
         size = 0
         for line in path.read_text().splitlines():
             at, word, slots = line.split()
-            at_s, now = float(at) - began, int(slots) if word == "start" else 0
+            at_s, now = max(0.0, float(at) - began), int(slots) if word == "start" else 0
             if at_s <= to_s and now != size:
                 found[job].append(Change(at_s, now - size, word == "taken"))
                 size = now
