@@ -42,7 +42,7 @@ def first_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
 
 
 def second_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
-    """Holds, signals, fragments to put back, cancels, and last what is released."""
+    """Holds, fragments to put back, cancels, what is released, and signals last."""
     return tuple(
         replace(i, end=None, mark=i.mark if i.has_late_mark else None)
         for i in intents
