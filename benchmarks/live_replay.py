@@ -49,8 +49,6 @@ from slurm_hooks.tick.entry_points import find_objective
 
 LOST_S = 1.0  # what a loss redoes at most: the state of every second is kept
 IMAGES = 1e12  # no job ends
-FROM_S = 200_000.0
-ARRIVAL_S = 8.0  # an ordinary job has its node within that, KillWait included
 # Ticks come every 5 s on a busy host too. Shells tell no rates, so nothing can be learned of them.
 STEADY = "share = 0.5\n"
 PLAN = f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n\n[learn]\nenabled = false\n"
