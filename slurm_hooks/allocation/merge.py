@@ -8,9 +8,10 @@ the merged problem can be split into one of the same value, and the other way ro
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
-from slurm_hooks.allocation.value import Counts, Row, is_off_unit, may_gain
+from slurm_hooks.allocation.value import Counts, is_off_unit
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,14 @@ class Merged:
         rows = [[0] * len(classes) for _ in counts]
         for row, job, merged in zip(rows, self.original.jobs, counts):
             for group, wanted in zip(self.groups, merged):
-                _move(row, group, wanted, list(job.held), 1)
-        free = [k.capacity - sum(row[c] for row in rows) for c, k in enumerate(classes)]
+                if wanted:
+                    _move(row, group, wanted, list(job.held), 1)
+        columns = zip(*rows) if rows else repeat(())
+        free = [k.capacity - sum(column) for k, column in zip(classes, columns)]
         for row, job, merged in zip(rows, self.original.jobs, counts):
             for group, wanted in zip(self.groups, merged):
-                _move(row, group, wanted - sum(row[c] for c in group), free, job.unit)
+                if wanted:
+                    _move(row, group, wanted - sum(row[c] for c in group), free, job.unit)
         return tuple(tuple(row) for row in rows)
 
 
@@ -59,8 +63,9 @@ def merge(problem: Problem) -> Merged:
     if len(units) != 1 or any(is_off_unit(job) for job in problem.jobs):
         return Merged(problem, problem, tuple((c,) for c in range(len(problem.classes))))
     groups: dict[tuple[object, ...], list[int]] = {}
-    for c, node_class in enumerate(problem.classes):
-        users = tuple(may_gain(job, c) for job in problem.jobs)
+    growing = [job.usable for job in problem.jobs if job.may_grow]
+    users_of = zip(*growing) if growing else repeat(())
+    for c, (node_class, users) in enumerate(zip(problem.classes, users_of)):
         groups.setdefault((min(node_class.open_s, problem.horizon_s), users), []).append(c)
     members = tuple(tuple(group) for group in groups.values())
     return Merged(problem, _with_groups(problem, members, units.pop()), members)
@@ -85,8 +90,9 @@ def _with_groups(problem: Problem, groups: tuple[tuple[int, ...], ...], unit: in
 
 
 def _with_groups_of_job(job: JobAsk, groups: tuple[tuple[int, ...], ...]) -> JobAsk:
-    def total(row: Row) -> Row:
-        return tuple(sum(row[c] for c in group) for group in groups)
-
-    usable = tuple(any(job.usable[c] for c in group) for group in groups)
-    return replace(job, held=total(job.held), usable=usable)
+    held, usable = job.held, job.usable
+    return replace(
+        job,
+        held=tuple(sum([held[c] for c in group]) for group in groups),
+        usable=tuple(any(usable[c] for c in group) for group in groups),
+    )

@@ -49,6 +49,16 @@ class JobAsk:
         return self.unit > 1 and any(n % self.unit for n in self.held)
 
     @cached_property
+    def holdings(self) -> tuple[tuple[int, int], ...]:
+        """The classes of which it holds nodes, and how many."""
+        return tuple((c, n) for c, n in enumerate(self.held) if n)
+
+    @cached_property
+    def speedup_now(self) -> float:
+        """Its speed-up at what it holds now, up to MAX."""
+        return self.speedup(min(self.size, self.max_nodes))
+
+    @cached_property
     def _rate_per_node(self) -> float:
         return self.curve(self.unit) / self.unit
 

@@ -61,7 +61,8 @@ def rate(job: JobAsk, size: int) -> float:
 
 def progress_now(job: JobAsk) -> float:
     """The progress it makes now, which a rescale interrupts."""
-    return progress(job, min(job.size, job.max_nodes))
+    is_run = job.min_nodes <= min(job.size, job.max_nodes)
+    return job.weight * job.speedup_now if is_run else 0.0
 
 
 def is_idle(job: JobAsk) -> bool:
@@ -82,8 +83,8 @@ def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:
     """
     sizes = [sum(compress(row, p.is_open)) for p in spans]
     total = sum(p.seconds * rate(job, size) for p, size in zip(spans, sizes))
-    gained = sum(map(max, row, job.held)) - job.size
-    lost = gained - (sum(row) - job.size)
+    lost = sum(max(0, n - row[c]) for c, n in job.holdings)
+    gained = lost + sum(row) - job.size
     return total - change_cost(job, gained, lost)
 
 
@@ -143,7 +144,7 @@ def row_fault(job: JobAsk, row: Row) -> str:
         return f"{job.name}: {size} nodes, allowed are {job.min_nodes} to {job.max_nodes}"
     if is_off_unit(job) and any(row) and row != job.held:
         return f"{job.name}: holds no whole units and can only be kept or given up"
-    if not is_off_unit(job) and any(n % job.unit for n in row):
+    if job.unit > 1 and not is_off_unit(job) and any(n % job.unit for n in row):
         return f"{job.name}: {row} is not in units of {job.unit}"
     if gains and any(n < h for n, h in zip(row, job.held)):
         return f"{job.name}: gains and loses nodes at once"
@@ -163,8 +164,8 @@ def infeasibility(problem: Problem, counts: Counts) -> str:
         fault = row_fault(job, row)
         if fault:
             return fault
-    for c, node_class in enumerate(problem.classes):
-        used = sum(row[c] for row in counts)
+    for c, (node_class, column) in enumerate(zip(problem.classes, zip(*counts))):
+        used = sum(column)
         if used > node_class.capacity:
             return f"class {c}: {used} of {node_class.capacity} nodes given"
     given = sum(map(sum, counts))

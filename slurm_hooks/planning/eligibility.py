@@ -233,9 +233,10 @@ class Eligibility:
     ) -> Mapping[int, tuple[int, ...]]:
         """The jobs by how many units they count in what is left of a node."""
         key = (self._nodes[name], left, is_whole, self.jobs(name), without)
-        if key not in self._counted:
-            self._counted[key] = self._count(*key)
-        return self._counted[key]
+        counted = self._counted.get(key)  # one look: such a key takes long to hash
+        if counted is None:
+            counted = self._counted[key] = self._count(*key)
+        return counted
 
     def _count(
         self,

@@ -136,6 +136,31 @@ class Pool:
         """All classes, in a fixed order, once the pool is filled."""
         return sorted(self.free.keys() | self.held.keys() | self.coming.keys())
 
+    @cached_property
+    def users(self) -> list[frozenset[int]]:
+        """The jobs that may use each of `keys`."""
+        return [frozenset(key.jobs) for key in self.keys]
+
+    @cached_property
+    def held_by(self) -> dict[int, dict[ClassKey, list[Fragment]]]:
+        """What each job holds, by class in the order of `keys`, once the pool is filled."""
+        found: dict[int, dict[ClassKey, list[Fragment]]] = {}
+        for key in self.keys:
+            for job_id, fragments in self.held.get(key, {}).items():
+                found.setdefault(job_id, {})[key] = fragments
+        return found
+
+    @cached_property
+    def _places(self) -> dict[ClassKey, int]:
+        return {key: at for at, key in enumerate(self.keys)}
+
+    def row(self, units: Mapping[ClassKey, int]) -> tuple[int, ...]:
+        """The units of each of `keys`: none of most."""
+        row = [0] * len(self.keys)
+        for key, count in units.items():
+            row[self._places[key]] = count
+        return tuple(row)
+
     def units(self, job: MalleableJob) -> int:
         """The units of one of what the job counts."""
         return self.per_node if job.request.slot is None else 1

@@ -78,16 +78,16 @@ def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Why:
 
 
 def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
-    return [f for by_job in pool.held.values() for f in by_job.get(job.job_id, [])]
+    return [f for found in pool.held_by.get(job.job_id, {}).values() for f in found]
 
 
 def _openings(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) -> list[_Opening]:
     """What each fragment that can start now could take, as far as free nodes go; the largest first
     of a job that counts slots."""
     job, found = situation.job, []
-    unit, room = job.request.unit, pool.room
+    unit, room, held = job.request.unit, pool.room, pool.held_by.get(job.job_id, {})
     for key, target in sorted(targets.items()):
-        missing = target - pool.size(pool.held.get(key, {}).get(job.job_id, []))
+        missing = target - pool.size(held.get(key, ()))
         missing = missing if room is None else min(missing, room)
         stock = pool.free.get(key)
         if stock is None or missing <= 0:
@@ -114,8 +114,7 @@ def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) 
     job, going = situation.job, []
     rank = _usefulness if job.way.works_as_one else _age
     left = sum(f.size for f in _held(job, pool))
-    for key, by_job in sorted(pool.held.items()):
-        held = by_job.get(job.job_id, [])
+    for key, held in pool.held_by.get(job.job_id, {}).items():
         surplus = pool.size(held) - targets.get(key, 0)
         for fragment in sorted(held, key=lambda f: (pool.size([f]) > surplus, rank(f))):
             if surplus <= 0:

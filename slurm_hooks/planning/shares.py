@@ -21,7 +21,8 @@ from slurm_hooks.planning.situation import Situation
 
 @dataclass(frozen=True)
 class Shares:
-    """The units of each class for each job that the allocator decides about, by job id.
+    """The units of each class for each job that the allocator decides about, by job id. Classes
+    of which a job gets nothing are left out.
 
     `curves` are those on which the jobs were weighed, over sizes. `faults` are lines about a site's
     objective that failed or returned nonsense. The jobs that are `beginning` ask for no more than
@@ -77,7 +78,8 @@ def share_out(
         problem = capped
         allocation = allocate(problem, limits, clock=clock)
     targets = {
-        each.job_id: dict(zip(pool.keys, counts)) for each, counts in zip(asking, allocation.counts)
+        each.job_id: {key: n for key, n in zip(pool.keys, counts) if n}
+        for each, counts in zip(asking, allocation.counts)
     }
     beginning = frozenset(s.job.job_id for s, w in zip(placed, weighings_of) if w.begins)
     faults = tuple(each.fault for each in asking if each.fault)
@@ -182,15 +184,15 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     units = pool.units(situation.job)
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     costs = trains and situation.job.way.works_as_one
-    held = (pool.held.get(key, {}).get(job_id, []) for key in pool.keys)
+    held = pool.held_by.get(job_id, {})
     return JobAsk(
         name=str(job_id),
         min_nodes=situation.least * units,
         max_nodes=situation.reachable * units,
         curve=worth.curve.scaled(units),
         weight=worth.weight,
-        held=tuple(map(pool.size, held)),
-        usable=tuple(job_id in key.jobs for key in pool.keys),
+        held=pool.row({key: pool.size(found) for key, found in held.items()}),
+        usable=tuple(job_id in users for users in pool.users),
         unit=situation.job.request.unit * units,
         grow_s=plan.grow_s + situation.redone_s if costs else 0.0,
         shrink_s=plan.shrink_s + situation.redone_s if costs else 0.0,

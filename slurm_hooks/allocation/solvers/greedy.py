@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import le, sub
 from typing import Optional
 
 from slurm_hooks.allocation.problem import JobAsk, Problem
@@ -49,12 +50,12 @@ class _Stock:
 
     def covers(self, old: Row, new: Row) -> bool:
         """True if the step from `old` to `new` can still be made."""
-        added = [n - o for n, o in zip(new, old)]
-        return sum(added) <= self.budget and all(a <= f for a, f in zip(added, self.free))
+        added = list(map(sub, new, old))
+        return sum(added) <= self.budget and all(map(le, added, self.free))
 
     def take(self, old: Row, new: Row) -> None:
         """Hand out what `new` has more than `old`."""
-        self.free = [f - n + o for f, n, o in zip(self.free, new, old)]
+        self.free = list(map(sub, self.free, map(sub, new, old)))
         self.budget -= sum(new) - sum(old)
 
 
@@ -129,6 +130,7 @@ class _Climber:
             keeps_all = keeps_all and nodes == missing
             yield c, nodes
         if keeps_all:
+            self._new = [c for c in self._new if stock.free[c] >= job.unit]  # it only shrinks
             for c in self._new:
                 yield c, free[c] // job.unit * job.unit
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 from slurm_hooks.allocation.problem import Problem
 from slurm_hooks.allocation.solvers.bids import Bid, Bidder, depths_of
@@ -63,11 +64,10 @@ class _Shelf:
     def take(self, row: Row) -> None:
         """Take the nodes of a row (class) off the shelf."""
         touched = set()
-        for c, n in enumerate(row):
-            if n:
-                self.left[c] -= n
-                self._keys[c] = (self._keys[c][0], -self.left[c])
-                touched.add(self._depths[c])
+        for c in compress(range(len(row)), row):
+            self.left[c] -= row[c]
+            self._keys[c] = (self._keys[c][0], -self.left[c])
+            touched.add(self._depths[c])
         for depth in touched:
             self.order[depth].sort(key=self._keys.__getitem__)
 
