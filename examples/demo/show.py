@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from demo.records import Recording
+from demo.scenario import SCENARIOS
 from demo.story import IDLE, OURS, RESERVED, Event, Place, events, occupants, places, size
 
 COLUMN_S = 5  # seconds that one cell of the picture stands for
@@ -246,8 +247,9 @@ def _of_rounds(job: dict[str, Any]) -> str:
 
 
 def _of_hits(hits: Sequence[dict[str, Any]], unit: str) -> str:
-    told = [f"{hit[f'{unit}s']} at {hit['t']:.0f} s" for hit in hits]
-    return f"{NAMES[unit]}s of {len(hits)} fragments ({', '.join(told)})" if told else "nothing"
+    counted = SCENARIOS[unit].counted
+    told = [f"{counted(hit[f'{unit}s'])} at {hit['t']:.0f} s" for hit in hits]
+    return ", ".join(told) or "nothing"
 
 
 def _checks_table(found: Sequence[dict[str, Any]]) -> Table:

@@ -124,9 +124,7 @@ def test_a_fragment_that_came_back_larger_on_its_node_is_a_change() -> None:
 def test_the_summary_and_the_picture_are_in_gpus(tmp_path: Path) -> None:
     text = io.StringIO()
     show.summary(verdict.report(run(), ABOUT), Console(file=text, width=120))
-    assert (
-        "Slurm took for other jobs: GPUs of 2 fragments (4 at 51 s, 4 at 102 s)." in text.getvalue()
-    )
+    assert "Slurm took for other jobs: 4 GPUs at 51 s, 4 GPUs at 102 s." in text.getvalue()
     assert "GPU-seconds: rigid" in text.getvalue()
     assert timeline.draw(run(), tmp_path / "timeline.png").stat().st_size
     _, counts = timeline.stack(run())
