@@ -203,10 +203,11 @@ class Pool:
         self.room = free if self.room is None else min(self.room, free)
 
     def keep_gpus(self, headroom: int, eligibility: Eligibility) -> None:
-        """Leave so many GPUs of partly used nodes to others, first where most is free."""
+        """Leave so many GPUs of partly used nodes to others, first where most is free, beside those
+        that no job of ours can use."""
         shared = (key for key in self.keys if key.is_shared and eligibility.counts_gpus(key.jobs))
         for key in sorted(shared, key=lambda key: (-self._all(key), key)):
-            kept = min(headroom, self.capacity(key))
+            kept = max(0, min(headroom, self.capacity(key)))
             self.kept_back[key] += kept
             headroom -= kept
 
@@ -256,7 +257,10 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
     for key, units in free.items():
         names = sorted(units, key=lambda name: (-fleeing[name], natural(name)))
         pool.free[key] = Stock((survey.nodes[n], units[n], fleeing[n]) for n in names)
-    pool.keep_gpus(survey.ground.settings.plan.headroom_gpus, eligibility)
+    offered = {name for units in free.values() for name in units}
+    shared_names = (n for n in survey.nodes.keys() - offered if eligibility.is_shared(n))
+    spare = sum(survey.places.left(name).gpus for name in shared_names)
+    pool.keep_gpus(survey.ground.settings.plan.headroom_gpus - spare, eligibility)
     taken = (f for s in situations for f in s.job.stirring if f.state in ON_NODES)
     _limit(pool, survey.mandate, kept, pool.size(taken))
     return pool

@@ -316,6 +316,14 @@ def test_a_part_beside_an_idle_node_says_that_this_goes_first() -> None:
     assert told[-1] == ("not started on n1: n2 is idle, where others' small jobs would go instead")
 
 
+def test_gpus_that_no_job_can_use_are_left_to_small_jobs_first() -> None:
+    settings = replace(SETTINGS, plan=Planning(headroom_gpus=2, snooze_s=0))
+    asked = request(1, 8)
+    gang = job(asked, part(0, "n1", 2, asked))
+    nodes = [node("n1", used=6), node("n2", used=6)]
+    assert grown(plan_of(gang, nodes=nodes, settings=settings)) == {"n2": 2}
+
+
 def test_without_a_lane_for_parts_none_is_taken_and_all_leave() -> None:
     asked = request(1, 8)
     nodes = [node("n1", used=5), node("n2")]
