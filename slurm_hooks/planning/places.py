@@ -100,7 +100,14 @@ class Places:
         found = (n for lane in lanes for n in self._idle.get(lane, ()) if n not in given)
         return min(found, default="")
 
-    def left_idle(self, name: str) -> bool:
+    def is_in_the_way(self, fragment: Fragment, name: str) -> bool:
+        """True if the fragment scatters others' jobs: beside them while a node stays idle, or on a
+        node that they have left, where Slurm would take it before parts beside others."""
+        if self.is_shared(name):
+            return self._left_idle(name)
+        return fragment.lane == self._ground.settings.site.part_nodes != self.lane(name)
+
+    def _left_idle(self, name: str) -> bool:
         """True if such a node has been idle since the last tick or longer."""
         since = self._ground.now - self._ground.until_next
         lanes = self._others(self._nodes[name])

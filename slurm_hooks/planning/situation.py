@@ -232,9 +232,7 @@ def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optio
     known = fragment.nodes & survey.nodes.keys() if fragment.mark.slots else frozenset()
     if any(wrong_size(fragment, survey.nodes[name]) for name in known):
         return Why.WRONG_SIZE
-    is_in_the_way = any(
-        survey.places.is_shared(name) and survey.places.left_idle(name) for name in known
-    )
+    is_in_the_way = any(survey.places.is_in_the_way(fragment, name) for name in known)
     return Why.NODE_IDLE if is_in_the_way else None
 
 

@@ -581,3 +581,13 @@ def test_a_gang_of_whole_nodes_is_placed_on_few_switches_too() -> None:
     }
     pairs = grown(plan_of(job(make_request(2, 4, 2), job_id=8), nodes=nodes))
     assert pairs.keys() == {"n4,n5", "n2,n3"}
+
+
+def test_a_part_leaves_the_lane_for_parts_once_others_have_left_its_node() -> None:
+    asked = request(0, 8, engine="pool")
+    here = replace(part(0, "n1", 4, asked), lane="parts")
+    plan = plan_of(job(asked, here), nodes=[node("n1", used=4)])
+    assert [i.cause for i in plan.actions if i.verb is Verb.NOTICE] == [Why.NODE_IDLE]
+    for fragment, used in ((here, 6), (replace(here, lane="malleable"), 4)):
+        plan = plan_of(job(asked, fragment), nodes=[node("n1", used=used)])
+        assert Verb.NOTICE not in {i.verb for i in plan.actions}

@@ -103,13 +103,27 @@ def test_a_node_that_ours_have_alone_stays_whole_beside_parts_of_another(bench: 
     assert small_then_whole(bench) == ("n1", "n2")
 
 
+def test_a_node_that_others_have_left_to_ours_is_whole_again(bench: Bench) -> None:
+    without_headroom(bench)
+    ended = others_have(bench, n1=4, n2=4, n3=8, n4=8)["n2"]
+    with ours_only_on(bench, "n2", "n3", "n4"):  # the oldest part of all is on n2
+        job = bench.submit(SLEEP, f"0-12,{POOL}")
+        bench.tick_until(job, at(n2=4))
+    bench.tick_until(job, at(n1=4, n2=4))
+    bench.box.run(["scancel", ended])
+    wait_until(lambda: state_of(bench.box, ended) == "CANCELLED")
+    ticks(bench, 4)
+    assert small_then_whole(bench) == ("n1", "n2")
+
+
 def test_no_part_is_taken_while_a_node_is_idle_that_others_could_use(bench: Bench) -> None:
     without_headroom(bench)
     others_have(bench, n1=4, n3=8, n4=8)
     with ours_only_on(bench, "n1", "n3", "n4"):
         job = bench.submit(SLEEP, f"0-4,{POOL}")
         ticks(bench, 3)
-        assert places(bench.job(job)) == {}
+        waiting = bench.job(job).fragments
+        assert {(f.state, f.restarts) for f in waiting} == {(FragmentState.HELD, 0)}
         assert small_then_whole(bench) == ("n1", "n2")
 
 
