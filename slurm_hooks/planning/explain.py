@@ -170,7 +170,7 @@ def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
             hole = survey.holes.get(name)
             if stay.leaves is not None:
                 node = survey.nodes.get(name)
-                wrong = None if node is None else wrong_size(fragment, node)
+                wrong = None if node is None else wrong_size(fragment, node, survey.ground.now)
                 found += [wrong] if wrong else []
                 detail = Detail(nodes=(name,), cause=stay.leaves, **_end(hole))
                 found.append(Reason(Why.GIVEN_BACK, detail))

@@ -230,7 +230,7 @@ def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optio
     if barred:
         return barred.why
     known = fragment.nodes & survey.nodes.keys() if fragment.mark.slots else frozenset()
-    if any(wrong_size(fragment, survey.nodes[name]) for name in known):
+    if any(wrong_size(fragment, survey.nodes[name], survey.ground.now) for name in known):
         return Why.WRONG_SIZE
     is_in_the_way = any(survey.places.is_in_the_way(fragment, name) for name in known)
     return Why.NODE_IDLE if is_in_the_way else None

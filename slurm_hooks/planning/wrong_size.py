@@ -6,17 +6,23 @@ fragment is put back, or it trains with fewer workers than planned, or holds wha
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model import Detail, Fragment, FragmentState, Node, Reason, Resources, Why
+from slurm_hooks.model import Detail, Fragment, FragmentState, Node, Reason, Resources, Slot, Why
 from slurm_hooks.model.resources import NO_RESOURCES
+from slurm_hooks.planning.moments import is_within
+
+_YOUNG = timedelta(minutes=10)
 
 
-def wrong_size(fragment: Fragment, node: Node) -> Optional[Reason]:
+def wrong_size(fragment: Fragment, node: Node, now: datetime) -> Optional[Reason]:
     """What is wrong with the size of a fragment that runs on this node; None if nothing is.
 
     It has its GPUs exactly. Of processors and memory it may have more: Slurm gives whole cores. It
-    never has more than is used on its node, whatever Slurm says of the fragment.
+    never has more than is used on its node, whatever Slurm says of the fragment. A share of the
+    node is judged while the run is young: an administrator may have changed the node since.
     """
     slot, slots = fragment.mark.request.slot, fragment.mark.slots
     if slot is None or not slots or fragment.state is not FragmentState.RUNNING:
@@ -25,11 +31,17 @@ def wrong_size(fragment: Fragment, node: Node) -> Optional[Reason]:
         count, names = len(fragment.nodes), tuple(sorted(fragment.nodes))
         return Reason(Why.WRONG_SIZE, Detail(fragments=(fragment.id,), nodes=names, count=count))
     found = _at_most(fragment.asks, node.used) if node.used != NO_RESOURCES else fragment.asks
-    asked, given = _differing(slot.on(node).times(slots), found)
+    is_young = is_within(now, fragment.start, _YOUNG)
+    one = slot.on(node) if is_young else _without_shares(slot, node)
+    asked, given = _differing(one.times(slots), found)
     if asked == given:
         return None
     detail = Detail(fragments=(fragment.id,), nodes=(node.name,), asked=asked, given=given)
     return Reason(Why.WRONG_SIZE, detail)
+
+
+def _without_shares(slot: Slot, node: Node) -> Resources:
+    return replace(slot.on(node), cpus=slot.cpus, memory_mib=slot.memory_mib)
 
 
 def _at_most(given: Resources, used: Resources) -> Resources:

@@ -475,6 +475,19 @@ def test_a_fragment_of_another_size_than_was_asked_for_leaves_and_avoids_its_nod
     assert Why.WRONG_SIZE in {reason.why for reason in plan.jobs[0].reasons}
 
 
+def test_a_part_stays_where_its_share_of_the_node_has_grown_since_it_started() -> None:
+    """An administrator has written more memory into slurm.conf."""
+    asked = request(1, 4)
+    first = replace(part(0, "n1", 4, asked), start=after(-3600), end=after(3600))
+    nodes = [replace(node("n1", used=4), memory_mib=260_000)]
+    assert not [i for i in plan_of(job(asked, first), nodes=nodes).actions if i.verb is Verb.NOTICE]
+    fewer = replace(first, asks=gpus(3, cpus=16))
+    (leaves,) = (
+        i for i in plan_of(job(asked, fewer), nodes=nodes).actions if i.verb is Verb.NOTICE
+    )
+    assert leaves.cause is Why.WRONG_SIZE
+
+
 def test_a_gang_takes_more_of_its_node_by_a_larger_fragment_if_that_pays() -> None:
     asked = request(1, 8)
     gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))

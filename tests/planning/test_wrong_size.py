@@ -7,7 +7,7 @@ from typing import Optional
 
 import pytest
 
-from build import make_fragment, make_node, make_request
+from build import NOW, make_fragment, make_node, make_request
 from slurm_hooks.model import Fragment, FragmentState, Reason, Resources, Slot
 from slurm_hooks.planning.wrong_size import wrong_size
 from slurm_hooks.report.why import reason_text
@@ -40,7 +40,7 @@ def runs(slot: Optional[Slot], asks: Resources, slots: int = 4, *nodes: str) -> 
     ],
 )
 def test_a_fragment_that_has_what_was_asked_for(slot: Slot, asks: Resources) -> None:
-    assert wrong_size(runs(slot, asks), NODE) is None
+    assert wrong_size(runs(slot, asks), NODE, NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -60,28 +60,32 @@ def test_a_fragment_that_has_what_was_asked_for(slot: Slot, asks: Resources) -> 
     ],
 )
 def test_a_fragment_of_another_size(slot: Slot, asks: Resources, text: str) -> None:
-    assert said(wrong_size(runs(slot, asks), NODE)).startswith(f"Slurm gave fragment 7_0 {text}")
+    assert said(wrong_size(runs(slot, asks), NODE, NOW)).startswith(
+        f"Slurm gave fragment 7_0 {text}"
+    )
 
 
 def test_a_node_on_which_less_is_used_than_slurm_says() -> None:
     """26.05 shows what was asked for, and gives nothing, after an update that it refused."""
     found = runs(GPU, has(16, 128_000, 4))
-    assert wrong_size(found, replace(NODE, used=has(20, 150_000, 6))) is None
+    assert wrong_size(found, replace(NODE, used=has(20, 150_000, 6)), NOW) is None
     node = replace(NODE, used=has(20, 150_000, 2))
-    assert said(wrong_size(found, node)).startswith("Slurm gave fragment 7_0 2 GPUs on n1 where 4")
+    assert said(wrong_size(found, node, NOW)).startswith(
+        "Slurm gave fragment 7_0 2 GPUs on n1 where 4"
+    )
 
 
 def test_a_fragment_on_several_nodes() -> None:
     """After NumTasks=4 Slurm (22.05) gave each task a node, and each node all the GPUs."""
     found = runs(GPU, has(64, 128_000, 4), 4, "n1", "n2")
-    assert "gave fragment 7_0 2 nodes (n1, n2) where 1 was" in said(wrong_size(found, NODE))
+    assert "gave fragment 7_0 2 nodes (n1, n2) where 1 was" in said(wrong_size(found, NODE, NOW))
 
 
 def test_sizes_that_are_not_ours_to_judge() -> None:
     small = runs(GPU, has(1, 1000, 1))
-    assert wrong_size(replace(small, state=FragmentState.PENDING), NODE) is None
-    assert wrong_size(runs(None, Resources(), 0, "n1", "n2"), NODE) is None
-    assert wrong_size(runs(GPU, has(1, 1000, 1), 0), NODE) is None  # never released by a tick
+    assert wrong_size(replace(small, state=FragmentState.PENDING), NODE, NOW) is None
+    assert wrong_size(runs(None, Resources(), 0, "n1", "n2"), NODE, NOW) is None
+    assert wrong_size(runs(GPU, has(1, 1000, 1), 0), NODE, NOW) is None  # never released by a tick
 
 
 def said(reason: Optional[Reason]) -> str:
