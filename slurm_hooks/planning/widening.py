@@ -42,11 +42,12 @@ def _more(survey: Survey, situation: Situation, fragment: Fragment) -> int:
     """By how many slots the fragment would come back larger."""
     assert situation.share is not None
     (name,) = fragment.nodes if len(fragment.nodes) == 1 else ("",)
-    if name not in survey.nodes:
+    is_shared = name in survey.nodes and survey.places.is_shared(name)
+    if name not in survey.nodes or (is_shared and survey.places.idle_beside(name)):
         return 0
     unit, node, slot = situation.job.request.unit, survey.nodes[name], situation.share.slot
     fit = slot.fit(node, survey.places.left(name) + fragment.asks)
-    if slot.gres and survey.places.is_shared(name):  # else it comes back with what it had
+    if slot.gres and is_shared:  # else it comes back with what it had
         fit -= survey.ground.settings.plan.headroom_gpus
     most = min(fit, situation.most - situation.size + fragment.size) // unit * unit
     return max(0, most - fragment.size)

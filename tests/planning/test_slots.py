@@ -499,6 +499,15 @@ def test_a_gang_takes_more_of_its_node_by_a_larger_fragment_if_that_pays() -> No
     assert not plan_of(big, nodes=little).actions
 
 
+def test_no_part_leaves_to_come_back_larger_while_manners_forbid_it() -> None:
+    asked = request(1, 8)
+    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
+    nodes = [node("n1", used=4), node("n2", used=8)]
+    assert [i.cause for i in plan_of(gang, nodes=nodes).actions] == [Why.WIDER]
+    just_idle = replace(node("n3"), partitions=frozenset({"main"}), idle_since=after(-1))
+    assert not plan_of(gang, nodes=[*nodes, just_idle]).actions
+
+
 def test_a_gang_of_one_fragment_does_not_leave_to_come_back_larger() -> None:
     asked = request(1, 8)
     assert not plan_of(job(asked, part(0, "n1", 2, asked)), nodes=[node("n1", used=3)]).actions
