@@ -204,3 +204,8 @@ def test_ranges_name_every_fragment_once(pairs: set[tuple[int, int]]) -> None:
             first, _, last = part.partition("-")
             named |= {(int(job), i) for i in range(int(first), int(last or first) + 1)}
     assert named == pairs
+
+
+def test_the_partition_of_a_part_is_told_with_its_node() -> None:
+    part = replace(slots(A, "n1", 4, is_resized=False), lane="malleable")
+    assert size_of(part) == ["Partition=malleable"]
