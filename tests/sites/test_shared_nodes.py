@@ -113,7 +113,7 @@ def test_a_removed_partition_disturbs_no_neighbour(bench: Bench) -> None:
     box = bench.box
     neighbour = ordinary(box, "--nodelist=n1", "--gres=gpu:2", seconds=600)
     wait_until(lambda: state_of(box, neighbour) == "RUNNING")
-    job = bench.submit(SLEEP, "1-2,unit=gpu")
+    job = bench.submit(SLEEP, "1-2,unit=gpu,engine=pool")  # it takes GPUs of any type
     bench.tick_until(job, has(1))
     with without_parts(box):
         wait_until(lambda: "there is no partition parts" in bench.malleable("reconcile").stdout)
