@@ -132,7 +132,7 @@ def _of_fragment(job: MalleableJob, fragment: Fragment) -> dict[str, str]:
         "JobArrayID": str(fragment.id),
         "State": "RUNNING" if runs else "PENDING",
         "PriorityLong": "0",
-        "Partition": job.partition,
+        "Partition": fragment.lane or job.partition,
         "UserName": job.user,
         "SubmitTime": _epoch(job.submitted),
         "StartTime": _epoch(fragment.start),

@@ -10,7 +10,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -122,7 +122,8 @@ def shared_snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
         here = [name for _, name in zip(range(fragments // 3), left)]
         taken = {n: max(1, GPUS - used[n] - draw.choice((0, 0, 1))) for n in here}
         used.update(taken)
-        found.append(_gpu_job(job_id, fragments, taken))
+        alone = {name for name in taken if not others[name]}
+        found.append(_gpu_job(job_id, fragments, taken, alone))
     made = tuple(_gpu_node(name, used[name]) for name in others)
     return Snapshot(NOW, SLURM, made, tuple(found), records=jobs * fragments)
 
@@ -140,7 +141,10 @@ def _gpu_node(name: str, used: int) -> Node:
     return Node(name, state, lanes, used=gpus(used), **sizes)
 
 
-def _gpu_job(job_id: int, fragments: int, taken: Mapping[str, int]) -> MalleableJob:
+def _gpu_job(
+    job_id: int, fragments: int, taken: Mapping[str, int], alone: Collection[str]
+) -> MalleableJob:
+    """Fragments that have a node `alone` are in the partition of whole nodes."""
     hole = timedelta(seconds=120)
     excluded: frozenset[str] = frozenset()
     request = Request(1, 512, fragments, LEASE, hole, excluded=excluded, slot=Slot("gpu"))
@@ -148,7 +152,9 @@ def _gpu_job(job_id: int, fragments: int, taken: Mapping[str, int]) -> Malleable
     found = [replace(waiting, id=FragmentId(job_id, i), asks=gpus(1)) for i in range(fragments)]
     for i, (name, slots) in enumerate(taken.items()):
         runs = _running(found[i].id, request, name)
-        found[i] = replace(runs, mark=replace(runs.mark, slots=slots), asks=gpus(slots))
+        lane = "malleable" if name in alone else "parts"
+        mark = replace(runs.mark, slots=slots)
+        found[i] = replace(runs, mark=mark, asks=gpus(slots), lane=lane)
     return MalleableJob(job_id, f"u{job_id % 17}", "parts", request, tuple(found), NOW - LEASE)
 
 

@@ -100,6 +100,7 @@ class Eligibility:
         self.per_node = self._units_per_node()
         self._late = frozenset(late)
         self._counted: dict[object, Mapping[int, tuple[int, ...]]] = {}
+        self._heirs: dict[object, tuple[int, ...]] = {}
         self._offered: Counter[tuple[int, ...]] = Counter()
         self._shunned: dict[int, dict[str, Verdict]] = {}
         self._shunners: dict[str, set[int]] = {}
@@ -183,14 +184,27 @@ class Eligibility:
         fit = self._groups(name, has, is_whole, frozenset()).get(units, ())
         groups = self._groups(name, after, is_whole, frozenset()).values()
         alike = next((jobs for jobs in groups if fragment.id.job_id in jobs), ())
+        key = (self._nodes[name].total, fit, alike, self._one(name, fragment.id.job_id))
+        if key not in self._heirs:
+            self._heirs[key] = self._heirs_of(name, *key[1:])
         there = self._survey.places.gangs(name) - {fragment.id.job_id}
-        own, is_uniform = self._one(name, fragment.id.job_id), self._is_uniform
-        heirs = (
+        heirs = self._heirs[key]
+        return Bidders(tuple(j for j in heirs if j not in there) if there else heirs, units)
+
+    def _heirs_of(
+        self,
+        name: str,
+        fit: tuple[int, ...],
+        alike: Collection[int],
+        own: Optional[Resources],
+    ) -> tuple[int, ...]:
+        """Of the jobs that fit those that are `alike`, or have lost patience."""
+        alike, is_uniform = frozenset(alike), self._is_uniform
+        return tuple(
             j
             for j in fit
             if j in self._late or (j in alike and (is_uniform or self._one(name, j) == own))
         )
-        return Bidders(tuple(j for j in heirs if j not in there), units)
 
     @cached_property
     def _is_uniform(self) -> bool:
