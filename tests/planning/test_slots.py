@@ -195,6 +195,16 @@ def test_no_part_is_taken_while_a_node_is_idle_that_the_others_could_use() -> No
     assert grown(plan_of(job(request(1, 8)), nodes=[node("n1", used=5), elsewhere])) == {"n1": 3}
 
 
+def test_a_node_that_a_gang_gives_up_after_all_counts_as_idle_too() -> None:
+    ours = {"malleable", "parts"}
+    nodes = [node("n1", used=5, partitions=frozenset(ours | {"x"})), node("n2")]
+    nodes += [node("n4", partitions=frozenset({"x"})), node("n5", used=5)]
+    gang = job(request(11, 11))
+    pool = job(request(0, 3, engine="pool"), job_id=8)
+    gang = replace(gang, request=replace(gang.request, excluded=frozenset({"n5"})))
+    assert grown(plan_of(gang, pool, nodes=nodes)) == {}
+
+
 def test_parts_leave_when_a_node_has_been_idle_since_the_last_tick() -> None:
     asked = request(1, 3)
     here = job(asked, part(0, "n1", 3, asked))
