@@ -12,6 +12,7 @@ from slurm_hooks.model.cluster import (
     Reservation,
     Slurm,
     Snapshot,
+    Terms,
     Waiter,
 )
 from slurm_hooks.model.curve import Curve, Learned
@@ -97,6 +98,7 @@ __all__ = [
     "Waiter",
     "Why",
     "Of",
+    "Terms",
     "Verb",
     "Verdict",
     "Wish",

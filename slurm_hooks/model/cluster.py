@@ -137,8 +137,18 @@ class Slurm:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """How Slurm preempts in a partition of malleable jobs: a job there keeps its nodes for `exempt`
+    after its start, whoever wants them, and for `grace` and KillWait after it was preempted."""
+
+    partition: str
+    grace: timedelta = timedelta(0)
+    exempt: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True)
 class Off:
-    """The switch that keeps malleable jobs off all nodes: since when, and in whose words why."""
+    """A switch that is set: since when, and in whose words why."""
 
     since: datetime
     reason: str = ""
@@ -156,7 +166,8 @@ class Snapshot:
     `learned` is what jobs have shown of themselves, both by job id; the first kind is believed.
     `hidden` are nodes of partitions that Slurm does not show: powered down in a cloud, or FUTURE.
     `registering` are nodes in service that have not told slurmctld, since it began, what they run.
-    `no_parts` are Slurm's settings for which no part of a node is taken, one line each.
+    `no_parts` are Slurm's settings for which no part of a node is taken, one line each. `terms` are
+    those of each partition of malleable jobs. With `no_growth` nobody grows and nobody leaves.
     """
 
     now: datetime
@@ -175,6 +186,8 @@ class Snapshot:
     hidden: frozenset[str] = frozenset()
     registering: frozenset[str] = frozenset()
     no_parts: tuple[str, ...] = ()
+    terms: tuple[Terms, ...] = ()
+    no_growth: Optional[Off] = None
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

@@ -32,6 +32,12 @@ class Request:
     of `--exclude`, None if the list is too long for a mark or no plain host list. Then only Slurm
     keeps to them. With a `slot` all sizes count slots, and a fragment holds some on one node, in
     multiples of `unit`. Without one they count nodes, and a fragment has `unit` of them.
+
+    The first fragments, of `core` together, wait in the ordinary queue, in the partition and with
+    the QOS of the user. All others have their holes in the partition `lane`; it is empty for a job
+    without a core. If the core `ends_all`, the job ends with it. `allowed` are the only sizes that
+    the job may have, if there are any. Of sizes that are worth the same it likes `preferred` best.
+    For `min_run` after a change it does not grow unless that pays.
     """
 
     min_nodes: int
@@ -46,6 +52,12 @@ class Request:
     name: str = ""
     excluded: Optional[frozenset[str]] = None
     slot: Optional[Slot] = None
+    core: int = 0
+    ends_all: bool = False
+    lane: str = ""
+    allowed: frozenset[int] = frozenset()
+    preferred: int = 0
+    min_run: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
         if not self.way.lowest_min <= self.min_nodes <= self.max_nodes or not self.max_nodes:
@@ -54,6 +66,12 @@ class Request:
             raise ValueError(f"sizes {self.min_nodes}-{self.max_nodes} do not fit unit {self.unit}")
         if self.fragments < 1 or self.lease <= timedelta(0):
             raise ValueError("a request needs a fragment and a lease")
+        if not 0 <= self.core <= self.max_nodes or self.core % self.unit:
+            raise ValueError(f"core {self.core} does not fit unit {self.unit} and MAX")
+        if self.core and not self.lane:
+            raise ValueError("a job with a core needs a lane for its other fragments")
+        if any(not self.min_nodes <= n <= self.max_nodes or n % self.unit for n in self.allowed):
+            raise ValueError("sizes that are allowed lie between MIN and MAX, in whole units")
 
     @property
     def size_unit(self) -> str:
@@ -223,6 +241,13 @@ class Fragment:
     is_tied: bool = False  # Slurm has a list of nodes for it, an operator's
     asks: Resources = NO_RESOURCES  # what Slurm gives it, or will, on its node
     lane: str = ""  # the partition that it is in
+
+    @property
+    def is_core(self) -> bool:
+        """True while it has its place in the ordinary queue. Once that time is over it is moved to
+        the lane of the others, and then it is one of them."""
+        request = self.mark.request
+        return self.id.index < request.core // request.unit and self.lane != request.lane
 
     @property
     def size(self) -> int:

@@ -79,8 +79,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             unknown.append(_not_understood(line))
             continue
         try:
-            fragment = _fragment(row) if row["Partition"] in ours else None
-            start = _planned(row) if fragment is None else None
+            fragment = _fragment(row) if _may_be_ours(row, ours) else None
+            start = _planned(row) if fragment is None or fragment.is_core else None
         except (ValueError, NodeSetParseError) as error:
             unknown.append(f"squeue: job {row['JobArrayID']} left alone: {error}")
             unread[row["JobArrayID"].partition("_")[0]] += 1
@@ -108,6 +108,12 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     return Jobs(tuple(jobs), tuple(starts), tuple(unknown), count, recent(begun), waiting)
 
 
+def _may_be_ours(row: Mapping[str, str], ours: frozenset[str]) -> bool:
+    """True in our partitions, and for the core of a job whose other fragments are there."""
+    found = row["Partition"] in ours
+    return found or any(f",lane={name}," in row["admin_comment"] for name in ours)
+
+
 def _not_understood(line: str) -> str:
     return f"squeue: not a job line: {line[:120]!r}"
 
@@ -118,7 +124,7 @@ def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
     return MalleableJob(
         job_id=fragments[0].id.job_id,
         user=row["UserName"],
-        partition=row["Partition"],
+        partition=fragments[0].mark.request.lane or row["Partition"],
         request=fragments[0].mark.request,
         fragments=fragments,
         submitted=parse_time(row["SubmitTime"]),
@@ -181,7 +187,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         note=note,
         is_tied=row["ReqNodes"] not in ("", "(null)"),
         asks=_asks(row, slot) if slot is not None else NO_RESOURCES,
-        lane=row["Partition"] if slot is not None else "",
+        lane=row["Partition"],
     )
 
 
