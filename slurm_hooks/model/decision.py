@@ -26,6 +26,7 @@ class Verb(enum.Enum):
     """What happens to the run of a fragment."""
 
     STAY = "stay"  # nothing: it runs, waits or ends as before
+    QUEUE = "queue"  # it is released into the ordinary queue, as a core
     GROW = "grow"  # it is released, once it has its nodes
     NOTICE = "notice"  # SIGURG asks all its processes to leave
     PUT_BACK = "put_back"  # requeued, it waits for a hole again; one that runs is ended
@@ -39,9 +40,11 @@ class Intent:
     `mark` is its mark from now on and `end` the new end of its lease, None if they are as before.
     One that `is_held` is held as its user would hold it: one that runs then comes back held. It
     grows onto `nodes` with a lease of `limit`. If it counts slots, it gets `asks` there in the
-    partition `lane`, and Slurm is told the size if it `is_resized`. Slurm (22.05) refuses to change
-    a run that `is_ended`, so that is requeued first, whatever the verb. `summary` is a line beside
-    the mark that sums up the job's life. `cause` is the reason of the weightiest part.
+    partition `lane`, and Slurm is told the size if it `is_resized`. One that stays held is moved to
+    `lane`, if it has one, with a time limit of `limit`, `qos` and `account` unless they are empty.
+    Slurm (22.05) refuses to change a run that `is_ended`, so that is requeued first, whatever the
+    verb. `summary` is a line beside the mark that sums up the job's life. `cause` is the reason of
+    the weightiest part.
     """
 
     fragment: FragmentId
@@ -57,6 +60,8 @@ class Intent:
     asks: Resources = NO_RESOURCES
     is_resized: bool = False
     lane: str = ""
+    qos: str = ""
+    account: str = ""
 
     @property
     def size(self) -> int:
@@ -69,6 +74,8 @@ class Intent:
         """What it does, as people read it, the weightiest first: `notice`, `hold`, `renew`."""
         found = (
             ("grow", self.verb is Verb.GROW),
+            ("queue", self.verb is Verb.QUEUE),
+            ("move", self.is_moved),
             ("notice", self.verb is Verb.NOTICE),
             ("cancel", self.verb is Verb.CANCEL),
             ("put back", self.verb is Verb.PUT_BACK or self.is_ended),
@@ -79,9 +86,14 @@ class Intent:
         return tuple(word for word, is_so in found if is_so)
 
     @property
+    def is_moved(self) -> bool:
+        """True if it goes to another partition and stays held there."""
+        return bool(self.lane) and self.verb is Verb.STAY
+
+    @property
     def has_late_mark(self) -> bool:
         """True if its mark is written as it starts or is put back, and not before."""
-        return self.verb is Verb.GROW or self.is_ended
+        return self.verb in (Verb.GROW, Verb.QUEUE) or self.is_ended
 
 
 _WEIGHTS = {verb: weight for weight, verb in enumerate(Verb)}
@@ -98,11 +110,14 @@ def merged(first: Intent, then: Intent) -> Intent:
         is_held=first.is_held or then.is_held,
         end=then.end or first.end,
         nodes=heavy.nodes,
-        limit=heavy.limit,
+        limit=heavy.limit or then.limit or first.limit,
         is_ended=first.is_ended or then.is_ended,
         summary=then.summary or first.summary,
         asks=heavy.asks,
         is_resized=heavy.is_resized,
+        lane=heavy.lane or then.lane or first.lane,
+        qos=then.qos or first.qos,
+        account=then.account or first.account,
     )
 
 

@@ -147,7 +147,8 @@ class Mark:
     ended: Slurm may forget first who said so. `idle` is when it ended with exit code 0 as the
     worker of a pool, if it has not been released since. `depended` is about when its job was last
     seen to wait for other jobs. `slots` are those for which it was last released, 0 for one of
-    whole nodes. `is_widening` is true if it was last asked to leave to come back with more.
+    whole nodes. `is_widening` is true if it was last asked to leave to come back with more. A core
+    fragment `is_spent` once its time in the ordinary queue is over.
     """
 
     request: Request
@@ -171,6 +172,7 @@ class Mark:
     stopped: str = ""
     slots: int = 0
     is_widening: bool = False
+    is_spent: bool = False
 
     @property
     def is_blank(self) -> bool:
@@ -244,10 +246,15 @@ class Fragment:
 
     @property
     def is_core(self) -> bool:
-        """True while it has its place in the ordinary queue. Once that time is over it is moved to
-        the lane of the others, and then it is one of them."""
+        """True of a fragment of the core, until its time in the ordinary queue is over."""
         request = self.mark.request
-        return self.id.index < request.core // request.unit and self.lane != request.lane
+        return self.id.index < request.core // request.unit and not self.mark.is_spent
+
+    @property
+    def is_astray(self) -> bool:
+        """True if it belongs to the lane of its job and is not there."""
+        lane = self.mark.request.lane
+        return bool(lane) and not self.is_core and self.lane != lane
 
     @property
     def size(self) -> int:
@@ -340,6 +347,11 @@ class MalleableJob:
     def active(self) -> tuple[Fragment, ...]:
         """The fragments that train now."""
         return tuple(f for f in self.stirring if f.is_active)
+
+    @cached_property
+    def core(self) -> tuple[Fragment, ...]:
+        """The fragments that have their place in the ordinary queue, whatever their state."""
+        return tuple(f for f in self.fragments if f.is_core) if self.request.core else ()
 
     @cached_property
     def nodes(self) -> frozenset[str]:

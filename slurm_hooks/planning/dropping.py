@@ -62,6 +62,7 @@ def stayed(intent: Intent) -> Intent:
         nodes=frozenset(),
         limit=timedelta(0),
         is_ended=False,
+        lane="",
     )
 
 

@@ -127,13 +127,20 @@ def _faults(
     if job is None or not lost:
         return faults
     going = {i.fragment for i in intents if i.verb in (Verb.NOTICE, Verb.PUT_BACK)}
-    here = (f for f in job.fragments if f.state in _ON_THE_WAY and not f.is_leaving)
+    here = (f for f in job.fragments if _is_here(f) and not f.is_leaving)
     size = sum(f.size for f in here if f.id not in going)
     size += sum(i.size for i in grows if i.fragment not in faults)
     if not job.way.needs_min or size >= job.request.min_nodes:
         return faults
     why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
     return {**dict.fromkeys((i.fragment for i in grows), why), **faults}
+
+
+def _is_here(fragment: Fragment) -> bool:
+    """True if it runs, or will in a moment: a core may wait in its queue for days."""
+    return fragment.state in _ON_THE_WAY and not (
+        fragment.is_core and fragment.state is FragmentState.PENDING
+    )
 
 
 def _fault(intent: Intent, facts: _Facts) -> Optional[Fault]:

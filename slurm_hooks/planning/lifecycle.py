@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from slurm_hooks.model import (
@@ -26,7 +26,8 @@ from slurm_hooks.model import (
     Why,
     one_each,
 )
-from slurm_hooks.model.ends import is_death, is_finished, requeue_of
+from slurm_hooks.model.ends import is_death, is_finished
+from slurm_hooks.planning import core
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
 from slurm_hooks.planning.failures import (
     culprits,
@@ -37,7 +38,8 @@ from slurm_hooks.planning.failures import (
     why_stopped,
 )
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.moments import is_within, noted_dependent
+from slurm_hooks.planning.moments import noted_dependent
+from slurm_hooks.planning.resting import is_rested
 from slurm_hooks.planning.steps import BACK_STATES, step_of
 from slurm_hooks.planning.workers import (
     idle_since,
@@ -46,11 +48,6 @@ from slurm_hooks.planning.workers import (
     newest_of,
     to_be_started,
 )
-
-# Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
-# newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
-# 22.05). We shorten that wait, but not to nothing.
-REST = timedelta(seconds=3)
 
 
 @dataclass(frozen=True)
@@ -84,6 +81,8 @@ def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
         return Upkeep(reasons=(Reason(Why.CANCEL_UNCLEAR),))
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
+    if core.is_over(job):
+        return _close(job, Reason(Why.CORE_OVER))
     died = tuple(f for f in job.stirring if is_death(f))
     guilty = culprits(ground, job, died)
     if is_to_stop(ground, job, guilty):
@@ -99,9 +98,10 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
     notes = [Intent(name, Why.NOTED, mark=f.mark) for name, f in noted.items()]
     steps = [step for f in job.stirring if (step := step_of(ground, f, job))]
     held = {step.fragment for step in steps if step.is_held}
-    arriving = (f for f in job.stirring if f.state is FragmentState.PENDING)
+    pending = (f for f in job.stirring if f.state is FragmentState.PENDING)
+    arriving = (f for f in pending if not f.is_core)
     return Upkeep(
-        actions=one_each((*notes, *steps)),
+        actions=one_each((*notes, *steps, *core.to_move(ground, job))),
         arriving=tuple(f for f in arriving if f.id not in held),
         growable=growable(ground, job),
         reasons=_reasons(job, died, ground.now),
@@ -116,18 +116,8 @@ def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     found = job.fragments
     if job.way.zero_is_idle:
         found = tuple(f for f in to_be_started(ground, job) if not is_vain(f, now))
+    found = tuple(f for f in found if not (f.is_core or f.is_astray)) if job.request.core else found
     return tuple(f for f in found if is_rested(ground, f) and not f.is_paused)
-
-
-def is_rested(ground: Ground, fragment: Fragment) -> bool:
-    """True for a held fragment whose last run did not end just now."""
-    if fragment.state not in WAITING_STATES:
-        return False
-    if fragment.state is FragmentState.SPECIAL and is_death(fragment):
-        return False  # its end is put on record first
-    if is_within(ground.now, fragment.mark.noticed, REST):
-        return False
-    return not is_within(ground.now, requeue_of(fragment, ground.slurm), REST)
 
 
 def _finish(job: MalleableJob) -> Upkeep:
@@ -219,6 +209,7 @@ def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
 
 def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tuple[Reason, ...]:
     reasons = [Reason(Why.DIED, _death(f)) for f in died]
+    reasons += core.standing(job)
     idle = idle_workers(job, now)
     if idle:
         reasons.append(Reason(Why.NO_WORK, Detail(count=len(idle), at=newest_of(idle))))

@@ -116,7 +116,8 @@ def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) 
     left = sum(f.size for f in _held(job, pool))
     for key, held in pool.held_by.get(job.job_id, {}).items():
         surplus = pool.size(held) - targets.get(key, 0)
-        for fragment in sorted(held, key=lambda f: (pool.size([f]) > surplus, rank(f))):
+        lent = [f for f in held if not f.is_core]
+        for fragment in sorted(lent, key=lambda f: (pool.size([f]) > surplus, rank(f))):
             if surplus <= 0:
                 break
             is_needed = situation.job.way.needs_min and left - fragment.size < situation.least

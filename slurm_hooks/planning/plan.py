@@ -108,7 +108,8 @@ def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool)
     ends = (Verb.CANCEL, Verb.PUT_BACK)
     closed = {i.fragment for i in situation.upkeep.actions if i.verb in ends}
     for fragment in situation.job.stirring:
-        if fragment.id in situation.stays and fragment.id not in closed:
+        is_ours = fragment.id in situation.stays and not fragment.is_core
+        if is_ours and fragment.id not in closed:
             stay = situation.stays[fragment.id]
             is_going = fragment.is_leaving or stay.leaves is not None or fragment.id in made.going
             decide = cut if is_going else renewal

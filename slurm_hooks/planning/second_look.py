@@ -46,7 +46,7 @@ def second_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
     return tuple(
         replace(i, end=None, mark=i.mark if i.has_late_mark else None)
         for i in intents
-        if i.is_held or i.verb is not Verb.STAY
+        if i.is_held or i.is_moved or i.verb is not Verb.STAY
     )
 
 
@@ -57,7 +57,8 @@ def needs_look(intents: Iterable[Intent]) -> bool:
 
 def _is_looked_at(intent: Intent) -> bool:
     """A fragment is cancelled whatever has become of it."""
-    return intent.is_held or intent.is_ended or intent.verb not in (Verb.STAY, Verb.CANCEL)
+    changes = intent.is_held or intent.is_ended or intent.is_moved
+    return changes or intent.verb not in (Verb.STAY, Verb.CANCEL)
 
 
 def contradicted(
@@ -77,7 +78,7 @@ def switched_off(intents: Iterable[Intent], off: Optional[Off]) -> dict[Fragment
     """What a plan from before malleable jobs were switched off must not start any more."""
     if off is None:
         return {}
-    starts = (i.fragment for i in intents if i.verb is Verb.GROW)
+    starts = (i.fragment for i in intents if i.verb in (Verb.GROW, Verb.QUEUE))
     return dict.fromkeys(starts, Fault(why_off(off), Why.OFF))
 
 
@@ -102,7 +103,7 @@ def _is_held_by_operator(intent: Intent, fragment: Fragment) -> bool:
 
 
 def _fault_of_run(intent: Intent, fragment: Fragment, cancel: CancelScope) -> Optional[Fault]:
-    if intent.verb is Verb.GROW:
+    if intent.verb in (Verb.GROW, Verb.QUEUE) or intent.is_moved:
         is_ours = fragment.state in WAITING_STATES and not fragment.is_paused
         is_still = is_ours and not fragment.mark.is_paused
         return None if is_still else Fault(Reason(Why.NOT_FREE_TO_START), Why.RESTING)

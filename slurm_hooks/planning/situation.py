@@ -24,6 +24,7 @@ from slurm_hooks.model import (
     Wish,
     one_each,
 )
+from slurm_hooks.planning.core import to_queue
 from slurm_hooks.planning.failures import Shunned, shunned
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.leases import Stay, may_stay, notice
@@ -106,6 +107,11 @@ class Situation:
         return sum(f.size for f in self.staying)
 
     @cached_property
+    def core_size(self) -> int:
+        """What of it the core has, which is in no hole."""
+        return sum(f.size for f in self.staying if f.is_core) if self.job.request.core else 0
+
+    @cached_property
     def avoided(self) -> frozenset[int]:
         """Sizes that it is not given now."""
         return avoided(self.marked, self.failing)
@@ -169,6 +175,8 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     bars = bars or (why_waiting(waiter) if waiter else None)
     barred = None if care.is_over else bars or _why_unwanted(job, wish)
     care = care if care.is_over else _within_bars(survey, care, barred)
+    if not (care.is_over or barred or survey.mandate.waits):
+        care = replace(care, actions=one_each((*care.actions, *to_queue(ground, job))))
     running = (f for f in job.stirring if f.state is FragmentState.RUNNING)
     past = survey.hits.staying(job, survey.holes)
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
@@ -219,6 +227,8 @@ def _snoozes(ground: Ground, job: MalleableJob) -> bool:
 
 def _stay(survey: Survey, fragment: Fragment, barred: Optional[Reason], is_past: bool) -> Stay:
     """Whether it may stay: for the sake of its node, of the mandate, of what bars its job."""
+    if fragment.is_core:
+        return Stay(None)
     stay = may_stay(survey, fragment, is_past)
     return replace(stay, leaves=stay.leaves or _bars(survey, fragment, barred))
 
@@ -291,6 +301,7 @@ def _is_hopeless(ground: Ground, situation: Situation) -> bool:
 
 def _given_up(situation: Situation) -> Situation:
     """A gang that cannot be completed gives back what it runs on."""
-    idle = (f for f in situation.staying if f.state is FragmentState.RUNNING)
+    running = (f for f in situation.staying if f.state is FragmentState.RUNNING)
+    idle = (f for f in running if not f.is_core)
     leaves = {f.id: replace(situation.stays[f.id], leaves=Why.BELOW_MIN) for f in idle}
     return replace(situation, stays={**situation.stays, **leaves})

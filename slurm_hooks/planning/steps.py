@@ -22,6 +22,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_death
 from slurm_hooks.planning.cancels import gone
+from slurm_hooks.planning.core import step_of_core
 from slurm_hooks.planning.failures import NOT_STARTED, after_death
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
@@ -40,6 +41,8 @@ _OBSTACLE = re.compile(
 def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[Intent]:
     """What is to be done about one fragment; an unknown state calls for nothing."""
     state = fragment.state
+    if fragment.is_core:
+        return step_of_core(ground, fragment, job)
     if is_death(fragment):
         mark = after_death(ground, fragment, job)
         if state in (*WAITING_STATES, FragmentState.PENDING):

@@ -43,6 +43,9 @@ _DONE = {
     Why.FINISHED: "training finished",
     Why.CANCELLED: "cancelled by its user",
     Why.STOPPED: "stopped for good",
+    Why.CORE: "goes into the ordinary queue",
+    Why.CORE_OVER: "the core's time is over",
+    Why.TO_LANE: "belongs to the partition of malleable jobs",
     Why.NOTED: "noted for later ticks",
     Why.PAUSED: "held or released by an operator",
     Why.OFF: "switched off",
@@ -86,6 +89,12 @@ _REASON: Forms = {
     ),
     Why.STOPPED: ("stopped: {said}",),
     Why.CANCELLED: ("cancelled by its user, or past its --deadline",),
+    Why.CORE: (
+        "its core has {count:size} on {nodes}[ until {until}]",
+        "its core waits in the ordinary queue ({said}): fragment {fragments}"
+        "[, which Slurm expects to start at {at}]",
+    ),
+    Why.CORE_OVER: ("its core's time is over, and it ends with its core (core_end=finish)",),
     Why.CANCEL_UNCLEAR: ("some of its fragments were cancelled, others are still ending",),
     Why.DIED: ("fragment {fragments} died on {nodes} with exit code {exit_code}",),
     Why.DEPENDENCY: ("waits for its dependency",),

@@ -53,8 +53,10 @@ def commands(intents: Sequence[Intent], notes: Notes, nodes: Iterable[str] = ())
     done += _scontrol(_renewals(intents))
     done += _scontrol(_marks((i for i in intents if not i.has_late_mark), notes))
     back = [i for i in intents if i.verb is Verb.PUT_BACK or i.is_ended]
+    done += _scontrol(_moves(i for i in intents if i.is_moved))
     done += _scontrol(_put_backs(back, notes))
     done += _cancels([i.fragment for i in intents if i.verb is Verb.CANCEL])
+    done += _scontrol(_queued([i for i in intents if i.verb is Verb.QUEUE], notes))
     grows = [i for i in intents if i.verb is Verb.GROW]
     done += starts(grows, notes, AllBut(nodes)) if grows else []
     return done + _signals([i.fragment for i in intents if i.verb is Verb.NOTICE])
@@ -132,6 +134,31 @@ def _marks(intents: Iterable[Intent], notes: Notes) -> list[Update]:
         for (_, comment), fragments in sharing.items()
         for word in ranges(fragments)
     ]
+
+
+def _moves(intents: Iterable[Intent]) -> list[Update]:
+    """Fragments of one job share a line. A new QOS would bring its own time limit (25.11)."""
+    sharing: dict[tuple[int, tuple[str, ...]], list[FragmentId]] = {}
+    for intent in intents:
+        words = [f"Partition={intent.lane}", f"TimeLimit={_minutes(intent.limit)}"]
+        words += [f"QOS={intent.qos}"] if intent.qos else []
+        words += [f"Account={intent.account}"] if intent.account else []
+        sharing.setdefault((intent.fragment.job_id, tuple(words)), []).append(intent.fragment)
+    return [
+        Update(("update", f"jobid={word}", *words))
+        for (_, words), fragments in sharing.items()
+        for word in ranges(fragments)
+    ]
+
+
+def _queued(intents: Sequence[Intent], notes: Notes) -> list[Update]:
+    """Into the ordinary queue, where a fragment has the partition, the limit and the QOS of its
+    user. StartTime=now lifts the two minutes that Slurm makes a requeued job wait."""
+    updates = (
+        Update(("update", f"jobid={i.fragment}", "StartTime=now", *_comment(i, notes)))
+        for i in intents
+    )
+    return [*updates, *(Update(("release", word)) for word in ranges(i.fragment for i in intents))]
 
 
 def _put_backs(intents: Sequence[Intent], notes: Notes) -> list[Update]:

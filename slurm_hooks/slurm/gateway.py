@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain, groupby
+from typing import Optional
 
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.model import REFUSED, Intent, MalleableJob, Node, Snapshot, Verb, Waiter, Why
@@ -76,8 +77,8 @@ def _in_lane(job: MalleableJob, part_nodes: str) -> MalleableJob:
 
 def _lanes(jobs: Iterable[MalleableJob]) -> list[str]:
     """All partitions that have fragments of these jobs."""
-    lanes = (f.lane or job.partition for job in jobs for f in job.fragments)
-    return sorted(set(lanes))
+    lanes = {f.lane or job.partition for job in jobs for f in job.fragments}
+    return sorted({name for lane in lanes for name in lane.split(",")})
 
 
 def _placed(port: Port, jobs: Jobs, cluster: Cluster, partitions: Sequence[str]) -> Jobs:
@@ -126,9 +127,13 @@ def read_accounts(port: Port, jobs: Iterable[MalleableJob]) -> dict[int, str]:
     return {job_id: charge.account for job_id, charge in charges.items()}
 
 
-def look_at_jobs(port: Port, partitions: Sequence[str]) -> tuple[MalleableJob, ...]:
-    """Our jobs alone, in one command: what has become of them since they were observed."""
-    return parse_jobs(port.ask(jobs_command(partitions)), partitions).malleable
+def look_at_jobs(
+    port: Port, partitions: Sequence[str], seen: Optional[Iterable[MalleableJob]] = None
+) -> tuple[MalleableJob, ...]:
+    """Our jobs, in one command. Fragments of a core may be in any partition. If it matters only
+    what has become of the jobs that were `seen`, Slurm is asked about their partitions alone."""
+    where = () if seen is None else sorted({*partitions, *_lanes(seen)})
+    return parse_jobs(port.ask(jobs_command(where)), partitions).malleable
 
 
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:

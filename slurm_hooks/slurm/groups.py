@@ -67,6 +67,8 @@ def is_unplaced(job: MalleableJob) -> bool:
 
 
 def _waits(fragment: Fragment) -> bool:
+    if fragment.is_core:
+        return False
     since = fragment.mark.released
     if since is None or fragment.has_run or fragment.nodes:
         return False

@@ -93,7 +93,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             planned.append(start)
         if fragment is None and row["NodeList"]:
             begun += begun_in(row)
-        if fragment is None and row["State"] == "PENDING":
+        is_ordinary = fragment is None or fragment.is_core
+        if is_ordinary and row["State"] == "PENDING":
             waiters += waiter_in(row, ours)
     jobs = []
     for job_id, rows in sorted(fragments.items()):

@@ -91,6 +91,7 @@ def _mark(values: dict[str, str]) -> Mark:
         stopped=values.get("stop", ""),
         slots=int(values.get("slots", "0")),
         is_widening="wider" in values,
+        is_spent="spent" in values,
     )
 
 
@@ -205,6 +206,7 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "stop": mark.stopped,
         "slots": mark.slots or "",
         "wider": 1 if mark.is_widening else "",
+        "spent": 1 if mark.is_spent else "",
     }
     inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")
     return rest.replace(NO_NOTE, f"malleable{{{inner}}}", 1)

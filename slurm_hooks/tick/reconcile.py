@@ -109,7 +109,7 @@ def _write(
     """Write a plan. Returns it without what no longer held, and what Slurm refused."""
     refused = apply(port, seen, first_half(plan.actions), pause)
     if needs_look(plan.actions):
-        fresh = look_at_jobs(port, settings.site.partitions)
+        fresh = look_at_jobs(port, settings.site.partitions, seen.jobs)
         plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
         off = find_off(settings.tick.state_dir)  # it may have been thrown since the tick began
         plan = without(plan, switched_off(plan.actions, off))

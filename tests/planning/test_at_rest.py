@@ -37,7 +37,17 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
 
 HELD, RUNNING = FragmentState.HELD, FragmentState.RUNNING
-SAME_AT_REST = {"request", "released", "run", "noticed", "gone", "obstacle", "slots", "is_widening"}
+SAME_AT_REST = {
+    "request",
+    "released",
+    "run",
+    "noticed",
+    "gone",
+    "obstacle",
+    "slots",
+    "is_widening",
+    "is_spent",
+}
 NOTES: dict[str, Any] = {
     "failures": 2,
     "deaths": (AvoidedNode("n1", after(-60)),),

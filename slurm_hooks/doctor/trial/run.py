@@ -196,7 +196,7 @@ class Trial:
 
     def _look(self) -> Optional[MalleableJob]:
         self._check()
-        found = look_at_jobs(self.port, self.partitions)
+        found = look_at_jobs(self.port, self.partitions, ())
         return next((job for job in found if job.job_id == self.job_id), None)
 
     def _pause(self, step: Step, began: float, saw: str = "") -> None:

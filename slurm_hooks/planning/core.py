@@ -1,0 +1,107 @@
+"""Fragments that go through the ordinary queue, in the partition and with the QOS of their user.
+
+A core is charged, queued and limited as any job of its user, so nothing that holds for holes holds
+for it: no lease, no notice, no hold while it runs. It is released once. After a death or a
+preemption it waits for its turn again. Once its time is over it becomes a fragment like the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Optional
+
+from slurm_hooks.model import (
+    WAITING_STATES,
+    Detail,
+    Fragment,
+    FragmentState,
+    Intent,
+    MalleableJob,
+    Reason,
+    Verb,
+    Why,
+)
+from slurm_hooks.model.ends import is_death
+from slurm_hooks.planning.failures import after_death
+from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.resting import is_rested
+
+_ENDED = (
+    FragmentState.DONE,
+    FragmentState.TIMED_OUT,
+    FragmentState.FAILED,
+    FragmentState.LOST,
+)
+
+
+def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[Intent]:
+    """What is to be done about a core fragment that is not over: something only once it has ended.
+
+    Slurm itself puts back what it preempts and what lost its node, with its place in the queue.
+    """
+    is_back = fragment.state in WAITING_STATES
+    if is_death(fragment) and (is_back or fragment.state in _ENDED):
+        mark = after_death(ground, fragment, job)
+        if is_back:
+            return Intent(fragment.id, Why.DIED, mark=mark, is_held=not fragment.is_paused)
+        return _back(fragment, Intent(fragment.id, Why.DIED, Verb.PUT_BACK, mark=mark))
+    if fragment.state not in _ENDED:
+        return None
+    mark = replace(fragment.mark, noticed=ground.now, is_spent=True)
+    return _back(fragment, Intent(fragment.id, Why.CORE_OVER, Verb.PUT_BACK, mark=mark))
+
+
+def _back(fragment: Fragment, intent: Intent) -> Intent:
+    """An operator's hold stays as it is."""
+    return replace(intent, is_held=not fragment.is_paused, is_ended=True)
+
+
+def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
+    """Release the core fragments that have no place in the ordinary queue yet."""
+    held = [f for f in job.core if is_rested(ground, f) and not f.is_paused]
+    is_kept = any(f.depends or f.mark.is_paused for f in job.core)
+    for fragment in () if is_kept else held:
+        mark = replace(
+            fragment.mark, released=ground.now, run=fragment.restarts, noticed=None, vain=0
+        )
+        yield Intent(fragment.id, Why.CORE, Verb.QUEUE, mark=mark)
+
+
+def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
+    """Move to the lane what belongs there, while it is held. Nothing starts before it is there."""
+    site, request = ground.settings.site, job.request
+    for fragment in job.fragments if request.lane else ():
+        if fragment.is_astray and fragment.state in WAITING_STATES:
+            yield Intent(
+                fragment.id,
+                Why.TO_LANE,
+                limit=request.lease,
+                lane=request.lane,
+                qos=site.qos,
+                account=site.account,
+            )
+
+
+def is_over(job: MalleableJob) -> bool:
+    """True if the job ends with its core, and the time of that is over."""
+    is_left = any(f.state is not FragmentState.CANCELLED for f in job.core)
+    return job.request.ends_all and any(f.mark.is_spent for f in job.fragments) and not is_left
+
+
+def standing(job: MalleableJob) -> Iterator[Reason]:
+    """Where the core stands: in the queue, with Slurm's own words, or on its nodes."""
+    waiting = [f for f in job.core if f.state is FragmentState.PENDING]
+    running = [f for f in job.core if f.state is FragmentState.RUNNING]
+    for fragment in waiting:
+        detail = Detail(fragments=(fragment.id,), said=fragment.reason)
+        if fragment.start is not None:
+            detail["at"] = fragment.start
+        yield Reason(Why.CORE, detail)
+    if running:
+        nodes = tuple(sorted(n for f in running for n in f.nodes))
+        detail = Detail(nodes=nodes, count=sum(f.size for f in running))
+        ends = [f.end for f in running if f.end is not None]
+        if ends:
+            detail["until"] = max(ends)
+        yield Reason(Why.CORE, detail)
