@@ -48,25 +48,33 @@ local function list_partitions(request, policy)
   return names
 end
 
-local function is_ours(name, policy)
-  for _, partition in ipairs(policy.partitions) do
-    if partition == name then return true end
+local function includes(list, name)
+  for _, item in ipairs(list) do
+    if item == name then return true end
   end
   return false
+end
+
+--- The lane among the partitions of a job, `a,b,c`: the first that is in `lanes`. And the others
+-- that are not in it, as a job names them. Each is nil if there is none.
+function M.split_partitions(names, lanes)
+  local lane, rest = nil, {}
+  for name in names:gmatch("[^,]+") do
+    if not includes(lanes, name) then rest[#rest + 1] = name else lane = lane or name end
+  end
+  return lane, rest[1] and table.concat(rest, ",")
 end
 
 --- The partition: the user's choice, else the site's, else the default. Parts of nodes are taken
 -- in one only, whichever of ours the user names.
 local function choose_partition(request, job, site, policy)
   local for_parts = request and request.counted and policy.part_nodes
+  local lanes = list_partitions(request, policy)
   if job.partition then
-    return for_parts and is_ours(job.partition, policy) and for_parts or job.partition
+    local lane = M.split_partitions(job.partition, lanes)
+    return lane and (for_parts or lane) or job.partition
   end
-  if for_parts then return for_parts end
-  if site.partition and site.partition ~= policy.part_nodes and is_ours(site.partition, policy) then
-    return site.partition
-  end
-  return policy.partitions[1]
+  return for_parts or M.split_partitions(site.partition or "", lanes) or policy.partitions[1]
 end
 
 local function check_part_nodes(request, policy)
@@ -81,7 +89,7 @@ local function check_partition(name, request, record, policy)
     return string.format("--partition=%s: is for parts of nodes, for unit=gpu and unit=task; drop "
       .. "--partition or write --partition=%s", name, offered[1])
   end
-  if not is_ours(name, policy) then
+  if not includes(policy.partitions, name) then
     return string.format("--partition=%s: malleable jobs run in %s; drop --partition or write "
       .. "--partition=%s", name, table.concat(offered, " or "), offered[1])
   end
@@ -240,6 +248,13 @@ local function write_notes(job, site, policy, lost_mail)
   return notes
 end
 
+--- A note if the user named more partitions than the one that the job is taken to.
+local function write_partition_note(name, job)
+  if not (job.partition or ""):find(",", 1, true) then return nil end
+  return string.format("note: --partition=%s: a malleable job runs in %s only", job.partition,
+    name)
+end
+
 --- A note if the partition can never give the job its MAX.
 local function write_size_note(request, name, record)
   local total = record and record.total_nodes
@@ -308,6 +323,7 @@ local function accept(asked, job, site, policy, partition, times)
   local notes = { shape.note }
   add(notes, shape.notes or {})
   notes[#notes + 1] = asked.script.note
+  notes[#notes + 1] = write_partition_note(partition, job)
   notes[#notes + 1] = write_size_note(request, partition, site.parts[partition])
   add(notes, write_notes(job, site, policy, lost_mail))
   return { faults = {}, notes = notes, set = set,

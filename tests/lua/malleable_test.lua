@@ -121,6 +121,15 @@ local SOUND = {
     policy = { preemptible = { scavenge = true } }, set = { partition = "scavenge" } },
   { name = "partition by name", job = { partition = "malleable" },
     set = { partition = "malleable" } },
+  { name = "several partitions, ours among them", job = { partition = "main,malleable,long" },
+    set = { partition = "malleable" },
+    note = "^note: %-%-partition=main,malleable,long: a malleable job runs in malleable only$" },
+  { name = "two of ours", job = { partition = "scavenge,malleable" },
+    policy = { preemptible = { scavenge = true, malleable = true } },
+    set = { partition = "scavenge" }, note = "runs in scavenge only$" },
+  { name = "whole nodes, with the partition for parts", job = { partition = "parts,malleable" },
+    policy = { part_nodes = "parts", partitions = { "parts", "malleable" } },
+    set = { partition = "malleable" }, note = "runs in malleable only$" },
   { name = "site comment is kept", site = { admin_comment = "paid by x" }, set = { admin_comment =
     "paid by x;malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120,"
       .. "not=-}" } },
@@ -301,6 +310,8 @@ local SLOTS = {
   { name = "a MIN beyond the nodes", text = "40-64,unit=gpu", slot = "gpu", frags = 6 },
   { name = "another partition of ours", job = { partition = "malleable" }, slot = "gpu",
     set = { partition = "parts" } },
+  { name = "several partitions", job = { partition = "main,malleable" }, slot = "gpu",
+    set = { partition = "parts" }, note = "^note: .* runs in parts only$" },
   { name = "the site's own choice", site = { partition = "malleable" }, slot = "gpu",
     set = { partition = "parts" } },
   { name = "its own share of CPUs and memory", slot = "gpu+cpu:8+mem:61440", job = {
@@ -499,6 +510,16 @@ for _, case in ipairs({
   check("script " .. case[1], #decision.faults == 0, decision.faults)
 end
 
+-- Lists of partitions: the first of ours, and those that are not ours.
+for _, case in ipairs({
+  { "main", nil, "main" }, { "malleable", "malleable", nil },
+  { "gpu,scavenge,malleable,long", "scavenge", "gpu,long" }, { ",malleable,", "malleable", nil },
+  { "malleable2,Malleable", nil, "malleable2,Malleable" }, { "", nil, nil },
+}) do
+  local lane, rest = checks_module.split_partitions(case[1], POLICY.partitions)
+  check("split " .. case[1], lane == case[2] and rest == case[3], { lane, rest })
+end
+
 -- Unsound submissions: the faults in order, each as a pattern.
 local UNSOUND = {
   { name = "licences", job = { licenses = "fs:2" },
@@ -605,8 +626,8 @@ local UNSOUND = {
     num_tasks = 6 }, faults = { "^%-%-ntasks=6: .*%-%-nodes=4.*write %-%-ntasks%-per%-node=N" } },
   { name = "other partition", job = { partition = "main" },
     faults = { "^%-%-partition=main: .*malleable or scavenge; .*%-%-partition=malleable$" } },
-  { name = "list of partitions", job = { partition = "malleable,main" },
-    faults = { "^%-%-partition" } },
+  { name = "several other partitions", job = { partition = "main,long" },
+    faults = { "^%-%-partition=main,long: .*malleable or scavenge; .*%-%-partition=malleable$" } },
   { name = "not preemptible", job = { partition = "scavenge" }, faults = { "cannot preempt" } },
   { name = "MIN above the partition", text = "8-16",
     site = { parts = { malleable = { max_time = INFINITE, total_nodes = 4 } } },
