@@ -177,12 +177,6 @@ local function write_comment(site_text, mark)
   return kept:sub(1, last) .. ";" .. mark
 end
 
---- The request as the plugin writes it, without anything left out.
-local function write_request(request)
-  return string.format("%d-%d,unit=%s,engine=%s%s", request.min, request.max, request.spelled,
-    request.engine, request.launch and ",launch=" .. request.launch or "")
-end
-
 --- What a worker needs, as in the mark; what is not in it is a share of the node.
 local function write_slot(slot)
   local parts = { slot.gres ~= "" and slot.gres or nil }
@@ -295,7 +289,7 @@ end
 
 --- Variables of the job's environment.
 local function write_environment(request, shape, policy)
-  local environment = { [REQUEST_VARIABLE] = write_request(request),
+  local environment = { [REQUEST_VARIABLE] = request.text,
     [TRAITS_VARIABLE] = policy.engines[request.engine],
     [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
   if shape.slot then environment[SLOT_VARIABLE] = write_slot(shape.slot) end

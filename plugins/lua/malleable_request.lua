@@ -7,8 +7,9 @@
 
 local M = {}
 
-local MAX_COUNT = 65535
-local MAX_LENGTH = 200 -- of a request, all of whose parts are short; each fault is a message
+local own_dir = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
+local words = dofile(own_dir .. "malleable_text.lua")
+local spell, MAX_COUNT = words.spell, words.MAX_COUNT
 local COUNTS = { "max_fragments", "max_nodes", "max_array_size", "lease_s", "hole_s", "notice_s" }
 
 local function is_count(value)
@@ -82,84 +83,6 @@ function M.check_policy(policy)
     faults[#faults + 1] = "partitions names no partition"
   end
   return faults
-end
-
---- The value of unit=, as all other parts read it: 2, gpu, 2gpu.
-local function spell_unit(request)
-  if not request.counted then return string.format("%d", request.unit) end
-  return (request.unit > 1 and string.format("%d", request.unit) or "") .. request.counted
-end
-
---- The flag as a user would write it, without defaults.
-local function spell(min, max, request)
-  local text = string.format("--malleable=%d-%d", min, max)
-  if request.unit > 1 or request.counted then text = text .. ",unit=" .. spell_unit(request) end
-  if request.engine ~= "torchrun" then text = text .. ",engine=" .. request.engine end
-  if request.launch then text = text .. ",launch=" .. request.launch end
-  return text
-end
-
-local function parse_count(text)
-  if text and text:match("^%d%d?%d?%d?%d?$") then return tonumber(text) end
-  return nil
-end
-
---- 2, gpu, 2gpu, task or 2task: the number, and what it counts if that is not nodes.
-local function parse_unit(text)
-  local number, counted = text:match("^(%d*)(%l*)$")
-  if counted == "" then return parse_count(number) end
-  if counted ~= "gpu" and counted ~= "task" then return nil end
-  return number == "" and 1 or parse_count(number), counted
-end
-
-local PARSERS = {
-  unit = parse_unit,
-  engine = function(text)
-    return #text <= 32 and text:match("^[a-z][a-z0-9_]*$") or nil
-  end,
-  launch = function(text)
-    return text == "srun" and text or nil
-  end,
-}
-
-local function parse_option(request, seen, part)
-  local key, value = part:match("^([a-z]+)=(.*)$")
-  if not key or not PARSERS[key] then
-    return string.format("--malleable: '%s' is not known; after MIN-MAX write unit=N, "
-      .. "unit=gpu, engine=NAME or launch=srun", part:sub(1, 40))
-  end
-  if seen[key] then return "--malleable: " .. key .. " is given twice; write it once" end
-  seen[key] = true
-  local parsed, counted = PARSERS[key](value)
-  request[key], request.counted = parsed, counted or request.counted
-  if request[key] == nil then
-    return string.format("--malleable: '%s' is not a usable %s; write unit=N (1 to %d), unit=gpu, "
-      .. "engine=NAME or launch=srun", value:sub(1, 40), key, MAX_COUNT)
-  end
-  return nil
-end
-
---- Split `2-16,unit=1,engine=torchrun[,launch=srun]`.
--- Returns the request {min, max, unit, counted, engine, launch} or nil, and a list of faults.
--- `counted` is nil for nodes, else gpu or task.
-function M.parse(text)
-  if #text > MAX_LENGTH then
-    return nil, { string.format("--malleable: '%s...' is longer than any request; write for "
-      .. "example --malleable=2-16", text:sub(1, 40)) }
-  end
-  local first, rest = text:match("^([^,]*)(.*)$")
-  local low, high = first:match("^(%d+)%-(%d+)$")
-  local request = { min = parse_count(low), max = parse_count(high), unit = 1, engine = "torchrun" }
-  local faults, seen = {}, {}
-  if not (request.min and request.max) then
-    faults[1] = string.format("--malleable: '%s' is not MIN-MAX, two node counts up to %d; "
-      .. "write for example --malleable=2-16", first:sub(1, 40), MAX_COUNT)
-  end
-  for part in rest:gmatch(",([^,]*)") do
-    faults[#faults + 1] = parse_option(request, seen, part)
-  end
-  if #faults > 0 then return nil, faults end
-  return request, faults
 end
 
 --- True if its engine is a pool, whose workers need no other: MIN may be 0.
@@ -299,15 +222,17 @@ end
 
 --- Parse a request and check it against the policy.
 -- nodes: of the partition for parts of nodes, nil if that is not known. Returns the request, with
--- its number of `fragments` and its unit as `spelled`, or nil if it cannot be parsed, and a list of
--- all faults. Only the first fault of the size is listed, since it would cause the others.
+-- its number of `fragments`, its `text` as the plugin writes it and its unit as `spelled`, or nil
+-- if it cannot be parsed, and a list of all faults. Only the first fault of the size is listed,
+-- since it would cause the others.
 function M.read(text, policy, nodes)
-  local request, faults = M.parse(text)
+  local request, faults = words.parse(text)
   if not request then return nil, faults end
   faults[1] = check_range(request, policy) or check_unit(request)
     or check_fragments(request, policy)
   faults[#faults + 1] = check_engine(request, policy)
-  request.spelled = spell_unit(request)
+  request.text = words.write(request)
+  request.spelled = words.spell_unit(request)
   request.fragments = #faults == 0 and count_fragments(request, policy, nodes) or nil
   return request, faults
 end

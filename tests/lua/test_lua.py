@@ -11,6 +11,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 MODULES = HERE.parent.parent / "plugins" / "lua"
 SHIPPED = (
+    "malleable_text",
     "malleable_request",
     "malleable_shape",
     "malleable_slot",
