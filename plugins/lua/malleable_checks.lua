@@ -77,6 +77,44 @@ local function choose_partition(request, job, site, policy)
   return for_parts or M.split_partitions(site.partition or "", lanes) or policy.partitions[1]
 end
 
+--- The name of the partition in which Slurm puts jobs that name none; nil if there is none.
+local function find_default(parts)
+  for name, record in pairs(parts) do
+    if record.flag_default == 1 then return name end
+  end
+  return nil
+end
+
+--- A core waits like any job, so it needs a partition for any jobs.
+local function check_own(own, lane, request, parts)
+  if not own then
+    local example = find_default(parts)
+    return string.format("--malleable: core=%d waits in an ordinary partition, and %s is for "
+      .. "malleable jobs; write --partition=%s,%s", request.core, lane,
+      example and example ~= lane and example or "NAME", lane)
+  end
+  local record = parts[own]
+  local total = record and record.total_nodes
+  if not total or request.core <= total then return nil end
+  return string.format("--malleable: core=%d is more than the %d nodes of partition %s; write a "
+    .. "smaller core", request.core, total, own)
+end
+
+--- Where a job runs: {lane, partition, fault}, the lane of its fragments, the partition to write,
+-- and what is wrong with it. All elements of a job with a core wait where the user's ordinary jobs
+-- do, and those that are not of the core are taken to the lane before they start.
+local function find_place(request, job, site, policy)
+  if not (request and request.core) then
+    local lane = choose_partition(request, job, site, policy)
+    return { lane = lane, partition = lane }
+  end
+  local named = site.partition or job.partition -- else Slurm's default, which Slurm writes
+  local lane, own = M.split_partitions(named or find_default(site.parts) or "", policy.partitions)
+  lane = lane or choose_partition(request, {}, {}, policy)
+  return { lane = lane, partition = named and own, own = own,
+    fault = check_own(own, lane, request, site.parts) }
+end
+
 local function check_part_nodes(request, policy)
   if not request or not request.counted or policy.part_nodes then return nil end
   return string.format("--malleable: parts of nodes are not offered here; leave unit=%s out or "
@@ -105,17 +143,25 @@ local function check_partition(name, request, record, policy)
   return nil
 end
 
---- With a QOS of the site's for malleable jobs, no other: it is what makes them yield.
-local function check_qos(name, policy)
-  if not policy.qos or not name or name == policy.qos then return nil end
+--- With a QOS of the site's for malleable jobs, no other: it is what makes them yield. A core has
+-- the user's own.
+local function check_qos(name, request, policy)
+  if not policy.qos or not name then return nil end
+  local is_site = name == policy.qos
+  if request and request.core then
+    return is_site and string.format("--qos=%s: lets other jobs have their nodes at once, which a "
+      .. "core does not; drop --qos or name another", name) or nil
+  end
+  if is_site then return nil end
   return string.format("--qos=%s: malleable jobs have QOS %s here, which lets other jobs have "
     .. "their nodes at once; drop --qos", name, policy.qos)
 end
 
---- With an account of the site's for malleable jobs, no other. slurmdbd keeps small letters.
-local function check_account(name, policy)
+--- With an account of the site's for malleable jobs, no other. slurmdbd keeps small letters. A core
+-- is charged to the user's own.
+local function check_account(name, request, policy)
   if not policy.account or not name or name == "" then return nil end
-  if name:lower() == policy.account:lower() then return nil end
+  if request and request.core or name:lower() == policy.account:lower() then return nil end
   return string.format("--account=%s: malleable jobs are charged to account %s here; drop "
     .. "--account, and SBATCH_ACCOUNT if it is set", name, policy.account)
 end
@@ -129,10 +175,12 @@ local function limit_lease(record, policy)
   return policy.lease_s
 end
 
---- Lease and shortest hole in seconds, and a fault if they contradict each other.
-local function choose_times(job, record, policy)
+--- Lease and shortest hole in seconds, and a fault if they contradict each other. With a core,
+-- --time is the core's.
+local function choose_times(request, job, record, policy)
   local limit = limit_lease(record, policy)
-  local has_time = is_given(job.time_limit) and job.time_limit ~= M.INFINITE
+  local is_lease = not (request and request.core)
+  local has_time = is_lease and is_given(job.time_limit) and job.time_limit ~= M.INFINITE
   local has_min = is_given(job.time_min) and job.time_min ~= M.INFINITE and job.time_min > 0
   local lease = has_time and math.min(job.time_limit * 60, limit) or limit
   local hole = has_min and job.time_min * 60 or policy.hole_s
@@ -200,15 +248,30 @@ local function write_excluded(nodes)
   return ",not=" .. nodes:gsub("[%[%],]", { ["["] = "(", ["]"] = ")", [","] = "+" })
 end
 
-local function write_mark(request, slot, times, name, excluded, policy)
+--- The core in the mark, and the lane of the others; nothing without a core.
+local function write_core(request, lane)
+  if not request.core then return "" end
+  return string.format(",core=%d%s,lane=%s", request.core,
+    request.core_end == "finish" and ",end=finish" or "", lane)
+end
+
+--- The sizes that the job may have, the one that it likes best, and how long it keeps one.
+local function write_sizes(request)
+  local sizes = request.allowed and ",allow=" .. table.concat(request.allowed, "+") or ""
+  local prefer = request.prefer and string.format(",prefer=%d", request.prefer) or ""
+  return sizes .. prefer .. (request.min_run and string.format(",keep=%d", request.min_run) or "")
+end
+
+local function write_mark(request, slot, times, name, excluded, policy, lane)
   local own = policy.foreign and policy.foreign[request.engine] -- an engine of the site's own
   local traits = own and ",traits=" .. own or ""
   local launch = request.launch and ",launch=" .. request.launch or ""
   local part = slot and ",slot=" .. write_slot(slot) or ""
   return string.format(
-    "malleable{min=%d,max=%d,unit=%d,engine=%s%s,frags=%d,lease=%d,hole=%d%s%s%s%s}",
-    request.min, request.max, request.unit, request.engine, traits, request.fragments, times.lease,
-    times.hole, launch, write_name(name), write_excluded(excluded), part)
+    "malleable{min=%d,max=%d,unit=%d,engine=%s%s%s,frags=%d,lease=%d,hole=%d%s%s%s%s%s}",
+    request.min, request.max, request.unit, request.engine, traits, write_core(request, lane),
+    request.fragments, times.lease, times.hole, launch, write_name(name),
+    write_excluded(excluded), part, write_sizes(request))
 end
 
 --- True if all fragments would write to the same file.
@@ -263,8 +326,24 @@ local function add(list, more)
   end
 end
 
+--- A note on where the core waits.
+local function write_core_note(request, place)
+  if not request.core then return nil end
+  local note = string.format("note: core=%d waits in %s like any job, the other nodes are those "
+    .. "left over in %s", request.core, place.own, place.lane)
+  if request.core >= request.min then return note end
+  return note .. string.format("; a core below MIN %d cannot run alone", request.min)
+end
+
+--- Where it waits, and who is charged. A core has what its user asks Slurm for.
+local function write_place(request, place, times, policy)
+  if request.core then return { partition = place.partition } end
+  return { partition = place.partition, qos = policy.qos, account = policy.account,
+    time_limit = math.max(math.floor(times.lease / 60), 1) }
+end
+
 --- Fields to write for a valid request.
-local function write_fields(request, shape, job, site, policy, times)
+local function write_fields(request, shape, job, site, policy, place, times)
   local nodes = shape.slot and 1 or request.unit
   local set = {
     array_inx = string.format("0-%d", request.fragments - 1),
@@ -274,10 +353,10 @@ local function write_fields(request, shape, job, site, policy, times)
     min_cpus = shape.cpus,
     priority = 0,
     requeue = 1,
-    time_limit = math.max(math.floor(times.lease / 60), 1),
     admin_comment = write_comment(site.admin_comment,
-      write_mark(request, shape.slot, times, job.name, site.exc_nodes, policy)),
+      write_mark(request, shape.slot, times, job.name, site.exc_nodes, policy, place.lane)),
   }
+  for name, value in pairs(write_place(request, place, times, policy)) do set[name] = value end
   if not shape.slot then set.shared = SHARED_NONE end -- whole nodes, whatever the partition says
   for name, value in pairs(shape.set or {}) do set[name] = value end
   -- With a minimum, backfill would shorten the limit that the reconciler set.
@@ -307,18 +386,17 @@ local function write_environment(request, shape, policy)
 end
 
 --- What to write and to say, once no fault was found.
-local function accept(asked, job, site, policy, partition, times)
+local function accept(asked, job, site, policy, place, times)
   local request, shape = asked.request, asked.shape
-  local set = write_fields(request, shape, job, site, policy, times)
-  set.partition = partition
+  local set = write_fields(request, shape, job, site, policy, place, times)
   local mail, lost_mail = M.trim_mail(job.mail_type or 0)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
-  set.qos, set.account = policy.qos, policy.account
   local notes = { shape.note }
   add(notes, shape.notes or {})
+  add(notes, request.notes)
   notes[#notes + 1] = asked.script.note
-  notes[#notes + 1] = write_partition_note(partition, job)
-  notes[#notes + 1] = write_size_note(request, partition, site.parts[partition])
+  notes[#notes + 1] = write_core_note(request, place) or write_partition_note(place.lane, job)
+  notes[#notes + 1] = write_size_note(request, place.lane, site.parts[place.lane])
   add(notes, write_notes(job, site, policy, lost_mail))
   return { faults = {}, notes = notes, set = set,
     environment = write_environment(request, shape, policy) }
@@ -345,15 +423,16 @@ function M.submit(asked, job, site, policy)
     faults[#faults + 1] = check_part_nodes(request, policy)
   end
   add(faults, asked.options)
-  local partition = choose_partition(request, job, site, policy)
-  local record = site.parts[partition]
-  faults[#faults + 1] = check_partition(partition, request, record, policy)
-  faults[#faults + 1] = check_qos(job.qos, policy)
-  faults[#faults + 1] = check_account(job.account, policy)
-  local lease, hole, fault = choose_times(job, record, policy)
+  local asks = asked.request -- whatever its faults, it says whether there is a core
+  local place = find_place(asks and asks.core and asks or request, job, site, policy)
+  local record = site.parts[place.lane]
+  faults[#faults + 1] = place.fault or check_partition(place.lane, request, record, policy)
+  faults[#faults + 1] = check_qos(job.qos, asks, policy)
+  faults[#faults + 1] = check_account(job.account, asks, policy)
+  local lease, hole, fault = choose_times(asks, job, record, policy)
   faults[#faults + 1] = fault
   if #faults > 0 then return { faults = faults, notes = {} } end
-  return accept(asked, job, site, policy, partition, { lease = lease, hole = hole })
+  return accept(asked, job, site, policy, place, { lease = lease, hole = hole })
 end
 
 return M

@@ -1,7 +1,7 @@
---- The request MIN-MAX[,unit=N][,engine=NAME][,launch=srun]: parsed and checked against the policy.
+--- The request, MIN-MAX and what follows it, checked against the policy.
 --
 -- Sizes count nodes. With unit=gpu or unit=2gpu they count GPUs, with unit=task tasks, and
--- fragments take parts of nodes.
+-- fragments take parts of nodes. malleable_text.lua reads it.
 -- The text comes from the submit host, so nothing in it is trusted. The job around the request is
 -- checked by malleable_checks.lua. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
@@ -134,8 +134,8 @@ local function check_min(request, policy)
   local pools = list_engines(policy.engines, "pool")
   return string.format("--malleable: MIN 0 is for pools of workers%s; with engine=%s write %s",
     pools == "" and ", which are not offered here" or ", engine=" .. pools, request.engine,
-    spell_largest({ min = unit, max = math.floor(request.max / unit) * unit, unit = unit,
-      counted = request.counted, engine = request.engine, launch = request.launch }, policy))
+    spell_largest(setmetatable({ min = unit, max = math.floor(request.max / unit) * unit },
+      { __index = request }), policy))
 end
 
 local function check_range(request, policy)
@@ -190,7 +190,8 @@ local function check_fragments(request, policy)
   local advice = spell_largest(request, policy)
   local unit = find_unit(request, limit)
   -- With a larger unit the script starts once for several nodes: only srun uses them all.
-  if unit and (request.launch or request.unit > 1) then
+  local is_plain = not (request.core or request.sizes or request.prefer)
+  if unit and is_plain and (request.launch or request.unit > 1) then
     advice = advice .. " or " .. spell(request.min, request.max,
       { unit = unit, engine = request.engine, launch = request.launch })
   end
@@ -229,7 +230,7 @@ function M.read(text, policy, nodes)
   local request, faults = words.parse(text)
   if not request then return nil, faults end
   faults[1] = check_range(request, policy) or check_unit(request)
-    or check_fragments(request, policy)
+    or check_fragments(request, policy) or words.check(request)
   faults[#faults + 1] = check_engine(request, policy)
   request.text = words.write(request)
   request.spelled = words.spell_unit(request)

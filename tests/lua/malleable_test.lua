@@ -62,8 +62,8 @@ local JOB = {
 }
 
 local PARTS = {
-  malleable = { max_time = INFINITE, total_nodes = 500 },
-  main = { max_time = INFINITE, total_nodes = 500 },
+  malleable = { max_time = INFINITE, total_nodes = 500, flag_default = 0 },
+  main = { max_time = INFINITE, total_nodes = 500, flag_default = 1 },
 }
 
 local function submit(case)
@@ -231,6 +231,100 @@ for _, case in ipairs(SOUND) do
   check(case.name .. " (notice)", notice == (case.notice or "20"), notice)
   local farewell = decision.environment and decision.environment.SLURM_SPANK_MALLEABLE_FAREWELL_S
   check(case.name .. " (farewell)", farewell == case.farewell, farewell) -- else an older policy
+end
+
+-- Requests with sizes and manners: what the mark says of them, and what reaches the node.
+local WISHES = {
+  { name = "sizes", text = "2-16,sizes=2,4,8,16,prefer=8", mark = "allow=2+4+8+16,prefer=8}$",
+    node = "2-16,unit=1,engine=torchrun,sizes=2,4,8,16,prefer=8" },
+  { name = "doubled", text = "2-16,sizes=x2", mark = "allow=2+4+8+16}$",
+    node = "2-16,unit=1,engine=torchrun,sizes=x2" },
+  { name = "doubled from 3", text = "3-12,sizes=x2,engine=tasks", mark = "allow=3+6+12}$",
+    node = "3-12,unit=1,engine=tasks,sizes=x2" },
+  { name = "doubled, but not to MAX", text = "2-13,sizes=x2", mark = "max=8,.*allow=2+4+8}$",
+    node = "2-8,unit=1,engine=torchrun,sizes=x2", frags = "0-7",
+    note = "^note: MAX 13 is none of the sizes 2, 4, 8, so the job has at most 8$" },
+  { name = "doubled below a limit", text = "1-100,sizes=x2", mark = "max=64,.*+32+64}$",
+    node = "1-64,unit=1,engine=torchrun,sizes=x2", note = "^note: MAX 100 is none" },
+  { name = "one size", text = "4-4,sizes=4", mark = "allow=4}$",
+    node = "4-4,unit=1,engine=torchrun,sizes=4" },
+  { name = "with a unit", text = "4-16,sizes=4,8,16,unit=4", mark = "allow=4+8+16}$",
+    node = "4-16,unit=4,engine=torchrun,sizes=4,8,16" },
+  { name = "without sizes", text = "2-16,prefer=5,min_run=10m", mark = "prefer=5,keep=600}$",
+    node = "2-16,unit=1,engine=torchrun,prefer=5,min_run=600" },
+  { name = "hours", text = "2-16,min_run=12h", mark = "keep=43200}$",
+    node = "2-16,unit=1,engine=torchrun,min_run=43200" },
+  { name = "seconds", text = "2-16,min_run=90s,launch=srun", mark = "not=%-,keep=90}$",
+    node = "2-16,unit=1,engine=torchrun,launch=srun,min_run=90" },
+}
+
+for _, case in ipairs(WISHES) do
+  local decision = submit(case)
+  check(case.name .. " (no faults)", #decision.faults == 0, decision.faults)
+  local set, environment = decision.set or {}, decision.environment or {}
+  check(case.name .. " (mark)", (set.admin_comment or ""):find(case.mark:gsub("%+", "%%+")) ~= nil,
+    set.admin_comment)
+  check(case.name .. " (elements)", set.array_inx == (case.frags or set.array_inx), set.array_inx)
+  check(case.name .. " (node)", environment.SLURM_SPANK_MALLEABLE == case.node, environment)
+  local said = table.concat(decision.notes, "\n")
+  check(case.name .. " (notes)", said:find(case.note or "^$") ~= nil, said)
+  check(case.name .. " (again)", #submit({ text = case.node }).faults == 0)
+end
+
+-- Cores: all elements wait where the user's ordinary jobs do. ABSENT: the field is left alone.
+local CORES = {
+  { name = "a core", mark = "engine=torchrun,core=2,lane=malleable,frags=16,lease=600,hole=120,",
+    set = { partition = ABSENT, time_limit = ABSENT, qos = ABSENT, account = ABSENT, priority = 0,
+      requeue = 1, array_inx = "0-15" },
+    note = "^note: core=2 waits in main like any job, the other nodes are those left over in mal" },
+  { name = "it ends the job", text = "2-16,core=2,core_end=finish",
+    mark = ",core=2,end=finish,lane=malleable,frags", set = {} },
+  { name = "it does not", text = "2-16,core_end=stay,core=16", mark = ",core=16,lane=mall",
+    set = {} },
+  { name = "the user's partition, QOS, account and time", job = { partition = "main",
+    qos = "normal", account = "lab", time_limit = 1 },
+    policy = { qos = "scavenge", account = "spare" },
+    set = { partition = "main", qos = ABSENT, account = ABSENT, time_limit = ABSENT },
+    mark = "lane=malleable,frags=16,lease=600,hole=120," },
+  { name = "a lane by name", job = { partition = "main,scavenge" },
+    policy = { preemptible = { scavenge = true } }, set = { partition = "main" },
+    mark = "lane=scavenge," },
+  { name = "several partitions by name", job = { partition = "long,malleable,main" },
+    set = { partition = "long,main" }, mark = "lane=malleable," },
+  { name = "what the site made of it", job = { partition = "main" },
+    site = { partition = "long" }, set = { partition = "long" }, mark = "lane=malleable," },
+  { name = "the site's partition for parts of nodes", policy = { part_nodes = "parts",
+    partitions = { "malleable", "parts" } }, set = {}, mark = "lane=malleable," },
+  { name = "the lease ends with the lane's limit", site = { parts = merge(PARTS, {
+    malleable = { max_time = 4, total_nodes = 99 } }) }, job = { time_limit = 600 }, set = {},
+    mark = "lease=240,hole=120," },
+  { name = "a shortest hole of its own", job = { time_limit = 600, time_min = 5 },
+    set = { time_min = NO_VAL }, mark = "lease=600,hole=300," },
+  { name = "fragments of several nodes", text = "4-16,unit=4,core=8", set = { array_inx = "0-3" },
+    mark = "core=8,lane=malleable,frags=4," },
+  { name = "a pool", text = "0-16,engine=tasks,core=2", set = { array_inx = "0-15" },
+    mark = "core=2,lane=malleable" },
+  { name = "less than MIN", text = "4-16,core=2", set = {}, mark = "core=2,",
+    note = "a core below MIN 4 cannot run alone$" },
+  { name = "all sizes", text = "2-16,core=4,sizes=x2,prefer=8,min_run=5m", set = {},
+    mark = "core=4,lane=malleable,frags=16,.*allow=2%+4%+8%+16,prefer=8,keep=300}$" },
+}
+
+for _, case in ipairs(CORES) do
+  case.text = case.text or "2-16,core=2"
+  local decision = submit(case)
+  check(case.name .. " (no faults)", #decision.faults == 0, decision.faults)
+  local set = decision.set or {}
+  for field, value in pairs(case.set) do
+    local wanted = value
+    if value == ABSENT then wanted = nil end
+    check(case.name .. " (" .. field .. ")", set[field] == wanted, set[field])
+  end
+  check(case.name .. " (mark)", (set.admin_comment or ""):find(case.mark) ~= nil,
+    set.admin_comment)
+  check(case.name .. " (held)", set.priority == 0, set)
+  local said = table.concat(decision.notes, "\n")
+  check(case.name .. " (notes)", said:find(case.note or "^note: core=") ~= nil, said)
 end
 
 -- Nodes and tasks of scripts for rigid jobs, as sbatch 22.05 sends them: what is written for one
@@ -406,6 +500,8 @@ end
 
 -- What has no meaning for parts of nodes: the fault, as a pattern.
 local NO_SLOTS = {
+  { name = "a core", text = "4-8,unit=gpu,core=2",
+    fault = "cores take whole nodes; leave core=2 or unit=gpu out$" },
   { name = "not offered", policy = { part_nodes = ABSENT },
     fault = "^%-%-malleable: parts of nodes are not offered here; leave unit=gpu out or write "
       .. "unit=N, and count nodes$" },
@@ -522,6 +618,63 @@ end
 
 -- Unsound submissions: the faults in order, each as a pattern.
 local UNSOUND = {
+  { name = "core of nothing", text = "2-4,core=0", faults = { "'0' is not a usable core; wri" } },
+  { name = "core above MAX", text = "2-4,core=5",
+    faults = { "core=5 must be at most MAX 4; write core=4$" } },
+  { name = "core that is no multiple", text = "4-8,unit=4,core=2",
+    faults = { "core=2 must be a multiple of unit 4 and at most MAX 8; write core=4$" } },
+  { name = "core that is no size", text = "2-8,sizes=2,4,8,core=5",
+    faults = { "core=5 must be one of the sizes; write core=4$" } },
+  { name = "core above doubled sizes", text = "2-13,sizes=x2,core=13",
+    faults = { "core=13 must be one of the sizes; write core=8$" } },
+  { name = "core that ends without being", text = "2-4,core_end=finish",
+    faults = { "core_end=finish says .*write core=N with it, or leave it out$" } },
+  { name = "core that ends oddly", text = "2-4,core=2,core_end=die",
+    faults = { "'die' is not a usable core_end; write core_end=stay or core_end=finish$" } },
+  { name = "core in the lane alone", text = "2-4,core=2", job = { partition = "malleable" },
+    faults = { "core=2 waits in an ordinary partition, and malleable is for malleable jobs; "
+      .. "write %-%-partition=main,malleable$" } },
+  { name = "core with a lane as default", text = "2-4,core=2", site = { parts = { malleable = {
+    flag_default = 1 } } }, faults = { "write %-%-partition=NAME,malleable$" } },
+  { name = "core with the lane for parts of nodes", text = "2-4,core=2",
+    job = { partition = "parts,main" }, policy = { part_nodes = "parts",
+    partitions = { "malleable", "parts" } }, faults = { "^%-%-partition=parts: is for parts of" } },
+  { name = "core above its partition", text = "2-16,core=8", job = { partition = "main" },
+    site = { parts = merge(PARTS, { main = { total_nodes = 4 } }) },
+    faults = { "core=8 is more than the 4 nodes of partition main; write a smaller core$" } },
+  { name = "core in the site's QOS", text = "2-4,core=2", policy = { qos = "scavenge" },
+    job = { qos = "scavenge" }, faults = { "^%-%-qos=scavenge: lets other jobs have their nodes at "
+      .. "once, which a core does not; drop %-%-qos or name another$" } },
+  { name = "core and what else is wrong", text = "2-4,core=5", job = { partition = "main",
+    qos = "normal", time_limit = 1 }, policy = { qos = "scavenge" }, faults = { "core=5 must be" } },
+  { name = "sizes that fall", text = "2-8,sizes=8,4,2",
+    faults = { "'8,4,2' is not a usable sizes; write sizes=x2, or up to 16 sizes from small" } },
+  { name = "sizes given twice", text = "2-4,sizes=2,2,4", faults = { "'2,2,4' is not a usable" } },
+  { name = "tripled sizes", text = "2-4,sizes=x3", faults = { "'x3' is not a usable sizes" } },
+  { name = "more sizes than a mark holds", faults = { "not a usable sizes; write sizes=x2, or up" },
+    text = "1-17,sizes=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17" },
+  { name = "sizes without MIN", text = "2-8,sizes=4,8", faults = { "sizes=4,8 must begin with MIN "
+    .. "2 and end with MAX 8; write %-%-malleable=4%-8,sizes=4,8$" } },
+  { name = "sizes without MAX", text = "2-9,sizes=2,4,8,core=2,engine=tasks",
+    faults = { "write %-%-malleable=2%-8,engine=tasks,core=2,sizes=2,4,8$" } },
+  { name = "sizes of no multiple", text = "2-8,unit=2,sizes=2,3,8",
+    faults = { "size 3 is no multiple of unit 2; write %-%-malleable=2%-8,unit=2,sizes=2,8$" } },
+  { name = "doubled nothing", text = "0-8,engine=tasks,sizes=x2",
+    faults = { "sizes=x2 doubles MIN, which is 0; write a MIN of 1 or more$" } },
+  { name = "sizes above a limit", text = "2-128,sizes=2,8,64,128,prefer=64,core=8,min_run=60",
+    faults = { "128 fragments.*=2%-64,core=8,sizes=2,8,64,prefer=64,min_run=60$" } },
+  { name = "doubled sizes above a limit", text = "2-256,sizes=x2,prefer=128,launch=srun",
+    faults = { "256 fragments.*=2%-64,launch=srun,sizes=x2$" } },
+  { name = "a larger unit beside a core", text = "2-128,core=2,launch=srun",
+    faults = { "write %-%-malleable=2%-64,launch=srun,core=2$" } },
+  { name = "no such size to prefer", text = "2-16,sizes=2,4,16,prefer=8",
+    faults = { "prefer=8 is none of the sizes that the job may have; write prefer=4$" } },
+  { name = "no such number to prefer", text = "2-16,prefer=17", faults = { "write prefer=16$" } },
+  { name = "no multiple to prefer", text = "4-16,unit=4,prefer=2", faults = { "write prefer=4$" } },
+  { name = "an endless run", text = "2-16,min_run=13h",
+    faults = { "'13h' is not a usable min_run; write min_run=10m .1s to 12h.$" } },
+  { name = "a run of nothing", text = "2-16,min_run=0", faults = { "not a usable min_run" } },
+  { name = "a run of days", text = "2-16,min_run=1d", faults = { "not a usable min_run" } },
   { name = "licences", job = { licenses = "fs:2" },
     faults = { "^%-%-licenses=fs:2: .*wait for fragments; drop it" } },
   { name = "another QOS", policy = { qos = "scavenge" }, job = { qos = "normal" },
