@@ -7,7 +7,7 @@ values that go in and come out, shared by all solvers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Optional
 
@@ -23,6 +23,9 @@ class JobAsk:
     `unit` in each class. `grow_s` and `shrink_s` are the seconds without progress after growing and
     shrinking. A job with `may_grow` False keeps or loses nodes.
     `weight` multiplies its progress; a second with MIN nodes or more is worth `claim` besides.
+    `beside` is the speed-up that it has from nodes of no class, which a rescale interrupts too.
+    Speed-ups count against the throughput `per_node`; if that is 0, against that of its smallest
+    size.
     """
 
     name: str
@@ -37,6 +40,8 @@ class JobAsk:
     weight: float = 1.0
     claim: float = 0.0
     may_grow: bool = True
+    beside: float = 0.0
+    per_node: float = 0.0
 
     @cached_property
     def size(self) -> int:
@@ -59,8 +64,9 @@ class JobAsk:
         return self.speedup(min(self.size, self.max_nodes))
 
     @cached_property
-    def _rate_per_node(self) -> float:
-        return self.curve(self.unit) / self.unit
+    def rate_per_node(self) -> float:
+        """The throughput against which its speed-ups count."""
+        return self.per_node or self.curve(self.unit) / self.unit
 
     def speedup(self, nodes: int) -> float:
         """Throughput at `nodes` over the throughput at its smallest size per node of that size.
@@ -68,8 +74,22 @@ class JobAsk:
         A job at MIN nodes has speed-up MIN times its efficiency there, so jobs of different MIN
         compare by nodes well used.
         """
-        base = self._rate_per_node
+        base = self.rate_per_node
         return self.curve(nodes) / base if base > 0 else 0.0
+
+
+def beside_core(ask: JobAsk, core: int, trains: bool) -> JobAsk:
+    """The ask of a job with `core` nodes of no class besides, on the curve of what more nodes add
+    to these. With `trains` they train by themselves."""
+    alone = ask.curve(core) if trains else 0.0
+    sizes = sorted({1, *(n - core for n, _ in ask.curve.points if n > core)})
+    added = ((n, max(0.0, ask.curve(n + core) - alone)) for n in sizes)
+    return replace(
+        ask,
+        curve=Curve(((0, 0.0), *added)),
+        per_node=ask.rate_per_node,
+        beside=ask.speedup(core) if trains else 0.0,
+    )
 
 
 @dataclass(frozen=True)

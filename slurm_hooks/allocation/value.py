@@ -62,12 +62,12 @@ def rate(job: JobAsk, size: int) -> float:
 def progress_now(job: JobAsk) -> float:
     """The progress it makes now, which a rescale interrupts."""
     is_run = job.min_nodes <= min(job.size, job.max_nodes)
-    return job.weight * job.speedup_now if is_run else 0.0
+    return job.weight * (job.beside + (job.speedup_now if is_run else 0.0))
 
 
 def is_idle(job: JobAsk) -> bool:
     """True if the job does not train now, so that a change interrupts nothing."""
-    return job.size < job.min_nodes
+    return job.size < job.min_nodes and not job.beside
 
 
 def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:

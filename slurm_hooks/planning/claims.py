@@ -34,7 +34,7 @@ def _standing(ground: Ground, situation: Situation) -> Standing:
         is_short=is_short,
         turns=turns_of(waited_s, patience_s),
         has_begun=since is None or ran_s < patience_s,
-        has_minimum=job.request.min_nodes > 0,
+        has_minimum=job.request.min_nodes > 0 and situation.core < situation.least,
     )
 
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import chain
@@ -34,13 +34,12 @@ from slurm_hooks.planning.survey import Survey
 
 @dataclass(frozen=True, order=True)
 class ClassKey:
-    """Seconds for which the nodes stay open, the jobs that may use them, whether others' jobs have
-    a part of each, and whether they are those of a job's core, which keeps them."""
+    """Seconds for which the nodes stay open, the jobs that may use them, and whether others' jobs
+    have a part of each."""
 
     open_s: float
     jobs: tuple[int, ...]
     is_shared: bool = False
-    is_core: bool = False
 
 
 class Stock:
@@ -172,17 +171,9 @@ class Pool:
 
     @property
     def held_units(self) -> int:
-        """Those of all held fragments in holes."""
-        return self._held(is_core=False)
-
-    @property
-    def core_units(self) -> int:
-        """Those of cores, which are in no hole: no ceiling counts them."""
-        return self._held(is_core=True)
-
-    def _held(self, is_core: bool) -> int:
-        rows = (by_job.values() for key, by_job in self.held.items() if key.is_core is is_core)
-        return self.size(f for by_job in rows for found in by_job for f in found)
+        """Those of all held fragments."""
+        rows = (f for by_job in self.held.values() for found in by_job.values() for f in found)
+        return self.size(rows)
 
     def capacity(self, key: ClassKey) -> int:
         """Free, held and coming units of a class, but for those that are kept back."""
@@ -207,8 +198,6 @@ class Pool:
             return
         free = max(0, sum(map(len, self.free.values())) - headroom * self.per_node)
         for key, by_job in self.held.items():
-            if key.is_core:
-                continue
             for job_id, found in by_job.items():
                 free += max(0, self.size(found) - targets.get(job_id, {}).get(key, 0))
         self.room = free if self.room is None else min(self.room, free)
@@ -238,12 +227,8 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
     fleeing, staying = _SecondsOpen(now, ends.latest), _SecondsOpen(now, ends.walls)
     gains_past = {s.job.job_id for s in situations if s.gains_past}
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
-        stay = situation.staying if situation.is_placed else ()
-        for fragment in (f for f in stay if f.is_core):
-            key = _core_key(survey.ground, fragment)
-            pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
-        lent = (f for f in stay if not f.is_core)
-        known = [f for f in lent if f.nodes and f.nodes <= survey.nodes.keys()]
+        stay = situation.lent if situation.is_placed else ()
+        known = [f for f in stay if f.nodes and f.nodes <= survey.nodes.keys()]
         kept += kept_by(situation) * pool.units(situation.job) - pool.size(known)
         for fragment in known:
             seconds = staying if situation.stays_past(fragment) else fleeing
@@ -310,20 +295,18 @@ _STUCK = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
 def kept_by(situation: Situation) -> int:
     """The size that the job goes on having in holes, as far as is known."""
     stuck = (f for f in situation.job.stirring if f.state in _STUCK and not f.is_core)
-    return situation.size - situation.core_size + sum(f.size for f in stuck)
+    return situation.size - situation.core + sum(f.size for f in stuck)
 
 
 def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
     """Put the pool under what holds for all jobs. `kept` units are out of the allocator's hands,
     `taken` have a fragment on them or on its way."""
     if mandate.ceiling is not None:
-        core, ceiling = pool.core_units, mandate.ceiling * pool.per_node
-        size = pool.held_units
+        size, ceiling = pool.held_units, mandate.ceiling * pool.per_node
         most = None if mandate.most_kept is None else mandate.most_kept * pool.per_node
-        lent = max(0, ceiling - kept, min(size, size if most is None else most - kept))
-        pool.ceiling = lent + core
+        pool.ceiling = max(0, ceiling - kept, min(size, size if most is None else most - kept))
         pool.room = max(0, ceiling - taken)
-        pool.is_over = size > lent
+        pool.is_over = size > pool.ceiling
     if mandate.registering:
         pool.is_closed, pool.room = True, 0
 
@@ -331,14 +314,6 @@ def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
 def _key(ground: Ground, seconds: float, jobs: tuple[int, ...], is_shared: bool) -> ClassKey:
     is_long = seconds >= ground.horizon.total_seconds()
     return ClassKey(math.inf if is_long else seconds, jobs, is_shared)
-
-
-def _core_key(ground: Ground, fragment: Fragment) -> ClassKey:
-    """Open to its own job alone, until its time is over."""
-    left = math.inf if fragment.end is None else (fragment.end - ground.now).total_seconds()
-    seconds = max(left // 60, 0) * 60.0 if left < math.inf else left
-    key = _key(ground, seconds, (fragment.id.job_id,), is_shared=False)
-    return replace(key, is_core=True)
 
 
 class _SecondsOpen(dict[str, float]):

@@ -45,8 +45,9 @@ def change(
     ceiling yet, and a gang does not start with less than its minimum.
     """
     job, held = situation.job, _held(situation.job, pool)
-    size, units = sum(f.size for f in held), pool.units(job)
-    cause = _cause(situation, size, sum(targets.values()) // units, pool)
+    size, units = situation.core + sum(f.size for f in held), pool.units(job)
+    target = situation.core + sum(targets.values()) // units
+    cause = _cause(situation, size, target, pool)
     is_in_vain = pool.is_closed and cause in (Why.BETTER_USE, Why.BELOW_MIN)
     going = [] if is_in_vain else _leavers(situation, targets, pool)
     actions: list[Intent] = [_dismiss(situation, f, cause, survey.ground.now) for f in going]
@@ -113,11 +114,10 @@ def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) 
     """
     job, going = situation.job, []
     rank = _usefulness if job.way.works_as_one else _age
-    left = sum(f.size for f in _held(job, pool))
+    left = situation.core + sum(f.size for f in _held(job, pool))
     for key, held in pool.held_by.get(job.job_id, {}).items():
         surplus = pool.size(held) - targets.get(key, 0)
-        lent = [f for f in held if not f.is_core]
-        for fragment in sorted(lent, key=lambda f: (pool.size([f]) > surplus, rank(f))):
+        for fragment in sorted(held, key=lambda f: (pool.size([f]) > surplus, rank(f))):
             if surplus <= 0:
                 break
             is_needed = situation.job.way.needs_min and left - fragment.size < situation.least

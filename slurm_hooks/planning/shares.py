@@ -9,7 +9,14 @@ from typing import Optional
 
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.objectives import OBJECTIVES, JobFacts, Objective, Worth, weigh
-from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.problem import (
+    Allocation,
+    JobAsk,
+    Limits,
+    NodeClass,
+    Problem,
+    beside_core,
+)
 from slurm_hooks.model import Curve, FragmentState, MalleableJob, Solve
 from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.eligibility import Eligibility
@@ -72,7 +79,7 @@ def share_out(
         ceiling_nodes=pool.ceiling,
     )
     limits = Limits(plan.solve_limit_s, plan.gap)
-    avoided = [frozenset(n * pool.units(s.job) for n in s.avoided) for s in placed]
+    avoided = [frozenset((n - s.core) * pool.units(s.job) for n in s.avoided) for s in placed]
     allocation = allocate(problem, limits, clock=clock)
     while (capped := _without_failing(problem, allocation, avoided)) != problem:
         problem = capped
@@ -137,7 +144,7 @@ def _beside(ask: JobAsk, nodes: int, avoided: frozenset[int]) -> JobAsk:
 def given(situations: Iterable[Situation], shares: Shares, pool: Pool) -> int:
     """The units of all jobs together, once the shares are theirs."""
     without = (s for s in situations if s.job.job_id not in shares.targets)
-    others = (s.size * pool.units(s.job) for s in without)
+    others = ((s.size - s.core) * pool.units(s.job) for s in without)
     return sum(others) + sum(sum(counts.values()) for counts in shares.targets.values())
 
 
@@ -185,16 +192,18 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     costs = trains and situation.job.way.works_as_one
     held = pool.held_by.get(job_id, {})
-    return JobAsk(
+    core, unit = situation.core, situation.job.request.unit
+    ask = JobAsk(
         name=str(job_id),
-        min_nodes=situation.least * units,
-        max_nodes=situation.reachable * units,
+        min_nodes=max(unit, situation.least - core) * units,
+        max_nodes=(situation.reachable - core) * units,
         curve=worth.curve.scaled(units),
         weight=worth.weight,
         held=pool.row({key: pool.size(found) for key, found in held.items()}),
         usable=tuple(job_id in users for users in pool.users),
-        unit=situation.job.request.unit * units,
+        unit=unit * units,
         grow_s=plan.grow_s + situation.redone_s if costs else 0.0,
         shrink_s=plan.shrink_s + situation.redone_s if costs else 0.0,
         may_grow=not situation.snoozes or 0 < situation.size < situation.least,
     )
+    return beside_core(ask, core * units, trains=core >= situation.least) if core else ask

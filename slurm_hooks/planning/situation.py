@@ -107,9 +107,15 @@ class Situation:
         return sum(f.size for f in self.staying)
 
     @cached_property
-    def core_size(self) -> int:
-        """What of it the core has, which is in no hole."""
-        return sum(f.size for f in self.staying if f.is_core) if self.job.request.core else 0
+    def lent(self) -> tuple[Fragment, ...]:
+        """Those of them that are in holes."""
+        is_whole = not self.job.request.core
+        return self.staying if is_whole else tuple(f for f in self.staying if not f.is_core)
+
+    @cached_property
+    def core(self) -> int:
+        """The size of the core, as far as it runs. It is in no hole, and no allocator has a say."""
+        return self.size - sum(f.size for f in self.lent)
 
     @cached_property
     def avoided(self) -> frozenset[int]:
@@ -161,7 +167,8 @@ class Situation:
         A gang that cannot reach its minimum now, because fragments are on their way out or in, is
         left in peace until they are back.
         """
-        return not self.upkeep.is_over and self.reachable >= self.least
+        is_open = self.reachable >= self.core + self.job.request.unit
+        return not self.upkeep.is_over and self.reachable >= self.least and is_open
 
 
 def situation_of(survey: Survey, job: MalleableJob) -> Situation:

@@ -153,12 +153,9 @@ def _moves(intents: Iterable[Intent]) -> list[Update]:
 
 def _queued(intents: Sequence[Intent], notes: Notes) -> list[Update]:
     """Into the ordinary queue, where a fragment has the partition, the limit and the QOS of its
-    user. StartTime=now lifts the two minutes that Slurm makes a requeued job wait."""
-    updates = (
-        Update(("update", f"jobid={i.fragment}", "StartTime=now", *_comment(i, notes)))
-        for i in intents
-    )
-    return [*updates, *(Update(("release", word)) for word in ranges(i.fragment for i in intents))]
+    user, and waits as long as any job does that was requeued."""
+    released = (Update(("release", word)) for word in ranges(i.fragment for i in intents))
+    return [*_marks(intents, notes), *released]
 
 
 def _put_backs(intents: Sequence[Intent], notes: Notes) -> list[Update]:

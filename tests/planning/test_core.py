@@ -1,0 +1,291 @@
+"""A core: fragments that wait in the ordinary queue, beside others that live in holes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Optional
+
+import pytest
+
+from build import (
+    after,
+    make_fragment,
+    make_job,
+    make_node,
+    make_nodes,
+    make_request,
+    make_snapshot,
+    no_clock,
+    reserve,
+)
+from slurm_hooks.model import (
+    Fragment,
+    FragmentState,
+    Intent,
+    MalleableJob,
+    NodeState,
+    Off,
+    Plan,
+    PlannedStart,
+    Request,
+    Said,
+    Snapshot,
+    Verb,
+    Why,
+)
+from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.report.why import reason_text
+from slurm_hooks.settings.values import Mode, Settings, Site
+
+HELD, PENDING = FragmentState.HELD, FragmentState.PENDING
+RUNNING, TIMED_OUT = FragmentState.RUNNING, FragmentState.TIMED_OUT
+
+
+def asking(low: int = 1, high: int = 4, core: int = 1, **fields: Any) -> Request:
+    request = replace(make_request(low, high), core=core, lane="malleable", **fields)
+    return replace(request, fragments=high)
+
+
+def core_of(
+    request: Request, index: int = 0, state: FragmentState = HELD, **fields: Any
+) -> Fragment:
+    nodes = fields.pop("nodes", (f"n{index + 1}",) if state is RUNNING else ())
+    if state is RUNNING:
+        fields.setdefault("priority", 100)
+        fields.setdefault("end", after(7200))
+    return make_fragment(index, state, nodes, request=request, lane="main", **fields)
+
+
+def in_lane(request: Request, index: int, state: FragmentState = HELD, **fields: Any) -> Fragment:
+    nodes = (f"n{index + 1}",) if state is RUNNING else ()
+    return make_fragment(index, state, nodes, request=request, lane="malleable", **fields)
+
+
+def planned(*fragments: Fragment, settings: Optional[Settings] = None, **seen: Any) -> Plan:
+    return plan_of(job_of(*fragments), settings, **seen)
+
+
+def job_of(*fragments: Fragment) -> MalleableJob:
+    return make_job(*fragments, request=fragments[0].mark.request)
+
+
+def snapshot_of(job: MalleableJob, **seen: Any) -> Snapshot:
+    busy = {name for f in job.fragments if f.state is RUNNING for name in f.nodes}
+    nodes = seen.pop("nodes", make_nodes(4))
+    free = NodeState.FREE
+    states = (NodeState.BUSY if n.name in busy and n.state is free else n.state for n in nodes)
+    found = tuple(replace(n, state=state) for n, state in zip(nodes, states))
+    return make_snapshot(job, nodes=found, **seen)
+
+
+def plan_of(job: MalleableJob, settings: Optional[Settings] = None, **seen: Any) -> Plan:
+    return make_plan(snapshot_of(job, **seen), settings or Settings(), no_clock)
+
+
+def by_verb(plan: Plan, verb: Verb) -> list[int]:
+    return sorted(i.fragment.index for i in plan.actions if i.verb is verb)
+
+
+def moves(plan: Plan) -> list[Intent]:
+    return [i for i in plan.actions if i.is_moved]
+
+
+def untouched(plan: Plan) -> bool:
+    """True if nothing but a mark is written to the core."""
+    mine = (i for i in plan.actions if i.fragment.index == 0)
+    return all(i.parts == ("set mark",) for i in mine)
+
+
+def texts(plan: Plan) -> list[str]:
+    return [reason_text(reason) for reason in plan.jobs[0].reasons]
+
+
+def test_a_new_job_queues_its_core_and_moves_the_others_to_the_lane() -> None:
+    request = asking(core=2)
+    plan = planned(*(core_of(request, i) for i in range(4)))
+    assert by_verb(plan, Verb.QUEUE) == [0, 1]
+    assert [i.fragment.index for i in moves(plan)] == [2, 3]
+    assert {(i.lane, i.limit) for i in moves(plan)} == {("malleable", request.lease)}
+    assert by_verb(plan, Verb.GROW) == []
+
+
+def test_a_move_takes_the_qos_and_the_account_of_the_site() -> None:
+    settings = Settings(site=Site(qos="scavenge", account="idle"))
+    plan = planned(*(core_of(asking(), i) for i in range(4)), settings=settings)
+    assert {(i.qos, i.account) for i in moves(plan)} == {("scavenge", "idle")}
+
+
+def test_what_is_in_the_lane_starts_in_holes_while_the_core_waits() -> None:
+    request = asking()
+    waiting = core_of(request, state=PENDING, reason="Priority", start=after(3600))
+    plan = planned(waiting, *(in_lane(request, i) for i in (1, 2, 3)))
+    assert by_verb(plan, Verb.GROW) == [1, 2, 3]
+    assert plan.jobs[0].nodes_planned == 3
+    assert untouched(plan)
+
+
+def test_nothing_starts_outside_the_lane() -> None:
+    request = asking()
+    astray = core_of(request, index=2)
+    plan = planned(
+        core_of(request, state=PENDING), in_lane(request, 1), astray, in_lane(request, 3)
+    )
+    assert by_verb(plan, Verb.GROW) == [1, 3]
+    assert [i.fragment.index for i in moves(plan)] == [2]
+
+
+def test_a_core_counts_for_the_minimum() -> None:
+    request = asking(low=3, core=2)
+    cores = [core_of(request, i, RUNNING) for i in (0, 1)]
+    plan = planned(*cores, in_lane(request, 2), in_lane(request, 3), nodes=make_nodes(3))
+    assert by_verb(plan, Verb.GROW) == [2]
+    assert plan.jobs[0].nodes_planned == 3
+
+
+def test_a_core_that_waits_counts_for_nothing() -> None:
+    request = asking(low=3, core=2)
+    cores = [core_of(request, i, PENDING) for i in (0, 1)]
+    plan = planned(*cores, in_lane(request, 2), in_lane(request, 3))
+    assert by_verb(plan, Verb.GROW) == []
+
+
+def test_the_second_look_counts_no_core_that_waits() -> None:
+    request = asking(low=2, core=1)
+    job = job_of(core_of(request, state=PENDING), *(in_lane(request, i) for i in (1, 2, 3)))
+    seen = snapshot_of(job, nodes=make_nodes(2))
+    plan = make_plan(seen, Settings(), no_clock)
+    assert len(by_verb(plan, Verb.GROW)) == 2
+    nodes = (replace(seen.nodes[0], state=NodeState.BUSY), seen.nodes[1])
+    assert by_verb(guard(plan, seen, replace(seen, nodes=nodes), Settings()), Verb.GROW) == []
+
+
+SOON = PlannedStart("90", after(40), frozenset({"n1", "n2"}))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"planned": (SOON,)},
+        {"reservations": (reserve(["n1", "n2"], 40),)},
+        {"off": Off(after(-1))},
+        {"nodes": (make_node("n1", NodeState.LEAVING), make_node("n2", NodeState.LEAVING))},
+    ],
+)
+def test_whatever_makes_the_others_leave_the_core_stays(seen: dict[str, Any]) -> None:
+    request = asking()
+    others = (
+        in_lane(request, 1, RUNNING, said=Said.TRAINED),
+        in_lane(request, 2),
+        in_lane(request, 3),
+    )
+    settings = Settings()
+    settings = replace(settings, plan=replace(settings.plan, hit_s=1e6))
+    plan = planned(core_of(request, state=RUNNING), *others, settings=settings, **seen)
+    assert by_verb(plan, Verb.NOTICE) == [1]
+    assert untouched(plan)
+
+
+def test_a_core_keeps_its_limit_and_is_not_held() -> None:
+    request = asking()
+    core = core_of(request, state=RUNNING, end=after(864_000), priority=0)
+    plan = planned(core, *(in_lane(request, i) for i in (1, 2, 3)))
+    assert untouched(plan)
+
+
+def test_a_ceiling_counts_no_core() -> None:
+    request = asking()
+    settings = Settings(mode=Mode(max_nodes=2))
+    held = [in_lane(request, i) for i in (1, 2, 3)]
+    plan = planned(core_of(request, state=RUNNING), *held, settings=settings)
+    assert by_verb(plan, Verb.GROW) == [1, 2]
+    running = [in_lane(request, i, RUNNING) for i in (1, 2, 3)]
+    plan = planned(core_of(request, state=RUNNING), *running, settings=settings)
+    assert len(by_verb(plan, Verb.NOTICE)) == 1
+
+
+def test_nothing_is_queued_while_malleable_jobs_are_off() -> None:
+    plan = planned(*(core_of(asking(), i) for i in range(4)), off=Off(after(-1)))
+    assert by_verb(plan, Verb.QUEUE) == []
+
+
+def test_a_core_whose_time_is_over_goes_on_in_holes() -> None:
+    request = asking()
+    others = [in_lane(request, i, RUNNING) for i in (1, 2, 3)]
+    ended = core_of(request, state=TIMED_OUT, nodes=("n1",))
+    plan = planned(ended, *others)
+    (back,) = (i for i in plan.actions if i.verb is Verb.PUT_BACK)
+    assert back.is_ended
+    assert back.is_held
+    assert back.mark is not None
+    assert back.mark.is_spent
+    spent = replace(core_of(request), mark=replace(back.mark, noticed=after(-100)))
+    plan = planned(spent, *others)
+    assert by_verb(plan, Verb.QUEUE) == []
+    assert [i.fragment.index for i in moves(plan)] == [0]
+    plan = planned(replace(spent, lane="malleable"), *others)
+    assert by_verb(plan, Verb.GROW) == [0]
+
+
+def test_a_job_may_end_with_its_core() -> None:
+    request = asking(core=2, ends_all=True)
+    spent = [core_of(request, i, is_spent=True) for i in (0, 1)]
+    running = in_lane(request, 2, RUNNING)
+    plan = planned(spent[0], core_of(request, 1, RUNNING), running, in_lane(request, 3))
+    assert by_verb(plan, Verb.CANCEL) == []
+    plan = planned(*spent, running, in_lane(request, 3))
+    assert by_verb(plan, Verb.CANCEL) == [0, 1, 2, 3]
+    assert [r.why for r in plan.jobs[0].reasons] == [Why.CORE_OVER]
+
+
+def test_a_core_that_died_is_queued_again() -> None:
+    request = asking()
+    others = [in_lane(request, i) for i in (1, 2, 3)]
+    dead = core_of(request, state=FragmentState.FAILED, nodes=("n1",), exit_code="1:0")
+    plan = planned(dead, *others)
+    (back,) = (i for i in plan.actions if i.verb is Verb.PUT_BACK)
+    assert back.mark is not None
+    assert back.mark.failures == 1
+    assert not back.mark.is_spent
+    held = replace(core_of(request), mark=replace(back.mark, noticed=after(-60)), restarts=1)
+    assert by_verb(planned(held, *others), Verb.QUEUE) == [0]
+
+
+def test_slurm_puts_a_preempted_core_back_itself() -> None:
+    request = asking()
+    waiting = core_of(request, state=PENDING, eligible=after(100), restarts=1, reason="BeginTime")
+    plan = planned(waiting, *(in_lane(request, i) for i in (1, 2, 3)))
+    assert untouched(plan)
+
+
+def test_an_operator_s_hold_keeps_a_core_out_of_the_queue() -> None:
+    request = asking()
+    held = core_of(request, reason="JobHeldAdmin")
+    assert by_verb(planned(held, *(in_lane(request, i) for i in (1, 2, 3))), Verb.QUEUE) == []
+
+
+def test_explain_says_where_the_core_stands() -> None:
+    request = asking()
+    others = [in_lane(request, i) for i in (1, 2, 3)]
+    waiting = core_of(request, state=PENDING, reason="Priority", start=after(3600))
+    assert texts(planned(waiting, *others))[0] == (
+        "its core waits in the ordinary queue (Priority): fragment 7_0, which Slurm expects to "
+        "start at 2026-03-01 13:00:00 UTC"
+    )
+    running = core_of(request, state=RUNNING)
+    assert texts(planned(running, *others))[0] == (
+        "its core has 1 node on n1 until 2026-03-01 14:00:00 UTC"
+    )
+
+
+def test_growth_beside_a_core_costs_a_pause_of_the_core_too() -> None:
+    request = asking(high=2)
+    core = core_of(request, state=RUNNING, said=Said.TRAINED)
+    soon = (PlannedStart("90", after(240), frozenset({"n2"})),)
+    settings = Settings()
+    dear = replace(settings, plan=replace(settings.plan, grow_s=130, hit_s=1e6))
+    plan = planned(core, in_lane(request, 1), settings=dear, nodes=make_nodes(2), planned=soon)
+    assert by_verb(plan, Verb.GROW) == []
+    cheap = replace(settings, plan=replace(settings.plan, grow_s=1, hit_s=1e6))
+    plan = planned(core, in_lane(request, 1), settings=cheap, nodes=make_nodes(2), planned=soon)
+    assert by_verb(plan, Verb.GROW) == [1]
