@@ -21,7 +21,8 @@ class Standing:
 
     A job that `is_short` has less than its minimum. It has waited for its patience `turns` times,
     at most MOST_TURNS times. A job that `has_begun` is in the first patience of its run, or about
-    to begin it. A pool can be without a minimum, and so is a job whose core has it. Overdue jobs alternate in the order of `number`.
+    to begin it. A pool can be without a minimum, and so is a job whose core has it. Overdue jobs
+    alternate in the order of `number`.
     """
 
     number: int
