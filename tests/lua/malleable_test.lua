@@ -646,7 +646,8 @@ local UNSOUND = {
     job = { qos = "scavenge" }, faults = { "^%-%-qos=scavenge: lets other jobs have their nodes at "
       .. "once, which a core does not; drop %-%-qos or name another$" } },
   { name = "core and what else is wrong", text = "2-4,core=5", job = { partition = "main",
-    qos = "normal", time_limit = 1 }, policy = { qos = "scavenge" }, faults = { "core=5 must be" } },
+    qos = "normal", time_limit = 1 }, policy = { qos = "scavenge" },
+    faults = { "core=5 must be" } },
   { name = "sizes that fall", text = "2-8,sizes=8,4,2",
     faults = { "'8,4,2' is not a usable sizes; write sizes=x2, or up to 16 sizes from small" } },
   { name = "sizes given twice", text = "2-4,sizes=2,2,4", faults = { "'2,2,4' is not a usable" } },
