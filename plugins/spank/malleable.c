@@ -84,12 +84,16 @@ static int take_option(int val, const char *value, int remote)
 
 static struct spank_option option = {
 	.name = "malleable",
-	.arginfo = "MIN-MAX[,unit=N][,engine=NAME][,launch=srun]",
+	.arginfo = "MIN-MAX[,KEY=VALUE...]",
 	.usage = "run on MIN to MAX nodes, growing and shrinking as nodes are left over; "
 		 "unit: nodes per fragment (1), or gpu, 2gpu, task, 4task to count GPUs or tasks "
 		 "on parts of nodes, engine: what grows and shrinks (torchrun; "
 		 "with pool MIN may be 0), "
-		 "launch=srun: the script starts its workers with srun. sbatch only",
+		 "launch=srun: the script starts its workers with srun, "
+		 "core=N: N of the nodes wait in your own partition and are never taken, "
+		 "core_end=finish: the job ends with them, "
+		 "sizes=2,4,8 or sizes=x2: the only sizes, prefer=N: the best of them, "
+		 "min_run=10m: no growth for so long after a change. sbatch only",
 	.has_arg = 1,
 	.val = 0,
 	.cb = take_option,

@@ -1,6 +1,8 @@
 /*
- * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun]. MIN is 0 for
- * pools only, which job_submit checks. Sizes count nodes; with unit=gpu or unit=2gpu they
+ * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun], and what
+ * core, sizes and manners a user asks for: [,core=N][,core_end=stay|finish]
+ * [,sizes=A,B,...|x2][,prefer=N][,min_run=TIME]. MIN is 0 for pools only, which
+ * job_submit checks; it checks all of this again, in plugins/lua/malleable_text.lua. Sizes count nodes; with unit=gpu or unit=2gpu they
  * count GPUs, with unit=task or unit=2task tasks, and fragments take parts of nodes.
  *
  * One parser for the command line, #SBATCH lines and the value that reaches the
@@ -15,18 +17,28 @@
 
 #define REQUEST_ENGINE_DEFAULT "torchrun"
 #define REQUEST_NAME_SIZE 33  /* longest engine name and its NUL */
-#define REQUEST_TEXT_SIZE 128 /* holds every canonical text */
+#define REQUEST_SIZES_MAX 16  /* as many as doubling gives */
+#define REQUEST_TEXT_SIZE 201 /* of the longest text, written or canonical, and its NUL */
 #define REQUEST_FAULT_SIZE 384
 
 enum request_counted { REQUEST_NODES, REQUEST_GPUS, REQUEST_TASKS };
+enum request_core_end { REQUEST_UNSAID, REQUEST_STAY, REQUEST_FINISH };
 
 struct request {
 	unsigned min; /* of what is counted */
 	unsigned max;
+	unsigned max_given; /* as it was written: above `max` where doubling ends before it */
 	unsigned unit; /* nodes per fragment; GPUs or tasks of a fragment are multiples of it */
 	enum request_counted counted;
 	char engine[REQUEST_NAME_SIZE];
 	bool launch_srun; /* the script starts its workers with srun */
+	unsigned core;    /* nodes that are never taken; 0: none */
+	enum request_core_end core_end;
+	bool doubles; /* sizes=x2: MIN, 2 MIN, 4 MIN and so on */
+	unsigned sizes[REQUEST_SIZES_MAX]; /* the only ones, from small to large */
+	size_t size_count;                 /* 0: any, or those of `doubles` */
+	unsigned prefer;                   /* the size liked best; 0: none */
+	unsigned min_run_s;                /* seconds without growth after a change */
 };
 
 /*

@@ -25,6 +25,23 @@ static const struct {
 	{"0-512,unit=task,engine=pool", "0-512,unit=task,engine=pool"},
 	{"0-512,unit=4task,engine=pool,launch=srun", "0-512,unit=4task,engine=pool,launch=srun"},
 	{"65535-65535,unit=65535gpu", "65535-65535,unit=65535gpu,engine=torchrun"},
+	{"2-16,core=2", "2-16,unit=1,engine=torchrun,core=2"},
+	{"2-16,core_end=stay,core=16", "2-16,unit=1,engine=torchrun,core=16"},
+	{"2-16,core=2,core_end=finish,engine=mpi", "2-16,unit=1,engine=mpi,core=2,core_end=finish"},
+	{"4-16,core=8,unit=4", "4-16,unit=4,engine=torchrun,core=8"},
+	{"4-16,core=1", "4-16,unit=1,engine=torchrun,core=1"},
+	{"2-16,sizes=2,4,8,16,prefer=8", "2-16,unit=1,engine=torchrun,sizes=2,4,8,16,prefer=8"},
+	{"2-16,prefer=08,sizes=2,04,8,16", "2-16,unit=1,engine=torchrun,sizes=2,4,8,16,prefer=8"},
+	{"4-4,sizes=4", "4-4,unit=1,engine=torchrun,sizes=4"},
+	{"2-16,sizes=x2", "2-16,unit=1,engine=torchrun,sizes=x2"},
+	{"3-13,sizes=x2,prefer=12,core=6", "3-13,unit=1,engine=torchrun,core=6,sizes=x2,prefer=12"},
+	{"1-65535,sizes=x2,prefer=32768", "1-65535,unit=1,engine=torchrun,sizes=x2,prefer=32768"},
+	{"4-16,unit=2gpu,sizes=4,6,16", "4-16,unit=2gpu,engine=torchrun,sizes=4,6,16"},
+	{"0-16,engine=pool,prefer=5", "0-16,unit=1,engine=pool,prefer=5"},
+	{"2-16,min_run=10m", "2-16,unit=1,engine=torchrun,min_run=600"},
+	{"2-16,min_run=12h", "2-16,unit=1,engine=torchrun,min_run=43200"},
+	{"2-16,min_run=90s", "2-16,unit=1,engine=torchrun,min_run=90"},
+	{"2-16,min_run=1", "2-16,unit=1,engine=torchrun,min_run=1"},
 	{"65535-65535,unit=65535,engine=abcdefghijklmnopqrstuvwxyz012345,launch=srun",
 	 "65535-65535,unit=65535,engine=abcdefghijklmnopqrstuvwxyz012345,launch=srun"},
 };
@@ -71,9 +88,10 @@ static const struct {
 	{"2-4,Unit=1", "there is no key 'Unit'; write unit=N"},
 	{"2-4,eng=pool", "there is no key 'eng'; write engine=NAME"},
 	{"2-4,launcher=srun", "there is no key 'launcher'; write launch=srun"},
-	{"2-4,=1", "there is no key ''; the keys are unit=N, engine=NAME and launch=srun"},
+	{"2-4,=1", "there is no key ''; the keys are unit=N, engine=NAME, launch=srun, core=N, "
+	 "core_end=finish, sizes=2,4,8, prefer=N and min_run=10m"},
 	{"2-4,un=1", "there is no key 'un'; the keys are"},
-	{"2-4,lease=9", "there is no key 'lease'; the keys are unit=N, engine=NAME and launch=srun"},
+	{"2-4,lease=9", "there is no key 'lease'; the keys are unit=N, engine=NAME"},
 	{"2-4,un\x1bts=9", "there is no key 'un?ts'; the keys are"},
 	{"2-4,aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg=1",
 	 "there is no key 'aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff...'"},
@@ -100,6 +118,55 @@ static const struct {
 	{"2-5,unit=2", "--malleable=2-4,unit=2"},
 	{"3-8,unit=2", "--malleable=4-8,unit=2"},
 	{"3-5,unit=7", "none lies in 3-5"},
+	{"2-4,core=0", "write for example core=2"},
+	{"2-4,core=-1", "write for example core=2"},
+	{"2-4,core=", "write for example core=2"},
+	{"2-4,core=65536", "write for example core=2"},
+	{"2-4,core=5", "write core=4"},
+	{"2-4,core=1,core=1", "core is given twice"},
+	{"4-8,unit=4,core=2", "write core=4"},
+	{"4-8,unit=4,core=6", "write core=4"},
+	{"2-8,sizes=2,4,8,core=5", "none of the sizes; write core=4"},
+	{"2-8,sizes=2,8,core=1", "write core=2"},
+	{"2-13,sizes=x2,core=13", "write core=8"},
+	{"4-8,unit=gpu,core=2", "cores take whole nodes; leave core=2 or the unit out"},
+	{"4-8,unit=2task,core=2", "cores take whole nodes"},
+	{"2-4,core_end=finish", "write core=N with it"},
+	{"2-4,core_end=stay", "write core=N with it"},
+	{"2-4,core=2,core_end=die", "core_end=stay or core_end=finish"},
+	{"2-4,cores=2", "there is no key 'cores'; write core=N"},
+	{"2-8,sizes=", "sizes=2,4,8, or sizes=x2"},
+	{"2-8,sizes=x3", "sizes=2,4,8, or sizes=x2"},
+	{"2-8,sizes=x2,4", "sizes=2,4,8, or sizes=x2"},
+	{"2-8,sizes=8,2", "from small to large"},
+	{"2-8,sizes=2,2,8", "each once"},
+	{"0-8,sizes=0,8,engine=pool", "sizes=2,4,8, or sizes=x2"},
+	{"2-8,sizes=2,8,", "comma"},
+	{"2-8,sizes=2,8,x", "key=value"},
+	{"2-8,prefer=2,4", "key=value"},
+	{"2-8,sizes=2-8", "sizes=2,4,8, or sizes=x2"},
+	{"2-8,size=2,8", "there is no key 'size'; write sizes=2,4,8"},
+	{"1-17,sizes=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17", "at most 16"},
+	{"2-8,sizes=4,8", "sizes begin with MIN 2 and end with MAX 8; write --malleable=4-8"},
+	{"2-9,sizes=2,4,8", "write --malleable=2-8"},
+	{"2-8,unit=2,sizes=2,3,8", "size 3 is no multiple of unit=2"},
+	{"0-8,engine=pool,sizes=x2", "doubles MIN, which is 0"},
+	{"2-16,sizes=2,4,16,prefer=8", "write prefer=4"},
+	{"2-16,prefer=17", "write prefer=16"},
+	{"2-16,prefer=1", "write prefer=2"},
+	{"2-16,prefer=0", "write for example prefer=8"},
+	{"4-16,unit=4,prefer=6", "write prefer=4"},
+	{"2-16,prefered=8", "there is no key 'prefered'; write prefer=N"},
+	{"2-16,min_run=0", "write for example min_run=10m"},
+	{"2-16,min_run=13h", "from 1s to 12h"},
+	{"2-16,min_run=43201", "from 1s to 12h"},
+	{"2-16,min_run=65535h", "from 1s to 12h"},
+	{"2-16,min_run=10min", "write for example min_run=10m"},
+	{"2-16,min_run=m", "write for example min_run=10m"},
+	{"2-16,min_run=10hm", "write for example min_run=10m"},
+	{"10000-65535,sizes=10000,10001,10002,10003,10004,10005,10006,10007,10008,10009,10010,10011,"
+	 "10012,10013,10014,65535,engine=abcdefghijklmnopqrstuvwxyz012345,core=65535,"
+	 "core_end=finish,min_run=12h", "with unit and engine it is longer than 200 characters"},
 	{"2-4\n;rm", "2-4?;rm"},
 	{"2-4,\xff\x1b[31m", "2-4,??[31m"},
 };
@@ -154,9 +221,8 @@ static void test_long_request(void)
 }
 
 /* Every prefix and every one-byte change of a valid text: no crash, no partial result. */
-static void test_mangled_requests(void)
+static void mangle(const char *text)
 {
-	const char *text = "4-16,unit=2gpu,engine=torchrun,launch=srun";
 	const char bytes[] = "0-,=aZ\x80 ";
 	size_t length = strlen(text);
 	struct request request;
@@ -176,6 +242,25 @@ static void test_mangled_requests(void)
 			free(copy);
 		}
 	}
+}
+
+static void test_mangled_requests(void)
+{
+	mangle("4-16,unit=2gpu,engine=torchrun,launch=srun");
+	mangle("2-16,core=4,core_end=finish,sizes=2,4,8,16,prefer=8,min_run=10m");
+	mangle("2-16,sizes=x2,core=4,min_run=1h");
+}
+
+/* Doubling may end below MAX, where the job ends to grow. */
+static void test_doubled_max(void)
+{
+	struct request request;
+	char fault[REQUEST_FAULT_SIZE];
+
+	expect(request_parse("3-13,sizes=x2", &request, fault, sizeof(fault)), "3-13", fault);
+	expect(request.max == 12, "the largest size", NULL);
+	expect(request_parse("2-16,sizes=2,4,16", &request, fault, sizeof(fault)), "2-16", fault);
+	expect(request.max == 16 && request.size_count == 3, "as written", NULL);
 }
 
 static void test_small_print(void)
@@ -226,6 +311,7 @@ int main(void)
 	test_bad_requests();
 	test_long_request();
 	test_mangled_requests();
+	test_doubled_max();
 	test_small_print();
 	test_settings();
 	return conclude("the request");

@@ -74,6 +74,52 @@ def test_option_in_the_script_and_own_times(sandbox: Any) -> None:
     assert "frags=2,lease=300,hole=240,launch=srun,name=" in seen["AdminComment"]
 
 
+CORE = ("--malleable=1-4,core=1,core_end=finish,sizes=x2,prefer=2,min_run=5m", "--output=/dev/null")
+
+
+@pytest.mark.parametrize("partition", [["-p", "main"], ["-p", "main,malleable"], []], ids=str)
+def test_a_core_waits_where_its_users_ordinary_jobs_do(sandbox: Any, partition: list[str]) -> None:
+    """All elements do: Slurm judges them as it judges those jobs, and only a tick moves some."""
+    done = submit(sandbox, *CORE, *partition, "--time=2:00:00")
+    squeue = ["squeue", "-h", "-r", "-o", "%K|%P|%l|%T|%Q|%r", "-j", done.stdout.strip()]
+    rows = sandbox.run(squeue, user=USER).stdout.split()
+    assert sorted(rows) == [f"{n}|main|2:00:00|PENDING|0|JobHeldUser" for n in range(4)]
+    comment = show(sandbox, done.stdout.strip())["AdminComment"]
+    assert ",core=1,end=finish,lane=malleable,frags=4,lease=" in comment
+    assert comment.endswith(",allow=1+2+4,prefer=2,keep=300}")
+    assert (
+        "core=1 waits in main like any job, the other nodes are those left over in" in done.stderr
+    )
+
+
+def test_a_core_gets_the_time_of_the_partition_without_one_of_its_own(sandbox: Any) -> None:
+    ordinary = submit(sandbox, "--hold", "--output=/dev/null").stdout.strip()
+    core = submit(sandbox, *CORE).stdout.strip()
+    assert show(sandbox, core)["TimeLimit"] == show(sandbox, ordinary)["TimeLimit"]
+
+
+def test_a_core_in_a_lane_alone_is_refused(sandbox: Any) -> None:
+    done = submit(sandbox, *CORE, "--partition=malleable", check=False)
+    assert done.returncode != 0
+    assert "write --partition=main,malleable" in done.stderr
+
+
+@pytest.mark.parametrize("change", ["Partition=malleable", "Partition=main", "TimeLimit=1", "Nice=5",
+                                    "QOS=normal", "Priority=9", "release"])  # fmt: skip
+def test_the_elements_of_a_core_job_stay_as_they_are(sandbox: Any, change: str) -> None:
+    """They are in the user's own partition, and would start there as ordinary jobs."""
+    job = submit(sandbox, *CORE, "-p", "main").stdout.strip()
+    for element in (f"{job}_0", f"{job}_3", job):
+        words = (
+            ["release", element] if change == "release" else ["update", f"job={element}", change]
+        )
+        done = update(sandbox, *words)
+        assert done.returncode != 0
+        assert ("denied" in done.stdout + done.stderr) or ("held" in done.stdout + done.stderr)
+    seen = show(sandbox, f"{job}_3")
+    assert (seen["Partition"], seen["Priority"], seen["Reason"]) == ("main", "0", "JobHeldUser")
+
+
 def test_nodes_and_tasks_of_a_rigid_script_become_those_of_a_fragment(sandbox: Any) -> None:
     done = submit(sandbox, "--malleable=2-4", "--nodes=4", "--ntasks=8", "--output=/dev/null")
     seen = show(sandbox, done.stdout.strip())
