@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from fuzz import plugin
+from fuzz.peer import RefusedError
 
 HERE = Path(__file__).resolve().parent
 MODULES = HERE.parent.parent / "plugins" / "lua"
@@ -16,7 +21,9 @@ some = settings(
 NUMBERS = st.sampled_from(["0", "1", "2", "4", "16", "64", "1024", "65535", "65536", "99999", "-1"])
 OPTIONS = st.builds(
     "{}={}".format,
-    st.sampled_from(["unit", "engine", "launch", "other", ""]),
+    st.sampled_from(
+        ["unit", "engine", "launch", "core", "core_end", "sizes", "prefer", "min_run", "other", ""]
+    ),
     st.sampled_from(
         [
             "1",
@@ -30,6 +37,10 @@ OPTIONS = st.builds(
             "torchft",
             "pool",
             "srun",
+            "x2",
+            "2,4,16",
+            "finish",
+            "10m",
             "",
             "%s",
             "9" * 20,
@@ -105,3 +116,42 @@ def test_what_the_site_allows_is_read_as_written(
     assert found == [
         ["request", *map(str, numbers), str(numbers[1] // numbers[2])] for numbers in wanted
     ]
+
+
+SIZES = st.sampled_from(["1", "2", "3", "4", "5", "6", "8", "12", "16", "007", "0", "x", "-1", ""])
+WISHES = st.one_of(
+    st.builds("core={}".format, SIZES),
+    st.builds("prefer={}".format, SIZES),
+    st.builds(",".join, st.lists(SIZES, min_size=1, max_size=5)).map("sizes={}".format),
+    st.sampled_from(["sizes=x2", "sizes=2,4,8,16", "sizes=2,4", "sizes=1,2,4,8", "sizes=x2,4"]),
+    st.sampled_from(["core_end=stay", "core_end=finish", "core_end=x", "core-end=stay", "sizes"]),
+    st.builds("min_run={}{}".format, st.sampled_from(["1", "0", "12", "13", "43200", "65535"]),
+              st.sampled_from(["", "s", "m", "h", "d", "hm"])),
+    st.sampled_from(["unit=2", "unit=1", "unit=gpu", "unit=2task", "unit=0", "launch=srun", "8"]),
+    st.sampled_from(["engine=torchrun", "engine=" + "torchrun" * 5, "8,16", ""]),
+)  # fmt: skip
+ASKED = st.builds(
+    lambda low, high, wishes: ",".join([f"{low}-{high}", *wishes]),
+    st.sampled_from(["1", "2", "2", "2", "3", "4"]),
+    st.sampled_from(["4", "8", "8", "13", "16", "16", "1"]),
+    st.lists(WISHES, max_size=5),
+)
+
+
+def is_taken(text: str) -> bool:
+    try:
+        plugin.read(text)
+    except RefusedError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("make", "cc"))), reason="a C compiler is needed")
+@settings(some, max_examples=150)
+@given(requests=st.lists(ASKED, min_size=20, max_size=50))
+def test_the_plugin_and_the_controller_take_the_same_requests(
+    lua: str, requests: list[str]
+) -> None:
+    found = answers(lua, [text.encode() for text in requests])
+    for text, (word, *_) in zip(requests, found):
+        assert is_taken(text) == (word == "request"), text

@@ -104,8 +104,10 @@ def test_a_core_in_a_lane_alone_is_refused(sandbox: Any) -> None:
     assert "write --partition=main,malleable" in done.stderr
 
 
-@pytest.mark.parametrize("change", ["Partition=malleable", "Partition=main", "TimeLimit=1", "Nice=5",
-                                    "QOS=normal", "Priority=9", "release"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    ["Partition=malleable", "Partition=main", "TimeLimit=1", "Nice=5", "QOS=normal", "release"],
+)
 def test_the_elements_of_a_core_job_stay_as_they_are(sandbox: Any, change: str) -> None:
     """They are in the user's own partition, and would start there as ordinary jobs."""
     job = submit(sandbox, *CORE, "-p", "main").stdout.strip()
