@@ -31,6 +31,7 @@ from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.slurm.mark import parse_mark
 from slurm_hooks.slurm.rows import records_in, row_of
 from slurm_hooks.slurm.starts import begun_in, recent
+from slurm_hooks.slurm.strays import Stray, stray_in, stray_lines
 from slurm_hooks.slurm.telemetry import parse_progress
 from slurm_hooks.slurm.text import (
     expand,
@@ -69,6 +70,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str]] = []
     waiters: list[Waiter] = []
+    strays: list[Stray] = []
     records, lines = records_in(text)
     counts = [int(others.group(1)) for others in map(_OTHERS.fullmatch, lines) if others]
     count = len(records) + len(lines) - len(counts) + sum(counts)
@@ -87,6 +89,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             continue
         if fragment is None and row["State"] == "CANCELLED":
             cut.add(row["JobArrayID"].partition("_")[0])
+        if fragment is None and (stray := stray_in(row)):
+            strays.append(stray)
         if fragment is not None:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
         if start is not None:
@@ -104,6 +108,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             unknown.append(f"squeue: job {job_id} left alone: {error}")
             continue
         jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
+    unknown += stray_lines(strays)
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
     waiting = still_waiting(waiters, jobs)
     return Jobs(tuple(jobs), tuple(starts), tuple(unknown), count, recent(begun), waiting)

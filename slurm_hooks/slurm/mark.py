@@ -19,6 +19,7 @@ from slurm_hooks.model.moments import moment
 from slurm_hooks.slurm.text import expand, fold
 from slurm_hooks.words.engines import DEFAULT
 
+MARK = "malleable{"  # how each begins
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
 _PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+()-]+)")
 _SUMMARY = re.compile(r" malleable: [0-9.]+ node-h, [0-9]+ hits, [0-9]+-[0-9]+ (?:node|GPU|task)s")

@@ -328,6 +328,24 @@ def test_other_partitions_are_not_ours() -> None:
     assert read(row(Partition="main")).malleable == ()
 
 
+def test_marked_elements_elsewhere_are_named_job_by_job() -> None:
+    """They are not preempted there, whoever has moved them."""
+    elsewhere = [row(f"7_{n}", Partition="main,malleable") for n in range(3)]
+    runs = row("8_1", Partition="main", State="RUNNING", PriorityLong=9)
+    ended = row("8_2", Partition="main", State="COMPLETED")
+    jobs = read(*elsewhere, runs, ended, row("9_0", "site", Partition="main"), row("6_0"))
+    assert [job.job_id for job in jobs.malleable] == [6]
+    waiting, running = jobs.unknown
+    assert waiting.startswith("job 7 of nobody waits with 3 elements in partition main,malleable, ")
+    assert running.startswith("job 8 of nobody runs 1 element in partition main, which site.part")
+
+
+def test_a_core_in_its_user_s_partition_is_no_stray() -> None:
+    core = MARK.replace("}", ",core=1,lane=malleable,hole=60}")
+    jobs = read(row("7_0", core, Partition="main"), row("7_1", core))
+    assert (len(jobs.malleable), jobs.unknown) == (1, ())
+
+
 def test_an_ordinary_job_in_our_partition_can_have_a_planned_start() -> None:
     line = row("9", "(null)", StartTime=1_800_000_300, SchedNodes="n[1-2]", PriorityLong=5)
     (start,) = read(line).planned
