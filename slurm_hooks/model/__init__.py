@@ -1,6 +1,7 @@
 """The shared vocabulary: frozen values that describe the cluster and what to do with it."""
 
 from slurm_hooks.model.cluster import (
+    GRACE_CHECK,
     Counted,
     Hole,
     HoleEnd,
@@ -52,6 +53,7 @@ from slurm_hooks.model.telemetry import Counts, Pauses, Rate, Telemetry
 from slurm_hooks.model.wish import Wish
 
 __all__ = [
+    "GRACE_CHECK",
     "REFUSED",
     "USABLE",
     "Counted",

@@ -136,6 +136,10 @@ class Slurm:
     appends: bool = False  # a requeued job adds to its output instead of emptying it
 
 
+GRACE_CHECK = timedelta(seconds=30)
+"""How late Slurm may see that a grace or a time limit is over: PERIODIC_TIMEOUT of slurmctld."""
+
+
 @dataclass(frozen=True)
 class Terms:
     """How Slurm preempts in a partition of malleable jobs: a job there keeps its nodes for `exempt`
@@ -144,6 +148,13 @@ class Terms:
     partition: str
     grace: timedelta = timedelta(0)
     exempt: timedelta = timedelta(0)
+
+    def longest_wait(self, kill_wait: timedelta, lease: timedelta) -> timedelta:
+        """The longest time that a job which may preempt waits for a node of a fragment here. It
+        counts from the scheduler's pass that wants the node. No fragment outlives its `lease`."""
+        held = min(self.exempt + self.grace, lease)
+        late = timedelta(0) if held == self.exempt else GRACE_CHECK
+        return held + late + kill_wait
 
 
 @dataclass(frozen=True)
