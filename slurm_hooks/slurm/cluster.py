@@ -18,6 +18,7 @@ from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
 from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes, find_lacks
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.switches import has_switches
+from slurm_hooks.slurm.terms import LaneTerms, lane_terms
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
 from slurm_hooks.slurm.used import total_of, used_of
 
@@ -34,7 +35,8 @@ def cluster_command() -> Command:
 @dataclass(frozen=True)
 class Cluster:
     """What scontrol said, with slurmctld's own clock in `now`; for `hidden`, `registering`
-    and `no_parts` see Snapshot. The answer does not say on which switches nodes are."""
+    and `no_parts` see Snapshot. The answer does not say on which switches nodes are, nor what QOS
+    say of the terms of our `lanes`."""
 
     now: datetime
     slurm: Slurm
@@ -46,6 +48,7 @@ class Cluster:
     registering: frozenset[str] = frozenset()
     no_parts: tuple[str, ...] = ()
     has_switches: bool = False
+    lanes: tuple[LaneTerms, ...] = ()
 
 
 def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
@@ -66,17 +69,19 @@ def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
     unknown += [
         f"node {n.name}: state {n.raw_state}" for n in nodes if n.state is NodeState.UNKNOWN
     ]
+    terms, odd = lane_terms(lanes.partitions, partitions, config, lanes.qos)
     return Cluster(
         now=now,
         slurm=_slurm(config),
         nodes=tuple(nodes),
         reservations=tuple(reservations),
         preemptible={p["PartitionName"]: _is_preemptible(p, config) for p in partitions},
-        unknown=tuple(unknown),
+        unknown=(*unknown, *odd),
         hidden=_partitioned(partitions, found) - names,
         registering=frozenset(n.name for n, words in zip(nodes, found) if _registers(n, words)),
         no_parts=tuple(map(str, find_lacks(lanes, partitions, found, config))),
         has_switches=has_switches(config),
+        lanes=terms,
     )
 
 

@@ -28,6 +28,7 @@ from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.switches import parse_switches, switches_command
+from slurm_hooks.slurm.terms import decide, terms_command
 from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)
@@ -39,11 +40,19 @@ def read_cluster(port: Port, lanes: Lanes = NO_LANES) -> Cluster:
     return parse_cluster(port.ask(cluster_command()), lanes)
 
 
-def observe(port: Port, partitions: Sequence[str], part_nodes: str = "") -> Snapshot:
+def observe(
+    port: Port,
+    partitions: Sequence[str],
+    part_nodes: str = "",
+    qos: str = "",
+    read_terms: Optional[Callable[[], str]] = None,
+) -> Snapshot:
     """The cluster now, in two commands whatever its size; one more while a group of fragments that
-    was released has not started, and one where Slurm knows switches and there is a gang."""
+    was released has not started, and one where Slurm knows switches and there is a gang. Where QOS
+    have a say in how our jobs are preempted, `read_terms` gives the answer to terms_command."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
-    cluster = read_cluster(port, Lanes(partitions, part_nodes))
+    cluster = read_cluster(port, Lanes(partitions, part_nodes, qos))
+    terms, odd = decide(cluster.lanes, read_terms or (lambda: port.ask(terms_command())))
     if any(map(is_unplaced, jobs.malleable)):
         jobs = _placed(port, jobs, cluster, partitions)
     if cluster.has_switches and any(job.way.works_as_one for job in jobs.malleable):
@@ -59,13 +68,14 @@ def observe(port: Port, partitions: Sequence[str], part_nodes: str = "") -> Snap
         jobs=tuple(_in_lane(job, part_nodes) for job in jobs.malleable),
         planned=jobs.planned,
         reservations=cluster.reservations,
-        unknown=jobs.unknown + cluster.unknown,
+        unknown=jobs.unknown + cluster.unknown + odd,
         records=jobs.records,
         started=jobs.started,
         waiting=jobs.waiting,
         hidden=cluster.hidden,
         registering=cluster.registering,
         no_parts=cluster.no_parts,
+        terms=terms,
     )
 
 

@@ -58,10 +58,12 @@ class Lack:
 
 @dataclass(frozen=True)
 class Lanes:
-    """The partitions of malleable jobs, and the one of them that is for parts; empty, none is."""
+    """The partitions of malleable jobs, the one of them that is for parts, and the QOS that
+    malleable jobs get; empty, there is none."""
 
     partitions: Sequence[str] = ()
     part_nodes: str = ""
+    qos: str = ""
 
 
 NO_LANES = Lanes()

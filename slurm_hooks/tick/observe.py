@@ -9,6 +9,7 @@ from slurm_hooks.planning.limits import that_matter
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe, with_charges
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.tick.qos_terms import terms_reader
 from slurm_hooks.tick.switch import with_switch
 
 
@@ -18,8 +19,10 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
     Raises SettingsError if the switch cannot be seen. A caller that `is_reading` alone gets a line
     about that instead.
     """
-    seen = observe(port, settings.site.partitions, settings.site.part_nodes)
-    seen = with_switch(seen, settings.tick.state_dir, is_reading)
+    site, state = settings.site, settings.tick.state_dir
+    read_terms = terms_reader(port, state, is_reading)
+    seen = observe(port, site.partitions, site.part_nodes, site.qos, read_terms)
+    seen = with_switch(seen, state, is_reading)
     if needs_charges(Ground(seen, settings)):
         seen = with_charges(port, seen)
     return recall(seen, settings)

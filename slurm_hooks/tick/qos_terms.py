@@ -1,0 +1,48 @@
+"""The answer about the terms of QOS, kept for an hour: it comes from slurmdbd, which a tick need
+not ask each time, and which may be away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from slurm_hooks.books.storage.place import make_place
+from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
+from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.terms import terms_command
+
+NAME = "qos-terms"
+KEPT_S = 3_600
+
+
+def terms_reader(port: Port, directory: str, is_reading: bool) -> Callable[[], str]:
+    """What gives the answer to terms_command: the file in the state directory, or sacctmgr once
+    that is old. A caller that `is_reading` alone keeps no answer."""
+    path = Path(directory) / NAME
+
+    def read() -> str:
+        with contextlib.suppress(OSError):
+            if 0 <= time.time() - path.stat().st_mtime < KEPT_S:
+                return path.read_text()
+        try:
+            text = port.ask(terms_command())
+        except (CommandRefused, RetryLater, MissingProgram):
+            with contextlib.suppress(OSError):
+                return path.read_text()  # older, and better than nothing
+            raise
+        if text.strip() and not is_reading:
+            _keep(path, text)
+        return text
+
+    return read
+
+
+def _keep(path: Path, text: str) -> None:
+    """A disk that is full costs a question more at the next tick."""
+    with contextlib.suppress(OSError):
+        new = make_place(path).with_name(f"{NAME}.new")
+        new.write_text(text)
+        os.replace(new, path)

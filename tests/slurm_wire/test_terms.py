@@ -1,0 +1,128 @@
+"""What Slurm says of grace and exempt time, in every form, and which of several places counts."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from slurm_hooks.errors import RetryLater
+from slurm_hooks.model import Terms
+from slurm_hooks.slurm.cluster import parse_cluster
+from slurm_hooks.slurm.part_nodes import Lanes
+from slurm_hooks.slurm.terms import LONGEST, decide
+from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick import qos_terms
+
+TAIL = "Configuration data as of 1800000000\nSLURM_VERSION           = 22.05.8"
+DATABASE = "AccountingStorageType   = accounting_storage/slurmdbd"
+BY_QOS = "PreemptType             = preempt/qos"
+EXEMPT = "PreemptExemptTime       = 00:10:00"
+LANE = "PartitionName=lane QoS={qos} GraceTime={grace} PreemptMode=REQUEUE State=UP"
+ROWS = "normal|00:00:00|\nshort|00:00:45|00:02:00\nlong|00:00:00|02:00:00\nnone|00:00:00|00:00:00\n"
+
+
+def seconds(count: int) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def terms(*lines: str, qos: str = "", own: str = "N/A", grace: str = "20", rows: str = ROWS):  # type: ignore[no-untyped-def]
+    text = "\n".join((LANE.format(qos=own, grace=grace), *lines, TAIL))
+    cluster = parse_cluster(text, Lanes(("lane",), qos=qos))
+    (found,), odd = decide(cluster.lanes, lambda: rows)
+    return found, (*cluster.unknown, *odd)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("00:00:00", 0),
+        ("00:01:00", 60),
+        ("02:00:00", 7_200),
+        ("1-00:00:00", 86_400),
+        ("45", 45),
+        ("NONE", 0),
+        ("INFINITE", 0),  # slurmctld takes -1, INFINITE and UNLIMITED for none, and prints NONE
+        ("-1", 0),
+    ],
+)
+def test_every_form_of_an_exempt_time_is_read(text: str, wanted: int) -> None:
+    found, odd = terms(f"PreemptExemptTime       = {text}")
+    assert (found.exempt, odd) == (seconds(wanted), ())
+
+
+@pytest.mark.parametrize("text", ["soon", "00:00:-1", "Partition_Limit"])
+def test_nonsense_counts_as_a_year_and_is_told(text: str) -> None:
+    found, (odd,) = terms(f"PreemptExemptTime       = {text}")
+    assert found.exempt == LONGEST
+    assert f"PreemptExemptTime={text}" in odd
+    found, (odd,) = terms(grace=text)
+    assert found.grace == LONGEST
+    assert "partition lane: GraceTime" in odd
+
+
+@pytest.mark.parametrize(
+    ("lines", "qos", "own", "grace_s", "exempt_s"),
+    [
+        ((EXEMPT,), "long", "short", 20, 600),  # without a database there are no QOS
+        ((EXEMPT, DATABASE), "", "N/A", 20, 600),
+        ((EXEMPT, DATABASE), "normal", "N/A", 20, 600),  # sets none: slurm.conf counts
+        ((EXEMPT, DATABASE), "none", "N/A", 20, 0),
+        ((EXEMPT, DATABASE), "short", "N/A", 20, 120),
+        ((EXEMPT, DATABASE), "short", "long", 20, 7_200),
+        ((EXEMPT, DATABASE), "normal", "short", 20, 120),
+        ((EXEMPT, DATABASE, BY_QOS), "short", "N/A", 45, 120),
+        ((EXEMPT, DATABASE, BY_QOS), "normal", "short", 0, 120),  # the job's own QOS alone decides
+        ((EXEMPT, DATABASE, BY_QOS), "gone", "N/A", 0, 600),
+    ],
+)
+def test_qos_count_before_the_cluster(
+    lines: tuple[str, ...], qos: str, own: str, grace_s: int, exempt_s: int
+) -> None:
+    found, odd = terms(*lines, qos=qos, own=own)
+    assert (found, odd) == (Terms("lane", seconds(grace_s), seconds(exempt_s)), ())
+
+
+def test_without_an_answer_of_sacctmgr_nothing_is_reclaimable() -> None:
+    def busy() -> str:
+        raise RetryLater("slurmdbd is away")
+
+    text = "\n".join((LANE.format(qos="N/A", grace=0), DATABASE, TAIL))
+    lanes = parse_cluster(text, Lanes(("lane",), qos="short")).lanes
+    for read, told in ((busy, "slurmdbd is away"), (lambda: "", "named none")):
+        (found,), (odd,) = decide(lanes, read)
+        assert (found.grace, found.exempt) == (LONGEST, LONGEST)
+        assert told in odd
+
+
+class Database:
+    """Answers until it is away."""
+
+    def __init__(self) -> None:
+        self.asked: list = []  # type: ignore[type-arg]
+        self.rows = ROWS
+
+    def ask(self, command: Command) -> str:
+        self.asked.append(command.argv)
+        if not self.rows:
+            raise RetryLater("slurmdbd is away")
+        return self.rows
+
+
+def test_slurmdbd_is_asked_once_an_hour_and_may_be_away(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    database = Database()
+    assert qos_terms.terms_reader(database, str(state), True)() == ROWS
+    assert not state.exists()  # who only reads keeps nothing
+    read = qos_terms.terms_reader(database, str(state), False)
+    assert [read(), read(), read()] == [ROWS] * 3
+    assert len(database.asked) == 2
+    old = time.time() - qos_terms.KEPT_S - 1
+    os.utime(state / qos_terms.NAME, (old, old))
+    database.rows = ""
+    assert read() == ROWS
+    database.rows = "normal|00:00:00|\n"
+    assert read() == database.rows
