@@ -42,14 +42,15 @@ _TAKEN = {state: Verdict(Why.TAKEN, state.value) for state in NodeState}
 @dataclass(frozen=True)
 class JobKind:
     """What is judged of a job: equal for jobs that have the same nodes, but for those that each
-    keeps away from. Without a `slot` it has whole nodes; `unit` is one then. With `gpus` all GPUs
-    of a node have to be of that type."""
+    keeps away from. Slurm takes no node from it for `exempt` after a start. Without a `slot` it has
+    whole nodes; `unit` is one then. With `gpus` all GPUs of a node have to be of that type."""
 
     partition: str
     needs: Needs
     shortest_hole: timedelta
     lease: timedelta
     gains_past: bool
+    exempt: timedelta
     slot: Optional[Slot] = None
     unit: int = 1
     gpus: str = ""
@@ -68,6 +69,7 @@ class _NodeKind(NamedTuple):
     total: Resources
     latest: Optional[datetime]
     until: Optional[datetime]
+    planned: Optional[datetime]
 
 
 class Eligibility:
@@ -122,7 +124,7 @@ class Eligibility:
         fault = lack or shunned.get(name) or self._why_nobody(name)
         if fault or not is_short:
             return fault or self._usable
-        return Verdict(Why.HOLE_SHORT, _claim(self._survey.holes[name]))
+        return Verdict(Why.HOLE_SHORT, _claim(self._survey.holes[name], kind.exempt))
 
     def _no_room(self, name: str, kind: JobKind) -> Verdict:
         """Why a node has no room for jobs of a kind, which may need a part of it only."""
@@ -393,15 +395,19 @@ def _nodes_of(job: MalleableJob) -> frozenset[str]:
 def _node_kind(survey: Survey, node: Node) -> _NodeKind:
     ends = survey.ends
     has = (node.partitions, node.features, node.total)
-    return _NodeKind(*has, ends.latest[node.name], ends.until[node.name])
+    hole = survey.holes[node.name]
+    planned = hole.end if hole.source is HoleEnd.PLANNED else None
+    return _NodeKind(*has, ends.latest[node.name], ends.until[node.name], planned)
 
 
 def _job_kind(ground: Ground, situation: Situation) -> JobKind:
     job, request = situation.job, situation.job.request
-    lease, shortest = min(request.lease, ground.longest_lease), request.shortest_hole
-    if situation.gains_past and shortest <= ground.shortest_hole:
+    lane = ground.lane(job)
+    lease, shortest = lane.lease_of(request), lane.shortest_hole_of(request)
+    if situation.gains_past and request.shortest_hole <= ground.shortest_hole:
         shortest = MINUTE  # the site's least is for those who must leave in time
-    kind = JobKind(job.partition, job.needs, shortest, lease, situation.gains_past)
+    past, exempt = situation.gains_past, lane.terms.exempt
+    kind = JobKind(job.partition, job.needs, shortest, lease, past, exempt)
     share = situation.share
     if share is None:
         return kind
@@ -450,11 +456,16 @@ def _is_short(node: _NodeKind, job: JobKind, now: datetime) -> bool:
     last = node.until if job.gains_past else node.latest
     if last is not None and last - now < job.shortest_hole:
         return True
+    if node.planned is not None and node.planned < now + job.exempt:
+        return True  # it may come sooner than planned, and could not have the node
     return not lease_within(now, last, job.lease)
 
 
-def _claim(hole: Hole) -> str:
-    return "" if hole.source is HoleEnd.NOBODY else f"{hole.source.value}: {hole.by}"
+def _claim(hole: Hole, exempt: timedelta) -> str:
+    if hole.source is HoleEnd.NOBODY:
+        return ""
+    told = f", and Slurm preempts no fragment in its first {exempt}" if exempt else ""
+    return f"{hole.source.value}: {hole.by}" + told * (hole.source is HoleEnd.PLANNED)
 
 
 def has_features(features: frozenset[str], wanted: str) -> bool:

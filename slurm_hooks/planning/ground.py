@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 
-from slurm_hooks.model import Slurm, Snapshot
+from slurm_hooks.model import Fragment, MalleableJob, Request, Slurm, Snapshot, Terms
+from slurm_hooks.planning.terms import Lane, strictest
 from slurm_hooks.settings.values import Settings
 
 
@@ -32,10 +34,25 @@ class Ground:
         """How far the allocator looks ahead."""
         return timedelta(seconds=self.settings.plan.horizon_s)
 
+    def lane(self, job: MalleableJob) -> Lane:
+        """The terms of the fragments of a job. Those of a job that counts slots may be in any of
+        our partitions."""
+        return self._lane(job.partition, job.request)
+
+    def lane_of(self, fragment: Fragment) -> Lane:
+        """The terms of one fragment."""
+        return self._lane(fragment.lane, fragment.mark.request)
+
+    def _lane(self, partition: str, request: Request) -> Lane:
+        any_lane, plain, lanes = self._lanes
+        return any_lane if request.slot is not None else lanes.get(partition, plain)
+
     @cached_property
-    def longest_lease(self) -> timedelta:
-        """The longest lease that a fragment gets at once."""
-        return timedelta(seconds=self.settings.lease.length_s)
+    def _lanes(self) -> tuple[Lane, Lane, Mapping[str, Lane]]:
+        """The strictest terms together, none, and those of each partition."""
+        lease, terms = self.settings.lease, self.seen.terms
+        lanes = {t.partition: Lane(t, lease) for t in terms}
+        return Lane(strictest(terms), lease), Lane(Terms(""), lease), lanes
 
     @cached_property
     def shortest_hole(self) -> timedelta:

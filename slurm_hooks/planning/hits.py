@@ -1,9 +1,10 @@
 """Whether it pays to leave before somebody else's planned start, or to stay until Slurm takes the
 node.
 
-A planned start is no wall: Slurm preempts a fragment at that moment, so nobody waits for it. What
-that costs is the job's own: the whole gang goes back to its last checkpoint. Leaving ahead costs
-the node for minutes, often in vain, since planned starts move.
+A planned start is no wall: Slurm preempts a fragment at that moment, so nobody waits for it, where
+the terms of its partition have no grace and its exempt time is over. What that costs is the job's
+own: the whole gang goes back to its last checkpoint. Leaving ahead costs the node for minutes,
+often in vain, since planned starts move.
 """
 
 from __future__ import annotations
@@ -38,11 +39,16 @@ def redone_s(hit_s: float, redoes: bool) -> float:
 
 @dataclass(frozen=True)
 class Hits:
-    """What jobs lose: `worst_s` seconds of work at a hit where nobody has told how much,
-    `flee_s` seconds of a node by leaving in time."""
+    """What jobs lose: `worst_s` seconds of work at a hit where nobody has told how much, and
+    `early_s` seconds of a node beside the notice by leaving in time."""
 
+    ground: Ground
     worst_s: float
-    flee_s: float
+    early_s: float
+
+    def flee_s(self, job: MalleableJob) -> float:
+        """The seconds of a node that the job loses by leaving in time."""
+        return self.early_s + self.ground.lane(job).notice.total_seconds()
 
     def cost_s(self, job: MalleableJob) -> float:
         """The seconds of its work that a hit costs the job, as far as is known. One worker of a
@@ -54,9 +60,11 @@ class Hits:
     def may_gain(self, job: MalleableJob) -> bool:
         """True if the job may take nodes with no regard to planned starts but the nearest: with one
         fragment more it would stay there."""
+        if self.ground.lane(job).terms.grace:
+            return False
         unit, beyond = job.request.unit, beyond_s(self.cost_s(job), job.redoes)
         others = job.size if job.way.works_as_one else 0
-        return pays_to_stay(beyond, others + unit, unit, self.flee_s)
+        return pays_to_stay(beyond, others + unit, unit, self.flee_s(job))
 
     def redone_s(self, job: MalleableJob) -> float:
         """The seconds of its work that a planned change costs the job."""
@@ -65,8 +73,10 @@ class Hits:
     def staying(self, job: MalleableJob, holes: Mapping[str, Hole]) -> frozenset[FragmentId]:
         """The fragments that stay beyond the planned starts on their nodes.
 
-        What Slurm takes at one moment is one hit.
+        What Slurm takes at one moment is one hit. A job with a planned start waits for a fragment
+        that is exempt then, or has a grace, so such a fragment leaves in time.
         """
+        lane, flee_s = self.ground.lane(job), self.flee_s(job)
         size, cost_s = job.size, beyond_s(self.cost_s(job), job.redoes)
         is_one = job.way.works_as_one
         ends = {f: _ends(f, holes) for f in job.active}
@@ -75,7 +85,8 @@ class Hits:
             f.id
             for f, found in ends.items()
             if all(
-                pays_to_stay(cost_s, size if is_one else taken[end], taken[end], self.flee_s)
+                lane.is_taken_at(end, f.start)
+                and pays_to_stay(cost_s, size if is_one else taken[end], taken[end], flee_s)
                 for end in found
             )
         )
@@ -88,8 +99,8 @@ def _ends(fragment: Fragment, holes: Mapping[str, Hole]) -> set[datetime]:
 
 
 def hits_of(ground: Ground) -> Hits:
-    """What the settings say of hits, and what fleeing costs: all that is kept clear before a hole's
-    end."""
+    """What the settings say of hits, and what fleeing costs beside the notice: all that is kept
+    clear before a hole's end."""
     settings, lease = ground.settings, ground.settings.lease
     early_s = lease.margin_s + ground.slurm.kill_wait.total_seconds()
-    return Hits(settings.plan.hit_s, early_s + lease.notice_s + settings.tick.every_s)
+    return Hits(ground, settings.plan.hit_s, early_s + settings.tick.every_s)

@@ -42,7 +42,7 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
     is_known = bool(known) and all(node.state is not NodeState.UNKNOWN for node in known)
     if latest is None or fragment.start is None:
         return Stay(latest, is_known=is_known)
-    lead = timedelta(seconds=ground.settings.lease.notice_s) + ground.until_next
+    lead = ground.lane_of(fragment).notice + ground.until_next
     goes = latest - ground.now <= lead
     return Stay(latest, Why.HOLE_CLOSES if goes else None, is_known)
 
@@ -52,7 +52,7 @@ def _is_ahead(ground: Ground, fragment: Fragment) -> bool:
     by as much. It cannot be cut, since Slurm (22.05) would make its time limit negative."""
     if fragment.start is None or fragment.end is None:
         return False
-    longest = ground.now + ground.longest_lease
+    longest = ground.now + ground.lane_of(fragment).longest_lease
     return fragment.end > longest + _SLACK and longest < fragment.start + MINUTE
 
 
@@ -62,7 +62,7 @@ def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -
     Cut to the hole if it overruns it, and to the longest lease there may be (a restart by Slurm
     itself gets all that was ever added to it); extended once half of it is used.
     """
-    length = min(job.request.lease, ground.longest_lease)
+    length = ground.lane(job).lease_of(job.request)
     wanted = ground.now + length
     end = wanted if stay.latest is None else min(wanted, stay.latest)
     if fragment.end is None:
@@ -80,9 +80,10 @@ def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -
 def cut(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Intent]:
     """An earlier end for the lease of a fragment that is asked to leave, if its lease is too long:
     it may ignore the notice, and this tick may be the last one for hours."""
-    length = min(job.request.lease, ground.longest_lease)
+    lane = ground.lane(job)
+    length = lane.lease_of(job.request)
     ends = [ground.now + length] if stay.latest is None else [ground.now + length, stay.latest]
-    soonest = ground.now + timedelta(seconds=ground.settings.lease.notice_s) + _MOMENT
+    soonest = ground.now + lane.notice + _MOMENT
     end = max(min(ends), soonest)
     if _is_ahead(ground, fragment):
         return None

@@ -214,7 +214,7 @@ def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[
     ground = survey.ground
     last = survey.ends.until if situation.gains_past else survey.ends.latest
     latest = min((e for name in nodes if (e := last[name]) is not None), default=None)
-    longest = min(situation.job.request.lease, ground.longest_lease)
+    longest = ground.lane(situation.job).lease_of(situation.job.request)
     limit = lease_within(ground.now, latest, longest)
     mark = replace(
         situation.mark_of(fragment),

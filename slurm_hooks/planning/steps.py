@@ -118,8 +118,7 @@ def _running(ground: Ground, fragment: Fragment) -> Optional[Intent]:
     secured = Intent(fragment.id, Why.SECURED, is_held=True) if is_held else None
     if noticed is None:
         return secured
-    notice = timedelta(seconds=ground.settings.lease.notice_s)
-    if not is_within(ground.now, noticed, notice):
+    if not is_within(ground.now, noticed, ground.lane_of(fragment).notice):
         return Intent(fragment.id, Why.NOTICE_OVER, Verb.PUT_BACK, is_held=is_held)
     if fragment.said is Said.LEAVING:
         return secured

@@ -106,7 +106,7 @@ def _moved_after(fragment: Fragment, moment: datetime, slurm: Slurm) -> bool:
 def has_worked(ground: Ground, job: MalleableJob, failed: Optional[datetime]) -> bool:
     """True if a worker has got something done since `failed`: it says so, has run for a whole
     lease, or has found no work left."""
-    lease = min(job.request.lease, ground.longest_lease)
+    lease = ground.lane(job).lease_of(job.request)
     ended = (idle_since(f) for f in job.fragments)
     if any(since is not None and (failed is None or since > failed) for since in ended):
         return True

@@ -21,6 +21,9 @@ else:
     import tomli as tomllib
 
 
+LONGEST_NOTICE_S = 600
+
+
 def _number(default: float, low: float, high: float = math.inf) -> Any:
     return field(default=default, metadata={"low": low, "high": high})
 
@@ -92,7 +95,7 @@ class Lease:
     length_s: int = _number(600, 60, 86_400)
     shortest_hole_s: int = _number(120, 60, 86_400)
     margin_s: int = _number(60, 0, 3_600)
-    notice_s: int = _number(20, 1, 600)
+    notice_s: int = _number(20, 1, LONGEST_NOTICE_S)
     farewell_s: float = _number(2, 0, 60)
     start_timeout_s: int = _number(60, 5, 3_600)
 

@@ -67,7 +67,7 @@ def test_a_hit_of_all_is_weighed_against_leaving_with_some(
 
 
 def test_leaving_costs_all_that_is_kept_clear_before_an_end() -> None:
-    assert hits_of(Ground(make_snapshot(), SETTINGS)).flee_s == FLEE_S
+    assert hits_of(Ground(make_snapshot(), SETTINGS)).flee_s(trainer(1, None)) == FLEE_S
     assert hits_of(Ground(make_snapshot(), SETTINGS)).worst_s == 600
 
 

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from slurm_hooks.model import Terms
+from build import (
+    after,
+    make_fragment,
+    make_job,
+    make_nodes,
+    make_request,
+    make_snapshot,
+    plan_start,
+    reserve,
+    span,
+)
+from planning.readings import grown, noticed, plan_for
+from slurm_hooks.model import (
+    Fragment,
+    FragmentState,
+    MalleableJob,
+    NodeState,
+    Snapshot,
+    Terms,
+    Verb,
+)
+from slurm_hooks.planning.terms import Lane
+from slurm_hooks.report.text import explain_lines
+from slurm_hooks.settings.values import Settings
 
 KILL_WAIT_S = 30
 LEASE_S = 600
@@ -30,3 +55,124 @@ def test_a_job_waits_for_exempt_time_grace_and_kill_wait(
     terms = Terms("lane", timedelta(seconds=grace_s), timedelta(seconds=exempt_s))
     found = terms.longest_wait(timedelta(seconds=KILL_WAIT_S), timedelta(seconds=LEASE_S))
     assert found == timedelta(seconds=wait_s)
+
+
+SETTINGS = Settings()
+RUNNING = FragmentState.RUNNING
+LEAD_S = 20 + 30  # the shipped notice, and a tick
+EARLY_S = 60 + 30  # the margin, and KillWait
+
+
+def lane(grace_s: float = 0, exempt_s: float = 0) -> dict[str, Any]:
+    return {"terms": (Terms("malleable", span(grace_s), span(exempt_s)),)}
+
+
+def runner(index: int = 0, start_s: float = -200, **fields: Any) -> Fragment:
+    times = {"start": after(start_s), "limit": span(600 - start_s)}
+    return make_fragment(index, RUNNING, [f"n{index + 1}"], lane="malleable", **times, **fields)
+
+
+def busy(job: MalleableJob, **fields: Any) -> Snapshot:
+    return make_snapshot(job, nodes=make_nodes(len(job.nodes), NodeState.BUSY), **fields)
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "notice_s", "hole_s", "lease_s"),
+    [
+        (0, 20, 120, 600),
+        (10, 20, 120, 600),  # shorter than the notice: nothing changes
+        (300, 300, 400, 1_160),
+        (600, 600, 700, 1_760),
+        (7_200, 600, 700, 1_760),  # hours would make each planned start empty its nodes
+    ],
+)
+def test_what_must_be_longer_than_a_notice_grows_with_it(
+    grace_s: float, notice_s: float, hole_s: float, lease_s: float
+) -> None:
+    found = Lane(Terms("malleable", span(grace_s)), SETTINGS.lease)
+    request = make_request()
+    assert found.notice == span(notice_s)
+    assert found.shortest_hole_of(request) == span(hole_s)
+    assert found.lease_of(request) == found.longest_lease == span(lease_s)
+    assert found.shortest_hole_of(request) - found.notice == span(120 - 20)
+    assert found.lease_of(request) / 2 > found.notice + span(30 + 30)  # an agent looks 30 s early
+
+
+@pytest.mark.parametrize("grace_s", [0, 300])
+def test_a_fragment_leaves_by_its_grace_before_a_hole_closes(grace_s: float) -> None:
+    lead_s = max(20, grace_s) + 30
+    for extra_s, leavers in ((-1, [0]), (1, [])):
+        wall = reserve(["n1"], EARLY_S + lead_s + extra_s)
+        seen = busy(make_job(runner()), reservations=[wall], **lane(grace_s))
+        assert list(noticed(plan_for(seen))) == leavers
+
+
+def test_a_fragment_has_its_grace_after_a_notice() -> None:
+    job = make_job(runner(noticed=after(-100)))
+    puts_back = {
+        grace_s: [a.verb for a in plan_for(busy(job, **lane(grace_s))).actions]
+        for grace_s in (0, 99, 101)
+    }
+    assert Verb.PUT_BACK in puts_back[0]
+    assert Verb.PUT_BACK in puts_back[99]
+    assert Verb.PUT_BACK not in puts_back[101]
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "exempt_s", "leavers"),
+    [(0, 0, []), (1, 0, [0]), (0, 301, [0]), (0, 299, [])],
+)
+def test_only_what_slurm_takes_at_once_stays_to_a_planned_start(
+    grace_s: float, exempt_s: float, leavers: list[int]
+) -> None:
+    """It began 200 s ago, and the start is 100 s away."""
+    job = make_job(runner(hit_s=1.0))
+    seen = busy(job, planned=[plan_start(["n1"], 100)], **lane(grace_s, exempt_s))
+    assert list(noticed(plan_for(seen))) == leavers
+
+
+@pytest.mark.parametrize(("hole_s", "starts"), [(899, False), (901, True)])
+def test_nothing_starts_where_it_would_be_exempt_at_a_planned_start(
+    hole_s: float, starts: bool
+) -> None:
+    planned = [plan_start(["n1"], hole_s)]
+    job = make_job(held=1)
+    free = make_nodes(1)
+    seen = make_snapshot(job, nodes=free, planned=planned, **lane(exempt_s=900))
+    plan = plan_for(seen)
+    assert bool(grown(plan)) is starts
+    told = "\n".join(explain_lines(job, plan, seen.now))
+    assert ("Slurm preempts no fragment in its first 0:15:00" in told) is not starts
+    assert grown(plan_for(replace(seen, terms=())))
+
+
+def test_a_lease_ends_before_a_reservation_exempt_or_not() -> None:
+    wall = reserve(["n1"], 600)
+    seen = make_snapshot(
+        make_job(held=1), nodes=make_nodes(1), reservations=[wall], **lane(exempt_s=7_200)
+    )
+    (grow,) = (a for a in plan_for(seen).actions if a.verb is Verb.GROW)
+    assert seen.now + grow.limit <= after(600 - EARLY_S)
+
+
+@pytest.mark.parametrize("grace_s", [0, 60, 300, 600, 7_200])
+@pytest.mark.parametrize("is_reserved", [True, False])
+def test_a_fragment_is_not_told_to_leave_as_it_starts(grace_s: float, is_reserved: bool) -> None:
+    """In the shortest hole in which anything starts, it works for as long as without a grace."""
+    job = make_job(held=1)
+    for hole_s in range(100, 1_200, 10):
+        claim: dict[str, Any] = (
+            {"reservations": [reserve(["n1"], hole_s)]}
+            if is_reserved
+            else {"planned": [plan_start(["n1"], hole_s)]}
+        )
+        seen = make_snapshot(job, nodes=make_nodes(1), **claim, **lane(grace_s))
+        if not grown(plan_for(seen)):
+            continue
+        works_s = hole_s - EARLY_S - max(20, min(grace_s, 600)) - 30
+        assert works_s >= 70
+        began = make_job(runner(start_s=-30))
+        later = busy(began, **claim, **lane(grace_s), now=after(30))
+        assert not list(noticed(plan_for(later)))
+        return
+    raise AssertionError("no hole of 20 min was long enough")
