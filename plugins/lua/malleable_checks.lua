@@ -367,10 +367,11 @@ local function write_fields(request, shape, job, site, policy, place, times)
 end
 
 --- Variables of the job's environment.
-local function write_environment(request, shape, policy)
+local function write_environment(request, shape, policy, lane)
+  local notices = type(policy.notices) == "table" and policy.notices or {}
   local environment = { [REQUEST_VARIABLE] = request.text,
     [TRAITS_VARIABLE] = policy.engines[request.engine],
-    [NOTICE_VARIABLE] = string.format("%d", policy.notice_s) }
+    [NOTICE_VARIABLE] = string.format("%d", notices[lane] or policy.notice_s) }
   if shape.slot then environment[SLOT_VARIABLE] = write_slot(shape.slot) end
   if request.counted == "task" then -- Slurm writes those of each element here, if it is there
     environment.SLURM_CPUS_PER_TASK = string.format("%d", shape.cpus)
@@ -399,7 +400,7 @@ local function accept(asked, job, site, policy, place, times)
   notes[#notes + 1] = write_size_note(request, place.lane, site.parts[place.lane])
   add(notes, write_notes(job, site, policy, lost_mail))
   return { faults = {}, notes = notes, set = set,
-    environment = write_environment(request, shape, policy) }
+    environment = write_environment(request, shape, policy, place.lane) }
 end
 
 --- Decide on one submission.

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from slurm_hooks.model import Fragment, MalleableJob, Request, Slurm, Snapshot, Terms
-from slurm_hooks.planning.terms import Lane, strictest
+from slurm_hooks.model.lane import Lane, strictest
 from slurm_hooks.settings.values import Settings
 
 

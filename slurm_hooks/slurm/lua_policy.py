@@ -6,10 +6,11 @@ job_submit may not start processes or read TOML, so the values are rendered once
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Optional, Protocol
 
-from slurm_hooks.model import Slurm
+from slurm_hooks.model import Slurm, Terms
+from slurm_hooks.model.lane import Lane, strictest
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.words.engines import ENGINES, LAUNCHERS, Engine, offered
 
@@ -30,16 +31,21 @@ def render_policy(
     cluster: SlurmSays,
     operators: Mapping[str, int],
     most_submitted: Optional[int] = None,
+    terms: Sequence[Terms] = (),
 ) -> str:
     """The text of malleable_policy.lua; `operators` maps user names to uids.
 
-    `most_submitted` is the smallest submit limit of the QOS that malleable jobs get.
+    `most_submitted` is the smallest submit limit of the QOS that malleable jobs get, `terms` are
+    those of our partitions.
     """
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
     names = {"qos": site.qos, "account": site.account, "part_nodes": site.part_nodes}
     given = [f"{key} = {_text(name)}," for key, name in names.items() if name]
+    notices = _notices(settings, terms)
+    if notices:
+        given.append(f"notices = {notices},")
     if most_submitted is not None:
         given.append(f"max_submitted = {most_submitted},")
     fit = {p: cluster.preemptible.get(p, False) for p in site.partitions}
@@ -65,6 +71,17 @@ def render_policy(
         f"appends = {'true' if cluster.slurm.appends else 'false'},",
     ]
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+def _notices(settings: Settings, terms: Sequence[Terms]) -> str:
+    """The notice in seconds of each partition in which a grace makes it longer; a job with parts of
+    nodes may be in any."""
+    lanes = {t.partition: Lane(t, settings.lease) for t in terms}
+    if settings.site.part_nodes in lanes:
+        lanes[settings.site.part_nodes] = Lane(strictest(terms), settings.lease)
+    longer = {p: lane.notice for p, lane in lanes.items() if lane.beyond}
+    pairs = (f"[{_text(p)}] = {notice.total_seconds():.0f}" for p, notice in longer.items())
+    return "{" + ", ".join(pairs) + "}" if longer else ""
 
 
 def _gres_prefix(version: tuple[int, ...]) -> str:

@@ -14,8 +14,10 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import render_policy
+from slurm_hooks.slurm.part_nodes import Lanes
 from slurm_hooks.slurm.qos import Qos, parse_qos, preemption_fault, qos_command
 from slurm_hooks.slurm.scontrol import Words, read_config
+from slurm_hooks.slurm.terms import decide, terms_command
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,18 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     decides = config.get("PreemptType") == "preempt/qos"
     known = parse_qos(port.ask(qos_command())) if decides or name else {}
     fault = _qos_fault(name, known, config, decides)
-    cluster = _judged(parse_cluster(answer), decides, fault)
+    lanes = Lanes(settings.site.partitions, qos=name)
+    cluster = _judged(parse_cluster(answer, lanes), decides, fault)
+    terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     most = known[name].most_submitted if name in known else None
     uids = find_uids(settings.site.operators)
     exposed = _wake_fault(settings.tick.wake, config)
     if exposed:
         settings = replace(settings, tick=replace(settings.tick, wake=""))
     return SitePolicy(
-        text=render_policy(settings, cluster, uids, most),
+        text=render_policy(settings, cluster, uids, most, terms),
         faults=(
+            *odd,
             *filter(None, (fault, exposed)),
             *_unfit(settings.site.partitions, cluster),
             *map(_stranger, unknown_users(settings.site.operators)),

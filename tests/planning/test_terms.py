@@ -29,7 +29,7 @@ from slurm_hooks.model import (
     Terms,
     Verb,
 )
-from slurm_hooks.planning.terms import Lane
+from slurm_hooks.model.lane import Lane
 from slurm_hooks.report.text import explain_lines
 from slurm_hooks.settings.values import Settings
 

@@ -37,6 +37,7 @@ from slurm_hooks.model import (
     NodeState,
     Said,
     Solve,
+    Terms,
     Verb,
     Why,
 )
@@ -126,6 +127,16 @@ def test_how_this_slurm_names_a_gpu(version: tuple[int, ...], begins: str) -> No
     known = cluster()
     known = replace(known, slurm=replace(known.slurm, version=version))
     assert lua(render_policy(Settings(), known, {}), "p.gres") == begins
+
+
+def test_a_partition_with_a_grace_has_its_own_notice() -> None:
+    text = '[site]\npartitions = ["malleable", "grace", "parts"]\npart_nodes = "parts"'
+    terms = [Terms("malleable"), Terms("grace", span(300)), Terms("parts", span(0), span(60))]
+    found = render_policy(parse(text), cluster(), {}, terms=terms)
+    told = {name: lua(found, f"tostring(p.notices.{name})") for name in ("malleable", "grace")}
+    assert told == {"malleable": "nil", "grace": "300"}
+    assert lua(found, "p.notices.parts") == "300"  # its fragments may have whole nodes elsewhere
+    assert lua(render_policy(parse(text), cluster(), {}), "tostring(p.notices)") == "nil"
 
 
 def test_an_account_and_a_qos_of_their_own() -> None:

@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Optional
 
-from slurm_hooks.model import Request, Terms
+from slurm_hooks.model.cluster import Terms
+from slurm_hooks.model.job import Request
 from slurm_hooks.settings.values import LONGEST_NOTICE_S, Lease
 
 _LONGEST = timedelta(seconds=LONGEST_NOTICE_S)
