@@ -69,6 +69,7 @@ class Why(enum.Enum):
     UNKNOWN = "unknown", _END | _OVER  # Slurm has forgotten it: the ticks were too far apart
     HOLE_OPEN = "hole_open", _ACT
     HOLE_CLOSES = "hole_closes", _ACT
+    GRACE = "grace", _ACT  # Slurm preempts it once that is over
     NODE_LEAVES = "node_leaves", _ACT  # service
     BETTER_USE = "better_use", _ACT  # elsewhere
     REMINDED = "reminded", _ACT  # it was given notice

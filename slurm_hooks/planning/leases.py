@@ -25,7 +25,8 @@ class Stay:
 
 
 def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
-    """A fragment goes when its node leaves service, or in time before its hole closes.
+    """A fragment goes when its node leaves service, when Slurm preempts it and leaves it a grace,
+    or in time before its hole closes.
 
     `is_past` says that it stays past planned starts, so that only reservations close its hole.
     Nodes that are down or in an unknown state are left to Slurm; leases there are not renewed.
@@ -40,11 +41,23 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
     ends = [last[node.name] for node in known]
     latest = min((end for end in ends if end is not None), default=None)
     is_known = bool(known) and all(node.state is not NodeState.UNKNOWN for node in known)
+    if is_known and _is_in_grace(ground, fragment, latest):
+        return Stay(latest, Why.GRACE)
     if latest is None or fragment.start is None:
         return Stay(latest, is_known=is_known)
     lead = ground.lane_of(fragment).notice + ground.until_next
     goes = latest - ground.now <= lead
     return Stay(latest, Why.HOLE_CLOSES if goes else None, is_known)
+
+
+def _is_in_grace(ground: Ground, fragment: Fragment, latest: Optional[datetime]) -> bool:
+    """True if its lease is nearly over, long after it would have been renewed: Slurm preempts it,
+    and has cut its lease to its grace. Processes of a batch script hear nothing of that until it is
+    over, and no lease can be changed (22.05)."""
+    lane = ground.lane_of(fragment)
+    if not lane.terms.grace or fragment.end is None or fragment.end - ground.now > lane.notice:
+        return False
+    return latest is None or latest - fragment.end > _SLACK + MINUTE
 
 
 def _is_ahead(ground: Ground, fragment: Fragment) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -28,6 +28,7 @@ from slurm_hooks.model import (
     Snapshot,
     Terms,
     Verb,
+    Why,
 )
 from slurm_hooks.model.lane import Lane
 from slurm_hooks.report.text import explain_lines
@@ -116,6 +117,28 @@ def test_a_fragment_has_its_grace_after_a_notice() -> None:
     assert Verb.PUT_BACK in puts_back[0]
     assert Verb.PUT_BACK in puts_back[99]
     assert Verb.PUT_BACK not in puts_back[101]
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "left_s", "cause"),
+    [
+        (300, 299, Why.GRACE),
+        (300, 310, None),
+        (10, 9, Why.GRACE),
+        (0, 9, None),
+        (7_200, 1_700, None),  # it has so long, and works on
+        (7_200, 599, Why.GRACE),
+    ],
+)
+def test_a_fragment_hears_in_its_grace_that_it_is_preempted(
+    grace_s: float, left_s: float, cause: Optional[Why]
+) -> None:
+    """Slurm has cut its lease, and would refuse to change it."""
+    fragment = replace(runner(), end=after(left_s))
+    plan = plan_for(busy(make_job(fragment), **lane(grace_s)))
+    assert noticed(plan).get(0) is cause
+    if cause:
+        assert not [a for a in plan.actions if a.end is not None]
 
 
 @pytest.mark.parametrize(
