@@ -477,12 +477,12 @@ static bool check_length(const struct reader *reader, const struct request *requ
 			      "sizes", TEXT_MAX);
 }
 
-/* No job grows above its largest size. */
-static bool settle_max(struct request *request)
+/* Doubling may end below MAX, and then the job grows no further. */
+static void settle_max(struct request *request)
 {
-	if (has_sizes(request))
+	request->max_given = request->max;
+	if (request->doubles && request->min)
 		request->max = nearest_size(request, request->max, 0);
-	return true;
 }
 
 /* Numbers after `sizes=` belong to it: let the item end with the last of them. */
@@ -530,10 +530,10 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 		if (!read_key(&reader, item, request, seen))
 			return false;
 	}
-	request->max_given = request->max;
+	settle_max(request);
 	return check_unit(&reader, request) && check_sizes(&reader, request) &&
 	       check_core(&reader, request) && check_prefer(&reader, request) &&
-	       check_length(&reader, request) && settle_max(request);
+	       check_length(&reader, request);
 }
 
 /* A text that grows; `used` is above `size` once it does not fit. */

@@ -35,6 +35,7 @@ static const struct {
 	{"4-4,sizes=4", "4-4,unit=1,engine=torchrun,sizes=4"},
 	{"2-16,sizes=x2", "2-16,unit=1,engine=torchrun,sizes=x2"},
 	{"3-13,sizes=x2,prefer=12,core=6", "3-13,unit=1,engine=torchrun,core=6,sizes=x2,prefer=12"},
+	{"2-13,sizes=x2,unit=2", "2-13,unit=2,engine=torchrun,sizes=x2"},
 	{"1-65535,sizes=x2,prefer=32768", "1-65535,unit=1,engine=torchrun,sizes=x2,prefer=32768"},
 	{"4-16,unit=2gpu,sizes=4,6,16", "4-16,unit=2gpu,engine=torchrun,sizes=4,6,16"},
 	{"0-16,engine=pool,prefer=5", "0-16,unit=1,engine=pool,prefer=5"},

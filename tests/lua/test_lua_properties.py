@@ -130,11 +130,20 @@ WISHES = st.one_of(
     st.sampled_from(["unit=2", "unit=1", "unit=gpu", "unit=2task", "unit=0", "launch=srun", "8"]),
     st.sampled_from(["engine=torchrun", "engine=" + "torchrun" * 5, "8,16", ""]),
 )  # fmt: skip
+
+
+def asked(low: str, high: str, between: list[str], cut: slice, wishes: list[str]) -> str:
+    sizes = ",".join([low, *between, high][cut])
+    return ",".join([f"{low}-{high}", *([f"sizes={sizes}"] if between else []), *wishes])
+
+
 ASKED = st.builds(
-    lambda low, high, wishes: ",".join([f"{low}-{high}", *wishes]),
+    asked,
     st.sampled_from(["1", "2", "2", "2", "3", "4"]),
     st.sampled_from(["4", "8", "8", "13", "16", "16", "1"]),
-    st.lists(WISHES, max_size=5),
+    st.lists(st.sampled_from(["2", "3", "4", "6", "8"]), max_size=3),
+    st.sampled_from([slice(None), slice(None), slice(1, None), slice(-1)]),
+    st.lists(WISHES, max_size=3),
 )
 
 
@@ -147,7 +156,7 @@ def is_taken(text: str) -> bool:
 
 
 @pytest.mark.skipif(not all(map(shutil.which, ("make", "cc"))), reason="a C compiler is needed")
-@settings(some, max_examples=150)
+@settings(some, max_examples=60)
 @given(requests=st.lists(ASKED, min_size=20, max_size=50))
 def test_the_plugin_and_the_controller_take_the_same_requests(
     lua: str, requests: list[str]
