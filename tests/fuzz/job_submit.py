@@ -40,6 +40,10 @@ _PARTS = (
 _TASKS = (
     "malleable=0-40,unit=4task,engine=pool\x1fcpus_per_task=2\x1fmin_mem_per_cpu=100\x1fshared=1"
 )
+_CORE = (
+    "malleable=2-13,core=4,core_end=finish,sizes=x2,prefer=4,min_run=10m\x1fpartition=main,malleable"
+    "\x1fqos=normal\x1faccount=lab\x1ftime_limit=2880"
+)
 _SITE = """[site]
 partitions = ["malleable", "parts"]
 part_nodes = "parts"
@@ -85,8 +89,13 @@ def _submission(found: str) -> None:
     if request.slot:
         assert (float(nodes), partition) == (1, "parts")
         _part(request, *size)
+    elif request.core:  # they wait in the user's own partitions
+        assert request.lane == "malleable"
+        assert not {"malleable", "parts"} & set(partition.split(","))
     else:
         assert (float(nodes), partition) == (request.unit, "malleable")
+    if not request.slot:
+        assert float(nodes) == request.unit
         assert request.unit * request.fragments == request.max_nodes
     assert 0 <= request.min_nodes <= request.max_nodes
     assert timedelta(0) < request.shortest_hole <= request.lease
@@ -116,7 +125,7 @@ def _policy(found: str) -> None:
 _SETTINGS = (HERE.parents[1] / "etc" / "malleable.toml").read_text()
 JOB_SUBMIT = {
     "a submission": Target(
-        (_SUBMISSION, _BY_VARIABLE, _PARTS, _TASKS), _submission, (RefusedError,)
+        (_SUBMISSION, _BY_VARIABLE, _PARTS, _TASKS, _CORE), _submission, (RefusedError,)
     ),
     "a change": Target((_CHANGE,), _change, (RefusedError,)),
     "a site's policy": Target((_SETTINGS,), _policy, (MalleableError,)),

@@ -50,8 +50,8 @@ PLACE = tempfile.TemporaryDirectory()
 NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
 PLAIN = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 FULL = (
-    "site;malleable{min=1,max=6,unit=1,engine=torchrun,launch=srun,frags=6,lease=120,hole=60,"
-    "name=a.sh,not=n(1-3+7),at=1800000000,run=2,leave=1800000009,fails=1,gone=1,"
+    "site;malleable{min=1,max=6,unit=1,engine=torchrun,core=2,end=finish,lane=low,launch=srun,"
+    "frags=6,lease=120,hole=60,name=a.sh,not=n(1-3+7),allow=1+2+6,prefer=2,keep=600,at=1800000000,run=2,leave=1800000009,fails=1,gone=1,"
     "avoid=n1@1800000000+n2@1800000001,unfit=n3@1800000000,sizes=3@1800000000,vain=2,why=Resources,prio=7,for=12_3,"
     "alone=1,pause=1,done=1,idle=1800000000,wider=1,stop=x}more"
 )
@@ -233,6 +233,8 @@ TARGETS: Mapping[str, Target] = {
     "plugin": Target(
         (
             "2-16,unit=2,engine=torchrun,launch=srun",
+            "2-16,core=4,core_end=finish,sizes=2,4,16,prefer=4,min_run=10m",
+            "2-13,sizes=x2",
             "0-64,engine=pool",
             "4-64,unit=2gpu,launch=srun",
             "0-64,unit=task,engine=pool",
