@@ -1,7 +1,8 @@
 --- The text of a request, MIN-MAX and what follows it: read, written, and checked as far as it can
 -- be without the site's policy. That, and MIN-MAX, malleable_request.lua checks.
 --
--- The plugin reads and checks the same, in request.c. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
+-- The plugin reads and checks the same, in request.c and sizes.c. Runs on Lua 5.1 (Debian's Slurm)
+-- to 5.4.
 
 local M = {}
 

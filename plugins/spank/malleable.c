@@ -3,9 +3,10 @@
  * comes with it.
  *
  * Dispatch only: identity.c says on which releases of Slurm the plugin does
- * anything, request.c parses the option, settings.c the plugstack line,
- * environment.c decides on variables, paths.c puts the job path in front of two
- * lists, preposition.c says where its environment is, place.c finds out where we are, inherit.c drops what comes from a
+ * anything, request.c parses the option, which items.c cuts and sizes.c checks,
+ * settings.c the plugstack line, environment.c decides on variables, paths.c puts
+ * the job path in front of two lists, preposition.c says where its environment is,
+ * place.c finds out where we are, inherit.c drops what comes from a
  * surrounding job. It must never fail or delay a job, so it is meant to be
  * `optional` in plugstack.conf, opens no file, and does nothing for a job without
  * the option.

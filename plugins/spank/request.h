@@ -1,9 +1,9 @@
 /*
- * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun], and what
- * core, sizes and manners a user asks for: [,core=N][,core_end=stay|finish]
- * [,sizes=A,B,...|x2][,prefer=N][,min_run=TIME]. MIN is 0 for pools only, which
- * job_submit checks; it checks all of this again, in plugins/lua/malleable_text.lua. Sizes count nodes; with unit=gpu or unit=2gpu they
- * count GPUs, with unit=task or unit=2task tasks, and fragments take parts of nodes.
+ * The value of --malleable: MIN-MAX[,unit=N][,engine=NAME][,launch=srun][,core=N]
+ * [,core_end=stay|finish][,sizes=A,B,...|x2][,prefer=N][,min_run=TIME]. MIN is 0 for
+ * pools only, which job_submit checks. Sizes count nodes; with unit=gpu or unit=2gpu
+ * they count GPUs, with unit=task or unit=2task tasks, and fragments take parts of
+ * nodes. plugins/lua/malleable_text.lua reads and checks the same.
  *
  * One parser for the command line, #SBATCH lines and the value that reaches the
  * node. It uses neither Slurm nor the process environment, so it is compiled and
