@@ -128,6 +128,27 @@ def test_another_qos_is_refused_in_a_line(bench: Bench) -> None:
     assert "--qos=normal: malleable jobs have QOS scavenge here" in said.stderr
 
 
+def test_a_core_has_the_qos_and_account_of_its_user_and_no_other(bench: Bench) -> None:
+    """Slurm itself judges what is asked for, since all elements wait as ordinary jobs would."""
+    core = ("--malleable=1-3,core=1", "-p", "main", "--time=2:00:00")
+    job = submit(bench.box, *core, "-q", "normal").stdout.strip()
+    plain = ordinary(bench.box, "--hold", "--time=2:00:00", "-q", "normal", user="nobody")
+    rows = "%P|%q|%a|%l|%T|%Q|%r"
+    as_ordinary = bench.box.run(["squeue", "-h", "-j", plain, "-o", rows]).stdout.strip()
+    seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", rows]).stdout.split()
+    assert seen == [as_ordinary] * 3
+    assert as_ordinary.startswith("main|normal|lab|2:00:00|PENDING|0|JobHeldUser")
+    yielding = submit(bench.box, *core, "-q", "scavenge")
+    assert yielding.returncode != 0
+    assert "--qos=scavenge: lets other jobs have their nodes at once" in yielding.stderr
+    sacctmgr(bench.box, "add", "qos", "high")
+    try:
+        denied = submit(bench.box, *core, "-q", "high")
+        assert (denied.returncode, "Invalid qos" in denied.stderr) == (1, True)
+    finally:
+        sacctmgr(bench.box, "delete", "qos", "high")
+
+
 # -- what it costs
 
 
