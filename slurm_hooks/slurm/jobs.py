@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
@@ -28,7 +28,7 @@ from slurm_hooks.model import (
     Waiter,
 )
 from slurm_hooks.model.resources import NO_RESOURCES
-from slurm_hooks.slurm.mark import parse_mark
+from slurm_hooks.slurm.mark import MARK, parse_mark
 from slurm_hooks.slurm.rows import records_in, row_of
 from slurm_hooks.slurm.starts import begun_in, recent
 from slurm_hooks.slurm.strays import Stray, stray_in, stray_lines
@@ -64,7 +64,7 @@ class Jobs:
 def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     """Read the answer to jobs_command; `partitions` are those of malleable jobs."""
     ours = frozenset(partitions)
-    fragments: dict[int, list[tuple[Fragment, dict[str, str]]]] = {}
+    fragments: dict[int, list[tuple[Fragment, Mapping[str, str]]]] = {}
     planned: list[PlannedStart] = []
     unread: Counter[str] = Counter()
     cut: set[str] = set()
@@ -76,17 +76,17 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     count = len(records) + len(lines) - len(counts) + sum(counts)
     unknown = [_not_understood(line) for line in lines if not _OTHERS.fullmatch(line)]
     for line in records:
-        row = row_of(line)
-        if row is None:
+        try:
+            read = (_read_again if MARK in line else _read)(line, ours)
+        except (ValueError, NodeSetParseError) as error:
+            element = line.partition("|")[0].strip()
+            unknown.append(f"squeue: job {element} left alone: {error}")
+            unread[element.partition("_")[0]] += 1
+            continue
+        if read is None:
             unknown.append(_not_understood(line))
             continue
-        try:
-            fragment = _fragment(row) if _may_be_ours(row, ours) else None
-            start = _planned(row) if fragment is None or fragment.is_core else None
-        except (ValueError, NodeSetParseError) as error:
-            unknown.append(f"squeue: job {row['JobArrayID']} left alone: {error}")
-            unread[row["JobArrayID"].partition("_")[0]] += 1
-            continue
+        row, fragment, start = read
         if fragment is None and row["State"] == "CANCELLED":
             cut.add(row["JobArrayID"].partition("_")[0])
         if fragment is None and (stray := stray_in(row)):
@@ -114,6 +114,27 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     return Jobs(tuple(jobs), tuple(starts), tuple(unknown), count, recent(begun), waiting)
 
 
+class _Read(NamedTuple):
+    """What a record says: a fragment of ours, or the planned start of a job or a core."""
+
+    row: Mapping[str, str]
+    fragment: Optional[Fragment]
+    start: Optional[PlannedStart]
+
+
+def _read(record: str, ours: frozenset[str]) -> Optional[_Read]:
+    """A record of squeue; None if it is not whole. Raises ValueError or NodeSetParseError."""
+    row = row_of(record)
+    if row is None:
+        return None
+    fragment = _fragment(row) if _may_be_ours(row, ours) else None
+    is_planned = fragment is None or fragment.is_core
+    return _Read(row, fragment, _planned(row) if is_planned else None)
+
+
+_read_again = lru_cache(maxsize=1 << 15)(_read)  # most were alike in the look before
+
+
 def _may_be_ours(row: Mapping[str, str], ours: frozenset[str]) -> bool:
     """True in our partitions, and for the core of a job whose other fragments are there."""
     found = row["Partition"] in ours
@@ -124,7 +145,7 @@ def _not_understood(line: str) -> str:
     return f"squeue: not a job line: {line[:120]!r}"
 
 
-def _job(rows: list[tuple[Fragment, dict[str, str]]]) -> MalleableJob:
+def _job(rows: list[tuple[Fragment, Mapping[str, str]]]) -> MalleableJob:
     fragments = tuple(sorted((f for f, _ in rows), key=lambda f: f.id))
     row = rows[0][1]
     return MalleableJob(
