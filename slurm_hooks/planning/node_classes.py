@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Optional
 
@@ -329,6 +329,7 @@ class _SecondsOpen(dict[str, float]):
         return self[name]
 
 
+@lru_cache(maxsize=1 << 16)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     """A sorting key by which n9 comes before n10."""
     parts = re.findall(r"\d+|\D+", name)
