@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
 from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes, find_lacks
-from slurm_hooks.slurm.scontrol import Words, read_config, read_records
+from slurm_hooks.slurm.scontrol import Words, lines_of, name_in, read_config, read_records, words_of
 from slurm_hooks.slurm.switches import has_switches
 from slurm_hooks.slurm.terms import LaneTerms, lane_terms
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
@@ -60,12 +60,12 @@ def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
             f"scontrol show config said neither time nor version: {text[-200:]!r}"
         )
     partitions = read_records(text, "PartitionName")
-    is_up = {words["PartitionName"]: words.get("State") == "UP" for words in partitions}
-    found = read_records(text, "NodeName")
-    names = frozenset(words["NodeName"] for words in found)
+    up = frozenset(words["PartitionName"] for words in partitions if words.get("State") == "UP")
+    lines = {name_in(line): line for line in lines_of(text, "NodeName")}
     asked = read_records(text, "ReservationName")
-    reservations, blocked, unknown = _reservations(asked, names, now)
-    nodes = [_node(words, is_up, blocked) for words in found]
+    reservations, blocked, unknown = _reservations(asked, frozenset(lines), now)
+    found = [_shown(line, up, name in blocked) for name, line in lines.items()]
+    nodes, lists = [each.node for each in found], Counter(each.partitions for each in found)
     unknown += [
         f"node {n.name}: state {n.raw_state}" for n in nodes if n.state is NodeState.UNKNOWN
     ]
@@ -77,9 +77,9 @@ def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
         reservations=tuple(reservations),
         preemptible={p["PartitionName"]: _is_preemptible(p, config) for p in partitions},
         unknown=(*unknown, *odd),
-        hidden=_partitioned(partitions, found) - names,
-        registering=frozenset(n.name for n, words in zip(nodes, found) if _registers(n, words)),
-        no_parts=tuple(map(str, find_lacks(lanes, partitions, found, config))),
+        hidden=_partitioned(partitions, lists) - lines.keys(),
+        registering=frozenset(each.node.name for each in found if each.registers),
+        no_parts=tuple(map(str, find_lacks(lanes, partitions, lists.keys(), config))),
         has_switches=has_switches(config),
         lanes=terms,
     )
@@ -94,10 +94,12 @@ def _registers(node: Node, words: Words) -> bool:
     return node_state(words.get("State", "").replace("UNKNOWN", "IDLE")) in _BASE.values()
 
 
-def _partitioned(partitions: Iterable[Words], shown: Iterable[Words]) -> frozenset[str]:
+def _partitioned(partitions: Iterable[Words], lists: Mapping[str, int]) -> frozenset[str]:
     """The nodes of all partitions but those that are shown as a whole, as nearly all are: to read
-    the list of one takes 14 ms for 10,000 nodes."""
-    counts = Counter(p for words in shown for p in words.get("Partitions", "").split(","))
+    the list of one takes 14 ms for 10,000 nodes. So many nodes have each of the `lists`."""
+    counts: Counter[str] = Counter()
+    for names, number in lists.items():
+        counts.update(dict.fromkeys(names.split(","), number))
     found: set[str] = set()
     for words in partitions:
         if words.get("TotalNodes") != str(counts[words["PartitionName"]]):
@@ -199,18 +201,33 @@ def node_state(text: str) -> NodeState:
     return states[0] if len(states) == 1 else NodeState.UNKNOWN
 
 
-def _node(words: Words, is_up: Mapping[str, bool], blocked: frozenset[str]) -> Node:
-    name, state = words["NodeName"], words.get("State", "")
-    partitions = (p for p in words.get("Partitions", "").split(",") if is_up.get(p))
+class _Shown(NamedTuple):
+    """What the record of a node says: with the names of all its partitions, up or not, and whether
+    it registers."""
+
+    node: Node
+    partitions: str
+    registers: bool
+
+
+@lru_cache(maxsize=1 << 15)  # most were alike in the look before
+def _shown(line: str, up: frozenset[str], is_blocked: bool) -> _Shown:
+    words = words_of(line)
+    node = _node(words, up, is_blocked)
+    return _Shown(node, words.get("Partitions", ""), _registers(node, words))
+
+
+def _node(words: Words, up: frozenset[str], is_blocked: bool) -> Node:
+    state = words.get("State", "")
     features = words.get("ActiveFeatures", "").replace("(null)", "")
     gres = parse_gres(words.get("Gres", ""))
     total = total_of(words, gres)
-    is_odd = name in blocked or not total.cpus
+    is_odd = is_blocked or not total.cpus
     total = Resources(0, 0, gres) if is_odd else total
     return Node(
-        name=name,
+        name=words["NodeName"],
         state=NodeState.UNKNOWN if is_odd else node_state(state),
-        partitions=frozenset(partitions),
+        partitions=up.intersection(words.get("Partitions", "").split(",")),
         features=frozenset(f for f in features.split(",") if f),
         cpus=total.cpus,
         memory_mib=total.memory_mib,

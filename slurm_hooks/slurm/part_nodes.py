@@ -70,9 +70,10 @@ NO_LANES = Lanes()
 
 
 def find_lacks(
-    lanes: Lanes, partitions: Iterable[Words], nodes: Iterable[Words], config: Words
+    lanes: Lanes, partitions: Iterable[Words], lists: Iterable[str], config: Words
 ) -> tuple[Lack, ...]:
-    """All that is lacking, none if parts are not asked for. The words are those of scontrol."""
+    """All that is lacking, none if parts are not asked for. The words are those of scontrol, the
+    `lists` those of the partitions of each node."""
     name = lanes.part_nodes
     if not name:
         return ()
@@ -80,7 +81,7 @@ def find_lacks(
     if name not in known:
         line = PART_LINE.format(name=name)
         return (Lack(f"there is no partition {name}", "PartitionName", line, is_whole=True),)
-    near = [known[other] for other in sorted(neighbours(name, nodes)) if other in known]
+    near = [known[other] for other in sorted(neighbours(name, lists)) if other in known]
     others = [words for words in near if words["PartitionName"] not in lanes.partitions]
     return (
         *_of_lane(known[name], config),
@@ -93,10 +94,10 @@ def find_lacks(
     )
 
 
-def neighbours(name: str, nodes: Iterable[Words]) -> frozenset[str]:
-    """The partitions that share nodes with this one; few of 10,000 nodes differ in their list."""
-    lists = {words.get("Partitions", "") for words in nodes}
-    found = (frozenset(text.split(",")) for text in lists)
+def neighbours(name: str, lists: Iterable[str]) -> frozenset[str]:
+    """The partitions that share nodes with this one, by the lists of each node. Few of 10,000 nodes
+    differ in theirs."""
+    found = (frozenset(text.split(",")) for text in set(lists))
     return frozenset[str]().union(*(names for names in found if name in names)) - {name}
 
 

@@ -25,8 +25,22 @@ def read_config(text: str) -> Words:
 
 def read_records(text: str, kind: str) -> list[Words]:
     """The records that begin with the key `kind`, like NodeName."""
-    lines = (line for line in text.splitlines() if line.startswith(f"{kind}="))
-    return [dict(reversed(_PAIR.findall(line))) for line in lines]
+    return [words_of(line) for line in lines_of(text, kind)]
+
+
+def lines_of(text: str, kind: str) -> list[str]:
+    """The lines of these records."""
+    return [line for line in text.splitlines() if line.startswith(f"{kind}=")]
+
+
+def words_of(line: str) -> Words:
+    """The words of a record."""
+    return dict(reversed(_PAIR.findall(line)))
+
+
+def name_in(line: str) -> str:
+    """The name with which a record begins."""
+    return line.split(maxsplit=1)[0].partition("=")[2]
 
 
 def of_partition(words: Words) -> str:

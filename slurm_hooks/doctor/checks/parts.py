@@ -68,13 +68,18 @@ def _partitions(slurm: SlurmSays) -> list[Words]:
     return [*ours, *{words["PartitionName"]: words for words, _, _ in slurm.others}.values()]
 
 
+def _lists(slurm: SlurmSays) -> Iterator[str]:
+    """The partitions of each node."""
+    return (words.get("Partitions", "") for words in slurm.nodes)
+
+
 def _part_nodes(facts: Facts) -> Iterator[Finding]:
     lane = _lane(facts)
     if lane is None:
         return
     slurm, name = lane
     lanes = Lanes(facts.settings.site.partitions, name)
-    for lack in find_lacks(lanes, _partitions(slurm), slurm.nodes, slurm.config):
+    for lack in find_lacks(lanes, _partitions(slurm), _lists(slurm), slurm.config):
         yield _of_lack(lack, slurm)
     yield from _same_nodes(slurm, facts.settings.site.partitions[0], name)
 
@@ -137,7 +142,7 @@ def _cgroups_here(facts: Facts) -> Iterator[Finding]:
 
 def _others(slurm: SlurmSays, name: str, facts: Facts) -> Iterator[Words]:
     """The partitions of ordinary jobs that share nodes with the one for parts."""
-    near = neighbours(name, slurm.nodes) - set(facts.settings.site.partitions)
+    near = neighbours(name, _lists(slurm)) - set(facts.settings.site.partitions)
     return (words for words in _partitions(slurm) if words["PartitionName"] in near)
 
 
