@@ -22,7 +22,6 @@ from slurm_hooks.model import (
     HoleEnd,
     MalleableJob,
     Needs,
-    Node,
     NodeState,
     Resources,
     Slot,
@@ -61,8 +60,9 @@ class JobKind:
         return self.slot.fit(node, left) // self.unit * self.unit
 
 
-class _NodeKind(NamedTuple):
-    """What is judged of a node."""
+@dataclass(frozen=True, eq=False)
+class _NodeKind:
+    """What is judged of a node. Alike nodes have one kind, which is quick to find."""
 
     partitions: frozenset[str]
     features: frozenset[str]
@@ -91,7 +91,7 @@ class Eligibility:
         made = ((s.job.job_id, _job_kind(survey.ground, s)) for s in ranked)
         self._jobs = {job_id: kinds.setdefault(kind, kind) for job_id, kind in made}
         self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
-        self._nodes = {name: _node_kind(survey, node) for name, node in survey.nodes.items()}
+        self._nodes = _node_kinds(survey)
         self._usable = Verdict(Why.REGISTERING) if survey.mandate.registering else USABLE
         self.in_service = {n for n, node in survey.nodes.items() if node.state in IN_SERVICE}
         free_or_others = self.in_service - self.taken
@@ -392,12 +392,16 @@ def _nodes_of(job: MalleableJob) -> frozenset[str]:
     return frozenset(n for f in job.stirring if f.state in ON_NODES for n in f.nodes)
 
 
-def _node_kind(survey: Survey, node: Node) -> _NodeKind:
-    ends = survey.ends
-    has = (node.partitions, node.features, node.total)
-    hole = survey.holes[node.name]
-    planned = hole.end if hole.source is HoleEnd.PLANNED else None
-    return _NodeKind(*has, ends.latest[node.name], ends.until[node.name], planned)
+def _node_kinds(survey: Survey) -> dict[str, _NodeKind]:
+    kinds: dict[object, _NodeKind] = {}
+    found, ends = {}, survey.ends
+    for name, node in survey.nodes.items():
+        hole = survey.holes[name]
+        planned = hole.end if hole.source is HoleEnd.PLANNED else None
+        has = (node.partitions, node.features, node.total)
+        key = (*has, ends.latest[name], ends.until[name], planned)
+        found[name] = kinds.get(key) or kinds.setdefault(key, _NodeKind(*key))
+    return found
 
 
 def _job_kind(ground: Ground, situation: Situation) -> JobKind:

@@ -79,11 +79,11 @@ class Hits:
         lane, flee_s = self.ground.lane(job), self.flee_s(job)
         size, cost_s = job.size, beyond_s(self.cost_s(job), job.redoes)
         is_one = job.way.works_as_one
-        ends = {f: _ends(f, holes) for f in job.active}
-        taken = Counter(end for f, found in ends.items() for end in found for _ in range(f.size))
+        ends = [(f, _ends(f, holes)) for f in job.active]
+        taken = Counter(end for f, found in ends for end in found for _ in range(f.size))
         return frozenset(
             f.id
-            for f, found in ends.items()
+            for f, found in ends
             if all(
                 lane.is_taken_at(end, f.start)
                 and pays_to_stay(cost_s, size if is_one else taken[end], taken[end], flee_s)

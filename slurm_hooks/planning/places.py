@@ -33,6 +33,7 @@ class Places:
         self._nodes = {node.name: node for node in ground.seen.nodes}
         self._here: dict[str, list[Fragment]] = {}
         self._gangs: set[int] = set()
+        self._shared: dict[str, bool] = {}
         for job in ground.seen.jobs:
             if job.way.works_as_one:
                 self._gangs.add(job.job_id)
@@ -53,6 +54,11 @@ class Places:
     def is_shared(self, name: str) -> bool:
         """True if others have a processor or a GPU of it, as far as is known: all of a node counts
         as used while a fragment ends there."""
+        if name not in self._shared:
+            self._shared[name] = self._has_others(name)
+        return self._shared[name]
+
+    def _has_others(self, name: str) -> bool:
         node, here = self._nodes[name], self._here.get(name, ())
         if node.state is NodeState.FREE or any(map(_hides_others, here)):
             return False
