@@ -20,7 +20,7 @@ from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.eligibility import Eligibility, JobKind
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_fragments
-from slurm_hooks.planning.node_classes import Pool, natural
+from slurm_hooks.planning.node_classes import LeftToOthers, Pool, natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.sizes import why_not
 from slurm_hooks.planning.survey import Survey
@@ -41,6 +41,7 @@ class Obstacles:
         self._pool = pool
         self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
         self._counts: dict[JobKind, Counter[Verdict]] = {}
+        self._of_left: dict[tuple[JobKind, LeftToOthers], Counter[Verdict]] = {}
 
     def reasons(self, job: MalleableJob) -> list[Reason]:
         """Those of one job."""
@@ -52,10 +53,12 @@ class Obstacles:
         for name in (shunned.keys() & verdicts.keys()) - mine:
             counted[verdicts[name]] -= 1
             counted[self._eligibility.verdict(name, kind, shunned)] += 1
-        free, kept = self._pool.left_to_others(job.job_id)
-        counted.subtract(verdicts[name] for name in free)
+        left = self._pool.left_to_others(job.job_id)
+        if (kind, left) not in self._of_left:
+            self._of_left[kind, left] = Counter(verdicts[name] for name in left.units)
+        counted.subtract(self._of_left[kind, left])
         found = (verdict for verdict, n in counted.items() if n > 0)
-        return [*_kept_back(free, kept)] + [
+        return [*_kept_back(left)] + [
             Reason(Why.OTHER_NODES, Detail(count=counted[verdict], verdict=verdict))
             for verdict in sorted(found, key=_rank)
         ]
@@ -87,14 +90,14 @@ class Obstacles:
         return self._seen[kind]
 
 
-def _kept_back(free: Mapping[str, int], kept: int) -> Iterator[Reason]:
+def _kept_back(left: LeftToOthers) -> Iterator[Reason]:
     """That some of what is free on nodes is left to others' small jobs."""
-    if kept:
-        names = tuple(sorted(free, key=natural))
-        detail = Detail(nodes=names[:NAMED], count=sum(free.values()), kept=kept)
-        if len(names) > NAMED:
-            detail["more"] = len(names) - NAMED
-        if kept == detail["count"]:
+    if left.kept:
+        count = sum(left.units.values())
+        detail = Detail(nodes=left.names[:NAMED], count=count, kept=left.kept)
+        if len(left.names) > NAMED:
+            detail["more"] = len(left.names) - NAMED
+        if left.kept == count:
             del detail["kept"]
         yield Reason(Why.KEPT_BACK, detail)
 

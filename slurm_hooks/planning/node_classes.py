@@ -107,6 +107,19 @@ class Stock:
         return name
 
 
+@dataclass(frozen=True, eq=False)
+class LeftToOthers:
+    """The free units of nodes where some are left to others' small jobs, and how many are."""
+
+    units: Mapping[str, int]
+    kept: int
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The nodes, in order."""
+        return tuple(sorted(self.units, key=natural))
+
+
 @dataclass
 class Pool:
     """Nodes that could be handed out or kept, by class, in units: a node of a class is one, or as
@@ -130,6 +143,7 @@ class Pool:
     is_closed: bool = False
     per_node: int = 1
     names: set[str] = field(default_factory=set)
+    _left: dict[object, LeftToOthers] = field(default_factory=dict)
 
     @cached_property
     def keys(self) -> list[ClassKey]:
@@ -183,13 +197,18 @@ class Pool:
     def _all(self, key: ClassKey) -> int:
         return len(self.free.get(key, ())) + self.coming[key]
 
-    def left_to_others(self, job_id: int) -> tuple[dict[str, int], int]:
-        """The free units of nodes that the job could use, where some are kept back, and how many
-        of all these units are."""
+    def left_to_others(self, job_id: int) -> LeftToOthers:
+        """What is left of the nodes that the job could use: one object until some of it is taken.
+        Nothing comes back to a stock."""
         keys = [key for key, kept in self.kept_back.items() if kept and job_id in key.jobs]
-        found = {n: c for key in keys if key in self.free for n, c in self.free[key].units.items()}
-        kept = (min(self.kept_back[key], len(self.free.get(key, ()))) for key in keys)
-        return found, sum(kept)
+        sizes = tuple((key, len(self.free.get(key, ()))) for key in keys)
+        if sizes not in self._left:
+            units = {
+                n: c for key in keys if key in self.free for n, c in self.free[key].units.items()
+            }
+            kept = sum(min(self.kept_back[key], size) for key, size in sizes)
+            self._left[sizes] = LeftToOthers(units, kept)
+        return self._left[sizes]
 
     def keep_free(self, headroom: int, targets: Mapping[int, Mapping[ClassKey, int]]) -> None:
         """Give no more now than the free nodes beyond the headroom, and as many as are given back:
