@@ -86,6 +86,10 @@ class Why(enum.Enum):
         "registering",
         _JOB | _NODE | _IDLE | _NOTE | _DROPPED,
     )
+    NO_GROWTH = (  # the site wants none now
+        "no_growth",
+        _JOB | _NODE | _IDLE | _NOTE | _DROPPED,
+    )
     CANARY = (  # only a canary's jobs and nodes are used
         "canary",
         _JOB | _NODE | _IDLE | _ACT | _NOTE,

@@ -92,7 +92,8 @@ class Eligibility:
         self._jobs = {job_id: kinds.setdefault(kind, kind) for job_id, kind in made}
         self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
         self._nodes = _node_kinds(survey)
-        self._usable = Verdict(Why.REGISTERING) if survey.mandate.registering else USABLE
+        waits = survey.mandate.waits
+        self._usable = Verdict(waits[0].why) if waits else USABLE
         self.in_service = {n for n, node in survey.nodes.items() if node.state in IN_SERVICE}
         free_or_others = self.in_service - self.taken
         self._others = {n for n in free_or_others if not survey.mandate.bars_node(n)}

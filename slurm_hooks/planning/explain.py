@@ -104,7 +104,7 @@ def _kept_back(left: LeftToOthers) -> Iterator[Reason]:
 
 def _rank(verdict: Verdict) -> tuple[bool, bool, str, str]:
     """Nodes without room first, then those that the job can have, then the others."""
-    is_open = verdict.why in (Why.USABLE, Why.REGISTERING)
+    is_open = verdict.why in (Why.USABLE, Why.REGISTERING, Why.NO_GROWTH)
     return verdict.why is not Why.TAKEN, not is_open, verdict.why.value, verdict.detail
 
 

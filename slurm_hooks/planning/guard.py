@@ -74,7 +74,7 @@ class _Facts:
     short: frozenset[str]
     holes: Mapping[str, Hole]
     ends: Ends
-    registering: frozenset[str]
+    waits: tuple[Reason, ...]
     no_parts: tuple[str, ...]
     hits: Hits
     jobs: Mapping[int, MalleableJob]
@@ -99,7 +99,7 @@ def _facts(ground: Ground, seen: Snapshot, plan: Plan) -> _Facts:
         short=frozenset(_short(places, nodes, plan)),
         holes=holes,
         ends=ends_of(ground, holes),
-        registering=mandate_of(ground).registering,
+        waits=mandate_of(ground).waits,
         no_parts=ground.seen.no_parts,
         hits=hits_of(ground),
         jobs={job.job_id: job for job in seen.jobs},
@@ -151,8 +151,8 @@ def _fault(intent: Intent, facts: _Facts) -> Optional[Fault]:
 
 
 def _growth_fault(grow: Intent, facts: _Facts) -> Optional[Fault]:
-    if facts.registering:
-        return Fault(Reason(Why.REGISTERING), Why.REGISTERING)
+    if facts.waits:
+        return Fault(facts.waits[0], facts.waits[0].why)
     if facts.no_parts and grow.asks != NO_RESOURCES:
         return Fault(no_parts(facts.no_parts[0]))
     lost = [n for n in sorted(grow.nodes) if not _has_room(grow, n, facts)]

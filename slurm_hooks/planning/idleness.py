@@ -71,8 +71,8 @@ class _Judge:
             return Why.OFF
         if not self._wanting:
             return Why.NO_JOB
-        if mandate.registering:
-            return Why.REGISTERING
+        if mandate.waits:
+            return mandate.waits[0].why
         if self._wanting == self._barred and not self._makes_room:
             return Why.CANARY
         fitting = self._wanting.intersection(self._eligibility.jobs(name))

@@ -47,7 +47,7 @@ def _waiting(
     survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]
 ) -> frozenset[int]:
     """The jobs that have lost patience, and for which there are nodes enough, whoever has them."""
-    if survey.mandate.registering:
+    if survey.mandate.waits:
         return frozenset()
     late = {s.job.job_id: s for s in situations if waits_too_long(survey.ground, s)}
     usable: Counter[int] = Counter()

@@ -6,6 +6,7 @@ Settings and the switch say so at each tick, whatever Slurm would allow.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from heapq import nsmallest
 from typing import Optional
@@ -25,6 +26,7 @@ class Mandate:
     What they have beyond `most_kept` is taken back: the same, unless the ceiling is a share of
     partitions that are not all up. While nodes are `registering` nothing starts: a slurmctld whose
     last writes were lost would start what runs there already, and drain the node for that.
+    `no_growth` says since when and why the site wants no job to grow.
     """
 
     level: Level
@@ -34,12 +36,14 @@ class Mandate:
     ceiling: Optional[int] = None
     most_kept: Optional[int] = None
     registering: frozenset[str] = frozenset()
+    no_growth: Optional[Reason] = None
 
     @cached_property
     def waits(self) -> tuple[Reason, ...]:
-        """Why nothing starts now; empty if something may."""
+        """Why nothing starts now; empty if something may. Then no job makes room for another."""
         named = _named(self.registering)
-        return (Reason(Why.REGISTERING, named),) if self.registering else ()
+        registering = (Reason(Why.REGISTERING, named),) if self.registering else ()
+        return registering if self.no_growth is None else (*registering, self.no_growth)
 
     def bars_job(self, job: MalleableJob) -> Optional[Reason]:
         """Why no fragment of the job may be on a node; None if some may."""
@@ -96,7 +100,8 @@ def mandate_of(ground: Ground) -> Mandate:
     ours = (n.name for n in seen.nodes if not n.partitions.isdisjoint(settings.site.partitions))
     registering = seen.registering.intersection(ours) if seen.registering else frozenset()
     nodes = frozenset(mode.nodes)
-    return Mandate(level, mode, nodes, seen.off, ceiling, most_kept, registering)
+    calm = None if seen.no_growth is None else why_no_growth(seen.no_growth, ground.now)
+    return Mandate(level, mode, nodes, seen.off, ceiling, most_kept, registering, calm)
 
 
 def mode_notes(ground: Ground) -> tuple[Reason, ...]:
@@ -110,6 +115,14 @@ def why_off(off: Off) -> Reason:
     if off.reason:
         detail["said"] = off.reason
     return Reason(Why.OFF, detail)
+
+
+def why_no_growth(calm: Off, now: datetime) -> Reason:
+    """Since when the site wants no job to grow, for how long by now, and why."""
+    detail = Detail(since=calm.since, seconds=(now - calm.since).total_seconds())
+    if calm.reason:
+        detail["said"] = calm.reason
+    return Reason(Why.NO_GROWTH, detail)
 
 
 def _ceiling(ground: Ground) -> tuple[Optional[int], Optional[int]]:

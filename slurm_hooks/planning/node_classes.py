@@ -128,9 +128,9 @@ class Pool:
     `free` is what is free; `held` the fragments of each job in each class; `coming` counts what
     fragments are about to leave, which can be had in a later tick. Of a class `kept_back` units
     are left to others' small jobs. Under a ceiling, `ceiling` is how many of all these may be
-    given, `room` how many now: what is still on its way out takes up room, and while nodes are
-    registering there is none. It `is_over` if more is held than may be given, and `is_closed` if
-    nothing may start: then nobody makes room. `names` are the nodes of all this.
+    given, `room` how many now: what is still on its way out takes up room, and while nothing may
+    start there is none. It `is_over` if more is held than may be given, and `is_closed` if nothing
+    may start: then no job makes room for another. `names` are the nodes of all this.
     """
 
     free: dict[ClassKey, Stock] = field(default_factory=dict)
@@ -326,7 +326,7 @@ def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
         pool.ceiling = max(0, ceiling - kept, min(size, size if most is None else most - kept))
         pool.room = max(0, ceiling - taken)
         pool.is_over = size > pool.ceiling
-    if mandate.registering:
+    if mandate.waits:
         pool.is_closed, pool.room = True, 0
 
 

@@ -3,7 +3,7 @@
 A fragment is signalled only if its mark was accepted, since it would leave and nobody would know
 that it had been asked to. What its user has cancelled meanwhile is not put back: Slurm would revive
 it. What an operator holds meanwhile is not released, nor is that hold replaced by ours. Nothing is
-released once malleable jobs are switched off.
+released once malleable jobs are switched off, or the site wants no growth.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from slurm_hooks.model import (
     FragmentState,
     Intent,
     MalleableJob,
-    Off,
     Reason,
     Slurm,
+    Snapshot,
     Verb,
     Why,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
 from slurm_hooks.planning.dropping import Fault, stayed
-from slurm_hooks.planning.modes import why_off
+from slurm_hooks.planning.modes import why_no_growth, why_off
 
 
 def first_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
@@ -74,12 +74,15 @@ def contradicted(
     return {i.fragment: why for i, why in found if why}
 
 
-def switched_off(intents: Iterable[Intent], off: Optional[Off]) -> dict[FragmentId, Fault]:
-    """What a plan from before malleable jobs were switched off must not start any more."""
-    if off is None:
+def switched_off(intents: Iterable[Intent], now: Snapshot) -> dict[FragmentId, Fault]:
+    """What a plan must not start any more, by the switches that are set `now`."""
+    why = why_off(now.off) if now.off is not None else None
+    if why is None and now.no_growth is not None:
+        why = why_no_growth(now.no_growth, now.now)
+    if why is None:
         return {}
     starts = (i.fragment for i in intents if i.verb in (Verb.GROW, Verb.QUEUE))
-    return dict.fromkeys(starts, Fault(why_off(off), Why.OFF))
+    return dict.fromkeys(starts, Fault(why, why.why))
 
 
 def _fault(

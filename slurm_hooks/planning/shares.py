@@ -192,6 +192,7 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     costs = trains and situation.job.way.works_as_one
     held = pool.held_by.get(job_id, {})
+    is_below = 0 < situation.size < situation.least
     core, unit = situation.core, situation.job.request.unit
     ask = JobAsk(
         name=str(job_id),
@@ -204,6 +205,6 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
         unit=unit * units,
         grow_s=plan.grow_s + situation.redone_s if costs else 0.0,
         shrink_s=plan.shrink_s + situation.redone_s if costs else 0.0,
-        may_grow=not situation.snoozes or 0 < situation.size < situation.least,
+        may_grow=not pool.is_closed and (not situation.snoozes or is_below),
     )
     return beside_core(ask, core * units, trains=core >= situation.least) if core else ask

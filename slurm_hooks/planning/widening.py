@@ -18,10 +18,11 @@ def widened(
     """Notice for the fragment that would come back as the largest, if that pays; None if none does.
 
     A gang that changes in this tick is left alone: what it gets may be enough. It goes on without
-    the fragment meanwhile, or none leaves.
+    the fragment meanwhile, or none leaves. None leaves while it could not come back.
     """
     share, job = situation.share, situation.job
     is_calm = situation.is_placed and not (made.actions or situation.snoozes or situation.barred)
+    is_calm = is_calm and not survey.mandate.waits
     if share is None or curve is None or not (is_calm and job.way.works_as_one):
         return None
     found = ((_more(survey, situation, f), f) for f in _trains(situation))

@@ -22,6 +22,7 @@ BARS = {  # of idle nodes: a few words, a colour
     Why.OBSERVED: ("observed", "#AAD7F2"),
     Why.OFF: ("switched off", "#882255"),
     Why.REGISTERING: ("registering", "#661100"),
+    Why.NO_GROWTH: ("no growth", "#AA4466"),
     Why.CANARY: ("canary only", "#DDCC77"),
     Why.LIMIT: ("room for a limit", "#117733"),
     Why.NO_JOB: ("no job waits", "#F0E442"),

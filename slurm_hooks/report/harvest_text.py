@@ -26,6 +26,7 @@ WHY_IDLE = {
     Why.OBSERVED: "a fragment would have started, but ticks only observed",
     Why.OFF: "malleable jobs were switched off",
     Why.REGISTERING: "slurmctld had begun, and nodes had not told it what ran on them",
+    Why.NO_GROWTH: "the site wanted no growth",
     Why.CANARY: "only a canary's jobs and nodes were used",
     Why.LIMIT: "jobs that could use it made room for one that waited for a limit",
     Why.NO_JOB: "no malleable job waited for more nodes",

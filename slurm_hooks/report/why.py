@@ -18,7 +18,7 @@ from typing import Any, Optional
 
 from slurm_hooks.model import Reason, Resources, Said, Verdict, Why
 from slurm_hooks.model.job import NODE
-from slurm_hooks.model.moments import shown
+from slurm_hooks.model.moments import age_text, shown
 from slurm_hooks.model.plural import noun_of, plural
 
 Forms = Mapping[Why, tuple[str, ...]]
@@ -73,12 +73,14 @@ _OBSTACLE = {
     Why.SUSPECT: "fragments of jobs {} died there",
     Why.HOLE_SHORT: "its hole is too short",
     Why.REGISTERING: "slurmctld has begun, and nodes have not told it what runs on them",
+    Why.NO_GROWTH: "the site wants no growth now",
 }
 _STANDING = {
     Why.TAKEN: "{}",
     Why.PART_SMALL: "in use, and not enough {} left",
     Why.USABLE: "free and usable",
     Why.REGISTERING: "free",
+    Why.NO_GROWTH: "free",
 }
 _REASON: Forms = {
     Why.FINISHED: (
@@ -121,7 +123,10 @@ _REASON: Forms = {
     Why.REGISTERING: (
         "nothing starts until {nodes}[ and {more} more] {nodes:has|have} told the slurmctld that "
         "began what runs there",
-        "slurmctld has begun anew meanwhile",
+    ),
+    Why.NO_GROWTH: (
+        "no job starts or grows while the site's file no-growth is there: since {since:date}, "
+        "for {seconds:age}[ ({said})]",
     ),
     Why.CANARY: (
         "waits: the site lets only jobs of [users {users}][{users:?}{accounts:?} and of ]"
@@ -316,6 +321,8 @@ class _Words(string.Formatter):
             return ""
         if format_spec == "units":
             return f"{self._noun}s"
+        if format_spec == "age":
+            return age_text(value)
         if format_spec == "size":
             format_spec = self._noun
         if isinstance(value, datetime):

@@ -1,4 +1,4 @@
-"""Everything that a tick decides by, in one value: Slurm, the switch, and what jobs have shown."""
+"""Everything that a tick decides by, in one value: Slurm, the switches, what jobs have shown."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe, with_charges
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.tick.qos_terms import terms_reader
-from slurm_hooks.tick.switch import with_switch
+from slurm_hooks.tick.switch import with_switches
 
 
 def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
     """The whole snapshot: a plan adds nothing to it.
 
-    Raises SettingsError if the switch cannot be seen. A caller that `is_reading` alone gets a line
-    about that instead.
+    Raises SettingsError if the switches cannot be seen. A caller that `is_reading` alone gets a
+    line about that instead.
     """
     site, state = settings.site, settings.tick.state_dir
     read_terms = terms_reader(port, state, is_reading)
     seen = observe(port, site.partitions, site.part_nodes, site.qos, read_terms)
-    seen = with_switch(seen, state, is_reading)
+    seen = with_switches(seen, state, is_reading)
     if needs_charges(Ground(seen, settings)):
         seen = with_charges(port, seen)
     return recall(seen, settings)

@@ -36,7 +36,7 @@ from slurm_hooks.tick.entry_points import find_objective
 from slurm_hooks.tick.lock import Outcome, locked
 from slurm_hooks.tick.observe import observe_all
 from slurm_hooks.tick.report import TickReport, lacks_rights
-from slurm_hooks.tick.switch import find_off
+from slurm_hooks.tick.switch import with_switches
 
 _log = logging.getLogger(__name__)
 
@@ -111,8 +111,8 @@ def _write(
     if needs_look(plan.actions):
         fresh = look_at_jobs(port, settings.site.partitions, seen.jobs)
         plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
-        off = find_off(settings.tick.state_dir)  # it may have been thrown since the tick began
-        plan = without(plan, switched_off(plan.actions, off))
+        now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # thrown since?
+        plan = without(plan, switched_off(plan.actions, now))
     return plan, refused + apply(port, seen, second_half(plan.actions), pause)
 
 

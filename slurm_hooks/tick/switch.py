@@ -1,7 +1,8 @@
-"""The switch that keeps malleable jobs off all nodes: a file named `off` in the state directory.
+"""The switches, two files in the state directory: `off` keeps malleable jobs off all nodes,
+`no-growth` keeps them from growing.
 
-It is there or it is not: whatever lies under that name counts, and one line of a plain file is the
-reason. Where nobody can tell, nobody may take it for absent.
+A file is there or it is not: whatever lies under its name counts, and one line of a plain file is
+the reason. Where nobody can tell, nobody may take it for absent.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from slurm_hooks.model import Off, Snapshot
 from slurm_hooks.model.moments import moment
 
 NAME = "off"
+NO_GROWTH = "no-growth"
 LONGEST = 200
 
 
@@ -30,13 +32,25 @@ def find_off(directory: str) -> Optional[Off]:
 
     Raises SettingsError if the directory cannot be looked into.
     """
-    path = Path(directory) / NAME
+    return _find(directory, NAME, "whether malleable jobs are switched off")
+
+
+def find_no_growth(directory: str) -> Optional[Off]:
+    """The file by which the site keeps jobs from growing, None if they may.
+
+    Raises SettingsError if the directory cannot be looked into.
+    """
+    return _find(directory, NO_GROWTH, "whether malleable jobs may grow")
+
+
+def _find(directory: str, name: str, what: str) -> Optional[Off]:
+    path = Path(directory) / name
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _fault(directory, "whether malleable jobs are switched off", error) from error
+        raise _fault(directory, what, error) from error
     return Off(_since(found), _reason(path) if stat.S_ISREG(found.st_mode) else "")
 
 
@@ -48,13 +62,13 @@ def _since(found: os.stat_result) -> datetime:
         return moment(int(found.st_ctime))
 
 
-def with_switch(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:
-    """The snapshot with the switch as it stands.
+def with_switches(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:
+    """The snapshot with both files as they stand.
 
     Raises SettingsError if that cannot be seen; who `is_reading` alone gets a line about it.
     """
     try:
-        return replace(seen, off=find_off(directory))
+        return replace(seen, off=find_off(directory), no_growth=find_no_growth(directory))
     except SettingsError as error:
         if not is_reading:
             raise

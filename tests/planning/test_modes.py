@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +19,10 @@ from build import (
     make_nodes,
     make_request,
     make_snapshot,
+    plan_start,
 )
 from fake_slurm import FakeSlurm
-from planning.readings import grown, noticed, plan_for, told_to_go
+from planning.readings import grown, noticed, plan_for, renewed, told_to_go
 from planning.test_plan_properties import fragments, many, write
 from slurm_hooks.model import (
     ON_NODES,
@@ -48,6 +50,7 @@ from slurm_hooks.tick.observe import needs_charges
 RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD
 ON = Settings()
 OFF = Off(after(-10), "fire")
+HOT = Off(after(-7200), "the room is hot")
 CANARY = Mode("canary", users=("ann",), accounts=("ml",), nodes=("n1", "n2"))
 
 
@@ -241,6 +244,54 @@ def test_what_was_planned_before_slurmctld_began_does_not_start() -> None:
     assert not grown(guard(plan, seen, fresh, ON))
 
 
+# -- no growth now
+
+
+def test_with_no_growth_nothing_starts_and_what_runs_stays() -> None:
+    nodes = (*busy("n1", "n2"), make_node("n3"))
+    waits = make_job(held=2, job_id=8)
+    seen = make_snapshot(two_running(), waits, nodes=nodes)
+    assert grown(plan_for(seen)) == {"n3"}
+    plan = plan_for(replace(seen, no_growth=HOT))
+    assert grown(plan) == noticed(plan).keys() == set()
+    assert plan.level is Level.ON
+    line = (
+        "no job starts or grows while the site's file no-growth is there: since "
+        f"{shown(after(-7200))}, for 2 hours (the room is hot)"
+    )
+    assert line in map(note_text, plan.notes)
+    for job in plan.jobs:
+        assert line in map(reason_text, job.reasons)
+        assert not any("usable" in reason_text(reason) for reason in job.reasons)
+    assert [found.reason for found in plan.idle] == [Why.NO_GROWTH]
+
+
+def test_with_no_growth_leases_go_on_and_holes_close() -> None:
+    soon = plan_start(["n2"], 90)
+    fragments = (
+        make_fragment(i, RUNNING, [f"n{i + 1}"], start=after(-500), end=after(100))
+        for i in range(2)
+    )
+    nodes = busy("n1", "n2")
+    plan = plan_for(
+        make_snapshot(make_job(*fragments), nodes=nodes, planned=(soon,), no_growth=HOT)
+    )
+    assert noticed(plan) == {1: Why.HOLE_CLOSES}
+    assert 0 in renewed(plan)
+
+
+def test_no_job_makes_room_for_another_beyond_a_lowered_ceiling_with_no_growth() -> None:
+    """The ceiling takes back what is above it, and no more."""
+    fragments = (
+        make_fragment(i, RUNNING, [f"n{i}"], start=after(-40000), end=after(500)) for i in range(4)
+    )
+    waits = replace(make_job(held=2, job_id=8, request=make_request(2, 2)), submitted=after(-8000))
+    seen = make_snapshot(make_job(*fragments), waits, nodes=busy("n0", "n1", "n2", "n3"))
+    three = with_mode(max_nodes=3)
+    assert len(noticed(plan_for(seen, three))) > 1
+    assert len(noticed(plan_for(replace(seen, no_growth=HOT), three))) == 1
+
+
 # -- the ceiling
 
 
@@ -312,6 +363,22 @@ def test_a_partition_that_is_down_leaves_the_absolute_ceiling_as_it_is() -> None
 
 
 # -- whatever the cluster looks like
+
+
+@settings(many, max_examples=200)
+@given(clusters())
+def test_with_no_growth_no_job_grows_and_none_loses_more_than_without(slurm: FakeSlurm) -> None:
+    seen = observe(slurm, ["malleable"])
+    free, calm = plan_for(seen), plan_for(replace(seen, no_growth=HOT))
+    assert grown(calm) == set()
+    assert not leavers_by_job(calm) - leavers_by_job(free)
+
+
+def leavers_by_job(plan: Plan) -> Counter[int]:
+    """How many fragments of each job leave, or are held on their way to a node."""
+    return Counter(
+        a.fragment.job_id for a in plan.actions if a.fragment in told_to_go(plan) or a.is_held
+    )
 
 
 OFFS = st.sampled_from([None, None, OFF])

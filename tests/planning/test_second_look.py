@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from build import NOW, after, make_fragment, make_job, make_mark, make_slurm
+from build import NOW, after, make_fragment, make_job, make_mark, make_slurm, make_snapshot
 from slurm_hooks.model import (
     Fragment,
     FragmentId,
@@ -146,11 +146,11 @@ def test_nothing_of_a_cancelled_job_is_put_back() -> None:
     assert not is_kept(BACK, fresh, make_fragment(1, FragmentState.CANCELLED))
 
 
-def after_a_second_look(action: Intent, *fresh: Fragment, off: bool = False) -> Plan:
+def after_a_second_look(action: Intent, *fresh: Fragment, **switches: Off) -> Plan:
     idle = (IdleNodes(Why.STARTING, 1),)
     plan = Plan((action,), (JobPlan(7, 1, 1),), idle=idle, starting=action.nodes)
     plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
-    return without(plan, switched_off(plan.actions, Off(NOW, "nobody") if off else None))
+    return without(plan, switched_off(plan.actions, make_snapshot(**switches)))
 
 
 def test_a_job_whose_notice_slurm_refused_keeps_its_node() -> None:
@@ -159,11 +159,17 @@ def test_a_job_whose_notice_slurm_refused_keeps_its_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_paused", "off", "idle"), [(True, False, Why.RESTING), (False, True, Why.OFF)]
+    ("is_paused", "switches", "idle"),
+    [
+        (True, {}, Why.RESTING),
+        (False, {"off": Off(NOW)}, Why.OFF),
+        (False, {"no_growth": Off(NOW)}, Why.NO_GROWTH),
+        (False, {"off": Off(NOW), "no_growth": Off(NOW)}, Why.OFF),
+    ],
 )
 def test_a_node_that_is_not_given_after_all_is_idle_for_that_reason(
-    is_paused: bool, off: bool, idle: Why
+    is_paused: bool, switches: dict[str, Off], idle: Why
 ) -> None:
-    plan = after_a_second_look(GROW, make_fragment(0, is_paused=is_paused), off=off)
+    plan = after_a_second_look(GROW, make_fragment(0, is_paused=is_paused), **switches)
     assert plan.idle == (IdleNodes(idle, 1),)
     assert [job.nodes_planned for job in plan.jobs] == [0]

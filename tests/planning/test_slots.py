@@ -242,7 +242,7 @@ def test_a_node_of_two_dropped_parts_is_one_idle_node() -> None:
     plan = make_plan(was, SETTINGS, no_clock)
     assert {i.fragment.job_id for i in plan.actions} == {7, 8}
     assert [(each.reason, each.nodes) for each in plan.idle] == [(Why.STARTING, 1)]
-    off = switched_off(plan.actions, Off(NOW, "nobody"))
+    off = switched_off(plan.actions, replace(was, off=Off(NOW, "nobody")))
     assert [(each.reason, each.nodes) for each in without(plan, off).idle] == [(Why.OFF, 1)]
 
 
@@ -516,6 +516,18 @@ def test_no_part_leaves_to_come_back_larger_while_manners_forbid_it() -> None:
     assert [i.cause for i in plan_of(gang, nodes=nodes).actions] == [Why.WIDER]
     just_idle = replace(node("n3"), partitions=frozenset({"main"}), idle_since=after(-1))
     assert not plan_of(gang, nodes=[*nodes, just_idle]).actions
+
+
+def test_no_part_leaves_to_come_back_larger_while_nothing_may_start() -> None:
+    asked = request(1, 8)
+    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
+    nodes = [node("n1", used=3), node("n2", used=8)]
+    now = seen(gang, nodes=nodes)
+    assert [i.cause for i in make_plan(now, SETTINGS, no_clock).actions] == [Why.WIDER]
+    calm = replace(now, no_growth=Off(after(-60)))
+    silent = replace(now, registering=frozenset({"n2"}))
+    assert not make_plan(calm, SETTINGS, no_clock).actions
+    assert not make_plan(silent, SETTINGS, no_clock).actions
 
 
 def test_a_gang_of_one_fragment_does_not_leave_to_come_back_larger() -> None:

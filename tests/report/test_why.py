@@ -101,7 +101,6 @@ def test_how_a_job_ended_has_words() -> None:
         ({"nodes": ("n1",)}, "nothing starts until n1 has told"),
         ({"nodes": ("n1", "n2")}, "nothing starts until n1, n2 have told"),
         ({"nodes": ("n1", "n2"), "more": 3}, "nothing starts until n1, n2 and 3 more have told"),
-        ({}, "slurmctld has begun anew"),
     ],
 )
 def test_the_form_goes_with_the_detail(detail: Detail, text: str) -> None:

@@ -10,19 +10,20 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Callable, Optional
 
 import pytest
 
 from captured_slurm import recorded
 from planning.whole_ticks import settings_in
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.model import Level
+from slurm_hooks.model import Level, Off
 from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.reconcile import tick
-from slurm_hooks.tick.switch import find_off, switch_off, switch_on
+from slurm_hooks.tick.switch import find_no_growth, find_off, switch_off, switch_on
 from unit.calls import Output, job_id, run
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may look everywhere")
@@ -62,9 +63,12 @@ def test_users_can_read_the_reason_whatever_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "off").stat().st_mode & 0o777 == 0o644
 
 
+@pytest.mark.parametrize(("name", "find"), [("off", find_off), ("no-growth", find_no_growth)])
 @pytest.mark.parametrize("kind", ["empty", "directory", "link", "dangling", "pipe", "binary"])
-def test_whatever_lies_there_switches_off(kind: str, tmp_path: Path) -> None:
-    path, other = tmp_path / "off", tmp_path / "other"
+def test_whatever_lies_there_is_a_switch(
+    kind: str, name: str, find: Callable[[str], Optional[Off]], tmp_path: Path
+) -> None:
+    path, other = tmp_path / name, tmp_path / "other"
     other.write_text("secret")
     makes = {
         "empty": path.touch,
@@ -74,8 +78,9 @@ def test_whatever_lies_there_switches_off(kind: str, tmp_path: Path) -> None:
         "pipe": lambda: os.mkfifo(path),
         "binary": lambda: path.write_bytes(b"\xff\x1b[31m\x00" * 200),
     }
+    assert find(str(tmp_path)) is None
     makes[kind]()
-    off = find_off(str(tmp_path))
+    off = find(str(tmp_path))
     assert off is not None
     assert "secret" not in off.reason
     assert off.reason.isprintable()
@@ -178,23 +183,29 @@ def test_observing_writes_nothing_and_completes_a_tick(tmp_path: Path) -> None:
 
 
 class ThrownAtTheSecondLook:
-    """A Slurm that is asked for its jobs the second time just as somebody types `off`."""
+    """A Slurm that is asked for its jobs the second time just as somebody throws a switch."""
 
-    def __init__(self, port: Recorded, place: str) -> None:
-        self.port, self.place = port, place
+    def __init__(self, port: Recorded, throw: Callable[[], object]) -> None:
+        self.port, self.throw = port, throw
         self.asked = port.asked
 
     def ask(self, command: Command) -> str:
         is_second = any(c.argv[0] == "squeue" for c in self.port.commands)
         if command.argv[0] == "squeue" and is_second:
-            switch_off(self.place, "fire")
+            self.throw()
         return self.port.ask(command)
 
 
-def test_a_tick_in_flight_starts_nothing_any_more(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path)
-    port = recorded("held")
-    report = tick(ThrownAtTheSecondLook(port, settings.tick.state_dir), settings)
+@pytest.mark.parametrize("name", ["off", "no-growth"])
+def test_a_tick_in_flight_starts_nothing_any_more(name: str, tmp_path: Path) -> None:
+    settings, port = settings_in(tmp_path), recorded("held")
+    place = Path(settings.tick.state_dir)
+
+    def throw() -> None:
+        place.mkdir()
+        (place / name).write_text("fire\n")
+
+    report = tick(ThrownAtTheSecondLook(port, throw), settings)
     assert not any("release" in c.stdin for c in port.commands)
     notes = map(note_text, report.plan.notes)
     assert any("not done: grow" in note and "(fire)" in note for note in notes)
