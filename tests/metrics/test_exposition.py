@@ -83,6 +83,17 @@ def test_the_file_has_what_happened(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+def test_no_growth_is_told_with_its_age(tmp_path: Path) -> None:
+    assert after_ticks(tmp_path, 1)["malleable_no_growth_seconds"] == 0
+    place = Path(settings_in(tmp_path).tick.state_dir) / "no-growth"
+    place.touch()
+    os.utime(place, (1_800_000_000 - 7200,) * 2)
+    found = after_ticks(tmp_path, 1)
+    assert found["malleable_no_growth_seconds"] == 7200
+    os.utime(place, (1_900_000_000,) * 2)
+    assert after_ticks(tmp_path, 1)["malleable_no_growth_seconds"] == 1
+
+
 def test_names_have_units_and_no_number_of_a_job_or_name_of_a_user(tmp_path: Path) -> None:
     found = after_ticks(tmp_path)
     assert all(name.startswith("malleable_") for name in found)

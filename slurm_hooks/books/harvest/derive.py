@@ -94,7 +94,15 @@ def record_of(
         forgotten=tuple(_forgotten(before, seen, used, span > known)),
         seen=replace(_seen_of(seen, plan, promises, before), unused=tuple(unused.items())),
         unused=tuple(_unused(dict(before.unused), unused, known)),
+        no_growth_s=_no_growth_s(seen),
     )
+
+
+def _no_growth_s(seen: Snapshot) -> float:
+    """For how long the site has wanted no growth, at least 1 while it does; 0 while it does not."""
+    if seen.no_growth is None:
+        return 0.0
+    return max(1.0, (seen.now - seen.no_growth.since).total_seconds())
 
 
 def _done(plan: Plan) -> tuple[Done, ...]:

@@ -160,7 +160,8 @@ class Totals:
 @dataclass(frozen=True)
 class LastTick:
     """The last tick: when (epoch seconds), what it took, what it found; `whys` are jobs by the
-    reasons of their size, `unused` is what no job used, by resource."""
+    reasons of their size, `unused` is what no job used, by resource, `no_growth_s` for how long the
+    site had wanted no growth."""
 
     at: float
     seconds: float
@@ -172,6 +173,7 @@ class LastTick:
     idle: dict[Why, int]
     whys: dict[Why, int]
     unused: dict[str, Unused]
+    no_growth_s: float
 
 
 @dataclass(frozen=True)

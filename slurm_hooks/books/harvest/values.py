@@ -165,6 +165,7 @@ class Record:
     the reasons of jobs' sizes, each with the number of jobs that have it. `forgotten` are jobs that
     the last tick saw and Slurm lists no more, with what they used since. `unused` is resource, what
     no job uses of it now, and how much of it times seconds no job used since the last tick.
+    `no_growth_s` is for how long the site has wanted no growth, 0 if it does not.
     """
 
     at: datetime
@@ -183,6 +184,7 @@ class Record:
     forgotten: tuple[Forgotten, ...]
     seen: Seen
     unused: tuple[tuple[str, Unused, Unused], ...] = ()
+    no_growth_s: float = 0.0
 
     @property
     def node_s(self) -> float:

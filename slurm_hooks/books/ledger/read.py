@@ -274,7 +274,7 @@ def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
     if tick is None:
         return None
     rows = ledger.execute("SELECT reason, nodes FROM idle WHERE tick = ?", (tick["id"],))
-    names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out")
+    names = ("at", "seconds", "solver_s", "jobs", "ours", "busy", "out", "no_growth_s")
     nodes = {row["reason"]: row["nodes"] for row in rows}
     idle = {reason: nodes[reason.value] for reason in Of.IDLE.whys if reason.value in nodes}
     return LastTick(

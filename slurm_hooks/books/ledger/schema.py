@@ -4,7 +4,7 @@ Counters only grow, whatever is pruned: metrics are made of them.
 """
 
 HOUR_S = 3600
-VERSION = 4
+VERSION = 5
 APPLICATION_ID = 0x6D6C6C65  # "mlle": tells our file from somebody else's
 
 CREATE = """
@@ -13,7 +13,8 @@ CREATE TABLE tick (
     node_s REAL NOT NULL, uncertain_node_s REAL NOT NULL, jobs INTEGER NOT NULL,
     nodes INTEGER NOT NULL, ours INTEGER NOT NULL, busy INTEGER NOT NULL, out INTEGER NOT NULL,
     seconds REAL NOT NULL, solver_s REAL NOT NULL, commands INTEGER NOT NULL,
-    rpcs INTEGER NOT NULL, refused INTEGER NOT NULL, starts INTEGER NOT NULL);
+    rpcs INTEGER NOT NULL, refused INTEGER NOT NULL, starts INTEGER NOT NULL,
+    no_growth_s REAL NOT NULL);
 CREATE INDEX tick_at ON tick (at);
 CREATE TABLE idle (
     tick INTEGER NOT NULL, reason TEXT NOT NULL, nodes INTEGER NOT NULL, node_s REAL NOT NULL,

@@ -80,6 +80,7 @@ def _put_tick(ledger: sqlite3.Connection, record: Record) -> None:
         *(_at(record), record.span_s, record.unseen_s, record.node_s, record.uncertain_node_s),
         *(len(record.jobs), nodes.total, nodes.ours, nodes.busy, nodes.out),
         *(cost.seconds, cost.solver_s, cost.commands, cost.rpcs, cost.refused, record.starts),
+        record.no_growth_s,
     )
     done = ledger.execute(f"INSERT INTO tick VALUES (NULL, {', '.join('?' * len(row))})", row)
     ledger.executemany(

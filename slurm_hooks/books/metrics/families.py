@@ -100,6 +100,8 @@ def _last_tick(standing: Standing) -> Iterator[Metric]:
     yield _gauge("last_tick_timestamp_seconds", "When the last tick was completed", value=tick.at)
     yield _gauge("last_tick_duration_seconds", "How long it took", value=tick.seconds)
     yield _gauge("last_tick_solver_seconds", "Of this, the allocator", value=tick.solver_s)
+    text = "For how long the site has wanted no growth, by the date of its file; 0 if it does not"
+    yield _gauge("no_growth_seconds", text, value=tick.no_growth_s)
     yield _gauge("jobs", "Malleable jobs that Slurm knows", value=tick.jobs)
     text = "Malleable jobs that have this reason for their size; a job may have several"
     limited = {why.value: tick.whys.get(why) for why in Of.JOB.whys}
