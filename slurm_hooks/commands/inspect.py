@@ -131,7 +131,13 @@ def _jobs_data(
         for job in jobs
     ]
     last = find_last_tick(settings)
-    return {"jobs": rows, "unknown": seen.unknown, "off": seen.off, "last_tick": last}
+    return {
+        "jobs": rows,
+        "unknown": seen.unknown,
+        "off": seen.off,
+        "no_growth": seen.no_growth,
+        "last_tick": last,
+    }
 
 
 def _names(port: Port, settings: Settings) -> Mapping[int, str]:

@@ -18,7 +18,8 @@ from slurm_hooks.doctor.trial.script import Wish
 from slurm_hooks.doctor.trial.told import end_data, end_lines
 from slurm_hooks.errors import CommandRefused, MalleableError, NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Level
-from slurm_hooks.planning.modes import why_off
+from slurm_hooks.model.moments import moment
+from slurm_hooks.planning.modes import why_no_growth, why_off
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import explain_lines, find_job
@@ -32,7 +33,7 @@ from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.tick.booked import booked_tick
 from slurm_hooks.tick.lock import between_ticks
 from slurm_hooks.tick.reconcile import tick
-from slurm_hooks.tick.switch import find_off
+from slurm_hooks.tick.switch import find_no_growth, find_off
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -140,6 +141,10 @@ def _raise_if_nothing_may_start(settings: Settings, named: Optional[str], accoun
     off = find_off(settings.tick.state_dir)
     if off is not None:
         raise UsageError(f"{note_text(why_off(off))}: nothing could start; see `malleable on`")
+    calm = find_no_growth(settings.tick.state_dir)
+    if calm is not None:
+        why = note_text(why_no_growth(calm, moment(time.time())))
+        raise UsageError(f"{why}: nothing could start")
     if settings.mode.level == Level.OBSERVE.value:
         raise UsageError("mode.level = observe: no tick would start the job; try canary")
     user = named or caller()

@@ -37,7 +37,13 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
     yield bench
     sandbox.settings.write_text(before)
     bench.malleable("on")
+    no_growth(bench).unlink(missing_ok=True)
     bench.cancel_all()
+
+
+def no_growth(bench: Bench) -> Path:
+    """The file by which a site keeps jobs from growing."""
+    return Path(bench.settings.tick.state_dir) / "no-growth"
 
 
 def set_mode(bench: Bench, lines: str) -> None:
@@ -153,6 +159,43 @@ def test_a_file_made_by_hand_is_a_switch(bench: Bench) -> None:
     assert nobody_runs(bench.job(job))
     os.unlink(os.path.join(place, "off"))
     bench.tick_until(job, has(2))
+
+
+def test_with_no_growth_what_runs_goes_on_and_nothing_starts(bench: Bench) -> None:
+    """Leases are renewed meanwhile, and a node that an ordinary job takes comes back afterwards."""
+    bench.share_at_once()  # the second job would get a node of the first at once
+    job = bench.submit(SLEEP, "1-2")
+    bench.tick_until(job, has(2))
+    bench.tick()
+    ends = {f.id: f.end for f in bench.job(job).active}
+    file = no_growth(bench)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("the room is hot\n")
+    waits = bench.submit(SLEEP, "1-4")
+    bench.box.run(["scontrol", "update", f"jobid={job}_0", "timelimit=1"])
+    for _ in range(4):
+        bench.tick()
+        time.sleep(1)
+    assert nobody_runs(bench.job(waits))
+    kept = bench.job(job)
+    assert has(2)(kept)
+    assert all(f.restarts == 0 and not f.is_leaving for f in kept.fragments)
+    assert all(f.end is not None and f.end >= ends[f.id] for f in kept.active)
+    for command in (("explain", str(waits)), ("plan",)):
+        assert "(the room is hot)" in bench.malleable(*command).stdout
+    assert "(the room is hot)" in bench.malleable("status").stderr
+    taken = min(occupied(kept))
+    asks = ["--parsable", "--exclusive", f"--nodelist={taken}"]
+    other = bench.box.run(["sbatch", *asks, "--wrap", SLEEP]).stdout.strip()
+    bench.tick_until(job, lambda j: has(1)(j) and taken not in occupied(j))
+    bench.box.run(["scancel", other])
+    for _ in range(3):
+        bench.tick()
+        time.sleep(1)
+    assert has(1)(bench.job(job))
+    file.unlink()
+    bench.tick_until(job, has(2))
+    bench.tick_until(waits, lambda j: not nobody_runs(j))
 
 
 def as_user(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:

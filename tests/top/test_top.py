@@ -22,7 +22,7 @@ from build import (
 )
 from slurm_hooks import cli
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.model import FragmentState, NodeState, Snapshot
+from slurm_hooks.model import FragmentState, NodeState, Off, Snapshot
 from slurm_hooks.model.moments import shown
 from slurm_hooks.report.top.board import board_of, job_lines
 from slurm_hooks.settings.values import Settings
@@ -49,6 +49,15 @@ def machine() -> Snapshot:
 
 def look(seen: Snapshot) -> TickReport:
     return rehearse(seen, Settings())
+
+
+@pytest.mark.parametrize("name", ["off", "no_growth"])
+def test_a_switch_that_is_set_is_told_with_its_reason(name: str) -> None:
+    assert len(board_of(look(machine())).summary) == 3
+    seen = replace(machine(), **{name: Off(after(-600), "fire")})
+    *_, line = board_of(look(seen)).summary
+    assert line.endswith("(fire)")
+    assert shown(after(-600)) in line
 
 
 def test_jobs_that_are_over_come_last_and_use_nothing() -> None:

@@ -234,6 +234,27 @@ def test_off_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
     assert "release " in (site / "told").read_text()
 
 
+def test_no_growth_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
+    word = job_id(capsys)
+    assert json.loads(run(capsys, "status", "--json")[1])["no_growth"] is None
+    place = site / "state" / "no-growth"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("Lustre is busy: load 412\n")
+    for command in (["explain", word], ["plan"], ["reconcile"]):
+        assert "(Lustre is busy: load 412)" in run(capsys, *command)[1], command
+    assert "(Lustre is busy: load 412)" in run(capsys, "status")[2]
+    told = json.loads(run(capsys, "status", "--json")[1])["no_growth"]
+    assert told["reason"] == "Lustre is busy: load 412"
+    assert json.loads(run(capsys, "plan", "--json")[1])["level"] == "on"
+    assert "release " not in ((site / "told").read_text() if (site / "told").exists() else "")
+    code, _, err = run(capsys, "test", "--user", "nobody")
+    assert code == 64
+    assert "Lustre is busy" in err
+    place.unlink()
+    run(capsys, "reconcile")
+    assert "release " in (site / "told").read_text()
+
+
 def test_status_knows_the_nodes_of_a_host_list(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
     path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-2]"]\n')

@@ -14,6 +14,7 @@ from slurm_hooks.model import (
     MalleableJob,
     NodeState,
     Snapshot,
+    Why,
 )
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural, sized
@@ -27,13 +28,14 @@ from slurm_hooks.report.text import (
     sizes,
     unused_lines,
 )
-from slurm_hooks.report.why import reason_text
+from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.slurm.text import fold
 from slurm_hooks.tick.report import TickReport
 
 Row = tuple[str, ...]
 JOB_COLUMNS = ("job", "user", "state", "size", "min-max", "next", "lease ends", "why")
 HOLE_COLUMNS = ("idle nodes", "until", "because of", "list")
+_SWITCHES = (Why.OFF, Why.NO_GROWTH)
 LEASE_COLUMNS = ("fragment", "user", "state", "size", "node", "ends", "starts")
 
 
@@ -78,7 +80,8 @@ def job_lines(report: TickReport, job_id: int) -> tuple[str, ...]:
 
 
 def _summary(report: TickReport) -> tuple[str, ...]:
-    """What the nodes do, what malleable jobs do, what no job uses: a line of a terminal each."""
+    """What the nodes do, what malleable jobs do, what no job uses, and which switches are set: a
+    line each."""
     seen = report.snapshot
     states = Counter(node.state for node in seen.nodes)
     ours = len({name for job in seen.jobs for name in job.nodes})
@@ -90,6 +93,7 @@ def _summary(report: TickReport) -> tuple[str, ...]:
         f"{ours} used by {jobs}  |  next tick: {plural(len(report.plan.actions), 'action')}, "
         f"{solve.solver}: {solve.status.value}",
         *unused_lines(report.unused),
+        *(note_text(note, seen.now) for note in report.plan.notes if note.why in _SWITCHES),
     )
 
 
