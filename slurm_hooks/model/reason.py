@@ -131,7 +131,7 @@ class Why(enum.Enum):
     CEILING = (
         "ceiling",
         _JOB | _IDLE | _ACT,
-    )  # all malleable jobs together have what the site allows
+    )  # all malleable jobs, or those of one user or account, have what the site allows
     NOT_GIVEN = "not_given", _IDLE  # the allocator left it: a minimum, a unit, a resize's cost
     SCRIPT_ENDED = "script_ended", _OVER  # with 0, and no agent ever spoke
     ENDED = "ended", _OVER  # nothing tells why
@@ -183,10 +183,10 @@ class Detail(TypedDict, total=False):
     nodes_usable: int  # at most, now
     nodes_needed: int
     nodes_planned: int
-    nodes_given: int  # to all malleable jobs
+    nodes_given: int  # to all jobs under a ceiling
     kept: int  # back, of what is free
     most: int  # that there may be
-    ceiling: int  # of all malleable jobs
+    ceiling: int  # of malleable jobs: all, or those of the user or account that is named
     wish: int
     unit: int
     engine: str
@@ -202,6 +202,7 @@ class Detail(TypedDict, total=False):
     source: HoleEnd
     by: str  # the job or reservation that ends the hole
     user: str
+    account: str
     users: tuple[str, ...]
     accounts: tuple[str, ...]
     waiter: str  # a job of somebody else

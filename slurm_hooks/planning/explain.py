@@ -35,8 +35,10 @@ class Obstacles:
     Nodes and jobs that are alike are looked at once, whatever their number.
     """
 
-    def __init__(self, survey: Survey, eligibility: Eligibility, pool: Pool, given: int) -> None:
-        """`given` units go to all jobs together; what remains of the pool goes to no job."""
+    def __init__(
+        self, survey: Survey, eligibility: Eligibility, pool: Pool, given: Mapping[int, int]
+    ) -> None:
+        """`given` are the units of each job; what remains of the pool goes to no job."""
         self._survey, self._eligibility, self._given = survey, eligibility, given
         self._pool = pool
         self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
@@ -64,21 +66,30 @@ class Obstacles:
         ]
 
     def of_all(self, situation: Situation) -> list[Reason]:
-        """One if something that holds for all jobs keeps this one from growing."""
-        mandate, request = self._survey.mandate, situation.job.request
+        """Those that hold for all jobs, or for all of its user or account, and keep this one from
+        growing."""
+        mandate, job_id = self._survey.mandate, situation.job.job_id
         if mandate.waits:
             return [*mandate.waits]
-        ceiling = mandate.ceiling
-        if ceiling is None:
-            return []
+        found = []
+        if mandate.ceiling is not None:
+            detail = Detail(ceiling=mandate.ceiling)
+            found.append(self._above(situation, detail, sum(self._given.values())))
+        for quota in self._pool.quotas_of(job_id):
+            given = sum(units for job, units in self._given.items() if job in quota.jobs)
+            found.append(self._above(situation, quota.ceiling.detail, given))
+        return [Reason(Why.CEILING, detail) for detail in found if detail is not None]
+
+    def _above(self, situation: Situation, detail: Detail, given: int) -> Optional[Detail]:
+        """What keeps the job from growing under a ceiling; None if there is room for it. `given`
+        units go to all jobs that are under it."""
         each, per_node = self._eligibility.units(situation.job), self._eligibility.per_node
         needed = -(-situation.least * each // per_node)
-        if needed > ceiling:
-            return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_needed=needed))]
-        if self._given + request.unit * each > ceiling * per_node:
-            given = -(-self._given // per_node)
-            return [Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_given=given))]
-        return []
+        if needed > detail["ceiling"]:
+            return Detail(**detail, nodes_needed=needed)
+        if given + situation.job.request.unit * each > detail["ceiling"] * per_node:
+            return Detail(**detail, nodes_given=-(-given // per_node))
+        return None
 
     def _verdicts(self, job: MalleableJob) -> Mapping[str, Verdict]:
         """On the nodes of its partition, the same for all jobs that are like it."""

@@ -15,6 +15,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.dropping import handed_out
 from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.node_classes import Pool
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
 
@@ -24,13 +25,15 @@ def idle_nodes(
     eligibility: Eligibility,
     situations: Sequence[Situation],
     intents: Iterable[Intent],
+    pool: Pool,
 ) -> tuple[IdleNodes, ...]:
     """The free nodes that no fragment is on, by reason, in the order of the reasons."""
     grants = [(n, i.fragment.job_id) for i in intents for n in i.nodes]
     given, granted = Counter(job_id for _, job_id in grants), {name for name, _ in grants}
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
     ours = frozenset(survey.ground.settings.site.partitions)
-    judge = _Judge(survey, eligibility, wanting, len(eligibility.taken | granted))
+    full = frozenset(s.job.job_id for s in wanting if pool.is_full(s.job))
+    judge = _Judge(survey, eligibility, wanting, len(eligibility.taken | granted), full)
     free = (n for n, node in survey.nodes.items() if eligibility.room(n) and node.partitions & ours)
     starting = handed_out(survey.mandate.level)
     found = Counter(starting if n in granted else judge.reason(n) for n in free)
@@ -51,15 +54,21 @@ class _Judge:
     """Reasons for nodes that nobody got; alike jobs are asked about once."""
 
     def __init__(
-        self, survey: Survey, eligibility: Eligibility, wanting: Sequence[Situation], used: int
+        self,
+        survey: Survey,
+        eligibility: Eligibility,
+        wanting: Sequence[Situation],
+        used: int,
+        full: frozenset[int],
     ) -> None:
-        """`used` nodes are taken or granted already."""
+        """`used` nodes are taken or granted already. The users or accounts of jobs that are `full`
+        have what they may have."""
         self._survey, self._eligibility = survey, eligibility
         self._barred = {s.job.job_id for s in wanting if s.barred}
         self._makes_room = {s.job.job_id for s in wanting if s.barred and s.barred.why is Why.LIMIT}
         least = min((_nodes_of(s.job.request) for s in wanting), default=1)
         ceiling = survey.mandate.ceiling
-        self._is_full = ceiling is not None and used + least > ceiling
+        self._is_full, self._full = ceiling is not None and used + least > ceiling, full
         self._wanting = {s.job.job_id for s in wanting}
         self._kinds = {eligibility.kind(job_id) for job_id in self._wanting}
         self._ready = {s.job.job_id for s in wanting if s.upkeep.growable and not s.snoozes}
@@ -76,8 +85,9 @@ class _Judge:
         if self._wanting == self._barred and not self._makes_room:
             return Why.CANARY
         fitting = self._wanting.intersection(self._eligibility.jobs(name))
-        if fitting and self._is_full:
+        if fitting and (self._is_full or fitting <= self._full):
             return Why.CEILING
+        fitting -= self._full
         if fitting and fitting <= self._barred:
             return Why.LIMIT if fitting & self._makes_room else Why.CANARY
         if fitting:

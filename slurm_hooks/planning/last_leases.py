@@ -3,13 +3,13 @@ still do something."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from slurm_hooks.model import Detail, Reason, Why
 from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.modes import Ceiling
 from slurm_hooks.planning.node_classes import kept_by
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
@@ -25,18 +25,38 @@ def last_leases(
     most = survey.mandate.most_kept
     if not finished:
         return {}
-    kept = sum(kept_by(s) * eligibility.units(s.job) for s in situations)
-    if most is not None and kept > most * eligibility.per_node:
+    kept = {s.job.job_id: kept_by(s) * eligibility.units(s.job) for s in situations}
+    if most is not None and sum(kept.values()) > most * eligibility.per_node:
         return {s.job.job_id: Reason(Why.CEILING, Detail(ceiling=most)) for s in finished}
+    above = _above(survey, eligibility, situations, kept)
     waiting = _waiting(survey, eligibility, situations)
     found, patience_s = {}, survey.ground.settings.plan.patience_s
     for situation in finished:
+        ceilings = survey.mandate.ceilings_of(situation.job)
+        too_low = next((each for each in ceilings if each in above), None)
+        if too_low is not None:
+            found[situation.job.job_id] = Reason(Why.CEILING, too_low.detail)
+            continue
         known = situation.job.nodes & survey.nodes.keys()  # one may have left slurm.conf
         first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
             detail = Detail(job=first, seconds=patience_s)
             found[situation.job.job_id] = Reason(Why.BETTER_USE, detail)
     return found
+
+
+def _above(
+    survey: Survey,
+    eligibility: Eligibility,
+    situations: Sequence[Situation],
+    kept: Mapping[int, int],
+) -> frozenset[Ceiling]:
+    """The ceilings of users and accounts whose jobs keep more units than they may have."""
+    units: Counter[Ceiling] = Counter()
+    for situation in situations:
+        for ceiling in survey.mandate.ceilings_of(situation.job):
+            units[ceiling] += kept[situation.job.job_id]
+    return frozenset(each for each, n in units.items() if n > each.nodes * eligibility.per_node)
 
 
 def _is_finished(situation: Situation) -> bool:
@@ -53,7 +73,13 @@ def _waiting(
     usable: Counter[int] = Counter()
     for name in eligibility.in_service if late else ():
         usable.update({j: eligibility.size(name, j) for j in eligibility.jobs(name) if j in late})
-    ceiling = math.inf if survey.mandate.ceiling is None else survey.mandate.ceiling
-    most = ceiling * eligibility.per_node
-    fit = ((j, s) for j, s in late.items() if s.least * eligibility.units(s.job) <= most)
-    return frozenset(j for j, situation in fit if situation.least <= usable[j])
+    fit = (j for j, s in late.items() if _is_within(survey, eligibility, s))
+    return frozenset(j for j in fit if late[j].least <= usable[j])
+
+
+def _is_within(survey: Survey, eligibility: Eligibility, situation: Situation) -> bool:
+    """True if no ceiling is below the job's least."""
+    ceilings = [each.nodes for each in survey.mandate.ceilings_of(situation.job)]
+    ceilings += [] if survey.mandate.ceiling is None else [survey.mandate.ceiling]
+    least = situation.least * eligibility.units(situation.job)
+    return all(least <= nodes * eligibility.per_node for nodes in ceilings)

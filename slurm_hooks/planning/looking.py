@@ -5,13 +5,14 @@ And which jobs begin on their least, so that it is seen how fast they are there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
 from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve
 from slurm_hooks.model import Curve, Detail, Learned, Reason, Why
 from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.quotas import Quota
 from slurm_hooks.planning.situation import Situation
 
 PATIENCE_S = 300.0
@@ -28,10 +29,14 @@ class Weighing:
 
 
 def weighings(
-    ground: Ground, situations: Sequence[Situation], nodes: int, units: Sequence[int]
+    ground: Ground,
+    situations: Sequence[Situation],
+    nodes: int,
+    units: Sequence[int],
+    quotas: Iterable[Quota] = (),
 ) -> tuple[Weighing, ...]:
     """Of each job, in their order; all of them share `nodes`, of which one of what each job counts
-    is so many `units`.
+    is so many `units`, and those of a quota no more than that.
 
     No job waits on its least unless they want more than there is: else there is nothing to choose
     between them.
@@ -39,11 +44,21 @@ def weighings(
     sized = list(zip(situations, units))
     wishes = [min(max(s.reachable * each, 1), nodes) for s, each in sized]
     least = [min(s.least * each, wish) for (s, each), wish in zip(sized, wishes)]
+    crowded: set[int] = set()
+    for quota in quotas:
+        mine = [at for at, s in enumerate(situations) if s.job.job_id in quota.jobs]
+        if sum(wishes[at] for at in mine) > quota.most:
+            of_mine = [wishes[at] for at in mine], quota.most, [least[at] for at in mine]
+            for at, share in zip(mine, equal_shares(*of_mine)):
+                wishes[at] = min(wishes[at], share)
+            crowded.update(mine if len(mine) > 1 else ())
     shares = equal_shares(wishes, nodes, least)
     is_scarce = sum(wishes) > nodes
     return tuple(
-        Weighing(_curve(ground, s, share // each), is_scarce and _begins(ground, s))
-        for (s, each), share in zip(sized, shares)
+        Weighing(
+            _curve(ground, s, share // each), (is_scarce or at in crowded) and _begins(ground, s)
+        )
+        for at, ((s, each), share) in enumerate(zip(sized, shares))
     )
 
 

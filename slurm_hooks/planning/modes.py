@@ -19,6 +19,22 @@ MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """The most nodes that the jobs of one user, or of one account, may have together."""
+
+    nodes: int
+    user: Optional[str] = None
+    account: Optional[str] = None
+
+    @property
+    def detail(self) -> Detail:
+        """How many nodes, and whose ceiling it is."""
+        if self.user is not None:
+            return Detail(ceiling=self.nodes, user=self.user)
+        return Detail(ceiling=self.nodes, account=self.account or "(none)")
+
+
+@dataclass(frozen=True)
 class Mandate:
     """What one tick may do. `nodes` are those of the canary, empty if it has any.
 
@@ -57,6 +73,14 @@ class Mandate:
         if self.mode.accounts:
             detail["accounts"] = tuple(self.mode.accounts)
         return Reason(Why.CANARY, detail)
+
+    def ceilings_of(self, job: MalleableJob) -> tuple[Ceiling, ...]:
+        """The ceilings of the job's user and of its account. Jobs without an account are as those
+        of one: else a user could escape by a word that is none."""
+        by_user, by_account = self.mode.max_nodes_per_user, self.mode.max_nodes_per_account
+        of_user = (Ceiling(by_user, user=job.user),) if by_user else ()
+        of_account = (Ceiling(by_account, account=job.account.lower()),) if by_account else ()
+        return of_user + of_account
 
     def bars_node(self, name: str) -> bool:
         """True if no malleable job may be on the node."""

@@ -28,6 +28,7 @@ from slurm_hooks.planning.eligibility import Bidders, Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.modes import Mandate
+from slurm_hooks.planning.quotas import Quota, Use, quotas_of
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
 
@@ -129,8 +130,9 @@ class Pool:
     fragments are about to leave, which can be had in a later tick. Of a class `kept_back` units
     are left to others' small jobs. Under a ceiling, `ceiling` is how many of all these may be
     given, `room` how many now: what is still on its way out takes up room, and while nothing may
-    start there is none. It `is_over` if more is held than may be given, and `is_closed` if nothing
-    may start: then no job makes room for another. `names` are the nodes of all this.
+    start there is none. `quotas` say the same of single users and accounts. It `is_over` if more is
+    held than may be given, and `is_closed` if nothing may start: then no job makes room for
+    another. `names` are the nodes of all this.
     """
 
     free: dict[ClassKey, Stock] = field(default_factory=dict)
@@ -144,6 +146,7 @@ class Pool:
     per_node: int = 1
     names: set[str] = field(default_factory=set)
     _left: dict[object, LeftToOthers] = field(default_factory=dict)
+    quotas: tuple[Quota, ...] = ()
 
     @cached_property
     def keys(self) -> list[ClassKey]:
@@ -188,6 +191,31 @@ class Pool:
         """Those of all held fragments."""
         rows = (f for by_job in self.held.values() for found in by_job.values() for f in found)
         return self.size(rows)
+
+    def quotas_of(self, job_id: int) -> list[Quota]:
+        """Those that hold for the job."""
+        return [quota for quota in self.quotas if job_id in quota.jobs]
+
+    def room_of(self, job_id: int) -> Optional[int]:
+        """How many units the job may be given now, beside what is free; None if any number."""
+        rooms = [quota.room for quota in self.quotas_of(job_id)]
+        rooms += [] if self.room is None else [self.room]
+        return min(rooms, default=None)
+
+    def take_room(self, job_id: int, units: int) -> None:
+        """Count what the job is given now."""
+        self.room = None if self.room is None else self.room - units
+        for quota in self.quotas_of(job_id):
+            quota.room -= units
+
+    def has_to_give_back(self, job_id: int) -> bool:
+        """True if the job is above a ceiling, alone or with others."""
+        return self.is_over or any(quota.is_over for quota in self.quotas_of(job_id))
+
+    def is_full(self, job: MalleableJob) -> bool:
+        """True if its user or its account may have no fragment more of the job now."""
+        unit = job.request.unit * self.units(job)
+        return any(quota.room < unit for quota in self.quotas_of(job.job_id))
 
     def capacity(self, key: ClassKey) -> int:
         """Free, held and coming units of a class, but for those that are kept back."""
@@ -241,14 +269,13 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
     For fragments that stay past planned starts, and where a job may gain the node that would, only
     reservations close it: planned starts move.
     """
-    pool, kept = Pool(per_node=eligibility.per_node), 0
+    pool = Pool(per_node=eligibility.per_node)
     ends, now = survey.ends, survey.ground.now
     fleeing, staying = _SecondsOpen(now, ends.latest), _SecondsOpen(now, ends.walls)
     gains_past = {s.job.job_id for s in situations if s.gains_past}
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
         stay = situation.lent if situation.is_placed else ()
         known = [f for f in stay if f.nodes and f.nodes <= survey.nodes.keys()]
-        kept += kept_by(situation) * pool.units(situation.job) - pool.size(known)
         for fragment in known:
             seconds = staying if situation.stays_past(fragment) else fleeing
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
@@ -280,9 +307,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
     shared_names = (n for n in survey.nodes.keys() - offered if eligibility.is_shared(n))
     spare = sum(survey.places.left(name).gpus for name in shared_names)
     pool.keep_gpus(survey.ground.settings.plan.headroom_gpus - spare, eligibility)
-    stirring = (f for s in situations for f in s.job.stirring if not f.is_core)
-    taken = (f for f in stirring if f.state in ON_NODES)
-    _limit(pool, survey.mandate, kept, pool.size(taken))
+    _limit(pool, survey.mandate, [_use(pool, situation) for situation in situations])
     return pool
 
 
@@ -317,9 +342,17 @@ def kept_by(situation: Situation) -> int:
     return situation.size - situation.core + sum(f.size for f in stuck)
 
 
-def _limit(pool: Pool, mandate: Mandate, kept: int, taken: int) -> None:
-    """Put the pool under what holds for all jobs. `kept` units are out of the allocator's hands,
-    `taken` have a fragment on them or on its way."""
+def _use(pool: Pool, situation: Situation) -> Use:
+    job = situation.job
+    held = pool.size(f for found in pool.held_by.get(job.job_id, {}).values() for f in found)
+    taken = pool.size(f for f in job.stirring if f.state in ON_NODES and not f.is_core)
+    return Use(job, held, kept_by(situation) * pool.units(job) - held, taken)
+
+
+def _limit(pool: Pool, mandate: Mandate, uses: Sequence[Use]) -> None:
+    """Put the pool under what holds for all jobs, and for those of one user or account."""
+    pool.quotas = quotas_of(mandate, pool.per_node, uses)
+    kept, taken = sum(use.kept for use in uses), sum(use.taken for use in uses)
     if mandate.ceiling is not None:
         size, ceiling = pool.held_units, mandate.ceiling * pool.per_node
         most = None if mandate.most_kept is None else mandate.most_kept * pool.per_node

@@ -69,7 +69,7 @@ class _Opening(NamedTuple):
 
 def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Why:
     """Why it goes from this size to a smaller one."""
-    if pool.is_over:
+    if pool.has_to_give_back(situation.job.job_id):
         return Why.CEILING
     if situation.wish is not None and size > situation.most:
         return Why.WISH
@@ -86,7 +86,8 @@ def _openings(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool)
     """What each fragment that can start now could take, as far as free nodes go; the largest first
     of a job that counts slots."""
     job, found = situation.job, []
-    unit, room, held = job.request.unit, pool.room, pool.held_by.get(job.job_id, {})
+    unit, held = job.request.unit, pool.held_by.get(job.job_id, {})
+    room = pool.room_of(job.job_id)
     for key, target in sorted(targets.items()):
         missing = target - pool.size(held.get(key, ()))
         missing = missing if room is None else min(missing, room)
@@ -162,7 +163,7 @@ def _take(
 ) -> list[list[str]]:
     """The nodes of each opening, near those that the job keeps."""
     nodes = situation.job.request.unit if situation.share is None else 1
-    pool.room = None if pool.room is None else pool.room - sum(o.taken for o in openings)
+    pool.take_room(situation.job.job_id, sum(o.taken for o in openings))
     rooms = [Room(o.key, o.free, o.taken // nodes) for o in openings for _ in range(nodes)]
     kept = [f for f in situation.job.stirring if not (f.is_leaving or f in going)]
     own = Counter(survey.nodes[n].switch for f in kept for n in f.nodes & survey.nodes.keys())

@@ -88,7 +88,7 @@ def make_plan(
         *survey.mandate.notes(snapshot),
         *_warnings(survey),
     )
-    idle = idle_nodes(survey, eligibility, situations, actions)
+    idle = idle_nodes(survey, eligibility, situations, actions, pool)
     plan = Plan(
         one_each(actions),
         tuple(plans),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Optional
 
 from slurm_hooks.allocation.allocate import allocate
@@ -24,6 +25,7 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
+from slurm_hooks.planning.under_quotas import Solver, capped, under_quotas
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,8 @@ def share_out(
         _asking(ground, situation, weighing, pool, (weighed, mean_priority))
         for situation, weighing in zip(placed, weighings_of)
     ]
+    limits = Limits(plan.solve_limit_s, plan.gap)
+    solve = partial(allocate, limits=limits, clock=clock)
     problem = Problem(
         jobs=with_claims(ground, placed, [each.ask for each in asking]),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
@@ -78,12 +82,8 @@ def share_out(
         headroom_nodes=plan.headroom_nodes * pool.per_node,
         ceiling_nodes=pool.ceiling,
     )
-    limits = Limits(plan.solve_limit_s, plan.gap)
     avoided = [frozenset((n - s.core) * pool.units(s.job) for n in s.avoided) for s in placed]
-    allocation = allocate(problem, limits, clock=clock)
-    while (capped := _without_failing(problem, allocation, avoided)) != problem:
-        problem = capped
-        allocation = allocate(problem, limits, clock=clock)
+    allocation = _solved(capped(problem, pool.quotas), avoided, pool, solve)
     targets = {
         each.job_id: {key: n for key, n in zip(pool.keys, counts) if n}
         for each, counts in zip(asking, allocation.counts)
@@ -92,6 +92,20 @@ def share_out(
     faults = tuple(each.fault for each in asking if each.fault)
     curves = {s.job.job_id: w.curve for s, w in zip(placed, weighings_of)}
     return Shares(targets, curves, allocation.solve, faults, beginning)
+
+
+def _solved(
+    problem: Problem, avoided: Sequence[frozenset[int]], pool: Pool, solve: Solver
+) -> Allocation:
+    """The answer in which no job has a size to avoid, and no user or account more than it may."""
+    allocation = solve(problem)
+    while True:
+        last, problem = problem, _without_failing(problem, allocation, avoided)
+        if problem == last:
+            problem = under_quotas(problem, allocation, pool.quotas, solve)
+        if problem == last:
+            return allocation
+        allocation = solve(problem)
 
 
 def _weighings(
@@ -105,7 +119,8 @@ def _weighings(
         nodes = eligibility.all_units(pool.names, frozenset(ids))
         nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
         units = [pool.units(s.job) for s in alike]
-        found.update(zip((s.job.job_id for s in alike), weighings(ground, alike, nodes, units)))
+        weighed = weighings(ground, alike, nodes, units, pool.quotas)
+        found.update(zip((s.job.job_id for s in alike), weighed))
     return tuple(found[s.job.job_id] for s in placed)
 
 
@@ -141,11 +156,11 @@ def _beside(ask: JobAsk, nodes: int, avoided: frozenset[int]) -> JobAsk:
     return replace(ask, min_nodes=above, max_nodes=most, may_grow=ask.may_grow and is_asked)
 
 
-def given(situations: Iterable[Situation], shares: Shares, pool: Pool) -> int:
-    """The units of all jobs together, once the shares are theirs."""
+def given(situations: Iterable[Situation], shares: Shares, pool: Pool) -> dict[int, int]:
+    """The units of each job once the shares are theirs, by job id."""
     without = (s for s in situations if s.job.job_id not in shares.targets)
-    others = ((s.size - s.core) * pool.units(s.job) for s in without)
-    return sum(others) + sum(sum(counts.values()) for counts in shares.targets.values())
+    others = {s.job.job_id: (s.size - s.core) * pool.units(s.job) for s in without}
+    return others | {job_id: sum(n.values()) for job_id, n in shares.targets.items()}
 
 
 def _asking(

@@ -34,7 +34,7 @@ WHY_IDLE = {
     Why.UNFIT: "no waiting job could use the node",
     Why.SUSPECT: "fragments of several users had died there",
     Why.RESTING: "jobs that could use it were not to grow yet",
-    Why.CEILING: "all malleable jobs together had as many nodes as the site allows",
+    Why.CEILING: "jobs that could use it had as many nodes as the site allows",
     Why.NOT_GIVEN: "left by the allocator (minimum, unit, cost of a resize)",
 }
 HOW_ENDED = {

@@ -196,6 +196,11 @@ _REASON: Forms = {
         "shrank or failed less than {seconds:g} s ago and does not grow yet",
     ),
     Why.CEILING: (
+        "all malleable jobs of {user} together may have {ceiling:node} (mode.max_nodes_per_user)"
+        "[, and this one needs {nodes_needed}: it cannot start][, and get {nodes_given}]",
+        "all malleable jobs of account {account} together may have {ceiling:node} "
+        "(mode.max_nodes_per_account)"
+        "[, and this one needs {nodes_needed}: it cannot start][, and get {nodes_given}]",
         "all malleable jobs together may have {ceiling:node} (mode.max_nodes, max_share)"
         "[, and this one needs {nodes_needed}: it cannot start][, and get {nodes_given}]",
     ),

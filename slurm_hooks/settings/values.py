@@ -67,7 +67,7 @@ class Site:
 class Mode:
     """How much the tick may do, for whom, where, and up to how many nodes.
 
-    `max_nodes` 0 is no limit; a share of 0, which could mean that or nothing at all, is refused.
+    Of nodes 0 is no limit; a share of 0, which could mean that or nothing at all, is refused.
     """
 
     level: str = _choice("on", "observe", "canary", "on")
@@ -76,6 +76,8 @@ class Mode:
     nodes: tuple[str, ...] = _names_or_none()
     max_nodes: int = _number(0, 0, 1_000_000)
     max_share: float = _number(1.0, 0.001, 1)
+    max_nodes_per_user: int = _number(0, 0, 1_000_000)
+    max_nodes_per_account: int = _number(0, 0, 1_000_000)
 
 
 @dataclass(frozen=True)

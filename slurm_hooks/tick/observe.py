@@ -30,12 +30,12 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
 
 def needs_charges(ground: Ground) -> bool:
     """True if one more question to Slurm is needed, for account and QOS: where a canary is chosen
-    by account, or somebody waits for a limit that may count fragments. Not while malleable jobs are
-    switched off, or while there are no jobs."""
+    by account, accounts have a ceiling, or somebody waits for a limit that may count fragments. Not
+    while malleable jobs are switched off, or while there are no jobs."""
     seen, mode = ground.seen, ground.settings.mode
     if seen.off is not None or not seen.jobs:
         return False
-    if Level(mode.level) is Level.CANARY and mode.accounts:
+    if mode.max_nodes_per_account or (Level(mode.level) is Level.CANARY and mode.accounts):
         return True
     users = {job.user for job in seen.jobs}
     of_user = (Counted.USER, Counted.QOS_USER)

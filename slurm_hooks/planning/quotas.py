@@ -1,0 +1,54 @@
+"""What the jobs of one user or one account may have together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from slurm_hooks.model import MalleableJob
+from slurm_hooks.planning.modes import Ceiling, Mandate
+
+
+class Use(NamedTuple):
+    """What a job has, in units: `held` is in the allocator's hands, `kept` is not, and `taken` has
+    a fragment on it or on its way."""
+
+    job: MalleableJob
+    held: int
+    kept: int
+    taken: int
+
+
+@dataclass
+class Quota:
+    """The ceiling of a user or an account, for its `jobs`, by their ids.
+
+    The allocator may give them `most` units together, and `room` units are left now: a fragment on
+    its way out takes up room. The quota `is_over` if the allocator has to take something back.
+    """
+
+    ceiling: Ceiling
+    jobs: frozenset[int]
+    most: int
+    room: int
+    is_over: bool = False
+
+
+def quotas_of(mandate: Mandate, per_node: int, uses: Iterable[Use]) -> tuple[Quota, ...]:
+    """A quota for each user that has a ceiling, then one for each account; a node is `per_node`
+    units."""
+    found: dict[Ceiling, list[Use]] = {}
+    for use in uses:
+        for ceiling in mandate.ceilings_of(use.job):
+            found.setdefault(ceiling, []).append(use)
+    ranked = sorted(found, key=lambda each: (each.user is None, each.user or each.account or ""))
+    return tuple(_quota(ceiling, per_node, found[ceiling]) for ceiling in ranked)
+
+
+def _quota(ceiling: Ceiling, per_node: int, uses: list[Use]) -> Quota:
+    units = ceiling.nodes * per_node
+    most = max(0, units - sum(use.kept for use in uses))
+    room = max(0, units - sum(use.taken for use in uses))
+    is_over = sum(use.held for use in uses) > most
+    return Quota(ceiling, frozenset(use.job.job_id for use in uses), most, room, is_over)
