@@ -166,6 +166,28 @@ local function check_account(name, request, policy)
     .. "--account, and SBATCH_ACCOUNT if it is set", name, policy.account)
 end
 
+local KINDS = { { "user", "a user" }, { "account", "an account" }, { "all", "all users" } }
+
+--- How many jobs may be submitted, each element counting as one, and whose limit that is; nil if no
+-- QOS has one. Of each kind that of the partition's QOS counts before that of the job's, unless the
+-- latter says otherwise. Limits of associations, and what of a limit is used, are not known here.
+-- Nor is it known whether a user without a default has but one QOS, and so not `normal`.
+function M.find_submit_limit(request, job, site, policy)
+  local limits, place = policy.submit_limits or {}, find_place(request, job, site, policy)
+  local first = (policy.part_qos or {})[place.own or place.lane]
+  local second = not request.core and policy.qos or site.qos or site.default_qos or "normal"
+  if (policy.over_qos or {})[second] then first, second = second, first end
+  local most, who
+  for _, kind in ipairs(KINDS) do
+    local name = limits[first] and limits[first][kind[1]] and first or second
+    local limit = limits[name] and limits[name][kind[1]]
+    if limit and (not most or limit < most) then
+      most, who = math.max(limit, 1), string.format("QOS %s lets %s", name, kind[2])
+    end
+  end
+  return most, who
+end
+
 --- Longest lease in seconds that the site and the partition allow.
 local function limit_lease(record, policy)
   local minutes = record and record.max_time
@@ -392,7 +414,8 @@ local function accept(asked, job, site, policy, place, times)
   local set = write_fields(request, shape, job, site, policy, place, times)
   local mail, lost_mail = M.trim_mail(job.mail_type or 0)
   if mail ~= (job.mail_type or 0) then set.mail_type = mail end
-  local notes = { shape.note }
+  local notes = { asked.note }
+  notes[#notes + 1] = shape.note
   add(notes, shape.notes or {})
   add(notes, request.notes)
   notes[#notes + 1] = asked.script.note
@@ -404,13 +427,13 @@ local function accept(asked, job, site, policy, place, times)
 end
 
 --- Decide on one submission.
--- asked: {request, faults} from malleable_request.lua (request is nil if it cannot be parsed), in
--- `options` the faults that malleable_options.lua found in the job's other options, in `shape` the
--- nodes and tasks of a fragment, or what malleable_slot.lua found of a part of a node, and in
--- `script` what malleable_script.lua found;
--- job: fields as the user set them; site: {partition, admin_comment, exc_nodes, parts, expedite}:
--- the first three after the site's own function, Slurm's partition records by name, and the bit in
--- bitflags that means --requeue=expedite (nil before 25.11); policy: a checked policy.
+-- asked: {request, faults, note} from malleable_request.lua (request is nil if it cannot be
+-- parsed), in `options` the faults that malleable_options.lua found in the job's other options, in
+-- `shape` the nodes and tasks of a fragment, or what malleable_slot.lua found of a part of a node,
+-- and in `script` what malleable_script.lua found;
+-- job: fields as the user set them; site: {partition, admin_comment, exc_nodes, qos, default_qos,
+-- parts, expedite}: fields after the site's own function, Slurm's partition records by name, and
+-- the bit in bitflags that means --requeue=expedite (nil before 25.11); policy: a checked policy.
 -- Returns {faults, notes, set, environment}: refuse if there are faults, else write `set` into the
 -- job and `environment` into its script's environment.
 function M.submit(asked, job, site, policy)

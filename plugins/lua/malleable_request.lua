@@ -67,8 +67,10 @@ function M.check_policy(policy)
   if policy.max_workers ~= nil and not is_count(policy.max_workers) then
     faults[#faults + 1] = "max_workers is not a whole number of at least 1"
   end
-  if policy.max_submitted ~= nil and type(policy.max_submitted) ~= "number" then
-    faults[#faults + 1] = "max_submitted is no number"
+  for _, key in ipairs({ "submit_limits", "part_qos", "over_qos" }) do
+    if policy[key] ~= nil and type(policy[key]) ~= "table" then
+      faults[#faults + 1] = key .. " is not a table"
+    end
   end
   for _, key in ipairs({ "qos", "account", "part_nodes" }) do
     local name = policy[key]
@@ -99,9 +101,6 @@ local function limit_fragments(request, policy)
   end
   if policy.max_array_size < limit then
     limit, name = policy.max_array_size, "Slurm's MaxArraySize"
-  end
-  if policy.max_submitted and math.max(policy.max_submitted, 1) < limit then
-    limit, name = math.max(policy.max_submitted, 1), "the submit limit of QOS " .. policy.qos
   end
   return limit, name
 end
@@ -181,22 +180,56 @@ local function find_unit(request, limit)
   return nil
 end
 
+--- ` or ` and the request with a larger unit, where that helps: the script starts once for several
+-- nodes then, and only srun uses them all. Else nothing.
+local function spell_with_unit(request, limit)
+  local unit = find_unit(request, limit)
+  local is_plain = not (request.core or request.sizes or request.prefer)
+  if not unit or not is_plain or not (request.launch or request.unit > 1) then return "" end
+  return " or " .. spell(request.min, request.max,
+    { unit = unit, engine = request.engine, launch = request.launch })
+end
+
 --- Fragments of parts of nodes can be larger, so a limit on them is no fault.
 local function check_fragments(request, policy)
   if request.counted then return nil end
   local limit, name = limit_fragments(request, policy)
   local count = request.max / request.unit
   if count <= limit then return nil end
-  local advice = spell_largest(request, policy)
-  local unit = find_unit(request, limit)
-  -- With a larger unit the script starts once for several nodes: only srun uses them all.
-  local is_plain = not (request.core or request.sizes or request.prefer)
-  if unit and is_plain and (request.launch or request.unit > 1) then
-    advice = advice .. " or " .. spell(request.min, request.max,
-      { unit = unit, engine = request.engine, launch = request.launch })
-  end
   return string.format("--malleable: MAX %d needs %d fragments, a job may have %d here (%s); "
-    .. "write %s", request.max, count, limit, name, advice)
+    .. "write %s%s", request.max, count, limit, name, spell_largest(request, policy),
+    spell_with_unit(request, limit))
+end
+
+--- A request whose MIN or core needs more fragments than may be submitted.
+local function refuse_cut(request, most, who)
+  local what, least = "MIN ", request.min
+  if (request.core or 0) > least then what, least = "core=", request.core end
+  local largest = most * request.unit
+  return string.format("--malleable: %s%d needs %d fragments, and %s submit %d jobs; write %s%s",
+    what, least, least / request.unit, who, most,
+    spell(math.min(request.min, largest), largest, request), spell_with_unit(request, most))
+end
+
+--- Cut an accepted request to the `most` jobs that may be submitted; nil if there is no limit.
+-- who: says whose limit it is, as in `QOS a lets a user`. Returns a fault, or nil and a note.
+-- Fragments that are parts of nodes can be larger instead, so their MAX stays.
+function M.cut(request, most, who)
+  if not most or request.fragments <= most then return nil end
+  local largest, change = most * request.unit
+  if request.counted then
+    change = string.format("the job has %d fragments in place of %d", most, request.fragments)
+    request.fragments = most
+  elseif math.max(request.min, request.core or 0) > largest then
+    return refuse_cut(request, most, who)
+  else
+    local max = request.max
+    words.cut(request, largest)
+    change = string.format("MAX %d is cut to %d", max, request.max)
+    request.fragments, request.text = request.max / request.unit, words.write(request)
+  end
+  return nil, string.format("note: %s: %s submit %d job%s, and each fragment counts as one", change,
+    who, most, most == 1 and "" or "s")
 end
 
 --- Engines that cannot use fragments of different sizes.

@@ -156,7 +156,8 @@ local function submit(text, job, job_desc, parts)
     return slurm.ERROR
   end
   local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
-    exc_nodes = job_desc.exc_nodes, parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
+    exc_nodes = job_desc.exc_nodes, qos = job_desc.qos, default_qos = job_desc.default_qos,
+    parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
   for _, fields in ipairs({ job, site }) do
     local lines = find_long(fields)
     say(lines)
@@ -165,6 +166,10 @@ local function submit(text, job, job_desc, parts)
   local shared = policy.part_nodes and parts[policy.part_nodes]
   local request, faults = modules.request.read(text, policy, shared and shared.total_nodes)
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
+  if #faults == 0 then
+    local most, who = modules.checks.find_submit_limit(request, job, site, policy)
+    faults[1], asked.note = modules.request.cut(request, most, who)
+  end
   if #faults == 0 then
     asked.shape = request.counted and modules.slot.find(job, request, policy.gres or "gres:")
       or modules.shape.find(job, request)

@@ -203,6 +203,16 @@ local function settle_sizes(request)
   request.max = largest
 end
 
+--- Give a sound request a smaller MAX. Of its sizes those up to that are left.
+function M.cut(request, max)
+  local allowed = list_sizes(request.min, max, request)
+  if request.sizes and request.sizes ~= DOUBLE then request.sizes = allowed end
+  request.allowed, request.max = allowed, allowed and allowed[#allowed] or max
+  if request.prefer then
+    request.prefer = find_size(request.prefer, request.min, request.max, request)
+  end
+end
+
 local function refuse_long(text)
   return { string.format("--malleable: '%s...' is longer than any request; write for example "
     .. "--malleable=2-16", text:sub(1, 40)) }

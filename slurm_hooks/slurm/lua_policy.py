@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Optional, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from slurm_hooks.model import Slurm, Terms
 from slurm_hooks.model.lane import Lane, strictest
@@ -26,18 +27,28 @@ class SlurmSays(Protocol):
     def slurm(self) -> Slurm: ...
 
 
+@dataclass(frozen=True)
+class Submits:
+    """Limits on submitted jobs, by QOS: of a `user`, an `account`, `all`. Those of a partition's
+    QOS count before those of the job's, but for the QOS in `over`."""
+
+    of_qos: Mapping[str, Mapping[str, int]]
+    qos_of_partition: Mapping[str, str]
+    over: frozenset[str]
+
+
+NO_LIMITS = Submits({}, {}, frozenset())
+
+
 def render_policy(
     settings: Settings,
     cluster: SlurmSays,
     operators: Mapping[str, int],
-    most_submitted: Optional[int] = None,
+    submits: Submits = NO_LIMITS,
     terms: Sequence[Terms] = (),
 ) -> str:
-    """The text of malleable_policy.lua; `operators` maps user names to uids.
-
-    `most_submitted` is the smallest submit limit of the QOS that malleable jobs get, `terms` are
-    those of our partitions.
-    """
+    """The text of malleable_policy.lua; `operators` maps user names to uids, `terms` are those of
+    our partitions."""
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
@@ -46,8 +57,14 @@ def render_policy(
     notices = _notices(settings, terms)
     if notices:
         given.append(f"notices = {notices},")
-    if most_submitted is not None:
-        given.append(f"max_submitted = {most_submitted},")
+    if submits.of_qos:
+        given.append(
+            f"submit_limits = {_rows({q: _limits(each) for q, each in submits.of_qos.items()})},"
+        )
+        given.append(
+            f"part_qos = {_rows({p: _text(q) for p, q in submits.qos_of_partition.items()})},"
+        )
+        given.append(f"over_qos = {_flags(dict.fromkeys(sorted(submits.over), True))},")
     fit = {p: cluster.preemptible.get(p, False) for p in site.partitions}
     uids = sorted(set(operators.values()))
     lines = [
@@ -91,12 +108,20 @@ def _gres_prefix(version: tuple[int, ...]) -> str:
 
 def _traits(rows: Iterable[Engine]) -> str:
     """The traits of each engine, which the plugin cannot know."""
-    return "{" + ", ".join(f"[{_text(row.name)}] = {_text(row.traits)}" for row in rows) + "}"
+    return _rows({row.name: _text(row.traits) for row in rows})
+
+
+def _limits(values: Mapping[str, int]) -> str:
+    return "{" + ", ".join(f"{key} = {value}" for key, value in values.items()) + "}"
 
 
 def _flags(values: Mapping[str, bool]) -> str:
-    pairs = (f"[{_text(key)}] = {'true' if on else 'false'}" for key, on in values.items())
-    return "{" + ", ".join(pairs) + "}"
+    return _rows({key: "true" if on else "false" for key, on in values.items()})
+
+
+def _rows(values: Mapping[str, str]) -> str:
+    """A table with these names as keys; the values are in Lua already."""
+    return "{" + ", ".join(f"[{_text(key)}] = {value}" for key, value in values.items()) + "}"
 
 
 def _text(value: str) -> str:

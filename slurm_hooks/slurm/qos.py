@@ -8,27 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Optional
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.slurm.text import Command
 
-_LIMITS = ("MaxSubmitJobsPerUser", "MaxSubmitJobsPerAccount", "GrpSubmitJobs")
-_FIELDS = ("Name", "Preempt", "PreemptMode", *_LIMITS)
+_LIMITS = {
+    "MaxSubmitJobsPerUser": "user",
+    "MaxSubmitJobsPerAccount": "account",
+    "GrpSubmitJobs": "all",
+}
+_FIELDS = ("Name", "Preempt", "PreemptMode", *_LIMITS, "Flags")
 
 
 @dataclass(frozen=True)
 class Qos:
     """A QOS: which others it may preempt, and how its own jobs are preempted.
 
-    `most_submitted` is the smallest of its submit limits, against which every array element
-    counts; None if it has none.
+    `submits` are its submit limits, against which every array element counts: of a `user`, of an
+    `account`, of `all`. They count before those of the partition's QOS if it `is_over`.
     """
 
     name: str
     preempts: frozenset[str]
     mode: str
-    most_submitted: Optional[int]
+    submits: Mapping[str, int]
+    is_over: bool
 
 
 def qos_command() -> Command:
@@ -47,12 +51,12 @@ def parse_qos(text: str) -> dict[str, Qos]:
 def _qos(row: Sequence[str]) -> Qos:
     try:
         words = dict(zip(_FIELDS, row))
-        limits = [int(words[name]) for name in _LIMITS if words[name]]
         return Qos(
             name=words["Name"],
             preempts=frozenset(name for name in words["Preempt"].split(",") if name),
             mode=words["PreemptMode"].lower(),
-            most_submitted=min(limits, default=None),
+            submits={kind: int(words[name]) for name, kind in _LIMITS.items() if words[name]},
+            is_over="OverPartQOS" in words["Flags"].split(","),
         )
     except (KeyError, ValueError) as error:
         raise UnreadableOutput(f"sacctmgr show qos: not a QOS: {'|'.join(row)[:120]!r}") from error

@@ -13,10 +13,10 @@ from slurm_hooks.owned import is_open, open_above
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.lua_policy import render_policy
+from slurm_hooks.slurm.lua_policy import Submits, render_policy
 from slurm_hooks.slurm.part_nodes import Lanes
 from slurm_hooks.slurm.qos import Qos, parse_qos, preemption_fault, qos_command
-from slurm_hooks.slurm.scontrol import Words, read_config
+from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.terms import decide, terms_command
 
 
@@ -41,18 +41,18 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     """The same from an answer to cluster_command that is at hand; raises the same."""
     config, name = read_config(answer), settings.site.qos
     decides = config.get("PreemptType") == "preempt/qos"
-    known = parse_qos(port.ask(qos_command())) if decides or name else {}
+    asks = decides or name or _enforces_limits(config)
+    known = parse_qos(port.ask(qos_command())) if asks else {}
     fault = _qos_fault(name, known, config, decides)
     lanes = Lanes(settings.site.partitions, qos=name)
     cluster = _judged(parse_cluster(answer, lanes), decides, fault)
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
-    most = known[name].most_submitted if name in known else None
     uids = find_uids(settings.site.operators)
     exposed = _wake_fault(settings.tick.wake, config)
     if exposed:
         settings = replace(settings, tick=replace(settings.tick, wake=""))
     return SitePolicy(
-        text=render_policy(settings, cluster, uids, most, terms),
+        text=render_policy(settings, cluster, uids, _submits(known, answer), terms),
         faults=(
             *odd,
             *filter(None, (fault, exposed)),
@@ -60,6 +60,22 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
             *map(_stranger, unknown_users(settings.site.operators)),
         ),
         answer=answer,
+    )
+
+
+def _enforces_limits(config: Words) -> bool:
+    return bool({"limits", "safe"} & set(config.get("AccountingStorageEnforce", "").split(",")))
+
+
+def _submits(known: Mapping[str, Qos], answer: str) -> Submits:
+    """The submit limits of all QOS, of which users may have any."""
+    limited = {name: qos.submits for name, qos in known.items() if qos.submits}
+    found = read_records(answer, "PartitionName")
+    qos_of_partition = {words["PartitionName"]: words.get("QoS", "") for words in found}
+    return Submits(
+        of_qos=dict(sorted(limited.items())),
+        qos_of_partition={p: name for p, name in qos_of_partition.items() if name in limited},
+        over=frozenset(name for name in limited if known[name].is_over),
     )
 
 

@@ -263,7 +263,7 @@ def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(
                   {"PreemptMode": "OFF"})  # fmt: skip
     settings = Settings(site=Site(qos="low"))
     found = submission(settings, read_slurm(said, ["malleable"]), said, Qos())
-    assert "max_submitted = 10," in str(found.wanted)
+    assert 'submit_limits = {["low"] = {all = 10}' in str(found.wanted)
     assert 'preemptible = {["malleable"] = true}' in str(found.wanted)
 
 

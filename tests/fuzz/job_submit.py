@@ -16,7 +16,7 @@ from slurm_hooks.model import Request, Slurm
 from slurm_hooks.sandbox.config import PREEMPTIBLE
 from slurm_hooks.sandbox.project import Expected
 from slurm_hooks.settings.values import parse as parse_settings
-from slurm_hooks.slurm.lua_policy import render_policy
+from slurm_hooks.slurm.lua_policy import Submits, render_policy
 from slurm_hooks.slurm.mark import parse_mark
 
 HERE = Path(__file__).resolve().parent
@@ -24,6 +24,11 @@ MODULES = HERE.parents[1] / "plugins" / "lua"
 PLACE = tempfile.TemporaryDirectory()
 LUAS = ("lua5.1", "lua5.3", "lua5.4")
 LUA = next(filter(None, map(shutil.which, LUAS)), None)
+SUBMITS = Submits(
+    {"normal": {"user": 500}, 'o"d\nd': {"account": 9, "all": 0}},
+    {"malleable": 'o"d\nd'},
+    frozenset({"normal"}),
+)
 LIMITS = Expected(PREEMPTIBLE, Slurm((22, 5, 8), timedelta(0), timedelta(0), 1001))
 _SUBMISSION = (
     "malleable=2-16,unit=2,launch=srun\x1fname=train.sh\x1fexc_nodes=n[1-3,7]\x1fstd_out=o-%a\x1f"
@@ -54,7 +59,7 @@ _CHANGE = "comment=wish{8,1790000000}\x1fname=another\x1fmail_type=1\x1fpriority
 @functools.cache
 def _driver() -> subprocess.Popen[bytes]:
     policy = Path(PLACE.name) / "policy.lua"
-    policy.write_text(render_policy(parse_settings(_SITE), LIMITS, {"root": 0}))
+    policy.write_text(render_policy(parse_settings(_SITE), LIMITS, {"root": 0}, SUBMITS))
     assert LUA is not None
     return start(LUA, str(HERE / "controller.lua"), str(MODULES), str(policy))
 
@@ -118,7 +123,7 @@ def _change(found: str) -> None:
 def _policy(found: str) -> None:
     """Whatever settings a site has, Lua reads the same partitions."""
     settings = parse_settings(found)
-    text = render_policy(settings, LIMITS, {"root": 0}, 500)
+    text = render_policy(settings, LIMITS, {"root": 0}, SUBMITS)
     assert _answer("policy", text) == list(settings.site.partitions)
 
 

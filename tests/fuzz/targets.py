@@ -180,7 +180,7 @@ SACCT = (
     "JobIDRaw|Submit|Start|End|NodeList|AllocTRES\n"
     "1|2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T01:00:00|n[1-3]|cpu=6,gres/gpu=3,mem=1.5G\n"
 )
-QOS = "normal||cluster|||\nscavenge|normal|requeue|10|5|\n"
+QOS = "normal||cluster||||\nscavenge|normal|requeue|10|5||OverPartQOS\n"
 SNAPSHOTS = tuple(
     snapshots.snapshot_text(observe(recorded(name), ["malleable"])) for name in SITUATIONS[:4]
 )

@@ -66,6 +66,12 @@ local PARTS = {
   main = { max_time = INFINITE, total_nodes = 500, flag_default = 1 },
 }
 
+-- QOS whose submit limits count elements; the partition `scavenge` has one of its own.
+local LIMITED = { submit_limits = { small = { user = 8, account = 100 }, lane = { user = 12 },
+  first = { user = 8 }, group = { account = 9, all = 30 } },
+  part_qos = { scavenge = "lane" }, over_qos = { first = true },
+  preemptible = { malleable = true, scavenge = true } }
+
 local function submit(case)
   local policy = merge(POLICY, case.policy)
   local site = merge({ parts = PARTS }, case.site)
@@ -74,6 +80,10 @@ local function submit(case)
     shared and shared.total_nodes)
   local job = merge(JOB, case.job)
   local asked = { request = request, faults = faults, options = options_module.check(job) }
+  if #faults == 0 then
+    local most, who = checks_module.find_submit_limit(request, job, site, policy)
+    faults[1], asked.note = request_module.cut(request, most, who)
+  end
   if #faults == 0 then
     asked.shape = request.counted and slot_module.find(job, request, "gres:")
       or shape_module.find(job, request)
@@ -207,9 +217,36 @@ local SOUND = {
   { name = "no account of the site's", job = { account = "lab" }, set = {}, unset = "account" },
   { name = "no QOS of the site's", job = { qos = "normal" }, set = {}, unset = "qos" },
   { name = "exactly the QOS's submit limit", text = "1-8", set = { array_inx = "0-7" },
-    policy = { qos = "scavenge", max_submitted = 8 } },
+    policy = merge(LIMITED, { qos = "small" }) },
+  { name = "beyond the QOS's submit limit", text = "1-9", policy = merge(LIMITED,
+    { qos = "small" }), set = { array_inx = "0-7", admin_comment =
+      "malleable{min=1,max=8,unit=1,engine=torchrun,frags=8,lease=600,hole=120,not=-}" },
+    note = "^note: MAX 9 is cut to 8: QOS small lets a user submit 8 jobs, and each fragment "
+      .. "counts as one$" },
+  { name = "beyond it with sizes", text = "2-16,sizes=2,6,10,16,prefer=16", policy = LIMITED,
+    site = { qos = "small" }, set = { array_inx = "0-5",
+      admin_comment = "malleable{min=2,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120,"
+        .. "not=-,allow=2+6,prefer=6}" },
+    note = "MAX 16 is cut to 6: QOS small lets a user submit 8 jobs" },
+  { name = "the user's QOS", text = "2-64,unit=2", site = { qos = "small" }, policy = LIMITED,
+    set = { array_inx = "0-7" }, note = "MAX 64 is cut to 16: QOS small" },
+  { name = "the user's default QOS", text = "1-64", site = { default_qos = "group" },
+    policy = LIMITED, set = { array_inx = "0-8" }, note = "QOS group lets an account submit 9" },
+  { name = "no QOS by name", text = "1-64", policy = { submit_limits = { normal = { user = 3 } } },
+    set = { array_inx = "0-2" }, note = "QOS normal lets a user submit 3 jobs" },
+  { name = "the site's QOS before the user's", text = "1-10", site = { qos = "small" },
+    policy = merge(LIMITED, { qos = "other" }), set = { array_inx = "0-9" } },
+  { name = "a partition's QOS before the job's", text = "1-16", site = { qos = "small" },
+    job = { partition = "scavenge" }, policy = LIMITED, set = { array_inx = "0-11" },
+    note = "QOS lane lets a user submit 12 jobs" },
+  { name = "but for one that says otherwise", text = "1-16", site = { qos = "first" },
+    job = { partition = "scavenge" }, policy = LIMITED, set = { array_inx = "0-7" },
+    note = "QOS first lets a user submit 8 jobs" },
+  { name = "limits of several kinds", text = "1-64", site = { qos = "group" },
+    job = { partition = "scavenge" }, policy = LIMITED, set = { array_inx = "0-8" },
+    note = "QOS group lets an account" },
   { name = "a submit limit above the others", text = "1-64", set = { array_inx = "0-63" },
-    policy = { qos = "scavenge", max_submitted = 5000 } },
+    policy = { qos = "wide", submit_limits = { wide = { user = 5000 } } } },
 }
 
 for _, case in ipairs(SOUND) do
@@ -397,6 +434,9 @@ local SLOTS = {
   { name = "a pool has several parts of a node", text = "0-64,unit=gpu,engine=tasks", slot = "gpu",
     frags = 64 },
   { name = "up to max_workers", text = "0-1000,unit=gpu,engine=tasks", slot = "gpu", frags = 1000 },
+  { name = "up to the QOS's submit limit", text = "0-64,unit=gpu,engine=tasks", slot = "gpu",
+    site = { qos = "small" }, policy = { submit_limits = LIMITED.submit_limits }, frags = 8,
+    note = "^note: the job has 8 fragments in place of 64: QOS small lets a user submit 8 jobs" },
   { name = "and to what the site allows", text = "0-1000,unit=gpu,engine=tasks", slot = "gpu",
     policy = { max_array_size = 301 }, frags = 301 },
   { name = "a pool of pairs", text = "0-1000,unit=2task,engine=tasks",
@@ -685,9 +725,15 @@ local UNSOUND = {
     faults = { "^%-%-qos=normal: malleable jobs have QOS scavenge here.*drop %-%-qos$" } },
   { name = "another account", policy = { account = "spare" }, job = { account = "lab" },
     faults = { "^%-%-account=lab: malleable jobs are charged to account spare here; drop" } },
-  { name = "beyond the QOS's submit limit", text = "1-9", policy = { qos = "scavenge",
-    max_submitted = 8 },
-    faults = { "may have 8 here .the submit limit of QOS scavenge.; .*=1%-8$" } },
+  { name = "a MIN beyond the QOS's submit limit", text = "10-16", policy = merge(LIMITED,
+    { qos = "small" }), faults = { "^%-%-malleable: MIN 10 needs 10 fragments, and QOS small lets "
+      .. "a user submit 8 jobs; write %-%-malleable=8%-8$" } },
+  { name = "a core beyond it", text = "2-16,core=10", site = { qos = "small" },
+    job = { partition = "main" }, policy = LIMITED,
+    faults = { "core=10 needs 10 fragments, and QOS small .*write %-%-malleable=2%-8$" } },
+  { name = "the same with srun", text = "12-24,launch=srun", policy = merge(LIMITED,
+    { qos = "small" }), faults = {
+      "write %-%-malleable=8%-8,launch=srun or %-%-malleable=12%-24,unit=3,launch=srun$" } },
   { name = "more parts than any request has", text = "1-2" .. (",x"):rep(50000),
     faults = { "^%-%-malleable: '1%-2,x,x.*%.%.%.' is longer than any request" } },
   { name = "MIN above MAX", text = "8-4", faults = { "write %-%-malleable=4%-8$" } },
@@ -932,14 +978,14 @@ local POLICIES = {
   { name = "no partition", change = { partitions = {} }, faults = 1 },
   { name = "text for a number", change = { lease_s = "600" }, faults = 1 },
   { name = "no notice: a file of an older version", change = { notice_s = false }, faults = 1 },
-  { name = "a QOS", change = { qos = "scavenge", max_submitted = 9 }, faults = 0 },
+  { name = "a QOS", change = merge(LIMITED, { qos = "scavenge" }), faults = 0 },
   { name = "a file that calls for a tick", change = { wake = "/run/malleable.wake" }, faults = 0 },
   { name = "such a file somewhere", change = { wake = "malleable.wake" }, faults = 1 },
   { name = "an account", change = { account = "spare" }, faults = 0 },
   { name = "a partition for parts of nodes", change = { part_nodes = "parts" }, faults = 0 },
   { name = "no partition by that name", change = { part_nodes = "" }, faults = 1 },
   { name = "no account by that name", change = { account = "" }, faults = 1 },
-  { name = "no QOS by that name", change = { qos = "", max_submitted = "9" }, faults = 2 },
+  { name = "no QOS by that name", change = { qos = "", submit_limits = "9" }, faults = 2 },
   { name = "zero", change = { max_nodes = 0, hole_s = 0.5 }, faults = 2 },
   { name = "engines without traits: a file of an older version", faults = 4,
     change = { engines = { a = true, b = "", c = "gang+daemon", d = "gang+rounds",

@@ -181,9 +181,9 @@ def test_a_submit_limit_is_a_clear_line(bench: Bench) -> None:
         assert render(bench).stderr == ""
         assert bench.malleable("doctor", "policy").returncode == 0  # it is what was rendered
         time.sleep(1)
-        said = submit(box, "--malleable=1-9").stderr
-        assert "a job may have 4 here (the submit limit of QOS scavenge)" in said
-        assert "write --malleable=1-4" in said
+        said = submit(box, "--malleable=5-9").stderr
+        assert "MIN 5 needs 5 fragments, and QOS scavenge lets a user submit 4 jobs" in said
+        assert "write --malleable=4-4" in said
         assert submit(box, "--malleable=1-3").returncode == 0
         second = submit(box, "--malleable=1-3")  # three and three, where four are allowed
         assert second.returncode != 0

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from promises.bench import Bench, has
-from sites.admin import skip_without_database, submit
+from sites.admin import limited, render, sacctmgr, skip_without_database, submit
 from slurm_hooks.model import FragmentState
 from slurm_hooks.report.text import find_job
 from slurm_hooks.sandbox import Sandbox
@@ -65,6 +65,68 @@ def test_several_partitions_without_a_lane_are_refused_with_its_name(bench: Benc
     said = submit(bench.box, "--malleable=1-2", "-p", "main,long")
     assert said.returncode != 0
     assert "--partition=main,long: malleable jobs run in malleable; drop" in said.stderr
+
+
+# -- limits on submitted jobs
+
+
+@contextmanager
+def submits(bench: Bench, kind: str, name: str, limit: str) -> Iterator[None]:
+    """With such a limit, in Slurm and in the policy."""
+    with limited(bench.box, kind, name, limit):
+        assert render(bench).stderr == ""
+        yield
+    render(bench)
+
+
+def wait_for_limit(box: Sandbox, limit: str, *words: str) -> None:
+    """Until slurmctld shows it, as sacctmgr does not wait for that."""
+    show = ["scontrol", "-o", "show", "assoc_mgr", *words]
+    wait_until(lambda: limit in box.run(show).stdout)
+
+
+def test_max_is_cut_to_what_the_user_s_qos_lets_submit(bench: Bench) -> None:
+    with submits(bench, "qos", "normal", "MaxSubmitJobsPerUser=4"):
+        said = submit(bench.box, "--malleable=2-64")
+        told = "note: MAX 64 is cut to 4: QOS normal lets a user submit 4 jobs, and each fragment"
+        assert said.stderr.count(told) == 1
+        assert len(elements(bench.box, "%i")) == 4
+        bench.tick_until(int(said.stdout), has(4))
+        refused = submit(bench.box, "--malleable=5-64")
+        assert refused.returncode != 0
+        assert "MIN 5 needs 5 fragments, and QOS normal lets a user submit 4" in refused.stderr
+
+
+def test_of_the_limits_that_are_used_slurm_speaks(bench: Bench) -> None:
+    """A first job leaves too little for a second, which no policy can know."""
+    with submits(bench, "qos", "normal", "MaxSubmitJobsPerUser=4"):
+        assert submit(bench.box, "--malleable=1-3").returncode == 0
+        wait_for_limit(bench.box, "MaxSubmitJobsPU=4(3)", "flags=qos", "qos=normal")
+        said = submit(bench.box, "--malleable=1-4")
+        assert said.returncode != 0
+        assert "QOSMaxSubmitJobPerUserLimit" in said.stderr
+
+
+def test_a_partition_s_qos_counts_before_the_user_s(bench: Bench) -> None:
+    box = bench.box
+    sacctmgr(box, "add", "qos", "lane", "set", "MaxSubmitJobsPerUser=5")
+    update = ["scontrol", "update", "PartitionName=malleable"]
+    box.run([*update, "QOS=lane"])
+    try:
+        with submits(bench, "qos", "normal", "MaxSubmitJobsPerUser=3"):
+            assert "QOS lane lets a user submit 5 jobs" in submit(box, "--malleable=1-8").stderr
+            assert len(elements(box, "%i")) == 5
+    finally:
+        box.run([*update, "QOS="])
+
+
+def test_of_a_limit_of_the_association_slurm_speaks(bench: Bench) -> None:
+    with submits(bench, "user", "nobody", "MaxSubmitJobs=3"):
+        wait_for_limit(bench.box, "MaxSubmitJobs=3(0)", "flags=assoc", "users=nobody")
+        said = submit(bench.box, "--malleable=1-4")
+        assert said.returncode != 0
+        assert "AssocMaxSubmitJobLimit" in said.stderr
+        assert submit(bench.box, "--malleable=1-3").returncode == 0
 
 
 # -- a job_submit of the site's own that runs after ours

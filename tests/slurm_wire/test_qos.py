@@ -16,8 +16,8 @@ from slurm_hooks.slurm.site_policy import SitePolicy, render_site
 from slurm_hooks.slurm.text import Command
 
 # sacctmgr of 22.05.8 on a sandbox with accounting
-SEEN = "normal|scavenge|cluster|||\nscavenge||cluster|||\n"
-CLUSTER = """PartitionName=malleable Nodes=n1 PriorityTier=1 PreemptMode={partition} State=UP
+SEEN = "normal|scavenge|cluster||||\nscavenge||cluster||||\n"
+CLUSTER = """PartitionName=malleable Nodes=n1 PreemptMode={partition} QoS=scavenge State=UP
 Configuration data as of 1795287648
 PreemptMode             = {mode}
 PreemptType             = preempt/{kind}
@@ -43,13 +43,14 @@ def test_who_can_be_preempted(name: str, text: str, mode: str, wanted: str) -> N
     assert (wanted in fault) if wanted else not fault
 
 
-def test_the_smallest_submit_limit_counts() -> None:
-    rows = parse_qos("a||cluster|100|30|50\nb||cluster|||\n")
-    assert rows["a"].most_submitted == 30
-    assert rows["b"].most_submitted is None
+def test_submit_limits_of_three_kinds() -> None:
+    rows = parse_qos("a||cluster|100|30|50|DenyOnLimit,OverPartQOS\nb||cluster||||DenyOnLimit\n")
+    assert rows["a"].submits == {"user": 100, "account": 30, "all": 50}
+    assert rows["b"].submits == {}
+    assert (rows["a"].is_over, rows["b"].is_over) == (True, False)
 
 
-@pytest.mark.parametrize("text", ["normal", "normal||cluster|||soon", "a||cluster||x|"])
+@pytest.mark.parametrize("text", ["normal", "normal||cluster|||soon|", "a||cluster||x||"])
 def test_what_cannot_be_read_is_no_qos(text: str) -> None:
     with pytest.raises(UnreadableOutput, match="not a QOS"):
         parse_qos(text)
@@ -95,10 +96,22 @@ def test_where_partitions_decide_a_qos_may_be_named_as_well() -> None:
     assert '["malleable"] = false' in rendered("partition_prio", partition="OFF").text
 
 
-def test_the_submit_limit_reaches_job_submit() -> None:
-    limited = SEEN.replace("scavenge||cluster|||", "scavenge||cluster||40|")
-    assert "max_submitted = 40," in rendered("qos", seen=limited).text
-    assert "max_submitted" not in rendered("qos").text
+def test_submit_limits_reach_job_submit_with_the_qos_of_partitions() -> None:
+    limited = SEEN.replace("scavenge||cluster|||", "scavenge||cluster||40|9|OverPartQOS")
+    text = rendered("qos", seen=limited).text
+    assert 'submit_limits = {["scavenge"] = {account = 40, all = 9}},' in text
+    assert 'part_qos = {["malleable"] = "scavenge"},' in text
+    assert 'over_qos = {["scavenge"] = true},' in text
+    assert "submit_limits" not in rendered("qos").text
+
+
+@pytest.mark.parametrize(("enforced", "is_asked"), [("qos,safe", True), ("associations", False)])
+def test_qos_are_asked_for_where_limits_are_enforced(enforced: str, is_asked: bool) -> None:
+    says = CLUSTER.format(kind="partition_prio", mode="REQUEUE", partition="REQUEUE")
+    says += f"AccountingStorageEnforce = {enforced}\n"
+    slurm = Canned(says, "normal||cluster|32||||\n")
+    policy = render_site(parse('[site]\noperators = ["root"]\n'), slurm)
+    assert ('submit_limits = {["normal"] = {user = 32}},' in policy.text) is is_asked
 
 
 def policy_with(wake: Path) -> SitePolicy:
