@@ -7,6 +7,7 @@ values that go in and come out, shared by all solvers.
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Optional
@@ -26,6 +27,8 @@ class JobAsk:
     `beside` is the speed-up that it has from nodes of no class, which a rescale interrupts too.
     Speed-ups count against the throughput `per_node`; if that is 0, against that of its smallest
     size.
+    Of the sizes from MIN to MAX it may have `sizes` only, if that is given. Of sizes that are worth
+    the same it likes `preferred` best.
     """
 
     name: str
@@ -42,6 +45,24 @@ class JobAsk:
     may_grow: bool = True
     beside: float = 0.0
     per_node: float = 0.0
+    sizes: Optional[frozenset[int]] = None
+    preferred: int = 0
+
+    def may_have(self, size: int) -> bool:
+        """True if it may train with so many nodes."""
+        is_within = self.min_nodes <= size <= self.max_nodes
+        return is_within and (self.sizes is None or size in self.sizes)
+
+    def settled(self, size: int) -> int:
+        """With how many of so many nodes, at most MAX, it may train; 0 if with none."""
+        if self.sizes is None or not self.min_nodes <= size <= self.max_nodes:
+            return size if self.min_nodes <= size <= self.max_nodes else 0
+        at = bisect(self._ranked, size)
+        return self._ranked[at - 1] if at else 0
+
+    @cached_property
+    def _ranked(self) -> list[int]:
+        return sorted(n for n in self.sizes or () if self.may_have(n) and n % self.unit == 0)
 
     @cached_property
     def size(self) -> int:
@@ -61,7 +82,7 @@ class JobAsk:
     @cached_property
     def speedup_now(self) -> float:
         """Its speed-up at what it holds now, up to MAX."""
-        return self.speedup(min(self.size, self.max_nodes))
+        return self.speedup(self.settled(min(self.size, self.max_nodes)))
 
     @cached_property
     def rate_per_node(self) -> float:

@@ -22,6 +22,8 @@ Counts = tuple[Row, ...]
 
 MOVE_S = 1e-3
 """Node-seconds that each moved node costs: of equal answers, the one that moves less wins."""
+PREFERRED = 1e-3
+"""The share by which progress at a preferred size counts more: as little as solvers may miss."""
 
 
 @dataclass(frozen=True)
@@ -47,22 +49,22 @@ def periods(problem: Problem) -> tuple[Period, ...]:
 
 
 def progress(job: JobAsk, size: int) -> float:
-    """Weighted speed-up at `size` nodes; zero outside MIN to MAX, where a gang cannot run."""
-    if not job.min_nodes <= size <= job.max_nodes:
+    """Weighted speed-up with what it may use of `size` nodes, at most MAX."""
+    used = job.settled(size)
+    if not used:
         return 0.0
-    return job.weight * job.speedup(size)
+    liked = 1 + PREFERRED if used == job.preferred else 1.0
+    return job.weight * job.speedup(used) * liked
 
 
 def rate(job: JobAsk, size: int) -> float:
     """What a second at `size` nodes is worth: its progress, and its claim to a minimum."""
-    is_run = job.min_nodes <= size <= job.max_nodes
-    return progress(job, size) + job.claim if is_run else 0.0
+    return progress(job, size) + job.claim if job.settled(size) else 0.0
 
 
 def progress_now(job: JobAsk) -> float:
     """The progress it makes now, which a rescale interrupts."""
-    is_run = job.min_nodes <= min(job.size, job.max_nodes)
-    return job.weight * (job.beside + (job.speedup_now if is_run else 0.0))
+    return job.weight * (job.beside + job.speedup_now)
 
 
 def is_idle(job: JobAsk) -> bool:
@@ -140,8 +142,9 @@ def row_fault(job: JobAsk, row: Row) -> str:
     gains = [c for c, (n, h) in enumerate(zip(row, job.held)) if n > h]
     if len(row) != len(job.held) or min(row, default=0) < 0:
         return f"{job.name}: {row} is not a row of counts"
-    if size and not job.min_nodes <= size <= job.max_nodes:
-        return f"{job.name}: {size} nodes, allowed are {job.min_nodes} to {job.max_nodes}"
+    if size and not job.may_have(size):
+        few = "" if job.sizes is None else f", of which {sorted(job.sizes)}"
+        return f"{job.name}: {size} nodes, allowed are {job.min_nodes} to {job.max_nodes}{few}"
     if is_off_unit(job) and any(row) and row != job.held:
         return f"{job.name}: holds no whole units and can only be kept or given up"
     if job.unit > 1 and not is_off_unit(job) and any(n % job.unit for n in row):
@@ -193,19 +196,22 @@ def contradiction(problem: Problem) -> str:
     return ""
 
 
-def size_range(job: JobAsk, most: int) -> range:
-    """The sizes from MIN to MAX, in units, that the job could have with `most` nodes."""
+def size_range(job: JobAsk, most: int) -> Sequence[int]:
+    """The sizes that the job may have, in units, with `most` nodes."""
     unit = job.unit
-    return range(-(-job.min_nodes // unit) * unit, min(job.max_nodes, most) + 1, unit)
+    every = range(-(-job.min_nodes // unit) * unit, min(job.max_nodes, most) + 1, unit)
+    return every if job.sizes is None else [n for n in every if n in job.sizes]
 
 
 def kinks(job: JobAsk, most: int) -> list[int]:
     """The sizes in `size_range` between which progress is linear over sizes, first and last too."""
-    sizes = size_range(job, most)
+    sizes, unit, liked = size_range(job, most), job.unit, job.preferred
+    if job.sizes is not None:
+        return [*sizes]
     if not sizes:
         return []
-    unit = job.unit
     near = {sizes[0], sizes[-1]}
+    near |= {liked - unit, liked, liked + unit} & set(sizes) if liked else set()
     for nodes, _ in job.curve.points:
         near |= {nodes // unit * unit, -(-nodes // unit) * unit}
     return sorted(n for n in near if sizes[0] <= n <= sizes[-1])

@@ -56,10 +56,12 @@ def curves(draw: st.DrawFn) -> Curve:
 @st.composite
 def jobs(draw: st.DrawFn, name: str, held: tuple[int, ...]) -> JobAsk:
     low = draw(st.integers(1, 4))
+    high = low + draw(st.integers(0, 5))
+    some = st.frozensets(st.integers(low, high), max_size=4)
     return JobAsk(
         name=name,
         min_nodes=low,
-        max_nodes=low + draw(st.integers(0, 5)),
+        max_nodes=high,
         curve=draw(curves()),
         held=held,
         usable=tuple(draw(st.booleans()) or draw(st.booleans()) for _ in held),
@@ -69,6 +71,8 @@ def jobs(draw: st.DrawFn, name: str, held: tuple[int, ...]) -> JobAsk:
         weight=draw(st.sampled_from([1.0, 0.0, 0.3, 4.0])),
         claim=draw(st.sampled_from([0.0, 0.0, 1.0, 9.0])),
         may_grow=draw(st.sampled_from([True, True, False])),
+        sizes=draw(st.none() | some),
+        preferred=draw(st.sampled_from([0, 0, low, low + 1])),
     )
 
 

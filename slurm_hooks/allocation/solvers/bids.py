@@ -137,7 +137,7 @@ class Bidder:
     def kept(self, prices: Sequence[float]) -> Optional[Bid]:
         """The row held now, if the job may run on it."""
         job = self.job
-        if not job.min_nodes <= job.size <= job.max_nodes:
+        if not job.may_have(job.size):
             return None
         worth = row_value(job, self._spans, job.held)
         return Bid(job.held, worth, worth - sum(p * n for p, n in zip(prices, job.held)))
@@ -168,7 +168,7 @@ class Bidder:
         ]
         sizes = [job.size + n * job.unit for n in range(most + 1)]
         last = [
-            -change_cost(job, n - job.size, 0) if job.min_nodes <= n and n > job.size else NEVER
+            -change_cost(job, n - job.size, 0) if job.may_have(n) and n > job.size else NEVER
             for n in sizes
         ]
         return Mode(job.held, most, classes, self._gains(below, most, whole), last)

@@ -99,8 +99,7 @@ class _Climber:
         """The rows worth a look, growing: sizes where progress, classes or costs have a kink."""
         job, size = self.job, sum(self.row)
         if is_off_unit(job):
-            is_allowed = job.min_nodes <= job.size <= job.max_nodes
-            if not size and is_allowed and stock.covers(self.row, job.held):
+            if not size and job.may_have(job.size) and stock.covers(self.row, job.held):
                 yield job.held
             return
         fills = list(self._fills(stock))
@@ -108,7 +107,8 @@ class _Climber:
         sizes = set(kinks(job, reach)) | {job.size, job.size + job.unit}
         sizes.update(self._edges(fills, size))
         row = list(self.row)
-        for target in sorted(n for n in sizes if n > size and n in size_range(job, reach)):
+        allowed = size_range(job, reach)
+        for target in sorted(n for n in sizes if n > size and n in allowed):
             self._fill(row, fills, target)
             yield tuple(row)
 

@@ -53,14 +53,15 @@ def _menu(job: JobAsk, most: int, spans: tuple[Period, ...]) -> Menu:
     def worth(size: int) -> float:
         return row_value(job, spans, (size,))
 
-    return Menu(worth, _corners(job, most), job.unit)
+    step = job.unit if job.sizes is None else most + 1  # none between those that it may have
+    return Menu(worth, _corners(job, most), step)
 
 
 def _corners(job: JobAsk, most: int) -> list[int]:
     """0 and the sizes between which the job's value is linear: kinks of progress and of costs."""
     held = job.size
     if is_off_unit(job):
-        return [0, held] if job.min_nodes <= held <= job.max_nodes else [0]
+        return [0, held] if job.may_have(held) else [0]
     return [0, *corners(job, most if may_gain(job, 0) else min(most, held))]
 
 

@@ -117,8 +117,7 @@ def _add_fixed(
 ) -> JobModel:
     """A job that is kept as it is or given up: one choice, valued beforehand."""
     none = (0,) * len(job.held)
-    is_allowed = job.min_nodes <= job.size <= job.max_nodes
-    kept = sheet.add(1 if is_allowed else 0, is_integer=True, start=is_kept_at_start)
+    kept = sheet.add(1 if job.may_have(job.size) else 0, is_integer=True, start=is_kept_at_start)
     worth = row_value(job, spans, job.held), row_value(job, spans, none)
     sheet.gain([(kept, worth[0] - worth[1])])
     sheet.constant += worth[1]
@@ -188,7 +187,8 @@ def _add_whole(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> N
     if not sizes:
         sheet.at_most(size, 0)
         return
-    mixed, _ = _add_curve(sheet, [(n, worth(n) - none) for n in sizes], job.unit, _at_start(size))
+    points = [(n, worth(n) - none) for n in sizes]
+    mixed, _ = _add_curve(sheet, job, points, _at_start(size))
     sheet.equal([*size, *_times(mixed, -1)], 0)
 
 
@@ -198,10 +198,18 @@ def _add_rest(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> No
     if not sizes:
         return
     points = [(n, seconds * rate(job, n)) for n in sizes]
-    mixed, runs = _add_curve(sheet, points, job.unit, _at_start(size))
+    mixed, runs = _add_curve(sheet, job, points, _at_start(size))
     too_few = float(sizes[0] - job.unit)
+    covered = mixed if job.sizes is None else _covered(mixed, job.unit, _most(size))
     sheet.at_most([*mixed, *_times(size, -1)], 0)
-    sheet.at_most([*size, *_times(mixed, -1), *_times(runs, too_few)], too_few)
+    sheet.at_most([*size, *_times(covered, -1), *_times(runs, too_few)], too_few)
+
+
+def _covered(mixed: list[Term], unit: int, most: int) -> list[Term]:
+    """How many open nodes at most leave the job at the size picked: up to the next size less a
+    unit."""
+    nexts = [*(size for _, size in mixed[1:]), float(most + unit)]
+    return [(weight, above - unit) for (weight, _), above in zip(mixed, nexts)]
 
 
 def _most(size: list[Term]) -> int:
@@ -209,35 +217,42 @@ def _most(size: list[Term]) -> int:
 
 
 def _add_curve(
-    sheet: Sheet, points: list[tuple[int, float]], unit: int, now: float
+    sheet: Sheet, job: JobAsk, points: list[tuple[int, float]], now: float
 ) -> tuple[list[Term], list[Term]]:
     """A size that is a mix of the points (lambda form) or 0, valued accordingly.
 
     Returns the size as terms and the binary that says whether it is not 0; there is none if the
     first point is the smallest size there is, for then 0 is just one more point. A mix over a
-    concave stretch is exact when maximised; where there are several, a binary each picks one. The
-    search starts at the size `now`.
+    concave stretch is exact when maximised; where there are several, a binary each picks one. Of a
+    job with sizes of its own each is a stretch. The search starts at the size `now`.
     """
     runs: list[Term] = []
-    if points[0][0] == unit:
+    if points[0][0] == job.unit:
         points = [(0, 0.0), *points]
     else:
         is_running = now >= points[0][0]
         runs = [(sheet.add(1, is_integer=True, start=is_running), 1.0)]
         now = now if is_running else math.nan
-    mix = _add_mix(sheet, points, runs, now)
+    every = range(len(points))
+    stretches = (
+        _concave_stretches(points) if job.sizes is None else (every[n : n + 1] for n in every)
+    )
+    mix = _add_mix(sheet, points, [*stretches], runs, now)
     sheet.gain((weight, points[at][1]) for weight, at in mix)
     return [(weight, float(points[at][0])) for weight, at in mix], runs
 
 
 def _add_mix(
-    sheet: Sheet, points: Sequence[tuple[int, float]], runs: list[Term], now: float
+    sheet: Sheet,
+    points: Sequence[tuple[int, float]],
+    stretches: Sequence[range],
+    runs: list[Term],
+    now: float,
 ) -> list[tuple[Any, int]]:
     """Weights (variable, position of its point) that sum to 1, or to the binary in `runs`.
 
     The search starts from the mix that makes the size `now`, or from none if that is not a number.
     """
-    stretches = list(_concave_stretches(points))
     total, rest = (_times(runs, -1), 0.0) if runs else ([], 1.0)
     picks: list[Term] = []
     mix: list[tuple[Any, int]] = []
