@@ -32,6 +32,7 @@ from slurm_hooks.replay.show import DAY_S, answer, chart, models_table, parts, p
 from slurm_hooks.replay.work import (
     ASSUMED_NODE_H,
     BUILT_IN,
+    Queue,
     assumed_scaling,
     read_queue,
     read_scaling,
@@ -119,6 +120,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="images/s by model and nodes (default: Amdahl's law)",
     )
     add("--jobs", type=_jobs, default=10, metavar="N", help="malleable jobs at once (default 10)")
+    add(
+        "--core",
+        type=_core,
+        default=0,
+        metavar="N",
+        help="nodes that each job has in the ordinary queue besides (default 0)",
+    )
     add("--seed", type=int, default=1, metavar="N", help="order of a shuffled queue (default 1)")
     _add_policy(parser.add_argument_group("how nodes are shared out"))
     _add_costs(parser.add_argument_group("time: ticks, and what a change costs"))
@@ -216,8 +224,10 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
             told = f"--latency {arguments.latency:g} must be shorter than {name}, {most_s:g} s"
             raise UsageError(told)
     curves = read_scaling(arguments.scaling) if arguments.scaling else assumed_scaling()
+    queue = read_queue(arguments.queue, curves, arguments.seed)
+    _check_core(arguments, queue)
     return Conditions(
-        queue=read_queue(arguments.queue, curves, arguments.seed),
+        queue=queue,
         jobs=arguments.jobs,
         rescale=arguments.rescale or Rescale(plan.grow_s, plan.shrink_s),
         t_fwd_s=arguments.t_fwd or plan.horizon_s,
@@ -231,7 +241,17 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         site=curves,
         shares_family=arguments.families,
         unit=_given_unit(arguments),
+        core=arguments.core,
     )
+
+
+def _check_core(arguments: argparse.Namespace, queue: Queue) -> None:
+    """Raises UsageError if the jobs cannot have such a core."""
+    if arguments.core and _given_unit(arguments):
+        raise UsageError("--core: a core has whole nodes; write --unit node")
+    most = min(kind.max_nodes for kind in queue.kinds)
+    if arguments.core > most:
+        raise UsageError(f"--core {arguments.core}: a job of the queue has {most} nodes at most")
 
 
 def _given_unit(arguments: argparse.Namespace) -> int:
@@ -268,6 +288,7 @@ def _print(
         "queue": arguments.queue,
         "scaling": str(arguments.scaling or "assumed"),
         "jobs": conditions.jobs,
+        "core": conditions.core,
         "rescale_s": [conditions.rescale.up_s, conditions.rescale.down_s],
         "t_fwd_s": conditions.t_fwd_s,
         "tick_s": OWN_PACE if conditions.has_own_pace else conditions.tick_s,
@@ -341,6 +362,12 @@ def _unit(text: str) -> int:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not gpu, 2gpu, ... or node")
     return 0 if text == "node" else int(found.group(1) or 1)
+
+
+def _core(text: str) -> int:
+    if not (text.isdecimal() and int(text) <= 65_535):
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0")
+    return int(text)
 
 
 def _jobs(text: str) -> int:

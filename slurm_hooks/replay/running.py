@@ -36,11 +36,18 @@ class Ledger:
 
 
 class Running:
-    """A job among those that share the nodes now; times in seconds."""
+    """A job among those that share the nodes now; times in seconds.
 
-    def __init__(self, number: int, kind: Kind, now: float, checkpoint_s: float) -> None:
+    It may have a core: so many nodes besides, which are no part of the record. The ledger counts
+    what the others add to it.
+    """
+
+    def __init__(
+        self, number: int, kind: Kind, now: float, checkpoint_s: float, core: int = 0
+    ) -> None:
         self.number = number
         self.kind = kind
+        self.core = core
         self.nodes: dict[int, float] = {}  # when each came, in that order
         self.since = now
         self.entered_s = now
@@ -56,17 +63,23 @@ class Running:
 
     @property
     def size(self) -> int:
-        """Nodes it holds, or slots of nodes."""
-        return len(self.nodes)
+        """Nodes it holds, or slots of nodes, with its core."""
+        return self.core + len(self.nodes)
+
+    @property
+    def lent(self) -> int:
+        """Those of them that the record has."""
+        return self.size - self.core
 
     def advance(self, now: float, ledger: Ledger) -> None:
         """Bring progress up to `now`. To be called before the size changes."""
         dt, size = now - self.since, self.size
         if dt > 0 and size:
             worked = min(max(now - self._paused_until, 0.0), dt)
-            ledger.used_node_s += size * dt
+            ledger.used_node_s += self.lent * dt
+            self._add_images(-self.kind.rates[self.core] * dt if self.core else 0.0, ledger)
             if worked < dt:
-                ledger.paused_node_s[self._pause] += size * (dt - worked)
+                ledger.paused_node_s[self._pause] += self.lent * (dt - worked)
             if worked > 0:
                 self._worked_s[size] = self._worked_s.get(size, 0.0) + worked
                 self._work(self.kind.rates[min(size, self.kind.max_nodes)], worked, ledger)
@@ -75,7 +88,7 @@ class Running:
     def _work(self, rate: float, seconds: float, ledger: Ledger) -> None:
         done = min(rate * seconds, self.left)
         self.left -= done
-        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + done
+        self._add_images(done, ledger)
         if not self._checkpoint_s:
             return
         self._unsaved_s += seconds
@@ -83,6 +96,9 @@ class Running:
         if self._unsaved_s >= self._checkpoint_s:
             self._unsaved_s %= self._checkpoint_s
             self._unsaved = min(rate * self._unsaved_s, done)
+
+    def _add_images(self, count: float, ledger: Ledger) -> None:
+        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + count
 
     def worked(self, now: float) -> dict[int, float]:
         """Seconds of steady work by size so far; changes nothing."""
@@ -106,12 +122,12 @@ class Running:
     def forget(self, size: int, ledger: Ledger) -> None:
         """Lose the work since the last checkpoint, done on `size` nodes; the job is up to date."""
         self.left += self._unsaved
-        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) - self._unsaved
-        ledger.redone_node_s += size * self._unsaved_s
+        self._add_images(-self._unsaved, ledger)
+        ledger.redone_node_s += (size - self.core) * self._unsaved_s
         self.save()
 
     def complete(self, now: float, ledger: Ledger) -> None:
         """Bring progress to the end; rounding leaves nothing undone."""
         self.advance(now, ledger)
-        ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + self.left
+        self._add_images(self.left, ledger)
         self.left = 0.0

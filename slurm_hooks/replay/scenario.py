@@ -70,7 +70,8 @@ class Conditions:
     Where curves have to be learned, `site` are those that its other models have shown before, by
     name: one of the same `family_of` is none of them. With `shares_family`, jobs of one model know
     what those before them have shown. Fragments have a multiple of `unit` GPUs of a node, or whole
-    nodes if it is 0. Without manners, jobs do not mind where others' jobs would be packed.
+    nodes if it is 0. Without manners, jobs do not mind where others' jobs would be packed. Each job
+    has `core` nodes of its own besides, which are in no record.
     """
 
     queue: Queue
@@ -89,6 +90,7 @@ class Conditions:
     shares_family: bool = False
     unit: int = 0
     has_manners: bool = True
+    core: int = 0
 
 
 def load(source: Source, tell: Callable[[str], None]) -> Record:
@@ -191,6 +193,7 @@ def world_of(record: Record, conditions: Conditions, settings: Settings, planner
         grain,
         conditions.redoes_planned,
         conditions.has_manners,
+        conditions.core,
     )
     costs = Costs(rescale, conditions.latency_s, conditions.checkpoint_s, conditions.redoes_planned)
     pace = OwnPace(settings.tick, record.nodes) if conditions.has_own_pace else None

@@ -117,6 +117,18 @@ def test_ticks_at_their_own_pace(words, capsys):
     assert "shorter than a tick, 5 s" in " ".join(capsys.readouterr().err.split())
 
 
+def test_jobs_may_have_a_core_in_the_ordinary_queue(words, capsys):
+    common, idle = words
+    asked = [*common, "--idle", str(idle), "--json"]
+    assert main([*asked, "--core", "1"]) == 0
+    beside = json.loads(capsys.readouterr().out)
+    assert main(asked) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert (beside["core"], alone["core"]) == (1, 0)
+    assert beside["efficiency"] < alone["efficiency"]
+    assert beside["used_node_s"] > 0
+
+
 def test_learning_is_shown_beside_knowing(words, capsys):
     common, idle = words
     ticks = ["--tick", "20", "--checkpoint", "0"]
@@ -151,6 +163,7 @@ def test_tables_and_pictures(words, tmp_path, capsys):
             ["--queue", "shuflenet"],
             "shuflenet: no such queue or file; did you mean shufflenet?; queues: shufflenet, mix7",
         ),
+        (["--core", "9999"], "--core 9999: a job of the queue has"),
         (["--latency", "40"], "shorter than a tick, 30 s"),
         (["--latency", "20"], "shorter than a notice, 20 s"),
     ],

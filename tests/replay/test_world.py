@@ -32,6 +32,16 @@ def test_a_job_has_a_node_from_the_first_tick_and_its_latency_until_it_is_lost()
     assert (outcome.hits, outcome.lost) == (1, [(600.0, 0)])
 
 
+def test_beside_a_core_only_that_counts_which_a_node_adds_to_it():
+    """With its core alone it makes 10 images in a second, with the node 18. For the 6 s after the
+    node has come, and the 4 s after it is lost, the core makes none either."""
+    beside = world(TEN_MINUTES, core=1)
+    outcome = beside.run()
+    assert outcome.ledger.used_node_s == pytest.approx(600 - 2)
+    assert images(outcome) == pytest.approx(-6 * 10 + (600 - 2 - 6) * 8 - 4 * 10)
+    assert [member.size for member in beside.members.values()] == [1]
+
+
 def test_two_jobs_share_two_nodes():
     shared = world(record((0, 0.0, 600.0), (1, 0.0, 600.0), to_s=600.0), jobs=2)
     outcome = shared.run()

@@ -48,6 +48,7 @@ def world(
     planner: Planner | None = None,
     pace: OwnPace | None = None,
     unit: int = 0,
+    core: int = 0,
 ) -> World:
     """A world with an endless queue of toys, or of `parts`."""
     settings = settings or settings_for(costs.rescale)
@@ -55,7 +56,7 @@ def world(
         settings = replace(settings, tick=replace(settings.tick, every_s=pace.chosen.shortest_s))
     calendar = calendar_of(settings.plan.patience_s)
     grain = Grain(record.slots, unit)
-    terms = Terms(settings, SLURM, calendar, grain, costs.redoes_planned)
+    terms = Terms(settings, SLURM, calendar, grain, costs.redoes_planned, core=core)
     queue = grain.queue(Queue(tuple(parts) or (two_nodes(),)))
     return World(record, (queue, jobs), planner or Shipped(speedup), terms, costs, pace)
 

@@ -25,7 +25,7 @@ from slurm_hooks.model import (
     Slurm,
 )
 from slurm_hooks.replay.grain import Grain
-from slurm_hooks.replay.running import Running
+from slurm_hooks.replay.running import Pause, Running
 from slurm_hooks.replay.work import Kind
 from slurm_hooks.replay.world.calendar import Calendar
 from slurm_hooks.settings.values import Settings
@@ -38,7 +38,8 @@ OTHERS = "others"
 class Terms:
     """What is the same for the fragments of all jobs.
 
-    Without manners, no part of a node leaves because others could pack their jobs better then.
+    Without manners, no part of a node leaves because others could pack their jobs better then. Each
+    job has a core of `core` nodes, which run from its first moment on and are in no record.
     """
 
     settings: Settings
@@ -47,6 +48,7 @@ class Terms:
     grain: Grain
     redoes: bool = False
     has_manners: bool = True
+    core: int = 0
 
     @property
     def partitions(self) -> frozenset[str]:
@@ -72,6 +74,8 @@ class Terms:
             unit=grain.unit or 1,
             excluded=frozenset(),
             slot=grain.slot,
+            core=self.core,
+            lane=self.partition if self.core else "",
         )
 
 
@@ -91,12 +95,16 @@ class Member(Running):
     def __init__(
         self, number: int, kind: Kind, now: float, checkpoint_s: float, terms: Terms
     ) -> None:
-        super().__init__(number, kind, now, checkpoint_s)
+        super().__init__(number, kind, now, checkpoint_s, terms.core * terms.grain.per)
         self.leases: dict[int, float] = {}  # the end of the lease of each element that runs
         self._slots: dict[int, int] = {}  # how many each of those has
         self._terms = terms
         self._request = terms.request(kind)
         self._fragments = [self._unborn(index) for index in range(self._request.fragments)]
+        for index in range(terms.core):
+            self._fragments[index] = self._in_core(index)
+        if self.core:
+            self.pause(Pause.NONE, 0.0)
         self._job: Optional[MalleableJob] = None
         self._lease_end: Optional[float] = None
         self._noted: Optional[frozenset[float]] = None
@@ -109,12 +117,23 @@ class Member(Running):
             has_agent=True,
             hit_s=self.hit_s,
             redoes=self._terms.redoes,
+            lane=self._terms.partition,
+        )
+
+    def _in_core(self, index: int) -> Fragment:
+        return replace(
+            self._unborn(index),
+            state=FragmentState.RUNNING,
+            nodes=frozenset({f"core{self.number}-{index}"}),
+            start=self._terms.calendar.at(self.entered_s),
+            said=Said.TRAINED,
+            lane=OTHERS,
         )
 
     @property
     def size(self) -> int:
-        """Slots of nodes that its elements have."""
-        return sum(self._slots.values())
+        """Slots of nodes that its elements have, with its core."""
+        return self.core + sum(self._slots.values())
 
     @property
     def curve(self) -> Curve:
@@ -124,7 +143,7 @@ class Member(Running):
     @property
     def oldest_s(self) -> float:
         """When the element came that has run the longest."""
-        start = self._fragments[next(iter(self.leases))].start
+        start = self._fragments[0 if self.core else next(iter(self.leases))].start
         assert start is not None
         return self._terms.calendar.seconds(start)
 

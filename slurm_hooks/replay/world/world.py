@@ -194,7 +194,7 @@ class World:
         for member in due:
             past = survey.hits.staying(member.job, survey.holes)
             for fragment in member.job.active:
-                if member.leases[fragment.id.index] <= due_s:
+                if member.leases.get(fragment.id.index, math.inf) <= due_s:
                     stay = may_stay(survey, fragment, fragment.id in past)
                     renewed = renewal(ground, fragment, member.job, stay)
                     if renewed and renewed.end is not None:
