@@ -48,6 +48,7 @@ def world(
     planner: Planner | None = None,
     pace: OwnPace | None = None,
     unit: int = 0,
+    *,
     core: int = 0,
 ) -> World:
     """A world with an endless queue of toys, or of `parts`."""
