@@ -99,6 +99,18 @@ def test_what_must_be_longer_than_a_notice_grows_with_it(
     assert found.lease_of(request) / 2 > found.notice + span(30 + 30)  # an agent looks 30 s early
 
 
+@pytest.mark.parametrize(
+    ("grace_s", "exempt_s", "wait_s"),
+    [(0, 0, 30), (0, 600, 630), (300, 600, 960), (600, 0, 660), (7_200, 0, 1_820)],
+)
+def test_the_page_for_administrators_says_how_long_a_job_waits(
+    grace_s: float, exempt_s: float, wait_s: float
+) -> None:
+    terms = Terms("malleable", span(grace_s), span(exempt_s))
+    longest = Lane(terms, SETTINGS.lease).longest_lease
+    assert terms.longest_wait(span(KILL_WAIT_S), longest) == span(wait_s)
+
+
 @pytest.mark.parametrize("grace_s", [0, 300])
 def test_a_fragment_leaves_by_its_grace_before_a_hole_closes(grace_s: float) -> None:
     lead_s = max(20, grace_s) + 30
