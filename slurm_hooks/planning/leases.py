@@ -51,13 +51,15 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
 
 
 def _is_in_grace(ground: Ground, fragment: Fragment, latest: Optional[datetime]) -> bool:
-    """True if its lease is nearly over, long after it would have been renewed: Slurm preempts it,
-    and has cut its lease to its grace. Processes of a batch script hear nothing of that until it is
-    over, and no lease can be changed (22.05)."""
-    lane = ground.lane_of(fragment)
-    if not lane.terms.grace or fragment.end is None or fragment.end - ground.now > lane.notice:
+    """True if its lease is nearly over, long after it would have been renewed, and is shorter than
+    its time limit: Slurm preempts it, and has cut its lease to its grace. Processes of a batch
+    script hear nothing of that until it is over, and no lease can be changed (22.05)."""
+    lane, start, end = ground.lane_of(fragment), fragment.start, fragment.end
+    if not lane.terms.grace or start is None or end is None or fragment.limit is None:
         return False
-    return latest is None or latest - fragment.end > _SLACK + MINUTE
+    if end - ground.now > lane.notice or start + fragment.limit - end <= _SLACK:
+        return False
+    return latest is None or latest - end > _SLACK + MINUTE
 
 
 def _is_ahead(ground: Ground, fragment: Fragment) -> bool:

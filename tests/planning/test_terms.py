@@ -146,11 +146,21 @@ def test_a_fragment_hears_in_its_grace_that_it_is_preempted(
     grace_s: float, left_s: float, cause: Optional[Why]
 ) -> None:
     """Slurm has cut its lease, and would refuse to change it."""
-    fragment = replace(runner(), end=after(left_s))
+    fragment = replace(runner(), end=after(left_s), limit=span(1_960))
     plan = plan_for(busy(make_job(fragment), **lane(grace_s)))
     assert noticed(plan).get(0) is cause
     if cause:
         assert not [a for a in plan.actions if a.end is not None]
+
+
+@pytest.mark.parametrize("left_s", [10, 299])
+def test_new_terms_make_no_fragment_leave(left_s: float) -> None:
+    """Its lease was as long as it should be until they changed."""
+    fragment = replace(runner(), end=after(left_s), limit=span(200 + left_s))
+    plan = plan_for(busy(make_job(fragment), **lane(300)))
+    assert not noticed(plan)
+    (renewal,) = (a for a in plan.actions if a.end is not None)
+    assert renewal.end == after(1_160)
 
 
 @pytest.mark.parametrize(
