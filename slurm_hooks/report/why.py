@@ -42,7 +42,7 @@ _DONE = {
     Why.DIED: "fragment died",
     Why.LEFT: "left after notice",
     Why.FINISHED: "training finished",
-    Why.CANCELLED: "cancelled by its user",
+    Why.CANCELLED: "cancelled by its user or an operator",
     Why.STOPPED: "stopped for good",
     Why.CORE: "goes into the ordinary queue",
     Why.CORE_OVER: "the core's time is over",
@@ -91,7 +91,7 @@ _REASON: Forms = {
         "training finished",
     ),
     Why.STOPPED: ("stopped: {said}",),
-    Why.CANCELLED: ("cancelled by its user, or past its --deadline",),
+    Why.CANCELLED: ("cancelled by its user or an operator, or past its --deadline",),
     Why.CORE: (
         "its core has {count:size} on {nodes}[ until {until}]",
         "its core waits in the ordinary queue ({said}): fragment {fragments}"

@@ -129,6 +129,97 @@ def test_of_a_limit_of_the_association_slurm_speaks(bench: Bench) -> None:
         assert submit(bench.box, "--malleable=1-3").returncode == 0
 
 
+# -- times of the lane
+
+
+@contextmanager
+def lane(box: Sandbox, *words: str) -> Iterator[None]:
+    """With other times of the partition."""
+    update = ["scontrol", "update", "PartitionName=malleable"]
+    box.run([*update, *words])
+    try:
+        yield
+    finally:
+        box.run([*update, "MaxTime=INFINITE", "DefaultTime=UNLIMITED"])
+
+
+@contextmanager
+def enforced(box: Sandbox, how: str) -> Iterator[None]:
+    """With such an EnforcePartLimits."""
+    conf = box.record.layout.conf
+    text = conf.read_text()
+    conf.write_text(f"{text}EnforcePartLimits={how}\n")
+    box.run(["scontrol", "reconfigure"])
+    try:
+        yield
+    finally:
+        conf.write_text(text)
+        box.run(["scontrol", "reconfigure"])
+
+
+def test_a_lane_s_default_time_is_not_that_of_fragments(bench: Bench) -> None:
+    render(bench)
+    with lane(bench.box, "DefaultTime=5"):
+        submit(bench.box, "--malleable=1-2")
+    assert elements(bench.box, "%l") == ["2:00"]
+
+
+@pytest.mark.parametrize("how", ["ALL", "ANY", "NO"])
+def test_a_lane_shorter_than_the_lease_takes_shorter_leases(bench: Bench, how: str) -> None:
+    """However Slurm enforces limits of partitions, as the job is within them."""
+    render(bench)
+    with enforced(bench.box, how), lane(bench.box, "MaxTime=1"):
+        said = submit(bench.box, "--malleable=1-2", "-p", "main,malleable", "--time=60")
+        assert elements(bench.box, "%P %l") == ["malleable 1:00"]
+        bench.tick_until(int(said.stdout), has(2))
+
+
+# -- a cron job of the site that ends what has run for hours
+
+
+@pytest.fixture
+def running(bench: Bench) -> int:
+    """A job that has all its fragments."""
+    job = bench.submit(SLEEP, "1-3")
+    bench.tick_until(job, has(3))
+    bench.tick()
+    return job
+
+
+def test_what_a_cron_requeues_comes_back(bench: Bench, running: int) -> None:
+    for index in range(3):
+        bench.box.run(["scontrol", "requeue", f"{running}_{index}"])
+    bench.until(running, has(3, FragmentState.HELD))
+    bench.tick_until(running, has(3))
+    assert [f.mark.failures for f in bench.job(running).fragments] == [0, 0, 0]
+
+
+def test_what_a_cron_cancels_stays_away_until_it_is_requeued(bench: Bench, running: int) -> None:
+    """Slurm shows the tick a cancel and not whose it is; sacct knows."""
+    box = bench.box
+    box.run(["scancel", f"{running}_0"])
+    bench.until(running, has(1, FragmentState.CANCELLED))
+    for _ in range(3):
+        bench.tick()
+    assert has(2)(bench.job(running))
+    told = bench.malleable("explain", str(running)).stdout
+    assert "1 of its fragments is cancelled" in told
+    said = box.run(["sacct", "-XnP", "-j", f"{running}_0", "-o", "State"]).stdout
+    assert said.strip() == "CANCELLED by 0"
+    box.run(["scontrol", "requeue", f"{running}_0"])
+    bench.tick_until(running, has(3))
+
+
+def test_a_cron_that_cancels_all_at_once_ends_the_job(bench: Bench, running: int) -> None:
+    bench.box.run(["scancel", *(f"{running}_{index}" for index in range(3))])
+    bench.until(running, has(3, FragmentState.CANCELLED))
+    for _ in range(2):
+        bench.tick()
+    assert has(3, FragmentState.CANCELLED)(bench.job(running))
+    told = bench.malleable("explain", str(running)).stdout
+    assert "cancelled by its user or an operator, or past its --deadline" in told
+
+
 # -- a job_submit of the site's own that runs after ours
 
 
