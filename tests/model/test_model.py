@@ -177,6 +177,10 @@ class Cluster(RuleBasedStateMachine):
     def an_admin_switches_off_or_on(self, is_off: bool) -> None:
         self.world.switch(is_off)
 
+    @rule(is_wanted=st.booleans())
+    def the_site_wants_no_growth_or_some(self, is_wanted: bool) -> None:
+        self.world.want_no_growth(is_wanted)
+
     @rule()
     def an_admin_switches_off_and_waits(self) -> None:
         self.world.switch(is_off=True)

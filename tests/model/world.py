@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Optional
 
 from fake_parts import ON_NODES, REQUEUE_WAIT_S, REQUEUED_HELD, Element, Script
@@ -17,7 +18,7 @@ from slurm_hooks.errors import RetryLater
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.reconcile import tick
-from slurm_hooks.tick.switch import find_off, switch_off, switch_on
+from slurm_hooks.tick.switch import NO_GROWTH, find_no_growth, find_off, switch_off, switch_on
 
 TICK_S = 30
 NODES = 6
@@ -43,6 +44,7 @@ class World:
     is_ticking: bool = False
     was_set_back: bool = False  # slurmctld's clock
     is_off: bool = False  # and a tick has seen it since
+    is_calm: bool = False  # the site wants no growth, and a tick has seen that since
     calm_off_ticks: int = 0  # undisturbed ones in a row, all while it was off
 
     def __post_init__(self) -> None:
@@ -174,6 +176,16 @@ class World:
             switch_on(place)
             self.is_off = False
 
+    def want_no_growth(self, is_wanted: bool) -> None:
+        """The site's cron writes the file, or removes it."""
+        file = Path(self.settings.tick.state_dir) / NO_GROWTH
+        if is_wanted:
+            file.parent.mkdir(exist_ok=True)
+            file.touch()
+        else:
+            file.unlink(missing_ok=True)
+            self.is_calm = False
+
     # -- what must stay true
 
     def _watch(self, verb: str, element: Element, user: str) -> None:
@@ -191,6 +203,8 @@ class World:
             return
         if verb == "release" and element.state == "PENDING":
             self._check_nodes(element)
+            if self.is_calm:
+                self.faults.append(f"{element.name} is released while the site wants no growth")
         if verb == "scancel":
             training, left = self.of(element), self.slurm.of(element.job)
             if not training.is_over and not training.may_be_ended(left):
@@ -247,6 +261,7 @@ class World:
                 self.faults.append(f"{element.name} waits, though its user cancelled the job")
         self.admin_released.clear()
         self._check_off(find_off(self.settings.tick.state_dir) is not None)
+        self.is_calm = find_no_growth(self.settings.tick.state_dir) is not None
         for training in self.trainings.values():
             if all(e.state != "COMPLETING" for e in slurm.of(training.job)):
                 training.cancelled_at = None  # it has been seen
@@ -292,6 +307,7 @@ class World:
         """All people undo what they did; what only the tick may undo is not touched."""
         slurm = self.slurm
         self.switch(is_off=False)
+        self.want_no_growth(is_wanted=False)
         slurm.bookings.clear()
         slurm.rigid.clear()
         slurm.nodes = dict.fromkeys(slurm.nodes, "")
