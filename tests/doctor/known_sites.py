@@ -300,6 +300,13 @@ def canary(
     return {"settings": Settings(mode=mode), **slurm(more=more), **facts}
 
 
+def account_ceiling(account: str = "", database: bool = False) -> dict[str, Any]:
+    """A site whose accounts have a ceiling, and which charges all malleable jobs to this one."""
+    settings = Settings(site=Site(account=account), mode=Mode(max_nodes_per_account=4))
+    kind = "accounting_storage/slurmdbd" if database else "accounting_storage/none"
+    return {"settings": settings, **slurm(config={"AccountingStorageType": kind})}
+
+
 def by_database(levels: dict[str, str]) -> dict[str, Any]:
     """A site with slurmdbd whose tick runs as bob, and what the database knows of whom."""
     config = {"AccountingStorageType": "accounting_storage/slurmdbd"}

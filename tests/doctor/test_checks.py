@@ -15,6 +15,7 @@ from known_sites import (
     LAYS,
     LONG_AGO,
     NO_ANSWER,
+    account_ceiling,
     answer,
     by_database,
     canary,
@@ -94,6 +95,7 @@ OPTIONAL = (
     "canary-users",
     "canary-accounts",
     "canary-nodes",
+    "account-ceiling",
     "metrics-file",
 )
 # Of settings alone, which are known without any fact.
@@ -409,6 +411,8 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("canary-nodes", canary(nodes=("n1", "x1")), "warning", "knows no node x1 "),
     ("canary-nodes", canary(nodes=("n1", "n9")), "warning", "in no partition .*n9 "),
     ("canary-nodes", canary(nodes=tuple(f"x{i}" for i in range(7))), "error", "x4 and 2 more"),
+    ("account-ceiling", account_ceiling(), "warning", "without an accounting database"),
+    ("account-ceiling", account_ceiling("a", database=True), "warning", r"charged to a \(site"),
     ("solver", {"milp": ""}, "warning", "no MILP solver.*install coinor-cbc"),
     ("one-host", slurm(config={"SlurmctldHost[1]": "ctl2"}), "note", "backup.*ExecCondition"),
     ("hard-links", shared(trouble="link: Operation not permitted"), "error", "not permitted"),
@@ -567,6 +571,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("canary-users", canary()),
     ("canary-accounts", canary(accounts=("A",))),
     ("canary-nodes", canary(nodes=("n1", "n2"))),
+    ("account-ceiling", account_ceiling(database=True)),
     ("rights", tick(user="slurm")),
     ("rights", by_database({"bob": "Administrator"})),
     ("slurmctld-hooks", hook("Prolog", "/p")),

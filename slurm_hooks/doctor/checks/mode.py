@@ -1,4 +1,4 @@
-"""Whether those whom [mode] names exist: a slip there leaves everybody waiting."""
+"""Whether those whom [mode] names exist, and whether its ceilings mean what they seem to."""
 
 from __future__ import annotations
 
@@ -56,6 +56,23 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
             yield told(f"mode.nodes: {what} {_some(names)}", advice=_correct(facts, "nodes"))
 
 
+def _account_ceiling(facts: Facts) -> Iterator[Finding]:
+    key, account = "mode.max_nodes_per_account", facts.settings.site.account
+    if not facts.settings.mode.max_nodes_per_account:
+        return
+    if account:
+        yield warning(
+            f"{key}: all malleable jobs are charged to {account} (site.account), so it is a "
+            "ceiling for all of them together",
+            advice=f"set {key} = 0, and mode.max_nodes or mode.max_nodes_per_user instead",
+        )
+    elif known(facts.slurm).value("AccountingStorageType") != "accounting_storage/slurmdbd":
+        yield warning(
+            f"{key}: without an accounting database users write into --account what they like",
+            advice=f"set {key} = 0, and mode.max_nodes_per_user instead",
+        )
+
+
 TABLE = (
     Check(
         "canary-users",
@@ -79,6 +96,14 @@ TABLE = (
         "the nodes in mode.nodes exist, in partitions of malleable jobs",
         "Malleable jobs use none but these nodes, and every fragment elsewhere is told to leave.",
         _nodes,
+        is_ours=True,
+    ),
+    Check(
+        "account-ceiling",
+        Category.TICK,
+        "accounts that have a ceiling (mode.max_nodes_per_account) are those of a database",
+        "Otherwise a user passes the ceiling by another word for the account.",
+        _account_ceiling,
         is_ours=True,
     ),
 )
