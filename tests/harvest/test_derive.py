@@ -334,11 +334,13 @@ def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
         return {item.reason: item.nodes for item in plan.idle}
 
     assert idle(Mode(), off=Off(NOW)) == {Why.OFF: 4}
+    assert idle(Mode(), no_growth=Off(NOW)) == {Why.NO_GROWTH: 4}
     assert idle(Mode("observe")) == {Why.OBSERVED: 4}
     assert idle(Mode("canary", users=("bob",))) == {Why.CANARY: 4}
     some = idle(Mode("canary", nodes=("n1",)))
     assert some == {Why.STARTING: 1, Why.CANARY: 3}
     assert idle(Mode(max_nodes=3)) == {Why.STARTING: 3, Why.CEILING: 1}
+    assert idle(Mode(max_nodes_per_user=3)) == {Why.STARTING: 3, Why.CEILING: 1}
     resting = make_job(running(noticed=after(-5)), held=5)
     assert idle(Mode(max_nodes=1), job=resting) == {Why.CEILING: 3}
     assert idle(Mode(max_nodes=2), job=resting) == {Why.RESTING: 3}  # room for one
