@@ -65,9 +65,11 @@ def _shares(
 
 
 def _at_most(ask: JobAsk, units: int) -> JobAsk:
-    """The ask for so many units at most; for nothing, and what is held given back, if its least is
-    more."""
-    most = min(ask.max_nodes, units)
-    if most >= ask.min_nodes:
+    """The ask for so many units at most; for nothing, and what is held given back, if no size that
+    it may have is so small."""
+    if units >= ask.max_nodes:
+        return ask
+    most = ask.settled(units)
+    if most:
         return replace(ask, max_nodes=most)
     return replace(ask, held=(0,) * len(ask.held), may_grow=False, claim=0.0)

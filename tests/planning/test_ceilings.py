@@ -16,6 +16,9 @@ from build import after, make_fragment, make_job, make_node, make_nodes, make_re
 from fake_slurm import FakeSlurm
 from planning.readings import noticed, plan_for
 from planning.test_plan_properties import many, write
+from slurm_hooks.allocation.allocate import allocate
+from slurm_hooks.allocation.curves import prior
+from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
 from slurm_hooks.model import (
     ON_NODES,
     FragmentState,
@@ -28,6 +31,9 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.modes import Ceiling
+from slurm_hooks.planning.quotas import Quota
+from slurm_hooks.planning.under_quotas import capped
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
@@ -148,6 +154,17 @@ def test_a_word_that_is_no_account_is_no_way_around_the_ceiling() -> None:
     jobs = [replace(make_job(held=4, job_id=i), user=f"u{i}") for i in (1, 2)]
     seen = make_snapshot(*jobs, nodes=make_nodes(8))
     assert sum(sizes(plan_for(seen, with_mode(max_nodes_per_account=3))).values()) == 3
+
+
+@pytest.mark.parametrize(("most", "left"), [(9, 8), (8, 8), (7, 4), (3, 0)])
+def test_a_job_that_may_have_some_sizes_only_asks_for_one_that_fits(most: int, left: int) -> None:
+    sizes = frozenset({4, 8})
+    ask = JobAsk("1", 2, 8, prior(max_nodes=8), held=(8,), usable=(True,), sizes=sizes)
+    quota = Quota(Ceiling(most, user="ann"), frozenset({1}), most, room=0)
+    (found,) = capped(Problem((ask,), (NodeClass(8),)), [quota]).jobs
+    assert max((n for n in range(9) if found.may_have(n) and found.held == (8,)), default=0) == left
+    assert found.held == ((8,) if left else (0,))
+    assert allocate(Problem((found,), (NodeClass(8),))).counts == ((left,),)
 
 
 def test_slots_count_as_the_nodes_that_they_are_of() -> None:
