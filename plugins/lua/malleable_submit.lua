@@ -67,6 +67,7 @@ local function load_modules()
     slot = dofile(own_dir .. "malleable_slot.lua"),
     script = dofile(own_dir .. "malleable_script.lua"),
     options = dofile(own_dir .. "malleable_options.lua"),
+    place = dofile(own_dir .. "malleable_place.lua"),
     checks = dofile(own_dir .. "malleable_checks.lua"),
     modify = dofile(own_dir .. "malleable_modify.lua"),
   }
@@ -167,7 +168,7 @@ local function submit(text, job, job_desc, parts)
   local request, faults = modules.request.read(text, policy, shared and shared.total_nodes)
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
   if #faults == 0 then
-    local most, who = modules.checks.find_submit_limit(request, job, site, policy)
+    local most, who = modules.place.find_submit_limit(request, job, site, policy)
     faults[1], asked.note = modules.request.cut(request, most, who)
   end
   if #faults == 0 then

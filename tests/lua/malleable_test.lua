@@ -7,6 +7,7 @@ local shape_module = dofile(dir .. "/malleable_shape.lua")
 local slot_module = dofile(dir .. "/malleable_slot.lua")
 local script_module = dofile(dir .. "/malleable_script.lua")
 local options_module = dofile(dir .. "/malleable_options.lua")
+local place_module = dofile(dir .. "/malleable_place.lua")
 local checks_module = dofile(dir .. "/malleable_checks.lua")
 local modify_module = dofile(dir .. "/malleable_modify.lua")
 
@@ -81,7 +82,7 @@ local function submit(case)
   local job = merge(JOB, case.job)
   local asked = { request = request, faults = faults, options = options_module.check(job) }
   if #faults == 0 then
-    local most, who = checks_module.find_submit_limit(request, job, site, policy)
+    local most, who = place_module.find_submit_limit(request, job, site, policy)
     faults[1], asked.note = request_module.cut(request, most, who)
   end
   if #faults == 0 then
@@ -655,7 +656,7 @@ for _, case in ipairs({
   { "gpu,scavenge,malleable,long", "scavenge", "gpu,long" }, { ",malleable,", "malleable", nil },
   { "malleable2,Malleable", nil, "malleable2,Malleable" }, { "", nil, nil },
 }) do
-  local lane, rest = checks_module.split_partitions(case[1], POLICY.partitions)
+  local lane, rest = place_module.split_partitions(case[1], POLICY.partitions)
   check("split " .. case[1], lane == case[2] and rest == case[3], { lane, rest })
 end
 

@@ -17,6 +17,7 @@ SHIPPED = (
     "malleable_slot",
     "malleable_script",
     "malleable_options",
+    "malleable_place",
     "malleable_checks",
     "malleable_modify",
     "malleable_submit",
