@@ -3,6 +3,7 @@
 --malleable=2-16                 nodes
 --malleable=4-64,unit=gpu        GPUs; with unit=2gpu a fragment has a multiple of 2
 --malleable=4-64,unit=task       tasks; with unit=4task a fragment has a multiple of 4
+--malleable=2-16,sizes=2,4,8,16  of these sizes only; sizes=x2 are MIN, 2 MIN, 4 MIN and so on
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
 GPU, TASK = "gpu", "task"
 
 _RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_ALLOWED = re.compile(r"(?:\A|,)sizes=(?:x2|([0-9]{1,5}(?:,[0-9]{1,5})*))(?=,|\Z)")
 _UNIT = re.compile(rf"unit=([1-9][0-9]{{0,4}})?({GPU}|{TASK})")
 
 
@@ -43,3 +45,14 @@ def counted(request: str) -> Optional[Counted]:
     if not sizes or not found:
         return None
     return Counted(int(sizes[1]), int(sizes[2]), int(found[1] or 1), found[2])
+
+
+def allowed(request: str) -> frozenset[int]:
+    """The only sizes that this request allows; empty if it allows all of its range."""
+    sizes, named = _RANGE.match(request), _ALLOWED.search(request)
+    if not sizes or not named:
+        return frozenset()
+    if named[1]:
+        return frozenset(map(int, named[1].split(",")))
+    low, high = max(int(sizes[1]), 1), int(sizes[2])
+    return frozenset(low << n for n in range(high.bit_length()) if low << n <= high)

@@ -62,6 +62,44 @@ def test_too_many_keep_those_that_train() -> None:
     assert [m.fragment for m in ranked(state, LIMITS)] == [0, 1, 3, 4]
 
 
+POWERS = replace(LIMITS, largest=8, sizes=frozenset({2, 4, 8}))
+
+
+def test_a_round_has_one_of_the_sizes_that_its_job_may_have() -> None:
+    """After a loss the others go on at the next smaller one, at once. Those left out wait."""
+    state = expire(running(*range(8)), frozenset({token(7)}), NOW)
+    for number in range(7):
+        state = join(state, member(number))
+    assert may_form(state, POWERS, 0, 0)
+    state = form(state, POWERS, "h", 1, NOW)
+    assert state.round is not None
+    assert state.round.fragments == (0, 1, 2, 3)
+    assert not may_form(state, POWERS, 99, 99)  # for those left out
+    assert stop_reason(state, token(0), POWERS) is Stop.NO
+    assert stop_reason(join(state, member(8)), token(0), POWERS) is Stop.GROW
+
+
+@given(st.lists(st.integers(1, 4), max_size=6), st.frozensets(st.integers(1, 8), min_size=1))
+def test_members_of_any_number_of_workers_make_a_round_of_such_a_size_or_none(
+    workers: list[int], sizes: frozenset[int]
+) -> None:
+    """A round stops for newcomers only if a larger one follows."""
+    limits = replace(POWERS, smallest=min(sizes), sizes=sizes)
+    state, before = State(run="7"), 0
+    for number, count in enumerate(workers):
+        state = join(state, replace(member(number), workers=count))
+        if state.round and stop_reason(state, state.round.order[0], limits) is not Stop.GROW:
+            continue
+        for each in state.members:
+            state = join(state, each)
+        assert may_form(state, limits, 99, 99) or not before
+        if may_form(state, limits, 99, 99):
+            state = form(state, limits, "h", 1, NOW)
+            assert state.round is not None
+            assert state.round.size in sizes - set(range(before + 1))
+            before = state.round.size
+
+
 def test_the_first_round_waits_for_the_last_call_unless_full() -> None:
     assert not may_form(gathered(1), LIMITS, 99, 99)
     assert not may_form(gathered(1, 2), LIMITS, 1, 99)

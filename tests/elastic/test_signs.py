@@ -432,5 +432,10 @@ def test_who_is_wanted_counts_agents(largest: int, unit: str, expected: tuple[in
 
     env = {"MALLEABLE_MAX": "8", "MALLEABLE_UNIT": unit}
     assert agents((1, 1, 3, 3), options(Params(), env), env) == expected
+    for text, sizes in (("sizes=2,4,8,engine=torchrun", {2, 4, 8}), ("sizes=x2", {1, 2, 4, 8})):
+        env["SLURM_SPANK_MALLEABLE"] = f"1-8,unit={unit},{text}"
+        each = 8 // largest  # an agent counts as so many nodes
+        expected_sizes = {n // each for n in sizes if n >= each}
+        assert options(Params(), env).limits.sizes == expected_sizes
     env |= {"SLURM_SPANK_MALLEABLE": "1-8,unit=gpu"}
     assert agents((1, 3), options(Params(), env), env) == (1, 3)

@@ -15,6 +15,7 @@ from typing import Any, Optional
 from slurm_hooks.elastic.agent.workers_here import request_of, workers_here
 from slurm_hooks.elastic.rendezvous.rounds import Limits
 from slurm_hooks.elastic.rendezvous.state import Member
+from slurm_hooks.words.counted import REQUEST_VARIABLE, allowed
 from slurm_hooks.words.engines import BACKENDS, Engine, engine_of
 
 TRAITS_VARIABLE = "SLURM_SPANK_MALLEABLE_TRAITS"
@@ -75,6 +76,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
             last_call_s=given("last_call_s", 3.0),
             max_crashes=max(1, int(given("max_crashes", 3))),
             noun="workers" if request_of(env) else "fragments",
+            sizes=_sizes(env, params.min_nodes, params.max_nodes),
         ),
         host=_host(params.local_addr),
         notice_s=given("notice_s", 20.0),
@@ -86,6 +88,19 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         boundary_s=given("boundary_s", 10.0),
         wait_s=given("wait_s", 7 * 86400.0),
     )
+
+
+def _sizes(env: Mapping[str, str], smallest: int, largest: int) -> frozenset[int]:
+    """The only sizes that rounds may have, as the bounds count them; empty for all between."""
+    each = max(1, number(env.get("MALLEABLE_UNIT", ""))) if _is_one_each(env, largest) else 1
+    found = (size // each for size in allowed(env.get(REQUEST_VARIABLE, "")))
+    return frozenset(size for size in found if smallest <= size <= largest)
+
+
+def _is_one_each(env: Mapping[str, str], largest: int) -> bool:
+    """True if each fragment has one agent, and each agent counts as one."""
+    units = number(env.get("MALLEABLE_MAX", "")) // max(1, number(env.get("MALLEABLE_UNIT", "")))
+    return not request_of(env) and largest <= units
 
 
 def _plain(text: str) -> str:
@@ -127,10 +142,7 @@ def agents(nodes: tuple[int, ...], job: Options, env: Mapping[str, str]) -> tupl
     an agent, otherwise only the first of a fragment. A fragment on a part of a node has one."""
     if request_of(env):
         return tuple(sorted(set(nodes)))
-    fragments = number(env.get("MALLEABLE_MAX", "")) // max(
-        1, number(env.get("MALLEABLE_UNIT", ""))
-    )
-    is_one_each = job.limits.largest <= fragments
+    is_one_each = _is_one_each(env, job.limits.largest)
     return (tuple(sorted(set(nodes))) if is_one_each else nodes)[: job.limits.largest]
 
 

@@ -29,7 +29,8 @@ PROVEN_S = 600  # a round that lasts longer than this is progress, whenever the 
 @dataclass(frozen=True)
 class Limits:
     """Bounds of a round in workers, and how long to wait for others before forming one (seconds).
-    `noun` names them: where sizes count nodes, an agent is one worker, in a fragment."""
+    `noun` names them: where sizes count nodes, an agent is one worker, in a fragment. If there are
+    `sizes`, a round has one of these."""
 
     smallest: int
     largest: int
@@ -37,6 +38,7 @@ class Limits:
     straggler_s: float = 60.0
     max_crashes: int = 3
     noun: str = "fragments"
+    sizes: frozenset[int] = frozenset()
 
 
 def stop_reason(state: State, token: str, limits: Limits) -> Stop:
@@ -52,10 +54,16 @@ def stop_reason(state: State, token: str, limits: Limits) -> Stop:
         return Stop.NOW
     if any(p is not None and p.phase is Phase.LEAVING for p in peers):
         return Stop.PLANNED
-    room = limits.largest - round_.size
-    if any(m.workers <= room for m in _outside(state)):
-        return Stop.GROW
-    return Stop.NO
+    return Stop.GROW if _may_grow(state, round_, limits) else Stop.NO
+
+
+def _may_grow(state: State, round_: Round, limits: Limits) -> bool:
+    """Whether a round with those who wait outside would be larger."""
+    outside = _outside(state)
+    if not limits.sizes:
+        return any(m.workers <= limits.largest - round_.size for m in outside)
+    inside = (m for m in state.members if m.token in round_.order)
+    return count_of(_chosen((*inside, *outside), limits)) > round_.size
 
 
 def _outside(state: State) -> tuple[Member, ...]:
@@ -126,8 +134,20 @@ def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
     Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the
     seconds between two starts would shuffle the order. If there are more than fit, those
     that already trained stay in, and a newcomer with fewer workers may fit where others do not."""
-    by_claim = sorted(ready(state), key=lambda m: (m.round == 0, rank_key(m)))
-    return tuple(sorted(_fitting(by_claim, limits.largest), key=rank_key))
+    return tuple(sorted(_chosen(ready(state), limits), key=rank_key))
+
+
+def _chosen(members: Iterable[Member], limits: Limits) -> list[Member]:
+    """Those that would be in a round of these. Where it has to have one of some sizes, it gets the
+    largest for which there are members; the others wait."""
+    by_claim = sorted(members, key=lambda m: (m.round == 0, rank_key(m)))
+    if not limits.sizes:
+        return list(_fitting(by_claim, limits.largest))
+    for size in sorted(limits.sizes, reverse=True):
+        found = list(_fitting(by_claim, size))
+        if count_of(found) == size:
+            return found
+    return []
 
 
 def _fitting(members: Iterable[Member], room: int) -> Iterator[Member]:
