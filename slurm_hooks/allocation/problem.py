@@ -108,6 +108,8 @@ def beside_core(ask: JobAsk, core: int, trains: bool) -> JobAsk:
     return replace(
         ask,
         curve=Curve(((0, 0.0), *added)),
+        sizes=None if ask.sizes is None else frozenset(n - core for n in ask.sizes if n > core),
+        preferred=max(0, ask.preferred - core),
         per_node=ask.rate_per_node,
         beside=ask.speedup(core) if trains else 0.0,
     )

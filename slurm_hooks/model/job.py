@@ -73,6 +73,10 @@ class Request:
         if any(not self.min_nodes <= n <= self.max_nodes or n % self.unit for n in self.allowed):
             raise ValueError("sizes that are allowed lie between MIN and MAX, in whole units")
 
+    def allows(self, size: int) -> bool:
+        """True if its fragments may train together at this size."""
+        return size >= self.min_nodes and (not self.allowed or size in self.allowed)
+
     @property
     def size_unit(self) -> str:
         """What all its sizes count: node, gpu or task."""

@@ -102,7 +102,7 @@ class Why(enum.Enum):
     ALONE = "alone", _JOB | _ACT  # its fragments do not meet, so it is kept to one
     NOT_TRAINING = "not_training"  # a fragment runs and is in no round
     MAXIMUM = "maximum"  # it has that
-    SIZE = "size"  # its script fails with some numbers of nodes
+    SIZE = "size", _JOB | _ACT  # it may not have some numbers of nodes, or fails with them
     WISH = "wish", _JOB | _ACT  # it wants no more nodes now
     NO_PARTS = (
         "no_parts",
@@ -194,6 +194,8 @@ class Detail(TypedDict, total=False):
     cancelled: int  # fragments
     sizes_failing: tuple[int, ...]
     sizes_good: tuple[int, ...]
+    sizes_allowed: tuple[int, ...]
+    min_run: float  # seconds
     request: str  # that would keep to the good sizes
     standing: Said
     state: FragmentState

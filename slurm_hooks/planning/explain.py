@@ -138,6 +138,7 @@ def reasons_for(
         return (*found, final)
     if situation.wish is not None:
         found.append(Reason(Why.WISH, Detail(wish=situation.wish.nodes)))
+    found += _manners(situation)
     if situation.snoozes:
         found.append(Reason(Why.RESTING, Detail(seconds=ground.settings.plan.snooze_s)))
     if situation.is_tried:
@@ -151,6 +152,16 @@ def reasons_for(
         lacks = Detail(nodes_usable=situation.reachable, nodes_needed=least)
         found.append(Reason(Why.BELOW_MIN, lacks))
     return (*found, *obstacles.of_all(situation), *obstacles.reasons(situation.job))
+
+
+def _manners(situation: Situation) -> Iterator[Reason]:
+    """What the request itself says about its sizes, and how long it is to stay at one."""
+    request = situation.job.request
+    if request.allowed:
+        yield Reason(Why.SIZE, Detail(sizes_allowed=tuple(sorted(request.allowed))))
+    if situation.size and situation.rest_s:
+        span_s = request.min_run.total_seconds()
+        yield Reason(Why.RESTING, Detail(min_run=span_s, seconds=situation.rest_s))
 
 
 def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reason]:
@@ -168,8 +179,9 @@ def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reaso
 def _maximum(situation: Situation, planned: int) -> Optional[Reason]:
     """That it has all that it can ever have; None if it has not."""
     request, lost = situation.job.request, gone(situation.job)
-    if planned >= request.max_nodes:
-        return Reason(Why.MAXIMUM, Detail(most=request.max_nodes))
+    most = max(request.allowed, default=request.max_nodes)
+    if planned >= most:
+        return Reason(Why.MAXIMUM, Detail(most=most))
     left = max(0, request.fragments - lost) * situation.widest
     if not lost or planned < left:
         return None

@@ -51,7 +51,8 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
     """The plan without what would now break a promise.
 
     Slurm checks the start of a fragment against reservations, but not a renewal: this does. A job
-    that would start with less than its minimum does not start at all.
+    that would start with less than its minimum does not start at all. One whose growth would end at
+    a size that it may not have does not grow.
     """
     facts = _facts(Ground(fresh, settings), seen, plan)
     of_jobs: defaultdict[int, list[Intent]] = defaultdict(list)
@@ -130,7 +131,7 @@ def _faults(
     here = (f for f in job.fragments if _is_here(f) and not f.is_leaving)
     size = sum(f.size for f in here if f.id not in going)
     size += sum(i.size for i in grows if i.fragment not in faults)
-    if not job.way.needs_min or size >= job.request.min_nodes:
+    if not job.way.needs_min or job.request.allows(size):
         return faults
     why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
     return {**dict.fromkeys((i.fragment for i in grows), why), **faults}

@@ -42,17 +42,21 @@ def change(
 
     Takes the nodes that it hands out from the pool, so that no node is given twice. Nodes that
     another job still holds come in a later tick, as do those for which there is no room under the
-    ceiling yet, and a gang does not start with less than its minimum.
+    ceiling yet. A gang takes only what brings it to a size that it may have, and gives back what
+    does not.
     """
     job, held = situation.job, _held(situation.job, pool)
     size, units = situation.core + sum(f.size for f in held), pool.units(job)
     target = situation.core + sum(targets.values()) // units
     cause = _cause(situation, size, target, pool)
-    is_in_vain = pool.is_closed and cause in (Why.BETTER_USE, Why.BELOW_MIN)
+    is_in_vain = pool.is_closed and cause in (Why.BETTER_USE, Why.BELOW_MIN, Why.SIZE)
+    openings = _openings(situation, targets, pool)[: len(situation.upkeep.growable)]
+    starting = _fitting(situation, size, openings, units)
     going = [] if is_in_vain else _leavers(situation, targets, pool)
+    if not (is_in_vain or starting):
+        going = _to_size(situation, held, going)
     actions: list[Intent] = [_dismiss(situation, f, cause, survey.ground.now) for f in going]
-    starting = _openings(situation, targets, pool)[: len(situation.upkeep.growable)]
-    if size + sum(opening.taken for opening in starting) // units >= situation.least:
+    if starting:
         names = _take(survey, situation, pool, starting, going)
         actions += _grows(survey, situation, list(zip(starting, names)), units)
     return Change(tuple(actions), frozenset(f.id for f in going))
@@ -74,8 +78,9 @@ def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Why:
     if situation.wish is not None and size > situation.most:
         return Why.WISH
     is_enough = size >= situation.least  # then others take all of it
-    is_below = situation.job.way.needs_min and not (target or is_enough)
-    return Why.BELOW_MIN if is_below else Why.BETTER_USE
+    if situation.job.way.needs_min and not (target or is_enough):
+        return Why.BELOW_MIN
+    return Why.SIZE if is_enough and situation.settled(size) != size else Why.BETTER_USE
 
 
 def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
@@ -104,6 +109,43 @@ def _openings(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool)
         room = None if room is None else room - sum(taken for _, taken in parts)
     is_whole = situation.share is None
     return found if is_whole else sorted(found, key=lambda opening: -opening.taken)
+
+
+def _fitting(
+    situation: Situation, size: int, openings: Sequence[_Opening], units: int
+) -> list[_Opening]:
+    """The openings that bring a job of this size to the largest that it may have; none if that is
+    no more."""
+    most = size + sum(opening.taken for opening in openings) // units
+    left, found = (situation.settled(most) - size) * units, []
+    for opening in openings:
+        if left <= 0:
+            break
+        found.append(opening._replace(taken=min(opening.taken, left)))
+        left -= opening.taken
+    return found
+
+
+def _to_size(
+    situation: Situation, held: Sequence[Fragment], going: list[Fragment]
+) -> list[Fragment]:
+    """Those that go, and as many more as leave the job at a size that it may have. The most useful
+    stay. A job with too little for any size waits for the others."""
+    staying = [f for f in held if f not in going]
+    core = situation.core
+    size = core + sum(f.size for f in staying)
+    if situation.sizes is None or size < situation.least or situation.settled(size) == size:
+        return going
+    found: dict[int, tuple[int, Fragment]] = {}  # by size: the size without its last fragment
+    for fragment in sorted(staying, key=_usefulness, reverse=True):
+        for before in (0, *found):
+            found.setdefault(before + fragment.size, (before, fragment))
+    fine = (n for n in found if situation.settled(core + n) == core + n)
+    kept, left = set(), max(fine, default=0)
+    while left:
+        left, fragment = found[left]
+        kept.add(fragment.id)
+    return [*going, *(f for f in staying if f.id not in kept)]
 
 
 def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:

@@ -82,8 +82,7 @@ def share_out(
         headroom_nodes=plan.headroom_nodes * pool.per_node,
         ceiling_nodes=pool.ceiling,
     )
-    avoided = [frozenset((n - s.core) * pool.units(s.job) for n in s.avoided) for s in placed]
-    allocation = _solved(capped(problem, pool.quotas), avoided, pool, solve)
+    allocation = _solved(capped(problem, pool.quotas), pool, solve)
     targets = {
         each.job_id: {key: n for key, n in zip(pool.keys, counts) if n}
         for each, counts in zip(asking, allocation.counts)
@@ -94,18 +93,13 @@ def share_out(
     return Shares(targets, curves, allocation.solve, faults, beginning)
 
 
-def _solved(
-    problem: Problem, avoided: Sequence[frozenset[int]], pool: Pool, solve: Solver
-) -> Allocation:
-    """The answer in which no job has a size to avoid, and no user or account more than it may."""
+def _solved(problem: Problem, pool: Pool, solve: Solver) -> Allocation:
+    """The answer in which no user and no account has more than it may."""
     allocation = solve(problem)
-    while True:
-        last, problem = problem, _without_failing(problem, allocation, avoided)
-        if problem == last:
-            problem = under_quotas(problem, allocation, pool.quotas, solve)
-        if problem == last:
-            return allocation
+    while (fewer := under_quotas(problem, allocation, pool.quotas, solve)) != problem:
+        problem = fewer
         allocation = solve(problem)
+    return allocation
 
 
 def _weighings(
@@ -131,29 +125,6 @@ def _alike(placed: Sequence[Situation]) -> list[list[Situation]]:
         slot = None if situation.share is None else situation.share.slot
         found.setdefault(0 if slot is None or slot.gres else slot.cpus, []).append(situation)
     return list(found.values())
-
-
-def _without_failing(
-    problem: Problem, allocation: Allocation, avoided: Sequence[frozenset[int]]
-) -> Problem:
-    """The problem in which no job asks for a size that it was given and has to avoid."""
-    answers = zip(problem.jobs, map(sum, allocation.counts), avoided)
-    jobs = tuple(_beside(ask, n, bad) if n in bad else ask for ask, n, bad in answers)
-    return replace(problem, jobs=jobs)
-
-
-def _beside(ask: JobAsk, nodes: int, avoided: frozenset[int]) -> JobAsk:
-    """The ask for at most the next smaller size that is good, otherwise for the next larger one."""
-    smaller = range(nodes - ask.unit, ask.min_nodes - 1, -ask.unit)
-    below = next((n for n in smaller if n not in avoided), 0)
-    if below:
-        return replace(ask, max_nodes=below)
-    above = nodes + ask.unit
-    while above in avoided:
-        above += ask.unit
-    is_asked = above <= ask.max_nodes
-    most = max(above, ask.max_nodes)
-    return replace(ask, min_nodes=above, max_nodes=most, may_grow=ask.may_grow and is_asked)
 
 
 def given(situations: Iterable[Situation], shares: Shares, pool: Pool) -> dict[int, int]:
@@ -200,9 +171,9 @@ def _age_s(ground: Ground, job: MalleableJob) -> float:
 
 def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobAsk:
     """What is on its way trains no more than what is held: to give it more is a start. A change of
-    what trains costs the pause, and what the job does again; workers of a pool come and go free
-    of charge."""
-    job_id, plan = situation.job.job_id, ground.settings.plan
+    what trains costs the pause, and what the job does again. A growth costs besides the time that
+    the job was to run undisturbed. Workers of a pool come and go free of charge."""
+    job_id, plan, sizes = situation.job.job_id, ground.settings.plan, situation.sizes
     units = pool.units(situation.job)
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     costs = trains and situation.job.way.works_as_one
@@ -218,8 +189,10 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
         held=pool.row({key: pool.size(found) for key, found in held.items()}),
         usable=tuple(job_id in users for users in pool.users),
         unit=unit * units,
-        grow_s=plan.grow_s + situation.redone_s if costs else 0.0,
+        grow_s=plan.grow_s + situation.redone_s + situation.rest_s if costs else 0.0,
         shrink_s=plan.shrink_s + situation.redone_s if costs else 0.0,
-        may_grow=not pool.is_closed and (not situation.snoozes or is_below),
+        may_grow=not pool.is_closed and (not situation.snoozes or situation.is_off_size),
+        sizes=None if sizes is None else frozenset(n * units for n in sizes),
+        preferred=situation.job.request.preferred * units,
     )
     return beside_core(ask, core * units, trains=core >= situation.least) if core else ask

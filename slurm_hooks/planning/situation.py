@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -19,11 +19,13 @@ from slurm_hooks.model import (
     MalleableJob,
     Mark,
     Reason,
+    Slurm,
     Verb,
     Why,
     Wish,
     one_each,
 )
+from slurm_hooks.model.ends import requeue_of
 from slurm_hooks.planning.core import to_queue
 from slurm_hooks.planning.failures import Shunned, shunned
 from slurm_hooks.planning.ground import Ground
@@ -31,7 +33,7 @@ from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
-from slurm_hooks.planning.sizes import avoided, failing
+from slurm_hooks.planning.sizes import failing, only
 from slurm_hooks.planning.slots import Share, why_no_parts
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.planning.workers import is_to_be_tried
@@ -45,8 +47,9 @@ class Situation:
     `marked` is the job with those marks, for what is decided by them. `stays` speaks of the
     fragments that run. One that leaves makes way for the job `gives_way_to`, if that is known.
     Those `past` stay beyond planned starts; a job that `gains_past` takes nodes that are soon
-    wanted. A job that `snoozes` does not grow yet. `is_apart` is true for a job whose fragments do
-    not meet: several would each train on their own, so it is kept to one.
+    wanted. A job that `snoozes` does not grow yet. One that is to run undisturbed for `rest_s` more
+    seconds grows only if that pays. `is_apart` is true for a job whose fragments do not meet:
+    several would each train on their own, so it is kept to one.
     `barred` says why it may have no nodes at all for now. `redone_s` seconds of its work are done
     again after a change. `wish` is how many nodes a pool wants; one that `is_tried` has failed, and
     gets no more than one worker until that has lived for a while. At a size that is `failing` its
@@ -61,6 +64,7 @@ class Situation:
     shunned: Shunned
     gives_way_to: str = ""
     snoozes: bool = False
+    rest_s: float = 0.0
     is_apart: bool = False
     barred: Optional[Reason] = None
     past: frozenset[FragmentId] = frozenset()
@@ -118,27 +122,42 @@ class Situation:
         return self.size - sum(f.size for f in self.lent)
 
     @cached_property
-    def avoided(self) -> frozenset[int]:
-        """Sizes that it is not given now."""
-        return avoided(self.marked, self.failing)
+    def sizes(self) -> Optional[frozenset[int]]:
+        """The only sizes that it is given now; None if all from its least to its most."""
+        request = self.job.request
+        is_free = self.is_apart or not request.way.needs_min
+        return only(self.marked, self.failing, frozenset() if is_free else request.allowed)
+
+    def settled(self, size: int) -> int:
+        """The largest size that it may have, up to this one; 0 if there is none."""
+        if self.sizes is None:
+            return size if size >= self.least else 0
+        return max((n for n in self.sizes if self.least <= n <= size), default=0)
 
     @property
+    def is_off_size(self) -> bool:
+        """True if it runs at a size that it may not have."""
+        return self.settled(self.size) != self.size
+
+    @cached_property
     def most(self) -> int:
         """The largest size that it can use now, in whole units."""
         request = self.job.request
         if self.is_apart:
             return request.unit
         wanted = request.max_nodes if self.wish is None else self.wish.nodes
-        return wanted // request.unit * request.unit
+        most = wanted // request.unit * request.unit
+        return max((n for n in self.sizes or () if n <= most), default=most)
 
-    @property
+    @cached_property
     def least(self) -> int:
         """The smallest size at which it may train. Workers of a pool need no others: its minimum
         holds for a start from nothing, no worker goes because others have gone, and a wish for less
         wins."""
         request = self.job.request
         if request.way.needs_min:
-            return request.unit if self.is_apart else request.min_nodes
+            least = request.unit if self.is_apart else request.min_nodes
+            return min((n for n in self.sizes or () if n >= least), default=least)
         return max(request.unit, min(request.min_nodes, self.size or self.reachable, self.most))
 
     @property
@@ -201,6 +220,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
         shunned=avoided,
         gives_way_to=waiter.job_id if waiter else "",
         snoozes=_snoozes(ground, marked),
+        rest_s=_rest_s(ground, marked),
         is_apart=is_apart,
         barred=barred,
         past=past,
@@ -230,6 +250,23 @@ def _snoozes(ground: Ground, job: MalleableJob) -> bool:
         return any(is_within(ground.now, noticed, span) for noticed in left)
     deaths = (a.since for f in job.stirring for a in f.mark.deaths)
     return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
+
+
+def _rest_s(ground: Ground, job: MalleableJob) -> float:
+    """For how many seconds more it is to run undisturbed after its last change."""
+    span = job.request.min_run
+    if not span:
+        return 0.0
+    changes = (when for f in job.stirring for when in _changes(f, ground.slurm))
+    recent = (ground.now - w for w in changes if w is not None and is_within(ground.now, w, span))
+    return (span - min(recent, default=span)).total_seconds()
+
+
+def _changes(fragment: Fragment, slurm: Slurm) -> Iterator[Optional[datetime]]:
+    """When it came and went. One that is to come back larger has not gone."""
+    mark = fragment.mark
+    yield fragment.start if fragment.is_active else requeue_of(fragment, slurm)
+    yield None if mark.is_widening else mark.noticed
 
 
 def _stay(survey: Survey, fragment: Fragment, barred: Optional[Reason], is_past: bool) -> Stay:

@@ -1,12 +1,14 @@
-"""Sizes that a script cannot have: it fails there again and again, and trains at others.
+"""Sizes that a job may have: those that its request allows, without those at which it fails.
 
-Failures are in the marks of fragments. That a job trains at a size it says itself, by a rate.
+A script cannot have a size at which it fails again and again, while it trains at others. Failures
+are in the marks of fragments. That a job trains at a size it says itself, by a rate.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from typing import Optional
 
 from slurm_hooks.model import Detail, FailedSize, MalleableJob, Reason, Why
 from slurm_hooks.model.plural import unit_word
@@ -55,6 +57,18 @@ def avoided(job: MalleableJob, bad: frozenset[int]) -> frozenset[int]:
         return bad
     sizes = range(job.request.unit, job.request.max_nodes + 1, job.request.unit)
     return frozenset(sizes) - (seen.keys() - bad)
+
+
+def only(
+    job: MalleableJob, bad: frozenset[int], allowed: frozenset[int]
+) -> Optional[frozenset[int]]:
+    """The only sizes that it is given now, of those `allowed` if there are any. None if it may have
+    all that its request names."""
+    away = avoided(job, bad)
+    if not (away or allowed):
+        return None
+    every = range(job.request.unit, job.request.max_nodes + 1, job.request.unit)
+    return frozenset(allowed or every) - away
 
 
 def why_not(job: MalleableJob, bad: frozenset[int]) -> Reason:

@@ -35,7 +35,7 @@ def widened(
 def _trains(situation: Situation) -> Iterator[Fragment]:
     for fragment in situation.staying:
         left = situation.size - fragment.size
-        if fragment.state is FragmentState.RUNNING and left >= situation.least:
+        if fragment.state is FragmentState.RUNNING and 0 < left == situation.settled(left):
             yield fragment
 
 
@@ -51,7 +51,8 @@ def _more(survey: Survey, situation: Situation, fragment: Fragment) -> int:
     if slot.gres and is_shared:  # else it comes back with what it had
         fit -= survey.ground.settings.plan.headroom_gpus
     most = min(fit, situation.most - situation.size + fragment.size) // unit * unit
-    return max(0, most - fragment.size)
+    left = situation.size - fragment.size
+    return max(0, situation.settled(left + most) - situation.size)
 
 
 def _pays(survey: Survey, situation: Situation, change: tuple[Fragment, int], curve: Curve) -> bool:
@@ -64,7 +65,7 @@ def _pays(survey: Survey, situation: Situation, change: tuple[Fragment, int], cu
     open_s = ground.horizon.total_seconds()
     if latest is not None:
         open_s = min(open_s, (latest - ground.now).total_seconds())
-    pauses_s = plan.grow_s + plan.shrink_s + 2 * situation.redone_s
+    pauses_s = plan.grow_s + plan.shrink_s + 2 * situation.redone_s + situation.rest_s
     away_s = 2 * ground.until_next.total_seconds()
     gained = (curve(size + more) - curve(size)) * (open_s - away_s)
     lost = curve(size) * pauses_s + (curve(size) - curve(size - fragment.size)) * away_s

@@ -29,6 +29,7 @@ _DONE = {
     Why.NODE_LEAVES: "node leaves service",
     Why.BETTER_USE: "better use elsewhere",
     Why.BELOW_MIN: "below the job's minimum",
+    Why.SIZE: "not a size that its job may have",
     Why.REMINDED: "was given notice",
     Why.NOTICE_OVER: "notice is over",
     Why.ALONE: "no fragment has joined a round",
@@ -166,6 +167,7 @@ _REASON: Forms = {
     ),
     Why.SIZE: (
         "fails with {sizes_failing:size}, trains with {sizes_good:and}[: --malleable={request}]",
+        "may have {sizes_allowed:size} only (sizes=)",
     ),
     Why.WISH: (
         "{unit:?}wishes for no {wish:units} now, and waits until it does",
@@ -193,6 +195,8 @@ _REASON: Forms = {
     Why.RESTING: (
         "has failed {failures:time}: one worker is tried, and others follow once it has run for "
         "{seconds} s",
+        "changed less than {min_run:g} s ago (min_run=): for {seconds:.0f} s more it grows only if "
+        "that pays",
         "shrank or failed less than {seconds:g} s ago and does not grow yet",
     ),
     Why.CEILING: (

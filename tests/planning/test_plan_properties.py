@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
 from clusters import clusters, modes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from slurm_hooks.model import (
     Fragment,
     FragmentId,
     FragmentState,
+    MalleableJob,
     NodeState,
     Plan,
     Snapshot,
@@ -143,6 +145,50 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm, mode: Mode) -> None:
             assert least <= size <= job.request.max_nodes
         elif job.job_id in thinned:
             assert size == 0 or least <= size <= job.request.max_nodes
+
+
+@settings(many, max_examples=300)
+@given(clusters(), st.data())
+def test_a_gang_is_left_with_a_size_that_it_may_have(slurm: FakeSlurm, data: st.DataObject) -> None:
+    """Or with too little to train, until its other fragments are back."""
+    seen = observe(slurm, ["malleable"])
+    gangs = (job for job in seen.jobs if job.way.needs_min)
+    allowed = {j.job_id: data.draw(st.frozensets(sizes_of(j), min_size=1)) for j in gangs}
+    jobs = (with_sizes(job, allowed.get(job.job_id, frozenset())) for job in seen.jobs)
+    plan = make_plan(replace(seen, jobs=tuple(jobs)), SETTINGS, no_clock)
+    sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
+    over = ending_jobs(plan)
+    for job in seen.jobs:
+        if job.job_id in allowed.keys() - over and job.has_agent:
+            some, size = allowed[job.job_id], sizes[job.job_id]
+            assert size in some or size < min(some)
+
+
+@many
+@given(clusters())
+def test_to_name_every_size_changes_nothing(slurm: FakeSlurm) -> None:
+    seen = observe(slurm, ["malleable"])
+    every = (with_sizes(job, every_size(job)) for job in seen.jobs)
+    plan = make_plan(seen, SETTINGS, no_clock)
+    named = make_plan(replace(seen, jobs=tuple(every)), SETTINGS, no_clock)
+    assert named.solve.value == pytest.approx(plan.solve.value)
+    assert named.solve.bound == pytest.approx(plan.solve.bound)
+
+
+def every_size(job: MalleableJob) -> frozenset[int]:
+    """All that its request has, if it is a gang."""
+    low, high = job.request.min_nodes, job.request.max_nodes
+    return frozenset(range(low, high + 1, job.request.unit) if job.way.needs_min else ())
+
+
+def sizes_of(job: MalleableJob) -> st.SearchStrategy[int]:
+    return st.sampled_from(sorted(every_size(job)))
+
+
+def with_sizes(job: MalleableJob, allowed: frozenset[int]) -> MalleableJob:
+    request = replace(job.request, allowed=allowed)
+    found = (replace(f, mark=replace(f.mark, request=request)) for f in job.fragments)
+    return replace(job, request=request, fragments=tuple(found))
 
 
 @settings(many, max_examples=300)

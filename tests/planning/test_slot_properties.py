@@ -137,6 +137,7 @@ def check(world: World) -> None:
             assert not on or max(on.values()) == 1
         assert job.size <= job.request.max_nodes
         assert job.size % job.request.unit == 0
+        assert not (job.size and job.request.allowed) or job.request.allows(job.size)
         for fragment in job.active:
             assert fragment.size % job.request.unit == 0
 
@@ -149,6 +150,26 @@ def test_no_plan_gives_more_of_a_node_than_there_is(world: World) -> None:
         assert guard(plan, world.seen, world.seen, SETTINGS) == plan
         world = world.after(plan)
         check(world)
+
+
+@PROPERTY
+@given(worlds(), st.data())
+def test_parts_of_a_gang_make_a_size_that_it_may_have(world: World, data: st.DataObject) -> None:
+    world = replace(world, jobs=tuple(with_sizes(job, data) for job in world.jobs))
+    for _ in range(3):
+        world = world.after(make_plan(world.seen, SETTINGS, no_clock))
+        check(world)
+
+
+def with_sizes(job: MalleableJob, data: st.DataObject) -> MalleableJob:
+    """A gang that may have some sizes only."""
+    asked = job.request
+    if not job.way.works_as_one:
+        return job
+    every = st.sampled_from(range(asked.min_nodes, asked.max_nodes + 1, asked.unit))
+    asked = replace(asked, allowed=data.draw(st.frozensets(every, min_size=1)))
+    found = (replace(f, mark=replace(f.mark, request=asked)) for f in job.fragments)
+    return replace(job, request=asked, fragments=tuple(found))
 
 
 @PROPERTY
