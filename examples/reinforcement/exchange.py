@@ -1,0 +1,102 @@
+"""A directory between a trainer and workers that come and go: weights one way, rollouts the other.
+
+It knows nothing of the model, so copy it. Each file is written under another name, brought to the
+disk and renamed, so a reader finds a whole file or none, and there are no locks. A name is never
+used twice, so two workers with the same name do not overwrite each other's rollouts. Only the
+trainer removes rollouts and weights.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+
+FULL = 8  # rollouts in the queue; each of them ages while it waits
+KEPT = 4  # versions of the weights, for workers that read slowly
+
+
+class Exchange:
+    """Methods raise OSError where the directory cannot be reached."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.weights, self.queue, self._drafts = (
+            place / name for name in ("weights", "queue", "drafts")
+        )
+        for folder in (self.weights, self.queue, self._drafts):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def save(self, path: Path, content: Any) -> None:
+        """As a whole or not at all."""
+        draft = self._drafts / f"{path.name}.{secrets.token_hex(4)}"
+        with draft.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+
+    def publish(self, version: int, weights: dict[str, Any]) -> None:
+        """The trainer's: only after the checkpoint of this version, so that it exists once."""
+        self.save(self.weights / f"{version:08}.pt", weights)
+        for path in sorted(self.weights.glob("*.pt"))[:-KEPT]:
+            path.unlink(missing_ok=True)
+
+    def newest(self, known: int) -> Optional[tuple[int, Any]]:
+        """The newest weights and their version, unless that is the known one."""
+        version = max((int(path.stem) for path in self.weights.glob("*.pt")), default=known)
+        if version == known:
+            return None
+        with suppress(OSError, RuntimeError):  # the trainer has removed them: look again
+            return version, torch.load(self.weights / f"{version:08}.pt", weights_only=True)
+        return None
+
+    def put(self, name: str, rollout: dict[str, Any]) -> None:
+        """Into the queue, for the trainer."""
+        self.save(self.queue / name, rollout)
+
+    def waiting(self) -> list[str]:
+        """Names of the rollouts in the queue, those of the oldest weights first."""
+        return sorted(path.name for path in self.queue.glob("*.pt"))
+
+    def get(self, name: str) -> Optional[dict[str, Any]]:
+        """A rollout; None if it cannot be read, which is no reason to stop."""
+        with suppress(OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
+            found: dict[str, Any] = torch.load(self.queue / name, weights_only=True)
+            return found
+        return None
+
+    def remove(self, names: set[str]) -> None:
+        for name in names:
+            (self.queue / name).unlink(missing_ok=True)
+
+    def is_over(self) -> bool:
+        """Whether the trainer wants no more."""
+        return (self.place / "over").exists()
+
+    def set_over(self, is_over: bool) -> None:
+        if is_over:
+            (self.place / "over").touch()
+        else:
+            (self.place / "over").unlink(missing_ok=True)
+
+    def set_wish(self, workers: int) -> None:
+        draft = self._drafts / f"wish.{secrets.token_hex(4)}"
+        draft.write_text(f"{workers}\n")
+        draft.replace(self.place / "wish")
+
+    def wish(self) -> int:
+        """0 if there is none."""
+        with suppress(OSError, ValueError):
+            return int((self.place / "wish").read_text())
+        return 0
+
+
+def version_of(name: str) -> int:
+    """Of the weights that a rollout was made with."""
+    return int(name.partition(".")[0])

@@ -1,0 +1,102 @@
+"""Reinforcement learning: workers come and go beside a trainer that stays, and the reward rises."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from engines.pools import preempt
+from engines.recipes import Recipe
+from promises.bench import TRAINER, Bench
+from waiting import wait_until
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.timeout(400)]
+PLACE = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+def start_trainer(recipe: Recipe, *words: str) -> int:
+    """An ordinary job, as in the README."""
+    options = ["--partition=main", "--time=10", f"--chdir={recipe.place}", f"--export=ALL,{PLACE}"]
+    argv = ["sbatch", "--parsable", *options, str(recipe.place / "trainer.sh"), *words]
+    return int(recipe.bench.box.run(argv).stdout)
+
+
+def start_workers(recipe: Recipe, most: int, *words: str) -> int:
+    """The pool. A worker that Slurm takes is killed at once: it loses its rollout."""
+    script = f"export {PLACE} MALLEABLE_FAREWELL_S=0\ncd {recipe.place}\n. ./workers.sh"
+    options = [f"--output={recipe.place}/workers.log", "--open-mode=append", "--time=30"]
+    command = f"{script} {' '.join(words)}"
+    return recipe.bench.submit(command, f"0-{most},engine=pool", TRAINER, options)
+
+
+def names(recipe: Recipe, log: str, verb: str) -> list[str]:
+    """Of the rollouts of which a log says this."""
+    path = recipe.place / log
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line.split()[1] for line in lines if line.startswith(f"{verb} ")]
+
+
+def playing(recipe: Recipe) -> set[str]:
+    """Rollouts that have begun and are not in the queue."""
+    begun, queued = (names(recipe, "workers.log", verb) for verb in ("begun", "queued"))
+    return set(begun) - set(queued)
+
+
+def rewards(recipe: Recipe) -> list[float]:
+    """Of each version."""
+    text = (recipe.place / "trainer.log").read_text()
+    return [float(found) for found in re.findall(r"^version \d+: reward (\S+)", text, re.M)]
+
+
+def process_of(name: str) -> str:
+    """The worker's process that has made a rollout."""
+    return name.split(".")[1]
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def test_the_reward_rises_though_workers_come_and_go(bench: Bench) -> None:
+    recipe = Recipe.copied(bench, "reinforcement")
+    trainer = start_trainer(recipe, "--versions=36", "--rollouts=2", "--workers=3")
+    wait_until((recipe.place / "run" / "weights").exists)
+    job = start_workers(recipe, 3, "--pace=1.5")
+    recipe.tick_until(lambda: len(playing(recipe)) == 3, job)
+    recipe.tick_until(lambda: len(names(recipe, "trainer.log", "taken")) >= 8, job)
+    preempt(bench, 2, 4)  # all nodes are in use: two workers go in mid-rollout
+    lost = playing(recipe)
+    recipe.tick_until(lambda: len(playing(recipe) - lost) >= 2, job)
+
+    def is_over() -> bool:
+        return not bench.box.run(["squeue", "-h", "-j", str(trainer)], check=False).stdout.strip()
+
+    recipe.tick_until(is_over, job)
+    recipe.tick_to_end(job)  # by itself: the trainer has closed the queue
+    check_the_books(recipe)
+    assert 1 <= len(playing(recipe)) <= 2  # of two workers, one may have been between two
+    assert playing(recipe) <= lost
+    found = rewards(recipe)
+    assert len(found) == 36
+    assert mean(found[:3]) < 0.2
+    assert mean(found[-6:]) > 0.5
+    print(f"reward {mean(found[:3]):.2f} to {mean(found[-6:]):.2f}, lost {len(playing(recipe))}")
+
+
+def check_the_books(recipe: Recipe) -> None:
+    """Each rollout that was queued was taken once, or dropped, or waits; each process has lost one
+    at most, its last."""
+    begun, queued = (names(recipe, "workers.log", verb) for verb in ("begun", "queued"))
+    taken, dropped = (names(recipe, "trainer.log", verb) for verb in ("taken", "dropped"))
+    waiting = [path.name for path in (recipe.place / "run" / "queue").iterdir()]
+    saved = torch.load(recipe.place / "run" / "checkpoint.pt", weights_only=True)
+    assert len(begun) == len(set(begun))
+    assert sorted([*taken, *dropped, *waiting]) == sorted(queued)
+    assert saved["counts"] == {"taken": len(taken), "dropped": len(dropped), "unreadable": 0}
+    last = {process_of(name): name for name in begun}
+    assert all(last[process_of(name)] == name for name in playing(recipe))
