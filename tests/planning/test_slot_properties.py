@@ -195,3 +195,14 @@ def test_no_part_beside_others_starts_while_a_node_stays_idle(world: World) -> N
     }
     shared = {f"n{at}" for at, used in enumerate(world.others) if used != NO_RESOURCES}
     assert not (idle and parts & shared)
+
+
+@PROPERTY
+@given(worlds())
+def test_no_job_of_others_fits_beside_what_starts_on_a_node_without_any(world: World) -> None:
+    plan = make_plan(world.seen, SETTINGS, no_clock)
+    begun = {n for i in plan.actions if i.verb is Verb.GROW for n in i.nodes}
+    alone = {f"n{at}" for at, used in enumerate(world.others) if used == NO_RESOURCES}
+    for node in world.after(plan).nodes:
+        if node.name in begun & alone and node.state is NodeState.SHARED:
+            assert not (node.free.cpus and node.free.memory_mib), node

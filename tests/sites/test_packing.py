@@ -116,7 +116,6 @@ def test_a_node_that_others_have_left_to_ours_is_whole_again(bench: Bench) -> No
     assert small_then_whole(bench) == ("n1", "n2")
 
 
-@pytest.mark.xfail(strict=True, reason="a part of an idle node: docs/shared-nodes.md")
 def test_a_part_of_an_idle_node_attracts_no_small_job(bench: Bench) -> None:
     others_have(bench, n1=2, n3=8, n4=8)
     bench.tick_until(bench.submit(SLEEP, f"0-4,{POOL}"), at(n2=4))
