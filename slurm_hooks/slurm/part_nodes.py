@@ -111,10 +111,16 @@ def _of_lane(words: Words, config: Words) -> Iterator[Lack]:
     if "REQUEUE" not in mode:
         seen = f"partition {name}: PreemptMode={mode}: its jobs do not come back"
         yield Lack(seen, "PreemptMode", "REQUEUE", owner)
+    yield from _of_limits(words)
+
+
+def _of_limits(words: Words) -> Iterator[Lack]:
+    """Of what one partition may have of a node."""
     for key, unlimited in _LIMITS_OF_NODE:
         if words.get(key, _UNLIMITED) != _UNLIMITED:
+            name = words["PartitionName"]
             seen = f"partition {name}: {key}={words[key]}: Slurm starts no larger fragment"
-            yield Lack(seen, key, unlimited, owner)
+            yield Lack(seen, key, unlimited, of_partition(words))
 
 
 def _tier(words: Words) -> int:
@@ -160,9 +166,12 @@ def _of_sharing(words: Words, others: Sequence[Words]) -> Iterator[Lack]:
 
 
 def _of_whole(words: Optional[Words]) -> Iterator[Lack]:
-    """Parts of nodes that ours have alone are taken there."""
-    if words is not None and _sharing(words) != "NO":
+    """Parts of nodes that ours have alone are taken there, with all memory."""
+    if words is None:
+        return
+    if _sharing(words) != "NO":
         yield _not_shared(words, "parts of idle nodes start there")
+    yield from _of_limits(words)
 
 
 def _not_shared(words: Words, why: str) -> Lack:

@@ -73,6 +73,7 @@ MISSING = [
     ({"parts": changed(PARTS, PreemptMode="OFF")}, "PreemptMode=OFF"),
     ({"parts": f"{PARTS} MaxCPUsPerNode=2"}, r"larger .*=parts \.\.\. MaxCPUsPerNode=UNLIMITED$"),
     ({"parts": f"{PARTS} MaxMemPerNode=500"}, r"larger .*=parts \.\.\. MaxMemPerNode=0$"),
+    ({"whole": f"{WHOLE} MaxMemPerNode=500"}, r"larger .*=\w+ \.\.\. MaxMemPerNode=0$"),
     (
         {"parts": PARTS.replace("PreemptMode=REQUEUE", ""), "PreemptMode": "CANCEL"},
         "PreemptMode=CANCEL",
