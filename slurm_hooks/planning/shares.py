@@ -178,7 +178,6 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     costs = trains and situation.job.way.works_as_one
     held = pool.held_by.get(job_id, {})
-    is_below = 0 < situation.size < situation.least
     core, unit = situation.core, situation.job.request.unit
     ask = JobAsk(
         name=str(job_id),
