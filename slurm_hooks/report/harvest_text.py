@@ -61,6 +61,7 @@ def headline(totals: Totals) -> tuple[str, ...]:
         _hit_line(totals),
         _delay_line(totals),
         *_unused_lines(totals),
+        *_core_lines(totals),
     ]
     lines += _doubts(totals)
     return tuple(lines)
@@ -116,6 +117,15 @@ def _unused_lines(totals: Totals) -> list[str]:
             f"partly used nodes, and {stranded} with no CPU or memory left beside them"
         ]
     return []
+
+
+def _core_lines(totals: Totals) -> list[str]:
+    if not totals.core_node_s:
+        return []
+    return [
+        f"cores had {_hours(totals.core_node_s)} node-hours from the ordinary queue, which are not "
+        "counted here"
+    ]
 
 
 def _doubts(totals: Totals) -> list[str]:

@@ -92,6 +92,20 @@ def test_missed_ticks_lose_the_reasons_and_not_the_harvest() -> None:
     assert sum(s for _, _, s in second.idle) == 3 * 120
 
 
+def test_a_core_is_no_harvest() -> None:
+    request = replace(make_request(), core=1, lane="malleable")
+    core = running(request=request, start_s=0, lane="main")
+    job = make_job(core, running(1, "n2", start_s=0, request=request, lane="malleable"))
+    first = then(None, at(0, job))
+    assert (first.nodes.ours, first.jobs[0].nodes) == (1, 1)
+    second = then(first.seen, at(60, job))
+    assert (second.node_s, second.core_node_s) == (60, 60)
+    spent = replace(core, state=HELD, nodes=frozenset(), restarts=1)
+    back = replace(spent, mark=replace(core.mark, is_spent=True))
+    third = then(second.seen, at(90, replace(job, fragments=(back, job.fragments[1]))))
+    assert third.endings == ()
+
+
 def test_a_clock_that_was_set_back_counts_nothing_twice() -> None:
     first = then(None, at(100, make_job(running())))
     assert then(first.seen, at(50, make_job(running()))).node_s == 0

@@ -407,7 +407,7 @@ def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
     moments = (*ahead, *range(START - FULL_TICKS, START))
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
         ledger.executemany(
-            f"INSERT INTO tick VALUES (NULL, ?{', 0' * 16})", [(at,) for at in moments]
+            f"INSERT INTO tick VALUES (NULL, ?{', 0' * 17})", [(at,) for at in moments]
         )
     assert path_of(settings).stat().st_size > 0.9 * 4 * 2**20
     return settings

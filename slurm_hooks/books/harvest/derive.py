@@ -65,7 +65,7 @@ def record_of(
     since = min(before.at, seen.now)
     span = seen.now - since
     known = min(span, limits.longest)
-    fragments = {f.id: f for job in seen.jobs for f in job.fragments}
+    fragments = {f.id: f for f in _in_holes(seen)}
     endings = tuple(_named(_endings(before, since, fragments, seen), seen, limits.join_s))
     begun = tuple(_begun(before, fragments, endings, seen))
     stays = (*_lasting(before, since, endings, seen.now), *begun)
@@ -95,7 +95,19 @@ def record_of(
         seen=replace(_seen_of(seen, plan, promises, before), unused=tuple(unused.items())),
         unused=tuple(_unused(dict(before.unused), unused, known)),
         no_growth_s=_no_growth_s(seen),
+        core_node_s=_core_nodes(seen) * known.total_seconds(),
     )
+
+
+def _in_holes(seen: Snapshot) -> Iterator[Fragment]:
+    """All fragments but cores: those are ordinary jobs, and harvest nothing."""
+    return (f for job in seen.jobs for f in job.fragments if not f.is_core)
+
+
+def _core_nodes(seen: Snapshot) -> int:
+    """How many nodes cores have now."""
+    cores = (f for job in seen.jobs for f in job.core if f.state in _OCCUPIES)
+    return sum(f.size for f in cores)
 
 
 def _no_growth_s(seen: Snapshot) -> float:
@@ -138,7 +150,7 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
     asked.update({r.fragment: r.leaves for r in before.runs if r.leaves})
     old = {run.fragment: run for run in before.runs}
     runs, nodes = [], {node.name: node for node in seen.nodes}
-    for fragment in (f for job in seen.jobs for f in job.fragments):
+    for fragment in _in_holes(seen):
         last = old.get(fragment.id, SeenRun(fragment.id, run_of(fragment)))
         is_same = last.restarts == run_of(fragment)
         word = asked.get(fragment.id, "") if is_same else ""
@@ -254,7 +266,7 @@ def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterato
             min_nodes=request.min_nodes,
             max_nodes=request.max_nodes,
             engine=request.engine,
-            nodes=sum(f.size for f in job.fragments if f.state in _OCCUPIES),
+            nodes=sum(f.size for f in job.fragments if f.state in _OCCUPIES and not f.is_core),
             node_s=used.get(job.job_id, 0.0),
             releases=grown[job.job_id],
             over=_over(job, whys.get(job.job_id, set())),
@@ -287,7 +299,7 @@ def _finished(job: MalleableJob) -> Why:
 def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
     nodes = {n.name: n for n in seen.nodes if n.partitions & partitions}
     parts: dict[str, float] = {}
-    for fragment in (f for job in seen.jobs for f in job.fragments if f.state in ON_NODES):
+    for fragment in (f for f in _in_holes(seen) if f.state in ON_NODES):
         for name in fragment.nodes & nodes.keys():
             parts[name] = min(1, parts.get(name, 0) + _part(fragment, nodes))
     up = {n for n, node in nodes.items() if node.state is not NodeState.DOWN}

@@ -165,7 +165,8 @@ class Record:
     the reasons of jobs' sizes, each with the number of jobs that have it. `forgotten` are jobs that
     the last tick saw and Slurm lists no more, with what they used since. `unused` is resource, what
     no job uses of it now, and how much of it times seconds no job used since the last tick.
-    `no_growth_s` is for how long the site has wanted no growth, 0 if it does not.
+    `no_growth_s` is for how long the site has wanted no growth, 0 if it does not. `core_node_s` are
+    the node-seconds of cores since the last tick: they had their nodes from the ordinary queue.
     """
 
     at: datetime
@@ -185,6 +186,7 @@ class Record:
     seen: Seen
     unused: tuple[tuple[str, Unused, Unused], ...] = ()
     no_growth_s: float = 0.0
+    core_node_s: float = 0.0
 
     @property
     def node_s(self) -> float:

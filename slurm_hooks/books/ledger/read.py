@@ -72,6 +72,7 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
         samples=whole.samples(),
         vain=whole.vain(),
         unused=whole.unused(),
+        core_node_s=tick["core_node_s"],
     )
 
 
@@ -98,7 +99,8 @@ class _Part:
         return self._ledger.execute(question, {**self._values, **more}).fetchall()
 
     def tick(self) -> dict[str, Any]:
-        sums = ("span_s", "unseen_s", "node_s", "uncertain_node_s", "rpcs", "refused", "starts")
+        spans = ("span_s", "unseen_s", "node_s", "uncertain_node_s", "core_node_s")
+        sums = (*spans, "rpcs", "refused", "starts")
         (row,) = self._rows(
             f"SELECT count(*) AS count, min(at) AS first, max(at) AS last, "
             f"coalesce(avg(seconds), 0) AS mean, coalesce(max(seconds), 0) AS longest, "

@@ -14,7 +14,7 @@ CREATE TABLE tick (
     nodes INTEGER NOT NULL, ours INTEGER NOT NULL, busy INTEGER NOT NULL, out INTEGER NOT NULL,
     seconds REAL NOT NULL, solver_s REAL NOT NULL, commands INTEGER NOT NULL,
     rpcs INTEGER NOT NULL, refused INTEGER NOT NULL, starts INTEGER NOT NULL,
-    no_growth_s REAL NOT NULL);
+    no_growth_s REAL NOT NULL, core_node_s REAL NOT NULL);
 CREATE INDEX tick_at ON tick (at);
 CREATE TABLE idle (
     tick INTEGER NOT NULL, reason TEXT NOT NULL, nodes INTEGER NOT NULL, node_s REAL NOT NULL,

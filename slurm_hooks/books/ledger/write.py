@@ -80,7 +80,7 @@ def _put_tick(ledger: sqlite3.Connection, record: Record) -> None:
         *(_at(record), record.span_s, record.unseen_s, record.node_s, record.uncertain_node_s),
         *(len(record.jobs), nodes.total, nodes.ours, nodes.busy, nodes.out),
         *(cost.seconds, cost.solver_s, cost.commands, cost.rpcs, cost.refused, record.starts),
-        record.no_growth_s,
+        *(record.no_growth_s, record.core_node_s),
     )
     done = ledger.execute(f"INSERT INTO tick VALUES (NULL, {', '.join('?' * len(row))})", row)
     ledger.executemany(
@@ -237,6 +237,7 @@ def _counts(record: Record, forgotten: Iterable[_Forgotten]) -> Iterator[tuple[s
     yield "delay_seconds", "", sum(d.held_s for d in held)
     yield from (("ticks", "", 1), ("tick_seconds", "", cost.seconds))
     yield from (("commands", "", cost.commands), ("rpcs", "", cost.rpcs))
+    yield "core_node_seconds", "", record.core_node_s
     yield from (("refused", "", cost.refused), ("unseen_seconds", "", record.unseen_s))
 
 

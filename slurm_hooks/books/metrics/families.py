@@ -31,6 +31,10 @@ _PLAIN = {  # counters of the ledger without labels: name in the metrics, what i
     "commands": ("commands", "Commands of Slurm that ticks ran"),
     "rpcs": ("rpcs", "Remote procedure calls that these made to slurmctld"),
     "refused": ("refused_changes", "Changes that Slurm refused"),
+    "core_node_seconds": (
+        "core_node_seconds",
+        "Node-seconds of cores in the ordinary queue, which are not harvested",
+    ),
     "unseen_seconds": ("unseen_seconds", "Time too far from any tick to say why nodes were idle"),
 }
 
