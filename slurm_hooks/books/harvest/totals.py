@@ -103,9 +103,9 @@ class Totals:
     """A span of the ledger. `first` and `last` are the ticks in it; `span_s` is what they cover, of
     which `unseen_s` lay too far from any tick to say why nodes were idle. `starts` are those of
     others' jobs whose start Slurm had published, late or not. `node_s` is what those used who were
-    asked about, `all_node_s` what all did; `core_node_s`, what cores had from the ordinary queue, is
-    in neither. `unused` is what no job used of GPUs and processors, by
-    resource, times seconds."""
+    asked about, `all_node_s` what all did. `core_node_s` is what cores had from the ordinary queue,
+    which is in neither. `unused` is what no job used of GPUs and processors, by resource, times
+    seconds."""
 
     asked: Asked
     first: Optional[datetime]
