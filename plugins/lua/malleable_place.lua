@@ -98,9 +98,9 @@ function M.check_lane(name, request, record, policy)
     return string.format("--partition=%s: malleable jobs run in %s; drop --partition or write "
       .. "--partition=%s", name, table.concat(offered, " or "), offered[1])
   end
-  if not policy.preemptible[name] then
-    return string.format("--partition=%s: Slurm cannot preempt jobs there, which a malleable "
-      .. "job must allow; tell your administrator", name)
+  if policy.unfit[name] then
+    return string.format("--partition=%s: no malleable job can run there. %s. Show this line to "
+      .. "your administrator", name, policy.unfit[name])
   end
   local total = record and record.total_nodes
   if total and request and not request.counted and request.min > total then

@@ -49,7 +49,7 @@ function M.check_policy(policy)
         .. "the package? run `malleable render lua` again)"
     end
   end
-  for _, key in ipairs({ "partitions", "preemptible", "operators", "engines" }) do
+  for _, key in ipairs({ "partitions", "unfit", "operators", "engines" }) do
     if type(policy[key]) ~= "table" then faults[#faults + 1] = key .. " is not a table" end
   end
   if policy.foreign ~= nil and type(policy.foreign) ~= "table" then

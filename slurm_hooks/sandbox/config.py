@@ -19,8 +19,6 @@ CGROUP_PLUGIN_CAN_BE_DISABLED = (24, 5)  # in the manual of 24.05, not in that o
 MANY_NODES = 64
 MAX_ARRAY_SIZE = 1001
 MIN_JOB_AGE_S = 300  # the default
-# The partitions, and which can be preempted; `parts` where nodes have GPUs.
-PREEMPTIBLE = {"main": False, "malleable": True, "parts": True}
 PART_NODES = "parts"
 
 

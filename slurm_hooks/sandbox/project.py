@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.model import Slurm
-from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PART_NODES, PREEMPTIBLE
+from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PART_NODES
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, find_installation, has_compiler
 from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
@@ -40,14 +40,6 @@ class Parts:
     spank: Optional[Path]
     job_path: Optional[Path]
     lua_dir: Optional[Path]
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What the Slurm of a sandbox will say of itself; config.py makes it so."""
-
-    preemptible: Mapping[str, bool]
-    slurm: Slurm
 
 
 def project_spec(**overrides: Any) -> SandboxSpec:
@@ -94,7 +86,7 @@ def _render_policy(chosen: settings.Settings, version: tuple[int, ...]) -> str:
         version, spec.kill_wait_s * seconds, MIN_JOB_AGE_S * seconds, MAX_ARRAY_SIZE, appends=True
     )
     operators = {"root": 0, "caller": os.geteuid()}
-    return render_policy(chosen, Expected(PREEMPTIBLE, slurm), operators)
+    return render_policy(chosen, slurm, operators)
 
 
 def _tree_parts() -> Parts:

@@ -42,7 +42,6 @@ class Cluster:
     slurm: Slurm
     nodes: tuple[Node, ...]
     reservations: tuple[Reservation, ...]
-    preemptible: Mapping[str, bool]
     unknown: tuple[str, ...]
     hidden: frozenset[str] = frozenset()
     registering: frozenset[str] = frozenset()
@@ -75,7 +74,6 @@ def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
         slurm=_slurm(config),
         nodes=tuple(nodes),
         reservations=tuple(reservations),
-        preemptible={p["PartitionName"]: _is_preemptible(p, config) for p in partitions},
         unknown=(*unknown, *odd),
         hidden=_partitioned(partitions, lists) - lines.keys(),
         registering=frozenset(each.node.name for each in found if each.registers),
@@ -142,11 +140,6 @@ def _requeue_wait_s(config: Words, version: tuple[int, ...]) -> int:
     if version >= (25, 11):
         wait_s = int(found.get("requeue_delay", wait_s))
     return wait_s + 1
-
-
-def _is_preemptible(words: Words, config: Words) -> bool:
-    mode = words.get("PreemptMode") or config.get("PreemptMode", "")
-    return "REQUEUE" in mode and config.get("PreemptType", "preempt/none") != "preempt/none"
 
 
 _IGNORED = {

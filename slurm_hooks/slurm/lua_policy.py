@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from slurm_hooks.model import Slurm, Terms
 from slurm_hooks.model.lane import Lane, strictest
@@ -16,15 +15,6 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.words.engines import ENGINES, LAUNCHERS, Engine, offered
 
 HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render again.\n"
-
-
-class SlurmSays(Protocol):
-    """What Slurm says of itself: which partitions it can preempt by requeue, its array limit."""
-
-    @property
-    def preemptible(self) -> Mapping[str, bool]: ...
-    @property
-    def slurm(self) -> Slurm: ...
 
 
 @dataclass(frozen=True)
@@ -42,13 +32,14 @@ NO_LIMITS = Submits({}, {}, frozenset())
 
 def render_policy(
     settings: Settings,
-    cluster: SlurmSays,
+    slurm: Slurm,
     operators: Mapping[str, int],
     submits: Submits = NO_LIMITS,
     terms: Sequence[Terms] = (),
+    unfit: Mapping[str, str] = {},
 ) -> str:
     """The text of malleable_policy.lua; `operators` maps user names to uids, `terms` are those of
-    our partitions."""
+    our partitions. `unfit` are those in which no malleable job can run, and why."""
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
@@ -65,12 +56,11 @@ def render_policy(
             f"part_qos = {_rows({p: _text(q) for p, q in submits.qos_of_partition.items()})},"
         )
         given.append(f"over_qos = {_flags(dict.fromkeys(sorted(submits.over), True))},")
-    fit = {p: cluster.preemptible.get(p, False) for p in site.partitions}
     uids = sorted(set(operators.values()))
     lines = [
         f"partitions = {{{', '.join(_text(p) for p in site.partitions)}}},",
-        f"preemptible = {_flags(fit)},",
-        f"gres = {_text(_gres_prefix(cluster.slurm.version))},",
+        f"unfit = {_rows({name: _text(why) for name, why in unfit.items()})},",
+        f"gres = {_text(_gres_prefix(slurm.version))},",
         f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
         *given,
         f"engines = {_traits(engines.values())},",
@@ -79,13 +69,13 @@ def render_policy(
         f"max_fragments = {request.max_fragments},",
         f"max_workers = {request.max_workers},",
         f"max_nodes = {request.max_nodes},",
-        f"max_array_size = {cluster.slurm.max_array_size},",
+        f"max_array_size = {slurm.max_array_size},",
         f"lease_s = {lease.length_s},",
         f"hole_s = {lease.shortest_hole_s},",
         f"notice_s = {lease.notice_s},",
         *([f"wake = {_text(settings.tick.wake)},"] if settings.tick.wake else []),
         f"farewell_s = {lease.farewell_s:g},",
-        f"appends = {'true' if cluster.slurm.appends else 'false'},",
+        f"appends = {'true' if slurm.appends else 'false'},",
     ]
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 

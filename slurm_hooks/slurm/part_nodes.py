@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
+from slurm_hooks.slurm.lanes import tier_of
 from slurm_hooks.slurm.scontrol import Words, of_partition
 
 PART_LINE = (
@@ -123,20 +124,15 @@ def _of_limits(words: Words) -> Iterator[Lack]:
             yield Lack(seen, key, unlimited, of_partition(words))
 
 
-def _tier(words: Words) -> int:
-    found = re.match(r"\d{1,5}", words.get("PriorityTier", ""), re.ASCII)
-    return int(found.group()) if found else 1
-
-
 def _of_tier(words: Words, near: Sequence[Words]) -> Iterator[Lack]:
     """A tier of 0 is one too (22.05.8), so that no other partition has to change."""
-    name, tier = words["PartitionName"], _tier(words)
-    above = [other for other in near if _tier(other) <= tier]
+    name, tier = words["PartitionName"], tier_of(words)
+    above = [other for other in near if tier_of(other) <= tier]
     if not above:
         return
-    names = ", ".join(f"{other['PartitionName']} ({_tier(other)})" for other in above)
+    names = ", ".join(f"{other['PartitionName']} ({tier_of(other)})" for other in above)
     seen = f"partition {name}: PriorityTier={tier} is not below that of {names}"
-    lowest = min(map(_tier, above))
+    lowest = min(map(tier_of, above))
     if lowest > 0:
         yield Lack(seen, "PriorityTier", str(lowest - 1), of_partition(words))
         return

@@ -1,15 +1,12 @@
-"""The question about the site's QOS and its answer: who preempts whom, how many jobs they allow.
-
-With PreemptType=preempt/qos it is the job's own QOS that counts: neither the partition's
-PreemptMode nor a QOS that is only the partition's makes a job preemptible (22.05.8).
-"""
+"""The question about the site's QOS and its answer: who preempts whom, how many jobs they allow."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from slurm_hooks.errors import UnreadableOutput
+from slurm_hooks.slurm.scontrol import Words
 from slurm_hooks.slurm.text import Command
 
 _LIMITS = {
@@ -31,8 +28,8 @@ class Qos:
     name: str
     preempts: frozenset[str]
     mode: str
-    submits: Mapping[str, int]
-    is_over: bool
+    submits: Mapping[str, int] = field(default_factory=dict)
+    is_over: bool = False
 
 
 def qos_command() -> Command:
@@ -51,10 +48,8 @@ def parse_qos(text: str) -> dict[str, Qos]:
 def _qos(row: Sequence[str]) -> Qos:
     try:
         words = dict(zip(_FIELDS, row))
-        return Qos(
-            name=words["Name"],
-            preempts=frozenset(name for name in words["Preempt"].split(",") if name),
-            mode=words["PreemptMode"].lower(),
+        return replace(
+            qos_of(words),
             submits={kind: int(words[name]) for name, kind in _LIMITS.items() if words[name]},
             is_over="OverPartQOS" in words["Flags"].split(","),
         )
@@ -62,28 +57,10 @@ def _qos(row: Sequence[str]) -> Qos:
         raise UnreadableOutput(f"sacctmgr show qos: not a QOS: {'|'.join(row)[:120]!r}") from error
 
 
-def preemption_fault(name: str, known: Mapping[str, Qos], mode: str) -> str:
-    """Why jobs with this QOS cannot be preempted by requeue where QOS decide; empty if they can.
-
-    `mode` is PreemptMode of slurm.conf.
-    """
-    if not name:
-        return (
-            "PreemptType=preempt/qos: jobs yield by their QOS, and site.qos names none for "
-            "malleable jobs; write the one that the others preempt, for example qos = "
-            '"scavenge"'
-        )
-    if name not in known:
-        return f"site.qos: there is no QOS {name}; sacctmgr add qos {name}, or correct site.qos"
-    if not any(name in other.preempts for other in known.values()):
-        return (
-            f"QOS {name}: no other QOS may preempt it; for each that shall, write: "
-            f"sacctmgr modify qos NAME set Preempt+={name}"
-        )
-    own = known[name].mode
-    if "requeue" not in (mode.lower() if own == "cluster" else own):
-        return (
-            f"QOS {name}: its jobs are preempted by {own if own != 'cluster' else mode}, not by "
-            f"requeue; write: sacctmgr modify qos {name} set PreemptMode=requeue"
-        )
-    return ""
+def qos_of(words: Words) -> Qos:
+    """A QOS without its limits, from its words as sacctmgr prints them. Raises KeyError."""
+    return Qos(
+        name=words["Name"],
+        preempts=frozenset(name for name in words["Preempt"].split(",") if name),
+        mode=words["PreemptMode"].lower(),
+    )

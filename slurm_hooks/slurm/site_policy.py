@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm_hooks.owned import is_open, open_above
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
+from slurm_hooks.slurm.cluster import cluster_command, parse_cluster
+from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import Submits, render_policy
 from slurm_hooks.slurm.part_nodes import Lanes
-from slurm_hooks.slurm.qos import Qos, parse_qos, preemption_fault, qos_command
+from slurm_hooks.slurm.qos import Qos, parse_qos, qos_command
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.terms import decide, terms_command
+
+REFUSED = "is not for malleable jobs, which will be refused"
 
 
 @dataclass(frozen=True)
@@ -40,23 +43,24 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
 def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     """The same from an answer to cluster_command that is at hand; raises the same."""
     config, name = read_config(answer), settings.site.qos
-    decides = config.get("PreemptType") == "preempt/qos"
-    asks = decides or name or _enforces_limits(config)
+    asks = is_by_qos(config) or name or _enforces_limits(config)
     known = parse_qos(port.ask(qos_command())) if asks else {}
-    fault = _qos_fault(name, known, config, decides)
-    lanes = Lanes(settings.site.partitions, qos=name)
-    cluster = _judged(parse_cluster(answer, lanes), decides, fault)
+    partitions = read_records(answer, "PartitionName")
+    unfit = _told(find_unfit(settings.site.partitions, partitions, config, name, known))
+    cluster = parse_cluster(answer, Lanes(settings.site.partitions, qos=name))
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     uids = find_uids(settings.site.operators)
     exposed = _wake_fault(settings.tick.wake, config)
     if exposed:
         settings = replace(settings, tick=replace(settings.tick, wake=""))
     return SitePolicy(
-        text=render_policy(settings, cluster, uids, _submits(known, answer), terms),
+        text=render_policy(
+            settings, cluster.slurm, uids, _submits(known, partitions), terms, unfit
+        ),
         faults=(
             *odd,
-            *filter(None, (fault, exposed)),
-            *_unfit(settings.site.partitions, cluster),
+            *filter(None, (_qos_fault(name, known), exposed)),
+            *(f"partition {one} {REFUSED}: {why}" for one, why in unfit.items()),
             *map(_stranger, unknown_users(settings.site.operators)),
         ),
         answer=answer,
@@ -67,11 +71,10 @@ def _enforces_limits(config: Words) -> bool:
     return bool({"limits", "safe"} & set(config.get("AccountingStorageEnforce", "").split(",")))
 
 
-def _submits(known: Mapping[str, Qos], answer: str) -> Submits:
+def _submits(known: Mapping[str, Qos], partitions: Sequence[Words]) -> Submits:
     """The submit limits of all QOS, of which users may have any."""
     limited = {name: qos.submits for name, qos in known.items() if qos.submits}
-    found = read_records(answer, "PartitionName")
-    qos_of_partition = {words["PartitionName"]: words.get("QoS", "") for words in found}
+    qos_of_partition = {words["PartitionName"]: words.get("QoS", "") for words in partitions}
     return Submits(
         of_qos=dict(sorted(limited.items())),
         qos_of_partition={p: name for p, name in qos_of_partition.items() if name in limited},
@@ -79,19 +82,15 @@ def _submits(known: Mapping[str, Qos], answer: str) -> Submits:
     )
 
 
-def _qos_fault(name: str, known: Mapping[str, Qos], config: Words, decides: bool) -> str:
-    if decides:
-        return preemption_fault(name, known, config.get("PreemptMode", ""))
+def _qos_fault(name: str, known: Mapping[str, Qos]) -> str:
     if name and name not in known:
         return f"site.qos: there is no QOS {name}; sacctmgr add qos {name}, or correct site.qos"
     return ""
 
 
-def _judged(cluster: Cluster, decides: bool, fault: str) -> Cluster:
-    """Where QOS decide, the partitions have no say in who can be preempted."""
-    if not decides:
-        return cluster
-    return replace(cluster, preemptible=dict.fromkeys(cluster.preemptible, not fault))
+def _told(unfit: Mapping[str, Unfit]) -> dict[str, str]:
+    """Why no malleable job can run in a partition, in a line for a user."""
+    return {name: str(found) for name, found in unfit.items()}
 
 
 def find_uids(names: Sequence[str]) -> dict[str, int]:
@@ -133,14 +132,6 @@ def _wake_fault(wake: str, config: Words) -> str:
         f"{left_out}: others than root and SlurmUser can write to {exposed}, and could lead "
         "slurmctld to another file; name one in a directory of theirs, such as /run"
     )
-
-
-def _unfit(partitions: Sequence[str], cluster: Cluster) -> Iterator[str]:
-    for name in partitions:
-        if not cluster.preemptible.get(name):
-            known = name in cluster.preemptible
-            why = "cannot be preempted by requeue" if known else "is unknown"
-            yield f"partition {name} {why}: jobs there will be refused"
 
 
 def _stranger(name: str) -> str:

@@ -10,10 +10,13 @@ import pytest
 from captured_slurm import VERSIONS, recorded
 from fake_slurm import FakeSlurm
 from slurm_hooks.errors import CommandRefused
+from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.gateway import look_again, observe, read_cluster
+from slurm_hooks.slurm.lanes import find_unfit
 from slurm_hooks.slurm.library import WithLibrary
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.part_nodes import NO_LANES
+from slurm_hooks.slurm.scontrol import read_config, read_records
 from slurm_hooks.slurm.text import Command
 
 KINDS = [
@@ -56,9 +59,10 @@ def test_looking_again_takes_one(port: Port) -> None:
 
 
 def test_the_malleable_partition_can_be_preempted(port: Port) -> None:
-    cluster = read_cluster(port)
-    assert cluster.preemptible["malleable"]
-    assert not cluster.preemptible.get("main", False)
+    answer = port.ask(cluster_command())
+    partitions, config = read_records(answer, "PartitionName"), read_config(answer)
+    assert find_unfit(["malleable"], partitions, config) == {}
+    assert find_unfit(["main"], partitions, config)["main"].key in ("PreemptMode", "PartitionName")
 
 
 def test_what_is_asked_is_remembered(port: Port) -> None:

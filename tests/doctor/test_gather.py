@@ -264,7 +264,7 @@ def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(
     settings = Settings(site=Site(qos="low"))
     found = submission(settings, read_slurm(said, ["malleable"]), said, Qos())
     assert 'submit_limits = {["low"] = {all = 10}' in str(found.wanted)
-    assert 'preemptible = {["malleable"] = true}' in str(found.wanted)
+    assert "unfit = {}," in str(found.wanted)
 
 
 def test_a_script_gets_the_time_that_a_command_may_take(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,6 @@ from fuzz.peer import RefusedError, ask, start
 from fuzz.target import Target
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.model import Request, Slurm
-from slurm_hooks.sandbox.config import PREEMPTIBLE
-from slurm_hooks.sandbox.project import Expected
 from slurm_hooks.settings.values import parse as parse_settings
 from slurm_hooks.slurm.lua_policy import Submits, render_policy
 from slurm_hooks.slurm.mark import parse_mark
@@ -29,7 +27,7 @@ SUBMITS = Submits(
     {"malleable": 'o"d\nd'},
     frozenset({"normal"}),
 )
-LIMITS = Expected(PREEMPTIBLE, Slurm((22, 5, 8), timedelta(0), timedelta(0), 1001))
+LIMITS = Slurm((22, 5, 8), timedelta(0), timedelta(0), 1001)
 _SUBMISSION = (
     "malleable=2-16,unit=2,launch=srun\x1fname=train.sh\x1fexc_nodes=n[1-3,7]\x1fstd_out=o-%a\x1f"
     "script=#!/bin/sh\n#SBATCH --open-mode=append\x1fmail_type=255\x1ftime_limit=10\x1ftime_min=2"

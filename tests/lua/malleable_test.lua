@@ -45,7 +45,7 @@ end
 
 local POLICY = {
   partitions = { "malleable", "scavenge" },
-  preemptible = { malleable = true },
+  unfit = { scavenge = "PartitionName=scavenge PriorityTier=1: the same tier" },
   operators = { [0] = true, [64030] = true },
   engines = { torchrun = "gang+rounds+torchrun", tasks = "pool" }, max_workers = 1000,
   max_fragments = 64, max_nodes = 1024, max_array_size = 1001, lease_s = 600, hole_s = 120,
@@ -129,14 +129,14 @@ local SOUND = {
   { name = "site filled in its default partition", site = { partition = "main" },
     set = { partition = "malleable" } },
   { name = "site chose one of ours", site = { partition = "scavenge" },
-    policy = { preemptible = { scavenge = true } }, set = { partition = "scavenge" } },
+    policy = { unfit = {} }, set = { partition = "scavenge" } },
   { name = "partition by name", job = { partition = "malleable" },
     set = { partition = "malleable" } },
   { name = "several partitions, ours among them", job = { partition = "main,malleable,long" },
     set = { partition = "malleable" },
     note = "^note: %-%-partition=main,malleable,long: a malleable job runs in malleable only$" },
   { name = "two of ours", job = { partition = "scavenge,malleable" },
-    policy = { preemptible = { scavenge = true, malleable = true } },
+    policy = { unfit = {} },
     set = { partition = "scavenge" }, note = "runs in scavenge only$" },
   { name = "whole nodes, with the partition for parts", job = { partition = "parts,malleable" },
     policy = { part_nodes = "parts", partitions = { "parts", "malleable" } },
@@ -328,7 +328,7 @@ local CORES = {
     set = { partition = "main", qos = ABSENT, account = ABSENT, time_limit = ABSENT },
     mark = "lane=malleable,frags=16,lease=600,hole=120," },
   { name = "a lane by name", job = { partition = "main,scavenge" },
-    policy = { preemptible = { scavenge = true } }, set = { partition = "main" },
+    policy = { unfit = {} }, set = { partition = "main" },
     mark = "lane=scavenge," },
   { name = "several partitions by name", job = { partition = "long,malleable,main" },
     set = { partition = "long,main" }, mark = "lane=malleable," },
@@ -422,7 +422,7 @@ end
 
 -- Parts of nodes: what an element waits with, what the mark says, and what the user is told.
 local PARTS_POLICY = { part_nodes = "parts", partitions = { "malleable", "parts" },
-  preemptible = { malleable = true, parts = true } }
+  unfit = {} }
 local PARTS_SITE = { parts = merge(PARTS, { parts = { max_time = INFINITE, total_nodes = 6 } }) }
 local SLOTS = {
   { name = "one GPU", slot = "gpu", set = { partition = "parts", array_inx = "0-5", min_nodes = 1,
@@ -555,8 +555,8 @@ local NO_SLOTS = {
     fault = "^%-%-partition=main: malleable jobs run in malleable; .*=malleable$" },
   { name = "another partition", job = { partition = "main" },
     fault = "run in malleable or parts; drop" },
-  { name = "no preemption there", policy = { preemptible = { malleable = true } },
-    fault = "^%-%-partition=parts: Slurm cannot preempt" },
+  { name = "no preemption there", policy = { unfit = { parts = "PreemptMode=OFF: never" } },
+    fault = "^%-%-partition=parts: no malleable job can run there%. PreemptMode=OFF: never%. " },
   { name = "more GPUs than workers", text = "4-2000,unit=gpu",
     fault = "1000 GPUs .* here %(max_workers%); write %-%-malleable=4%-1000,unit=gpu$" },
   { name = "more tasks", text = "4-2000,unit=4task",
@@ -832,7 +832,8 @@ local UNSOUND = {
     faults = { "^%-%-partition=main: .*malleable or scavenge; .*%-%-partition=malleable$" } },
   { name = "several other partitions", job = { partition = "main,long" },
     faults = { "^%-%-partition=main,long: .*malleable or scavenge; .*%-%-partition=malleable$" } },
-  { name = "not preemptible", job = { partition = "scavenge" }, faults = { "cannot preempt" } },
+  { name = "not preemptible", job = { partition = "scavenge" },
+    faults = { "^%-%-partition=scavenge: .* there%. PartitionName=scavenge PriorityTier=1: " } },
   { name = "MIN above the partition", text = "8-16",
     site = { parts = { malleable = { max_time = INFINITE, total_nodes = 4 } } },
     faults = { "MIN 8 .* 4 nodes of partition malleable" } },
@@ -993,7 +994,7 @@ local POLICIES = {
       e = "gang+gang" } } },
   { name = "foreign engines that are none", change = { foreign = "horovod" }, faults = 1 },
   { name = "no workers", change = { max_workers = 0 }, faults = 1 },
-  { name = "no tables", change = { engines = 1, operators = "root", preemptible = false },
+  { name = "no tables", change = { engines = 1, operators = "root", unfit = false },
     faults = 3 },
 }
 

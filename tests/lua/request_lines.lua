@@ -6,7 +6,7 @@ package.path = arg[1] .. "/?.lua"
 local request = require("malleable_request")
 
 local policy = {
-  partitions = { "malleable" }, preemptible = { malleable = true }, operators = { [0] = true },
+  partitions = { "malleable" }, unfit = {}, operators = { [0] = true },
   engines = { torchrun = "gang+rounds+torchrun", torchft = "torchrun", pool = "pool" },
   max_fragments = 64, max_workers = 500, max_nodes = 1024, max_array_size = 1001,
   lease_s = 600, hole_s = 120,

@@ -25,7 +25,7 @@ SHIPPED = (
 )
 
 POLICY = """return {
-  partitions = {"malleable"}, preemptible = {malleable = true}, operators = {[0] = true},
+  partitions = {"malleable"}, unfit = {}, operators = {[0] = true},
   engines = {torchrun = "gang+rounds+torchrun"},
   max_fragments = 64, max_nodes = 1024, max_array_size = 1001,
   lease_s = 600, hole_s = 120, notice_s = 35, farewell_s = 1.5,
@@ -36,9 +36,8 @@ FILES = {
     "policy_good.lua": POLICY,
     "policy_launchers.lua": POLICY.replace("lease_s", "launchers = {torchrun = true}, lease_s"),
     "policy_parts.lua": POLICY.replace(
-        'partitions = {"malleable"}, preemptible = {malleable = true}',
-        'partitions = {"malleable", "parts"}, part_nodes = "parts", gres = "gres/", '
-        "preemptible = {malleable = true, parts = true}",
+        'partitions = {"malleable"}',
+        'partitions = {"malleable", "parts"}, part_nodes = "parts", gres = "gres/"',
     ),
     "policy_bad.lua": POLICY.replace("lease_s = 600", 'lease_s = "600"'),
     "policy_syntax.lua": "return {",

@@ -69,9 +69,10 @@ def test_a_partition_that_cannot_be_preempted_is_found(bench: Bench) -> None:
     set_site(bench, partitions='["malleable", "left", "right", "safe"]')
     try:
         said = render(bench).stderr
-        assert "partition safe cannot be preempted by requeue: jobs there will be refused" in said
+        assert "partition safe is not for malleable jobs" in said
+        assert "PartitionName=safe PreemptMode=OFF: Slurm preempts no job there" in said
         refused = submit(bench.box, "--malleable=1-2", "-p", "safe")
-        assert "--partition=safe: Slurm cannot preempt jobs there" in refused.stderr
+        assert "--partition=safe: no malleable job can run there" in refused.stderr
         assert submit(bench.box, "--malleable=1-2", "-p", "left").returncode == 0
     finally:
         set_site(bench, partitions='["malleable", "left", "right"]')

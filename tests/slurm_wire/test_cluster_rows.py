@@ -100,20 +100,6 @@ def test_how_long_slurm_keeps_a_requeued_job_waiting(
 
 
 @pytest.mark.parametrize(
-    ("partition", "config", "fits"),
-    [
-        ("PreemptMode=REQUEUE", "preempt/partition_prio", True),
-        ("PreemptMode=OFF", "preempt/partition_prio", False),
-        ("PreemptMode=CANCEL", "preempt/partition_prio", False),
-        ("PreemptMode=REQUEUE", "preempt/none", False),
-    ],
-)
-def test_who_can_be_preempted(partition: str, config: str, fits: bool) -> None:
-    lines = (f"PartitionName=malleable {partition} State=UP", f"PreemptType = {config}")
-    assert cluster(*lines).preemptible == {"malleable": fits}
-
-
-@pytest.mark.parametrize(
     ("text", "state"),
     [
         ("IDLE", NodeState.FREE),

@@ -11,7 +11,7 @@ import pytest
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.settings.values import parse
 from slurm_hooks.slurm.live import Asked
-from slurm_hooks.slurm.qos import parse_qos, preemption_fault, qos_command
+from slurm_hooks.slurm.qos import parse_qos, qos_command
 from slurm_hooks.slurm.site_policy import SitePolicy, render_site
 from slurm_hooks.slurm.text import Command
 
@@ -23,24 +23,6 @@ PreemptMode             = {mode}
 PreemptType             = preempt/{kind}
 SLURM_VERSION           = 22.05.8
 """
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "mode", "wanted"),
-    [
-        ("scavenge", SEEN, "REQUEUE", ""),
-        ("scavenge", SEEN, "GANG,REQUEUE", ""),
-        ("scavenge", SEEN.replace("||cluster", "||requeue"), "CANCEL", ""),
-        ("", SEEN, "REQUEUE", "site.qos names none"),
-        ("idle", SEEN, "REQUEUE", "there is no QOS idle"),
-        ("normal", SEEN, "REQUEUE", "no other QOS may preempt it"),
-        ("scavenge", SEEN, "CANCEL", "preempted by CANCEL, not by requeue"),
-        ("scavenge", SEEN.replace("||cluster", "||cancel"), "REQUEUE", "preempted by cancel"),
-    ],
-)
-def test_who_can_be_preempted(name: str, text: str, mode: str, wanted: str) -> None:
-    fault = preemption_fault(name, parse_qos(text), mode)
-    assert (wanted in fault) if wanted else not fault
 
 
 def test_submit_limits_of_three_kinds() -> None:
@@ -80,20 +62,21 @@ def test_where_qos_decide_the_partition_has_no_say() -> None:
     policy = rendered("qos")
     assert not policy.faults
     assert 'qos = "scavenge",' in policy.text
-    assert '["malleable"] = true' in policy.text
+    assert "unfit = {}," in policy.text
 
 
 @pytest.mark.parametrize("qos", ["", "idle", "normal"])
 def test_without_the_right_qos_jobs_are_refused(qos: str) -> None:
     policy = rendered("qos", qos, partition="REQUEUE")
-    assert len(policy.faults) == 2
-    assert '["malleable"] = false' in policy.text
+    assert any("partition malleable is not for malleable jobs" in one for one in policy.faults)
+    assert 'unfit = {["malleable"] = "' in policy.text
 
 
 def test_where_partitions_decide_a_qos_may_be_named_as_well() -> None:
     assert not rendered("partition_prio", partition="REQUEUE").faults
     assert rendered("partition_prio", "idle", partition="REQUEUE").faults
-    assert '["malleable"] = false' in rendered("partition_prio", partition="OFF").text
+    text = rendered("partition_prio", partition="OFF").text
+    assert 'unfit = {["malleable"] = "PartitionName=malleable PreemptMode=OFF: ' in text
 
 
 def test_submit_limits_reach_job_submit_with_the_qos_of_partitions() -> None:

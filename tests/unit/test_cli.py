@@ -180,8 +180,8 @@ def test_an_unfit_partition_fails_the_check(capsys: Output, site: Path) -> None:
     path.write_text(path.read_text().replace("[site]\n", more))
     code, _, err = run(capsys, "render", "lua", "--check")
     assert code == 1
-    assert "main cannot be preempted" in err
-    assert "nowhere is unknown" in err
+    assert "PartitionName=main PreemptMode=OFF: Slurm preempts no job there" in err
+    assert "PartitionName=nowhere: Slurm has no such partition" in err
 
 
 def test_an_operator_whom_nobody_knows_is_told(capsys: Output, site: Path) -> None:

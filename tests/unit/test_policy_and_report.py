@@ -36,6 +36,7 @@ from slurm_hooks.model import (
     MalleableJob,
     NodeState,
     Said,
+    Slurm,
     Solve,
     Terms,
     Verb,
@@ -58,17 +59,14 @@ from slurm_hooks.report.text import (
 )
 from slurm_hooks.report.why import action_text
 from slurm_hooks.settings.values import Settings, parse
-from slurm_hooks.slurm.cluster import Cluster
 from slurm_hooks.slurm.lua_policy import render_policy
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")
 ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]
 
 
-def cluster(array_size: int = 4000) -> Cluster:
-    slurm = make_snapshot().slurm
-    slurm = type(slurm)(slurm.version, slurm.kill_wait, slurm.min_job_age, array_size)
-    return Cluster(NOW, slurm, (), (), {"malleable": True, "main": False}, ())
+def slurm_with(array_size: int = 4000) -> Slurm:
+    return replace(make_snapshot().slurm, max_array_size=array_size)
 
 
 def lua(text: str, expression: str) -> str:
@@ -87,7 +85,6 @@ def lua(text: str, expression: str) -> str:
     [
         ("#p.partitions", "1"),
         ("p.partitions[1]", "malleable"),
-        ("p.preemptible.malleable", "true"),
         ("p.operators[0]", "true"),
         ("p.operators[1000]", "nil"),
         ("p.engines.torchrun", "gang+rounds+torchrun"),
@@ -103,52 +100,58 @@ def lua(text: str, expression: str) -> str:
     ],
 )
 def test_the_policy_in_lua(expression: str, value: str) -> None:
-    assert lua(render_policy(Settings(), cluster(), {"root": 0}), expression) == value
+    assert lua(render_policy(Settings(), slurm_with(), {"root": 0}), expression) == value
 
 
 @pytest.mark.parametrize("name", ODD)
 def test_odd_names_cannot_break_out(name: str) -> None:
     settings = parse(f"[site]\npartitions = [{json.dumps(name)}]")
-    text = render_policy(settings, cluster(), {})
+    text = render_policy(settings, slurm_with(), {})
     assert lua(text, "p.partitions[1]") == name
     assert lua(text, "p.engines.torchrun") == "gang+rounds+torchrun"
 
 
+def test_why_no_malleable_job_can_run_in_a_partition() -> None:
+    why = 'PartitionName=b "PriorityTier=1": alike'
+    text = render_policy(Settings(), slurm_with(), {}, unfit={"b": why})
+    assert lua(text, "p.unfit.b") == why
+    assert lua(text, "tostring(p.unfit.malleable)") == "nil"
+
+
 def test_a_partition_for_parts_of_nodes() -> None:
     settings = parse('[site]\npartitions = ["malleable", "parts"]\npart_nodes = "parts"')
-    assert lua(render_policy(settings, cluster(), {}), "p.part_nodes") == "parts"
-    assert lua(render_policy(Settings(), cluster(), {}), "tostring(p.part_nodes)") == "nil"
+    assert lua(render_policy(settings, slurm_with(), {}), "p.part_nodes") == "parts"
+    assert lua(render_policy(Settings(), slurm_with(), {}), "tostring(p.part_nodes)") == "nil"
 
 
 @pytest.mark.parametrize(
     ("version", "begins"), [((), "gres:"), ((22, 5, 8), "gres:"), ((23, 2, 0), "gres/")]
 )
 def test_how_this_slurm_names_a_gpu(version: tuple[int, ...], begins: str) -> None:
-    known = cluster()
-    known = replace(known, slurm=replace(known.slurm, version=version))
+    known = replace(slurm_with(), version=version)
     assert lua(render_policy(Settings(), known, {}), "p.gres") == begins
 
 
 def test_a_partition_with_a_grace_has_its_own_notice() -> None:
     text = '[site]\npartitions = ["malleable", "grace", "parts"]\npart_nodes = "parts"'
     terms = [Terms("malleable"), Terms("grace", span(300)), Terms("parts", span(0), span(60))]
-    found = render_policy(parse(text), cluster(), {}, terms=terms)
+    found = render_policy(parse(text), slurm_with(), {}, terms=terms)
     told = {name: lua(found, f"tostring(p.notices.{name})") for name in ("malleable", "grace")}
     assert told == {"malleable": "nil", "grace": "300"}
     assert lua(found, "p.notices.parts") == "300"  # its fragments may have whole nodes elsewhere
-    assert lua(render_policy(parse(text), cluster(), {}), "tostring(p.notices)") == "nil"
+    assert lua(render_policy(parse(text), slurm_with(), {}), "tostring(p.notices)") == "nil"
 
 
 def test_an_account_and_a_qos_of_their_own() -> None:
     settings = parse('[site]\nqos = "scavenge"\naccount = "spare"')
-    text = render_policy(settings, cluster(), {})
+    text = render_policy(settings, slurm_with(), {})
     assert (lua(text, "p.qos"), lua(text, "p.account")) == ("scavenge", "spare")
-    assert lua(render_policy(Settings(), cluster(), {}), "tostring(p.account)") == "nil"
+    assert lua(render_policy(Settings(), slurm_with(), {}), "tostring(p.account)") == "nil"
 
 
 def test_names_beyond_ascii() -> None:
     settings = parse('[site]\npartitions = ["büro"]')
-    assert lua(render_policy(settings, cluster(), {}), "p.partitions[1]") == "büro"
+    assert lua(render_policy(settings, slurm_with(), {}), "p.partitions[1]") == "büro"
 
 
 @pytest.mark.parametrize(
