@@ -153,7 +153,8 @@ class Terms:
         """The longest time that a job which may preempt waits for a node of a fragment here. It
         counts from the scheduler's pass that wants the node. No fragment outlives its `lease`."""
         held = min(self.exempt + self.grace, lease)
-        late = timedelta(0) if held == self.exempt else GRACE_CHECK
+        is_at_once = not self.grace and self.exempt < lease
+        late = timedelta(0) if is_at_once else GRACE_CHECK
         return held + late + kill_wait
 
 

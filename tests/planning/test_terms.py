@@ -48,6 +48,7 @@ LEASE_S = 600
         (7_200, 0, 600 + 30 + 30),  # the lease is over first
         (0, 7_200, 600 + 30 + 30),
         (300, 400, 600 + 30 + 30),
+        (300, 600, 600 + 30 + 30),  # the exempt time and the lease are over at once
     ],
 )
 def test_a_job_waits_for_exempt_time_grace_and_kill_wait(
