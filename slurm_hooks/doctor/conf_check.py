@@ -17,7 +17,7 @@ from slurm_hooks.slurm.live import Port
 
 # `render lua` itself says why jobs of a partition or of site.qos cannot be preempted.
 _SAID_ALREADY = ("partition", "preempt-type", "preempt-mode")
-_ERRORS_SAID = "preempt-qos"
+_ERRORS_SAID = ("preempt-qos", "priority-tier")
 CHECKS = tuple(
     check
     for module in (ending, preemption, parts, limits, scheduler)
@@ -45,7 +45,7 @@ def check_conf(answer: str, settings: Settings, port: Port) -> tuple[str, ...]:
 
 def _unsaid(outcome: Outcome) -> Outcome:
     """The outcome without the errors that `render lua` has printed already."""
-    if outcome.check.id != _ERRORS_SAID:
+    if outcome.check.id not in _ERRORS_SAID:
         return outcome
     left = tuple(f for f in outcome.findings if f.severity is not Severity.ERROR)
     return replace(outcome, findings=left)

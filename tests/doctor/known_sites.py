@@ -286,7 +286,10 @@ def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> di
     """A site that preempts by QOS, of which malleable jobs get the one called `name`."""
     rows = tuple({**row, **change} for row, change in zip(QOS, changes))
     found: dict[str, Any] = {"accounting": Accounting(rows, (), {})}
-    config = {"PreemptType": "preempt/qos"}
+    config = {
+        "PreemptType": "preempt/qos",
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+    }
     settings = Settings(site=Site(qos=name))
     return {**found, "settings": settings, "slurm": says(config=config, **slurm_changes)}
 

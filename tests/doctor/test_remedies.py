@@ -96,12 +96,12 @@ BARE = replace(
     slurm=says(
         config={"PreemptType": "preempt/none", "PreemptMode": "OFF", "JobSubmitPlugins": "(null)"},
         main={"PriorityTier": "1", "PreemptMode": "REQUEUE"},
-        ours={"GraceTime": "10"},
+        ours={"OverTimeLimit": "1"},
         more="PartitionName=big PriorityTier=9 PreemptMode=OFF Nodes=n1",
     ),
     conf=conf(
         "KillWait=30\nPreemptMode=OFF\nPartitionName=main Nodes=ALL\n"
-        "PartitionName=malleable GraceTime=10 Nodes=n1"
+        "PartitionName=malleable OverTimeLimit=1 Nodes=n1"
     ),
     submission=replace(known(GOOD_SITE.submission), lines=None, policy=None),
     plugstack=replace(known(GOOD_SITE.plugstack), ours=None),
@@ -116,8 +116,8 @@ def test_all_that_is_to_be_done_once_each_and_in_order(is_before: bool) -> None:
     assert len(set(pasted)) == len(pasted)
     assert text.startswith(
         "  in /etc/slurm/slurm.conf, from its end up:\n"
-        "    instead of line 4 (PartitionName=malleable GraceTime=10 ...):\n"
-        "      PartitionName=malleable GraceTime=0 Nodes=n1\n"
+        "    instead of line 4 (PartitionName=malleable ...):\n"
+        "      PartitionName=malleable OverTimeLimit=0 Nodes=n1\n"
         "    instead of line 3 (PartitionName=main Nodes=ALL):\n"
         "      PartitionName=main Nodes=ALL PriorityTier=2\n"
         "    instead of line 2 (PreemptMode=OFF):\n"

@@ -36,7 +36,6 @@ BROKEN = """KillWait=120
 OverTimeLimit=2
 JobFileAppend=0
 MinJobAge=7200
-PreemptExemptTime=00:01:00
 UnkillableStepTimeout=120
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval=600
 PartitionName=main Nodes=ALL Default=YES \\
@@ -142,7 +141,7 @@ def test_paste_until_green(fresh_sandbox: Any) -> None:
     code, report = site.doctor()
     assert code == 2
     assert ids(report) == {
-        "bf-interval", "exempt-time", "epilog", "job-file-append", "job-submit-chain",
+        "bf-interval", "epilog", "job-file-append", "job-submit-chain",
         "job-submit-plugin", "kill-wait", "last-tick", "min-job-age",
         "partition", "plugstack", "policy", "preempt-mode", "preempt-type", "priority-tier",
         "timer",

@@ -134,18 +134,32 @@ def _usage(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _partition_time(facts: Facts) -> Iterator[Finding]:
+def longest_lease(words: Words, facts: Facts) -> timedelta:
+    """The longest lease in this partition: job_submit shortens leases to its MaxTime."""
     lease = timedelta(seconds=facts.settings.lease.length_s)
+    try:
+        most = parse_limit(words.get("MaxTime", "UNLIMITED"))
+    except ValueError:
+        return lease
+    return lease if most is None else min(lease, most)
+
+
+def _partition_time(facts: Facts) -> Iterator[Finding]:
+    wanted = facts.settings.lease
     for words in known(facts.slurm).ours:
-        try:
-            most = parse_limit(words.get("MaxTime", "UNLIMITED"))
-        except ValueError:
-            continue
-        if most is not None and most < lease:
+        lease = longest_lease(words, facts)
+        seen = f"partition {words['PartitionName']}: MaxTime={words.get('MaxTime')} is shorter than"
+        if lease < timedelta(seconds=wanted.shortest_hole_s):
             yield error(
-                f"partition {words['PartitionName']}: MaxTime={words['MaxTime']} is shorter than "
-                f"a lease (lease.length_s = {facts.settings.lease.length_s})",
+                f"{seen} the shortest hole worth starting in "
+                f"(lease.shortest_hole_s = {wanted.shortest_hole_s}): job_submit refuses malleable "
+                "jobs there",
                 Change("MaxTime", "INFINITE", of_partition(words)),
+            )
+        elif lease < timedelta(seconds=wanted.length_s):
+            yield note(
+                f"{seen} a lease (lease.length_s = {wanted.length_s}): leases there are as long as "
+                "MaxTime"
             )
 
 
@@ -208,7 +222,8 @@ TABLE = (
         "partition-time",
         Category.LIMITS,
         "our partitions allow a whole lease",
-        "A fragment whose time limit is above MaxTime waits for ever (PartitionTimeLimit).",
+        "A lease is renewed while the hole lasts. Short leases are renewed more often, and each "
+        "must be as long as the shortest hole worth starting in.",
         _partition_time,
     ),
     Check(

@@ -1,11 +1,14 @@
-"""Whether fragments yield to everybody else, at once and by being requeued."""
+"""Whether fragments yield to everybody else, by being requeued, and how soon."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import timedelta
+from itertools import repeat
 
-from slurm_hooks.doctor.facts import CannotLook, Facts, SlurmSays, known
+from slurm_hooks.doctor.checks.limits import longest_lease
+from slurm_hooks.doctor.facts import Accounting, CannotLook, Facts, SlurmSays, known
 from slurm_hooks.doctor.finding import (
     Category,
     Change,
@@ -17,15 +20,19 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
+from slurm_hooks.report.promise import is_at_once, promise_text
+from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos, neighbours, tier_of
 from slurm_hooks.slurm.part_nodes import PART_LINE
+from slurm_hooks.slurm.qos import Qos, qos_of
 from slurm_hooks.slurm.scontrol import Words, of_partition
-from slurm_hooks.slurm.text import parse_limit
+from slurm_hooks.slurm.terms import decide, lane_terms
 
 OUR_LINE = (
     "PartitionName={name} Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE GraceTime=0 "
     "OverSubscribe=EXCLUSIVE OverTimeLimit=0"
 )
 _RESTART = "restart slurmctld"
+_BY_TIER = "preempt/partition_prio"
 
 
 def _partition(facts: Facts) -> Iterator[Finding]:
@@ -36,6 +43,7 @@ def _partition(facts: Facts) -> Iterator[Finding]:
         yield error(
             f"Slurm has no partition {name}, which site.partitions names",
             Paste(slurm.conf, line, then="scontrol reconfigure"),
+            advice="" if is_for_parts else _guests(slurm),
         )
     for words in slurm.ours:
         name = words["PartitionName"]
@@ -52,17 +60,40 @@ def _partition(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def _guests(slurm: SlurmSays) -> str:
+    """The lanes that the site has already, in which malleable jobs could be guests."""
+    found = [words["PartitionName"] for words in _others(slurm) if _is_lane(words, slurm)]
+    if not found:
+        return ""
+    return (
+        f"or be a guest in a lane that you have: write partitions = {json.dumps(found[:1])} in "
+        f"[site] (there are {', '.join(found)})"
+    )
+
+
+def _is_lane(words: Words, slurm: SlurmSays) -> bool:
+    """Whether other partitions can preempt the jobs of this one by requeue."""
+    name, every = words["PartitionName"], _others(slurm)
+    near = neighbours(words, [one for one in every if one["PartitionName"] != name])
+    return bool(near) and not find_unfit([name], every, slurm.config) and not _is_by_qos(slurm)
+
+
+def _others(slurm: SlurmSays) -> list[Words]:
+    """The partitions that share nodes with ours, once each."""
+    return list({words["PartitionName"]: words for words, _, _ in slurm.others}.values())
+
+
 def _preempt_type(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     if not slurm.value("PreemptType") or slurm.value("PreemptType") == "preempt/none":
         # Slurm does not start with only one of the two (22.05: "values incompatible").
-        yield error("PreemptType=preempt/none: nobody can preempt anybody", *_both(slurm))
+        yield error("PreemptType=preempt/none: no job can preempt another", *_both(slurm))
 
 
 def _both(slurm: SlurmSays) -> Iterator[Change]:
     """The settings of preemption that have to change, together."""
     if slurm.value("PreemptType") in ("", "preempt/none"):
-        yield Change("PreemptType", "preempt/partition_prio", then=_RESTART)
+        yield Change("PreemptType", _BY_TIER, then=_RESTART)
     mode = slurm.value("PreemptMode")
     if "REQUEUE" not in mode:
         gang = "GANG," if "GANG" in mode else ""
@@ -70,41 +101,57 @@ def _both(slurm: SlurmSays) -> Iterator[Change]:
 
 
 def _is_by_qos(slurm: SlurmSays) -> bool:
-    return slurm.value("PreemptType") == "preempt/qos"
+    return is_by_qos(slurm.config)
+
+
+def _unfit(slurm: SlurmSays) -> dict[str, Unfit]:
+    """Why no malleable job can run in a partition of ours, where partitions decide, or will once
+    PreemptType is right."""
+    names = [words["PartitionName"] for words in slurm.ours]
+    config = {**slurm.config, "PreemptType": _BY_TIER}
+    return find_unfit(names, (*slurm.ours, *_others(slurm)), config)
 
 
 def _preempt_mode(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
-    everywhere = slurm.value("PreemptMode")
-    if "REQUEUE" not in everywhere:
+    mode = slurm.value("PreemptMode")
+    if mode in ("", "OFF"):
         yield error(
-            f"PreemptMode={everywhere or 'OFF'} for the whole cluster: Slurm does not preempt by "
-            "requeue",
+            f"PreemptMode={mode or 'OFF'} for the whole cluster: Slurm preempts no job",
             *_both(slurm),
         )
-    for words in slurm.ours:
-        mode = words.get("PreemptMode", everywhere)
-        is_judged = words["PartitionName"] not in slurm.missing and not _is_by_qos(slurm)
-        if is_judged and "REQUEUE" not in mode:
-            yield error(
-                f"partition {words['PartitionName']}: PreemptMode={mode}, so its jobs cannot be "
-                "preempted by requeue, and job_submit refuses malleable jobs there",
-                Change("PreemptMode", "REQUEUE", of_partition(words)),
-            )
+    if _is_by_qos(slurm):
+        return
+    for name, unfit in _unfit(slurm).items():
+        if unfit.key == "PreemptMode":
+            yield error(str(unfit), Change("PreemptMode", "REQUEUE", f"PartitionName={name}"))
 
 
 def _priority_tier(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     if _is_by_qos(slurm):
         raise CannotLook("preemption is by QOS here")
-    for other, ours, limit in slurm.others:
-        tier = int(other.get("PriorityTier", 1))
-        if tier <= limit and ours != facts.settings.site.part_nodes:  # part-nodes looks at that
-            yield error(
-                f"partition {other['PartitionName']}: PriorityTier={tier} is not above that of "
-                f"{ours} ({limit}), with which it shares nodes",
-                Change("PriorityTier", str(limit + 1), of_partition(other)),
-            )
+    unfit = _unfit(slurm)
+    for words in slurm.ours:
+        name = words["PartitionName"]
+        low = [one for one, ours, tier in slurm.others if ours == name and tier_of(one) <= tier]
+        if not low or name == facts.settings.site.part_nodes:  # part-nodes looks at that
+            continue
+        above = str(tier_of(words) + 1)
+        changes = [Change("PriorityTier", above, of_partition(other)) for other in low]
+        if name in unfit and unfit[name].key == "PriorityTier":
+            yield error(str(unfit[name]), *changes)
+        else:
+            yield from map(_waits, low, repeat(words), changes)
+
+
+def _waits(other: Words, lane: Words, change: Change) -> Finding:
+    return warning(
+        f"partition {other['PartitionName']}: PriorityTier={tier_of(other)} is not above that of "
+        f"{lane['PartitionName']} ({tier_of(lane)}), with which it shares nodes: its jobs wait for "
+        "the end of leases",
+        change,
+    )
 
 
 def _others_safe(facts: Facts) -> Iterator[Finding]:
@@ -139,59 +186,46 @@ def _preempt_qos(facts: Facts) -> Iterator[Finding]:
             Run("malleable render lua -o /etc/slurm/malleable_policy.lua"),
         )
         return
-    qos = {words["Name"]: words for words in known(facts.accounting).qos}
+    qos = {words["Name"]: qos_of(words) for words in known(facts.accounting).qos}
     if name not in qos:
         yield error(f"site.qos: there is no QOS {name}", Run(f"sacctmgr -i add qos {name}"))
     elif _is_by_qos(slurm):
-        yield from _one_qos(name, qos)
+        yield from _one_qos(name, qos, slurm)
 
 
-def _one_qos(name: str, qos: dict[str, Words]) -> Iterator[Finding]:
-    preemptors = [n for n, words in qos.items() if name in words.get("Preempt", "").split(",")]
-    others = [n for n in qos if n != name]
-    lacking = sorted(set(others) - set(preemptors))
-    if not preemptors:
+def _one_qos(name: str, qos: dict[str, Qos], slurm: SlurmSays) -> Iterator[Finding]:
+    lanes = [words["PartitionName"] for words in slurm.ours]
+    unfit = next(iter(find_unfit(lanes, slurm.ours, slurm.config, name, qos).values()), None)
+    lacking = sorted(one for one in qos if one != name and name not in qos[one].preempts)
+    if unfit and unfit.key == "Preempt":
         first = lacking[0] if lacking else "normal"
-        yield error(
-            f"QOS {name}: no other QOS may preempt it",
-            Run(f"sacctmgr -i modify qos {first} set Preempt+={name}"),
-        )
-    elif lacking:
+        yield error(str(unfit), Run(f"sacctmgr -i modify qos {first} set Preempt+={name}"))
+        return
+    if unfit and unfit.key == "PreemptMode":
+        yield error(str(unfit), Run(f"sacctmgr -i modify qos {name} set PreemptMode=requeue"))
+    if lacking:
         yield warning(
             f"QOS {name} cannot be preempted by jobs of QOS {', '.join(lacking)}",
             Run(f"sacctmgr -i modify qos {','.join(lacking)} set Preempt+={name}"),
         )
-    mode = qos.get(name, {}).get("PreemptMode", "cluster")
-    if mode.lower() not in ("cluster", "requeue", ""):
-        yield error(
-            f"QOS {name}: PreemptMode={mode}",
-            Run(f"sacctmgr -i modify qos {name} set PreemptMode=requeue"),
-        )
-    for key in ("GraceTime", "PreemptExemptTime"):
-        value = qos.get(name, {}).get(key, "")
-        if value not in ("", "0", "00:00:00"):
-            yield warning(
-                f"QOS {name}: {key}={value}", Run(f"sacctmgr -i modify qos {name} set {key}=0")
-            )
 
 
-def _grace_time(facts: Facts) -> Iterator[Finding]:
-    for words in known(facts.slurm).ours:
-        if words.get("GraceTime", "0") != "0":
-            yield warning(
-                f"partition {words['PartitionName']}: GraceTime={words['GraceTime']}",
-                Change("GraceTime", "0", of_partition(words)),
-            )
+def _longest_wait(facts: Facts) -> Iterator[Finding]:
+    slurm = known(facts.slurm)
+    names = [words["PartitionName"] for words in slurm.ours]
+    lanes, odd = lane_terms(names, slurm.ours, slurm.config, facts.settings.site.qos)
+    terms, unread = decide(lanes, lambda: _qos_times(known(facts.accounting)))
+    yield from map(warning, (*odd, *unread))
+    kill_wait = timedelta(seconds=slurm.number("KillWait", 30))
+    for one, words in zip(terms, slurm.ours):
+        if not is_at_once(one):
+            yield note(promise_text(one, kill_wait, longest_lease(words, facts)))
 
 
-def _exempt_time(facts: Facts) -> Iterator[Finding]:
-    value = known(facts.slurm).config.get("PreemptExemptTime", "NONE")
-    try:
-        is_set = value != "NONE" and parse_limit(value) != timedelta(0)
-    except ValueError:
-        is_set = True
-    if is_set:
-        yield error(f"PreemptExemptTime={value}", Change("PreemptExemptTime", "0"))
+def _qos_times(accounting: Accounting) -> str:
+    """The answer to terms_command, from what was asked already."""
+    keys = ("Name", "GraceTime", "PreemptExemptTime")
+    return "\n".join("|".join(words.get(key, "") for key in keys) for words in accounting.qos)
 
 
 def _over_subscribe(facts: Facts) -> Iterator[Finding]:
@@ -211,8 +245,8 @@ TABLE = (
         "partition",
         Category.PREEMPTION,
         "each partition of site.partitions is there, up, and has nodes",
-        "Fragments live in a partition of their own, over the nodes that they may use when they "
-        "are idle.",
+        "Fragments live in a preemptible partition: a lane that the site has already, or one of "
+        "their own, over the nodes that they may use when they are idle.",
         _partition,
         is_ours=True,
     ),
@@ -237,7 +271,8 @@ TABLE = (
         Category.PREEMPTION,
         "every partition that shares nodes with ours has a higher PriorityTier",
         "With preempt/partition_prio only jobs of a higher tier preempt. A partition on the same "
-        "tier waits for the leases of fragments to end: the queue that silently never preempts.",
+        "tier waits for the leases of fragments to end: the queue that silently never preempts. "
+        "Where no partition has a higher tier, job_submit refuses malleable jobs.",
         _priority_tier,
     ),
     Check(
@@ -251,27 +286,20 @@ TABLE = (
     Check(
         "preempt-qos",
         Category.PREEMPTION,
-        "with preempt/qos, other QOS may preempt that of fragments, by requeue and without grace",
+        "with preempt/qos, other QOS may preempt that of fragments, by requeue",
         "With preempt/qos neither a partition's tier nor its PreemptMode means anything, nor a QOS "
         "that is only the partition's: the job's own decides, which is site.qos, and only a QOS "
         "that lists it in Preempt takes nodes from fragments.",
         _preempt_qos,
     ),
     Check(
-        "grace-time",
+        "longest-wait",
         Category.PREEMPTION,
-        "GraceTime is 0 in our partitions",
-        "Slurm enforces a positive GraceTime in a slow periodic check only: an urgent job that "
-        "needed two of our nodes waited 17 to 24 s with GraceTime=10 and 0.8 to 2.0 s with 0. "
-        "KillWait is the grace of a fragment.",
-        _grace_time,
-    ),
-    Check(
-        "exempt-time",
-        Category.PREEMPTION,
-        "PreemptExemptTime is 0",
-        "For so long after its start a fragment cannot be preempted by anybody.",
-        _exempt_time,
+        "a job that may preempt waits for KillWait at most",
+        "A lane with a GraceTime or a PreemptExemptTime is fine for malleable jobs. The note says "
+        "what is promised there. Slurm sees up to 30 s late that a grace is over. A tick keeps "
+        "fragments off nodes that a planned job needs sooner.",
+        _longest_wait,
     ),
     Check(
         "over-subscribe",
