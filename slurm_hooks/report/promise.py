@@ -24,7 +24,7 @@ def promise_text(terms: Terms, kill_wait: timedelta, lease: timedelta) -> str:
 
 
 def _parts(terms: Terms, kill_wait: timedelta, lease: timedelta) -> Iterator[str]:
-    if lease < terms.exempt + terms.grace:
+    if lease <= terms.exempt or lease < terms.exempt + terms.grace:
         yield f"the longest lease {time_text(lease)}"
     else:
         if terms.exempt:

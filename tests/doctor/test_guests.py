@@ -1,0 +1,114 @@
+"""What `malleable doctor --pre` says at four sites whose lane was there before us."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+from known_sites import GOOD
+
+from guest_sites import ALIKE, DELTA, GPU_CLUSTER, QOS_LANE, SITES, GuestSite
+from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose
+from slurm_hooks.doctor.facts import Accounting, Facts, Host, Unread
+from slurm_hooks.doctor.gather.slurm import read_slurm
+from slurm_hooks.doctor.run import closing, run
+from slurm_hooks.settings.values import parse
+
+# What is not installed yet is the same everywhere, and files are not looked at here.
+ELSEWHERE = {"job-submit-plugin", "usage-factor", "plugin-on-nodes"}
+
+
+def doctor(site: GuestSite, settings: str) -> list[str]:
+    """All that it found, and its last line."""
+    chosen = parse(settings)
+    slurm = read_slurm(site.answer(GOOD), chosen.site.partitions, 1795287648.0)
+    accounting = Accounting(site.qos_rows, (), {}) if site.qos_rows else Unread("no slurmdbd")
+    facts = Facts(Host("ctl", 0, "root"), chosen, slurm=slurm, accounting=accounting)
+    wanted = [check for check in choose(Wish(), CHECKS) if check.id not in ELSEWHERE]
+    outcomes = run(wanted, facts, is_before=True)
+    found = [
+        f"{finding.severity.value} {outcome.check.id}: {finding.seen}"
+        for outcome in outcomes
+        for finding in outcome.findings
+    ]
+    return [*found, re.sub(r"[:,] \d+ checks fine, \d+ skipped", "", closing(outcomes))]
+
+
+LEASES = "the longest lease 10 min, 30 s until Slurm looks, KillWait 30 s"
+GOLDEN = {
+    "gpu cluster": [
+        "warning release: Slurm 23.02.2 is not a release on which this was tested "
+        "(22.05, 24.11, 25.11, 26.05)",
+        "note longest-wait: partition lowest: a job may wait up to 11 min for a node of ours: "
+        "grace 10 min, 30 s until Slurm looks, KillWait 30 s",
+        "0 errors and 1 warning, 1 note: write the lines above, then run doctor again.",
+    ],
+    "delta": [
+        "note longest-wait: partition gpuA100x4-preempt: a job may wait up to 11 min for a node of "
+        f"ours: {LEASES}",
+        "All is well, 1 note.",
+    ],
+    "qos lane": [
+        "note longest-wait: partition gpu_b1: a job may wait up to 11 min for a node of ours: "
+        f"{LEASES}",
+        "All is well, 1 note.",
+    ],
+    "alike": [
+        "error priority-tier: PartitionName=preempt PriorityTier=1: no partition that shares its "
+        "nodes has a higher one, so no job can preempt there: gpu (1), debug (1)",
+        "1 error and 0 warnings: write the lines above, then run doctor again.",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SITES)
+def test_what_will_hold_there(name: str) -> None:
+    assert doctor(SITES[name], SITES[name].settings) == GOLDEN[name]
+
+
+def test_longer_leases_show_the_terms() -> None:
+    """Of NCSA Delta and a QOS with an exempt time of two hours, with leases of a day."""
+    more = "[lease]\nlength_s = 86400\n"
+    found = doctor(DELTA, DELTA.settings + more)[0]
+    assert "up to 16 min for a node of ours: PreemptExemptTime 10 min, grace 5 min, 30 s" in found
+    found = [line for line in doctor(QOS_LANE, QOS_LANE.settings + more) if "longest-wait" in line]
+    assert "up to 2 h 30 s for a node of ours: PreemptExemptTime 2 h, KillWait 30 s" in found[0]
+
+
+def test_the_other_lane_of_the_gpu_cluster_promises_at_once() -> None:
+    found = doctor(GPU_CLUSTER, '[site]\npartitions = ["scavenge"]\n')
+    assert [line for line in found if "release" not in line] == [
+        "0 errors and 1 warning: write the lines above, then run doctor again."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("site", "lanes"),
+    [
+        (GPU_CLUSTER, "lowest, scavenge"),
+        (DELTA, "gpuA100x4-preempt"),
+        (QOS_LANE, ""),
+        (ALIKE, ""),
+    ],
+)
+def test_before_there_are_settings_the_lanes_are_named(site: GuestSite, lanes: str) -> None:
+    slurm = read_slurm(site.answer(GOOD), ["malleable"])
+    facts = Facts(Host("ctl", 0, "root"), slurm=slurm)
+    (outcome,) = run([check for check in CHECKS if check.id == "partition"], facts, is_before=True)
+    (finding,) = outcome.findings
+    first = lanes.split(",", maxsplit=1)[0]
+    wanted = (
+        f'or be a guest in a lane that you have: write partitions = ["{first}"] in [site] (there '
+        f"are {lanes})"
+    )
+    assert finding.advice == (wanted if lanes else "")
+
+
+def test_a_lane_that_cancels_is_an_error() -> None:
+    lane = "PartitionName=gpuA100x4-preempt "
+    cancels = replace(DELTA, conf=DELTA.conf.replace(lane, f"{lane}PreemptMode=CANCEL "))
+    assert doctor(cancels, cancels.settings)[0] == (
+        "error preempt-mode: PartitionName=gpuA100x4-preempt PreemptMode=CANCEL: Slurm cancels "
+        "jobs that it preempts there, so a fragment would be lost"
+    )
