@@ -104,6 +104,8 @@ DefaultTime=00:05:00 OverSubscribe=NO
     small=(
         ("GresTypes=gpu\n", ""),
         ("DefMemPerNode=61440\n", "DefMemPerNode=500\n"),
+        ("PreemptParameters=send_user_signal\n", ""),  # this key came with 23.02
+        (",bf_ignore_newly_avail_nodes", ",bf_ignore_newly_avail_nodes,preempt_send_user_signal"),
         ("gpu[0001-1631]", "n[1-4]"),
         ("gpu[1632-3089]", "n4"),
         ("gpu[0001-3089]", "n[1-4]"),
@@ -135,7 +137,7 @@ MaxTime=2-00:00:00 DefaultTime=00:30:00 OverSubscribe=NO
         ("GresTypes=gpu\n", ""),
         ("gpua[001-100]", "n[1-4]"),
         ("GraceTime=300", "GraceTime=15"),
-        ("PreemptExemptTime=00:10:00", "PreemptExemptTime=00:00:30"),
+        ("PreemptExemptTime=00:10:00", "PreemptExemptTime=00:00:20"),
     ),
 )
 QOS_LANE = GuestSite(
