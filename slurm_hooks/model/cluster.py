@@ -149,12 +149,17 @@ class Terms:
     grace: timedelta = timedelta(0)
     exempt: timedelta = timedelta(0)
 
+    @property
+    def is_at_once(self) -> bool:
+        """True if Slurm preempts here without grace, from the start of a job on."""
+        return not self.grace and not self.exempt
+
     def longest_wait(self, kill_wait: timedelta, lease: timedelta) -> timedelta:
         """The longest time that a job which may preempt waits for a node of a fragment here. It
         counts from the scheduler's pass that wants the node. No fragment outlives its `lease`."""
         held = min(self.exempt + self.grace, lease)
-        is_at_once = not self.grace and self.exempt < lease
-        late = timedelta(0) if is_at_once else GRACE_CHECK
+        has_no_end = not self.grace and self.exempt < lease  # that Slurm would have to look for
+        late = timedelta(0) if has_no_end else GRACE_CHECK
         return held + late + kill_wait
 
 

@@ -14,6 +14,7 @@ from slurm_hooks.books.harvest.totals import Asked, Sample, Share, Totals
 from slurm_hooks.model import Why
 from slurm_hooks.model.moments import local, shown
 from slurm_hooks.model.plural import noun_of, plural
+from slurm_hooks.report.promise import promise_text
 from slurm_hooks.report.tables import Rows, table_of
 from slurm_hooks.report.text import UNITS
 from slurm_hooks.report.why import action_text, over_text
@@ -62,6 +63,7 @@ def headline(totals: Totals) -> tuple[str, ...]:
         _delay_line(totals),
         *_unused_lines(totals),
         *_core_lines(totals),
+        *(promise_text(lane.terms, lane.kill_wait, lane.lease) for lane in totals.lanes),
     ]
     lines += _doubts(totals)
     return tuple(lines)

@@ -36,11 +36,6 @@ def _parts(terms: Terms, kill_wait: timedelta, lease: timedelta) -> Iterator[str
     yield f"KillWait {time_text(kill_wait)}"
 
 
-def is_at_once(terms: Terms) -> bool:
-    """True if Slurm preempts there without grace, from the start of a job on."""
-    return not terms.grace and not terms.exempt
-
-
 def time_text(span: timedelta) -> str:
     """`10 min 30 s`; whole seconds."""
     left, words = round(span.total_seconds()), []

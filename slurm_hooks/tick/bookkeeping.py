@@ -145,7 +145,8 @@ def _tell(found: Optional[Standing], settings: Settings) -> tuple[str, ...]:
 
 def _limits(settings: Settings) -> Limits:
     longest = max(_SHORTEST, timedelta(seconds=_TICKS * settings.tick.every_s))
-    return Limits(longest, frozenset(settings.site.partitions), settings.failures.join_s)
+    lease = timedelta(seconds=settings.lease.length_s)
+    return Limits(longest, frozenset(settings.site.partitions), settings.failures.join_s, lease)
 
 
 def _cost(report: TickReport) -> Cost:

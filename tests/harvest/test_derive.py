@@ -25,7 +25,7 @@ from build import (
 from slurm_hooks.books.harvest.codec import from_text, to_text
 from slurm_hooks.books.harvest.delays import MOST
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.values import Cost, Record, Seen
+from slurm_hooks.books.harvest.values import Cost, Lane, Record, Seen
 from slurm_hooks.model import (
     Fragment,
     FragmentState,
@@ -40,6 +40,7 @@ from slurm_hooks.model import (
     Said,
     Slot,
     Snapshot,
+    Terms,
     Why,
 )
 from slurm_hooks.planning.plan import make_plan
@@ -47,7 +48,7 @@ from slurm_hooks.settings.values import Mode, Settings
 
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 COST = Cost(0.1, 0.0, 2, 5, 0)
-LIMITS = Limits(span(120), frozenset({"malleable"}), 60)
+LIMITS = Limits(span(120), frozenset({"malleable"}), 60, span(600))
 
 
 def at(seconds: float, *jobs: MalleableJob, **fields: Any) -> Snapshot:
@@ -67,6 +68,14 @@ def test_the_first_tick_only_says_where_things_stand() -> None:
     record = then(None, at(0, make_job(running())))
     assert (record.span_s, record.node_s, record.endings) == (0, 0, ())
     assert record.jobs[0].nodes == 1
+
+
+def test_a_lane_that_gives_no_node_at_once_is_kept() -> None:
+    slow = Terms("gpu", grace=span(600))
+    seen = at(0, terms=(slow, Terms("quick")))
+    kept = then(None, seen).seen
+    assert kept.lanes == (Lane(slow, seen.slurm.kill_wait, LIMITS.lease),)
+    assert from_text(to_text(kept)) == kept
 
 
 def test_a_run_counts_from_its_start_by_slurms_clock() -> None:

@@ -30,7 +30,7 @@ from slurm_hooks.report.text import tick_lines
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.reconcile import rehearse
 
-LIMITS = Limits(span(120), frozenset({"malleable"}), 60)
+LIMITS = Limits(span(120), frozenset({"malleable"}), 60, span(600))
 COST = Cost(0.1, 0.0, 2, 5, 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,12 +18,13 @@ from build import NOW, after
 from fake_parts import START, Rigid
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks import cli
+from slurm_hooks.books.harvest.codec import to_text
 from slurm_hooks.books.harvest.totals import Asked, Ends, Sample, Ticks, Totals
-from slurm_hooks.books.harvest.values import Delay
+from slurm_hooks.books.harvest.values import Delay, Lane
 from slurm_hooks.books.ledger.connect import ledger_path, reading
-from slurm_hooks.books.ledger.read import totals
+from slurm_hooks.books.ledger.read import last_seen, totals
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model import Of, Why
+from slurm_hooks.model import Of, Terms, Why
 from slurm_hooks.report.harvest_charts import BARS
 from slurm_hooks.report.harvest_text import (
     HOW_ENDED,
@@ -32,6 +34,7 @@ from slurm_hooks.report.harvest_text import (
     moments,
 )
 from slurm_hooks.report.tables import print_tables, printable
+from slurm_hooks.settings.file import load
 
 BEGIN = datetime.fromtimestamp(START - 60, timezone.utc).isoformat()
 END = datetime.fromtimestamp(START + 7200, timezone.utc).isoformat()
@@ -71,6 +74,26 @@ def test_the_numbers_of_an_hour(hour: Path, capsys: pytest.CaptureFixture[str]) 
     done = {(d["verb"], d["cause"]): d["fragments"] for d in found["done"]}
     assert done["grow", "hole_open"] == sum(u["releases"] for u in found["users"])
     assert done["notice", "hole_closes"] >= 2
+
+
+def test_a_lane_that_gives_no_node_at_once_is_told(
+    hour: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(hour, *SPAN) == 0
+    assert "may wait" not in capsys.readouterr().out
+    second = timedelta(seconds=1)
+    lane = Lane(Terms("gpu", 600 * second), 30 * second, 3600 * second)
+    with sqlite3.connect(ledger_path(load(hour).tick.state_dir)) as ledger:
+        seen = last_seen(ledger)
+        assert seen is not None
+        text = to_text(replace(seen, lanes=(lane,)))
+        ledger.execute("REPLACE INTO last VALUES (1, ?)", (text,))
+    assert report(hour, *SPAN) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "partition gpu: a job may wait up to 11 min for a node of ours: grace 10 min," in said
+    assert report(hour, *SPAN, "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["lanes"]
+    assert found["terms"] == {"partition": "gpu", "grace_s": 600.0, "exempt_s": 0.0}
 
 
 def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:

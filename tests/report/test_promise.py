@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from slurm_hooks.model import Terms
-from slurm_hooks.report.promise import is_at_once, promise_text, time_text
+from slurm_hooks.report.promise import promise_text, time_text
 
 S = timedelta(seconds=1)
 KILL_WAIT, LEASE = 30 * S, 3600 * S
@@ -31,9 +31,9 @@ def test_the_parts_add_up(grace_s: int, exempt_s: int, lease_s: int, wanted: str
 
 
 def test_what_is_at_once() -> None:
-    assert is_at_once(Terms("gpu"))
-    assert not is_at_once(Terms("gpu", grace=S))
-    assert not is_at_once(Terms("gpu", exempt=S))
+    assert Terms("gpu").is_at_once
+    assert not Terms("gpu", grace=S).is_at_once
+    assert not Terms("gpu", exempt=S).is_at_once
 
 
 @pytest.mark.parametrize(

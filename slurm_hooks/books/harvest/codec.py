@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import astuple
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Optional
 
-from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
-from slurm_hooks.model import FragmentId, Why
+from slurm_hooks.books.harvest.values import Lane, Promise, Seen, SeenRun
+from slurm_hooks.model import FragmentId, Terms, Why
 from slurm_hooks.model.moments import moment
 from slurm_hooks.model.unused import Unused
 
@@ -20,6 +20,7 @@ def to_text(seen: Seen) -> str:
         "runs": [_run_row(run) for run in seen.runs],
         "idle": [[reason.value, nodes] for reason, nodes in seen.idle],
         "unused": [[name, *astuple(unused)] for name, unused in seen.unused],
+        "lanes": [_lane_row(lane) for lane in seen.lanes],
         "promises": [[p.job_id, p.start.timestamp(), p.held_s] for p in seen.promises],
     }
     return json.dumps(data, separators=(",", ":"))
@@ -34,10 +35,23 @@ def from_text(text: str) -> Seen:
             runs=tuple(_run(row) for row in data["runs"]),
             idle=tuple((Why(reason), int(nodes)) for reason, nodes in data["idle"]),
             promises=tuple(Promise(str(j), moment(s), float(h)) for j, s, h in data["promises"]),
+            lanes=tuple(_lane(row) for row in data["lanes"]),
             unused=tuple((str(n), Unused(*map(float, row))) for n, *row in data["unused"]),
         )
     except (LookupError, TypeError, OverflowError, OSError, RecursionError) as error:
         raise ValueError(f"not what a tick wrote: {error!r}") from error
+
+
+def _lane_row(lane: Lane) -> list[Any]:
+    terms = lane.terms
+    spans = (terms.grace, terms.exempt, lane.kill_wait, lane.lease)
+    return [terms.partition, *(span.total_seconds() for span in spans)]
+
+
+def _lane(row: list[Any]) -> Lane:
+    name, *rest = row
+    grace, exempt, kill_wait, lease = (timedelta(seconds=seconds) for seconds in rest)
+    return Lane(Terms(str(name), grace, exempt), kill_wait, lease)
 
 
 def _run_row(run: SeenRun) -> list[Any]:

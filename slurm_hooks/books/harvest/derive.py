@@ -20,6 +20,7 @@ from slurm_hooks.books.harvest.values import (
     Ending,
     Forgotten,
     JobFacts,
+    Lane,
     NodeCounts,
     Promise,
     Record,
@@ -49,12 +50,13 @@ _OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentS
 
 @dataclass(frozen=True)
 class Limits:
-    """How long after a tick its reasons still hold, whose nodes are counted, and after how many
-    seconds a fragment that is in no round is told of."""
+    """How long after a tick its reasons still hold, whose nodes are counted, after how many seconds
+    a fragment that is in no round is told of, and the longest lease."""
 
     longest: timedelta
     partitions: frozenset[str]
     join_s: float
+    lease: timedelta
 
 
 def record_of(
@@ -92,7 +94,11 @@ def record_of(
         done=_done(plan),
         whys=_whys(plan),
         forgotten=tuple(_forgotten(before, seen, used, span > known)),
-        seen=replace(_seen_of(seen, plan, promises, before), unused=tuple(unused.items())),
+        seen=replace(
+            _seen_of(seen, plan, promises, before),
+            unused=tuple(unused.items()),
+            lanes=tuple(_lanes(seen, limits.lease)),
+        ),
         unused=tuple(_unused(dict(before.unused), unused, known)),
         no_growth_s=_no_growth_s(seen),
         core_node_s=_core_nodes(seen) * known.total_seconds(),
@@ -157,6 +163,12 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
         run = _seen_run(fragment, word, last.start if is_same else None)
         runs.append(replace(run, part=_part(fragment, nodes)) if run.nodes else run)
     return Seen(seen.now, tuple(runs), tuple((i.reason, i.nodes) for i in plan.idle), promises)
+
+
+def _lanes(seen: Snapshot, lease: timedelta) -> Iterator[Lane]:
+    for terms in seen.terms:
+        if not terms.is_at_once:
+            yield Lane(terms, seen.slurm.kill_wait, lease)
 
 
 def _seen_run(fragment: Fragment, asked: str, start: Optional[datetime]) -> SeenRun:

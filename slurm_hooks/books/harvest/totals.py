@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.books.harvest.values import HITS, Delay, Done
+from slurm_hooks.books.harvest.values import HITS, Delay, Done, Lane
 from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
@@ -105,7 +105,7 @@ class Totals:
     others' jobs whose start Slurm had published, late or not. `node_s` is what those used who were
     asked about, `all_node_s` what all did. `core_node_s` is what cores had from the ordinary queue,
     which is in neither. `unused` is what no job used of GPUs and processors, by resource, times
-    seconds."""
+    seconds. `lanes` are as the last tick saw them."""
 
     asked: Asked
     first: Optional[datetime]
@@ -128,6 +128,7 @@ class Totals:
     vain: tuple[VainRun, ...] = ()
     unused: dict[str, Unused] = field(default_factory=dict)
     core_node_s: float = 0.0
+    lanes: tuple[Lane, ...] = ()
 
     @property
     def idle_node_s(self) -> float:

@@ -6,10 +6,10 @@ Moments are zoned datetimes; spans end in `_s` and are seconds, `node_s` is node
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model import FragmentId, Why
+from slurm_hooks.model import FragmentId, Terms, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
 
@@ -43,6 +43,16 @@ class Promise:
 
 
 @dataclass(frozen=True)
+class Lane:
+    """A partition of malleable jobs that gives no node at once: its terms, KillWait, and how long a
+    lease is at most."""
+
+    terms: Terms
+    kill_wait: timedelta
+    lease: timedelta
+
+
+@dataclass(frozen=True)
 class Seen:
     """All that the next tick needs of this one."""
 
@@ -51,6 +61,7 @@ class Seen:
     idle: tuple[tuple[Why, int], ...] = ()
     promises: tuple[Promise, ...] = ()
     unused: tuple[tuple[str, Unused], ...] = ()
+    lanes: tuple[Lane, ...] = ()
 
 
 @dataclass(frozen=True)

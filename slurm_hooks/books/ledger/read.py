@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterable
 from typing import Any, Optional
@@ -20,7 +21,7 @@ from slurm_hooks.books.harvest.totals import (
     Totals,
     VainRun,
 )
-from slurm_hooks.books.harvest.values import HITS, Delay, Done, Seen
+from slurm_hooks.books.harvest.values import HITS, Delay, Done, Lane, Seen
 from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.model import FragmentId, Of, Why
 from slurm_hooks.model.job import NODE
@@ -73,7 +74,15 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
         vain=whole.vain(),
         unused=whole.unused(),
         core_node_s=tick["core_node_s"],
+        lanes=_lanes(ledger),
     )
+
+
+def _lanes(ledger: sqlite3.Connection) -> tuple[Lane, ...]:
+    with contextlib.suppress(ValueError):
+        seen = last_seen(ledger)
+        return seen.lanes if seen else ()
+    return ()
 
 
 class _Part:

@@ -20,7 +20,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
-from slurm_hooks.report.promise import is_at_once, promise_text
+from slurm_hooks.report.promise import promise_text
 from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos, neighbours, tier_of
 from slurm_hooks.slurm.part_nodes import PART_LINE
 from slurm_hooks.slurm.qos import Qos, qos_of
@@ -218,7 +218,7 @@ def _longest_wait(facts: Facts) -> Iterator[Finding]:
     yield from map(warning, (*odd, *unread))
     kill_wait = timedelta(seconds=slurm.number("KillWait", 30))
     for one, words in zip(terms, slurm.ours):
-        if not is_at_once(one):
+        if not one.is_at_once:
             yield note(promise_text(one, kill_wait, longest_lease(words, facts)))
 
 
