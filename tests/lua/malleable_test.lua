@@ -71,7 +71,7 @@ local PARTS = {
 local LIMITED = { submit_limits = { small = { user = 8, account = 100 }, lane = { user = 12 },
   first = { user = 8 }, group = { account = 9, all = 30 } },
   part_qos = { scavenge = "lane" }, over_qos = { first = true },
-  preemptible = { malleable = true, scavenge = true } }
+  unfit = {} }
 
 local function submit(case)
   local policy = merge(POLICY, case.policy)
