@@ -48,10 +48,12 @@ def record(*slots: tuple[int, float, float], of: int = 2, to_s: float = 600.0) -
 @dataclass(frozen=True)
 class Greedy(Shipped):
     """Gives what is free of each node to one element, to each job in turn, and keeps what it was
-    shown. An element that is named in `leaving` is asked to leave at that tick."""
+    shown. An element that is named in `leaving` is asked to leave at that tick. An element
+    `has_memory` if it gets all of its node."""
 
     seen: list[Snapshot] = field(default_factory=list)
     leaving: dict[int, int] = field(default_factory=dict)
+    has_memory: bool = False
 
     @property
     def asks_always(self) -> bool:
@@ -76,6 +78,7 @@ class Greedy(Shipped):
             slots = node.free.gpus // job.request.unit * job.request.unit
             if not slots or not rest[job.job_id]:
                 continue
+            asks = job.request.slot.on(node).times(slots)
             fragment = rest[job.job_id].pop(0)
             grows.append(
                 Intent(
@@ -85,7 +88,9 @@ class Greedy(Shipped):
                     mark=replace(fragment.mark, slots=slots),
                     nodes=frozenset([node.name]),
                     limit=timedelta(hours=5),
-                    asks=job.request.slot.on(node).times(slots),
+                    asks=replace(asks, memory_mib=node.total.memory_mib)
+                    if self.has_memory
+                    else asks,
                     is_resized=True,
                 )
             )
@@ -189,6 +194,20 @@ def test_idle_gpus_are_given_to_others_before_fragments_are_preempted():
         unit=2,
     )
     assert machine.run().lost == []
+
+
+def test_a_fragment_with_all_memory_of_its_node_leaves_room_for_no_other():
+    greedy = Greedy(speedup, has_memory=True)
+    machine = world(
+        record((0, 0, 600), (0, 0, 325), (0, 100.5, 600), of=3),
+        parts=[toy()],
+        costs=NO_COSTS,
+        planner=greedy,
+        unit=2,
+    )
+    assert machine.run().lost == [(325.0, 0)]
+    (node,) = greedy.seen[10].nodes
+    assert (node.free.gpus, node.free.memory_mib) == (1, 0)
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Optional
 
-from slurm_hooks.model import Node, NodeState, PlannedStart
+from slurm_hooks.model import Node, NodeState, PlannedStart, Resources
 from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.record import Interval, Moment, Record
 from slurm_hooks.replay.world.calendar import Calendar
@@ -31,6 +32,7 @@ class Nodes:
         self._grain = grain
         self._present: dict[int, list[Interval]] = {}  # one for each slot that others leave
         self._held: dict[int, dict[Held, int]] = {}  # slots of each element, the oldest first
+        self._closing: dict[int, Held] = {}  # who has all memory of a node beside its slots
         self.idle_since: dict[int, float] = {}  # of nodes that jobs could have parts of
         self._shown = cache(self._node)
         self._partitions = partitions
@@ -63,10 +65,8 @@ class Nodes:
             self._go(node, moment.at_s)
         for node in dict.fromkeys(moment.leaves):
             for member, index in self._victims(node):
-                del self._held[node][member, index]
+                self._end(node, (member, index))
                 robbed.setdefault(member, []).append(index)
-            if not self._held.get(node):
-                self._held.pop(node, None)
         return robbed
 
     def _go(self, node: int, at_s: float) -> None:
@@ -83,18 +83,28 @@ class Nodes:
         lacking = -self.room(node)
         held = list(self._held.get(node, {}).items())
         first = _enough(held, lacking)
-        return [key for key, _ in _enough([*first[-1:], *first[:-1]], lacking)]
+        found = [key for key, _ in _enough([*first[-1:], *first[:-1]], lacking)]
+        closing = self._closing.get(node)
+        return found if closing is None or closing in found else [*found, closing]
 
-    def give(self, node: int, held: Held, slots: int) -> None:
-        """An element has so many slots of the node from now on."""
+    def give(self, node: int, held: Held, slots: int, closes: bool) -> None:
+        """An element has so many slots of the node from now on, and all memory if it `closes` the
+        node."""
         self._held.setdefault(node, {})[held] = slots
         self.idle_since.pop(node, None)
+        if closes:
+            self._closing[node] = held
 
-    def take(self, node: int, held: Held, now: float) -> None:
-        """An element has none from now on."""
+    def _end(self, node: int, held: Held) -> None:
         del self._held[node][held]
         if not self._held[node]:
             del self._held[node]
+        if self._closing.get(node) == held:
+            del self._closing[node]
+
+    def take(self, node: int, held: Held, now: float) -> None:
+        """An element has none from now on."""
+        self._end(node, held)
         self._rest(node, now)
 
     def _rest(self, node: int, now: float) -> None:
@@ -107,7 +117,7 @@ class Nodes:
     def shown(self) -> tuple[Node, ...]:
         """The nodes as Slurm shows them."""
         return tuple(
-            self._shown(node, self._state(node), self.room(node), self.idle_since.get(node))
+            self._shown(node, self._state(node), self._use(node), self.idle_since.get(node))
             for node in sorted(self._present)
             if self._is_shown(node)
         )
@@ -121,7 +131,12 @@ class Nodes:
             return NodeState.FREE
         return NodeState.SHARED if self.room(node) > 0 else NodeState.BUSY
 
-    def _node(self, node: int, state: NodeState, room: int, since: Optional[float]) -> Node:
+    def _use(self, node: int) -> Resources:
+        used = self._grain.of(self._grain.slots - self.room(node))
+        whole = self._grain.of(self._grain.slots)
+        return replace(used, memory_mib=whole.memory_mib) if node in self._closing else used
+
+    def _node(self, node: int, state: NodeState, used: Resources, since: Optional[float]) -> Node:
         whole = self._grain.of(self._grain.slots)
         return Node(
             name_of(node),
@@ -130,7 +145,7 @@ class Nodes:
             cpus=whole.cpus or 1,
             memory_mib=whole.memory_mib,
             gres=whole.gres,
-            used=self._grain.of(self._grain.slots - room),
+            used=used,
             idle_since=self._at(since),
         )
 

@@ -279,7 +279,8 @@ class World:
             if found is None or self.nodes.room(node) < slots:
                 continue
             self._touch(found, before, now)
-            self.nodes.give(node, (found, grow.fragment.index), slots)
+            closes = grow.asks.memory_mib > self._terms.grain.of(slots).memory_mib
+            self.nodes.give(node, (found, grow.fragment.index), slots, closes)
             found.begin(grow, now)
             grown.add(found)
         for member, size in before.items():
