@@ -143,11 +143,13 @@ GRACE_CHECK = timedelta(seconds=30)
 @dataclass(frozen=True)
 class Terms:
     """How Slurm preempts in a partition of malleable jobs: a job there keeps its nodes for `exempt`
-    after its start, whoever wants them, and for `grace` and KillWait after it was preempted."""
+    after its start, whoever wants them, and for `grace` and KillWait after it was preempted. No job
+    of others runs for longer than `most` there, if that is set."""
 
     partition: str
     grace: timedelta = timedelta(0)
     exempt: timedelta = timedelta(0)
+    most: Optional[timedelta] = None
 
     @property
     def is_at_once(self) -> bool:

@@ -47,7 +47,8 @@ class Lane:
     def longest_lease(self) -> timedelta:
         """The longest lease that a fragment gets at once. An agent leaves a notice before the end,
         and half of a lease is over when it is renewed."""
-        return timedelta(seconds=self.lease.length_s) + 2 * self.beyond
+        length = timedelta(seconds=self.lease.length_s) + 2 * self.beyond
+        return length if self.terms.most is None else min(length, self.terms.most)
 
     def lease_of(self, request: Request) -> timedelta:
         """The longest lease of a fragment of such a job."""
@@ -67,7 +68,9 @@ class Lane:
 
 
 def strictest(terms: Iterable[Terms]) -> Terms:
-    """The longest of each, for jobs that may be in any of these partitions."""
+    """The strictest of each, for jobs that may be in any of these partitions."""
     found = tuple(terms)
     grace = max((t.grace for t in found), default=_AT_ONCE)
-    return Terms("", grace, max((t.exempt for t in found), default=_AT_ONCE))
+    exempt = max((t.exempt for t in found), default=_AT_ONCE)
+    limits = (t.most for t in found if t.most is not None)
+    return Terms("", grace, exempt, min(limits, default=None))

@@ -70,6 +70,7 @@ class Why(enum.Enum):
     HOLE_OPEN = "hole_open", _ACT
     HOLE_CLOSES = "hole_closes", _ACT
     GRACE = "grace", _ACT  # Slurm preempts it once that is over
+    LANE_LIMIT = "lane_limit", _ACT  # it has run for as long as its partition lets any job run
     NODE_LEAVES = "node_leaves", _ACT  # service
     BETTER_USE = "better_use", _ACT  # elsewhere
     REMINDED = "reminded", _ACT  # it was given notice

@@ -39,15 +39,24 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
     if _is_ahead(ground, fragment):
         return Stay(None, Why.LEASE_LONG)
     ends = [last[node.name] for node in known]
-    latest = min((end for end in ends if end is not None), default=None)
+    limit = _limit(ground, fragment)
+    latest = min((end for end in (*ends, limit) if end is not None), default=None)
     is_known = bool(known) and all(node.state is not NodeState.UNKNOWN for node in known)
     if is_known and _is_in_grace(ground, fragment, latest):
         return Stay(latest, Why.GRACE)
     if latest is None or fragment.start is None:
         return Stay(latest, is_known=is_known)
     lead = ground.lane_of(fragment).notice + ground.until_next
-    goes = latest - ground.now <= lead
-    return Stay(latest, Why.HOLE_CLOSES if goes else None, is_known)
+    if latest - ground.now > lead:
+        return Stay(latest, is_known=is_known)
+    return Stay(latest, Why.LANE_LIMIT if latest == limit else Why.HOLE_CLOSES, is_known)
+
+
+def _limit(ground: Ground, fragment: Fragment) -> Optional[datetime]:
+    """When it will have run for as long as its partition lets any job run. Slurm would let us renew
+    its lease beyond that."""
+    most = ground.lane_of(fragment).terms.most
+    return None if most is None or fragment.start is None else fragment.start + most
 
 
 def _is_in_grace(ground: Ground, fragment: Fragment, latest: Optional[datetime]) -> bool:

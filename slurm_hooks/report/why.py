@@ -26,6 +26,7 @@ _DONE = {
     Why.HOLE_OPEN: "hole open",
     Why.HOLE_CLOSES: "hole closes",
     Why.GRACE: "Slurm preempts it once its grace is over",
+    Why.LANE_LIMIT: "has run as long as its partition allows",
     Why.NODE_LEAVES: "node leaves service",
     Why.BETTER_USE: "better use elsewhere",
     Why.BELOW_MIN: "below the job's minimum",

@@ -1,4 +1,4 @@
-"""The terms of our partitions: grace and exempt time, as Slurm says them in several places.
+"""The terms of our partitions: grace, exempt time and limit, as Slurm says them in several places.
 
 The grace is that of the partition, or of the job's QOS where QOS decide who is preempted. The
 exempt time is that of the partition's QOS, else of the job's own, else of slurm.conf. Where both
@@ -71,7 +71,8 @@ def lane_terms(
 def _lane(words: Words, exempt: timedelta, by_qos: bool, unknown: list[str]) -> LaneTerms:
     name = words["PartitionName"]
     grace = _span(f"partition {name}: GraceTime", words.get("GraceTime", ""), unknown)
-    return LaneTerms(Terms(name, _NOTHING if by_qos else grace or _NOTHING, exempt))
+    most = _span(f"partition {name}: MaxTime", words.get("MaxTime", ""), unknown)
+    return LaneTerms(Terms(name, _NOTHING if by_qos else grace or _NOTHING, exempt, most))
 
 
 def _with_qos(lane: LaneTerms, words: Words, qos: str, by_qos: bool) -> LaneTerms:
@@ -94,7 +95,8 @@ def decide(
         rows, fault = {}, str(error)
     if not rows:
         unread = (f"the terms of QOS were not read: {fault}; {_TAKEN}",)
-        return tuple(Terms(lane.terms.partition, LONGEST, LONGEST) for lane in lanes), unread
+        worst = (replace(lane.terms, grace=LONGEST, exempt=LONGEST) for lane in lanes)
+        return tuple(worst), unread
     return tuple(_decided(lane, rows) for lane in lanes), tuple(unknown)
 
 
@@ -102,7 +104,7 @@ def _decided(lane: LaneTerms, rows: Mapping[str, QosTerms]) -> Terms:
     set_by_qos = (rows[name].exempt for name in lane.exempt_by if name in rows)
     exempt = max((e for e in set_by_qos if e is not None), default=lane.terms.exempt)
     row = rows.get(lane.grace_by)
-    return Terms(lane.terms.partition, row.grace if row else lane.terms.grace, exempt)
+    return replace(lane.terms, grace=row.grace if row else lane.terms.grace, exempt=exempt)
 
 
 def _qos(text: str, unknown: list[str]) -> dict[str, QosTerms]:

@@ -65,8 +65,9 @@ LEAD_S = 20 + 30  # the shipped notice, and a tick
 EARLY_S = 60 + 30  # the margin, and KillWait
 
 
-def lane(grace_s: float = 0, exempt_s: float = 0) -> dict[str, Any]:
-    return {"terms": (Terms("malleable", span(grace_s), span(exempt_s)),)}
+def lane(grace_s: float = 0, exempt_s: float = 0, most_s: Optional[float] = None) -> dict[str, Any]:
+    most = None if most_s is None else span(most_s)
+    return {"terms": (Terms("malleable", span(grace_s), span(exempt_s), most),)}
 
 
 def runner(index: int = 0, start_s: float = -200, **fields: Any) -> Fragment:
@@ -119,6 +120,32 @@ def test_a_fragment_leaves_by_its_grace_before_a_hole_closes(grace_s: float) -> 
         wall = reserve(["n1"], EARLY_S + lead_s + extra_s)
         seen = busy(make_job(runner()), reservations=[wall], **lane(grace_s))
         assert list(noticed(plan_for(seen))) == leavers
+
+
+@pytest.mark.parametrize(
+    ("most_s", "cause"),
+    [(None, None), (600 + LEAD_S + 1, None), (600 + LEAD_S, Why.LANE_LIMIT), (500, Why.LANE_LIMIT)],
+)
+def test_no_fragment_outlives_the_limit_of_its_partition(
+    most_s: Optional[float], cause: Optional[Why]
+) -> None:
+    """Renewals would go on for ever: Slurm lets an administrator exceed MaxTime."""
+    plan = plan_for(busy(make_job(runner(start_s=-600)), **lane(most_s=most_s)))
+    assert noticed(plan).get(0) is cause
+
+
+def test_a_lease_is_renewed_up_to_the_limit_of_its_partition() -> None:
+    old = replace(runner(start_s=-500), end=after(100))
+    ends = [
+        [a.end for a in plan_for(busy(make_job(old), **lane(most_s=most_s))).actions if a.end]
+        for most_s in (None, 800)
+    ]
+    assert ends == [[after(600)], [after(300)]]
+
+
+def test_a_lease_is_no_longer_than_the_limit_of_its_partition() -> None:
+    found = Lane(Terms("malleable", span(300), most=span(700)), SETTINGS.lease)
+    assert found.lease_of(make_request()) == span(700)
 
 
 def test_a_fragment_has_its_grace_after_a_notice() -> None:

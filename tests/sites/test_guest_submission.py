@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -172,6 +173,19 @@ def test_a_lane_shorter_than_the_lease_takes_shorter_leases(bench: Bench, how: s
         said = submit(bench.box, "--malleable=1-2", "-p", "main,malleable", "--time=60")
         assert elements(bench.box, "%P %l") == ["malleable 1:00"]
         bench.tick_until(int(said.stdout), has(2))
+
+
+def test_no_fragment_is_renewed_beyond_the_limit_of_the_lane(bench: Bench) -> None:
+    render(bench)
+    with lane(bench.box, "MaxTime=1"):
+        job = bench.submit(SLEEP, "1-1")
+        bench.tick_until(job, has(1))
+        renewal = time.monotonic() + 40  # half of the lease is over by then
+        while time.monotonic() < renewal:
+            bench.tick()
+            assert elements(bench.box, "%l") == ["1:00"]
+            time.sleep(1)
+        assert has(1)(bench.job(job))
 
 
 # -- a cron job of the site that ends what has run for hours

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -84,6 +86,19 @@ def test_qos_count_before_the_cluster(
 ) -> None:
     found, odd = terms(*lines, qos=qos, own=own)
     assert (found, odd) == (Terms("lane", seconds(grace_s), seconds(exempt_s)), ())
+
+
+@pytest.mark.parametrize(
+    ("limit", "most"), [("UNLIMITED", None), ("2-00:00:00", timedelta(days=2))]
+)
+def test_the_limit_of_a_partition_is_one_of_its_terms(
+    limit: str, most: Optional[timedelta]
+) -> None:
+    text = LANE.format(qos="N/A", grace=0).replace("State=UP", f"MaxTime={limit} State=UP")
+    lanes = parse_cluster("\n".join((text, DATABASE, TAIL)), Lanes(("lane",), qos="short")).lanes
+    for rows in ("", ROWS):
+        (found,), _ = decide(lanes, partial(str, rows))
+        assert found.most == most
 
 
 def test_without_an_answer_of_sacctmgr_nothing_is_reclaimable() -> None:
