@@ -19,7 +19,7 @@ NOTHING = 10  # the digit before the first one
 class Policy(nn.Module):
     """Logits of both digits of an answer: (answer, digit, 10)."""
 
-    def __init__(self, width: int = 128) -> None:
+    def __init__(self, width: int = 64) -> None:
         super().__init__()
         self.seen = nn.Embedding(4 * 11, width)  # which digit, and where
         self.next = nn.Sequential(

@@ -21,16 +21,21 @@ PLACE = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
 
 def start_trainer(recipe: Recipe, *words: str) -> int:
     """An ordinary job, as in the README."""
-    options = ["--partition=main", "--time=10", f"--chdir={recipe.place}", f"--export=ALL,{PLACE}"]
+    options = [
+        "--partition=main",
+        "--time=10",
+        f"--chdir={recipe.place}",
+        f"--export=ALL,{PLACE},OMP_NUM_THREADS=1",
+    ]
     argv = ["sbatch", "--parsable", *options, str(recipe.place / "trainer.sh"), *words]
     return int(recipe.bench.box.run(argv).stdout)
 
 
 def start_workers(recipe: Recipe, most: int, *words: str) -> int:
     """The pool. A worker that Slurm takes is killed at once: it loses its rollout."""
-    script = f"export {PLACE} MALLEABLE_FAREWELL_S=0\ncd {recipe.place}\n. ./workers.sh"
+    inner = f"export {PLACE} OMP_NUM_THREADS=1 MALLEABLE_FAREWELL_S=0\ncd {recipe.place}"
     options = [f"--output={recipe.place}/workers.log", "--open-mode=append", "--time=30"]
-    command = f"{script} {' '.join(words)}"
+    command = f"{inner}\n. ./workers.sh {' '.join(words)}"
     return recipe.bench.submit(command, f"0-{most},engine=pool", TRAINER, options)
 
 
