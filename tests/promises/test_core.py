@@ -77,7 +77,7 @@ def test_a_training_starts_in_a_hole_and_keeps_its_core(bench: Bench) -> None:
     wait_until(lambda: state_of(bench, first) == "RUNNING")
     second = rigid(bench, 4, 8, 4)
     wait_until(lambda: bool(bench.observe().planned))
-    script = f"{WITH_TORCHRUN}\nexec torchrun train.py --steps=2000 --pace=0.05"
+    script = f"{WITH_TORCHRUN}\nexec torchrun train.py --steps=100000 --pace=0.05"
     options = ["-p", "main", "--time=30"]
     job = bench.submit(script, "1-4,core=1", TRAINER, options)
 
