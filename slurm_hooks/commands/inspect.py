@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from slurm_hooks.books.harvest.lives import Hits
+from slurm_hooks.books.harvest.lives import Hits, Loop
 from slurm_hooks.books.ledger.connect import Unusable, ledger_path, reading
-from slurm_hooks.books.ledger.read import hits_of
+from slurm_hooks.books.ledger.read import hits_of, loop_in
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.learning.store.connect import is_there, learned_path
@@ -27,7 +27,7 @@ from slurm_hooks.planning.modes import mode_notes
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import job_data, json_text, plan_data, reason_data
 from slurm_hooks.report.learned_text import learned_lines
-from slurm_hooks.report.lost_work import lost_work
+from slurm_hooks.report.lost_work import loop_lines, lost_work
 from slurm_hooks.report.tables import print_lines, print_tables
 from slurm_hooks.report.text import (
     OVER,
@@ -161,9 +161,11 @@ def _explain(arguments: argparse.Namespace) -> int:
     report = tick(live(settings), settings, is_dry=True)
     job = known_job(report.snapshot, arguments.job)
     remarks = read_remarks(live(settings), job.job_id)
-    lost = lost_work(job, _hits(settings, job.job_id))
+    hits, loop = _of_ledger(settings, job.job_id, report.at)
+    lost = lost_work(job, hits)
     known = known_lines(settings, report, job)
-    lines = explain_lines(job, report.plan, report.at, remarks, lost.advice, known)
+    advice = (*loop_lines(loop, job.request), *lost.advice)
+    lines = explain_lines(job, report.plan, report.at, remarks, advice, known)
     lines += filter(None, [silence(settings, report.snapshot.jobs)])
     if arguments.json:
         planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)
@@ -174,6 +176,7 @@ def _explain(arguments: argparse.Namespace) -> int:
             "hints": hints(job),
             "remarks": remarks,
             "checkpoints": lost,
+            "preemptions": loop,
             "last_tick": find_last_tick(settings),
             "learned": report.snapshot.learned.get(job.job_id),
         }
@@ -209,15 +212,17 @@ def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> li
     return lines
 
 
-def _hits(settings: Settings, job_id: int) -> Optional[Hits]:
+def _of_ledger(
+    settings: Settings, job_id: int, now: datetime
+) -> tuple[Optional[Hits], Optional[Loop]]:
     """None where there is no ledger, or only the tick's user may read it."""
     path = ledger_path(settings.tick.state_dir)
     try:
         with reading(path) as ledger:
-            return hits_of(ledger, job_id)
+            return hits_of(ledger, job_id), loop_in(ledger, job_id, now)
     except (Unusable, OSError) as error:
         _log.debug("job %d: its hits were not read in %s: %s", job_id, path, error)
-        return None
+        return None, None
 
 
 def _plan(arguments: argparse.Namespace) -> int:

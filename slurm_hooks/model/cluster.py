@@ -81,6 +81,7 @@ class OtherStart:
     job_id: str
     start: datetime
     nodes: frozenset[str]
+    partition: str = ""
 
 
 class Counted(enum.Enum):

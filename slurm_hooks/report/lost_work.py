@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.books.harvest.lives import Hits
-from slurm_hooks.model import MalleableJob
+from slurm_hooks.books.harvest.lives import Hits, Loop
+from slurm_hooks.model import MalleableJob, Request
+from slurm_hooks.slurm.text import fold
 
 DEAR_S = 60.0  # below this nobody need change a script
 _LINES = (
@@ -45,6 +46,18 @@ def lost_work(job: MalleableJob, hits: Optional[Hits]) -> LostWork:
     cost_s, count = job.hit_s, hits.count if hits else None
     share = hits.share_done_twice(cost_s) if hits and cost_s is not None else None
     return LostWork(cost_s, count, share)
+
+
+def loop_lines(loop: Optional[Loop], request: Request) -> tuple[str, ...]:
+    """What a user can do about preemptions that come again and again."""
+    if loop is None:
+        return ()
+    by = f", mostly by jobs of {loop.taker} on {fold(loop.nodes)}" if loop.taker else ""
+    least = max(request.min_nodes, request.unit)
+    ways = [f"prefer={least}"] if request.preferred != least and request.max_nodes > least else []
+    ways += [f"core={least}"] if not request.core and request.slot is None else []
+    help_ = f": {' or '.join(ways)} in --malleable may help" if ways else ""
+    return (f"preempted {loop.count} times in {loop.seconds / 3600:.0f} h{by}{help_}",)
 
 
 def _span(seconds: float) -> str:

@@ -68,7 +68,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     planned: list[PlannedStart] = []
     unread: Counter[str] = Counter()
     cut: set[str] = set()
-    begun: list[tuple[datetime, str, str]] = []
+    begun: list[tuple[datetime, str, str, str]] = []
     waiters: list[Waiter] = []
     strays: list[Stray] = []
     records, lines = records_in(text)

@@ -292,6 +292,29 @@ def test_a_late_start_is_ours_only_while_we_were_on_its_nodes() -> None:
     assert then(record.seen, at(60, make_job(gone), started=began)).delays == ()
 
 
+@pytest.mark.parametrize("said", [Said.TRAINED, Said.LEAVING])
+@pytest.mark.parametrize(
+    ("start_s", "name", "taker"), [(25, "n1", "gpu"), (25, "n2", ""), (5, "n1", "")]
+)
+def test_who_began_on_the_nodes_of_a_preempted_fragment_took_them(
+    said: Said, start_s: int, name: str, taker: str
+) -> None:
+    """In a grace time the fragment leaves by itself. A job that began before is another's."""
+    first = then(None, at(0, make_job(running())))
+    began = (OtherStart("9", after(start_s), frozenset({name, "n7"}), "gpu"),)
+    gone = make_fragment(0, HELD, restarts=1, eligible=after(141), said=said)
+    (ending,) = then(first.seen, at(30, make_job(gone), started=began)).endings
+    assert (ending.taker, ending.taken) == (taker, frozenset({"n1"} if taker else ()))
+
+
+def test_nobody_takes_what_a_tick_gave_back() -> None:
+    first = then(None, at(0, make_job(running(noticed=after(-5)))))
+    began = (OtherStart("9", after(25), frozenset({"n1"}), "gpu"),)
+    gone = make_fragment(0, HELD, restarts=1, eligible=after(141), noticed=after(-5))
+    (ending,) = then(first.seen, at(30, make_job(gone), started=began)).endings
+    assert (ending.kind, ending.taker) == (Why.LEFT, "")
+
+
 def test_promises_of_jobs_that_never_come_are_bounded() -> None:
     plan = tuple(PlannedStart(f"{i}", after(10**6 + i), frozenset()) for i in range(MOST + 5))
     first = then(None, at(0, planned=plan))

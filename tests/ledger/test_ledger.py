@@ -16,20 +16,22 @@ from typing import Optional
 
 import pytest
 
+from build import make_request
 from fake_parts import START, Part, resources
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.lives import Hits, moments_of
+from slurm_hooks.books.harvest.lives import LOOP_S, Hits, Loop, Loss, loop_of, moments_of
 from slurm_hooks.books.harvest.totals import Asked, Totals
 from slurm_hooks.books.harvest.values import Cost
 from slurm_hooks.books.ledger.connect import Damaged, Unusable, reading, writing
-from slurm_hooks.books.ledger.read import hits_of, lives_of, standing, totals
+from slurm_hooks.books.ledger.read import hits_of, lives_of, loop_in, standing, totals
 from slurm_hooks.books.ledger.schema import VERSION
 from slurm_hooks.books.ledger.write import write
 from slurm_hooks.books.storage.place import MOST_ASIDE, aside
 from slurm_hooks.model import Verb, Why
 from slurm_hooks.report.harvest_text import tables
+from slurm_hooks.report.lost_work import loop_lines
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.bookkeeping import keep_books
 from slurm_hooks.tick.reconcile import tick
@@ -107,6 +109,46 @@ def test_what_a_busy_hour_leaves(settings: Settings) -> None:
     assert [(e.kind.value, e.count) for e in found.hits] == [("preempted", 1)]
     assert (found.caused, found.unseen_s) == ((), 0)
     assert len(found.samples) == 60
+
+
+def test_a_job_that_is_preempted_again_and_again_is_in_a_loop(settings: Settings) -> None:
+    """By the partition that took most, at four moments within two hours."""
+    slurm = busy_slurm()
+    found = []
+    for step in range(60):
+        if step % 8 == 4:
+            slurm.preempt("1_0")
+        one_tick(slurm, settings)
+        slurm.advance(10)
+        with reading(path_of(settings)) as ledger:
+            found.append(loop_in(ledger, 1, slurm_time(slurm)))
+    assert found[27] is None
+    assert [loop.count for loop in found if loop is not None][:1] == [4]
+    with reading(path_of(settings)) as ledger:
+        assert loop_in(ledger, 1, slurm_time(slurm) + timedelta(hours=3)) is None
+        assert loop_in(ledger, 2, slurm_time(slurm)) is None
+
+
+def slurm_time(slurm: FakeSlurm) -> datetime:
+    return datetime.fromtimestamp(slurm.now, timezone.utc)
+
+
+def test_a_loop_names_who_took_most() -> None:
+    losses = [Loss(100.0 * n, "gpu" if n != 2 else "cpu", (f"n{n}",)) for n in range(4)]
+    assert loop_of(losses) == Loop(4, LOOP_S, "gpu", ("n0", "n1", "n3"))
+    assert loop_of(losses[:3]) is None
+    assert loop_of([replace(loss, at_s=0.0) for loss in losses]) is None  # one moment
+    unknown = loop_of([replace(loss, taker="") for loss in losses])
+    assert unknown == Loop(4, LOOP_S, "", ())
+    request = make_request(2, 8)
+    (line,) = loop_lines(loop_of(losses), request)
+    assert line == (
+        "preempted 4 times in 2 h, mostly by jobs of gpu on n[0-1,3]: prefer=2 or core=2 in "
+        "--malleable may help"
+    )
+    rid = replace(request, preferred=2, core=2, lane="lane")
+    assert loop_lines(unknown, rid) == ("preempted 4 times in 2 h",)
+    assert loop_lines(None, request) == ()
 
 
 def test_a_part_of_it(settings: Settings) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from promises.bench import Bench, has
+from slurm_hooks.books.ledger.connect import ledger_path
+from slurm_hooks.slurm.text import fold
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
@@ -61,6 +65,34 @@ def test_what_is_reported_is_what_slurm_did(bench: Bench) -> None:
     assert found["node_s"] <= most
     assert found["node_s"] + sum(found["idle"].values()) <= 4 * found["span_s"]
     assert report(bench, "--user", "games")["node_s"] == 0
+
+
+def test_a_preemption_loop_is_explained_by_the_jobs_that_took_the_nodes(bench: Bench) -> None:
+    """A queue of short jobs takes nodes four times. The ledger's moments are moved apart, as if
+    minutes lay between them."""
+    job = bench.submit("exec sleep 600", "1-1")
+    short = ["sbatch", "-p", "main", "-N4", "--exclusive", "--output=/dev/null", "--wrap"]
+    tick_until(bench, job, 1)
+    for _ in range(4):
+        reconcile(bench)  # it sees where the job runs
+        assert explained(bench, job)["preemptions"] is None
+        bench.box.run([*short, "sleep 3"])
+        bench.until(job, has(0))
+        tick_until(bench, job, 1)
+        with closing(sqlite3.connect(ledger_path(bench.settings.tick.state_dir))) as ledger, ledger:
+            ledger.execute("UPDATE ending SET at = at - 120")
+    found = explained(bench, job)
+    loop = found["preemptions"]
+    assert (loop["count"], loop["taker"]) == (4, "main")
+    (line,) = (line for line in found["lines"] if "preempted 4 times in 2 h" in line)
+    assert f"mostly by jobs of main on {fold(loop['nodes'])}" in line
+
+
+def explained(bench: Bench, job: int) -> dict[str, Any]:
+    done = bench.malleable("explain", str(job), "--json")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def admin_comment(bench: Bench, element: str) -> str:

@@ -45,6 +45,7 @@ from slurm_hooks.model import (
 from slurm_hooks.model.ends import is_finished, trained_nothing
 from slurm_hooks.model.unused import NOT_UNUSED, Unused, unused_of
 
+_CLOCKS = timedelta(seconds=1)  # Slurm rounds moments down
 _OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
 
 
@@ -198,7 +199,23 @@ def _endings(
         ran = at - run.start if run.start else timedelta(0)
         ran_s = max(ran.total_seconds(), 0.0)
         used = len(run.nodes) * run.part
-        yield Ending(run.fragment, at, kind, cause, used, ran_s, is_exact)
+        taken, taker = _taken(run, at, seen) if _is_sudden(kind, cause) else (frozenset(), "")
+        yield Ending(run.fragment, at, kind, cause, used, ran_s, is_exact, taken, taker)
+
+
+def _is_sudden(kind: Why, cause: str) -> bool:
+    """True of an end that may be a preemption. In a grace time a fragment leaves by itself."""
+    return kind is Why.PREEMPTED or (kind is Why.LEFT and not cause)
+
+
+def _taken(run: SeenRun, at: datetime, seen: Snapshot) -> tuple[frozenset[str], str]:
+    """The nodes that a job of somebody else began on when the run had ended there, and its
+    partition. Slurm says of no preemption for whom it was."""
+    for other in sorted(seen.started, key=lambda other: (other.start, other.job_id)):
+        nodes = other.nodes & run.nodes
+        if nodes and other.start >= at - _CLOCKS:
+            return nodes, other.partition
+    return frozenset(), ""
 
 
 def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator[Ending]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Optional
 
 from slurm_hooks.books.harvest.values import Record
 from slurm_hooks.model.job import NODE
@@ -63,6 +65,44 @@ class Hits:
         gets."""
         lost_s = self.count * hit_s / 2
         return lost_s / max(lost_s, self.ran_s) if lost_s > 0 else 0.0
+
+
+LOOP_S = 2 * HOUR_S
+LOOP_MOMENTS = 4
+"""So many preemptions in LOOP_S are a loop. A job then has half an hour or less between two, so it
+spends much of its time on starts. A busy moment of the site, or two, are none."""
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A job is preempted again and again: at `count` moments in `seconds`, mostly by jobs of the
+    partition `taker` on `nodes`. They are empty if it is not known who was given its nodes."""
+
+    count: int
+    seconds: float
+    taker: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A preempted run: when it ended, in epoch seconds, the partition of the job that began on its
+    nodes, and these."""
+
+    at_s: float
+    taker: str
+    nodes: tuple[str, ...]
+
+
+def loop_of(losses: Sequence[Loss]) -> Optional[Loop]:
+    """The loop that preemptions of one job within LOOP_S make, in order; None if they are few."""
+    count = moments_of(loss.at_s for loss in losses)
+    if count < LOOP_MOMENTS:
+        return None
+    takers = Counter(loss.taker for loss in losses if loss.taker)
+    taker = min(takers, key=lambda name: (-takers[name], name), default="")
+    nodes = {name for loss in losses if taker and loss.taker == taker for name in loss.nodes}
+    return Loop(count, LOOP_S, taker, tuple(sorted(nodes)))
 
 
 def moments_of(ends: Iterable[float]) -> int:

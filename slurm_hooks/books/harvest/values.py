@@ -67,7 +67,8 @@ class Seen:
 @dataclass(frozen=True)
 class Ending:
     """The end of one run: when, how, and what it had used since its start. The moment is exact if
-    Slurm said it, else the middle of the interval in which it must lie."""
+    Slurm said it, else the middle of the interval in which it must lie. A job of somebody else in
+    the partition `taker` began on the nodes `taken`, as far as that is known."""
 
     fragment: FragmentId
     at: datetime
@@ -76,6 +77,8 @@ class Ending:
     nodes: float
     ran_s: float
     is_exact: bool
+    taken: frozenset[str] = frozenset()
+    taker: str = ""
 
     @property
     def is_hit(self) -> bool:

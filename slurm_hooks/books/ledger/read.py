@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any, Optional
 
 from slurm_hooks.books.harvest.codec import from_text
-from slurm_hooks.books.harvest.lives import Hits, Life, moments_of
+from slurm_hooks.books.harvest.lives import LOOP_S, Hits, Life, Loop, Loss, loop_of, moments_of
 from slurm_hooks.books.harvest.totals import (
     Asked,
     Ends,
@@ -268,6 +269,17 @@ def hits_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Hits]:
     if job["unit"] == NODE:
         ran_s = min(ran_s, job["node_s"] / max(1, job["least"]))
     return Hits(moments_of(row["at"] for row in rows), ran_s)
+
+
+def loop_in(ledger: sqlite3.Connection, job_id: int, now: datetime) -> Optional[Loop]:
+    """The preemption loop that a job is in; None if it is in none."""
+    ledger.row_factory = sqlite3.Row
+    rows = ledger.execute(
+        "SELECT at, taker, taken FROM ending JOIN job ON job.id = ending.job "
+        "WHERE job_id = ? AND at >= ? AND (kind = ? OR taker != '') ORDER BY at",
+        (job_id, now.timestamp() - LOOP_S, Why.PREEMPTED.value),
+    )
+    return loop_of([Loss(row["at"], row["taker"], tuple(row["taken"].split())) for row in rows])
 
 
 def standing(ledger: sqlite3.Connection) -> Standing:

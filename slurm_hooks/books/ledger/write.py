@@ -206,12 +206,13 @@ def _put_harvest(
 
 def _put_endings(ledger: sqlite3.Connection, record: Record, keys: Mapping[int, int]) -> None:
     ledger.executemany(
-        "INSERT INTO ending (at, job, fragment, kind, cause, nodes, ran_s, exact) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO ending (at, job, fragment, kind, cause, nodes, ran_s, exact, "
+        "taken, taker) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 *(e.at.timestamp(), keys.get(e.fragment.job_id, 0), e.fragment.index),
                 *(e.kind.value, e.cause[:80], e.nodes, e.ran_s, e.is_exact),
+                *(" ".join(sorted(e.taken)), e.taker),
             )
             for e in record.endings
         ],
