@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from waiting import wait_until
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.timeout(400)]
 PLACE = f"PATH={Path(sys.executable).parent}:{os.environ['PATH']}"
+NODE_S = 120.0  # of each way to play
 
 
 def start_trainer(recipe: Recipe, *words: str) -> int:
@@ -105,3 +108,64 @@ def check_the_books(recipe: Recipe) -> None:
     assert saved["counts"] == {"taken": len(taken), "dropped": len(dropped), "unreadable": 0}
     last = {process_of(name): name for name in begun}
     assert all(last[process_of(name)] == name for name in playing(recipe))
+
+
+def test_rollouts_per_node_hour_beside_a_fixed_number_of_workers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For the same node-seconds. The test takes the rollouts, as a trainer that is never busy."""
+    monkeypatch.syspath_prepend(str(Recipe.source("reinforcement")))
+    recipe = Recipe.copied(bench, "reinforcement")
+    place = __import__("exchange").Exchange(recipe.place / "run")
+    place.publish(0, __import__("policy").Policy().state_dict())
+    job = start_fixed(recipe, 3, "--pace=1")
+    fixed = played_for(recipe, place, job, {})
+    bench.box.run(["scancel", str(job)])
+    wait_until(lambda: not running(bench, job))
+    place.remove(set(place.waiting()))
+    job = start_workers(recipe, 4, "--pace=1")
+    pool = played_for(recipe, place, job, {0.25 * NODE_S: 2, 0.75 * NODE_S: 2})
+    load = os.getloadavg()[0]
+    print(
+        f"rollouts per node-hour: {fixed:.0f} by 3 fixed workers, {pool:.0f} by a pool that loses "
+        f"2 workers for 5 s twice ({pool / fixed:.0%}); load {load:.0f}"
+    )
+    assert pool > 0.3 * fixed
+
+
+def start_fixed(recipe: Recipe, nodes: int, *words: str) -> int:
+    """An ordinary job with a worker on each of its nodes."""
+    options = ["--partition=main", "--time=10", "--exclusive", f"--nodes={nodes}"]
+    options += [f"--chdir={recipe.place}", f"--export=ALL,{PLACE},OMP_NUM_THREADS=1"]
+    worker = f"MALLEABLE_FRAGMENT=$SLURM_PROCID exec python3 worker.py {' '.join(words)}"
+    argv = ["sbatch", "--parsable", *options, f"--wrap=srun sh -c '{worker}'"]
+    return int(recipe.bench.box.run(argv).stdout)
+
+
+def running(bench: Bench, job: int) -> int:
+    """Nodes that the job has now."""
+    asked = ["squeue", "-h", "-t", "RUNNING,COMPLETING", "-o", "%D", "-j", str(job)]
+    return sum(map(int, bench.box.run(asked, check=False).stdout.split()))
+
+
+def played_for(recipe: Recipe, place: Any, job: int, taken: dict[float, int]) -> float:
+    """Rollouts per node-hour of a job, until it has used NODE_S. An ordinary job takes so many nodes
+    after so many node-seconds."""
+    bench, left = recipe.bench, dict(taken)
+    used, rollouts, last = 0.0, 0, time.monotonic()
+    while used < NODE_S:
+        nodes, now = running(bench, job), time.monotonic()
+        used, last = used + nodes * (now - last), now
+        found = set(place.waiting())
+        rollouts += len(found)
+        place.remove(found)
+        for at in [at for at in left if at <= used]:
+            take(bench, left.pop(at))
+        bench.tick()
+        time.sleep(0.3)
+    return rollouts / used * 3600
+
+
+def take(bench: Bench, nodes: int) -> None:
+    words = ["sbatch", "--partition=main", f"--nodes={nodes}", "--exclusive", "--time=1"]
+    bench.box.run([*words, "--output=/dev/null", "--wrap=sleep 5"])
