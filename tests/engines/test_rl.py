@@ -149,8 +149,8 @@ def running(bench: Bench, job: int) -> int:
 
 
 def played_for(recipe: Recipe, place: Any, job: int, taken: dict[float, int]) -> float:
-    """Rollouts per node-hour of a job, until it has used NODE_S. An ordinary job takes so many nodes
-    after so many node-seconds."""
+    """Rollouts per node-hour of a job in NODE_S. After so many node-seconds an ordinary job takes
+    so many nodes."""
     bench, left = recipe.bench, dict(taken)
     used, rollouts, last = 0.0, 0, time.monotonic()
     while used < NODE_S:
