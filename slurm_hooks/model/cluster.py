@@ -161,8 +161,8 @@ class Terms:
         """The longest time that a job which may preempt waits for a node of a fragment here. It
         counts from the scheduler's pass that wants the node. No fragment outlives its `lease`."""
         held = min(self.exempt + self.grace, lease)
-        has_no_end = not self.grace and self.exempt < lease  # that Slurm would have to look for
-        late = timedelta(0) if has_no_end else GRACE_CHECK
+        is_preempted_first = not self.grace and self.exempt <= lease
+        late = timedelta(0) if is_preempted_first else GRACE_CHECK
         return held + late + kill_wait
 
 

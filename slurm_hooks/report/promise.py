@@ -24,14 +24,14 @@ def promise_text(terms: Terms, kill_wait: timedelta, lease: timedelta) -> str:
 
 
 def _parts(terms: Terms, kill_wait: timedelta, lease: timedelta) -> Iterator[str]:
-    if lease <= terms.exempt or lease < terms.exempt + terms.grace:
+    if lease < terms.exempt + terms.grace:
         yield f"the longest lease {time_text(lease)}"
     else:
         if terms.exempt:
             yield f"PreemptExemptTime {time_text(terms.exempt)}"
         if terms.grace:
             yield f"grace {time_text(terms.grace)}"
-    if terms.grace or lease <= terms.exempt:
+    if terms.grace or lease < terms.exempt:
         yield f"{time_text(GRACE_CHECK)} until Slurm looks"
     yield f"KillWait {time_text(kill_wait)}"
 

@@ -145,8 +145,8 @@ def _tell(found: Optional[Standing], settings: Settings) -> tuple[str, ...]:
 
 def _limits(settings: Settings) -> Limits:
     longest = max(_SHORTEST, timedelta(seconds=_TICKS * settings.tick.every_s))
-    lease = timedelta(seconds=settings.lease.length_s)
-    return Limits(longest, frozenset(settings.site.partitions), settings.failures.join_s, lease)
+    partitions, join_s = frozenset(settings.site.partitions), settings.failures.join_s
+    return Limits(longest, partitions, join_s, settings.lease)
 
 
 def _cost(report: TickReport) -> Cost:

@@ -25,7 +25,7 @@ from build import (
 from slurm_hooks.books.harvest.codec import from_text, to_text
 from slurm_hooks.books.harvest.delays import MOST
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.values import Cost, Lane, Record, Seen
+from slurm_hooks.books.harvest.values import Cost, Record, Seen, SlowLane
 from slurm_hooks.model import (
     Fragment,
     FragmentState,
@@ -44,11 +44,11 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Mode, Settings
+from slurm_hooks.settings.values import Lease, Mode, Settings
 
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 COST = Cost(0.1, 0.0, 2, 5, 0)
-LIMITS = Limits(span(120), frozenset({"malleable"}), 60, span(600))
+LIMITS = Limits(span(120), frozenset({"malleable"}), 60, Lease())
 
 
 def at(seconds: float, *jobs: MalleableJob, **fields: Any) -> Snapshot:
@@ -74,7 +74,7 @@ def test_a_lane_that_gives_no_node_at_once_is_kept() -> None:
     slow = Terms("gpu", grace=span(600))
     seen = at(0, terms=(slow, Terms("quick")))
     kept = then(None, seen).seen
-    assert kept.lanes == (Lane(slow, seen.slurm.kill_wait, LIMITS.lease),)
+    assert kept.lanes == (SlowLane(slow, seen.slurm.kill_wait, span(600 + 2 * 580)),)
     assert from_text(to_text(kept)) == kept
 
 

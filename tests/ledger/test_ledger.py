@@ -516,7 +516,7 @@ def test_the_first_word_about_an_end_counts(
     """Slurm forgets the fragment that said it before the others."""
     report = one_tick(busy_slurm(), settings)[0]
     seen = report.snapshot
-    limits = Limits(timedelta(seconds=60), frozenset({"malleable"}), 60, timedelta(minutes=10))
+    limits = Limits(timedelta(seconds=60), frozenset({"malleable"}), 60, settings.lease)
     found = record_of(None, seen, report.plan, Cost(0, 0, 0, 0, 0), limits)
     with writing(path_of(settings), 8) as ledger:
         for over in told:

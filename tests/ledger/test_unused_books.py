@@ -27,10 +27,10 @@ from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import headline, tables
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import tick_lines
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Lease, Settings
 from slurm_hooks.tick.reconcile import rehearse
 
-LIMITS = Limits(span(120), frozenset({"malleable"}), 60, span(600))
+LIMITS = Limits(span(120), frozenset({"malleable"}), 60, Lease())
 COST = Cost(0.1, 0.0, 2, 5, 0)
 
 

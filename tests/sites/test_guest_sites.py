@@ -25,6 +25,7 @@ from sites.admin import (
     wait_for_state,
 )
 from slurm_hooks.model import Terms
+from slurm_hooks.model.lane import Lane
 from slurm_hooks.report.promise import promise_text
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.spec import Preemption
@@ -78,7 +79,7 @@ def measured_s(bench: Bench, site: GuestSite, terms: Terms, *words: str, late_s:
 
     It is within the promise, which doctor states, and `late_s` for the scheduler.
     """
-    lease = bench.settings.lease.length_s * S
+    lease = Lane(terms, bench.settings.lease).longest_lease
     said = promise(bench)
     assert said == promise_text(terms, KILL_WAIT, lease)
     fill(bench)
@@ -92,7 +93,7 @@ def test_delta(new_site: NewSite) -> None:
     """A guaranteed run, then a grace: who comes at once waits for both."""
     bench = up(new_site, DELTA)
     terms = Terms(DELTA.lane, grace=15 * S, exempt=20 * S)
-    found_s = measured_s(bench, DELTA, terms, late_s=5)
+    found_s = measured_s(bench, DELTA, terms, late_s=15)
     assert found_s > 15
 
 
@@ -114,7 +115,7 @@ def test_a_qos_lane(new_site: NewSite) -> None:
     sacctmgr(bench.box, "modify", "account", "root", "set", "qos+=low,high,normal")
     render(bench)
     terms = Terms(QOS_LANE.lane, exempt=20 * S)
-    found_s = measured_s(bench, QOS_LANE, terms, "--qos=normal", late_s=5)
+    found_s = measured_s(bench, QOS_LANE, terms, "--qos=normal", late_s=15)
     assert found_s > 10
 
 

@@ -20,12 +20,12 @@ from slurm_hooks.books.harvest.values import (
     Ending,
     Forgotten,
     JobFacts,
-    Lane,
     NodeCounts,
     Promise,
     Record,
     Seen,
     SeenRun,
+    SlowLane,
 )
 from slurm_hooks.model import (
     ENDED_STATES,
@@ -43,7 +43,9 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.ends import is_finished, trained_nothing
+from slurm_hooks.model.lane import Lane
 from slurm_hooks.model.unused import NOT_UNUSED, Unused, unused_of
+from slurm_hooks.settings.values import Lease
 
 _CLOCKS = timedelta(seconds=1)  # Slurm rounds moments down
 _OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
@@ -52,12 +54,12 @@ _OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentS
 @dataclass(frozen=True)
 class Limits:
     """How long after a tick its reasons still hold, whose nodes are counted, after how many seconds
-    a fragment that is in no round is told of, and the longest lease."""
+    a fragment that is in no round is told of, and what leases are like."""
 
     longest: timedelta
     partitions: frozenset[str]
     join_s: float
-    lease: timedelta
+    lease: Lease
 
 
 def record_of(
@@ -166,10 +168,10 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
     return Seen(seen.now, tuple(runs), tuple((i.reason, i.nodes) for i in plan.idle), promises)
 
 
-def _lanes(seen: Snapshot, lease: timedelta) -> Iterator[Lane]:
+def _lanes(seen: Snapshot, lease: Lease) -> Iterator[SlowLane]:
     for terms in seen.terms:
         if not terms.is_at_once:
-            yield Lane(terms, seen.slurm.kill_wait, lease)
+            yield SlowLane(terms, seen.slurm.kill_wait, Lane(terms, lease).longest_lease)
 
 
 def _seen_run(fragment: Fragment, asked: str, start: Optional[datetime]) -> SeenRun:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.books.harvest.values import HITS, Delay, Done, Lane
+from slurm_hooks.books.harvest.values import HITS, Delay, Done, SlowLane
 from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
@@ -128,7 +128,7 @@ class Totals:
     vain: tuple[VainRun, ...] = ()
     unused: dict[str, Unused] = field(default_factory=dict)
     core_node_s: float = 0.0
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[SlowLane, ...] = ()
 
     @property
     def idle_node_s(self) -> float:

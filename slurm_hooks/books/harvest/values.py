@@ -43,7 +43,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Lane:
+class SlowLane:
     """A partition of malleable jobs that gives no node at once: its terms, KillWait, and how long a
     lease is at most."""
 
@@ -61,7 +61,7 @@ class Seen:
     idle: tuple[tuple[Why, int], ...] = ()
     promises: tuple[Promise, ...] = ()
     unused: tuple[tuple[str, Unused], ...] = ()
-    lanes: tuple[Lane, ...] = ()
+    lanes: tuple[SlowLane, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from slurm_hooks.books.harvest.totals import (
     Totals,
     VainRun,
 )
-from slurm_hooks.books.harvest.values import HITS, Delay, Done, Lane, Seen
+from slurm_hooks.books.harvest.values import HITS, Delay, Done, Seen, SlowLane
 from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.model import FragmentId, Of, Why
 from slurm_hooks.model.job import NODE
@@ -79,7 +79,7 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
     )
 
 
-def _lanes(ledger: sqlite3.Connection) -> tuple[Lane, ...]:
+def _lanes(ledger: sqlite3.Connection) -> tuple[SlowLane, ...]:
     with contextlib.suppress(ValueError):
         seen = last_seen(ledger)
         return seen.lanes if seen else ()

@@ -134,7 +134,7 @@ def _usage(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def longest_lease(words: Words, facts: Facts) -> timedelta:
+def _longest_lease(words: Words, facts: Facts) -> timedelta:
     """The longest lease in this partition: job_submit shortens leases to its MaxTime."""
     lease = timedelta(seconds=facts.settings.lease.length_s)
     try:
@@ -147,7 +147,7 @@ def longest_lease(words: Words, facts: Facts) -> timedelta:
 def _partition_time(facts: Facts) -> Iterator[Finding]:
     wanted = facts.settings.lease
     for words in known(facts.slurm).ours:
-        lease = longest_lease(words, facts)
+        lease = _longest_lease(words, facts)
         seen = f"partition {words['PartitionName']}: MaxTime={words.get('MaxTime')} is shorter than"
         if lease < timedelta(seconds=wanted.shortest_hole_s):
             yield error(

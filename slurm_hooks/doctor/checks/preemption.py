@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from itertools import repeat
 
-from slurm_hooks.doctor.checks.limits import longest_lease
 from slurm_hooks.doctor.facts import Accounting, CannotLook, Facts, SlurmSays, known
 from slurm_hooks.doctor.finding import (
     Category,
@@ -20,6 +19,7 @@ from slurm_hooks.doctor.finding import (
     note,
     warning,
 )
+from slurm_hooks.model.lane import Lane
 from slurm_hooks.report.promise import promise_text
 from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos, neighbours, tier_of
 from slurm_hooks.slurm.part_nodes import PART_LINE
@@ -217,9 +217,10 @@ def _longest_wait(facts: Facts) -> Iterator[Finding]:
     terms, unread = decide(lanes, lambda: _qos_times(known(facts.accounting)))
     yield from map(warning, (*odd, *unread))
     kill_wait = timedelta(seconds=slurm.number("KillWait", 30))
-    for one, words in zip(terms, slurm.ours):
+    for one in terms:
         if not one.is_at_once:
-            yield note(promise_text(one, kill_wait, longest_lease(words, facts)))
+            lease = Lane(one, facts.settings.lease).longest_lease
+            yield note(promise_text(one, kill_wait, lease))
 
 
 def _qos_times(accounting: Accounting) -> str:
