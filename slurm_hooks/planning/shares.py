@@ -25,7 +25,7 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.planning.under_quotas import Solver, capped, under_quotas
+from slurm_hooks.planning.under_quotas import Solver, at_most, capped, under_quotas
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,11 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     costs = trains and situation.job.way.works_as_one
     held = pool.held_by.get(job_id, {})
     core, unit = situation.core, situation.job.request.unit
+    least, most = max(unit, situation.least - core) * units, (situation.reachable - core) * units
     ask = JobAsk(
         name=str(job_id),
-        min_nodes=max(unit, situation.least - core) * units,
-        max_nodes=(situation.reachable - core) * units,
+        min_nodes=least,
+        max_nodes=max(least, most),
         curve=worth.curve.scaled(units),
         weight=worth.weight,
         held=pool.row({key: pool.size(found) for key, found in held.items()}),
@@ -194,4 +195,6 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
         sizes=None if sizes is None else frozenset(n * units for n in sizes),
         preferred=situation.job.request.preferred * units,
     )
-    return beside_core(ask, core * units, trains=core >= situation.least) if core else ask
+    if core:
+        ask = beside_core(ask, core * units, trains=core >= situation.least)
+    return at_most(ask, most)

@@ -184,9 +184,9 @@ class Situation:
         """True if the allocator decides about it; otherwise it keeps what it has this time.
 
         A gang that cannot reach its minimum now, because fragments are on their way out or in, is
-        left in peace until they are back.
+        left in peace until they are back. So is a core that may have no fragments beside it.
         """
-        is_open = self.reachable >= self.core + self.job.request.unit
+        is_open = bool(self.lent) or self.reachable >= self.core + self.job.request.unit
         return not self.upkeep.is_over and self.reachable >= self.least and is_open
 
 

@@ -22,7 +22,7 @@ def capped(problem: Problem, quotas: Iterable[Quota]) -> Problem:
     jobs = list(problem.jobs)
     for quota in quotas:
         for at in _members(problem, quota):
-            jobs[at] = _at_most(jobs[at], quota.most)
+            jobs[at] = at_most(jobs[at], quota.most)
     return replace(problem, jobs=tuple(jobs))
 
 
@@ -35,7 +35,7 @@ def under_quotas(
         jobs = list(problem.jobs)
         for quota in alike:
             for at, units in _shares(problem, allocation, quota, solve):
-                jobs[at] = _at_most(jobs[at], units)
+                jobs[at] = at_most(jobs[at], units)
         if tuple(jobs) != problem.jobs:
             return replace(problem, jobs=tuple(jobs))
     return problem
@@ -64,7 +64,7 @@ def _shares(
         yield from zip(members, sizes)
 
 
-def _at_most(ask: JobAsk, units: int) -> JobAsk:
+def at_most(ask: JobAsk, units: int) -> JobAsk:
     """The ask for so many units at most; for nothing, and what is held given back, if no size that
     it may have is so small."""
     if units >= ask.max_nodes:

@@ -32,6 +32,7 @@ from slurm_hooks.model import (
     Snapshot,
     Verb,
     Why,
+    Wish,
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
@@ -289,3 +290,22 @@ def test_growth_beside_a_core_costs_a_pause_of_the_core_too() -> None:
     cheap = replace(settings, plan=replace(settings.plan, grow_s=1, hit_s=1e6))
     plan = planned(core, in_lane(request, 1), settings=cheap, nodes=make_nodes(2), planned=soon)
     assert by_verb(plan, Verb.GROW) == [1]
+
+
+def leavers(*fragments: Fragment, **seen: Any) -> dict[int, Why]:
+    plan = planned(*fragments, **seen)
+    return {i.fragment.index: i.cause for i in plan.actions if i.verb is Verb.NOTICE}
+
+
+def test_a_pool_that_wishes_for_no_more_than_its_core_gives_the_others_back() -> None:
+    request = asking(high=3, engine="pool")
+    core = replace(core_of(request, state=RUNNING), wish=Wish(after(-30), 1))
+    others = [in_lane(request, i, RUNNING) for i in (1, 2)]
+    assert leavers(core, *others) == {1: Why.WISH, 2: Why.WISH}
+
+
+def test_a_core_whose_fragments_do_not_meet_trains_alone() -> None:
+    request = asking(high=2)
+    alone = core_of(request, state=RUNNING, said=Said.APART, has_agent=True)
+    other = in_lane(request, 1, RUNNING, said=Said.APART, has_agent=True)
+    assert leavers(alone, other) == {1: Why.BETTER_USE}
