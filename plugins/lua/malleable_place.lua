@@ -102,6 +102,11 @@ function M.check_lane(name, request, record, policy)
     return string.format("--partition=%s: no malleable job can run there. %s. Show this line to "
       .. "your administrator", name, policy.unfit[name])
   end
+  -- Slurm shows no partition that AllowGroups closes to the user, and lets a tick move a job there.
+  if request and request.core and not record then
+    return string.format("--malleable: core=%d: Slurm has no partition %s for you; ask your "
+      .. "administrator for access to it", request.core, name)
+  end
   local total = record and record.total_nodes
   if total and request and not request.counted and request.min > total then
     return string.format("--malleable: MIN %d is more than the %d nodes of partition %s; "
