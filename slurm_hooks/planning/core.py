@@ -2,7 +2,8 @@
 
 A core is charged, queued and limited as any job of its user, so nothing that holds for holes holds
 for it: no lease, no notice, no hold while it runs. It is released once. After a death or a
-preemption it waits for its turn again. Once its time is over it becomes a fragment like the others.
+preemption it waits for its turn again. The worker of a pool that found no work does so once there
+is work again. Once its time is over it becomes a fragment like the others.
 """
 
 from __future__ import annotations
@@ -23,16 +24,11 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.ends import is_death
+from slurm_hooks.planning.back import BACK_STATES, put_back
 from slurm_hooks.planning.failures import after_death
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.resting import is_rested
-
-_ENDED = (
-    FragmentState.DONE,
-    FragmentState.TIMED_OUT,
-    FragmentState.FAILED,
-    FragmentState.LOST,
-)
+from slurm_hooks.planning.workers import idle_since, to_be_started
 
 
 def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[Intent]:
@@ -41,30 +37,29 @@ def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optio
     Slurm itself puts back what it preempts and what lost its node, with its place in the queue.
     """
     is_back = fragment.state in WAITING_STATES
-    if is_death(fragment) and (is_back or fragment.state in _ENDED):
+    if is_death(fragment) and (is_back or fragment.state in BACK_STATES):
         mark = after_death(ground, fragment, job)
         if is_back:
             return Intent(fragment.id, Why.DIED, mark=mark, is_held=not fragment.is_paused)
-        return _back(fragment, Intent(fragment.id, Why.DIED, Verb.PUT_BACK, mark=mark))
-    if fragment.state not in _ENDED:
+        return put_back(fragment, Why.DIED, mark)
+    if fragment.state not in BACK_STATES:
         return None
-    mark = replace(fragment.mark, noticed=ground.now, is_spent=True)
-    return _back(fragment, Intent(fragment.id, Why.CORE_OVER, Verb.PUT_BACK, mark=mark))
-
-
-def _back(fragment: Fragment, intent: Intent) -> Intent:
-    """An operator's hold stays as it is."""
-    return replace(intent, is_held=not fragment.is_paused, is_ended=True)
+    mark = replace(fragment.mark, noticed=ground.now)
+    if fragment.state is FragmentState.DONE and job.way.zero_is_idle:
+        return put_back(fragment, Why.NO_WORK, replace(mark, idle=idle_since(fragment)))
+    return put_back(fragment, Why.CORE_OVER, replace(mark, is_spent=True))
 
 
 def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     """Release the core fragments that have no place in the ordinary queue yet."""
-    held = [f for f in job.core if is_rested(ground, f) and not f.is_paused]
+    if not job.request.core:
+        return
+    waiting = to_be_started(ground, job) if job.way.zero_is_idle else job.core
+    held = [f for f in waiting if f.is_core and is_rested(ground, f) and not f.is_paused]
     is_kept = any(f.depends or f.mark.is_paused for f in job.core)
     for fragment in () if is_kept else held:
-        mark = replace(
-            fragment.mark, released=ground.now, run=fragment.restarts, noticed=None, vain=0
-        )
+        released = replace(fragment.mark, released=ground.now, noticed=None, idle=None)
+        mark = replace(released, run=fragment.restarts, vain=0)
         yield Intent(fragment.id, Why.CORE, Verb.QUEUE, mark=mark)
 
 

@@ -28,6 +28,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_death, is_finished
 from slurm_hooks.planning import core
+from slurm_hooks.planning.back import BACK_STATES
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
 from slurm_hooks.planning.failures import (
     culprits,
@@ -40,7 +41,7 @@ from slurm_hooks.planning.failures import (
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import noted_dependent
 from slurm_hooks.planning.resting import is_rested
-from slurm_hooks.planning.steps import BACK_STATES, step_of
+from slurm_hooks.planning.steps import step_of
 from slurm_hooks.planning.workers import (
     idle_since,
     idle_workers,

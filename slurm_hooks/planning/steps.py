@@ -8,28 +8,24 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import (
-    ENDED_STATES,
     WAITING_STATES,
     AvoidedNode,
     Fragment,
     FragmentState,
     Intent,
     MalleableJob,
-    Mark,
     Said,
     Verb,
     Why,
 )
 from slurm_hooks.model.ends import is_death
+from slurm_hooks.planning.back import BACK_STATES, put_back
 from slurm_hooks.planning.cancels import gone
 from slurm_hooks.planning.core import step_of_core
 from slurm_hooks.planning.failures import NOT_STARTED, after_death
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.workers import idle_since
-
-BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}
-"""States out of which a fragment can be put back."""
 
 # Why a released fragment cannot start now, whatever node it is given: limits, licences, other jobs.
 _OBSTACLE = re.compile(
@@ -48,7 +44,7 @@ def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[I
         if state in (*WAITING_STATES, FragmentState.PENDING):
             is_ours = state in WAITING_STATES and not fragment.is_paused  # held already
             return Intent(fragment.id, Why.DIED, mark=mark, is_held=not is_ours)
-        return _back(fragment, Why.DIED, mark)
+        return put_back(fragment, Why.DIED, mark)
     if state in WAITING_STATES:
         return _held(fragment, ground.now)
     if state is FragmentState.PENDING:
@@ -60,14 +56,8 @@ def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[I
         cause = _cause_of_end(fragment)
         if cause is Why.NO_WORK:
             mark = replace(mark, idle=idle_since(fragment))
-        return _back(fragment, cause, mark)
+        return put_back(fragment, cause, mark)
     return None
-
-
-def _back(fragment: Fragment, cause: Why, mark: Mark) -> Intent:
-    """An operator's hold stays as it is."""
-    is_held = not fragment.is_paused
-    return Intent(fragment.id, cause, Verb.PUT_BACK, mark=mark, is_held=is_held, is_ended=True)
 
 
 def _cause_of_end(fragment: Fragment) -> Why:

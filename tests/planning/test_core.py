@@ -309,3 +309,19 @@ def test_a_core_whose_fragments_do_not_meet_trains_alone() -> None:
     alone = core_of(request, state=RUNNING, said=Said.APART, has_agent=True)
     other = in_lane(request, 1, RUNNING, said=Said.APART, has_agent=True)
     assert leavers(alone, other) == {1: Why.BETTER_USE}
+
+
+@pytest.mark.parametrize("ends_all", [False, True])
+def test_a_worker_of_a_core_that_finds_no_work_leaves_the_others_to_end(ends_all: bool) -> None:
+    request = asking(high=2, engine="pool", ends_all=ends_all)
+    core = core_of(request, state=FragmentState.DONE, end=after(-20), nodes=("n1",))
+    other = in_lane(request, 1, RUNNING)
+    (back,) = (i for i in planned(core, other).actions if i.verb is Verb.PUT_BACK)
+    assert (back.fragment.index, back.cause) == (0, Why.NO_WORK)
+    assert back.mark is not None
+    assert back.mark.idle == after(-20)
+    rested = replace(core_of(request), mark=replace(back.mark, noticed=after(-10)))
+    plan = planned(rested, other)
+    assert (by_verb(plan, Verb.QUEUE), by_verb(plan, Verb.CANCEL), moves(plan)) == ([], [], [])
+    wishing = replace(other, wish=Wish(after(-5), 2))
+    assert by_verb(planned(rested, wishing), Verb.QUEUE) == [0]
