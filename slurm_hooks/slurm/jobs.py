@@ -95,9 +95,9 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
         if start is not None:
             planned.append(start)
-        if fragment is None and row["NodeList"]:
-            begun += begun_in(row)
         is_ordinary = fragment is None or fragment.is_core
+        if is_ordinary and row["NodeList"]:
+            begun += begun_in(row)
         if is_ordinary and row["State"] == "PENDING":
             waiters += waiter_in(row, ours)
     jobs = []

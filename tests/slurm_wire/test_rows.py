@@ -346,6 +346,13 @@ def test_a_core_in_its_user_s_partition_is_no_stray() -> None:
     assert (len(jobs.malleable), jobs.unknown) == (1, ())
 
 
+def test_a_core_starts_as_a_job_of_others_does() -> None:
+    core = MARK.replace("}", ",core=1,lane=malleable,hole=60}")
+    fields = {"State": "RUNNING", "StartTime": 1_800_000_300, "NodeList": "n1"}
+    jobs = read(row("7_0", core, Partition="main", **fields), row("7_1", core, **fields))
+    assert [(start.job_id, start.partition) for start in jobs.started] == [("7_0", "main")]
+
+
 def test_an_ordinary_job_in_our_partition_can_have_a_planned_start() -> None:
     line = row("9", "(null)", StartTime=1_800_000_300, SchedNodes="n[1-2]", PriorityLong=5)
     (start,) = read(line).planned
