@@ -187,7 +187,7 @@ class Snapshot:
     `hidden` are nodes of partitions that Slurm does not show: powered down in a cloud, or FUTURE.
     `registering` are nodes in service that have not told slurmctld, since it began, what they run.
     `no_parts` are Slurm's settings for which no part of a node is taken, one line each. `terms` are
-    those of each partition of malleable jobs. With `no_growth` nobody grows and nobody leaves.
+    those of each partition of malleable jobs. With `no_growth` no job grows.
     """
 
     now: datetime

@@ -33,7 +33,9 @@ def idle_nodes(
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
     ours = frozenset(survey.ground.settings.site.partitions)
     full = frozenset(s.job.job_id for s in wanting if pool.is_full(s.job))
-    judge = _Judge(survey, eligibility, wanting, len(eligibility.taken | granted), full)
+    of_cores = {name for s in situations for f in s.job.core for name in f.nodes}
+    used = len((eligibility.taken - of_cores) | granted)
+    judge = _Judge(survey, eligibility, wanting, used, full)
     free = (n for n, node in survey.nodes.items() if eligibility.room(n) and node.partitions & ours)
     starting = handed_out(survey.mandate.level)
     found = Counter(starting if n in granted else judge.reason(n) for n in free)
@@ -61,8 +63,8 @@ class _Judge:
         used: int,
         full: frozenset[int],
     ) -> None:
-        """`used` nodes are taken or granted already. The users or accounts of jobs that are `full`
-        have what they may have."""
+        """`used` nodes count against the ceiling: taken, but not by cores, or granted now. The
+        users or accounts of jobs that are `full` have what they may have."""
         self._survey, self._eligibility = survey, eligibility
         self._barred = {s.job.job_id for s in wanting if s.barred}
         self._makes_room = {s.job.job_id for s in wanting if s.barred and s.barred.why is Why.LIMIT}

@@ -325,3 +325,11 @@ def test_a_worker_of_a_core_that_finds_no_work_leaves_the_others_to_end(ends_all
     assert (by_verb(plan, Verb.QUEUE), by_verb(plan, Verb.CANCEL), moves(plan)) == ([], [], [])
     wishing = replace(other, wish=Wish(after(-5), 2))
     assert by_verb(planned(rested, wishing), Verb.QUEUE) == [0]
+
+
+def test_a_ceiling_that_only_cores_reach_keeps_no_node_idle() -> None:
+    request = asking(high=3, core=2)
+    cores = [core_of(request, i, RUNNING) for i in (0, 1)]
+    settings = Settings(mode=Mode(max_nodes=1))
+    plan = planned(*cores, in_lane(request, 2, noticed=after(-5)), settings=settings)
+    assert [(idle.reason, idle.nodes) for idle in plan.idle] == [(Why.RESTING, 2)]
