@@ -84,7 +84,7 @@ class Obstacles:
         """What keeps the job from growing under a ceiling; None if there is room for it. `given`
         units go to all jobs that are under it."""
         each, per_node = self._eligibility.units(situation.job), self._eligibility.per_node
-        needed = -(-situation.least * each // per_node)
+        needed = -(-situation.fewest * each // per_node)
         if needed > detail["ceiling"]:
             return Detail(**detail, nodes_needed=needed)
         if given + situation.job.request.unit * each > detail["ceiling"] * per_node:

@@ -74,12 +74,12 @@ def _waiting(
     for name in eligibility.in_service if late else ():
         usable.update({j: eligibility.size(name, j) for j in eligibility.jobs(name) if j in late})
     fit = (j for j, s in late.items() if _is_within(survey, eligibility, s))
-    return frozenset(j for j in fit if late[j].least <= usable[j])
+    return frozenset(j for j in fit if late[j].fewest <= usable[j])
 
 
 def _is_within(survey: Survey, eligibility: Eligibility, situation: Situation) -> bool:
-    """True if no ceiling is below the job's least."""
+    """True if no ceiling is below the fewest that the job may have."""
     ceilings = [each.nodes for each in survey.mandate.ceilings_of(situation.job)]
     ceilings += [] if survey.mandate.ceiling is None else [survey.mandate.ceiling]
-    least = situation.least * eligibility.units(situation.job)
+    least = situation.fewest * eligibility.units(situation.job)
     return all(least <= nodes * eligibility.per_node for nodes in ceilings)

@@ -179,7 +179,7 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     costs = trains and situation.job.way.works_as_one
     held = pool.held_by.get(job_id, {})
     core, unit = situation.core, situation.job.request.unit
-    least, most = max(unit, situation.least - core) * units, (situation.reachable - core) * units
+    least, most = situation.fewest * units, (situation.reachable - core) * units
     ask = JobAsk(
         name=str(job_id),
         min_nodes=least,

@@ -161,6 +161,11 @@ class Situation:
         return max(request.unit, min(request.min_nodes, self.size or self.reachable, self.most))
 
     @property
+    def fewest(self) -> int:
+        """The smallest size that it may have in holes, beside its core."""
+        return max(self.job.request.unit, self.least - self.core)
+
+    @property
     def widest(self) -> int:
         """The largest size that one fragment can have."""
         return self.job.request.unit if self.share is None else self.share.width
