@@ -254,6 +254,14 @@ local function count_fragments(request, policy, nodes)
   return math.min(count, (limit_fragments(request, policy)))
 end
 
+--- A pool has any number of workers from MIN to MAX.
+local function check_pool(request, policy)
+  if not request.sizes or not is_pool(request, policy) then return nil end
+  local plain = setmetatable({ sizes = false }, { __index = request })
+  return string.format("--malleable: sizes are for fragments that train together, and workers of a "
+    .. "pool come and go one by one; write %s", spell(request.min, request.max, plain))
+end
+
 --- Parse a request and check it against the policy.
 -- nodes: of the partition for parts of nodes, nil if that is not known. Returns the request, with
 -- its number of `fragments`, its `text` as the plugin writes it and its unit as `spelled`, or nil
@@ -263,7 +271,7 @@ function M.read(text, policy, nodes)
   local request, faults = words.parse(text)
   if not request then return nil, faults end
   faults[1] = check_range(request, policy) or check_unit(request)
-    or check_fragments(request, policy) or words.check(request)
+    or check_fragments(request, policy) or words.check(request) or check_pool(request, policy)
   faults[#faults + 1] = check_engine(request, policy)
   request.text = words.write(request)
   request.spelled = words.spell_unit(request)

@@ -157,7 +157,7 @@ def reasons_for(
 def _manners(situation: Situation) -> Iterator[Reason]:
     """What the request itself says about its sizes, and how long it is to stay at one."""
     request = situation.job.request
-    if request.allowed:
+    if request.allowed and situation.sizes is not None:
         yield Reason(Why.SIZE, Detail(sizes_allowed=tuple(sorted(request.allowed))))
     if situation.size and situation.rest_s:
         span_s = request.min_run.total_seconds()

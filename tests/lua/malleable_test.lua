@@ -280,8 +280,8 @@ local WISHES = {
     node = "2-16,unit=1,engine=torchrun,sizes=2,4,8,16,prefer=8" },
   { name = "doubled", text = "2-16,sizes=x2", mark = "allow=2+4+8+16}$",
     node = "2-16,unit=1,engine=torchrun,sizes=x2" },
-  { name = "doubled from 3", text = "3-12,sizes=x2,engine=tasks", mark = "allow=3+6+12}$",
-    node = "3-12,unit=1,engine=tasks,sizes=x2" },
+  { name = "doubled from 3", text = "3-12,sizes=x2", mark = "allow=3+6+12}$",
+    node = "3-12,unit=1,engine=torchrun,sizes=x2" },
   { name = "doubled, but not to MAX", text = "2-13,sizes=x2", mark = "max=8,.*allow=2+4+8}$",
     node = "2-8,unit=1,engine=torchrun,sizes=x2", frags = "0-7",
     note = "^note: MAX 13 is none of the sizes 2, 4, 8, so the job has at most 8$" },
@@ -662,6 +662,9 @@ end
 
 -- Unsound submissions: the faults in order, each as a pattern.
 local UNSOUND = {
+  { name = "sizes of a pool", text = "2-8,engine=tasks,sizes=2,4,8,prefer=4",
+    faults = { "^%-%-malleable: sizes are for fragments that train together, and workers of a pool "
+      .. "come and go one by one; write %-%-malleable=2%-8,engine=tasks,prefer=4$" } },
   { name = "core of nothing", text = "2-4,core=0", faults = { "'0' is not a usable core; wri" } },
   { name = "core above MAX", text = "2-4,core=5",
     faults = { "core=5 must be at most MAX 4; write core=4$" } },
