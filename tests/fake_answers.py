@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from fake_life import find_unfit, waits_for
-from fake_parts import START, Element
+from fake_parts import MAIN, START, Element
 from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command, fold
 
@@ -62,19 +62,20 @@ def _cell(text: str, size: str) -> str:
     return cut.decode("utf-8", "surrogateescape")
 
 
-def place_lines(slurm: FakeSlurm) -> Iterable[str]:
+def place_lines(slurm: FakeSlurm, shown: Container[str]) -> Iterable[str]:
     """What squeue says with --states=PENDING,RUNNING,COMPLETING --format=%i|%x|%N."""
     asked = ("PENDING", "RUNNING", "COMPLETING")
-    found = (e for e in slurm.elements.values() if e.state in asked)
+    found = (e for e in slurm.elements.values() if e.state in asked and e.partition in shown)
     return (f"{e.name}|{fold(e.barred)}|{fold(e.nodes)}" for e in found)
 
 
 def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
     find_unfit(slurm)
+    shown = _asked_partitions(slurm, command)
     if "--format=%i|%x|%N" in command.argv:
-        yield from place_lines(slurm)
+        yield from place_lines(slurm, shown)
         return
-    for e in slurm.elements.values():
+    for e in (e for e in slurm.elements.values() if e.partition in shown):
         yield row(
             command,
             JobArrayID=e.name,
@@ -97,8 +98,7 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
             admin_comment=e.admin_comment,
             **_size(e),
         )
-    is_about_all = not any(word.startswith("--partition=") for word in command.argv)
-    for j in slurm.rigid if is_about_all else ():
+    for j in slurm.rigid if MAIN in shown else ():
         if j.seen <= slurm.now:
             place = "SchedNodes" if j.state == "PENDING" else "NodeList"
             yield row(
@@ -106,7 +106,7 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
                 JobArrayID=j.job,
                 State=j.state,
                 PriorityLong=4294901760,
-                Partition="main",
+                Partition=MAIN,
                 UserName="root",
                 EligibleTime=j.seen,
                 StartTime=j.start,
@@ -115,6 +115,12 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
                 Reason="Resources" if j.state == "PENDING" else "None",
                 **{place: fold(j.nodes)},
             )
+
+
+def _asked_partitions(slurm: FakeSlurm, command: Command) -> Sequence[str]:
+    """All, unless the command names some."""
+    named = (w.partition("=")[2] for w in command.argv if w.startswith("--partition="))
+    return next((names.split(",") for names in named), slurm.partitions)
 
 
 def _size(element: Element) -> dict[str, object]:
@@ -150,7 +156,7 @@ def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
         yield (
             f"NodeName={name} {_resources(slurm, name)} "
             f"ActiveFeatures={_features(slurm, name)} "
-            f"State={_node_text(slurm, name, flags)} Partitions=main,{','.join(slurm.lanes)} "
+            f"State={_node_text(slurm, name, flags)} Partitions={','.join(slurm.partitions)} "
             f"Reason=State=IDLE "
             f"SlurmdStartTime={'None' if name in slurm.silent else START}"
         )
@@ -161,8 +167,8 @@ def cluster_lines(slurm: FakeSlurm) -> Iterable[str]:
                 f"Nodes={fold(b.nodes)} Flags=SPEC_NODES"
             )
     nodes = fold(slurm.nodes)
-    for tier, lane in enumerate(("main", *slurm.lanes)[::-1]):
-        mode = "OFF" if lane == "main" else "REQUEUE"
+    for tier, lane in enumerate(slurm.partitions[::-1]):
+        mode = "OFF" if lane == MAIN else "REQUEUE"
         yield (
             f"PartitionName={lane} Nodes={nodes} PriorityTier={tier} PreemptMode={mode} "
             f"OverSubscribe=NO State=UP"

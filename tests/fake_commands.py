@@ -81,6 +81,8 @@ def _refusal(slurm: FakeSlurm, element: Element, changes: dict[str, str], user: 
         assert element.part, "whole nodes have no size"
         if not changes.get("Gres", element.part.gpu).startswith(element.part.gpu):
             return BAD_GRES
+    if "Partition" in changes and element.state != "PENDING":
+        return NO_LONGER_PENDING
     if element.job in slurm.misfits and "ExcNodeList" in changes:
         return "Requested partition configuration not available now"
     if "EndTime" in changes:
@@ -162,7 +164,7 @@ def _count_of(name: str) -> Callable[[FakeSlurm, Element, str], None]:
 
 
 def _partition(slurm: FakeSlurm, element: Element, text: str) -> None:
-    assert text in slurm.lanes
+    assert text in slurm.partitions
     element.partition = text
 
 

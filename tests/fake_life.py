@@ -8,6 +8,7 @@ import fake_agents
 from fake_parts import (
     FINISHED,
     LIMIT_CHECK_S,
+    MAIN,
     ON_NODES,
     REQUEUE_WAIT_S,
     REQUEUED_HELD,
@@ -185,7 +186,7 @@ def victims(
     room = slurm.room(name)
     if slurm.is_completing(name) or covers(room, need):
         return []
-    lower = slurm.lanes[slurm.lanes.index(below) + 1 :] if below else slurm.lanes
+    lower = slurm.partitions[slurm.partitions.index(below or MAIN) + 1 :]
     there = (e for e in slurm.ours_on(frozenset({name})) if e.state == "RUNNING")
     found = [e for e in there if e.partition in lower]
     found.sort(key=lambda e: (-slurm.lanes.index(e.partition), e.start or 0))
@@ -204,16 +205,24 @@ def _enough(slurm: FakeSlurm, name: str, order: list[Element], need: Resources) 
 
 
 def _push_out(slurm: FakeSlurm, element: Element) -> None:
-    """An element takes a node from those of a lower partition, if that is enough."""
-    if element.count > 1:
-        return
+    """An element takes its nodes from those of a lower partition, if that is enough. It waits for
+    what is ending there already."""
+    found: dict[str, list[Element]] = {}
     for name in sorted(element.asked or slurm.nodes.keys() - element.barred):
         need = element.part.asks if element.part else slurm.size_of(name)
-        found = victims(slurm, name, need, element.partition)
-        for other in found:
+        others = victims(slurm, name, need, element.partition)
+        if others or _comes_free(slurm, element, name):
+            found[name] = others
+    chosen = sorted(found, key=lambda name: len(found[name]))[: element.count]
+    for name in chosen if len(chosen) == element.count else ():
+        for other in found[name]:
             end(slurm, other, "PREEMPTED")
-        if found:
-            return
+
+
+def _comes_free(slurm: FakeSlurm, element: Element, name: str) -> bool:
+    """True if it could start there now, or once what ends there has ended."""
+    is_open = slurm.nodes[name] in ("", "+PLANNED")
+    return is_open and (slurm.is_completing(name) or fits(slurm, element, name))
 
 
 def _is_booked(slurm: FakeSlurm, name: str, until: int) -> bool:
@@ -245,6 +254,10 @@ def _rigid(slurm: FakeSlurm, job: Rigid) -> None:
         job.state = "COMPLETED"
     if job.state != "PENDING" or slurm.now < job.start:
         return
+    ends = [e.end for e in slurm.ours_on(job.nodes) if e.partition == MAIN and e.end is not None]
+    if any(end > slurm.now for end in ends):
+        job.start = max(ends)  # a core that runs is in nobody's way: Slurm plans around it
+        return
     for element in _in_the_way(slurm, job):
         if job.seen < job.start:
             slurm.violations.append(
@@ -258,7 +271,7 @@ def _rigid(slurm: FakeSlurm, job: Rigid) -> None:
 
 def _in_the_way(slurm: FakeSlurm, job: Rigid) -> list[Element]:
     if job.part is None:
-        return slurm.ours_on(job.nodes)
+        return slurm.lent_on(job.nodes)
     return [e for name in sorted(job.nodes) for e in victims(slurm, name, job.part)]
 
 
@@ -268,7 +281,7 @@ def _is_open(slurm: FakeSlurm, name: str, job: Rigid) -> bool:
 
 def _booking(slurm: FakeSlurm, booking: Booking) -> None:
     if slurm.now == booking.start:
-        for element in slurm.ours_on(booking.nodes):
+        for element in slurm.lent_on(booking.nodes):
             slurm.violations.append(
                 Violation(slurm.now, element.name, "at the start of", booking.name)
             )

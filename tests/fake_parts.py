@@ -9,6 +9,7 @@ from slurm_hooks.model import Resources
 
 START = 1_800_000_000
 REQUEUE_WAIT_S = 121
+MAIN = "main"  # where ordinary jobs run, above all lanes
 LIMIT_CHECK_S = 30  # slurmctld looks at time limits every half minute
 FINISHED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"})
 ON_NODES = frozenset({"RUNNING", "COMPLETING"})

@@ -13,6 +13,7 @@ import fake_commands
 import fake_life
 from fake_answers import cluster_lines, queue_lines
 from fake_parts import (
+    MAIN,
     ON_NODES,
     START,
     Booking,
@@ -84,11 +85,12 @@ class FakeSlurm:
         limit_min: int = 10,
         script: Optional[Script] = None,
         part: Optional[Part] = None,
+        partition: str = "",
     ) -> None:
-        """A held array of `count` elements; those that take a part of a node are in the last
-        partition."""
+        """A held array of `count` elements. Without a partition, those that take a part of a node
+        are in the last lane, and others in the first."""
         self.jobs[job] = Job(script=script or Script())
-        lane = self.lanes[-1 if part else 0]
+        lane = partition or self.lanes[-1 if part else 0]
         for index in range(count):
             own = replace(part) if part else None
             element = Element(job, index, mark, limit_min=limit_min, partition=lane, part=own)
@@ -167,6 +169,11 @@ class FakeSlurm:
 
     # -- who is where
 
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """All partitions, the highest first."""
+        return (MAIN, *self.lanes)
+
     def is_free(self, name: str) -> bool:
         """True if a job could start on the node now."""
         return self.nodes[name] in ("", "+PLANNED") and self.user_of(name) is None
@@ -202,6 +209,10 @@ class FakeSlurm:
         if self.nodes[name] not in ("", "+PLANNED") or self.is_completing(name):
             return resources(0, 0)
         return self.size_of(name) - self.used(name)
+
+    def lent_on(self, nodes: frozenset[str]) -> list[Element]:
+        """Those there that can be preempted."""
+        return [e for e in self.ours_on(nodes) if e.partition in self.lanes]
 
     def ours_on(self, nodes: frozenset[str]) -> list[Element]:
         return [e for e in self.elements.values() if e.state in ON_NODES and e.nodes & nodes]

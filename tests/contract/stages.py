@@ -23,7 +23,7 @@ NODES = 3
 NOBODY = pwd.getpwnam("nobody").pw_uid  # scancel knows no user of that name (25.11.8)
 FIELDS = (
     *("JobArrayID", "State", "PriorityLong", "EligibleTime", "StartTime", "EndTime", "TimeLimit"),
-    *("restartcnt", "exit_code", "Reason", "NodeList", "admin_comment", "comment"),
+    *("restartcnt", "exit_code", "Reason", "NodeList", "admin_comment", "comment", "Partition"),
 )
 Row = dict[str, str]
 QUESTION = "-O" + ",".join(f"{name}:|" for name in FIELDS)
@@ -39,7 +39,7 @@ def read(text: str, job: int) -> dict[int, Row]:
 class Stage(Protocol):
     """A cluster of three nodes on which people act."""
 
-    def submit(self, count: int, code: Optional[int] = None) -> int:
+    def submit(self, count: int, code: Optional[int] = None, partition: str = "malleable") -> int:
         """A held array whose script sleeps, or ends with `code` after a second."""
         ...
 
@@ -47,7 +47,9 @@ class Stage(Protocol):
         """Type a command; true if nothing was refused."""
         ...
 
-    def rows(self, job: int) -> dict[int, Row]: ...
+    def rows(self, job: int, partition: str = "malleable,main") -> dict[int, Row]:
+        """What squeue says of its elements in these partitions."""
+        ...
 
     def preempt(self) -> None:
         """Somebody of a higher tier needs all nodes for a moment."""
@@ -83,9 +85,10 @@ class Fake:
     def _outcome(self, element: Element, ran_s: int) -> Optional[int]:
         return self.codes.get(element.job) if ran_s > 1 else None
 
-    def submit(self, count: int, code: Optional[int] = None) -> int:
+    def submit(self, count: int, code: Optional[int] = None, partition: str = "malleable") -> int:
         job = len(self.slurm.jobs) + 1
-        self.slurm.submit(job, count, "(null)", script=Script(joins=False))
+        script = Script(joins=False)
+        self.slurm.submit(job, count, "(null)", script=script, partition=partition)
         if code is not None:
             self.codes[job] = code
         return job
@@ -93,8 +96,9 @@ class Fake:
     def does(self, line: str, user: str = "root") -> bool:
         return not self.slurm.does(line, user)
 
-    def rows(self, job: int) -> dict[int, Row]:
-        return read(self.slurm.ask(Command(("squeue", "--array", QUESTION))), job)
+    def rows(self, job: int, partition: str = "malleable,main") -> dict[int, Row]:
+        argv = ("squeue", "--array", f"--partition={partition}", QUESTION)
+        return read(self.slurm.ask(Command(argv)), job)
 
     def preempt(self) -> None:
         for element in self.slurm.ours_on(frozenset(self.slurm.nodes)):
@@ -123,11 +127,11 @@ class Real:
     def live(self) -> Live:
         return Live(20.0, environment=dict(self.box.environment))
 
-    def submit(self, count: int, code: Optional[int] = None) -> int:
+    def submit(self, count: int, code: Optional[int] = None, partition: str = "malleable") -> int:
         script = self.box.work / f"job{time.monotonic_ns()}.sh"
         end = "exec sleep 600" if code is None else f"sleep 1; exit {code}"
         write_program(script, f"#!/bin/bash\n{end}\n")
-        argv = ["sbatch", "-p", "malleable", "--requeue", "--hold", f"--array=0-{count - 1}"]
+        argv = ["sbatch", "-p", partition, "--requeue", "--hold", f"--array=0-{count - 1}"]
         argv += ["--time=10", "-N1", str(script)]
         said = self.box.run(argv, user="nobody").stdout
         return int(said.split()[-1])
@@ -136,7 +140,7 @@ class Real:
         as_user = None if user == "root" else user
         return self.box.run(line.split(" "), user=as_user, check=False).returncode == 0
 
-    def rows(self, job: int) -> dict[int, Row]:
+    def rows(self, job: int, partition: str = "malleable,main") -> dict[int, Row]:
         argv = (
             "squeue",
             "--noheader",
@@ -144,6 +148,7 @@ class Real:
             "--array",
             "--states=all",
             f"--jobs={job}",
+            f"--partition={partition}",
             QUESTION,
         )
         try:
@@ -167,7 +172,8 @@ class Real:
 
     def tidy(self) -> None:
         # Not by user: 26.05 does not take nobody for one.
-        self.box.run(["scancel", "--partition=malleable"], check=False)
+        for partition in ("malleable", "main"):
+            self.box.run(["scancel", f"--partition={partition}"], check=False)
         until(self, lambda: self.idle() == NODES)
 
 

@@ -6,12 +6,14 @@ Where these pass on both, the model of `tests/model` stands on facts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from contract.stages import NODES, Fake, Real, Row, Stage, until
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
+from slurm_hooks.slurm.text import parse_limit
 
 KINDS = ["fake", pytest.param("real", marks=pytest.mark.slurm)]
 HIDDEN = "job requeued in held state"
@@ -224,3 +226,18 @@ def test_what_has_ended_is_forgotten(bare_sandbox: Any) -> None:
     until(real, lambda: state(real, job) == "COMPLETED")
     until(real, lambda: state(real, job) == "gone")
     assert state(real, job, 1) == "PENDING"
+
+
+def test_held_ones_are_moved_while_one_waits_as_an_ordinary_job(stage: Stage) -> None:
+    lent = running(stage, NODES, NODES)
+    job = stage.submit(4, partition="main")
+    assert stage.does(f"scontrol update jobid={job}_[1-3] Partition=malleable TimeLimit=5")
+    assert set(stage.rows(job, "main")) == {0}
+    assert set(stage.rows(job, "malleable")) == {1, 2, 3}
+    assert {hold_of(stage, job, i) for i in range(4)} == {(True, "JobHeldUser")}
+    limits = [parse_limit(row(stage, job, i)["TimeLimit"]) for i in (0, 1)]
+    assert limits == [timedelta(minutes=10), timedelta(minutes=5)]
+    assert stage.does(f"scontrol release {job}_0")
+    until(stage, lambda: state(stage, job) == "RUNNING")
+    assert sorted(state(stage, lent, i) for i in range(NODES))[1:] == ["RUNNING", "RUNNING"]
+    assert not stage.does(f"scontrol update jobid={job}_0 Partition=malleable")
