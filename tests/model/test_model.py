@@ -41,6 +41,7 @@ SCRIPTS = st.builds(
     joins=st.sampled_from([True, True, True, False]),
     ignores_notice=st.sampled_from([False, False, False, True]),
 )
+CORES = st.sampled_from([0, 0, 1, 2])
 LARGEST = 3  # jobs; so all can run at once on the nodes that there are
 
 
@@ -102,22 +103,32 @@ class Cluster(RuleBasedStateMachine):
 
     # -- users
 
-    @initialize(sizes=SIZES, script=SCRIPTS)
-    def the_first_job(self, sizes: tuple[int, int, int], script: Script) -> None:
-        self.world.submit(sizes, replace(script))
+    @initialize(sizes=SIZES, script=SCRIPTS, core=CORES, ends_all=st.booleans())
+    def the_first_job(
+        self, sizes: tuple[int, int, int], script: Script, core: int, ends_all: bool
+    ) -> None:
+        self.world.submit(sizes, replace(script), core, ends_all)
 
     @precondition(lambda self: len(self.world.trainings) < LARGEST)
-    @rule(sizes=SIZES, script=SCRIPTS)
-    def another_job(self, sizes: tuple[int, int, int], script: Script) -> None:
-        self.world.submit(sizes, replace(script))
+    @rule(sizes=SIZES, script=SCRIPTS, core=CORES, ends_all=st.booleans())
+    def another_job(
+        self, sizes: tuple[int, int, int], script: Script, core: int, ends_all: bool
+    ) -> None:
+        self.world.submit(sizes, replace(script), core, ends_all)
 
     @precondition(lambda self: len(self.world.trainings) < LARGEST)
-    @rule(sizes=SIZES, script=SCRIPTS, code=st.sampled_from([1, -9]), age_s=st.integers(1, 200))
+    @rule(
+        sizes=SIZES,
+        script=SCRIPTS,
+        core=CORES,
+        code=st.sampled_from([1, -9]),
+        age_s=st.integers(1, 200),
+    )
     def a_job_that_fails(
-        self, sizes: tuple[int, int, int], script: Script, code: int, age_s: int
+        self, sizes: tuple[int, int, int], script: Script, core: int, code: int, age_s: int
     ) -> None:
         """However old it gets, nobody in it makes progress."""
-        training = self.world.submit(sizes, replace(script, train_s=1_000_000))
+        training = self.world.submit(sizes, replace(script, train_s=1_000_000), core)
         training.code, training.age_s = code, age_s
 
     @rule(pick=PICK)

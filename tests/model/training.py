@@ -16,6 +16,9 @@ FAILURES = 3  # failures.limit as shipped
 class Training:
     """One job as its user sees it. `code` and `age_s` say how each of its runs fails, if it does.
 
+    The first fragments, of `core` nodes together, run in the ordinary queue for `core_min` minutes.
+    Once that time is `spent` by each of them, all ends if it `ends_with_core`.
+
     `deaths` are those since somebody last made progress. `is_over` once the tick has ended it and
     was right to; `cancelled` are the elements that its user has cancelled, `ended` those that the
     tick has.
@@ -26,6 +29,8 @@ class Training:
     high: int
     unit: int
     script: Script
+    core: int = 0
+    ends_with_core: bool = False
     code: Optional[int] = None
     age_s: int = 0
     is_over: bool = False
@@ -37,6 +42,8 @@ class Training:
     deaths: int = 0
     cancelled: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
+    spent: set[str] = field(default_factory=set)
+    must_be_spent: set[str] = field(default_factory=set)  # not only may
     requeued_by_user: dict[str, int] = field(default_factory=dict)  # or its agent: when
     exits: dict[str, int] = field(default_factory=dict)  # what ends in its next second, and how
 
@@ -44,6 +51,15 @@ class Training:
     def gone(self) -> set[str]:
         """What has been cancelled, by whomever."""
         return self.cancelled | self.ended
+
+    def is_core(self, element: Element) -> bool:
+        """True until its time in the ordinary queue is over."""
+        return element.index * self.unit < self.core and element.name not in self.spent
+
+    def is_core_over(self, left: list[Element]) -> bool:
+        """True if all ends with the core, and none of the core is left."""
+        has_ended = bool(self.spent) and self.ends_with_core
+        return has_ended and not any(self.is_core(e) for e in left if e.state != "CANCELLED")
 
     @property
     def is_failing(self) -> bool:
@@ -84,6 +100,8 @@ class Training:
         seems_cancelled = self.seems_cancelled or self.seems_cancelled_to(left)
         is_cancelled = self.is_cancelled or seems_cancelled
         if is_cancelled or self.seems_finished or self.script.is_done or self.is_short(left):
+            return True
+        if self.is_core_over(left):
             return True
         trains = any(e.state == "RUNNING" and e.run.said == "trained" for e in left)
         return self.deaths >= FAILURES and not trains

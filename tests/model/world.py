@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-from fake_parts import ON_NODES, REQUEUE_WAIT_S, REQUEUED_HELD, Element, Script
+from fake_parts import FINISHED, MAIN, ON_NODES, REQUEUE_WAIT_S, REQUEUED_HELD, Element, Script
 from fake_slurm import FakeSlurm
 from model.training import ENDED, RACE_S, Training
 from slurm_hooks.errors import RetryLater
@@ -25,6 +25,9 @@ NODES = 6
 KNOWN_AHEAD_S = 180  # a claim that an undisturbed tick has seen so long before is kept
 PATIENCE_TICKS = 160
 OFF_TICKS = 4
+RAISED_MIN = 600
+CORE_MIN = 20  # the --time of a core, above any lease
+CORE_ENDS_S = 120  # so long before its end a run may count as the whole time of a core
 WAITS = frozenset({"PENDING", "SUSPENDED"}) | ON_NODES
 
 
@@ -46,6 +49,8 @@ class World:
     is_off: bool = False  # and a tick has seen it since
     is_calm: bool = False  # the site wants no growth, and a tick has seen that since
     calm_off_ticks: int = 0  # undisturbed ones in a row, all while it was off
+    core_ends: dict[str, int] = field(default_factory=dict)  # of what runs in the ordinary queue
+    read: int = 0  # lines of the history
 
     def __post_init__(self) -> None:
         self.slurm = FakeSlurm({f"n{i}": "" for i in range(1, NODES + 1)})
@@ -62,19 +67,25 @@ class World:
     def of(self, element: Element) -> Training:
         return self.trainings[element.job]
 
-    def submit(self, sizes: tuple[int, int, int], script: Script) -> Training:
-        """`sizes` are the least and the most fragments, and the nodes of one."""
+    def submit(
+        self, sizes: tuple[int, int, int], script: Script, core: int = 0, ends_all: bool = False
+    ) -> Training:
+        """`sizes` are the least and the most fragments, and the nodes of one; `core` is how many
+        of them are to be in the ordinary queue, as far as there are so many."""
         low, high, unit = sizes
-        job = len(self.trainings) + 1
-        self.trainings[job] = Training(job, low * unit, high * unit, unit, script)
+        job, core = len(self.trainings) + 1, min(core, high) * unit
+        training = Training(job, low * unit, high * unit, unit, script, core, core > 0 and ends_all)
+        self.trainings[job] = training
+        own = f"core={core}{',end=finish' if ends_all else ''},lane=malleable," if core else ""
         mark = (
-            f"malleable{{min={low * unit},max={high * unit},unit={unit},engine=torchrun,"
+            f"malleable{{min={low * unit},max={high * unit},unit={unit},engine=torchrun,{own}"
             f"frags={high},lease=3600,hole=120{'' if job % 3 == 0 else ',not=-'}}}"
         )  # each third has an --exclude that is too long for its mark
-        self.slurm.submit(job, high, mark, script=script)
+        place = {"partition": MAIN, "limit_min": CORE_MIN} if core else {}
+        self.slurm.submit(job, high, mark, script=script, **place)
         for element in self.slurm.of(job):
             element.count = unit
-        return self.trainings[job]
+        return training
 
     # -- time
 
@@ -98,6 +109,7 @@ class World:
             self.slurm.before = lambda command: None
         if is_disturbed:
             self.calm_off_ticks = 0
+            self._forgive_requeues()
         else:
             self._after_tick()
 
@@ -163,9 +175,11 @@ class World:
 
     def raise_limit(self, element: Element) -> None:
         """The operator answers for it until a tick has seen it."""
-        self.slurm.does(f"scontrol update jobid={element.name} TimeLimit=600")
+        self.slurm.does(f"scontrol update jobid={element.name} TimeLimit={RAISED_MIN}")
         self.admin_released.add(element.name)
         self.known.clear()
+        if element.name in self.core_ends and element.end is not None:
+            self.core_ends[element.name] = element.end
 
     def switch(self, is_off: bool) -> None:
         """An admin switches malleable jobs off, or on again."""
@@ -193,8 +207,11 @@ class World:
             "requeuehold",
             "nobody",
         )
+        self._read_history()
         if verb == "requeue" and user != "root":
             self.of(element).requeued_by_user[element.name] = self.slurm.now
+            if element.state in FINISHED:  # who asks for that may have one more time
+                self.of(element).must_be_spent.discard(element.name)
         if verb == "suspend":
             self.suspended.add(element.name)
         if is_hidden or verb == "resume":
@@ -211,6 +228,36 @@ class World:
                 self.faults.append(f"the tick cancelled {element.name}, and it was to go on")
             training.is_over = True
             training.ended.add(element.name)
+        if verb not in ("update", "scancel") and self._is_core_run(element):
+            self.faults.append(f"{verb} of {element.name}, which runs as a core")
+
+    def _is_core(self, element: Element) -> bool:
+        """True if it is where its job's core may be."""
+        training = self.of(element)
+        return element.partition == MAIN and element.index * training.unit < training.core
+
+    def _is_core_run(self, element: Element) -> bool:
+        return self._is_core(element) and element.state == "RUNNING"
+
+    def _read_history(self) -> None:
+        """Find out whose time in the ordinary queue is over."""
+        for line in self.slurm.history[self.read :]:
+            at, name, what = line.split(" ")
+            ends = self.core_ends.pop(name, None) if what != "RUNNING" else None
+            element = self.slurm.elements.get(name)
+            if element and ends is not None and int(at) >= ends - CORE_ENDS_S:
+                training = self.of(element)
+                training.spent.add(name)
+                has_left = what == "REQUEUE" and element.comment.startswith("leaving{")
+                if what == "TIMEOUT" or has_left:
+                    training.must_be_spent.add(name)
+        self.read = len(self.slurm.history)
+
+    def _forgive_requeues(self) -> None:
+        """What has ended can only be held after its requeue, and one of these came to nothing."""
+        for element in self.slurm.elements.values():
+            if element.state == "PENDING" and not element.is_held:
+                self.of(element).must_be_spent.discard(element.name)
 
     def _check_nodes(self, given: Element) -> None:
         """What the tick gives to one, no other may be on, or about to start on; to a group, no
@@ -240,10 +287,26 @@ class World:
             self.faults.append(f"{element.name} started, which its user had cancelled")
         if element.name in self.of(element).ended:
             self.faults.append(f"{element.name} started, which the tick had cancelled")
+        if element.partition == MAIN:
+            self._started_in_main(element)
+            return
         if self.is_off and element.name not in self.admin_released:
             self.faults.append(f"{element.name} started while malleable jobs are switched off")
         if element.name not in self.admin_released and 60 * element.limit_min > self.longest_s:
             self.faults.append(f"{element.name} started for {element.limit_min} minutes")
+
+    def _started_in_main(self, element: Element) -> None:
+        self._read_history()
+        assert element.end is not None
+        self.core_ends[element.name] = element.end
+        if element.name in self.admin_released:
+            return
+        if not self._is_core(element):
+            self.faults.append(f"{element.name} started outside the lane")
+        if element.name in self.of(element).must_be_spent:
+            self.faults.append(f"{element.name} started, and its time as a core is over")
+        if element.limit_min not in (CORE_MIN, RAISED_MIN):
+            self.faults.append(f"{element.name} is a core of {element.limit_min} minutes")
 
     @property
     def longest_s(self) -> int:
@@ -256,7 +319,10 @@ class World:
         claims += [(str(r.job), r.seen, r.start) for r in slurm.rigid]
         self.known |= {n for n, seen, start in claims if seen <= slurm.now <= start - KNOWN_AHEAD_S}
         for element in slurm.elements.values():
-            self._check_lease(element)
+            if self._is_core_run(element):
+                self._check_core(element)
+            else:
+                self._check_lease(element)
             if self.of(element).is_cancelled and element.state == "PENDING":
                 self.faults.append(f"{element.name} waits, though its user cancelled the job")
         self.admin_released.clear()
@@ -272,8 +338,23 @@ class World:
         self.calm_off_ticks = before + 1 if is_off else 0
         if self.calm_off_ticks >= OFF_TICKS:
             running = (e for e in self.slurm.elements.values() if e.state == "RUNNING")
-            left = [e.name for e in running if e.name not in self.suspended]
+            lent = (e for e in running if not self._is_core(e))
+            left = [e.name for e in lent if e.name not in self.suspended]
             self.faults += [f"{name} runs though all was switched off long ago" for name in left]
+
+    def _check_core(self, element: Element) -> None:
+        if element.signalled is not None:
+            self.faults.append(f"{element.name} is asked to leave, and runs as a core")
+        if element.end != self.core_ends.get(element.name, element.end):
+            self.faults.append(f"{element.name} has another end, and runs as a core")
+
+    def _check_places(self, training: Training) -> None:
+        """No more is released, or runs, outside the lane than the core has."""
+        there = [e for e in self.slurm.of(training.job) if e.partition == MAIN]
+        asked = self.admin_released | self.admin_started
+        out = [e for e in there if e.state == "RUNNING" or _is_released(e)]
+        lent = [e.name for e in out if not self._is_core(e) and e.name not in asked]
+        self.faults += [f"{name} is released outside the lane" for name in lent]
 
     def _check_lease(self, element: Element) -> None:
         """A start that lies ahead of a clock that was set back allows no shorter limit, so such a
@@ -285,6 +366,9 @@ class World:
 
     def check(self) -> None:
         """Raises AssertionError if anybody was wronged."""
+        self._read_history()
+        for training in self.trainings.values():
+            self._check_places(training)
         for element in self.slurm.elements.values():
             if element.name in self.of(element).cancelled and element.state in (
                 "PENDING",
