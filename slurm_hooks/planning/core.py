@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.model import (
@@ -23,12 +24,14 @@ from slurm_hooks.model import (
     Verb,
     Why,
 )
-from slurm_hooks.model.ends import is_death
+from slurm_hooks.model.ends import is_death, requeue_of
 from slurm_hooks.planning.back import BACK_STATES, put_back
 from slurm_hooks.planning.failures import after_death
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.resting import is_rested
 from slurm_hooks.planning.workers import idle_since, to_be_started
+
+_EARLY = timedelta(seconds=60)
 
 
 def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[Intent]:
@@ -36,18 +39,41 @@ def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optio
 
     Slurm itself puts back what it preempts and what lost its node, with its place in the queue.
     """
-    is_back = fragment.state in WAITING_STATES
+    is_back = fragment.state in (*WAITING_STATES, FragmentState.PENDING)
     if is_death(fragment) and (is_back or fragment.state in BACK_STATES):
         mark = after_death(ground, fragment, job)
         if is_back:
             return Intent(fragment.id, Why.DIED, mark=mark, is_held=not fragment.is_paused)
         return put_back(fragment, Why.DIED, mark)
-    if fragment.state not in BACK_STATES:
-        return None
+    if fragment.state is FragmentState.RUNNING:
+        return _noted_start(fragment)
     mark = replace(fragment.mark, noticed=ground.now)
     if fragment.state is FragmentState.DONE and job.way.zero_is_idle:
         return put_back(fragment, Why.NO_WORK, replace(mark, idle=idle_since(fragment)))
-    return put_back(fragment, Why.CORE_OVER, replace(mark, is_spent=True))
+    spent = replace(mark, is_spent=True)
+    if fragment.state in BACK_STATES:
+        return put_back(fragment, Why.CORE_OVER, spent)
+    if _is_time_over(ground, fragment, job):
+        is_held = fragment.state is FragmentState.PENDING
+        return Intent(fragment.id, Why.CORE_OVER, mark=spent, is_held=is_held)
+    return None
+
+
+def _noted_start(fragment: Fragment) -> Optional[Intent]:
+    """Slurm forgets the start of a run with its requeue."""
+    mark = replace(fragment.mark, released=fragment.start, run=fragment.restarts)
+    is_news = fragment.start is not None and mark != fragment.mark
+    return Intent(fragment.id, Why.NOTED, mark=mark) if is_news else None
+
+
+def _is_time_over(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
+    """True if its last run was put back at the end of its time: agents do not wait for Slurm to
+    end them. How early they leave depends on the notice, and on who leaves with them."""
+    back, since = requeue_of(fragment, ground.slurm), fragment.mark.released
+    if back is None or since is None or fragment.limit is None or not fragment.has_run:
+        return False
+    early = min(ground.lane(job).notice + _EARLY, fragment.limit / 2)
+    return not fragment.is_leaving and back - since >= fragment.limit - early
 
 
 def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:

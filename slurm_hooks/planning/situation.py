@@ -207,11 +207,12 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     barred = None if care.is_over else bars or _why_unwanted(job, wish)
     care = care if care.is_over else _within_bars(survey, care, barred)
     if not (care.is_over or barred or survey.mandate.waits):
-        care = replace(care, actions=one_each((*care.actions, *to_queue(ground, job))))
+        queued = to_queue(ground, _with_marks(job, _marks_of(care)))
+        care = replace(care, actions=one_each((*care.actions, *queued)))
     running = (f for f in job.stirring if f.state is FragmentState.RUNNING)
     past = survey.hits.staying(job, survey.holes)
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
-    marks = {i.fragment: i.mark for i in care.actions if i.mark is not None}
+    marks = _marks_of(care)
     marked = _with_marks(job, marks)
     avoided = shunned(ground, marked)
     if care.is_over:
@@ -237,6 +238,10 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
         share=survey.slots.of(job),
     )
     return _given_up(situation) if _is_hopeless(ground, situation) else situation
+
+
+def _marks_of(care: Upkeep) -> dict[FragmentId, Mark]:
+    return {i.fragment: i.mark for i in care.actions if i.mark is not None}
 
 
 def _with_marks(job: MalleableJob, marks: Mapping[FragmentId, Mark]) -> MalleableJob:

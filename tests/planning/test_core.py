@@ -14,9 +14,11 @@ from build import (
     make_node,
     make_nodes,
     make_request,
+    make_slurm,
     make_snapshot,
     no_clock,
     reserve,
+    span,
 )
 from slurm_hooks.model import (
     Fragment,
@@ -228,6 +230,45 @@ def test_a_core_whose_time_is_over_goes_on_in_holes() -> None:
     assert by_verb(plan, Verb.GROW) == [0]
 
 
+def back_by_itself(after_s: int, **fields: Any) -> Fragment:
+    """A core with two hours of time that its agent has put back so long after its start."""
+    said, end = Said.LEAVING, after(-10)
+    released, eligible = end - span(after_s), end + make_slurm().requeue_wait
+    fields = {"said": said, "released": released, "restarts": 1, "limit": span(7200), **fields}
+    return core_of(asking(), eligible=eligible, **fields)
+
+
+@pytest.mark.parametrize(("state", "is_held"), [(HELD, False), (PENDING, True)])
+def test_a_core_that_leaves_at_the_end_of_its_time_is_over(
+    state: FragmentState, is_held: bool
+) -> None:
+    others = [in_lane(asking(), i, RUNNING) for i in (1, 2, 3)]
+    plan = planned(back_by_itself(7180, state=state), *others)
+    (spent,) = (i for i in plan.actions if i.fragment.index == 0)
+    assert (spent.verb, spent.cause, spent.is_held) == (Verb.STAY, Why.CORE_OVER, is_held)
+    assert spent.mark is not None
+    assert spent.mark.is_spent
+
+
+def test_a_core_that_was_put_back_before_its_time_is_queued_again() -> None:
+    others = [in_lane(asking(), i, RUNNING) for i in (1, 2, 3)]
+    assert by_verb(planned(back_by_itself(3600), *others), Verb.QUEUE) == [0]
+
+
+def test_a_core_notes_when_it_started() -> None:
+    """Or the time for which it waited would count as its own."""
+    request = asking()
+    core = core_of(request, state=RUNNING, start=after(-200), released=after(-7000), restarts=1)
+    others = [in_lane(request, i) for i in (1, 2, 3)]
+    plan = planned(core, *others)
+    (noted,) = (i for i in plan.actions if i.fragment.index == 0)
+    assert noted.parts == ("set mark",)
+    assert noted.mark is not None
+    assert (noted.mark.released, noted.mark.run) == (core.start, 1)
+    plan = planned(replace(core, mark=noted.mark), *others)
+    assert [i for i in plan.actions if i.fragment.index == 0] == []
+
+
 def test_a_job_may_end_with_its_core() -> None:
     request = asking(core=2, ends_all=True)
     spent = [core_of(request, i, is_spent=True) for i in (0, 1)]
@@ -250,6 +291,20 @@ def test_a_core_that_died_is_queued_again() -> None:
     assert not back.mark.is_spent
     held = replace(core_of(request), mark=replace(back.mark, noticed=after(-60)), restarts=1)
     assert by_verb(planned(held, *others), Verb.QUEUE) == [0]
+
+
+@pytest.mark.parametrize("state", [HELD, PENDING])
+def test_a_core_that_slurm_put_back_after_a_failure_is_not_queued_at_once(
+    state: FragmentState,
+) -> None:
+    """Its failure is on record before its next run."""
+    request = asking()
+    dead = core_of(request, state=state, released=after(-900), restarts=1, exit_code="1:0")
+    plan = planned(dead, *(in_lane(request, i) for i in (1, 2, 3)))
+    (died,) = (i for i in plan.actions if i.fragment.index == 0)
+    assert (died.verb, died.is_held) == (Verb.STAY, True)
+    assert died.mark is not None
+    assert died.mark.failures == 1
 
 
 def test_slurm_puts_a_preempted_core_back_itself() -> None:
