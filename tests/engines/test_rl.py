@@ -110,6 +110,7 @@ def check_the_books(recipe: Recipe) -> None:
     assert all(last[process_of(name)] == name for name in playing(recipe))
 
 
+@pytest.mark.nightly
 def test_rollouts_per_node_hour_beside_a_fixed_number_of_workers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
