@@ -90,10 +90,12 @@ def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
 
 
 def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
-    """Move to the lane what belongs there, while it is held. Nothing starts before it is there."""
+    """Move to the lane what belongs there, while it is held, and not by an operator. Nothing starts
+    before it is there."""
     site, request = ground.settings.site, job.request
     for fragment in job.fragments if request.lane else ():
-        if fragment.is_astray and fragment.state in WAITING_STATES:
+        is_kept = fragment.is_paused or fragment.mark.is_paused
+        if fragment.is_astray and fragment.state in WAITING_STATES and not is_kept:
             yield Intent(
                 fragment.id,
                 Why.TO_LANE,

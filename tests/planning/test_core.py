@@ -38,6 +38,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.second_look import contradicted
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Settings, Site
 
@@ -399,3 +400,13 @@ def test_a_ceiling_need_only_hold_what_the_core_lacks(most: dict[str, int]) -> N
     ceilings = [text for text in texts(plan) if "mode.max_nodes" in text]
     assert len(ceilings) == 1
     assert ceilings[0].endswith("and get 2")
+
+
+@pytest.mark.parametrize("hold", [{"reason": "JobHeldAdmin"}, {"is_paused": True}])
+def test_what_an_operator_holds_is_not_moved(hold: dict[str, Any]) -> None:
+    request = asking(high=3)
+    held = [core_of(request, 1, **hold), core_of(request, 2)]
+    fresh = job_of(in_lane(request, 0), *held)
+    plan = plan_of(fresh)
+    assert [i.fragment.index for i in moves(plan)] == [2]
+    assert contradicted(moves(plan), [fresh], snapshot_of(fresh).slurm) == {}
