@@ -78,8 +78,6 @@ def _is_time_over(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool
 
 def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     """Release the core fragments that have no place in the ordinary queue yet."""
-    if not job.request.core:
-        return
     waiting = to_be_started(ground, job) if job.way.zero_is_idle else job.core
     held = [f for f in waiting if f.is_core and is_rested(ground, f) and not f.is_paused]
     is_kept = any(f.depends or f.mark.is_paused for f in job.core)

@@ -410,3 +410,14 @@ def test_what_an_operator_holds_is_not_moved(hold: dict[str, Any]) -> None:
     plan = plan_of(fresh)
     assert [i.fragment.index for i in moves(plan)] == [2]
     assert contradicted(moves(plan), [fresh], snapshot_of(fresh).slurm) == {}
+
+
+def test_a_core_that_slurm_holds_after_its_death_is_queued_once_that_is_on_record() -> None:
+    request = asking(high=2)
+    run = {"released": after(-3600), "restarts": 1, "eligible": after(-600)}
+    dead = core_of(request, exit_code="1:0", **run)
+    plan = planned(dead, in_lane(request, 1))
+    assert by_verb(plan, Verb.QUEUE) == []
+    (noted,) = (i for i in plan.actions if i.fragment.index == 0)
+    assert noted.mark is not None
+    assert noted.mark.failures == 1
