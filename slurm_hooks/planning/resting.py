@@ -1,10 +1,12 @@
-"""How long a fragment rests between two runs."""
+"""How long a fragment rests between two runs, and a job between two changes."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Optional
 
-from slurm_hooks.model import WAITING_STATES, Fragment, FragmentState
+from slurm_hooks.model import WAITING_STATES, Fragment, FragmentState, MalleableJob, Slurm
 from slurm_hooks.model.ends import is_death, requeue_of
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
@@ -24,3 +26,31 @@ def is_rested(ground: Ground, fragment: Fragment) -> bool:
     if is_within(ground.now, fragment.mark.noticed, REST):
         return False
     return not is_within(ground.now, requeue_of(fragment, ground.slurm), REST)
+
+
+def snoozes(ground: Ground, job: MalleableJob) -> bool:
+    """A gang rests after any change, a pool after a failure alone: in a large one somebody always
+    comes or goes. A fragment that is to come back larger does so at once."""
+    span = timedelta(seconds=ground.settings.plan.snooze_s)
+    if job.way.works_as_one:
+        left = (f.mark.noticed for f in job.fragments if not f.mark.is_widening)
+        return any(is_within(ground.now, noticed, span) for noticed in left)
+    deaths = (a.since for f in job.stirring for a in f.mark.deaths)
+    return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
+
+
+def rest_s(ground: Ground, job: MalleableJob) -> float:
+    """For how many seconds more it is to run undisturbed after its last change."""
+    span = job.request.min_run
+    if not span:
+        return 0.0
+    changes = (when for f in job.stirring for when in _changes(f, ground.slurm))
+    recent = (ground.now - w for w in changes if w is not None and is_within(ground.now, w, span))
+    return (span - min(recent, default=span)).total_seconds()
+
+
+def _changes(fragment: Fragment, slurm: Slurm) -> Iterator[Optional[datetime]]:
+    """When it came and went. One that is to come back larger has not gone."""
+    mark = fragment.mark
+    yield fragment.start if fragment.is_active else requeue_of(fragment, slurm)
+    yield None if mark.is_widening else mark.noticed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -19,13 +19,11 @@ from slurm_hooks.model import (
     MalleableJob,
     Mark,
     Reason,
-    Slurm,
     Verb,
     Why,
     Wish,
     one_each,
 )
-from slurm_hooks.model.ends import requeue_of
 from slurm_hooks.planning.core import to_queue
 from slurm_hooks.planning.failures import Shunned, shunned
 from slurm_hooks.planning.ground import Ground
@@ -33,6 +31,7 @@ from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
+from slurm_hooks.planning.resting import rest_s, snoozes
 from slurm_hooks.planning.sizes import failing, only
 from slurm_hooks.planning.slots import Share, why_no_parts
 from slurm_hooks.planning.survey import Survey
@@ -206,9 +205,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     bars = bars or (why_waiting(waiter) if waiter else None)
     barred = None if care.is_over else bars or _why_unwanted(job, wish)
     care = care if care.is_over else _within_bars(survey, care, barred)
-    if not (care.is_over or barred or survey.mandate.waits):
-        queued = to_queue(ground, _with_marks(job, _marks_of(care)))
-        care = replace(care, actions=one_each((*care.actions, *queued)))
+    care = care if care.is_over or barred else _with_core_queued(survey, job, care)
     running = (f for f in job.stirring if f.state is FragmentState.RUNNING)
     past = survey.hits.staying(job, survey.holes)
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
@@ -225,8 +222,8 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
         marks=marks,
         shunned=avoided,
         gives_way_to=waiter.job_id if waiter else "",
-        snoozes=_snoozes(ground, marked),
-        rest_s=_rest_s(ground, marked),
+        snoozes=snoozes(ground, marked),
+        rest_s=rest_s(ground, marked),
         is_apart=is_apart,
         barred=barred,
         past=past,
@@ -249,34 +246,6 @@ def _with_marks(job: MalleableJob, marks: Mapping[FragmentId, Mark]) -> Malleabl
         return job  # what the job has found out about itself is kept
     found = (replace(f, mark=marks[f.id]) if f.id in marks else f for f in job.fragments)
     return replace(job, fragments=tuple(found))
-
-
-def _snoozes(ground: Ground, job: MalleableJob) -> bool:
-    """A gang rests after any change, a pool after a failure alone: in a large one somebody always
-    comes or goes. A fragment that is to come back larger does so at once."""
-    span = timedelta(seconds=ground.settings.plan.snooze_s)
-    if job.way.works_as_one:
-        left = (f.mark.noticed for f in job.fragments if not f.mark.is_widening)
-        return any(is_within(ground.now, noticed, span) for noticed in left)
-    deaths = (a.since for f in job.stirring for a in f.mark.deaths)
-    return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
-
-
-def _rest_s(ground: Ground, job: MalleableJob) -> float:
-    """For how many seconds more it is to run undisturbed after its last change."""
-    span = job.request.min_run
-    if not span:
-        return 0.0
-    changes = (when for f in job.stirring for when in _changes(f, ground.slurm))
-    recent = (ground.now - w for w in changes if w is not None and is_within(ground.now, w, span))
-    return (span - min(recent, default=span)).total_seconds()
-
-
-def _changes(fragment: Fragment, slurm: Slurm) -> Iterator[Optional[datetime]]:
-    """When it came and went. One that is to come back larger has not gone."""
-    mark = fragment.mark
-    yield fragment.start if fragment.is_active else requeue_of(fragment, slurm)
-    yield None if mark.is_widening else mark.noticed
 
 
 def _stay(survey: Survey, fragment: Fragment, barred: Optional[Reason], is_past: bool) -> Stay:
@@ -319,6 +288,13 @@ def _within_bars(survey: Survey, care: Upkeep, barred: Optional[Reason]) -> Upke
         growable=() if barred else care.growable,
         reasons=(*care.reasons, barred) if barred else care.reasons,
     )
+
+
+def _with_core_queued(survey: Survey, job: MalleableJob, care: Upkeep) -> Upkeep:
+    if survey.mandate.waits or not job.request.core:
+        return care
+    queued = to_queue(survey.ground, _with_marks(job, _marks_of(care)))
+    return replace(care, actions=one_each((*care.actions, *queued)))
 
 
 def _is_apart(ground: Ground, job: MalleableJob) -> bool:
