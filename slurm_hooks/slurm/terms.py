@@ -15,6 +15,7 @@ from typing import Callable, Optional
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
 from slurm_hooks.model import Terms
+from slurm_hooks.slurm.lanes import is_by_qos
 from slurm_hooks.slurm.scontrol import Words
 from slurm_hooks.slurm.text import Command, parse_limit
 
@@ -61,7 +62,7 @@ def lane_terms(
     names = frozenset(lanes)
     ours = [words for words in partitions if words["PartitionName"] in names]
     exempt = _span("slurm.conf: PreemptExemptTime", config.get("PreemptExemptTime", ""), unknown)
-    by_qos = config.get("PreemptType") == "preempt/qos"
+    by_qos = is_by_qos(config)
     found = [_lane(words, exempt or _NOTHING, by_qos, unknown) for words in ours]
     if config.get("AccountingStorageType") == "accounting_storage/slurmdbd":
         found = [_with_qos(lane, words, qos, by_qos) for lane, words in zip(found, ours)]
