@@ -211,7 +211,7 @@ def kinks(job: JobAsk, most: int) -> list[int]:
     if not sizes:
         return []
     near = {sizes[0], sizes[-1]}
-    near |= {liked - unit, liked, liked + unit} & set(sizes) if liked else set()
+    near.update(n for n in (liked - unit, liked, liked + unit) if liked and n in sizes)
     for nodes, _ in job.curve.points:
         near |= {nodes // unit * unit, -(-nodes // unit) * unit}
     return sorted(n for n in near if sizes[0] <= n <= sizes[-1])
