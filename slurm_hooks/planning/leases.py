@@ -26,7 +26,8 @@ class Stay:
 
 def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
     """A fragment goes when its node leaves service, when Slurm preempts it and leaves it a grace,
-    or in time before its hole closes.
+    or in time before its hole closes. One that an operator released outside its lane, where no job
+    can preempt it, goes back there.
 
     `is_past` says that it stays past planned starts, so that only reservations close its hole.
     Nodes that are down or in an unknown state are left to Slurm; leases there are not renewed.
@@ -36,6 +37,8 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
     known = [survey.nodes[name] for name in sorted(fragment.nodes) if name in survey.nodes]
     if any(node.state is NodeState.LEAVING for node in known):
         return Stay(None, Why.NODE_LEAVES)
+    if fragment.is_astray:
+        return Stay(None, Why.TO_LANE)
     if _is_ahead(ground, fragment):
         return Stay(None, Why.LEASE_LONG)
     ends = [last[node.name] for node in known]

@@ -89,8 +89,11 @@ def _held(fragment: Fragment, now: datetime) -> Optional[Intent]:
 
 
 def _pending(ground: Ground, fragment: Fragment) -> Optional[Intent]:
-    """Hold what Slurm requeued (it waits for a later BeginTime) and what did not start in time."""
+    """Hold what Slurm requeued (it waits for a later BeginTime), what did not start in time, and
+    what somebody released outside its lane."""
     mark, now = fragment.mark, ground.now
+    if fragment.is_astray:
+        return Intent(fragment.id, Why.TO_LANE, is_held=True)
     if fragment.eligible is not None and fragment.eligible > now:
         return Intent(fragment.id, Why.PREEMPTED, is_held=True)
     patience = timedelta(seconds=ground.settings.lease.start_timeout_s)

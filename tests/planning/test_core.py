@@ -139,6 +139,17 @@ def test_nothing_starts_outside_the_lane() -> None:
     assert [i.fragment.index for i in moves(plan)] == [2]
 
 
+def test_what_runs_outside_the_lane_leaves_and_is_not_renewed() -> None:
+    """An operator's release of the whole job starts all its elements in the user's partition."""
+    request = asking()
+    astray = core_of(request, 1, RUNNING, end=after(100))
+    plan = planned(core_of(request, state=RUNNING), astray, core_of(request, 2, PENDING))
+    asked, held = (next(i for i in plan.actions if i.fragment.index == n) for n in (1, 2))
+    assert (asked.verb, asked.cause, asked.end) == (Verb.NOTICE, Why.TO_LANE, None)
+    assert (held.verb, held.cause, held.is_held) == (Verb.STAY, Why.TO_LANE, True)
+    assert untouched(plan)
+
+
 def test_a_core_counts_for_the_minimum() -> None:
     request = asking(low=3, core=2)
     cores = [core_of(request, i, RUNNING) for i in (0, 1)]
