@@ -11,6 +11,7 @@ from known_sites import GOOD
 from guest_sites import ALIKE, DELTA, GPU_CLUSTER, QOS_LANE, SITES, GuestSite
 from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose
 from slurm_hooks.doctor.facts import Accounting, Facts, Host, Unread
+from slurm_hooks.doctor.finding import Paste
 from slurm_hooks.doctor.gather.slurm import read_slurm
 from slurm_hooks.doctor.run import closing, run
 from slurm_hooks.settings.values import parse
@@ -93,12 +94,28 @@ def test_before_there_are_settings_the_lanes_are_named(site: GuestSite, lanes: s
     facts = Facts(Host("ctl", 0, "root"), slurm=slurm)
     (outcome,) = run([check for check in CHECKS if check.id == "partition"], facts, is_before=True)
     (finding,) = outcome.findings
+    (paste,) = finding.fixes
+    assert isinstance(paste, Paste)
     first = lanes.split(",", maxsplit=1)[0]
-    wanted = (
-        f'or be a guest in a lane that you have: write partitions = ["{first}"] in [site] (there '
-        f"are {lanes})"
+    own = "PartitionName=malleable Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE"
+    if not lanes:
+        assert (paste.file, finding.advice) == (slurm.conf, "")
+        assert paste.line.startswith(own)
+        return
+    assert (paste.file, paste.line) == (facts.settings_path, f'partitions = ["{first}"]')
+    assert finding.advice.startswith(
+        f"malleable jobs can be guests in a lane that you have: {lanes}"
     )
-    assert finding.advice == (wanted if lanes else "")
+    assert own in finding.advice
+
+
+def test_before_there_are_settings_a_lane_is_to_stay_one() -> None:
+    """Its PreemptMode is what makes it a lane."""
+    slurm = read_slurm(DELTA.answer(GOOD), ["malleable"])
+    facts = Facts(Host("ctl", 0, "root"), slurm=slurm)
+    wanted = [check for check in CHECKS if check.id == "others-preempt"]
+    (outcome,) = run(wanted, facts, is_before=True)
+    assert outcome.findings == ()
 
 
 def test_a_lane_that_cancels_is_an_error() -> None:

@@ -38,13 +38,7 @@ _BY_TIER = "preempt/partition_prio"
 def _partition(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     for name in slurm.missing:
-        is_for_parts = name == facts.settings.site.part_nodes
-        line = (PART_LINE if is_for_parts else OUR_LINE).format(name=name)
-        yield error(
-            f"Slurm has no partition {name}, which site.partitions names",
-            Paste(slurm.conf, line, then="scontrol reconfigure"),
-            advice="" if is_for_parts else _guests(slurm),
-        )
+        yield _missing(name, facts, slurm)
     for words in slurm.ours:
         name = words["PartitionName"]
         if name in slurm.missing:
@@ -60,14 +54,20 @@ def _partition(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _guests(slurm: SlurmSays) -> str:
-    """The lanes that the site has already, in which malleable jobs could be guests."""
-    found = [words["PartitionName"] for words in _others(slurm) if _is_lane(words, slurm)]
-    if not found:
-        return ""
-    return (
-        f"or be a guest in a lane that you have: write partitions = {json.dumps(found[:1])} in "
-        f"[site] (there are {', '.join(found)})"
+def _missing(name: str, facts: Facts, slurm: SlurmSays) -> Finding:
+    """A line of slurm.conf, or of the settings where the site has a lane already."""
+    is_for_parts = name == facts.settings.site.part_nodes
+    line = (PART_LINE if is_for_parts else OUR_LINE).format(name=name)
+    seen = f"Slurm has no partition {name}, which site.partitions names"
+    lanes = [words["PartitionName"] for words in _others(slurm) if _is_lane(words, slurm)]
+    if is_for_parts or not lanes:
+        return error(seen, Paste(slurm.conf, line, then="scontrol reconfigure"))
+    place = "in section [site], instead of its line partitions = ..."
+    return error(
+        seen,
+        Paste(facts.settings_path, f"partitions = {json.dumps(lanes[:1])}", place),
+        advice=f"malleable jobs can be guests in a lane that you have: {', '.join(lanes)}. A "
+        f"partition of their own is this line of {slurm.conf}: {line}",
     )
 
 
@@ -160,6 +160,8 @@ def _others_safe(facts: Facts) -> Iterator[Finding]:
         raise CannotLook("preemption is by QOS here")
     highest = max((int(o.get("PriorityTier", 1)) for o, _, _ in slurm.others), default=0)
     names = set()
+    if slurm.missing:  # any of these may be the lane of malleable jobs yet
+        names = {o["PartitionName"] for o in _others(slurm) if _is_lane(o, slurm)}
     for other, _ours, _limit in slurm.others:
         mode = other.get("PreemptMode", slurm.value("PreemptMode"))
         is_lower = int(other.get("PriorityTier", 1)) < highest
