@@ -77,7 +77,7 @@ def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
         return _out_of_work(job)
     cancel = cancel_scope(job, ground.slurm)
     if cancel is CancelScope.WHOLE:
-        return _close(job, Reason(Why.CANCELLED))
+        return _close(job, Reason(Why.CORE_OVER if core.is_over(job) else Why.CANCELLED))
     if cancel is CancelScope.UNCLEAR:
         return Upkeep(reasons=(Reason(Why.CANCEL_UNCLEAR),))
     if is_crippled(job):

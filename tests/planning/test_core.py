@@ -290,6 +290,9 @@ def test_a_job_may_end_with_its_core() -> None:
     plan = planned(*spent, running, in_lane(request, 3))
     assert by_verb(plan, Verb.CANCEL) == [0, 1, 2, 3]
     assert [r.why for r in plan.jobs[0].reasons] == [Why.CORE_OVER]
+    gone = [core_of(request, i, FragmentState.CANCELLED, is_spent=True) for i in (0, 1)]
+    plan = planned(*gone, *(in_lane(request, i, FragmentState.CANCELLED) for i in (2, 3)))
+    assert [r.why for r in plan.jobs[0].reasons] == [Why.CORE_OVER]
 
 
 def test_a_core_that_died_is_queued_again() -> None:
