@@ -164,7 +164,7 @@ _REASON: Forms = {
     Why.MAXIMUM: (
         "{cancelled} of its fragments {cancelled:is|are} cancelled: it has its maximum of "
         "{most:size} without {cancelled:it|them}",
-        "has its maximum of {most:size}",
+        "its maximum is {most:size}",
     ),
     Why.SIZE: (
         "fails with {sizes_failing:size}, trains with {sizes_good:and}[: --malleable={request}]",

@@ -83,7 +83,7 @@ def test_nodes_that_lead_to_no_such_size_are_left_free() -> None:
 
 def test_the_largest_such_size_is_the_maximum() -> None:
     job = running(replace(asked(allowed=POWERS), max_nodes=9), 8)
-    assert "has its maximum of 8 nodes" in map(reason_text, planned(job, 3).jobs[0].reasons)
+    assert "its maximum is 8 nodes" in map(reason_text, planned(job, 3).jobs[0].reasons)
 
 
 def test_nodes_that_come_later_are_waited_for_at_a_size_that_it_may_have() -> None:

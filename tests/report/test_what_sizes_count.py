@@ -120,7 +120,7 @@ def test_explain_names_what_the_job_counts(slot: Slot, noun: str) -> None:
 
 def test_reasons_count_what_the_job_counts() -> None:
     reasons = (
-        (Why.MAXIMUM, Detail(most=8), "has its maximum of 8 GPUs"),
+        (Why.MAXIMUM, Detail(most=8), "its maximum is 8 GPUs"),
         (Why.WISH, Detail(wish=2), "wishes for 2 GPUs at most now"),
         (Why.WISH, Detail(wish=0, unit=1), "wishes for no GPUs now, and"),
         (Why.BELOW_MIN, Detail(nodes_usable=1, nodes_needed=4), "can reach 1 GPU now, needs 4"),
@@ -181,4 +181,4 @@ def test_what_is_learned_is_told_of_gpus() -> None:
 def test_a_plan_of_whole_nodes_speaks_of_nodes() -> None:
     planned = JobPlan(7, 1, 2)
     assert planned.unit == "node"
-    assert reason_text(Reason(Why.MAXIMUM, Detail(most=1))) == "has its maximum of 1 node"
+    assert reason_text(Reason(Why.MAXIMUM, Detail(most=1))) == "its maximum is 1 node"
