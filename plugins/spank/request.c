@@ -190,12 +190,18 @@ static const struct {
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
-/* Does one begin with the other, as `units` and `unit` do? */
-static bool is_alike(const char *wrong, const char *right)
+/* How many characters they share if one begins with the other, as `units` and `unit` do; else 0 */
+static size_t alike(const char *wrong, const char *right)
 {
 	size_t length = strlen(wrong) < strlen(right) ? strlen(wrong) : strlen(right);
 
-	return length >= ALIKE_MIN && !strncasecmp(wrong, right, length);
+	for (size_t i = 0; i < length; i++) {
+		char meant = wrong[i] == '-' ? '_' : wrong[i];
+
+		if (strncasecmp(&meant, right + i, 1))
+			return 0;
+	}
+	return length >= ALIKE_MIN ? length : 0;
 }
 
 static bool refuse_key(const struct reader *reader, struct item name)
@@ -204,11 +210,17 @@ static bool refuse_key(const struct reader *reader, struct item name)
 
 	snprintf(text, sizeof(text), "%.*s", (int)name.length, name.start);
 	reader_quote(text, quoted, sizeof(quoted));
+	size_t best = KEYS, most = 0;
 	for (size_t i = 0; i < KEYS; i++) {
-		if (is_alike(text, keys[i].name))
-			return refuse(reader, "there is no key '%s'; write %s", quoted,
-				      keys[i].example);
+		size_t shared = alike(text, keys[i].name);
+
+		if (shared > most) {
+			best = i;
+			most = shared;
+		}
 	}
+	if (best < KEYS)
+		return refuse(reader, "there is no key '%s'; write %s", quoted, keys[best].example);
 	return refuse(reader, "there is no key '%s'; the keys are " KEY_LIST, quoted);
 }
 

@@ -91,6 +91,9 @@ static const struct {
 	{"2-4,launcher=srun", "there is no key 'launcher'; write launch=srun"},
 	{"2-4,=1", "there is no key ''; the keys are unit=N, engine=NAME, launch=srun, core=N, "
 	 "core_end=finish, sizes=2,4,8, prefer=N and min_run=10m"},
+	{"2-4,core-end=finish", "there is no key 'core-end'; write core_end=finish"},
+	{"2-4,min-run=9", "there is no key 'min-run'; write min_run=10m"},
+	{"2-4,cores=1", "there is no key 'cores'; write core=N"},
 	{"2-4,un=1", "there is no key 'un'; the keys are"},
 	{"2-4,lease=9", "there is no key 'lease'; the keys are unit=N, engine=NAME"},
 	{"2-4,un\x1bts=9", "there is no key 'un?ts'; the keys are"},
