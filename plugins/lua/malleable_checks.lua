@@ -293,11 +293,13 @@ function M.submit(asked, job, site, policy)
   local request, faults = asked.request, {}
   add(faults, asked.faults)
   if #faults > 0 then request = nil end -- checks against a faulty request would mislead
-  if request then
+  local refused = places.check_part_nodes(request, policy)
+  if refused then
+    faults[#faults + 1] = refused -- what parts ask for does not matter then
+  elseif request then
     faults[#faults + 1] = asked.shape.fault
     add(faults, asked.shape.faults or {})
     faults[#faults + 1] = asked.script.fault
-    faults[#faults + 1] = places.check_part_nodes(request, policy)
   end
   add(faults, asked.options)
   local asks = asked.request -- whatever its faults, it says whether there is a core

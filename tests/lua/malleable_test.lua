@@ -549,6 +549,8 @@ local NO_SLOTS = {
   { name = "not offered", policy = { part_nodes = ABSENT },
     fault = "^%-%-malleable: parts of nodes are not offered here; leave unit=gpu out or write "
       .. "unit=N, and count nodes$" },
+  { name = "not offered, whatever else is wrong", policy = { part_nodes = ABSENT },
+    job = { cpus_per_task = 8 }, fault = "^%-%-malleable: parts of nodes are not offered here; " },
   { name = "whole nodes in that partition", text = "2-4", job = { partition = "parts" },
     fault = "^%-%-partition=parts: is for parts of nodes.*write %-%-partition=malleable$" },
   { name = "whole nodes elsewhere", text = "2-4", job = { partition = "main" },
