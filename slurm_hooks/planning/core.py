@@ -28,6 +28,7 @@ from slurm_hooks.model.ends import is_death, requeue_of
 from slurm_hooks.planning.back import BACK_STATES, put_back
 from slurm_hooks.planning.failures import after_death
 from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.resting import is_rested
 from slurm_hooks.planning.workers import idle_since, to_be_started
 
@@ -81,10 +82,18 @@ def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     waiting = to_be_started(ground, job) if job.way.zero_is_idle else job.core
     held = [f for f in waiting if f.is_core and is_rested(ground, f) and not f.is_paused]
     is_kept = any(f.depends or f.mark.is_paused for f in job.core)
+    span = timedelta(seconds=ground.settings.failures.avoid_s)
     for fragment in () if is_kept else held:
+        if _is_unfit(fragment) and is_within(ground.now, fragment.mark.released, span):
+            continue
         released = replace(fragment.mark, released=ground.now, noticed=None, idle=None)
         mark = replace(released, run=fragment.restarts, vain=0)
         yield Intent(fragment.id, Why.CORE, Verb.QUEUE, mark=mark)
+
+
+def _is_unfit(fragment: Fragment) -> bool:
+    """True if Slurm holds it, because it asks for what no node of its partition has."""
+    return fragment.state is FragmentState.HELD and fragment.reason == "BadConstraints"
 
 
 def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
@@ -119,6 +128,8 @@ def standing(job: MalleableJob) -> Iterator[Reason]:
         if fragment.start is not None:
             detail["at"] = fragment.start
         yield Reason(Why.CORE, detail)
+    for fragment in filter(_is_unfit, job.core):
+        yield Reason(Why.CORE, Detail(fragments=(fragment.id,), state=fragment.state))
     if running:
         nodes = tuple(sorted(n for f in running for n in f.nodes))
         detail = Detail(nodes=nodes, count=sum(f.size for f in running))

@@ -95,6 +95,8 @@ _REASON: Forms = {
     Why.STOPPED: ("stopped: {said}",),
     Why.CANCELLED: ("cancelled by its user or an operator, or past its --deadline",),
     Why.CORE: (
+        "{state:?}its core cannot start: no node of its partition has what fragment {fragments} "
+        "asks for (BadConstraints)",
         "its core has {count:size} on {nodes}[ until {until}]",
         "its core waits in the ordinary queue ({said}): fragment {fragments}"
         "[, which Slurm expects to start at {at}]",

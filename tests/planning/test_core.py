@@ -335,6 +335,21 @@ def test_an_operator_s_hold_keeps_a_core_out_of_the_queue() -> None:
     assert by_verb(planned(held, *(in_lane(request, i) for i in (1, 2, 3))), Verb.QUEUE) == []
 
 
+def test_a_core_that_fits_no_node_is_tried_again_after_long() -> None:
+    """Slurm holds what asks for more than any node of its partition has."""
+    request = asking()
+    others = [in_lane(request, i) for i in (1, 2, 3)]
+    unfit = core_of(request, released=after(-60), reason="BadConstraints")
+    plan = planned(unfit, *others)
+    assert by_verb(plan, Verb.QUEUE) == []
+    assert texts(plan)[0] == (
+        "its core cannot start: no node of its partition has what fragment 7_0 asks for "
+        "(BadConstraints)"
+    )
+    long_ago = core_of(request, released=after(-4000), reason="BadConstraints")
+    assert by_verb(planned(long_ago, *others), Verb.QUEUE) == [0]
+
+
 def test_explain_says_where_the_core_stands() -> None:
     request = asking()
     others = [in_lane(request, i) for i in (1, 2, 3)]
