@@ -708,8 +708,8 @@ local UNSOUND = {
     text = "1-17,sizes=1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17" },
   { name = "sizes without MIN", text = "2-8,sizes=4,8", faults = { "sizes=4,8 must begin with MIN "
     .. "2 and end with MAX 8; write %-%-malleable=4%-8,sizes=4,8$" } },
-  { name = "sizes without MAX", text = "2-9,sizes=2,4,8,core=2,engine=tasks",
-    faults = { "write %-%-malleable=2%-8,engine=tasks,core=2,sizes=2,4,8$" } },
+  { name = "sizes without MAX", text = "2-9,sizes=2,4,8,core=2",
+    faults = { "write %-%-malleable=2%-8,core=2,sizes=2,4,8$" } },
   { name = "sizes of no multiple", text = "2-8,unit=2,sizes=2,3,8",
     faults = { "size 3 is no multiple of unit 2; write %-%-malleable=2%-8,unit=2,sizes=2,8$" } },
   { name = "doubled nothing", text = "0-8,engine=tasks,sizes=x2",

@@ -120,6 +120,21 @@ def test_a_job_ends_with_its_core(bench: Bench) -> None:
     bench.tick_until(job, lambda j: all(f.state is cancelled for f in j.fragments), 150)
 
 
+@pytest.mark.torch
+def test_a_training_ends_with_its_core(bench: Bench) -> None:
+    """Its agent leaves a notice before the end of the core's time, and puts the core back held."""
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    shutil.copy(DIGITS, bench.box.work / "train.py")
+    script = f"{WITH_TORCHRUN}\nexec torchrun train.py --steps=100000 --pace=0.05"
+    options = ["-p", "main", "--time=1"]
+    job = bench.submit(script, "1-2,core=1,core_end=finish", TRAINER, options)
+    bench.tick_until(job, lambda j: core(j).state is RUNNING)
+    cancelled = FragmentState.CANCELLED
+    bench.tick_until(job, lambda j: all(f.state is cancelled for f in j.fragments), 150)
+    assert all(f.restarts < 3 for f in bench.job(job).fragments)
+
+
 def test_a_core_has_the_place_in_the_queue_of_an_ordinary_job(bench: Bench) -> None:
     """One node comes free after the other: jobs start in the order in which they were submitted,
     whether the one in the middle is a core or not."""
