@@ -148,15 +148,15 @@ OVER = frozenset({"stopped", "cancelled", "ended"})  # of the words below
 
 
 def job_state(job: MalleableJob) -> str:
-    """One word for a whole job."""
+    """One word for a whole job. A core in its queue may wait there for days."""
     states = {f.state for f in job.fragments}
     if any(f.mark.stopped for f in job.fragments):
         return "stopped"
     if FragmentState.RUNNING in states:
         return "running" if job.size >= job.request.min_nodes else "below min"
-    if FragmentState.PENDING in states:
+    if any(f.state is FragmentState.PENDING and not f.is_core for f in job.fragments):
         return "starting"
-    if FragmentState.HELD in states:
+    if {FragmentState.HELD, FragmentState.PENDING} & states:
         return "waiting"
     if FragmentState.ENDING in states:
         return "ending"

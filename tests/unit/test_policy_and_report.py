@@ -176,6 +176,7 @@ def printed(table: Table) -> str:
 
 
 RUNNING = make_fragment(0, FragmentState.RUNNING, ["n1"])
+WITH_CORE = replace(make_request(), core=1, lane="malleable")
 
 
 @pytest.mark.parametrize(
@@ -184,6 +185,7 @@ RUNNING = make_fragment(0, FragmentState.RUNNING, ["n1"])
         (make_job(held=2), "waiting"),
         (make_job(RUNNING, held=1), "running"),
         (make_job(make_fragment(0, FragmentState.PENDING, ["n1"]), held=1), "starting"),
+        (make_job(make_fragment(0, FragmentState.PENDING, request=WITH_CORE), held=1), "waiting"),
         (make_job(make_fragment(0, stopped="why"), held=1), "stopped"),
         (make_job(make_fragment(0, FragmentState.CANCELLED)), "cancelled"),
         (make_job(make_fragment(0, FragmentState.DONE)), "ended"),
