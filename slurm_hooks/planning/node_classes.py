@@ -251,10 +251,10 @@ class Pool:
 
     def keep_gpus(self, headroom: int, eligibility: Eligibility) -> None:
         """Leave so many GPUs of partly used nodes to others, first where most is free, beside those
-        that no job of ours can use."""
+        that no job of ours can use. What fragments have they keep."""
         shared = (key for key in self.keys if key.is_shared and eligibility.counts_gpus(key.jobs))
         for key in sorted(shared, key=lambda key: (-self._all(key), key)):
-            kept = max(0, min(headroom, self.capacity(key)))
+            kept = min(headroom, self._all(key))
             self.kept_back[key] += kept
             headroom -= kept
 

@@ -98,3 +98,25 @@ def test_a_fragment_of_another_size_than_asked_leaves(slurm: FakeSlurm, settings
     assert any(text.startswith("Slurm gave fragment 7_0 3 GPUs on n1 where 5") for text in told)
     assert sum(gpus_of(slurm).values()) >= 7
     assert "7_0" not in [e.name for e in slurm.of(7) if "n1" in e.nodes]
+
+
+def test_no_gpu_is_kept_back_that_a_fragment_has(slurm: FakeSlurm, settings: Settings) -> None:
+    """Somebody else's small job takes those that were. Fragments keep theirs, and jobs go on."""
+    ticks(slurm, settings, 5)
+    begin(slurm, "n4", 2)
+    reports = ticks(slurm, settings, 2)
+    assert "impossible" not in "".join(report.plan.solve.reason for report in reports)
+    assert gpus_of(slurm) == {"n1": 5, "n2": 4, "n3": 3}
+    assert slurm.violations == []
+
+
+def test_a_fragment_waits_where_others_took_a_part_before_it(settings: Settings) -> None:
+    """It was released for the whole node. Other jobs change their size meanwhile."""
+    sizes = dict.fromkeys(NAMES, resources(32, 256_000, 8))
+    slurm = FakeSlurm(dict.fromkeys(NAMES, ""), lanes=WITH_PARTS, sizes=sizes)
+    slurm.advance(2)
+    slurm.submit(7, 6, MARK, limit_min=60, part=Part(1, cpus=4, memory_mib=32_000))
+    tick(slurm, settings)
+    begin(slurm, "n1", 6)
+    reports = ticks(slurm, settings, 2)
+    assert "impossible" not in "".join(report.plan.solve.reason for report in reports)
