@@ -68,6 +68,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     is_linked = any(check.category is Category.NODE for check in chosen)
     asked = Asked(arguments.settings, is_linked, arguments.directory, arguments.python, job)
     facts = gather(asked)
+    if facts.settings_faults and names and "settings" not in names:
+        chosen = (*choose(Wish(("settings",)), CHECKS), *chosen)  # the others saw the defaults
     outcomes = run(chosen, facts, arguments.pre)
     found = [finding for outcome in outcomes for finding in outcome.findings]
     remedies = Remedies(found, facts.slurm, facts.conf)

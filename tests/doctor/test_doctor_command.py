@@ -56,6 +56,17 @@ def test_without_slurm_and_with_bad_settings_it_still_reports(
     assert len(faults) == 2
 
 
+def test_bad_settings_are_told_whatever_was_asked(capsys: Output, tmp_path: Path) -> None:
+    """The answer is that of the defaults, so that all is well may be wrong."""
+    settings = tmp_path / "malleable.toml"
+    settings.write_text("[lease]\na = 1\n")
+    code = cli.main(["doctor", "kill-wait", "--settings", str(settings), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert code == 2
+    results = {check["id"]: check["result"] for check in report["checks"]}
+    assert results["settings"] == "error"
+
+
 class Entry:
     """An entry point of a package that a site has installed."""
 
