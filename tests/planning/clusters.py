@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from fake_parts import START, Booking, Element, Rigid
+from fake_parts import MAIN, START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
 from slurm_hooks.settings.values import Mode
 
@@ -29,13 +29,13 @@ def modes(draw: st.DrawFn) -> Mode:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> FakeSlurm:
+def clusters(draw: st.DrawFn, with_cores: bool = False) -> FakeSlurm:
     """Up to 8 nodes and 3 jobs with elements in any state, other people's jobs, reservations."""
     names = [f"n{i}" for i in range(1, draw(st.integers(1, 8)) + 1)]
     slurm = FakeSlurm({name: draw(st.sampled_from(NODE_FLAGS)) for name in names})
     free = list(names)
     for job in range(1, draw(st.integers(0, 3)) + 1):
-        _job(draw, slurm, job, free)
+        _job(draw, slurm, job, free, with_cores)
     for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
         some = frozenset(draw(st.lists(st.sampled_from(names), min_size=1, max_size=4)))
         start = START + draw(st.integers(-300, 1500))
@@ -47,7 +47,7 @@ def clusters(draw: st.DrawFn) -> FakeSlurm:
     return slurm
 
 
-def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
+def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str], with_cores: bool) -> None:
     unit = draw(st.sampled_from([1, 1, 1, 2]))
     is_pool = draw(st.sampled_from([False, False, True]))
     low = unit * draw(st.integers(1 - is_pool, 3))
@@ -55,10 +55,17 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
     engine = "pool" if is_pool else "torchrun"
     lease = draw(st.sampled_from([120, 300, 600, 3600]))
     count = high // unit
+    core = draw(st.integers(0, min(count, 2))) if with_cores else 0
+    end = draw(st.sampled_from(["", ",end=finish"])) if core else ""
+    engine += f",core={unit * core}{end},lane=malleable" if core else ""
     mark = MARK.format(low=low, high=high, unit=unit, n=count, lease=lease, engine=engine)
     is_exchangeable = draw(st.booleans())
     mark += ",not=-" if is_exchangeable else ""
     for index in range(count):
+        spent = draw(st.sampled_from(["", "", ",spent=1"])) if index < core else ""
+        if index < core and not spent:
+            _core(draw, slurm, Element(job, index, mark, partition=MAIN, count=unit), free)
+            continue
         element = Element(job, index, mark)
         element.count = unit
         element.limit_min = draw(st.integers(2, 10))
@@ -82,10 +89,30 @@ def _job(draw: st.DrawFn, slurm: FakeSlurm, job: int, free: list[str]) -> None:
         elif draw(st.booleans()):  # an operator's list, or of its last run
             names = st.sampled_from(sorted(slurm.nodes))
             element.asked = draw(st.frozensets(names, min_size=1, max_size=unit))
+        elif core:  # on its way to the lane
+            element.partition = draw(st.sampled_from([MAIN, "malleable"]))
         if is_pool:
             _wish(draw, element)
-        element.admin_comment = mark + notes + "}"
+        element.admin_comment = mark + notes + spent + "}"
         slurm.elements[element.name] = element
+
+
+def _core(draw: st.DrawFn, slurm: FakeSlurm, element: Element, free: list[str]) -> None:
+    """An element in the ordinary queue: without a place there, waiting, running or at its end."""
+    element.limit_min, notes = draw(st.integers(5, 90)), ""
+    state = draw(st.sampled_from(["HELD", "PENDING", "RUNNING", "ENDED"]))
+    if state == "PENDING" or (state == "RUNNING" and len(free) < element.count):
+        element.hold, notes = "", f",at={START - draw(st.integers(0, 9000))}"
+    elif state == "RUNNING":
+        given = frozenset(free.pop(0) for _ in range(element.count))
+        notes = _under_way(draw, element, state, given).partition(",leave=")[0]
+        element.signalled = None
+    elif state == "ENDED":
+        element.state = draw(st.sampled_from(["COMPLETED", "FAILED", "TIMEOUT", "CANCELLED"]))
+        element.start, element.end = START - 300, START - 30
+        element.exit_code = 256 if element.state == "FAILED" else 0
+    element.admin_comment += notes + "}"
+    slurm.elements[element.name] = element
 
 
 def _wish(draw: st.DrawFn, element: Element) -> None:

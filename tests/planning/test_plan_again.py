@@ -24,7 +24,7 @@ from slurm_hooks.model.snapshot.encode import to_data
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )
-@given(clusters())
+@given(clusters(with_cores=True))
 def tell(slurm):
     seen = observe(slurm, ["malleable"])
     print(json.dumps([to_data(seen.jobs), to_data(make_plan(seen, Settings(), no_clock))]))

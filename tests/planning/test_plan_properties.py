@@ -46,7 +46,7 @@ def look(slurm: FakeSlurm, mode: Mode = SETTINGS.mode) -> tuple[Snapshot, Plan]:
 
 
 @many
-@given(clusters(), st.data())
+@given(clusters(with_cores=True), st.data())
 def test_a_guarded_plan_counts_the_nodes_that_are_free_by_then(
     slurm: FakeSlurm, data: st.DataObject
 ) -> None:
@@ -68,7 +68,7 @@ def fragments(seen: Snapshot) -> dict[FragmentId, Fragment]:
 
 
 @many
-@given(clusters())
+@given(clusters(with_cores=True))
 def test_grown_nodes_are_free_and_given_once(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     states = {node.name: node.state for node in seen.nodes}
@@ -82,7 +82,7 @@ def test_grown_nodes_are_free_and_given_once(slurm: FakeSlurm) -> None:
 
 
 @many
-@given(clusters())
+@given(clusters(with_cores=True))
 def test_a_grow_is_whole_and_of_a_held_fragment(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     requests = {job.job_id: job.request for job in seen.jobs}
@@ -97,7 +97,7 @@ def test_a_grow_is_whole_and_of_a_held_fragment(slurm: FakeSlurm) -> None:
 
 
 @many
-@given(clusters())
+@given(clusters(with_cores=True))
 def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
     """Those that lose little, by their own word or as workers of a pool, stay for others' planned
     starts."""
@@ -123,9 +123,10 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
 
 
 @settings(many, max_examples=300)
-@given(clusters(), st.just(SETTINGS.mode) | modes())
+@given(clusters(with_cores=True), st.just(SETTINGS.mode) | modes())
 def test_planned_sizes_are_allowed(slurm: FakeSlurm, mode: Mode) -> None:
-    """A job that grows, or is thinned out for a better use, ends up at 0 or from MIN to MAX.
+    """A job that grows, or is thinned out for a better use, ends up from MIN to MAX, or with
+    nothing but its core.
 
     One in which nobody has ever joined a round is kept to one fragment.
     """
@@ -144,16 +145,20 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm, mode: Mode) -> None:
         if job.job_id in grown:
             assert least <= size <= job.request.max_nodes
         elif job.job_id in thinned:
-            assert size == 0 or least <= size <= job.request.max_nodes
+            kept = sum(f.size for f in job.core if f.state is FragmentState.RUNNING)
+            assert size == kept or least <= size <= job.request.max_nodes
 
 
 @settings(many, max_examples=300)
-@given(clusters(), st.data())
+@given(clusters(with_cores=True), st.data())
 def test_a_gang_is_left_with_a_size_that_it_may_have(slurm: FakeSlurm, data: st.DataObject) -> None:
     """Or with too little to train, until its other fragments are back."""
     seen = observe(slurm, ["malleable"])
     gangs = (job for job in seen.jobs if job.way.needs_min)
     allowed = {j.job_id: data.draw(st.frozensets(sizes_of(j), min_size=1)) for j in gangs}
+    for job in seen.jobs:  # job_submit takes no other core
+        if job.job_id in allowed and job.request.core >= job.request.min_nodes:
+            allowed[job.job_id] |= {job.request.core}
     jobs = (with_sizes(job, allowed.get(job.job_id, frozenset())) for job in seen.jobs)
     plan = make_plan(replace(seen, jobs=tuple(jobs)), SETTINGS, no_clock)
     sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
@@ -165,7 +170,7 @@ def test_a_gang_is_left_with_a_size_that_it_may_have(slurm: FakeSlurm, data: st.
 
 
 @many
-@given(clusters())
+@given(clusters(with_cores=True))
 def test_to_name_every_size_changes_nothing(slurm: FakeSlurm) -> None:
     seen = observe(slurm, ["malleable"])
     every = (with_sizes(job, every_size(job)) for job in seen.jobs)
@@ -192,7 +197,7 @@ def with_sizes(job: MalleableJob, allowed: frozenset[int]) -> MalleableJob:
 
 
 @settings(many, max_examples=300)
-@given(clusters())
+@given(clusters(with_cores=True))
 def test_a_pool_has_no_more_than_it_wishes_for(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
@@ -204,8 +209,37 @@ def test_a_pool_has_no_more_than_it_wishes_for(slurm: FakeSlurm) -> None:
         assert sizes[job.job_id] <= wish.nodes
 
 
+@settings(many, max_examples=300)
+@given(clusters(with_cores=True), st.just(SETTINGS.mode) | modes())
+def test_a_core_that_waits_or_runs_is_only_noted(slurm: FakeSlurm, mode: Mode) -> None:
+    """Until its job ends. One that is held is queued, and one that has ended is put back."""
+    seen, plan = look(slurm, mode)
+    over = ending_jobs(plan)
+    cores = {f.id: f for job in seen.jobs if job.job_id not in over for f in job.core}
+    mine = [a for a in plan.actions if a.fragment in cores]
+    for action in mine:
+        state = cores[action.fragment].state
+        if state in (FragmentState.PENDING, FragmentState.RUNNING):
+            assert action.parts == ("set mark",)
+        elif state is FragmentState.HELD:
+            assert action.verb in (Verb.STAY, Verb.QUEUE)
+            assert not action.is_moved
+        else:
+            assert action.verb is Verb.PUT_BACK
+
+
 @many
-@given(clusters())
+@given(clusters(with_cores=True))
+def test_nothing_grows_outside_its_lane(slurm: FakeSlurm) -> None:
+    seen, plan = look(slurm)
+    for action in plan.actions:
+        request = fragments(seen)[action.fragment].mark.request
+        if action.verb is Verb.GROW and request.lane:
+            assert fragments(seen)[action.fragment].lane == request.lane
+
+
+@many
+@given(clusters(with_cores=True))
 def test_unknown_states_are_left_alone(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     odd = {f.id for f in fragments(seen).values() if f.state is FragmentState.UNKNOWN}
@@ -231,7 +265,7 @@ def write(slurm: FakeSlurm, seen: Snapshot, plan: Plan) -> list[str]:
 
 
 @many
-@given(clusters())
+@given(clusters(with_cores=True))
 def test_planning_again_settles_and_slurm_refuses_nothing(slurm: FakeSlurm) -> None:
     """At the same moment nothing but notices is said a third time.
 
@@ -245,7 +279,7 @@ def test_planning_again_settles_and_slurm_refuses_nothing(slurm: FakeSlurm) -> N
 
 
 @many
-@given(clusters(), modes())
+@given(clusters(with_cores=True), modes())
 def test_all_that_a_plan_says_can_be_told(slurm: FakeSlurm, mode: Mode) -> None:
     seen, plan = look(slurm, mode)
     data = plan_data(plan, seen.now)
