@@ -237,7 +237,8 @@ class World:
         return element.partition == MAIN and element.index * training.unit < training.core
 
     def _is_core_run(self, element: Element) -> bool:
-        return self._is_core(element) and element.state == "RUNNING"
+        is_spent = element.name in self.of(element).spent
+        return self._is_core(element) and element.state == "RUNNING" and not is_spent
 
     def _read_history(self) -> None:
         """Find out whose time in the ordinary queue is over."""
@@ -321,7 +322,7 @@ class World:
         for element in slurm.elements.values():
             if self._is_core_run(element):
                 self._check_core(element)
-            else:
+            elif not self._is_core(element):
                 self._check_lease(element)
             if self.of(element).is_cancelled and element.state == "PENDING":
                 self.faults.append(f"{element.name} waits, though its user cancelled the job")
@@ -436,8 +437,10 @@ def _once(happens: Callable[[], None]) -> Callable[[Command], None]:
 
 
 def _is_shown_held(element: Element) -> bool:
-    """Not one that its user has put back held, as soon as that is done: Slurm says only that."""
-    is_hidden = element.description != "" or element.then == "REQUEUE_HOLD"
+    """Not one that its user has put back held, as soon as that is done: Slurm says only that. Nor
+    one whose bad end is not on record: it looks as if a tick had put it back."""
+    is_back = element.exit_code != 0 and "leave=" not in element.admin_comment
+    is_hidden = element.description != "" or element.then == "REQUEUE_HOLD" or is_back
     return element.hold == "admin" and not is_hidden and element.state in WAITS
 
 
