@@ -271,7 +271,7 @@ function M.read(text, policy, nodes)
   local request, faults = words.parse(text)
   if not request then return nil, faults end
   faults[1] = check_range(request, policy) or check_unit(request)
-    or check_fragments(request, policy) or words.check(request) or check_pool(request, policy)
+    or check_fragments(request, policy) or check_pool(request, policy) or words.check(request)
   faults[#faults + 1] = check_engine(request, policy)
   request.text = words.write(request)
   request.spelled = words.spell_unit(request)
