@@ -104,6 +104,21 @@ def test_a_core_in_a_lane_alone_is_refused(sandbox: Any) -> None:
     assert "write --partition=main,malleable" in done.stderr
 
 
+def test_a_core_beside_a_lane_closed_to_its_user_is_refused(sandbox: Any) -> None:
+    """A tick may move any job to the lane, and Slurm asks for no group of the user's then."""
+    job = submit(sandbox, *CORE).stdout.strip()
+    update(sandbox, "update", "PartitionName=malleable", "AllowGroups=root", user=None)
+    try:
+        done = submit(sandbox, *CORE, check=False)
+        moved = update(sandbox, "update", f"jobid={job}_3", "Partition=malleable", user=None)
+        seen = show(sandbox, f"{job}_3")
+    finally:
+        update(sandbox, "update", "PartitionName=malleable", "AllowGroups=ALL", user=None)
+    assert done.returncode != 0
+    assert "core=1: Slurm has no partition malleable for you; ask your administrator" in done.stderr
+    assert seen["Partition"] == "malleable", moved.stderr
+
+
 @pytest.mark.parametrize(
     "change",
     ["Partition=malleable", "Partition=main", "TimeLimit=1", "Nice=5", "QOS=normal", "release"],
