@@ -24,13 +24,13 @@ def terms_reader(port: Port, directory: str, is_reading: bool) -> Callable[[], s
     path = Path(directory) / NAME
 
     def read() -> str:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             if 0 <= time.time() - path.stat().st_mtime < KEPT_S:
                 return path.read_text()
         try:
             text = port.ask(terms_command())
         except (CommandRefused, RetryLater, MissingProgram):
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError):
                 return path.read_text()  # older, and better than nothing
             raise
         if text.strip() and not is_reading:
@@ -42,7 +42,7 @@ def terms_reader(port: Port, directory: str, is_reading: bool) -> Callable[[], s
 
 def _keep(path: Path, text: str) -> None:
     """A disk that is full costs a question more at the next tick."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):
         new = make_place(path).with_name(f"{NAME}.new")
         new.write_text(text)
         os.replace(new, path)

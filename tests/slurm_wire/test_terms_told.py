@@ -141,3 +141,9 @@ def test_slurmdbd_is_asked_once_an_hour_and_may_be_away(tmp_path: Path) -> None:
     assert read() == ROWS
     database.rows = "normal|00:00:00|\n"
     assert read() == database.rows
+
+
+def test_a_kept_answer_that_is_no_text_is_asked_for_again(tmp_path: Path) -> None:
+    (tmp_path / qos_terms.NAME).write_bytes(b"normal|\xff")
+    read = qos_terms.terms_reader(Database(), str(tmp_path), False)
+    assert [read(), read()] == [ROWS] * 2
