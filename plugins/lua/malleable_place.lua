@@ -148,6 +148,7 @@ function M.find_submit_limit(request, job, site, policy)
   local limits, place = policy.submit_limits or {}, M.find(request, job, site, policy)
   local first = (policy.part_qos or {})[place.own or place.lane]
   local second = not request.core and policy.qos or site.qos or site.default_qos or "normal"
+  second = second:lower() -- slurmdbd keeps small letters
   if (policy.over_qos or {})[second] then first, second = second, first end
   local most, who
   for _, kind in ipairs(KINDS) do

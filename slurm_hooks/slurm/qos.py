@@ -57,6 +57,13 @@ def _qos(row: Sequence[str]) -> Qos:
         raise UnreadableOutput(f"sacctmgr show qos: not a QOS: {'|'.join(row)[:120]!r}") from error
 
 
+def qos_of_partition(words: Words) -> str:
+    """The QOS of a partition, empty if it has none. slurmdbd keeps small letters, and the partition
+    shows what slurm.conf has (22.05.8)."""
+    name = words.get("QoS", "").lower()
+    return "" if name == "n/a" else name
+
+
 def qos_of(words: Words) -> Qos:
     """A QOS without its limits, from its words as sacctmgr prints them. Raises KeyError."""
     return Qos(

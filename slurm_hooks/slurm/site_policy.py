@@ -16,7 +16,7 @@ from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import Submits, render_policy
 from slurm_hooks.slurm.part_nodes import Lanes
-from slurm_hooks.slurm.qos import Qos, parse_qos, qos_command
+from slurm_hooks.slurm.qos import Qos, parse_qos, qos_command, qos_of_partition
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.terms import decide, terms_command
 
@@ -74,10 +74,10 @@ def _enforces_limits(config: Words) -> bool:
 def _submits(known: Mapping[str, Qos], partitions: Sequence[Words]) -> Submits:
     """The submit limits of all QOS, of which users may have any."""
     limited = {name: qos.submits for name, qos in known.items() if qos.submits}
-    qos_of_partition = {words["PartitionName"]: words.get("QoS", "") for words in partitions}
+    own = {words["PartitionName"]: qos_of_partition(words) for words in partitions}
     return Submits(
         of_qos=dict(sorted(limited.items())),
-        qos_of_partition={p: name for p, name in qos_of_partition.items() if name in limited},
+        qos_of_partition={p: name for p, name in own.items() if name in limited},
         over=frozenset(name for name in limited if known[name].is_over),
     )
 

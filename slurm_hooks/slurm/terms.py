@@ -16,6 +16,7 @@ from typing import Callable, Optional
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
 from slurm_hooks.model import Terms
 from slurm_hooks.slurm.lanes import is_by_qos
+from slurm_hooks.slurm.qos import qos_of_partition
 from slurm_hooks.slurm.scontrol import Words
 from slurm_hooks.slurm.text import Command, parse_limit
 
@@ -77,8 +78,7 @@ def _lane(words: Words, exempt: timedelta, by_qos: bool, unknown: list[str]) -> 
 
 
 def _with_qos(lane: LaneTerms, words: Words, qos: str, by_qos: bool) -> LaneTerms:
-    names = (words.get("QoS", ""), qos)
-    given = tuple(name for name in names if name not in ("", "N/A"))
+    given = tuple(filter(None, (qos_of_partition(words), qos)))
     return replace(lane, exempt_by=given, grace_by=qos if by_qos else "")
 
 

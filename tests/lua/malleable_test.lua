@@ -229,7 +229,7 @@ local SOUND = {
       admin_comment = "malleable{min=2,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120,"
         .. "not=-,allow=2+6,prefer=6}" },
     note = "MAX 16 is cut to 6: QOS small lets a user submit 8 jobs" },
-  { name = "the user's QOS", text = "2-64,unit=2", site = { qos = "small" }, policy = LIMITED,
+  { name = "the user's QOS", text = "2-64,unit=2", site = { qos = "Small" }, policy = LIMITED,
     set = { array_inx = "0-7" }, note = "MAX 64 is cut to 16: QOS small" },
   { name = "the user's default QOS", text = "1-64", site = { default_qos = "group" },
     policy = LIMITED, set = { array_inx = "0-8" }, note = "QOS group lets an account submit 9" },

@@ -17,7 +17,7 @@ from slurm_hooks.slurm.text import Command
 
 # sacctmgr of 22.05.8 on a sandbox with accounting
 SEEN = "normal|scavenge|cluster||||\nscavenge||cluster||||\n"
-CLUSTER = """PartitionName=malleable Nodes=n1 PreemptMode={partition} QoS=scavenge State=UP
+CLUSTER = """PartitionName=malleable Nodes=n1 PreemptMode={partition} QoS=Scavenge State=UP
 Configuration data as of 1795287648
 PreemptMode             = {mode}
 PreemptType             = preempt/{kind}

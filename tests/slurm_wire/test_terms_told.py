@@ -76,6 +76,7 @@ def test_nonsense_counts_as_a_year_and_is_told(text: str) -> None:
         ((EXEMPT, DATABASE), "short", "N/A", 20, 120),
         ((EXEMPT, DATABASE), "short", "long", 20, 7_200),
         ((EXEMPT, DATABASE), "normal", "short", 20, 120),
+        ((EXEMPT, DATABASE), "normal", "Short", 20, 120),  # as slurm.conf has it
         ((EXEMPT, DATABASE, BY_QOS), "short", "N/A", 45, 120),
         ((EXEMPT, DATABASE, BY_QOS), "normal", "short", 0, 120),  # the job's own QOS alone decides
         ((EXEMPT, DATABASE, BY_QOS), "gone", "N/A", 0, 600),
