@@ -73,6 +73,16 @@ def test_longer_leases_show_the_terms() -> None:
     assert "up to 2 h 30 s for a node of ours: PreemptExemptTime 2 h, KillWait 30 s" in line
 
 
+def test_a_grace_that_leaves_no_time_to_train_is_told() -> None:
+    lane = "GraceTime=300 MaxTime="
+    site = replace(DELTA, conf=DELTA.conf.replace(lane + "2-00:00:00", lane + "00:06:00"))
+    found = [line for line in doctor(site, site.settings) if "longest-wait" in line]
+    assert (
+        "warning longest-wait: partition gpuA100x4-preempt: MaxTime 6 min leaves less than 2 min "
+        "before the notice, which is the grace, 5 min: fragments leave soon after they start"
+    ) in found
+
+
 def test_the_other_lane_of_the_gpu_cluster_promises_at_once() -> None:
     found = doctor(GPU_CLUSTER, '[site]\npartitions = ["scavenge"]\n')
     assert [line for line in found if "release" not in line] == [

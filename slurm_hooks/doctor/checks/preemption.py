@@ -20,7 +20,7 @@ from slurm_hooks.doctor.finding import (
     warning,
 )
 from slurm_hooks.model.lane import Lane
-from slurm_hooks.report.promise import promise_text
+from slurm_hooks.report.promise import promise_text, time_text
 from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos, neighbours, tier_of
 from slurm_hooks.slurm.part_nodes import PART_LINE
 from slurm_hooks.slurm.qos import Qos, qos_of
@@ -219,10 +219,23 @@ def _longest_wait(facts: Facts) -> Iterator[Finding]:
     terms, unread = decide(lanes, lambda: _qos_times(known(facts.accounting)))
     yield from map(warning, (*odd, *unread))
     kill_wait = timedelta(seconds=slurm.number("KillWait", 30))
-    for one in terms:
-        if not one.is_at_once:
-            lease = Lane(one, facts.settings.lease).longest_lease
-            yield note(promise_text(one, kill_wait, lease))
+    for lane in (Lane(one, facts.settings.lease) for one in terms):
+        if not lane.terms.is_at_once:
+            yield note(promise_text(lane.terms, kill_wait, lane.longest_lease))
+            yield from _no_time(lane)
+
+
+def _no_time(lane: Lane) -> Iterator[Finding]:
+    """A limit that is hardly longer than the notice."""
+    least, most = timedelta(seconds=lane.lease.shortest_hole_s), lane.terms.most
+    if most is not None and lane.beyond and most < lane.notice + least:
+        name = lane.terms.partition
+        yield warning(
+            f"partition {name}: MaxTime {time_text(most)} leaves less than {time_text(least)} "
+            f"before the notice, which is the grace, {time_text(lane.notice)}: fragments leave "
+            "soon after they start",
+            Change("MaxTime", "INFINITE", f"PartitionName={name}"),
+        )
 
 
 def _qos_times(accounting: Accounting) -> str:
