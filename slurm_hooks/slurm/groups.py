@@ -85,12 +85,14 @@ def placed(
     As many nodes are left to the group as its fragments need: which of them gets which is not
     known, nor does it matter. Those that are free come first. One that has started meanwhile has
     its own. A fragment that counts slots has one node, which it may share with others of its job.
+    One whose node the core has taken waits for it, as if another job had.
     """
     if not is_unplaced(job):
         return job
     waiting = [(f, places[f.id]) for f in job.fragments if _waits(f) and f.id in places]
     found = {f.id: place.nodes for f, place in waiting if place.nodes}
-    taken = {name for f in job.fragments if f.state in ON_NODES for name in f.nodes}
+    there = (f for f in job.fragments if f.state in ON_NODES and not f.is_core)
+    taken = {name for f in there for name in f.nodes}
     taken = taken.union(*found.values())
     left = [name for _, name in sorted((n.state is not NodeState.FREE, n.name) for n in nodes)]
     for excluded, group in _groups(waiting).items():

@@ -11,17 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from build import after, make_fragment, make_job, make_node, make_request
 from fake_parts import Part, resources
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
-from slurm_hooks.model import FragmentId, FragmentState, Intent, Mark, Request, Verb, Why
+from slurm_hooks.model import FragmentId, FragmentState, Intent, Mark, NodeState, Request, Verb, Why
 from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.gateway import apply, observe
-from slurm_hooks.slurm.groups import Place, parse_places, places_command
+from slurm_hooks.slurm.groups import Place, parse_places, placed, places_command
 from slurm_hooks.slurm.text import Command, expand
 from slurm_hooks.tick.reconcile import tick
 
@@ -182,6 +183,20 @@ def test_one_that_starts_between_the_two_questions_has_its_own_node(settings: Se
     running = {e.index: e.nodes for e in slurm.of(7)}
     assert {f.id.index: f.nodes for f in job.fragments} == running
     assert set().union(*running.values()) == {"n1", "n2", "n3"}
+
+
+def test_a_fragment_still_counts_once_the_core_of_its_job_has_its_node() -> None:
+    """Else the tick would start one more than the site's ceiling allows."""
+    request = replace(make_request(1, 3), core=1, lane="malleable", excluded=frozenset())
+    core = make_fragment(0, FragmentState.RUNNING, ["n1"], request=request, lane="main")
+    waits = make_fragment(1, FragmentState.PENDING, request=request, released=after(-5))
+    job = make_job(core, waits, request=request)
+    places = {waits.id: Place(excluded=frozenset({"n2", "n3"}))}
+    nodes = (make_node("n1", NodeState.BUSY), make_node("n2"), make_node("n3"))
+    found = placed(job, places, nodes).fragments
+    assert [f.nodes for f in found] == [{"n1"}, {"n1"}]
+    wider = {waits.id: Place(excluded=frozenset({"n3"}))}
+    assert placed(job, wider, nodes).fragments[1].nodes == {"n2"}
 
 
 def test_a_group_of_pairs_waits_for_pairs_of_the_free_nodes(settings: Settings) -> None:
