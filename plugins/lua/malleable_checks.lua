@@ -306,7 +306,7 @@ function M.submit(asked, job, site, policy)
   local place = places.find(asks and asks.core and asks or request, job, site, policy)
   local record = site.parts[place.lane]
   faults[#faults + 1] = place.fault or places.check_lane(place.lane, request, record, policy)
-  faults[#faults + 1] = places.check_qos(job.qos, asks, policy)
+  faults[#faults + 1] = places.check_qos(job.qos, asks, site, policy)
   faults[#faults + 1] = places.check_account(job.account, asks, policy)
   local lease, hole, fault = choose_times(asks, job, record, policy)
   faults[#faults + 1] = fault

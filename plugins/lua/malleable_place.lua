@@ -116,13 +116,15 @@ function M.check_lane(name, request, record, policy)
 end
 
 --- With a QOS of the site's for malleable jobs, no other: it is what makes them yield. A core has
--- the user's own.
-function M.check_qos(name, request, policy)
+-- the user's own, by name or by default, and that must not be the one which yields.
+function M.check_qos(name, request, site, policy)
+  local has_core = request and request.core
+  if has_core then name = name or site.qos or site.default_qos end
   if not policy.qos or not name then return nil end
   local is_site = name == policy.qos
-  if request and request.core then
+  if has_core then
     return is_site and string.format("--qos=%s: lets other jobs have their nodes at once, which a "
-      .. "core does not; drop --qos or name another", name) or nil
+      .. "core does not; name another with --qos", name) or nil
   end
   if is_site then return nil end
   return string.format("--qos=%s: malleable jobs have QOS %s here, which lets other jobs have "

@@ -696,7 +696,10 @@ local UNSOUND = {
     faults = { "core=8 is more than the 4 nodes of partition main; write a smaller core$" } },
   { name = "core in the site's QOS", text = "2-4,core=2", policy = { qos = "scavenge" },
     job = { qos = "scavenge" }, faults = { "^%-%-qos=scavenge: lets other jobs have their nodes at "
-      .. "once, which a core does not; drop %-%-qos or name another$" } },
+      .. "once, which a core does not; name another with %-%-qos$" } },
+  { name = "core of a user who has the site's QOS by default", text = "2-4,core=2",
+    policy = { qos = "scavenge" }, site = { default_qos = "scavenge" },
+    faults = { "^%-%-qos=scavenge: lets .* core does not; name another with %-%-qos$" } },
   { name = "core and what else is wrong", text = "2-4,core=5", job = { partition = "main",
     qos = "normal", time_limit = 1 }, policy = { qos = "scavenge" },
     faults = { "core=5 must be" } },
