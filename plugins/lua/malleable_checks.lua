@@ -201,11 +201,20 @@ local function add(list, more)
   end
 end
 
+--- A core that asks for more time than its partition allows, which Slurm accepts and may not start.
+local function write_time_note(job, place, parts)
+  local record = parts[place.own]
+  local most = record and record.max_time
+  if not (is_given(job.time_limit) and is_given(most)) or job.time_limit <= most then return "" end
+  return string.format("; %s allows %d minutes, and --time=%d may never start", place.own, most,
+    job.time_limit)
+end
+
 --- A note on where the core waits.
-local function write_core_note(request, place)
+local function write_core_note(request, place, job, parts)
   if not request.core then return nil end
   local note = string.format("note: core=%d waits in %s like any job, the other nodes are those "
-    .. "left over in %s", request.core, place.own, place.lane)
+    .. "left over in %s%s", request.core, place.own, place.lane, write_time_note(job, place, parts))
   if request.core >= request.min then return note end
   return note .. string.format("; a core below MIN %d cannot run alone", request.min)
 end
@@ -272,7 +281,8 @@ local function accept(asked, job, site, policy, place, times)
   add(notes, shape.notes or {})
   add(notes, request.notes)
   notes[#notes + 1] = asked.script.note
-  notes[#notes + 1] = write_core_note(request, place) or write_partition_note(place.lane, job)
+  notes[#notes + 1] = write_core_note(request, place, job, site.parts)
+    or write_partition_note(place.lane, job)
   notes[#notes + 1] = write_size_note(request, place.lane, site.parts[place.lane])
   add(notes, write_notes(job, site, policy, lost_mail))
   return { faults = {}, notes = notes, set = set,

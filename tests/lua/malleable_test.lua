@@ -345,6 +345,12 @@ local CORES = {
     mark = "core=8,lane=malleable,frags=4," },
   { name = "a pool", text = "0-16,engine=tasks,core=2", set = { array_inx = "0-15" },
     mark = "core=2,lane=malleable" },
+  { name = "more time than its partition has", job = { time_limit = 600 }, set = {},
+    site = { parts = merge(PARTS, { main = { max_time = 480, total_nodes = 99, flag_default = 1 }
+    }) }, mark = "core=2,", note = "; main allows 480 minutes, and %-%-time=600 may never start$" },
+  { name = "as much time as its partition has", job = { time_limit = 480 }, set = {},
+    site = { parts = merge(PARTS, { main = { max_time = 480, total_nodes = 99, flag_default = 1 }
+    }) }, mark = "core=2,", note = "left over in malleable$" },
   { name = "less than MIN", text = "4-16,core=2", set = {}, mark = "core=2,",
     note = "a core below MIN 4 cannot run alone$" },
   { name = "all sizes", text = "2-16,core=4,sizes=x2,prefer=8,min_run=5m", set = {},
