@@ -78,6 +78,21 @@ local function choose_times(request, job, record, policy)
     .. "shortest hole, %d seconds; tell your administrator", limit, hole)
 end
 
+--- Seconds before its end that a fragment is told to leave.
+local function find_notice(lane, policy)
+  local notices = type(policy.notices) == "table" and policy.notices or {}
+  return notices[lane] or policy.notice_s
+end
+
+--- A core that leaves in the first half of its time would be queued for another.
+local function check_core_time(request, job, lane, policy)
+  if not (request and request.core and is_given(job.time_limit)) then return nil end
+  local notice = find_notice(lane, policy)
+  if job.time_limit * 60 > 2 * notice then return nil end
+  return string.format("--time=%d: a core is told to leave %d seconds before its end here; write "
+    .. "--time=%d or more", job.time_limit, notice, math.floor(2 * notice / 60) + 1)
+end
+
 --- Keep mail about the whole job; drop mail that would come once per fragment or lease.
 -- Returns the new mail type and whether anything the user asked for by name was dropped.
 function M.trim_mail(mail_type)
@@ -252,10 +267,9 @@ end
 
 --- Variables of the job's environment.
 local function write_environment(request, shape, policy, lane)
-  local notices = type(policy.notices) == "table" and policy.notices or {}
   local environment = { [REQUEST_VARIABLE] = request.text,
     [TRAITS_VARIABLE] = policy.engines[request.engine],
-    [NOTICE_VARIABLE] = string.format("%d", notices[lane] or policy.notice_s) }
+    [NOTICE_VARIABLE] = string.format("%d", find_notice(lane, policy)) }
   if shape.slot then environment[SLOT_VARIABLE] = write_slot(shape.slot) end
   if request.counted == "task" then -- Slurm writes those of each element here, if it is there
     environment.SLURM_CPUS_PER_TASK = string.format("%d", shape.cpus)
@@ -320,6 +334,7 @@ function M.submit(asked, job, site, policy)
   faults[#faults + 1] = places.check_account(job.account, asks, policy)
   local lease, hole, fault = choose_times(asks, job, record, policy)
   faults[#faults + 1] = fault
+  faults[#faults + 1] = check_core_time(asks, job, place.lane, policy)
   if #faults > 0 then return { faults = faults, notes = {} } end
   return accept(asked, job, site, policy, place, { lease = lease, hole = hole })
 end

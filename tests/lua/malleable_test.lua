@@ -686,6 +686,10 @@ local UNSOUND = {
     faults = { "core_end=finish says .*write core=N with it, or leave it out$" } },
   { name = "core that ends oddly", text = "2-4,core=2,core_end=die",
     faults = { "'die' is not a usable core_end; write core_end=stay or core_end=finish$" } },
+  { name = "core that is told to leave as it starts", text = "2-4,core=2",
+    job = { time_limit = 10 }, policy = { notices = { malleable = 300 } },
+    faults = { "^%-%-time=10: a core is told to leave 300 seconds before its end here; write "
+      .. "%-%-time=11 or more$" } },
   { name = "core in the lane alone", text = "2-4,core=2", job = { partition = "malleable" },
     faults = { "core=2 waits in an ordinary partition, and malleable is for malleable jobs; "
       .. "write %-%-partition=main,malleable$" } },
