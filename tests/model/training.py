@@ -123,6 +123,8 @@ class Training:
             return not any(self._is_restless(e) for e in left)
         if self.script.is_done and not self.is_open(left):
             return True
+        if self.seems_finished and all(e.state in ("RUNNING", *ENDED) for e in left):
+            return True  # it was ended, and there was nothing to cancel
         running = [e for e in left if e.state == "RUNNING" and e.signalled is None]
         must_end = self.is_failing or self.script.is_done
         if not must_end and len(running) * self.unit >= self._enough:
