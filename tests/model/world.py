@@ -210,8 +210,9 @@ class World:
         self._read_history()
         if verb == "requeue" and user != "root":
             self.of(element).requeued_by_user[element.name] = self.slurm.now
-            if element.state in FINISHED:  # who asks for that may have one more time
+            if element.state in FINISHED:  # who asks for that answers for its next run
                 self.of(element).must_be_spent.discard(element.name)
+                self.admin_released.add(element.name)
         if verb == "suspend":
             self.suspended.add(element.name)
         if is_hidden or verb == "resume":
