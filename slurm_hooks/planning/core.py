@@ -61,8 +61,9 @@ def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optio
 
 
 def _noted_start(fragment: Fragment) -> Optional[Intent]:
-    """Slurm forgets the start of a run with its requeue."""
-    mark = replace(fragment.mark, released=fragment.start, run=fragment.restarts)
+    """Slurm forgets the start of a run with its requeue. No tick asks a core to leave, so a note of
+    that is about the last run."""
+    mark = replace(fragment.mark, released=fragment.start, run=fragment.restarts, noticed=None)
     is_news = fragment.start is not None and mark != fragment.mark
     return Intent(fragment.id, Why.NOTED, mark=mark) if is_news else None
 

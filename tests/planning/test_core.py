@@ -270,13 +270,14 @@ def test_a_core_that_was_put_back_before_its_time_is_queued_again() -> None:
 def test_a_core_notes_when_it_started() -> None:
     """Or the time for which it waited would count as its own."""
     request = asking()
-    core = core_of(request, state=RUNNING, start=after(-200), released=after(-7000), restarts=1)
+    seen = {"start": after(-200), "released": after(-7000), "restarts": 1}
+    core = core_of(request, state=RUNNING, noticed=after(-250), **seen)  # it died, and was not held
     others = [in_lane(request, i) for i in (1, 2, 3)]
     plan = planned(core, *others)
     (noted,) = (i for i in plan.actions if i.fragment.index == 0)
     assert noted.parts == ("set mark",)
     assert noted.mark is not None
-    assert (noted.mark.released, noted.mark.run) == (core.start, 1)
+    assert (noted.mark.released, noted.mark.run, noted.mark.noticed) == (core.start, 1, None)
     plan = planned(replace(core, mark=noted.mark), *others)
     assert [i for i in plan.actions if i.fragment.index == 0] == []
 
