@@ -135,6 +135,7 @@ class Slurm:
     max_job_count: int = 10_000
     requeue_wait: timedelta = timedelta(seconds=121)  # from a requeue to the next start
     appends: bool = False  # a requeued job adds to its output instead of emptying it
+    enforces_qos: bool = False  # no user has a QOS that slurmdbd does not give
 
 
 GRACE_CHECK = timedelta(seconds=30)
@@ -188,6 +189,7 @@ class Snapshot:
     `registering` are nodes in service that have not told slurmctld, since it began, what they run.
     `no_parts` are Slurm's settings for which no part of a node is taken, one line each. `terms` are
     those of each partition of malleable jobs. With `no_growth` no job grows.
+    Users of jobs `without_qos` may not have that of malleable jobs.
     """
 
     now: datetime
@@ -208,6 +210,7 @@ class Snapshot:
     no_parts: tuple[str, ...] = ()
     terms: tuple[Terms, ...] = ()
     no_growth: Optional[Off] = None
+    without_qos: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         if self.now.tzinfo is None:

@@ -53,7 +53,7 @@ class Why(enum.Enum):
     CANCELLED = "cancelled", _JOB | _END | _ACT | _OVER | _DROPPED  # by its user, or deadline
     CORE = "core", _JOB | _ACT  # its core: where it stands, or that it is queued
     CORE_OVER = "core_over", _ACT | _OVER  # the time of the core in the ordinary queue is
-    TO_LANE = "to_lane", _ACT  # a fragment is moved to where malleable jobs run
+    TO_LANE = "to_lane", _JOB | _ACT  # a fragment is moved to where malleable jobs run
     CANCEL_UNCLEAR = "cancel_unclear"  # of some fragments, while others are still ending
     DIED = "died", _JOB | _NODE | _END | _ACT  # a fragment did
     DEPENDENCY = "dependency"  # other jobs must end first

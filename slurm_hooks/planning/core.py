@@ -101,7 +101,8 @@ def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     """Move to the lane what belongs there, while it is held, and not by an operator. Nothing starts
     before it is there."""
     site, request = ground.settings.site, job.request
-    for fragment in job.fragments if request.lane else ():
+    may_move = request.lane and job.job_id not in ground.seen.without_qos
+    for fragment in job.fragments if may_move else ():
         is_kept = fragment.is_paused or fragment.mark.is_paused
         if fragment.is_astray and fragment.state in WAITING_STATES and not is_kept:
             yield Intent(
@@ -112,6 +113,12 @@ def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
                 qos=site.qos,
                 account=site.account,
             )
+
+
+def kept_out(ground: Ground, job: MalleableJob) -> Iterator[Reason]:
+    """Why its other fragments stay where they are."""
+    if job.job_id in ground.seen.without_qos:
+        yield Reason(Why.TO_LANE, Detail(user=job.user, said=ground.settings.site.qos))
 
 
 def is_over(job: MalleableJob) -> bool:

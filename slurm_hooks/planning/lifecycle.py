@@ -105,7 +105,7 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
         actions=one_each((*notes, *steps, *core.to_move(ground, job))),
         arriving=tuple(f for f in arriving if f.id not in held),
         growable=growable(ground, job),
-        reasons=_reasons(job, died, ground.now),
+        reasons=(*_reasons(job, died, ground.now), *core.kept_out(ground, job)),
     )
 
 

@@ -101,6 +101,10 @@ _REASON: Forms = {
         "its core waits in the ordinary queue ({said}): fragment {fragments}"
         "[, which Slurm expects to start at {at}]",
     ),
+    Why.TO_LANE: (
+        "its other fragments need QOS {said}, which {user} may not have: an administrator can "
+        "write sacctmgr modify user {user} set qos+={said}",
+    ),
     Why.CORE_OVER: ("its core's time is over, and it ends with its core (core_end=finish)",),
     Why.CANCEL_UNCLEAR: ("some of its fragments were cancelled, others are still ending",),
     Why.DIED: ("fragment {fragments} died on {nodes} with exit code {exit_code}",),

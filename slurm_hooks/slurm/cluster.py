@@ -128,7 +128,12 @@ def _slurm(config: Words) -> Slurm:
         max_job_count=number("MaxJobCount", 10_000),
         requeue_wait=timedelta(seconds=_requeue_wait_s(config, version)),
         appends=config.get("JobFileAppend") == "1",
+        enforces_qos=bool({"qos", "safe", "all"} & _enforced(config)),
     )
+
+
+def _enforced(config: Words) -> set[str]:
+    return set(config.get("AccountingStorageEnforce", "").lower().split(","))
 
 
 def _requeue_wait_s(config: Words, version: tuple[int, ...]) -> int:

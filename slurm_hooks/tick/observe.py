@@ -9,6 +9,7 @@ from slurm_hooks.planning.limits import that_matter
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe, with_charges
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.slurm.rights import has_astray, with_rights
 from slurm_hooks.tick.qos_terms import terms_reader
 from slurm_hooks.tick.switch import with_switches
 
@@ -25,17 +26,20 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
     seen = with_switches(seen, state, is_reading)
     if needs_charges(Ground(seen, settings)):
         seen = with_charges(port, seen)
-    return recall(seen, settings)
+    return recall(with_rights(port, seen, site), settings)
 
 
 def needs_charges(ground: Ground) -> bool:
     """True if one more question to Slurm is needed, for account and QOS: where a canary is chosen
-    by account, accounts have a ceiling, or somebody waits for a limit that may count fragments. Not
-    while malleable jobs are switched off, or while there are no jobs."""
+    by account, accounts have a ceiling, somebody waits for a limit that may count fragments, or
+    fragments are to get the site's QOS. Not while malleable jobs are switched off, or while there
+    are no jobs."""
     seen, mode = ground.seen, ground.settings.mode
     if seen.off is not None or not seen.jobs:
         return False
     if mode.max_nodes_per_account or (Level(mode.level) is Level.CANARY and mode.accounts):
+        return True
+    if ground.settings.site.qos and any(map(has_astray, seen.jobs)):
         return True
     users = {job.user for job in seen.jobs}
     of_user = (Counted.USER, Counted.QOS_USER)

@@ -120,6 +120,17 @@ def test_a_move_takes_the_qos_and_the_account_of_the_site() -> None:
     assert {(i.qos, i.account) for i in moves(plan)} == {("scavenge", "idle")}
 
 
+def test_no_fragment_gets_a_qos_that_its_user_may_not_have() -> None:
+    settings = Settings(site=Site(qos="scavenge"))
+    cores = [core_of(asking(), i) for i in range(4)]
+    plan = planned(*cores, settings=settings, without_qos=frozenset({7}))
+    assert (moves(plan), by_verb(plan, Verb.QUEUE)) == ([], [0])
+    assert texts(plan)[0] == (
+        "its other fragments need QOS scavenge, which nobody may not have: an administrator can "
+        "write sacctmgr modify user nobody set qos+=scavenge"
+    )
+
+
 def test_what_is_in_the_lane_starts_in_holes_while_the_core_waits() -> None:
     request = asking()
     waiting = core_of(request, state=PENDING, reason="Priority", start=after(3600))

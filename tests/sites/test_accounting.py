@@ -149,6 +149,26 @@ def test_a_core_has_the_qos_and_account_of_its_user_and_no_other(bench: Bench) -
         sacctmgr(bench.box, "delete", "qos", "high")
 
 
+@needs_root
+def test_a_core_gives_nobody_the_qos_of_malleable_jobs(bench: Bench) -> None:
+    """A tick may give any QOS, so it asks first who may have it."""
+    sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal")
+    try:
+        core = ("--malleable=1-3,core=1,engine=pool", "-p", "main", "-q", "normal")
+        job = submit(bench.box, *core, "--time=10").stdout.strip()
+        for _ in range(3):
+            bench.tick()
+        seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
+        assert seen == ["main|normal"] * 3
+        told = bench.malleable("explain", job).stdout
+        assert "sacctmgr modify user nobody set qos+=scavenge" in told, told
+    finally:
+        sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal,scavenge")
+    bench.tick()
+    seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
+    assert sorted(seen) == ["main|normal", "malleable|scavenge", "malleable|scavenge"]
+
+
 # -- what it costs
 
 

@@ -1,0 +1,85 @@
+"""Who may have the QOS of malleable jobs, by what slurmdbd says of associations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from build import make_fragment, make_job, make_request, make_slurm, make_snapshot
+from slurm_hooks.errors import RetryLater
+from slurm_hooks.model import Snapshot
+from slurm_hooks.settings.values import Site
+from slurm_hooks.slurm.live import Asked
+from slurm_hooks.slurm.rights import parse_rights, rights_command, with_rights
+from slurm_hooks.slurm.text import Command
+
+SAID = "ann|lab|normal,scavenge\nann|Other|normal\nbob|lab|normal\nroot|root|\n"
+SITE = Site(qos="Scavenge")
+
+
+class Told:
+    """A port that knows one answer."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self.commands = text, 0
+        self.asked: list[Asked] = []
+
+    def ask(self, command: Command) -> str:
+        self.commands += 1
+        if not self._text:
+            raise RetryLater("slurmdbd does not answer")
+        return self._text
+
+
+def seen_of(user: str, account: str = "", lane: str = "main", is_enforced: bool = True) -> Snapshot:
+    request = replace(make_request(1, 3), core=1, lane="malleable")
+    fragments = (make_fragment(i, request=request, lane=lane) for i in range(3))
+    job = replace(make_job(*fragments, request=request, user=user), account=account)
+    return make_snapshot(job, slurm=make_slurm(enforces_qos=is_enforced))
+
+
+def test_rows_are_read_in_any_letters() -> None:
+    rights = parse_rights(SAID)
+    assert rights["ann"] == {"lab": {"normal", "scavenge"}, "other": {"normal"}}
+    assert rights["root"] == {"root": {""}}
+    assert parse_rights("nonsense\n|a|b\n") == {}
+
+
+@pytest.mark.parametrize(
+    ("user", "account", "denied"),
+    [
+        ("ann", "lab", False),
+        ("ann", "Other", True),
+        ("ann", "", False),
+        ("bob", "lab", True),
+        ("eve", "lab", True),
+    ],
+)
+def test_a_user_without_the_qos_is_named(user: str, account: str, denied: bool) -> None:
+    found = with_rights(Told(SAID), seen_of(user, account), SITE)
+    assert found.without_qos == (frozenset({7}) if denied else frozenset())
+
+
+def test_without_an_answer_no_fragment_is_moved() -> None:
+    found = with_rights(Told(""), seen_of("ann"), SITE)
+    assert found.without_qos == {7}
+    assert "who may have QOS Scavenge is not known" in found.unknown[-1]
+
+
+@pytest.mark.parametrize(
+    ("seen", "site"),
+    [
+        (seen_of("bob", lane="malleable"), SITE),
+        (seen_of("bob", is_enforced=False), SITE),
+        (seen_of("bob"), Site()),
+    ],
+)
+def test_slurmdbd_is_asked_only_where_it_matters(seen: Snapshot, site: Site) -> None:
+    port = Told(SAID)
+    assert with_rights(port, seen, site) == seen
+    assert port.commands == 0
+
+
+def test_users_are_named_in_one_question() -> None:
+    assert "user=ann,bob" in rights_command({"bob", "ann"}).argv
