@@ -19,6 +19,14 @@ pytestmark = pytest.mark.slurm
 RUNNING, HELD, PENDING = FragmentState.RUNNING, FragmentState.HELD, FragmentState.PENDING
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
 SLEEP = "exec sleep 600"
+# The first one does in its first run what an agent does when its time ends.
+LEAVES = """
+if [ "$SLURM_ARRAY_TASK_ID$SLURM_RESTART_COUNT" = 0 ]; then
+    sleep 45
+    scontrol uhold "$SLURM_JOB_ID" && scontrol requeue "$SLURM_JOB_ID"
+fi
+exec sleep 600
+"""
 
 
 @pytest.fixture
@@ -103,12 +111,15 @@ def test_a_training_starts_in_a_hole_and_keeps_its_core(bench: Bench) -> None:
     wait_until(lambda: rounds(bench, job)[-1] == 4)
 
 
-def test_a_core_s_time_ends_and_the_job_goes_on_in_holes(bench: Bench) -> None:
+@pytest.mark.parametrize("script", [SLEEP, LEAVES])
+def test_a_core_s_time_ends_and_the_job_goes_on_in_holes(bench: Bench, script: str) -> None:
+    """Whether Slurm ends it, or its agent leaves first."""
     options = ["-p", "main", "--time=1"]
-    job = bench.submit(SLEEP, "1-3,core=1,engine=pool", options=options)
+    job = bench.submit(script, "1-3,core=1,engine=pool", options=options)
     bench.tick_until(job, lambda j: core(j).lane == "main" and len(others(j)) == 2)
     bench.tick_until(job, lambda j: core(j).mark.is_spent, 150)
     bench.tick_until(job, lambda j: core(j).lane == "malleable" and core(j).state is RUNNING)
+    assert core(bench.job(job)).restarts == 1  # its time is not given twice
     assert len(occupied(bench.job(job))) == 3
 
 
