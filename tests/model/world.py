@@ -77,9 +77,10 @@ class World:
         training = Training(job, low * unit, high * unit, unit, script, core, core > 0 and ends_all)
         self.trainings[job] = training
         own = f"core={core}{',end=finish' if ends_all else ''},lane=malleable," if core else ""
+        lease_s = 600 if core else 3600  # a move brings the lease of the mark
         mark = (
             f"malleable{{min={low * unit},max={high * unit},unit={unit},engine=torchrun,{own}"
-            f"frags={high},lease=3600,hole=120{'' if job % 3 == 0 else ',not=-'}}}"
+            f"frags={high},lease={lease_s},hole=120{'' if job % 3 == 0 else ',not=-'}}}"
         )  # each third has an --exclude that is too long for its mark
         place = {"partition": MAIN, "limit_min": CORE_MIN} if core else {}
         self.slurm.submit(job, high, mark, script=script, **place)
