@@ -406,6 +406,8 @@ class World:
         for element in slurm.elements.values():
             if element.state == "SUSPENDED":
                 slurm.does(f"scontrol resume {element.name}")
+            if self.was_set_back and element.partition == MAIN:  # Slurm lets it wait for hours
+                element.eligible = min(element.eligible or 0, slurm.now)
 
     def settle(self) -> None:
         """Every job ends up where it has to, in a bounded number of ticks."""
