@@ -104,7 +104,7 @@ def test_the_site_is_found_fit_and_without_the_qos_it_is_not(bench: Bench) -> No
         render(bench)
         said = submit(bench.box, "--malleable=1-2")
         assert said.returncode != 0
-        assert "--partition=malleable: Slurm cannot preempt jobs there" in said.stderr
+        assert "--partition=malleable: no malleable job can run there" in said.stderr
     finally:
         set_site(bench, qos='"scavenge"')
         assert render(bench).stderr == ""
@@ -147,26 +147,6 @@ def test_a_core_has_the_qos_and_account_of_its_user_and_no_other(bench: Bench) -
         assert (denied.returncode, "Invalid qos" in denied.stderr) == (1, True)
     finally:
         sacctmgr(bench.box, "delete", "qos", "high")
-
-
-@needs_root
-def test_a_core_gives_nobody_the_qos_of_malleable_jobs(bench: Bench) -> None:
-    """A tick may give any QOS, so it asks first who may have it."""
-    sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal")
-    try:
-        core = ("--malleable=1-3,core=1,engine=pool", "-p", "main", "-q", "normal")
-        job = submit(bench.box, *core, "--time=10").stdout.strip()
-        for _ in range(3):
-            bench.tick()
-        seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
-        assert seen == ["main|normal"] * 3
-        told = bench.malleable("explain", job).stdout
-        assert "sacctmgr modify user nobody set qos+=scavenge" in told, told
-    finally:
-        sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal,scavenge")
-    bench.tick()
-    seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
-    assert sorted(seen) == ["main|normal", "malleable|scavenge", "malleable|scavenge"]
 
 
 # -- what it costs
@@ -309,3 +289,27 @@ def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
         )
     finally:
         box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
+
+
+# -- what a core may not give, after what costs are looked at
+
+
+@needs_root
+def test_a_core_gives_nobody_the_qos_of_malleable_jobs(bench: Bench) -> None:
+    """A tick may give any QOS, so it asks first who may have it."""
+    sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal")
+    try:
+        core = ("--malleable=1-3,core=1,engine=pool", "-p", "main", "-q", "normal")
+        job = submit(bench.box, *core, "--time=10").stdout.strip()
+        for _ in range(3):
+            bench.tick()
+        seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
+        assert seen == ["main|normal"] * 3
+        told = bench.malleable("explain", job).stdout
+        assert "sacctmgr modify user nobody set qos+=scavenge" in told, told
+    finally:
+        sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal,scavenge")
+    bench.tick()
+    seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
+    assert sorted(seen) == ["main|normal", "malleable|scavenge", "malleable|scavenge"]
+    bench.box.run(["scancel", job])
