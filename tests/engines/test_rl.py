@@ -36,7 +36,8 @@ def start_trainer(recipe: Recipe, *words: str) -> int:
 
 def start_workers(recipe: Recipe, most: int, *words: str) -> int:
     """The pool. A worker that Slurm takes is killed at once: it loses its rollout."""
-    inner = f"export {PLACE} OMP_NUM_THREADS=1 MALLEABLE_FAREWELL_S=0\ncd {recipe.place}"
+    place = f"PATH={Path(sys.executable).parent}:$PATH"  # `malleable run` is the plugin's
+    inner = f"export {place} OMP_NUM_THREADS=1 MALLEABLE_FAREWELL_S=0\ncd {recipe.place}"
     options = [f"--output={recipe.place}/workers.log", "--open-mode=append", "--time=30"]
     command = f"{inner}\n. ./workers.sh {' '.join(words)}"
     return recipe.bench.submit(command, f"0-{most},engine=pool", TRAINER, options)
