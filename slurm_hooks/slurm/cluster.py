@@ -128,7 +128,7 @@ def _slurm(config: Words) -> Slurm:
         max_job_count=number("MaxJobCount", 10_000),
         requeue_wait=timedelta(seconds=_requeue_wait_s(config, version)),
         appends=config.get("JobFileAppend") == "1",
-        enforces_qos=bool({"qos", "safe", "all"} & _enforced(config)),
+        enforces_qos=bool({"qos", "all"} & _enforced(config)),
     )
 
 

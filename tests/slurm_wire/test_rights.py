@@ -10,6 +10,7 @@ from build import make_fragment, make_job, make_request, make_slurm, make_snapsh
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import Snapshot
 from slurm_hooks.settings.values import Site
+from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.rights import parse_rights, rights_command, with_rights
 from slurm_hooks.slurm.text import Command
@@ -79,6 +80,24 @@ def test_slurmdbd_is_asked_only_where_it_matters(seen: Snapshot, site: Site) -> 
     port = Told(SAID)
     assert with_rights(port, seen, site) == seen
     assert port.commands == 0
+
+
+@pytest.mark.parametrize(
+    ("enforced", "is_so"),
+    [
+        ("associations,limits,qos", True),
+        ("ALL", True),
+        ("safe", False),  # associations and limits (slurm.conf(5))
+        ("none", False),
+    ],
+)
+def test_slurm_says_whether_a_qos_has_to_be_given(enforced: str, is_so: bool) -> None:
+    said = (
+        "Configuration data as of 1800000000\n"
+        f"AccountingStorageEnforce    = {enforced}\nSLURM_VERSION           = 22.05.8\n"
+    )
+    seen = parse_cluster(said)
+    assert seen.slurm.enforces_qos is is_so
 
 
 def test_users_are_named_in_one_question() -> None:
