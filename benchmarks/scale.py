@@ -1,4 +1,4 @@
-"""Measure ticks and the allocator beyond the machine at hand, for docs/scale.md.
+"""Measure ticks and the allocator beyond the machine at hand, for docs/developers/scale.md.
 
 Ticks run without Slurm, from text to text, up to 100,000 nodes, 1,000 malleable jobs of 64
 fragments and 100,000 pending jobs of others: processor seconds, in parts. The allocator solves

@@ -52,6 +52,6 @@ if ! [ -e "$config/malleable.toml" ]; then
 fi
 
 id slurm-malleable >/dev/null 2>&1 ||
-  echo "note: the unit runs as slurm-malleable: systemd-sysusers && systemd-tmpfiles --create; docs/packages.md"
+  echo "note: the unit runs as slurm-malleable: systemd-sysusers && systemd-tmpfiles --create; docs/admins/packages.md"
 [ -x "$bin/malleable" ] ||
   echo "note: unit and cron line run $bin/malleable, which is not here: pip install it, or make install BINDIR=DIR"

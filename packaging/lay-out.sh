@@ -70,10 +70,11 @@ units() {
 
 documents() {
   copy_tree docs "$doc"
-  rm -rf "$doc/man" "$doc/lab" "$doc/nightly.md"
+  rm -rf "$doc/man" "$doc/lab" "$doc/developers/nightly.md"
   put 644 "$doc" README.md CHANGELOG.md LICENSE
   sed -i 's|](docs/|](|g' "$doc/README.md" "$doc/CHANGELOG.md" # they lie beside them here
-  sed -i -E 's#\[([^]]*)\]\((\.\./|examples|etc/|lab/|nightly)[^)]*\)#\1#g' "$doc"/*.md # of the source alone
+  find "$doc" -name '*.md' -exec sed -i -E \
+    's#\[([^]]*)\]\((\.\./\.\./|\.\./lab/|lab/|examples|etc/|(\.\./)?(developers/)?nightly)[^)]*\)#\1#g' {} + # of the source alone
   put 644 "$doc" "$carried/third-party.md" "$carried/sbom.cdx.json"
   for page in docs/man/*.[158]; do
     put 644 "$root/usr/share/man/man${page##*.}" "$page"

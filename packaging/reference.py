@@ -25,9 +25,9 @@ from slurm_hooks.settings.values import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "etc" / "malleable.toml"
-PAGE = ROOT / "docs" / "settings.md"
+PAGE = ROOT / "docs" / "admins" / "settings.md"
 MAN = ROOT / "docs" / "man" / "malleable.toml.5"
-MODULES = ROOT / "docs" / "modules.md"
+MODULES = ROOT / "docs" / "developers" / "modules.md"
 COMPLETION = ROOT / "build" / "bash-completion" / "malleable"
 
 
@@ -92,8 +92,8 @@ def page(found: tuple[Entry, ...]) -> str:
         "`/etc/slurm-malleable/malleable.toml`, or the file named by `--settings` or by",
         "`MALLEABLE_SETTINGS`. Every key is optional, and the file is read again at every tick. An",
         "invalid file stops the tick with exit code 78 and all its faults; leases then run out.",
-        "After a change run `malleable render lua` again (docs/slurm-settings.md): `job_submit`",
-        "reads a copy. This page is written by `make docs`.",
+        "After a change run `malleable render lua` again (docs/admins/slurm-settings.md):",
+        "`job_submit` reads a copy. This page is written by `make docs`.",
     ]
     section = ""
     for entry in found:

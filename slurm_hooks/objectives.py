@@ -1,4 +1,4 @@
-"""What a site's own objective may import; see docs/objectives.md."""
+"""What a site's own objective may import; see docs/admins/objectives.md."""
 
 from __future__ import annotations
 

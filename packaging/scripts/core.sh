@@ -34,7 +34,7 @@ stop_units() {
 
 say_next_steps() {
   echo "slurm-malleable is installed, and nothing is switched on. The next step: malleable doctor --pre"
-  echo "(one page: /usr/share/doc/slurm-malleable/packages.md)"
+  echo "(one page: /usr/share/doc/slurm-malleable/admins/packages.md)"
 }
 
 say_what_is_left() {

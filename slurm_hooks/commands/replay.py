@@ -153,7 +153,12 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
         "default for the policy learned)",
     )
     add("--families", action="store_true", help="jobs of a model know what earlier ones showed")
-    add("--objective", metavar="NAME", default="", help="what to maximise (docs/objectives.md)")
+    add(
+        "--objective",
+        metavar="NAME",
+        default="",
+        help="what to maximise (docs/admins/objectives.md)",
+    )
     add(
         "--ends",
         choices=scenario.ENDS,

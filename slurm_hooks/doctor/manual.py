@@ -1,4 +1,4 @@
-"""docs/doctor.md, from the checks themselves: `python -m slurm_hooks.doctor.manual` prints it."""
+"""Prints docs/admins/doctor.md from the checks: `python -m slurm_hooks.doctor.manual`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.finding import Category, Check
 
 WIDTH = 100
-INSTALLED = Path("/usr/share/doc/slurm-malleable/doctor.md")
-TREE = Path(__file__).resolve().parents[2] / "docs" / "doctor.md"
+INSTALLED = Path("/usr/share/doc/slurm-malleable/admins/doctor.md")
+TREE = Path(__file__).resolve().parents[2] / "docs" / "admins" / "doctor.md"
 _INTRODUCTION = """\
 # What `malleable doctor` checks
 
@@ -87,7 +87,7 @@ def _chapters(checks: Sequence[Check]) -> Iterator[str]:
 
 def place() -> str:
     """The page that belongs to this installation."""
-    return next((str(path) for path in (INSTALLED, TREE) if path.exists()), "docs/doctor.md")
+    return next((str(path) for path in (INSTALLED, TREE) if path.exists()), "docs/admins/doctor.md")
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ _REASON: Forms = {
     ),
     Why.NO_PARTS: (
         "parts of nodes are not taken here, as others would wait for it: {said}. An administrator "
-        "can mend that (docs/shared-nodes.md)",
+        "can mend that (docs/admins/shared-nodes.md)",
     ),
     Why.GIVEN_BACK: (
         "{nodes} is given back: {cause}[ ({source}: {by})]",

@@ -305,7 +305,7 @@ def _contradictions(settings: Settings) -> list[str]:
         faults.append(
             f'site.part_nodes = "{site.part_nodes}": must be one of site.partitions, and not the '
             "first, which is for whole nodes; add a second partition, of a lower PriorityTier "
-            "(docs/shared-nodes.md)"
+            "(docs/admins/shared-nodes.md)"
         )
     mode = settings.mode
     if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):

@@ -1,7 +1,8 @@
 """What Slurm's settings lack before fragments may take parts of nodes. Pure: ticks and doctor ask.
 
-Each rule was tried on a real Slurm: docs/slurm-facts.md. slurmctld knows its own cgroup.conf only,
-and only where a cgroup plugin is in use, so the nodes' own files are left to doctor.
+Each rule was tried on a real Slurm: docs/developers/slurm-facts.md. slurmctld knows its own
+cgroup.conf only, and only where a cgroup plugin is in use. The nodes' own files are left to
+doctor.
 """
 
 from __future__ import annotations

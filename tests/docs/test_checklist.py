@@ -1,4 +1,4 @@
-"""The lines to paste of docs/checklist.md do what the page says."""
+"""The lines to paste of docs/users/checklist.md do what the page says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "checklist.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "users" / "checklist.md").read_text(encoding="utf-8")
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGURG)
 
 

@@ -19,8 +19,8 @@ from slurm_hooks.commands.following import split
 from slurm_hooks.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")])
 LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))  # commands as they were then
+PAGES = sorted({ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")} - {*LAB})
 ELSEWHERE = ("top", "test", "sandbox", "replay", "pool", "map")
 IN_A_JOB = ("run", "finish")  # of the command that a job has in PATH
 CODES = (0, 1, 2, 3)  # doctor and render --check say by 1 to 3 what they found
@@ -120,7 +120,7 @@ def test_the_index_of_the_lab_has_every_entry() -> None:
 
 
 def test_every_benchmark_has_a_figure_that_it_keeps() -> None:
-    text = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "developers" / "performance.md").read_text(encoding="utf-8")
     names = re.findall(r"\| `bench-([a-z-]+)` \|", text)
     scripts = [path.stem.replace("_", "-") for path in (ROOT / "benchmarks").glob("*.py")]
     assert sorted(names) == sorted(scripts)

@@ -272,7 +272,9 @@ def is_forgotten(course: Course, job: str) -> bool:
 
 
 @long
-@pytest.mark.xfail(strict=True, reason="what ended is forgotten after MinJobAge: docs/sysadmin.md")
+@pytest.mark.xfail(
+    strict=True, reason="what ended is forgotten after MinJobAge: docs/admins/sysadmin.md"
+)
 def test_no_tick_for_longer_than_slurmctld_remembers_without_agents(
     forgetful_bench: Bench, new_course: NewCourse
 ) -> None:

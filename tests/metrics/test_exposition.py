@@ -105,7 +105,7 @@ def test_names_have_units_and_no_number_of_a_job_or_name_of_a_user(tmp_path: Pat
 
 
 def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "metrics.md").read_text()
+    text = (ROOT / "docs" / "admins" / "metrics.md").read_text()
     assert [why.value for why in Of.JOB.whys if f"`{why.value}`" not in text] == []
     found = after_ticks(tmp_path, 1)
     told = [name for name in found if name.startswith("malleable_limited_jobs{")]

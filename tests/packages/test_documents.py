@@ -45,23 +45,24 @@ def test_what_packages_install_only_observes(tmp_path: Path) -> None:
 
 
 def test_packages_carry_the_figures_without_the_laboratory_book(carried: Path) -> None:
-    assert (carried / "performance.md").exists()
+    assert (carried / "developers" / "performance.md").exists()
     assert not (carried / "lab").exists()
 
 
 def test_no_link_of_a_carried_page_is_dead(carried: Path) -> None:
     dead = [
         (page.name, link)
-        for page in sorted(carried.glob("*.md"))
+        for page in sorted(carried.rglob("*.md"))
         for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8"))
-        if not link.startswith("http") and not (carried / link).exists()
+        if not link.startswith("http") and not (page.parent / link).exists()
     ]
     assert dead == []
 
 
 @pytest.mark.parametrize("has_git", [True, False])
 def test_the_source_of_packages_has_no_laboratory_book(tmp_path: Path, has_git: bool) -> None:
-    for name in ("README.md", "docs/performance.md", "docs/lab/README.md", "tests/test_it.py"):
+    pages = ("README.md", "docs/developers/performance.md", "docs/lab/README.md")
+    for name in (*pages, "tests/test_it.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     if has_git:
@@ -71,4 +72,4 @@ def test_the_source_of_packages_has_no_laboratory_book(tmp_path: Path, has_git: 
     argv = ["sh", "-euc", f"{function[0]}\nlist_source"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=True)
     listed = {line.removeprefix("./") for line in done.stdout.splitlines()}
-    assert listed == {"README.md", "docs/performance.md"}
+    assert listed == set(pages[:2])

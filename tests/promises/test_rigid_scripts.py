@@ -21,7 +21,7 @@ from waiting import wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 TREE = Path(__file__).resolve().parents[2]
 DIGITS = TREE / "examples" / "digits" / "train.py"
-USERS = TREE / "docs" / "users.md"
+USERS = TREE / "docs" / "users" / "users.md"
 
 # distributed/ddp-tutorial-series/slurm/sbatch_run.sh of pytorch/examples, without its GPUs.
 PYTORCH = r"""#!/bin/bash

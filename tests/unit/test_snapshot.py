@@ -152,7 +152,7 @@ def test_nodes_that_the_file_forgot_stop_nothing(situation: str, tmp_path: Path)
 
 
 def test_the_schema_in_the_documents_is_the_one_in_force() -> None:
-    stored = json.loads((ROOT / "docs/snapshot.schema.json").read_text())
+    stored = json.loads((ROOT / "docs/developers/snapshot.schema.json").read_text())
     assert stored == files.schema()
 
 

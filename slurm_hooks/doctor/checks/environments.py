@@ -41,7 +41,8 @@ def _laid(facts: Facts) -> Iterator[Finding]:
     if store and not laying:
         yield warning(
             f"env_store={store} is set, and no Prolog lays environments there",
-            advice="let the Prolog call the hook, or remove env_store=: see docs/slurm-settings.md",
+            advice="let the Prolog call the hook, or remove env_store=: "
+            "see docs/admins/slurm-settings.md",
         )
     named = {path for text in laying for path in re.findall(r"--store[= ]([^\s\"']+)", text)}
     named = {path for path in named if "$" not in path}

@@ -83,7 +83,7 @@ def _plugin_release(facts: Facts) -> Iterator[Finding]:
             f"{ours.plugin} knows Slurm {names}, not {slurm.value('SLURM_VERSION')}: it "
             "registers no option here",
             advice="upgrade the package slurm-malleable-slurm, or build the plugin for it "
-            "(docs/packages.md)",
+            "(docs/admins/packages.md)",
         )
 
 

@@ -1,6 +1,6 @@
 """A snapshot as a file: what a tick saw, to plan it again elsewhere or later.
 
-docs/snapshot.md describes the format, docs/snapshot.schema.json is made by `schema`.
+docs/developers/snapshot.md describes the format. `schema` makes snapshot.schema.json beside it.
 """
 
 from __future__ import annotations

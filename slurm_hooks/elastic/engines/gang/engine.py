@@ -1,6 +1,6 @@
 """What an engine adds to `malleable run`: an object, ours or a package's of the user's environment.
 
-docs/engines.md says how to write one. It is loaded in the job alone, as its user.
+docs/developers/engines.md says how to write one. It is loaded in the job alone, as its user.
 """
 
 from __future__ import annotations
