@@ -90,7 +90,7 @@ def _line(play: Any, record: Record) -> dict[str, Any]:
         "U": round(found["efficiency"], 4),
         "images/s": round(found["images_per_s"]),
         "used": round(found["used_share"], 4),
-        "hits": found["preemption_hits"],
+        "interruptions": found["preemptions"],
         "rescales": found["rescales"],
         "plans": found["solve_s"]["count"],
         "wall_s": round(wall_s),

@@ -15,7 +15,7 @@ from typing import Any
 from parts.printing import SAY, Row, arguments, show, tell
 from parts.replay_runs import RESCALES, SETTINGS, Run, label, measure, with_policy
 
-SHOWN = ("efficiency", "images_per_s", "preemption_hits", "work_lost_node_s", "wall_s")
+SHOWN = ("efficiency", "images_per_s", "preemptions", "work_lost_node_s", "wall_s")
 
 
 def _row(run: Run, name: str) -> Row:

@@ -8,8 +8,8 @@ import fake_agents
 from fake_parts import (
     FINISHED,
     LIMIT_CHECK_S,
+    LIVE_STATES,
     MAIN,
-    ON_NODES,
     REQUEUE_WAIT_S,
     REQUEUED_HELD,
     Booking,
@@ -129,7 +129,7 @@ def waits_for(slurm: FakeSlurm, element: Element) -> Optional[str]:
         return "Dependency"
     if (element.eligible or 0) > slurm.now:
         return "BeginTime"
-    on_nodes = sum(e.job == element.job and e.state in ON_NODES for e in slurm.elements.values())
+    on_nodes = sum(e.job == element.job and e.state in LIVE_STATES for e in slurm.elements.values())
     if job.throttle and on_nodes >= job.throttle:
         return "JobArrayTaskLimit"
     return _place(slurm, element)[1]

@@ -12,7 +12,7 @@ REQUEUE_WAIT_S = 121
 MAIN = "main"  # where ordinary jobs run, above all lanes
 LIMIT_CHECK_S = 30  # slurmctld looks at time limits every half minute
 FINISHED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"})
-ON_NODES = frozenset({"RUNNING", "COMPLETING"})
+LIVE_STATES = frozenset({"RUNNING", "COMPLETING"})
 # Slurm's own text, printed instead of the kind of hold until the element is released.
 REQUEUED_HELD = "job requeued in held state"
 

@@ -13,8 +13,8 @@ import fake_commands
 import fake_life
 from fake_answers import cluster_lines, queue_lines
 from fake_parts import (
+    LIVE_STATES,
     MAIN,
-    ON_NODES,
     START,
     Booking,
     Element,
@@ -180,7 +180,7 @@ class FakeSlurm:
 
     def user_of(self, name: str) -> Optional[str]:
         for element in self.elements.values():
-            if element.state in ON_NODES and name in element.nodes:
+            if element.state in LIVE_STATES and name in element.nodes:
                 return element.name
         for job in self.rigid:
             if job.state == "RUNNING" and name in job.nodes:
@@ -215,4 +215,4 @@ class FakeSlurm:
         return [e for e in self.ours_on(nodes) if e.partition in self.lanes]
 
     def ours_on(self, nodes: frozenset[str]) -> list[Element]:
-        return [e for e in self.elements.values() if e.state in ON_NODES and e.nodes & nodes]
+        return [e for e in self.elements.values() if e.state in LIVE_STATES and e.nodes & nodes]

@@ -84,7 +84,7 @@ class Simulation:
                 del job.nodes[node]
             job.forget(size, ledger)
             job.pause(Pause.LOSS, self._rules.rescale.down_s)
-            self.outcome.hits += 1
+            self.outcome.interruptions += 1
         self._supply.join(moment)
 
     def _complete(self, now: float) -> None:

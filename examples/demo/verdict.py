@@ -197,7 +197,7 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
         "job_id": recording.job,
         "engine": recording.work.engine,
         "sizes": [{"t": s.t, f"{unit}s": s.count, "cause": s.cause} for s in changes],
-        "hits": hits(recording),
+        "interruptions": interruptions(recording),
         "unit": recording.work.unit,
         "count": result.get(f"{recording.work.unit}s"),
         "goal": {"of": recording.work.goal.key, "seen": result.get(recording.work.goal.key)},
@@ -254,7 +254,7 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
     ]
 
 
-def hits(recording: Recording) -> list[dict[str, Any]]:
+def interruptions(recording: Recording) -> list[dict[str, Any]]:
     """What Slurm took: when, which fragment, and how many nodes, or GPUs."""
     found, scenario = [], recording.scenario
     for t, fragment in preempted(recording):

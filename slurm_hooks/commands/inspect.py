@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from slurm_hooks.books.harvest.lives import Hits, Loop
+from slurm_hooks.books.harvest.lives import Interruptions, Loop
 from slurm_hooks.books.ledger.connect import Unusable, ledger_path, reading
-from slurm_hooks.books.ledger.read import hits_of, loop_in
+from slurm_hooks.books.ledger.read import interruptions_of, loop_in
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.learning.store.connect import is_there, learned_path
@@ -161,8 +161,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     report = tick(live(settings), settings, is_dry=True)
     job = known_job(report.snapshot, arguments.job)
     remarks = read_remarks(live(settings), job.job_id)
-    hits, loop = _of_ledger(settings, job.job_id, report.at)
-    lost = lost_work(job, hits)
+    interruptions, loop = _of_ledger(settings, job.job_id, report.at)
+    lost = lost_work(job, interruptions)
     known = known_lines(settings, report, job)
     advice = (*loop_lines(loop, job.request), *lost.advice)
     lines = explain_lines(job, report.plan, report.at, remarks, advice, known)
@@ -214,12 +214,12 @@ def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> li
 
 def _of_ledger(
     settings: Settings, job_id: int, now: datetime
-) -> tuple[Optional[Hits], Optional[Loop]]:
+) -> tuple[Optional[Interruptions], Optional[Loop]]:
     """None where there is no ledger, or only the tick's user may read it."""
     path = ledger_path(settings.tick.state_dir)
     try:
         with reading(path) as ledger:
-            return hits_of(ledger, job_id), loop_in(ledger, job_id, now)
+            return interruptions_of(ledger, job_id), loop_in(ledger, job_id, now)
     except (Unusable, OSError) as error:
         _log.debug("job %d: its hits were not read in %s: %s", job_id, path, error)
         return None, None

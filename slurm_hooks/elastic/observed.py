@@ -61,7 +61,7 @@ def unpack(data: bytes) -> Optional[Observed]:
     return seen if all(math.isfinite(moment) and moment >= 0 for moment in moments) else None
 
 
-def cost_of_hit(workers: Iterable[Observed], lag_s: float = math.inf) -> Optional[int]:
+def cost_of_interruption(workers: Iterable[Observed], lag_s: float = math.inf) -> Optional[int]:
     """Seconds of its work that the training does again after a hit: the step under way and
     `lag_s` if what is kept in memory is behind the last boundary by no more than that. If nothing
     is kept (infinite), the largest age of its checkpoints; None if no checkpoint was seen, which

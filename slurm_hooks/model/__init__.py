@@ -44,7 +44,7 @@ from slurm_hooks.model.reason import USABLE, Detail, Of, Reason, Verdict, Why
 from slurm_hooks.model.resources import Resources, Slot
 from slurm_hooks.model.state import (
     ENDED_STATES,
-    ON_NODES,
+    LIVE_STATES,
     WAITING_STATES,
     FragmentState,
     Said,
@@ -81,7 +81,7 @@ __all__ = [
     "Needs",
     "Node",
     "NodeState",
-    "ON_NODES",
+    "LIVE_STATES",
     "Off",
     "OtherStart",
     "Plan",

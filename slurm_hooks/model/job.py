@@ -147,7 +147,7 @@ class Mark:
     `vain` counts the releases in a row after which it did not start, `obstacle` is Slurm's reason
     for the last one. `priority` is what Slurm gave the job before it was held. `gave_way_to` is the
     job of somebody else for which it was last asked to leave. `is_paused` is true while an operator
-    holds the job, `is_alone` if its fragments do not meet, `is_finished` once its training has
+    holds the job, `is_apart` if its fragments do not meet, `is_finished` once its training has
     ended: Slurm may forget first who said so. `idle` is when it ended with exit code 0 as the
     worker of a pool, if it has not been released since. `depended` is about when its job was last
     seen to wait for other jobs. `slots` are those for which it was last released, 0 for one of
@@ -168,8 +168,8 @@ class Mark:
     obstacle: str = ""
     priority: int = 0
     gave_way_to: str = ""
-    is_alone: bool = False
-    is_paused: bool = False
+    is_apart: bool = False
+    is_on_hold: bool = False
     is_finished: bool = False
     idle: Optional[datetime] = None
     depended: Optional[datetime] = None
@@ -189,8 +189,8 @@ class Mark:
             or self.vain
             or self.priority
             or self.gave_way_to
-            or self.is_alone
-            or self.is_paused
+            or self.is_apart
+            or self.is_on_hold
             or self.is_finished
             or self.idle
             or self.depended
@@ -239,7 +239,7 @@ class Fragment:
     said: Said = Said.NOTHING
     has_agent: bool = False
     depends: bool = False
-    hit_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
+    loss_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
     redoes: bool = False  # it told that a planned change costs as much
     telemetry: Optional[Telemetry] = None  # how fast its job trains, if it told
     wish: Optional[Wish] = None  # how many nodes its job wants, if it told
@@ -300,7 +300,7 @@ class Fragment:
         )
 
     @property
-    def is_paused(self) -> bool:
+    def is_on_hold(self) -> bool:
         """True if an operator holds it: our own holds look like those of its user. A requeuehold
         hides whose hold it is, and we do none."""
         return self.is_shown_held or self.is_requeue_held
@@ -368,13 +368,13 @@ class MalleableJob:
         return sum(f.size for f in self.active)
 
     @cached_property
-    def hit_s(self) -> Optional[float]:
+    def loss_s(self) -> Optional[float]:
         """Seconds of work that all its nodes lose if one goes unplanned: what is done again, and
         the pause beyond that of a planned shrink.
 
         The most that a running fragment tells; if none does, one that ran; None if nobody told.
         """
-        return max((f.hit_s or 0.0 for f in self._telling), default=None)
+        return max((f.loss_s or 0.0 for f in self._telling), default=None)
 
     @cached_property
     def redoes(self) -> bool:
@@ -384,7 +384,7 @@ class MalleableJob:
 
     @cached_property
     def _telling(self) -> list[Fragment]:
-        told = [f for f in self.fragments if f.hit_s is not None]
+        told = [f for f in self.fragments if f.loss_s is not None]
         return [f for f in told if f.is_active] or told
 
     @cached_property

@@ -78,7 +78,7 @@ class Why(enum.Enum):
     SECURED = "secured", _ACT  # it comes back held if Slurm requeues it
     LEASE_LONG = "lease_long", _ACT  # longer than allowed
     NOTED = "noted", _ACT  # for later ticks
-    PAUSED = "paused", _ACT  # held or released by an operator
+    ON_HOLD = "on_hold", _ACT  # held or released by an operator
     SUMMED_UP = "summed_up", _ACT  # the job's life
     STARTING = "starting", _IDLE  # a fragment has just been released onto it
     OBSERVED = "observed", _IDLE | _NOTE  # a fragment would have been: ticks only observe
@@ -100,7 +100,7 @@ class Why(enum.Enum):
     GIVEN_BACK = "given_back"  # a node is
     HOLE_ENDS = "hole_ends"  # a node may be used until then
     LEAVING = "leaving"  # a fragment was asked to
-    ALONE = "alone", _JOB | _ACT  # its fragments do not meet, so it is kept to one
+    APART = "apart", _JOB | _ACT  # its fragments do not meet, so it is kept to one
     NOT_TRAINING = "not_training"  # a fragment runs and is in no round
     MAXIMUM = "maximum"  # it has that
     SIZE = "size", _JOB | _ACT  # it may not have some numbers of nodes, or fails with them
@@ -113,7 +113,7 @@ class Why(enum.Enum):
     NODE_IDLE = "node_idle", _ACT | _DROPPED  # one is, where others' small jobs would go
     NO_WORK = "no_work", _JOB | _ACT | _OVER  # workers of the pool found none
     BELOW_MIN = "below_min", _JOB | _ACT | _DROPPED  # its other fragments are not back yet
-    LOOKED_AT = "looked_at"  # it has a size only so that its speed there is seen
+    PROBED = "probed"  # it has a size only so that its speed there is seen
     OTHER_NODES = "other_nodes"  # what stands in the way on nodes that it does not have
     KEPT_BACK = "kept_back"  # GPUs of partly used nodes are left to others' small jobs
     TAKEN = "taken", _NODE | _DROPPED  # somebody is on it, or it is out of service

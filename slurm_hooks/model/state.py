@@ -34,7 +34,7 @@ ENDED_STATES = frozenset(
     }
 )
 WAITING_STATES = frozenset({FragmentState.HELD, FragmentState.SPECIAL})
-ON_NODES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
+LIVE_STATES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
 """States in which a fragment is on its nodes, on its way there, or may be."""
 
 

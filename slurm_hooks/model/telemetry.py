@@ -54,10 +54,10 @@ class Pauses:
     start_s: Optional[float] = None
     grow_s: Optional[float] = None
     shrink_s: Optional[float] = None
-    hit_s: Optional[float] = None
+    loss_s: Optional[float] = None
 
     def __post_init__(self) -> None:
-        told = (self.start_s, self.grow_s, self.shrink_s, self.hit_s)
+        told = (self.start_s, self.grow_s, self.shrink_s, self.loss_s)
         if not all(s is None or 0 <= s < math.inf for s in told):
             raise ValueError(f"pauses {told} must be seconds")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slurm_hooks.model.cluster import IN_SERVICE, Node, NodeState, Snapshot
 from slurm_hooks.model.decision import Intent, Verb
 from slurm_hooks.model.resources import GPU, NO_RESOURCES, Resources
-from slurm_hooks.model.state import ON_NODES, FragmentState
+from slurm_hooks.model.state import LIVE_STATES, FragmentState
 
 CPU = "cpu"
 
@@ -63,7 +63,7 @@ def unused_of(
 def _given(seen: Snapshot, actions: Iterable[Intent]) -> tuple[set[str], dict[str, Resources]]:
     """Nodes that fragments have as a whole, and what others are to get of a node. What a fragment
     has that runs in a part of a node, Slurm counts as used."""
-    fragments = [f for job in seen.jobs for f in job.fragments if f.state in ON_NODES]
+    fragments = [f for job in seen.jobs for f in job.fragments if f.state in LIVE_STATES]
     coming = [(f.nodes, f.asks) for f in fragments if f.state is FragmentState.PENDING]
     grows = [i for i in actions if i.verb is Verb.GROW]
     whole = {n for f in fragments if f.mark.request.slot is None for n in f.nodes}

@@ -10,5 +10,5 @@ BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}
 
 def put_back(fragment: Fragment, cause: Why, mark: Mark) -> Intent:
     """An operator's hold stays as it is."""
-    is_held = not fragment.is_paused
+    is_held = not fragment.is_on_hold
     return Intent(fragment.id, cause, Verb.PUT_BACK, mark=mark, is_held=is_held, is_ended=True)

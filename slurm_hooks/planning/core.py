@@ -44,7 +44,7 @@ def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optio
     if is_death(fragment) and (is_back or fragment.state in BACK_STATES):
         mark = after_death(ground, fragment, job)
         if is_back:
-            return Intent(fragment.id, Why.DIED, mark=mark, is_held=not fragment.is_paused)
+            return Intent(fragment.id, Why.DIED, mark=mark, is_held=not fragment.is_on_hold)
         return put_back(fragment, Why.DIED, mark)
     if fragment.state is FragmentState.RUNNING:
         return _noted_start(fragment)
@@ -81,8 +81,8 @@ def _is_time_over(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool
 def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     """Release the core fragments that have no place in the ordinary queue yet."""
     waiting = to_be_started(ground, job) if job.way.zero_is_idle else job.core
-    held = [f for f in waiting if f.is_core and is_rested(ground, f) and not f.is_paused]
-    is_kept = any(f.depends or f.mark.is_paused for f in job.core)
+    held = [f for f in waiting if f.is_core and is_rested(ground, f) and not f.is_on_hold]
+    is_kept = any(f.depends or f.mark.is_on_hold for f in job.core)
     span = timedelta(seconds=ground.settings.failures.avoid_s)
     for fragment in () if is_kept else held:
         if _is_unfit(fragment) and is_within(ground.now, fragment.mark.released, span):
@@ -103,7 +103,7 @@ def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     site, request = ground.settings.site, job.request
     may_move = request.lane and job.job_id not in ground.seen.without_qos
     for fragment in job.fragments if may_move else ():
-        is_kept = fragment.is_paused or fragment.mark.is_paused
+        is_kept = fragment.is_on_hold or fragment.mark.is_on_hold
         if fragment.is_astray and fragment.state in WAITING_STATES and not is_kept:
             yield Intent(
                 fragment.id,

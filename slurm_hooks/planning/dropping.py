@@ -22,7 +22,7 @@ from slurm_hooks.model import (
     Why,
 )
 
-_OF_THE_SIZE = (Why.MAXIMUM, Why.WISH, Why.LOOKED_AT)
+_OF_THE_SIZE = (Why.MAXIMUM, Why.WISH, Why.PROBED)
 """Reasons that speak of the size that a job was to have."""
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple, Optional
 
 from slurm_hooks.model import (
-    ON_NODES,
+    LIVE_STATES,
     USABLE,
     Fragment,
     Hole,
@@ -390,7 +390,7 @@ _NO_BIDDERS = Bidders((), 0)
 
 
 def _nodes_of(job: MalleableJob) -> frozenset[str]:
-    return frozenset(n for f in job.stirring if f.state in ON_NODES for n in f.nodes)
+    return frozenset(n for f in job.stirring if f.state in LIVE_STATES for n in f.nodes)
 
 
 def _node_kinds(survey: Survey) -> dict[str, _NodeKind]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Optional
 
 from slurm_hooks.model import (
-    ON_NODES,
+    LIVE_STATES,
     Detail,
     FragmentState,
     Hole,
@@ -49,7 +49,7 @@ class Obstacles:
         """Those of one job."""
         kind, verdicts = self._eligibility.kind(job.job_id), self._verdicts(job)
         counted = Counter(self._counts[kind])
-        mine = {n for f in job.stirring if f.state in ON_NODES for n in f.nodes}
+        mine = {n for f in job.stirring if f.state in LIVE_STATES for n in f.nodes}
         counted.subtract(verdicts[name] for name in mine & verdicts.keys())
         shunned = self._eligibility.shunned(job)
         for name in (shunned.keys() & verdicts.keys()) - mine:
@@ -168,9 +168,9 @@ def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reaso
     """The reason beside which no other counts: it would not grow onto any node."""
     most, wish = situation.job.request.max_nodes, situation.wish
     if situation.is_apart and situation.job.is_apart:
-        return Reason(Why.ALONE)
+        return Reason(Why.APART)
     if situation.is_apart:
-        return Reason(Why.ALONE, Detail(seconds=ground.settings.failures.join_s))
+        return Reason(Why.APART, Detail(seconds=ground.settings.failures.join_s))
     if wish is not None and wish.nodes < most and planned >= situation.most:
         return Reason(Why.WISH, Detail(wish=wish.nodes, nodes_planned=planned))
     return _maximum(situation, planned)

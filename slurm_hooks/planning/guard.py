@@ -31,8 +31,8 @@ from slurm_hooks.model import (
 from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.dropping import Fault, without
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.interruptions import Interruptions, interruptions_of
 from slurm_hooks.planning.manners import polite
 from slurm_hooks.planning.modes import mandate_of
 from slurm_hooks.planning.places import Places
@@ -77,7 +77,7 @@ class _Facts:
     ends: Ends
     waits: tuple[Reason, ...]
     no_parts: tuple[str, ...]
-    hits: Hits
+    interruptions: Interruptions
     jobs: Mapping[int, MalleableJob]
     fragments: Mapping[FragmentId, Fragment]
     stay: dict[int, frozenset[FragmentId]] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class _Facts:
     def staying(self, job: MalleableJob) -> frozenset[FragmentId]:
         """The fragments of a job that stay past planned starts, found once."""
         if job.job_id not in self.stay:
-            self.stay[job.job_id] = self.hits.staying(job, self.holes)
+            self.stay[job.job_id] = self.interruptions.staying(job, self.holes)
         return self.stay[job.job_id]
 
 
@@ -102,7 +102,7 @@ def _facts(ground: Ground, seen: Snapshot, plan: Plan) -> _Facts:
         ends=ends_of(ground, holes),
         waits=mandate_of(ground).waits,
         no_parts=ground.seen.no_parts,
-        hits=hits_of(ground),
+        interruptions=interruptions_of(ground),
         jobs={job.job_id: job for job in seen.jobs},
         fragments={f.id: f for job in seen.jobs for f in job.fragments},
     )
@@ -160,7 +160,7 @@ def _growth_fault(grow: Intent, facts: _Facts) -> Optional[Fault]:
     if lost:
         return Fault(Reason(Why.TAKEN, Detail(nodes=tuple(lost))), lost=frozenset(lost))
     job = facts.jobs.get(grow.fragment.job_id)
-    may_gain = job is not None and facts.hits.may_gain(job)
+    may_gain = job is not None and facts.interruptions.may_gain(job)
     last = facts.ends.until if may_gain else facts.ends.latest
     return _overrun(grow.nodes, facts.now + grow.limit, last, facts)
 

@@ -112,13 +112,13 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
 def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     """The fragments that could be released: rested, held by nobody else, and likely to start."""
     now = ground.now
-    if any(f.depends or f.mark.is_paused or is_in_the_way(f, now) for f in job.stirring):
+    if any(f.depends or f.mark.is_on_hold or is_in_the_way(f, now) for f in job.stirring):
         return ()
     found = job.fragments
     if job.way.zero_is_idle:
         found = tuple(f for f in to_be_started(ground, job) if not is_vain(f, now))
     found = tuple(f for f in found if not (f.is_core or f.is_astray)) if job.request.core else found
-    return tuple(f for f in found if is_rested(ground, f) and not f.is_paused)
+    return tuple(f for f in found if is_rested(ground, f) and not f.is_on_hold)
 
 
 def _finish(job: MalleableJob) -> Upkeep:
@@ -234,8 +234,8 @@ def _death(fragment: Fragment) -> Detail:
 
 def _holds(job: MalleableJob) -> Iterator[Reason]:
     """That an operator holds the whole job, or some of its fragments."""
-    paused = [f for f in job.stirring if f.is_paused and f.state not in ENDED_STATES]
-    if any(f.mark.is_paused for f in job.stirring):
+    paused = [f for f in job.stirring if f.is_on_hold and f.state not in ENDED_STATES]
+    if any(f.mark.is_on_hold for f in job.stirring):
         yield Reason(Why.HELD, Detail(job=job.job_id))
     elif paused:
         detail = Detail(job=job.job_id, fragments=tuple(f.id for f in paused))

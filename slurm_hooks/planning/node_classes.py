@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Optional
 
 from slurm_hooks.model import (
-    ON_NODES,
+    LIVE_STATES,
     Fragment,
     FragmentState,
     MalleableJob,
@@ -345,7 +345,7 @@ def kept_by(situation: Situation) -> int:
 def _use(pool: Pool, situation: Situation) -> Use:
     job = situation.job
     held = pool.size(f for found in pool.held_by.get(job.job_id, {}).values() for f in found)
-    taken = pool.size(f for f in job.stirring if f.state in ON_NODES and not f.is_core)
+    taken = pool.size(f for f in job.stirring if f.state in LIVE_STATES and not f.is_core)
     return Use(job, held, kept_by(situation) * pool.units(job) - held, taken)
 
 

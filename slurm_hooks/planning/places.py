@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cached_property
 
 from slurm_hooks.model import (
-    ON_NODES,
+    LIVE_STATES,
     Fragment,
     FragmentState,
     Hole,
@@ -38,7 +38,7 @@ class Places:
             if job.way.works_as_one:
                 self._gangs.add(job.job_id)
             for fragment in job.stirring:
-                for name in fragment.nodes if fragment.state in ON_NODES else ():
+                for name in fragment.nodes if fragment.state in LIVE_STATES else ():
                     self._here.setdefault(name, []).append(fragment)
 
     def left(self, name: str) -> Resources:

@@ -31,13 +31,13 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.idleness import idle_nodes
 from slurm_hooks.planning.last_leases import last_leases
 from slurm_hooks.planning.leases import cut, renewal
-from slurm_hooks.planning.looking import reason_of
 from slurm_hooks.planning.manners import polite
 from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.planning.survey import Survey, survey_of
+from slurm_hooks.planning.weighing import reason_of
 from slurm_hooks.planning.widening import widened
 from slurm_hooks.settings.values import Settings
 

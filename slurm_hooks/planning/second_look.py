@@ -102,13 +102,13 @@ def _fault(
 
 def _is_held_by_operator(intent: Intent, fragment: Fragment) -> bool:
     is_slurm_s = intent.cause in (Why.DIED, Why.NOTED)  # JobHeldAdmin of Slurm's own making
-    return fragment.is_paused and not fragment.priority and not is_slurm_s
+    return fragment.is_on_hold and not fragment.priority and not is_slurm_s
 
 
 def _fault_of_run(intent: Intent, fragment: Fragment, cancel: CancelScope) -> Optional[Fault]:
     if intent.verb in (Verb.GROW, Verb.QUEUE) or intent.is_moved:
-        is_ours = fragment.state in WAITING_STATES and not fragment.is_paused
-        is_still = is_ours and not fragment.mark.is_paused
+        is_ours = fragment.state in WAITING_STATES and not fragment.is_on_hold
+        is_still = is_ours and not fragment.mark.is_on_hold
         return None if is_still else Fault(Reason(Why.NOT_FREE_TO_START), Why.RESTING)
     if intent.verb is Verb.NOTICE:
         if fragment.state is not FragmentState.RUNNING:

@@ -22,10 +22,10 @@ from slurm_hooks.model import Curve, FragmentState, MalleableJob, Solve
 from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.looking import Weighing, weighings
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.under_quotas import Solver, at_most, capped, under_quotas
+from slurm_hooks.planning.weighing import Weighing, weighings
 
 
 @dataclass(frozen=True)

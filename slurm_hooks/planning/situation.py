@@ -199,7 +199,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     ground = survey.ground
     care = upkeep(ground, job)
     is_apart = not care.is_over and _is_apart(ground, job)
-    care = _with_alone_noted(job, care) if is_apart else care
+    care = _with_apart_noted(job, care) if is_apart else care
     waiter, wish = survey.queue.first(job), job.wish(ground.now)
     bars = survey.mandate.bars_job(job) or why_no_parts(ground, job)
     bars = bars or (why_waiting(waiter) if waiter else None)
@@ -207,7 +207,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     care = care if care.is_over else _within_bars(survey, care, barred)
     care = care if care.is_over or barred else _with_core_queued(survey, job, care)
     running = (f for f in job.stirring if f.state is FragmentState.RUNNING)
-    past = survey.hits.staying(job, survey.holes)
+    past = survey.interruptions.staying(job, survey.holes)
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
     marks = _marks_of(care)
     marked = _with_marks(job, marks)
@@ -227,8 +227,8 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
         is_apart=is_apart,
         barred=barred,
         past=past,
-        gains_past=survey.hits.may_gain(job),
-        redone_s=survey.hits.redone_s(job),
+        gains_past=survey.interruptions.may_gain(job),
+        redone_s=survey.interruptions.redone_s(job),
         wish=wish,
         is_tried=is_to_be_tried(ground, marked),
         failing=failing(ground, marked),
@@ -304,19 +304,19 @@ def _is_apart(ground: Ground, job: MalleableJob) -> bool:
         return job.is_apart and job.way.works_as_one
     patience = timedelta(seconds=ground.settings.failures.join_s)
     starts = (f.start for f in job.active if f.start is not None)
-    is_known = any(f.mark.is_alone for f in job.stirring)
+    is_known = any(f.mark.is_apart for f in job.stirring)
     return is_known or any(ground.now - start >= patience for start in starts)
 
 
-def _with_alone_noted(job: MalleableJob, care: Upkeep) -> Upkeep:
+def _with_apart_noted(job: MalleableJob, care: Upkeep) -> Upkeep:
     """With the mark on one fragment that the job is kept to one, also when that one has gone."""
     states = (FragmentState.RUNNING, *WAITING_STATES)
     first = next((f for f in job.fragments if f.state in states), None)
-    if first is None or any(f.mark.is_alone for f in job.stirring):
+    if first is None or any(f.mark.is_apart for f in job.stirring):
         return care
     marks = {i.fragment: i.mark for i in care.actions}
     mark = marks.get(first.id) or first.mark
-    note = Intent(first.id, Why.ALONE, mark=replace(mark, is_alone=True))
+    note = Intent(first.id, Why.APART, mark=replace(mark, is_apart=True))
     return replace(care, actions=one_each((*care.actions, note)))
 
 

@@ -42,7 +42,7 @@ def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[I
     if is_death(fragment):
         mark = after_death(ground, fragment, job)
         if state in (*WAITING_STATES, FragmentState.PENDING):
-            is_ours = state in WAITING_STATES and not fragment.is_paused  # held already
+            is_ours = state in WAITING_STATES and not fragment.is_on_hold  # held already
             return Intent(fragment.id, Why.DIED, mark=mark, is_held=not is_ours)
         return put_back(fragment, Why.DIED, mark)
     if state in WAITING_STATES:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from slurm_hooks.model import Hole, Node
 from slurm_hooks.planning.failures import suspects
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.hits import Hits, hits_of
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.interruptions import Interruptions, interruptions_of
 from slurm_hooks.planning.limits import Queue, queue_of
 from slurm_hooks.planning.modes import Mandate, mandate_of
 from slurm_hooks.planning.places import Places
@@ -28,7 +28,7 @@ class Survey:
     nodes: Mapping[str, Node]
     holes: Mapping[str, Hole]
     ends: Ends
-    hits: Hits
+    interruptions: Interruptions
     suspects: Mapping[str, tuple[int, ...]]
     mandate: Mandate
     queue: Queue
@@ -45,7 +45,7 @@ def survey_of(ground: Ground) -> Survey:
         nodes=nodes,
         holes=holes,
         ends=ends_of(ground, holes),
-        hits=hits_of(ground),
+        interruptions=interruptions_of(ground),
         suspects=suspects(ground),
         mandate=mandate_of(ground),
         queue=queue_of(ground),

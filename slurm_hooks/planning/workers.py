@@ -13,7 +13,7 @@ from typing import Optional
 
 from slurm_hooks.model import (
     ENDED_STATES,
-    ON_NODES,
+    LIVE_STATES,
     WAITING_STATES,
     Fragment,
     FragmentState,
@@ -83,10 +83,10 @@ def is_out_of_work(ground: Ground, job: MalleableJob) -> bool:
     newest, known = newest_of(idle), {f.id for f in idle}
     others = [f for f in job.fragments if f.id not in known]
     back = ENDED_STATES - {FragmentState.CANCELLED}
-    if any(f.state in ON_NODES or f.state in back for f in others):
+    if any(f.state in LIVE_STATES or f.state in back for f in others):
         return False
     waiting = (f for f in others if f.state in WAITING_STATES)
-    is_any_on = any(f.state in ON_NODES for f in idle)
+    is_any_on = any(f.state in LIVE_STATES for f in idle)
     return not is_any_on and not any(_moved_after(f, newest, ground.slurm) for f in waiting)
 
 

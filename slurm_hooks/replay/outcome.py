@@ -19,7 +19,7 @@ class Outcome:
     """
 
     ledger: Ledger = field(default_factory=Ledger)
-    hits: int = 0
+    interruptions: int = 0
     lost: list[tuple[float, int]] = field(default_factory=list)
     rescales: int = 0
     ticks: int = 0

@@ -33,7 +33,7 @@ def result(outcome: Outcome, record: Record, base: Reference) -> dict[str, Any]:
         "used_share": _share(ledger.used_node_s, idle),
         "worked_node_s": ledger.worked_node_s,
         "node_hours": ledger.used_node_s / 3600,
-        "preemption_hits": outcome.hits,
+        "preemptions": outcome.interruptions,
         "preempted_nodes": len(outcome.lost),
         "work_lost_node_s": ledger.paused_node_s[Pause.LOSS] + ledger.redone_node_s,
         "paused_node_s": {p.value: s for p, s in ledger.paused_node_s.items() if p != Pause.NONE},

@@ -55,7 +55,7 @@ class Running:
         self.left = kind.images
         self._pause = Pause.NONE
         self._paused_until = now
-        self.hit_s = checkpoint_s  # what a hit costs it, at most
+        self.loss_s = checkpoint_s  # what a hit costs it, at most
         self._checkpoint_s = checkpoint_s
         self._unsaved = 0.0  # images since the last checkpoint
         self._unsaved_s = 0.0

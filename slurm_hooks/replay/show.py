@@ -25,7 +25,7 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("efficiency (1: as on dedicated nodes)", lambda line: f"{line['efficiency']:.4f}"),
     ("{noun}-hours harvested", lambda line: f"{line['node_hours']:,.0f}"),
     ("share of idle time", lambda line: f"{line['used_share']:.1%}"),
-    ("preemption hits", lambda line: f"{line['preemption_hits']:,}"),
+    ("preemption hits", lambda line: f"{line['preemptions']:,}"),
     ("work lost, {noun}-hours", lambda line: f"{line['work_lost_node_s'] / HOUR_S:,.1f}"),
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
@@ -163,7 +163,7 @@ def chart(path: Path, lines: Mapping[str, Mapping[str, Any]], outcome: Outcome) 
     axes[0].legend()
     bars = (
         ("efficiency", [line["efficiency"] for line in lines.values()]),
-        ("preemption hits", [line["preemption_hits"] for line in lines.values()]),
+        ("preemption hits", [line["preemptions"] for line in lines.values()]),
         ("work lost, node-h", [line["work_lost_node_s"] / HOUR_S for line in lines.values()]),
     )
     for axis, (title, values) in zip(axes[1:], bars):

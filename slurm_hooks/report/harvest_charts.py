@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from slurm_hooks.books.harvest.totals import Sample, Totals
-from slurm_hooks.books.harvest.values import HITS
+from slurm_hooks.books.harvest.values import INTERRUPTIONS
 from slurm_hooks.model import Of, Why
 from slurm_hooks.model.unused import Unused
 from slurm_hooks.report.drawing import pyplot
@@ -132,7 +132,7 @@ def _ends(totals: Totals) -> _Bars:
 
 
 def _end_bar(kind: Why) -> tuple[str, str]:
-    if kind in HITS:
+    if kind in INTERRUPTIONS:
         return f"{HOW_ENDED[kind]} (hit)", LOST
     is_planned = kind in (Why.LEFT, Why.LEASE_ENDED, Why.FINISHED)
     return HOW_ENDED[kind], OURS if is_planned else OTHERS

@@ -19,8 +19,8 @@ def harvest_data(totals: Totals) -> dict[str, Any]:
         item["text"] = told(over_text(job.over, job.stop))
     data["used_share"] = totals.used_share
     data["efficiency"] = totals.efficiency
-    data["hits"] = sum(end.count for end in totals.hits)
-    data["hit_node_s"] = sum(end.node_s for end in totals.hits)
+    data["interruptions"] = sum(end.count for end in totals.interruptions)
+    data["interrupted_node_s"] = sum(end.node_s for end in totals.interruptions)
     data["delayed_jobs"] = len(totals.caused)
     data["delay_s"] = sum(delay.held_s for delay in totals.caused)
     return data

@@ -85,13 +85,13 @@ def _whose(asked: Asked) -> str:
 
 
 def _hit_line(totals: Totals) -> str:
-    hits = sum(end.count for end in totals.hits)
-    if not hits:
-        return "no fragment was hit without a plan"
-    cost = _hours(sum(end.node_s for end in totals.hits))
+    count = sum(end.count for end in totals.interruptions)
+    if not count:
+        return "no fragment was interrupted"
+    cost = _hours(sum(end.node_s for end in totals.interruptions))
     return (
-        f"{plural(hits, 'fragment')} hit without a plan: at most {cost} node-hours of work lost, "
-        "all since their starts; how much of it checkpoints saved is not known"
+        f"{plural(count, 'fragment')} interrupted: at most {cost} node-hours of work lost, counted "
+        "from their starts; checkpoints may have saved most of it"
     )
 
 
@@ -152,7 +152,7 @@ def figures(totals: Totals) -> tuple[tuple[str, str], ...]:
         (_hours(totals.node_s), "node-hours harvested"),
         (_percent(totals.used_share), "of what others left idle"),
         (_percent(totals.efficiency), "of what waiting jobs could use"),
-        (str(sum(end.count for end in totals.hits)), "fragments hit without a plan"),
+        (str(sum(end.count for end in totals.interruptions)), "interruptions"),
         (f"{held_s:.0f} s", f"delay caused at most, of {totals.starts} published starts"),
     )
 
@@ -194,7 +194,7 @@ def _shares(title: str, name: str, shares: Sequence[Share]) -> Rows:
             _percent(share.node_s / whole if whole else None),
             str(share.jobs),
             str(share.releases),
-            str(share.hits),
+            str(share.interruptions),
         )
         for share in shares
     )
@@ -233,7 +233,12 @@ def _unused(totals: Totals) -> Rows:
 
 def _ends(totals: Totals) -> Rows:
     rows = (
-        (HOW_ENDED[e.kind], "yes" if e in totals.hits else "no", str(e.count), _hours(e.node_s))
+        (
+            HOW_ENDED[e.kind],
+            "yes" if e in totals.interruptions else "no",
+            str(e.count),
+            _hours(e.node_s),
+        )
         for e in totals.ends
     )
     columns = ("how", "a hit?", ">runs", ">node-hours since start")
@@ -269,7 +274,7 @@ def _jobs(totals: Totals) -> Rows:
         (
             *(str(j.job_id), j.user, j.account, _hours(j.node_s)),
             *(f"{j.least}-{j.most} {noun_of(j.unit)}s", f"{j.min_nodes}-{j.max_nodes}"),
-            str(j.hits),
+            str(j.interruptions),
             over_text(j.over, j.stop),
         )
         for j in totals.jobs

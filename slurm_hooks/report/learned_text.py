@@ -89,7 +89,7 @@ def pause_words(pauses: Pauses) -> str:
         ("start", pauses.start_s),
         ("growth", pauses.grow_s),
         ("shrink", pauses.shrink_s),
-        ("a lost node", pauses.hit_s),
+        ("a lost node", pauses.loss_s),
     )
     return ", ".join(f"{name} {s:.0f} s" for name, s in named if s is not None)
 

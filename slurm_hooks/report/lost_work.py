@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Optional
 
-from slurm_hooks.books.harvest.lives import Hits, Loop
+from slurm_hooks.books.harvest.lives import Interruptions, Loop
 from slurm_hooks.model import MalleableJob, Request
 from slurm_hooks.slurm.text import fold
 
@@ -24,27 +24,27 @@ class LostWork:
     """`hit_s` seconds of work are done again after a hit, at most; `hits` there were, and
     `done_twice` is the part of its work that they have cost. None: unknown."""
 
-    hit_s: Optional[float]
-    hits: Optional[int]
+    loss_s: Optional[float]
+    interruptions: Optional[int]
     done_twice: Optional[float]
 
     @property
     def advice(self) -> tuple[str, ...]:
         """A sentence if it is worth changing the script."""
-        if self.hit_s is None or self.hit_s < DEAR_S:
+        if self.loss_s is None or self.loss_s < DEAR_S:
             return ()
-        apart = f"its checkpoints are up to {_span(self.hit_s)} apart"
-        if not self.hits or not self.done_twice:
+        apart = f"its checkpoints are up to {_span(self.loss_s)} apart"
+        if not self.interruptions or not self.done_twice:
             return (f"{apart}, so a lost node repeats as much work; {_LINES}",)
         share = f"about {100 * self.done_twice:.0f} % of its work was done twice"
-        times = "once" if self.hits == 1 else f"{self.hits} times"
+        times = "once" if self.interruptions == 1 else f"{self.interruptions} times"
         return (f"{share}: {apart}, and nodes were lost without notice {times}; {_LINES}",)
 
 
-def lost_work(job: MalleableJob, hits: Optional[Hits]) -> LostWork:
+def lost_work(job: MalleableJob, interruptions: Optional[Interruptions]) -> LostWork:
     """From what its agents tell, and what the ledger knows."""
-    cost_s, count = job.hit_s, hits.count if hits else None
-    share = hits.share_done_twice(cost_s) if hits and cost_s is not None else None
+    cost_s, count = job.loss_s, interruptions.count if interruptions else None
+    share = interruptions.share_done_twice(cost_s) if interruptions and cost_s is not None else None
     return LostWork(cost_s, count, share)
 
 

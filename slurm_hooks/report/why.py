@@ -33,7 +33,7 @@ _DONE = {
     Why.SIZE: "not a size that its job may have",
     Why.REMINDED: "was given notice",
     Why.NOTICE_OVER: "notice is over",
-    Why.ALONE: "no fragment has joined a round",
+    Why.APART: "no fragment has joined a round",
     Why.UNFIT: "Slurm finds the node unfit for it",
     Why.PREEMPTED: "requeued by Slurm",
     Why.SECURED: "comes back held if Slurm requeues it",
@@ -50,7 +50,7 @@ _DONE = {
     Why.CORE_OVER: "the core's time is over",
     Why.TO_LANE: "belongs to the partition of malleable jobs",
     Why.NOTED: "noted for later ticks",
-    Why.PAUSED: "held or released by an operator",
+    Why.ON_HOLD: "held or released by an operator",
     Why.OFF: "switched off",
     Why.CANARY: "outside of the canary",
     Why.CEILING: "more nodes than the site allows",
@@ -156,7 +156,7 @@ _REASON: Forms = {
     ),
     Why.HOLE_ENDS: ("{nodes} may be used until {until} ({source}: {by})",),
     Why.LEAVING: ("fragment {fragments} was asked to leave {nodes}",),
-    Why.ALONE: (
+    Why.APART: (
         "no fragment has joined a round within {seconds} s: the script does not start torchrun, or "
         "Slurm's commands are missing where it runs; several fragments would each train on their "
         "own, so it is kept to one",
@@ -188,7 +188,7 @@ _REASON: Forms = {
         "can reach {nodes_usable:size} now, needs {nodes_needed}: waits for its other fragments to "
         "come back",
     ),
-    Why.LOOKED_AT: ("begins on {nodes_planned:size}, so that its speed there is seen",),
+    Why.PROBED: ("begins on {nodes_planned:size}, so that its speed there is seen",),
     Why.OTHER_NODES: (
         "not started on {nodes}: {because}",
         "{count:other node}: {verdict}",

@@ -113,7 +113,7 @@ class Planning:
     snooze_s: float = _number(60, 0, 3_600)
     patience_s: float = _number(3_600, 0, 604_800)
     gang_wait_s: float = _number(300, 30, 86_400)
-    hit_s: float = _number(600, 0, 86_400)
+    loss_s: float = _number(600, 0, 86_400)
     headroom_nodes: int = _number(0, 0, 1_000_000)
     headroom_gpus: int = _number(2, 0, 1_000_000)
     solve_limit_s: float = _number(5, 0.1, 600)

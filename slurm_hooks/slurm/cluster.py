@@ -15,10 +15,10 @@ from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
-from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes, find_lacks
+from slurm_hooks.slurm.part_nodes import NO_LANE_NAMES, LaneNames, find_lacks
 from slurm_hooks.slurm.scontrol import Words, lines_of, name_in, read_config, read_records, words_of
 from slurm_hooks.slurm.switches import has_switches
-from slurm_hooks.slurm.terms import LaneTerms, lane_terms
+from slurm_hooks.slurm.terms import ListedTerms, lane_terms
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
 from slurm_hooks.slurm.used import total_of, used_of
 
@@ -47,10 +47,10 @@ class Cluster:
     registering: frozenset[str] = frozenset()
     no_parts: tuple[str, ...] = ()
     has_switches: bool = False
-    lanes: tuple[LaneTerms, ...] = ()
+    lanes: tuple[ListedTerms, ...] = ()
 
 
-def parse_cluster(text: str, lanes: Lanes = NO_LANES) -> Cluster:
+def parse_cluster(text: str, lanes: LaneNames = NO_LANE_NAMES) -> Cluster:
     """Read the answer to cluster_command. Raises UnreadableOutput without clock or version."""
     config = read_config(text)
     now = clock(config)

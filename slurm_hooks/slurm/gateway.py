@@ -24,7 +24,7 @@ from slurm_hooks.slurm.groups import (
 )
 from slurm_hooks.slurm.jobs import Jobs, parse_jobs
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.part_nodes import NO_LANES, Lanes
+from slurm_hooks.slurm.part_nodes import NO_LANE_NAMES, LaneNames
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.switches import parse_switches, switches_command
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 AT_ONCE = 32  # commands that run side by side
 
 
-def read_cluster(port: Port, lanes: Lanes = NO_LANES) -> Cluster:
+def read_cluster(port: Port, lanes: LaneNames = NO_LANE_NAMES) -> Cluster:
     """Nodes, reservations, partitions, configuration and slurmctld's clock."""
     return parse_cluster(port.ask(cluster_command()), lanes)
 
@@ -51,7 +51,7 @@ def observe(
     was released has not started, and one where Slurm knows switches and there is a gang. Where QOS
     have a say in how our jobs are preempted, `read_terms` gives the answer to terms_command."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
-    cluster = read_cluster(port, Lanes(partitions, part_nodes, qos))
+    cluster = read_cluster(port, LaneNames(partitions, part_nodes, qos))
     terms, odd = decide(cluster.lanes, read_terms or (lambda: port.ask(terms_command())))
     if any(map(is_unplaced, jobs.malleable)):
         jobs = _placed(port, jobs, cluster, partitions)
@@ -156,7 +156,7 @@ def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
         return ()
 
 
-def look_again(port: Port, seen: Snapshot, lanes: Lanes) -> Snapshot:
+def look_again(port: Port, seen: Snapshot, lanes: LaneNames) -> Snapshot:
     """The same snapshot with nodes, reservations and clock read anew, in one command."""
     cluster = read_cluster(port, lanes)
     return replace(

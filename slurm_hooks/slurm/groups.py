@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 from ClusterShell.NodeSet import NodeSetParseError
 
 from slurm_hooks.model import (
-    ON_NODES,
+    LIVE_STATES,
     Fragment,
     FragmentId,
     FragmentState,
@@ -91,7 +91,7 @@ def placed(
         return job
     waiting = [(f, places[f.id]) for f in job.fragments if _waits(f) and f.id in places]
     found = {f.id: place.nodes for f, place in waiting if place.nodes}
-    there = (f for f in job.fragments if f.state in ON_NODES and not f.is_core)
+    there = (f for f in job.fragments if f.state in LIVE_STATES and not f.is_core)
     taken = {name for f in there for name in f.nodes}
     taken = taken.union(*found.values())
     left = [name for _, name in sorted((n.state is not NodeState.FREE, n.name) for n in nodes)]

@@ -207,7 +207,7 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
         said=said_in(comment, run),
         has_agent=comment.standing is not None,
         depends=row["Dependency"] not in ("", "(null)"),
-        hit_s=float(loss.seconds) if loss else None,
+        loss_s=float(loss.seconds) if loss else None,
         redoes=loss is not None and loss.redoes,
         telemetry=parse_progress(comment.progress),
         wish=wish_in(comment),

@@ -22,7 +22,9 @@ from slurm_hooks.words.engines import DEFAULT
 MARK = "malleable{"  # how each begins
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
 _PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+()-]+)")
-_SUMMARY = re.compile(r" malleable: [0-9.]+ node-h, [0-9]+ hits, [0-9]+-[0-9]+ (?:node|GPU|task)s")
+_SUMMARY = re.compile(
+    r" malleable: [0-9.]+ node-h, [0-9]+ interruptions, [0-9]+-[0-9]+ (?:node|GPU|task)s"
+)
 NO_NOTE = "\0"  # where the mark stood in the rest of the comment
 
 
@@ -84,8 +86,8 @@ def _mark(values: dict[str, str]) -> Mark:
         obstacle=values.get("why", ""),
         priority=int(values.get("prio", "0")),
         gave_way_to=values.get("for", ""),
-        is_alone="alone" in values,
-        is_paused="pause" in values,
+        is_apart="apart" in values,
+        is_on_hold="hold" in values,
         is_finished="done" in values,
         idle=_time(values.get("idle")),
         depended=_time(values.get("dep")),
@@ -199,8 +201,8 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "why": re.sub(r"[^A-Za-z0-9_]", "_", mark.obstacle)[:40],
         "prio": mark.priority or "",
         "for": mark.gave_way_to,
-        "alone": 1 if mark.is_alone else "",
-        "pause": 1 if mark.is_paused else "",
+        "apart": 1 if mark.is_apart else "",
+        "hold": 1 if mark.is_on_hold else "",
         "done": 1 if mark.is_finished else "",
         "idle": _epoch(mark.idle),
         "dep": _epoch(mark.depended),

@@ -59,7 +59,7 @@ class Lack:
 
 
 @dataclass(frozen=True)
-class Lanes:
+class LaneNames:
     """The partitions of malleable jobs, the one of them that is for parts, and the QOS that
     malleable jobs get; empty, there is none."""
 
@@ -68,11 +68,11 @@ class Lanes:
     qos: str = ""
 
 
-NO_LANES = Lanes()
+NO_LANE_NAMES = LaneNames()
 
 
 def find_lacks(
-    lanes: Lanes, partitions: Iterable[Words], lists: Iterable[str], config: Words
+    lanes: LaneNames, partitions: Iterable[Words], lists: Iterable[str], config: Words
 ) -> tuple[Lack, ...]:
     """All that is lacking, none if parts are not asked for. The words are those of scontrol, the
     `lists` those of the partitions of each node."""

@@ -15,7 +15,7 @@ from slurm_hooks.slurm.cluster import cluster_command, parse_cluster
 from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import Submits, render_policy
-from slurm_hooks.slurm.part_nodes import Lanes
+from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.qos import Qos, parse_qos, qos_command, qos_of_partition
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.terms import decide, terms_command
@@ -47,7 +47,7 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     known = parse_qos(port.ask(qos_command())) if asks else {}
     partitions = read_records(answer, "PartitionName")
     unfit = _told(find_unfit(settings.site.partitions, partitions, config, name, known))
-    cluster = parse_cluster(answer, Lanes(settings.site.partitions, qos=name))
+    cluster = parse_cluster(answer, LaneNames(settings.site.partitions, qos=name))
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     uids = find_uids(settings.site.operators)
     exposed = _wake_fault(settings.tick.wake, config)

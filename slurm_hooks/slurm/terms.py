@@ -30,7 +30,7 @@ _TAKEN = "taken as a year, so fragments keep away from nodes that planned jobs n
 
 
 @dataclass(frozen=True)
-class LaneTerms:
+class ListedTerms:
     """The terms of a partition without regard to QOS, and the QOS that have a say: in its exempt
     time, and in its grace if one does."""
 
@@ -56,7 +56,7 @@ def terms_command() -> Command:
 
 def lane_terms(
     lanes: Iterable[str], partitions: Iterable[Words], config: Words, qos: str
-) -> tuple[tuple[LaneTerms, ...], tuple[str, ...]]:
+) -> tuple[tuple[ListedTerms, ...], tuple[str, ...]]:
     """What scontrol says of our partitions, and a line for each value that is no time. `qos` is
     that of malleable jobs."""
     unknown: list[str] = []
@@ -70,20 +70,20 @@ def lane_terms(
     return tuple(found), tuple(unknown)
 
 
-def _lane(words: Words, exempt: timedelta, by_qos: bool, unknown: list[str]) -> LaneTerms:
+def _lane(words: Words, exempt: timedelta, by_qos: bool, unknown: list[str]) -> ListedTerms:
     name = words["PartitionName"]
     grace = _span(f"partition {name}: GraceTime", words.get("GraceTime", ""), unknown)
     most = _span(f"partition {name}: MaxTime", words.get("MaxTime", ""), unknown)
-    return LaneTerms(Terms(name, _NOTHING if by_qos else grace or _NOTHING, exempt, most))
+    return ListedTerms(Terms(name, _NOTHING if by_qos else grace or _NOTHING, exempt, most))
 
 
-def _with_qos(lane: LaneTerms, words: Words, qos: str, by_qos: bool) -> LaneTerms:
+def _with_qos(lane: ListedTerms, words: Words, qos: str, by_qos: bool) -> ListedTerms:
     given = tuple(filter(None, (qos_of_partition(words), qos)))
     return replace(lane, exempt_by=given, grace_by=qos if by_qos else "")
 
 
 def decide(
-    lanes: tuple[LaneTerms, ...], read: Callable[[], str]
+    lanes: tuple[ListedTerms, ...], read: Callable[[], str]
 ) -> tuple[tuple[Terms, ...], tuple[str, ...]]:
     """The terms that hold, and lines about what was not understood. `read` gives the answer to
     terms_command, and is called only where a QOS has a say."""
@@ -101,7 +101,7 @@ def decide(
     return tuple(_decided(lane, rows) for lane in lanes), tuple(unknown)
 
 
-def _decided(lane: LaneTerms, rows: Mapping[str, QosTerms]) -> Terms:
+def _decided(lane: ListedTerms, rows: Mapping[str, QosTerms]) -> Terms:
     set_by_qos = (rows[name].exempt for name in lane.exempt_by if name in rows)
     exempt = max((e for e in set_by_qos if e is not None), default=lane.terms.exempt)
     row = rows.get(lane.grace_by)

@@ -35,37 +35,37 @@ _COME_BACK = (ENDED_STATES | {FragmentState.ENDING}) - {FragmentState.CANCELLED}
 def hold(port: Port, settings: Settings, job_id: int) -> int:
     """Hold the job; returns how many fragments wait or run. Raises UsageError if none does,
     NotAllowed if this user may not, CommandRefused if Slurm let none be held."""
-    return _set(port, settings, job_id, "hold", is_paused=True)
+    return _set(port, settings, job_id, "hold", is_on_hold=True)
 
 
 def release(port: Port, settings: Settings, job_id: int) -> int:
     """Let go of what an operator holds: it waits for a hole again. Returns how many fragments.
     Raises RetryLater if some have ended since the last tick: Slurm changes no mark of theirs, and
     one that stays holds the job."""
-    return _set(port, settings, job_id, "uhold", is_paused=False)
+    return _set(port, settings, job_id, "uhold", is_on_hold=False)
 
 
-def _set(port: Port, settings: Settings, job_id: int, verb: str, is_paused: bool) -> int:
+def _set(port: Port, settings: Settings, job_id: int, verb: str, is_on_hold: bool) -> int:
     """No tick runs meanwhile: it would write marks as it saw them before."""
     with between_ticks(settings.tick):
         found = _open(_job(port, settings, job_id))
         if not found:
             raise UsageError(f"job {job_id}: no fragment waits or runs; is it ending?")
-        if not is_paused:
-            found = [f for f in found if f.is_paused or f.mark.is_paused]
+        if not is_on_hold:
+            found = [f for f in found if f.is_on_hold or f.mark.is_on_hold]
             for fragment in found:
                 if fragment.is_requeue_held:
                     _let_go(port, fragment)
-        _write(port, found, verb, is_paused)
+        _write(port, found, verb, is_on_hold)
         left = _job(port, settings, job_id)
         now = {
-            f.id for f in _open(left) if f.mark.is_paused is is_paused and _is_done(f, is_paused)
+            f.id for f in _open(left) if f.mark.is_on_hold is is_on_hold and _is_done(f, is_on_hold)
         }
     done = [f for f in found if f.id in now]
     if found and not done:
         raise CommandRefused(f"job {job_id}: Slurm refused to change any fragment")
-    kept = ranges(f.id for f in left.fragments if f.state in _COME_BACK and f.mark.is_paused)
-    if kept and not is_paused:
+    kept = ranges(f.id for f in left.fragments if f.state in _COME_BACK and f.mark.is_on_hold)
+    if kept and not is_on_hold:
         raise RetryLater(
             f"job {job_id}: still held, since the hold of {', '.join(kept)} ends only after the "
             "next tick: repeat `malleable release` then"
@@ -73,16 +73,16 @@ def _set(port: Port, settings: Settings, job_id: int, verb: str, is_paused: bool
     return len(done)
 
 
-def _is_done(fragment: Fragment, is_paused: bool) -> bool:
-    return is_paused or not fragment.is_requeue_held
+def _is_done(fragment: Fragment, is_on_hold: bool) -> bool:
+    return is_on_hold or not fragment.is_requeue_held
 
 
-def _write(port: Port, found: list[Fragment], verb: str, is_paused: bool) -> None:
+def _write(port: Port, found: list[Fragment], verb: str, is_on_hold: bool) -> None:
     """Whether it worked is seen afterwards: fragments may end at any moment."""
     marks = [
-        Intent(f.id, Why.PAUSED, mark=replace(f.mark, is_paused=is_paused))
+        Intent(f.id, Why.ON_HOLD, mark=replace(f.mark, is_on_hold=is_on_hold))
         for f in found
-        if f.mark.is_paused is not is_paused
+        if f.mark.is_on_hold is not is_on_hold
     ]
     lines = [f"{verb} {word}" for word in ranges(f.id for f in found)]
     asked = commands(marks, {f.id: f.note for f in found})

@@ -12,15 +12,15 @@ import pytest
 
 from abuse.conftest import Row
 from slurm_hooks.elastic.liveness.connections import Connections
-from slurm_hooks.elastic.liveness.probe import NEWS, SAME_NAME, STRANGERS, ProbeListener
+from slurm_hooks.elastic.liveness.ping import NEWS, SAME_NAME, STRANGERS, PingListener
 
 ME, WATCHER = "a" * 16, "b" * 16
 FLOOD = 400
 
 
 @pytest.fixture
-def listener() -> Iterator[ProbeListener]:
-    found = ProbeListener(ME)
+def listener() -> Iterator[PingListener]:
+    found = PingListener(ME)
     found.expect(frozenset({WATCHER}))
     yield found
     found.close()
@@ -42,7 +42,7 @@ def connect(stack: ExitStack, port: int, said: bytes) -> socket.socket:
     ids=["nothing", "a-byte", "a-name", "a-name-and-news", "our-watcher-s-name", "70-kB"],
 )
 def test_a_flood_of_strangers_takes_bounded_descriptors(
-    listener: ProbeListener, said: bytes, row: Row
+    listener: PingListener, said: bytes, row: Row
 ) -> None:
     watcher = Connections(WATCHER)
     with ExitStack() as stack:
@@ -66,9 +66,7 @@ def test_a_flood_of_strangers_takes_bounded_descriptors(
     row(f"{FLOOD} connections that send {said[:20]!r}", f"{kept} descriptors kept, watcher served")
 
 
-def test_callers_that_never_cease_do_not_hold_an_agent_up(
-    listener: ProbeListener, row: Row
-) -> None:
+def test_callers_that_never_cease_do_not_hold_an_agent_up(listener: PingListener, row: Row) -> None:
     with ExitStack() as stack:
         for _ in range(2 * STRANGERS - 1):  # as many as wait in the kernel
             connect(stack, listener.port, b"")
@@ -82,7 +80,7 @@ def test_callers_that_never_cease_do_not_hold_an_agent_up(
     row("more callers than are answered at once", f"{STRANGERS} at a time, then the agent's work")
 
 
-def test_a_watcher_comes_through_while_strangers_crowd(listener: ProbeListener, row: Row) -> None:
+def test_a_watcher_comes_through_while_strangers_crowd(listener: PingListener, row: Row) -> None:
     with ExitStack() as stack:
         for _ in range(STRANGERS):
             connect(stack, listener.port, b"\0" * 16)

@@ -15,7 +15,7 @@ from slurm_hooks.slurm.gateway import look_again, observe, read_cluster
 from slurm_hooks.slurm.lanes import find_unfit
 from slurm_hooks.slurm.library import WithLibrary
 from slurm_hooks.slurm.live import Live, Port
-from slurm_hooks.slurm.part_nodes import NO_LANES
+from slurm_hooks.slurm.part_nodes import NO_LANE_NAMES
 from slurm_hooks.slurm.scontrol import read_config, read_records
 from slurm_hooks.slurm.text import Command
 
@@ -52,7 +52,7 @@ def test_a_snapshot_in_two_commands(port: Port) -> None:
 
 def test_looking_again_takes_one(port: Port) -> None:
     seen = observe(port, ["malleable"])
-    fresh = look_again(port, seen, NO_LANES)
+    fresh = look_again(port, seen, NO_LANE_NAMES)
     assert len(port.asked) == 3
     assert fresh.now >= seen.now
     assert fresh.jobs == seen.jobs

@@ -103,7 +103,7 @@ def test_sizes_and_hits_count_gpus() -> None:
     report = verdict.report(run(), ABOUT)
     (job,) = report["malleable_jobs"]
     assert [row["gpus"] for row in job["sizes"]] == [0, 5, 1, 5, 1, 5, 0]
-    assert [(hit["t"], hit["gpus"]) for hit in job["hits"]] == [(51.0, 4), (102.0, 4)]
+    assert [(hit["t"], hit["gpus"]) for hit in job["interruptions"]] == [(51.0, 4), (102.0, 4)]
     assert sum(report["gpu_seconds"].values()) == pytest.approx(16 * (LAST - 2))
     assert {row["name"]: row["gpus"] for row in report["rigid_jobs"]}["whole"] == 4
 

@@ -13,7 +13,7 @@ from slurm_hooks.elastic.liveness.absent import PATIENCE_S, Absence, missing, ru
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, State, join
 
 ME = Member("a" * 16, 0, 0, "1.0", "n1")
-ALONE = replace(join(State(run="7"), ME), wanted=(0, 1, 2))
+APART = replace(join(State(run="7"), ME), wanted=(0, 1, 2))
 NOW = 10_000.0
 ANSWER = """0|RUNNING|9|1|8000|20000|None|(null)
 1|RUNNING|9|1|8000|20000|None|(null)
@@ -25,8 +25,8 @@ x|RUNNING|9|1|8000|20000|None|(null)
 
 
 def test_who_is_missing() -> None:
-    assert missing(ALONE, (0, 1, 2)) == (1, 2)
-    done = replace(ALONE, done=((1, 0, "1.0"),))
+    assert missing(APART, (0, 1, 2)) == (1, 2)
+    done = replace(APART, done=((1, 0, "1.0"),))
     assert missing(done, (0, 1, 1)) == ()
 
 
@@ -38,11 +38,11 @@ def test_only_who_has_run_for_long_counts() -> None:
 @pytest.mark.parametrize(
     ("state", "token", "array", "reported"),
     [
-        (ALONE, ME.token, "7", True),
-        (ALONE, "b" * 16, "7", False),  # another one is the first
-        (replace(ALONE, wanted=(0,)), ME.token, "7", False),
-        (replace(ALONE, outcome=Outcome.FINISHED), ME.token, "7", False),
-        (ALONE, ME.token, "", False),  # outside of an array
+        (APART, ME.token, "7", True),
+        (APART, "b" * 16, "7", False),  # another one is the first
+        (replace(APART, wanted=(0,)), ME.token, "7", False),
+        (replace(APART, outcome=Outcome.FINISHED), ME.token, "7", False),
+        (APART, ME.token, "", False),  # outside of an array
     ],
 )
 def test_it_is_reported_once_and_after_a_while(

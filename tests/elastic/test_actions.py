@@ -26,8 +26,8 @@ FRESH = Patience(waited_s=0.0, quiet_s=0.0, longest_s=60.0, poll_s=0.2)
 LONG = Patience(waited_s=61.0, quiet_s=61.0, longest_s=60.0, poll_s=0.2)
 ME = Member("a" * 16, 1, 0, "1.0", "n1", ends=9000)
 OTHER = Member("b" * 16, 2, 0, "1.0", "n2")
-ALONE = join(State(run="7"), ME)
-BOTH = join(ALONE, OTHER)
+APART = join(State(run="7"), ME)
+BOTH = join(APART, OTHER)
 TRAINING = form(BOTH, LIMITS, "n1", 1, 1000)
 ROUND = TRAINING.round
 NEWER = replace(ME, token="c" * 16, incarnation="1.1")
@@ -36,9 +36,9 @@ NEWER = replace(ME, token="c" * 16, incarnation="1.1")
 @pytest.mark.parametrize(
     ("state", "last", "patience", "expected"),
     [
-        (ALONE, None, FRESH, Wait(0.1)),
-        (ALONE, None, replace(FRESH, quiet_s=11.0), Wait(1.0)),
-        (ALONE, None, LONG, GiveUp("fewer than 2 fragments were available for too long")),
+        (APART, None, FRESH, Wait(0.1)),
+        (APART, None, replace(FRESH, quiet_s=11.0), Wait(1.0)),
+        (APART, None, LONG, GiveUp("fewer than 2 fragments were available for too long")),
         (BOTH, None, FRESH, Wait(0.1)),
         (BOTH, None, replace(FRESH, quiet_s=3.0), Form((ME.token, OTHER.token))),
         (replace(BOTH, outcome=Outcome.FINISHED), None, FRESH, Over()),

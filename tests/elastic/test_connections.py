@@ -18,14 +18,14 @@ import waiting
 from slurm_hooks.elastic.liveness import heartbeat as heartbeat_module
 from slurm_hooks.elastic.liveness.connections import Connections
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
-from slurm_hooks.elastic.liveness.probe import (
+from slurm_hooks.elastic.liveness.ping import (
     ALIVE,
     NEWS,
     Answer,
-    ProbeListener,
+    PingListener,
     is_dead,
-    probe,
-    probe_all,
+    ping,
+    ping_all,
 )
 from slurm_hooks.elastic.liveness.watch import watched, watchers
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
@@ -46,7 +46,7 @@ class Agent:
         token = f"{number:016x}"
         self.heartbeat = Heartbeat(self.directory, token, BEAT_S, KEEP_ALIVE_S)
         self.me = Member(
-            token, number, 0, "1.0", "127.0.0.1", probe_port=self.heartbeat.listener.port
+            token, number, 0, "1.0", "127.0.0.1", ping_port=self.heartbeat.listener.port
         )
         self.signals = SignalListener()
 
@@ -90,7 +90,7 @@ def are_connected(agents: list[Agent]) -> bool:
     )
 
 
-def connected_to(listener: ProbeListener, name: str = B) -> Connections:
+def connected_to(listener: PingListener, name: str = B) -> Connections:
     connections = Connections(name)
     connections.keep([("127.0.0.1", listener.port, A)])
     listener.answer()
@@ -98,7 +98,7 @@ def connected_to(listener: ProbeListener, name: str = B) -> Connections:
 
 
 def test_a_watcher_is_known_and_gets_signs_of_life() -> None:
-    listener = ProbeListener(A)
+    listener = PingListener(A)
     connections = connected_to(listener)
     assert listener.watchers == {B}
     assert connections.receive() == (frozenset(), False)
@@ -115,7 +115,7 @@ def test_a_watcher_is_known_and_gets_signs_of_life() -> None:
 
 
 def test_news_goes_both_ways_and_a_probe_is_not_news() -> None:
-    listener = ProbeListener(A)
+    listener = PingListener(A)
     connections = connected_to(listener)
     assert not listener.answer()
     connections.send_news()
@@ -125,7 +125,7 @@ def test_news_goes_both_ways_and_a_probe_is_not_news() -> None:
     assert connections.receive() == (frozenset(), True)
     assert connections.receive() == (frozenset(), False)
     with Answering(listener) as news:
-        assert probe("127.0.0.1", listener.port, A) is Answer.ALIVE
+        assert ping("127.0.0.1", listener.port, A) is Answer.ALIVE
     assert not any(news)
     connections.close()
     listener.close()
@@ -134,7 +134,7 @@ def test_news_goes_both_ways_and_a_probe_is_not_news() -> None:
 class Answering:
     """A probe listener that answers meanwhile."""
 
-    def __init__(self, listener: ProbeListener) -> None:
+    def __init__(self, listener: PingListener) -> None:
         self._listener, self._is_over, self._news = listener, False, [False]
 
     def __enter__(self) -> list[bool]:
@@ -227,7 +227,7 @@ def test_an_agent_that_no_other_can_connect_to_is_kept_by_its_file(
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     agents = make_agents(3)
-    hidden = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", probe_port=closed)
+    hidden = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", ping_port=closed)
     agents[0].directory.update(lambda s: join(s, hidden))
     for count in range(20):
         agents[0].directory.write_beat(hidden.token, count)
@@ -242,12 +242,12 @@ def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(
     """A host that vanishes closes no connection: it stays, and falls silent."""
     (agent,) = make_agents(1)
     silent = socket.create_server(("127.0.0.1", 0))
-    peer = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", probe_port=silent.getsockname()[1])
+    peer = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", ping_port=silent.getsockname()[1])
     probed: list[float] = []
 
     def see_probe(addresses: Iterable[tuple[str, int, str]]) -> dict[str, Answer]:
         probed.append(time.monotonic())
-        return probe_all(addresses)
+        return ping_all(addresses)
 
     def is_gone() -> bool:
         return find(agent.directory.read_fresh(), peer.token) is None
@@ -255,7 +255,7 @@ def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(
     def enter(state: State) -> State:
         return form(join(state, peer), Limits(1, 4), "h", 1, 1000)
 
-    monkeypatch.setattr(heartbeat_module, "probe_all", see_probe)
+    monkeypatch.setattr(heartbeat_module, "ping_all", see_probe)
     agent.directory.update(enter)
     wait_until(agent.heartbeat._connections.filenos)
     late = time.monotonic() + KEEP_ALIVE_S + 2 * BEAT_S
@@ -263,7 +263,7 @@ def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(
     assert not is_gone()  # it accepts connections: it hangs
     monkeypatch.setattr(
         heartbeat_module,
-        "probe_all",
+        "ping_all",
         lambda addresses: {token: Answer.SILENT for _, _, token in addresses},
     )
     wait_until(is_gone)
@@ -278,7 +278,7 @@ def test_an_agent_whose_host_vanishes_is_given_up_in_time(
     gone = agents[1]
     monkeypatch.setattr(
         heartbeat_module,
-        "probe_all",
+        "ping_all",
         lambda addresses: {
             token: Answer.SILENT if token == gone.me.token else Answer.ALIVE
             for _, _, token in addresses
@@ -296,8 +296,8 @@ def test_a_heartbeat_connects_and_probes_where_no_thread_can_be_started(
 ) -> None:
     (agent,) = make_agents(1)
     no_more_threads(monkeypatch)
-    listener = ProbeListener(A)
-    peer = Member(A, 7, 0, "1.0", "127.0.0.1", probe_port=listener.port)
+    listener = PingListener(A)
+    peer = Member(A, 7, 0, "1.0", "127.0.0.1", ping_port=listener.port)
     agent.directory.update(lambda s: form(join(s, peer), Limits(1, 4), "h", 1, 1000))
     wait_until(agent.heartbeat._connections.filenos)
     listener.close()
@@ -343,9 +343,9 @@ def test_a_process_without_free_descriptors_takes_no_other_for_dead(
     def refuse(*_: object) -> socket.socket:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    listener = ProbeListener(A)
+    listener = PingListener(A)
     monkeypatch.setattr(socket, "socket", refuse)
-    answer = probe("127.0.0.1", listener.port, A)
+    answer = ping("127.0.0.1", listener.port, A)
     monkeypatch.undo()
     assert answer is Answer.UNASKED
     assert not is_dead(1e6, answer, BEAT_S, KEEP_ALIVE_S)
@@ -353,11 +353,11 @@ def test_a_process_without_free_descriptors_takes_no_other_for_dead(
 
 
 def test_an_agent_that_hangs_is_not_gone_for_all_that_probe_it() -> None:
-    """Its kernel accepts the probes of four watchers in a minute, and of those that wait."""
-    listener = ProbeListener(A)
+    """Its kernel accepts the pings of four watchers in a minute, and of those that wait."""
+    listener = PingListener(A)
     try:
         for _ in range(20):
-            answers = probe_all([("127.0.0.1", listener.port, f"{n:016x}") for n in range(20)])
+            answers = ping_all([("127.0.0.1", listener.port, f"{n:016x}") for n in range(20)])
             assert set(answers.values()) == {Answer.ALIVE}
     finally:
         listener.close()

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.elastic.agent.hit_cost import HitCost
+from slurm_hooks.elastic.agent.interruption_cost import InterruptionCost
 from slurm_hooks.elastic.farewell import note_whether_enough, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader
 from slurm_hooks.elastic.observed import (
     SIZE,
     Observed,
-    cost_of_hit,
+    cost_of_interruption,
     is_news,
     pack,
     unpack,
@@ -64,7 +64,7 @@ def test_what_is_nothing_of_ours_is_nothing() -> None:
 def test_a_hit_costs_what_is_done_again(
     workers: list[Observed], lag_s: float, cost: int | None
 ) -> None:
-    assert cost_of_hit(workers, lag_s) == cost
+    assert cost_of_interruption(workers, lag_s) == cost
 
 
 def test_little_changes_are_no_news() -> None:
@@ -135,7 +135,7 @@ def test_steps_and_ages_are_counted(clock: Clock, mailbox: Mailbox) -> None:
     assert (told.steps, told.saves, told.step_s) == (99, 1, 0.5)
     assert told.widest_s == 30.0
     assert told.age_s == pytest.approx(19.25)
-    assert cost_of_hit([told]) == 30
+    assert cost_of_interruption([told]) == 30
 
 
 def test_of_several_optimizers_the_first_is_counted_as_long_as_it_steps(
@@ -292,22 +292,22 @@ class Slurm:
 
 def test_slurm_is_told_news_once_a_minute_at_most(mailbox: Mailbox) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
-    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
-    hits.look(100.0)
+    interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
+    interruptions.look(100.0)
     assert slurm.words == []
     for now in range(101, 700):
         reader.write_observed(Observed(9, 1, 0.1, stepped_at=float(now), saved_at=100.0))
-        hits.look(float(now))
+        interruptions.look(float(now))
     assert slurm.words == [5, 65, 125, 190, 290, 440]  # it grows, so ever more seldom
     reader.write_watched(True)
-    hits.look(760.0)
+    interruptions.look(760.0)
     assert slurm.words[-1] == 1
 
 
-def look(hits: Any, seconds: range, seen: Observed, is_first: bool = True) -> None:
+def look(interruptions: Any, seconds: range, seen: Observed, is_first: bool = True) -> None:
     for now in seconds:
         MailboxReader(os.environ).write_observed(seen)
-        hits.look(float(now), is_first)
+        interruptions.look(float(now), is_first)
 
 
 STEPS = Observed(9, step_s=0.1, stepped_at=100.0, saved_at=100.0)
@@ -315,23 +315,23 @@ STEPS = Observed(9, step_s=0.1, stepped_at=100.0, saved_at=100.0)
 
 def test_what_holds_no_more_is_taken_back(mailbox: Mailbox) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
-    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_watched(True)
-    look(hits, range(100, 110), STEPS)
+    look(interruptions, range(100, 110), STEPS)
     mailbox.clear()  # a new round, which takes its time to begin
     for now in range(110, 190):
-        hits.look(float(now))
-    look(hits, range(190, 195), STEPS)
+        interruptions.look(float(now))
+    look(interruptions, range(190, 195), STEPS)
     reader.write_watched(True)
-    look(hits, range(195, 200), STEPS)
+    look(interruptions, range(195, 200), STEPS)
     assert slurm.words == [1]
     reader.write_watched(False)  # nothing is known now
-    look(hits, range(200, 240), STEPS)
+    look(interruptions, range(200, 240), STEPS)
     assert slurm.words == [1, None]
     reader.write_watched(True)
-    look(hits, range(300, 310), STEPS)
+    look(interruptions, range(300, 310), STEPS)
     reader.write_watched(False)
-    look(hits, range(400, 420), replace(STEPS, saves=1, widest_s=70.0))
+    look(interruptions, range(400, 420), replace(STEPS, saves=1, widest_s=70.0))
     assert slurm.words == [1, None, 1, 70]
 
 
@@ -341,20 +341,20 @@ def test_what_a_run_before_has_told_counts_until_it_is_seen_not_to_hold(
 ) -> None:
     slurm = Slurm()
     slurm.told_loss = None if before_s is None else Loss(before_s)
-    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
-    look(hits, range(100, 130), STEPS)  # nothing is watched, and no checkpoint was seen
+    interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
+    look(interruptions, range(100, 130), STEPS)  # nothing is watched, and no checkpoint was seen
     assert slurm.words == words
 
 
 def test_an_agent_that_is_no_longer_the_first_takes_back_its_word(mailbox: Mailbox) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
-    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_watched(True)
-    look(hits, range(100, 110), STEPS)
-    look(hits, range(110, 200), STEPS, is_first=False)
+    look(interruptions, range(100, 110), STEPS)
+    look(interruptions, range(110, 200), STEPS, is_first=False)
     assert slurm.words == [1]
     reader.write_watched(False)
-    look(hits, range(200, 220), replace(STEPS, saves=1, widest_s=70.0), is_first=False)
+    look(interruptions, range(200, 220), replace(STEPS, saves=1, widest_s=70.0), is_first=False)
     assert slurm.words == [1, None]
 
 
@@ -363,34 +363,34 @@ def test_a_state_that_takes_longer_than_the_farewell_costs_what_its_checkpoints_
     mailbox: Mailbox, copy_s: float, file_s: float, told: int
 ) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
-    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_copy_s(copy_s)
     reader.write_file_s(file_s)
     mailbox.clear()
     reader.write_watched(True)
-    look(hits, range(100, 110), replace(STEPS, saves=1, widest_s=70.0))
+    look(interruptions, range(100, 110), replace(STEPS, saves=1, widest_s=70.0))
     assert slurm.words == [told]
 
 
 def test_the_time_between_two_copies_is_told_and_taken_back(mailbox: Mailbox) -> None:
     """Where a process may end without a word: until the first copy nothing is kept."""
     slurm, reader = Slurm(), MailboxReader(os.environ)
-    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_lag_s(math.inf)
     reader.write_watched(True)
-    look(hits, range(100, 105), STEPS)
+    look(interruptions, range(100, 105), STEPS)
     assert slurm.words == []
     reader.write_lag_s(29.5)
-    look(hits, range(105, 110), STEPS)
+    look(interruptions, range(105, 110), STEPS)
     assert slurm.words == [30]
     mailbox.clear()
     assert mailbox.lag_s() == 0.0
     reader.write_lag_s(29.5)
     reader.write_watched(True)
-    look(hits, range(110, 200), STEPS)
+    look(interruptions, range(110, 200), STEPS)
     assert slurm.words == [30]
     reader.write_lag_s(math.inf)  # the next copy had no room
-    look(hits, range(200, 220), STEPS)
+    look(interruptions, range(200, 220), STEPS)
     assert slurm.words == [30, None]
 
 
@@ -403,9 +403,9 @@ def test_a_farewell_that_was_too_short_is_so_in_the_next_life_too(
     note_whether_enough(os.environ, False)
     monkeypatch.setenv("MALLEABLE_FAREWELL_S", farewell)
     slurm = Slurm()
-    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     MailboxReader(os.environ).write_watched(True)
-    look(hits, range(100, 110), STEPS)
+    look(interruptions, range(100, 110), STEPS)
     assert slurm.words == told
     note_whether_enough(os.environ, True)
     assert not was_too_short(os.environ)
@@ -413,28 +413,28 @@ def test_a_farewell_that_was_too_short_is_so_in_the_next_life_too(
 
 def test_planned_changes_cost_as_much_where_nobody_hears_of_them(mailbox: Mailbox) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
-    hits: Any = HitCost(mailbox, slurm)  # type: ignore[arg-type]
+    interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_observed(Observed(9, 1, 0.1, stepped_at=400.0, saved_at=100.0))
-    hits.look(100.0)
+    interruptions.look(100.0)
     assert slurm.told_loss == Loss(300, redoes=True)
     reader.listen()
-    hits.look(200.0)
+    interruptions.look(200.0)
     assert slurm.told_loss == Loss(300)
     mailbox.clear()  # a new round, in which nobody has asked yet
     reader.write_observed(Observed(9, 1, 0.1, stepped_at=400.0, saved_at=100.0))
     reader.write_watched(True)
-    hits.look(300.0)
+    interruptions.look(300.0)
     assert slurm.told_loss == Loss(1)
 
 
 def test_where_others_keep_the_state_a_hit_costs_a_step(mailbox: Mailbox) -> None:
     slurm = Slurm()
-    hits: Any = HitCost(mailbox, slurm, True)  # type: ignore[arg-type]
+    interruptions: Any = InterruptionCost(mailbox, slurm, True)  # type: ignore[arg-type]
     MailboxReader(os.environ).write_observed(Observed(9, 1, 2.5, stepped_at=900.0, saved_at=100.0))
     for now in range(1, 70):
-        hits.look(float(now))
+        interruptions.look(float(now))
     assert slurm.words == [3]
 
 
 def test_without_a_mailbox_nothing_is_told(tmp_path: Path) -> None:
-    HitCost(None, None).look(1.0)  # type: ignore[arg-type]
+    InterruptionCost(None, None).look(1.0)  # type: ignore[arg-type]

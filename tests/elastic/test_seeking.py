@@ -14,7 +14,7 @@ from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
-from slurm_hooks.elastic.liveness.probe import ProbeListener
+from slurm_hooks.elastic.liveness.ping import PingListener
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, expected, form
 from slurm_hooks.elastic.rendezvous.state import Member, Phase, Round, find, join, succeed
@@ -60,8 +60,8 @@ def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
 ) -> None:
     directory = SharedDirectory(tmp_path, "7")
     directory.open()
-    gone = ProbeListener("a" * 16)
-    dead = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", probe_port=gone.port)
+    gone = PingListener("a" * 16)
+    dead = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", ping_port=gone.port)
     gone.close()
     directory.update(lambda s: join(s, dead))
     me = replace(dead, token="b" * 16, fragment=2)
@@ -109,11 +109,11 @@ def test_an_agent_whose_connection_closes_and_that_has_not_finished_is_dead_at_o
     directory = SharedDirectory(tmp_path, "7")
     directory.open()
     listener, heartbeat = (
-        ProbeListener("a" * 16),
+        PingListener("a" * 16),
         Heartbeat(directory, "b" * 16, BEAT_S, 2 * BEAT_S),
     )
-    peer = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", probe_port=listener.port)
-    me = replace(peer, token="b" * 16, fragment=2, probe_port=heartbeat.listener.port)
+    peer = Member("a" * 16, 1, 0, "1.0", "127.0.0.1", ping_port=listener.port)
+    me = replace(peer, token="b" * 16, fragment=2, ping_port=heartbeat.listener.port)
     directory.update(lambda s: form(join(join(s, peer), me), Limits(1, 4), "h", 1, 1000))
     signals = SignalListener()
     heartbeat.start(signals)

@@ -12,7 +12,7 @@ import pytest
 
 from slurm_hooks.elastic.agent import membership
 from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Form, GiveUp, Leave, Over, Wait
-from slurm_hooks.elastic.liveness.probe import Answer
+from slurm_hooks.elastic.liveness.ping import Answer
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, State, Stop, join
@@ -187,7 +187,7 @@ def test_who_enters_has_joined_once(agent: Agent) -> None:
 
 # -- two agents of one fragment at a time
 
-TWIN = replace(ME, token="d" * 16, probe_port=7)
+TWIN = replace(ME, token="d" * 16, ping_port=7)
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
 
     def set_life(is_alive: bool) -> None:
         answer = Answer.ALIVE if is_alive else Answer.GONE
-        monkeypatch.setattr(membership, "probe", lambda *_: answer)
+        monkeypatch.setattr(membership, "ping", lambda *_: answer)
 
     return set_life
 
@@ -218,7 +218,7 @@ def test_who_finds_another_agent_of_its_fragment_at_work_gives_up(
         (TWIN, False),  # killed; the script has started another one
         (replace(TWIN, incarnation="0.9"), True),  # of the run before; Slurm runs one at a time
         (replace(TWIN, phase=Phase.DONE), True),  # it is ending
-        (replace(TWIN, probe_port=0), True),
+        (replace(TWIN, ping_port=0), True),
     ],
 )
 def test_who_comes_after_another_agent_of_its_fragment_takes_its_place(

@@ -27,7 +27,7 @@ from slurm_hooks.elastic.batch import lease as lease_module
 from slurm_hooks.elastic.batch.expected import ArrayFacts, epoch
 from slurm_hooks.elastic.batch.lease import Lease, Step, decide, hint, request
 from slurm_hooks.elastic.engines.torchrun.flags import is_ours, overrides
-from slurm_hooks.elastic.liveness.probe import Answer, ProbeListener, is_dead, probe, probe_all
+from slurm_hooks.elastic.liveness.ping import Answer, PingListener, is_dead, ping, ping_all
 from slurm_hooks.elastic.liveness.watch import BLOCK, Unchanged, Watch, watched, watchers
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
@@ -128,27 +128,27 @@ def test_when_to_give_somebody_up(silent_s: float, answer: Answer, dead: bool) -
 
 
 def test_probing() -> None:
-    listener = ProbeListener("a" * 16)
+    listener = PingListener("a" * 16)
     with ThreadPoolExecutor() as pool:
-        asked = pool.submit(probe_all, [("127.0.0.1", listener.port, "a" * 16)])
+        asked = pool.submit(ping_all, [("127.0.0.1", listener.port, "a" * 16)])
         while not asked.done():
             listener.answer()
     assert asked.result() == {"a" * 16: Answer.ALIVE}
-    assert probe("127.0.0.1", listener.port, "a" * 16) is Answer.ALIVE  # hung, but there
+    assert ping("127.0.0.1", listener.port, "a" * 16) is Answer.ALIVE  # hung, but there
     listener.answer()
     with ThreadPoolExecutor() as pool:
-        stranger = pool.submit(probe, "127.0.0.1", listener.port, "b" * 16)
+        stranger = pool.submit(ping, "127.0.0.1", listener.port, "b" * 16)
         while not stranger.done():
             listener.answer()
     assert stranger.result() is Answer.GONE
     listener.close()
-    assert probe("127.0.0.1", listener.port, "a" * 16) is Answer.GONE
-    assert probe("no-such-host.invalid", 1, "a" * 16) is Answer.SILENT
+    assert ping("127.0.0.1", listener.port, "a" * 16) is Answer.GONE
+    assert ping("no-such-host.invalid", 1, "a" * 16) is Answer.SILENT
 
 
 def test_many_are_probed_in_the_time_of_one() -> None:
     """Each by its own answer: one that drops what is sent to it, refuses, hangs, has no name."""
-    full, hung = socket.create_server(("127.0.0.1", 0), backlog=0), ProbeListener("c" * 16)
+    full, hung = socket.create_server(("127.0.0.1", 0), backlog=0), PingListener("c" * 16)
     held = [socket.socket() for _ in range(4)]
     for end in held:  # the last ones are dropped
         end.setblocking(False)
@@ -156,7 +156,7 @@ def test_many_are_probed_in_the_time_of_one() -> None:
     places = [(full.getsockname()[1], "127.0.0.1"), (1, "127.0.0.1"), (hung.port, "localhost")]
     places += [(1, "a..b")] * 20
     began_at = time.monotonic()
-    answers = probe_all((host, port, f"{n:016x}") for n, (port, host) in enumerate(places))
+    answers = ping_all((host, port, f"{n:016x}") for n, (port, host) in enumerate(places))
     assert time.monotonic() - began_at < 5.0
     expected = [Answer.SILENT, Answer.GONE, Answer.ALIVE, *[Answer.SILENT] * 20]
     assert list(answers.values()) == expected

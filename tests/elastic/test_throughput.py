@@ -263,7 +263,7 @@ def test_without_a_mailbox_nothing_is_told() -> None:
         ((joined(1), joined(2)), False, "grow_s"),
         ((left(1),), False, "shrink_s"),
         ((left(1), joined(2)), False, ""),
-        ((left(1), lost(2)), False, "hit_s"),
+        ((left(1), lost(2)), False, "loss_s"),
         ((FAILED,), False, ""),
         ((), False, ""),
     ],

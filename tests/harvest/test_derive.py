@@ -25,7 +25,7 @@ from build import (
 from slurm_hooks.books.harvest.codec import from_text, to_text
 from slurm_hooks.books.harvest.delays import MOST
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.values import Cost, Record, Seen, SlowLane
+from slurm_hooks.books.harvest.values import Cost, LaneWait, Record, Seen
 from slurm_hooks.model import (
     Fragment,
     FragmentState,
@@ -74,7 +74,7 @@ def test_a_lane_that_gives_no_node_at_once_is_kept() -> None:
     slow = Terms("gpu", grace=span(600))
     seen = at(0, terms=(slow, Terms("quick")))
     kept = then(None, seen).seen
-    assert kept.lanes == (SlowLane(slow, seen.slurm.kill_wait, span(600 + 2 * 580)),)
+    assert kept.lanes == (LaneWait(slow, seen.slurm.kill_wait, span(600 + 2 * 580)),)
     assert from_text(to_text(kept)) == kept
 
 
@@ -251,14 +251,14 @@ def test_a_run_that_no_tick_saw_is_a_hit_of_unknown_length() -> None:
     first = then(None, at(0, make_job(make_fragment(0, HELD, released=NOW))))
     back = make_fragment(0, HELD, restarts=1, released=NOW, eligible=after(141))
     (ending,) = then(first.seen, at(30, make_job(back))).endings
-    assert ending.is_hit
+    assert ending.is_interruption
     assert (ending.node_s, ending.is_exact) == (0, False)
 
 
 def test_a_job_that_slurm_has_forgotten_is_no_hit() -> None:
     first = then(None, at(0, make_job(running())))
     (ending,) = then(first.seen, at(30)).endings
-    assert (ending.kind, ending.is_hit) == (Why.UNKNOWN, False)
+    assert (ending.kind, ending.is_interruption) == (Why.UNKNOWN, False)
 
 
 def test_what_slurm_has_forgotten_did_not_outlive_its_lease() -> None:

@@ -21,11 +21,11 @@ from fake_parts import START, Part, resources
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.lives import LOOP_S, Hits, Loop, Loss, loop_of, moments_of
+from slurm_hooks.books.harvest.lives import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
 from slurm_hooks.books.harvest.totals import Asked, Totals
 from slurm_hooks.books.harvest.values import Cost
 from slurm_hooks.books.ledger.connect import Damaged, Unusable, reading, writing
-from slurm_hooks.books.ledger.read import hits_of, lives_of, loop_in, standing, totals
+from slurm_hooks.books.ledger.read import interruptions_of, lives_of, loop_in, standing, totals
 from slurm_hooks.books.ledger.schema import VERSION
 from slurm_hooks.books.ledger.write import write
 from slurm_hooks.books.storage.place import MOST_ASIDE, aside
@@ -76,7 +76,7 @@ def test_a_job_that_counts_gpus_has_its_sizes_in_them(settings: Settings) -> Non
     words = [word for table in tables(found) for row in table.rows for word in row]
     assert f"{job.least}-12 GPUs" in words
     with reading(path_of(parts)) as ledger:
-        assert hits_of(ledger, 7) == Hits(0, 90.0)
+        assert interruptions_of(ledger, 7) == Interruptions(0, 90.0)
         assert lives_of(ledger, [7])[7].line.endswith(f"{job.least}-12 GPUs")
 
 
@@ -94,9 +94,13 @@ def test_what_a_busy_hour_leaves(settings: Settings) -> None:
             slurm.preempt("1_0")
         slurm.advance(10)
     with reading(path_of(settings)) as ledger:
-        assert hits_of(ledger, 1) == Hits(1, 590.0)  # at most: since a tick first saw it
-        assert hits_of(ledger, 2) == Hits(0, 589.0)  # its 2 nodes began a second later
-        assert hits_of(ledger, 3) is None
+        assert interruptions_of(ledger, 1) == Interruptions(
+            1, 590.0
+        )  # at most: since a tick first saw it
+        assert interruptions_of(ledger, 2) == Interruptions(
+            0, 589.0
+        )  # its 2 nodes began a second later
+        assert interruptions_of(ledger, 3) is None
     found = told(settings)
     assert found.ticks.count == 60
     assert found.span_s == 590
@@ -104,9 +108,9 @@ def test_what_a_busy_hour_leaves(settings: Settings) -> None:
     assert found.node_s + found.idle_node_s <= 590 * 6
     assert found.efficiency is not None
     assert found.efficiency > 0.9
-    assert [(u.name, u.jobs, u.hits) for u in found.users] == [("nobody", 2, 1)]
+    assert [(u.name, u.jobs, u.interruptions) for u in found.users] == [("nobody", 2, 1)]
     assert found.users[0].node_s == found.node_s == sum(job.node_s for job in found.jobs)
-    assert [(e.kind.value, e.count) for e in found.hits] == [("preempted", 1)]
+    assert [(e.kind.value, e.count) for e in found.interruptions] == [("preempted", 1)]
     assert (found.caused, found.unseen_s) == ((), 0)
     assert len(found.samples) == 60
 

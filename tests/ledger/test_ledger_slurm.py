@@ -53,7 +53,7 @@ def test_what_is_reported_is_what_slurm_did(bench: Bench) -> None:
     lasting = [f for f in bench.job(job).fragments if f.start == starts[f.id]]
     last = found["last"]
     assert len(lasting) == 1
-    assert found["hits"] == 2
+    assert found["interruptions"] == 2
     assert {e["kind"] for e in found["ends"]} == {"preempted"}
     assert found["delayed_jobs"] == 0
     assert found["uncertain_node_s"] == 0

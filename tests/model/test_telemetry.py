@@ -31,7 +31,7 @@ def test_a_rate_is_finite_and_above_zero_or_no_rate(
 @pytest.mark.parametrize("seconds", [-1.0, math.nan, math.inf])
 def test_pauses_are_seconds(seconds: float) -> None:
     with pytest.raises(ValueError, match="must be seconds"):
-        Pauses(hit_s=seconds)
+        Pauses(loss_s=seconds)
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, math.nan])

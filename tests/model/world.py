@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-from fake_parts import FINISHED, MAIN, ON_NODES, REQUEUE_WAIT_S, REQUEUED_HELD, Element, Script
+from fake_parts import FINISHED, LIVE_STATES, MAIN, REQUEUE_WAIT_S, REQUEUED_HELD, Element, Script
 from fake_slurm import FakeSlurm
 from model.training import ENDED, RACE_S, Training
 from slurm_hooks.errors import RetryLater
@@ -28,7 +28,7 @@ OFF_TICKS = 4
 RAISED_MIN = 600
 CORE_MIN = 20  # the --time of a core, above any lease
 CORE_ENDS_S = 120  # so long before its end a run may count as the whole time of a core
-WAITS = frozenset({"PENDING", "SUSPENDED"}) | ON_NODES
+WAITS = frozenset({"PENDING", "SUSPENDED"}) | LIVE_STATES
 
 
 @dataclass
@@ -450,7 +450,7 @@ def _is_shown_held(element: Element) -> bool:
 
 def _claimed(element: Element) -> frozenset[str]:
     """The nodes that an element is on, or may start on at any moment."""
-    if element.state in ON_NODES or element.state == "SUSPENDED":
+    if element.state in LIVE_STATES or element.state == "SUSPENDED":
         return element.nodes
     return element.asked if _is_released(element) else frozenset()
 

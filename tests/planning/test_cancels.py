@@ -35,7 +35,7 @@ def test_elements_without_a_record_were_cancelled_if_slurm_says_so_of_their_arra
 
 
 def test_a_paused_job_grows_nowhere() -> None:
-    job = make_job(make_fragment(0, RUNNING, ["n1"], is_paused=True), held=3)
+    job = make_job(make_fragment(0, RUNNING, ["n1"], is_on_hold=True), held=3)
     care = care_for(job)
     assert care.growable == ()
     assert any("malleable release 7" in reason_text(reason) for reason in care.reasons)

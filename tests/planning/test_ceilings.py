@@ -20,7 +20,7 @@ from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.curves import prior
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
 from slurm_hooks.model import (
-    ON_NODES,
+    LIVE_STATES,
     FragmentState,
     MalleableJob,
     NodeState,
@@ -212,7 +212,7 @@ def occupied(seen: Snapshot, plan: Plan, whose: Whose, name: str) -> set[str]:
     mine = {job.job_id for job in seen.jobs if whose(job) == name}
     now = (f for job in seen.jobs if job.job_id in mine for f in job.fragments)
     new = (a for a in plan.actions if a.verb is Verb.GROW and a.fragment.job_id in mine)
-    there = {n for f in now if f.state in ON_NODES for n in f.nodes}
+    there = {n for f in now if f.state in LIVE_STATES for n in f.nodes}
     return there | {n for a in new for n in a.nodes}
 
 
@@ -284,4 +284,4 @@ def test_a_fragment_leaves_for_a_ceiling_only_where_its_user_or_account_is_above
 
 
 def on_nodes(job: MalleableJob) -> int:
-    return sum(f.size for f in job.fragments if f.state in ON_NODES)
+    return sum(f.size for f in job.fragments if f.state in LIVE_STATES)

@@ -31,7 +31,7 @@ def lines(plan: Plan) -> list[tuple[str, str]]:
 
 
 def test_the_line_goes_to_one_fragment_that_runs() -> None:
-    assert LINE == "malleable: 12.3 node-h, 4 hits, 2-9 nodes"
+    assert LINE == "malleable: 12.3 node-h, 4 interruptions, 2-9 nodes"
     assert lines(with_summaries(closing(), seen(), {7: LINE})) == [("7_1", LINE)]
 
 
@@ -76,11 +76,11 @@ def test_one_command_more_and_before_the_cancel() -> None:
     st.sampled_from(["node", "gpu", "task"]),
 )
 def test_it_is_replaced_and_the_sites_own_text_is_kept(
-    text: str, node_s: float, hits: int, most: int, unit: str
+    text: str, node_s: float, interruptions: int, most: int, unit: str
 ) -> None:
     rest = f"{text}\0"
     first = with_summary(rest, LINE)
-    line = Life(node_s, hits, 0, most, unit).line
+    line = Life(node_s, interruptions, 0, most, unit).line
     assert with_summary(with_summary(rest, line), LINE) == first
     again = with_summary(first, line)
     assert again == f"{rest} {line}"

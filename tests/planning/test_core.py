@@ -206,7 +206,7 @@ def test_whatever_makes_the_others_leave_the_core_stays(seen: dict[str, Any]) ->
         in_lane(request, 3),
     )
     settings = Settings()
-    settings = replace(settings, plan=replace(settings.plan, hit_s=1e6))
+    settings = replace(settings, plan=replace(settings.plan, loss_s=1e6))
     plan = planned(core_of(request, state=RUNNING), *others, settings=settings, **seen)
     assert by_verb(plan, Verb.NOTICE) == [1]
     assert untouched(plan)
@@ -381,10 +381,10 @@ def test_growth_beside_a_core_costs_a_pause_of_the_core_too() -> None:
     core = core_of(request, state=RUNNING, said=Said.TRAINED)
     soon = (PlannedStart("90", after(240), frozenset({"n2"})),)
     settings = Settings()
-    dear = replace(settings, plan=replace(settings.plan, grow_s=130, hit_s=1e6))
+    dear = replace(settings, plan=replace(settings.plan, grow_s=130, loss_s=1e6))
     plan = planned(core, in_lane(request, 1), settings=dear, nodes=make_nodes(2), planned=soon)
     assert by_verb(plan, Verb.GROW) == []
-    cheap = replace(settings, plan=replace(settings.plan, grow_s=1, hit_s=1e6))
+    cheap = replace(settings, plan=replace(settings.plan, grow_s=1, loss_s=1e6))
     plan = planned(core, in_lane(request, 1), settings=cheap, nodes=make_nodes(2), planned=soon)
     assert by_verb(plan, Verb.GROW) == [1]
 
@@ -443,7 +443,7 @@ def test_a_ceiling_need_only_hold_what_the_core_lacks(most: dict[str, int]) -> N
     assert ceilings[0].endswith("and get 2")
 
 
-@pytest.mark.parametrize("hold", [{"reason": "JobHeldAdmin"}, {"is_paused": True}])
+@pytest.mark.parametrize("hold", [{"reason": "JobHeldAdmin"}, {"is_on_hold": True}])
 def test_what_an_operator_holds_is_not_moved(hold: dict[str, Any]) -> None:
     request = asking(high=3)
     held = [core_of(request, 1, **hold), core_of(request, 2)]

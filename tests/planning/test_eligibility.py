@@ -269,8 +269,8 @@ def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -
     plan = plan_for(apart(60), nodes=[make_node("n0", NodeState.BUSY)])
     (note,) = (a for a in plan.actions if a.mark is not None)
     assert note.mark is not None
-    assert note.mark.is_alone
-    waiting = [make_fragment(i, has_agent=False, is_alone=i == 2) for i in range(4)]
+    assert note.mark.is_apart
+    waiting = [make_fragment(i, has_agent=False, is_apart=i == 2) for i in range(4)]
     assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1
 
 
@@ -283,7 +283,7 @@ def test_what_is_reminded_gets_one_mark_with_all_that_is_new() -> None:
     (intent,) = (a for a in plan.actions if a.fragment.index == 0)
     assert intent.verb is Verb.NOTICE
     assert intent.mark is not None
-    assert (intent.mark.is_alone, intent.mark.priority) == (True, 9)
+    assert (intent.mark.is_apart, intent.mark.priority) == (True, 9)
 
 
 @pytest.mark.parametrize("state", [FragmentState.FAILED, FragmentState.HELD])

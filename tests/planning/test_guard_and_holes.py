@@ -311,9 +311,9 @@ def test_a_job_that_loses_its_least_is_not_said_to_begin_there() -> None:
     job = make_job(held=5)
     seen = make_snapshot(job, nodes=[make_node("n2")])
     grow = replace(GROW, fragment=FragmentId(7, 1), nodes=frozenset({"n2"}))
-    reasons = (Reason(Why.LOOKED_AT, Detail(nodes_planned=1)),)
+    reasons = (Reason(Why.PROBED, Detail(nodes_planned=1)),)
     plan = Plan((grow,), (JobPlan(7, 0, 1, reasons),))
     fresh = replace(seen, nodes=(make_node("n2", NodeState.BUSY),))
     (told,) = guard(plan, seen, fresh, SETTINGS).jobs
     assert told.nodes_planned == 0
-    assert Why.LOOKED_AT not in [reason.why for reason in told.reasons]
+    assert Why.PROBED not in [reason.why for reason in told.reasons]

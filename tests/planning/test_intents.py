@@ -36,7 +36,7 @@ def test_the_reason_is_that_of_the_weightiest_part() -> None:
 
 
 def test_of_two_marks_the_later_one_counts() -> None:
-    later = Intent(ID, Why.ALONE, mark=make_mark(is_alone=True))
+    later = Intent(ID, Why.APART, mark=make_mark(is_apart=True))
     assert merged(NOTED, later).mark == later.mark
     assert merged(NOTICE, later).mark == later.mark
 

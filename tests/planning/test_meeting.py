@@ -70,5 +70,5 @@ def test_it_is_a_reason_in_the_plan() -> None:
     )
     (planned,) = make_plan(make_snapshot(make_job(kept_to_one)), Settings(), no_clock).jobs
     whys = [reason.why for reason in planned.reasons]
-    assert Why.ALONE in whys
+    assert Why.APART in whys
     assert Why.NOT_TRAINING not in whys, "it trains, by itself"

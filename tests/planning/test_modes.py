@@ -25,7 +25,7 @@ from fake_slurm import FakeSlurm
 from planning.readings import grown, noticed, plan_for, renewed, told_to_go
 from planning.test_plan_properties import fragments, many, write
 from slurm_hooks.model import (
-    ON_NODES,
+    LIVE_STATES,
     AvoidedNode,
     Fragment,
     FragmentState,
@@ -395,7 +395,7 @@ def ceiling_of(seen: Snapshot, mode: Mode) -> int:
 
 
 def occupied(seen: Snapshot) -> set[str]:
-    return {n for f in fragments(seen).values() if f.state in ON_NODES for n in f.nodes}
+    return {n for f in fragments(seen).values() if f.state in LIVE_STATES for n in f.nodes}
 
 
 @settings(many, max_examples=80)
@@ -450,7 +450,7 @@ def test_off_empties_the_cluster(slurm: FakeSlurm, mode: Mode) -> None:
         slurm.advance(10)
     seen, _ = look(slurm, mode, None)
     stuck = (FragmentState.SUSPENDED, FragmentState.UNKNOWN, FragmentState.ENDING)
-    left = {f.id for f in fragments(seen).values() if f.state in ON_NODES}
+    left = {f.id for f in fragments(seen).values() if f.state in LIVE_STATES}
     assert left <= {f.id for f in fragments(seen).values() if f.state in stuck}
 
 
@@ -468,7 +468,7 @@ def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
         slurm.advance(10)
     seen, _ = look(slurm, Mode(), None)
     stuck = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
-    there = [f for f in fragments(seen).values() if f.state in ON_NODES and f.state not in stuck]
+    there = [f for f in fragments(seen).values() if f.state in LIVE_STATES and f.state not in stuck]
     assert sum(len(f.nodes) for f in there) <= most
 
 

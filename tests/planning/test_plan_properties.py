@@ -104,7 +104,7 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     ground, holes = Ground(seen, SETTINGS), holes_of(seen)
     ends = ends_of(ground, holes)
-    cheap = {job.job_id for job in seen.jobs if not job.way.works_as_one or job.hit_s is not None}
+    cheap = {job.job_id for job in seen.jobs if not job.way.works_as_one or job.loss_s is not None}
     for action in plan.actions:
         if action.verb is Verb.GROW:
             end, nodes = seen.now + action.limit, action.nodes

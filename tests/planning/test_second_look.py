@@ -86,7 +86,7 @@ def test_leases_and_marks_come_first_and_the_rest_later() -> None:
     [
         (make_fragment(0), True),
         (make_fragment(0, reason="JobHeldAdmin"), False),
-        (make_fragment(0, is_paused=True), False),
+        (make_fragment(0, is_on_hold=True), False),
         (make_fragment(0, RUNNING, ["n1"]), False),
     ],
 )
@@ -159,7 +159,7 @@ def test_a_job_whose_notice_slurm_refused_keeps_its_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_paused", "switches", "idle"),
+    ("is_on_hold", "switches", "idle"),
     [
         (True, {}, Why.RESTING),
         (False, {"off": Off(NOW)}, Why.OFF),
@@ -168,8 +168,8 @@ def test_a_job_whose_notice_slurm_refused_keeps_its_node() -> None:
     ],
 )
 def test_a_node_that_is_not_given_after_all_is_idle_for_that_reason(
-    is_paused: bool, switches: dict[str, Off], idle: Why
+    is_on_hold: bool, switches: dict[str, Off], idle: Why
 ) -> None:
-    plan = after_a_second_look(GROW, make_fragment(0, is_paused=is_paused), **switches)
+    plan = after_a_second_look(GROW, make_fragment(0, is_on_hold=is_on_hold), **switches)
     assert plan.idle == (IdleNodes(idle, 1),)
     assert [job.nodes_planned for job in plan.jobs] == [0]

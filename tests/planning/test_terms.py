@@ -199,7 +199,7 @@ def test_only_what_slurm_takes_at_once_stays_to_a_planned_start(
     grace_s: float, exempt_s: float, leavers: list[int]
 ) -> None:
     """It began 200 s ago, and the start is 100 s away."""
-    job = make_job(runner(hit_s=1.0))
+    job = make_job(runner(loss_s=1.0))
     seen = busy(job, planned=[plan_start(["n1"], 100)], **lane(grace_s, exempt_s))
     assert list(noticed(plan_for(seen))) == leavers
 

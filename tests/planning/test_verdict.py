@@ -37,7 +37,7 @@ from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()
-EAGER = replace(SETTINGS, plan=replace(SETTINGS.plan, hit_s=0.0))
+EAGER = replace(SETTINGS, plan=replace(SETTINGS.plan, loss_s=0.0))
 """A hit costs nothing, so a job takes nodes that somebody else is due to start on."""
 
 

@@ -349,7 +349,7 @@ def test_a_later_pool_gets_its_share_of_what_the_first_one_has(wanted: int, gets
 def test_a_pool_does_not_begin_small_to_be_seen() -> None:
     many = [make_job(held=6, job_id=i) for i in (8, 9)]
     found = plan(pool(held=6), *many, free=6, learned={i: Learned() for i in (7, 8, 9)})
-    begins = [Why.LOOKED_AT in [reason.why for reason in job.reasons] for job in found.jobs]
+    begins = [Why.PROBED in [reason.why for reason in job.reasons] for job in found.jobs]
     assert begins == [False, True, True]
 
 
@@ -413,7 +413,7 @@ def test_a_worker_stays_until_slurm_takes_its_node() -> None:
     job = pool(running(0), running(1))
     soon = [plan_start(["n1"], 100)]
     assert noticed(plan(job, planned=soon)) == {}
-    told = pool(running(0, has_agent=True, hit_s=9000.0), running(1))
+    told = pool(running(0, has_agent=True, loss_s=9000.0), running(1))
     assert noticed(plan(told, planned=soon)) == {0: Why.HOLE_CLOSES}
 
 

@@ -19,7 +19,7 @@ OURS, OTHERS = "malleable", "main"
 JOBS = ("squeue", "-h", "-r", "-t", "all", "-p", f"{OURS},{OTHERS}")
 JOBS = (*JOBS, "-o", "%i|%P|%T|%S|%e|%p|%r|%N|%n|%x|%D|%Y")
 RESERVATIONS = ("scontrol", "-o", "show", "reservations")
-ON_NODES = frozenset({"RUNNING", "SUSPENDED"})
+LIVE_STATES = frozenset({"RUNNING", "SUSPENDED"})
 WAITS_FOR_NODES = frozenset({"Resources", "Priority", "None"})
 _RESERVATION = re.compile(r"ReservationName=(\S+) StartTime=(\S+) EndTime=(\S+).* Nodes=(\S+)")
 
@@ -92,7 +92,7 @@ class Look:
     @property
     def running(self) -> tuple[Job, ...]:
         """Elements of ours that run."""
-        return tuple(job for job in self.ours if job.state in ON_NODES)
+        return tuple(job for job in self.ours if job.state in LIVE_STATES)
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,7 @@ def test_a_job_with_a_dependency_blocks_nobody(bench: Bench) -> None:
 
 
 def paused(job: MalleableJob) -> bool:
-    return all(f.is_paused for f in job.fragments)
+    return all(f.is_on_hold for f in job.fragments)
 
 
 @pytest.mark.parametrize("command", ["scontrol", "malleable"])
@@ -237,7 +237,7 @@ def test_an_operator_s_requeuehold_lasts_until_he_lets_go(bench: Bench) -> None:
     assert "1 fragment released" in bench.malleable("release", str(job)).stdout
     (back,) = (f for f in bench.job(job).fragments if f.id.index == 0)
     assert (back.state, back.eligible) == (HELD, before.eligible)  # it waits since it waited
-    assert not back.is_paused
+    assert not back.is_on_hold
     bench.tick_until(job, has(2))
 
 

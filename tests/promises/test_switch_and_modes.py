@@ -15,7 +15,7 @@ import pytest
 
 import slurm_hooks
 from promises.bench import Bench, has, occupied
-from slurm_hooks.model import ON_NODES, FragmentState, MalleableJob
+from slurm_hooks.model import LIVE_STATES, FragmentState, MalleableJob
 from slurm_hooks.report.why import note_text
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.live import Asked
@@ -289,7 +289,7 @@ def test_a_ceiling_is_kept_and_lowered(bench: Bench) -> None:
     def total() -> int:
         """With what is on its way to a node, or from it."""
         fragments = (f for job in bench.observe().jobs for f in job.fragments)
-        return sum(len(f.nodes) for f in fragments if f.state in ON_NODES)
+        return sum(len(f.nodes) for f in fragments if f.state in LIVE_STATES)
 
     for _ in range(8):
         bench.tick()
@@ -308,7 +308,7 @@ def test_a_user_s_and_an_account_s_ceiling_is_kept_and_others_get_the_rest(bench
 
     def on_nodes(*jobs: int) -> int:
         fragments = (f for job in jobs for f in bench.job(job).fragments)
-        return sum(len(f.nodes) for f in fragments if f.state in ON_NODES)
+        return sum(len(f.nodes) for f in fragments if f.state in LIVE_STATES)
 
     bench.tick_until(other, has(1))
     for _ in range(5):

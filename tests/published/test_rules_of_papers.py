@@ -30,7 +30,7 @@ def test_growth_and_loss_stall_and_the_loss_is_a_hit():
     outcome = replay(record((0, 0.0, 100.0), (1, 50.0, 80.0)), EVENTS)
     # 6..50 on one node, 56..80 on two, 84..100 on one
     assert images(outcome) == pytest.approx(44 * 10 + 24 * 18 + 16 * 10)
-    assert outcome.hits == 1
+    assert outcome.interruptions == 1
     assert outcome.ledger.used_node_s == pytest.approx(130)
     assert outcome.ledger.paused_node_s[Pause.LOSS] == pytest.approx(4)
     assert outcome.ledger.paused_node_s[Pause.GROW] == pytest.approx(6 + 2 * 6)
@@ -44,13 +44,13 @@ def test_a_later_stall_replaces_an_earlier_one():
 
 def test_nodes_that_leave_together_hit_a_job_once():
     outcome = replay(record((0, 0.0, 60.0), (1, 0.0, 60.0)), EVENTS)
-    assert outcome.hits == 1
+    assert outcome.interruptions == 1
     assert images(outcome) == pytest.approx(54 * 18)
 
 
 def test_a_node_that_leaves_and_joins_at_one_moment_is_lost_first():
     outcome = replay(record((0, 0.0, 50.0), (0, 50.0, 100.0)), EVENTS)
-    assert outcome.hits == 1
+    assert outcome.interruptions == 1
     assert images(outcome) == pytest.approx(44 * 10 + 44 * 10)
 
 

@@ -66,7 +66,13 @@ def chosen(draw: st.DrawFn) -> tuple[Settings, Costs]:
 def figures(world: World) -> tuple[object, ...]:
     """All that a run comes to, but for what planning took."""
     outcome = world.run()
-    known = vars(outcome.ledger), outcome.hits, outcome.lost, outcome.rescales, outcome.job_s
+    known = (
+        vars(outcome.ledger),
+        outcome.interruptions,
+        outcome.lost,
+        outcome.rescales,
+        outcome.job_s,
+    )
     sizes = [(member.number, sorted(member.job.nodes)) for member in world.members.values()]
     return (*known, outcome.samples, sizes)
 

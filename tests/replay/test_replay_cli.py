@@ -14,7 +14,7 @@ KEYS = {
     "efficiency",
     "equivalent_nodes",
     "images_per_s",
-    "preemption_hits",
+    "preemptions",
     "work_lost_node_s",
     "idle_node_s",
     "used_node_s",

@@ -163,7 +163,7 @@ def test_work_and_time_are_counted_in_gpus():
     ).run()
     assert outcome.ledger.used_node_s == 3 * 599
     assert images(outcome) == pytest.approx(3 * (599 - 6) * 10)
-    assert outcome.hits == 0
+    assert outcome.interruptions == 0
 
 
 def test_a_gpu_that_others_take_ends_the_whole_fragment_there_and_no_other():

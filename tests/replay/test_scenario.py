@@ -43,21 +43,21 @@ def test_the_site_s_ceiling_holds_and_its_level_does_not(mode, nodes):
 
 
 @pytest.mark.parametrize(
-    ("policy", "ends", "hits"),
+    ("policy", "ends", "interruptions"),
     [("default", "planned", 1), ("default", "unknown", 1), ("oracle", "unknown", 0)],
 )
-def test_only_the_oracle_knows_an_end_that_comes_as_a_surprise(policy, ends, hits):
+def test_only_the_oracle_knows_an_end_that_comes_as_a_surprise(policy, ends, interruptions):
     conditions = replace(CONDITIONS, jobs=1, checkpoint_s=600.0, ends=ends)
     machine = record((0, 0.0, 600.0), to_s=700.0)
-    assert scenario.run(policy, machine, conditions, Settings()).hits == hits
+    assert scenario.run(policy, machine, conditions, Settings()).interruptions == interruptions
 
 
 def test_an_end_that_was_published_can_be_forgotten():
     conditions = replace(CONDITIONS, jobs=1, checkpoint_s=600.0)
     machine = record((0, 0.0, 600.0), to_s=700.0, known_s=0.0)
     blind = replace(conditions, ends="unknown")
-    assert scenario.run("default", machine, conditions, Settings()).hits == 0
-    assert scenario.run("default", machine, blind, Settings()).hits == 1
+    assert scenario.run("default", machine, conditions, Settings()).interruptions == 0
+    assert scenario.run("default", machine, blind, Settings()).interruptions == 1
 
 
 def test_dedicated_nodes_run_the_jobs_one_after_the_other_without_a_pause():

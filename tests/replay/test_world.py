@@ -29,7 +29,7 @@ def test_a_job_has_a_node_from_the_first_tick_and_its_latency_until_it_is_lost()
     assert outcome.ledger.used_node_s == pytest.approx(600 - 2)
     assert outcome.ledger.paused_node_s[Pause.GROW] == pytest.approx(6)
     assert images(outcome) == pytest.approx((600 - 2 - 6) * 10)
-    assert (outcome.hits, outcome.lost) == (1, [(600.0, 0)])
+    assert (outcome.interruptions, outcome.lost) == (1, [(600.0, 0)])
 
 
 def test_beside_a_core_only_that_counts_which_a_node_adds_to_it():
@@ -59,7 +59,7 @@ def test_a_node_that_closes_is_given_back_a_notice_and_a_tick_ahead():
     )
     assert outcome.ledger.used_node_s == pytest.approx(480)
     assert images(outcome) == pytest.approx((480 - 6) * 10)
-    assert (outcome.hits, outcome.ledger.redone_node_s) == (0, 0.0)
+    assert (outcome.interruptions, outcome.ledger.redone_node_s) == (0, 0.0)
 
 
 def test_a_job_that_loses_little_stays_until_the_planned_start():
@@ -77,7 +77,7 @@ def test_an_end_that_becomes_known_late_is_minded_from_the_next_tick_on():
         costs=replace(SIX_FOUR_COSTS, checkpoint_s=600.0),
     )
     assert outcome.ledger.used_node_s == pytest.approx(510)  # from 2 to 512
-    assert outcome.hits == 0
+    assert outcome.interruptions == 0
 
 
 def test_a_job_that_loses_a_node_pauses_and_does_again_what_it_had_not_saved():
@@ -93,7 +93,7 @@ def test_a_job_that_loses_a_node_pauses_and_does_again_what_it_had_not_saved():
 
 def test_leases_are_renewed_so_that_no_work_is_lost():
     outcome = played(TWO_HOURS, costs=replace(SIX_FOUR_COSTS, checkpoint_s=600.0))
-    assert outcome.hits == 0
+    assert outcome.interruptions == 0
     assert images(outcome) == pytest.approx((7200 - 2 - 6) * 10)
     assert len(outcome.solve_s) < 10  # of 240 ticks
 
@@ -137,7 +137,7 @@ def test_a_job_that_was_made_smaller_does_not_grow_for_a_minute_from_the_notice_
     others = record((0, 0.0, 600.0), (2, 130.0, 600.0), to_s=600.0)
     machine = replace(others, intervals=(closes, *others.intervals))
     outcome = played(machine, costs=replace(SIX_FOUR_COSTS, checkpoint_s=600.0))
-    assert outcome.hits == 0
+    assert outcome.interruptions == 0
     assert outcome.ledger.used_node_s == pytest.approx(598 + 120 + (600 - 182))
 
 

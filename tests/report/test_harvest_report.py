@@ -20,7 +20,7 @@ from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks import cli
 from slurm_hooks.books.harvest.codec import to_text
 from slurm_hooks.books.harvest.totals import Asked, Ends, Sample, Ticks, Totals
-from slurm_hooks.books.harvest.values import Delay, SlowLane
+from slurm_hooks.books.harvest.values import Delay, LaneWait
 from slurm_hooks.books.ledger.connect import ledger_path, reading
 from slurm_hooks.books.ledger.read import last_seen, totals
 from slurm_hooks.errors import UsageError
@@ -66,7 +66,7 @@ def test_the_numbers_of_an_hour(hour: Path, capsys: pytest.CaptureFixture[str]) 
     assert report(hour, *SPAN, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert found["ticks"]["count"] == 120
-    assert found["hits"] == 1
+    assert found["interruptions"] == 1
     assert (found["starts"], found["delayed_jobs"], found["delay_s"]) == (1, 0, 0)
     assert 0.8 < found["used_share"] <= found["efficiency"] <= 1
     assert found["node_s"] == pytest.approx(sum(u["node_s"] for u in found["users"]))
@@ -82,7 +82,7 @@ def test_a_lane_that_gives_no_node_at_once_is_told(
     assert report(hour, *SPAN) == 0
     assert "may wait" not in capsys.readouterr().out
     second = timedelta(seconds=1)
-    lane = SlowLane(Terms("gpu", 600 * second), 30 * second, 3600 * second)
+    lane = LaneWait(Terms("gpu", 600 * second), 30 * second, 3600 * second)
     with sqlite3.connect(ledger_path(load(hour).tick.state_dir)) as ledger:
         seen = last_seen(ledger)
         assert seen is not None
@@ -100,7 +100,7 @@ def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]
     assert report(hour, *SPAN) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "node-hours that other jobs left idle from" in text
-    assert "1 fragment hit without a plan: at most" in text
+    assert "1 fragment interrupted: at most" in text
     assert "delays caused: 0 (of 1 job whose start Slurm had published" in text
     assert WHY_IDLE[Why.HOLE_SHORT] in text
 
@@ -193,14 +193,14 @@ def test_doubts_and_delays_are_said() -> None:
         Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, 0, {}, (), (), (), (), (), (), 0,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
-    assert "no fragment was hit" in headline(nothing)[1]
+    assert "no fragment was interrupted" in headline(nothing)[1]
     doubtful = Totals(
         Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 3600, 360, {}, (), (), (),
         (Ends(Why.DIED, 2, 7200),), (), (Delay("9", NOW, after(70), 60),), 3,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
     text = "\n".join(headline(doubtful))
-    assert "2 fragments hit without a plan: at most 2.00 node-hours" in text
+    assert "2 fragments interrupted: at most 2.00 node-hours" in text
     assert "delays caused: at most 1 of 3 jobs whose start Slurm had published, 60 s" in text
     assert "for 0.500 of 1.00 hours no tick says why" in text
     assert "0.100 node-hours of all jobs rest on ends whose moment Slurm did not say" in text

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from slurm_hooks.slurm.cluster import parse_cluster
-from slurm_hooks.slurm.part_nodes import Lanes
+from slurm_hooks.slurm.part_nodes import LaneNames
 
-LANES = Lanes(("malleable", "parts"), "parts")
+LANES = LaneNames(("malleable", "parts"), "parts")
 NODE = "NodeName=n{} State=IDLE Partitions={}"
 MAIN = "PartitionName=main Nodes=n[1-2] PriorityTier=10 OverSubscribe=NO PreemptMode=OFF State=UP"
 WHOLE = (
@@ -52,7 +52,7 @@ def test_nothing_is_missing_where_all_is_as_the_page_says():
 
 def test_nothing_is_missing_where_no_parts_are_wanted():
     wrong = {"SelectType": "select/linear", "PreemptType": "preempt/none"}
-    assert lines(**wrong, parts="", lanes=Lanes(("malleable",))) == ()
+    assert lines(**wrong, parts="", lanes=LaneNames(("malleable",))) == ()
     assert len(lines(**wrong, parts="")) == 1
 
 

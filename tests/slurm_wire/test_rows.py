@@ -109,7 +109,7 @@ def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("comment", "hit_s"),
+    ("comment", "loss_s"),
     [
         ("trained{2};h{0};x", 0.0),
         ("joined{2};h{99999}", 99999.0),
@@ -123,9 +123,9 @@ def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
         ("trained{2};h{123456}", None),
     ],
 )
-def test_what_the_agent_says_of_hits(comment: str, hit_s: Optional[float]) -> None:
+def test_what_the_agent_says_of_hits(comment: str, loss_s: Optional[float]) -> None:
     (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
-    assert job.hit_s == job.fragments[0].hit_s == hit_s
+    assert job.loss_s == job.fragments[0].loss_s == loss_s
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_what_ends_spoke_of_this_run_also_once_it_is_requeued(restarts: int) -> 
     ending = {"State": "COMPLETING", "restartcnt": restarts}
     (job,) = read(row(said="trained{0};h{5}", **ending)).malleable
     assert job.fragments[0].said is Said.TRAINED
-    assert job.hit_s == 5.0
+    assert job.loss_s == 5.0
 
 
 @pytest.mark.parametrize("said", ["a\nb", "\n", "\n\n\n", "x\x0by", "a\r", "\x85", "|\n|", "a\n7|"])
@@ -165,7 +165,7 @@ def test_a_users_comment_of_several_lines_is_no_news(said: str) -> None:
     found = read(others, row(State="RUNNING", said="trained{0};h{7}\nmine"), others)
     assert (found.records, found.unknown) == (3, ())
     (job,) = found.malleable
-    assert (job.fragments[0].said, job.fragments[0].hit_s) == (Said.TRAINED, 7.0)
+    assert (job.fragments[0].said, job.fragments[0].loss_s) == (Said.TRAINED, 7.0)
 
 
 FORGED = "|".join(["8_0", "RUNNING", "9", "malleable", "root", *[""] * 8, "n1", *[""] * 7])

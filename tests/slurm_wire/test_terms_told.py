@@ -14,7 +14,7 @@ import pytest
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import Terms
 from slurm_hooks.slurm.cluster import parse_cluster
-from slurm_hooks.slurm.part_nodes import Lanes
+from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.terms import LONGEST, decide
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick import qos_terms
@@ -33,7 +33,7 @@ def seconds(count: int) -> timedelta:
 
 def terms(*lines: str, qos: str = "", own: str = "N/A", grace: str = "20", rows: str = ROWS):  # type: ignore[no-untyped-def]
     text = "\n".join((LANE.format(qos=own, grace=grace), *lines, TAIL))
-    cluster = parse_cluster(text, Lanes(("lane",), qos=qos))
+    cluster = parse_cluster(text, LaneNames(("lane",), qos=qos))
     (found,), odd = decide(cluster.lanes, lambda: rows)
     return found, (*cluster.unknown, *odd)
 
@@ -96,7 +96,9 @@ def test_the_limit_of_a_partition_is_one_of_its_terms(
     limit: str, most: Optional[timedelta]
 ) -> None:
     text = LANE.format(qos="N/A", grace=0).replace("State=UP", f"MaxTime={limit} State=UP")
-    lanes = parse_cluster("\n".join((text, DATABASE, TAIL)), Lanes(("lane",), qos="short")).lanes
+    lanes = parse_cluster(
+        "\n".join((text, DATABASE, TAIL)), LaneNames(("lane",), qos="short")
+    ).lanes
     for rows in ("", ROWS):
         (found,), _ = decide(lanes, partial(str, rows))
         assert found.most == most
@@ -107,7 +109,7 @@ def test_without_an_answer_of_sacctmgr_nothing_is_reclaimable() -> None:
         raise RetryLater("slurmdbd is away")
 
     text = "\n".join((LANE.format(qos="N/A", grace=0), DATABASE, TAIL))
-    lanes = parse_cluster(text, Lanes(("lane",), qos="short")).lanes
+    lanes = parse_cluster(text, LaneNames(("lane",), qos="short")).lanes
     for read, told in ((busy, "slurmdbd is away"), (lambda: "", "named none")):
         (found,), (odd,) = decide(lanes, read)
         assert (found.grace, found.exempt) == (LONGEST, LONGEST)

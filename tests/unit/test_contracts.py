@@ -84,7 +84,7 @@ PLANTED = (
     ),
     (
         "Decisions and settings read no clock, file, process, environment or randomness",
-        "slurm_hooks.planning.looking",
+        "slurm_hooks.planning.weighing",
         "slurm_hooks.learning.store.read",
     ),
     (

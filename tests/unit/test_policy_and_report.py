@@ -27,7 +27,7 @@ from build import (
     reserve,
     span,
 )
-from slurm_hooks.books.harvest.lives import Hits
+from slurm_hooks.books.harvest.lives import Interruptions
 from slurm_hooks.model import (
     Fragment,
     FragmentId,
@@ -280,26 +280,34 @@ def test_the_words_of_a_job_are_quoted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hit_s", "hits", "advice"),
+    ("loss_s", "interruptions", "advice"),
     [
-        (None, Hits(9, 3600.0), ""),
-        (1.0, Hits(9, 3600.0), ""),
+        (None, Interruptions(9, 3600.0), ""),
+        (1.0, Interruptions(9, 3600.0), ""),
         (600.0, None, "its checkpoints are up to 10 minutes apart, so a lost node repeats"),
-        (600.0, Hits(0, 3600.0), "its checkpoints are up to 10 minutes apart, so a lost node"),
         (
             600.0,
-            Hits(4, 3600.0),
+            Interruptions(0, 3600.0),
+            "its checkpoints are up to 10 minutes apart, so a lost node",
+        ),
+        (
+            600.0,
+            Interruptions(4, 3600.0),
             "about 33 % of its work was done twice: its checkpoints are up to 10 minutes apart, "
             "and nodes were lost without notice 4 times; `checkpoint.watch",
         ),
-        (90.0, Hits(1, 0.0), "about 100 % of its work was done twice: its checkpoints are up"),
+        (
+            90.0,
+            Interruptions(1, 0.0),
+            "about 100 % of its work was done twice: its checkpoints are up",
+        ),
     ],
 )
 def test_checkpoints_far_apart_are_worth_a_hint(
-    hit_s: Optional[float], hits: Optional[Hits], advice: str
+    loss_s: Optional[float], interruptions: Optional[Interruptions], advice: str
 ) -> None:
-    job = make_job(replace(RUNNING, hit_s=hit_s), held=5)
-    lost = lost_work(job, hits)
+    job = make_job(replace(RUNNING, loss_s=loss_s), held=5)
+    lost = lost_work(job, interruptions)
     plan = make_plan(make_snapshot(job), Settings(), no_clock)
     lines = explain_lines(job, plan, NOW, advice=lost.advice)
     assert [line for line in lines if f"hint: {advice}" in line and advice] == [

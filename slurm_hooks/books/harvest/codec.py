@@ -7,7 +7,7 @@ from dataclasses import astuple
 from datetime import datetime, timedelta
 from typing import Any, Optional
 
-from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun, SlowLane
+from slurm_hooks.books.harvest.values import LaneWait, Promise, Seen, SeenRun
 from slurm_hooks.model import FragmentId, Terms, Why
 from slurm_hooks.model.moments import moment
 from slurm_hooks.model.unused import Unused
@@ -42,16 +42,16 @@ def from_text(text: str) -> Seen:
         raise ValueError(f"not what a tick wrote: {error!r}") from error
 
 
-def _lane_row(lane: SlowLane) -> list[Any]:
+def _lane_row(lane: LaneWait) -> list[Any]:
     terms = lane.terms
     spans = (terms.grace, terms.exempt, lane.kill_wait, lane.lease)
     return [terms.partition, *(span.total_seconds() for span in spans)]
 
 
-def _lane(row: list[Any]) -> SlowLane:
+def _lane(row: list[Any]) -> LaneWait:
     name, *rest = row
     grace, exempt, kill_wait, lease = (timedelta(seconds=seconds) for seconds in rest)
-    return SlowLane(Terms(str(name), grace, exempt), kill_wait, lease)
+    return LaneWait(Terms(str(name), grace, exempt), kill_wait, lease)
 
 
 def _run_row(run: SeenRun) -> list[Any]:

@@ -20,16 +20,16 @@ from slurm_hooks.books.harvest.values import (
     Ending,
     Forgotten,
     JobFacts,
+    LaneWait,
     NodeCounts,
     Promise,
     Record,
     Seen,
     SeenRun,
-    SlowLane,
 )
 from slurm_hooks.model import (
     ENDED_STATES,
-    ON_NODES,
+    LIVE_STATES,
     Fragment,
     FragmentId,
     FragmentState,
@@ -168,10 +168,10 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
     return Seen(seen.now, tuple(runs), tuple((i.reason, i.nodes) for i in plan.idle), promises)
 
 
-def _lanes(seen: Snapshot, lease: Lease) -> Iterator[SlowLane]:
+def _lanes(seen: Snapshot, lease: Lease) -> Iterator[LaneWait]:
     for terms in seen.terms:
         if not terms.is_at_once:
-            yield SlowLane(terms, seen.slurm.kill_wait, Lane(terms, lease).longest_lease)
+            yield LaneWait(terms, seen.slurm.kill_wait, Lane(terms, lease).longest_lease)
 
 
 def _seen_run(fragment: Fragment, asked: str, start: Optional[datetime]) -> SeenRun:
@@ -330,7 +330,7 @@ def _finished(job: MalleableJob) -> Why:
 def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
     nodes = {n.name: n for n in seen.nodes if n.partitions & partitions}
     parts: dict[str, float] = {}
-    for fragment in (f for f in _in_holes(seen) if f.state in ON_NODES):
+    for fragment in (f for f in _in_holes(seen) if f.state in LIVE_STATES):
         for name in fragment.nodes & nodes.keys():
             parts[name] = min(1, parts.get(name, 0) + _part(fragment, nodes))
     up = {n for n, node in nodes.items() if node.state is not NodeState.DOWN}

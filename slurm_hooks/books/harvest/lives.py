@@ -12,7 +12,7 @@ from slurm_hooks.model.job import NODE
 from slurm_hooks.model.plural import noun_of
 
 HOUR_S = 3600.0
-ONE_HIT_S = 30.0  # fragments that go within this time are one hit for the job
+ONE_INTERRUPTION_S = 30.0  # fragments that go within this time are one hit for the job
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Life:
     """What a job has used, how often it was hit, its smallest and its largest size."""
 
     node_s: float
-    hits: int
+    interruptions: int
     least: int
     most: int
     unit: str = NODE
@@ -31,7 +31,7 @@ class Life:
         hours = self.node_s / HOUR_S
         used = f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"
         sizes = f"{self.least}-{self.most} {noun_of(self.unit)}s"
-        return f"malleable: {used} node-h, {self.hits} hits, {sizes}"
+        return f"malleable: {used} node-h, {self.interruptions} interruptions, {sizes}"
 
 
 def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
@@ -40,11 +40,13 @@ def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
     for job in record.jobs:
         life = lives.get(job.job_id)
         if life is not None:
-            hits = sum(e.is_hit for e in record.endings if e.fragment.job_id == job.job_id)
+            interruptions = sum(
+                e.is_interruption for e in record.endings if e.fragment.job_id == job.job_id
+            )
             sizes = [n for n in (life.least, job.nodes) if n]
             done[job.job_id] = Life(
                 life.node_s + job.node_s,
-                life.hits + hits,
+                life.interruptions + interruptions,
                 min(sizes, default=0),
                 max(life.most, job.nodes),
                 life.unit,
@@ -53,17 +55,17 @@ def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
 
 
 @dataclass(frozen=True)
-class Hits:
+class Interruptions:
     """At how many moments a job lost fragments that neither a tick nor its user wanted to end, in
     so many seconds of training at most."""
 
     count: int
     ran_s: float
 
-    def share_done_twice(self, hit_s: float) -> float:
+    def share_done_twice(self, loss_s: float) -> float:
         """Roughly, of all its work, 0 to 1: a hit finds the newest checkpoint half as old as it
         gets."""
-        lost_s = self.count * hit_s / 2
+        lost_s = self.count * loss_s / 2
         return lost_s / max(lost_s, self.ran_s) if lost_s > 0 else 0.0
 
 
@@ -109,6 +111,6 @@ def moments_of(ends: Iterable[float]) -> int:
     """How many moments ends, in seconds and in order, belong to."""
     count, last = 0, float("-inf")
     for at in ends:
-        count += at - last > ONE_HIT_S
+        count += at - last > ONE_INTERRUPTION_S
         last = at
     return count

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.books.harvest.values import HITS, Delay, Done, SlowLane
+from slurm_hooks.books.harvest.values import INTERRUPTIONS, Delay, Done, LaneWait
 from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
@@ -33,7 +33,7 @@ class Share:
     node_s: float
     jobs: int = 1
     releases: int = 0
-    hits: int = 0
+    interruptions: int = 0
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class JobLine:
     user: str
     account: str
     node_s: float
-    hits: int
+    interruptions: int
     least: int
     most: int
     min_nodes: int
@@ -128,7 +128,7 @@ class Totals:
     vain: tuple[VainRun, ...] = ()
     unused: dict[str, Unused] = field(default_factory=dict)
     core_node_s: float = 0.0
-    lanes: tuple[SlowLane, ...] = ()
+    lanes: tuple[LaneWait, ...] = ()
 
     @property
     def idle_node_s(self) -> float:
@@ -150,9 +150,9 @@ class Totals:
         return self.node_s / whole if whole > 0 else None
 
     @property
-    def hits(self) -> tuple[Ends, ...]:
+    def interruptions(self) -> tuple[Ends, ...]:
         """The ends that nobody wanted."""
-        return tuple(end for end in self.ends if end.kind in HITS)
+        return tuple(end for end in self.ends if end.kind in INTERRUPTIONS)
 
     @property
     def caused(self) -> tuple[Delay, ...]:

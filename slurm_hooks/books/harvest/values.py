@@ -13,7 +13,7 @@ from slurm_hooks.model import FragmentId, Terms, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
 
-HITS = frozenset({Why.PREEMPTED, Why.NODE_FAILED, Why.DIED})
+INTERRUPTIONS = frozenset({Why.PREEMPTED, Why.NODE_FAILED, Why.DIED})
 """Ends that no tick planned and no user wished."""
 
 
@@ -43,7 +43,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class SlowLane:
+class LaneWait:
     """A partition of malleable jobs that gives no node at once: its terms, KillWait, and how long a
     lease is at most."""
 
@@ -61,7 +61,7 @@ class Seen:
     idle: tuple[tuple[Why, int], ...] = ()
     promises: tuple[Promise, ...] = ()
     unused: tuple[tuple[str, Unused], ...] = ()
-    lanes: tuple[SlowLane, ...] = ()
+    lanes: tuple[LaneWait, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class Ending:
     taker: str = ""
 
     @property
-    def is_hit(self) -> bool:
+    def is_interruption(self) -> bool:
         """True if neither a tick nor the user wanted it."""
-        return self.kind in HITS
+        return self.kind in INTERRUPTIONS
 
     @property
     def node_s(self) -> float:

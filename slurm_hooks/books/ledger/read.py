@@ -9,7 +9,15 @@ from datetime import datetime
 from typing import Any, Optional
 
 from slurm_hooks.books.harvest.codec import from_text
-from slurm_hooks.books.harvest.lives import LOOP_S, Hits, Life, Loop, Loss, loop_of, moments_of
+from slurm_hooks.books.harvest.lives import (
+    LOOP_S,
+    Interruptions,
+    Life,
+    Loop,
+    Loss,
+    loop_of,
+    moments_of,
+)
 from slurm_hooks.books.harvest.totals import (
     Asked,
     Ends,
@@ -22,7 +30,7 @@ from slurm_hooks.books.harvest.totals import (
     Totals,
     VainRun,
 )
-from slurm_hooks.books.harvest.values import HITS, Delay, Done, Seen, SlowLane
+from slurm_hooks.books.harvest.values import INTERRUPTIONS, Delay, Done, LaneWait, Seen
 from slurm_hooks.books.ledger.schema import HOUR_S, hour_of
 from slurm_hooks.model import FragmentId, Of, Why
 from slurm_hooks.model.job import NODE
@@ -79,7 +87,7 @@ def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
     )
 
 
-def _lanes(ledger: sqlite3.Connection) -> tuple[SlowLane, ...]:
+def _lanes(ledger: sqlite3.Connection) -> tuple[LaneWait, ...]:
     with contextlib.suppress(ValueError):
         seen = last_seen(ledger)
         return seen.lanes if seen else ()
@@ -147,12 +155,12 @@ class _Part:
             f"FROM harvest JOIN job ON job.id = harvest.job "
             f"WHERE hour BETWEEN :first_hour AND :last_hour AND {_WHOSE} GROUP BY 1 ORDER BY 2 DESC"
         )
-        hits = self._rows(
-            f"SELECT coalesce({column}, '') AS name, count(*) AS hits FROM ending "
+        interruptions = self._rows(
+            f"SELECT coalesce({column}, '') AS name, count(*) AS interruptions FROM ending "
             f"JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_WHOSE} "
             f"AND kind IN ({_HITS}) GROUP BY 1"
         )
-        hit = {row["name"]: row["hits"] for row in hits}
+        hit = {row["name"]: row["interruptions"] for row in interruptions}
         return tuple(
             Share(r["name"], r["node_s"], r["jobs"], r["releases"], hit.get(r["name"], 0))
             for r in rows
@@ -230,7 +238,7 @@ class _Part:
         )
 
 
-_HITS = ", ".join(f"'{kind.value}'" for kind in Of.END.whys if kind in HITS)
+_HITS = ", ".join(f"'{kind.value}'" for kind in Of.END.whys if kind in INTERRUPTIONS)
 _IN_SPAN = "at > :since AND at <= :until"
 _WHOSE = "(:user = '' OR user = :user) AND (:account = '' OR account = :account)"
 
@@ -241,7 +249,7 @@ def _job_line(row: sqlite3.Row) -> JobLine:
         user=row["user"],
         account=row["account"] or "",
         node_s=row["node_s"],
-        hits=row["hits"],
+        interruptions=row["interruptions"],
         least=row["least"],
         most=row["most"],
         min_nodes=row["min_nodes"],
@@ -254,7 +262,7 @@ def _job_line(row: sqlite3.Row) -> JobLine:
     )
 
 
-def hits_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Hits]:
+def interruptions_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Interruptions]:
     """How often a job was hit; None if the ledger does not know it."""
     ledger.row_factory = sqlite3.Row
     job = ledger.execute(
@@ -268,7 +276,7 @@ def hits_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Hits]:
     ran_s = job["last_at"] - job["first_at"]
     if job["unit"] == NODE:
         ran_s = min(ran_s, job["node_s"] / max(1, job["least"]))
-    return Hits(moments_of(row["at"] for row in rows), ran_s)
+    return Interruptions(moments_of(row["at"] for row in rows), ran_s)
 
 
 def loop_in(ledger: sqlite3.Connection, job_id: int, now: datetime) -> Optional[Loop]:
@@ -329,7 +337,7 @@ def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Li
     found = {}
     for job_id in job_ids:
         row = ledger.execute(
-            "SELECT node_s, hits, least, most, unit FROM job WHERE job_id = ? "
+            "SELECT node_s, interruptions, least, most, unit FROM job WHERE job_id = ? "
             "ORDER BY id DESC LIMIT 1",
             (job_id,),
         ).fetchone()

@@ -4,7 +4,7 @@ Counters only grow, whatever is pruned: metrics are made of them.
 """
 
 HOUR_S = 3600
-VERSION = 5
+VERSION = 6
 APPLICATION_ID = 0x6D6C6C65  # "mlle": tells our file from somebody else's
 
 CREATE = """
@@ -32,7 +32,7 @@ CREATE TABLE job (
     user TEXT NOT NULL, account TEXT, min_nodes INTEGER NOT NULL, max_nodes INTEGER NOT NULL,
     unit TEXT NOT NULL, engine TEXT NOT NULL, first_at REAL NOT NULL, last_at REAL NOT NULL,
     over TEXT NOT NULL, stop TEXT NOT NULL, node_s REAL NOT NULL, releases INTEGER NOT NULL,
-    hits INTEGER NOT NULL, least INTEGER NOT NULL, most INTEGER NOT NULL);
+    interruptions INTEGER NOT NULL, least INTEGER NOT NULL, most INTEGER NOT NULL);
 CREATE INDEX job_of ON job (job_id);
 CREATE TABLE harvest (
     hour INTEGER NOT NULL, job INTEGER NOT NULL, node_s REAL NOT NULL, releases INTEGER NOT NULL,

@@ -135,14 +135,14 @@ def _put_jobs(
     ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str]
 ) -> dict[int, int]:
     """Add or update all jobs; their keys."""
-    hits = Counter(e.fragment.job_id for e in record.endings if e.is_hit)
+    interruptions = Counter(e.fragment.job_id for e in record.endings if e.is_interruption)
     (last_s,) = ledger.execute("SELECT at FROM tick ORDER BY id DESC LIMIT 1").fetchone() or (0.0,)
     at = _at(record)
     since = min(last_s, at - DAY_S)
     keys = {}
     for job in record.jobs:
         key = keys[job.job_id] = _key_of(ledger, job, at, since)
-        _put_job(ledger, key, at, job, hits[job.job_id], accounts.get(job.job_id))
+        _put_job(ledger, key, at, job, interruptions[job.job_id], accounts.get(job.job_id))
     return keys
 
 
@@ -151,7 +151,7 @@ def _put_job(
     key: int,
     at: float,
     job: JobFacts,
-    hits: int,
+    interruptions: int,
     account: Optional[str],
 ) -> None:
     over = job.over.value if job.over else ""
@@ -159,12 +159,12 @@ def _put_job(
         "UPDATE job SET last_at = ?, "
         "over = CASE WHEN ? = '' OR over IN ('', ?) THEN ? ELSE over END, "
         "stop = coalesce(nullif(?, ''), stop), "
-        "node_s = node_s + ?, releases = releases + ?, hits = hits + ?, "
+        "node_s = node_s + ?, releases = releases + ?, interruptions = interruptions + ?, "
         "account = coalesce(account, ?), most = max(most, ?), "
         "least = CASE WHEN least = 0 OR (? > 0 AND ? < least) THEN ? ELSE least END WHERE id = ?",
         (
             *(at, over, Why.ENDED.value, over, job.stop),
-            *(job.node_s, job.releases, hits, account),
+            *(job.node_s, job.releases, interruptions, account),
             *(job.nodes, job.nodes, job.nodes, job.nodes, key),
         ),
     )
@@ -230,7 +230,7 @@ def _counts(record: Record, forgotten: Iterable[_Forgotten]) -> Iterator[tuple[s
         yield from ((f"unused_{name}_seconds", where, s) for where, s in asdict(past).items())
     yield "releases", "", sum(job.releases for job in record.jobs)
     yield from _by_label("ends", ((e.kind.value, 1) for e in record.endings))
-    lost = ((e.kind.value, e.node_s) for e in record.endings if e.is_hit)
+    lost = ((e.kind.value, e.node_s) for e in record.endings if e.is_interruption)
     yield from _by_label("hit_node_seconds", lost)
     yield "promised_starts", "", record.starts
     held = [d for d in record.delays if d.held_s > 0]

@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from slurm_hooks import __version__
 from slurm_hooks.books.harvest.totals import Chosen, Standing
-from slurm_hooks.books.harvest.values import HITS
+from slurm_hooks.books.harvest.values import INTERRUPTIONS
 from slurm_hooks.model import Of
 from slurm_hooks.model.resources import GPU
 from slurm_hooks.model.unused import CPU, NOT_UNUSED
@@ -51,7 +51,7 @@ def _counters(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iter
     for name, (shown, text) in _PLAIN.items():
         yield CounterMetricFamily(f"malleable_{shown}", text, value=counters.get((name, ""), 0.0))
     kinds = [kind.value for kind in Of.END.whys]
-    hits = sorted(kind.value for kind in HITS)
+    interruptions = sorted(kind.value for kind in INTERRUPTIONS)
     reasons = [reason.value for reason in Of.IDLE.whys]
     labelled = (
         ("idle_node_seconds", "Node-seconds that stayed idle, by reason", "reason", reasons),
@@ -60,7 +60,7 @@ def _counters(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iter
             "hit_node_seconds",
             "Node-seconds since their starts of fragments that were hit",
             "how",
-            hits,
+            interruptions,
         ),
     )
     for name, text, label, values in labelled:

@@ -21,7 +21,7 @@ from slurm_hooks.doctor.finding import (
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.part_nodes import (
     Lack,
-    Lanes,
+    LaneNames,
     find_lacks,
     has_key,
     neighbours,
@@ -78,7 +78,7 @@ def _part_nodes(facts: Facts) -> Iterator[Finding]:
     if lane is None:
         return
     slurm, name = lane
-    lanes = Lanes(facts.settings.site.partitions, name)
+    lanes = LaneNames(facts.settings.site.partitions, name)
     for lack in find_lacks(lanes, _partitions(slurm), _lists(slurm), slurm.config):
         yield _of_lack(lack, slurm)
     yield from _same_nodes(slurm, facts.settings.site.partitions[0], name)

@@ -23,7 +23,7 @@ from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.reconcile import tick
 
 END_OF_LOG = 1 << 16
-LACKING = (Why.ALONE, Why.DIED, Why.STOPPED, Why.NOT_STARTED)
+LACKING = (Why.APART, Why.DIED, Why.STOPPED, Why.NOT_STARTED)
 
 
 def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:

@@ -12,7 +12,7 @@ from slurm_hooks.elastic.agent.launched import difference, summary
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
-from slurm_hooks.elastic.liveness.probe import Answer, probe
+from slurm_hooks.elastic.liveness.ping import Answer, ping
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.launches import note, other_launch
@@ -61,7 +61,7 @@ class Membership:
         signals: SignalListener,
         wanted: tuple[int, ...] = (),
     ) -> None:
-        self.me = replace(me, probe_port=heartbeat.listener.port)
+        self.me = replace(me, ping_port=heartbeat.listener.port)
         self.directory = PatientDirectory(directory)
         self.launch: Optional[Launch] = None  # with which words the engine was started here
         self.restarts = 0  # how much of torchrun's budget was used here
@@ -115,8 +115,8 @@ class Membership:
         """What to tell if this fragment has another agent at work: the two would take each other's
         place for ever. Empty if not."""
         for other in twins(self.directory.read_patiently(), self.me):
-            address = (other.host, other.probe_port, other.token)
-            if other.probe_port and probe(*address) is Answer.ALIVE:
+            address = (other.host, other.ping_port, other.token)
+            if other.ping_port and ping(*address) is Answer.ALIVE:
                 return (
                     f"another training of fragment {other.fragment} runs on {other.host} already; "
                     "start one after the other"

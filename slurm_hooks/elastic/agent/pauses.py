@@ -56,7 +56,7 @@ def kind_of(causes: Iterable[Cause], is_first: bool) -> str:
     if is_first:
         return "start_s" if kinds == {CauseKind.START} else ""
     if CauseKind.LOST in kinds:
-        return "hit_s"
+        return "loss_s"
     only = {CauseKind.JOINED: "grow_s", CauseKind.LEFT: "shrink_s"}
     return only.get(kinds.pop(), "") if len(kinds) == 1 else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from slurm_hooks.elastic.agent.hit_cost import HitCost
+from slurm_hooks.elastic.agent.interruption_cost import InterruptionCost
 from slurm_hooks.elastic.agent.stall import StallReports
 from slurm_hooks.elastic.agent.throughput import Throughput
 from slurm_hooks.elastic.batch.own_element import OwnElement
@@ -18,7 +18,7 @@ class Sight:
     def __init__(
         self, mailbox: Optional[Mailbox], own_element: OwnElement, keep_state: bool
     ) -> None:
-        self._hit_cost = HitCost(mailbox, own_element, keep_state)
+        self._hit_cost = InterruptionCost(mailbox, own_element, keep_state)
         self._throughput = Throughput(None if keep_state else mailbox, own_element)
         self._stalls = StallReports(mailbox)
 

@@ -45,7 +45,7 @@ class ToldPauses:
     start_s: Optional[float] = None
     grow_s: Optional[float] = None
     shrink_s: Optional[float] = None
-    hit_s: Optional[float] = None
+    loss_s: Optional[float] = None
 
 
 @dataclass(frozen=True)

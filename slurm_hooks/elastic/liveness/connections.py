@@ -3,7 +3,7 @@
 They carry three things. One that breaks is the first sign of a death: a worker whose peer was
 killed has its error within milliseconds, but takes a second or more to end, and only then does
 torchrun notice; the kernel closes the sockets of a killed agent at once. A broken connection is
-no proof of death, so it is followed by a probe. A byte from time to time shows that the other
+no proof of death, so it is followed by a ping. A byte from time to time shows that the other
 end is alive, which saves a heartbeat file. Another byte announces news, a new revision of the
 shared state, which saves frequent reads.
 """
@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable
 
 from slurm_hooks.elastic.liveness.connecting import Address, connect_all
-from slurm_hooks.elastic.liveness.probe import NEWS, TOKEN_BYTES
+from slurm_hooks.elastic.liveness.ping import NEWS, TOKEN_BYTES
 from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.polling import readable
 

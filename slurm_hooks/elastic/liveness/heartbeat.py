@@ -15,14 +15,14 @@ from contextlib import suppress
 
 from slurm_hooks.elastic.liveness.absent import Absence
 from slurm_hooks.elastic.liveness.connections import Connections
-from slurm_hooks.elastic.liveness.probe import (
+from slurm_hooks.elastic.liveness.ping import (
     ALIVE,
     NEWS,
     SUSPECT_BEATS,
     Answer,
-    ProbeListener,
+    PingListener,
     is_dead,
-    probe_all,
+    ping_all,
 )
 from slurm_hooks.elastic.liveness.watch import Watch, watched, watchers
 from slurm_hooks.elastic.log import debug, endured, suppressed
@@ -50,7 +50,7 @@ class Heartbeat:
         self._beat_s = beat_s
         self._keep_alive_s = keep_alive_s
         self._watch = Watch(keep_alive_s)
-        self.listener = ProbeListener(token)
+        self.listener = PingListener(token)
         self._connections = Connections(token)
         self._wake_write, self._wake_read = socket.socketpair()
         for end in (self._wake_write, self._wake_read):
@@ -157,13 +157,13 @@ class Heartbeat:
         self._connections.keep(_addresses(state, frozenset(watched(state, self._token))))
 
     def _check_broken(self, tokens: frozenset[str]) -> None:
-        """Their connections broke: those that also refuse a probe and are still listed are dead."""
+        """Their connections broke: those that also refuse a ping and are still listed are dead."""
         if not tokens:
             return
         # failing that, their heartbeats will show it
         with suppressed(DirectoryError, doing="checking agents whose connection broke"):
             state = self._directory.read()
-            answers = probe_all(_addresses(state, tokens))
+            answers = ping_all(_addresses(state, tokens))
             dead = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
             if dead:
                 self._remove_dead(dead)
@@ -203,27 +203,27 @@ class Heartbeat:
             return frozenset()
         return frozenset(
             token
-            for token, answer in probe_all(_addresses(state, frozenset(suspects))).items()
+            for token, answer in ping_all(_addresses(state, frozenset(suspects))).items()
             if is_dead(suspects[token], answer, self._beat_s, self._keep_alive_s)
         )
 
     def find_dead(self, state: State) -> None:
-        """While waiting for others: probe those that have not come back, and give up any that
-        refused the previous probe too. This finds a dead process in half a second; a dead
+        """While waiting for others: ping those that have not come back, and give up any that
+        refused the previous ping too. This finds a dead process in half a second; a dead
         host takes as long as ever. Every waiting agent does so, not only those whose workers
-        failed: each probes only a few, which may not include the dead one. Does not raise."""
+        failed: each pings only a few, which may not include the dead one. Does not raise."""
         mine = frozenset(watched(state, self._token))
         addresses = [
-            (m.host, m.probe_port, m.token)
+            (m.host, m.ping_port, m.token)
             for m in pending(state)
-            if m.token in mine and m.probe_port
+            if m.token in mine and m.ping_port
         ]
-        answers = probe_all(addresses) if addresses else {}
+        answers = ping_all(addresses) if addresses else {}
         refused = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
         dead, self._refused = refused & self._refused, refused
         if dead:
             # failing that, their heartbeats will show it
-            with suppressed(DirectoryError, doing="removing agents that refuse probes"):
+            with suppressed(DirectoryError, doing="removing agents that refuse pings"):
                 self._remove_dead(dead)
 
     def _remove_dead(self, tokens: frozenset[str]) -> None:
@@ -243,4 +243,4 @@ class Heartbeat:
 def _addresses(state: State, tokens: frozenset[str]) -> list[tuple[str, int, str]]:
     """Addresses of those that still take part."""
     taking_part = (m for m in state.members if m.token in tokens and m.phase is not Phase.DONE)
-    return [(m.host, m.probe_port, m.token) for m in taking_part if m.probe_port]
+    return [(m.host, m.ping_port, m.token) for m in taking_part if m.ping_port]

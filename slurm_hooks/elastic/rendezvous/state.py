@@ -55,8 +55,8 @@ class Admission(Enum):
 
 @dataclass(frozen=True)
 class Member:
-    """One agent. `ends` is the end of its lease in epoch seconds, 0 if unknown; `probe_port`
-    where it answers probes; `failed` is 0 unless its workers failed by themselves, then 1
+    """One agent. `ends` is the end of its lease in epoch seconds, 0 if unknown; `ping_port`
+    where it answers pings; `failed` is 0 unless its workers failed by themselves, then 1
     and their exit code; `round` the last round it took part in, 0 for a newcomer. It counts as so
     many `workers`: 1 where sizes count nodes."""
 
@@ -66,7 +66,7 @@ class Member:
     incarnation: str
     host: str
     ends: int = 0
-    probe_port: int = 0
+    ping_port: int = 0
     phase: Phase = Phase.READY
     failed: int = 0
     round: int = 0

@@ -36,7 +36,7 @@ class Told:
         """Equal as long as nothing else is told."""
         rates = [(r.nodes, r.per_s, r.error, r.at, r.batch) for r in self.rates]
         pauses = self.pauses
-        seconds = (pauses.start_s, pauses.grow_s, pauses.shrink_s, pauses.hit_s)
+        seconds = (pauses.start_s, pauses.grow_s, pauses.shrink_s, pauses.loss_s)
         text = repr((rates, self.counts.value, self.sync, seconds))
         return hashlib.blake2s(text.encode(), digest_size=8).hexdigest()
 

@@ -152,7 +152,7 @@ def _put_told(database: sqlite3.Connection, key: int, told: Told, now_s: float) 
         "WHERE id = ?",
         (
             *(told.digest if new.is_all else "", told.counts.value, told.sync),
-            *(pauses.start_s, pauses.grow_s, pauses.shrink_s, pauses.hit_s),
+            *(pauses.start_s, pauses.grow_s, pauses.shrink_s, pauses.loss_s),
             *(bool(new.rates), now_s, key),
         ),
     )

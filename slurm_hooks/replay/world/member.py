@@ -115,7 +115,7 @@ class Member(Running):
             FragmentState.HELD,
             Mark(self._request),
             has_agent=True,
-            hit_s=self.hit_s,
+            loss_s=self.loss_s,
             redoes=self._terms.redoes,
             lane=self._terms.partition,
         )

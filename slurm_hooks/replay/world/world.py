@@ -192,7 +192,7 @@ class World:
         ground = Ground(replace(self._seen, now=calendar.at(now)), self._settings)
         survey = survey_of(ground)
         for member in due:
-            past = survey.hits.staying(member.job, survey.holes)
+            past = survey.interruptions.staying(member.job, survey.holes)
             for fragment in member.job.active:
                 if member.leases.get(fragment.id.index, math.inf) <= due_s:
                     stay = may_stay(survey, fragment, fragment.id in past)
@@ -244,7 +244,7 @@ class World:
         ledger, size = self.outcome.ledger, member.size
         lost = (member.node(index) for index in elements)
         self.outcome.lost += [(now, node) for node in lost if node is not None]
-        self.outcome.hits += 1
+        self.outcome.interruptions += 1
         member.advance(now, ledger)
         for index in elements:
             end(index, now)

@@ -32,7 +32,7 @@ from slurm_hooks.elastic.engines.torchft.succession import (
     keeper,
     successors,
 )
-from slurm_hooks.elastic.liveness.probe import Answer, probe
+from slurm_hooks.elastic.liveness.ping import Answer, ping
 from slurm_hooks.elastic.log import endured, say
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind, is_loss, text_of
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
@@ -159,9 +159,9 @@ class Keeper:
         """Whether the keeper's agent lives and is the one that it should be: a port alone may
         belong to the lighthouse of another job by now."""
         member = find(state, term.order[0])
-        if member is None or not member.probe_port:
+        if member is None or not member.ping_port:
             return False
-        answer = probe(member.host, member.probe_port, member.token)
+        answer = ping(member.host, member.ping_port, member.token)
         if answer is Answer.GONE:
             self._shared.lose(term.number)
         return answer is Answer.ALIVE

@@ -37,16 +37,16 @@ def test_old_checkpoints_are_dear_and_a_watched_state_is_not(bench: Bench) -> No
         bench.submit(f"{TORCHRUN} {script}", "1-1", TRAINER)
         for script in ("train_plain.py . 100000 1250", "train_more.py --steps=100000 --pace=0.05")
     )
-    bench.tick_until(watched, lambda job: job.hit_s is not None, 300)
-    assert bench.job(watched).hit_s == 1
-    bench.tick_until(plain, lambda job: job.hit_s is not None, 400)
-    assert 60 <= (bench.job(plain).hit_s or 0) < 400
+    bench.tick_until(watched, lambda job: job.loss_s is not None, 300)
+    assert bench.job(watched).loss_s == 1
+    bench.tick_until(plain, lambda job: job.loss_s is not None, 400)
+    assert 60 <= (bench.job(plain).loss_s or 0) < 400
     assert (bench.job(plain).redoes, bench.job(watched).redoes) == (True, False)
     text = bench.malleable("explain", str(plain)).stdout
     assert "hint: its checkpoints are up to" in text
     assert "docs/users/users.md" in text
     told = json.loads(bench.malleable("explain", str(watched), "--json").stdout)
-    assert told["checkpoints"]["hit_s"] == 1
+    assert told["checkpoints"]["loss_s"] == 1
     assert "checkpoints are" not in bench.malleable("explain", str(watched)).stdout
     comment = bench.box.run(["squeue", "-h", f"--job={plain}", "--format=%k"]).stdout
     assert re.search(r";h\{\d+\}r", comment)

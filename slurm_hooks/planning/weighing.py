@@ -96,4 +96,4 @@ def _learned(ground: Ground, situation: Situation) -> Optional[Learned]:
 
 def reason_of(nodes: int) -> Reason:
     """Why a job that begins has its least."""
-    return Reason(Why.LOOKED_AT, Detail(nodes_planned=nodes))
+    return Reason(Why.PROBED, Detail(nodes_planned=nodes))

@@ -20,14 +20,14 @@ from slurm_hooks.elastic.batch.job_comment import EVERY_S
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.farewell import farewell_s, was_too_short
 from slurm_hooks.elastic.mailbox import Mailbox
-from slurm_hooks.elastic.observed import Observed, cost_of_hit, is_news
+from slurm_hooks.elastic.observed import Observed, cost_of_interruption, is_news
 from slurm_hooks.words.comment import Loss
 
 LOOK_S = 5.0
 SURE_S = 9.0  # two looks: at the start of a round nothing is watched yet
 
 
-class HitCost:
+class InterruptionCost:
     """`keep_state`: see World. `every_s` bounds how often Slurm is told."""
 
     def __init__(
@@ -79,13 +79,13 @@ class HitCost:
         return math.inf if is_slow or not mailbox.is_watched() else mailbox.lag_s()
 
     def _loss(self, mailbox: Mailbox, seen: list[Observed], lag_s: float) -> Optional[Loss]:
-        cost_s = cost_of_hit(seen, lag_s)
+        cost_s = cost_of_interruption(seen, lag_s)
         hears = self._keep_state or mailbox.is_watched() or mailbox.is_listened_to()
         return None if cost_s is None else Loss(cost_s, redoes=not hears)
 
     def _has_told_that_it_is_kept(self, seen: list[Observed]) -> bool:
         """Whether the Comment says, since an earlier run perhaps, what a kept state costs."""
-        told, cost_s = self._own_element.told_loss, cost_of_hit(seen, self._known_lag_s)
+        told, cost_s = self._own_element.told_loss, cost_of_interruption(seen, self._known_lag_s)
         return told is not None and cost_s is not None and not is_news(told, Loss(cost_s))
 
     def _tell(self, found: Optional[Loss], now: float) -> None:

@@ -63,9 +63,9 @@ def test_a_job_that_is_known_does_not_take_the_share_of_one_that_is_not() -> Non
 def test_a_job_begins_on_its_least_if_it_is_to_be_learned() -> None:
     plan = plan_for(seen(waiting(7), waiting(8), learned={7: Learned(), 8: known(GOOD)}))
     assert [job.nodes_planned for job in plan.jobs] == [1, 7]
-    assert plan.jobs[0].reasons[0].why is Why.LOOKED_AT
+    assert plan.jobs[0].reasons[0].why is Why.PROBED
     assert reason_text(plan.jobs[0].reasons[0]).startswith("begins on 1 node,")
-    assert Why.LOOKED_AT not in [reason.why for reason in plan.jobs[1].reasons]
+    assert Why.PROBED not in [reason.why for reason in plan.jobs[1].reasons]
 
 
 @pytest.mark.parametrize("told", [Learned(sizes_seen=(4,)), Learned(GOOD, is_shared=True), None])
@@ -182,7 +182,7 @@ def test_jobs_come_to_the_sizes_that_suit_them_and_stay_there() -> None:
 def test_a_job_that_gets_no_node_at_all_does_not_begin() -> None:
     plan = plan_for(seen(waiting(7), waiting(8), nodes=1, learned={7: Learned(), 8: Learned()}))
     assert [job.nodes_planned for job in plan.jobs] == [1, 0]
-    assert Why.LOOKED_AT not in [reason.why for reason in plan.jobs[1].reasons]
+    assert Why.PROBED not in [reason.why for reason in plan.jobs[1].reasons]
 
 
 def test_who_scales_well_and_came_first_leaves_an_unknown_job_its_share() -> None:

@@ -18,27 +18,27 @@ from slurm_hooks.model import Fragment, FragmentId, Hole, HoleEnd, MalleableJob
 from slurm_hooks.planning.ground import Ground
 
 
-def pays_to_stay(hit_s: float, size: int, taken: int, flee_s: float) -> bool:
+def pays_to_stay(loss_s: float, size: int, taken: int, flee_s: float) -> bool:
     """True if a hit, which costs each of `size` nodes `hit_s` seconds of work at most and half of
     that on average, is no dearer than leaving `taken` of them `flee_s` seconds early."""
-    return hit_s / 2 * size <= taken * flee_s
+    return loss_s / 2 * size <= taken * flee_s
 
 
-def beyond_s(hit_s: float, redoes: bool) -> float:
+def beyond_s(loss_s: float, redoes: bool) -> float:
     """Seconds of work that a hit costs beyond a planned change: nothing if the job `redoes` its
     work since the newest checkpoint then too, so that it need never leave ahead."""
-    return 0.0 if redoes else hit_s
+    return 0.0 if redoes else loss_s
 
 
-def redone_s(hit_s: float, redoes: bool) -> float:
+def redone_s(loss_s: float, redoes: bool) -> float:
     """Seconds of work that a planned change costs a job which goes back to its newest checkpoint
     then: at some moment that is half of what it is at most. To know the moment of the checkpoint
     brings no more (docs/lab/2026-11-22-lost-node.md)."""
-    return hit_s / 2 if redoes else 0.0
+    return loss_s / 2 if redoes else 0.0
 
 
 @dataclass(frozen=True)
-class Hits:
+class Interruptions:
     """What jobs lose: `worst_s` seconds of work at a hit where nobody has told how much, and
     `early_s` seconds of a node beside the notice by leaving in time."""
 
@@ -54,8 +54,8 @@ class Hits:
         """The seconds of its work that a hit costs the job, as far as is known. One worker of a
         pool costs the others nothing, and what it loses itself is taken as little if untold."""
         if not job.way.works_as_one:
-            return job.hit_s or 0.0
-        return self.worst_s if job.hit_s is None else job.hit_s
+            return job.loss_s or 0.0
+        return self.worst_s if job.loss_s is None else job.loss_s
 
     def may_gain(self, job: MalleableJob) -> bool:
         """True if the job may take nodes with no regard to planned starts but the nearest: with one
@@ -98,9 +98,9 @@ def _ends(fragment: Fragment, holes: Mapping[str, Hole]) -> set[datetime]:
     return {h.end for h in mine if h.source is HoleEnd.PLANNED and h.end is not None}
 
 
-def hits_of(ground: Ground) -> Hits:
+def interruptions_of(ground: Ground) -> Interruptions:
     """What the settings say of hits, and what fleeing costs beside the notice: all that is kept
     clear before a hole's end."""
     settings, lease = ground.settings, ground.settings.lease
     early_s = lease.margin_s + ground.slurm.kill_wait.total_seconds()
-    return Hits(ground, settings.plan.hit_s, early_s + settings.tick.every_s)
+    return Interruptions(ground, settings.plan.loss_s, early_s + settings.tick.every_s)

@@ -33,8 +33,8 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
-from slurm_hooks.planning.hits import hits_of, pays_to_stay
 from slurm_hooks.planning.holes import holes_of
+from slurm_hooks.planning.interruptions import interruptions_of, pays_to_stay
 from slurm_hooks.settings.values import Settings
 
 SETTINGS = Settings()
@@ -42,11 +42,13 @@ RUNNING = FragmentState.RUNNING
 FLEE_S = 140.0  # margin, KillWait, notice and a tick
 
 
-def trainer(size: int, hit_s: Optional[float], held: int = 0, redoes: bool = False) -> MalleableJob:
+def trainer(
+    size: int, loss_s: Optional[float], held: int = 0, redoes: bool = False
+) -> MalleableJob:
     """A job on n1 to n`size` whose leases end in 100 s."""
     request = make_request(1, 8)
     times = {"start": after(-500), "limit": span(600), "request": request, "redoes": redoes}
-    parts = [make_fragment(i, RUNNING, [f"n{i + 1}"], hit_s=hit_s, **times) for i in range(size)]
+    parts = [make_fragment(i, RUNNING, [f"n{i + 1}"], loss_s=loss_s, **times) for i in range(size)]
     return make_job(*parts, held=held, request=request)
 
 
@@ -57,25 +59,25 @@ def seen_with(job: MalleableJob, *wanted: str, start_s: float, free: int = 0) ->
 
 
 @pytest.mark.parametrize(
-    ("hit_s", "size", "taken", "stays"),
+    ("loss_s", "size", "taken", "stays"),
     [(1, 9, 1, True), (600, 8, 8, False), (140, 2, 1, True), (141, 2, 1, False), (140, 3, 3, True)],
 )
 def test_a_hit_of_all_is_weighed_against_leaving_with_some(
-    hit_s: float, size: int, taken: int, stays: bool
+    loss_s: float, size: int, taken: int, stays: bool
 ) -> None:
-    assert pays_to_stay(hit_s, size, taken, FLEE_S) is stays
+    assert pays_to_stay(loss_s, size, taken, FLEE_S) is stays
 
 
 def test_leaving_costs_all_that_is_kept_clear_before_an_end() -> None:
-    assert hits_of(Ground(make_snapshot(), SETTINGS)).flee_s(trainer(1, None)) == FLEE_S
-    assert hits_of(Ground(make_snapshot(), SETTINGS)).worst_s == 600
+    assert interruptions_of(Ground(make_snapshot(), SETTINGS)).flee_s(trainer(1, None)) == FLEE_S
+    assert interruptions_of(Ground(make_snapshot(), SETTINGS)).worst_s == 600
 
 
-@pytest.mark.parametrize(("hit_s", "leavers"), [(1.0, []), (600.0, [0]), (None, [0])])
+@pytest.mark.parametrize(("loss_s", "leavers"), [(1.0, []), (600.0, [0]), (None, [0])])
 def test_only_who_has_cheap_hits_stays_to_a_planned_start(
-    hit_s: Optional[float], leavers: list[int]
+    loss_s: Optional[float], leavers: list[int]
 ) -> None:
-    plan = plan_for(seen_with(trainer(2, hit_s), "n1", start_s=100))
+    plan = plan_for(seen_with(trainer(2, loss_s), "n1", start_s=100))
     assert list(noticed(plan)) == leavers
     ends = {str(a.fragment): a.end for a in plan.actions if a.end is not None}
     assert (ends.get("7_0", after(0)) > after(100)) is (leavers == [])
@@ -88,12 +90,12 @@ def test_who_redoes_as_much_after_leaving_ahead_does_not_leave() -> None:
         assert grown(plan_for(soon)) == gained
 
 
-@pytest.mark.parametrize(("hit_s", "grows"), [(60.0, True), (600.0, False), (None, True)])
+@pytest.mark.parametrize(("loss_s", "grows"), [(60.0, True), (600.0, False), (None, True)])
 def test_a_change_is_weighed_against_what_is_done_again(
-    hit_s: Optional[float], grows: bool
+    loss_s: Optional[float], grows: bool
 ) -> None:
     """One node more is worth half of two minutes to a job of two; half of a hit is done again."""
-    job = trainer(2, hit_s, held=1, redoes=hit_s is not None)
+    job = trainer(2, loss_s, held=1, redoes=loss_s is not None)
     seen = make_snapshot(job, nodes=(*make_nodes(2, NodeState.BUSY), *make_nodes(3)[2:]))
     assert bool(grown(plan_for(seen))) is grows
 
@@ -125,18 +127,18 @@ def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later(
     assert grown(dear) == {"n3"}
 
 
-@pytest.mark.parametrize("hit_s", [0.0, 40.0, 70.0, 140.0, 280.0, 282.0])
+@pytest.mark.parametrize("loss_s", [0.0, 40.0, 70.0, 140.0, 280.0, 282.0])
 @pytest.mark.parametrize("size", range(8))
-def test_who_takes_a_node_that_is_soon_wanted_stays_on_it(hit_s: float, size: int) -> None:
+def test_who_takes_a_node_that_is_soon_wanted_stays_on_it(loss_s: float, size: int) -> None:
     """Or it would be told to leave in the next tick."""
-    hits = hits_of(Ground(make_snapshot(), SETTINGS))
-    job = trainer(size, hit_s, held=1)
-    before = replace(job, fragments=(*job.fragments, make_fragment(9, hit_s=hit_s)))
-    after_it = trainer(size + 1, hit_s)
+    interruptions = interruptions_of(Ground(make_snapshot(), SETTINGS))
+    job = trainer(size, loss_s, held=1)
+    before = replace(job, fragments=(*job.fragments, make_fragment(9, loss_s=loss_s)))
+    after_it = trainer(size + 1, loss_s)
     wanted = f"n{size + 1}"
     holes = holes_of(seen_with(after_it, wanted, start_s=100))
-    stays = FragmentId(7, size) in hits.staying(after_it, holes)
-    assert hits.may_gain(before) is stays
+    stays = FragmentId(7, size) in interruptions.staying(after_it, holes)
+    assert interruptions.may_gain(before) is stays
 
 
 def test_a_job_takes_no_node_on_which_it_would_not_stay() -> None:
@@ -147,9 +149,9 @@ def test_a_job_takes_no_node_on_which_it_would_not_stay() -> None:
     assert grown(plan_for(seen_with(fewer, "n2", start_s=150, free=1))) == {"n2"}
 
 
-@pytest.mark.parametrize(("hit_s", "is_kept"), [(1.0, True), (600.0, False)])
-def test_the_guard_lets_those_pass_a_planned_start_that_may(hit_s: float, is_kept: bool) -> None:
-    job = trainer(1, hit_s)
+@pytest.mark.parametrize(("loss_s", "is_kept"), [(1.0, True), (600.0, False)])
+def test_the_guard_lets_those_pass_a_planned_start_that_may(loss_s: float, is_kept: bool) -> None:
+    job = trainer(1, loss_s)
     seen = make_snapshot(job, nodes=make_nodes(1, NodeState.BUSY))
     renew = Intent(job.fragments[0].id, Why.BETTER_USE, end=after(600))
     plan = Plan((renew,))
@@ -161,9 +163,9 @@ def test_the_guard_lets_those_pass_a_planned_start_that_may(hit_s: float, is_kep
 
 def test_the_dearest_running_fragment_counts_and_else_what_was_told_before() -> None:
     request = make_request(1, 4)
-    told = [make_fragment(i, RUNNING, [f"n{i}"], request=request, hit_s=h) for i, h in ((0, 3.0),)]
-    before = make_fragment(1, FragmentState.HELD, request=request, hit_s=9.0)
-    assert make_job(*told, before, request=request).hit_s == 3.0
-    assert make_job(before, request=request).hit_s == 9.0
-    assert make_job(held=2).hit_s is None
+    told = [make_fragment(i, RUNNING, [f"n{i}"], request=request, loss_s=h) for i, h in ((0, 3.0),)]
+    before = make_fragment(1, FragmentState.HELD, request=request, loss_s=9.0)
+    assert make_job(*told, before, request=request).loss_s == 3.0
+    assert make_job(before, request=request).loss_s == 9.0
+    assert make_job(held=2).loss_s is None
     assert make_slurm().kill_wait == span(30)  # what FLEE_S counts on

@@ -1,4 +1,4 @@
-"""A second check of who is alive: every agent listens on a port and answers a probe
+"""A second check of who is alive: every agent listens on a port and answers a ping
 with its token. A client that sends its own token is a watcher (see connections.py): it stays
 connected, gets a sign of life now and then, and is notified when there is news.
 
@@ -24,14 +24,14 @@ SUSPECT_BEATS = 2.5
 HARD_FACTOR = 10.0
 STRANGERS = 32  # connections at a time of who is not expected to watch, and news to accept at once
 SAME_NAME = 2  # connections of one expected watcher: one that broke may still look open
-AT_ONCE = 128  # probes, each of which takes a descriptor
-WAITING = 4096  # probes of an agent that hangs; the kernel keeps them, if it allows as many
+AT_ONCE = 128  # pings, each of which takes a descriptor
+WAITING = 4096  # pings of an agent that hangs; the kernel keeps them, if it allows as many
 TOKEN_BYTES = 16
 ALIVE, NEWS = b".", b"!"
 
 
 class Answer(Enum):
-    """What a probe brought."""
+    """What a ping brought."""
 
     ALIVE = "alive"  # it answers, or at least its kernel still accepts connections for it
     GONE = "gone"  # no process listens there, or another one
@@ -49,7 +49,7 @@ def is_dead(silent_s: float, answer: Answer, beat_s: float, keep_alive_s: float)
     return answer is Answer.ALIVE and silent_s >= hung_s
 
 
-class ProbeListener:
+class PingListener:
     """The listening end; `port` was chosen by the kernel."""
 
     def __init__(self, token: str) -> None:
@@ -80,9 +80,9 @@ class ProbeListener:
         self._expected = names
 
     def answer(self) -> bool:
-        """Answer new probes, which their clients close, and take in what watchers sent; whether
+        """Answer new pings, which their clients close, and take in what watchers sent; whether
         somebody has news. Never blocks, never raises."""
-        with suppressed(OSError, doing="accepting a probe"):
+        with suppressed(OSError, doing="accepting a ping"):
             self._accept()
         ready = readable([c.end.fileno() for c in self._clients], 0)
         news = [c.receive() for c in self._clients if c.end.fileno() in ready]
@@ -151,14 +151,14 @@ class _Client:
         return bool(self.name) and NEWS in data
 
 
-def probe(host: str, port: int, token: str) -> Answer:
+def ping(host: str, port: int, token: str) -> Answer:
     """Ask whether the agent `token` is alive at host:port; takes a second at most, name resolution
     aside."""
-    return probe_all([(host, port, token)])[token]
+    return ping_all([(host, port, token)])[token]
 
 
-def probe_all(addresses: Iterable[Address]) -> dict[str, Answer]:
-    """Probe many at a time; answers by token."""
+def ping_all(addresses: Iterable[Address]) -> dict[str, Answer]:
+    """Ping many at a time; answers by token."""
     rest, answers = iter(addresses), {}
     while some := list(islice(rest, AT_ONCE)):
         found = connect_all(some)
