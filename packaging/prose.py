@@ -59,13 +59,13 @@ def sentences(file: Path) -> Iterator[Sentence]:
                 yield Sentence(file, first + line, sentence)
 
 
-def docstrings(text: str) -> Iterator[tuple[int, str]]:
-    """The line and the text of every docstring."""
-    for node in ast.walk(ast.parse(text)):
+def docstrings(program: str) -> Iterator[tuple[int, str]]:
+    """The line and the text of every docstring. The value None in it is code."""
+    for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            found = ast.get_docstring(node)
-            if found:
-                yield node.body[0].lineno, found
+            text = ast.get_docstring(node)
+            if text:
+                yield node.body[0].lineno, re.sub(r"\bNone\b", "`None`", text)
 
 
 def paragraphs(text: str) -> Iterator[tuple[int, str]]:
