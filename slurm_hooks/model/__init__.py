@@ -1,4 +1,4 @@
-"""The shared vocabulary: frozen values that describe the cluster and what to do with it."""
+"""The shared vocabulary: frozen values that describe the cluster and the decisions about it."""
 
 from slurm_hooks.model.cluster import (
     GRACE_CHECK,

@@ -1,4 +1,4 @@
-"""The cluster as one tick sees it: nodes, their holes, what others have claimed, our jobs.
+"""The cluster as a tick sees it: nodes, their holes, the claims of other jobs, malleable jobs.
 
 Times are zoned datetimes, durations timedeltas. Constructors refuse values that cannot exist.
 """
@@ -17,7 +17,7 @@ from slurm_hooks.model.resources import NO_RESOURCES, Gres, Resources
 
 
 class NodeState(enum.Enum):
-    """What a node can be used for, folded from Slurm's base state and flags."""
+    """The use that a node can be put to, folded from Slurm's base state and flags."""
 
     FREE = "free"  # idle and healthy
     SHARED = "shared"  # some of it is allocated, some is not
@@ -33,11 +33,11 @@ IN_SERVICE = (NodeState.FREE, NodeState.SHARED, NodeState.BUSY)
 
 @dataclass(frozen=True)
 class Node:
-    """One compute node; `raw_state` is Slurm's own text, for people to read.
+    """A compute node. `raw_state` is Slurm's own text, for people to read.
 
-    It has what jobs could have: what is set apart for the node's own system does not count. `used`
-    is what of it is allocated. `idle_since` is when its last job ended, None if that is not known.
-    `switch` is the leaf switch or block that it is on, empty where Slurm knows none.
+    Its resources are those that jobs could have, without the share of the node's own system. `used`
+    is the allocated part. `idle_since` is the end of its last job, or None if it is unknown.
+    `switch` is its leaf switch or block, empty where Slurm has no topology.
     """
 
     name: str
@@ -54,12 +54,12 @@ class Node:
 
     @cached_property
     def total(self) -> Resources:
-        """All that it has."""
+        """All resources of the node."""
         return Resources(self.cpus, self.memory_mib, self.gres)
 
     @cached_property
     def free(self) -> Resources:
-        """What a job could get now; nothing where nothing more starts."""
+        """The resources that a job could get now. They are empty where no job can start."""
         if self.state not in (NodeState.FREE, NodeState.SHARED):
             return Resources()
         return self.total - self.used
@@ -67,7 +67,7 @@ class Node:
 
 @dataclass(frozen=True)
 class PlannedStart:
-    """A pending job of somebody else for which Slurm has planned a start on named nodes."""
+    """A pending job of other users for which Slurm has planned a start on named nodes."""
 
     job_id: str
     start: datetime
@@ -76,7 +76,7 @@ class PlannedStart:
 
 @dataclass(frozen=True)
 class OtherStart:
-    """A job of somebody else that started lately, and where."""
+    """A job of other users that started lately, and its nodes."""
 
     job_id: str
     start: datetime
@@ -85,7 +85,7 @@ class OtherStart:
 
 
 class Counted(enum.Enum):
-    """Whose running jobs a limit of the accounting database counts."""
+    """The owner of the running jobs that a limit of the accounting database counts."""
 
     ACCOUNT = "all of the account"
     USER = "the user's in the account"
@@ -96,10 +96,10 @@ class Counted(enum.Enum):
 
 @dataclass(frozen=True)
 class Waiter:
-    """A job of somebody else that waits, because of a limit on running jobs or otherwise.
+    """A job of other users that waits, because of a limit on running jobs or otherwise.
 
-    `reason` is Slurm's, `counted` whose jobs that limit counts: None if it waits for something
-    else now. `account` and `qos` are empty until somebody has asked.
+    `reason` is Slurm's. `counted` names the owner of the jobs that the limit counts. It is None if
+    the job waits for something else now. `account` and `qos` are empty until a tick has asked.
     """
 
     job_id: str
@@ -112,7 +112,7 @@ class Waiter:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Nodes promised to somebody from `start` to `end`."""
+    """Nodes that are promised from `start` to `end`."""
 
     name: str
     start: datetime
@@ -144,9 +144,11 @@ GRACE_CHECK = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Terms:
-    """How Slurm preempts in a partition of malleable jobs: a job there keeps its nodes for `exempt`
-    after its start, whoever wants them, and for `grace` and KillWait after it was preempted. No job
-    of others runs for longer than `most` there, if that is set."""
+    """The rules by which Slurm preempts in a partition of malleable jobs.
+
+    For `exempt` after its start a job there keeps its nodes from every other job. After it was
+    preempted it keeps them for `grace` and KillWait. `most` is the time limit of the partition.
+    """
 
     partition: str
     grace: timedelta = timedelta(0)
@@ -169,7 +171,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Off:
-    """A switch that is set: since when, and in whose words why."""
+    """A switch that is set: since when, why, and by which user."""
 
     since: datetime
     reason: str = ""
@@ -179,17 +181,21 @@ class Off:
 class Snapshot:
     """The cluster at one moment, as far as it matters here.
 
-    `unknown` holds one line for each thing in Slurm's answer that could not be understood; what
-    it is about appears in no other field. `records` counts the jobs that slurmctld remembers,
-    `started` are others' jobs whose start is not long ago. `off` is None unless malleable jobs are
-    switched off. `waiting` are others' jobs that wait because of a limit on running jobs, and those
-    for which a fragment has left, as long as they wait. `curves` are known from elsewhere,
-    `learned` is what jobs have shown of themselves, both by job id; the first kind is believed.
-    `hidden` are nodes of partitions that Slurm does not show: powered down in a cloud, or FUTURE.
-    `registering` are nodes in service that have not told slurmctld, since it began, what they run.
-    `no_parts` are Slurm's settings for which no part of a node is taken, one line each. `terms` are
-    those of each partition of malleable jobs. With `no_growth` no job grows.
-    Users of jobs `without_qos` may not have that of malleable jobs.
+    * `unknown`: a line for each part of Slurm's answer that could not be understood. Its subject
+      appears in no other field.
+    * `records`: the number of jobs that slurmctld remembers.
+    * `started`: other users' jobs that started lately.
+    * `off`: set while malleable jobs are switched off.
+    * `waiting`: other users' jobs that wait because of a limit on running jobs, and those for which
+      a fragment has left, as long as they wait.
+    * `curves`, `learned`: by job id. Curves are known from elsewhere and win over learned values.
+    * `hidden`: nodes of partitions that Slurm does not show: powered down in a cloud, or FUTURE.
+    * `registering`: nodes in service that have not yet told slurmctld, since its start, which jobs
+      they run.
+    * `no_parts`: a line for each of Slurm's settings that forbids parts of nodes.
+    * `terms`: the terms of each partition of malleable jobs.
+    * `no_growth`: true while no job may grow.
+    * `without_qos`: jobs whose users may not use the QOS of malleable jobs.
     """
 
     now: datetime
@@ -218,7 +224,7 @@ class Snapshot:
 
 
 class HoleEnd(enum.Enum):
-    """Who ends a hole."""
+    """The kind of claim that ends a hole."""
 
     RESERVATION = "reservation"
     PLANNED = "planned start"
@@ -227,7 +233,7 @@ class HoleEnd(enum.Enum):
 
 @dataclass(frozen=True)
 class Hole:
-    """A node usable from the snapshot's moment until `end` (None: nobody has claimed it).
+    """A node that is usable from the snapshot's moment until `end` (None: no claim is known).
 
     `by` names the reservation or job that ends the hole.
     """

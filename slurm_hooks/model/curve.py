@@ -1,4 +1,4 @@
-"""How throughput grows with nodes: a curve, and what is known of one that had to be learned."""
+"""Throughput over the number of nodes: a curve, and a curve that was learned."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Curve:
             raise ValueError("a curve has growing sizes, and no value is negative or infinite")
 
     def scaled(self, units: int) -> Curve:
-        """The same over sizes that count so many for one."""
+        """The same curve over sizes in a smaller unit, of which `factor` make an old one."""
         if units == 1:
             return self
         return Curve(tuple((n * units, value) for n, value in self.points))
@@ -43,12 +43,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class Learned:
-    """What is known of how a job scales; `curve` is None if that is not enough to go by.
+    """The knowledge of how a job scales. `curve` is None while it is too little.
 
-    `plausible` are curves that what was seen allows, each as likely as the others, and `curve` is
+    `plausible` are curves that the measurements allow, each as likely as the others. `curve` is
     about their mean: where they differ, little is known. `sizes_seen` are the sizes in nodes whose
-    rates count, in order; `is_shared` is true if it comes from jobs of the same family
-    too.
+    rates count, in order. `is_shared` is true if jobs of the same family contributed.
     """
 
     curve: Optional[Curve] = None
@@ -57,7 +56,7 @@ class Learned:
     is_shared: bool = False
 
     def spread(self, nodes: int) -> float:
-        """The relative standard deviation of the throughput at `nodes`; infinite if unknown."""
+        """The relative standard deviation of the throughput at `nodes`, infinite if unknown."""
         values = [curve(nodes) for curve in self.plausible]
         mean = fmean(values) if values else 0.0
         return pstdev(values) / mean if mean > 0 else math.inf

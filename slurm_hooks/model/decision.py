@@ -1,4 +1,4 @@
-"""What one tick decides: an intent for each fragment, and the plan with its reasons."""
+"""The decisions of a tick: an intent for each fragment, and the plan with its reasons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Level(enum.Enum):
 
 
 class Verb(enum.Enum):
-    """What happens to the run of a fragment."""
+    """The change to the run of a fragment."""
 
     STAY = "stay"  # nothing: it runs, waits or ends as before
     QUEUE = "queue"  # it is released into the ordinary queue, as a core
@@ -35,16 +35,18 @@ class Verb(enum.Enum):
 
 @dataclass(frozen=True)
 class Intent:
-    """All that a tick wants of one fragment.
+    """All that a tick wants of a fragment.
 
-    `mark` is its mark from now on and `end` the new end of its lease, None if they are as before.
-    One that `is_held` is held as its user would hold it: one that runs then comes back held. It
-    grows onto `nodes` with a lease of `limit`. If it counts slots, it gets `asks` there in the
-    partition `lane`, and Slurm is told the size if it `is_resized`. One that stays held is moved to
-    `lane`, if it has one, with a time limit of `limit`, `qos` and `account` unless they are empty.
-    Slurm (22.05) refuses to change a run that `is_ended`, so that is requeued first, whatever the
-    verb. `summary` is a line beside the mark that sums up the job's life. `cause` is the reason of
-    the weightiest part.
+    * `mark` and `end` are its new mark and the new end of its lease, None if they do not change.
+    * `is_held`: hold it as its user would. A running fragment then comes back held.
+    * `nodes`, `limit`: the nodes that it grows onto, and the lease there.
+    * `asks`, `lane`: for a fragment of slots, its resources there and the partition. Slurm is told
+      the size if it `is_resized`.
+    * A fragment that stays held moves to `lane`, if that is set, with `limit`, `qos` and `account`
+      where they are set.
+    * `is_ended`: Slurm (22.05) refuses to change an ended run, so it is requeued first.
+    * `summary`: a line beside the mark that sums up the job's life.
+    * `cause`: the reason of the weightiest part.
     """
 
     fragment: FragmentId
@@ -65,13 +67,13 @@ class Intent:
 
     @property
     def size(self) -> int:
-        """What it grows by: slots, or nodes if its job counts those."""
+        """The slots that it grows by, or the nodes if its job counts nodes."""
         slots = 0 if self.mark is None else self.mark.slots
         return slots or len(self.nodes)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What it does, as people read it, the weightiest first: `notice`, `hold`, `renew`."""
+        """Its parts in words for people, the weightiest first: `notice`, `hold`, `renew`."""
         found = (
             ("grow", self.verb is Verb.GROW),
             ("queue", self.verb is Verb.QUEUE),
@@ -100,7 +102,7 @@ _WEIGHTS = {verb: weight for weight, verb in enumerate(Verb)}
 
 
 def merged(first: Intent, then: Intent) -> Intent:
-    """Two intents on a fragment as one: the mark is that of the second if it has one."""
+    """Merge two intents on a fragment. The mark of the second wins, if it has a mark."""
     heavy = max(then, first, key=_weight)
     return Intent(
         heavy.fragment,
@@ -126,7 +128,7 @@ def _weight(intent: Intent) -> tuple[int, bool, bool]:
 
 
 def one_each(intents: Iterable[Intent]) -> tuple[Intent, ...]:
-    """One intent for each fragment, in the order in which the fragments come."""
+    """Merge all intents on the same fragment, in the order in which the fragments come."""
     found: dict[FragmentId, Intent] = {}
     for intent in intents:
         first = found.get(intent.fragment)
@@ -135,7 +137,7 @@ def one_each(intents: Iterable[Intent]) -> tuple[Intent, ...]:
 
 
 class SolveStatus(enum.Enum):
-    """How the allocation came about: no answer and nothing to do are different things."""
+    """The way in which the allocation came about. A missing answer differs from an idle one."""
 
     OPTIMAL = "optimal"
     INCUMBENT = "best found, not proven best"
@@ -145,7 +147,7 @@ class SolveStatus(enum.Enum):
 
 @dataclass(frozen=True)
 class Solve:
-    """How the allocator reached its answer. `value` and `bound` are in normalised node-seconds."""
+    """The allocator's account of its answer. `value` and `bound` are in normalised node-seconds."""
 
     status: SolveStatus = SolveStatus.NOTHING
     solver: str = "none"
@@ -157,9 +159,9 @@ class Solve:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What the plan means for one job: its sizes in what it counts (`unit`), and what is behind
-    them, the most important first. `nodes_needed` are the fewest on which it may train now, 0 if it
-    is over."""
+    """The meaning of the plan for a job: its sizes in its `unit`, and their reasons, the most
+    important first. `nodes_needed` is the smallest size at which it may train now, 0 once it has
+    ended."""
 
     job_id: int
     nodes_now: int
@@ -179,10 +181,11 @@ class IdleNodes:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do, and why. Applying it twice does no harm; at the level OBSERVE nobody does.
+    """The actions of a tick and their reasons. Applying them twice does no harm. At the level
+    OBSERVE they are not applied.
 
-    `actions` holds one intent for each fragment at most. `starting` are the idle nodes on which
-    fragments are to start.
+    `actions` holds at most a single intent for each fragment. `starting` are the idle nodes on
+    which fragments are to start.
     """
 
     actions: tuple[Intent, ...] = ()
@@ -194,6 +197,6 @@ class Plan:
     starting: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Refuse two intents on one fragment: one would undo what the other wrote."""
+        """Refuse two intents on the same fragment: they would overwrite each other."""
         if len({intent.fragment for intent in self.actions}) < len(self.actions):
             raise ValueError("a plan has one intent for each fragment")

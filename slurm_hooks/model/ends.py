@@ -1,4 +1,4 @@
-"""How the run of a fragment ended: in a death, with the training, or with nothing to show."""
+"""The end of a fragment's run: a death, the end of the training, or an end without a result."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ _OWN_CODE = re.compile(r"(?!0:)(?:\d|\d\d|1[01]\d|12[0-7]):0")  # not a signal, 
 
 
 def requeue_of(fragment: Fragment, slurm: Slurm) -> Optional[datetime]:
-    """When the last run of a waiting fragment ended in a requeue: Slurm makes it wait from then."""
+    """The moment when the last run of a waiting fragment was requeued. Slurm counts the rest of a
+    requeued job from then."""
     return fragment.eligible and fragment.eligible - slurm.requeue_wait
 
 
 def is_death(fragment: Fragment) -> bool:
     """True if its run ended badly and that is not on record yet.
 
-    It was not asked to leave, had not begun to, and has not given up in a job that goes on with one
-    fragment. Exit code 0 is a death too, unless the round said that the training has finished, or a
-    worker of a pool found no work left. Where the site's RequeueExit put the fragment back, its
-    exit code decides.
+    It was not asked to leave, had not begun to, and has not given up in a job that continues with a
+    single fragment. Exit code 0 is a death too, unless the round reported a finished training, or a
+    worker of a pool ran out of work. Where the site's RequeueExit put the fragment back, its exit
+    code decides.
     """
     if fragment.is_leaving or fragment.said is Said.LEAVING:
         return False
@@ -42,17 +43,17 @@ def is_death(fragment: Fragment) -> bool:
 
 
 def is_finished(job: MalleableJob) -> bool:
-    """True if the training is over."""
+    """True if the training has finished."""
     return any(f.mark.is_finished or is_finish(f, job) for f in job.stirring)
 
 
 def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
-    """True if this fragment's exit says that training is over.
+    """True if this fragment's exit means that the training has finished.
 
-    Where there are rounds, the round's own word decides, and exit code 0 alone means nothing: the
-    last command of a script succeeds whatever became of torchrun. A job without an agent is an
-    ordinary script, and its exit code 0 is its end. In a pool the word alone counts, as soon as one
-    worker says it.
+    In a job with rounds the report of the round decides. Exit code 0 is no proof there: the last
+    command of a script may succeed after torchrun has failed. A job without an agent is an ordinary
+    script, and ends with its exit code 0. In a pool only reports count, and the first worker's is
+    enough.
     """
     if job.way.zero_is_idle:
         return fragment.said is Said.FINISHED
@@ -62,10 +63,10 @@ def is_finish(fragment: Fragment, job: MalleableJob) -> bool:
 
 
 def trained_nothing(fragment: Fragment, job: MalleableJob, ran_s: float, patience_s: float) -> bool:
-    """Whether a run that has ended was as long and in no round."""
+    """Tell whether an ended run lasted at least that long and was in no round."""
     return meets(job) and fragment.said in SILENT and ran_s >= patience_s
 
 
 def meets(job: MalleableJob) -> bool:
-    """Whether the job's fragments meet in rounds. The workers of a pool never do."""
+    """Tell whether the job's fragments meet in rounds. The workers of a pool never do."""
     return job.has_agent and job.way.works_as_one

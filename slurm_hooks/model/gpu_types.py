@@ -1,7 +1,7 @@
-"""Which type of GPU a job's workers have.
+"""The type of GPU that a job's workers have.
 
-All GPUs of a gang are of one type: the slower ones would set its pace. Its rates are those of that
-type.
+All GPUs of a gang have the same type, since the slowest would set its pace. Its rates belong to
+that type.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class GpuTypes:
         self._nodes = {node.name: node for node in nodes}
 
     def of(self, job: MalleableJob) -> str:
-        """What one slot of a job is, as `gpu:a100`: what was asked for, and for a gang that takes
-        any GPU the type that it has, or else that of which there is most. Empty if the slot has no
-        GPU or the job counts nodes."""
+        """The GPU of a slot of the job, such as `gpu:a100`, or empty if it has no GPU or the job
+        counts nodes. A gang that takes any GPU gets the type that it has, or else the most frequent
+        type of the machine."""
         asked = job.request.slot.gres if job.request.slot else ""
         if asked != GPU or not job.way.works_as_one:
             return asked
@@ -40,7 +40,7 @@ class GpuTypes:
 
     @cached_property
     def _by_partition(self) -> dict[str, Counter[str]]:
-        """How many GPUs of each type nodes in service have."""
+        """The number of GPUs of each type on nodes in service, by partition."""
         found: dict[str, Counter[str]] = {}
         for node in self._nodes.values():
             types = _types_of(node) if node.state in IN_SERVICE else ()
@@ -51,7 +51,7 @@ class GpuTypes:
 
 
 def are_of(gpus: str, node: HasTotal) -> bool:
-    """True if all GPUs of the node are of one type, this one: of two types Slurm chooses."""
+    """True if all GPUs of the node have this type. Of two types Slurm would choose."""
     return (_types_of(node) or [GPU]) == [gpus]
 
 
