@@ -179,7 +179,7 @@ class Off:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The cluster at one moment, as far as it matters here.
+    """The cluster at a moment, as far as it matters here.
 
     * `unknown`: a line for each part of Slurm's answer that could not be understood. Its subject
       appears in no other field.

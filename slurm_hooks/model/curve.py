@@ -26,7 +26,7 @@ class Curve:
             raise ValueError("a curve has growing sizes, and no value is negative or infinite")
 
     def scaled(self, units: int) -> Curve:
-        """The same curve over sizes in a smaller unit, of which `factor` make an old one."""
+        """The same curve over sizes that count `units` times as much."""
         if units == 1:
             return self
         return Curve(tuple((n * units, value) for n, value in self.points))

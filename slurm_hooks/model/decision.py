@@ -74,7 +74,7 @@ class Intent:
     @property
     def parts(self) -> tuple[str, ...]:
         """Its parts in words for people, the weightiest first: `notice`, `hold`, `renew`."""
-        found = (
+        parts = (
             ("grow", self.verb is Verb.GROW),
             ("queue", self.verb is Verb.QUEUE),
             ("move", self.is_moved),
@@ -85,7 +85,7 @@ class Intent:
             ("set mark", self.mark is not None and self.verb in (Verb.STAY, Verb.CANCEL)),
             ("renew", self.end is not None),
         )
-        return tuple(word for word, is_so in found if is_so)
+        return tuple(word for word, is_so in parts if is_so)
 
     @property
     def is_moved(self) -> bool:
@@ -129,18 +129,18 @@ def _weight(intent: Intent) -> tuple[int, bool, bool]:
 
 def one_each(intents: Iterable[Intent]) -> tuple[Intent, ...]:
     """Merge all intents on the same fragment, in the order in which the fragments come."""
-    found: dict[FragmentId, Intent] = {}
+    by_fragment: dict[FragmentId, Intent] = {}
     for intent in intents:
-        first = found.get(intent.fragment)
-        found[intent.fragment] = intent if first is None else merged(first, intent)
-    return tuple(found.values())
+        first = by_fragment.get(intent.fragment)
+        by_fragment[intent.fragment] = intent if first is None else merged(first, intent)
+    return tuple(by_fragment.values())
 
 
 class SolveStatus(enum.Enum):
-    """The way in which the allocation came about. A missing answer differs from an idle one."""
+    """The way in which the allocation came about. A missing answer is not an empty answer."""
 
     OPTIMAL = "optimal"
-    INCUMBENT = "best found, not proven best"
+    INCUMBENT = "best so far, not proven best"
     UNCHANGED = "no answer, nothing changed"
     NOTHING = "nothing to do"
 

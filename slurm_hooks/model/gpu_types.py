@@ -41,13 +41,13 @@ class GpuTypes:
     @cached_property
     def _by_partition(self) -> dict[str, Counter[str]]:
         """The number of GPUs of each type on nodes in service, by partition."""
-        found: dict[str, Counter[str]] = {}
+        by_partition: dict[str, Counter[str]] = {}
         for node in self._nodes.values():
             types = _types_of(node) if node.state in IN_SERVICE else ()
             for partition in node.partitions if types else ():
-                counts = found.setdefault(partition, Counter())
+                counts = by_partition.setdefault(partition, Counter())
                 counts.update({name: node.total.count(name) for name in types})
-        return found
+        return by_partition
 
 
 def are_of(gpus: str, node: HasTotal) -> bool:

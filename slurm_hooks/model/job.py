@@ -1,4 +1,4 @@
-"""Malleable jobs as one tick sees them: the request, the fragments, their marks.
+"""Malleable jobs as a tick sees them: the request, the fragments, their marks.
 
 Constructors refuse values that cannot exist.
 """
@@ -24,20 +24,24 @@ REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for and the site accepted: `--malleable=MIN-MAX,unit=N,engine=NAME`.
+    """The request of the user, as the site accepted it: `--malleable=MIN-MAX,unit=N,engine=NAME`.
 
-    `lease` is the longest lease of one fragment (`--time`), `shortest_hole` the shortest hole
-    worth starting in (`--time-min`), `fragments` the number of array elements. `traits` say what an
-    engine of the site's own is. `name` is the beginning of the job's name. `excluded` are the nodes
-    of `--exclude`, None if the list is too long for a mark or no plain host list. Then only Slurm
-    keeps to them. With a `slot` all sizes count slots, and a fragment holds some on one node, in
-    multiples of `unit`. Without one they count nodes, and a fragment has `unit` of them.
-
-    The first fragments, of `core` together, wait in the ordinary queue, in the partition and with
-    the QOS of the user. All others have their holes in the partition `lane`; it is empty for a job
-    without a core. If the core `ends_all`, the job ends with it. `allowed` are the only sizes that
-    the job may have, if there are any. Of sizes that are worth the same it likes `preferred` best.
-    For `min_run` after a change it does not grow unless that pays.
+    * `lease`: the longest lease of a fragment (`--time`).
+    * `shortest_hole`: the shortest hole worth starting in (`--time-min`).
+    * `fragments`: the number of array elements.
+    * `traits`: the kind of an engine of the site's own.
+    * `name`: the beginning of the job's name.
+    * `excluded`: the nodes of `--exclude`. None if the list is too long for a mark, or is not a
+      plain host list. Then only Slurm applies it.
+    * `slot`: if set, all sizes count slots, and a fragment holds a multiple of `unit` slots on its
+      node. Otherwise sizes count nodes, and a fragment has `unit` nodes.
+    * `core`: the size of the core. Its fragments come first in the array, and wait in the ordinary
+      queue, in the partition and with the QOS of the user.
+    * `lane`: for a job with a core, the partition in which all other fragments have their holes.
+    * `ends_all`: true if the job ends with its core.
+    * `allowed`: the only sizes that the job may have. Empty: any size.
+    * `preferred`: the size to choose among sizes of equal worth.
+    * `min_run`: for so long after a change the job grows only if that pays.
     """
 
     min_nodes: int
@@ -79,7 +83,7 @@ class Request:
 
     @property
     def size_unit(self) -> str:
-        """What all its sizes count: node, gpu or task."""
+        """The unit of all its sizes: node, gpu or task."""
         if self.slot is None:
             return NODE
         return GPU if self.slot.gres else "task"
@@ -91,26 +95,26 @@ class Request:
 
     @property
     def runs_on_one(self) -> bool:
-        """True if one fragment alone may train."""
+        """True if a single fragment may train."""
         return self.min_nodes <= self.unit
 
     @cached_property
     def way(self) -> Way:
-        """What its fragments are to each other."""
+        """The relation of its fragments to each other."""
         return way_of(self.kind)
 
     @cached_property
     def kind(self) -> Optional[Engine]:
-        """Its engine; None if it is not known."""
+        """Its engine, or None if it is unknown."""
         return engine_of(self.engine, self.traits)
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What the job's own options ask of each node; zero and empty ask nothing.
+    """The demands of the job's own options on each node. Zero and empty demand no more.
 
     `features` is the text of --constraint. `memory_mib` and `cpus` are lower bounds: a job that
-    asks for them by task or by processor may need more, which Slurm then says (BadConstraints).
+    asks for them by task or by processor may need more. Slurm then gives the reason BadConstraints.
     """
 
     features: str = ""
@@ -121,7 +125,7 @@ class Needs:
 
 @dataclass(frozen=True, order=True)
 class AvoidedNode:
-    """A node that a job keeps away from for a while, and since when."""
+    """A node that a job avoids for a while, and the moment when this began."""
 
     node: str
     since: datetime
@@ -129,7 +133,7 @@ class AvoidedNode:
 
 @dataclass(frozen=True, order=True)
 class FailedSize:
-    """The nodes that a job had when its script failed, and when that was."""
+    """The nodes that a job had when its script failed, and the moment of the failure."""
 
     nodes: int
     at: datetime
@@ -137,22 +141,27 @@ class FailedSize:
 
 @dataclass(frozen=True)
 class Mark:
-    """What AdminComment says of one fragment: the accepted request and our notes on it.
+    """The mark in a fragment's AdminComment: the accepted request and our notes.
 
-    `released` is when the fragment was last released into a hole, and `run` its restart count then:
-    a higher one now means that it has run since. `noticed` is when it was last asked to leave, put
-    back or found dead, `failures` how often in a row the job had failed by then, `gone` how many
-    elements of the job were no more. `deaths` are nodes on which this fragment died, `unfit` those
-    that Slurm says do not fit it. `failed_sizes` are those of its job, the last failures of each.
-    `vain` counts the releases in a row after which it did not start, `obstacle` is Slurm's reason
-    for the last one. `priority` is what Slurm gave the job before it was held. `gave_way_to` is the
-    job of somebody else for which it was last asked to leave. `is_paused` is true while an operator
-    holds the job, `is_apart` if its fragments do not meet, `is_finished` once its training has
-    ended: Slurm may forget first who said so. `idle` is when it ended with exit code 0 as the
-    worker of a pool, if it has not been released since. `depended` is about when its job was last
-    seen to wait for other jobs. `slots` are those for which it was last released, 0 for one of
-    whole nodes. `is_widening` is true if it was last asked to leave to come back with more. A core
-    fragment `is_spent` once its time in the ordinary queue is over.
+    * `released`, `run`: the moment of its last release into a hole, and its restart count then. A
+      higher count now means that it has run since.
+    * `noticed`: the moment when it was last asked to leave, put back or found dead. By then the job
+      had failed `failures` times in a row, and `gone` elements of it had ended.
+    * `deaths`, `unfit`: nodes on which it died, and nodes that do not fit it according to Slurm.
+    * `failed_sizes`: the last failure of its job at each size.
+    * `vain`, `obstacle`: the number of releases in a row after which it did not start, and Slurm's
+      reason for the last of them.
+    * `priority`: the priority that Slurm gave the job before it was held.
+    * `gave_way_to`: the job of another user for which it was last asked to leave.
+    * `is_on_hold`: an operator holds the job.
+    * `is_apart`: its fragments do not meet.
+    * `is_finished`: the training has finished. Slurm may forget the fragment that reported it.
+    * `idle`: the moment when it ended with exit code 0 as the worker of a pool, if it has not been
+      released since.
+    * `depended`: the moment, roughly, when its job was last seen to wait for other jobs.
+    * `slots`: the slots of its last release, 0 for a fragment of whole nodes.
+    * `is_widening`: it was last asked to leave so that it comes back with more slots.
+    * `is_spent`: the time of this core fragment in the ordinary queue is over.
     """
 
     request: Request
@@ -180,7 +189,7 @@ class Mark:
 
     @property
     def is_blank(self) -> bool:
-        """True if it notes no more than the request and when the fragment was released and left."""
+        """True if it holds only the request and the times of the last release and notice."""
         return not (
             self.failures
             or self.deaths
@@ -198,7 +207,7 @@ class Mark:
         )
 
     def in_vain(self, now: datetime, obstacle: str) -> Mark:
-        """The mark after a release that came to nothing."""
+        """The mark after a release that did not lead to a start."""
         return replace(self, released=now, vain=self.vain + 1, obstacle=obstacle)
 
 
@@ -215,13 +224,16 @@ class FragmentId:
 
 @dataclass(frozen=True)
 class Fragment:
-    """One element of a malleable job's array.
+    """An element of a malleable job's array.
 
-    `start` and `end` belong to the current (or last) run; `end` of a running fragment is the end
-    of its lease. `limit` is the time limit that Slurm enforces, `eligible` the moment before which
-    Slurm does not start it. `priority` is 0 for what is held, running or not. `said` is what its
-    agent says about this run, or said about the last one if it waits; `has_agent` is true if one
-    ever spoke. `depends` is true while other jobs must end first.
+    * `start`, `end`: of the current run, or of the last run. The `end` of a running fragment is the
+      end of its lease.
+    * `limit`: the time limit that Slurm enforces.
+    * `eligible`: Slurm does not start it before this moment.
+    * `priority`: 0 while it is held, running or not.
+    * `said`: the report of its agent on this run, or on the last run while it waits.
+    * `has_agent`: true if an agent of it has ever reported.
+    * `depends`: true while other jobs must end first.
     """
 
     id: FragmentId
@@ -239,10 +251,10 @@ class Fragment:
     said: Said = Said.NOTHING
     has_agent: bool = False
     depends: bool = False
-    loss_s: Optional[float] = None  # seconds of the job's work that losing it costs, if it told
-    redoes: bool = False  # it told that a planned change costs as much
-    telemetry: Optional[Telemetry] = None  # how fast its job trains, if it told
-    wish: Optional[Wish] = None  # how many nodes its job wants, if it told
+    loss_s: Optional[float] = None  # seconds of the job's work that an interruption costs, if known
+    redoes: bool = False  # a planned change costs as much
+    telemetry: Optional[Telemetry] = None  # how fast its job trains, if known
+    wish: Optional[Wish] = None  # the nodes that its job wishes for, if any
     note: str = ""  # the rest of AdminComment, which belongs to the site
     is_tied: bool = False  # Slurm has a list of nodes for it, an operator's
     asks: Resources = NO_RESOURCES  # what Slurm gives it, or will, on its node
@@ -256,7 +268,7 @@ class Fragment:
 
     @property
     def is_astray(self) -> bool:
-        """True if it belongs to the lane of its job and is not there."""
+        """True if it belongs to the lane of its job and is in another partition."""
         lane = self.mark.request.lane
         return bool(lane) and not self.is_core and self.lane != lane
 
@@ -287,8 +299,7 @@ class Fragment:
 
     @property
     def is_at_rest(self) -> bool:
-        """True if there is no more to say of it than that we hold it until there are nodes. Its
-        last run, if it had any, ended as it was asked to."""
+        """True if it only waits, held by us, for nodes. Its last run, if any, ended on request."""
         return (
             self.state is FragmentState.HELD
             and self.reason in _OUR_HOLD
@@ -301,8 +312,8 @@ class Fragment:
 
     @property
     def is_on_hold(self) -> bool:
-        """True if an operator holds it: our own holds look like those of its user. A requeuehold
-        hides whose hold it is, and we do none."""
+        """True if an operator holds it. Our own holds look like holds of its user. A requeuehold
+        hides its owner, and we never use it."""
         return self.is_shown_held or self.is_requeue_held
 
     @property
@@ -318,10 +329,10 @@ class Fragment:
 
 @dataclass(frozen=True)
 class MalleableJob:
-    """All fragments of one array that could be read, in order of their index.
+    """All fragments of an array that could be read, in order of their index.
 
-    `unread` counts the others; `is_cut` is true if Slurm shows those that never ran as cancelled.
-    `account` and `qos` are empty if none is known.
+    `unread` counts the other fragments. `is_cut` is true if Slurm shows fragments that never ran as
+    cancelled. `account` and `qos` are empty if they are unknown.
     """
 
     job_id: int
@@ -338,13 +349,13 @@ class MalleableJob:
 
     @property
     def way(self) -> Way:
-        """What its fragments are to each other."""
+        """The relation of its fragments to each other."""
         return self.request.way
 
     @cached_property
     def stirring(self) -> tuple[Fragment, ...]:
-        """The fragments that are not at rest: all that rules about runs, ends and notes need. Most
-        elements of a wide job rest."""
+        """The fragments that are not at rest. Rules about runs, ends and notes need only these:
+        most elements of a wide job rest."""
         return tuple(f for f in self.fragments if not f.is_at_rest)
 
     @cached_property
@@ -354,7 +365,7 @@ class MalleableJob:
 
     @cached_property
     def core(self) -> tuple[Fragment, ...]:
-        """The fragments that have their place in the ordinary queue, whatever their state."""
+        """The fragments with a place in the ordinary queue, in any state."""
         return tuple(f for f in self.fragments if f.is_core) if self.request.core else ()
 
     @cached_property
@@ -369,43 +380,45 @@ class MalleableJob:
 
     @cached_property
     def loss_s(self) -> Optional[float]:
-        """Seconds of work that all its nodes lose if one goes unplanned: what is done again, and
-        the pause beyond that of a planned shrink.
+        """Seconds of work that all its nodes lose at an interruption: the repeated work, and the
+        part of the pause beyond the pause of a planned shrink.
 
-        The most that a running fragment tells; if none does, one that ran; None if nobody told.
+        It is the largest report of a running fragment, or else of a fragment that ran. None: no
+        fragment has reported it.
         """
         return max((f.loss_s or 0.0 for f in self._telling), default=None)
 
     @cached_property
     def redoes(self) -> bool:
-        """True if a planned change takes it back to its newest checkpoint too: its script hears of
+        """True if planned changes take it back to its newest checkpoint too, since its script gets
         no notice."""
         return any(f.redoes for f in self._telling)
 
     @cached_property
     def _telling(self) -> list[Fragment]:
-        told = [f for f in self.fragments if f.loss_s is not None]
-        return [f for f in told if f.is_active] or told
+        telling = [f for f in self.fragments if f.loss_s is not None]
+        return [f for f in telling if f.is_active] or telling
 
     @cached_property
     def failures(self) -> int:
-        """How often in a row this job has failed."""
+        """The number of failures of this job in a row."""
         return max((f.mark.failures for f in self.stirring), default=0)
 
     @property
     def priority(self) -> int:
-        """The highest that Slurm gives, or gave, any of its fragments; 0 if none was released."""
+        """The highest priority that Slurm gives, or gave, a fragment. 0 before a first release."""
         return max((max(f.priority, f.mark.priority) for f in self.stirring), default=0)
 
     @cached_property
     def has_agent(self) -> bool:
-        """True once an agent of this job has spoken: then an exit code alone means nothing, and
-        its fragments look for each other."""
+        """True once an agent of this job has reported. From then on an exit code alone is no proof,
+        and its fragments search for each other."""
         return any(f.has_agent for f in self.fragments)
 
     @cached_property
     def is_apart(self) -> bool:
-        """True if a fragment says that others train in another directory, and one is enough."""
+        """True if a fragment reports others that train in another directory, and a single fragment
+        may train."""
         return self.request.runs_on_one and any(f.said is Said.APART for f in self.stirring)
 
     @cached_property
@@ -415,11 +428,11 @@ class MalleableJob:
 
     @cached_property
     def oldest_start(self) -> Optional[datetime]:
-        """Since when the fragment runs that has run the longest."""
+        """The start of the fragment that has run the longest."""
         return min((f.start for f in self.active if f.start is not None), default=None)
 
     def since(self, nodes: int) -> Optional[datetime]:
-        """Since when its active fragments have had so many nodes; None if they have fewer."""
+        """The moment since which its active fragments have had `size` nodes, or None."""
         had = 0
         for start, more in sorted((f.start, f.size) for f in self.active if f.start):
             had += more
@@ -429,17 +442,17 @@ class MalleableJob:
 
     @cached_property
     def cancelled(self) -> int:
-        """How many of its fragments are cancelled."""
+        """The number of its cancelled fragments."""
         return sum(f.state is FragmentState.CANCELLED for f in self.stirring)
 
     def wish(self, now: datetime) -> Optional[Wish]:
-        """How many nodes a pool wants by its newest word, never more than its maximum; None if it
-        has not said. A gang cannot wish: its size is one that its script is made for."""
-        told = (f.wish for f in self.fragments if f.wish is not None)
-        found = newest(told, now) if self.way.may_wish else None
-        return found and Wish(found.at, min(found.nodes, self.request.max_nodes))
+        """The number of nodes that a pool last wished for, at most its maximum. None: no wish. A
+        gang cannot wish, since its script is made for its size."""
+        wishes = (f.wish for f in self.fragments if f.wish is not None)
+        wish = newest(wishes, now) if self.way.may_wish else None
+        return wish and Wish(wish.at, min(wish.nodes, self.request.max_nodes))
 
     @property
     def tells_rates(self) -> bool:
-        """Whether agents of its engine see how fast the job trains: those that form rounds do."""
+        """Tell whether agents of its engine measure how fast the job trains. Rounds are needed."""
         return self.request.kind is not None and self.request.kind.has_rounds

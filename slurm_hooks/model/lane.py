@@ -1,8 +1,8 @@
-"""What the terms of a partition make of the settings: how much notice its fragments get, and what
-follows for the holes that they start in and for their leases.
+"""The notice, the holes and the leases of fragments, from the settings and a partition's terms.
 
-A preempted fragment has its grace to leave, so one that we ask to leave has no less. All that must
-be longer than a notice grows with it, or a fragment would be told to leave as it starts.
+A preempted fragment has its grace to leave, so a fragment that we ask to leave gets as much. All
+spans that must exceed the notice grow with it. Otherwise a fragment would be asked to leave as it
+starts.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ _AT_ONCE = timedelta(0)
 
 @dataclass(frozen=True)
 class Lane:
-    """How long things take in a partition, or in all that a job may use.
+    """The notice and the leases in a partition, or in all partitions that a job may use.
 
-    The `notice` is never longer than the longest that a site may set: with a grace of hours the
-    fragments would leave hours before each planned start. `beyond` is what it has beyond the
-    setting.
+    The `notice` is at most the longest that a site may set. With a grace of hours the fragments
+    would otherwise leave hours before each planned start.
     """
 
     terms: Terms
@@ -35,12 +34,12 @@ class Lane:
 
     @cached_property
     def notice(self) -> timedelta:
-        """From the moment when a fragment is asked to leave to its requeue."""
+        """The time from asking a fragment to leave to its requeue."""
         return max(timedelta(seconds=self.lease.notice_s), min(self.terms.grace, _LONGEST))
 
     @cached_property
     def beyond(self) -> timedelta:
-        """By how much a grace makes the notice longer than the settings do."""
+        """The part of the notice that comes from the grace, beyond the setting."""
         return self.notice - timedelta(seconds=self.lease.notice_s)
 
     @cached_property
@@ -59,8 +58,8 @@ class Lane:
         return request.shortest_hole + self.beyond
 
     def is_taken_at(self, moment: datetime, start: Optional[datetime]) -> bool:
-        """True if Slurm takes a fragment that began at `start` from its node at that moment, should
-        another job start there. Otherwise the other job would wait."""
+        """True if Slurm clears the node at once should another job start there at that moment. The
+        fragment there began at `start`. Otherwise the other job would wait."""
         is_free = self.terms.exempt == _AT_ONCE or (
             start is not None and start + self.terms.exempt <= moment
         )
@@ -68,9 +67,9 @@ class Lane:
 
 
 def strictest(terms: Iterable[Terms]) -> Terms:
-    """The strictest of each, for jobs that may be in any of these partitions."""
-    found = tuple(terms)
-    grace = max((t.grace for t in found), default=_AT_ONCE)
-    exempt = max((t.exempt for t in found), default=_AT_ONCE)
-    limits = (t.most for t in found if t.most is not None)
+    """The strictest value of each term, for jobs that may be in any of these partitions."""
+    every = tuple(terms)
+    grace = max((t.grace for t in every), default=_AT_ONCE)
+    exempt = max((t.exempt for t in every), default=_AT_ONCE)
+    limits = (t.most for t in every if t.most is not None)
     return Terms("", grace, exempt, min(limits, default=None))

@@ -1,4 +1,4 @@
-"""Moments and durations: one way to print each, and one way to read what people write.
+"""Moments and durations: a single way to print each of them, and to read typed input.
 
 People see their local time with its zone. Programs see ISO 8601 in UTC.
 """
@@ -29,8 +29,8 @@ def moment(seconds: float) -> datetime:
 
 
 def local(when: datetime) -> datetime:
-    """The moment in local time; a naive one is local. In UTC where TZ is a day or more away from
-    it, which the C library takes and Python does not."""
+    """The moment in local time. A naive moment is local already. The result is in UTC where TZ is a
+    day or more away from UTC: the C library accepts that, Python does not."""
     try:
         return when.astimezone()
     except ValueError:

@@ -1,4 +1,4 @@
-"""A number with its noun, as people write it."""
+"""A number with its noun, as it is written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def noun_of(unit: str) -> str:
-    """What people say for the unit of a job's sizes."""
+    """The noun for the unit of a job's sizes."""
     return "GPU" if unit == "gpu" else unit
 
 

@@ -1,4 +1,4 @@
-"""Why something is as it is: one closed set for programs. The words for people are in `report`."""
+"""The closed set of reasons, for programs. The words for people are in `report`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_hooks.model.state import FragmentState, Said
 
 
 class Of(enum.Flag):
-    """What a `Why` may speak of."""
+    """The subject of a `Why`."""
 
     JOB = enum.auto()  # its size: what limits it, or what it waits for
     NODE = enum.auto()  # whether one job can use it
@@ -27,7 +27,7 @@ class Of(enum.Flag):
 
     @property
     def whys(self) -> tuple[Why, ...]:
-        """All that speak of it."""
+        """All reasons with this subject."""
         return tuple(why for why in Why if why.of & self)
 
 
@@ -36,14 +36,14 @@ _ACT, _END, _OVER, _NOTE, _DROPPED = Of.ACTION, Of.END, Of.OVER, Of.NOTE, Of.DRO
 
 
 class Why(enum.Enum):
-    """Why something is as it is. `--json` and the ledger have the values, metrics are named by
-    them, and they stay. `of` is what a member may speak of, a job if it does not say."""
+    """A reason. `--json`, the ledger and the names of metrics use the values, so values do not
+    change. `of` holds the possible subjects of a member, by default a job."""
 
     _value_: str
     of: Of
 
     def __new__(cls, value: str, of: Of = Of.JOB) -> Why:
-        """A member is its value; `of` stands beside it."""
+        """Make the value the member, and keep `of` beside it."""
         member = object.__new__(cls)
         member._value_, member.of = value, of
         return member
@@ -153,7 +153,7 @@ class Why(enum.Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a job can use a node: `why` is USABLE, or what is in the way, with its detail."""
+    """The verdict on a node for a job: `why` is USABLE or the obstacle, with its detail."""
 
     why: Why
     detail: str = ""
@@ -163,10 +163,10 @@ USABLE = Verdict(Why.USABLE)
 
 
 class Detail(TypedDict, total=False):
-    """The data behind a reason: what its sentence names, and nothing else. A reader changes none.
+    """The data that the sentence of a reason names.
 
-    `nodes` are names, `count` counts what the reason is about. `said` are the words of somebody
-    else: Slurm, a mark, a site's own code.
+    `nodes` are names. `count` is the number of subjects. `said` quotes Slurm, a mark, or a site's
+    own code.
     """
 
     fragments: tuple[FragmentId, ...]
@@ -219,7 +219,7 @@ class Detail(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Reason:
-    """One thing behind a job's size, or behind a plan as a whole. `report` has its sentence."""
+    """A reason for a job's size, or for a plan as a whole. `report` has its sentence."""
 
     why: Why
     detail: Detail = field(default_factory=Detail, hash=False)

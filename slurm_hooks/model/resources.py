@@ -1,6 +1,6 @@
-"""GPUs, processors and memory: what a node has and what is free there, and what one worker needs.
+"""GPUs, processors and memory of a node and of a worker.
 
-Whole GPUs alone are counted. A `gpu:a100` counts as a `gpu` too.
+Only whole GPUs count. A `gpu:a100` counts as a `gpu` too.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ GPU = "gpu"
 
 @dataclass(frozen=True)
 class Resources:
-    """So many of each; `gres` are counts by name, sorted."""
+    """Amounts of each resource. `gres` are counts by name, sorted."""
 
     cpus: int = 0
     memory_mib: int = 0
     gres: Gres = ()
 
     def count(self, name: str) -> int:
-        """How many of one generic resource."""
+        """The amount of a generic resource."""
         return dict(self.gres).get(name, 0)
 
     @property
     def gpus(self) -> int:
-        """All GPUs, of whatever type."""
+        """The number of GPUs of all types."""
         return self.count(GPU)
 
     @property
@@ -36,7 +36,7 @@ class Resources:
         return typed or tuple(row for row in self.gres if row[0] == GPU)
 
     def __sub__(self, other: Resources) -> Resources:
-        """What is left of these, never less than nothing."""
+        """The rest of these resources, never below zero."""
         gone = dict(other.gres)
         return Resources(
             max(0, self.cpus - other.cpus),
@@ -58,13 +58,13 @@ class Resources:
         return is_there and self.cpus <= left.cpus and self.memory_mib <= left.memory_mib
 
     def part_of(self, total: Resources) -> float:
-        """The largest part of anything that these are of a whole node."""
+        """The largest share of a whole node that these are, over all resources."""
         pairs = [(self.cpus, total.cpus), (self.gpus, total.gpus)]
         pairs.append((self.memory_mib, total.memory_mib))
         return min(1.0, max((some / whole for some, whole in pairs if whole), default=1.0))
 
     def times(self, count: int) -> Resources:
-        """So many times these."""
+        """A multiple of these."""
         gres = tuple((name, n * count) for name, n in self.gres)
         return Resources(self.cpus * count, self.memory_mib * count, gres)
 
@@ -77,15 +77,15 @@ class HasTotal(Protocol):
 
     @property
     def total(self) -> Resources:
-        """All that each has."""
+        """All resources of such a node."""
 
 
 @dataclass(frozen=True)
 class Slot:
-    """What one worker needs. A zero stands for its share of the node.
+    """The resources of a worker. A zero stands for its share of the node.
 
-    `gres` is `gpu`, `gpu:a100`, or empty for a worker without a GPU. The share of a worker is what
-    a node has, divided by its GPUs, or by its processors if no GPU is asked for.
+    `gres` is `gpu`, `gpu:a100`, or empty for a worker without a GPU. The share of a worker is the
+    node divided by its GPUs, or by its processors if the worker asks for no GPU.
     """
 
     gres: str = ""
@@ -98,12 +98,12 @@ class Slot:
             raise ValueError("a slot is a GPU or a processor at least")
 
     def gpus(self, count: int) -> Gres:
-        """So many GPUs of a slot's kind, which count as GPUs of any kind, too."""
+        """That many GPUs of the slot's type, which also count as GPUs of any type."""
         names = sorted({GPU, self.gres}) if self.gres and count else ()
         return tuple((name, count) for name in names)
 
     def on(self, node: HasTotal) -> Resources:
-        """One slot on this node; it takes all of its GPUs' resources with it, and no more."""
+        """A slot on this node, with the resources of its GPUs."""
         total = node.total
         parts, whole = (1, total.gpus) if self.gres else (self.cpus, total.cpus)
         whole = max(whole, 1)
@@ -112,7 +112,7 @@ class Slot:
         return Resources(cpus, memory, self.gpus(1))
 
     def fit(self, node: HasTotal, left: Resources) -> int:
-        """How many slots fit into what is `left` on the node."""
+        """The number of slots that fit into the resources `left` on the node."""
         one = self.on(node)
         counts = [left.cpus // one.cpus]
         if one.memory_mib:

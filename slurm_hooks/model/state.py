@@ -1,4 +1,4 @@
-"""Where a fragment is in its life: in Slurm's words, and in those of its agent."""
+"""The state of a fragment, as Slurm shows it and as its agent reports it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurm_hooks.words.comment import Standing
 
 
 class FragmentState(enum.Enum):
-    """Where a fragment is in its life, as Slurm reports it."""
+    """The state of a fragment according to Slurm."""
 
     HELD = "held"  # pending, priority 0: waits for us
     PENDING = "pending"  # released, or requeued by Slurm: may start any moment
@@ -39,8 +39,8 @@ LIVE_STATES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
 
 
 class Said(enum.Enum):
-    """What a fragment's agent says about the current run; a script without one says nothing. The
-    words are explained in words/comment.py."""
+    """The report of a fragment's agent on the current run. A script without an agent reports
+    NOTHING. words/comment.py explains the words."""
 
     NOTHING = "nothing"
     STARTED = Standing.STARTED.value

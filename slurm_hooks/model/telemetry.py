@@ -1,7 +1,7 @@
-"""What a job tells about its own speed.
+"""A job's reports on its own speed.
 
-All of it comes from a user's job: constructors refuse what cannot be true, and nothing that is
-told can make a curve that claims more than linear speed-up (`slurm_hooks/learning`).
+They come from a user's job, so constructors refuse impossible values. No report can make a curve
+that claims more than linear speed-up (`slurm_hooks/learning`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LEAST_RATE = 1e-9
 
 
 class Counts(enum.Enum):
-    """What the rates count."""
+    """The unit that the rates count."""
 
     SAMPLES = "samples"
     STEPS = "steps x nodes"  # of the optimizer: the batch of each process is taken as constant
@@ -24,10 +24,10 @@ class Counts(enum.Enum):
 
 @dataclass(frozen=True)
 class Rate:
-    """One steady measurement: `per_s` of all processes together on `nodes` nodes.
+    """A steady measurement: `per_s` of all processes together on `nodes` nodes.
 
     `error` is its relative standard error, `at` the unix second of its end, `batch` the samples of
-    one optimizer step of all processes (0: unknown).
+    an optimizer step of all processes (0: unknown).
     """
 
     nodes: int
@@ -45,10 +45,10 @@ class Rate:
 
 @dataclass(frozen=True)
 class Pauses:
-    """Seconds without progress, as measured; None if it has not been seen.
+    """Measured seconds without progress. None: not measured.
 
-    A start counts from the start of a fragment to the first step, the others from the last step
-    before to the first after it; `hit_s` is that of a loss without notice.
+    A start lasts from the start of a fragment to the first step. The other pauses last from the
+    last step before them to the first step after. `loss_s` belongs to an interruption.
     """
 
     start_s: Optional[float] = None
@@ -57,17 +57,17 @@ class Pauses:
     loss_s: Optional[float] = None
 
     def __post_init__(self) -> None:
-        told = (self.start_s, self.grow_s, self.shrink_s, self.loss_s)
-        if not all(s is None or 0 <= s < math.inf for s in told):
-            raise ValueError(f"pauses {told} must be seconds")
+        pauses = (self.start_s, self.grow_s, self.shrink_s, self.loss_s)
+        if not all(s is None or 0 <= s < math.inf for s in pauses):
+            raise ValueError(f"pauses {pauses} must be seconds")
 
 
 @dataclass(frozen=True)
 class Telemetry:
-    """What one fragment tells about its job.
+    """A fragment's report on its job.
 
-    `rates` holds the newest of each size, the newest last; `sync` is the share of a step that waits
-    for others, if it could be seen.
+    `rates` holds the newest rate of each size, the newest last. `sync` is the share of a step that
+    waits for other processes, if it could be measured.
     """
 
     rates: tuple[Rate, ...] = ()

@@ -1,4 +1,4 @@
-"""Counts what no job uses: GPUs and processors of idle nodes, of partly used ones, and stranded."""
+"""Counts unused GPUs and processors: on idle nodes, on partly used nodes, and stranded."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CPU = "cpu"
 
 @dataclass(frozen=True)
 class Unused:
-    """An amount of one resource that no job uses: a number, or a number times seconds.
+    """An unused amount of a resource: a number, or a number times seconds.
 
-    `idle` is on idle nodes, `part` on partly used ones. What is `stranded` has no processor or no
+    `idle` is on idle nodes, `part` on partly used nodes. A `stranded` amount has no processor or no
     memory left beside it on its node, so no job can use it.
     """
 
@@ -27,17 +27,17 @@ class Unused:
 
     @property
     def total(self) -> float:
-        """All three together."""
+        """The sum of the three parts."""
         return self.idle + self.part + self.stranded
 
     def __add__(self, other: Unused) -> Unused:
-        """Both together."""
+        """The sum of both."""
         return Unused(
             self.idle + other.idle, self.part + other.part, self.stranded + other.stranded
         )
 
     def times(self, factor: float) -> Unused:
-        """So many times these."""
+        """A multiple of these."""
         return Unused(self.idle * factor, self.part * factor, self.stranded * factor)
 
 
@@ -47,22 +47,22 @@ NOT_UNUSED = Unused()
 def unused_of(
     seen: Snapshot, partitions: Set[str], actions: Iterable[Intent] = ()
 ) -> dict[str, Unused]:
-    """What no job uses of the nodes of these partitions that are in service, by resource: `gpu` if
-    one of the nodes has any, and `cpu`. Fragments use their nodes from their release on, and so do
-    those that `actions` release."""
+    """The unused amount of each resource, `gpu` if there are GPUs and `cpu`, on nodes in service of
+    these partitions. Fragments use their nodes from their release on, also if `actions` release
+    them."""
     whole, parts = _given(seen, actions)
-    found: dict[str, Unused] = {}
+    amounts: dict[str, Unused] = {}
     for node in seen.nodes:
         if node.state in IN_SERVICE and node.partitions & partitions:
             given = node.total if node.name in whole else parts.get(node.name, NO_RESOURCES)
             for name, unused in _on(node, given):
-                found[name] = found.get(name, NOT_UNUSED) + unused
-    return dict(sorted(found.items(), reverse=True))
+                amounts[name] = amounts.get(name, NOT_UNUSED) + unused
+    return dict(sorted(amounts.items(), reverse=True))
 
 
 def _given(seen: Snapshot, actions: Iterable[Intent]) -> tuple[set[str], dict[str, Resources]]:
-    """Nodes that fragments have as a whole, and what others are to get of a node. What a fragment
-    has that runs in a part of a node, Slurm counts as used."""
+    """The nodes that fragments have as a whole, and the parts of nodes that are already given away.
+    Slurm itself counts the part of a running fragment as used."""
     fragments = [f for job in seen.jobs for f in job.fragments if f.state in LIVE_STATES]
     coming = [(f.nodes, f.asks) for f in fragments if f.state is FragmentState.PENDING]
     grows = [i for i in actions if i.verb is Verb.GROW]
@@ -76,15 +76,15 @@ def _given(seen: Snapshot, actions: Iterable[Intent]) -> tuple[set[str], dict[st
 
 
 def _on(node: Node, given: Resources) -> Iterator[tuple[str, Unused]]:
-    """Of a node, less what is given away. Nothing starts on one that is BUSY, so all that is left
-    there is stranded if its processors or its memory are gone, and else not known to be there."""
+    """The unused amounts of a node, less the parts given away. No job starts on a BUSY node. Its
+    rest is stranded if its processors or its memory are used up, and otherwise unknown."""
     free = node.total - node.used - given
     for name in (CPU, GPU) if node.total.gpus else (CPU,):
         yield name, _placed(node, amount(name, free), usable(name, free, node.total))
 
 
 def amount(name: str, of: Resources) -> int:
-    """How many GPUs or CPUs these are."""
+    """The number of GPUs or CPUs among these."""
     return of.gpus if name == GPU else of.cpus
 
 

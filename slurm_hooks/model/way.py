@@ -1,6 +1,6 @@
-"""What the fragments of a job are to each other: one gang, or the workers of a pool.
+"""The relation of a job's fragments to each other: a gang, or the workers of a pool.
 
-A field is a question that rules ask, so a rule says on what it depends and not on which engine.
+Each field is a question. So a rule names the property that it depends on, not an engine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from slurm_hooks.words.engines import Engine
 
 @dataclass(frozen=True)
 class Way:
-    """The answers for one of the two."""
+    """The answers for a gang, or for a pool."""
 
     lowest_min: int  # that a request may name
     needs_min: bool  # below its minimum it cannot go on
@@ -27,5 +27,5 @@ POOL = Way(lowest_min=0, needs_min=False, works_as_one=False, zero_is_idle=True,
 
 
 def way_of(engine: Optional[Engine]) -> Way:
-    """The way of an engine; an unknown one is taken for a gang, of which less is allowed."""
+    """The way of an engine. An unknown engine counts as a gang, which may do less."""
     return POOL if engine is not None and engine.is_pool else GANG

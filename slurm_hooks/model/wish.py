@@ -1,4 +1,4 @@
-"""How many nodes a job wants now, in its own words."""
+"""The number of nodes that a job wishes for."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Optional
 from slurm_hooks.words.comment import MOST_AHEAD_S, MOST_NODES
 
 SKEW = timedelta(seconds=MOST_AHEAD_S)
-"""By so much the clock of a node may be ahead of slurmctld's. A wish from later than that does not
-count yet: else its user could lock out all wishes after it."""
+"""The most that the clock of a node may be ahead of slurmctld's. A wish from beyond that does not
+count yet. Otherwise it would lock out all later wishes."""
 
 
 @dataclass(frozen=True, order=True)
 class Wish:
-    """At the moment `at` the job wanted at most so many nodes. Of two the newer one is greater, and
-    of two of the same second the larger one."""
+    """At the moment `at` the job wanted at most that many nodes. A newer wish is greater. Of two
+    wishes of the same second the larger is greater."""
 
     at: datetime
     nodes: int
@@ -28,5 +28,5 @@ class Wish:
 
 
 def newest(wishes: Iterable[Wish], now: datetime) -> Optional[Wish]:
-    """The wish that counts at `now`; None if there is none."""
+    """The wish that counts at `now`, if any."""
     return max((wish for wish in wishes if wish.at - now <= SKEW), default=None)

@@ -1,1 +1,1 @@
-"""What one tick saw, as a file: its schema, and reading and writing it."""
+"""The snapshot of a tick as a file: its schema, its reader and its writer."""

@@ -1,7 +1,7 @@
 """Plain JSON data back into values of the model, and the JSON schema of it.
 
 The other direction is `encode`. Both follow the types of the dataclasses, so a field added to the
-model needs nothing here. Every fault names the key at which it was found.
+model needs no change here. Every fault names its key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slurm_hooks.model import FragmentId
 
 
 class BadData(ValueError):
-    """Data that is not a value of the type: says at which key, what was found and expected."""
+    """Data that is not a value of the type. The text names the key, and the expected value."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key or 'the object'}: {text}")
@@ -149,10 +149,10 @@ def _duration(data: Any, key: str) -> timedelta:
 
 
 def _fragment(data: Any, key: str) -> FragmentId:
-    found = re.fullmatch(r"(\d{1,10})_(\d{1,10})", _text(data, key))
-    if not found:
+    match = re.fullmatch(r"(\d{1,10})_(\d{1,10})", _text(data, key))
+    if not match:
         raise _unexpected(key, "a fragment such as 34_0", data)
-    return FragmentId(int(found.group(1)), int(found.group(2)))
+    return FragmentId(int(match.group(1)), int(match.group(2)))
 
 
 _PLAIN: dict[Any, Callable[[Any, str], Any]] = {
@@ -177,7 +177,7 @@ _PLAIN_SCHEMA: dict[Any, dict[str, Any]] = {
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of what `to_data` makes of a value of the type."""
+    """The JSON schema (draft 2020-12) of the result of `to_data` for a value of the type."""
     if kind in _PLAIN_SCHEMA:
         return dict(_PLAIN_SCHEMA[kind])
     origin, kinds = get_origin(kind), get_args(kind)

@@ -14,7 +14,7 @@ from slurm_hooks.model.moments import iso
 
 
 def to_data(value: Any) -> Any:
-    """Plain data for json.dumps; sets are sorted, infinite numbers become null."""
+    """Plain data for json.dumps. Sets are sorted, and infinite numbers become null."""
     if isinstance(value, FragmentId):
         return str(value)
     if isinstance(value, enum.Enum):

@@ -1,4 +1,4 @@
-"""A snapshot as a file: what a tick saw, to plan it again elsewhere or later.
+"""A snapshot as a file, so that a tick can be planned again elsewhere or later.
 
 docs/developers/snapshot.md describes the format. `schema` makes snapshot.schema.json beside it.
 """
@@ -20,7 +20,7 @@ MAX_CHARACTERS = 1 << 28  # 10,000 nodes and 300 jobs of 64 fragments take a thi
 
 
 def snapshot_text(snapshot: Snapshot) -> str:
-    """The file: one JSON object, each part of the snapshot on lines of its own."""
+    """The text of the file: a JSON object, with each part of the snapshot on separate lines."""
     head = {"format": FORMAT, "version": VERSION}
     return json.dumps({**head, "snapshot": to_data(snapshot)}, indent=1) + "\n"
 
@@ -47,8 +47,8 @@ def read(path: Path) -> Snapshot:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UsageError(f'{path}: not a snapshot: "format" is not "{FORMAT}"')
     if data.get("version") != VERSION:
-        found = data.get("version")
-        raise UsageError(f"{path}: version: expected {VERSION}, found {found!r}")
+        version = data.get("version")
+        raise UsageError(f"{path}: version: expected {VERSION}, found {version!r}")
     try:
         return parse(data.get("snapshot"))
     except BadData as error:
