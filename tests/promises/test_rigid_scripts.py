@@ -21,7 +21,7 @@ from waiting import wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 TREE = Path(__file__).resolve().parents[2]
 DIGITS = TREE / "examples" / "digits" / "train.py"
-USERS = TREE / "docs" / "users" / "users.md"
+QUICKSTART = TREE / "docs" / "users" / "quickstart.md"
 
 # distributed/ddp-tutorial-series/slurm/sbatch_run.sh of pytorch/examples, without its GPUs.
 PYTORCH = r"""#!/bin/bash
@@ -118,15 +118,27 @@ def test_the_script_of_lightnings_page_is_refused_with_the_line_to_write(bench: 
     trains_on_every_node(bench, int(done.stdout))
 
 
-def test_the_two_scripts_that_users_are_shown(bench: Bench) -> None:
-    block = USERS.read_text().partition("    # rigid")[2].partition("\n\n")[0]
-    pairs = [
-        re.split(r"  +", line.strip()) for line in block.splitlines()[1:] if "gres" not in line
-    ]
-    rigid = "\n".join(["#!/bin/bash", *(pair[0] for pair in pairs), ""])
-    malleable = "\n".join(["#!/bin/bash", *(pair[1] for pair in pairs if len(pair) > 1), ""])
+def shown(tool: str) -> tuple[str, str]:
+    """The rigid and the malleable script that the page shows side by side, without the GPUs."""
+    block = QUICKSTART.read_text().partition(f"    # rigid, {tool} ")[2].partition("\n\n")[0]
+    lines = [line for line in block.splitlines()[1:] if "--gres" not in line]
+    pairs = [re.split(r"  +", f"{line.strip()}  ", maxsplit=1) for line in lines]
+    rigid, malleable = ([cell.strip() for cell in column] for column in zip(*pairs, strict=True))
+    return "\n".join(["#!/bin/bash", *rigid, ""]), "\n".join(["#!/bin/bash", *malleable, ""])
+
+
+def test_the_torchrun_scripts_that_users_are_shown_are_both_accepted(bench: Bench) -> None:
+    rigid, malleable = shown("torchrun")
+    assert rigid.count("\\\n--rdzv-backend=c10d") == 1
+    told = "sbatch: malleable: --nodes=4 and --ntasks=4 are replaced by --malleable=2-4\n"
+    assert sbatch(bench, rigid, "--malleable=2-4").stderr == told
+    assert sbatch(bench, malleable, "--malleable=2-4").stderr == ""
+
+
+def test_the_lightning_scripts_that_users_are_shown(bench: Bench) -> None:
+    rigid, malleable = shown("Lightning")
     refused = sbatch(bench, rigid, "--malleable=2-4")
-    assert f"write `{pairs[-1][1]}` in its place" in refused.stderr
+    assert f"write `{malleable.splitlines()[-1]}` in its place" in refused.stderr
     assert sbatch(bench, malleable, "--malleable=2-4").stderr == ""
 
 
