@@ -1,0 +1,87 @@
+"""docs/users/errors.md has a row for each thing that sbatch says of a malleable job."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "users" / "errors.md"
+LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
+SHARE = 0.7  # of the words of a message that one row has, in any form of the sentence
+COMMON = {"malleable", "write", "drop", "and", "the", "for", "not"}
+WORDS = 6  # of lower-case letters make a sentence of a text
+
+
+def joined(text: str, glue: str) -> Iterator[str]:
+    """The texts of a program, those with nothing but `glue` between them as one."""
+    last, end = "", 0
+    for found in LITERAL.finditer(text):
+        if last and re.fullmatch(glue, text[end : found.start()]):
+            last += " " * bool(text[end : found.start()].strip(" \n\t.")) + found[1]
+        else:
+            yield last
+            last = found[1]
+        end = found.end()
+    yield last
+
+
+def of_lua() -> Iterator[str]:
+    """All sentences of job_submit, without those on the policy file, which the log gets."""
+    for path in sorted((ROOT / "plugins" / "lua").glob("*.lua")):
+        text = re.sub(r'(?m)(^|\s)--[^\n"]*$', "", path.read_text())
+        text = re.sub(r"(?ms)^function M\.check_policy.*?^end$", "", text)
+        text = re.sub(r"(?s)for name in \(.*?\):gmatch", "", text)  # names of programs
+        yield from joined(text, r"\s*\.\.\s*(?:[\w.:()\[\], /*=-]*?\.\.\s*)?")
+
+
+def of_plugin() -> Iterator[str]:
+    """All sentences of the plugin, without its own settings and its help."""
+    for name in ("request.c", "sizes.c", "malleable.c"):
+        text = (ROOT / "plugins" / "spank" / name).read_text()
+        text = re.sub(r"(?s)/\*.*?\*/", "", text)
+        text = re.sub(r"(?s)\.usage = .*?(?=,\n\t\.has_arg)", "", text)
+        yield from joined(text, r"\s*(?:KEY_LIST\s*)?")
+
+
+def words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]{3,}", re.sub(r"%[a-z]", " ", text.lower()))) - COMMON
+
+
+def is_sentence(text: str) -> bool:
+    return " " in text and len(re.findall(r"\b[a-z]{2,}", text)) >= WORDS and "{min=" not in text
+
+
+SAID = sorted({text for text in (*of_lua(), *of_plugin()) if is_sentence(text)})
+
+
+def is_covered(text: str, rows: list[str]) -> bool:
+    """Whether a row has the option that this message begins with, and most of its words."""
+    asked = words(text)
+    option = re.match(r"--(?!malleable)[a-z-]+|", text)
+    named = [row for row in rows if not option or option[0] in row]
+    return any(len(asked & words(row)) >= SHARE * len(asked) for row in named)
+
+
+def rows() -> list[str]:
+    return [line for line in PAGE.read_text().splitlines() if line.startswith(("|", "`"))]
+
+
+def test_the_texts_of_the_code_are_found() -> None:
+    assert len([text for text in SAID if text.startswith("--")]) > 50
+    assert any(text.startswith("one number is not a range") for text in SAID)
+    assert any("fragment cannot meet the others" in text for text in SAID)
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_a_row_explains_it(text: str) -> None:
+    assert is_covered(text, rows())
+
+
+def test_a_message_without_a_row_is_found() -> None:
+    lost = "--nodelist: nodes are chosen among those left over; drop it"
+    assert is_covered(lost, rows())
+    assert not is_covered(lost, [row for row in rows() if "--nodelist" not in row])
