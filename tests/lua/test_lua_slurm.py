@@ -251,7 +251,7 @@ def wait_for_reason(sandbox: Any, job: str, wanted: str) -> None:
 
 
 def test_who_waits_for_a_malleable_job(sandbox: Any) -> None:
-    """Why users.md says afterany: the fragments that are not needed any more end CANCELLED."""
+    """Why choosing.md says afterany: the fragments that are not needed any more end CANCELLED."""
     script = sandbox.work / "short.sh"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)
