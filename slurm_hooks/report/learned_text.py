@@ -20,7 +20,7 @@ UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x {}s"}
 _NOTHING = "nothing is known yet of how its speed grows with {}s: it shares equally"
 _UNSEEN = (
     "what it does cannot be counted: no optimizer of torch and no DataLoader steps in it; "
-    "`report()` in its script tells it (docs/users/users.md)"
+    "`report()` in its script tells it (docs/users/checkpoints.md)"
 )
 _UNCOUNTED = "with engine={} nobody counts how fast all its fragments train together"
 QUIET_S = 300.0  # a job that has had its minimum for so long and told nothing is not going to

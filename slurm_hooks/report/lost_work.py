@@ -15,7 +15,7 @@ from slurm_hooks.slurm.text import fold
 DEAR_S = 60.0  # below this nobody need change a script
 _LINES = (
     "`checkpoint.watch(...)` and `checkpoint.reached(step)` in the script make it one step: see "
-    "`Optional lines` in docs/users/users.md"
+    "docs/users/checkpoints.md"
 )
 
 

@@ -44,7 +44,7 @@ def test_old_checkpoints_are_dear_and_a_watched_state_is_not(bench: Bench) -> No
     assert (bench.job(plain).redoes, bench.job(watched).redoes) == (True, False)
     text = bench.malleable("explain", str(plain)).stdout
     assert "hint: its checkpoints are up to" in text
-    assert "docs/users/users.md" in text
+    assert "docs/users/checkpoints.md" in text
     told = json.loads(bench.malleable("explain", str(watched), "--json").stdout)
     assert told["checkpoints"]["loss_s"] == 1
     assert "checkpoints are" not in bench.malleable("explain", str(watched)).stdout
