@@ -273,7 +273,7 @@ def is_forgotten(course: Course, job: str) -> bool:
 
 @long
 @pytest.mark.xfail(
-    strict=True, reason="what ended is forgotten after MinJobAge: docs/admins/sysadmin.md"
+    strict=True, reason="what ended is forgotten after MinJobAge: docs/admins/limits.md"
 )
 def test_no_tick_for_longer_than_slurmctld_remembers_without_agents(
     forgetful_bench: Bench, new_course: NewCourse
