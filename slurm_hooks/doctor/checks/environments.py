@@ -42,7 +42,7 @@ def _laid(facts: Facts) -> Iterator[Finding]:
         yield warning(
             f"env_store={store} is set, and no Prolog lays environments there",
             advice="let the Prolog call the hook, or remove env_store=: "
-            "see docs/admins/slurm-settings.md",
+            "see docs/admins/environments.md",
         )
     named = {path for text in laying for path in re.findall(r"--store[= ]([^\s\"']+)", text)}
     named = {path for path in named if "$" not in path}

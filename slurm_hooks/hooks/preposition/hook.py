@@ -1,4 +1,4 @@
-"""The hook that a site's Prolog calls as root (docs/admins/slurm-settings.md), with `python3 -I`.
+"""The hook that a site's Prolog calls as root (docs/admins/environments.md), with `python3 -I`.
 
 Python 3.9 and its standard library are enough. It is never the reason why a job does not start: it
 ends with 0, within its seconds, and a job whose environment is not laid by then uses the original.
