@@ -1,9 +1,9 @@
-"""Writes what is generated of the documentation: the reference of all settings, as a page and as
-malleable.toml(5), the list of modules, and what bash completes. Texts come from
-etc/malleable.toml and from docstrings; kinds, ranges, defaults, commands and options from the code.
+"""Write the generated documents: all settings as a page and as malleable.toml(5), the list of
+modules, and the completion for bash. Texts come from etc/malleable.toml and from docstrings. Kinds,
+ranges, defaults, commands and options come from the code.
 
-Run by `make docs`, or with a file as its argument for the completion alone. A test keeps the files
-that are checked in alike; the completion is installed.
+`make docs` runs it. With a file as its argument it writes the completion only. A test compares the
+files that are checked in.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COMPLETION = ROOT / "build" / "bash-completion" / "malleable"
 
 @dataclass(frozen=True)
 class Entry:
-    """One key of the settings: `default` as TOML, `kind` what is allowed, in words."""
+    """A key of the settings: `default` as TOML, and `kind`, the allowed values in words."""
 
     section: str
     key: str
@@ -43,7 +43,7 @@ class Entry:
 
 
 def entries(documented: str) -> Iterator[Entry]:
-    """Every key of the documented file, in its order. Raises KeyError for one that is not known."""
+    """Yield each key of the documented file in order. Raises KeyError for an unknown key."""
     kinds = {
         (section.name, key.name): _kind(key)
         for section in fields(Settings)
@@ -66,7 +66,7 @@ def entries(documented: str) -> Iterator[Entry]:
 def _kind(key: Field[Any]) -> str:
     meta = key.metadata
     if "choices" in meta:
-        return "one of " + ", ".join(meta["choices"])
+        return " or ".join(meta["choices"])
     if "names" in meta:
         return "list of names"
     if "word" in meta:
@@ -89,11 +89,14 @@ def page(found: tuple[Entry, ...]) -> str:
     lines = [
         "# Settings",
         "",
-        "`/etc/slurm-malleable/malleable.toml`, or the file named by `--settings` or by",
-        "`MALLEABLE_SETTINGS`. Every key is optional, and the file is read again at every tick. An",
-        "invalid file stops the tick with exit code 78 and all its faults; leases then run out.",
-        "After a change run `malleable render lua` again (docs/admins/slurm-settings.md):",
-        "`job_submit` reads a copy. This page is written by `make docs`.",
+        "The settings are in `/etc/slurm-malleable/malleable.toml`.",
+        "`--settings` or `MALLEABLE_SETTINGS` can name another file.",
+        "Every key is optional, and each tick reads the file again.",
+        "An invalid file stops the tick with exit code 78.",
+        "The tick lists all faults, and leases run out.",
+        "After a change run `malleable render lua` again, because `job_submit` reads a copy",
+        "([slurm-settings.md](slurm-settings.md#job_submit)).",
+        "`make docs` writes this page.",
     ]
     section = ""
     for entry in found:
@@ -101,8 +104,15 @@ def page(found: tuple[Entry, ...]) -> str:
             section = entry.section
             lines += ["", f"## [{section}]"]
         lines += ["", f"### {section}.{entry.key}"]
-        lines += [f"Default `{entry.default}`; {entry.kind}.", "", entry.text]
+        lines += [f"Default `{entry.default}`, allowed: {entry.kind}.", "", *_lines(entry.text)]
     return "\n".join(lines) + "\n"
+
+
+def _lines(text: str) -> list[str]:
+    """The text, a sentence on each line, with a link for each page that it names."""
+    text = re.sub(r"docs/admins/([\w-]+\.md)", r"[\1](\1)", text)
+    text = re.sub(r"docs/developers/([\w-]+\.md)", r"[\1](../developers/\1)", text)
+    return re.split(r"(?<=[.:]) (?=[A-Z`\d\[])", text)
 
 
 def man(found: tuple[Entry, ...]) -> str:
@@ -114,8 +124,8 @@ def man(found: tuple[Entry, ...]) -> str:
         ".SH SYNOPSIS",
         ".I /etc/slurm-malleable/malleable.toml",
         ".SH DESCRIPTION",
-        "A TOML file. Every key is optional, and the file is read again at every tick. An invalid",
-        "file stops the tick with exit code 78 and all its faults; leases then run out.",
+        "A TOML file. Every key is optional, and each tick reads the file again. An invalid file",
+        "stops the tick with exit code 78. The tick lists all faults, and leases run out.",
         "After a change run",
         ".B malleable render lua",
         "again.",
@@ -148,7 +158,7 @@ def modules() -> str:
 
 
 def _first_sentence(path: Path) -> list[str]:
-    """The sentence as a list of one text, or an empty one where there is no docstring."""
+    """The first sentence in a list, or an empty list without a docstring."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     if not text:
         return []
@@ -157,19 +167,19 @@ def _first_sentence(path: Path) -> list[str]:
 
 
 def _roff(text: str) -> str:
-    """Text that roff prints as it is."""
+    """Text that roff prints unchanged."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return re.sub(r"^([.'])", r"\\&\1", escaped)
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers below one, by name; argparse has no public way to them."""
+    """The parsers below a parser, by name. argparse has no public way to them."""
     actions = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return next((dict(action.choices) for action in actions), {})
 
 
 def completion() -> str:
-    """What bash completes after `malleable`."""
+    """The completion for bash."""
     return completion_for(whole_parser(), "bash")
 
 

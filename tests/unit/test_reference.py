@@ -41,7 +41,7 @@ def test_every_key_has_a_text_and_its_kind(reference: dict[str, Any]) -> None:
     assert set(found) == keys
     assert [key for key, entry in found.items() if not entry.text] == []
     assert found["lease", "length_s"].kind == "whole number from 60 to 86,400"
-    assert found["mode", "level"].kind == "one of observe, canary, on"
+    assert found["mode", "level"].kind == "observe or canary or on"
 
 
 def words_of(parser: Any, subcommands: Any, path: tuple[str, ...] = ()) -> dict[str, set[str]]:
