@@ -1,0 +1,49 @@
+"""The records of decisions: complete, numbered without holes, and all in the index."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "developers" / "decisions"
+RECORDS = sorted(FOLDER.glob("[0-9]*.md"))
+ROW = re.compile(r"\| (\d{4}) \| \[(.+)\]\((.+\.md)\) \| (\d{4}-\d\d-\d\d) \| (.+) \|")
+HEAD = re.compile(
+    r"# (?P<number>\d{4})\. (?P<title>.+)\n\nDate: (?P<date>2\d{3}-\d\d-\d\d)\n\n"
+    r"Status: (?P<status>accepted|superseded by \[\d{4}\]\((?P<successor>.+)\))\n\n"
+    r"## Context\n(?P<text>.+\n\n## Decision\n.+\n\n## Consequences\n.+)",
+    re.S,
+)
+
+
+def parts(record: Path) -> re.Match[str]:
+    found = HEAD.fullmatch(record.read_text(encoding="utf-8"))
+    assert found, f"{record.name} lacks a title, a date, a status or one of its three parts"
+    return found
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name[:4])
+def test_record_has_all_parts_and_is_short(record: Path) -> None:
+    found = parts(record)
+    assert record.name.startswith(found["number"] + "-")
+    assert 55 <= len(found["text"].split()) <= 210
+    if found["successor"]:
+        successor = FOLDER / found["successor"]
+        assert successor.name > record.name
+        assert parts(successor)["status"] == "accepted"
+
+
+def test_numbers_have_no_holes() -> None:
+    assert [int(record.name[:4]) for record in RECORDS] == list(range(1, len(RECORDS) + 1))
+
+
+def test_index_lists_every_record_as_it_is() -> None:
+    rows = ROW.findall((FOLDER / "index.md").read_text(encoding="utf-8"))
+    expected = []
+    for record in RECORDS:
+        found = parts(record)
+        row = (found["number"], found["title"], record.name, found["date"], found["status"])
+        expected.append(row)
+    assert rows == expected
