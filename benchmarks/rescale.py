@@ -42,7 +42,7 @@ from slurm_hooks.sandbox.project import project_spec
 SIZE = 4
 PATIENCE_S = 150.0
 LOOK_S, ASK_S = 0.1, 1.0  # how often the steps are read, and how often Slurm is asked
-REQUEUE_REST_S = 4.0  # see docs/developers/slurm-facts.md
+REQUEUE_REST_S = 4.0  # see docs/developers/slurm-facts/times.md
 RESCALED = ("malleable", "torchft", "cold", "stock")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CHANGES = (

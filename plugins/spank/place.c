@@ -17,7 +17,7 @@
  * would be a request of every fragment at its start. Resolving the node's name here could hold up
  * the job, and where NodeAddr is of another network it is another address. The function reads
  * slurm.conf where that has not been done, and may end the process if it cannot; but without a
- * slurm.conf slurmstepd does not get this far, whatever the job (docs/developers/slurm-facts.md).
+ * slurm.conf slurmstepd does not get this far, whatever the job (docs/developers/slurm-facts/spank.md).
  */
 bool place_find_addr(char *addr, size_t size)
 {

@@ -1,6 +1,6 @@
 """What Slurm's settings lack before fragments may take parts of nodes. Pure: ticks and doctor ask.
 
-Each rule was tried on a real Slurm: docs/developers/slurm-facts.md. slurmctld knows its own
+Each rule was tried on a real Slurm: docs/developers/slurm-facts/. slurmctld knows its own
 cgroup.conf only, and only where a cgroup plugin is in use. The nodes' own files are left to
 doctor.
 """
