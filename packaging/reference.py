@@ -1,15 +1,18 @@
-"""Write the generated documents: all settings as a page and as malleable.toml(5), the list of
-modules, and the completion for bash. Texts come from etc/malleable.toml and from docstrings. Kinds,
-ranges, defaults, commands and options come from the code.
+"""Writes the generated documents and the completion of bash.
 
-`make docs` runs it. With a file as its argument it writes the completion only. A test compares the
-files that are checked in.
+The documents are the reference of all settings as a page and as malleable.toml(5), the checks of
+doctor, the list of modules, and the schema of snapshots. Texts come from etc/malleable.toml and
+from docstrings. Kinds, ranges, defaults, commands and options come from the code.
+
+`make docs` runs it. With a file as its argument it writes the completion alone. A test compares the
+documents that are checked in.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import math
 import re
 import sys
@@ -21,13 +24,18 @@ from typing import Any
 from slurm_hooks import __version__
 from slurm_hooks.cli import whole_parser
 from slurm_hooks.commands.completion import completion as completion_for
+from slurm_hooks.doctor.catalogue import CHECKS
+from slurm_hooks.doctor.manual import manual
+from slurm_hooks.model.snapshot.file import schema
 from slurm_hooks.settings.values import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "etc" / "malleable.toml"
 PAGE = ROOT / "docs" / "admins" / "settings.md"
 MAN = ROOT / "docs" / "man" / "malleable.toml.5"
+DOCTOR = ROOT / "docs" / "admins" / "doctor.md"
 MODULES = ROOT / "docs" / "developers" / "modules.md"
+SCHEMA = ROOT / "docs" / "developers" / "snapshot.schema.json"
 COMPLETION = ROOT / "build" / "bash-completion" / "malleable"
 
 
@@ -186,7 +194,13 @@ def completion() -> str:
 def written() -> dict[Path, str]:
     """Each generated file that is checked in, with its text."""
     found = tuple(entries(SOURCE.read_text(encoding="utf-8")))
-    return {PAGE: page(found), MAN: man(found), MODULES: modules()}
+    return {
+        PAGE: page(found),
+        MAN: man(found),
+        DOCTOR: manual(CHECKS),
+        MODULES: modules(),
+        SCHEMA: json.dumps(schema(), indent=2) + "\n",
+    }
 
 
 if __name__ == "__main__":
