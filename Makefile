@@ -25,7 +25,7 @@ help:
 	@echo "             frameworks (2 GB), matrix (root only), gpu, pyslurm SLURM_SOURCE=FILE"
 	@echo "Change it"
 	@echo "  lint       format, types, imports, Lua, shell"
-	@echo "  docs       write the reference of all settings"
+	@echo "  docs       write generated pages and diagrams"
 	@echo "  clean      remove what was built; .venv stays"
 	@echo "Measure it"
 	@echo "  bench-X    a benchmark: BENCH_ARGS=--help; an unknown X lists all"
@@ -122,6 +122,7 @@ lint: setup
 
 docs: setup
 	@PYTHONPATH=. $(PYTHON) packaging/reference.py
+	@$(PYTHON) packaging/diagrams.py
 
 package-tools:
 	@packaging/install-missing.sh packages
