@@ -7,7 +7,7 @@ WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
 EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults and not gpu
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs \
+.PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs site \
 	install clean test-nightly test-pyslurm test-gpu test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages abuse fuzz soak
 
@@ -24,8 +24,9 @@ help:
 	@echo "  test-X     nightly, sites, metrics, browser, packages, engines (4 GB),"
 	@echo "             frameworks (2 GB), matrix (root only), gpu, pyslurm SLURM_SOURCE=FILE"
 	@echo "Change it"
-	@echo "  lint       format, types, imports, Lua, shell"
+	@echo "  lint       format, types, imports, Lua, shell, links of the documents"
 	@echo "  docs       write generated pages and diagrams"
+	@echo "  site       the documents as pages for a browser: build/site/index.html"
 	@echo "  clean      remove what was built; .venv stays"
 	@echo "Measure it"
 	@echo "  bench-X    a benchmark: BENCH_ARGS=--help; an unknown X lists all"
@@ -119,10 +120,15 @@ lint: setup
 	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua tests/fuzz
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh packaging/debian/*inst packaging/debian/*rm
 	@shellcheck --shell=sh packaging/scripts/*.sh .ci/run
+	@$(MAKE) --no-print-directory site
 
 docs: setup
 	@PYTHONPATH=. $(PYTHON) packaging/reference.py
 	@$(PYTHON) packaging/diagrams.py
+
+# Strict: a dead link or anchor, or a page that the navigation lacks, is an error.
+site: setup
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --config-file packaging/site/mkdocs.yml
 
 package-tools:
 	@packaging/install-missing.sh packages

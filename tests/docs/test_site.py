@@ -1,0 +1,157 @@
+"""The site of the documents: it is whole, needs no network, and a fault stops its build."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from slurm_hooks.doctor.catalogue import CHECKS
+
+ROOT = Path(__file__).resolve().parents[2]
+LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href"}
+
+
+def build(tree: Path, target: Path, config: str = "mkdocs.yml") -> subprocess.CompletedProcess[str]:
+    """Build the site of a tree, as `make site` does."""
+    argv = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(target)]
+    return subprocess.run(
+        [*argv, "--config-file", str(tree / "packaging" / "site" / config)],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def built(target: Path, config: str) -> Path:
+    done = build(ROOT, target, config)
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("site"), "mkdocs.yml")
+
+
+@pytest.fixture(scope="module")
+def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("packaged"), "packaged.yml")
+
+
+class Reader(HTMLParser):
+    """Collects what a page loads, what it links to, and its anchors."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        self.anchors |= {found["id"]} if "id" in found else set()
+        if tag in LOADED and LOADED[tag] in found:
+            self.loaded.append(found[LOADED[tag]])
+        if tag == "a" and "href" in found:
+            self.links.append(found["href"])
+
+
+def readers(site: Path) -> dict[Path, Reader]:
+    return {page: Reader(page) for page in site.rglob("*.html")}
+
+
+@pytest.mark.parametrize("kind", ["site", "packaged"])
+def test_every_link_leads_to_a_page_of_the_site(kind: str, request: pytest.FixtureRequest) -> None:
+    pages = readers(request.getfixturevalue(kind))
+    dead = [
+        (page.name, link)
+        for page, reader in pages.items()
+        for link in [*reader.links, *reader.loaded]
+        if (where := urlsplit(link)).path and not where.scheme
+        if not (page.parent / where.path).is_file()
+    ]
+    assert len(pages) > 20
+    assert dead == []
+
+
+def test_a_page_loads_nothing_from_a_network(site: Path) -> None:
+    for page, reader in readers(site).items():
+        assert reader.loaded
+        assert [place for place in reader.loaded if urlsplit(place).netloc] == [], page
+    for style in site.rglob("*.css"):
+        assert not re.search(r"url\(.?(https?:)?//|@import", style.read_text(encoding="utf-8"))
+
+
+def test_every_check_of_doctor_has_its_anchor(site: Path) -> None:
+    anchors = Reader(site / "admins" / "doctor.html").anchors
+    assert [check.id for check in CHECKS if check.id not in anchors] == []
+
+
+def test_the_home_is_the_readme_and_the_changes_have_a_page(site: Path) -> None:
+    assert "admins/doctor.html" in Reader(site / "index.html").links
+    assert "<h1" in (site / "CHANGELOG.html").read_text(encoding="utf-8")
+
+
+def test_the_packaged_site_has_the_pages_of_the_packages(site: Path, packaged: Path) -> None:
+    pages = {str(page.relative_to(site)) for page in site.rglob("*.html")}
+    left_out = pages - {str(page.relative_to(packaged)) for page in packaged.rglob("*.html")}
+    assert "developers/nightly.html" in left_out
+    assert {page for page in left_out if not page.startswith("lab/")} == {"developers/nightly.html"}
+    assert not (packaged / "lab").exists()
+
+
+def copied(place: Path) -> Path:
+    """A tree with all that the site is built from."""
+    for name in ("docs", "packaging/site"):
+        shutil.copytree(ROOT / name, place / name)
+    for name in ("README.md", "CHANGELOG.md"):
+        shutil.copy(ROOT / name, place)
+    return place
+
+
+def add(page: Path, text: str) -> None:
+    with page.open("a", encoding="utf-8") as file:
+        file.write(f"\n{text}\n")
+
+
+def test_a_fault_of_the_documents_stops_the_build(tmp_path: Path) -> None:
+    tree = copied(tmp_path)
+    docs = tree / "docs"
+    add(docs / "admins" / "settings.md", "[a page](no-such-page.md)")
+    add(tree / "README.md", "[a place](docs/admins/doctor.md#no-such-check)")
+    add(docs / "users" / "no-such-entry.md", "# A page that the navigation lacks")
+    (docs / "admins" / "report.md").unlink()
+    done = build(tree, tmp_path / "site")
+    assert done.returncode == 1
+    for told in (
+        "no-such-page.md",
+        "does not contain an anchor '#no-such-check'",
+        "users/no-such-entry.md",
+        "'admins/report.md' is included in the 'nav'",
+    ):
+        assert told in done.stderr
+
+
+def test_a_list_may_follow_its_sentence_and_a_link_may_leave_the_documents(tmp_path: Path) -> None:
+    tree = copied(tmp_path)
+    page = tree / "docs" / "admins" / "settings.md"
+    add(page, "Two things:\n* first\n* second\n  of two\n\n1. outer\n   * inner\n")
+    add(page, "See [an example](../../examples/mpi/README.md), [`changes`](../../CHANGELOG.md).")
+    done = build(tree, tmp_path / "site")
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "site" / "admins" / "settings.html").read_text(encoding="utf-8")
+    plain = re.sub(r"\s+", " ", text)
+    assert "<p>Two things:</p> <ul> <li>first</li> <li>second of two</li> </ul>" in plain
+    assert "<li>outer<ul> <li>inner</li> </ul> </li>" in plain
+    assert 'See an example, <a href="../CHANGELOG.html"><code>changes</code></a>.' in plain
