@@ -55,7 +55,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return the text of a page as the site needs it."""
+    """Return the text of a page as the site needs it. The home has no pages beside it."""
+    if page.file.src_uri == "README.md":
+        page.meta["hide"] = ["navigation"]
     text = LINK.sub(partial(_link, page.file.src_uri, config), markdown)
     return FIRST_ITEM.sub(r"\1\n", NESTED.sub("    ", text))
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import socketserver
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
+from browsing import browser
 from slurm_hooks.doctor.catalogue import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
+OF_THE_BROWSER = (b"clients2.google.com", b"update.googleapis.com", b"accounts.google.com")
 LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href"}
 
 
@@ -155,3 +162,83 @@ def test_a_list_may_follow_its_sentence_and_a_link_may_leave_the_documents(tmp_p
     assert "<p>Two things:</p> <ul> <li>first</li> <li>second of two</li> </ul>" in plain
     assert "<li>outer<ul> <li>inner</li> </ul> </li>" in plain
     assert 'See an example, <a href="../CHANGELOG.html"><code>changes</code></a>.' in plain
+
+
+@contextmanager
+def network() -> Iterator[tuple[str, list[bytes]]]:
+    """A proxy that answers nothing: the browser's option that names it, and what it was asked."""
+    asked: list[bytes] = []
+
+    class Refusal(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            line = self.rfile.readline()
+            if not any(host in line for host in OF_THE_BROWSER):
+                asked.append(line)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Refusal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"--proxy-server=127.0.0.1:{server.server_address[1]}", asked
+        server.shutdown()
+
+
+@pytest.mark.browser
+def test_a_browser_searches_without_a_network(site: Path, tmp_path: Path) -> None:
+    with network() as (proxy, asked):
+        dom, console = browser(tmp_path, proxy, "--dump-dom", f"file://{site}/index.html?q=lease")
+    assert (console, asked) == ([], [])
+    found = re.findall(r'<a href="file://([^"?#]*)[^"]*" class="md-search-result__link"', dom)
+    assert {site / "admins" / "settings.html", site / "admins" / "doctor.html"} <= {
+        *map(Path, found)
+    }
+
+
+@pytest.mark.browser
+def test_a_page_that_asks_a_network_is_seen(site: Path, tmp_path: Path) -> None:
+    """The check of what was asked can fail."""
+    page = tmp_path / "page.html"
+    text = (site / "index.html").read_text(encoding="utf-8")
+    page.write_text(text.replace("<body", "<img src='http://example.org/x.png'><body", 1))
+    with network() as (proxy, asked):
+        browser(tmp_path, proxy, "--dump-dom", f"file://{page}")
+    assert [line for line in asked if b"example.org/x.png" in line]
+
+
+FRAMES = """
+for (const address of ADDRESSES) {
+  const frame = document.createElement("iframe")
+  frame.width = WIDTH
+  frame.src = address
+  frame.onload = () => {
+    const page = frame.contentDocument
+    document.body.append(`${address}: ${MEASURE}.`)
+  }
+  document.body.append(frame)
+}"""
+
+
+def measured(place: Path, addresses: list[str], width: int, measure: str) -> dict[str, int]:
+    """A number of each page, in a frame: a headless browser has no window below 500 pixels."""
+    script = FRAMES.replace("ADDRESSES", json.dumps(addresses))
+    script = script.replace("WIDTH", str(width)).replace("MEASURE", measure)
+    page = place / "frames.html"
+    page.write_text(f"<body><script>{script}</script></body>")
+    dom, _ = browser(place, "--allow-file-access-from-files", "--dump-dom", f"file://{page}")
+    shown = dom.partition("</script>")[2]
+    return {name: int(number) for name, number in re.findall(r"(file:[^ <>]+): (-?\d+)", shown)}
+
+
+@pytest.mark.browser
+def test_a_browser_opens_the_place_that_doctor_names(site: Path, tmp_path: Path) -> None:
+    place = f"file://{site}/admins/doctor.html#kill-wait"
+    top = "Math.round(page.querySelector(':target').getBoundingClientRect().top)"
+    found = measured(tmp_path, [place], 1280, top)
+    assert 0 <= found[place] < 150  # one screen has 150 pixels in a frame
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_page_is_wider_than_its_window(site: Path, tmp_path: Path, width: int) -> None:
+    pages = sorted(f"file://{page}" for page in site.rglob("*.html"))
+    found = measured(tmp_path, pages, width, "page.documentElement.scrollWidth")
+    assert sorted(found) == pages
+    assert [(page, wide) for page, wide in found.items() if wide > width] == []

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from browsing import browser
 from build import NOW, after
 from report.made_up import HOSTILE, totals
 from slurm_hooks.books.harvest.totals import Sample, Share, Totals
@@ -20,12 +19,6 @@ from slurm_hooks.model import Of
 from slurm_hooks.report.harvest_charts import picture
 from slurm_hooks.report.harvest_html import MOST_ROWS, page
 from slurm_hooks.report.harvest_text import tables
-
-FLAGS = (
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--enable-logging=stderr", "--virtual-time-budget=10000", "--hide-scrollbars"),
-)
 
 
 class Reader(HTMLParser):
@@ -108,22 +101,6 @@ def test_the_picture(tmp_path: Path) -> None:
     picture(tmp_path / "r.of.it", totals())
     assert (tmp_path / "r.of.it").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "r.of.it").stat().st_size > 20_000
-
-
-def browser(place: Path, *words: str) -> tuple[str, list[str]]:
-    """What the browser printed, and what the page wrote to its console."""
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed (Debian: apt-get install chromium)")
-    done = subprocess.run(
-        [program, *FLAGS, f"--user-data-dir={place}/profile", *words],
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 def written(place: Path, found: Totals) -> str:
