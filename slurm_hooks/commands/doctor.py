@@ -13,11 +13,11 @@ from rich.text import Text
 from slurm_hooks.commands.console import add_command, job_id, out
 from slurm_hooks.doctor import manual
 from slurm_hooks.doctor.catalogue import CHECKS, Wish, choose, site_checks
-from slurm_hooks.doctor.finding import Category
+from slurm_hooks.doctor.finding import Category, Check
 from slurm_hooks.doctor.gather.site import Asked, gather
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import exit_code, run
-from slurm_hooks.doctor.text import Shown, data, in_rows, lines, listing
+from slurm_hooks.doctor.text import Shown, data, explained, in_rows, lines, listed, listing
 from slurm_hooks.errors import UsageError
 from slurm_hooks.report.json_data import json_text
 
@@ -52,13 +52,16 @@ def add(commands: Commands) -> None:
     )
     parser.add_argument("--python", default="", metavar="PATH", help="look at this interpreter")
     parser.add_argument("--job", metavar="JOBID", help="look at this job: why it is where it is")
+    parser.add_argument(
+        "--explain", action="store_true", help="print the text of each CHECK and end"
+    )
     parser.add_argument("--list", action="store_true", help="print all checks and end")
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     checks = (*CHECKS, *site_checks())
-    if arguments.list:
-        return _list(arguments)
+    if arguments.list or arguments.explain:
+        return _tell_of(checks, arguments)
     names = tuple(word for word in arguments.checks if not word[:1].isdigit())
     job = _job(arguments, names)
     is_node = arguments.node or arguments.directory is not None
@@ -88,16 +91,13 @@ def _job(arguments: argparse.Namespace, names: tuple[str, ...]) -> int | None:
     return job_id(words[0]) if words else None
 
 
-def _list(arguments: argparse.Namespace) -> int:
-    checks = (*CHECKS, *site_checks())
+def _tell_of(checks: tuple[Check, ...], arguments: argparse.Namespace) -> int:
+    names = tuple(arguments.checks)
+    chosen = choose(Wish(names), checks) if names else checks
     if arguments.json:
-        rows = [
-            {"id": check.id, "category": check.category.value, "title": check.title}
-            for check in checks
-        ]
-        print(json_text({"checks": rows}, indent=1))
+        print(json_text({"checks": listed(chosen, manual.place())}, indent=1))
     else:
-        show(listing(checks))
+        show(explained(chosen, manual.place()) if arguments.explain else listing(chosen))
     return 0
 
 

@@ -10,8 +10,13 @@ from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.finding import Category, Check
 
 WIDTH = 100
-INSTALLED = Path("/usr/share/doc/slurm-malleable/admins/doctor.md")
-TREE = Path(__file__).resolve().parents[2] / "docs" / "admins" / "doctor.md"
+INSTALLED = Path("/usr/share/doc/slurm-malleable")
+TREE = Path(__file__).resolve().parents[2]
+PAGES = (
+    INSTALLED / "html" / "admins" / "doctor.html",
+    INSTALLED / "admins" / "doctor.md",
+    TREE / "docs" / "admins" / "doctor.md",
+)
 _INTRODUCTION = """\
 # What `malleable doctor` checks
 
@@ -21,6 +26,7 @@ _INTRODUCTION = """\
     malleable doctor --python PATH    # a Python environment of users
     malleable doctor --job ID         # one job: why it is where it is
     malleable doctor kill-wait clocks # these checks alone; `--list` shows them all
+    malleable doctor --explain clocks # what a check looks for and why, without looking
 
 It changes nothing. It asks slurmctld once, the accounting database and systemd if they are there,
 reads a few files, and says for each check: ok, note, warning, error, or skipped and why. A finding
@@ -86,8 +92,9 @@ def _chapters(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def place() -> str:
-    """The page that belongs to this installation."""
-    return next((str(path) for path in (INSTALLED, TREE) if path.exists()), "docs/admins/doctor.md")
+    """Return the page of this installation: the address for a browser, or a file."""
+    page = next((path for path in PAGES if path.exists()), Path("docs/admins/doctor.md"))
+    return page.as_uri() if page.suffix == ".html" else str(page)
 
 
 if __name__ == "__main__":

@@ -219,3 +219,27 @@ def listing(checks: Sequence[Check]) -> Iterator[Shown]:
             yield Shown(category.value, "category")
         for check in group:
             yield Shown(f"  {check.id:20} {check.title}")
+
+
+def explained(checks: Sequence[Check], manual: str) -> Iterator[Shown]:
+    """The text of each check, and its place on the page that has them all."""
+    for check in checks:
+        yield Shown(f"{check.id} ({check.category.value})", "category")
+        yield from _wrapped("fine", f"if {check.title}")
+        yield from _wrapped("why", check.why)
+        if check.category is not Category.SITE:
+            yield Shown(f"{_INDENT}see  {manual}#{check.id}")
+
+
+def listed(checks: Sequence[Check], manual: str) -> list[dict[str, str]]:
+    """Each check as plain data, without looking at the site."""
+    return [
+        {
+            "id": check.id,
+            "category": check.category.value,
+            "title": check.title,
+            "why": check.why,
+            "see": f"{manual}#{check.id}",
+        }
+        for check in checks
+    ]

@@ -36,6 +36,39 @@ def test_the_list(capsys: Output) -> None:
     assert len(json.loads(capsys.readouterr().out)["checks"]) >= len(catalogue.CHECKS)
 
 
+def test_a_check_explains_itself(capsys: Output) -> None:
+    assert cli.main(["doctor", "--explain", "kill-wait", "lease-margin"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("lease-margin (how jobs end)\n         fine if lease.margin_s covers")
+    assert (
+        "kill-wait (how jobs end)\n         fine if KillWait is at most 60 s\n         why  "
+        in said
+    )
+    assert f"         see  {manual.place()}#kill-wait\n" in said
+    assert cli.main(["doctor", "--explain", "kill-wait", "--json"]) == 0
+    (check,) = json.loads(capsys.readouterr().out)["checks"]
+    assert check["see"] == f"{manual.place()}#kill-wait"
+    assert cli.main(["doctor", "--explain", "7"]) == 64
+    assert "there is no check 7" in capsys.readouterr().err
+
+
+def test_without_a_name_every_check_explains_itself(capsys: Output) -> None:
+    assert cli.main(["doctor", "--explain", "--json"]) == 0
+    told = [check["id"] for check in json.loads(capsys.readouterr().out)["checks"]]
+    assert told[: len(CHECKS)] == [check.id for check in CHECKS]
+
+
+def test_findings_name_the_page_for_a_browser_where_a_package_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert manual.place() == str(TREE / "docs" / "admins" / "doctor.md")
+    page = tmp_path / "doctor.html"
+    monkeypatch.setattr(manual, "PAGES", (page, *manual.PAGES))
+    assert manual.place() == str(TREE / "docs" / "admins" / "doctor.md")
+    page.touch()
+    assert manual.place() == f"file://{page}"
+
+
 def test_a_name_that_does_not_exist(capsys: Output) -> None:
     assert cli.main(["doctor", "killwait"]) == 64
     assert "there is no check killwait: `malleable doctor --list`" in capsys.readouterr().err
