@@ -1,9 +1,9 @@
-"""Numbered tasks in a shared directory, for workers that come and go; each gets one result.
+"""Give numbered tasks to workers that come and go, in a shared directory.
 
-A task is claimed by link(), which fails where the name is taken, on NFS too. `3.claim-0` is the
-first claim on task 3; who takes it from a lost worker makes `3.claim-1`, and so on. A worker
-touches its claim as long as it lives. `3.result` is made by link() too, so the first result stays.
-Nothing here knows what a task is.
+Each task gets a single result. `link()` claims a task, and fails where the name is taken, on NFS
+too. `3.claim-0` is the first claim on task 3. A worker that takes the task from a lost worker makes
+`3.claim-1`, and so on. A worker touches its claim as long as it lives. `link()` makes `3.result`
+too, so the first result stays. This file does not depend on the tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Optional
 
 @dataclass(frozen=True)
 class Worker:
-    """One run of one fragment: `name` stays when the fragment comes back, `run` does not."""
+    """A run of a fragment: `name` stays when the fragment comes back, `run` does not."""
 
     name: str
     run: str
@@ -29,8 +29,8 @@ class Worker:
 
 @dataclass(frozen=True)
 class Claim:
-    """The `attempt`-th claim on a task: whose it is, what is to be done, when it was touched
-    (seconds of the file system's clock)."""
+    """The `attempt`-th claim on a task: its worker, its plan, and when it was touched (seconds of
+    the file system's clock)."""
 
     task: int
     attempt: int
@@ -40,7 +40,7 @@ class Claim:
 
 
 def this_worker(env: Mapping[str, str] = os.environ) -> Worker:
-    """From what Slurm says; outside of Slurm from host and process."""
+    """The worker as Slurm names it. Outside of Slurm host and process name it."""
     if "MALLEABLE_JOB_ID" not in env:
         return Worker(f"{socket.gethostname()}-{os.getpid()}", "0")
     name = f"{env['MALLEABLE_JOB_ID']}-{env.get('MALLEABLE_FRAGMENT', '0')}"
@@ -48,7 +48,7 @@ def this_worker(env: Mapping[str, str] = os.environ) -> Worker:
 
 
 def is_lost(claim: Claim, me: Worker, now: float, silence_s: float) -> bool:
-    """Whether it was made by an earlier run of `me`, or has not been touched for too long."""
+    """Tell whether an earlier run of `me` made it, or the worker is silent for too long."""
     if claim.worker == me:
         return False
     return claim.worker.name == me.name or now - claim.touched > silence_s
@@ -64,8 +64,10 @@ class Tasks:
     silence_s: float
 
     def take(self, plan: Callable[[int], Any]) -> Optional[Claim]:
-        """A task of a lost worker, as it was planned, else a new one by `plan` of its number; None
-        if there is neither."""
+        """Return a task of a lost worker with its old plan, else a new task with a plan by `plan`.
+
+        If there is neither, it returns `None`.
+        """
         claims, now = self.claims(), self._now()
         for task in self.open():
             held = claims.get(task)
@@ -80,11 +82,11 @@ class Tasks:
         return None
 
     def open(self) -> list[int]:
-        """Tasks that have no result."""
+        """The tasks without a result."""
         return [n for n in range(self.total) if not self._result(n).exists()]
 
     def claims(self) -> dict[int, Claim]:
-        """The newest claim on each task that has one and no result."""
+        """The newest claim on each task that has a claim and no result."""
         found: dict[int, Claim] = {}
         for path in self.place.glob("*.claim-*"):
             task, attempt = int(path.name.partition(".")[0]), int(path.name.rpartition("-")[2])
@@ -94,21 +96,21 @@ class Tasks:
         return found
 
     def results(self) -> list[dict[str, Any]]:
-        """What was put down, the oldest first."""
+        """The results, the oldest first."""
         paths = [path for n in range(self.total) if (path := self._result(n)).exists()]
         return [json.loads(path.read_text()) for path in sorted(paths, key=_time_of)]
 
     def put_down(self, claim: Claim, result: Mapping[str, Any]) -> bool:
-        """Record the task's result; False if it has one already."""
+        """Record the task's result. Return False if it has a result already."""
         return self._make(self._result(claim.task), dict(result))
 
     def give_back(self, claim: Claim) -> None:
-        """For whoever comes first."""
+        """Let another worker take the task."""
         os.utime(self._file(claim), (0, 0))
 
     @contextmanager
     def held(self, claim: Claim) -> Iterator[None]:
-        """Touches the claim until the end of the block."""
+        """Touch the claim until the end of the block."""
         over = threading.Event()
         thread = threading.Thread(target=self._touch, args=(claim, over), daemon=True)
         thread.start()
@@ -136,7 +138,7 @@ class Tasks:
         return Claim(task, attempt, worker, content["plan"], _time_of(path))
 
     def _make(self, path: Path, content: object) -> bool:
-        """As a whole, unless it is there."""
+        """Make the file as a whole, unless it is there."""
         draft = self.place / f"draft-{self.me.name}-{self.me.run}"
         draft.write_text(json.dumps(content))
         try:
@@ -148,7 +150,7 @@ class Tasks:
         return True
 
     def _now(self) -> float:
-        """The file system's clock; those of hosts may differ."""
+        """The file system's clock, because the clocks of hosts may differ."""
         file = self.place / f"clock-{self.me.name}-{self.me.run}"
         file.touch()
         now = _time_of(file)

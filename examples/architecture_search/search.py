@@ -1,10 +1,9 @@
-"""Search the architecture of a small network for handwritten digits: one worker of a pool.
+"""Search the architecture of a small network for handwritten digits, as a worker of a pool.
 
-Regularised evolution (Real et al., arXiv 1802.01548): a candidate is a mutation of the best of a
-sample of the youngest results; it is trained shortly, and its accuracy is its result. Many short
-trainings of different networks are what the publications on unfillable nodes were tried with.
-`claims.py` keeps the books of what is lost; a candidate that was interrupted goes on from its
-checkpoint.
+This is regularised evolution (Real et al., arXiv 1802.01548). A candidate is a mutation of the best
+result in a sample of the youngest. It is trained for a short time, and its accuracy is its result.
+Publications on unfillable nodes used such searches as a workload. `claims.py` records lost workers.
+An interrupted candidate continues from its checkpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 class Leaving(Exception):
-    """This worker has to go; its candidate has a checkpoint."""
+    """This worker has to leave. Its candidate has a checkpoint."""
 
 
 def main() -> int:
@@ -77,13 +76,13 @@ def read_options() -> argparse.Namespace:
 
 
 def are_others_alive(tasks: Tasks, touched: dict[int, float]) -> bool:
-    """Whether every claim left has been touched since this worker found nothing to take."""
+    """Tell whether every other claim was touched since this worker found no task."""
     claims, open_ = tasks.claims(), tasks.open()
     return all(claims[n].touched > touched.get(n, 0.0) for n in open_ if n in claims)
 
 
 def propose(task: int, results: Sequence[dict[str, Any]]) -> list[Any]:
-    """Width and layers of a candidate; the same for the same task and results."""
+    """Width and layers of a candidate, the same for the same task and results."""
     dice = random.Random(task)
     if len(results) < POPULATION:
         return [dice.choice(WIDTHS), *(dice.choice(LAYERS) for _ in range(DEPTH))]
@@ -147,7 +146,7 @@ def network(plan: Sequence[Any]) -> nn.Module:
 
 
 def layer(name: str, width: int) -> nn.Module:
-    """One that keeps the number of channels and the size of the picture."""
+    """A layer that keeps the number of channels and the size of the picture."""
     if name == "skip":
         return nn.Identity()
     if name == "max":
@@ -173,7 +172,7 @@ def accuracy_of(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 
 def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """The epoch at which to go on."""
+    """Load the checkpoint, and return the epoch at which to continue."""
     if not file.exists():
         return 0
     saved = torch.load(file, weights_only=True)
@@ -183,20 +182,20 @@ def load(file: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 
 
 def save(file: Path, content: dict[str, Any]) -> None:
-    """As a whole or not at all."""
+    """Save as a whole or not at all."""
     draft = file.with_suffix(f".{os.getpid()}.draft")
     torch.save(content, draft)
     draft.replace(file)
 
 
 def tell(*words: str) -> None:
-    """Tell the planner, where there is one: how many nodes are of use, or that all is done."""
+    """Tell the planner, if there is a planner, how many nodes are useful or that all is done."""
     if "MALLEABLE_JOB_ID" in os.environ and (command := shutil.which("malleable")):
         subprocess.run([command, *words], check=False, timeout=20)
 
 
 def show(results: Sequence[dict[str, Any]]) -> int:
-    """The three best, as one line each."""
+    """Print the three best results, each on a line."""
     for result in sorted(results, key=lambda found: -found["accuracy"])[:3]:
         print(f"{result['accuracy']:.3f} {result['plan']}")
     return 0

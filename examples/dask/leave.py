@@ -1,11 +1,10 @@
-"""A Dask worker that is asked to go finishes its task and hands its results to other workers.
+"""Let a Dask worker leave well: it finishes its tasks and gives its results to other workers.
 
     dask worker --preload leave.py --preload-nanny leave.py ...
 
-`dask worker` alone ends at SIGTERM and takes its results with it, and Dask computes them again.
-With this, it is given nothing new, has half of the notice to finish what it runs, and the
-scheduler moves its results to the workers that stay. `malleable run` bounds how long all of that
-may take.
+`dask worker` alone ends at SIGTERM. Its results are lost, and Dask computes them again. With this
+file the worker gets no new tasks and has half of the notice to finish. The scheduler moves its
+results to the workers that stay. `malleable run` limits the time for all of that.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ LOOK_S = 0.1
 
 
 def dask_setup(server: Union[Nanny, Worker]) -> None:
-    """Called by Dask in the nanny's process, and in the worker's."""
+    """Start, as Dask calls it in the nanny's process and in the worker's."""
     loop = asyncio.get_running_loop()
     if isinstance(server, Nanny):
         loop.add_signal_handler(signal.SIGTERM, _pass_on, server)
@@ -60,6 +59,6 @@ async def _retire(worker: Worker, remove: bool) -> None:
 
 
 def _patience_s() -> float:
-    """Half of what there is, of a planned leave or of a preemption."""
+    """Half of the time that a planned leave or a preemption gives."""
     names = ("MALLEABLE_NOTICE_S", "MALLEABLE_FAREWELL_S")
     return min(float(os.environ.get(name) or NOTICE_S) for name in names) / 2

@@ -1,6 +1,6 @@
-"""Tells Slurm how many Dask workers there is work for: `wish.py JOB_ID scheduler.json [EVERY_S]`.
+"""Tell Slurm how many Dask workers have work: `wish.py JOB_ID scheduler.json [EVERY_S]`.
 
-The number is the one that Dask's own adaptive clusters use. Run it beside the scheduler.
+Dask's own adaptive clusters use the same number. Run it beside the scheduler.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EVERY_S = 15.0
 
 
 def main(job_id: str, scheduler_file: str, every_s: str = "") -> None:
-    """Until the scheduler has gone, or the job has."""
+    """Repeat until the scheduler or the job has ended."""
     told = -1
     with Client(scheduler_file=scheduler_file, set_as_default=False) as client:
         while True:

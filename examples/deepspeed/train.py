@@ -1,8 +1,8 @@
-"""DeepSpeed's ZeRO on a number of processes that changes.
+"""Train with DeepSpeed's ZeRO on a number of processes that changes.
 
-Each process holds its part of the state, and DeepSpeed's checkpoints are for as many processes as
-have written them. One of another number is converted into DeepSpeed's universal form first. `save`
-and `newest` are what a script of yours needs; nothing here imports this project.
+Each process holds its part of the state, and only the same number of processes can load a
+checkpoint of DeepSpeed. Another number first converts it into DeepSpeed's universal form. Copy
+`save`, `newest` and `universal` into your script. They do not import this project.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ WHOLE = re.compile(r"step-(\d+)-of-(\d+)")
 
 
 def save(engine: Any, place: Path, step: int) -> None:
-    """Called by all processes. The directory is a new one, in which nobody who was stopped has
-    begun, and gets its name when all have written their parts; DeepSpeed's own file `latest` may
-    name it before."""
+    """Save in all processes, into a new directory that no stopped process has used.
+
+    The directory gets its name when all processes have written their parts. DeepSpeed's own file
+    `latest` may name it before.
+    """
     draft = [f"new-{uuid.uuid4().hex}"]
     dist.broadcast_object_list(draft)
     engine.save_checkpoint(str(place), tag=draft[0], client_state={"step": step}, save_latest=False)
@@ -37,8 +39,11 @@ def save(engine: Any, place: Path, step: int) -> None:
 
 
 def newest(place: Path) -> str:
-    """The newest whole checkpoint, in a form that this number of processes can load; empty if there
-    is none. What rank 0 finds is what all processes start from."""
+    """The newest whole checkpoint, in a form that this number of processes can load, or an empty
+    text.
+
+    All processes start from the checkpoint that rank 0 finds.
+    """
     found = [""]
     if dist.get_rank() == 0 and place.is_dir():
         for left in place.glob("new-*"):
@@ -53,7 +58,7 @@ def newest(place: Path) -> str:
 
 
 def universal(place: Path, tag: str) -> str:
-    """The checkpoint converted, by a process of its own."""
+    """Convert the checkpoint in a separate process, and return its name."""
     wanted, draft = place / f"{tag}-universal", place / f"new-{uuid.uuid4().hex}"
     if not wanted.exists():
         command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
@@ -65,7 +70,7 @@ def universal(place: Path, tag: str) -> str:
 
 
 def config(tag: str, stage: int) -> dict[str, Any]:
-    """DeepSpeed's settings. The batch is this script's own business, so it counts as 1."""
+    """DeepSpeed's settings. The script makes the batches itself, so the batch counts as 1."""
     return {
         "train_micro_batch_size_per_gpu": 1,
         "zero_optimization": {"stage": stage},
@@ -74,7 +79,7 @@ def config(tag: str, stage: int) -> dict[str, Any]:
 
 
 def batch_of(step: int) -> torch.Tensor:
-    """Inputs of all processes (sample, input); depends on nothing but the step."""
+    """Inputs of all processes (sample, input), which depend on the step alone."""
     return torch.randn(GLOBAL_BATCH, INPUTS, generator=torch.Generator().manual_seed(step))
 
 

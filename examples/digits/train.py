@@ -1,8 +1,8 @@
-"""Learn to read handwritten digits: a plain torchrun script, nothing in it is special.
+"""Learn to read handwritten digits, as a plain torchrun script.
 
-It does what every script that may be interrupted does: it saves a checkpoint now and then
-and resumes from it. The global batch is the same for any number of processes, so a run
-that grew and shrank sees the very samples of a run that did not.
+It does two things that every interruptible script does: it saves a checkpoint from time to time,
+and resumes from it. The global batch is the same for any number of processes. So a run that grew
+and shrank sees the same samples as a run that did not.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def data() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
 
 
 def batch_of(step: int, samples: int) -> torch.Tensor:
-    """Indices of the global batch of this step; depends on nothing but the step."""
+    """Indices of the global batch of this step, which depend on the step alone."""
     per_epoch = samples // GLOBAL_BATCH
     shuffle = torch.Generator().manual_seed(SEED + step // per_epoch)
     start = step % per_epoch * GLOBAL_BATCH
@@ -60,7 +60,8 @@ def batch_of(step: int, samples: int) -> torch.Tensor:
 
 
 def save(path: Path, content: dict[str, Any]) -> None:
-    """All or nothing: whoever is killed here leaves the last checkpoint whole."""
+    """Save as a whole or not at all: a process that is killed here leaves the last checkpoint
+    whole."""
     draft = path.with_suffix(".new")
     with open(draft, "wb") as file:
         torch.save(content, file)
@@ -70,7 +71,7 @@ def save(path: Path, content: dict[str, Any]) -> None:
 
 
 def resume(path: Path) -> dict[str, Any]:
-    """What rank 0 finds is what all processes start from."""
+    """Load in all processes the checkpoint that rank 0 finds."""
     found: list[Any] = [None]
     if dist.get_rank() == 0 and path.exists():
         found = [torch.load(path, weights_only=True)]

@@ -1,6 +1,7 @@
-"""As train.py, with a few optional lines (marked `# +`) that make a change of size cheaper: it
-resumes at the exact sample, and from the last step that a survivor has reached, also when a
-node is lost without notice; and it says how far it is.
+"""Train as train.py does, with optional lines (marked `# +`) that make a change of size cheaper.
+
+It resumes at the exact sample, from the last step that a survivor has reached. This also holds when
+a node is lost without notice. The script also reports its progress.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""As train.py, but with torchft: every replica group (here one process) is on its own, and the
-others go on while one comes or goes.
+"""Train as train.py does, but with torchft.
 
-torchft's Manager finds its lighthouse by the environment. Which share of the global batch is
-this group's is known only once the groups have agreed on who takes part in the step; so the
-share is taken after zero_grad(), and a run that grew and shrank sees the very samples of one
-that did not.
+Every replica group (here a single process) is independent, and the others train on when a group
+comes or leaves. torchft's Manager finds its lighthouse through the environment. The groups first
+agree on the members of a step, and then the share of this group is known. So the script takes the
+share after zero_grad(). A run that grew and shrank sees the same samples as a run that did not.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A worker of a pool, with nothing but Python: it does tasks of a directory until there are none.
+"""Work in a pool, with only Python: do tasks of a directory until all are done.
 
-Task N looks for the longest Collatz chain that begins in the N-th thousand of numbers. A task is a
-file, tasks/N.todo, and whoever renames it to N.run.FRAGMENT does it, and touches it from time to
-time. At SIGTERM it is given back. A worker that had no time for that finds what it left when Slurm
-starts it again, or others see that it is silent: who finds nothing to do stays until all tasks have
-ended. `history` says which tasks each worker has begun and ended; the worker that does the last one
-counts them, writes result.json and ends the pool.
+Task N searches for the longest Collatz chain that begins in the N-th thousand of numbers. A task is
+a file, tasks/N.todo. The worker that renames it to N.run.FRAGMENT does it, and touches it from time
+to time. At SIGTERM the worker gives it back. A worker that is killed finds its task when Slurm
+starts it again. Otherwise other workers see that it is silent. So a worker without a task stays
+until all tasks have ended. `history` records which tasks each worker has begun and ended. The
+worker that does the last task counts them, writes result.json and ends the pool.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def make(count: int) -> None:
 
 
 def chain_length(start: int) -> int:
-    """How many numbers until 1, that one included."""
+    """How many numbers there are from this to 1, both included."""
     length = 1
     while start > 1:
         start = start // 2 if start % 2 == 0 else 3 * start + 1
@@ -57,25 +57,25 @@ def chain_length(start: int) -> int:
 
 
 def solve(number: int, pace_s: float) -> tuple[int, int]:
-    """The longest chain of this thousand and where it begins; takes `pace_s` seconds more."""
+    """The longest chain of this thousand and its beginning, after `pace_s` seconds more."""
     time.sleep(pace_s)
     first = THOUSAND * number + 1
     return max((chain_length(start), start) for start in range(first, first + THOUSAND))
 
 
 def give_back(path: Path) -> None:
-    """A task that was begun waits again."""
+    """Let a task that was begun wait again."""
     with suppress(FileNotFoundError):  # somebody took its worker for lost
         path.rename(path.with_name(f"{path.name.split('.')[0]}.todo"))
 
 
 def told() -> list[list[str]]:
-    """What all workers have noted."""
+    """The notes of all workers."""
     return [line.split() for path in HISTORY.iterdir() for line in path.read_text().splitlines()]
 
 
 def counted(total: int) -> dict[str, int]:
-    """How many tasks were done, lost, done more than once, and begun in vain; the longest chain."""
+    """How many tasks were done, lost, repeated, and begun in vain, and the longest chain."""
     lines = told()
     ends = Counter(words[1] for words in lines if words[0] == "end")
     begun = sum(words[0] == "begin" for words in lines)
@@ -92,7 +92,7 @@ def counted(total: int) -> dict[str, int]:
 
 
 def tell(total: int) -> None:
-    """How far all workers are; the last one ends the pool."""
+    """Print how far all workers are, and end the pool after the last task."""
     done = len(list(TASKS.glob("*.done")))
     print(f"task {done} of {total}: by worker {ME}", flush=True)
     if done == total:
@@ -123,7 +123,7 @@ class Worker:
             time.sleep(BEAT_S)
 
     def stop(self, _number: int, _frame: Optional[FrameType]) -> None:
-        """At SIGTERM: give back what is not done."""
+        """Give back unfinished tasks at SIGTERM."""
         self._is_asked_to_go = True
         task, self._task = self._task, None
         if task is not None:
@@ -131,12 +131,13 @@ class Worker:
             sys.exit(0)
 
     def take_back(self) -> None:
-        """What the last run of this fragment had; Slurm does not start one beside another."""
+        """Give back the tasks of the last run of this fragment. Slurm never starts two runs at a
+        time."""
         for path in TASKS.glob(f"*.{self._mine}"):
             give_back(path)
 
     def work(self) -> None:
-        """All that nobody else takes, until nothing is left to do."""
+        """Do all tasks that no other worker takes, until all are done."""
         while not self._is_asked_to_go:
             if waiting := list(TASKS.glob("*.todo")):
                 self._claim(random.choice(waiting))
@@ -149,7 +150,7 @@ class Worker:
                 return
 
     def _take_over_lost(self, running: list[Path]) -> None:
-        """Tasks whose worker has been silent for as long as this one has watched."""
+        """Take tasks whose worker has been silent for as long as this worker has watched."""
         for path in running:
             with suppress(FileNotFoundError):
                 touched = path.stat().st_mtime

@@ -1,7 +1,7 @@
-"""Softmax regression on handwritten digits with Horovod: an ordinary script.
+"""Train a softmax regression on handwritten digits with Horovod, as an ordinary script.
 
-It goes on from `checkpoint.pt` when it is started again, with however many ranks there are then.
-The global batch depends on the step alone, so no digit is lost or used twice.
+It resumes from `checkpoint.pt` with any number of ranks. The global batch depends on the step
+alone, so no digit is lost or used twice.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""Softmax regression on handwritten digits in JAX, data-parallel over the processes of a gang.
+"""Train a softmax regression on handwritten digits in JAX, data-parallel over several processes.
 
-It goes on from `checkpoint.npz` when it is started again, with however many processes there are
-then. The global batch depends on the step alone, so no digit is lost or used twice.
+It resumes from `checkpoint.npz` with any number of processes. The global batch depends on the step
+alone, so no digit is lost or used twice.
 """
 
 import argparse
@@ -24,7 +24,7 @@ CHECKPOINT, RESULT = Path("checkpoint.npz"), Path("result.json")
 def improved(
     weights: jax.Array, images: jax.Array, labels: jax.Array, counts: jax.Array
 ) -> jax.Array:
-    """One step; `counts` is 0 for what only fills the last share up."""
+    """The weights after a step. `counts` is 0 for samples that only fill up the last share."""
 
     def loss(weights: jax.Array) -> jax.Array:
         chances = jax.nn.log_softmax(images @ weights)
@@ -34,7 +34,7 @@ def improved(
 
 
 def load() -> tuple[np.ndarray, int]:
-    """Weights, and steps done."""
+    """The weights, and the number of steps done."""
     if not CHECKPOINT.exists():
         return np.zeros((65, 10), np.float32), 0
     with np.load(CHECKPOINT) as saved:

@@ -1,7 +1,7 @@
-"""Softmax regression on handwritten digits, data-parallel over MPI: an ordinary mpi4py script.
+"""Train a softmax regression on handwritten digits over MPI, as an ordinary mpi4py script.
 
-It goes on from `checkpoint.npz` when it is started again, with however many ranks there are then.
-The global batch depends on the step alone, so no digit is lost or used twice.
+It is data-parallel and resumes from `checkpoint.npz` with any number of ranks. The global batch
+depends on the step alone, so no digit is lost or used twice.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""The study's database behind Optuna's storage proxy: a small ordinary job beside the pool.
+"""Serve the study's database behind Optuna's storage proxy: a small ordinary job beside the pool.
 
-Only this process touches the database, a file of SQLite on its own node's disk or in the study's
-directory, so the workers need no lock on a shared file system.
+Only this process touches the database. It is a file of SQLite on the node's own disk or in the
+study's directory. So the workers need no lock on a shared file system.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Search the hyper-parameters of a small network on handwritten digits: one worker of a pool.
+"""Search the hyper-parameters of a small network on handwritten digits, as a worker of a pool.
 
 The study is in a journal on the shared file system, or behind a storage proxy (`proxy.py`). Each
-worker takes trials until none is left; `tasks.py` keeps the books of what is lost.
+worker takes trials until all are done. `tasks.py` sees to lost workers.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def median() -> optuna.pruners.BasePruner:
 
 
 def journal(place: Path) -> BaseStorage:
-    """A file that all workers append to. This lock is right on NFS 3 and newer, where creating
-    a file is exclusive."""
+    """A file to which all workers append. Its lock is right on NFS 3 and newer, where creating a
+    file is exclusive."""
     file = str((place / "journal.log").absolute())
     return JournalStorage(JournalFileBackend(file, JournalFileOpenLock(file, LOCK_GRACE_S)))
 
@@ -97,7 +97,7 @@ def proxied(place: Path) -> BaseStorage:
 
 
 def objective(attempt: Attempt, digits: tuple[Any, Any], options: argparse.Namespace) -> float:
-    """Accuracy on the held-out fifth after all epochs; goes on where a lost attempt was."""
+    """Accuracy on the held-out fifth after all epochs, continued from a lost attempt."""
     trial = attempt.trial
     width = trial.suggest_int("width", 4, 64, log=True)
     rate = trial.suggest_float("rate", 1e-4, 1e-1, log=True)
@@ -126,7 +126,7 @@ def log(number: int, epoch: int, checkpoint: Path) -> None:
 
 
 def load(file: Path, params: dict[str, Any]) -> tuple[MLPClassifier, list[float]] | None:
-    """What an earlier attempt with the same parameters has saved."""
+    """The state that an earlier attempt with the same parameters has saved."""
     if not file.exists():
         return None
     saved, model, history = pickle.loads(file.read_bytes())  # written by our own workers
@@ -134,14 +134,14 @@ def load(file: Path, params: dict[str, Any]) -> tuple[MLPClassifier, list[float]
 
 
 def save(file: Path, content: object) -> None:
-    """As a whole or not at all."""
+    """Save as a whole or not at all."""
     draft = file.with_suffix(f".{os.getpid()}.draft")
     draft.write_bytes(pickle.dumps(content))
     draft.replace(file)
 
 
 def show(study: optuna.Study) -> int:
-    """One line for each state, and the best trial."""
+    """Print a line for each state, and the best trial."""
     trials = study.get_trials(deepcopy=False)
     for state in TrialState:
         count = sum(trial.state is state for trial in trials)

@@ -1,10 +1,9 @@
-"""A study whose workers come and go: every task gets one result, and no trial stays RUNNING.
+"""Run a study whose workers come and go: every task gets a result, and no trial stays RUNNING.
 
-A task is what must have a result; a trial of Optuna is one attempt at it. The study begins with one
-waiting trial for each task. A trial whose worker is lost becomes FAIL, and a new one with the same
-parameters waits in its place. Workers are told apart by job, fragment and restart count; a lost one
-is known by a file that it no longer touches. Nothing here knows what a trial computes: copy this
-file beside a search of your own.
+A task must have a result, and a trial of Optuna is an attempt at it. The study begins with a
+waiting trial for each task. A trial whose worker is lost becomes FAIL, and a new trial with the
+same parameters waits in its place. Job, fragment and restart count name a worker. A lost worker no
+longer touches its file. This file does not depend on the objective: copy it beside your own search.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 class Leaving(Exception):
-    """This worker has to go; its trial has been saved at the last report."""
+    """This worker has to leave. Its trial was saved at the last report."""
 
 
 @dataclass(frozen=True)
 class Worker:
-    """One run of one fragment: `name` stays when the fragment comes back, `run` does not."""
+    """A run of a fragment: `name` stays when the fragment comes back, `run` does not."""
 
     name: str
     run: str
@@ -52,7 +51,7 @@ class Worker:
 
 
 def this_worker(env: Mapping[str, str] = os.environ) -> Worker:
-    """From what Slurm says; outside of Slurm from host and process."""
+    """The worker as Slurm names it. Outside of Slurm host and process name it."""
     if "MALLEABLE_JOB_ID" not in env:
         return Worker(f"{socket.gethostname()}-{os.getpid()}", "0")
     name = f"{env['MALLEABLE_JOB_ID']}-{env.get('MALLEABLE_FRAGMENT', '0')}"
@@ -60,19 +59,19 @@ def this_worker(env: Mapping[str, str] = os.environ) -> Worker:
 
 
 def owner_of(trial: FrozenTrial) -> str:
-    """The label of its worker; empty while nobody has written it."""
+    """The label of its worker, empty until the worker has written it."""
     return str(trial.user_attrs.get("worker", ""))
 
 
 def lacking(trials: Sequence[FrozenTrial], total: int) -> list[int]:
-    """Tasks that no trial is at or has settled, less those that have raised ERRORS times."""
+    """The tasks that no trial has or has settled, without those that have raised ERRORS times."""
     held = {trial.user_attrs.get("task") for trial in trials if trial.state in LIVE}
     errors = [t.user_attrs.get("task") for t in trials if "error" in t.user_attrs]
     return [n for n in range(total) if n not in held and errors.count(n) < ERRORS]
 
 
 def is_spare(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> bool:
-    """Whether an older trial is at the same task, so that this one is not needed."""
+    """Tell whether an older trial has the same task, so that this trial is superfluous."""
     task = trial.user_attrs.get("task")
     return task is None or any(
         other.number < trial.number and other.state in LIVE and other.user_attrs.get("task") == task
@@ -81,8 +80,11 @@ def is_spare(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> bool:
 
 
 def lost(trials: Sequence[FrozenTrial], me: Worker, ages_s: Mapping[str, float]) -> list[int]:
-    """Numbers of running trials whose worker is an earlier run of `me`, or is not in `ages_s`
-    (seconds since the file of each living worker was touched)."""
+    """Numbers of running trials whose worker is lost.
+
+    A worker is lost if it is an earlier run of `me`, or not in `ages_s` (seconds since the file of
+    each living worker was touched).
+    """
     running = [trial for trial in trials if trial.state is TrialState.RUNNING]
     return [trial.number for trial in running if _is_lost(owner_of(trial), me, ages_s)]
 
@@ -94,7 +96,7 @@ def _is_lost(owner: str, me: Worker, ages_s: Mapping[str, float]) -> bool:
 
 
 def last_parameters(trials: Sequence[FrozenTrial], task: int) -> dict[str, Any]:
-    """Those of the newest attempt at the task, so that its checkpoint still fits."""
+    """The parameters of the newest attempt at the task, so that its checkpoint still fits."""
     attempts = [trial for trial in trials if trial.user_attrs.get("task") == task]
     return dict(attempts[-1].params) if attempts else {}
 
@@ -102,7 +104,7 @@ def last_parameters(trials: Sequence[FrozenTrial], task: int) -> dict[str, Any]:
 class Beats:
     """A file of each worker in the study's directory, touched as long as the worker lives.
 
-    Ages are taken between times of that file system, so clocks of hosts may differ.
+    Ages are differences between times of that file system, so clocks of hosts may differ.
     """
 
     def __init__(self, place: Path, me: Worker, silence_s: float) -> None:
@@ -113,7 +115,7 @@ class Beats:
         self._place.mkdir(parents=True, exist_ok=True)
 
     def touched(self) -> dict[str, float]:
-        """Of each worker that is not silent: when its file was touched."""
+        """When the file of each worker that is not silent was touched."""
         self._file.touch()
         times = {}
         for path in self._place.iterdir():
@@ -124,7 +126,7 @@ class Beats:
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
-        """Touches the file until the end of the block, and removes it then."""
+        """Touch the file until the end of the block, and remove it then."""
         self._file.touch()
         over = threading.Event()
         thread = threading.Thread(target=self._go_on, args=(over,), daemon=True)
@@ -144,14 +146,14 @@ class Beats:
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an objective is given: Optuna's trial, and where its checkpoint belongs."""
+    """The argument of an objective: Optuna's trial, and the place of its checkpoint."""
 
     trial: Trial
     checkpoint: Path
     leaving: threading.Event
 
     def report(self, value: float, step: int) -> None:
-        """After the checkpoint of this step is written. Raises TrialPruned, Leaving."""
+        """Report this step after its checkpoint is written. Raises TrialPruned, Leaving."""
         self.trial.report(value, step)
         if self.trial.should_prune():
             raise TrialPruned
@@ -161,7 +163,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Search:
-    """One worker's part in a study of `total` tasks, with its files in `place`."""
+    """A worker's part in a study of `total` tasks, with its files in `place`."""
 
     study: optuna.Study
     total: int
@@ -171,7 +173,8 @@ class Search:
     leaving: threading.Event
 
     def work(self, objective: Callable[[Attempt], float]) -> int:
-        """One trial after another; 0 once there is none left, TERMINATED if it had to leave."""
+        """Do trial after trial. Return 0 once all are done, TERMINATED if the worker had to
+        leave."""
         with self.beats.going_on():
             seen = self.beats.touched()
             while not self.leaving.is_set():
@@ -191,14 +194,16 @@ class Search:
         return TERMINATED
 
     def _others_live(self, trials: Sequence[FrozenTrial], seen: Mapping[str, float]) -> bool:
-        """Whether each running trial's worker has been heard of since this one found no work: it
-        will see to the end of the study, or be missed by one that comes after it."""
+        """Tell whether every running trial's worker has shown life since this worker found no work.
+
+        Such a worker finishes the study, or a later worker will miss it.
+        """
         now = self.beats.touched()
         owners = {owner_of(t) for t in trials if t.state is TrialState.RUNNING}
         return all(now.get(owner, 0.0) > seen.get(owner, 0.0) for owner in owners)
 
     def _mended(self) -> list[FrozenTrial]:
-        """The trials, once those of lost workers have failed and every task has one."""
+        """The trials, once the trials of lost workers have failed and every task has a trial."""
         trials = self._trials()
         if not self._lost(trials) and not lacking(trials, self.total):
             return trials
@@ -215,13 +220,16 @@ class Search:
         return trials
 
     def _lost(self, trials: Sequence[FrozenTrial]) -> list[int]:
-        """Asked of the workers' files after the trials were read: a worker has its file before
-        it has a trial."""
+        """The lost trials, by the workers' files after the trials were read. A worker has its file
+        before it has a trial."""
         return lost(trials, self.me, self._living(trials))
 
     def _living(self, trials: Sequence[FrozenTrial]) -> dict[str, float]:
-        """Labels of workers that live; the empty one too while a trial without an owner is young,
-        since its worker may be about to write its label."""
+        """Labels of workers that live.
+
+        They include the empty label while a trial without an owner is young. Its worker may be
+        about to write its label.
+        """
         living = self.beats.touched()
         starts = [t.datetime_start for t in trials if t.state is TrialState.RUNNING]
         ages = [time.time() - at.timestamp() for at in starts if at is not None]
@@ -265,7 +273,7 @@ class Search:
 
 
 def _tell(*words: str) -> None:
-    """Tell the planner, where there is one: how many nodes are of use, or that all is done."""
+    """Tell the planner, if there is a planner, how many nodes are useful or that all is done."""
     if "MALLEABLE_JOB_ID" in os.environ and (command := shutil.which("malleable")):
         with suppress(subprocess.TimeoutExpired):
             subprocess.run([command, *words], check=False, timeout=20)

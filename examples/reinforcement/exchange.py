@@ -1,9 +1,9 @@
-"""A directory between a trainer and workers that come and go: weights one way, rollouts the other.
+"""Exchange weights and rollouts between a trainer and workers that come and go, in a directory.
 
-It knows nothing of the model, so copy it. Each file is written under another name, brought to the
-disk and renamed, so a reader finds a whole file or none, and there are no locks. A name is never
-used twice, so two workers with the same name do not overwrite each other's rollouts. Only the
-trainer removes rollouts and weights.
+It does not depend on the model, so copy it. Each file is written under another name, synchronised
+to the disk and renamed. So a reader finds a whole file or no file, and there are no locks. A name
+is used a single time, so two workers with the same name do not overwrite each other's rollouts.
+Only the trainer removes rollouts and weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT = 4  # versions of the weights, for workers that read slowly
 
 
 class Exchange:
-    """Methods raise OSError where the directory cannot be reached."""
+    """The directory. Methods raise OSError if it cannot be reached."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
@@ -33,7 +33,7 @@ class Exchange:
             folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, path: Path, content: Any) -> None:
-        """As a whole or not at all."""
+        """Save as a whole or not at all."""
         draft = self._drafts / f"{path.name}.{secrets.token_hex(4)}"
         with draft.open("wb") as file:
             torch.save(content, file)
@@ -42,13 +42,14 @@ class Exchange:
         draft.replace(path)
 
     def publish(self, version: int, weights: dict[str, Any]) -> None:
-        """The trainer's: only after the checkpoint of this version, so that it exists once."""
+        """Publish the trainer's weights. Call it only after the checkpoint of this version, so that
+        the version has a single meaning."""
         self.save(self.weights / f"{version:08}.pt", weights)
         for path in sorted(self.weights.glob("*.pt"))[:-KEPT]:
             path.unlink(missing_ok=True)
 
     def newest(self, known: int) -> Optional[tuple[int, Any]]:
-        """The newest weights and their version, unless that is the known one."""
+        """The newest weights and their version, unless that version is known already."""
         version = max((int(path.stem) for path in self.weights.glob("*.pt")), default=known)
         if version == known:
             return None
@@ -57,15 +58,15 @@ class Exchange:
         return None
 
     def put(self, name: str, rollout: dict[str, Any]) -> None:
-        """Into the queue, for the trainer."""
+        """Put a rollout into the queue, for the trainer."""
         self.save(self.queue / name, rollout)
 
     def waiting(self) -> list[str]:
-        """Names of the rollouts in the queue, those of the oldest weights first."""
+        """Names of the rollouts in the queue, the oldest weights first."""
         return sorted(path.name for path in self.queue.glob("*.pt"))
 
     def get(self, name: str) -> Optional[dict[str, Any]]:
-        """A rollout; None if it cannot be read, which is no reason to stop."""
+        """A rollout, or `None` if it cannot be read. That is no reason to stop."""
         with suppress(OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
             found: dict[str, Any] = torch.load(self.queue / name, weights_only=True)
             return found
@@ -76,7 +77,7 @@ class Exchange:
             (self.queue / name).unlink(missing_ok=True)
 
     def is_over(self) -> bool:
-        """Whether the trainer wants no more."""
+        """Tell whether the trainer wants no more rollouts."""
         return (self.place / "over").exists()
 
     def set_over(self, is_over: bool) -> None:
@@ -91,12 +92,12 @@ class Exchange:
         draft.replace(self.place / "wish")
 
     def wish(self) -> int:
-        """0 if there is none."""
+        """The wish, 0 if there is no file."""
         with suppress(OSError, ValueError):
             return int((self.place / "wish").read_text())
         return 0
 
 
 def version_of(name: str) -> int:
-    """Of the weights that a rollout was made with."""
+    """The version of the weights that made a rollout."""
     return int(name.partition(".")[0])

@@ -1,7 +1,7 @@
-"""A small policy that learns to add two digits, from nothing but how much of its answer is right.
+"""Learn to add two digits, only from how much of the answer is right.
 
-The prompt is two digits, the answer is the two digits of their sum, and the reward is the share of
-them that is right. Put your model, your prompts and your verifier in place of this file.
+The prompt is two digits, the answer is the two digits of their sum. The reward is the share of them
+that is right. Put your model, your prompts and your verifier in place of this file.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ class Policy(nn.Module):
 
 @torch.no_grad()
 def play(policy: Policy) -> dict[str, Tensor]:
-    """A rollout: several answers to each of some prompts, with their rewards, and how likely each
-    digit was by the weights that gave the answer."""
+    """A rollout: several answers to each of some prompts, with their rewards.
+
+    It also has how likely each digit was by the weights that gave the answer.
+    """
     prompts = torch.randint(10, (PROMPTS, 1, 2)).expand(PROMPTS, ANSWERS, 2).contiguous()
     answers = torch.zeros_like(prompts)
     for place in range(2):
@@ -51,9 +53,11 @@ def play(policy: Policy) -> dict[str, Tensor]:
 
 
 def learn(policy: Policy, adam: torch.optim.Optimizer, rollouts: list[dict[str, Tensor]]) -> None:
-    """One update as in GRPO, without its division by the deviation: an answer is as good as it is
-    better than the others to its prompt. The ratio corrects for the older weights that it is from,
-    and the clip bounds it."""
+    """Update as in GRPO, without its division by the deviation.
+
+    An answer is as good as it is better than the other answers to its prompt. The ratio corrects
+    for the older weights, and the clip bounds it.
+    """
     prompts, answers, rewards, likely = (
         torch.cat([rollout[name] for rollout in rollouts])
         for name in ("prompts", "answers", "rewards", "likely")

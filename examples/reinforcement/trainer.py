@@ -1,8 +1,8 @@
-"""The trainer, an ordinary job: it learns from rollouts of the queue and publishes new weights.
+"""Learn from rollouts of the queue and publish new weights, as an ordinary job.
 
-The checkpoint of a version is written before its weights, and names the rollouts that it is from.
-So a trainer that is killed and requeued goes on from there, and counts no rollout twice. Rollouts
-of weights that are too old are dropped; the others are corrected by the ratio of likelihoods.
+The checkpoint of a version is written before its weights, and names its rollouts. So a trainer that
+is killed and requeued continues from there, and counts each rollout once. The trainer drops
+rollouts of weights that are too old. It corrects the others by the ratio of likelihoods.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Trainer:
         exchange.publish(self.version, self._policy.state_dict())
 
     def step(self) -> None:
-        """One version more."""
+        """Make the next version."""
         began = time.monotonic()
         rollouts = self._collect()
         waited = time.monotonic() - began
@@ -54,7 +54,7 @@ class Trainer:
         self._wish.follow(len(self._exchange.waiting()))
 
     def _collect(self) -> dict[str, dict[str, Any]]:
-        """As many rollouts as a version is from, by name."""
+        """Collect the rollouts of a version, by name."""
         found: dict[str, dict[str, Any]] = {}
         while True:
             for name in self._exchange.waiting():
@@ -66,7 +66,7 @@ class Trainer:
             time.sleep(LOOK_S)
 
     def _usable(self, name: str) -> Optional[dict[str, Any]]:
-        """The rollout; None if it is too old, of another run, or damaged. It is removed then."""
+        """The rollout, or `None` after its removal if it is too old, of another run, or damaged."""
         is_young = 0 <= self.version - version_of(name) <= self._options.stale
         rollout = self._exchange.get(name) if is_young else None
         if rollout is None:

@@ -1,6 +1,6 @@
-"""How many workers the trainer wishes for, by the length of the queue.
+"""Choose how many workers the trainer asks for, by the length of the queue.
 
-The trainer writes the number into a file. `malleable run --wish-file` tells it to Slurm, so the
+The trainer writes the number into a file. `malleable run --wish-file` sends it to Slurm, so the
 trainer needs no command of Slurm.
 """
 
@@ -15,7 +15,8 @@ EVERY_S = 15.0
 
 
 class Wish:
-    """All workers for an empty queue, one for a full one. One stays, to hear of the next wish."""
+    """All workers for an empty queue, 1 for a full queue. The last worker hears of the next
+    wish."""
 
     def __init__(self, exchange: Exchange, workers: int) -> None:
         self._exchange, self._workers = exchange, workers
@@ -23,7 +24,7 @@ class Wish:
         self._seen: list[int] = []
 
     def follow(self, waiting: int) -> None:
-        """Wish again from time to time, by the mean length of the queue since then."""
+        """Write a new wish from time to time, by the mean length of the queue since the last."""
         self._seen.append(waiting)
         if time.monotonic() < self._next:
             return

@@ -1,8 +1,8 @@
-"""A rollout worker, one of a pool: it plays with the newest weights, and queues what it has played.
+"""Play with the newest weights and queue the rollouts, as a worker of a pool.
 
-It can be killed at any moment, and loses the rollout at which it is. It takes weights between two
-rollouts. At SIGTERM it ends the rollout first, if Slurm gives it the time. While the queue is full
-it waits. After a minute of that one worker stays, and the pool gives the other nodes back.
+It can be killed at any moment, and loses only the rollout that it plays. It takes weights between
+two rollouts. At SIGTERM it ends the rollout first, if Slurm gives it the time. While the queue is
+full it waits. After a minute of that 1 worker stays, and the pool gives the other nodes back.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_options() -> argparse.Namespace:
 
 
 def name() -> str:
-    """Of this process and no other, even on the same node and in the same fragment."""
+    """The name of this process alone, even on the same node and in the same fragment."""
     fragment = os.environ.get("MALLEABLE_WORKER") or os.environ["MALLEABLE_FRAGMENT"]
     return f"{fragment}-{secrets.token_hex(4)}"
 

@@ -1,4 +1,4 @@
-"""An application that survives its workers: `squares.py spark://host:7077 TASKS NOTES`."""
+"""Survive the loss of workers: `squares.py spark://host:7077 TASKS NOTES`."""
 
 from __future__ import annotations
 

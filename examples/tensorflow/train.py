@@ -1,7 +1,7 @@
-"""A small Keras model on handwritten digits over MultiWorkerMirroredStrategy: an ordinary script.
+"""Train a small Keras model on handwritten digits over MultiWorkerMirroredStrategy.
 
-TF_CONFIG says who works together; BackupAndRestore goes on from the newest epoch when it is started
-again, with however many workers there are then. It is Keras 2 (tf-keras): Keras 3 does not train on
+It is an ordinary script. TF_CONFIG names the members. BackupAndRestore continues from the newest
+epoch with any number of workers. It uses Keras 2 (tf-keras), because Keras 3 does not train on
 several workers.
 """
 
@@ -21,7 +21,7 @@ RESULT = Path("result.json")
 
 
 def model() -> keras.Model:
-    """Compiled, for images of 64 pixels."""
+    """The compiled model, for images of 64 pixels."""
     layers = [keras.layers.Input((64,)), keras.layers.Dense(64, "relu"), keras.layers.Dense(10)]
     made = keras.Sequential(layers)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
