@@ -1,6 +1,6 @@
-"""Runs the scenario on two sandboxes side by side and hands over what was seen.
+"""Play the scenario on two sandboxes side by side and return the recording.
 
-Does things in order and holds no judgement: verdict says what they mean, show prints them.
+It acts in order and does not judge. verdict judges, and show prints.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ ENDED = ("CANCELLED", "COMPLETED", "TIMEOUT", "FAILED")
 
 
 class DemoFailed(Exception):
-    """The scenario was not played to its end; the message says at which step and why."""
+    """The scenario was not played to its end. The message names the step and the reason."""
 
 
 @dataclass
 class Run:
-    """A scenario being played: both sandboxes, what was submitted, what listens."""
+    """A scenario that is played: both sandboxes, the submitted jobs and the listeners."""
 
     main: Sandbox
     alone: Sandbox
@@ -95,7 +95,7 @@ class Run:
         )
 
     def _rounds(self) -> str:
-        """What the rendezvous wrote into the directory of the job's user."""
+        """The rounds that the rendezvous wrote into the directory of the job's user."""
         found = sorted(self.main.work.glob(f".malleable-*/*/{self.job}/rounds.jsonl"))
         return _read(found[0]) if found else ""
 
@@ -108,7 +108,7 @@ def _read(path: Path) -> str:
 
 
 def _result(path: Path) -> dict[str, Any]:
-    """What the job wrote at its end; nothing while it is being written."""
+    """The result that the job wrote at its end, empty while the job writes it."""
     try:
         return dict(json.loads(_read(path)))
     except ValueError:
@@ -139,14 +139,14 @@ def play(run: Run, out: Path, watch: Callable[[Run], None]) -> None:
 
 
 def _next_second() -> float:
-    """Wait for a whole second and return it: Slurm's own times are whole, so they compare."""
+    """Wait for a whole second and return it, so that it compares with Slurm's own times."""
     whole = float(int(time.time()) + 1)
     time.sleep(max(0.0, whole - time.time()))
     return whole
 
 
 def _submit_due(run: Run) -> None:
-    """Everything whose time has come, in both sandboxes at the same moment."""
+    """Submit everything that is due, in both sandboxes at the same moment."""
     for rigid in run.scenario.rigid:
         if rigid.name not in run.ids and _is_due(rigid, run):
             run.ids[rigid.name] = (_submit(rigid, run.main), _submit(rigid, run.alone))
@@ -159,14 +159,15 @@ def _submit_due(run: Run) -> None:
 
 
 def _has_begun(run: Run) -> bool:
-    """The load: a busy slurmctld may take seconds for what comes first."""
+    """Tell whether the load has begun: a busy slurmctld may take seconds for the first jobs."""
     first = [run.ids[rigid.name][0] for rigid in run.scenario.rigid if rigid.at_s == 0]
     rows = {row.job: row for row in _rows(run)}
     return all(job in rows and rows[job].is_on_nodes for job in first)
 
 
 def _is_due(rigid: Rigid, run: Run) -> bool:
-    """Urgent jobs wait a little for the moment when there is no room: that is their point."""
+    """Tell whether it is due. Urgent jobs wait a little for the moment without room, because that
+    is their purpose."""
     if run.now < rigid.at_s:
         return False
     return (
@@ -192,7 +193,8 @@ def _submit(rigid: Rigid, box: Sandbox) -> str:
 
 
 def _submit_malleable(run: Run) -> str:
-    """As its user would: the environment's own bin directory in PATH, so its programs are found."""
+    """Submit as its user would: the environment's own bin directory is in PATH, so its programs are
+    found."""
     path = f"{run.who.python.parent}:{run.main.environment['PATH']}"
     work = run.work
     told = {name: value.format(work=run.main.work) for name, value in work.variables.items()}
@@ -224,7 +226,8 @@ def _rows(run: Run) -> tuple[Row, ...]:
 
 
 def _has_ended(run: Run) -> bool:
-    """True if every fragment has ended for good: a job that goes on has some held or running."""
+    """True if every fragment has ended for good. A job that continues has fragments that are held
+    or run."""
     states = [row.state for row in _rows(run) if row.is_fragment]
     return bool(states) and all(state in ENDED for state in states)
 
@@ -243,7 +246,7 @@ def _raise_if_stuck(run: Run) -> None:
 
 
 def complaints(run: Run) -> list[str]:
-    """What ticks and samplers complained about."""
+    """The complaints of ticks and samplers."""
     found = list(run.reconciler.complaints) if run.reconciler else []
     for sampler in (run.sampler, run.sampler_alone):
         found += sampler.missed if sampler else []
@@ -251,7 +254,7 @@ def complaints(run: Run) -> list[str]:
 
 
 def evidence(run: Run) -> list[str]:
-    """The ends of the logs that tell why something failed."""
+    """The ends of the logs that show why the demo failed."""
     lines = ["", "The end of the job's log:", *run.log[-25:]]
     lines += ["", "The end of slurmctld's log:", *run.main.log("slurmctld").splitlines()[-25:]]
     drained = run.main.run(["sinfo", "--list-reasons"], check=False).stdout.splitlines()[1:]

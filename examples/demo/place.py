@@ -1,6 +1,6 @@
-"""Where the demo runs and as whom: two sandboxes, their settings, the user who submits.
+"""Choose where the demo runs and as which user: two sandboxes, their settings, the submitting user.
 
-Knows nothing of the timetable's jobs.
+It does not know the timetable's jobs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ENGINES_PYTHON = Path(__file__).resolve().parents[2] / "build" / "engines" / "bi
 
 @contextlib.contextmanager
 def sandboxes(scenario: Scenario, is_kept: Callable[[], bool]) -> Iterator[tuple[Sandbox, Sandbox]]:
-    """The one with the malleable job and the one without, both with the scenario's nodes.
+    """The sandbox with the malleable job and the sandbox without, both with the scenario's nodes.
 
-    They are taken down however this ends; the first one stays if `is_kept()` then says so.
+    They are taken down however this ends. The first stays if `is_kept()` then says so.
     """
     shape = {"gpus": scenario.gpus, "cpus": CPUS_PER_GPU * scenario.gpus} if scenario.gpus else {}
     spec = project_spec(nodes=scenario.nodes, settings_text=scenario.settings, **shape)
@@ -45,7 +45,7 @@ def sandboxes(scenario: Scenario, is_kept: Callable[[], bool]) -> Iterator[tuple
 
 
 def _settings(scenario: Scenario, box: Sandbox) -> str:
-    """The scenario's settings with what is known only once the sandbox is there."""
+    """The scenario's settings, completed with values that are known once the sandbox is there."""
     found = box.record
     return f"""{scenario.settings}
 operators = ["{found.layout.user}"]
@@ -60,8 +60,8 @@ every_s = {TICK_S}
 
 @dataclass(frozen=True)
 class Submitter:
-    """Who submits the malleable job (None: the current user), with which Python in PATH; `told` is
-    the same in words."""
+    """The user that submits the malleable job (`None`: the current user), and the Python in PATH.
+    `told` is the same in words."""
 
     user: Optional[str]
     python: Path
@@ -69,10 +69,11 @@ class Submitter:
 
 
 def submitter(work: Work) -> Submitter:
-    """Who can run this work: `nobody`, if we are root and nobody can run a Python with its modules.
+    """The user that can run this work: `nobody`, if we are root and `nobody` can run a Python with
+    its modules.
 
-    Trying it also gets them off the disk before the load begins. Raises UsageError, with what to
-    install, if we cannot run it either.
+    The trial also reads the modules from the disk before the load begins. It raises UsageError,
+    which names the packages to install, if we cannot run the work either.
     """
     absent = [name for name in work.programs if shutil.which(name) is None]
     if absent:
@@ -91,7 +92,7 @@ def submitter(work: Work) -> Submitter:
 
 
 def _pythons() -> list[Path]:
-    """The one that runs the demo, then one for programs of other engines."""
+    """The Python that runs the demo, then a Python for programs of other engines."""
     other = os.environ.get("ENGINES_PYTHON")
     found = [Path(sys.executable), Path(other) if other else ENGINES_PYTHON]
     return [python for python in found if python.exists()]
@@ -109,7 +110,7 @@ def _how_to_get(work: Work) -> str:
 
 
 def _can_import(user: Optional[str], python: Path, modules: Sequence[str]) -> bool:
-    """Whether this user (None: the current one) can run a Python with these modules in it."""
+    """Tell whether this user (`None`: the current user) can run a Python with these modules."""
     try:
         account = None if user is None else pwd.getpwnam(user)
         identity = _identity(account) if account else {}
@@ -132,7 +133,7 @@ def _identity(account: pwd.struct_passwd) -> dict[str, Any]:
 
 
 def slurm_version(box: Sandbox) -> str:
-    """As Slurm says it."""
+    """The version as Slurm prints it."""
     try:
         return box.run(["sinfo", "--version"]).stdout.split()[-1]
     except (MalleableError, IndexError):
@@ -140,7 +141,7 @@ def slurm_version(box: Sandbox) -> str:
 
 
 def about(box: Sandbox) -> dict[str, Any]:
-    """What report.json says of where and when."""
+    """The time and place for report.json."""
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
         "slurm_version": slurm_version(box),

@@ -1,6 +1,6 @@
-"""What the demo sees and keeps: samples of both sandboxes, and reports of ticks. Pure.
+"""Hold the records of the demo: samples of both sandboxes, and reports of ticks. Pure.
 
-Asks only for fields whose text no user writes; knows nothing of processes or clocks.
+It asks only for fields whose text no user writes, and does not know processes or clocks.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ ON_A_NODE = ("RUNNING", "COMPLETING", "CONFIGURING")
 
 @dataclass(frozen=True)
 class Row:
-    """A job, or one element of an array, at one moment; times in epoch seconds.
+    """A job, or an element of an array, at a moment. Times are in epoch seconds.
 
-    `end` of a running job is the end of its time limit; `planned` are the nodes that Slurm means
-    to start a pending job on, `start` then being the moment. `gpus` are those of each node that it
-    asked for; without any it has all of its nodes.
+    `end` of a running job is the end of its time limit. `planned` are the nodes on which Slurm
+    means to start a pending job, and `start` is then the moment. `gpus` are the GPUs of each node
+    that it asked for. A job without `gpus` has all of its nodes.
     """
 
     job: str
@@ -67,7 +67,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Sample:
-    """Every job that one sandbox knows, at `t` (epoch seconds)."""
+    """Every job in a sandbox, at `t` (epoch seconds)."""
 
     t: float
     rows: tuple[Row, ...]
@@ -89,8 +89,10 @@ class Sample:
 
 @dataclass(frozen=True)
 class Act:
-    """One action of a tick: `kind` (grow, renew, ...), which fragments, where, why; the GPUs, if
-    the job counts them, that a `grow` gives."""
+    """An action of a tick: `kind` (grow, renew, ...), the fragments, their nodes and the reason.
+
+    `gpus` are the GPUs that a `grow` gives, if the job counts them.
+    """
 
     t: float
     kind: str
@@ -101,13 +103,13 @@ class Act:
 
     @property
     def is_renewal(self) -> bool:
-        """True for a longer lease; a lease that is cut is a `renew` too."""
+        """True for a longer lease. A shorter lease is a `renew` too."""
         return self.kind == "renew" and self.cause == "hole open"
 
 
 @dataclass(frozen=True)
 class Tick:
-    """What one tick did, and what it cost."""
+    """The actions of a tick, and its cost."""
 
     t: float
     seconds: float
@@ -118,7 +120,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Round:
-    """A training round as the job's own log tells it; `restarts_used` counts up within the job."""
+    """A training round from the job's own log. `restarts_used` counts up within the job."""
 
     t: float
     size: int
@@ -150,7 +152,7 @@ def _epoch(text: str) -> Optional[float]:
 
 
 def parse_tick(line: str) -> Tick:
-    """Read one line of `malleable reconcile --json`. Raises ValueError for any other line."""
+    """Read a line of `malleable reconcile --json`. Raises ValueError for any other line."""
     try:
         data = json.loads(line)
         at = datetime.fromisoformat(data["at"]).timestamp()
@@ -161,7 +163,7 @@ def parse_tick(line: str) -> Tick:
 
 
 def _acts(at: float, rows: Iterable[dict[str, Any]]) -> tuple[Act, ...]:
-    """One for each fragment; those that are cancelled for one reason share it."""
+    """An act for each fragment. Fragments that are cancelled for the same reason share an act."""
     alike: dict[object, list[dict[str, Any]]] = {}
     for row in rows:
         is_cancel = row["verb"] == "cancel"
@@ -185,7 +187,7 @@ def _kind(row: dict[str, Any]) -> str:
 
 
 def parse_rounds(text: str) -> tuple[Round, ...]:
-    """Read the job's rounds.jsonl; a last line that is still being written is left out."""
+    """Read the job's rounds.jsonl, without a last line that is still being written."""
     rounds = []
     for line in text.splitlines(keepends=True):
         if line.endswith("\n"):
@@ -196,7 +198,7 @@ def parse_rounds(text: str) -> tuple[Round, ...]:
 
 
 def last_step(lines: Sequence[str], unit: str = "step") -> tuple[int, int]:
-    """How far the job's log says it is: steps or tasks done and in all; zeros if unknown."""
+    """The progress in the job's log: steps or tasks done and in all, zeros if unknown."""
     for line in reversed(lines):
         words = line.replace(":", " ").split()
         is_step = len(words) > 3 and words[0] == unit and words[2] == "of"
@@ -209,8 +211,8 @@ def last_step(lines: Sequence[str], unit: str = "step") -> tuple[int, int]:
 class Recording:
     """All that was seen so far. `zero` is the epoch of the load's start.
 
-    `ids` maps the name of a rigid job to its job id with and without the malleable job; `end` is
-    the epoch at which the reservation of the scenario ends, `begin` at which it starts.
+    `ids` maps the name of a rigid job to its job id with the malleable job and its job id without.
+    `begin` and `end` are the epochs at which the reservation of the scenario starts and ends.
     """
 
     zero: float

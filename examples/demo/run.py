@@ -1,6 +1,6 @@
-"""`make demo`: play the scenario, judge it, draw it, print it; exit 0 only if every check holds.
+"""`make demo`: play the scenario, judge it, draw it, print it. Exit 0 only if every check holds.
 
-Wiring only. Whatever happens, Ctrl-C and SIGTERM included, the sandboxes are taken down.
+This is wiring only. It takes the sandboxes down in every case, Ctrl-C and SIGTERM included.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 class Stopped(BaseException):
-    """A signal asked us to end; not an Exception, so that nothing on the way takes it for one."""
+    """A signal asked us to end. It is no Exception, so that an `except Exception` lets it pass."""
 
 
 def main() -> int:
@@ -66,13 +66,13 @@ def _arguments() -> argparse.Namespace:
 
 
 def say(text: str) -> None:
-    """One piece of text as it is."""
+    """Write a text unchanged."""
     out.print(text, markup=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
 def _signals_raise() -> Iterator[None]:
-    """The first signal ends the demo in order; further ones cannot disturb the taking down."""
+    """End the demo in order at the first signal. Further signals cannot disturb the end."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def stop(number: int, _frame: Optional[FrameType]) -> None:

@@ -1,6 +1,6 @@
-"""Looks at a sandbox once a second and listens to its ticks; keeps what was seen.
+"""Sample a sandbox once a second, listen to its ticks, and keep both.
 
-Threads and processes only: what it means is decided in verdict.
+It has threads and processes only. verdict judges the samples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def look(box: Sandbox) -> Sample:
 
 
 class Sampler:
-    """A context manager: samples one sandbox in the background while it is open."""
+    """A context manager that samples a sandbox in the background while it is open."""
 
     def __init__(self, box: Sandbox) -> None:
         self.samples: list[Sample] = []
@@ -67,7 +67,8 @@ class Sampler:
 
 
 class Reconciler:
-    """A context manager: `malleable reconcile --loop` in a process of its own, its ticks read."""
+    """A context manager that runs `malleable reconcile --loop` in a separate process and reads its
+    ticks."""
 
     def __init__(self, box: Sandbox, every_s: int, log: Path) -> None:
         self.ticks: list[Tick] = []
@@ -134,6 +135,6 @@ class Reconciler:
 
 
 def _environment(box: Sandbox) -> dict[str, str]:
-    """The box's own commands and settings, without what an enclosing Slurm job would say."""
+    """The box's own commands and settings, without the variables of an enclosing Slurm job."""
     shown = box.run(["env", "-0"]).stdout
     return dict(pair.split("=", 1) for pair in shown.split("\0") if "=" in pair)

@@ -1,7 +1,7 @@
-"""The timetables of the demo as data: what is submitted when, and the settings it runs under.
+"""Keep the timetables of the demo as data: jobs, their times, and the settings.
 
-There are two, one story in two units: whole nodes, and GPUs of nodes that jobs share. Must not know
-how any of it is done. Seconds count from the start of the load.
+There are two tables for the same story in two units: whole nodes, and GPUs of nodes that jobs
+share. This module must not know how it is done. Seconds count from the start of the load.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ start_timeout_s = 20
 class Rigid:
     """A `sleep` in the main partition, on whole nodes or with `gpus` GPUs of each.
 
-    `is_urgent`: there is no room for it then, so that Slurm takes a fragment. `is_planned`: Slurm
-    can only plan its start, on nodes of ours among others.
+    `is_urgent`: there is no room for it then, so Slurm takes a fragment. `is_planned`: Slurm can
+    only plan its start, on nodes of ours among others.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Rigid:
 
 @dataclass(frozen=True)
 class Booking:
-    """A reservation that an admin makes at `at_s`, over whatever runs there, for later."""
+    """A reservation that an administrator makes at `at_s` for later, even over running jobs."""
 
     name: str
     at_s: float
@@ -59,10 +59,10 @@ class Booking:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A machine, in words too, and what happens on it.
+    """A machine, in words too, and the events on it.
 
-    `unit` is what all sizes count: `node` or `GPU`. `gpus` are those of a node, none where nodes
-    are not shared. `most` is the malleable job's MAX, `lasts_s` how long the load usually takes.
+    All sizes count `unit`: `node` or `GPU`. `gpus` are the GPUs of a node, 0 if nodes are not
+    shared. `most` is the malleable job's MAX, `lasts_s` how long the load usually takes.
     """
 
     unit: str

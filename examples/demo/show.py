@@ -1,7 +1,7 @@
-"""What a person sees while the demo runs and when it ends. Values in, text out.
+"""Show the demo to a person while it runs and when it ends. Values in, text out.
 
-On a terminal a live picture of the nodes; elsewhere plain lines as things happen, without escape
-codes. Knows nothing of Slurm or processes.
+On a terminal it draws a live picture of the nodes. Elsewhere it prints plain lines without escape
+codes. It does not know Slurm or processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEFT = ("", "CAUSE", "JOB", "CHECK", "SEEN")
 
 @dataclass(frozen=True)
 class Frame:
-    """One moment of the demo, as far as a person sees it."""
+    """A moment of the demo, as far as a person sees it."""
 
     recording: Recording
     now: float
@@ -57,7 +57,7 @@ class Frame:
 
 
 class Plain:
-    """Lines as things happen, and a sign of life when nothing does."""
+    """Print lines as events occur, and a sign of life in quiet times."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -76,7 +76,7 @@ class Plain:
         return None
 
     def update(self, frame: Frame) -> None:
-        """Print what is new since the last call."""
+        """Print the events since the last call."""
         lines = []
         for event in events(frame.recording):
             if event not in self._told:
@@ -119,7 +119,7 @@ def event_line(event: Event) -> str:
 
 
 def picture(frame: Frame) -> RenderableType:
-    """The whole display of one moment."""
+    """The whole display of a moment."""
     told = events(frame.recording)[-LAST_EVENTS:]
     lines = [Text(event_line(e), style=_event_style(e), no_wrap=True) for e in told]
     lines += [Text("")] * (LAST_EVENTS - len(lines))
@@ -135,7 +135,8 @@ def _event_style(event: Event) -> str:
 
 
 def nodes_table(recording: Recording) -> Table:
-    """A row a node, or GPU: its latest history, one cell for COLUMN_S seconds, and its owner."""
+    """A row for each node, or GPU: its latest history, a cell for COLUMN_S seconds, and its
+    owner."""
     width = recording.scenario.lasts_s // COLUMN_S + 1
     rows = places(recording.scenario)
     history = [Text() for _ in rows]
@@ -160,7 +161,7 @@ def nodes_table(recording: Recording) -> Table:
 
 
 def letter(name: str) -> str:
-    """One cell: rigid jobs by their first letter."""
+    """The text of a cell: rigid jobs by their first letter."""
     return LETTERS.get(name) or name[:1]
 
 
@@ -170,7 +171,7 @@ def style(name: str) -> str:
 
 
 def legend(recording: Recording) -> Text:
-    """What the cells mean."""
+    """The meaning of the cells."""
     rigid = " ".join(dict.fromkeys(rigid.name[0] for rigid in recording.scenario.rigid))
     parts = (("█", OURS), (rigid, "rigid jobs"), ("R", RESERVED), ("·", IDLE))
     text = Text(f"    one cell is {COLUMN_S} s:  ", style="dim")
@@ -240,7 +241,7 @@ def _facts(report: dict[str, Any]) -> list[str]:
 
 
 def _of_rounds(job: dict[str, Any]) -> str:
-    """Of a job without rounds, nothing."""
+    """The number of rounds in words, empty for a job without rounds."""
     if not job["rounds"]:
         return ""
     return f"{job['rounds']} rounds, {job['restarts_used']} restarts of the budget used, "

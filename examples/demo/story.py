@@ -1,6 +1,6 @@
-"""What happened, told from a recording: who was on which node, sizes with causes, events. Pure.
+"""Tell the story of a recording: jobs on nodes, sizes with causes, events. Pure.
 
-The same recording gives the same story, and a longer one only adds to it.
+The same recording gives the same story, and a longer recording only adds to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GOING = ("notice", "put-back", "hold", "cancel")
 
 @dataclass(frozen=True)
 class Size:
-    """The job's nodes, or GPUs, from `t` (seconds since the load began) on."""
+    """The job's nodes, or GPUs, from `t` on (seconds since the load began)."""
 
     t: float
     count: int
@@ -36,7 +36,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Event:
-    """Something worth a line; `kind` chooses colour and marker."""
+    """An event that is worth a line. `kind` chooses colour and marker."""
 
     t: float
     kind: str
@@ -46,8 +46,8 @@ class Event:
 def occupants(sample: Sample, recording: Recording) -> dict[Place, str]:
     """Place -> name of a rigid job, OURS, RESERVED or IDLE.
 
-    Rigid jobs stand on the first GPUs of a node, the oldest first, and ours on the last: how many
-    GPUs each has is true, and which is not asked.
+    Rigid jobs stand on the first GPUs of a node, the oldest first, and ours on the last. The number
+    of GPUs of each job is true, their positions are arbitrary.
     """
     scenario = recording.scenario
     names = dict.fromkeys(scenario.node_names, IDLE)
@@ -63,7 +63,7 @@ def occupants(sample: Sample, recording: Recording) -> dict[Place, str]:
 
 
 def has_room(rigid: Rigid, sample: Sample, recording: Recording) -> bool:
-    """Whether a rigid job would start on what is idle."""
+    """Tell whether a rigid job would start on the idle nodes."""
     found, needed = occupants(sample, recording), rigid.gpus or recording.scenario.per_node
     idle = Counter(node for (node, _), name in found.items() if name == IDLE)
     return sum(count >= needed for count in idle.values()) >= rigid.nodes
@@ -79,7 +79,7 @@ def _age(row: Row) -> int:
 
 
 def _taken(row: Row, node: str, found: Mapping[Place, str], scenario: Scenario) -> list[Place]:
-    """The places of a job on one of its nodes. A job without GPUs has all."""
+    """The places of a job on a node. A job without GPUs has all."""
     all_of = [place for place in found if place[0] == node]
     if not row.gpus or not scenario.gpus:
         return all_of
@@ -98,7 +98,7 @@ def _rigid_name(row: Row, recording: Recording) -> str:
 
 
 def pairs(samples: tuple[Sample, ...]) -> Iterator[tuple[Sample, Sample]]:
-    """Each sample with the next one."""
+    """Each sample with the next."""
     return zip(samples, samples[1:])
 
 
@@ -123,7 +123,7 @@ def size(sample: Sample, scenario: Scenario) -> int:
 
 
 def changes(before: Sample, after: Sample) -> tuple[list[str], list[str]]:
-    """Fragments that went and that came between two samples."""
+    """Fragments that left and fragments that came between two samples."""
     old, new = (
         {f: (node, sample.gpus[f]) for f, node in sample.held.items()} for sample in (before, after)
     )
@@ -132,13 +132,13 @@ def changes(before: Sample, after: Sample) -> tuple[list[str], list[str]]:
 
 
 def why_come(fragment: str, t: float, recording: Recording) -> str:
-    """The cause that the tick gave which released this fragment."""
+    """The cause that the tick gave when it released this fragment."""
     grown = [a for a in _acts(fragment, recording) if a.kind == "grow" and a.t <= t]
     return grown[-1].cause if grown else UNKNOWN
 
 
 def why_gone(fragment: str, before: Sample, after: Sample, recording: Recording) -> str:
-    """Why a fragment is no longer on its node: the first order to go, or what Slurm did."""
+    """The reason why a fragment left its node: the first order to leave, or Slurm's act."""
     now = after.find(fragment)
     if before.find(fragment) is None:
         return UNKNOWN
@@ -160,8 +160,8 @@ def in_words(cause: str, recording: Recording) -> str:
 
 
 def _order_to_go(fragment: str, after: Sample, recording: Recording) -> Optional[Act]:
-    """The first act that speaks of this run's end, up to the tick after it. A run begins with a
-    `grow`; Slurm's own time of its start is another one as soon as it is requeued."""
+    """The first act that names the end of this run, up to the tick after it. A run begins with a
+    `grow`, because Slurm changes its own time of the start at a requeue."""
     found = None
     for act in _acts(fragment, recording):
         if act.kind == "grow" and act.t > after.t:
@@ -178,7 +178,7 @@ def _acts(fragment: str, recording: Recording) -> Iterator[Act]:
 
 
 def preempted(recording: Recording) -> list[tuple[float, str]]:
-    """Moments (seconds since the load began) and fragments that Slurm took a node from."""
+    """Moments (seconds since the load began) at which Slurm took a node, and their fragments."""
     found = []
     for before, after in pairs(recording.with_it):
         for fragment in changes(before, after)[0]:
@@ -188,7 +188,7 @@ def preempted(recording: Recording) -> list[tuple[float, str]]:
 
 
 def events(recording: Recording) -> list[Event]:
-    """Everything worth telling, in order of time."""
+    """All events, in order of time."""
     found = [*_tick_events(recording), *_rigid_events(recording), *_round_events(recording)]
     found += _preemption_events(recording)
     last = recording.with_it[-1].t if recording.with_it else recording.zero
@@ -228,7 +228,7 @@ def _nodes_then(act: Act, recording: Recording) -> tuple[str, ...]:
 
 
 def _rigid_events(recording: Recording) -> Iterator[Event]:
-    """Starts, planned starts and ends of the rigid jobs beside the malleable one."""
+    """Starts, planned starts and ends of the rigid jobs beside the malleable job."""
     for job, name in recording.names.items():
         seen = ""
         for sample in recording.with_it:
@@ -263,7 +263,8 @@ def _round_events(recording: Recording) -> Iterator[Event]:
 
 
 def _preemption_events(recording: Recording) -> Iterator[Event]:
-    """Told once the next tick has confirmed it, so that no order of ours is taken for one."""
+    """Preemptions, each after the next tick has confirmed it, so that an order of ours does not
+    count."""
     last = recording.with_it[-1].t if recording.with_it else 0.0
     for t, fragment in preempted(recording):
         if last - (recording.zero + t) > min(HINDSIGHT_S, KILL_WAIT_S):

@@ -1,4 +1,5 @@
-"""The picture of a run: who had the nodes over time, and node by node. Values in, a PNG out."""
+"""Draw the picture of a run: the jobs on the nodes over time, and node by node. Values in, a PNG
+out."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ def draw(recording: Recording, path: Path) -> Path:
 
 
 def title(recording: Recording) -> str:
-    """What the picture is of, and how much the job did."""
+    """The subject of the picture, and how much the job did."""
     work, done = recording.work, recording.result.get(f"{recording.work.unit}s")
     told = f", {done} {work.unit}s" if done is not None else ""
     where = recording.scenario.title
@@ -134,7 +135,7 @@ def _draw_nodes(axes: Any, recording: Recording) -> None:
 
 
 def _label_nodes(axes: Any, scenario: Scenario) -> None:
-    """Each node by its name, with a line below it where it has several rows."""
+    """Label each node with its name, and draw a line below it if it has several rows."""
     of_node = scenario.per_node
     starts = [index * of_node for index in range(scenario.nodes)]
     axes.set_yticks([start + (of_node - 1) / 2 for start in starts], scenario.node_names)
@@ -143,7 +144,7 @@ def _label_nodes(axes: Any, scenario: Scenario) -> None:
 
 
 def bars(recording: Recording, place: Place) -> list[Bar]:
-    """Stretches of one occupant at one place: begin, end (seconds), name."""
+    """Stretches of an occupant at a place: begin, end (seconds), name."""
     found: list[Bar] = []
     last = None
     for sample in recording.with_it:
@@ -176,7 +177,7 @@ def markers(recording: Recording) -> list[tuple[float, str]]:
 
 
 def _draw_markers(both: Sequence[Any], recording: Recording) -> None:
-    """Names stand above the picture, on two levels where they would touch."""
+    """Draw the names above the picture, on two levels where they would touch."""
     is_raised, before = False, float("-inf")
     for t, name in markers(recording):
         for axes in both:

@@ -1,7 +1,8 @@
-"""Was anybody delayed, did every lease hold, did the demo show what it should: pure functions.
+"""Judge a recording: delays, leases, and whether the demo showed all that it should. Pure
+functions.
 
-Input is a recording, output plain data for report.json. A number that looks bad is reported as
-it is; nothing here rounds a delay away.
+Input is a recording, output plain data for report.json. A bad number is reported unchanged, and no
+delay is rounded away.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SAMPLING_S = 1.0
 
 @dataclass(frozen=True)
 class Check:
-    """One thing the demo must show; `seen` is what it saw."""
+    """A fact that the demo must show. `seen` is the observed fact."""
 
     what: str
     is_met: bool
@@ -29,7 +30,7 @@ class Check:
 
 
 def violations(recording: Recording) -> list[str]:
-    """Every broken promise, one line each; empty if all were kept."""
+    """Every broken promise, each on a line. Empty if all were kept."""
     return [
         *_overstayed_leases(recording),
         *_overstayed_reservation(recording),
@@ -70,7 +71,7 @@ def _overstayed_reservation(recording: Recording) -> list[str]:
 
 
 def _overstayed_plans(recording: Recording) -> list[str]:
-    """Rigid jobs that wait past the start that Slurm had published, with us on their nodes."""
+    """Rigid jobs that wait past their published start, with us on their nodes."""
     found = (_overstayed_plan(rigid, recording) for rigid in _submitted(recording))
     return [line for line in found if line]
 
@@ -80,7 +81,8 @@ def _submitted(recording: Recording) -> list[Rigid]:
 
 
 def _overstayed_plan(rigid: Rigid, recording: Recording) -> str:
-    """The plan that counts is the one in force when its time came, whatever came after it."""
+    """The broken promise to this job in a line, or an empty text. The plan in force when its time
+    came counts, and later plans do not."""
     slack = SAMPLING_S + (KILL_WAIT_S if rigid.is_urgent else 0.0)
     plan: Optional[Row] = None
     due: Optional[Row] = None
@@ -103,7 +105,7 @@ def _overstayed_plan(rigid: Rigid, recording: Recording) -> str:
 
 
 def rigid_jobs(recording: Recording) -> list[dict[str, Any]]:
-    """Submission, planned start, start and delay of every rigid job; seconds of the load."""
+    """Submission, planned start, start and delay of every rigid job, in seconds of the load."""
     return [_rigid(rigid, recording) for rigid in _submitted(recording)]
 
 
@@ -132,7 +134,7 @@ def _last(job: str, samples: Sequence[Sample]) -> Optional[Row]:
 
 
 def _wait(row: Optional[Row]) -> Optional[float]:
-    """Seconds from submission to start; None if it did not start."""
+    """Seconds from submission to start, `None` if it did not start."""
     if row is None or row.state == "PENDING" or row.start is None or row.submit is None:
         return None
     return row.start - row.submit
@@ -176,7 +178,7 @@ def seconds_of(samples: Sequence[Sample], recording: Recording) -> dict[str, flo
 
 
 def ticks(recording: Recording) -> dict[str, Any]:
-    """How many ticks there were and what they cost."""
+    """The number of ticks and their cost."""
     rpcs = [tick.rpcs for tick in recording.ticks] or [0]
     seconds = [tick.seconds for tick in recording.ticks] or [0.0]
     return {
@@ -190,7 +192,7 @@ def ticks(recording: Recording) -> dict[str, Any]:
 
 
 def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
-    """All of report.json; `about` is what only the outside knows (version, date, machine)."""
+    """All of report.json. `about` has the facts from outside (version, date, machine)."""
     changes = sizes(recording)
     result, unit = recording.result, recording.scenario.key
     job = {
@@ -222,7 +224,7 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
 
 
 def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> list[Check]:
-    """What must hold for the demo to succeed."""
+    """The checks that must hold for the demo to succeed."""
     work, result = recording.work, recording.result
     freed = found["reservations"][0]["freed_before_s"]
     renewals = sum(act.is_renewal for tick in recording.ticks for act in tick.acts)
@@ -255,7 +257,7 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
 
 
 def interruptions(recording: Recording) -> list[dict[str, Any]]:
-    """What Slurm took: when, which fragment, and how many nodes, or GPUs."""
+    """The fragments that Slurm took: when, which, and how many nodes, or GPUs."""
     found, scenario = [], recording.scenario
     for t, fragment in preempted(recording):
         before = [sample for sample in recording.with_it if sample.t < recording.zero + t]
@@ -270,7 +272,7 @@ def _room_checks(
     rigid: Sequence[dict[str, Any]],
     recording: Recording,
 ) -> list[Check]:
-    """Only of a scenario in which Slurm must plan a start."""
+    """The checks of a scenario in which Slurm must plan a start."""
     if not any(job.is_planned for job in recording.scenario.rigid):
         return []
     room = _made_room(changes, taken, rigid)
@@ -280,8 +282,11 @@ def _room_checks(
 def _made_room(
     changes: Sequence[Size], taken: Sequence[tuple[float, str]], rigid: Sequence[dict[str, Any]]
 ) -> str:
-    """How a job with a planned start got a node of ours: a fragment left because the hole closed,
-    or stayed until Slurm took it, because being hit costs this job little."""
+    """Tell how a job with a planned start got a node of ours.
+
+    A fragment left because the hole closed. Or it stayed until Slurm took it, because an
+    interruption costs this job little.
+    """
     for job in rigid:
         if job["planned_start"] is None or job["start"] is None:
             continue
@@ -295,7 +300,7 @@ def _made_room(
 
 
 def _worker_checks(recording: Recording) -> list[Check]:
-    """What is asked of a pool instead of rounds: workers come and go, and none of them fails."""
+    """The checks of a pool instead of rounds: workers come and go, and no worker fails."""
     if not ENGINES[recording.work.engine].is_pool:
         return []
     rows = [row for sample in recording.with_it for row in sample.rows if row.is_fragment]
@@ -306,7 +311,7 @@ def _worker_checks(recording: Recording) -> list[Check]:
 def _urgent_checks(
     taken: Sequence[tuple[float, str]], rigid: Sequence[dict[str, Any]]
 ) -> list[Check]:
-    """Slurm took one fragment from an urgent job's submission on, until the next one's."""
+    """Check that Slurm took a fragment between an urgent job's submission and the next."""
     urgent = [job for job in rigid if job["urgent"]]
     ends = [*(job["submit"] for job in urgent[1:]), float("inf")]
     found = []
@@ -318,7 +323,8 @@ def _urgent_checks(
 
 
 def _delay_check(rigid: dict[str, Any]) -> Check:
-    """Planned and first-come starts: none beyond the clocks' noise. Urgent: up to KillWait."""
+    """Check the delays: planned and first-come starts within the clocks' noise, urgent up to
+    KillWait."""
     delay = rigid["delay_s"]
     allowed = CLOCK_S + (KILL_WAIT_S if rigid["urgent"] else 0)
     is_met = delay is not None and delay <= allowed

@@ -1,4 +1,4 @@
-"""What the malleable job does in the demo, one row per engine. Values only."""
+"""Describe the malleable job of the demo, a row for each engine. Values only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from demo.scenario import SHARED, WHOLE, Scenario
 
 @dataclass(frozen=True)
 class Goal:
-    """What `result.json` has to say at the end: a number in these limits under this key."""
+    """A number in `result.json` at the end: its key, and its limits."""
 
     what: str
     key: str
@@ -19,20 +19,20 @@ class Goal:
     most: float = float("inf")
 
     def is_met(self, result: Mapping[str, Any]) -> bool:
-        """Whether it says so."""
+        """Tell whether the result meets it."""
         found = result.get(self.key)
         return isinstance(found, (int, float)) and self.least <= found <= self.most
 
 
 @dataclass(frozen=True)
 class Work:
-    """A batch script of the examples, what it is given, and what must come of it.
+    """A batch script of the examples, its arguments, and the result that it must have.
 
-    `files` are the script and what it needs, all in `folder`; a Python must be able to import
-    `modules`, and `programs` be in PATH. The script finds `variables` in its environment, where
-    {work} stands for its directory. `job` is its name, which its log has too. `goal` is what people
-    are told of, `others` must be met too. `unit` is what its log and its result count, `name` what
-    it is called.
+    `files` are the script and its other files, all in `folder`. A Python must be able to import
+    `modules`, and `programs` must be in PATH. The script finds `variables` in its environment,
+    where {work} stands for its directory. `job` is its name, which its log has too. The demo shows
+    `goal`, and `others` must be met too. Its log and its result count `unit`. The demo calls it
+    `name`.
     """
 
     engine: str
@@ -51,11 +51,11 @@ class Work:
 
     @property
     def script(self) -> str:
-        """What sbatch is given."""
+        """The name of the script for sbatch."""
         return self.files[0]
 
     def request(self, scenario: Scenario) -> tuple[str, ...]:
-        """How sbatch is asked."""
+        """The options for sbatch."""
         unit = ",unit=gpu" if scenario.gpus else ""
         size = f"{self.least_nodes}-{scenario.most}{unit}"
         return (f"--malleable={size},engine={self.engine}", "--time=2", "--time-min=1")
