@@ -43,9 +43,18 @@ def questions(span: str, interval: str) -> list[Question]:
 
 def colours_of(panel: dict[str, Any]) -> dict[str, str]:
     """The colours that a panel fixes, by name of the curve."""
+    return {name: value["fixedColor"] for name, value in _overrides(panel, "color").items()}
+
+
+def words_of(panel: dict[str, Any]) -> dict[str, str]:
+    """The words that a panel's legend shows, by name of the curve."""
+    return _overrides(panel, "displayName")
+
+
+def _overrides(panel: dict[str, Any], kind: str) -> dict[str, Any]:
     return {
-        override["matcher"]["options"]: part["value"]["fixedColor"]
+        override["matcher"]["options"]: part["value"]
         for override in panel["fieldConfig"]["overrides"]
         for part in override["properties"]
-        if part["id"] == "color"
+        if part["id"] == kind
     }

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from metrics.dashboard import board, colours_of
+from metrics.dashboard import board, colours_of, words_of
 from slurm_hooks.report.drawing import pyplot
 
 WIDTH, INCH = 24, 0.55  # columns of the board, and how wide one is drawn
@@ -61,7 +61,7 @@ _UNITS = {"s": "s", "suffix: node-h": "node-h"}
 def _curves(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> None:
     """Curves, or areas on each other where the panel says so; without those that are always 0."""
     is_stacked = panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
-    colours = colours_of(panel)
+    colours, words = colours_of(panel), words_of(panel)
     below: dict[float, float] = {}
     for legend, series in ((legend, each) for legend, result in found for each in result):
         name = _filled(legend, series["metric"])
@@ -71,12 +71,22 @@ def _curves(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> N
         when = [datetime.fromtimestamp(t, timezone.utc) for t in points]
         if not is_stacked:
             values = list(points.values())
-            axes.plot(when, values, ".-", ms=2, lw=0.8, label=name, color=colours.get(name))
+            axes.plot(
+                when,
+                values,
+                ".-",
+                ms=2,
+                lw=0.8,
+                label=words.get(name, name),
+                color=colours.get(name),
+            )
             continue
         floor = [below.get(t, 0.0) for t in points]
         below.update({t: below.get(t, 0.0) + v for t, v in points.items()})
         tops = [below[t] for t in points]
-        axes.fill_between(when, floor, tops, step="post", label=name, color=colours.get(name))
+        axes.fill_between(
+            when, floor, tops, step="post", label=words.get(name, name), color=colours.get(name)
+        )
     axes.set_ylim(bottom=0)
     axes.margins(x=0)
     axes.tick_params(labelsize=7)

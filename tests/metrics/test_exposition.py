@@ -16,24 +16,27 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ledger.books import busy_slurm, one_tick, settings_in
-from metrics.dashboard import board, colours_of, questions
+from metrics.dashboard import board, colours_of, questions, words_of
 from slurm_hooks import cli
 from slurm_hooks.books.harvest.totals import USABLE
 from slurm_hooks.books.metrics.exposition import write_textfile
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Of
 from slurm_hooks.report.harvest_charts import BARS
+from slurm_hooks.report.harvest_text import HOW_ENDED
 from slurm_hooks.report.palette import IDLE, LOST, OTHERS, OURS, OUT
 from slurm_hooks.settings.values import Settings
 from waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 PROM = "malleable.prom"
+NODES = {"ours": OURS, "others": OTHERS, "idle": IDLE, "out_of_service": OUT}
 UNITS = ("_total", "_seconds", "_bytes", "_info", "_readable", "_jobs", "_nodes", "_cpus", "_gpus")
 
 
@@ -115,18 +118,37 @@ def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path
 
 
 def test_the_dashboard_has_the_colours_of_the_report() -> None:
-    uses = {"ours": OURS, "others": OTHERS, "idle": IDLE, "out_of_service": OUT}
-    assert colours("Nodes of the malleable partitions") == uses
+    assert colours("Nodes of the malleable partitions") == NODES
     assert colours("Idle nodes, and why") == {w.value: BARS[w][1] for w in Of.IDLE.whys}
     places = {"idle": IDLE, "part": "#56B4E9", "stranded": OUT}
     assert colours("Unused GPUs, and where") == colours("Unused CPUs, and where") == places
-    assert colours("Ends of runs per hour") == {"left": OURS, "preempted": LOST}
+    assert colours("Ends of runs in the last hour") == {"left": OURS, "preempted": LOST}
+
+
+def test_the_legends_of_the_dashboard_are_words() -> None:
+    assert words("Idle nodes, and why") == {why.value: BARS[why][0] for why in Of.IDLE.whys}
+    ends = words("Ends of runs in the last hour")
+    assert ends == {why.value: HOW_ENDED[why] for why in Of.END.whys}
+    limits = words("Malleable jobs, and their limits")
+    assert set(limits) == {why.value for why in Of.JOB.whys}
+    assert set(words("Nodes of the malleable partitions")) == set(NODES)
+    told = [*limits.values(), *ends.values(), *words("Nodes of the malleable partitions").values()]
+    assert [text for text in told if "_" in text] == []
+
+
+def words(title: str) -> dict[str, str]:
+    """The words of a panel's legend, by name of the curve."""
+    return words_of(panel(title))
 
 
 def colours(title: str) -> dict[str, str]:
-    """Those that a panel fixes, by name."""
-    (panel,) = (p for p in board()["panels"] if p["title"] == title)
-    return colours_of(panel)
+    """The colours that a panel fixes, by name of the curve."""
+    return colours_of(panel(title))
+
+
+def panel(title: str) -> dict[str, Any]:
+    (found,) = (p for p in board()["panels"] if p["title"] == title)
+    return found
 
 
 def test_users_only_if_the_site_says_so(tmp_path: Path) -> None:
