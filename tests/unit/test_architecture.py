@@ -25,7 +25,7 @@ def test_every_file_that_the_text_names_is_there(page: str) -> None:
 def test_every_module_that_a_page_names_is_there() -> None:
     shown = [page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "lab"]
     pages = {page: page.read_text() for page in shown}
-    rooms = ("slurm_hooks", "plugins", "docs", "tests", "examples", "benchmarks")
+    rooms = ("slurm_hooks", "plugins", "docs", "tests", "examples", "benchmarks", "packaging")
     paths = [f"/{p.relative_to(ROOT)}" for room in rooms for p in (ROOT / room).rglob("*.*")]
     named = {
         (page.name, name)
