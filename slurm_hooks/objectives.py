@@ -1,4 +1,4 @@
-"""What a site's own objective may import; see docs/admins/objectives.md."""
+"""The names that an objective of a site imports, as docs/developers/objective.md shows."""
 
 from __future__ import annotations
 

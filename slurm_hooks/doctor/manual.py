@@ -61,19 +61,7 @@ from bundle to bundle; names of jobs are not asked for, scripts and output of us
 Partitions, QOS, features and paths are kept: look through it before you pass it on.
 
 ## Checks of your own
-A package that is installed beside this one can add checks, through an entry point of the group
-`slurm_malleable.checks` that names a `Check` or a list of them:
-
-    from slurm_hooks.doctor.facts import known
-    from slurm_hooks.doctor.finding import Category, Change, Check, warning
-
-    def look(facts):
-        if known(facts.slurm).value("MailProg") == "":
-            yield warning("no MailProg", Change("MailProg", "/usr/bin/mail"))
-
-    MAIL = Check("site-mail", Category.SITE, "MailProg is set", "Users want mail.", look)
-
-`known` skips the check, with the reason, if the fact could not be read.
+A small package can add checks of your site: [a check in ten minutes](../developers/check.md).
 """
 
 

@@ -9,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from known_sites import GOOD_SITE
 
 from slurm_hooks import cli
-from slurm_hooks.doctor import catalogue, manual
-from slurm_hooks.doctor.catalogue import CHECKS
+from slurm_hooks.doctor import catalogue
 from slurm_hooks.doctor.finding import Category, Check, note
-from slurm_hooks.doctor.run import run
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
@@ -122,24 +119,6 @@ def test_a_site_adds_checks(capsys: Output, monkeypatch: pytest.MonkeyPatch, is_
     assert cli.main(["doctor", "site-own"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("checks of this site\nnote     site-own: mine\n")
-
-
-def test_the_example_of_the_manual_as_an_installed_package(
-    capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page = manual.manual(CHECKS).partition("## Checks of your own")[2].partition("`known` skips")[0]
-    code = "\n".join(line[4:] for line in page.splitlines() if line.startswith("    "))
-    (tmp_path / "our_site.py").write_text(code.replace('== ""', '!= "never"'))
-    info = tmp_path / "our_site-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: our-site\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[slurm_malleable.checks]\nmail = our_site:MAIL\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert cli.main(["doctor", "--list"]) == 0
-    assert "checks of this site\n  site-mail " in capsys.readouterr().out
-    (check,) = (check for check in catalogue.site_checks() if check.id == "site-mail")
-    (outcome,) = run([check], GOOD_SITE, is_before=False)
-    assert outcome.findings[0].seen == "no MailProg"
 
 
 @pytest.mark.parametrize("found", [ValueError("odd"), 7, [7]])
