@@ -75,6 +75,7 @@ documents() {
   sed -i 's|](docs/|](|g' "$doc/README.md" "$doc/CHANGELOG.md" # they lie beside them here
   find "$doc" -name '*.md' -exec sed -i -E \
     's#\[([^]]*)\]\((\.\./\.\./|\.\./lab/|lab/|examples|etc/|(\.\./)?(developers/)?nightly)[^)]*\)#\1#g' {} + # of the source alone
+  copy_tree "$carried/html" "$doc/html"
   put 644 "$doc" "$carried/third-party.md" "$carried/sbom.cdx.json"
   for page in docs/man/*.[158]; do
     put 644 "$root/usr/share/man/man${page##*.}" "$page"

@@ -14,11 +14,12 @@ version=${VERSION:-$shipped}
 name=slurm-malleable-$version
 
 stamp=build/tools/.made
-wanted="$shipped $(cat packaging/vendor.txt packaging/vendor.py packaging/bill.py | cksum)"
+for_site=$(sed -n 's/^ *"\(mkdocs-material[^"]*\)".*/\1/p' pyproject.toml)
+wanted="$shipped $for_site $(cat packaging/vendor.txt packaging/vendor.py packaging/bill.py | cksum)"
 if [ "$(cat $stamp 2>/dev/null || true)" != "$wanted" ]; then
   echo "Fetching the libraries of packaging/vendor.txt, with a bill of materials" >&2
   [ -x build/tools/bin/python ] || /usr/bin/python3 -m venv build/tools
-  build/tools/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-python-lib>=8'
+  build/tools/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-python-lib>=8' "$for_site"
   build/tools/bin/python packaging/vendor.py build/wheels build/carried --version "$shipped" >&2
   echo "$wanted" >$stamp
 fi
@@ -38,6 +39,8 @@ list_source >"$target/files"
 tar -T "$target/files" -cf - | tar -C "$target/$name" -xf -
 rm "$target/files"
 cp -r build/carried "$target/$name/carried"
+NO_MKDOCS_2_WARNING=1 build/tools/bin/python -m mkdocs build --config-file packaging/site/packaged.yml \
+  --site-dir "$(cd "$target/$name/carried" && pwd)/html" >build/site.log 2>&1 || { cat build/site.log >&2; exit 1; }
 sed -i "s/^__version__ = .*/__version__ = \"$version\"/" "$target/$name/slurm_hooks/__init__.py"
 
 # One copy of what the scripts of RPMs and debs share.

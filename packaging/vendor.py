@@ -149,7 +149,8 @@ def table(libraries: list[Library]) -> str:
         "Unchanged, but for what a cluster does not need: CBC's binaries in PuLP, tests,\n"
         "notebook extensions, example data. They lie in /usr/lib/slurm-malleable/vendor, each\n"
         "with the text of its licence in NAME.dist-info. The same list for programs:\n"
-        "sbom.cdx.json (CycloneDX).\n\n"
+        "sbom.cdx.json (CycloneDX). The pages in html/ contain styles and scripts of Material for\n"
+        "MkDocs, under the MIT licence in html/assets/LICENSE.txt.\n\n"
         "| library | version | licence (SPDX) | what it is |\n|---|---|---|---|\n"
     )
     rows = (f"| {o.name} | {o.version} | {o.licence} | {o.summary} |\n" for o in libraries)

@@ -10,6 +10,7 @@ import posixpath
 import re
 import shutil
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,12 @@ def _is_left_out(entry: Any, config: MkDocsConfig) -> bool:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that lie beside docs/."""
+    """Add the pages that lie beside docs/, and the licence of the theme."""
     for name in BESIDE:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
+    theme = metadata.files("mkdocs-material") or []
+    (licence,) = (str(path.locate()) for path in theme if path.match("licenses/LICENSE"))
+    files.append(File.generated(config, "assets/LICENSE.txt", abs_src_path=licence))
     return files
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import socketserver
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,30 +16,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from browsing import browser
+from built_site import build, built
 from slurm_hooks.doctor.catalogue import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_THE_BROWSER = (b"clients2.google.com", b"update.googleapis.com", b"accounts.google.com")
 LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href"}
-
-
-def build(tree: Path, target: Path, config: str = "mkdocs.yml") -> subprocess.CompletedProcess[str]:
-    """Build the site of a tree, as `make site` does."""
-    argv = [sys.executable, "-m", "mkdocs", "build", "--site-dir", str(target)]
-    return subprocess.run(
-        [*argv, "--config-file", str(tree / "packaging" / "site" / config)],
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def built(target: Path, config: str) -> Path:
-    done = build(ROOT, target, config)
-    assert done.returncode == 0, done.stderr
-    return target
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +87,6 @@ def test_every_check_of_doctor_has_its_anchor(site: Path) -> None:
 def test_the_home_is_the_readme_and_the_changes_have_a_page(site: Path) -> None:
     assert "admins/doctor.html" in Reader(site / "index.html").links
     assert "<h1" in (site / "CHANGELOG.html").read_text(encoding="utf-8")
-
-
-def test_the_packaged_site_has_the_pages_of_the_packages(site: Path, packaged: Path) -> None:
-    pages = {str(page.relative_to(site)) for page in site.rglob("*.html")}
-    left_out = pages - {str(page.relative_to(packaged)) for page in packaged.rglob("*.html")}
-    assert "developers/nightly.html" in left_out
-    assert {page for page in left_out if not page.startswith("lab/")} == {"developers/nightly.html"}
-    assert not (packaged / "lab").exists()
 
 
 def copied(place: Path) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from built_site import built
 from packages.root import TREE
 from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
@@ -19,7 +20,7 @@ SOURCE = TREE / "packaging" / "source.sh"
 
 def lay_out(root: Path, function: str) -> None:
     """What this function of the script puts there."""
-    (root / "carried").mkdir()
+    (root / "carried" / "html").mkdir(parents=True, exist_ok=True)
     functions = LAY_OUT.read_text(encoding="utf-8").split("\ncommand_and_code\n")[0]
     words = [f"{functions}\n{function}", str(LAY_OUT), str(root / "carried"), str(root)]
     subprocess.run(["sh", "-euc", *words], check=True, timeout=30)
@@ -29,6 +30,7 @@ def lay_out(root: Path, function: str) -> None:
 def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of documents that the packages get."""
     root = tmp_path_factory.mktemp("root")
+    built(root / "carried" / "html", "packaged.yml")
     lay_out(root, "documents")
     return root / "usr" / "share" / "doc" / "slurm-malleable"
 
@@ -57,6 +59,14 @@ def test_no_link_of_a_carried_page_is_dead(carried: Path) -> None:
         if not link.startswith("http") and not (page.parent / link).exists()
     ]
     assert dead == []
+
+
+def test_a_page_for_a_browser_lies_beside_each_page(carried: Path) -> None:
+    site = carried / "html"
+    written = {page.relative_to(carried).with_suffix(".html") for page in carried.rglob("*.md")}
+    homes = {page.with_name("index.html") if page.stem == "README" else page for page in written}
+    assert {page.relative_to(site) for page in site.rglob("*.html")} == homes
+    assert "Permission is hereby granted" in (site / "assets" / "LICENSE.txt").read_text()
 
 
 @pytest.mark.parametrize("has_git", [True, False])

@@ -108,6 +108,14 @@ def test_every_library_has_its_licence_and_stands_in_the_bill(
     assert {Path(line).name for line in binaries.split()} <= {"epilog.sh"}
 
 
+def test_doctor_names_a_page_that_the_packages_carry(packages: Packages, root: Root) -> None:
+    said = root.run(["malleable", "doctor", "--explain", "kill-wait"]).stdout
+    address = said.split()[-1]
+    assert address.startswith("file:///usr/share/doc/slurm-malleable/html/")
+    page, anchor = address.removeprefix("file://").split("#")
+    assert f'<h3 id="{anchor}">' in root.run(["cat", page]).stdout
+
+
 def test_a_job_imports_the_client_with_any_python(packages: Packages, root: Root) -> None:
     root.run(["cp", "-rL", f"{SHARE}/jobpath", "/tmp/elsewhere"])  # wherever it lies
     ask = "import slurm_hooks.elastic.engines.entry as e; print(e.__file__)"
