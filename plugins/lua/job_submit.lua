@@ -1,6 +1,6 @@
---- A job_submit.lua for a site that has none. Copy it beside slurm.conf and set
--- JobSubmitPlugins=lua there. A site with its own file adds the pcall line to that file instead,
--- before its final `return slurm.SUCCESS`.
+--- Use this job_submit.lua if your site has no such file: copy it beside slurm.conf, and set
+-- JobSubmitPlugins=lua there. If your site has its own file, add the pcall line to that file
+-- instead, before its final `return slurm.SUCCESS`.
 
 function slurm_job_submit(_job_desc, _partitions, _uid)
   return slurm.SUCCESS

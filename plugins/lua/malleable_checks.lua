@@ -1,9 +1,9 @@
---- What a submission with --malleable becomes, or why it is refused.
+--- Turn a submission with --malleable into fields of a job, or refuse it.
 --
--- Slurm's controller holds locks while job_submit runs, so this computes on plain tables and
--- nothing else: malleable_submit.lua reads and writes job_desc. The request itself is read by
--- malleable_request.lua. Numbers come as Slurm gives them: minutes for limits, NO_VAL for "not
--- given". Runs on Lua 5.1 (Debian's Slurm) to 5.4.
+-- Slurm's controller holds locks while job_submit runs, so this module computes on plain tables
+-- only: malleable_submit.lua reads and writes job_desc. malleable_request.lua reads the request.
+-- Numbers are in Slurm's units: minutes for limits, NO_VAL for "not given". Runs on Lua 5.1
+-- (Debian's Slurm) to 5.4.
 
 local M = {}
 
@@ -11,13 +11,13 @@ M.NO_VAL = 4294967294 -- an unset 32-bit field
 M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
 M.MARK_PATTERN = "malleable{[^{}]*}"
-M.EXCLUDED_LENGTH = 1000 -- of the nodes in --exclude, which the mark of each element holds, too
+M.EXCLUDED_LENGTH = 1000 -- of the nodes in --exclude, which the mark of each element also holds
 M.NAME_LENGTH = 24 -- of a job's name, as much as the mark of each element holds
 
--- Only SLURM_* names reach the script under sbatch --export=NONE and a step under srun's. From the
--- first the plugin knows that a job is malleable, even one that came without the plugin's help;
--- from the second what kind of program the engine is; from the third it sets MALLEABLE_NOTICE_S. So
--- it does with the farewell. From the slot a fragment finds how many workers it has.
+-- Only SLURM_* names reach the script under sbatch --export=NONE, and a step under srun's. The
+-- plugin reads them in the job: the request, which marks the job as malleable even if it was
+-- submitted without the plugin; the traits of the engine; the notice and the farewell, which become
+-- MALLEABLE_*_S. The slot says how many workers a fragment has.
 local REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
 local TRAITS_VARIABLE = "SLURM_SPANK_MALLEABLE_TRAITS"
 local NOTICE_VARIABLE = "SLURM_SPANK_MALLEABLE_NOTICE_S"
@@ -51,7 +51,7 @@ local function limit_lease(record, policy)
 end
 
 --- Lease and shortest hole in seconds, and a fault if they contradict each other. With a core,
--- --time is the core's.
+-- --time is the time limit of the core.
 local function choose_times(request, job, record, policy)
   local limit = limit_lease(record, policy)
   local is_lease = not (request and request.core)
@@ -65,36 +65,37 @@ local function choose_times(request, job, record, policy)
       .. "--time-min=%d or less", job.time_min, job.time_limit, job.time_limit)
   end
   if has_min then
-    return lease, hole, string.format("--time-min=%d: is longer than the longest lease here, "
-      .. "%d seconds; write --time-min=%d or less", job.time_min, limit,
+    return lease, hole, string.format("--time-min=%d: is longer than the longest lease (time limit "
+      .. "of a fragment) here, %d seconds; write --time-min=%d or less", job.time_min, limit,
       math.max(math.floor(limit / 60), 1))
   end
   if has_time and limit >= policy.hole_s then
-    return lease, hole, string.format("--time=%d: is the longest lease of a fragment and shorter "
-      .. "than the shortest hole worth starting in, %d seconds; write --time=%d or more",
+    return lease, hole, string.format("--time=%d: is the longest lease of a fragment, and a "
+      .. "fragment starts only in a hole of %d seconds or more; write --time=%d or more",
       job.time_limit, hole, math.ceil(hole / 60))
   end
   return lease, hole, string.format("time: the longest lease here, %d seconds, is shorter than the "
     .. "shortest hole, %d seconds; tell your administrator", limit, hole)
 end
 
---- Seconds before its end that a fragment is told to leave.
+--- The notice in seconds: the time between the announcement of a fragment's end and the end.
 local function find_notice(lane, policy)
   local notices = type(policy.notices) == "table" and policy.notices or {}
   return notices[lane] or policy.notice_s
 end
 
---- A core that leaves in the first half of its time would be queued for another.
+--- Refuse a core that would get its notice in the first half of its time.
 local function check_core_time(request, job, lane, policy)
   if not (request and request.core and is_given(job.time_limit)) then return nil end
   local notice = find_notice(lane, policy)
   if job.time_limit * 60 > 2 * notice then return nil end
-  return string.format("--time=%d: a core is told to leave %d seconds before its end here; write "
-    .. "--time=%d or more", job.time_limit, notice, math.floor(2 * notice / 60) + 1)
+  return string.format("--time=%d: a core gets notice %d seconds before its end here, which is at "
+    .. "least half of its time; write --time=%d or more", job.time_limit, notice,
+    math.floor(2 * notice / 60) + 1)
 end
 
---- Keep mail about the whole job; drop mail that would come once per fragment or lease.
--- Returns the new mail type and whether anything the user asked for by name was dropped.
+--- Keep mail about the whole job, and drop mail for each fragment or lease.
+-- Returns the new mail type and true if it lacks a type that the user named.
 function M.trim_mail(mail_type)
   local function drop(value, bit)
     return has_flag(value, bit) and value - bit or value
@@ -106,7 +107,7 @@ function M.trim_mail(mail_type)
   return drop(kept, MAIL_REQUEUE), kept ~= mail_type
 end
 
---- Append our mark to what the site wrote; an older mark of ours is replaced.
+--- Append our mark to the site's text, in place of an older mark of ours.
 local function write_comment(site_text, mark)
   local kept = (site_text or ""):gsub(M.MARK_PATTERN, "")
   local last = #kept
@@ -115,7 +116,8 @@ local function write_comment(site_text, mark)
   return kept:sub(1, last) .. ";" .. mark
 end
 
---- What a worker needs, as in the mark; what is not in it is a share of the node.
+--- The needs of a worker, as in the mark. For each need that is missing it gets a share of the
+-- node.
 local function write_slot(slot)
   local parts = { slot.gres ~= "" and slot.gres or nil }
   if slot.cpus then parts[#parts + 1] = string.format("cpu:%d", slot.cpus) end
@@ -123,14 +125,14 @@ local function write_slot(slot)
   return table.concat(parts, "+")
 end
 
---- The job's name in the mark: what is learned of a job holds for others of its name, too.
+--- The job's name in the mark: jobs of the same name share what was learned.
 local function write_name(name)
   if type(name) ~= "string" or name == "" then return "" end
   return ",name=" .. name:gsub("[^A-Za-z0-9_.-]", "_"):sub(1, M.NAME_LENGTH)
 end
 
---- The nodes of --exclude in the mark, where commas and brackets cannot stand. While they are not
--- in it, fragments get node lists of their own, and Slurm alone keeps to the exclusion.
+--- The nodes of --exclude, written without commas and brackets for the mark. If the mark lacks
+-- them, each fragment gets its own node list, and only Slurm applies the exclusion.
 local function write_excluded(nodes)
   if not nodes or nodes == "" then return ",not=-" end
   local isnt_plain = nodes:find("[^A-Za-z0-9_.,%[%]-]") or nodes == "-"
@@ -138,14 +140,14 @@ local function write_excluded(nodes)
   return ",not=" .. nodes:gsub("[%[%],]", { ["["] = "(", ["]"] = ")", [","] = "+" })
 end
 
---- The core in the mark, and the lane of the others; nothing without a core.
+--- The core in the mark, and the lane of the other fragments; an empty text without a core.
 local function write_core(request, lane)
   if not request.core then return "" end
   return string.format(",core=%d%s,lane=%s", request.core,
     request.core_end == "finish" and ",end=finish" or "", lane)
 end
 
---- The sizes that the job may have, the one that it likes best, and how long it keeps one.
+--- In the mark: the sizes that the job may have, the preferred size, and how long it keeps a size.
 local function write_sizes(request)
   local sizes = request.allowed and ",allow=" .. table.concat(request.allowed, "+") or ""
   local prefer = request.prefer and string.format(",prefer=%d", request.prefer) or ""
@@ -153,7 +155,7 @@ local function write_sizes(request)
 end
 
 local function write_mark(request, slot, times, name, excluded, policy, lane)
-  local own = policy.foreign and policy.foreign[request.engine] -- an engine of the site's own
+  local own = policy.foreign and policy.foreign[request.engine] -- an engine from a plugin
   local traits = own and ",traits=" .. own or ""
   local launch = request.launch and ",launch=" .. request.launch or ""
   local part = slot and ",slot=" .. write_slot(slot) or ""
@@ -180,22 +182,22 @@ end
 local function write_notes(job, site, policy, lost_mail)
   local notes = {}
   if is_shared_file(job.std_out) and not (policy.appends or is_appending(job.script)) then
-    -- open_mode, as the command line sets it, is neither readable nor writable from Lua in 22.05.
-    notes[1] = "note: all fragments write to " .. job.std_out .. ", and each start empties it "
-      .. "unless --open-mode=append is given or --output contains %a"
+    -- Lua can neither read nor write open_mode, as the command line sets it (22.05).
+    notes[1] = "note: all fragments write to " .. job.std_out .. ", and each start empties it; "
+      .. "write --open-mode=append, or %a in --output"
   end
   if lost_mail then
-    notes[#notes + 1] = "note: mail speaks of the whole job; ARRAY_TASKS and TIME_LIMIT mail, "
-      .. "which would come for every fragment, is not sent"
+    notes[#notes + 1] = "note: ARRAY_TASKS and TIME_LIMIT mail is not sent, as it would come for "
+      .. "every fragment; mail about the whole job is sent"
   end
   if has_flag(job.bitflags, site.expedite) then
-    notes[#notes + 1] = "note: --requeue=expedite is left out, as fragments are started again "
-      .. "when nodes are left over"
+    notes[#notes + 1] = "note: --requeue=expedite is left out, as fragments start again when nodes "
+      .. "are idle"
   end
   return notes
 end
 
---- A note if the user named more partitions than the one that the job is taken to.
+--- A note if the user named several partitions, of which the job gets only a single one.
 local function write_partition_note(name, job)
   if not (job.partition or ""):find(",", 1, true) then return nil end
   return string.format("note: --partition=%s: a malleable job runs in %s only", job.partition,
@@ -216,25 +218,27 @@ local function add(list, more)
   end
 end
 
---- A core that asks for more time than its partition allows, which Slurm accepts and may not start.
+--- A remark on a core with more time than its partition allows: Slurm accepts it, but may not start
+-- it.
 local function write_time_note(job, place, parts)
   local record = parts[place.own]
   local most = record and record.max_time
   if not (is_given(job.time_limit) and is_given(most)) or job.time_limit <= most then return "" end
-  return string.format("; %s allows %d minutes, and --time=%d may never start", place.own, most,
-    job.time_limit)
+  return string.format("; with --time=%d it may never start, as %s allows %d minute%s",
+    job.time_limit, place.own, most, most == 1 and "" or "s")
 end
 
---- A note on where the core waits.
+--- A note that names the partition in which the core waits.
 local function write_core_note(request, place, job, parts)
   if not request.core then return nil end
-  local note = string.format("note: core=%d waits in %s like any job, the other nodes are those "
-    .. "left over in %s%s", request.core, place.own, place.lane, write_time_note(job, place, parts))
+  local note = string.format("note: core=%d waits in %s like any job, and the other nodes come "
+    .. "from idle nodes in %s%s", request.core, place.own, place.lane,
+    write_time_note(job, place, parts))
   if request.core >= request.min then return note end
   return note .. string.format("; a core below MIN %d cannot run alone", request.min)
 end
 
---- Where it waits, and who is charged. A core has what its user asks Slurm for.
+--- The partition, QOS, account and time limit to write. A core keeps what its user asked for.
 local function write_place(request, place, times, policy)
   if request.core then return { partition = place.partition } end
   return { partition = place.partition, qos = policy.qos, account = policy.account,
@@ -260,7 +264,7 @@ local function write_fields(request, shape, job, site, policy, place, times)
   for name, value in pairs(shape.set or {}) do set[name] = value end
   -- With a minimum, backfill would shorten the limit that the reconciler set.
   if is_given(job.time_min) then set.time_min = M.NO_VAL end
-  -- 25.11: Slurm would restart a failed fragment by itself, with its old lease.
+  -- 25.11: Slurm would restart a failed fragment automatically, with its old lease.
   if has_flag(job.bitflags, site.expedite) then set.bitflags = job.bitflags - site.expedite end
   return set
 end
@@ -271,7 +275,7 @@ local function write_environment(request, shape, policy, lane)
     [TRAITS_VARIABLE] = policy.engines[request.engine],
     [NOTICE_VARIABLE] = string.format("%d", find_notice(lane, policy)) }
   if shape.slot then environment[SLOT_VARIABLE] = write_slot(shape.slot) end
-  if request.counted == "task" then -- Slurm writes those of each element here, if it is there
+  if request.counted == "task" then -- if it is set, Slurm updates it with each element
     environment.SLURM_CPUS_PER_TASK = string.format("%d", shape.cpus)
   end
   if type(policy.farewell_s) == "number" then -- not in a file of an older version
@@ -284,7 +288,7 @@ local function write_environment(request, shape, policy, lane)
   return environment
 end
 
---- What to write and to say, once no fault was found.
+--- The fields and notes of a submission without a fault.
 local function accept(asked, job, site, policy, place, times)
   local request, shape = asked.request, asked.shape
   local set = write_fields(request, shape, job, site, policy, place, times)
@@ -303,38 +307,38 @@ local function accept(asked, job, site, policy, place, times)
     environment = write_environment(request, shape, policy, place.lane) }
 end
 
---- Decide on one submission.
+--- Decide on a submission.
 -- asked: {request, faults, note} from malleable_request.lua (request is nil if it cannot be
--- parsed), in `options` the faults that malleable_options.lua found in the job's other options, in
--- `shape` the nodes and tasks of a fragment, or what malleable_slot.lua found of a part of a node,
--- and in `script` what malleable_script.lua found;
--- job: fields as the user set them; site: {partition, admin_comment, exc_nodes, qos, default_qos,
+-- parsed). It also has the answers of the other modules: `options` are the faults of the job's
+-- other options, `shape` the nodes and tasks of a fragment or its part of a node, `script` the
+-- fault or note of the script.
+-- job: fields as the user set them. site: {partition, admin_comment, exc_nodes, qos, default_qos,
 -- parts, expedite}: fields after the site's own function, Slurm's partition records by name, and
--- the bit in bitflags that means --requeue=expedite (nil before 25.11); policy: a checked policy.
--- Returns {faults, notes, set, environment}: refuse if there are faults, else write `set` into the
--- job and `environment` into its script's environment.
+-- the bit in bitflags that means --requeue=expedite (nil before 25.11). policy: a checked policy.
+-- Returns {faults, notes, set, environment}. If there are faults, refuse the job; else write `set`
+-- into the job and `environment` into its script's environment.
 function M.submit(asked, job, site, policy)
   local request, faults = asked.request, {}
   add(faults, asked.faults)
   if #faults > 0 then request = nil end -- checks against a faulty request would mislead
   local refused = places.check_part_nodes(request, policy)
   if refused then
-    faults[#faults + 1] = refused -- what parts ask for does not matter then
+    faults[#faults + 1] = refused -- then the needs of its parts do not matter
   elseif request then
     faults[#faults + 1] = asked.shape.fault
     add(faults, asked.shape.faults or {})
     faults[#faults + 1] = asked.script.fault
   end
   add(faults, asked.options)
-  local asks = asked.request -- whatever its faults, it says whether there is a core
-  local place = places.find(asks and asks.core and asks or request, job, site, policy)
+  local given = asked.request -- even a faulty request says whether there is a core
+  local place = places.find(given and given.core and given or request, job, site, policy)
   local record = site.parts[place.lane]
   faults[#faults + 1] = place.fault or places.check_lane(place.lane, request, record, policy)
-  faults[#faults + 1] = places.check_qos(job.qos, asks, site, policy)
-  faults[#faults + 1] = places.check_account(job.account, asks, policy)
-  local lease, hole, fault = choose_times(asks, job, record, policy)
+  faults[#faults + 1] = places.check_qos(job.qos, given, site, policy)
+  faults[#faults + 1] = places.check_account(job.account, given, policy)
+  local lease, hole, fault = choose_times(given, job, record, policy)
   faults[#faults + 1] = fault
-  faults[#faults + 1] = check_core_time(asks, job, place.lane, policy)
+  faults[#faults + 1] = check_core_time(given, job, place.lane, policy)
   if #faults > 0 then return { faults = faults, notes = {} } end
   return accept(asked, job, site, policy, place, { lease = lease, hole = hole })
 end

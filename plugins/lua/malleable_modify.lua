@@ -1,41 +1,40 @@
---- What users may not change in their malleable jobs, and why.
+--- Refuse the changes that users may not make in their malleable jobs, with the reason.
 --
--- Fragments wait held and are started, renewed and given back by the reconciler; changes from
--- elsewhere would start them outside a lease. Plain tables in, a verdict out. Runs on Lua 5.1 to
--- 5.4.
+-- The reconciler starts, renews and gives back the fragments, which wait held. A change from
+-- elsewhere would start them outside a lease. The input is plain tables, the output a verdict. Runs
+-- on Lua 5.1 to 5.4.
 
 local M = {}
 
 local NO_VAL16 = 65534
 local NO_VAL = 4294967294
-local NO_VAL64 = 1.8e19 -- 2^64-2 does not fit a double; anything above counts as unset
+local NO_VAL64 = 1.8e19 -- 2^64-2 does not fit a double, so every number above counts as unset
 local INFINITE = 4294967295
 
--- Slurm's error numbers: all that a user sees before 23.02, where log_user has no effect here.
+-- Slurm's error numbers. Before 23.02 a user sees only these: log_user has no effect here.
 M.ACCESS_DENIED = 2002
 M.JOB_HELD = 2042
 
-local RELEASE = "fragments are released as soon as nodes are left over; there is nothing to do"
-local LEASE = "leases are set and renewed for you; submit again with another --time"
+local RELEASE = "fragments are released as soon as nodes are idle; you need to do nothing"
+local LIMIT = "the reconciler sets it for each fragment; submit again with another --time"
 local SIZE = "it belongs to the request; scancel the job and submit again with other values"
-local PLACE = "nodes are chosen among those left over; submit again with --constraint or --exclude"
-local PARTITION = "malleable jobs stay in a preemptible partition; submit again elsewhere without "
-  .. "--malleable"
-local ACCOUNT = "malleable jobs are charged to an account of their own; submit again without "
-  .. "--malleable"
-local GIVE_BACK = "nodes are given back by requeueing; leave it on"
-local WAITING = "when fragments start is decided by what is left over; scancel and submit again"
+local PLACE = "the job takes nodes that are idle; submit again with --constraint or --exclude"
+local PARTITION = "malleable jobs run in a preemptible partition only; submit again elsewhere "
+  .. "without --malleable"
+local ACCOUNT = "malleable jobs are charged to their own account; submit again without --malleable"
+local GIVE_BACK = "the job gives nodes back by a requeue; leave it on"
+local WAITING = "fragments start when nodes are idle; scancel the job and submit again"
 
---- Fields of job_desc: {name, value if unset (nil: a string), name for the user, what to do}.
+--- Fields of job_desc: {name, value if unset (nil: a string), name for the user, reason}.
 local REFUSED = {
   -- 22.05: a user's Nice on a held element recomputes its priority and so releases it.
   { "nice", NO_VAL, "Nice", WAITING },
   { "array_inx", nil, "ArrayTaskThrottle", WAITING },
   { "begin_time", 0, "StartTime", WAITING },
   { "dependency", nil, "Dependency", WAITING },
-  { "end_time", 0, "EndTime", LEASE },
-  { "time_limit", NO_VAL, "TimeLimit", LEASE },
-  { "time_min", NO_VAL, "TimeMin", LEASE },
+  { "end_time", 0, "EndTime", LIMIT },
+  { "time_limit", NO_VAL, "TimeLimit", LIMIT },
+  { "time_min", NO_VAL, "TimeMin", LIMIT },
   { "requeue", NO_VAL16, "Requeue", GIVE_BACK },
   { "partition", nil, "Partition", PARTITION },
   { "qos", nil, "QOS", PARTITION },
@@ -74,7 +73,7 @@ local REFUSED = {
   { "work_dir", nil, "WorkDir", SIZE },
 }
 
-local COMMENT = "comments are read by lines; write it without line breaks and control characters"
+local COMMENT = "the reconciler reads it by lines; write it without control characters"
 
 --- Names of the fields to read from job_desc.
 M.FIELDS = { "priority", "comment", "account" }
@@ -93,7 +92,7 @@ function M.is_marked(admin_comment)
 end
 
 --- True if this uid may change everything: root and the policy's operators. Without a usable
--- policy, root and anyone but the owner: besides owners, only Slurm's operators get this far.
+-- policy, root and every uid except the owner's: Slurm lets only owners and its operators get here.
 function M.is_operator(uid, owner, policy)
   if policy then return uid == 0 or policy.operators[uid] == true end
   return uid == 0 or uid ~= owner
@@ -103,10 +102,10 @@ local function describe(label, reason)
   return string.format("malleable job: %s cannot be changed: %s", label, reason)
 end
 
---- Judge one change by somebody who is not an operator.
+--- Judge a change by a user without an operator's rights.
 -- change: values of FIELDS; policy: as for is_operator. Returns nil if it is allowed, else a Slurm
--- error number and a list of lines for the user. Holds, names, mail and single-line comments are
--- always allowed.
+-- error number and a list of lines for the user. Users may always change holds, names, mail and
+-- single-line comments.
 function M.judge(change, policy)
   local code, lines = nil, {}
   local priority = change.priority

@@ -1,11 +1,11 @@
---- Where a malleable job may run, in which QOS, for whose account, and how much of it.
+--- Find and check the partition, QOS, account and limit on fragments of a malleable job.
 --
 -- Pure tables, as malleable_checks.lua has them: `parts` are the records of partitions by name.
 -- Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 
---- The partitions that a user may name: for parts of nodes all, as they run in one of their own.
+--- The partitions that a user may name; the partition for parts of nodes only for such a job.
 local function list_partitions(request, policy)
   local names = {}
   for _, name in ipairs(policy.partitions) do
@@ -22,8 +22,8 @@ local function includes(list, name)
   return false
 end
 
---- The lane among the partitions of a job, `a,b,c`: the first that is in `lanes`. And the others
--- that are not in it, as a job names them. Each is nil if there is none.
+--- Split the partitions of a job, `a,b,c`: the first that is in `lanes`, and the list of those that
+-- are not in it. Each is nil if there is no such partition.
 function M.split_partitions(names, lanes)
   local lane, rest = nil, {}
   for name in names:gmatch("[^,]+") do
@@ -32,8 +32,8 @@ function M.split_partitions(names, lanes)
   return lane, rest[1] and table.concat(rest, ",")
 end
 
---- The partition: the user's choice, else the site's, else the default. Parts of nodes are taken
--- in one only, whichever of ours the user names.
+--- The partition: the user's choice, else the site's, else the default. Jobs on parts of nodes run
+-- in a single lane, whichever lane the user names.
 local function choose_partition(request, job, site, policy)
   local for_parts = request and request.counted and policy.part_nodes
   local lanes = list_partitions(request, policy)
@@ -44,7 +44,7 @@ local function choose_partition(request, job, site, policy)
   return for_parts or M.split_partitions(site.partition or "", lanes) or policy.partitions[1]
 end
 
---- The name of the partition in which Slurm puts jobs that name none; nil if there is none.
+--- The name of Slurm's default partition; nil if it has no default.
 local function find_default(parts)
   for name, record in pairs(parts) do
     if record.flag_default == 1 then return name end
@@ -52,7 +52,7 @@ local function find_default(parts)
   return nil
 end
 
---- A core waits like any job, so it needs a partition for any jobs.
+--- A core waits like any job, so it needs a partition for ordinary jobs.
 local function check_own(own, lane, request, parts)
   if not own then
     local example = find_default(parts)
@@ -67,9 +67,9 @@ local function check_own(own, lane, request, parts)
     .. "smaller core", request.core, total, own)
 end
 
---- Where a job runs: {lane, partition, fault}, the lane of its fragments, the partition to write,
--- and what is wrong with it. All elements of a job with a core wait where the user's ordinary jobs
--- do, and those that are not of the core are taken to the lane before they start.
+--- Return {lane, partition, fault}: the lane of the job's fragments, the partition to write, and a
+-- fault. All elements of a job with a core wait where the user's ordinary jobs wait. The reconciler
+-- moves the elements outside the core to the lane before they start.
 function M.find(request, job, site, policy)
   if not (request and request.core) then
     local lane = choose_partition(request, job, site, policy)
@@ -91,7 +91,7 @@ end
 function M.check_lane(name, request, record, policy)
   local offered = list_partitions(request, policy)
   if request and not request.counted and name == policy.part_nodes then
-    return string.format("--partition=%s: is for parts of nodes, for unit=gpu and unit=task; drop "
+    return string.format("--partition=%s: is only for parts of nodes (unit=gpu, unit=task); drop "
       .. "--partition or write --partition=%s", name, offered[1])
   end
   if not includes(policy.partitions, name) then
@@ -99,10 +99,10 @@ function M.check_lane(name, request, record, policy)
       .. "--partition=%s", name, table.concat(offered, " or "), offered[1])
   end
   if policy.unfit[name] then
-    return string.format("--partition=%s: no malleable job can run there. %s. Show this line to "
+    return string.format("--partition=%s: malleable jobs cannot run there. %s. Show this line to "
       .. "your administrator", name, policy.unfit[name])
   end
-  -- Slurm shows no partition that AllowGroups closes to the user, and lets a tick move a job there.
+  -- Slurm hides a partition that AllowGroups closes to the user, yet a tick may move a job there.
   if request and request.core and not record then
     return string.format("--malleable: core=%d: Slurm has no partition %s for you; ask your "
       .. "administrator for access to it", request.core, name)
@@ -115,24 +115,24 @@ function M.check_lane(name, request, record, policy)
   return nil
 end
 
---- With a QOS of the site's for malleable jobs, no other: it is what makes them yield. A core has
--- the user's own, by name or by default, and that must not be the one which yields.
+--- If the site has a QOS for malleable jobs, refuse every other QOS: that QOS makes them yield. A
+-- core has the user's own QOS, by name or by default, and refuses the QOS that yields.
 function M.check_qos(name, request, site, policy)
   local has_core = request and request.core
   if has_core then name = name or site.qos or site.default_qos end
   if not policy.qos or not name then return nil end
   local is_site = name == policy.qos
   if has_core then
-    return is_site and string.format("--qos=%s: lets other jobs have their nodes at once, which a "
-      .. "core does not; name another with --qos", name) or nil
+    return is_site and string.format("--qos=%s: is for malleable jobs, whose nodes other jobs may "
+      .. "take, but a core keeps its nodes; write --qos=NAME with another QOS", name) or nil
   end
   if is_site then return nil end
-  return string.format("--qos=%s: malleable jobs have QOS %s here, which lets other jobs have "
+  return string.format("--qos=%s: malleable jobs have QOS %s here, which lets other jobs take "
     .. "their nodes at once; drop --qos", name, policy.qos)
 end
 
---- With an account of the site's for malleable jobs, no other. slurmdbd keeps small letters. A core
--- is charged to the user's own.
+--- If the site has an account for malleable jobs, refuse every other account. slurmdbd stores small
+-- letters. A core is charged to the user's own account.
 function M.check_account(name, request, policy)
   if not policy.account or not name or name == "" then return nil end
   if request and request.core or name:lower() == policy.account:lower() then return nil end
@@ -142,25 +142,25 @@ end
 
 local KINDS = { { "user", "a user" }, { "account", "an account" }, { "all", "all users" } }
 
---- How many jobs may be submitted, each element counting as one, and whose limit that is; nil if no
--- QOS has one. Of each kind that of the partition's QOS counts before that of the job's, unless the
--- latter says otherwise. Limits of associations, and what of a limit is used, are not known here.
--- Nor is it known whether a user without a default has but one QOS, and so not `normal`.
+--- The number of jobs that the user may submit, each element counted, and the limit's owner; nil if
+-- no QOS has a limit. For each kind the limit of the partition's QOS comes before the limit of the
+-- job's QOS, unless the job's QOS has OverPartQOS. Lua does not know limits of associations, how
+-- much of a limit is used, or whether a user without a default QOS has `normal`.
 function M.find_submit_limit(request, job, site, policy)
   local limits, place = policy.submit_limits or {}, M.find(request, job, site, policy)
   local first = (policy.part_qos or {})[place.own or place.lane]
   local second = not request.core and policy.qos or site.qos or site.default_qos or "normal"
   second = second:lower() -- slurmdbd keeps small letters
   if (policy.over_qos or {})[second] then first, second = second, first end
-  local most, who
+  local most, owner
   for _, kind in ipairs(KINDS) do
     local name = limits[first] and limits[first][kind[1]] and first or second
     local limit = limits[name] and limits[name][kind[1]]
     if limit and (not most or limit < most) then
-      most, who = math.max(limit, 1), string.format("QOS %s lets %s", name, kind[2])
+      most, owner = math.max(limit, 1), string.format("QOS %s lets %s", name, kind[2])
     end
   end
-  return most, who
+  return most, owner
 end
 
 return M

@@ -1,9 +1,9 @@
---- The request, MIN-MAX and what follows it, checked against the policy.
+--- Check the request, MIN-MAX with its keys, against the policy.
 --
 -- Sizes count nodes. With unit=gpu or unit=2gpu they count GPUs, with unit=task tasks, and
--- fragments take parts of nodes. malleable_text.lua reads it.
--- The text comes from the submit host, so nothing in it is trusted. The job around the request is
--- checked by malleable_checks.lua. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
+-- fragments take parts of nodes. malleable_text.lua reads the text. It comes from the submit host,
+-- so this module trusts no part of it. malleable_checks.lua checks the job around the request. Runs
+-- on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 
@@ -18,7 +18,7 @@ end
 
 local TRAITS = { gang = true, rounds = true, torchrun = true, pool = true }
 
---- True for words like `gang+rounds`, each once, as the plugin wants them.
+--- True for words like `gang+rounds`, each once, as the plugin reads them.
 local function are_traits(text)
   if type(text) ~= "string" or #text > 64 or text == "" then return false end
   local seen = {}
@@ -29,7 +29,7 @@ local function are_traits(text)
   return true
 end
 
---- Engines that are offered, sorted, for a message; with `trait`, those that have it.
+--- The engines of the policy, sorted, for a message; with `trait`, the engines that have it.
 local function list_engines(engines, trait)
   local names = {}
   for name, traits in pairs(engines) do
@@ -39,7 +39,8 @@ local function list_engines(engines, trait)
   return table.concat(names, " or engine=")
 end
 
---- Faults of the policy table that `malleable render lua` writes; empty if it is valid.
+--- Return the faults of the policy table that `malleable render lua` writes, an empty list if it is
+-- valid.
 function M.check_policy(policy)
   if type(policy) ~= "table" then return { "the policy file does not return a table" } end
   local faults = {}
@@ -75,11 +76,11 @@ function M.check_policy(policy)
   for _, key in ipairs({ "qos", "account", "part_nodes" }) do
     local name = policy[key]
     if name ~= nil and (type(name) ~= "string" or name == "") then
-      faults[#faults + 1] = key .. " is no name"
+      faults[#faults + 1] = key .. " is not a name"
     end
   end
   if policy.wake ~= nil and (type(policy.wake) ~= "string" or policy.wake:sub(1, 1) ~= "/") then
-    faults[#faults + 1] = "wake is no absolute path"
+    faults[#faults + 1] = "wake is not an absolute path"
   end
   if type(policy.partitions) == "table" and type(policy.partitions[1]) ~= "string" then
     faults[#faults + 1] = "partitions names no partition"
@@ -87,13 +88,13 @@ function M.check_policy(policy)
   return faults
 end
 
---- True if its engine is a pool, whose workers need no other: MIN may be 0.
+--- True if its engine is a pool, whose workers are independent: MIN may be 0.
 local function is_pool(request, policy)
   local traits = policy.engines[request.engine]
   return traits ~= nil and traits:find("pool", 1, true) ~= nil
 end
 
---- Largest number of fragments of such a job, and the name of the limit.
+--- The largest number of fragments of this job, and the name of the limit.
 local function limit_fragments(request, policy)
   local limit, name = policy.max_fragments, "max_fragments"
   if (request.unit == 1 or request.counted) and is_pool(request, policy) and policy.max_workers then
@@ -105,16 +106,16 @@ local function limit_fragments(request, policy)
   return limit, name
 end
 
---- The most nodes that a job may have, or GPUs or tasks, and the words for that. Each GPU and
--- each task is a worker.
+--- The most nodes, GPUs or tasks that a job may have, the word for them, and the limit's name. Each
+-- GPU and each task is a worker.
 local function limit_size(request, policy)
   if not request.counted then return policy.max_nodes, "nodes", "max_nodes" end
-  local what = request.counted == "gpu" and "GPUs" or "tasks"
-  if policy.max_workers then return policy.max_workers, what, "max_workers" end
-  return policy.max_nodes, what, "max_nodes"
+  local noun = request.counted == "gpu" and "GPUs" or "tasks"
+  if policy.max_workers then return policy.max_workers, noun, "max_workers" end
+  return policy.max_nodes, noun, "max_nodes"
 end
 
---- MIN-MAX reduced to what the site allows with this unit.
+--- MIN-MAX, reduced to the site's limits for this unit.
 local function spell_largest(request, policy)
   local unit = request.unit
   local most = math.floor(limit_size(request, policy) / unit)
@@ -125,14 +126,14 @@ local function spell_largest(request, policy)
   return spell(min, math.min(largest, math.max(request.max, unit)), request)
 end
 
---- A gang of no nodes is none. An engine that is not offered may be either.
+--- Only a pool may have MIN 0. An engine that the policy does not list may be a pool.
 local function check_min(request, policy)
   local is_known = policy.engines[request.engine]
   if request.min > 0 or not is_known or is_pool(request, policy) then return nil end
   local unit = request.unit
   local pools = list_engines(policy.engines, "pool")
-  return string.format("--malleable: MIN 0 is for pools of workers%s; with engine=%s write %s",
-    pools == "" and ", which are not offered here" or ", engine=" .. pools, request.engine,
+  return string.format("--malleable: only pools may have MIN 0%s; with engine=%s write %s",
+    pools == "" and ", and pools are not offered here" or ", engine=" .. pools, request.engine,
     spell_largest(setmetatable({ min = unit, max = math.floor(request.max / unit) * unit },
       { __index = request }), policy))
 end
@@ -140,25 +141,25 @@ end
 local function check_range(request, policy)
   local min, max, unit = request.min, request.max, request.unit
   if max < 1 or unit < 1 or max > MAX_COUNT then
-    local _, what = limit_size(request, policy)
+    local _, noun = limit_size(request, policy)
     return string.format("--malleable: MIN, MAX and unit count %s from 1 to %d; "
-      .. "write for example %s", what, MAX_COUNT, spell_largest({ min = 1, max = max, unit = 1,
+      .. "write for example %s", noun, MAX_COUNT, spell_largest({ min = 1, max = max, unit = 1,
       counted = request.counted, engine = "torchrun" }, policy))
   end
   if min > max then
     return string.format("--malleable: MIN %d is larger than MAX %d; write %s", min, max,
       spell(max, min, request))
   end
-  local most, what, name = limit_size(request, policy)
+  local most, noun, name = limit_size(request, policy)
   if unit > most then
     return string.format("--malleable: unit %d is more than the %d %s a job may have here "
-      .. "(%s); write a smaller unit", unit, most, what, name)
+      .. "(%s); write a smaller unit", unit, most, noun, name)
   end
   local fault = check_min(request, policy)
   if fault then return fault end
   if max > most then
     return string.format("--malleable: MAX %d is more than the %d %s a job may have here "
-      .. "(%s); write %s", max, most, what, name, spell_largest(request, policy))
+      .. "(%s); write %s", max, most, noun, name, spell_largest(request, policy))
   end
   return nil
 end
@@ -180,8 +181,8 @@ local function find_unit(request, limit)
   return nil
 end
 
---- ` or ` and the request with a larger unit, where that helps: the script starts once for several
--- nodes then, and only srun uses them all. Else nothing.
+--- ` or ` and the request with a larger unit if that helps, else an empty text. With a larger unit
+-- the script starts once for several nodes, and only srun uses them all.
 local function spell_with_unit(request, limit)
   local unit = find_unit(request, limit)
   local is_plain = not (request.core or request.sizes or request.prefer)
@@ -190,46 +191,47 @@ local function spell_with_unit(request, limit)
     { unit = unit, engine = request.engine, launch = request.launch })
 end
 
---- Fragments of parts of nodes can be larger, so a limit on them is no fault.
+--- Fragments on parts of nodes can be larger, so for them the limit is not a fault.
 local function check_fragments(request, policy)
   if request.counted then return nil end
   local limit, name = limit_fragments(request, policy)
   local count = request.max / request.unit
   if count <= limit then return nil end
-  return string.format("--malleable: MAX %d needs %d fragments, a job may have %d here (%s); "
+  return string.format("--malleable: MAX %d needs %d fragments, and a job may have %d here (%s); "
     .. "write %s%s", request.max, count, limit, name, spell_largest(request, policy),
     spell_with_unit(request, limit))
 end
 
---- A request whose MIN or core needs more fragments than may be submitted.
-local function refuse_cut(request, most, who)
-  local what, least = "MIN ", request.min
-  if (request.core or 0) > least then what, least = "core=", request.core end
+--- Refuse a request whose MIN or core needs more fragments than the user may submit.
+local function refuse_cut(request, most, limit)
+  local name, least = "MIN ", request.min
+  if (request.core or 0) > least then name, least = "core=", request.core end
   local largest = most * request.unit
-  return string.format("--malleable: %s%d needs %d fragments, and %s submit %d jobs; write %s%s",
-    what, least, least / request.unit, who, most,
+  return string.format("--malleable: %s%d needs %d fragments, and %s submit %d job%s; write %s%s",
+    name, least, least / request.unit, limit, most, most == 1 and "" or "s",
     spell(math.min(request.min, largest), largest, request), spell_with_unit(request, most))
 end
 
---- Cut an accepted request to the `most` jobs that may be submitted; nil if there is no limit.
--- who: says whose limit it is, as in `QOS a lets a user`. Returns a fault, or nil and a note.
+--- Cut an accepted request to the `most` jobs that may be submitted; `most` is nil without a limit.
+-- limit: names its owner, as in `QOS a lets a user`. Returns a fault, or nil and a note.
 -- Fragments that are parts of nodes can be larger instead, so their MAX stays.
-function M.cut(request, most, who)
+function M.cut(request, most, limit)
   if not most or request.fragments <= most then return nil end
   local largest, change = most * request.unit
   if request.counted then
-    change = string.format("the job has %d fragments in place of %d", most, request.fragments)
+    change = string.format("the job has %d fragment%s instead of %d", most,
+      most == 1 and "" or "s", request.fragments)
     request.fragments = most
   elseif math.max(request.min, request.core or 0) > largest then
-    return refuse_cut(request, most, who)
+    return refuse_cut(request, most, limit)
   else
     local max = request.max
     words.cut(request, largest)
     change = string.format("MAX %d is cut to %d", max, request.max)
     request.fragments, request.text = request.max / request.unit, words.write(request)
   end
-  return nil, string.format("note: %s: %s submit %d job%s, and each fragment counts as one", change,
-    who, most, most == 1 and "" or "s")
+  return nil, string.format("note: %s: %s submit %d job%s, and each fragment counts as a job",
+    change, limit, most, most == 1 and "" or "s")
 end
 
 --- Engines that cannot use fragments of different sizes.
@@ -238,15 +240,15 @@ local ALIKE = { torchft = true, tensorflow = true }
 local function check_engine(request, policy)
   if policy.engines[request.engine] then
     if not request.counted or not ALIKE[request.engine] then return nil end
-    return string.format("--malleable: engine=%s needs fragments that are alike; leave unit=%s out "
+    return string.format("--malleable: engine=%s needs fragments of equal size; leave unit=%s out "
       .. "and count nodes", request.engine, request.counted)
   end
   return string.format("--malleable: engine %s is not offered here; write engine=%s",
     request.engine, list_engines(policy.engines))
 end
 
---- Number of fragments of an accepted request. `nodes` are those of its partition, nil if that is
--- not known. A gang has at most one part of each node, a pool any number.
+--- The number of fragments of an accepted request. `nodes` counts the nodes of its partition, nil
+-- if unknown. A gang has at most a single part of each node, a pool any number.
 local function count_fragments(request, policy, nodes)
   local count = request.max / request.unit
   if not request.counted then return count end
@@ -258,15 +260,15 @@ end
 local function check_pool(request, policy)
   if not request.sizes or not is_pool(request, policy) then return nil end
   local plain = setmetatable({ sizes = false }, { __index = request })
-  return string.format("--malleable: sizes are for fragments that train together, and workers of a "
-    .. "pool come and go one by one; write %s", spell(request.min, request.max, plain))
+  return string.format("--malleable: sizes are for fragments that train together, and a pool may "
+    .. "have any number of workers; write %s", spell(request.min, request.max, plain))
 end
 
 --- Parse a request and check it against the policy.
--- nodes: of the partition for parts of nodes, nil if that is not known. Returns the request, with
--- its number of `fragments`, its `text` as the plugin writes it and its unit as `spelled`, or nil
--- if it cannot be parsed, and a list of all faults. Only the first fault of the size is listed,
--- since it would cause the others.
+-- nodes: of the partition for parts of nodes, nil if unknown. Returns the request and a list of all
+-- faults. The request has its number of `fragments`, its `text` as the plugin writes it and its
+-- unit as `spelled`; it is nil if the text cannot be parsed. The list has only the first fault of
+-- the size, since it would cause the others.
 function M.read(text, policy, nodes)
   local request, faults = words.parse(text)
   if not request then return nil, faults end

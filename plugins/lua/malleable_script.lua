@@ -1,7 +1,8 @@
---- What the batch script itself shows of how it starts its training.
+--- Read in the batch script how it starts its training.
 --
--- The text is the user's, and a shell can hide anything. So only a call that is plain to see is
--- refused, and a script that leaves a doubt gets a note. Pure; Lua 5.1 (Debian's Slurm) to 5.4.
+-- A user wrote the text, and a shell can hide anything. So this module refuses only a call that is
+-- plain to see, and gives a note on a script that leaves a doubt. Pure; Lua 5.1 (Debian's Slurm) to
+-- 5.4.
 
 local M = {}
 
@@ -12,17 +13,17 @@ local KEYWORDS = { ["if"] = true, ["then"] = true, ["else"] = true, ["elif"] = t
   time = true, command = true, nohup = true }
 local ONLY_NAMED = { which = true, type = true, echo = true, ls = true }
 local NO_TRAINING = { pip = true, venv = true, pytest = true }
--- Behind the training these are no training themselves; anything else may be.
+-- Commands after the training that cannot be a training; any other command may be.
 local HARMLESS = {}
 for name in ("srun echo printf tee grep sed awk head tail sort cp mv rm ln ls cat mkdir touch tar "
   .. "gzip rsync date hostname sleep wait exit cd true set unset export module ml "
   .. "source . conda kill trap nvidia-smi env fi done } esac"):gmatch("%S+") do
   HARMLESS[name] = true
 end
-local NO_TORCHRUN = "note: the script itself calls no torchrun: unless something it calls does, "
-  .. "the job is kept to one fragment"
+local NO_TORCHRUN = "note: the script does not call torchrun; unless a program that it calls does, "
+  .. "the job gets only 1 fragment"
 
---- The script without comments and here-documents, continued lines joined.
+--- The script without comments and here-documents, with continued lines joined.
 local function read_lines(script)
   local kept, ending = {}, nil
   for line in (script:gsub("\\\r?\n", " ") .. "\n"):gmatch("([^\n]*)\n") do
@@ -37,7 +38,7 @@ local function read_lines(script)
   return table.concat(kept, "\n")
 end
 
---- Where what begins at `open` ends: a quote, a quoted character, or a comment behind a command.
+--- The end of the quote, quoted character or comment that begins at `open`.
 local function find_end(text, open, mark)
   if mark == "\\" then return open + 1 end
   if mark == "#" then
@@ -51,7 +52,7 @@ local function find_end(text, open, mark)
   return close or #text
 end
 
---- The text with what is in quotes as plain words, so that nothing in there begins a command.
+--- The text with quoted text as plain words, so that no command begins inside quotes.
 local function flatten_quotes(text)
   local parts, at = {}, 1
   while true do
@@ -106,7 +107,7 @@ local function find_program(words, first)
   return nil
 end
 
---- What `srun ... python PROGRAM` runs, else nil.
+--- The program of `srun ... python PROGRAM`, else nil.
 local function find_srun_python(words)
   if name_of(words[1]) ~= "srun" then return nil end
   for index = 2, #words do
@@ -123,7 +124,7 @@ local function is_given_launcher(words, index, launchers)
   return program ~= nil and (is_shell or is_python) and launchers[name_of(program)] == true
 end
 
---- True for `srun torchrun` that does not say itself how many tasks it starts.
+--- True for `srun torchrun` without a number of tasks.
 local function is_srun_torchrun(words, launchers)
   if name_of(words[1]) ~= "srun" then return false end
   for index = 2, #words do
@@ -133,12 +134,12 @@ local function is_srun_torchrun(words, launchers)
     if not is_option and launchers[name_of(word)] then return not ONLY_NAMED[before] end
     if is_given_launcher(words, index, launchers) then return true end
     local is_value = before:find("^%-") and not before:find("=", 1, true)
-    if not is_option and not is_value then return false end -- srun's program is another one
+    if not is_option and not is_value then return false end -- srun starts another program
   end
   return false
 end
 
---- True if it may start anything: another script, or Python without srun.
+--- True if the command may start any program: it is another script, or Python without srun.
 local function is_opaque(words)
   if words[1] == "source" or words[1] == "." then return false end
   if name_of(words[1]):find("^python[%d.]*$") then return true end
@@ -148,14 +149,14 @@ local function is_opaque(words)
   return false
 end
 
---- The last program that `srun python` starts, unless what follows it, or another script, may be
+--- The last program that `srun python` starts; nil if a later command or another script may be
 -- the training.
 local function find_separate_copies(commands)
   local program
   for _, words in ipairs(commands) do
-    local found = find_srun_python(words)
-    if found then
-      program = found
+    local started = find_srun_python(words)
+    if started then
+      program = started
     elseif program and not HARMLESS[name_of(words[1])] then
       return nil
     elseif is_opaque(words) and not name_of(words[1]):find("^python") then
@@ -181,9 +182,8 @@ local function check_copies(commands, request, tasks)
   if not program or request.launch then return { note = NO_TORCHRUN } end
   local each = tasks and string.format("%d", tasks) or "N"
   program = program:sub(1, WRITTEN):gsub("[^ -~]", "?")
-  return { fault = string.format("srun python %s: would train a separate copy in each fragment; "
-    .. "write `torchrun --nproc-per-node=%s %s` in its place, or a MAX of 1", program, each,
-    program) }
+  return { fault = string.format("srun python %s: each fragment would train a separate copy; write "
+    .. "`torchrun --nproc-per-node=%s %s` instead, or a MAX of 1", program, each, program) }
 end
 
 local function check_agents(commands, tasks, launchers)
@@ -198,7 +198,7 @@ local function check_agents(commands, tasks, launchers)
   return {}
 end
 
---- The option by which an srun asks for that many nodes, and the number; nil if it does not.
+--- The option of an srun that gives its number of nodes, and the number; nil without the option.
 local function find_nodes_of_step(words)
   if name_of(words[1]) ~= "srun" then return nil end
   for index = 2, #words do
@@ -214,7 +214,7 @@ local function find_nodes_of_step(words)
   return nil
 end
 
---- A note if a step asks for more nodes than a fragment has, which srun refuses.
+--- A note if a step asks for more nodes than a fragment has: srun refuses that.
 local function write_step_note(commands, unit)
   for _, words in ipairs(commands) do
     local option, nodes = find_nodes_of_step(words)
@@ -238,7 +238,7 @@ local function find_workers(words, launchers)
   return nil
 end
 
---- A fault if fragments would start more workers than they have GPUs. One may use them all.
+--- A fault if fragments would start more workers than they have GPUs. A single worker may use all.
 local function check_workers(commands, request, launchers)
   if request.counted ~= "gpu" then return nil end
   for _, words in ipairs(commands) do
@@ -251,7 +251,7 @@ local function check_workers(commands, request, launchers)
   return nil
 end
 
---- A fault if the script says that all agents have the same number of workers.
+--- A fault if the script declares that all agents have the same number of workers.
 local function check_identical(script, request)
   if not request.counted or not script:find("TORCH_ELASTIC_WORKER_IDENTICAL=1", 1, true) then
     return nil
@@ -259,9 +259,8 @@ local function check_identical(script, request)
   return "TORCH_ELASTIC_WORKER_IDENTICAL=1: fragments have different numbers of workers; drop it"
 end
 
---- What is wrong with the script of a training that torchrun starts.
+--- Return {fault, note} of the script of a training that torchrun starts: at most a single field.
 -- tasks: on each node, nil if the job does not say; launchers: the words for torch's launchers.
--- Returns {fault, note}, at most one of them.
 function M.check(script, request, tasks, launchers)
   local is_read = launchers and script and script:find("^#![^\n]*sh")
   if not is_read or request.engine ~= "torchrun" then return {} end
@@ -271,9 +270,9 @@ function M.check(script, request, tasks, launchers)
     or check_workers(commands, request, launchers)
   if fault then return { fault = fault } end
   if calls_launcher(script, launchers) then
-    local found = check_agents(commands, tasks, launchers)
-    found.note = not found.fault and write_step_note(commands, nodes) or nil
-    return found
+    local verdict = check_agents(commands, tasks, launchers)
+    verdict.note = not verdict.fault and write_step_note(commands, nodes) or nil
+    return verdict
   end
   if request.max <= request.unit then return {} end
   return check_copies(commands, request, tasks)

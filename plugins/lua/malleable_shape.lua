@@ -1,22 +1,23 @@
---- The nodes and tasks of one fragment, from those that a script for a rigid job asks for.
+--- Find the nodes and tasks of a fragment, from a script that was written for a rigid job.
 --
--- `--nodes=4` and `--ntasks=4` speak of the whole job, whose size --malleable says. Each node keeps
--- the tasks that it would have had. Pure tables; runs on Lua 5.1 (Debian's Slurm) to 5.4.
+-- `--nodes=4` and `--ntasks=4` give the size of the whole job, which --malleable replaces. Each
+-- node keeps the tasks that it would have had. Pure tables; runs on Lua 5.1 (Debian's Slurm) to
+-- 5.4.
 
 local M = {}
 
 local NO_VAL = 4294967294 -- an unset 32-bit field
 local NO_VAL16 = 65534
-local GPUS_OF_JOB = "would be the GPUs of one fragment, as --malleable replaces the nodes; write "
-  .. "--gpus-per-node="
+local GPUS_OF_JOB = "would be the GPUs of a single fragment, as --malleable replaces the nodes; "
+  .. "write --gpus-per-node="
 
---- A count that the user gave or Slurm made of what the user gave, else nil.
+--- A count that the user gave, or that Slurm derived, else nil.
 local function read(value)
   if value == nil or value == NO_VAL or value == NO_VAL16 or value == 0 then return nil end
   return value
 end
 
---- Tasks on each of at least `least` and at most `most` nodes; nil if they do not come out even.
+--- Tasks on each node, of `least` to `most` nodes; nil if the nodes would have different numbers.
 local function find_tasks_per_node(tasks, per_node, least, most)
   if per_node and tasks >= least * per_node then return per_node end
   if tasks % most == 0 then return tasks / most end
@@ -34,26 +35,26 @@ local function write_note(replaced, request)
     table.concat(replaced, " and "), #replaced > 1 and "are" or "is", request.min, request.max)
 end
 
---- `part` of `whole`, of which there are `count`, rounded up; nil if there are none.
+--- The part `part` / `whole` of `count`, rounded up; nil without a count.
 local function share(count, part, whole)
   return count and math.ceil(count * part / whole)
 end
 
---- CPUs of `unit` nodes with a task each. Of a range of nodes sbatch counts the CPUs of 1 task, of
--- one number those of all nodes.
+--- CPUs of `unit` nodes with a task each. For a range of nodes sbatch counts the CPUs of 1 task,
+-- for a single number the CPUs of all nodes.
 local function find_cpus(job, unit, most)
   local all, each = read(job.min_cpus), read(job.cpus_per_task)
   return all and each and unit * each or share(all, unit, most)
 end
 
---- With the tasks of all `nodes`, which is nil if only tasks were given.
+--- The shape from the tasks of all `nodes`; `nodes` is nil if only tasks were given.
 local function find_with_tasks(job, request, nodes, replaced)
   local tasks, per_node, unit = job.num_tasks, read(job.ntasks_per_node), request.unit
   local least, most = nodes and nodes.least or unit, nodes and nodes.most or unit
   local each = find_tasks_per_node(tasks, per_node, least, most)
   if not each then
-    return { fault = string.format("--ntasks=%d: is no multiple of %s, so each node would have "
-      .. "another number of tasks; write --ntasks-per-node=N instead", tasks,
+    return { fault = string.format("--ntasks=%d: is no multiple of %s, so nodes would have "
+      .. "different numbers of tasks; write --ntasks-per-node=N instead", tasks,
       spell_range(least, most)) }
   end
   local is_counted = nodes and per_node and tasks == least * per_node -- by Slurm
@@ -62,7 +63,7 @@ local function find_with_tasks(job, request, nodes, replaced)
     note = write_note(replaced, request) }
 end
 
---- As find, but for the tasks of a node.
+--- As M.find, without the tasks of a node.
 local function find_fragment(job, request, tasks, per_node)
   local unit, least = request.unit, read(job.min_nodes)
   local most = read(job.max_nodes) or least
@@ -79,7 +80,7 @@ local function find_fragment(job, request, tasks, per_node)
   return {}
 end
 
---- --gpus counts those of the whole job: with its nodes replaced, each fragment would get them all.
+--- --gpus counts the GPUs of the whole job. With its nodes replaced, each fragment would get all.
 local function check_gpus(job)
   local asked = (job.tres_per_job or ""):match("^gres[:/]gpu:(.+)$") or ""
   local kind, count = asked:match("^([%w_-]+:)(%d+)$")
@@ -90,9 +91,9 @@ local function check_gpus(job)
   return string.format("--gpus=%s%s: %s%s", kind, count, GPUS_OF_JOB, advice)
 end
 
---- What to write for one fragment, and what to say of it.
--- Returns {tasks, cpus, note, fault, each}: what is nil stays as the user gave it; `each` is the
--- most tasks of a node, nil if the job does not say.
+--- Return the fields to write for a fragment, with a note or a fault: {tasks, cpus, note, fault,
+-- each}. A field that is nil stays as the user gave it. `each` is the most tasks of a node, nil if
+-- the job does not say.
 function M.find(job, request)
   local tasks, per_node = read(job.num_tasks), read(job.ntasks_per_node)
   local shape = find_fragment(job, request, tasks, per_node)

@@ -1,9 +1,10 @@
---- The slot of a job with unit=gpu or unit=task: what one worker needs, from the options of sbatch.
+--- Find the slot of a job with unit=gpu or unit=task: the needs of a worker, from sbatch's options.
 --
--- Sizes count slots, and a fragment has some of them on one node. So options that speak of the
--- whole job or of a node are replaced where they say something of a slot, and refused where they
--- do not. An element waits with one slot. Its true size is written before each release. Pure
--- tables; runs on Lua 5.1 (Debian's Slurm) to 5.4.
+-- Sizes count slots, and a fragment has some of them on a single node. Options may describe the
+-- whole job or a node. This module replaces such an option if it determines a slot, and else
+-- refuses it. An element waits with a single slot. The reconciler writes its true size before each
+-- release.
+-- Pure tables; runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 
@@ -12,15 +13,15 @@ local NO_VAL16 = 65534
 local MOST_CPUS = 65533 -- Slurm keeps them in 16 bits
 local MOST_MEMORY = 1e12 -- MiB
 local SHARED_OK = 1 -- slurm.h, JOB_SHARED_*
-local LEAST_MEMORY = 1 -- MiB of an element that waits, if its share is not known here
+local LEAST_MEMORY = 1 -- MiB of an element that waits, if its share is unknown here
 
---- A count that the user gave or Slurm made of what the user gave, else nil.
+--- A count that the user gave, or that Slurm derived, else nil.
 local function read(value)
   if value == nil or value == NO_VAL or value == NO_VAL16 or value == 0 then return nil end
   return value
 end
 
---- Kind and count of `:a100:4`, `=4` or nothing, what stands behind `gpu`; nil if it is neither.
+--- Kind and count in the text after `gpu`, such as `:a100:4`, `=4` or an empty text; else nil.
 local function read_count(text)
   if text == "" then return "", 1 end
   local kind, count = text:match("^[:=]([%w_.-]*[%a_][%w_.-]*)(.*)$")
@@ -31,32 +32,32 @@ local function read_count(text)
   return kind, tonumber(number)
 end
 
---- GPUs in a text like `gres:gpu:a100:4` or `gres/gpu=2,cpu:4`: {kind, count}, nil if it has none,
+--- GPUs in a text like `gres:gpu:a100:4` or `gres/gpu=2,cpu:4`: {kind, count}, nil without GPUs,
 -- and a fault.
 local function read_gpus(text, option)
-  local found
+  local gpus
   for word in (text or ""):gmatch("[^,]+") do
     local name, rest = word:gsub("^gres[:/]", ""):match("^([%w_]+)(.*)$")
     if name ~= "cpu" then
       local kind, count = read_count(rest or "?")
       if name ~= "gpu" or not kind then
-        return nil, string.format("%s=%s: parts of nodes are counted in whole GPUs; drop what is "
-          .. "no GPU, or leave unit= out", option, word:sub(1, 40))
+        return nil, string.format("%s=%s: with unit=gpu and unit=task this option takes whole GPUs "
+          .. "only; write gpu:N, or leave unit= out", option, word:sub(1, 40))
       end
-      if found then
-        return nil, option .. ": names GPUs twice; write one kind of GPU"
+      if gpus then
+        return nil, option .. ": names GPUs twice; write a single kind of GPU"
       end
       if kind:find("%dg%.%d+gb") then
-        return nil, string.format("%s=%s: slices of a GPU are not counted; write whole GPUs, or "
+        return nil, string.format("%s=%s: slices of a GPU cannot be counted; write whole GPUs, or "
           .. "leave unit= out", option, word:sub(1, 40))
       end
-      found = { kind = kind, count = count }
+      gpus = { kind = kind, count = count }
     end
   end
-  return found and found.count > 0 and found or nil
+  return gpus and gpus.count > 0 and gpus or nil
 end
 
---- What the options say of GPUs, each as {kind, count} or nil, and the faults.
+--- The GPUs in each option, as {kind, count} or nil, and the faults.
 local function read_tres(job)
   local faults, tres = {}, {}
   local sources = {
@@ -71,28 +72,28 @@ local function read_tres(job)
   return tres, faults
 end
 
---- The kind of GPU, which may be given at each count; empty if any will do.
+--- The kind of GPU, which each option may give; empty for any kind.
 local function find_kind(tres)
   local kind = ""
   for _, name in ipairs({ "node", "job", "task" }) do
     local other = tres[name] and tres[name].kind or ""
     if other ~= "" and kind ~= "" and other ~= kind then
-      return nil, string.format("--gpus: of kind %s and of kind %s; write one kind of GPU", kind,
-        other)
+      return nil, string.format("--gpus: the kinds %s and %s differ; write a single kind of GPU",
+        kind, other)
     end
     if other ~= "" then kind = other end
   end
   return kind
 end
 
---- Tasks on a node of a rigid script; nil if it does not say.
+--- Tasks on a node, from a rigid script; nil if it does not say.
 local function find_tasks_per_node(job)
   local tasks, nodes = read(job.num_tasks) or 1, read(job.max_nodes) or read(job.min_nodes)
   return read(job.ntasks_per_node) or tasks == 1 and 1 or nodes and tasks / nodes
 end
 
---- So many GPUs, and so many tasks beside them, as the options of a rigid script say; nil if they
--- do not.
+--- A number of GPUs and the number of tasks beside them, from the options of a rigid script; else
+-- nil.
 local function find_ratio(job, tres)
   if tres.task then return tres.task.count, 1 end
   if tres.node then return tres.node.count, find_tasks_per_node(job) end
@@ -100,12 +101,12 @@ local function find_ratio(job, tres)
   return nil
 end
 
---- Beside --cpus-per-gpu and --mem-per-gpu sbatch itself wants GPUs (24.11.5).
+--- With --cpus-per-gpu and --mem-per-gpu sbatch itself needs an option for GPUs (24.11.5).
 local function spell_gpus(tres)
   return (tres.node or tres.job or tres.task) and "" or "--gres=gpu:1 "
 end
 
---- CPUs of a GPU; nil if its share is meant.
+--- CPUs of a GPU; nil for the share of the node.
 local function find_cpus_per_gpu(job, tres)
   if tres.cpus then return tres.cpus.count end
   local each = read(job.cpus_per_task)
@@ -116,7 +117,7 @@ local function find_cpus_per_gpu(job, tres)
     .. "GPU; write %s--cpus-per-gpu=N", each, spell_gpus(tres))
 end
 
---- MiB of a GPU; nil if its share is meant.
+--- MiB of a GPU; nil for the share of the node.
 local function find_memory_per_gpu(job, tres, cpus)
   if tres.memory then return tres.memory.count end
   local per_cpu, per_node = read(job.min_mem_per_cpu), read(job.min_mem_per_node)
@@ -139,8 +140,8 @@ local function find_gpu(job, tres, request)
   faults[#faults + 1] = memory_fault
   local each = tres.task and tres.task.count or 1
   if each ~= 1 and each ~= request.unit then
-    faults[#faults + 1] = string.format("--gpus-per-task=%d: fragments would have any number of "
-      .. "GPUs; write unit=%dgpu", each, each)
+    faults[#faults + 1] = string.format("--gpus-per-task=%d: fragments would not have a multiple "
+      .. "of %d GPUs; write unit=%dgpu", each, each, each)
   end
   local notes = {}
   if is_new_cpus then notes[1] = string.format("%d CPUs", cpus) end
@@ -149,11 +150,11 @@ local function find_gpu(job, tres, request)
     memory = memory }, notes, faults
 end
 
---- The same of a task without a GPU.
+--- The slot of a task without a GPU, the notes on it, and the faults.
 local function find_task(job, tres)
   local faults = {}
   if tres.node or tres.job or tres.task or tres.cpus or tres.memory then
-    faults[1] = "--gpus: tasks of unit=task have no GPUs; write unit=gpu, or drop the GPUs"
+    faults[1] = "--gpus: the tasks of unit=task have no GPUs; write unit=gpu, or drop the GPUs"
   end
   if read(job.min_mem_per_node) then
     faults[#faults + 1] = "--mem: does not say how much memory comes with each task; write "
@@ -166,12 +167,12 @@ end
 
 local function check_slot(slot)
   if slot.cpus and (slot.cpus < 1 or slot.cpus > MOST_CPUS) then
-    return string.format("--cpus-per-%s: write 1 to %d", slot.gres == "" and "task" or "gpu",
-      MOST_CPUS)
+    return string.format("--cpus-per-%s: is out of range; write 1 to %d",
+      slot.gres == "" and "task" or "gpu", MOST_CPUS)
   end
   if slot.memory and (slot.memory < 1 or slot.memory > MOST_MEMORY) then
-    return string.format("--mem-per-%s: write 1M to %dM", slot.gres == "" and "cpu" or "gpu",
-      MOST_MEMORY)
+    return string.format("--mem-per-%s: is out of range; write 1M to %dM",
+      slot.gres == "" and "cpu" or "gpu", MOST_MEMORY)
   end
   return nil
 end
@@ -184,12 +185,11 @@ local SHAPES = { { "threads_per_core", "--threads-per-core" },
 local function check_options(job, faults)
   for _, shape in ipairs(SHAPES) do
     if read(job[shape[1]]) then
-      faults[#faults + 1] = shape[2] .. ": fragments get CPUs as Slurm counts them, on whatever "
-        .. "sockets some are free; drop it"
+      faults[#faults + 1] = shape[2] .. ": fragments get free CPUs on any socket of a node; drop it"
     end
   end
   if job.tres_per_socket then
-    faults[#faults + 1] = "--gpus-per-socket: GPUs are given wherever some are free on a node; "
+    faults[#faults + 1] = "--gpus-per-socket: fragments get free GPUs on any socket of a node; "
       .. "drop it"
   end
   if read(job.ntasks_per_tres) then
@@ -197,8 +197,8 @@ local function check_options(job, faults)
   end
   if job.shared and job.shared ~= SHARED_OK and job.shared ~= NO_VAL16
     and job.shared ~= NO_VAL then
-    faults[#faults + 1] = "--exclusive: asks for whole nodes, unit=gpu and unit=task for parts of "
-      .. "them; drop one of the two"
+    faults[#faults + 1] = "--exclusive: asks for whole nodes, but unit=gpu and unit=task for parts "
+      .. "of nodes; drop --exclusive, or the unit"
   end
 end
 
@@ -249,9 +249,9 @@ local function write_fields(job, slot, gres)
   return set
 end
 
---- What to write for an element, and what to say of it.
--- gres: how this Slurm begins the name of a GPU, `gres:` or `gres/`.
--- Returns as malleable_shape.lua's find does {tasks, cpus}, and {slot, set, notes, faults}.
+--- Return the fields to write for an element, with notes and faults.
+-- gres: the prefix of a GPU's name in this Slurm, `gres:` or `gres/`.
+-- Returns {tasks, cpus} as malleable_shape.lua's find does, and {slot, set, notes, faults}.
 function M.find(job, request, gres)
   local tres, faults = read_tres(job)
   local slot, derived, more

@@ -1,18 +1,18 @@
---- What a site's job_submit.lua reads, by one line at its end, before its final
--- `return slurm.SUCCESS`:
+--- Check and rewrite malleable jobs in Slurm's two functions. A site's job_submit.lua loads this
+-- file by a line at its end, before its final `return slurm.SUCCESS`:
 --
 --   pcall(dofile, "/usr/share/slurm-malleable/lua/malleable_submit.lua")
 --
--- It wires the modules beside it, which check and rewrite, into Slurm's two functions; its name
--- and place stand in the sites' files and stay as they are.
+-- The modules beside this file do the work. Never rename or move this file: the files of sites name
+-- it.
 --
--- The site's slurm_job_submit and slurm_job_modify run first; a refusal of theirs stands, and
--- what they write is kept except where a malleable job needs another value. `pcall` keeps the
--- site's file working when our package is gone.
+-- The site's slurm_job_submit and slurm_job_modify run first. Their refusal stands, and the values
+-- that they write are kept unless a malleable job needs another value. `pcall` keeps the site's
+-- file working after our package is removed.
 --
--- The modules are read from this file's directory. The policy is read from MALLEABLE_POLICY (a
--- global path set before that line), else from malleable_policy.lua beside the file with that
--- line. Slurm reads all this again when job_submit.lua changes: after a new policy, `touch` it.
+-- The modules load from this file's directory. The policy loads from MALLEABLE_POLICY (a global
+-- path set before that line), else from malleable_policy.lua beside the file with that line. Slurm
+-- reads all of them again when job_submit.lua changes: after a new policy, `touch` that file.
 --
 -- An error in this file refuses malleable jobs and lets all other jobs pass.
 
@@ -20,11 +20,11 @@ if _G.MALLEABLE_WRAPPED then return end -- loaded twice: already wrapped
 
 local KEY = "MALLEABLE="
 local VARIABLE = "SBATCH_MALLEABLE" -- the same in the job's own environment
-local WHY_MALLEABLE = "--malleable: the environment variable SBATCH_MALLEABLE is set; if this "
-  .. "job is to be an ordinary one, unset it"
-local BY_VARIABLE = "note: malleable, as SBATCH_MALLEABLE=%s in the environment asks for"
+local WHY_MALLEABLE = "--malleable: the environment variable SBATCH_MALLEABLE is set; for an "
+  .. "ordinary job, unset it"
+local BY_VARIABLE = "note: this job is malleable because the environment has SBATCH_MALLEABLE=%s"
 local LONGEST = 1000 -- bytes of a line for the user
-local LONGEST_TEXT = 65536 -- bytes of a user's text that is read here, while slurmctld waits
+local LONGEST_TEXT = 65536 -- bytes of a user's text that this file reads, while slurmctld waits
 local JOB_FIELDS = {
   "partition", "array_inx", "het_job_offset", "cron_job", "requeue", "dependency", "begin_time",
   "req_nodes", "contiguous", "min_nodes", "max_nodes", "num_tasks", "ntasks_per_node",
@@ -46,7 +46,7 @@ end
 local own_path = read_path(debug.getinfo(1, "S")) or ""
 local own_dir = cut_directory(own_path)
 
---- Path of the policy: set by the site, or beside the file that loads this one.
+--- Path of the policy: set by the site, or beside the file that loads this file.
 local function find_policy()
   if type(_G.MALLEABLE_POLICY) == "string" then return _G.MALLEABLE_POLICY end
   for level = 2, 10 do -- our file, dofile, pcall, the site's file
@@ -73,7 +73,7 @@ local function load_modules()
   }
 end
 
---- The checked policy, or nil and what is wrong with it.
+--- Return the checked policy, or nil and its faults.
 local function load_policy(request)
   local ok, policy = pcall(dofile, policy_path)
   if not ok then return nil, tostring(policy) end
@@ -91,8 +91,8 @@ else
 end
 if broken then slurm.log_error("malleable: %s", broken) end
 
---- Look for the policy again while there is none. Slurm compares whole seconds, so a `touch` in the
--- second in which it read job_submit.lua would be lost.
+--- Read the policy again if it is missing. Slurm compares whole seconds, so it misses a `touch` in
+-- the second in which it read job_submit.lua.
 local function find_missing_policy()
   if policy or not loaded then return end
   policy, broken = load_policy(modules.request)
@@ -104,9 +104,9 @@ local function read_variable(job_desc)
   return value ~= "" and value or nil
 end
 
---- Value of our option in this submission; nil for all other jobs.
+--- The value of our option in this submission; nil for all other jobs.
 local function find_request(job_desc)
-  local env = job_desc.spank_job_env -- from index 0; nil if no SPANK plugin put anything there
+  local env = job_desc.spank_job_env -- from index 0; nil if no SPANK plugin wrote to it
   for _, entry in pairs(env or {}) do
     if entry:sub(1, #KEY) == KEY then return entry:sub(#KEY + 1) end
   end
@@ -121,27 +121,27 @@ local function read_fields(job_desc, names)
   return fields
 end
 
---- A line for each text that is too long to be read.
+--- A line for each text that is too long to read.
 local function find_long(fields)
   local lines = {}
   for name, value in pairs(fields) do
     if type(value) == "string" and #value > LONGEST_TEXT then
-      lines[#lines + 1] = string.format("malleable: %s is longer than the %d bytes that are read "
-        .. "here; write a shorter one", name, LONGEST_TEXT)
+      lines[#lines + 1] = string.format("malleable: %s is longer than %d bytes; shorten it", name,
+        LONGEST_TEXT)
     end
   end
   return lines
 end
 
---- Lines for the user, which may name a path of any length.
+--- Show lines to the user. They may name a path of any length.
 local function say(lines)
   for _, line in ipairs(lines) do
     slurm.log_user("%s", line:sub(1, LONGEST))
   end
 end
 
---- Call for a tick: touch the file of the policy, which is not created. A policy names one only
--- where nobody else could put a link or a FIFO in its place.
+--- Call for a tick: touch the file that the policy names, if it exists. A policy names such a file
+-- only in a directory where no other user can put a link or a FIFO in its place.
 local function wake()
   local file = policy.wake and io.open(policy.wake, "r+")
   if not file then return end
@@ -152,8 +152,8 @@ end
 local function submit(text, job, job_desc, parts)
   find_missing_policy()
   if not policy then
-    say({ "--malleable: malleable jobs are off here, as their policy cannot be read; submit "
-      .. "without it, or tell your administrator: " .. broken })
+    say({ "--malleable: malleable jobs are off here, as job_submit cannot read the policy; submit "
+      .. "without --malleable, or tell your administrator: " .. broken })
     return slurm.ERROR
   end
   local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
@@ -168,8 +168,8 @@ local function submit(text, job, job_desc, parts)
   local request, faults = modules.request.read(text, policy, shared and shared.total_nodes)
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
   if #faults == 0 then
-    local most, who = modules.place.find_submit_limit(request, job, site, policy)
-    faults[1], asked.note = modules.request.cut(request, most, who)
+    local most, owner = modules.place.find_submit_limit(request, job, site, policy)
+    faults[1], asked.note = modules.request.cut(request, most, owner)
   end
   if #faults == 0 then
     asked.shape = request.counted and modules.slot.find(job, request, policy.gres or "gres:")
@@ -204,28 +204,28 @@ local function modify(job_desc, job_rec, uid)
   local code, lines = modules.modify.ACCESS_DENIED, find_long(change)
   if #lines == 0 then code, lines = modules.modify.judge(change, policy) end
   if not code then return slurm.SUCCESS end
-  say(lines) -- 22.05 writes this to slurmctld's log only; the user sees the error number
+  say(lines) -- 22.05 writes this to slurmctld's log only, and the user sees the error number
   return code
 end
 
---- Run one of our functions; an error in it refuses the malleable job that triggered it.
-local function guard(what, body, ...)
+--- Run a function of ours. An error in it refuses the malleable job that triggered it.
+local function guard(event, body, ...)
   local ok, code = pcall(body, ...)
   if ok then return code end
-  slurm.log_error("malleable: %s: %s", what, tostring(code))
-  pcall(slurm.log_user, "%s", "malleable: a fault of the site's job_submit stopped this; tell "
-    .. "your administrator: " .. tostring(code))
+  slurm.log_error("malleable: %s: %s", event, tostring(code))
+  pcall(slurm.log_user, "%s", "malleable: job_submit failed, and so refuses this; show this line "
+    .. "to your administrator: " .. tostring(code))
   return slurm.ERROR
 end
 
---- True for sbatch. salloc and srun inherit the variable inside a malleable job and must be left
--- alone. They have no std_in, which is tested first because reading `script` copies all of it.
+--- True for sbatch. salloc and srun inherit the variable inside a malleable job, and this file must
+-- not touch them. They have no std_in. It is tested first, because reading `script` copies it all.
 local function is_batch(job_desc)
   return (job_desc.std_in or job_desc.script) ~= nil
 end
 
---- What a submission asks for: the text of the request and the fields as the user set them. A
--- longer script is no fault, but it is not read.
+--- Return the text of the request and the fields as the user set them; nil for other jobs. A script
+-- above LONGEST_TEXT is accepted, but not read.
 local function inspect(job_desc)
   local text = find_request(job_desc)
   if not text or not is_batch(job_desc) then return nil end

@@ -1,15 +1,14 @@
---- The text of a request, MIN-MAX and what follows it: read, written, and checked as far as it can
--- be without the site's policy. That, and MIN-MAX, malleable_request.lua checks.
+--- Read, write and check the text of a request, MIN-MAX and its keys.
 --
--- The plugin reads and checks the same, in request.c and sizes.c. Runs on Lua 5.1 (Debian's Slurm)
--- to 5.4.
+-- malleable_request.lua checks MIN-MAX and the site's policy. The plugin reads and checks the same
+-- text in request.c and sizes.c. Runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
 
 M.MAX_COUNT = 65535
 local MAX_COUNT = M.MAX_COUNT
-local MAX_LENGTH = 200 -- of a request, all of whose parts are short; each fault is a message
-local MAX_SIZES = 16 -- as many as doubling gives
+local MAX_LENGTH = 200 -- of a request, whose parts are all short; each fault is a message
+local MAX_SIZES = 16 -- as many as doubling yields
 local MAX_MIN_RUN_S = 43200
 local DOUBLE, FINISH = "x2", "finish"
 
@@ -46,14 +45,14 @@ local function find_size(number, min, max, request)
     local unit = request.unit
     return math.max(math.floor(math.min(number, max) / unit) * unit, min, unit)
   end
-  local found = sizes[1]
+  local largest = sizes[1]
   for _, size in ipairs(sizes) do
-    if size <= number then found = size end
+    if size <= number then largest = size end
   end
-  return found
+  return largest
 end
 
---- What else the job asks for, as far as it goes with these sizes.
+--- The other keys of the job, as far as they fit these sizes.
 local function spell_wishes(min, max, request)
   local text = ""
   local core, prefer = request.core, request.prefer
@@ -82,7 +81,7 @@ function M.spell(min, max, request)
   return text .. spell_wishes(min, max, request)
 end
 
---- The request as the plugin writes it, without anything left out.
+--- The request as the plugin writes it, with all defaults.
 function M.write(request)
   local text = { string.format("%d-%d,unit=%s,engine=%s", request.min, request.max,
     M.spell_unit(request), request.engine) }
@@ -107,7 +106,7 @@ local function parse_count(text)
   return nil
 end
 
---- 2, gpu, 2gpu, task or 2task: the number, and what it counts if that is not nodes.
+--- 2, gpu, 2gpu, task or 2task: the number, and the thing counted if it is not nodes.
 local function parse_unit(text)
   local number, counted = text:match("^(%d*)(%l*)$")
   if counted == "" then return parse_count(number) end
@@ -146,7 +145,7 @@ local function is_name(text)
   return #text <= 32 and text:match("^[a-z][a-z0-9_]*$") or nil
 end
 
---- Each key: what reads its value, and what to write.
+--- Each key: the function that reads its value, and an example.
 local KEYS = {
   unit = { parse_unit, string.format("unit=N (1 to %d) or unit=gpu", MAX_COUNT) },
   engine = { is_name, "engine=NAME" },
@@ -156,14 +155,14 @@ local KEYS = {
     "core_end=stay or core_end=finish" },
   sizes = { parse_sizes, string.format("sizes=x2, or up to %d sizes from small to large, each "
     .. "once, as in sizes=2,4,8", MAX_SIZES) },
-  prefer = { parse_number, "prefer=N, one of the sizes" },
+  prefer = { parse_number, "prefer=N, a size that the job may have" },
   min_run = { parse_seconds, "min_run=10m (1s to 12h)" },
 }
 
 local function parse_option(request, seen, part)
   local key, value = part:match("^([a-z_]+)=(.*)$")
   if not key or not KEYS[key] then
-    return string.format("--malleable: '%s' is not known; after MIN-MAX write unit=N, "
+    return string.format("--malleable: cannot read '%s'; after MIN-MAX write unit=N, "
       .. "unit=gpu, engine=NAME, launch=srun, core=N, core_end=finish, sizes=2,4,8, prefer=N "
       .. "or min_run=10m", part:sub(1, 40))
   end
@@ -192,18 +191,18 @@ local function split_options(text)
   return parts
 end
 
---- The sizes that the job may have, in `allowed`, nil for any. Doubled ones may end below MAX.
+--- Write the sizes that the job may have to `allowed`, nil for any. Doubling may end below MAX.
 local function settle_sizes(request)
-  if request.unit < 1 then return end -- which is a fault
+  if request.unit < 1 then return end -- a fault that check_range reports
   request.allowed = list_sizes(request.min, request.max, request)
   local largest = request.sizes == DOUBLE and request.allowed[#request.allowed]
   if not largest or largest == request.max then return end
-  request.notes[1] = string.format("note: MAX %d is none of the sizes %s, so the job has at most "
-    .. "%d", request.max, table.concat(request.allowed, ", "), largest)
+  request.notes[1] = string.format("note: MAX %d is not among the sizes %s, so the job grows to %d "
+    .. "at most", request.max, table.concat(request.allowed, ", "), largest)
   request.max = largest
 end
 
---- Give a sound request a smaller MAX. Of its sizes those up to that are left.
+--- Give a valid request a smaller MAX, and keep only its sizes up to that MAX.
 function M.cut(request, max)
   local allowed = list_sizes(request.min, max, request)
   if request.sizes and request.sizes ~= DOUBLE then request.sizes = allowed end
@@ -214,8 +213,8 @@ function M.cut(request, max)
 end
 
 local function refuse_long(text)
-  return { string.format("--malleable: '%s...' is longer than any request; write for example "
-    .. "--malleable=2-16", text:sub(1, 40)) }
+  return { string.format("--malleable: '%s...' is longer than %d characters; write for example "
+    .. "--malleable=2-16", text:sub(1, 40), MAX_LENGTH) }
 end
 
 --- Split `2-16,unit=1,engine=torchrun[,launch=srun][,core=2]` and so on.
@@ -260,7 +259,7 @@ local function check_sizes(request)
     table.concat(sizes, ","), request.min, request.max, M.spell(sizes[1], sizes[#sizes], request))
 end
 
---- What a core can be, in words.
+--- The values that a core may have, in words.
 local function describe_cores(request)
   if request.allowed then return "one of the sizes" end
   local most = string.format("at most MAX %d", request.max)
@@ -271,8 +270,8 @@ end
 local function check_core(request)
   local core, unit = request.core, request.unit
   if not core then
-    return request.core_end and string.format("--malleable: core_end=%s says what happens when a "
-      .. "core ends; write core=N with it, or leave it out", request.core_end)
+    return request.core_end and string.format("--malleable: core_end=%s needs a core; write core=N "
+      .. "with it, or leave it out", request.core_end)
   end
   if request.counted then
     return string.format("--malleable: cores take whole nodes; leave core=%d or unit=%s out", core,
@@ -288,11 +287,11 @@ local function check_prefer(request)
   local prefer = request.prefer
   local size = prefer and find_size(prefer, request.min, request.max, request)
   if size == prefer then return nil end
-  return string.format("--malleable: prefer=%d is none of the sizes that the job may have; write "
+  return string.format("--malleable: prefer=%d is not a size that the job may have; write "
     .. "prefer=%d", prefer, size)
 end
 
---- A fault of a request whose MIN-MAX is sound.
+--- Return a fault of a request whose MIN-MAX is valid, else nil.
 function M.check(request)
   return check_sizes(request) or check_core(request) or check_prefer(request)
 end

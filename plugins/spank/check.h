@@ -1,5 +1,5 @@
 /*
- * What the C tests share: one line per failure, exit status 1 if there is any.
+ * Code that the C tests share: a line for each failure, exit status 1 after a failure.
  */
 #ifndef MALLEABLE_CHECK_H
 #define MALLEABLE_CHECK_H
@@ -11,12 +11,12 @@
 
 static int failures;
 
-static void expect(bool right, const char *what, const char *detail)
+static void expect(bool right, const char *name, const char *detail)
 {
 	if (right)
 		return;
 	failures++;
-	fprintf(stderr, "failed: %s: %s\n", what, detail ? detail : "(none)");
+	fprintf(stderr, "failed: %s: %s\n", name, detail ? detail : "(none)");
 }
 
 static bool same(const char *left, const char *right)
@@ -25,9 +25,9 @@ static bool same(const char *left, const char *right)
 }
 
 __attribute__((unused))
-static void expect_text(const char *found, const char *wanted, const char *what)
+static void expect_text(const char *text, const char *wanted, const char *name)
 {
-	expect(same(found, wanted), what, found);
+	expect(same(text, wanted), name, text);
 }
 
 static int conclude(const char *subject)

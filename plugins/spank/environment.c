@@ -15,13 +15,13 @@ const char *const environment_names[] = {
 	"MALLEABLE_NOTICE_S", "MALLEABLE_FAREWELL_S", "MALLEABLE_ADDR", NULL,
 };
 
-/* Agents of a gang have as many workers as their fragments have GPUs, so not the same number. */
+/* Agents of a gang have as many workers as their fragments have GPUs, so their numbers differ. */
 #define IDENTICAL "TORCH_ELASTIC_WORKER_IDENTICAL"
 
 /*
- * What sbatch put there of the size of one element. Slurm gives each fragment another size, and
- * srun believes these. SLURM_NTASKS and SLURM_NPROCS are right, as job_submit writes them, and
- * SLURM_CPUS_PER_TASK, which Slurm changes with the element.
+ * Variables in which sbatch wrote the size of an element. Slurm gives each fragment another size,
+ * but srun reads these. SLURM_NTASKS and SLURM_NPROCS are right, as job_submit writes them, and so
+ * is SLURM_CPUS_PER_TASK, which Slurm changes with the element.
  */
 static const char *const sizes[] = {
 	"SLURM_GPUS", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
@@ -109,20 +109,20 @@ static bool put(struct environment *environment, const char *name, const char *v
 }
 
 /*
- * Settle one variable. A `value` of NULL is unknown here (a step does not know
- * the job's working directory): the value from the batch step stays as it is.
+ * Settle a variable. A `value` of NULL is unknown here (a step does not know the
+ * job's working directory): then the value from the batch step is kept.
  */
 static bool settle(struct environment *environment, char *const *list, const char *name,
 		   const char *value)
 {
-	const char *found = environment_value(list, name);
-	bool ours = environment_is_ours(environment_value(list, ENVIRONMENT_MARKS), name, found);
+	const char *present = environment_value(list, name);
+	bool ours = environment_is_ours(environment_value(list, ENVIRONMENT_MARKS), name, present);
 
 	if (!value)
-		return ours ? remember(environment, name, found) : true;
-	if (!found || ours)
+		return ours ? remember(environment, name, present) : true;
+	if (!present || ours)
 		return put(environment, name, value);
-	if (strcmp(found, value))
+	if (strcmp(present, value))
 		return append(environment->kept, sizeof(environment->kept), name);
 	return true;
 }
@@ -136,7 +136,7 @@ static bool settle_number(struct environment *environment, char *const *list, co
 	return settle(environment, list, name, text);
 }
 
-/* What a program inside the job needs to know about the request, whatever its engine. */
+/* The request, for programs inside the job, whatever the engine. */
 static bool settle_request(struct environment *environment, char *const *list,
 			   const struct request *request)
 {
@@ -173,9 +173,9 @@ static void find_agents(const struct request *request, bool is_gang, unsigned *m
 }
 
 /*
- * The number of agents, which torchrun takes as --nnodes: one per fragment,
- * started by the batch script; with launch=srun one per node. Without a gang
- * every fragment is a world of its own.
+ * The number of agents, which torchrun takes as --nnodes: an agent for each fragment,
+ * started by the batch script; with launch=srun an agent for each node. Without a gang
+ * every fragment is a separate world.
  */
 static void print_nnodes(const struct request *request, bool is_gang, char *text, size_t size)
 {
@@ -188,18 +188,18 @@ static void print_nnodes(const struct request *request, bool is_gang, char *text
 		snprintf(text, size, "%u:%u", min, max);
 }
 
-/* The number behind `name` in a text such as cpu:4+mem:100; 0 if there is none. */
+/* The number behind `name` in a text such as cpu:4+mem:100; 0 without such a number. */
 static unsigned long find_number(const char *text, const char *name)
 {
-	const char *found = text ? strstr(text, name) : NULL;
+	const char *at = text ? strstr(text, name) : NULL;
 
-	return found ? strtoul(found + strlen(name), NULL, 10) : 0;
+	return at ? strtoul(at + strlen(name), NULL, 10) : 0;
 }
 
 /*
- * torchrun starts a worker for each GPU of the fragment, or for each task: of these there are as
- * many as the CPUs that were asked for it allow. Of those that it has there may be more, as Slurm
- * gives whole cores. False where that is not known, or sizes are nodes.
+ * torchrun starts a worker for each GPU of the fragment, or for each task. The number of tasks
+ * follows from the CPUs that were requested. The fragment may have more CPUs, as Slurm gives whole
+ * cores. False if the number is unknown, or sizes count nodes.
  */
 static bool print_workers(const struct request *request, char *const *list, char *text,
 			  size_t size)
@@ -218,18 +218,18 @@ static bool print_workers(const struct request *request, char *const *list, char
 }
 
 /*
- * A torch that is too old for our rendezvous, or cannot find it, only says that a backend of
- * this name is not registered. So the name says what is missing.
+ * A torch that is too old for our rendezvous, or cannot import it, only says that a backend of
+ * this name is not registered. So the name says which part is missing.
  */
 #define BACKEND "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"
 
 /*
- * Without a directory that all fragments share each would train alone. So the rendezvous gets
- * an endpoint that it refuses, and that explains why in its message.
+ * Without a directory that all fragments share, each fragment would train alone. So the rendezvous
+ * gets an endpoint that it refuses, and its message shows the reason.
  */
 #define NO_ENDPOINT "the-work-directory-of-the-job-is-not-on-this-node"
 
-/* The same where job_submit did not say what the engine is. */
+/* The endpoint to refuse if job_submit did not pass the kind of the engine. */
 #define NO_TRAITS "job_submit-did-not-say-what-the-engine-of-this-job-is"
 
 /* torchrun reads PET_<OPTION> for every option missing from its command line. */
@@ -264,7 +264,7 @@ static bool find_dir(const char *pattern, const struct place *place, char *dir, 
 	return false;
 }
 
-/* Only in the batch step: an srun in the job may say what its own step is to have. */
+/* Only in the batch step: an srun in the job may set the size of its own step. */
 static void drop_sizes(struct environment *environment, char *const *list)
 {
 	size_t count = 0;
@@ -374,7 +374,7 @@ char *environment_path_with(const char *path, const char *entry)
 char *environment_path_without(const char *path, const char *entry)
 {
 	size_t used = 0;
-	bool first = true, found = false;
+	bool first = true, has_entry = false;
 	char *result = malloc(strlen(path) + 1);
 
 	if (!result)
@@ -383,9 +383,9 @@ char *environment_path_without(const char *path, const char *entry)
 		size_t length = strcspn(at, ":");
 
 		if (is_entry(at, length, entry)) {
-			found = true;
+			has_entry = true;
 		} else {
-			/* Empty entries mean something to Python and shells and are kept. */
+			/* Keep empty entries: they have a meaning for Python and shells. */
 			if (!first)
 				result[used++] = ':';
 			memcpy(result + used, at, length);
@@ -397,7 +397,7 @@ char *environment_path_without(const char *path, const char *entry)
 			break;
 	}
 	result[used] = '\0';
-	if (found)
+	if (has_entry)
 		return result;
 	free(result);
 	return NULL;

@@ -1,13 +1,13 @@
 /*
- * Which variables the processes of a malleable job get, and which of the
- * existing ones came from us.
+ * Decide which variables the processes of a malleable job get, and which existing
+ * variables are ours.
  *
  * Pure: values in, values out. It uses no SPANK handle, file, process
  * environment or clock, so every rule about whose value wins can be tested
  * without Slurm.
  *
- * MALLEABLE_SET lists what we set as NAME:HASH[,NAME:HASH...]. The hash of the
- * value distinguishes our value from one with which the user later replaced it.
+ * MALLEABLE_SET lists our variables as NAME:HASH[,NAME:HASH...]. The hash shows
+ * whether the user has replaced our value.
  */
 #ifndef MALLEABLE_ENVIRONMENT_H
 #define MALLEABLE_ENVIRONMENT_H
@@ -28,7 +28,7 @@
 #define ENVIRONMENT_MARKS "MALLEABLE_SET"
 #define ENVIRONMENT_KEPT "MALLEABLE_KEPT"
 #define ENVIRONMENT_ENTRY "MALLEABLE_PYTHONPATH"
-#define ENVIRONMENT_BIN "/bin" /* below that: the directory in PATH */
+#define ENVIRONMENT_BIN "/bin" /* below that directory: the entry of PATH */
 
 /*
  * The canonical request, the shared directory, the notice and the farewell, under
@@ -39,13 +39,13 @@
  */
 #define ENVIRONMENT_REQUEST "SLURM_SPANK_MALLEABLE"
 #define ENVIRONMENT_DIR "SLURM_SPANK_MALLEABLE_DIR"
-#define ENVIRONMENT_ENV "SLURM_SPANK_MALLEABLE_ENV" /* what --malleable-env named */
+#define ENVIRONMENT_ENV "SLURM_SPANK_MALLEABLE_ENV" /* the path of --malleable-env */
 #define ENVIRONMENT_TRAITS "SLURM_SPANK_MALLEABLE_TRAITS" /* of the engine */
 #define ENVIRONMENT_NOTICE "SLURM_SPANK_MALLEABLE_NOTICE_S"
 #define ENVIRONMENT_FAREWELL "SLURM_SPANK_MALLEABLE_FAREWELL_S"
-#define ENVIRONMENT_SLOT "SLURM_SPANK_MALLEABLE_SLOT" /* what a worker needs, of a part of a node */
+#define ENVIRONMENT_SLOT "SLURM_SPANK_MALLEABLE_SLOT" /* the needs of a worker, on parts of nodes */
 
-/* Where this process runs. Unknown strings are NULL, and what needs them stays unset. */
+/* Where this process runs. An unknown string is NULL, and variables that need it stay unset. */
 struct place {
 	bool in_array;         /* an array element; if not, the job runs as a rigid one */
 	bool is_batch;         /* the batch script, not a step of srun */
@@ -78,9 +78,9 @@ struct environment {
 const char *environment_value(char *const *list, const char *name);
 
 /*
- * Decide what to add to `list`, the job's current environment. The user's own
- * values are not in `set`; those that differ from ours are listed in `kept`.
- * False: out of memory or space, and nothing must be set. Call
+ * Decide which variables to add to `list`, the job's current environment. `set`
+ * lacks the user's own values; `kept` lists those that differ from ours.
+ * False: out of memory or space, and no variable may be set. Call
  * environment_free in either case.
  */
 bool environment_decide(const struct request *request, const struct settings *settings,
@@ -88,8 +88,8 @@ bool environment_decide(const struct request *request, const struct settings *se
 			struct environment *environment);
 
 /*
- * Is this where slurmstepd goes if the job's working directory is missing (22.05.8, 24.11.5,
- * 26.05.5)? A job submitted from there has no directory that its nodes share, either.
+ * True for the directory that slurmstepd takes if the job's working directory is missing (22.05.8,
+ * 24.11.5, 26.05.5). A job submitted from there has no directory that its nodes share, either.
  */
 bool environment_is_astray(const char *cwd);
 
@@ -98,7 +98,7 @@ void environment_free(struct environment *environment);
 /* Every variable that environment_decide may set; NULL ends the list. */
 extern const char *const environment_names[];
 
-/* Is `value` of `name` the one recorded in `marks` (MALLEABLE_SET, may be NULL)? */
+/* True if `marks` (MALLEABLE_SET, may be NULL) records this `value` of `name`. */
 bool environment_is_ours(const char *marks, const char *name, const char *value);
 
 /* Expand %w, %C, %A, %U and %%; false if it does not fit or %w is used but unknown. */
@@ -106,7 +106,7 @@ bool environment_expand(const char *pattern, const struct place *place, char *pa
 
 /*
  * PYTHONPATH or PATH with `entry` in front, or without `entry`. The caller frees the
- * result; NULL if nothing changes or memory is out.
+ * result. NULL if the path does not change, or memory is out.
  */
 char *environment_path_with(const char *path, const char *entry);
 char *environment_path_without(const char *path, const char *entry);

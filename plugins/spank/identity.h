@@ -1,5 +1,5 @@
 /*
- * What Slurm reads of a plugin before it calls it, and whether it may be used on this release.
+ * The symbols that Slurm reads before it calls a plugin, and the check of the release.
  *
  * `make STRICT=1` ties the plugin to the headers it is built with, as other SPANK plugins are.
  */
@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-/* Is this a release on which the plugin was tested, or for which it was built with STRICT=1? */
+/* True on a release on which the plugin was tested, or for which it was built with STRICT=1. */
 bool identity_is_tested(void);
 
 #endif

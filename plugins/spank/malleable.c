@@ -2,14 +2,17 @@
  * SPANK plugin `malleable`: the option --malleable and the environment that
  * comes with it.
  *
- * Dispatch only: identity.c says on which releases of Slurm the plugin does
- * anything, request.c parses the option, which items.c cuts and sizes.c checks,
- * settings.c the plugstack line, environment.c decides on variables, paths.c puts
- * the job path in front of two lists, preposition.c says where its environment is,
- * place.c finds out where we are, inherit.c drops what comes from a
- * surrounding job. It must never fail or delay a job, so it is meant to be
- * `optional` in plugstack.conf, opens no file, and does nothing for a job without
- * the option.
+ * This file only dispatches:
+ *   identity.c     says on which releases of Slurm the plugin works
+ *   request.c      parses the option, with items.c and sizes.c
+ *   settings.c     reads the plugstack line
+ *   environment.c  decides on variables
+ *   paths.c        puts the job path in front of PYTHONPATH and PATH
+ *   preposition.c  names the copy of the job's environment
+ *   place.c        finds the job, the fragment and the node
+ *   inherit.c      drops the variables of a surrounding job
+ * The plugin must never fail or delay a job. So it should be `optional` in
+ * plugstack.conf, it opens no file, and it ignores a job without the option.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -30,16 +33,16 @@
 #include "settings.h"
 #include "slurm_symbols.h"
 
-static bool is_on; /* false where the plugin was not tested: then it calls nothing of Slurm */
+static bool is_on; /* false on a release without tests: then it calls no function of Slurm */
 static bool is_requested;
 static struct request request;
-static char env_path[PATH_MAX]; /* of --malleable-env; empty if there is none */
+static char env_path[PATH_MAX]; /* of --malleable-env; empty without the option */
 static struct settings settings; /* read in slurmstepd only */
 
 /*
  * salloc keeps its options in a global `saopt`, sbatch in `sbopt` (seen in
  * 22.05.8, 24.11.5 and 26.05.5). That works for renamed and wrapped commands
- * too; the program name is checked next. If in doubt, it is sbatch.
+ * too. The program name is checked next. If in doubt, it is sbatch.
  */
 static bool is_salloc(void)
 {
@@ -50,9 +53,8 @@ static bool is_salloc(void)
 
 static int refuse_command(const char *command)
 {
-	slurm_error("malleable: %s cannot take --malleable: a malleable job is made of "
-		    "requeueable batch fragments; use sbatch --malleable=MIN-MAX SCRIPT",
-		    command);
+	slurm_error("malleable: %s cannot take --malleable: only a batch job can be malleable; "
+		    "use sbatch --malleable=MIN-MAX SCRIPT", command);
 	return -1;
 }
 
@@ -78,37 +80,38 @@ static int take_option(int val, const char *value, int remote)
 	if (!read_option(value))
 		return 0;
 	if (!remote && inherit_is_variable(value))
-		slurm_error("malleable: the environment variable SBATCH_MALLEABLE has this value; if the "
-			    "job is to be an ordinary one, unset it");
+		slurm_error("malleable: the environment variable SBATCH_MALLEABLE has this value; "
+			    "for an ordinary job, unset it");
 	return -1;
 }
 
 static struct spank_option option = {
 	.name = "malleable",
 	.arginfo = "MIN-MAX[,KEY=VALUE...]",
-	.usage = "run on MIN to MAX nodes, growing and shrinking as nodes are left over; "
-		 "unit: nodes per fragment (1), or gpu, 2gpu, task, 4task to count GPUs or tasks "
-		 "on parts of nodes, engine: what grows and shrinks (torchrun; "
-		 "with pool MIN may be 0), "
-		 "launch=srun: the script starts its workers with srun, "
-		 "core=N: N of the nodes wait in your own partition and are never taken, "
-		 "core_end=finish: the job ends with them, "
-		 "sizes=2,4,8 or sizes=x2: the only sizes, prefer=N: the best of them, "
-		 "min_run=10m: no growth for so long after a change. sbatch only",
+	.usage = "run on MIN to MAX nodes, and follow the number of idle nodes. "
+		 "unit: nodes of a fragment (default 1), or gpu, 2gpu, task, 4task to count GPUs "
+		 "or tasks on parts of nodes. "
+		 "engine: the kind of program (default torchrun; with pool MIN may be 0). "
+		 "launch=srun: the script starts its workers with srun. "
+		 "core=N: wait for N nodes in your own partition, which are never taken. "
+		 "core_end=finish: end the job when its core ends. "
+		 "sizes=2,4,8 or sizes=x2: run at these sizes only. "
+		 "prefer=N: prefer this size. "
+		 "min_run=10m: do not grow for so long after a change. For sbatch only",
 	.has_arg = 1,
 	.val = 0,
 	.cb = take_option,
 };
 
-/* srun reads it back in a job; only sbatch can name one. */
+/* srun reads the option back in a job; only sbatch can set it. */
 static int take_env(int val, const char *value, int remote)
 {
 	(void)val;
 	if (remote || spank_context() != S_CTX_ALLOCATOR)
 		return 0;
 	if (!preposition_is_path(value)) {
-		slurm_error("malleable: --malleable-env=%.80s: this is no absolute path; write for "
-			    "example --malleable-env=$PWD/env.tar", value ? value : "");
+		slurm_error("malleable: --malleable-env=%.80s: this is not an absolute path; write "
+			    "for example --malleable-env=$PWD/env.tar", value ? value : "");
 		return -1;
 	}
 	snprintf(env_path, sizeof(env_path), "%s", value);
@@ -118,8 +121,8 @@ static int take_env(int val, const char *value, int remote)
 static struct spank_option env_option = {
 	.name = "malleable-env",
 	.arginfo = "PATH",
-	.usage = "with --malleable: a tar, directory or squashfs image to be laid on each node before "
-		 "the script starts there, if the site does that; MALLEABLE_ENV says where it is",
+	.usage = "with --malleable: copy this tar, directory or squashfs image to each node before "
+		 "the script starts there, if the site offers that; MALLEABLE_ENV holds its path",
 	.has_arg = 1,
 	.val = 1,
 	.cb = take_env,
@@ -202,7 +205,7 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 	if (spank_context() == S_CTX_ALLOCATOR && is_requested)
 		return pass_request_on(spank);
 	if (spank_context() == S_CTX_ALLOCATOR && *env_path) /* too late to refuse it */
-		slurm_error("malleable: --malleable-env is ignored: it goes with --malleable=MIN-MAX");
+		slurm_error("malleable: --malleable-env is ignored: it needs --malleable=MIN-MAX");
 	if (spank_context() != S_CTX_REMOTE)
 		return 0;
 	if (!is_requested)
@@ -212,30 +215,29 @@ int slurm_spank_init_post_opt(spank_t spank, int argc, char *argv[])
 	return 0;
 }
 
-/* One line in the job's own log, which slurm_spank_log reaches from user_init on. */
+/* Write lines to the job's own log, which slurm_spank_log reaches from user_init on. */
 static void report(const struct place *place, const struct environment *environment)
 {
 	if (!place->in_array)
-		slurm_spank_log("malleable: this job is not an array of fragments, so it runs as "
-				"a rigid job and --malleable has no effect; ask your "
-				"administrator whether job_submit supports malleable jobs");
+		slurm_spank_log("malleable: this job is not an array, so it runs as a rigid job and "
+				"--malleable has no effect; ask your administrator whether "
+				"job_submit supports malleable jobs");
 	if (place->in_array && !*environment->dir)
 		slurm_spank_log("malleable: this fragment cannot meet the others: the job's work "
 				"directory is not on this node, or is /tmp, which nodes do not "
 				"share; submit from a directory that all nodes share");
 	if (environment->lacks_traits)
 		slurm_spank_log("malleable: job_submit did not say what kind of program engine=%s "
-				"is, so the fragments of this job cannot meet; submit it again if "
-				"it is older than the last upgrade, else ask your administrator "
-				"to install the Lua modules of this version",
+				"is, so the fragments of this job cannot meet; if the job is older "
+				"than the last upgrade, submit it again, else ask your "
+				"administrator to install the Lua modules of this version",
 				request.engine);
 	if (environment->was_identical)
 		slurm_spank_log("malleable: TORCH_ELASTIC_WORKER_IDENTICAL is unset: fragments have "
-				"different numbers of workers; drop it from the environment of sbatch");
+				"different numbers of workers; drop it from sbatch's environment");
 	if (*environment->kept)
-		slurm_spank_log("malleable: your own values are kept for %s; unset them before "
-				"sbatch to get those of the malleable job",
-				environment->kept);
+		slurm_spank_log("malleable: %s: your own values are kept; unset them before sbatch "
+				"to get the values of the malleable job", environment->kept);
 }
 
 static spank_err_t set_variables(spank_t spank, const struct environment *environment)

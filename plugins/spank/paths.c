@@ -10,14 +10,14 @@
 #include "environment.h"
 
 /*
- * The current target of a link in the site's setting, so that an upgrade changes
- * no module under a running script. A step uses the same as its script, unless
- * this node lacks it.
+ * Resolve a link in the site's setting to its current target, so that an upgrade
+ * changes no module under a running script. A step uses the target of its script,
+ * unless this node lacks it.
  */
 static const char *find_entry(const char *of_script, const char *job_path,
 			      char resolved[PATH_MAX])
 {
-	/* access() would ask for the real user, which is root here, and so tell of root's files. */
+	/* access() would check the real user, which is root here, and so reveal root's files. */
 	if (of_script && !faccessat(AT_FDCWD, of_script, R_OK, AT_EACCESS))
 		return of_script;
 	return realpath(job_path, resolved) ? resolved : job_path;
@@ -33,7 +33,7 @@ static spank_err_t put_in_front(spank_t spank, const char *name, const char *val
 	return error;
 }
 
-/* Where there is no PATH, shells use one of their own, which ours alone would hide. */
+/* Without a PATH, shells use a default, which a PATH with only our entry would hide. */
 static spank_err_t set_programs(spank_t spank, const char *entry)
 {
 	char bin[PATH_MAX + sizeof(ENVIRONMENT_BIN)];
@@ -56,7 +56,7 @@ spank_err_t paths_set(spank_t spank, const char *job_path)
 
 	if (error || !*job_path)
 		return error;
-	/* A copy, since it may lie in the environment that is about to change. */
+	/* A copy, since it may point into the environment that is about to change. */
 	snprintf(entry, sizeof(entry), "%s",
 		 find_entry(environment_value(list, ENVIRONMENT_ENTRY), job_path, resolved));
 	error = put_in_front(spank, "PYTHONPATH", environment_value(list, "PYTHONPATH"), entry);

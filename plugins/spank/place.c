@@ -7,35 +7,35 @@
 #include <unistd.h>
 
 /*
- * NodeAddr as Slurm has it, since node names need not resolve. Neither function
- * is public, so both are looked up: slurm_conf_get_address(NodeName) returns a
- * string to be freed with slurm_xfree (22.05.8, 24.11.5, 26.05.5). The similar
+ * Find NodeAddr in Slurm, since node names need not resolve. Neither function is
+ * public, so dlsym finds both: slurm_conf_get_address(NodeName) returns a string
+ * to be freed with slurm_xfree (22.05.8, 24.11.5, 26.05.5). The similar
  * slurm_conf_get_nodeaddr is keyed by host name and misses nodes whose
  * NodeHostname differs. slurmstepd has SLURMD_NODENAME in its own environment.
  *
- * Nothing public has it: no SPANK item, no variable of slurmd or of the job. Asking slurmctld
- * would be a request of every fragment at its start. Resolving the node's name here could hold up
- * the job, and where NodeAddr is of another network it is another address. The function reads
- * slurm.conf where that has not been done, and may end the process if it cannot; but without a
- * slurm.conf slurmstepd does not get this far, whatever the job (docs/developers/slurm-facts/spank.md).
+ * No SPANK item and no variable of slurmd or of the job has the address. Asking slurmctld would be
+ * a request of every fragment at its start. Resolving the node's name here could delay the job, and
+ * NodeAddr may belong to another network. The function reads slurm.conf if the process has not done
+ * so, and may end the process if it cannot. But without a slurm.conf slurmstepd does not get this
+ * far (docs/developers/slurm-facts/spank.md).
  */
 bool place_find_addr(char *addr, size_t size)
 {
 	char *(*get_address)(const char *) = NULL;
 	void (*xfree)(void **) = NULL;
 	const char *node = getenv("SLURMD_NODENAME");
-	char *found = NULL;
+	char *address = NULL;
 	bool fits;
 
 	*(void **)&get_address = dlsym(RTLD_DEFAULT, "slurm_conf_get_address");
 	*(void **)&xfree = dlsym(RTLD_DEFAULT, "slurm_xfree");
 	if (!node || !get_address || !xfree)
 		return false;
-	found = get_address(node);
-	if (!found)
+	address = get_address(node);
+	if (!address)
 		return false;
-	fits = (size_t)snprintf(addr, size, "%s", found) < size;
-	xfree((void **)&found);
+	fits = (size_t)snprintf(addr, size, "%s", address) < size;
+	xfree((void **)&address);
 	return fits;
 }
 

@@ -1,6 +1,6 @@
 /*
- * Where in Slurm this process runs: queried from slurmstepd once and passed on
- * as values. For the remote context only.
+ * Find where in Slurm this process runs: ask slurmstepd once, and return values.
+ * For the remote context only.
  */
 #ifndef MALLEABLE_PLACE_H
 #define MALLEABLE_PLACE_H
@@ -13,7 +13,7 @@
 
 #define PLACE_ADDR_SIZE 1025 /* NI_MAXHOST */
 
-/* Fill in what Slurm knows of this process: batch or step, user, job id and fragment. */
+/* Fill in from Slurm: batch or step, user, job id and fragment. */
 void place_find_job(spank_t spank, struct place *place);
 
 /* This node's NodeAddr; false if it cannot be found. */

@@ -22,7 +22,7 @@ spank_err_t preposition_pass_on(spank_t spank, const char *path)
 	return spank_job_control_setenv(spank, PREPOSITION_VARIABLE, path, 1);
 }
 
-/* The Prolog has left a link named after the job beside the copy that it leads to. */
+/* The Prolog has made a link with the job's id. It leads to the copy beside it. */
 static bool find_copy(spank_t spank, const char *store, char *copy)
 {
 	char link[PATH_MAX];
@@ -48,7 +48,7 @@ spank_err_t preposition_set(spank_t spank, const char *store)
 		path = environment_value(list, ENVIRONMENT_ENV);
 	if (!preposition_is_path(path))
 		return ESPANK_SUCCESS;
-	/* It lies in the environment that is about to change. */
+	/* A copy, since `path` points into the environment that is about to change. */
 	snprintf(original, sizeof(original), "%s", path);
 	return spank_setenv(spank, PREPOSITION_VARIABLE,
 			    find_copy(spank, store, copy) ? copy : original, 1);

@@ -5,7 +5,7 @@
 #define STRINGS(...) #__VA_ARGS__
 #define LIST(...) STRINGS(__VA_ARGS__)
 
-/* In the binary for whoever wants to know what an installed plugin was tested with. */
+/* Shows in the binary the releases on which an installed plugin was tested. */
 __attribute__((used)) static const char tested_text[] =
 	"malleable: tested with Slurm " LIST(MALLEABLE_TESTED);
 

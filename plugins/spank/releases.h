@@ -1,10 +1,10 @@
 /*
- * Which release of Slurm has loaded this plugin, and whether it was tested there.
+ * Find the release of Slurm that has loaded this plugin, and whether it was tested there.
  *
- * Slurm loads a SPANK plugin only if its plugin_version names the release that loads it, and
- * otherwise writes two lines to sbatch's stderr, even if it is `optional` (22.05.8, 24.11.5; one
- * line in 26.05.5). So one binary for all releases names whichever release is running, and does
- * nothing where it was not tested. Pure: numbers in, numbers out.
+ * Slurm loads a SPANK plugin only if its plugin_version names the release that loads it.
+ * Otherwise it writes two lines to sbatch's stderr, even if the plugin is `optional` (22.05.8,
+ * 24.11.5; a single line in 26.05.5). So the binary names the release that is running, and does
+ * nothing on a release without tests. Pure: numbers in, numbers out.
  */
 #ifndef MALLEABLE_RELEASES_H
 #define MALLEABLE_RELEASES_H
@@ -19,12 +19,12 @@
 
 /*
  * plugin_version of the release whose slurm_api_version() is `api`, or 0 if the number is older
- * than 22.05 or makes no sense. The number grows by one with each release: 38 is 22.05, 39 23.02,
- * 40 23.11, 41 24.05, and one every six months since.
+ * than 22.05 or impossible. The number grows by 1 with each release: 38 is 22.05, 39 23.02,
+ * 40 23.11, 41 24.05, and since then a release every six months.
  */
 uint32_t release_find(long api);
 
-/* Have all tests passed on the release with this plugin_version? */
+/* True if all tests passed on the release with this plugin_version. */
 bool release_is_tested(uint32_t version);
 
 #endif

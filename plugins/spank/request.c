@@ -10,15 +10,15 @@
 
 #define TEXT_MAX (REQUEST_TEXT_SIZE - 1)
 #define MIN_RUN_MAX_S 43200U
-#define ALIKE_MIN 3     /* characters of a wrong key that stand for a right one */
+#define ALIKE_MIN 3     /* equal characters that make a wrong key resemble a right key */
 
 static bool refuse_number(const struct reader *reader, unsigned nodes)
 {
 	if (nodes == 1)
 		return refuse(reader,
-			      "one number is not a range; write --malleable=1-1 for 1 node");
+			      "a number is not a range; write --malleable=1-1 for 1 node");
 	return refuse(reader,
-		      "one number is not a range; write "
+		      "a number is not a range; write "
 		      "--malleable=1-%u for up to %u nodes, or %u-%u for a fixed size",
 		      nodes, nodes, nodes, nodes);
 }
@@ -30,8 +30,8 @@ static bool read_range(const struct reader *reader, struct item item, struct req
 	if (!item_cut(item, '-', &min, &max)) {
 		if (item_number(item, &request->min))
 			return refuse_number(reader, request->min);
-		return refuse(reader, "it must begin with MIN-MAX, the fewest and the most nodes; "
-				      "write for example --malleable=2-16");
+		return refuse(reader, "the value must begin with MIN-MAX, the fewest and the most "
+				      "nodes; write for example --malleable=2-16");
 	}
 	if (!item_count(min, &request->min) || !item_number(max, &request->max))
 		return refuse(reader,
@@ -59,9 +59,9 @@ static bool read_unit(const struct reader *reader, struct item value, struct req
 	if (item_number(value, &request->unit))
 		return true;
 	return refuse(reader,
-		      "unit is the number of nodes per fragment, from 1 to %u, or gpu or task for "
+		      "unit is the number of nodes of a fragment, from 1 to %u, or gpu or task for "
 		      "parts of nodes; write for example unit=2, unit=gpu, unit=2gpu or unit=task, "
-		      "or leave it out for 1 node",
+		      "or leave unit out for 1 node",
 		      ITEM_COUNT_MAX);
 }
 
@@ -78,8 +78,8 @@ static bool read_launch(const struct reader *reader, struct item value, struct r
 	request->launch_srun = item_is(value, "srun");
 	if (request->launch_srun)
 		return true;
-	return refuse(reader, "the only launch is srun; write launch=srun if the script starts its "
-			      "workers with srun, else leave it out");
+	return refuse(reader, "launch can only be srun; write launch=srun if the script starts its "
+			      "workers with srun, else leave launch out");
 }
 
 static bool read_core(const struct reader *reader, struct item value, struct request *request)
@@ -87,7 +87,7 @@ static bool read_core(const struct reader *reader, struct item value, struct req
 	if (item_number(value, &request->core))
 		return true;
 	return refuse(reader, "core is the number of nodes that are never taken, from 1 to MAX; "
-			      "write for example core=2, or leave it out for none");
+			      "write for example core=2, or leave core out");
 }
 
 static bool read_core_end(const struct reader *reader, struct item value, struct request *request)
@@ -98,11 +98,11 @@ static bool read_core_end(const struct reader *reader, struct item value, struct
 		request->core_end = REQUEST_FINISH;
 	if (request->core_end != REQUEST_UNSAID)
 		return true;
-	return refuse(reader, "when the time of the core is over, the job stays as long as nodes "
-			      "are left over, or it ends; write core_end=stay or core_end=finish");
+	return refuse(reader, "core_end says whether the job continues on idle nodes after its "
+			      "core has ended; write core_end=stay or core_end=finish");
 }
 
-/* One more of the sizes, which rise. */
+/* Read the next size, which must be larger than the last. */
 static bool read_size(struct item item, struct request *request)
 {
 	unsigned last = request->size_count ? request->sizes[request->size_count - 1] : 0;
@@ -139,11 +139,11 @@ static bool read_prefer(const struct reader *reader, struct item value, struct r
 {
 	if (item_number(value, &request->prefer))
 		return true;
-	return refuse(reader, "prefer is the size that the job likes best of those that are worth "
-			      "the same; write for example prefer=8, or leave it out");
+	return refuse(reader, "prefer is the size to take when several sizes are equally good; "
+			      "write for example prefer=8, or leave prefer out");
 }
 
-/* Seconds of `s`, `m` and `h`; 1 without a letter, which stays. */
+/* Cut off `s`, `m` or `h`, and return its seconds; 1 without such a letter. */
 static unsigned cut_seconds(struct item *value)
 {
 	if (item_cut_word(value, "h"))
@@ -163,8 +163,8 @@ static bool read_min_run(const struct reader *reader, struct item value, struct 
 		request->min_run_s = number * seconds;
 		return true;
 	}
-	return refuse(reader, "min_run is the time without growth after a change, from 1s to 12h; "
-			      "write for example min_run=10m");
+	return refuse(reader, "min_run is the time for which a job does not grow after a change, "
+			      "from 1s to 12h; write for example min_run=10m");
 }
 
 typedef bool (*key_reader)(const struct reader *, struct item, struct request *);
@@ -190,8 +190,8 @@ static const struct {
 
 #define KEYS (sizeof(keys) / sizeof(keys[0]))
 
-/* How many characters they share if one begins with the other, as `units` and `unit` do; else 0 */
-static size_t alike(const char *wrong, const char *right)
+/* Count the shared characters if one begins with the other, as `units` and `unit`; else 0. */
+static size_t count_shared(const char *wrong, const char *right)
 {
 	size_t length = strlen(wrong) < strlen(right) ? strlen(wrong) : strlen(right);
 
@@ -212,7 +212,7 @@ static bool refuse_key(const struct reader *reader, struct item name)
 	reader_quote(text, quoted, sizeof(quoted));
 	size_t best = KEYS, most = 0;
 	for (size_t i = 0; i < KEYS; i++) {
-		size_t shared = alike(text, keys[i].name);
+		size_t shared = count_shared(text, keys[i].name);
 
 		if (shared > most) {
 			best = i;
@@ -232,7 +232,7 @@ static bool read_key(const struct reader *reader, struct item item, struct reque
 	if (!item.length)
 		return refuse(reader, "there is an empty part beside a comma; remove that comma");
 	if (!item_cut(item, '=', &name, &value))
-		return refuse(reader, "after MIN-MAX come only key=value pairs; the keys are "
+		return refuse(reader, "after MIN-MAX write only key=value pairs; the keys are "
 				      KEY_LIST);
 	for (size_t i = 0; i < KEYS; i++) {
 		if (!item_is(name, keys[i].name))
@@ -251,11 +251,11 @@ static bool check_length(const struct reader *reader, const struct request *requ
 
 	if (request_print(request, text, sizeof(text)))
 		return true;
-	return refuse(reader, "with unit and engine it is longer than %d characters; write fewer "
-			      "sizes", TEXT_MAX);
+	return refuse(reader, "with unit and engine the value is longer than %d characters; write "
+			      "fewer sizes", TEXT_MAX);
 }
 
-/* Numbers after `sizes=` belong to it: let the item end with the last of them. */
+/* Numbers after `sizes=` belong to it: let the item end with the last number. */
 static void extend_sizes(struct item *item, struct item *rest, bool *more)
 {
 	struct item next, after;
@@ -286,7 +286,7 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 
 	*request = (struct request){.unit = 1, .engine = REQUEST_ENGINE_DEFAULT};
 	if (rest.length > TEXT_MAX)
-		return refuse(&reader, "it is longer than %d characters; write for example "
+		return refuse(&reader, "the value is longer than %d characters; write for example "
 				       "--malleable=2-16", TEXT_MAX);
 	more = item_cut(rest, ',', &item, &rest);
 	if (!read_range(&reader, item, request))
@@ -303,7 +303,7 @@ bool request_parse(const char *text, struct request *request, char *fault, size_
 	return sizes_settle(&reader, request) && check_length(&reader, request);
 }
 
-/* A text that grows; `used` is above `size` once it does not fit. */
+/* A text that grows. `used` is above `size` when the text no longer fits. */
 struct writer {
 	char *text;
 	size_t size;

@@ -41,7 +41,7 @@ static bool take_text(const char *text, char *target)
 	return true;
 }
 
-/* A colon would split PYTHONPATH, a relative entry would depend on the current directory. */
+/* A colon would split PYTHONPATH. A relative entry would depend on the current directory. */
 static bool take_pythonpath(struct settings *settings, const char *value)
 {
 	return value[0] == '/' && !strchr(value, ':') && take_text(value, settings->pythonpath);
@@ -68,7 +68,7 @@ static bool take_max_restarts(struct settings *settings, const char *value)
 	return take_number(value, RESTARTS_MAX, &settings->max_restarts);
 }
 
-/* Read by settings_use_untested, before anything else is. */
+/* settings_use_untested reads it, before all other arguments. */
 static bool take_untested(struct settings *settings, const char *value)
 {
 	(void)settings;
@@ -80,12 +80,12 @@ static const struct {
 	bool (*take)(struct settings *, const char *);
 	const char *allowed;
 } arguments[] = {
-	{"pythonpath=", take_pythonpath, "one absolute directory without a colon"},
+	{"pythonpath=", take_pythonpath, "an absolute directory without a colon"},
 	{"max_restarts=", take_max_restarts, "a whole number from 0 to 1000000"},
 	{"dir=", take_dir,
 	 "a path that begins with / or %w and contains %A (%w: the job's work directory, "
 	 "%C: cluster, %A: array job id, %U: uid, %%: a percent sign)"},
-	{"env_store=", take_env_store, "one absolute directory on the nodes"},
+	{"env_store=", take_env_store, "an absolute directory on the nodes"},
 	{"untested=", take_untested, "the word use"},
 };
 

@@ -1,8 +1,8 @@
 /*
  * The plugin's arguments in plugstack.conf.
  *
- * Every argument stands alone: a bad one is reported and keeps its default,
- * because an error in that file must never cost a user a job.
+ * A bad argument is reported and keeps its default, because an error in that file
+ * must never cost a user a job.
  */
 #ifndef MALLEABLE_SETTINGS_H
 #define MALLEABLE_SETTINGS_H
@@ -16,17 +16,17 @@
 struct settings {
 	char pythonpath[PATH_MAX]; /* empty: PYTHONPATH is left alone */
 	char dir[PATH_MAX];        /* pattern with %w, %A, %U and %% */
-	char env_store[PATH_MAX];  /* empty: no environments are laid on nodes */
+	char env_store[PATH_MAX];  /* empty: the site copies no environments to nodes */
 	unsigned max_restarts;
 };
 
 void settings_default(struct settings *settings);
 
-/* Apply one `name=value`; on false nothing changed and `fault` says why. */
+/* Apply a `name=value`; on false the settings are unchanged and `fault` says why. */
 bool settings_take(struct settings *settings, const char *argument, char *fault,
 		   size_t fault_size);
 
-/* Does the line say that the plugin is to work on a release on which it was not tested? */
+/* True if the line allows the plugin to work on a release without tests. */
 bool settings_use_untested(int argc, char *const *argv);
 
 #endif

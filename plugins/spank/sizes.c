@@ -2,7 +2,7 @@
 
 const char *const sizes_counted[] = {"", "gpu", "task"};
 
-/* The multiples of unit around the given range: what the user probably meant. */
+/* Suggest the multiples of unit around the given range. */
 static bool check_unit(const struct reader *reader, const struct request *request)
 {
 	const char *word = sizes_counted[request->counted];
@@ -14,14 +14,14 @@ static bool check_unit(const struct reader *reader, const struct request *reques
 		return true;
 	if (low > high || !high)
 		return refuse(reader,
-			      "MIN and MAX must be multiples of unit=%u%s and none lies in %u-%u; "
-			      "write another range or leave unit out",
+			      "MIN and MAX must be multiples of unit=%u%s, and %u-%u contains no "
+			      "multiple; write another range or leave unit out",
 			      unit, word, request->min, request->max);
 	return refuse(reader, "MIN and MAX must be multiples of unit=%u%s; write "
 			      "--malleable=%u-%u,unit=%u%s", unit, word, low, high, unit, word);
 }
 
-/* The size `index` of those that the job may have; false if there are no more. */
+/* The size with number `index` of the job's sizes; false behind the last. */
 static bool find_size(const struct request *request, size_t index, unsigned *size)
 {
 	if (!request->doubles) {
@@ -41,27 +41,27 @@ static bool has_sizes(const struct request *request)
 	return request->doubles || request->size_count;
 }
 
-/* The largest size up to `number` that the job may have, else the smallest. Without a list these
- * are whole units from `least` to MAX. */
+/* The largest size up to `number` that the job may have, else the smallest. Without a list of
+ * sizes, whole units from `least` to MAX are sizes. */
 static unsigned nearest_size(const struct request *request, unsigned number, unsigned least)
 {
-	unsigned found = 0, size;
+	unsigned nearest = 0, size;
 
 	if (!has_sizes(request)) {
-		found = (number < request->max ? number : request->max) / request->unit *
-			request->unit;
-		if (found < least)
-			found = least;
-		return found < request->unit ? request->unit : found;
+		nearest = (number < request->max ? number : request->max) / request->unit *
+			  request->unit;
+		if (nearest < least)
+			nearest = least;
+		return nearest < request->unit ? request->unit : nearest;
 	}
 	for (size_t i = 0; find_size(request, i, &size); i++) {
 		if (!i || size <= number)
-			found = size;
+			nearest = size;
 	}
-	return found;
+	return nearest;
 }
 
-/* MIN and MAX are sizes, too. */
+/* MIN and MAX must be sizes. */
 static bool check_sizes(const struct reader *reader, const struct request *request)
 {
 	unsigned first = request->sizes[0];
@@ -78,8 +78,8 @@ static bool check_sizes(const struct reader *reader, const struct request *reque
 	if (!request->size_count || (first == request->min && last == request->max))
 		return true;
 	return refuse(reader,
-		      "sizes begin with MIN %u and end with MAX %u; write --malleable=%u-%u for "
-		      "these sizes", request->min, request->max, first, last);
+		      "sizes must begin with MIN %u and end with MAX %u; write --malleable=%u-%u "
+		      "for these sizes", request->min, request->max, first, last);
 }
 
 static bool check_core(const struct reader *reader, const struct request *request)
@@ -89,18 +89,18 @@ static bool check_core(const struct reader *reader, const struct request *reques
 	if (!request->core && request->core_end == REQUEST_UNSAID)
 		return true;
 	if (!request->core)
-		return refuse(reader, "core_end says what happens when a core ends; write core=N "
-				      "with it, or leave it out");
+		return refuse(reader, "core_end needs a core; write core=N with it, or leave "
+				      "core_end out");
 	if (request->counted != REQUEST_NODES)
 		return refuse(reader, "cores take whole nodes; leave core=%u or the unit out",
 			      request->core);
 	if (size == request->core)
 		return true;
 	if (has_sizes(request))
-		return refuse(reader, "core=%u is none of the sizes; write core=%u", request->core,
+		return refuse(reader, "core=%u is not among the sizes; write core=%u", request->core,
 			      size);
-	return refuse(reader, "core=%u is not from unit=%u to MAX %u, or no multiple of unit; "
-			      "write core=%u", request->core, request->unit, request->max, size);
+	return refuse(reader, "core=%u is not a multiple of unit=%u up to MAX %u; write core=%u",
+		      request->core, request->unit, request->max, size);
 }
 
 static bool check_prefer(const struct reader *reader, const struct request *request)
@@ -109,8 +109,8 @@ static bool check_prefer(const struct reader *reader, const struct request *requ
 
 	if (!request->prefer || size == request->prefer)
 		return true;
-	return refuse(reader, "prefer=%u is none of the sizes that the job may have; write "
-			      "prefer=%u", request->prefer, size);
+	return refuse(reader, "prefer=%u is not a size that the job may have; write prefer=%u",
+		      request->prefer, size);
 }
 
 /* Doubling may end below MAX, and then the job grows no further. */

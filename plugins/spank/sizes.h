@@ -7,10 +7,10 @@
 #include "items.h"
 #include "request.h"
 
-/* What a unit counts, as it is written; in the order of enum request_counted. */
+/* The words for the things that a unit counts, in the order of enum request_counted. */
 extern const char *const sizes_counted[];
 
-/* Check what was read, and set the largest size; on false the fault is told. */
+/* Check the sizes, and set the largest; on false the reader has the fault. */
 bool sizes_settle(const struct reader *reader, struct request *request);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Slurm's headers, and all that the plugin calls of Slurm as weak symbols: a release that has
- * dropped one of them still loads the plugin without a message, even if it was linked with -z now.
- * On such a release the plugin was not tested, so it calls none of them.
+ * Slurm's headers. All functions of Slurm that the plugin calls are weak symbols: a release without
+ * such a function still loads the plugin without a message, even if it was linked with -z now. The
+ * plugin was not tested on such a release, so it does not call them.
  */
 #ifndef MALLEABLE_SLURM_SYMBOLS_H
 #define MALLEABLE_SLURM_SYMBOLS_H

@@ -223,7 +223,7 @@ local SOUND = {
     { qos = "small" }), set = { array_inx = "0-7", admin_comment =
       "malleable{min=1,max=8,unit=1,engine=torchrun,frags=8,lease=600,hole=120,not=-}" },
     note = "^note: MAX 9 is cut to 8: QOS small lets a user submit 8 jobs, and each fragment "
-      .. "counts as one$" },
+      .. "counts as a job$" },
   { name = "beyond it with sizes", text = "2-16,sizes=2,6,10,16,prefer=16", policy = LIMITED,
     site = { qos = "small" }, set = { array_inx = "0-5",
       admin_comment = "malleable{min=2,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120,"
@@ -284,9 +284,9 @@ local WISHES = {
     node = "3-12,unit=1,engine=torchrun,sizes=x2" },
   { name = "doubled, but not to MAX", text = "2-13,sizes=x2", mark = "max=8,.*allow=2+4+8}$",
     node = "2-8,unit=1,engine=torchrun,sizes=x2", frags = "0-7",
-    note = "^note: MAX 13 is none of the sizes 2, 4, 8, so the job has at most 8$" },
+    note = "^note: MAX 13 is not among the sizes 2, 4, 8, so the job grows to 8 at most$" },
   { name = "doubled below a limit", text = "1-100,sizes=x2", mark = "max=64,.*+32+64}$",
-    node = "1-64,unit=1,engine=torchrun,sizes=x2", note = "^note: MAX 100 is none" },
+    node = "1-64,unit=1,engine=torchrun,sizes=x2", note = "^note: MAX 100 is not among" },
   { name = "one size", text = "4-4,sizes=4", mark = "allow=4}$",
     node = "4-4,unit=1,engine=torchrun,sizes=4" },
   { name = "with a unit", text = "4-16,sizes=4,8,16,unit=4", mark = "allow=4+8+16}$",
@@ -317,7 +317,7 @@ local CORES = {
   { name = "a core", mark = "engine=torchrun,core=2,lane=malleable,frags=16,lease=600,hole=120,",
     set = { partition = ABSENT, time_limit = ABSENT, qos = ABSENT, account = ABSENT, priority = 0,
       requeue = 1, array_inx = "0-15" },
-    note = "^note: core=2 waits in main like any job, the other nodes are those left over in mal" },
+    note = "^note: core=2 waits in main like any job, and the other nodes come from idle nodes" },
   { name = "it ends the job", text = "2-16,core=2,core_end=finish",
     mark = ",core=2,end=finish,lane=malleable,frags", set = {} },
   { name = "it does not", text = "2-16,core_end=stay,core=16", mark = ",core=16,lane=mall",
@@ -347,10 +347,11 @@ local CORES = {
     mark = "core=2,lane=malleable" },
   { name = "more time than its partition has", job = { time_limit = 600 }, set = {},
     site = { parts = merge(PARTS, { main = { max_time = 480, total_nodes = 99, flag_default = 1 }
-    }) }, mark = "core=2,", note = "; main allows 480 minutes, and %-%-time=600 may never start$" },
+    }) }, mark = "core=2,", note = "; with %-%-time=600 it may never start, as main "
+      .. "allows 480 minutes$" },
   { name = "as much time as its partition has", job = { time_limit = 480 }, set = {},
     site = { parts = merge(PARTS, { main = { max_time = 480, total_nodes = 99, flag_default = 1 }
-    }) }, mark = "core=2,", note = "left over in malleable$" },
+    }) }, mark = "core=2,", note = "from idle nodes in malleable$" },
   { name = "less than MIN", text = "4-16,core=2", set = {}, mark = "core=2,",
     note = "a core below MIN 4 cannot run alone$" },
   { name = "all sizes", text = "2-16,core=4,sizes=x2,prefer=8,min_run=5m", set = {},
@@ -443,7 +444,7 @@ local SLOTS = {
   { name = "up to max_workers", text = "0-1000,unit=gpu,engine=tasks", slot = "gpu", frags = 1000 },
   { name = "up to the QOS's submit limit", text = "0-64,unit=gpu,engine=tasks", slot = "gpu",
     site = { qos = "small" }, policy = { submit_limits = LIMITED.submit_limits }, frags = 8,
-    note = "^note: the job has 8 fragments in place of 64: QOS small lets a user submit 8 jobs" },
+    note = "^note: the job has 8 fragments instead of 64: QOS small lets a user submit 8 jobs" },
   { name = "and to what the site allows", text = "0-1000,unit=gpu,engine=tasks", slot = "gpu",
     policy = { max_array_size = 301 }, frags = 301 },
   { name = "a pool of pairs", text = "0-1000,unit=2task,engine=tasks",
@@ -558,13 +559,13 @@ local NO_SLOTS = {
   { name = "not offered, whatever else is wrong", policy = { part_nodes = ABSENT },
     job = { cpus_per_task = 8 }, fault = "^%-%-malleable: parts of nodes are not offered here; " },
   { name = "whole nodes in that partition", text = "2-4", job = { partition = "parts" },
-    fault = "^%-%-partition=parts: is for parts of nodes.*write %-%-partition=malleable$" },
+    fault = "^%-%-partition=parts: is only for parts of nodes.*write %-%-partition=malleable$" },
   { name = "whole nodes elsewhere", text = "2-4", job = { partition = "main" },
     fault = "^%-%-partition=main: malleable jobs run in malleable; .*=malleable$" },
   { name = "another partition", job = { partition = "main" },
     fault = "run in malleable or parts; drop" },
   { name = "no preemption there", policy = { unfit = { parts = "PreemptMode=OFF: never" } },
-    fault = "^%-%-partition=parts: no malleable job can run there%. PreemptMode=OFF: never%. " },
+    fault = "^%-%-partition=parts: malleable jobs cannot run there%. PreemptMode=OFF: never%. " },
   { name = "more GPUs than workers", text = "4-2000,unit=gpu",
     fault = "1000 GPUs .* here %(max_workers%); write %-%-malleable=4%-1000,unit=gpu$" },
   { name = "more tasks", text = "4-2000,unit=4task",
@@ -577,8 +578,9 @@ local NO_SLOTS = {
   { name = "two units", text = "2-8,unit=gpu,unit=task", fault = "unit is given twice" },
   { name = "an engine whose fragments must be alike", text = "4-8,unit=gpu,engine=torchft",
     policy = { engines = { torchft = "torchrun" } },
-    fault = "engine=torchft needs fragments that are alike; leave unit=gpu out and count nodes$" },
-  { name = "exclusive", job = { shared = 0 }, fault = "^%-%-exclusive: .*drop one of the two$" },
+    fault = "engine=torchft needs fragments of equal size; leave unit=gpu out and count nodes$" },
+  { name = "exclusive", job = { shared = 0 },
+    fault = "^%-%-exclusive: .*drop %-%-exclusive, or the unit$" },
   { name = "exclusive to a user", job = { shared = 2 }, fault = "^%-%-exclusive: " },
   { name = "CPUs of a task that may be a node's", job = { cpus_per_task = 8 },
     fault = "^%-%-cpus%-per%-task=8: .*write %-%-gres=gpu:1 %-%-cpus%-per%-gpu=N$" },
@@ -594,12 +596,12 @@ local NO_SLOTS = {
   { name = "several GPUs of a task", job = { tres_per_task = "gres:gpu:2", num_tasks = 4 },
     fault = "^%-%-gpus%-per%-task=2: .*write unit=2gpu$" },
   { name = "two kinds", job = { tres_per_node = "gres:gpu:a100:1,gres:gpu:h100:1" },
-    fault = "names GPUs twice; write one kind of GPU$" },
+    fault = "names GPUs twice; write a single kind of GPU$" },
   { name = "two kinds in two options", job = { tres_per_node = "gres:gpu:a100:1",
-    tres_per_job = "gres:gpu:h100:1" }, fault = "of kind a100 and of kind h100" },
+    tres_per_job = "gres:gpu:h100:1" }, fault = "kinds a100 and h100 differ" },
   { name = "something else", job = { tres_per_node = "gres:gpu:1,gres:shard:2" },
-    fault = "=gres:shard:2: parts of nodes are counted in whole GPUs" },
-  { name = "mps", job = { tres_per_node = "gres:mps:50" }, fault = "whole GPUs; drop what is no" },
+    fault = "=gres:shard:2: with unit=gpu and unit=task this option takes whole GPUs" },
+  { name = "mps", job = { tres_per_node = "gres:mps:50" }, fault = "whole GPUs only; write gpu:N" },
   { name = "a slice", job = { tres_per_node = "gres:gpu:a100_1g.5gb:1" },
     fault = "slices of a GPU" },
   { name = "a slice by another name", job = { tres_per_node = "gres:gpu:1g.10gb:1" },
@@ -612,15 +614,15 @@ local NO_SLOTS = {
     fault = "^%-%-gpus%-per%-socket" },
   { name = "tasks by GPU", job = { ntasks_per_tres = 1 }, fault = "^%-%-ntasks%-per%-gpu: " },
   { name = "single threads", job = { threads_per_core = 1 },
-    fault = "^%-%-threads%-per%-core: fragments get CPUs as Slurm counts them.*drop it$" },
+    fault = "^%-%-threads%-per%-core: fragments get free CPUs.*drop it$" },
   { name = "sockets", job = { sockets_per_node = 2 }, fault = "^%-%-sockets%-per%-node: " },
   { name = "cores of a socket", job = { cores_per_socket = 2 },
     fault = "^%-%-cores%-per%-socket: " },
   { name = "specialized cores", job = { core_spec = 2 }, fault = "^%-%-core%-spec: " },
   { name = "too many CPUs", job = { cpus_per_tres = "gres:gpu:70000" },
-    fault = "^%-%-cpus%-per%-gpu: write 1 to 65533$" },
+    fault = "^%-%-cpus%-per%-gpu: is out of range; write 1 to 65533$" },
   { name = "GPUs of tasks without any", text = "4-8,unit=task", job = { tres_per_node =
-    "gres:gpu:1" }, fault = "^%-%-gpus: tasks of unit=task have no GPUs; write unit=gpu" },
+    "gres:gpu:1" }, fault = "^%-%-gpus: the tasks of unit=task have no GPUs; write unit=gpu" },
   { name = "memory of a node, by task", text = "4-8,unit=task", job = { min_mem_per_node = 9 },
     fault = "^%-%-mem: .*write %-%-mem%-per%-cpu=SIZE$" },
   { name = "workers by number", job = { script = "#!/bin/sh\ntorchrun --nproc-per-node=8 t.py\n" },
@@ -671,8 +673,8 @@ end
 -- Unsound submissions: the faults in order, each as a pattern.
 local UNSOUND = {
   { name = "sizes of a pool", text = "2-8,engine=tasks,sizes=2,4,8,prefer=4",
-    faults = { "^%-%-malleable: sizes are for fragments that train together, and workers of a pool "
-      .. "come and go one by one; write %-%-malleable=2%-8,engine=tasks,prefer=4$" } },
+    faults = { "^%-%-malleable: sizes are for fragments that train together, and a pool may "
+      .. "have any number of workers; write %-%-malleable=2%-8,engine=tasks,prefer=4$" } },
   { name = "core of nothing", text = "2-4,core=0", faults = { "'0' is not a usable core; wri" } },
   { name = "core above MAX", text = "2-4,core=5",
     faults = { "core=5 must be at most MAX 4; write core=4$" } },
@@ -683,13 +685,13 @@ local UNSOUND = {
   { name = "core above doubled sizes", text = "2-13,sizes=x2,core=13",
     faults = { "core=13 must be one of the sizes; write core=8$" } },
   { name = "core that ends without being", text = "2-4,core_end=finish",
-    faults = { "core_end=finish says .*write core=N with it, or leave it out$" } },
+    faults = { "core_end=finish needs a core; write core=N with it, or leave it out$" } },
   { name = "core that ends oddly", text = "2-4,core=2,core_end=die",
     faults = { "'die' is not a usable core_end; write core_end=stay or core_end=finish$" } },
-  { name = "core that is told to leave as it starts", text = "2-4,core=2",
+  { name = "core that gets notice as it starts", text = "2-4,core=2",
     job = { time_limit = 10 }, policy = { notices = { malleable = 300 } },
-    faults = { "^%-%-time=10: a core is told to leave 300 seconds before its end here; write "
-      .. "%-%-time=11 or more$" } },
+    faults = { "^%-%-time=10: a core gets notice 300 seconds before its end here, which is "
+      .. "at least half of its time; write %-%-time=11 or more$" } },
   { name = "core in the lane alone", text = "2-4,core=2", job = { partition = "malleable" },
     faults = { "core=2 waits in an ordinary partition, and malleable is for malleable jobs; "
       .. "write %-%-partition=main,malleable$" } },
@@ -697,7 +699,8 @@ local UNSOUND = {
     flag_default = 1 } } }, faults = { "write %-%-partition=NAME,malleable$" } },
   { name = "core with the lane for parts of nodes", text = "2-4,core=2",
     job = { partition = "parts,main" }, policy = { part_nodes = "parts",
-    partitions = { "malleable", "parts" } }, faults = { "^%-%-partition=parts: is for parts of" } },
+    partitions = { "malleable", "parts" } },
+    faults = { "^%-%-partition=parts: is only for parts of" } },
   { name = "core beside a lane that the user may not use", text = "2-4,core=2",
     job = { partition = "main" }, site = { parts = { main = { total_nodes = 9 } } },
     faults = { "^%-%-malleable: core=2: Slurm has no partition malleable for you; ask" } },
@@ -705,11 +708,11 @@ local UNSOUND = {
     site = { parts = merge(PARTS, { main = { total_nodes = 4 } }) },
     faults = { "core=8 is more than the 4 nodes of partition main; write a smaller core$" } },
   { name = "core in the site's QOS", text = "2-4,core=2", policy = { qos = "scavenge" },
-    job = { qos = "scavenge" }, faults = { "^%-%-qos=scavenge: lets other jobs have their nodes at "
-      .. "once, which a core does not; name another with %-%-qos$" } },
+    job = { qos = "scavenge" }, faults = { "^%-%-qos=scavenge: is for malleable jobs, whose "
+      .. "nodes other jobs may take, but a core keeps its nodes; write %-%-qos=NAME with " } },
   { name = "core of a user who has the site's QOS by default", text = "2-4,core=2",
     policy = { qos = "scavenge" }, site = { default_qos = "scavenge" },
-    faults = { "^%-%-qos=scavenge: lets .* core does not; name another with %-%-qos$" } },
+    faults = { "^%-%-qos=scavenge: .* a core keeps its nodes; write %-%-qos=NAME with " } },
   { name = "core and what else is wrong", text = "2-4,core=5", job = { partition = "main",
     qos = "normal", time_limit = 1 }, policy = { qos = "scavenge" },
     faults = { "core=5 must be" } },
@@ -734,7 +737,7 @@ local UNSOUND = {
   { name = "a larger unit beside a core", text = "2-128,core=2,launch=srun",
     faults = { "write %-%-malleable=2%-64,launch=srun,core=2$" } },
   { name = "no such size to prefer", text = "2-16,sizes=2,4,16,prefer=8",
-    faults = { "prefer=8 is none of the sizes that the job may have; write prefer=4$" } },
+    faults = { "prefer=8 is not a size that the job may have; write prefer=4$" } },
   { name = "no such number to prefer", text = "2-16,prefer=17", faults = { "write prefer=16$" } },
   { name = "no multiple to prefer", text = "4-16,unit=4,prefer=2", faults = { "write prefer=4$" } },
   { name = "an endless run", text = "2-16,min_run=13h",
@@ -742,7 +745,7 @@ local UNSOUND = {
   { name = "a run of nothing", text = "2-16,min_run=0", faults = { "not a usable min_run" } },
   { name = "a run of days", text = "2-16,min_run=1d", faults = { "not a usable min_run" } },
   { name = "licences", job = { licenses = "fs:2" },
-    faults = { "^%-%-licenses=fs:2: .*wait for fragments; drop it" } },
+    faults = { "^%-%-licenses=fs:2: .*wait for this job's licences; drop it" } },
   { name = "another QOS", policy = { qos = "scavenge" }, job = { qos = "normal" },
     faults = { "^%-%-qos=normal: malleable jobs have QOS scavenge here.*drop %-%-qos$" } },
   { name = "another account", policy = { account = "spare" }, job = { account = "lab" },
@@ -757,24 +760,25 @@ local UNSOUND = {
     { qos = "small" }), faults = {
       "write %-%-malleable=8%-8,launch=srun or %-%-malleable=12%-24,unit=3,launch=srun$" } },
   { name = "more parts than any request has", text = "1-2" .. (",x"):rep(50000),
-    faults = { "^%-%-malleable: '1%-2,x,x.*%.%.%.' is longer than any request" } },
+    faults = { "^%-%-malleable: '1%-2,x,x.*%.%.%.' is longer than 200 characters" } },
   { name = "MIN above MAX", text = "8-4", faults = { "write %-%-malleable=4%-8$" } },
   { name = "zero MIN", text = "0-4",
-    faults = { "MIN 0 is for pools.*, engine=tasks; with engine=torchrun write .*=1%-4$" } },
+    faults = { "only pools may have MIN 0.*, engine=tasks; with engine=torchrun write .*=1%-4$" } },
   { name = "zero MIN with a unit", text = "0-5,unit=2,launch=srun",
-    faults = { "MIN 0 is for.*write %-%-malleable=2%-4,unit=2,launch=srun$" } },
+    faults = { "only pools may have MIN 0.*write %-%-malleable=2%-4,unit=2,launch=srun$" } },
   { name = "zero MIN, unit above MAX", text = "0-1,unit=2",
-    faults = { "MIN 0 is.*=2%-2,unit=2$" } },
-  { name = "zero MIN beyond the limit", text = "0-5000", faults = { "MIN 0 is for.*=1%-64$" } },
+    faults = { "only pools may have MIN 0.*=2%-2,unit=2$" } },
+  { name = "zero MIN beyond the limit", text = "0-5000",
+    faults = { "only pools may have MIN 0.*=1%-64$" } },
   { name = "zero MIN, no pools here", text = "0-4",
     policy = { engines = { torchrun = "gang+torchrun" } },
-    faults = { "pools of workers, which are not offered here; .*=1%-4$" } },
+    faults = { "MIN 0, and pools are not offered here; .*=1%-4$" } },
   { name = "a pool that is not offered", text = "0-4,engine=tasks",
     policy = { engines = { torchrun = "gang+torchrun" } },
     faults = { "engine tasks is not offered here; write engine=torchrun$" } },
   { name = "a pool of no workers", text = "0-0,engine=tasks", faults = { "from 1 to 65535" } },
   { name = "a pool beyond max_workers", text = "0-1024,engine=tasks", faults = {
-    "1024 fragments, a job may have 1000 here %(max_workers%); .*=0%-1000,engine=tasks$" } },
+    "1024 fragments, and a job may have 1000 here %(max_workers%); .*=0%-1000,engine=tasks$" } },
   { name = "a pool beyond max_nodes", text = "0-2000,engine=tasks",
     faults = { "1024 nodes.*=0%-1000,engine=tasks$" } },
   { name = "a pool beyond MaxArraySize", text = "0-600,engine=tasks",
@@ -812,8 +816,8 @@ local UNSOUND = {
   { name = "hexadecimal and spaces", text = " 0x2-4", faults = { "is not MIN%-MAX" } },
   { name = "huge number", text = "1-123456789012345678901", faults = { "is not MIN%-MAX" } },
   { name = "all keys wrong", text = "1-2,foo=1,unit=x,engine=A,launch=mpirun,,unit", faults = {
-    "'foo=1' is not known", "'x' is not a usable unit", "'A' is not a usable engine",
-    "'mpirun' is not a usable launch", "'' is not known", "'unit' is not known" } },
+    "cannot read 'foo=1'", "'x' is not a usable unit", "'A' is not a usable engine",
+    "'mpirun' is not a usable launch", "cannot read ''", "cannot read 'unit'" } },
   { name = "key twice", text = "1-2,unit=1,unit=2", faults = { "unit is given twice" } },
   { name = "engine with an odd name", text = "1-2,engine=x{y}",
     faults = { "not a usable engine" } },
@@ -837,8 +841,8 @@ local UNSOUND = {
     faults = { "^%-%-comment: .*one line$" } },
   { name = "contiguous", job = { contiguous = 1 }, faults = { "^%-%-contiguous:" } },
   { name = "GPUs of the whole job", job = { min_nodes = 4, max_nodes = 4,
-    tres_per_job = "gres:gpu:8" }, faults = { "^%-%-gpus=8: would be the GPUs of one fragment, "
-      .. "as %-%-malleable replaces the nodes; write %-%-gpus%-per%-node=2$" } },
+    tres_per_job = "gres:gpu:8" }, faults = { "^%-%-gpus=8: would be the GPUs of a single "
+      .. "fragment, as %-%-malleable replaces the nodes; write %-%-gpus%-per%-node=2$" } },
   { name = "GPUs of two digits", job = { min_nodes = 2, max_nodes = 2,
     tres_per_job = "gres:gpu:16" }, faults = { "^%-%-gpus=16: .*%-per%-node=8$" } },
   { name = "GPUs of a kind", job = { min_nodes = 4, max_nodes = 4,
@@ -893,11 +897,11 @@ for _, case in ipairs(UNSOUND) do
 end
 
 -- Scripts: what is refused, what gets a note, and what passes without a word.
-local COPIES = "^srun python train.py: would train a separate copy in each fragment; write "
-  .. "`torchrun %-%-nproc%-per%-node=N train.py` in its place, or a MAX of 1$"
+local COPIES = "^srun python train.py: each fragment would train a separate copy; write "
+  .. "`torchrun %-%-nproc%-per%-node=N train.py` instead, or a MAX of 1$"
 local TWICE = "^%-%-ntasks%-per%-node: srun starts torchrun twice on each node; write "
   .. "%-%-ntasks%-per%-node=1, "
-local NOTE = "calls no torchrun"
+local NOTE = "does not call torchrun"
 local SCRIPTS = {
   { "srun python train.py", fault = COPIES },
   { "srun python3 -u train.py", fault = COPIES },
@@ -913,7 +917,7 @@ local SCRIPTS = {
   { "srun python -m my.train", fault = "node=N %-m my%.train`" },
   { "srun python train.py", tasks = 8, fault = "`torchrun %-%-nproc%-per%-node=8 train%.py`" },
   { "srun python tr\27[2Jain.py", fault = "^srun python tr%?%[2Jain.py: " },
-  { "srun python " .. ("x"):rep(500) .. ".py", fault = "x` in its place" },
+  { "srun python " .. ("x"):rep(500) .. ".py", fault = "x` instead" },
   { "srun python train.py", text = "1-1" },
   { "srun python train.py", text = "4-4,unit=4" },
   { "srun python train.py", text = "2-4,engine=tasks" },
@@ -1060,7 +1064,7 @@ local CHANGES = {
     policy = { account = "spare" }, text = "Account" },
   { name = "a comment of one line", change = { comment = "progress{1};mine" }, code = nil },
   { name = "a comment of two lines", change = { comment = "a\n7_0|RUNNING" }, code = DENIED,
-    text = "Comment.*line breaks" },
+    text = "Comment.*control characters" },
   { name = "a Slurm without these fields", base = {}, code = nil },
 }
 

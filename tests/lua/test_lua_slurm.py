@@ -88,7 +88,8 @@ def test_a_core_waits_where_its_users_ordinary_jobs_do(sandbox: Any, partition: 
     assert ",core=1,end=finish,lane=malleable,frags=4,lease=" in comment
     assert comment.endswith(",allow=1+2+4,prefer=2,keep=300}")
     assert (
-        "core=1 waits in main like any job, the other nodes are those left over in" in done.stderr
+        "core=1 waits in main like any job, and the other nodes come from idle nodes in"
+        in done.stderr
     )
 
 
@@ -181,7 +182,7 @@ def test_mail_speaks_of_the_whole_job(sandbox: Any) -> None:
     options = ("--mail-type=END,REQUEUE,ARRAY_TASKS", "--mail-user=a@localhost")
     done = submit(sandbox, "--malleable=1-2", "--output=/dev/null", *options)
     assert show(sandbox, done.stdout.strip())["MailType"] == "END"
-    assert "mail speaks of the whole job" in done.stderr
+    assert "mail about the whole job is sent" in done.stderr
 
 
 @pytest.mark.parametrize("partition", ["main", "malleable"])

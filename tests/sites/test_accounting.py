@@ -104,7 +104,7 @@ def test_the_site_is_found_fit_and_without_the_qos_it_is_not(bench: Bench) -> No
         render(bench)
         said = submit(bench.box, "--malleable=1-2")
         assert said.returncode != 0
-        assert "--partition=malleable: no malleable job can run there" in said.stderr
+        assert "--partition=malleable: malleable jobs cannot run there" in said.stderr
     finally:
         set_site(bench, qos='"scavenge"')
         assert render(bench).stderr == ""
@@ -140,7 +140,9 @@ def test_a_core_has_the_qos_and_account_of_its_user_and_no_other(bench: Bench) -
     assert as_ordinary.startswith("main|normal|lab|2:00:00|PENDING|0|JobHeldUser")
     yielding = submit(bench.box, *core, "-q", "scavenge")
     assert yielding.returncode != 0
-    assert "--qos=scavenge: lets other jobs have their nodes at once" in yielding.stderr
+    assert (
+        "--qos=scavenge: is for malleable jobs, whose nodes other jobs may take" in yielding.stderr
+    )
     sacctmgr(bench.box, "add", "qos", "high")
     try:
         denied = submit(bench.box, *core, "-q", "high")

@@ -128,7 +128,7 @@ def test_a_lane_where_nothing_can_preempt_is_refused_with_the_line(new_site: New
     assert line in render(bench).stderr
     refused = submit(bench.box, "--malleable=1-4")
     assert refused.returncode != 0
-    assert f"--partition=preempt: no malleable job can run there. {line}" in refused.stderr
+    assert f"--partition=preempt: malleable jobs cannot run there. {line}" in refused.stderr
     assert submit(bench.box, "-p", "preempt").returncode == 0  # an ordinary job is not our affair
 
 

@@ -72,7 +72,7 @@ def test_a_partition_that_cannot_be_preempted_is_found(bench: Bench) -> None:
         assert "partition safe is not for malleable jobs" in said
         assert "PartitionName=safe PreemptMode=OFF: Slurm preempts no job there" in said
         refused = submit(bench.box, "--malleable=1-2", "-p", "safe")
-        assert "--partition=safe: no malleable job can run there" in refused.stderr
+        assert "--partition=safe: malleable jobs cannot run there" in refused.stderr
         assert submit(bench.box, "--malleable=1-2", "-p", "left").returncode == 0
     finally:
         set_site(bench, partitions='["malleable", "left", "right"]')
@@ -130,7 +130,7 @@ def test_wide_fragments_below_two_switches(bench: Bench) -> None:
 def test_switches_are_refused_in_a_line(bench: Bench) -> None:
     said = submit(bench.box, "--malleable=1-2", "--switches=1")
     assert said.returncode != 0
-    assert "--switches: nodes left over are where they are" in said.stderr
+    assert "--switches: idle nodes cannot be chosen by switch" in said.stderr
 
 
 # -- licences
@@ -140,4 +140,4 @@ def test_licences_are_refused_in_a_line(bench: Bench) -> None:
     """A job that waits for a licence preempts nobody: it would wait for renewed leases."""
     said = submit(bench.box, "--malleable=1-6", "--licenses=matlab:1")
     assert said.returncode != 0
-    assert "--licenses=matlab:1: Slurm preempts for nodes alone" in said.stderr
+    assert "--licenses=matlab:1: Slurm preempts only for nodes" in said.stderr

@@ -223,9 +223,7 @@ def test_users_values_win_and_are_reported(sandbox: Any) -> None:
     assert seen["MALLEABLE_KEPT"] == "PET_NNODES,PET_RDZV_BACKEND"
     lines = [line for line in log.splitlines() if "your own values" in line]
     assert len(lines) == 1
-    assert lines[0].startswith(
-        "malleable: your own values are kept for PET_NNODES,PET_RDZV_BACKEND"
-    )
+    assert lines[0].startswith("malleable: PET_NNODES,PET_RDZV_BACKEND: your own values are kept")
 
 
 def test_an_upgrade_changes_no_module_under_a_running_job(fresh_sandbox: Any) -> None:
@@ -307,7 +305,7 @@ def test_without_job_submit_the_job_is_rigid_and_says_so(fresh_sandbox: Any) -> 
     log = wait_for(path.with_suffix(".out"), "\nEND\n")
     expected = {"MALLEABLE_MIN", "MALLEABLE_MAX", "MALLEABLE_UNIT", "MALLEABLE_ENGINE"}
     assert ours(printed(log, "batch")) == {*expected, "MALLEABLE_SET"}
-    assert log.count("malleable: this job is not an array of fragments") == 1
+    assert log.count("malleable: this job is not an array, so it runs") == 1
 
 
 def test_a_job_whose_engine_has_no_traits_says_so_and_meets_nobody(
@@ -324,7 +322,7 @@ def test_a_job_whose_engine_has_no_traits_says_so_and_meets_nobody(
     log = run_fragment(box, script(box, "traits", "print_env batch"), "--malleable=1-2")[1]
     seen = printed(log, "batch")
     assert log.count("malleable: job_submit did not say what kind of program engine=torchrun") == 1
-    assert "submit it again if it is older than the last upgrade" in log
+    assert "if the job is older than the last upgrade, submit it again" in log
     assert seen["PET_RDZV_ENDPOINT"].startswith("job_submit-did-not-say")
     assert "MALLEABLE_DIR" not in seen
     assert seen["MALLEABLE_MAX"] == "2"
