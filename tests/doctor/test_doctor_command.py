@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from slurm_hooks import cli
-from slurm_hooks.doctor import catalogue
+from slurm_hooks.doctor import catalogue, manual
+from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.finding import Category, Check, note
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
