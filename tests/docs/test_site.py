@@ -21,6 +21,7 @@ from slurm_hooks.doctor.catalogue import CHECKS
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_THE_BROWSER = (b"clients2.google.com", b"update.googleapis.com", b"accounts.google.com")
+PAGES = sorted({ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")})
 LOADED = {"script": "src", "img": "src", "iframe": "src", "link": "href"}
 
 
@@ -85,8 +86,22 @@ def test_every_check_of_doctor_has_its_anchor(site: Path) -> None:
 
 
 def test_the_home_is_the_readme_and_the_changes_have_a_page(site: Path) -> None:
-    assert "admins/doctor.html" in Reader(site / "index.html").links
+    doors = {"users/quickstart.html", "admins/start.html", "CONTRIBUTING.html"}
+    assert doors <= set(Reader(site / "index.html").links)
     assert "<h1" in (site / "CHANGELOG.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_block_of_code_is_not_taken_for_text_of_a_list(page: Path) -> None:
+    """In a list it needs eight spaces. After a list a sentence has to come first."""
+    blocks = re.split(r"\n{2,}", page.read_text(encoding="utf-8"))
+    is_list, taken = False, []
+    for block in blocks:
+        if not block.startswith(" "):
+            is_list = bool(re.search(r"^([*-]|\d+\.) ", block, re.M))
+        elif is_list and re.match(" {4,7}[^ ]", block):
+            taken.append(block)
+    assert taken == []
 
 
 def copied(place: Path) -> Path:
