@@ -69,9 +69,9 @@ def read_options() -> argparse.Namespace:
         "--place", type=Path, default=Path("search"), help="directory of the search"
     )
     parser.add_argument("--candidates", type=int, default=40, help="results wanted")
-    parser.add_argument("--epochs", type=int, default=8, help="of each candidate")
+    parser.add_argument("--epochs", type=int, default=8, help="epochs of each candidate")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds added to each epoch")
-    parser.add_argument("--silence", type=float, default=60.0, help="a worker is lost after this")
+    parser.add_argument("--silence", type=float, default=60.0, help="of a lost worker, in seconds")
     return parser.parse_args()
 
 

@@ -31,7 +31,7 @@ def dask_setup(server: Union[Nanny, Worker]) -> None:
     going: list[asyncio.Task[None]] = []
 
     def go() -> None:
-        if not going:  # its nanny passes on what it may have heard already
+        if not going:  # its nanny may pass on a signal that it has already
             going.append(loop.create_task(_leave(server)))
 
     loop.add_signal_handler(signal.SIGTERM, go)

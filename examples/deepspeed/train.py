@@ -63,7 +63,7 @@ def universal(place: Path, tag: str) -> str:
     if not wanted.exists():
         command = [sys.executable, "-m", "deepspeed.checkpoint.ds_to_universal"]
         command += ["--input_folder", str(place / tag), "--output_folder", str(draft)]
-        command += ["--inject_missing_state"]  # else only what Megatron-DeepSpeed writes is taken
+        command += ["--inject_missing_state"]  # else Megatron-DeepSpeed only
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         os.replace(draft, wanted)
     return wanted.name
@@ -87,7 +87,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=600, help="steps to train in all")
     parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
-    parser.add_argument("--stage", type=int, default=1, choices=(1, 2, 3), help="of ZeRO")
+    parser.add_argument("--stage", type=int, default=1, choices=(1, 2, 3), help="stage of ZeRO")
     parser.add_argument("--place", type=Path, default=Path("checkpoints"))
     options = parser.parse_args()
     torch.manual_seed(5)
@@ -111,7 +111,7 @@ def main() -> None:
         print(f"step {done} of {options.steps}: {world} processes, {tag or 'new'}", flush=True)
     while done < options.steps:
         mine = batch_of(done)[rank::world].to(engine.device)
-        # DeepSpeed averages over processes; scaled so, that is the mean over the global batch.
+        # DeepSpeed averages over processes. This scale makes it the mean over the global batch.
         loss = (engine(mine) - mine.sum(1, keepdim=True)).square().sum() * world / GLOBAL_BATCH
         engine.backward(loss)
         engine.step()

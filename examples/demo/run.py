@@ -53,11 +53,11 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A malleable job in a Slurm on this host.")
-    parser.add_argument("--out", type=Path, default=Path("demo"), help="default: %(default)s")
+    parser.add_argument("--out", type=Path, default=Path("demo"), help="directory of the results")
     parser.add_argument("--engine", choices=WORKS, default="torchrun")
-    told = "what sizes count: whole nodes, or GPUs of nodes that jobs share (default: %(default)s)"
+    told = "unit of all sizes: whole nodes, or GPUs of shared nodes (default: %(default)s)"
     parser.add_argument("--unit", choices=SCENARIOS, default="node", help=told)
-    parser.add_argument("--keep", action="store_true", help="leave the sandbox up afterwards")
+    parser.add_argument("--keep", action="store_true", help="keep the sandbox afterwards")
     arguments = parser.parse_args()
     offered = WORKS_OF[SCENARIOS[arguments.unit]]
     if arguments.engine not in offered:

@@ -12,7 +12,7 @@ PARTITION = "main"  # of the rigid jobs
 KILL_WAIT_S = 5
 SUBMIT_AT_S = 1.0  # of the malleable job
 TICK_S = 5
-LIMIT_S = 480.0  # the load is given up after this long; a quiet host takes half of it
+LIMIT_S = 480.0  # the demo then gives up. A quiet host needs half of it
 CLOCK_S = 3.0  # Slurm keeps whole seconds, in two sandboxes, and looks once a second
 
 # Short leases, so that a renewal and an end of a lease fit into minutes. The margin is shorter
@@ -97,7 +97,7 @@ class Scenario:
 
 
 # `long` holds four of eight nodes until its end, so Slurm can only plan `planned`, on five. When
-# `urgent` comes every node is busy; its limit reaches into the reservation, so that it must take
+# `urgent` comes every node is busy. Its limit reaches into the reservation, so that it must take
 # a node elsewhere. The leases of the first fragments end 120 s after their start, and those on the
 # reserved node cannot be renewed: the reservation begins KillWait and margin after that at least.
 WHOLE = Scenario(

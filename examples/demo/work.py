@@ -64,7 +64,7 @@ class Work:
 _TRAINING = ("--steps=480", "--pace=0.85", "--every=10")
 _TASKS = 360
 _OPEN_MPI = {
-    "TMPDIR": "{work}",  # some hosts let nobody write into /tmp
+    "TMPDIR": "{work}",  # some hosts do not let users write into /tmp
     # All nodes are this host, which may be without a network, and the user may be root.
     "OMPI_MCA_btl_tcp_if_include": "lo",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",

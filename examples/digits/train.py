@@ -29,7 +29,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--steps", type=int, default=600, help="steps to train in all")
     parser.add_argument("--every", type=int, default=20, help="steps between two checkpoints")
-    parser.add_argument("--work", type=Path, default=Path("."), help="for checkpoint and result")
+    parser.add_argument("--work", type=Path, default=Path("."), help="directory of the results")
     parser.add_argument(
         "--pace",
         type=float,
@@ -106,7 +106,7 @@ def main() -> None:
     for step in range(first, options.steps):
         began = time.monotonic()
         mine = batch_of(step, len(train_x))[rank::world]
-        # DDP averages over processes; scaled so, that is the mean over the global batch.
+        # DDP averages over processes. This scale makes it the mean over the global batch.
         loss = cross_entropy(model(train_x[mine]), train_y[mine], reduction="sum")
         optimizer.zero_grad()
         (loss * world / GLOBAL_BATCH).backward()

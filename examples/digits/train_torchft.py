@@ -57,13 +57,13 @@ def main() -> None:
         step, world = manager.current_step(), manager.num_participants()
         rank = manager.participating_rank() or 0
         mine = batch_of(step, len(train_x))[rank::world]
-        # torchft averages over the groups; scaled so, that is the mean over the global batch.
+        # torchft averages over the groups. This scale makes it the mean over the global batch.
         loss = cross_entropy(model(train_x[mine]), train_y[mine], reduction="sum")
         (loss * world / GLOBAL_BATCH).backward()
         if manager.errored():
             pg.abort()  # who waits for this group's part need not wait for the time-out
         time.sleep(max(0.0, options.pace / world - (time.monotonic() - began)))
-        optimizer.step()  # unless a group was lost meanwhile: then the step is done again
+        optimizer.step()  # if a group was lost, the step is done again instead
         done = manager.current_step()
         if rank or done == step:
             continue

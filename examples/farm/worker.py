@@ -173,7 +173,7 @@ class Worker:
         self._history.write(f"begin {name}\n")
         self._task = mine
         length, start = solve(int(name), self._pace_s)
-        self._task = None  # from here on it is done, whoever asks us to go
+        self._task = None  # from here on it is done, even if we must leave
         self._history.write(f"end {name} {length} {start}\n")
         with suppress(FileNotFoundError):  # somebody took this worker for lost
             mine.rename(path.with_name(f"{name}.done"))
@@ -183,7 +183,7 @@ class Worker:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tasks", type=int, default=500)
-    parser.add_argument("--pace", type=float, default=0.0, help="seconds that a task waits as well")
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds added to each task")
     options = parser.parse_args()
     make(options.tasks)
     worker = Worker(options.tasks, options.pace)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Inputs for solve.m: make_inputs.sh [COUNT]. Each is a small Octave script that sets what one task is of.
+# Inputs for solve.m: make_inputs.sh [COUNT]. Each is a small Octave script that sets the values of a task.
 set -eu
 mkdir -p inputs
 for ((number = 1; number <= ${1:-100}; number++)); do

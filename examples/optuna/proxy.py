@@ -16,8 +16,8 @@ from optuna.storages import get_storage, run_grpc_proxy_server
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--place", type=Path, default=Path("study"), help="directory of the study")
-    parser.add_argument("--database", type=Path, help="its file; in the study's directory if not")
-    parser.add_argument("--host", default=socket.gethostname(), help="as the workers reach it")
+    parser.add_argument("--database", type=Path, help="its file (default: in the study)")
+    parser.add_argument("--host", default=socket.gethostname(), help="address for the workers")
     options = parser.parse_args()
     options.place.mkdir(parents=True, exist_ok=True)
     database = (options.database or options.place / "study.db").absolute()

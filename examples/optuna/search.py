@@ -51,12 +51,12 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--place", type=Path, default=Path("study"), help="directory of the study")
     parser.add_argument("--trials", type=int, default=40, help="results wanted")
-    parser.add_argument("--epochs", type=int, default=20, help="of each trial that is not pruned")
+    parser.add_argument("--epochs", type=int, default=20, help="epochs of each full trial")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds added to each epoch")
-    parser.add_argument("--proxy", action="store_true", help="storage of proxy.py in this place")
-    parser.add_argument("--silence", type=float, default=60.0, help="a worker is lost after this")
+    parser.add_argument("--proxy", action="store_true", help="use the storage of proxy.py")
+    parser.add_argument("--silence", type=float, default=60.0, help="of a lost worker, in seconds")
     parser.add_argument("--no-pruning", action="store_true", help="train all trials to their end")
-    parser.add_argument("--show", action="store_true", help="print the study and do nothing")
+    parser.add_argument("--show", action="store_true", help="only print the study")
     return parser.parse_args()
 
 

@@ -17,7 +17,7 @@ from typing import Any, Optional
 
 import torch
 
-FULL = 8  # rollouts in the queue; each of them ages while it waits
+FULL = 8  # rollouts in the queue, which age while they wait
 KEPT = 4  # versions of the weights, for workers that read slowly
 
 

@@ -91,10 +91,10 @@ class Trainer:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--place", type=Path, default=Path("run"), help="directory of all")
-    parser.add_argument("--versions", type=int, default=100, help="of the weights, until the end")
-    parser.add_argument("--rollouts", type=int, default=8, help="that a version is from")
-    parser.add_argument("--stale", type=int, default=4, help="versions that a rollout may be old")
+    parser.add_argument("--place", type=Path, default=Path("run"), help="directory of the exchange")
+    parser.add_argument("--versions", type=int, default=100, help="versions of the weights in all")
+    parser.add_argument("--rollouts", type=int, default=8, help="rollouts of a version")
+    parser.add_argument("--stale", type=int, default=4, help="oldest usable rollout, in versions")
     parser.add_argument("--workers", type=int, default=16, help="MAX of the pool")
     options = parser.parse_args()
     exchange = Exchange(options.place)

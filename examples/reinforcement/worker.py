@@ -57,7 +57,7 @@ def main() -> int:
 
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--place", type=Path, default=Path("run"), help="directory of all")
+    parser.add_argument("--place", type=Path, default=Path("run"), help="directory of the exchange")
     parser.add_argument("--pace", type=float, default=0.0, help="seconds added to each rollout")
     return parser.parse_args()
 

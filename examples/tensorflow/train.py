@@ -32,7 +32,7 @@ def model() -> keras.Model:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--pace", type=float, default=0.0, help="seconds an epoch takes longer")
+    parser.add_argument("--pace", type=float, default=0.0, help="seconds added to each epoch")
     options = parser.parse_args()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     rank, size = strategy.cluster_resolver.task_id or 0, strategy.num_replicas_in_sync
