@@ -119,7 +119,7 @@ def page(found: tuple[Entry, ...]) -> str:
 def _lines(text: str) -> list[str]:
     """The text, a sentence on each line, with a link for each page that it names."""
     text = re.sub(r"docs/admins/([\w-]+\.md)", r"[\1](\1)", text)
-    text = re.sub(r"docs/developers/([\w-]+\.md)", r"[\1](../developers/\1)", text)
+    text = re.sub(r"docs/developers/([\w/-]*?)([\w-]+\.md)", r"[\2](../developers/\1\2)", text)
     return re.split(r"(?<=[.:]) (?=[A-Z`\d\[])", text)
 
 
