@@ -1,6 +1,6 @@
 """The site's settings: TOML text into frozen sections, every fault reported at once.
 
-The documented file is etc/malleable.toml; a test keeps the two alike.
+The documented file is etc/malleable.toml. A test compares the two.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _word(default: str) -> Any:
 class Site:
     """Where malleable jobs run and who may touch their fragments.
 
-    `part_nodes` is the one of the partitions in which fragments take parts of nodes; empty, none
-    does.
+    `part_nodes` is the partition in which fragments take parts of nodes. If it is empty, fragments
+    take whole nodes only.
     """
 
     partitions: tuple[str, ...] = _names("malleable")
@@ -67,7 +67,7 @@ class Site:
 class Mode:
     """How much the tick may do, for whom, where, and up to how many nodes.
 
-    Of nodes 0 is no limit; a share of 0, which could mean that or nothing at all, is refused.
+    0 nodes is no limit. A share of 0 is refused, because it could also mean no node at all.
     """
 
     level: str = _choice("on", "observe", "canary", "on")
@@ -82,7 +82,7 @@ class Mode:
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What a user may ask for."""
+    """The limits of a request."""
 
     max_fragments: int = _number(64, 1, 10_000)
     max_workers: int = _number(1000, 1, 65_535)
@@ -122,7 +122,7 @@ class Planning:
 
 @dataclass(frozen=True)
 class Failures:
-    """When a job that keeps dying is stopped, and what is done about one that does not meet."""
+    """When to stop a job that keeps dying, and to limit a job whose fragments do not meet."""
 
     limit: int = _number(3, 1, 1_000)
     avoid_s: int = _number(3_600, 0, 604_800)
@@ -146,7 +146,7 @@ class Tick:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What is remembered of past ticks, for the report and the metrics."""
+    """The record of past ticks, for the report and the metrics."""
 
     enabled: bool = _switch(True)
     keep_days: float = _number(90, 1, 3_650)
@@ -156,7 +156,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Metrics:
-    """What is told to Prometheus."""
+    """The metrics for Prometheus."""
 
     textfile: str = field(default="", metadata={"path": True})
     by_user: bool = _switch(False)
@@ -164,7 +164,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Learn:
-    """What jobs show of how they scale: whether it counts, and how long it is kept."""
+    """Whether ticks learn how jobs scale, and how long they keep it."""
 
     enabled: bool = _switch(True)
     keep_days: float = _number(90, 1, 3_650)
@@ -174,7 +174,7 @@ class Learn:
 
 @dataclass(frozen=True)
 class Settings:
-    """All sections; `Settings()` is what ships."""
+    """All sections. `Settings()` has the shipped values."""
 
     site: Site = field(default_factory=Site)
     mode: Mode = field(default_factory=Mode)
@@ -241,7 +241,7 @@ def _section(kind: Any, name: str, data: Mapping[str, Any], faults: list[str]) -
 
 
 def _fault(spec: Field[Any], value: Any) -> str:
-    """What is wrong with a value, in words that say what is allowed; empty if nothing is."""
+    """The fault of a value, in words that name the allowed values. Empty if there is no fault."""
     meta = spec.metadata
     if "low" in meta:
         return _number_fault(spec, value)

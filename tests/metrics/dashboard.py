@@ -12,7 +12,7 @@ DASHBOARDS = Path(__file__).parents[2] / "etc" / "dashboards"
 
 @dataclass(frozen=True)
 class Question:
-    """One curve or number of a panel."""
+    """A curve or a number of a panel."""
 
     panel: str
     kind: str

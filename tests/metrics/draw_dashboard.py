@@ -1,5 +1,6 @@
-"""The dashboard's panels as one picture, drawn from what Prometheus answered: a preview for the
-documents, where Grafana is not at hand.
+"""Draw the dashboard's panels as a picture, from answers of Prometheus.
+
+The documents show it, because Grafana is not at hand.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Answers = Sequence[tuple[str, str, list[dict[str, Any]]]]
 
 
 def draw(answers: Answers, path: Path) -> None:
-    """All panels; an answer is a panel's title, a legend, and Prometheus's result."""
+    """Draw all panels. An answer is a panel's title, a legend, and Prometheus's result."""
     panels = board()["panels"]
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
     with pyplot().rc_context({"axes.prop_cycle": pyplot().cycler(color=CYCLE)}):
@@ -59,7 +60,7 @@ _UNITS = {"s": "s", "suffix: node-h": "node-h"}
 
 
 def _curves(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> None:
-    """Curves, or areas on each other where the panel says so; without those that are always 0."""
+    """Draw curves, or stacked areas if the panel says so. Leave out curves that are always 0."""
     is_stacked = panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
     colours, words = colours_of(panel), words_of(panel)
     below: dict[float, float] = {}
@@ -99,7 +100,7 @@ def _curves(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> N
 
 
 def _with_gaps(points: dict[float, float]) -> dict[float, float]:
-    """With no number where Prometheus had none, so that no line leads across."""
+    """Mark gaps in Prometheus's numbers, so that no line leads across."""
     step = min((b - a for a, b in zip(points, [*points][1:])), default=0.0)
     ends = [a for a, b in zip(points, [*points][1:]) if b - a > 1.5 * step]
     return dict(sorted({**points, **{end + step: math.nan for end in ends}}.items()))
