@@ -24,6 +24,7 @@ LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s:#]+)(#[^)\s]*)?\)")
 ITEM = r"(?:[*-]|\d+\.) "
 NESTED = re.compile(rf"^ {{2,3}}(?={ITEM})", re.M)
 FIRST_ITEM = re.compile(rf"^(?!{ITEM}|[ #|])(.+\n)(?=(?:[*-]|1\.) )", re.M)
+SHORT = re.compile(r"<code>([^<\n]{1,24})</code>")
 UNUSED = (  # only a server and other languages need these
     *("404.html", "sitemap.xml", "sitemap.xml.gz", "assets/javascripts/lunr"),
     *("assets/javascripts/*.map", "assets/javascripts/*/*.map", "assets/stylesheets/*.map"),
@@ -64,6 +65,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["hide"] = ["navigation"]
     text = LINK.sub(partial(_link, page.file.src_uri, config), markdown)
     return FIRST_ITEM.sub(r"\1\n", NESTED.sub("    ", text))
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Mark short code in a sentence or table, so that no line ends within an option."""
+    return SHORT.sub(r'<code class="short">\1</code>', html)
 
 
 def _link(page: str, config: MkDocsConfig, found: re.Match[str]) -> str:

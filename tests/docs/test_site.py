@@ -224,7 +224,7 @@ def test_a_browser_opens_the_place_that_doctor_names(site: Path, tmp_path: Path)
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_page_is_wider_than_its_window(site: Path, tmp_path: Path, width: int) -> None:
-    pages = sorted(f"file://{page}" for page in site.rglob("*.html"))
+    pages = sorted(f"file://{page}" for page in site.rglob("*.html") if not page.stem[0].isdigit())
     found = measured(tmp_path, pages, width, "page.documentElement.scrollWidth")
     assert sorted(found) == pages
     assert [(page, wide) for page, wide in found.items() if wide > width] == []
