@@ -16,7 +16,7 @@ FLAGS = (
 
 
 def browser(place: Path, *words: str) -> tuple[str, list[str]]:
-    """What the browser printed, and what the page wrote to its console."""
+    """Return the output of the browser, and the lines that the page wrote to its console."""
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not installed (Debian: apt-get install chromium)")

@@ -36,7 +36,7 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Reader(HTMLParser):
-    """Collects what a page loads, what it links to, and its anchors."""
+    """Collects the addresses that a page loads or links to, and its anchors."""
 
     def __init__(self, page: Path) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ def test_a_list_may_follow_its_sentence_and_a_link_may_leave_the_documents(tmp_p
 
 @contextmanager
 def network() -> Iterator[tuple[str, list[bytes]]]:
-    """A proxy that answers nothing: the browser's option that names it, and what it was asked."""
+    """Yield the browser's option for a proxy that never answers, and the requests to it."""
     asked: list[bytes] = []
 
     class Refusal(socketserver.StreamRequestHandler):
@@ -180,7 +180,7 @@ def test_a_browser_searches_without_a_network(site: Path, tmp_path: Path) -> Non
 
 @pytest.mark.browser
 def test_a_page_that_asks_a_network_is_seen(site: Path, tmp_path: Path) -> None:
-    """The check of what was asked can fail."""
+    """Shows that the list of requests can be other than empty."""
     page = tmp_path / "page.html"
     text = (site / "index.html").read_text(encoding="utf-8")
     page.write_text(text.replace("<body", "<img src='http://example.org/x.png'><body", 1))
