@@ -56,7 +56,7 @@ def _tidy(sandbox: Any) -> Iterator[None]:
 def test_help(sandbox: Any, command: str) -> None:
     text = " ".join(sandbox.run([command, "--help"]).stdout.split())
     assert "--malleable=MIN-MAX[,KEY=VALUE...]" in text
-    assert "core=N: N of the nodes" in text
+    assert "core=N: wait for N nodes" in text
 
 
 def test_option_in_the_script(sandbox: Any) -> None:
