@@ -100,7 +100,7 @@ def test_an_ordinary_job_is_told_that_it_gets_none(site: Any) -> None:
     argv = ["sbatch", "--hold", "--parsable", "--malleable-env=/env.tar", "--wrap=true"]
     done = site[0].run(argv, user="nobody")
     site[0].run(["scancel", done.stdout.strip()])
-    assert "goes with --malleable=MIN-MAX" in done.stderr
+    assert "needs --malleable=MIN-MAX" in done.stderr
 
 
 def test_a_job_submitted_from_inside_does_not_inherit_it(site: Any) -> None:
