@@ -1,1 +1,1 @@
-"""All that is known of Slurm's commands: what to ask, how to read it, how to run it."""
+"""All knowledge of Slurm's commands: the questions, how to read answers, how to run them."""

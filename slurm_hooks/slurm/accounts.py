@@ -1,7 +1,7 @@
-"""What a job is charged to: a question of its own, never asked together with the others.
+"""The account and QOS of each job, in a separate question to squeue.
 
-Without an accounting database Slurm (22.05) takes any text as an account, even one that looks like
-somebody's job, so it is cut to a width and read only where it is a plain word.
+Without an accounting database Slurm (22.05) takes any text as an account, even text that looks like
+another job. So the account is cut to a width, and read only if it is a plain word.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ _NO_QOS = ("", "(null)", "N/A")
 
 @dataclass(frozen=True)
 class Charge:
-    """The account and QOS of a job; `qos` is empty for none, and if its elements have several."""
+    """The account and QOS of a job. `qos` is empty if the job has no QOS, or several."""
 
     account: str
     qos: str = ""
 
 
 def charges_command(partitions: Sequence[str] = ()) -> Command:
-    """The account and QOS of every job that waits or runs, in these partitions if any is named."""
+    """Ask for the account and QOS of every job that waits or runs, in these partitions or all."""
     fields = f"-OArrayJobID:|,Account:{_WIDTH}|,QOS:{_WIDTH}|"
     chosen = (f"--partition={','.join(partitions)}",) if partitions else ()
     return Command(("squeue", "--noheader", "--all", *chosen, fields))
 
 
 def parse_charges(text: str) -> dict[int, Charge]:
-    """Charges by job id; a job of whose account nothing certain is said is not in it."""
+    """Return charges by job id, without the jobs whose account is uncertain."""
     accounts: defaultdict[int, set[str]] = defaultdict(set)
     qos: defaultdict[int, set[str]] = defaultdict(set)
     for line in text.splitlines():

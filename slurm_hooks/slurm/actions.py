@@ -1,13 +1,13 @@
-"""Intents as Slurm commands: equal changes share one.
+"""Intents as Slurm commands: equal changes share a command.
 
-Fragments of a job that get the same lease and the same mark are released as a group: Slurm may
-start each of them on any nodes of the group, since all others are excluded. A list of nodes for
-each would take a command for each (scontrol takes ReqNodeList for a range in no release), and tie
-it to names that may leave slurm.conf. Only where a user's own exclusion is not known is there one.
+Fragments of a job that get the same lease and the same mark are released as a group. All other
+nodes are excluded, so Slurm may start each fragment on any nodes of the group. A list of nodes for
+each would take a command for each (no release takes ReqNodeList for a range), and tie the fragment
+to names that may leave slurm.conf. A fragment gets a list only if its user's exclusion is unknown.
 
-A fragment of a job that counts slots is released alone: in a group, Slurm could start two of a job
-on one node. Slurm is told its size with its node, if it has another. Of a range only the first
-element would get the new GPUs (22.05 to 26.05).
+A fragment of a job that counts slots is released alone: in a group, Slurm could start two fragments
+of a job on the same node. If its size changes, Slurm gets the size together with the node. In a
+range only the first element would get the new GPUs (22.05 to 26.05).
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ Notes = Mapping[FragmentId, str]
 
 @dataclass(frozen=True)
 class Update:
-    """One line for scontrol, word by word."""
+    """A line for scontrol, word by word."""
 
     words: tuple[str, ...]
 
     @property
     def is_plain(self) -> bool:
-        """True if no word could be read as more than one by scontrol's own line reader."""
+        """True if scontrol's own line reader cannot split any word in two."""
         return all(re.fullmatch(r"[A-Za-z0-9_.,:=@+()\[\]{}/-]+", word) for word in self.words)
 
 
 def commands(intents: Sequence[Intent], notes: Notes, nodes: Iterable[str] = ()) -> list[Command]:
-    """The commands for all intents, in the order in which they must happen.
+    """Return the commands for all intents, in the order in which they must run.
 
-    Fragments are held first, then leases and marks are set, then fragments are put back, and only
-    then are new ones released: killed anywhere, the rest is still safe. Those that are to leave are
-    asked last: Slurm may take seconds to answer, and nothing of this plan waits for them. `notes`
-    is what AdminComment says beside our mark, per fragment; `nodes` are all that Slurm has.
-    """
+    First hold fragments, then set leases and marks, then put fragments back, then release new
+    fragments. If the tick is killed between two commands, the cluster is safe. Asking fragments to
+    leave comes last: Slurm may take seconds to answer, and this plan does not wait for it. `notes`
+    is the text of AdminComment beside our mark, by fragment. `nodes` are all that Slurm has."""
     done: list[Command] = []
     done += _scontrol(_holds(i for i in intents if i.is_held and not i.is_ended))
     done += _scontrol(_renewals(intents))
@@ -63,7 +62,7 @@ def commands(intents: Sequence[Intent], notes: Notes, nodes: Iterable[str] = ())
 
 
 def _scontrol(lines: Sequence[Update]) -> list[Command]:
-    """Lines for scontrol: the plain ones share a process, in order, up to the first other one."""
+    """Return the commands for these lines, in order. Consecutive plain lines share a process."""
     done: list[Command] = []
     batch: list[Update] = []
     for line in lines:
@@ -83,23 +82,23 @@ def _batch(lines: Sequence[Update]) -> list[Command]:
 
 
 def ranges(fragments: Iterable[FragmentId]) -> list[str]:
-    """Fragments of one job as one word: `7_3`, or `7_[0-2,5]`."""
+    """Return a word for the fragments of each job: `7_3`, or `7_[0-2,5]`."""
     by_job: dict[int, RangeSet] = {}
     for fragment in fragments:
         by_job.setdefault(fragment.job_id, RangeSet()).add(fragment.index)
     return [
-        f"{job}_{found}" if len(found) == 1 else f"{job}_[{found}]"
-        for job, found in sorted(by_job.items())
+        f"{job}_{indices}" if len(indices) == 1 else f"{job}_[{indices}]"
+        for job, indices in sorted(by_job.items())
     ]
 
 
 def _holds(intents: Iterable[Intent]) -> list[Update]:
-    """As the user would: JobHeldAdmin is what an operator's own hold looks like."""
+    """Hold as the user would. JobHeldAdmin would look like an operator's own hold."""
     return [Update(("uhold", word)) for word in ranges(i.fragment for i in intents)]
 
 
 def _renewals(intents: Iterable[Intent]) -> list[Update]:
-    """EndTime is set to the second, and all that end together share a line."""
+    """Set EndTime to the second. Fragments that end together share a line."""
     by_end: dict[int, list[FragmentId]] = {}
     for intent in intents:
         if intent.end is not None:
@@ -116,7 +115,7 @@ def _minutes(limit: timedelta) -> int:
 
 
 def _comment(intent: Intent, notes: Notes) -> list[str]:
-    """The word that writes the mark, if it is a new one."""
+    """Return the word that writes the mark, if the intent has a new mark."""
     if intent.mark is None:
         return []
     text = format_mark(intent.mark, notes.get(intent.fragment, NO_NOTE), intent.summary)
@@ -124,7 +123,7 @@ def _comment(intent: Intent, notes: Notes) -> list[str]:
 
 
 def _marks(intents: Iterable[Intent], notes: Notes) -> list[Update]:
-    """Fragments of one job that get the same words share a line."""
+    """Write marks. Fragments of a job that get the same words share a line."""
     sharing: dict[tuple[int, str], list[FragmentId]] = {}
     for intent in intents:
         for comment in _comment(intent, notes):
@@ -137,7 +136,8 @@ def _marks(intents: Iterable[Intent], notes: Notes) -> list[Update]:
 
 
 def _moves(intents: Iterable[Intent]) -> list[Update]:
-    """Fragments of one job share a line. A new QOS would bring its own time limit (25.11)."""
+    """Move fragments to the lane. Fragments of a job share a line. A new QOS would bring its own
+    time limit (25.11)."""
     sharing: dict[tuple[int, tuple[str, ...]], list[FragmentId]] = {}
     for intent in intents:
         words = [f"Partition={intent.lane}", f"TimeLimit={_minutes(intent.limit)}"]
@@ -152,15 +152,15 @@ def _moves(intents: Iterable[Intent]) -> list[Update]:
 
 
 def _queued(intents: Sequence[Intent], notes: Notes) -> list[Update]:
-    """Into the ordinary queue, where a fragment has the partition, the limit and the QOS of its
-    user, and waits as long as any job does that was requeued."""
+    """Release fragments into the ordinary queue, with the partition, the limit and the QOS of their
+    user. There they wait as long as any requeued job."""
     released = (Update(("release", word)) for word in ranges(i.fragment for i in intents))
     return [*_marks(intents, notes), *released]
 
 
 def _put_backs(intents: Sequence[Intent], notes: Notes) -> list[Update]:
-    """Not requeuehold: its "job requeued in held state" hides an operator's hold (22.05). What
-    ended comes back with the reason of its end, which uhold replaces."""
+    """Requeue, then hold. requeuehold's "job requeued in held state" hides an operator's hold
+    (22.05). A fragment that ended comes back with the reason of its end, which uhold replaces."""
     ended = [i for i in intents if i.is_ended]
     back = [Update(("requeue", word)) for word in ranges(i.fragment for i in intents)]
     return [*back, *_holds(i for i in ended if i.is_held), *_marks(ended, notes)]
@@ -172,11 +172,11 @@ def starts(
     machine: AllBut,
     tied: Collection[FragmentId] = (),
 ) -> list[Command]:
-    """Fragments get their nodes, then, by the last command, all of a job are released together: one
-    by one they keep slurmctld from starting them.
+    """Give fragments their nodes, then release all of a job together, by the last command.
 
-    Without its update a fragment would start anywhere, with the limit of the last time. For those
-    that are `tied` Slurm has a list of nodes, which ends with it.
+    Single releases keep slurmctld from starting the fragments. Without its update a fragment would
+    start anywhere, with its last limit. For fragments in `tied` Slurm has a list of nodes, which
+    the update empties.
     """
     updates = [_start(group, notes, machine, tied) for group in groups(grows, notes, tied)]
     released = [Update(("release", word)) for word in ranges(a.fragment for a in grows)]
@@ -186,18 +186,18 @@ def starts(
 def groups(
     grows: Iterable[Intent], notes: Notes, tied: Collection[FragmentId] = ()
 ) -> list[list[Intent]]:
-    """The fragments that get their nodes together."""
-    found: dict[object, list[Intent]] = {}
+    """Return the fragments that get their nodes together."""
+    by_key: dict[object, list[Intent]] = {}
     for grow in grows:
         is_alone = _has_slots(grow) or not _is_exchangeable(grow) or grow.fragment in tied
         key = grow.fragment if is_alone else _group(grow, notes)
-        found.setdefault(key, []).append(grow)
-    return list(found.values())
+        by_key.setdefault(key, []).append(grow)
+    return list(by_key.values())
 
 
 class _Group(NamedTuple):
-    """What fragments that are released together have in common. One that did not start the last
-    time is alone: of a group's nodes Slurm would not say which do not fit."""
+    """The common properties of fragments that are released together. A fragment that did not start
+    the last time is `alone`: Slurm would not say which nodes of a group do not fit."""
 
     job_id: int
     limit: timedelta
@@ -238,11 +238,11 @@ def _start(
 
 
 def _size(asks: Resources, mark: Optional[Mark]) -> list[str]:
-    """What the fragment gets on its node, as one task that has all of it.
+    """Return the words for the fragment's share of its node, as a single task that has all of it.
 
-    Slurm obeys all of these together and no fewer. Without MinCPUsNode or NumCPUs it keeps the
-    processors of the last run, without CpusPerTask it gives one (24.11). It takes TresPerNode=gpu:4
-    without a word and gives the old number (22.05), which `Gres` does not.
+    Slurm obeys only all of these words together. Without MinCPUsNode or NumCPUs it keeps the
+    processors of the last run, without CpusPerTask it gives 1 (24.11). It accepts TresPerNode=gpu:4
+    silently and gives the old number (22.05). `Gres` works.
     """
     slot = None if mark is None else mark.request.slot
     gres = [f"Gres={slot.gres}:{asks.count(slot.gres)}"] if slot is not None and slot.gres else []
@@ -255,11 +255,11 @@ _PATIENCE_S = 2.0
 
 
 def _signals(fragments: Sequence[FragmentId]) -> list[Command]:
-    """SIGURG to every process of the fragments; the commands may run side by side.
+    """Send SIGURG to every process of the fragments. The commands may run side by side.
 
-    While two elements of the array are pending, slurmctld (22.05) delivers the signal and yet
-    answers "Job can not be altered now", at which scancel sleeps and tries again for half a
-    minute. So it is not waited for, and none gets more fragments than it signals at a time.
+    While two elements of the array are pending, slurmctld (22.05) delivers the signal but answers
+    "Job can not be altered now". Then scancel sleeps and tries again for half a minute. So no
+    command is waited for, and each gets at most as many fragments as it signals at a time.
     """
     done = []
     for first in range(0, len(fragments), _SCANCEL_THREADS):

@@ -1,4 +1,4 @@
-"""Host lists of all nodes but a few: their length, and the time to write one, go by the few."""
+"""Host lists of all nodes but a few. Their length and cost grow with the few nodes left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 
-_Family = tuple[str, int]  # what stands before the number, and its digits if it begins with 0
+_Family = tuple[str, int]  # the text before the number, and the digits if the number begins with 0
 
 
 class AllBut:
@@ -16,39 +16,39 @@ class AllBut:
         self._runs = {family: _runs(numbers) for family, numbers in _by_family(names).items()}
 
     def listed(self, left_out: Collection[str]) -> str:
-        """All names but these as a Slurm host list; empty if none remains."""
+        """Return all names but these as a Slurm host list, empty if no name remains."""
         few = _by_family(left_out)
-        found = (
+        lists = (
             _text(family, _cut(runs, few.get(family, []))) for family, runs in self._runs.items()
         )
-        return ",".join(filter(None, found))
+        return ",".join(filter(None, lists))
 
 
 def _by_family(names: Iterable[str]) -> dict[_Family, list[int]]:
-    """The numbers of names that differ in these alone, in order; -1 for a name without one."""
-    found: defaultdict[_Family, set[int]] = defaultdict(set)
+    """Return the sorted numbers of names that differ only in their numbers. -1: no number."""
+    numbers: defaultdict[_Family, set[int]] = defaultdict(set)
     for name in names:
         digits = name[len(name.rstrip("0123456789")) :]
         width = len(digits) if digits.startswith("0") and digits != "0" else 0
-        found[name[: len(name) - len(digits)], width].add(int(digits or -1))
-    return {family: sorted(found[family]) for family in sorted(found)}
+        numbers[name[: len(name) - len(digits)], width].add(int(digits or -1))
+    return {family: sorted(numbers[family]) for family in sorted(numbers)}
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:
-    """The first and the last of each row of numbers without a gap; -1 stands by itself."""
+    """Return the first and the last of each row of numbers without a gap. -1 is always alone."""
     ends = [n for n, after in zip(numbers, numbers[1:]) if after != n + 1 or n < 0]
     starts = [after for n, after in zip(numbers, numbers[1:]) if after != n + 1 or n < 0]
     return list(zip([*numbers[:1], *starts], [*ends, *numbers[-1:]]))
 
 
 def _cut(runs: list[tuple[int, int]], few: list[int]) -> list[tuple[int, int]]:
-    """The runs without a few numbers."""
-    found = []
+    """Return the runs without a few numbers."""
+    cut = []
     for first, last in runs:
         inside = few[bisect_left(few, first) : bisect_right(few, last)]
         starts, ends = [first, *(n + 1 for n in inside)], [*(n - 1 for n in inside), last]
-        found += [(start, end) for start, end in zip(starts, ends) if start <= end]
-    return found
+        cut += [(start, end) for start, end in zip(starts, ends) if start <= end]
+    return cut
 
 
 def _text(family: _Family, runs: list[tuple[int, int]]) -> str:

@@ -24,19 +24,21 @@ from slurm_hooks.slurm.used import total_of, used_of
 
 
 def cluster_command() -> Command:
-    """Nodes, reservations, partitions and configuration by one scontrol. Only in detail it says
-    which GPUs of a node are used."""
-    asked = ("show nodes", "show reservations", "show partitions", "show config")
+    """Ask for nodes, reservations, partitions and configuration by a single scontrol. Only in
+    detail it says which GPUs of a node are used."""
+    questions = ("show nodes", "show reservations", "show partitions", "show config")
     return Command(
-        ("scontrol", "--oneliner", "--details"), "".join(f"{a}\n" for a in asked), len(asked)
+        ("scontrol", "--oneliner", "--details"),
+        "".join(f"{a}\n" for a in questions),
+        len(questions),
     )
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """What scontrol said, with slurmctld's own clock in `now`; for `hidden`, `registering`
-    and `no_parts` see Snapshot. The answer does not say on which switches nodes are, nor what QOS
-    say of the terms of our `lanes`."""
+    """The answer of scontrol, with slurmctld's own clock in `now`. Snapshot explains `hidden`,
+    `registering` and `no_parts`. Switches of nodes and terms that QOS set for our `lanes` are not
+    in the answer."""
 
     now: datetime
     slurm: Slurm
@@ -61,10 +63,10 @@ def parse_cluster(text: str, lanes: LaneNames = NO_LANE_NAMES) -> Cluster:
     partitions = read_records(text, "PartitionName")
     up = frozenset(words["PartitionName"] for words in partitions if words.get("State") == "UP")
     lines = {name_in(line): line for line in lines_of(text, "NodeName")}
-    asked = read_records(text, "ReservationName")
-    reservations, blocked, unknown = _reservations(asked, frozenset(lines), now)
-    found = [_shown(line, up, name in blocked) for name, line in lines.items()]
-    nodes, lists = [each.node for each in found], Counter(each.partitions for each in found)
+    records = read_records(text, "ReservationName")
+    reservations, blocked, unknown = _reservations(records, frozenset(lines), now)
+    shown = [_shown(line, up, name in blocked) for name, line in lines.items()]
+    nodes, lists = [each.node for each in shown], Counter(each.partitions for each in shown)
     unknown += [
         f"node {n.name}: state {n.raw_state}" for n in nodes if n.state is NodeState.UNKNOWN
     ]
@@ -76,7 +78,7 @@ def parse_cluster(text: str, lanes: LaneNames = NO_LANE_NAMES) -> Cluster:
         reservations=tuple(reservations),
         unknown=(*unknown, *odd),
         hidden=_partitioned(partitions, lists) - lines.keys(),
-        registering=frozenset(each.node.name for each in found if each.registers),
+        registering=frozenset(each.node.name for each in shown if each.registers),
         no_parts=tuple(map(str, find_lacks(lanes, partitions, lists.keys(), config))),
         has_switches=has_switches(config),
         lanes=terms,
@@ -84,30 +86,34 @@ def parse_cluster(text: str, lanes: LaneNames = NO_LANE_NAMES) -> Cluster:
 
 
 def _registers(node: Node, words: Words) -> bool:
-    """When its slurmd began, slurmctld keeps in no file: a node says it as it registers. Its load
-    would come with the answer to a ping too, which says nothing of what runs there (24.11). One
-    that does not answer is UNKNOWN until slurmctld has given it up (16 s seen, 22.05)."""
+    """Tell whether the node has yet to register after a restart of slurmctld.
+
+    slurmctld keeps the start of slurmd in no file: the node sends it when it registers. The answer
+    to a ping also has the load, but not the jobs that run there (24.11). A node that does not
+    answer is UNKNOWN until slurmctld gives it up (16 s seen, 22.05)."""
     if words.get("SlurmdStartTime") != "None" or node.state is NodeState.UNKNOWN:
         return False
     return node_state(words.get("State", "").replace("UNKNOWN", "IDLE")) in _BASE.values()
 
 
 def _partitioned(partitions: Iterable[Words], lists: Mapping[str, int]) -> frozenset[str]:
-    """The nodes of all partitions but those that are shown as a whole, as nearly all are: to read
-    the list of one takes 14 ms for 10,000 nodes. So many nodes have each of the `lists`."""
+    """Return the nodes of all partitions that are not shown as a whole.
+
+    Nearly all are shown as a whole, and reading a list takes 14 ms for 10,000 nodes. `lists` maps
+    each list of partitions to the number of nodes that have it."""
     counts: Counter[str] = Counter()
     for names, number in lists.items():
         counts.update(dict.fromkeys(names.split(","), number))
-    found: set[str] = set()
+    partitioned: set[str] = set()
     for words in partitions:
         if words.get("TotalNodes") != str(counts[words["PartitionName"]]):
             with contextlib.suppress(NodeSetParseError):
-                found |= expand(words.get("Nodes", ""))
-    return frozenset(found)
+                partitioned |= expand(words.get("Nodes", ""))
+    return frozenset(partitioned)
 
 
 def clock(config: Words) -> Optional[datetime]:
-    """slurmctld's own; None if the answer does not say it."""
+    """Return slurmctld's own time, or None if the answer does not have it."""
     try:
         return parse_time(config.get("Configuration data as of", ""))
     except ValueError:
@@ -116,8 +122,8 @@ def clock(config: Words) -> Optional[datetime]:
 
 def _slurm(config: Words) -> Slurm:
     def number(key: str, default: int) -> int:
-        found = re.match(r"\d{1,9}", config.get(key, ""))
-        return int(found.group()) if found else default
+        match = re.match(r"\d{1,9}", config.get(key, ""))
+        return int(match.group()) if match else default
 
     version = tuple(int(n) for n in re.findall(r"\d{1,9}", config["SLURM_VERSION"])[:3])
     return Slurm(
@@ -137,13 +143,13 @@ def _enforced(config: Words) -> set[str]:
 
 
 def _requeue_wait_s(config: Words, version: tuple[int, ...]) -> int:
-    """A requeued job waits until no credential of its last run is valid, and a second more; since
-    25.11 it can be told other seconds, which 22.05 and 24.11 pass over."""
-    told = f"{config.get('AuthInfo', '')},{config.get('SchedulerParameters', '')}"
-    found = dict(re.findall(r"\b(cred_expire|requeue_delay)=(\d{1,6})", told, re.ASCII))
-    wait_s = int(found.get("cred_expire", 120))
+    """Return how long a requeued job waits: until no credential of its last run is valid, and a
+    second more. Since 25.11 a site can set another time, which 22.05 and 24.11 ignore."""
+    options = f"{config.get('AuthInfo', '')},{config.get('SchedulerParameters', '')}"
+    delays = dict(re.findall(r"\b(cred_expire|requeue_delay)=(\d{1,6})", options, re.ASCII))
+    wait_s = int(delays.get("cred_expire", 120))
     if version >= (25, 11):
-        wait_s = int(found.get("requeue_delay", wait_s))
+        wait_s = int(delays.get("requeue_delay", wait_s))
     return wait_s + 1
 
 
@@ -185,7 +191,7 @@ _BASE = {"IDLE": NodeState.FREE, "ALLOCATED": NodeState.BUSY, "MIXED": NodeState
 
 @lru_cache(maxsize=256)
 def node_state(text: str) -> NodeState:
-    """Fold Slurm's base state and flags; a word this version does not know gives UNKNOWN."""
+    """Fold Slurm's base state and flags into a state. A word that is not known gives UNKNOWN."""
     words = set(text.replace("*", "+NOT_RESPONDING").split("+")) - _IGNORED
     if words & _DOWN:
         return NodeState.DOWN
@@ -200,15 +206,15 @@ def node_state(text: str) -> NodeState:
 
 
 class _Shown(NamedTuple):
-    """What the record of a node says: with the names of all its partitions, up or not, and whether
-    it registers."""
+    """The record of a node: the names of all its `partitions`, up or not, and whether the node has
+    yet to register."""
 
     node: Node
     partitions: str
     registers: bool
 
 
-@lru_cache(maxsize=1 << 15)  # most were alike in the look before
+@lru_cache(maxsize=1 << 15)  # most were equal in the last tick
 def _shown(line: str, up: frozenset[str], is_blocked: bool) -> _Shown:
     words = words_of(line)
     node = _node(words, up, is_blocked)
@@ -255,9 +261,9 @@ _PERIODS = {
 def _next_instance(
     start: datetime, end: datetime, flags: str, now: datetime
 ) -> tuple[datetime, datetime]:
-    """The instance of a repeated reservation that counts: the first that has not ended.
+    """Return the instance of a repeated reservation that counts: the first that has not ended.
 
-    For half a minute after the end of one slurmctld still shows it (26 s seen, 22.05.8).
+    slurmctld still shows an instance for half a minute after its end (26 s seen, 22.05.8).
     """
     periods = [_PERIODS[flag] for flag in flags.split(",") if flag in _PERIODS]
     if not periods or end > now:
@@ -269,9 +275,9 @@ def _next_instance(
 def _reservations(
     records: list[Words], all_nodes: frozenset[str], now: datetime
 ) -> tuple[list[Reservation], frozenset[str], list[str]]:
-    """Reservations; the nodes of those without readable times; a line about what was not read.
+    """Return reservations, the nodes of those without readable times, and a line about each fault.
 
-    One whose nodes cannot be read may be about any node, so it is taken to be about all.
+    A reservation whose nodes cannot be read may be about any node, so it counts for all nodes.
     """
     read: list[Reservation] = []
     blocked: set[str] = set()
@@ -281,7 +287,7 @@ def _reservations(
         try:
             nodes = expand(words.get("Nodes", ""))
         except NodeSetParseError as error:
-            unknown.append(f"reservation {name}: {error}: every node is taken to be in it")
+            unknown.append(f"reservation {name}: {error}: every node counts as reserved")
         try:
             start, end = (parse_time(words.get(key, "")) for key in ("StartTime", "EndTime"))
             if start is None or end is None:

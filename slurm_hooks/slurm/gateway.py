@@ -1,4 +1,4 @@
-"""Slurm as values: read a Snapshot, write intents. Holds no policy."""
+"""Slurm as values: reads a Snapshot, writes intents. Holds no policy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ AT_ONCE = 32  # commands that run side by side
 
 
 def read_cluster(port: Port, lanes: LaneNames = NO_LANE_NAMES) -> Cluster:
-    """Nodes, reservations, partitions, configuration and slurmctld's clock."""
+    """Read nodes, reservations, partitions, configuration and slurmctld's clock."""
     return parse_cluster(port.ask(cluster_command()), lanes)
 
 
@@ -47,9 +47,11 @@ def observe(
     qos: str = "",
     read_terms: Optional[Callable[[], str]] = None,
 ) -> Snapshot:
-    """The cluster now, in two commands whatever its size; one more while a group of fragments that
-    was released has not started, and one where Slurm knows switches and there is a gang. Where QOS
-    have a say in how our jobs are preempted, `read_terms` gives the answer to terms_command."""
+    """Return the cluster now, in two commands at any size.
+
+    A third command runs while a released group of fragments has not started. Another runs if Slurm
+    knows switches and there is a gang. If QOS set how our jobs are preempted, `read_terms` gives
+    the answer to terms_command."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
     cluster = read_cluster(port, LaneNames(partitions, part_nodes, qos))
     terms, odd = decide(cluster.lanes, read_terms or (lambda: port.ask(terms_command())))
@@ -80,37 +82,37 @@ def observe(
 
 
 def _in_lane(job: MalleableJob, part_nodes: str) -> MalleableJob:
-    """A job that counts slots belongs to the partition for parts, wherever its fragments are."""
+    """Return the job with its lane. A job that counts slots belongs to the partition for parts."""
     is_part = part_nodes and job.request.slot is not None
     return replace(job, partition=part_nodes) if is_part else job
 
 
 def _lanes(jobs: Iterable[MalleableJob]) -> list[str]:
-    """All partitions that have fragments of these jobs."""
+    """Return all partitions that have fragments of these jobs."""
     lanes = {f.lane or job.partition for job in jobs for f in job.fragments}
     return sorted({name for lane in lanes for name in lane.split(",")})
 
 
 def _placed(port: Port, jobs: Jobs, cluster: Cluster, partitions: Sequence[str]) -> Jobs:
-    """The jobs with the nodes that fragments which were released together wait for."""
+    """Return the jobs with the nodes of released groups of fragments that have not started."""
     places = parse_places(port.ask(places_command(partitions)))
-    found = (placed(job, places, cluster.nodes) for job in jobs.malleable)
-    return replace(jobs, malleable=tuple(found))
+    malleable = (placed(job, places, cluster.nodes) for job in jobs.malleable)
+    return replace(jobs, malleable=tuple(malleable))
 
 
 def _on_switches(port: Port, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes with their switches. Without an answer a gang gets any nodes, as elsewhere."""
+    """Return the nodes with their switches. Without an answer a gang gets any nodes."""
     try:
-        found = parse_switches(port.ask(switches_command()))
+        switches = parse_switches(port.ask(switches_command()))
     except (CommandRefused, RetryLater) as error:
         _log.debug("switches were not read: %s", error)
         return nodes
-    return tuple(replace(n, switch=found[n.name]) if n.name in found else n for n in nodes)
+    return tuple(replace(n, switch=switches[n.name]) if n.name in switches else n for n in nodes)
 
 
 def with_charges(port: Port, seen: Snapshot) -> Snapshot:
-    """The snapshot with account and QOS of each job, in one command: of our jobs, and of all where
-    somebody waits for a limit."""
+    """Return the snapshot with account and QOS of our jobs, by a single command. If other jobs wait
+    for a limit, it asks for all jobs."""
     ours = _lanes(seen.jobs)
     charges = parse_charges(port.ask(charges_command(() if seen.waiting else ours)))
     none = Charge("")
@@ -119,19 +121,19 @@ def with_charges(port: Port, seen: Snapshot) -> Snapshot:
         charge = charges.get(job.job_id, none)
         return replace(job, account=charge.account, qos=charge.qos)
 
-    def told(waiter: Waiter) -> Waiter:
+    def charged_waiter(waiter: Waiter) -> Waiter:
         job_id = int(waiter.job_id.partition("_")[0].partition("+")[0])
         charge = charges.get(job_id, none)
         return replace(waiter, account=charge.account, qos=charge.qos)
 
     return replace(
-        seen, jobs=tuple(map(charged, seen.jobs)), waiting=tuple(map(told, seen.waiting))
+        seen, jobs=tuple(map(charged, seen.jobs)), waiting=tuple(map(charged_waiter, seen.waiting))
     )
 
 
 def read_accounts(port: Port, jobs: Iterable[MalleableJob]) -> dict[int, str]:
-    """The accounts that waiting and running jobs are charged to, by job id, as their users may
-    have written them; in one command. A job of which nothing certain is said is not in it."""
+    """Return the accounts of waiting and running jobs by job id, by a single command. The text may
+    be the users' own. Jobs whose account is uncertain are left out."""
     partitions = _lanes(jobs)
     charges = parse_charges(port.ask(charges_command(partitions))) if partitions else {}
     return {job_id: charge.account for job_id, charge in charges.items()}
@@ -140,15 +142,15 @@ def read_accounts(port: Port, jobs: Iterable[MalleableJob]) -> dict[int, str]:
 def look_at_jobs(
     port: Port, partitions: Sequence[str], seen: Optional[Iterable[MalleableJob]] = None
 ) -> tuple[MalleableJob, ...]:
-    """Our jobs, in one command. Fragments of a core may be in any partition. If it matters only
-    what has become of the jobs that were `seen`, Slurm is asked about their partitions alone."""
+    """Return our jobs, by a single command. Fragments of a core may be in any partition. If only
+    the jobs in `seen` matter, Slurm is asked about their partitions alone."""
     where = () if seen is None else sorted({*partitions, *_lanes(seen)})
     return parse_jobs(port.ask(jobs_command(where)), partitions).malleable
 
 
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
-    """What a job says of itself, as its user could have written it: only to be shown. Empty if
-    Slurm has just forgotten the job or is busy: the rest is worth printing."""
+    """Return a job's remarks about itself, which its user could have written: only to be shown.
+    Empty if Slurm is busy or has just forgotten the job: the rest is worth printing."""
     try:
         return parse_remarks(port.ask(remarks_command(job_id)))
     except (CommandRefused, RetryLater) as error:
@@ -157,7 +159,7 @@ def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
 
 
 def look_again(port: Port, seen: Snapshot, lanes: LaneNames) -> Snapshot:
-    """The same snapshot with nodes, reservations and clock read anew, in one command."""
+    """Return the snapshot with nodes, reservations and clock read again, by a single command."""
     cluster = read_cluster(port, lanes)
     return replace(
         seen,
@@ -174,10 +176,10 @@ def look_again(port: Port, seen: Snapshot, lanes: LaneNames) -> Snapshot:
 def apply(
     port: Port, seen: Snapshot, intents: Sequence[Intent], pause: Callable[[str], None]
 ) -> list[str]:
-    """Write all intents; what Slurm refused comes back as one line each, the rest goes on.
+    """Write all intents. Return a line for each that Slurm refused. The others are written.
 
     `pause` is called before each command with its text, for progress and for tests that stop
-    between any two writes. Raises RetryLater if Slurm stopped answering: the next tick goes on.
+    between any two writes. Raises RetryLater if Slurm stops answering. The next tick continues.
     """
     fragments = [f for job in seen.jobs for f in job.fragments]
     notes = {f.id: f.note for f in fragments}
@@ -189,18 +191,18 @@ def apply(
     machine = AllBut((*(node.name for node in seen.nodes), *seen.hidden) if grows else ())
 
     def start(some: Sequence[Intent]) -> list[str]:
-        """Release these, but none whose update is refused: each half is tried by itself then, until
-        a group is alone.
+        """Release these fragments, except where Slurm refuses the update.
 
-        A refused release counts as one in vain: it would be refused at the next tick too.
+        After a refusal each half is tried separately, down to single groups. A refused release
+        counts as a release in vain: the next tick would be refused too.
         """
         *updates, release = starts(some, notes, machine, tied)
         faults = _write(port, updates, pause)
         if not faults:
             return _write(port, [release], pause)
-        found = groups(some, notes, tied)
-        if len(found) > 1:
-            halves = found[: len(found) // 2], found[len(found) // 2 :]
+        parts = groups(some, notes, tied)
+        if len(parts) > 1:
+            halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
             return [line for half in halves for line in start(list(chain(*half)))]
         vain = [
             Intent(i.fragment, Why.NOT_STARTED, mark=i.mark.in_vain(seen.now, REFUSED))
@@ -216,13 +218,13 @@ def apply(
 def _write(port: Port, written: Sequence[Command], pause: Callable[[str], None]) -> list[str]:
     refused: list[str] = []
     for is_quick, group in groupby(written, lambda c: c.patience_s > 0):
-        found = list(group)
-        for command in found:
+        batch = list(group)
+        for command in batch:
             pause(" ".join(command.argv))
             if not is_quick:
                 refused += _ask(port, command)
         if is_quick:
-            _ask_together(port, found)
+            _ask_together(port, batch)
     return refused
 
 
@@ -234,11 +236,11 @@ def _ask(port: Port, command: Command) -> list[str]:
     return []
 
 
-def _ask_together(port: Port, found: Sequence[Command]) -> None:
-    """Run commands side by side, within bounds; nobody waits for their answers."""
-    if len(found) == 1:
-        port.ask(found[0])
+def _ask_together(port: Port, batch: Sequence[Command]) -> None:
+    """Run commands side by side, within bounds. Their answers do not matter."""
+    if len(batch) == 1:
+        port.ask(batch[0])
         return
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        for _ in pool.map(port.ask, found):
+        for _ in pool.map(port.ask, batch):
             pass

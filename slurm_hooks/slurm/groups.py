@@ -1,7 +1,7 @@
 """The nodes of fragments that were released together and have not started.
 
-Slurm keeps no list of theirs, only of the nodes that they are excluded from, which it shows in
-another format of squeue's than all else: so this is asked for only while such fragments wait.
+Slurm keeps only the list of nodes that each is excluded from. squeue shows that list in another
+format than the rest. So the question is asked only while such fragments wait.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ class Place(NamedTuple):
 
 
 def places_command(partitions: Sequence[str]) -> Command:
-    """The nodes that elements are excluded from, and those of elements that have started since."""
+    """Ask for the nodes that elements are excluded from, and the nodes of started elements."""
     words = ("squeue", "--noheader", "--all", "--array", "--states=PENDING,RUNNING,COMPLETING")
     return Command((*words, f"--partition={','.join(partitions)}", "--format=%i|%x|%N"))
 
 
 def parse_places(text: str) -> dict[FragmentId, Place]:
-    """By element; what is no row of an element is passed over."""
+    """Return places by element. Other rows are skipped."""
     listed = lru_cache(maxsize=None)(expand)  # the members of a group have one list
-    found = {}
+    places = {}
     for job, index, excluded, nodes in filter(None, map(_cells, text.splitlines())):
         with contextlib.suppress(NodeSetParseError):
             place = Place(listed(excluded), listed(nodes))
-            found[FragmentId(int(job), int(index))] = place
-    return found
+            places[FragmentId(int(job), int(index))] = place
+    return places
 
 
 def _cells(line: str) -> Optional[tuple[str, ...]]:
@@ -61,8 +61,8 @@ def _cells(line: str) -> Optional[tuple[str, ...]]:
 
 
 def is_unplaced(job: MalleableJob) -> bool:
-    """True if a fragment waits for any of its group's nodes, or was found unfit for all of them and
-    that is not on record yet."""
+    """True if a fragment waits for any nodes of its group. Also true if Slurm finds all of them
+    unfit and the mark does not have that yet."""
     return job.request.is_exchangeable and any(map(_waits, job.fragments))
 
 
@@ -80,34 +80,34 @@ def _waits(fragment: Fragment) -> bool:
 def placed(
     job: MalleableJob, places: Mapping[FragmentId, Place], nodes: Iterable[Node]
 ) -> MalleableJob:
-    """The job with nodes for each fragment of a group that had not started when it was read.
+    """Return the job with nodes for each fragment of a group that had not started when it was read.
 
-    As many nodes are left to the group as its fragments need: which of them gets which is not
-    known, nor does it matter. Those that are free come first. One that has started meanwhile has
-    its own. A fragment that counts slots has one node, which it may share with others of its job.
-    One whose node the core has taken waits for it, as if another job had.
+    The group has as many nodes left as its fragments need. It does not matter which fragment gets
+    which node. Free nodes come first. A fragment that has started since has its own nodes. A
+    fragment that counts slots has a single node, which it may share with others of its job. If the
+    core has taken its node, the fragment waits for it, as for a node of another job.
     """
     if not is_unplaced(job):
         return job
     waiting = [(f, places[f.id]) for f in job.fragments if _waits(f) and f.id in places]
-    found = {f.id: place.nodes for f, place in waiting if place.nodes}
+    nodes_of = {f.id: place.nodes for f, place in waiting if place.nodes}
     there = (f for f in job.fragments if f.state in LIVE_STATES and not f.is_core)
     taken = {name for f in there for name in f.nodes}
-    taken = taken.union(*found.values())
+    taken = taken.union(*nodes_of.values())
     left = [name for _, name in sorted((n.state is not NodeState.FREE, n.name) for n in nodes)]
     for excluded, group in _groups(waiting).items():
         names = [name for name in left if name not in excluded]
         given = _given(job.request, [name for name in names if name not in taken], len(group))
         if job.request.slot is not None:
             given += [frozenset(names[:1])] * (len(group) - len(given))
-        found.update((f.id, nodes) for f, nodes in zip(group, given) if nodes)
-        taken.update(*given)  # one that has joined since is open to every group
-    fragments = (replace(f, nodes=found.get(f.id, f.nodes)) for f in job.fragments)
+        nodes_of.update((f.id, nodes) for f, nodes in zip(group, given) if nodes)
+        taken.update(*given)  # a node that has joined since is open to every group
+    fragments = (replace(f, nodes=nodes_of.get(f.id, f.nodes)) for f in job.fragments)
     return replace(job, fragments=tuple(fragments))
 
 
 def _given(request: Request, names: Sequence[str], count: int) -> list[frozenset[str]]:
-    """The nodes of so many fragments, as far as the names go."""
+    """Return the nodes of `count` fragments, or of fewer if the names run out."""
     unit = request.unit if request.slot is None else 1
     return [frozenset(names[i : i + unit]) for i in range(0, min(count * unit, len(names)), unit)]
 

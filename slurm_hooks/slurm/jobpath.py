@@ -1,10 +1,10 @@
-"""The directory that a job gets on its PYTHONPATH: the rendezvous and nothing else.
+"""The directory that a job gets on its PYTHONPATH: only the rendezvous.
 
-A job must not see the reconciler's dependencies, and torchrun finds handlers through
-installed metadata, as frameworks find callbacks; so the directory holds `slurm_hooks/elastic` and
+A job must not see the reconciler's dependencies. torchrun finds handlers through installed
+metadata, as frameworks find callbacks. So the directory holds `slurm_hooks/elastic` and
 `slurm_hooks/words`, a `dist-info` that names its entry points, and `bin` for the job's PATH. Each
-content has a directory of its own, beside a link to the one that is current. It must not know where
-a site wants them.
+version of the content has a separate directory, beside a link to the current directory. This module
+does not know where a site keeps them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ malleable = {_FRAMEWORKS}:pytorch_lightning_callbacks
 """
 COMMAND = """\
 #!/bin/sh
-# `malleable` in a job: finds its modules beside itself, whatever has become of PYTHONPATH.
+# `malleable` in a job: finds its modules beside itself, with any PYTHONPATH.
 here=$(readlink -f "$0") || exit
 here=${here%/bin/*}
 if ! command -v python3 >/dev/null; then
@@ -65,10 +65,10 @@ runpy.run_module("slurm_hooks.elastic", run_name="__main__", alter_sys=True)
 
 
 def write_job_path(dest: Path) -> Path:
-    """Lay out (or renew) the job path and make `dest` a link to it; returns `dest`.
+    """Lay out (or renew) the job path, make `dest` a link to it, and return `dest`.
 
-    What was there before stays where it is, since jobs may be starting from it; the link is
-    switched in one step. Everybody can read it, whatever the umask. Raises OSError.
+    The old content is kept, since jobs may be starting from it. The link is switched in a single
+    step. All users can read the content, with any umask. Raises OSError.
     """
     dest = dest.absolute()
     _make(dest.parent)
@@ -86,7 +86,7 @@ def write_job_path(dest: Path) -> Path:
 
 
 def _make(directory: Path) -> None:
-    """Make a directory and those above it; only the modes of those that it makes are set."""
+    """Make a directory and its parents. Only new directories get the mode."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(exist_ok=True)
@@ -116,17 +116,17 @@ def _lay_out(directory: Path) -> None:
 
 
 def _digest(directory: Path) -> str:
-    """Eight digits that tell one content from another."""
-    found = hashlib.sha256()
+    """Return eight digits that identify the content."""
+    digest = hashlib.sha256()
     for path in sorted(path for path in directory.rglob("*") if path.is_file()):
         content = path.read_bytes()
-        found.update(f"{path.relative_to(directory)} {len(content)}\n".encode() + content)
-    return found.hexdigest()[:8]
+        digest.update(f"{path.relative_to(directory)} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:8]
 
 
 def _switch(dest: Path, final: Path, scratch: Path) -> None:
-    """Make `dest` a link to `final`, its neighbour, as one rename."""
-    if dest.is_dir() and not dest.is_symlink():  # of a version that wrote into it
+    """Make `dest` a link to `final`, its neighbour, by a single rename."""
+    if dest.is_dir() and not dest.is_symlink():  # a version once wrote into the directory itself
         dest.rename(tempfile.mkdtemp(dir=dest.parent, prefix=f"{dest.name}-before-"))
     link = scratch / "link"
     link.symlink_to(final.name)

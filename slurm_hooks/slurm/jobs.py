@@ -1,4 +1,4 @@
-"""What the rows of squeue's answer say of jobs: ours, and others' as far as they matter."""
+"""Reads jobs from the rows of squeue's answer: ours, and other jobs as far as they matter."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ _ELEMENT = re.compile(r"(\d+)_(\d+)")
 
 @dataclass(frozen=True)
 class Jobs:
-    """What squeue said: our jobs, others' planned and recent starts, lines nobody understood, all
-    records, others' jobs that wait for a limit or for which a fragment has left."""
+    """The answer of squeue. `malleable` are our jobs, `unknown` the lines that make no sense.
+    `waiting` are other jobs that wait for a limit or that a fragment gave way to."""
 
     malleable: tuple[MalleableJob, ...]
     planned: tuple[PlannedStart, ...]
@@ -62,7 +62,7 @@ class Jobs:
 
 
 def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
-    """Read the answer to jobs_command; `partitions` are those of malleable jobs."""
+    """Read the answer to jobs_command. `partitions` are the lanes."""
     ours = frozenset(partitions)
     fragments: dict[int, list[tuple[Fragment, Mapping[str, str]]]] = {}
     planned: list[PlannedStart] = []
@@ -103,11 +103,11 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     jobs = []
     for job_id, rows in sorted(fragments.items()):
         try:
-            found = _job(rows)
+            job = _job(rows)
         except ValueError as error:
             unknown.append(f"squeue: job {job_id} left alone: {error}")
             continue
-        jobs.append(replace(found, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
+        jobs.append(replace(job, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
     unknown += stray_lines(strays)
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
     waiting = still_waiting(waiters, jobs)
@@ -115,7 +115,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
 
 
 class _Read(NamedTuple):
-    """What a record says: a fragment of ours, or the planned start of a job or a core."""
+    """The content of a record: a fragment of ours, or the planned start of a job or a core."""
 
     row: Mapping[str, str]
     fragment: Optional[Fragment]
@@ -123,7 +123,8 @@ class _Read(NamedTuple):
 
 
 def _read(record: str, ours: frozenset[str]) -> Optional[_Read]:
-    """A record of squeue; None if it is not whole. Raises ValueError or NodeSetParseError."""
+    """Read a record of squeue, or None if it is not whole. Raises ValueError or
+    NodeSetParseError."""
     row = row_of(record)
     if row is None:
         return None
@@ -132,13 +133,13 @@ def _read(record: str, ours: frozenset[str]) -> Optional[_Read]:
     return _Read(row, fragment, _planned(row) if is_planned else None)
 
 
-_read_again = lru_cache(maxsize=1 << 15)(_read)  # most were alike in the look before
+_read_again = lru_cache(maxsize=1 << 15)(_read)  # most were equal in the last tick
 
 
 def _may_be_ours(row: Mapping[str, str], ours: frozenset[str]) -> bool:
     """True in our partitions, and for the core of a job whose other fragments are there."""
-    found = row["Partition"] in ours
-    return found or any(f",lane={name}," in row["admin_comment"] for name in ours)
+    is_there = row["Partition"] in ours
+    return is_there or any(f",lane={name}," in row["admin_comment"] for name in ours)
 
 
 def _not_understood(line: str) -> str:
@@ -160,8 +161,8 @@ def _job(rows: list[tuple[Fragment, Mapping[str, str]]]) -> MalleableJob:
 
 
 def _needs(row: Mapping[str, str], request: Request) -> Needs:
-    """What a node must have; what cannot be read is left to Slurm to judge. How much a fragment
-    needs that counts slots, goes by its slots."""
+    """Return the properties that a node must have. Slurm judges those that cannot be read. The
+    needs of a fragment that counts slots depend on its slots."""
     features = "" if row["Feature"] in ("(null)", "N/A") else row["Feature"]
     if request.slot is not None:
         return Needs(features)
@@ -174,21 +175,21 @@ def _number(text: str) -> int:
 
 
 def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
-    """The fragment in a row; None for a job without our mark."""
-    found = parse_mark(row["admin_comment"])
-    if found is None:
+    """Return the fragment in a row, or None for a job without our mark."""
+    marked = parse_mark(row["admin_comment"])
+    if marked is None:
         return None
     element = _ELEMENT.fullmatch(row["JobArrayID"])
     if not element and row["State"] == "CANCELLED":
-        return None  # what never ran of an array that was cancelled: see parse_jobs
+        return None  # elements of a cancelled array that never ran: see parse_jobs
     if not element:
-        raise ValueError("carries our mark but is no array element")
-    mark, note = found
+        raise ValueError("has our mark but is not an array element")
+    mark, note = marked
     slot = mark.request.slot
     state = fragment_state(row["State"], row["PriorityLong"])
     restarts = int(row["restartcnt"] or 0)
     is_requeued = state in WAITING_STATES or (state in _REQUEUED and restarts > mark.run)
-    run = restarts - is_requeued  # Slurm counts at the requeue, also what is still ending
+    run = restarts - is_requeued  # Slurm counts at the requeue, even while the run still ends
     comment = parse(row["comment"])
     loss = _loss_in(comment, run)
     return Fragment(
@@ -219,11 +220,10 @@ def _fragment(row: Mapping[str, str]) -> Optional[Fragment]:
 
 
 def _asks(row: Mapping[str, str], slot: Slot) -> Resources:
-    """What Slurm has given the fragment on its node, or will give it. Of generic resources it is
-    the GPUs of a slot's kind.
+    """Return the resources that Slurm has given or will give the fragment on its node.
 
-    Only NumCPUs says how many processors a run has. One that waits gets as many as both columns
-    say: where they differ somebody has changed one.
+    Generic resources are the GPUs of a slot's kind. Only NumCPUs has the processors of a run. A
+    waiting fragment gets the smaller of both columns: they differ only after a change by hand.
     """
     cpus = _number(row["NumCPUs"])
     cpus = cpus if row["NodeList"] else min(cpus, _number(row["MinCPUs"]))
@@ -232,34 +232,35 @@ def _asks(row: Mapping[str, str], slot: Slot) -> Resources:
 
 
 def _granted(text: str) -> str:
-    """Slurm (22.05) shows `gpu:4` for what it has taken and does not obey, in place of
-    `gres:gpu:4`."""
+    """Return only the words that Slurm obeys. For a request that it accepted and does not obey,
+    Slurm (22.05) shows `gpu:4` in place of `gres:gpu:4`."""
     return ",".join(word for word in text.split(",") if word.startswith(("gres:", "gres/")))
 
 
-_REQUEUED = (FragmentState.PENDING, FragmentState.ENDING)  # or released, or ending by itself
+_REQUEUED = (FragmentState.PENDING, FragmentState.ENDING)  # or released, or at a normal end
 
 
 def _is_bound(state: FragmentState, row: Mapping[str, str]) -> bool:
-    """True if the nodes asked for are those that it is, or was, about to run on."""
+    """True if the fragment is, or was, about to run on the nodes asked for."""
     is_on_its_way = state in (FragmentState.PENDING, FragmentState.SPECIAL)
     return is_on_its_way or row["Reason"] == "BadConstraints"
 
 
 def said_in(comment: Comment, run: int) -> Said:
-    """Where the fragment stands in the run with this restart count, as its agent says."""
+    """Return the state of the run with this restart count, as the fragment's agent reports it."""
     is_this_run = comment.standing is not None and comment.run == run
     return Said(comment.standing) if is_this_run else Said.NOTHING
 
 
 def _loss_in(comment: Comment, run: int) -> Optional[Loss]:
-    """The work that a hit costs, as the agent says in this run; None if it says none."""
+    """Return the work that an interruption costs, as the agent reports it in this run, if at
+    all."""
     return comment.loss if comment.run == run else None
 
 
 @lru_cache(maxsize=256)
 def exit_code(text: str) -> str:
-    """Code and signal as `7:0`; squeue (22.05) prints the wait status, here 1792."""
+    """Return code and signal as `7:0`. squeue (22.05) prints the wait status, here 1792."""
     is_status = re.fullmatch(r"\d{1,9}", text, re.ASCII)
     return f"{int(text) >> 8}:{int(text) & 0x7F}" if is_status else text
 
@@ -292,7 +293,7 @@ _STATES = {
 
 
 def fragment_state(state: str, priority: str) -> FragmentState:
-    """Fold Slurm's job state; a pending job of priority 0 is held."""
+    """Fold Slurm's job state into a fragment's. A pending job of priority 0 is held."""
     if state in ("PENDING", "REQUEUED"):
         return FragmentState.HELD if priority == "0" else FragmentState.PENDING
     return _STATES.get(state, FragmentState.UNKNOWN)

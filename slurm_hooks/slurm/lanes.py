@@ -1,8 +1,8 @@
-"""In which partitions malleable jobs cannot run, and the line of Slurm's that shows why. Pure.
+"""Finds the partitions in which malleable jobs cannot run, and the line of Slurm that shows why.
 
-`render lua` and doctor ask, and job_submit tells the user. Slurm must preempt a fragment by
-requeue, and some other job must be able to preempt it. With PreemptType=preempt/qos the job's own
-QOS counts: neither a partition's PreemptMode nor a QOS that is only the partition's (22.05.8).
+Pure. `render lua` and doctor ask, and job_submit tells the user. Slurm must preempt a fragment by
+requeue, and some other job must be able to preempt it. With PreemptType=preempt/qos only the job's
+own QOS counts. A partition's PreemptMode or QOS then has no effect (22.05.8).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _LOSSES = {
 
 @dataclass(frozen=True)
 class Unfit:
-    """Why malleable jobs cannot run in a partition: `shown` is the line that says so, and `key` the
-    setting in it, or QOS where the accounting database has it."""
+    """A reason why malleable jobs cannot run in a partition. `shown` is the line that says so.
+    `key` is the setting in it, or QOS if the accounting database has it."""
 
     key: str
     shown: str
@@ -47,14 +47,14 @@ def find_unfit(
     qos: str = "",
     known: Mapping[str, Qos] = {},
 ) -> dict[str, Unfit]:
-    """Those of our partitions in which no malleable job can run.
+    """Return our partitions in which no malleable job can run, with the reason.
 
-    The words are those of scontrol. `qos` is that of malleable jobs, `known` are all QOS. Both
-    count with preempt/qos only.
+    The words are scontrol's. Malleable jobs have the QOS `qos`, and `known` are all QOS. Both count
+    only with preempt/qos.
     """
     records = {words["PartitionName"]: words for words in partitions}
     others = [words for name, words in records.items() if name not in ours]
-    found = {}
+    unfits = {}
     for name in ours:
         lane = records.get(name)
         if lane is None:
@@ -66,20 +66,20 @@ def find_unfit(
         else:
             unfit = _of_partition(lane, others, config)
         if unfit is not None:
-            found[name] = unfit
-    return found
+            unfits[name] = unfit
+    return unfits
 
 
 def is_by_qos(config: Words) -> bool:
-    """True if the QOS of a job decides who preempts it. A partition has no say then."""
+    """True if the QOS of a job decides which jobs preempt it. Then its partition does not."""
     return config.get("PreemptType") == "preempt/qos"
 
 
 def _of_qos(name: str, known: Mapping[str, Qos], config: Words) -> Optional[Unfit]:
     if not name:
         why = (
-            "jobs yield by their QOS, and site.qos names none for malleable jobs; write the one "
-            'that the others preempt, for example qos = "scavenge"'
+            "jobs yield by their QOS, and site.qos is empty; write the QOS that other QOS may "
+            'preempt, for example qos = "scavenge"'
         )
         return Unfit("QOS", "PreemptType=preempt/qos", why)
     if name not in known:
@@ -94,7 +94,7 @@ def _of_qos(name: str, known: Mapping[str, Qos], config: Words) -> Optional[Unfi
 
 
 def _loss(mode: str) -> str:
-    """What is wrong with this PreemptMode; empty if it requeues."""
+    """Return the fault of this PreemptMode, empty if it requeues."""
     mode = mode.upper()
     if "REQUEUE" in mode:
         return ""
@@ -110,7 +110,7 @@ def _of_partition(lane: Words, others: Sequence[Words], config: Words) -> Option
     near, tier = neighbours(lane, others), tier_of(lane)
     if not near or any(tier_of(other) > tier for other in near):
         return None
-    why = "no partition that shares its nodes has a higher one, so no job can preempt there: "
+    why = "no partition that shares its nodes has a higher tier, so no job can preempt there: "
     return Unfit("PriorityTier", f"{of_partition(lane)} PriorityTier={tier}", why + _listed(near))
 
 
@@ -121,19 +121,19 @@ def _listed(partitions: Sequence[Words]) -> str:
 
 
 def neighbours(lane: Words, others: Iterable[Words]) -> list[Words]:
-    """Those of the others that share nodes with this partition."""
+    """Return the other partitions that share nodes with this partition."""
     own = nodes_of(lane)
     return [other for other in others if own & nodes_of(other)]
 
 
 def tier_of(words: Words) -> int:
-    """PriorityTier of a partition; 1, the default, if it cannot be read."""
-    found = re.match(r"\d{1,5}", words.get("PriorityTier", ""), re.ASCII)
-    return int(found.group()) if found else 1
+    """Return the PriorityTier of a partition, or the default of 1 if it cannot be read."""
+    match = re.match(r"\d{1,5}", words.get("PriorityTier", ""), re.ASCII)
+    return int(match.group()) if match else 1
 
 
 def nodes_of(partition: Words) -> frozenset[str]:
-    """Its nodes; none if the list cannot be read, which each tick reports."""
+    """Return its nodes. The set is empty if the list cannot be read, which each tick reports."""
     try:
         return expand(partition.get("Nodes", ""))
     except NodeSetParseError:

@@ -1,7 +1,7 @@
-"""A Port that has the question about jobs answered by libslurm, if pyslurm is installed here.
+"""A Port that asks libslurm about jobs, if pyslurm is installed here.
 
-All else, and that too whenever libslurm cannot say exactly what squeue would, is left to Slurm's
-commands. The library runs in a process of its own with a command's time limit.
+Slurm's commands answer all other questions. squeue answers this question too, if libslurm cannot
+give exactly the same answer. The library runs in a separate process with a command's time limit.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PROGRAM = Path(__file__).with_name("library_jobs.py")
 
 
 def library_command() -> Command:
-    """The program that answers in place of squeue, without what a caller's environment adds."""
+    """The program that answers in place of squeue, isolated from the caller's environment."""
     return Command((sys.executable, "-X", "utf8", "-I", str(_PROGRAM)))
 
 
 def choose_port(live: Live, wanted: str) -> Port:
-    """The port for `tick.port`: commands, pyslurm, or auto for pyslurm where it is installed.
+    """Return the port for `tick.port`: commands, pyslurm, or auto for pyslurm if it is installed.
 
     Raises MissingProgram if pyslurm is wanted and not installed.
     """
@@ -54,7 +54,7 @@ class WithLibrary:
         self.asked = self.live.asked
 
     def ask(self, command: Command) -> str:
-        """Run one command, or what stands for it; see Port."""
+        """Run a command or its replacement. See Port."""
         if command != jobs_command():
             return self.live.ask(command)
         try:

@@ -1,12 +1,12 @@
-"""A program: what squeue would answer to the gateway's question about jobs, from libslurm.
+"""A program that answers the gateway's question about jobs as squeue would, from libslurm.
 
     python -I library_jobs.py
 
-It is a process of its own because a library call cannot be given a time limit, and because what
-libslurm takes or breaks then ends with it. It imports pyslurm and nothing of ours. It writes out
-in full only those records that matter: those that carry a mark, planned and recent starts, what was
-cancelled, and what waits for a limit or is named in a mark; the others are counted. Where pyslurm
-(25.11.2) loses something that squeue prints, it ends with UNSURE, and the caller asks squeue.
+It is a separate process because a library call cannot have a time limit. Memory that libslurm leaks
+or corrupts also ends with the process. It imports pyslurm and no module of ours. Records that
+matter are written in full: records with a mark, planned and recent starts, cancelled jobs, and jobs
+that wait for a limit or are named in a mark. Other records are counted. If pyslurm (25.11.2) loses
+a detail that squeue prints, the program ends with UNSURE, and the caller asks squeue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
 UNSURE = 3
-SAID_WIDTH = 145  # as in rows.py, as is the next
+SAID_WIDTH = 145  # as in rows.py, like RECORD_END
 RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
 RECENT_S = 900  # as in starts.py
 MARK = "malleable{"
@@ -27,19 +27,19 @@ _LIMIT = re.compile(r"Assoc|QOS|Max.*Per")
 
 
 class Unsure(Exception):
-    """pyslurm does not say what squeue would."""
+    """Raised if pyslurm cannot give squeue's answer."""
 
 
 def answer(jobs: Iterable[Any]) -> Iterator[str]:
-    """The lines of an answer to jobs_command() from pyslurm's jobs, the last one with a count.
+    """Yield the lines of an answer to jobs_command() from pyslurm's jobs. The last has a count.
 
     Raises Unsure.
     """
     others = 0
-    found = list(jobs)
-    last = max((job.start_time for job in found if _has_begun(job)), default=0)
-    named = {name for job in found for name in _NAMED.findall(_words(job.admin_comment))}
-    for job in found:
+    records = list(jobs)
+    last = max((job.start_time for job in records if _has_begun(job)), default=0)
+    named = {name for job in records for name in _NAMED.findall(_words(job.admin_comment))}
+    for job in records:
         names = element_names(job)
         if not (_matters(job, last) or _waits(job, names, named)):
             others += len(names)
@@ -54,7 +54,8 @@ def _has_begun(job: Any) -> bool:
 
 
 def _matters(job: Any, last: int) -> bool:
-    """`last` is when the last of all jobs began: starts not long before that are remembered."""
+    """Tell whether the record matters. `last` is the latest start of all jobs. Starts shortly
+    before it matter."""
     state = job.state
     if _has_begun(job) and last - job.start_time <= RECENT_S:
         return True
@@ -64,14 +65,16 @@ def _matters(job: Any, last: int) -> bool:
 
 
 def _waits(job: Any, names: Iterable[str], named: set[str]) -> bool:
-    """Whether a job waits for a limit, or its elements, `names`, are `named` in a mark."""
+    """Tell whether a job waits for a limit, or any of its elements, `names`, is `named` in a
+    mark."""
     if job.state != "PENDING":
         return False
     return bool(_LIMIT.match(job.state_reason or "")) or not named.isdisjoint(names)
 
 
 def element_names(job: Any) -> list[str]:
-    """What squeue --array calls a record: a job, an element, or elements that are still one."""
+    """Return the names that squeue --array prints for a record: a job, an element, or elements
+    that still share a record."""
     array, waiting = job.array_id, job.array_tasks_waiting
     if not array:
         return [f"{job.id}"]
@@ -91,7 +94,7 @@ def _range(text: str) -> range:
 
 
 def _rest(job: Any) -> str:
-    """A line from its second field on."""
+    """Return a line from its second field on."""
     state = job.state
     fields = (
         state,
@@ -106,8 +109,8 @@ def _rest(job: Any) -> str:
         job.requeue_count or 0,
         exit_code(job, state)
         if MARK in _words(job.admin_comment)
-        else "0:0",  # nobody reads theirs
-        job.state_reason or "None",  # pyslurm takes the word None for nothing
+        else "0:0",  # exit codes of other jobs are not read
+        job.state_reason or "None",  # pyslurm turns the word None into an empty value
         job.allocated_nodes,
         job.required_nodes,
         job.scheduled_nodes,
@@ -129,7 +132,7 @@ def _limit(minutes: Optional[int]) -> str:
 
 
 def exit_code(job: Any, state: str) -> str:
-    """Code and signal. Raises Unsure: pyslurm says 9 of 137, and 0 of 128."""
+    """Return code and signal. Raises Unsure: pyslurm says 9 for 137, and 0 for 128."""
     code, signal = job.exit_code, job.exit_code_signal
     if not signal and (code or state == "FAILED"):
         raise Unsure(f"job {job.id}: an exit code of {code} or {code + 128}")
@@ -137,15 +140,15 @@ def exit_code(job: Any, state: str) -> str:
 
 
 def _gres(job: Any) -> str:
-    """What is asked of each node. Raises Unsure where something is and pyslurm cannot read it."""
-    found = job.gres_per_node
-    if not found and "tres-per-node" in (job.submit_line or ""):
+    """Return the request for each node. Raises Unsure if pyslurm cannot read a request."""
+    counts = job.gres_per_node
+    if not counts and "tres-per-node" in (job.submit_line or ""):
         raise Unsure(f"job {job.id}: --tres-per-node")
-    return ",".join(f"gres/{name}:{count}" for name, count in sorted(found.items()))
+    return ",".join(f"gres/{name}:{count}" for name, count in sorted(counts.items()))
 
 
 def _said(job: Any) -> str:
-    """The beginning of Comment, cut and filled as squeue does it."""
+    """Return the beginning of Comment, cut and filled as by squeue."""
     try:
         raw = _line(job.comment or "").encode("utf-8", "surrogateescape")
     except UnicodeDecodeError:  # no agent wrote that
@@ -158,14 +161,14 @@ def _words(text: Optional[str]) -> str:
 
 
 def _line(text: str) -> str:
-    """A line break would end the record, as it does in squeue's answer. Raises Unsure."""
+    """Return the text. Raises Unsure for a line break, which would end the record."""
     if text and text.splitlines() != [text]:
         raise Unsure("a comment of several lines")
     return text
 
 
 def main() -> int:
-    """Prints the answer; UNSURE if squeue has to be asked, 1 if Slurm does not answer."""
+    """Print the answer. Return UNSURE if squeue must be asked, 1 if Slurm does not answer."""
     os.environ["SLURM_BITSTR_LEN"] = "0"  # no list of elements is cut short
     try:
         import pyslurm  # noqa: PLC0415  (starts libslurm, which reads slurm.conf)
@@ -187,4 +190,4 @@ def main() -> int:
 if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
-    os._exit(status)  # nothing of libslurm's is worth tidying up, and it may not hang here either
+    os._exit(status)  # without libslurm's cleanup, which could hang

@@ -22,14 +22,14 @@ _BUSY = re.compile(
     r"try again|temporarily unable|Munge|munge|Slurm controller not|DNS SRV",
 )
 DENIED = re.compile(r"ermission denied|not permitted")
-NOT_OWNER = "Invalid user id"  # the answer to a change of somebody else's job
-# What people set to save typing, such as SQUEUE_PARTITION: others' jobs would not be seen.
+NOT_OWNER = "Invalid user id"  # the answer to a change of another user's job
+# Users' own defaults, such as SQUEUE_PARTITION, would hide other users' jobs.
 _OPTIONS = re.compile(r"(SQUEUE|SCANCEL|SCONTROL)_|SLURM_CLUSTERS$")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One command that was run: which, how many RPCs, how many seconds."""
+    """A command that was run: its arguments, its RPCs and its seconds."""
 
     argv: tuple[str, ...]
     rpcs: int
@@ -37,25 +37,25 @@ class Asked:
 
 
 class Port(Protocol):
-    """What the rest of the package needs of Slurm: a command in, its output back.
+    """The interface to Slurm: takes a command, returns its output.
 
-    Raises RetryLater if Slurm did not answer, CommandRefused if it said no, MissingProgram if
+    Raises RetryLater if Slurm does not answer, CommandRefused if it refuses, MissingProgram if
     there is no such command on this host.
     """
 
     asked: list[Asked]
 
     def ask(self, command: Command) -> str:
-        """Run one command and return what it printed."""
+        """Run a command and return its output."""
         ...
 
 
 @dataclass
 class Live:
-    """The Slurm that this host's commands talk to. `bin_dir` is for commands outside PATH.
+    """The Slurm of this host's commands. `bin_dir` is for commands outside PATH.
 
-    With a `user`, which needs root rights, commands run with that user's rights. Detached ones do
-    not get the terminal's signals.
+    With a `user`, which needs root rights, commands run with that user's rights. Detached commands
+    do not get the terminal's signals.
     """
 
     timeout_s: float = 10.0
@@ -66,14 +66,14 @@ class Live:
     is_detached: bool = False
 
     def ask(self, command: Command) -> str:
-        """Run one command and return what it printed; see Port."""
+        """Run a command and return its output. See Port."""
         began = time.monotonic()
         try:
             done = self._run(command)
         except OSError as error:
             raise MissingProgram(
                 f"{command.argv[0]} is not on this host or cannot be run ({error.strerror}): check "
-                "PATH and tick.slurm_bin; it comes with Slurm's client package"
+                "PATH and tick.slurm_bin, or install Slurm's client package"
             ) from error
         except subprocess.TimeoutExpired as error:
             self._note(command, began, "timed out")
@@ -105,7 +105,7 @@ class Live:
             input=command.stdin,
             capture_output=True,
             text=True,
-            errors="surrogateescape",  # what others wrote is written back as it was
+            errors="surrogateescape",  # other users' text is written back unchanged
             timeout=command.patience_s or self.timeout_s,
             env=environment,
             check=False,
@@ -122,15 +122,15 @@ class Live:
 
 
 def _identity(user: Optional[str]) -> dict[str, Any]:
-    """The rights of a user as subprocess takes them. Raises UsageError if there is no such user."""
+    """Return the rights of a user for subprocess. Raises UsageError if there is no such user."""
     if user is None:
         return {}
     try:
-        found = pwd.getpwnam(user)
+        entry = pwd.getpwnam(user)
     except KeyError as error:
         raise UsageError(f"there is no user {user!r} on this host") from error
-    groups = os.getgrouplist(user, found.pw_gid)
-    return {"user": found.pw_uid, "group": found.pw_gid, "extra_groups": groups, "cwd": "/"}
+    groups = os.getgrouplist(user, entry.pw_gid)
+    return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": groups, "cwd": "/"}
 
 
 def _shown(command: Command) -> str:
@@ -140,5 +140,5 @@ def _shown(command: Command) -> str:
 
 
 def _printable(text: str) -> str:
-    """One line of ASCII: what users wrote may be in it."""
+    """Return a line of ASCII, since users' text may be in it."""
     return text.encode("unicode_escape").decode()

@@ -19,8 +19,8 @@ HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render a
 
 @dataclass(frozen=True)
 class Submits:
-    """Limits on submitted jobs, by QOS: of a `user`, an `account`, `all`. Those of a partition's
-    QOS count before those of the job's, but for the QOS in `over`."""
+    """Limits on submitted jobs, by QOS, for a `user`, an `account` or `all`. The limits of a
+    partition's QOS count before the limits of the job's QOS, except for QOS in `over`."""
 
     of_qos: Mapping[str, Mapping[str, int]]
     qos_of_partition: Mapping[str, str]
@@ -38,8 +38,9 @@ def render_policy(
     terms: Sequence[Terms] = (),
     unfit: Mapping[str, str] = {},
 ) -> str:
-    """The text of malleable_policy.lua; `operators` maps user names to uids, `terms` are those of
-    our partitions. `unfit` are those in which no malleable job can run, and why."""
+    """Return the text of malleable_policy.lua. `operators` maps user names to uids. `terms` are the
+    terms of our partitions. `unfit` maps partitions in which no malleable job can run to
+    reasons."""
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
@@ -81,8 +82,8 @@ def render_policy(
 
 
 def _notices(settings: Settings, terms: Sequence[Terms]) -> str:
-    """The notice in seconds of each partition in which a grace makes it longer; a job with parts of
-    nodes may be in any."""
+    """Return the notice in seconds of each partition whose grace makes it longer. A job with parts
+    of nodes may be in any partition."""
     lanes = {t.partition: Lane(t, settings.lease) for t in terms}
     if settings.site.part_nodes in lanes:
         lanes[settings.site.part_nodes] = Lane(strictest(terms), settings.lease)
@@ -92,12 +93,12 @@ def _notices(settings: Settings, terms: Sequence[Terms]) -> str:
 
 
 def _gres_prefix(version: tuple[int, ...]) -> str:
-    """How Slurm begins the name of a GPU in a job; the older form if the release is not known."""
+    """Return the prefix of a GPU's name in a job, in the older form if the release is unknown."""
     return "gres/" if version >= (23,) else "gres:"
 
 
 def _traits(rows: Iterable[Engine]) -> str:
-    """The traits of each engine, which the plugin cannot know."""
+    """Return the traits of each engine, which the plugin cannot know."""
     return _rows({row.name: _text(row.traits) for row in rows})
 
 
@@ -110,7 +111,7 @@ def _flags(values: Mapping[str, bool]) -> str:
 
 
 def _rows(values: Mapping[str, str]) -> str:
-    """A table with these names as keys; the values are in Lua already."""
+    """Return a table with these names as keys. The values are already in Lua."""
     return "{" + ", ".join(f"[{_text(key)}] = {value}" for key, value in values.items()) + "}"
 
 

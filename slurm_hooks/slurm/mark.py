@@ -1,7 +1,7 @@
 """The mark in AdminComment: `malleable{min=2,max=16,...}`, read and written.
 
-Users cannot edit AdminComment, so what it says was accepted by the site. Text outside the braces
-belongs to the site and is kept. plugins/lua/malleable_checks.lua writes the first version of it.
+Users cannot edit AdminComment, so the site has accepted its text. Text outside the braces belongs
+to the site and is kept. plugins/lua/malleable_checks.lua writes the first version of the mark.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from slurm_hooks.model.moments import moment
 from slurm_hooks.slurm.text import expand, fold
 from slurm_hooks.words.engines import DEFAULT
 
-MARK = "malleable{"  # how each begins
+MARK = "malleable{"  # the beginning of each mark
 _MARK = re.compile(r"malleable\{([^{}]*)\}")
 _PAIR = re.compile(r"([a-z]+)=([A-Za-z0-9_.:@+()-]+)")
 _SUMMARY = re.compile(
@@ -28,24 +28,24 @@ _SUMMARY = re.compile(
 NO_NOTE = "\0"  # where the mark stood in the rest of the comment
 
 
-@lru_cache(maxsize=1 << 16)  # most fragments have their neighbour's, and had it a look before
+@lru_cache(maxsize=1 << 16)  # most fragments share a mark, and had the same in the last tick
 def parse_mark(comment: str) -> Optional[tuple[Mark, str]]:
-    """The mark and the rest of the comment; None if there is no mark.
+    """Return the mark and the rest of the comment, or None if there is no mark.
 
-    Raises ValueError if there is one that cannot be read.
+    Raises ValueError if the mark cannot be read.
     """
-    found = _MARK.search(comment)
-    if not found:
+    match = _MARK.search(comment)
+    if not match:
         return None
-    pairs = [_PAIR.fullmatch(part) for part in found.group(1).split(",")]
+    pairs = [_PAIR.fullmatch(part) for part in match.group(1).split(",")]
     if not all(pairs):
-        raise ValueError(f"the mark {found.group(0)!r} is not a list of key=value")
+        raise ValueError(f"the mark {match.group(0)!r} is not a list of key=value")
     values = {pair.group(1): pair.group(2) for pair in pairs if pair}
-    rest = comment[: found.start()] + NO_NOTE + comment[found.end() :]
+    rest = comment[: match.start()] + NO_NOTE + comment[match.end() :]
     try:
         return _mark(values), rest
     except (OverflowError, OSError) as error:
-        raise ValueError(f"the mark {found.group(0)!r} holds an impossible number") from error
+        raise ValueError(f"the mark {match.group(0)!r} holds an impossible number") from error
 
 
 def _mark(values: dict[str, str]) -> Mark:
@@ -104,13 +104,13 @@ _SLOT = re.compile(
 
 
 def _slot(text: str) -> Optional[Slot]:
-    """`gpu:a100+cpu:8+mem:61440`: what is not named is a share of the node."""
-    found = _SLOT.fullmatch(text)
+    """Read `gpu:a100+cpu:8+mem:61440`. A resource that is not named is a share of the node."""
+    match = _SLOT.fullmatch(text)
     if not text:
         return None
-    if not found or text.endswith("+"):
+    if not match or text.endswith("+"):
         raise ValueError(f"slot {text!r} is not gpu, cpu and mem")
-    gres, cpus, memory = found.groups()
+    gres, cpus, memory = match.groups()
     return Slot(gres or "", int(cpus or 0), int(memory or 0))
 
 
@@ -127,9 +127,10 @@ _WRITTEN, _MEANT = "(+)", "[,]"  # a host list, as commas and brackets cannot st
 
 @lru_cache(maxsize=1024)
 def _excluded(text: str) -> Optional[frozenset[str]]:
-    """The nodes of --exclude; None if the mark has no list (it is too long for one) or an odd one.
+    """Return the nodes of --exclude, or None if the mark has no list (too long) or an unreadable
+    list.
 
-    All marks that a job ever has share one set: of 10,000 nodes it takes 1.1 MiB and 9 ms.
+    All marks of a job share the same set. For 10,000 nodes it takes 1.1 MiB and 9 ms.
     """
     if not text:
         return None
@@ -147,13 +148,13 @@ def _excluded_text(nodes: Optional[frozenset[str]]) -> str:
 
 
 def _avoided(text: str) -> tuple[AvoidedNode, ...]:
-    """`n1@1700000000+n2@...`; a node without a time is not avoided."""
+    """Read `n1@1700000000+n2@...`. A node without a time is not avoided."""
     pairs = (word.split("@") for word in text.split("+") if "@" in word)
     return tuple(sorted(AvoidedNode(name, _moment(since)) for name, since in pairs))
 
 
 def _sizes(text: str) -> tuple[FailedSize, ...]:
-    """`3@1700000000+3@...`."""
+    """Read `3@1700000000+3@...`."""
     pairs = (word.split("@") for word in text.split("+") if "@" in word)
     return tuple(sorted(FailedSize(int(nodes), _moment(at)) for nodes, at in pairs))
 
@@ -167,7 +168,7 @@ def _moment(text: str) -> datetime:
 
 
 def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
-    """The comment with the mark in its place; `rest` is what parse_mark returned."""
+    """Return the comment with the mark in its place. `rest` comes from parse_mark."""
     rest = with_summary(rest, summary) if summary else rest
     request = mark.request
     pairs = {
@@ -224,6 +225,6 @@ def _epoch(when: Optional[datetime]) -> object:
 
 
 def with_summary(rest: str, summary: str) -> str:
-    """The rest of a comment with this line at its end, and without an older one of its kind."""
+    """Return the rest of a comment with this line at its end, in place of an older summary."""
     kept = _SUMMARY.sub("", rest)
     return f"{kept} {summary}" if summary else kept

@@ -1,4 +1,4 @@
-"""Names of jobs: a question of its own, for people to read and for no decision.
+"""Names of jobs, in a separate question to squeue: for people to read, never for a decision.
 
 Users choose them freely, so a name is cut to a width and shown in printable ASCII.
 """
@@ -15,14 +15,14 @@ _ROW = re.compile(rf"(\d{{1,10}})\|(.{{{_WIDTH}}})\|", re.ASCII)
 
 
 def names_command(partitions: Sequence[str]) -> Command:
-    """The name of every job that Slurm knows in these partitions, one line for each element."""
+    """Ask for the name of every job in these partitions, in a line for each element."""
     fields = f"-OArrayJobID:|,Name:{_WIDTH}|"
     chosen = f"--partition={','.join(partitions)}"
     return Command(("squeue", "--noheader", "--all", "--states=all", chosen, fields))
 
 
 def parse_names(text: str) -> dict[int, str]:
-    """Names by job id. Of a job of which two are told, as by a forged row, the first counts."""
+    """Return names by job id. If a job has two names, as after a forged row, the first counts."""
     names: dict[int, str] = {}
     for line in text.splitlines():
         if row := _ROW.fullmatch(line):

@@ -1,8 +1,8 @@
-"""What Slurm's settings lack before fragments may take parts of nodes. Pure: ticks and doctor ask.
+"""Finds settings of Slurm to change before fragments may take parts of nodes.
 
-Each rule was tried on a real Slurm: docs/developers/slurm-facts/. slurmctld knows its own
-cgroup.conf only, and only where a cgroup plugin is in use. The nodes' own files are left to
-doctor.
+Pure: ticks and doctor ask. Each rule was tried on a real Slurm: docs/developers/slurm-facts/.
+slurmctld knows only its own cgroup.conf, and only if a cgroup plugin is in use. doctor reads the
+nodes' own files.
 """
 
 from __future__ import annotations
@@ -22,17 +22,18 @@ PART_LINE = (
 _BESIDE_PARTS = ("NO", "FORCE:1")
 _EXCLUSIVE = "EXCLUSIVE"
 _UNLIMITED = "UNLIMITED"
-# What lifts each limit: Slurm shows UNLIMITED for both, and takes it for the first alone (22.05).
+# The value that lifts each limit. Slurm shows UNLIMITED for both and accepts it for the first only
+# (22.05).
 _LIMITS_OF_NODE = (("MaxCPUsPerNode", _UNLIMITED), ("MaxMemPerNode", "0"))
-_USED_BY_CGROUPS = "ConstrainDevices"  # show config has it where a cgroup plugin is in use
+_USED_BY_CGROUPS = "ConstrainDevices"  # show config has it if a cgroup plugin is in use
 
 
 @dataclass(frozen=True)
 class Lack:
-    """What is wrong, and the `key=value` that mends it.
+    """A fault, and the `key=value` that mends it.
 
-    `owner` is the beginning of its line, like `PartitionName=main`, else empty. With `is_whole` the
-    value is a line of its own.
+    `owner` is the beginning of its line, like `PartitionName=main`, or empty. With `is_whole` the
+    value is a whole line.
     """
 
     seen: str
@@ -47,7 +48,7 @@ class Lack:
 
     @property
     def line(self) -> str:
-        """What to write, shortened where only a word of a line changes."""
+        """The text to write, shortened if only a word of a line changes."""
         if self.is_whole:
             return self.value
         return f"{self.owner} ... {self.key}={self.value}" if self.owner else self.pair
@@ -60,8 +61,10 @@ class Lack:
 
 @dataclass(frozen=True)
 class LaneNames:
-    """The partitions of malleable jobs, the one of them that is for parts, and the QOS that
-    malleable jobs get; empty, there is none."""
+    """The names in the settings: the lanes, the lane for parts of nodes, and the QOS of malleable
+    jobs. An empty name means that the site has no such lane or QOS.
+
+    ListedTerms has Slurm's terms of a lane, model.lane.Lane the leases that follow from them."""
 
     partitions: Sequence[str] = ()
     part_nodes: str = ""
@@ -74,8 +77,8 @@ NO_LANE_NAMES = LaneNames()
 def find_lacks(
     lanes: LaneNames, partitions: Iterable[Words], lists: Iterable[str], config: Words
 ) -> tuple[Lack, ...]:
-    """All that is lacking, none if parts are not asked for. The words are those of scontrol, the
-    `lists` those of the partitions of each node."""
+    """Return all faults, or an empty tuple if the site has no lane for parts. The words are
+    scontrol's. `lists` has the partitions of each node."""
     name = lanes.part_nodes
     if not name:
         return ()
@@ -97,10 +100,10 @@ def find_lacks(
 
 
 def neighbours(name: str, lists: Iterable[str]) -> frozenset[str]:
-    """The partitions that share nodes with this one, by the lists of each node. Few of 10,000 nodes
-    differ in theirs."""
-    found = (frozenset(text.split(",")) for text in set(lists))
-    return frozenset[str]().union(*(names for names in found if name in names)) - {name}
+    """Return the partitions that share nodes with this partition. Each text of `lists` has the
+    partitions of a node. Even 10,000 nodes have few different lists."""
+    name_sets = (frozenset(text.split(",")) for text in set(lists))
+    return frozenset[str]().union(*(names for names in name_sets if name in names)) - {name}
 
 
 def _of_lane(words: Words, config: Words) -> Iterator[Lack]:
@@ -111,22 +114,23 @@ def _of_lane(words: Words, config: Words) -> Iterator[Lack]:
         yield Lack(f"partition {name} has no nodes", "Nodes", "ALL", owner)
     mode = words.get("PreemptMode") or config.get("PreemptMode", "")
     if "REQUEUE" not in mode:
-        seen = f"partition {name}: PreemptMode={mode}: its jobs do not come back"
+        seen = f"partition {name}: PreemptMode={mode}: Slurm does not requeue its jobs"
         yield Lack(seen, "PreemptMode", "REQUEUE", owner)
     yield from _of_limits(words)
 
 
 def _of_limits(words: Words) -> Iterator[Lack]:
-    """Of what one partition may have of a node."""
+    """Find limits on a partition's share of a node."""
     for key, unlimited in _LIMITS_OF_NODE:
         if words.get(key, _UNLIMITED) != _UNLIMITED:
             name = words["PartitionName"]
-            seen = f"partition {name}: {key}={words[key]}: Slurm starts no larger fragment"
+            seen = f"partition {name}: {key}={words[key]}: larger fragments do not start"
             yield Lack(seen, key, unlimited, of_partition(words))
 
 
 def _of_tier(words: Words, near: Sequence[Words]) -> Iterator[Lack]:
-    """A tier of 0 is one too (22.05.8), so that no other partition has to change."""
+    """Find partitions that are not above this tier. 0 is a valid tier (22.05.8), so the other
+    partitions need no change."""
     name, tier = words["PartitionName"], tier_of(words)
     above = [other for other in near if tier_of(other) <= tier]
     if not above:
@@ -142,28 +146,30 @@ def _of_tier(words: Words, near: Sequence[Words]) -> Iterator[Lack]:
 
 
 def _sharing(words: Words) -> str:
-    """OverSubscribe as slurm.conf says it. 26.05 shows OverSubscribe=NO Exclusive=NODE for it."""
+    """Return OverSubscribe as in slurm.conf. 26.05 shows EXCLUSIVE as NO with Exclusive=NODE."""
     exclusive = words.get("Exclusive") == "NODE"
     return _EXCLUSIVE if exclusive else words.get("OverSubscribe", "NO")
 
 
 def _of_sharing(words: Words, others: Sequence[Words]) -> Iterator[Lack]:
-    """Jobs that share and jobs that do not never meet on a node. Where some of the others take
-    whole nodes there are still parts beside the rest."""
+    """Find partitions whose jobs cannot share nodes with parts. Jobs that share and jobs that do
+    not never meet on a node. If only some partitions take whole nodes, parts fit beside the
+    rest."""
     if _sharing(words) != "NO":
-        yield _not_shared(words, "its fragments start beside no other job")
+        yield _not_shared(words, "its fragments cannot share a node with other jobs")
     for other in others:
         if _sharing(other) not in (*_BESIDE_PARTS, _EXCLUSIVE):
-            yield _not_shared(other, "no part starts beside its jobs")
+            yield _not_shared(other, "parts cannot share a node with its jobs")
     if others and all(_sharing(other) == _EXCLUSIVE for other in others):
         for other in others:
             yield _not_shared(other, "its jobs take whole nodes and leave no part")
-    for one in (words, *others):
-        yield from _of_one_user(one)
+    for each in (words, *others):
+        yield from _of_one_user(each)
 
 
 def _of_whole(words: Optional[Words]) -> Iterator[Lack]:
-    """Parts of nodes that ours have alone are taken there, with all memory."""
+    """Find faults of the lane for whole nodes. Parts of otherwise idle nodes start there, with all
+    memory."""
     if words is None:
         return
     if _sharing(words) != "NO":
@@ -188,10 +194,10 @@ def _of_one_user(words: Words) -> Iterator[Lack]:
 
 
 def _of_order(config: Words) -> Iterator[Lack]:
-    """Only by tier Slurm takes parts before whole nodes."""
-    found = config.get("PreemptType", "preempt/none")
-    if found != "preempt/partition_prio":
-        seen = f"PreemptType={found}: Slurm does not take parts before whole nodes"
+    """Find settings that break the order: only by tier Slurm takes parts before whole nodes."""
+    kind = config.get("PreemptType", "preempt/none")
+    if kind != "preempt/partition_prio":
+        seen = f"PreemptType={kind}: Slurm does not take parts before whole nodes"
         yield Lack(seen, "PreemptType", "preempt/partition_prio")
     for key in ("PreemptParameters", "SchedulerParameters"):
         options = config.get(key, "").split(",")
@@ -202,9 +208,9 @@ def _of_order(config: Words) -> Iterator[Lack]:
 
 
 def _of_selection(config: Words) -> Iterator[Lack]:
-    found = config.get("SelectType", "")
-    if found != "select/cons_tres":
-        seen = f"SelectType={found}: Slurm does not count GPUs of a node"
+    kind = config.get("SelectType", "")
+    if kind != "select/cons_tres":
+        seen = f"SelectType={kind}: Slurm does not count GPUs of a node"
         yield Lack(seen, "SelectType", "select/cons_tres")
     counted = config.get("SelectTypeParameters", "")
     if "MEMORY" not in counted.upper():
@@ -215,7 +221,7 @@ def _of_selection(config: Words) -> Iterator[Lack]:
 
 
 def _of_cgroups(config: Words) -> Iterator[Lack]:
-    """What does not keep a part to its own GPUs and memory, as far as slurmctld can know."""
+    """Find settings that let a part exceed its GPUs and memory, as far as slurmctld knows."""
     if not sees_cgroups(config):
         return
     plugins = config.get("TaskPlugin", "")
@@ -231,21 +237,21 @@ def _of_cgroups(config: Words) -> Iterator[Lack]:
 
 
 def unconstrained(config: Words, cgroup: Words) -> Iterator[Lack]:
-    """What settings of cgroup.conf leave to be used by others. GPUs only if Slurm knows any."""
+    """Find resources that cgroup.conf does not constrain. GPUs count only if Slurm knows any."""
     has_gpus = "gpu" in config.get("GresTypes", "").split(",")
-    for key, whose in (("ConstrainDevices", "GPUs"), ("ConstrainRAMSpace", "memory")):
-        is_needed = has_gpus or whose == "memory"
+    for key, goods in (("ConstrainDevices", "GPUs"), ("ConstrainRAMSpace", "memory")):
+        is_needed = has_gpus or goods == "memory"
         if is_needed and not has_key(cgroup, key):
-            seen = f"{key}={cgroup.get(key, 'no')}: a part can use {whose} of its neighbours"
+            seen = f"{key}={cgroup.get(key, 'no')}: a part can use {goods} of its neighbours"
             yield Lack(seen, key, "yes", file="cgroup.conf")
 
 
 def has_key(config: Words, key: str) -> bool:
-    """Whether a switch of cgroup.conf is on."""
+    """Tell whether a switch of cgroup.conf is on."""
     return config.get(key, "").lower() in ("yes", "true")
 
 
 def sees_cgroups(config: Words) -> bool:
-    """Whether slurmctld says anything of cgroup.conf: not where no plugin uses cgroups, nor where
-    they are disabled, as in a sandbox."""
+    """Tell whether slurmctld shows cgroup.conf: only if a plugin uses cgroups and they are not
+    disabled, as in a sandbox."""
     return _USED_BY_CGROUPS in config and config.get("CgroupPlugin", "") != "disabled"

@@ -16,8 +16,8 @@ RUNNING = ("RUNNING", "CONFIGURING", "COMPLETING")
 
 @dataclass(frozen=True)
 class Pool:
-    """`command` runs as a worker on each of up to `most` nodes; `flags` are for `malleable run`,
-    `options` for sbatch. With the `unit` gpu or task the workers are on parts of nodes."""
+    """A pool: `command` runs as a worker on each of up to `most` nodes. `flags` are for `malleable
+    run`, `options` for sbatch. With the `unit` gpu or task the workers are on parts of nodes."""
 
     command: tuple[str, ...]
     most: int
@@ -28,44 +28,44 @@ class Pool:
 
 
 def script(pool: Pool) -> str:
-    """The batch script. The shell sees each word as it was given."""
+    """Return the batch script. The shell sees each word unchanged."""
     words = ("malleable", "run", *pool.flags, "--", *pool.command)
     return f"#!/bin/sh\nexec {shlex.join(words)}\n"
 
 
 def submit(pool: Pool) -> Command:
-    """Submits it; prints its id."""
+    """Return the command that submits the pool and prints its id."""
     unit = f",unit={pool.unit}" if pool.unit else ""
     request = f"--malleable={pool.least}-{pool.most}{unit},engine=pool"
     return Command(("sbatch", "--parsable", request, *pool.options), script(pool))
 
 
 def read_id(text: str) -> int:
-    """From what `sbatch --parsable` prints; with a cluster's name behind it. Raises
+    """Return the job id that `sbatch --parsable` prints, perhaps before a cluster's name. Raises
     UnreadableOutput."""
-    found = re.match(r"(\d{1,18})(?:;|$)", text.strip().splitlines()[-1] if text.strip() else "")
-    if not found:
+    match = re.match(r"(\d{1,18})(?:;|$)", text.strip().splitlines()[-1] if text.strip() else "")
+    if not match:
         raise UnreadableOutput(f"sbatch printed {text[:200]!r} where the job id was expected")
-    return int(found.group(1))
+    return int(match.group(1))
 
 
 def states(job_id: int) -> Command:
-    """Lists the elements of a job, a state each; Slurm refuses it once it has forgotten the job."""
+    """Ask for the state of each element. Slurm refuses it once it has forgotten the job."""
     return Command(("squeue", "--noheader", "--array", f"--jobs={job_id}", "--format=%T"))
 
 
 def count(text: str) -> Mapping[str, int]:
-    """How many elements are in each state."""
+    """Return how many elements are in each state."""
     return Counter(line.strip() for line in text.splitlines() if line.strip())
 
 
-def shown(found: Mapping[str, int]) -> str:
-    """The states in words, the size first."""
-    running = sum(found.get(state, 0) for state in RUNNING)
-    waiting = sum(found.values()) - running
+def shown(counts: Mapping[str, int]) -> str:
+    """Return the states in words, the size first."""
+    running = sum(counts.get(state, 0) for state in RUNNING)
+    waiting = sum(counts.values()) - running
     return f"{running} running, {waiting} waiting"
 
 
 def has_option(options: Sequence[str], *names: str) -> bool:
-    """Whether sbatch is told one of these options already."""
+    """Tell whether sbatch already gets any of these options."""
     return any(word.split("=", 1)[0] in names for word in options)

@@ -1,4 +1,4 @@
-"""The question about the site's QOS and its answer: who preempts whom, how many jobs they allow."""
+"""The question about the site's QOS and its answer: which preempts which, and their job limits."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _FIELDS = ("Name", "Preempt", "PreemptMode", *_LIMITS, "Flags")
 class Qos:
     """A QOS: which others it may preempt, and how its own jobs are preempted.
 
-    `submits` are its submit limits, against which every array element counts: of a `user`, of an
-    `account`, of `all`. They count before those of the partition's QOS if it `is_over`.
-    """
+    `submits` are its submit limits for a `user`, an `account` and `all`. Every array element
+    counts. If it `is_over`, they count before the limits of the partition's QOS."""
 
     name: str
     preempts: frozenset[str]
@@ -33,16 +32,16 @@ class Qos:
 
 
 def qos_command() -> Command:
-    """All QOS, by one sacctmgr; every user may ask."""
-    asked = ("show", "qos", f"format={','.join(_FIELDS)}")
-    return Command(("sacctmgr", "--noheader", "--parsable2", *asked))
+    """Ask for all QOS, by a single sacctmgr. Every user may ask."""
+    words = ("show", "qos", f"format={','.join(_FIELDS)}")
+    return Command(("sacctmgr", "--noheader", "--parsable2", *words))
 
 
 def parse_qos(text: str) -> dict[str, Qos]:
     """Read the answer to qos_command. Raises UnreadableOutput."""
     rows = (line.split("|") for line in text.splitlines() if line.strip())
-    found = (_qos(row) for row in rows)
-    return {qos.name: qos for qos in found}
+    all_qos = (_qos(row) for row in rows)
+    return {qos.name: qos for qos in all_qos}
 
 
 def _qos(row: Sequence[str]) -> Qos:
@@ -58,14 +57,14 @@ def _qos(row: Sequence[str]) -> Qos:
 
 
 def qos_of_partition(words: Words) -> str:
-    """The QOS of a partition, empty if it has none. slurmdbd keeps small letters, and the partition
-    shows what slurm.conf has (22.05.8)."""
+    """Return the QOS of a partition, or an empty name. slurmdbd keeps small letters, and the
+    partition shows the letters of slurm.conf (22.05.8)."""
     name = words.get("QoS", "").lower()
     return "" if name == "n/a" else name
 
 
 def qos_of(words: Words) -> Qos:
-    """A QOS without its limits, from its words as sacctmgr prints them. Raises KeyError."""
+    """Return a QOS without its limits, from sacctmgr's words. Raises KeyError."""
     return Qos(
         name=words["Name"],
         preempts=frozenset(name for name in words["Preempt"].split(",") if name),

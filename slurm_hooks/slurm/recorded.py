@@ -1,4 +1,4 @@
-"""A Slurm made of captured output: answers by the command's name, remembers what was asked."""
+"""A Slurm made of captured output: answers by the command's name and records the questions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from slurm_hooks.slurm.text import Command
 
 @dataclass
 class Recorded:
-    """`answers` maps a program, or `scontrol show`, to what it prints; writes print nothing.
+    """Answers from `answers`, which maps a program, or `scontrol show`, to its output.
 
-    A program that maps to an exception raises it.
+    A program that maps to an exception raises it. Writes return an empty answer.
     """
 
     answers: Mapping[str, Union[str, Exception]]
@@ -23,7 +23,7 @@ class Recorded:
     commands: list[Command] = field(default_factory=list)
 
     def ask(self, command: Command) -> str:
-        """The captured answer; see Port."""
+        """Return the captured answer. See Port."""
         self.asked.append(Asked(command.argv, command.rpcs, 0.0))
         self.commands.append(command)
         is_read = command.argv[0] == "squeue" or command.stdin.startswith("show ")

@@ -1,7 +1,7 @@
-"""What a job says of itself: the question to squeue and how to read its answer.
+"""A job's remarks about itself: the question to squeue and how to read its answer.
 
-A job's Comment is written by its user, so this is for `malleable explain` to show and for nobody
-to act upon; no tick asks for it.
+A user can write the Comment of a job. So only `malleable explain` shows the remarks. No tick asks
+for them, and no decision depends on them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ COUNT = 3
 
 
 def remarks_command(job_id: int) -> Command:
-    """The comments of all elements of a job, each cut to what is worth looking through."""
+    """Ask for the comments of all elements of a job, each cut to 2000 characters."""
     return Command(
         ("squeue", "--noheader", "--array", "--states=all", f"--jobs={job_id}", "--format=%2000k")
     )
 
 
 def parse_remarks(text: str) -> tuple[str, ...]:
-    """The texts of all `remark{...}`, printable ASCII, bounded in length and number."""
-    texts = (re.sub(r"[^ -~]", "?", found)[:REMARK_WIDTH].strip() for found in remarks_in(text))
+    """Return the texts of all `remark{...}`: printable ASCII, bounded in length and number."""
+    texts = (re.sub(r"[^ -~]", "?", remark)[:REMARK_WIDTH].strip() for remark in remarks_in(text))
     return tuple(dict.fromkeys(t for t in texts if t))[:COUNT]

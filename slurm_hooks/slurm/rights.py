@@ -1,4 +1,4 @@
-"""Which users may have the QOS of malleable jobs.
+"""Finds the users that may have the QOS of malleable jobs.
 
 A tick moves fragments of a job with a core as an operator, and Slurm lets an operator give any QOS.
 So the tick asks first.
@@ -18,32 +18,32 @@ from slurm_hooks.slurm.text import Command
 
 
 def rights_command(users: Iterable[str]) -> Command:
-    """The QOS of all associations of these users."""
-    asked = ("show", "assoc", f"user={','.join(sorted(users))}", "format=User,Account,QOS")
-    return Command(("sacctmgr", "--noheader", "--parsable2", *asked))
+    """Ask for the QOS of all associations of these users."""
+    words = ("show", "assoc", f"user={','.join(sorted(users))}", "format=User,Account,QOS")
+    return Command(("sacctmgr", "--noheader", "--parsable2", *words))
 
 
 def parse_rights(text: str) -> dict[str, dict[str, frozenset[str]]]:
-    """The QOS by user and account; what is no row of an association is passed over."""
-    found: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    """Return the QOS by user and account. Other rows are skipped."""
+    rights: dict[str, dict[str, frozenset[str]]] = defaultdict(dict)
     for line in text.splitlines():
         user, *rest = line.split("|")
         if user and len(rest) == 2:
             account, qos = rest[0].lower(), frozenset(rest[1].lower().split(","))
-            found[user][account] = found[user].get(account, frozenset()) | qos
-    return found
+            rights[user][account] = rights[user].get(account, frozenset()) | qos
+    return rights
 
 
 def with_rights(port: Port, seen: Snapshot, site: Site) -> Snapshot:
-    """The snapshot with the jobs whose user may not have the site's QOS, as far as a tick would
-    move fragments of theirs. Without an answer that is all of them: they wait for the next tick."""
+    """Return the snapshot with the jobs whose user may not have the site's QOS. Only jobs with
+    fragments to move count. Without an answer all of these wait for the next tick."""
     jobs = [job for job in seen.jobs if has_astray(job)]
     if not (site.qos and seen.slurm.enforces_qos and jobs):
         return seen
     try:
         rights = parse_rights(port.ask(rights_command({job.user for job in jobs})))
     except (CommandRefused, RetryLater, MissingProgram) as error:
-        line = f"who may have QOS {site.qos} is not known, so no fragment gets it now: {error}"
+        line = f"no fragment gets QOS {site.qos} now, since its users are not known: {error}"
         ids = frozenset(job.job_id for job in jobs)
         return replace(seen, without_qos=ids, unknown=(*seen.unknown, line))
     denied = (job.job_id for job in jobs if not _may(job, site, rights.get(job.user, {})))
@@ -51,12 +51,13 @@ def with_rights(port: Port, seen: Snapshot, site: Site) -> Snapshot:
 
 
 def has_astray(job: MalleableJob) -> bool:
-    """True if fragments of it are to be moved to the lane."""
+    """True if fragments of the job must move to the lane."""
     return bool(job.request.lane) and any(f.is_astray for f in job.fragments)
 
 
 def _may(job: MalleableJob, site: Site, rights: Mapping[str, frozenset[str]]) -> bool:
-    """In the account that its fragments get, or that the job has; in any if none is known."""
+    """Tell whether the job's user may have the QOS in the account that its fragments get, or in the
+    job's account. If neither is known, any account of the user counts."""
     account = (site.account or job.account).lower()
     known = (qos for name, qos in rights.items() if not account or name == account)
     return any(site.qos.lower() in qos for qos in known)

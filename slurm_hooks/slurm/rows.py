@@ -1,10 +1,9 @@
 """The question to squeue, and how its answer is cut into rows.
 
-Job names, paths and whole comments are kept out of the question, so that nobody can forge a row of
-the answer. Of a user's own words two are in it: --constraint, which Slurm has checked against the
-features there are, and the first SAID_WIDTH bytes of Comment, where the agent of a fragment says
-how its run stands. They may hold whole lines. So a row does not end with its line but with
-RECORD_END, which is longer than all that a user can put there.
+Job names, paths and whole comments are not in the question, so that no user can forge a row of the
+answer. It has two texts that a user controls. Slurm has checked --constraint against the features
+of nodes. The agent of a fragment reports its run in the first SAID_WIDTH bytes of Comment. Both may
+hold whole lines. So a row ends with RECORD_END, which is longer than any text of a user there.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ JOB_FIELDS = (
     "MinCPUs",
     "NumCPUs",
     "tres-per-node",
-    "Feature",  # may hold a |, so that what follows it is found by FEATURES_END
+    "Feature",  # may hold a |, so FEATURES_END marks its end
     "admin_comment",  # free text of operators
-    "comment",  # last, and always SAID_WIDTH bytes: where it begins is known
+    "comment",  # last, and always SAID_WIDTH bytes: its beginning is known
 )
 FEATURES_END = "|;|"
 RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
@@ -49,10 +48,10 @@ _BEGINNING = re.compile(r"\d+[^|\n]*\|", re.ASCII)
 
 
 def jobs_command(partitions: Sequence[str] = ()) -> Command:
-    """Every job that slurmctld knows, or those in these partitions; ended ones too, one array
-    element a line.
+    """Ask for every job, even ended jobs, in these partitions or in all. Each array element has a
+    line.
 
-    Without --array squeue (22.05) folds held elements into one line even where they differ.
+    Without --array squeue (22.05) folds held elements into a single line even if they differ.
     """
     plain = ",".join(f"{name}:|" for name in _PLAIN)
     fields = f"{plain},Feature:{FEATURES_END},admin_comment:|,comment:{SAID_WIDTH}{RECORD_END}"
@@ -62,8 +61,8 @@ def jobs_command(partitions: Sequence[str] = ()) -> Command:
 
 
 def records_in(text: str) -> tuple[list[str], list[str]]:
-    """The rows without their ends, and the lines that belong to none: those before the beginning of
-    a row, and what comes after the last."""
+    """Return the rows without their ends, and the lines that belong to no row: lines before the
+    beginning of a row, and the rest after the last row."""
     ended = text if not text or text.endswith("\n") else f"{text}\n"
     *whole, rest = ended.split(f"{RECORD_END}\n")
     rows, lines = [], []
@@ -84,7 +83,7 @@ def _without_lines_before(record: str) -> tuple[list[str], str]:
 
 
 def row_of(record: str) -> Optional[dict[str, str]]:
-    """The values of a row by their fields, without spaces around them; None if it is not whole."""
+    """Return the stripped values of a row by their fields, or None if the row is not whole."""
     parts = record.split("|", len(_PLAIN))
     if len(parts) != len(_PLAIN) + 1 or not _BEGINNING.match(record):
         return None
@@ -97,8 +96,8 @@ def row_of(record: str) -> Optional[dict[str, str]]:
 
 
 def _comments(text: str) -> tuple[str, str]:
-    """AdminComment up to its first line break, and the beginning of Comment: cut and filled to its
-    width in bytes."""
+    """Return AdminComment up to its first line break, and the beginning of Comment, cut and filled
+    to its width in bytes."""
     raw = text.encode("utf-8", "surrogateescape")
     start = len(raw) - SAID_WIDTH
     said = b""

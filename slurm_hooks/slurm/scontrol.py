@@ -1,7 +1,6 @@
-"""What scontrol prints, as words: the configuration, and records of one line each.
+"""The output of scontrol as words: the configuration, and records of a line each.
 
-The words that are read here come before any text that an admin writes freely, so the first value
-of a key counts.
+These words come before any free text of an administrator, so the first value of a key counts.
 """
 
 from __future__ import annotations
@@ -17,32 +16,35 @@ _PAIR = re.compile(r"(?:^|\s)(\w+)=(\S*)")
 
 
 def read_config(text: str) -> Words:
-    """The settings in `show config`; slurmctld's clock is under `Configuration data as of`."""
-    found = (_SETTING.match(line) for line in text.splitlines())
-    pairs = (match.group(1, 2) if match.group(1) else match.group(3, 4) for match in found if match)
+    """Return the settings in `show config`, with slurmctld's clock under `Configuration data as
+    of`."""
+    matches = (_SETTING.match(line) for line in text.splitlines())
+    pairs = (
+        match.group(1, 2) if match.group(1) else match.group(3, 4) for match in matches if match
+    )
     return {key: value.strip() for key, value in pairs}
 
 
 def read_records(text: str, kind: str) -> list[Words]:
-    """The records that begin with the key `kind`, like NodeName."""
+    """Return the records that begin with the key `kind`, like NodeName."""
     return [words_of(line) for line in lines_of(text, kind)]
 
 
 def lines_of(text: str, kind: str) -> list[str]:
-    """The lines of these records."""
+    """Return the lines of these records."""
     return [line for line in text.splitlines() if line.startswith(f"{kind}=")]
 
 
 def words_of(line: str) -> Words:
-    """The words of a record."""
+    """Return the words of a record."""
     return dict(reversed(_PAIR.findall(line)))
 
 
 def name_in(line: str) -> str:
-    """The name with which a record begins."""
+    """Return the name with which a record begins."""
     return line.split(maxsplit=1)[0].partition("=")[2]
 
 
 def of_partition(words: Words) -> str:
-    """How the line of a partition begins in slurm.conf."""
+    """Return the beginning of a partition's line in slurm.conf."""
     return f"PartitionName={words['PartitionName']}"

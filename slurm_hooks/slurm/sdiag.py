@@ -1,4 +1,4 @@
-"""How busy slurmctld is, by its own account."""
+"""Asks slurmctld for its own load."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _THREADS = re.compile(r"^Server thread count:\s*(\d{1,9})\s*$", re.MULTILINE | r
 
 
 def diagnosis_command() -> Command:
-    """Asks slurmctld for its statistics."""
+    """Ask slurmctld for its statistics."""
     return Command(("sdiag",))
 
 
 def parse_threads(text: str) -> Optional[int]:
-    """How many requests slurmctld answers at this moment; None if it does not say so."""
-    found = _THREADS.search(text)
-    return int(found.group(1)) if found else None
+    """Return how many requests slurmctld answers now, or None if the answer does not say."""
+    match = _THREADS.search(text)
+    return int(match.group(1)) if match else None

@@ -12,15 +12,15 @@ from slurm_hooks.slurm.text import expand
 
 
 def with_host_lists(settings: Settings) -> Settings:
-    """The settings with each node of `mode.nodes` by its own name. Raises SettingsError."""
-    found: set[str] = set()
+    """Return the settings with each node of `mode.nodes` by its own name. Raises SettingsError."""
+    names: set[str] = set()
     for text in settings.mode.nodes:
         try:
-            found |= expand(text)
+            names |= expand(text)
         except NodeSetParseError as error:
             raise SettingsError(
                 [f"mode.nodes: {text!r} cannot be read as a host list: {error}"]
             ) from error
-    if not found:
+    if not names:
         return settings
-    return replace(settings, mode=replace(settings.mode, nodes=tuple(sorted(found))))
+    return replace(settings, mode=replace(settings.mode, nodes=tuple(sorted(names))))

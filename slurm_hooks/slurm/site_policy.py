@@ -1,4 +1,4 @@
-"""The policy for job_submit as text, and what an administrator should know before using it."""
+"""The policy for job_submit as text, and faults that an administrator should know first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED = "is not for malleable jobs, which will be refused"
 
 @dataclass(frozen=True)
 class SitePolicy:
-    """The text of malleable_policy.lua, its faults, and the answer of Slurm that it is made of."""
+    """The text of malleable_policy.lua, its faults, and Slurm's answer behind it."""
 
     text: str
     faults: tuple[str, ...]
@@ -33,7 +33,7 @@ class SitePolicy:
 
 
 def render_site(settings: Settings, port: Port) -> SitePolicy:
-    """Ask Slurm once and render; the accounting database too if QOS matter here.
+    """Ask Slurm once and render. If QOS matter here, ask the accounting database too.
 
     Raises RetryLater, CommandRefused, UnreadableOutput.
     """
@@ -41,12 +41,12 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
 
 
 def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
-    """The same from an answer to cluster_command that is at hand; raises the same."""
+    """Render from an answer to cluster_command. Raises the same errors as render_site."""
     config, name = read_config(answer), settings.site.qos
     asks = is_by_qos(config) or name or _enforces_limits(config)
     known = parse_qos(port.ask(qos_command())) if asks else {}
     partitions = read_records(answer, "PartitionName")
-    unfit = _told(find_unfit(settings.site.partitions, partitions, config, name, known))
+    unfit = _lines(find_unfit(settings.site.partitions, partitions, config, name, known))
     cluster = parse_cluster(answer, LaneNames(settings.site.partitions, qos=name))
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     uids = find_uids(settings.site.operators)
@@ -60,7 +60,7 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
         faults=(
             *odd,
             *filter(None, (_qos_fault(name, known), exposed)),
-            *(f"partition {one} {REFUSED}: {why}" for one, why in unfit.items()),
+            *(f"partition {lane} {REFUSED}: {why}" for lane, why in unfit.items()),
             *map(_stranger, unknown_users(settings.site.operators)),
         ),
         answer=answer,
@@ -72,7 +72,7 @@ def _enforces_limits(config: Words) -> bool:
 
 
 def _submits(known: Mapping[str, Qos], partitions: Sequence[Words]) -> Submits:
-    """The submit limits of all QOS, of which users may have any."""
+    """Return the submit limits of all QOS, since users may have any QOS."""
     limited = {name: qos.submits for name, qos in known.items() if qos.submits}
     own = {words["PartitionName"]: qos_of_partition(words) for words in partitions}
     return Submits(
@@ -88,34 +88,36 @@ def _qos_fault(name: str, known: Mapping[str, Qos]) -> str:
     return ""
 
 
-def _told(unfit: Mapping[str, Unfit]) -> dict[str, str]:
-    """Why no malleable job can run in a partition, in a line for a user."""
-    return {name: str(found) for name, found in unfit.items()}
+def _lines(unfit: Mapping[str, Unfit]) -> dict[str, str]:
+    """Return why no malleable job can run in each partition, in a line for a user."""
+    return {name: str(fault) for name, fault in unfit.items()}
 
 
 def find_uids(names: Sequence[str]) -> dict[str, int]:
-    """The uids of those names that this host knows, each looked up alone.
+    """Return the uids of the names that this host knows, each from a separate lookup.
 
-    A list of all users would leave out those of a directory service that does not list them.
+    A directory service may hide users from a list of all users.
     """
-    found = {}
+    uids = {}
     for name in names:
         try:
-            found[name] = pwd.getpwnam(name).pw_uid
+            uids[name] = pwd.getpwnam(name).pw_uid
         except (KeyError, ValueError):  # ValueError: a NUL in the name
             continue
-    return found
+    return uids
 
 
 def unknown_users(names: Sequence[str]) -> tuple[str, ...]:
-    """Those names that this host does not know."""
+    """Return the names that this host does not know."""
     known = find_uids(names)
     return tuple(name for name in names if name not in known)
 
 
 def _wake_fault(wake: str, config: Words) -> str:
-    """Why job_submit must not open the file: slurmctld would follow a link that lies there, and
-    wait for whoever holds a FIFO. So nobody else may be able to put one there."""
+    """Return why job_submit must not open the file, or an empty text.
+
+    slurmctld would follow a link there, and wait for the other end of a FIFO. So no other user may
+    be able to put a link or a FIFO there."""
     if not wake:
         return ""
     slurm_uid = re.search(r"\((\d+)\)", config.get("SlurmUser", ""))
@@ -125,12 +127,13 @@ def _wake_fault(wake: str, config: Words) -> str:
     try:
         exposed = place if is_open(place.stat(), trusted) else open_above(place, trusted)
     except OSError as error:
-        return f"{left_out}: {error.filename}: {error.strerror}; make it, and render again"
+        return f"{left_out}: {error.filename}: {error.strerror}; create it, and render again"
     if exposed is None:
         return ""
     return (
         f"{left_out}: others than root and SlurmUser can write to {exposed}, and could lead "
-        "slurmctld to another file; name one in a directory of theirs, such as /run"
+        "slurmctld to another file; name a file in a directory that only these two can write to, "
+        "such as /run"
     )
 
 

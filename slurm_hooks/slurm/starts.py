@@ -1,4 +1,4 @@
-"""When other people's jobs began, as far as that is recent: what delays are measured by."""
+"""Recent starts of other jobs, from which delays are measured."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ RECENT = timedelta(minutes=15)
 
 
 def begun_in(row: Mapping[str, str]) -> list[tuple[datetime, str, str, str]]:
-    """When somebody's job began, its id, its nodes as text, its partition; nothing if it has not
-    begun."""
+    """Return a job's start, its id, its nodes as text and its partition, or an empty list before
+    its start."""
     with contextlib.suppress(ValueError):
         start = parse_time(row["StartTime"])
         if start is not None and row["State"] not in ("PENDING", "CANCELLED"):
@@ -25,11 +25,11 @@ def begun_in(row: Mapping[str, str]) -> list[tuple[datetime, str, str, str]]:
 
 
 def recent(begun: list[tuple[datetime, str, str, str]]) -> tuple[OtherStart, ...]:
-    """Those not long before the last: host lists of all jobs would take too long to read."""
+    """Return the starts not long before the last. Host lists of all jobs would take too long."""
     last = max((start for start, *_ in begun), default=None)
-    found = []
+    starts = []
     for start, job_id, names, partition in sorted(begun):
         if last is not None and last - start <= RECENT:
             with contextlib.suppress(NodeSetParseError):
-                found.append(OtherStart(job_id, start, expand(names), partition))
-    return tuple(found)
+                starts.append(OtherStart(job_id, start, expand(names), partition))
+    return tuple(starts)

@@ -1,7 +1,7 @@
 """Elements with our mark in a partition that is not ours.
 
-A job_submit that runs after ours may have moved them there, or an operator, or site.partitions has
-changed. There they are not preempted, and no tick starts, renews or ends them: so each look says
+A job_submit that runs after ours or an operator may have moved them there, or site.partitions has
+changed. There they are not preempted, and no tick starts, renews or ends them. So each tick says
 where they are.
 """
 
@@ -20,7 +20,7 @@ Stray = tuple[str, str, str, bool]  # job, user, partition, whether it runs
 
 
 def stray_in(row: Mapping[str, str]) -> Optional[Stray]:
-    """The stray in a row that is of no fragment of ours; None if it has ended or has no mark."""
+    """Return the stray in a row that is no fragment of ours, or None if ended or without a mark."""
     state = row["State"]
     if MARK not in row["admin_comment"] or state not in (*_WAITING, *_RUNNING):
         return None
@@ -29,7 +29,7 @@ def stray_in(row: Mapping[str, str]) -> Optional[Stray]:
 
 
 def stray_lines(strays: Iterable[Stray]) -> tuple[str, ...]:
-    """A line for the strays of each job that run, and one for those that wait."""
+    """Return a line for the running strays of each job, and another for its waiting strays."""
     return tuple(_line(*stray, count) for stray, count in sorted(Counter(strays).items()))
 
 

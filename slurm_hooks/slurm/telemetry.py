@@ -1,8 +1,8 @@
-"""`progress{...}`: what a job tells of its own speed, at the head of its Comment.
+"""`progress{...}`: a job's report of its speed, at the head of its Comment.
 
-A user can write anything there, so anything is read: as a Telemetry whose values are possible and
-bounded, or as nothing. Of which sizes and moments a job may tell, and how often, is judged where it
-is kept (learning/store/intake.py). The writer, elastic/batch/progress_entry.py, describes the form.
+A user can write any text there. The reader returns a Telemetry with possible and bounded values, or
+None. learning/store/intake.py judges the sizes and times of a report, and how often a job may
+report. The writer, elastic/batch/progress_entry.py, describes the form.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _SYNC = re.compile(r"y(\d{1,3})", re.ASCII)
 
 
 def parse_progress(text: str) -> Optional[Telemetry]:
-    """The telemetry in an entry at the head of this text; None if there is none, or any part of it
-    is not as agents write it."""
-    found = _ENTRY.match(text[:PROGRESS_WIDTH])
-    if not found:
+    """Return the telemetry in an entry at the head of this text, or None without an entry, or if
+    any part is not in the agents' form."""
+    entry = _ENTRY.match(text[:PROGRESS_WIDTH])
+    if not entry:
         return None
     try:
-        return _telemetry(found)
+        return _telemetry(entry)
     except (ValueError, OverflowError):
         return None
 
 
-def _telemetry(found: re.Match[str]) -> Optional[Telemetry]:
-    newest = int(found.group(2))
+def _telemetry(entry: re.Match[str]) -> Optional[Telemetry]:
+    newest = int(entry.group(2))
     rates: dict[int, Rate] = {}
     sync: Optional[float] = None
     pauses = Pauses()
-    for word in found.group(3)[1:].split(","):
+    for word in entry.group(3)[1:].split(","):
         rate, paused, synced = (form.fullmatch(word) for form in (_RATE, _PAUSES, _SYNC))
         if rate:
             _add(rates, _rate(rate, newest))
@@ -49,18 +49,18 @@ def _telemetry(found: re.Match[str]) -> Optional[Telemetry]:
             return None
     if not 1 <= len(rates) <= SIZES:
         return None
-    counts = Counts.SAMPLES if found.group(1) == "s" else Counts.STEPS
+    counts = Counts.SAMPLES if entry.group(1) == "s" else Counts.STEPS
     return Telemetry(tuple(sorted(rates.values(), key=lambda r: r.at)), counts, sync, pauses)
 
 
 def _add(rates: dict[int, Rate], rate: Rate) -> None:
-    """Raises ValueError for a size that is there already."""
+    """Add a rate. Raises ValueError for a size that has a rate already."""
     if rate.nodes in rates:
         raise ValueError(f"two rates of {rate.nodes} nodes")
     rates[rate.nodes] = rate
 
 
-def _rate(found: re.Match[str], newest: int) -> Rate:
-    nodes, per_s, error, batch, age_s = found.groups()
+def _rate(match: re.Match[str], newest: int) -> Rate:
+    nodes, per_s, error, batch, age_s = match.groups()
     at = max(0, newest - int(age_s or 0))
     return Rate(int(nodes), float(per_s), max(1, int(error)) / 1000, at, float(batch))

@@ -1,8 +1,8 @@
-"""The terms of our partitions: grace, exempt time and limit, as Slurm says them in several places.
+"""The terms of our partitions: grace, exempt time and limit, from several places in Slurm.
 
-The grace is that of the partition, or of the job's QOS where QOS decide who is preempted. The
-exempt time is that of the partition's QOS, else of the job's own, else of slurm.conf. Where both
-QOS set one, the longer counts here: a flag of the job's QOS may turn that order around.
+The partition sets the grace. If QOS decide which jobs are preempted, the job's QOS sets it. The
+exempt time comes from the partition's QOS, else from the job's QOS, else from slurm.conf. If both
+QOS set an exempt time, the longer counts here: a flag of the job's QOS may reverse that order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from slurm_hooks.slurm.scontrol import Words
 from slurm_hooks.slurm.text import Command, parse_limit
 
 LONGEST = timedelta(days=365)
-"""Stands for what cannot be read: then a fragment counts as not reclaimable."""
+"""Stands for a time that cannot be read: then a fragment counts as not reclaimable."""
 
 _NOTHING = timedelta(0)
 _UNSET = frozenset(("", "NONE", "N/A", "-1", "INFINITE", "UNLIMITED"))  # so slurmctld reads them
@@ -31,8 +31,8 @@ _TAKEN = "taken as a year, so fragments keep away from nodes that planned jobs n
 
 @dataclass(frozen=True)
 class ListedTerms:
-    """The terms of a partition without regard to QOS, and the QOS that have a say: in its exempt
-    time, and in its grace if one does."""
+    """The terms of a lane in scontrol's answer, and the QOS that may change its exempt time or its
+    grace. `decide` makes the final Terms of it, from which model.lane.Lane derives leases."""
 
     terms: Terms
     exempt_by: tuple[str, ...] = ()
@@ -41,33 +41,33 @@ class ListedTerms:
 
 @dataclass(frozen=True)
 class QosTerms:
-    """The terms that a QOS sets; no exempt time leaves the word to the next."""
+    """The terms that a QOS sets. Without an exempt time the next place decides."""
 
     grace: timedelta
     exempt: Optional[timedelta]
 
 
 def terms_command() -> Command:
-    """The terms of all QOS, by one sacctmgr; every user may ask. slurmctld has them too, and no
-    command prints them: `scontrol show assoc_mgr` leaves them out (22.05 to 26.05)."""
-    asked = ("show", "qos", f"format={','.join(_FIELDS)}")
-    return Command(("sacctmgr", "--noheader", "--parsable2", *asked))
+    """Ask for the terms of all QOS, by a single sacctmgr. Every user may ask. slurmctld has them
+    too, but `scontrol show assoc_mgr` leaves them out (22.05 to 26.05)."""
+    words = ("show", "qos", f"format={','.join(_FIELDS)}")
+    return Command(("sacctmgr", "--noheader", "--parsable2", *words))
 
 
 def lane_terms(
     lanes: Iterable[str], partitions: Iterable[Words], config: Words, qos: str
 ) -> tuple[tuple[ListedTerms, ...], tuple[str, ...]]:
-    """What scontrol says of our partitions, and a line for each value that is no time. `qos` is
-    that of malleable jobs."""
+    """Return the terms of our partitions in scontrol's answer, and a line for each value that is
+    not a time. Malleable jobs have the QOS `qos`."""
     unknown: list[str] = []
     names = frozenset(lanes)
     ours = [words for words in partitions if words["PartitionName"] in names]
     exempt = _span("slurm.conf: PreemptExemptTime", config.get("PreemptExemptTime", ""), unknown)
     by_qos = is_by_qos(config)
-    found = [_lane(words, exempt or _NOTHING, by_qos, unknown) for words in ours]
+    listed = [_lane(words, exempt or _NOTHING, by_qos, unknown) for words in ours]
     if config.get("AccountingStorageType") == "accounting_storage/slurmdbd":
-        found = [_with_qos(lane, words, qos, by_qos) for lane, words in zip(found, ours)]
-    return tuple(found), tuple(unknown)
+        listed = [_with_qos(lane, words, qos, by_qos) for lane, words in zip(listed, ours)]
+    return tuple(listed), tuple(unknown)
 
 
 def _lane(words: Words, exempt: timedelta, by_qos: bool, unknown: list[str]) -> ListedTerms:
@@ -85,13 +85,13 @@ def _with_qos(lane: ListedTerms, words: Words, qos: str, by_qos: bool) -> Listed
 def decide(
     lanes: tuple[ListedTerms, ...], read: Callable[[], str]
 ) -> tuple[tuple[Terms, ...], tuple[str, ...]]:
-    """The terms that hold, and lines about what was not understood. `read` gives the answer to
-    terms_command, and is called only where a QOS has a say."""
+    """Return the final terms, and lines about unreadable values. `read` gives the answer to
+    terms_command. It is called only if a QOS may change the terms."""
     if not any(lane.exempt_by or lane.grace_by for lane in lanes):
         return tuple(lane.terms for lane in lanes), ()
     unknown: list[str] = []
     try:
-        rows, fault = _qos(read(), unknown), "sacctmgr named none"
+        rows, fault = _qos(read(), unknown), "sacctmgr listed no QOS"
     except (CommandRefused, RetryLater, MissingProgram) as error:
         rows, fault = {}, str(error)
     if not rows:
@@ -109,23 +109,23 @@ def _decided(lane: ListedTerms, rows: Mapping[str, QosTerms]) -> Terms:
 
 
 def _qos(text: str, unknown: list[str]) -> dict[str, QosTerms]:
-    found = {}
+    rows = {}
     for line in text.splitlines():
         name, grace, exempt = [*line.split("|"), "", ""][: len(_FIELDS)]
-        found[name] = QosTerms(
+        rows[name] = QosTerms(
             _span(f"QOS {name}: GraceTime", grace, unknown) or _NOTHING,
             _span(f"QOS {name}: PreemptExemptTime", exempt, unknown),
         )
-    return found
+    return rows
 
 
-def _span(what: str, text: str, unknown: list[str]) -> Optional[timedelta]:
-    """A time as slurmctld and sacctmgr print it; None if it is not set."""
+def _span(place: str, text: str, unknown: list[str]) -> Optional[timedelta]:
+    """Read a time as slurmctld and sacctmgr print it, or None if it is not set."""
     if text.upper() in _UNSET:
         return None
     with contextlib.suppress(ValueError, OverflowError):
-        found = parse_limit(text)
-        if found is not None:
-            return min(found, LONGEST)
-    unknown.append(f"{what}={text[:40]}: not a time; {_TAKEN}")
+        span = parse_limit(text)
+        if span is not None:
+            return min(span, LONGEST)
+    unknown.append(f"{place}={text[:40]}: not a time; {_TAKEN}")
     return LONGEST

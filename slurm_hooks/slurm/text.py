@@ -1,4 +1,4 @@
-"""Slurm's way of writing commands, times, limits and host lists."""
+"""Reads and writes commands, times, limits and host lists in Slurm's form."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from slurm_hooks.model.moments import moment
 
 @dataclass(frozen=True)
 class Command:
-    """A program with its arguments and standard input; `rpcs` says how many RPCs it makes.
+    """A program with its arguments and standard input, and the number of RPCs that it makes.
 
-    With a `patience_s` it is ended after so many seconds and its answer is not looked at: whether
-    it worked is seen in the next tick.
+    A command with `patience_s` is stopped after so many seconds and its answer is ignored. The next
+    tick sees whether it worked.
     """
 
     argv: tuple[str, ...]
@@ -31,23 +31,25 @@ class Command:
 
 
 def parse_time(text: str) -> Optional[datetime]:
-    """A moment printed with SLURM_TIME_FORMAT=%s; None for none. Raises ValueError otherwise."""
+    """Read a time printed with SLURM_TIME_FORMAT=%s, or None if it is not set. Raises
+    ValueError."""
     if text in ("", "N/A", "Unknown", "None", "NONE"):
         return None
     if not (text.isdecimal() and text.isascii() and len(text) <= 10):
-        raise ValueError(f"not a moment: {text!r}")
+        raise ValueError(f"not a time: {text!r}")
     return moment(int(text))
 
 
 @lru_cache(maxsize=1024)
 def parse_limit(text: str) -> Optional[timedelta]:
-    """A time limit, [days-]hours:minutes:seconds with leading parts left out; None for none."""
+    """Read a time limit, [days-]hours:minutes:seconds, leading parts optional, or None if
+    unlimited. Raises ValueError."""
     if text in ("", "UNLIMITED", "NOT_SET", "INVALID", "N/A", "Partition_Limit"):
         return None
-    found = re.fullmatch(r"(?:(\d{1,7})-)?(?:(?:(\d{1,6}):)?(\d{1,6}):)?(\d{1,6})", text, re.ASCII)
-    if not found:
+    match = re.fullmatch(r"(?:(\d{1,7})-)?(?:(?:(\d{1,6}):)?(\d{1,6}):)?(\d{1,6})", text, re.ASCII)
+    if not match:
         raise ValueError(f"not a time limit: {text!r}")
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 
@@ -56,9 +58,9 @@ _UNITS = {"": 0, "K": -10, "M": 0, "G": 10, "T": 20}
 
 @lru_cache(maxsize=1024)
 def parse_memory(text: str) -> int:
-    """MiB, from `1000M`, `62.50G` or plain MiB; 0 for what is no size."""
-    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)([KMGT]?)[cn]?", text, re.ASCII)
-    return int(float(found.group(1)) * 2.0 ** _UNITS[found.group(2)]) if found else 0
+    """Return MiB, from `1000M`, `62.50G` or plain MiB. 0 if the text is not a size."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)([KMGT]?)[cn]?", text, re.ASCII)
+    return int(float(match.group(1)) * 2.0 ** _UNITS[match.group(2)]) if match else 0
 
 
 _GRES = re.compile(
@@ -68,24 +70,23 @@ _SLICE = re.compile(r"(?<!\d)[1-7]g[._-]?\d+gb", re.ASCII | re.IGNORECASE)
 
 
 def is_slice(kind: str) -> bool:
-    """Whether a type of GPU names a part of one: `a100_1g.5gb`, `1c.2g.10gb` (NVIDIA's MIG)."""
+    """Tell whether a type is a part of a GPU: `a100_1g.5gb`, `1c.2g.10gb` (NVIDIA's MIG)."""
     return bool(_SLICE.search(kind))
 
 
 @lru_cache(maxsize=4096)
 def parse_gres(text: str) -> tuple[tuple[str, int], ...]:
-    """Counts by name, sorted: `gpu:a100:4(S:0-1),tmp:1` gives gpu, gpu:a100 and tmp.
+    """Return counts by name, sorted: `gpu:a100:4(S:0-1),tmp:1` gives gpu, gpu:a100 and tmp.
 
-    What a job asks for is written `gres:gpu:2` (22.05) or `gres/gpu:2`. A count that is left out
-    is one; what cannot be read is passed over. Of GPUs without a type slurmctld says the type
-    `(null)` once it knows their cores (22.05). A slice of a GPU counts by its type alone.
-    """
+    A job's request is written `gres:gpu:2` (22.05) or `gres/gpu:2`. A missing count is 1.
+    Unreadable items are skipped. For GPUs without a type slurmctld prints the type `(null)` once it
+    knows their cores (22.05). A slice of a GPU counts by its type alone."""
     counts: dict[str, int] = {}
     for item in re.sub(r"\([^()]*\)", "", text.replace(":(null)", "")).split(","):
-        found = _GRES.fullmatch(item.strip())
-        if not found or text in ("N/A", "(null)"):
+        match = _GRES.fullmatch(item.strip())
+        if not match or text in ("N/A", "(null)"):
             continue
-        name, kind, count = found.group(1), found.group(2), int(found.group(3) or 1)
+        name, kind, count = match.group(1), match.group(2), int(match.group(3) or 1)
         keys = (name, f"{name}:{kind}") if kind else (name,)
         for key in keys[1:] if name == "gpu" and is_slice(kind or "") else keys:
             counts[key] = counts.get(key, 0) + count
@@ -97,23 +98,24 @@ _RANGES = r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*"
 _LONG_NUMBER = re.compile(r"\d{100}", re.ASCII)  # ClusterShell ends at 1e100
 _HOST_LIST = re.compile(rf"(?:[A-Za-z0-9_.,@-]|\[{_RANGES}\])+", re.ASCII)
 _PARTS = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)|,")
-MOST_NAMES = 1 << 17  # more than any Slurm has: a few characters can stand for billions
+MOST_NAMES = 1 << 17  # more than any Slurm has: a short list can name billions
 
 
 def expand(names: str) -> frozenset[str]:
-    """Node names of a Slurm host list; empty for none. Raises NodeSetParseError.
+    """Return the node names of a Slurm host list, which may be empty. Raises NodeSetParseError.
 
-    ClusterShell reads single ranges: of a whole list it would take the digits before a bracket for
-    part of the range (n1[9-11] is n19, n110, n111), and operators and groups for more than names.
+    ClusterShell reads only single ranges here. In a whole list it would take the digits before a
+    bracket for part of the range (n1[9-11] is n19, n110, n111). It would also read operators and
+    groups.
     """
     if names in ("", "(null)", "N/A", "None"):
         return frozenset()
     if _LONG_NUMBER.search(names):
-        raise NodeSetParseError(names[:80], "a number of a hundred digits")
+        raise NodeSetParseError(names[:80], "a number of 100 or more digits")
     if _ONE_NAME.fullmatch(names):
         return frozenset((names,))
     if not _HOST_LIST.fullmatch(names):
-        raise NodeSetParseError(names[:80], "no host list of Slurm's")
+        raise NodeSetParseError(names[:80], "not a Slurm host list")
     if _length(names) > MOST_NAMES:
         raise NodeSetParseError(names[:80], f"more than {MOST_NAMES} names")
     try:
@@ -123,7 +125,7 @@ def expand(names: str) -> frozenset[str]:
 
 
 def _names(names: str) -> Iterator[str]:
-    """Each name of a host list in turn: of `n[1-2]x[5,7]`, n1x5, n1x7, n2x5 and n2x7."""
+    """Yield each name of a host list: `n[1-2]x[5,7]` gives n1x5, n1x7, n2x5 and n2x7."""
     pieces: list[Sequence[str]] = []
     for part in _PARTS.finditer(f"{names},"):
         ranges, text = part.groups()
@@ -137,7 +139,7 @@ def _names(names: str) -> Iterator[str]:
 
 
 def _length(names: str) -> int:
-    """How many names a host list stands for, up to MOST_NAMES; brackets of one name multiply."""
+    """Count the names of a host list, up to MOST_NAMES. Brackets in a name multiply."""
     total, size = 0, 1
     for part in _PARTS.finditer(names):
         if part.group() == ",":
@@ -155,5 +157,5 @@ def _span(part: str) -> int:
 
 
 def fold(names: Iterable[str]) -> str:
-    """A Slurm host list for node names."""
+    """Return a Slurm host list for node names."""
     return str(NodeSet.fromlist(sorted(names)))

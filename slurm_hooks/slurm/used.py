@@ -1,7 +1,7 @@
-"""Reads what jobs could have of a node, and what of it is used.
+"""Reads the resources of a node that jobs could have, and the resources in use.
 
-A node never looks freer than it is. What Slurm does not say counts as used, but for a node that it
-calls idle, and so does what it says in a form that is not known.
+A node never looks freer than it is. A resource without a value, or with a value in an unknown form,
+counts as used, except on a node that Slurm calls idle.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _NOTHING = ("", "(null)", "N/A")
 
 
 def used_of(words: Words, total: Resources) -> Resources:
-    """What is used of a node that has this `total`, by its record in detail.
+    """Return the used part of this `total` of a node, from its record in detail.
 
-    Of a node that is completing slurmctld says that nothing is used, and starts nothing there.
+    For a completing node slurmctld shows no use, but starts no job there.
     """
     state = words.get("State", "")
     if "COMPLETING" in state:
         return total
     is_idle = state.startswith("IDLE")
-    asked = (words.get("GresUsed", ""), words.get("GresDrain", ""), _gpus_in_tres(words, total))
+    answers = (words.get("GresUsed", ""), words.get("GresDrain", ""), _gpus_in_tres(words, total))
     return Resources(
         cpus=_allocated(words, "CPUAlloc", total.cpus, is_idle),
         memory_mib=_allocated(words, "AllocMem", total.memory_mib, is_idle),
-        gres=_gres(total.gres, *asked, is_idle) if total.gres else (),
+        gres=_gres(total.gres, *answers, is_idle) if total.gres else (),
     )
 
 
 def total_of(words: Words, gres: Gres) -> Resources:
-    """What jobs could have of a node, without what CoreSpecCount, CpuSpecList and MemSpecLimit keep
-    from them; nothing but its `gres` if the record is odd."""
+    """Return the resources of a node for jobs, less CoreSpecCount, CpuSpecList and MemSpecLimit. If
+    the record is unreadable, return its `gres` alone."""
     try:
         cpus, memory = _number(words, "CPUTot", 1), _number(words, "RealMemory", 0)
         cpus = min(cpus, _number(words, "CPUEfctv", cpus))
@@ -61,7 +61,7 @@ def _number(words: Words, key: str, unsaid: int) -> int:
 
 
 def _gpus_in_tres(words: Words, total: Resources) -> Optional[int]:
-    """GPUs by AllocTRES. Only a site with gres/gpu in AccountingStorageTRES has them there."""
+    """Return the GPUs in AllocTRES, which needs gres/gpu in AccountingStorageTRES."""
     configured, allocated = (
         re.search(r"(?:^|,)gres/gpu=(\d{1,9})(?:,|$)", words.get(key, ""), re.ASCII)
         for key in ("CfgTRES", "AllocTRES")
@@ -73,7 +73,7 @@ def _gpus_in_tres(words: Words, total: Resources) -> Optional[int]:
 
 @lru_cache(maxsize=4096)
 def _gres(total: Gres, said: str, drain: str, in_tres: Optional[int], is_idle: bool) -> Gres:
-    """Counts of all that the node has. GPUs that no type accounts for may be of any type."""
+    """Return used counts by name. Used GPUs without a type count for every type."""
     read = dict(parse_gres(said))
     gpus = _gpus(dict(total), said, drain, in_tres, is_idle)
     whole = [name for name, _ in total if name.startswith(f"{GPU}:") and not is_slice(name)]
@@ -88,8 +88,8 @@ def _gres(total: Gres, said: str, drain: str, in_tres: Optional[int], is_idle: b
 def _gpus(
     total: dict[str, int], said: str, drain: str, in_tres: Optional[int], is_idle: bool
 ) -> int:
-    """Whole GPUs that are used. A GPU of which a shard is used is used; a drained one is too (no
-    release up to 26.05 says which are)."""
+    """Return the number of used GPUs. A GPU with a used shard counts, and so does a drained GPU (no
+    release up to 26.05 says which are drained)."""
     has = total.get(GPU, 0)
     known = [count for count in (_count(said), in_tres) if count is not None]
     drained = 0 if drain in _NOTHING else _count(drain)
@@ -101,7 +101,7 @@ def _gpus(
 
 
 def _count(text: str) -> Optional[int]:
-    """Whole GPUs in a text of slurmctld's own, which counts each type; None if it has no GPU."""
+    """Return the whole GPUs in slurmctld's text, which counts each type, or None without a GPU."""
     bare = re.sub(r"\([^()]*\)", "", text.replace(":(null)", ""))
     items = [item for item in bare.split(",") if re.match(rf"{GPU}\b", item)]
     if not items or not all(re.fullmatch(r"gpu(:[\w.+-]+)?:\d{1,9}", i, re.ASCII) for i in items):
@@ -110,15 +110,15 @@ def _count(text: str) -> Optional[int]:
 
 
 def _with_shards(total: dict[str, int], said: str) -> Optional[int]:
-    """GPUs of which jobs have shards or MPS; None if it is not said.
+    """Return the number of GPUs with shards or MPS in use, or None if the text does not say.
 
-    `shard:3(1/4,-/4,2/4)` says two, and that a job has the other as a whole. Early releases number
-    the GPUs (22.05): `shard:(null):2(IDX:0,2)`.
+    `shard:3(1/4,-/4,2/4)` says two, and that a job has the other GPU as a whole. Early releases
+    number the GPUs (22.05): `shard:(null):2(IDX:0,2)`.
     """
     form = r"(?:^|,)(shard|mps)(?::[\w.+-]+)??:(\d+)(?:\(([^()]*)\))?(?=,|$)"
-    found = re.findall(form, said.replace(":(null)", ""), re.ASCII)
-    counts = [_gpus_of(int(count), each) for _, count, each in found]
-    has_all = {name for name, _, _ in found} >= {n for n in ("shard", "mps") if total.get(n)}
+    items = re.findall(form, said.replace(":(null)", ""), re.ASCII)
+    counts = [_gpus_of(int(count), each) for _, count, each in items]
+    has_all = {name for name, _, _ in items} >= {n for n in ("shard", "mps") if total.get(n)}
     return sum(count or 0 for count in counts) if has_all and None not in counts else None
 
 

@@ -1,6 +1,6 @@
 """A wish in a Comment: how many nodes a job wants. The form is in words/comment.py.
 
-Which wish of a job counts, and how much of it, is judged in model/wish.py.
+model/wish.py judges which wish of a job counts, and how much of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from slurm_hooks.words import comment as words
 
 
 def wish_in(comment: words.Comment) -> Optional[Wish]:
-    """The wish of a Comment; None if there is none."""
+    """Return the wish of a Comment, or None without a wish."""
     if comment.wish is None:
         return None
     try:
@@ -27,18 +27,18 @@ def wish_in(comment: words.Comment) -> Optional[Wish]:
 
 
 def parse_wish(text: str) -> Optional[Wish]:
-    """The wish in the text of a Comment; None if there is none."""
+    """Return the wish in the text of a Comment, or None without a wish."""
     return wish_in(words.parse(text))
 
 
 def with_wish(text: str, wish: Wish) -> str:
-    """The Comment with this wish in the place of another; everything else in it stays."""
-    told = words.Wish(wish.nodes, int(wish.at.timestamp()))
-    return replace(words.parse(text), wish=told).text
+    """Return the Comment with this wish in place of the old wish, and the rest unchanged."""
+    wanted = words.Wish(wish.nodes, int(wish.at.timestamp()))
+    return replace(words.parse(text), wish=wanted).text
 
 
 def wish_commands(element: str) -> tuple[Command, Callable[[str], Command]]:
-    """The question for the Comment of this element, and what writes another."""
+    """Return the question for the Comment of this element, and a function that writes another."""
     asked = Command(("squeue", "--noheader", f"--job={element}", "--format=%k"))
 
     def write(comment: str) -> Command:

@@ -56,7 +56,7 @@ GOLDEN = {
     ],
     "alike": [
         "error priority-tier: PartitionName=preempt PriorityTier=1: no partition that shares its "
-        "nodes has a higher one, so no job can preempt there: gpu (1), debug (1)",
+        "nodes has a higher tier, so no job can preempt there: gpu (1), debug (1)",
         "1 error and 0 warnings: write the lines above, then run doctor again.",
     ],
 }

@@ -57,9 +57,19 @@ def test_a_sandbox_with_gpus_lacks_nothing(bench: Bench) -> None:
     ("partition", "word", "before", "line"),
     [
         ("main", "OverSubscribe=EXCLUSIVE", "OverSubscribe=NO", "its jobs take whole nodes"),
-        ("main", "OverSubscribe=FORCE:4", "OverSubscribe=NO", "no part starts beside its jobs"),
+        (
+            "main",
+            "OverSubscribe=FORCE:4",
+            "OverSubscribe=NO",
+            "parts cannot share a node with its jobs",
+        ),
         ("main", "PriorityTier=1", "PriorityTier=10", r"not below that of main (1)"),
-        ("parts", "OverSubscribe=EXCLUSIVE", "OverSubscribe=NO", "beside no other job"),
+        (
+            "parts",
+            "OverSubscribe=EXCLUSIVE",
+            "OverSubscribe=NO",
+            "cannot share a node with other jobs",
+        ),
         ("parts", "PriorityTier=2", "PriorityTier=1", "not below that of malleable (2)"),
         ("parts", "PreemptMode=OFF", "PreemptMode=REQUEUE", "PreemptMode=OFF"),
         ("parts", "State=DOWN", "State=UP", "partition parts is DOWN"),

@@ -96,7 +96,7 @@ def test_another_lane_of_malleable_jobs_is_no_neighbour_that_waits() -> None:
         ("scavenge", QOS, "REQUEUE", "", ""),
         ("scavenge", QOS, "GANG,REQUEUE", "", ""),
         ("scavenge", QOS.replace("||cluster", "||requeue"), "CANCEL", "", ""),
-        ("", QOS, "REQUEUE", "PreemptType=preempt/qos", "site.qos names none"),
+        ("", QOS, "REQUEUE", "PreemptType=preempt/qos", "site.qos is empty"),
         ("idle", QOS, "REQUEUE", "site.qos = idle", "there is no QOS idle"),
         ("normal", QOS, "REQUEUE", "QOS normal", "no other QOS"),
         ("scavenge", "scavenge|scavenge|cluster||||\n", "REQUEUE", "QOS scavenge", "no other QOS"),

@@ -65,7 +65,7 @@ def test_a_user_without_the_qos_is_named(user: str, account: str, denied: bool) 
 def test_without_an_answer_no_fragment_is_moved() -> None:
     found = with_rights(Told(""), seen_of("ann"), SITE)
     assert found.without_qos == {7}
-    assert "who may have QOS Scavenge is not known" in found.unknown[-1]
+    assert "no fragment gets QOS Scavenge now" in found.unknown[-1]
 
 
 @pytest.mark.parametrize(

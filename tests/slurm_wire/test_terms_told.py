@@ -110,7 +110,7 @@ def test_without_an_answer_of_sacctmgr_nothing_is_reclaimable() -> None:
 
     text = "\n".join((LANE.format(qos="N/A", grace=0), DATABASE, TAIL))
     lanes = parse_cluster(text, LaneNames(("lane",), qos="short")).lanes
-    for read, told in ((busy, "slurmdbd is away"), (lambda: "", "named none")):
+    for read, told in ((busy, "slurmdbd is away"), (lambda: "", "listed no QOS")):
         (found,), (odd,) = decide(lanes, read)
         assert (found.grace, found.exempt) == (LONGEST, LONGEST)
         assert told in odd
