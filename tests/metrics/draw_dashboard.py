@@ -29,7 +29,12 @@ def draw(answers: Answers, path: Path) -> None:
             axes = figure.add_axes(_place(panel["gridPos"], rows))
             axes.set_title(panel["title"], fontsize=9)
             found = [(legend, result) for name, legend, result in answers if name == panel["title"]]
-            (_number if panel["type"] == "stat" else _curves)(axes, panel, found)
+            if not any(result for _, result in found):
+                _word(axes, "no data")
+            elif panel["type"] == "stat":
+                _number(axes, panel, found)
+            else:
+                _curves(axes, panel, found)
         figure.savefig(path, dpi=90, format="png")
         pyplot().close(figure)
 
@@ -52,6 +57,10 @@ def _number(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> N
         text = f"{value:.1%}"
     else:
         text = f"{value:.{2 if unit.startswith('suffix') else 0}f} {_UNITS.get(unit, '')}"
+    _word(axes, text)
+
+
+def _word(axes: Any, text: str) -> None:
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, fontsize=16, ha="center", va="center")
 
