@@ -144,7 +144,7 @@ def man(found: tuple[Entry, ...]) -> str:
             section = entry.section
             lines.append(f".SH [{section}]")
         lines += [".TP", f".B {_roff(entry.key)} = {_roff(entry.default)}"]
-        lines += [_roff(f"{entry.kind[0].upper()}{entry.kind[1:]}. {entry.text}")]
+        lines += [_roff(f"Allowed: {entry.kind}. {entry.text}")]
     lines += [".SH SEE ALSO", ".BR malleable (1),", ".BR slurm-malleable (8)"]
     return "\n".join(lines) + "\n"
 
