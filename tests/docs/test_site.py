@@ -147,7 +147,10 @@ def test_a_list_may_follow_its_sentence_and_a_link_may_leave_the_documents(tmp_p
     plain = re.sub(r"\s+", " ", text)
     assert "<p>Two things:</p> <ul> <li>first</li> <li>second of two</li> </ul>" in plain
     assert "<li>outer<ul> <li>inner</li> </ul> </li>" in plain
-    assert 'See an example, <a href="../CHANGELOG.html"><code>changes</code></a>.' in plain
+    assert (
+        'See an example, <a href="../CHANGELOG.html"><code class="short">changes</code></a>.'
+        in plain
+    )
 
 
 @contextmanager
