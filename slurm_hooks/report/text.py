@@ -25,7 +25,7 @@ from slurm_hooks.model.resources import GPU
 from slurm_hooks.model.unused import CPU, Unused
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.tables import Rows, fitted, table_of
-from slurm_hooks.report.why import action_text, note_text, reason_text
+from slurm_hooks.report.why import action_text, headline, note_text, reason_text
 from slurm_hooks.slurm.actions import ranges
 from slurm_hooks.slurm.text import fold
 from slurm_hooks.tick.report import TickReport
@@ -118,10 +118,10 @@ def jobs_table(
     reasons: Mapping[int, str],
     width: int,
 ) -> Table:
-    """Malleable jobs, one line each, at most so wide: `names` are theirs, `reasons` what limits
-    each most, which gives way."""
+    """Malleable jobs, a line each, in `width` columns. `names` and `reasons` are by job id. The
+    reason is the column that is cut."""
     heads = ("JOBID", "NAME", "USER", "STATE", "SIZE", "MIN-MAX", "LEASE ENDS", "WHY")
-    rows = ((*_job_row(job, now, names), reasons.get(job.job_id, "")) for job in jobs)
+    rows = ((*_job_row(job, now, names), headline(reasons.get(job.job_id, ""))) for job in jobs)
     return table_of(fitted(Rows("", heads, tuple(rows)), width))
 
 

@@ -1,9 +1,10 @@
-"""What a `Why` means, in words for people.
+"""The meaning of each `Why`, in words for people.
 
 A form is a sentence with fields of a `Detail`. `{count:node}` is a number with its noun,
-`{count:is|are}` a word that goes with the number, and `{count:?}` is empty. `{most:size}` is a
-number with the noun of what the job counts, `{most:units}` that noun alone. A part in brackets is
-left out where the detail lacks one of its fields. The first form that has all its fields is used.
+`{count:is|are}` the word that fits the number, and `{count:?}` is empty. `{most:size}` is a number
+with the noun of the job's unit, `{most:units}` only that noun. A part in brackets is left out if
+the detail lacks a field of it. The first form that has all its fields is used. The words before
+the first `; ` are the headline, which tables show.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from slurm_hooks.model.moments import age_text, shown
 from slurm_hooks.model.plural import noun_of, plural
 
 Forms = Mapping[Why, tuple[str, ...]]
+LONGEST = 80  # letters of a headline
 _DONE = {
     Why.HOLE_OPEN: "hole open",
     Why.HOLE_CLOSES: "hole closes",
@@ -38,7 +40,7 @@ _DONE = {
     Why.PREEMPTED: "requeued by Slurm",
     Why.SECURED: "comes back held if Slurm requeues it",
     Why.NOT_STARTED: "released but not started in time",
-    Why.WRONG_SIZE: "Slurm gave it another size than was asked for",
+    Why.WRONG_SIZE: "Slurm gave it a wrong size",
     Why.LEASE_ENDED: "lease ended",
     Why.LEASE_LONG: "lease longer than allowed",
     Why.DIED: "fragment died",
@@ -46,21 +48,21 @@ _DONE = {
     Why.FINISHED: "training finished",
     Why.CANCELLED: "cancelled by its user or an operator",
     Why.STOPPED: "stopped for good",
-    Why.CORE: "goes into the ordinary queue",
+    Why.CORE: "joins the ordinary queue",
     Why.CORE_OVER: "the core's time is over",
     Why.TO_LANE: "belongs to the partition of malleable jobs",
     Why.NOTED: "noted for later ticks",
     Why.ON_HOLD: "held or released by an operator",
     Why.OFF: "switched off",
-    Why.CANARY: "outside of the canary",
+    Why.CANARY: "outside the canary",
     Why.CEILING: "more nodes than the site allows",
     Why.LIMIT: "a job waits for a limit that counts it",
     Why.WISH: "its job wishes for fewer nodes",
-    Why.NO_PARTS: "no parts of nodes are taken",
+    Why.NO_PARTS: "parts of nodes are not used",
     Why.WIDER: "more of its node is free, so it comes back larger",
     Why.NODE_IDLE: "a node is idle where others' small jobs would go",
     Why.NO_WORK: "found no work left",
-    Why.SUMMED_UP: "the job's life summed up",
+    Why.SUMMED_UP: "summary of the job's life",
 }
 _OBSTACLE = {
     Why.PARTITION: "not in partition {}, or the partition is down",
@@ -71,11 +73,11 @@ _OBSTACLE = {
     Why.EXCLUDED: "the job excludes it (--exclude)",
     Why.DIED: "a fragment died there",
     Why.UNFIT: "Slurm finds it unfit for the job",
-    Why.CANARY: "not one of the canary's nodes (mode.nodes)",
+    Why.CANARY: "outside the canary (mode.nodes)",
     Why.SUSPECT: "fragments of jobs {} died there",
     Why.HOLE_SHORT: "its hole is too short",
-    Why.REGISTERING: "slurmctld has begun, and nodes have not told it what runs on them",
-    Why.NO_GROWTH: "the site wants no growth now",
+    Why.REGISTERING: "slurmctld has restarted, and nodes have not reported yet",
+    Why.NO_GROWTH: "the site stops all growth now",
 }
 _STANDING = {
     Why.TAKEN: "{}",
@@ -86,90 +88,89 @@ _STANDING = {
 }
 _REASON: Forms = {
     Why.FINISHED: (
-        "no work was left: {count:worker} ended with exit code 0, and none runs",
-        "{engine:?}a worker said that all work is done",
-        "its script ended with {exit_code}, and no agent ever spoke: it counts as one without "
+        "all work is done; {count:worker} ended with exit code 0, and no worker runs",
+        "{engine:?}a worker reported that all work is done",
+        "its script ended with {exit_code}; no agent ever reported, so it counts as a job without "
         "torchrun",
         "training finished",
     ),
     Why.STOPPED: ("stopped: {said}",),
     Why.CANCELLED: ("cancelled by its user or an operator, or past its --deadline",),
     Why.CORE: (
-        "{state:?}its core cannot start: no node of its partition has what fragment {fragments} "
-        "asks for (BadConstraints)",
+        "{state:?}its core cannot start; no node of its partition fits the request of fragment "
+        "{fragments} (BadConstraints)",
         "its core has {count:size} on {nodes}[ until {until}]",
-        "its core waits in the ordinary queue ({said}): fragment {fragments}"
+        "its core waits in the ordinary queue ({said}); it is fragment {fragments}"
         "[, which Slurm expects to start at {at}]",
     ),
     Why.TO_LANE: (
-        "its other fragments need QOS {said}, which {user} may not have: an administrator can "
-        "write sacctmgr modify user {user} set qos+={said}",
+        "its other fragments need QOS {said}, which {user} may not use; an administrator can run "
+        "sacctmgr modify user {user} set qos+={said}",
     ),
-    Why.CORE_OVER: ("its core's time is over, and it ends with its core (core_end=finish)",),
+    Why.CORE_OVER: ("its core's time is over, so the job ends (core_end=finish)",),
     Why.CANCEL_UNCLEAR: ("some of its fragments were cancelled, others are still ending",),
     Why.DIED: ("fragment {fragments} died on {nodes} with exit code {exit_code}",),
     Why.DEPENDENCY: ("waits for its dependency",),
     Why.HELD: (
-        "`scontrol {command}` holds {fragments}: `malleable release {job}` ends that",
-        "an operator holds {fragments}: `malleable release {job}` ends that",
-        "an operator holds it: `malleable release {job}` ends that",
+        "`scontrol {command}` holds {fragments}; to end that, run `malleable release {job}`",
+        "an operator holds {fragments}; to end that, run `malleable release {job}`",
+        "an operator holds it; to end that, run `malleable release {job}`",
         "an operator holds it",
     ),
     Why.NOT_STARTED: (
-        "was released {count:time} and did not start ({said}): another try comes later",
+        "was released {count:time} and did not start ({said}); it is released again later",
     ),
     Why.WRONG_SIZE: (
-        "Slurm gave fragment {fragments} {given} on {nodes} where {asked} were asked for",
-        "Slurm gave fragment {fragments} {count:node} ({nodes}) where 1 was asked for",
+        "Slurm gave fragment {fragments} {given} on {nodes} instead of {asked}",
+        "Slurm gave fragment {fragments} {count:node} ({nodes}) instead of 1 node",
     ),
     Why.SUSPENDED: ("suspended by an operator, left alone: {fragments}",),
     Why.UNKNOWN_STATE: ("state unknown, left alone: {fragments}",),
     Why.OFF: (
-        "malleable jobs are switched off since {since:date}[ ({said})]: nothing starts until "
-        "`malleable on`; jobs can be submitted meanwhile, and wait",
+        "malleable jobs are switched off since {since:date}[ ({said})]; no job starts until "
+        "`malleable on`, but jobs can be submitted",
     ),
     Why.REGISTERING: (
-        "nothing starts until {nodes}[ and {more} more] {nodes:has|have} told the slurmctld that "
-        "began what runs there",
+        "slurmctld has restarted, and no job starts yet; {nodes}[ and {more} more] "
+        "{nodes:has|have} not reported the jobs that run there",
     ),
     Why.NO_GROWTH: (
-        "no job starts or grows while the site's file no-growth is there: since {since:date}, "
+        "no job starts or grows while the site's file no-growth exists; since {since:date}, "
         "for {seconds:age}[ ({said})]",
     ),
     Why.CANARY: (
-        "waits: the site lets only jobs of [users {users}][{users:?}{accounts:?} and of ]"
-        "[accounts {accounts}] run for now (mode.level = canary)",
+        "mode.level = canary: it waits; the site runs only jobs of [users {users}]"
+        "[{users:?}{accounts:?} and of ][accounts {accounts}] for now",
     ),
     Why.LIMIT: (
-        "its fragments make room for job {waiter} of {user}, which {limit:?}waits for a limit that "
-        "counts them too ({said}), and come back once it has started",
-        "its fragments make room for job {waiter} of {user}, which has not started yet ({said}), "
-        "and come back once it has started",
+        "its fragments make room for job {waiter} of {user}; that job {limit:?}waits for a limit "
+        "that counts them too ({said}), and they come back after its start",
+        "its fragments make room for job {waiter} of {user}; that job has not started yet "
+        "({said}), and they come back after its start",
     ),
     Why.NO_PARTS: (
-        "parts of nodes are not taken here, as others would wait for it: {said}. An administrator "
-        "can mend that (docs/admins/shared-nodes.md)",
+        "parts of nodes are not used here, as other jobs would wait for them; {said}. An "
+        "administrator can mend that (docs/admins/shared-nodes.md)",
     ),
     Why.GIVEN_BACK: (
         "{nodes} is given back: {cause}[ ({source}: {by})]",
-        "the leases of what its scripts still do are not renewed: {because}",
+        "the leases of its remaining scripts are not renewed; {because}",
     ),
     Why.HOLE_ENDS: ("{nodes} may be used until {until} ({source}: {by})",),
     Why.LEAVING: ("fragment {fragments} was asked to leave {nodes}",),
     Why.APART: (
-        "no fragment has joined a round within {seconds} s: the script does not start torchrun, or "
-        "Slurm's commands are missing where it runs; several fragments would each train on their "
-        "own, so it is kept to one",
-        "its nodes do not share its work directory, so several fragments would each train on "
-        "their own: it is kept to one. Submit from a directory that all nodes share",
+        "no fragment has joined a round within {seconds} s, so it gets 1 fragment only; several "
+        "would each train alone. Its script does not start torchrun, or its nodes lack Slurm's "
+        "commands",
+        "its nodes do not share its work directory, so it gets 1 fragment only; several would each "
+        "train alone. Submit from a directory that all nodes share",
     ),
     Why.NOT_TRAINING: (
-        "fragment {fragments} has run on {nodes} for {seconds:.0f} s and trains nothing: "
-        "{standing}",
+        "fragment {fragments} has run on {nodes} for {seconds:.0f} s without training; {standing}",
     ),
     Why.MAXIMUM: (
-        "{cancelled} of its fragments {cancelled:is|are} cancelled: it has its maximum of "
-        "{most:size} without {cancelled:it|them}",
+        "it has its maximum of {most:size}; {cancelled} of its fragments {cancelled:is|are} "
+        "cancelled",
         "its maximum is {most:size}",
     ),
     Why.SIZE: (
@@ -181,14 +182,14 @@ _REASON: Forms = {
         "wishes for {wish:size} at most now[{nodes_planned:?}, and has that]",
     ),
     Why.NO_WORK: (
-        "{count:worker} found no work left, the last at {at}: no more are started but those that "
-        "were interrupted since, until the job wishes for {count:units} (malleable wish N)",
+        "{count:worker} found no work left, the last at {at}; until the job wishes for "
+        "{count:units} (malleable wish N), only interrupted workers start again",
     ),
     Why.BELOW_MIN: (
-        "can reach {nodes_usable:size} now, needs {nodes_needed}: waits for its other fragments to "
-        "come back",
+        "can reach {nodes_usable:size} now, needs {nodes_needed}; it waits for its other fragments "
+        "to come back",
     ),
-    Why.PROBED: ("begins on {nodes_planned:size}, so that its speed there is seen",),
+    Why.PROBED: ("begins on {nodes_planned:size}, to measure its speed there",),
     Why.OTHER_NODES: (
         "not started on {nodes}: {because}",
         "{count:other node}: {verdict}",
@@ -200,58 +201,58 @@ _REASON: Forms = {
         "{count:is|are} left to small jobs (plan.headroom_gpus)",
     ),
     Why.RESTING: (
-        "has failed {failures:time}: one worker is tried, and others follow once it has run for "
+        "has failed {failures:time}, so only 1 worker starts; others follow after it has run for "
         "{seconds} s",
-        "changed less than {min_run:g} s ago (min_run=): for {seconds:.0f} s more it grows only if "
+        "changed less than {min_run:g} s ago (min_run=); for {seconds:.0f} s more it grows only if "
         "that pays",
         "shrank or failed less than {seconds:g} s ago and does not grow yet",
     ),
     Why.CEILING: (
-        "all malleable jobs of {user} together may have {ceiling:node} (mode.max_nodes_per_user)"
-        "[, and this one needs {nodes_needed}: it cannot start][, and get {nodes_given}]",
-        "all malleable jobs of account {account} together may have {ceiling:node} "
+        "the malleable jobs of {user} may have {ceiling:node} (mode.max_nodes_per_user)"
+        "[; this job needs {nodes_needed}, so it cannot start][; they get {nodes_given}]",
+        "the malleable jobs of account {account} may have {ceiling:node} "
         "(mode.max_nodes_per_account)"
-        "[, and this one needs {nodes_needed}: it cannot start][, and get {nodes_given}]",
-        "all malleable jobs together may have {ceiling:node} (mode.max_nodes, max_share)"
-        "[, and this one needs {nodes_needed}: it cannot start][, and get {nodes_given}]",
+        "[; this job needs {nodes_needed}, so it cannot start][; they get {nodes_given}]",
+        "all malleable jobs may have {ceiling:node} (mode.max_nodes, max_share)"
+        "[; this job needs {nodes_needed}, so it cannot start][; they get {nodes_given}]",
     ),
     Why.BETTER_USE: ("job {job} has waited for {seconds:.0f} s (plan.patience_s)",),
 }
 _NOTE: Forms = {
-    Why.OBSERVED: ("mode.level = observe: nothing is written, this is what would be done",),
+    Why.OBSERVED: ("mode.level = observe: ticks only print their actions",),
     Why.NOT_RENEWED: (
-        "{count:fragment} in use, and no tick renews leases or puts fragments back: before "
+        "{count:fragment} in use, and no tick renews leases or puts fragments back. Before "
         "mode.level = observe use `malleable off`, and wait until they have left",
     ),
     Why.OFF: ("malleable jobs are switched off since {since:date}[ ({said})]",),
     Why.CANARY: ("mode.level = canary: only its jobs and nodes are used",),
     Why.UNKNOWN_NODE: ("mode.nodes: Slurm knows no node {nodes}[ and {more} more]",),
     Why.SUSPECT: (
-        "{nodes}: fragments of jobs {jobs} died there; no malleable job uses it for now, please "
+        "{nodes}: fragments of jobs {jobs} died there; malleable jobs avoid it for now, please "
         "check the node",
     ),
     Why.MIN_JOB_AGE: (
         "MinJobAge={seconds:.0f} in slurm.conf: slurmctld forgets a fragment so many seconds after "
-        "its end, and its job loses it if no tick ran until then",
+        "its end. Without a tick in that time, its job loses the fragment",
     ),
     Why.MAX_JOB_COUNT: (
-        "slurmctld holds {count} of at most {most} job records (MaxJobCount), ended ones for "
-        "MinJobAge={seconds:.0f} s: soon nobody can submit",
+        "slurmctld holds {count} of at most {most} job records (MaxJobCount), and keeps ended jobs "
+        "for MinJobAge={seconds:.0f} s. Soon no user can submit",
     ),
     Why.UNREAD: ("{said}",),
     Why.OBJECTIVE: ("{said}",),
     Why.NOT_DONE: ("not done: {action} {fragments}: {because}",),
     Why.BELOW_MIN: ("without {nodes} its job cannot reach its minimum",),
     Why.TAKEN: ("{nodes} is no longer free",),
-    Why.NO_PARTS: ("parts of nodes are no longer taken: {said}",),
+    Why.NO_PARTS: ("parts of nodes are no longer used: {said}",),
     Why.NODE_IDLE: ("{nodes} is idle, where others' small jobs would go instead",),
     Why.HOLE_SHORT: ("{nodes} is wanted by {by} sooner",),
     Why.GONE: ("{nodes} is gone", "{fragments:?}the fragment is gone", "it is gone"),
-    Why.CANCELLED: ("it was cancelled meanwhile",),
-    Why.NOT_FREE_TO_START: ("it is held, or gone, by now",),
+    Why.CANCELLED: ("it has been cancelled",),
+    Why.NOT_FREE_TO_START: ("it is now held or gone",),
     Why.NOT_RUNNING: ("it no longer runs",),
     Why.REFUSED: ("its mark was refused",),
-    Why.CHANGED: ("it is {state} by now",),
+    Why.CHANGED: ("it is now {state}",),
 }
 _OVER = {
     **_DONE,
@@ -263,38 +264,44 @@ _OVER = {
 }
 _WORDS: dict[enum.Enum, str] = {
     Said.NOTHING: "its script has not started its training, or lacks Slurm's commands",
-    Said.STARTED: "its training has started and is in no round; its log says more",
-    Said.WAITING: "it waits for other fragments, and is in no round; its log says more",
+    Said.STARTED: "its training has started but joined no round: see its log",
+    Said.WAITING: "it waits for other fragments and has joined no round: see its log",
 }
 
 
 def action_text(cause: str) -> str:
-    """Why something was done to a fragment, from the value of a `Why`; other words as they are."""
+    """The cause of an action on a fragment, from the value of a `Why`; other words unchanged."""
     return {why.value: text for why, text in _DONE.items()}.get(cause, cause)
 
 
 def obstacle_text(verdict: Verdict) -> str:
-    """Why a job cannot use a free node."""
+    """The reason why a job cannot use a free node."""
     text = _OBSTACLE[verdict.why].format(verdict.detail)
     is_claimed = verdict.why is Why.HOLE_SHORT and verdict.detail
     return f"{text} ({verdict.detail})" if is_claimed else text
 
 
 def reason_text(reason: Reason, now: Optional[datetime] = None, unit: str = NODE) -> str:
-    """One thing behind a job's size, which counts `unit`. Moments have their date unless that is
+    """A reason for the size of a job that counts `unit`. Moments have their date, unless that is
     the date of `now`."""
     return _sentence(reason, _REASON, now, unit)
 
 
+def headline(text: str) -> str:
+    """The first part of a reason, for a table. `malleable explain` prints the rest."""
+    head = text.partition("; ")[0]
+    return head if len(head) <= LONGEST else f"{head[: LONGEST - 1]}…"
+
+
 def note_text(note: Reason, now: Optional[datetime] = None) -> str:
-    """What every reader of a plan should know, or why an action of it no longer holds."""
+    """A note for every reader of a plan, or the reason why an action of it no longer holds."""
     return _sentence(note, {**_REASON, **_NOTE}, now)
 
 
 def over_text(over: Optional[Why], stop: str = "") -> str:
-    """How a job ended; `stop` is the word in its marks."""
+    """The way in which a job ended; `stop` is the word in its marks."""
     if over is None:
-        return "goes on"
+        return "not ended"
     return stop if over is Why.STOPPED and stop else _OVER[over]
 
 
@@ -304,7 +311,7 @@ def _verdict_text(verdict: Verdict) -> str:
 
 
 def _sentence(reason: Reason, forms: Forms, now: Optional[datetime], unit: str = NODE) -> str:
-    """Fill the first form that goes with the detail. Without one the identifier has to do."""
+    """Fill the first form that fits the detail. Without such a form return the identifier."""
     detail = reason.detail
     texts = (_without_gaps(form, detail) for form in forms.get(reason.why, ()))
     form = next((text for text in texts if _has_all(text, detail)), reason.why.value)
@@ -312,7 +319,7 @@ def _sentence(reason: Reason, forms: Forms, now: Optional[datetime], unit: str =
 
 
 def _without_gaps(form: str, detail: Mapping[str, Any]) -> str:
-    """The form with those of its parts in brackets that can be filled."""
+    """The form with only the bracketed parts that the detail can fill."""
     return re.sub(r"\[(.*?)\]", lambda part: part[1] if _has_all(part[1], detail) else "", form)
 
 
@@ -360,12 +367,12 @@ class _Words(string.Formatter):
         return plural(value, format_spec) if is_noun else format(value, format_spec)
 
 
-def _counts(found: Resources) -> list[str]:
+def _counts(resources: Resources) -> list[str]:
     """`2 a100 GPUs`, `8 CPUs`, `61440 MiB`."""
-    gres = [(name.split(":"), count) for name, count in found.gpus_by_type]
+    gres = [(name.split(":"), count) for name, count in resources.gpus_by_type]
     texts = [plural(n, " ".join([*kind, "GPU"])) for (_, *kind), n in gres]
-    texts += [plural(found.cpus, "CPU")] if found.cpus else []
-    return [*texts, *([f"{found.memory_mib} MiB"] if found.memory_mib else [])]
+    texts += [plural(resources.cpus, "CPU")] if resources.cpus else []
+    return [*texts, *([f"{resources.memory_mib} MiB"] if resources.memory_mib else [])]
 
 
 def _listed(items: list[str], noun: str) -> str:

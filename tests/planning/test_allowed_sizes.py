@@ -137,7 +137,7 @@ def test_a_job_grows_soon_after_a_change_only_if_that_pays(
     job = running(request, count, start=after(started_s))
     plan = planned(job, free)
     assert size(plan) == expected
-    text = "changed less than 600 s ago (min_run=): for 400 s more it grows only if that pays"
+    text = "changed less than 600 s ago (min_run=); for 400 s more it grows only if that pays"
     is_told = text in [reason_text(r) for r in plan.jobs[0].reasons]
     assert is_told == (expected == 2)
 

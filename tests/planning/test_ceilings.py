@@ -77,7 +77,7 @@ def test_the_jobs_of_one_share_a_ceiling_and_others_get_the_rest(key: str) -> No
     plan = plan_for(seen, with_mode(**{key: 4}))
     assert sizes(plan) == {1: 2, 2: 2, 3: 4}
     whose = {"max_nodes_per_user": "ann", "max_nodes_per_account": "account ann"}[key]
-    line = f"all malleable jobs of {whose} together may have 4 nodes (mode.{key}), and get 4"
+    line = f"the malleable jobs of {whose} may have 4 nodes (mode.{key}); they get 4"
     assert line in told(plan, 1)
     assert line in told(plan, 2)
     assert [(found.reason, found.nodes) for found in plan.idle] == [(Why.STARTING, 8)]
@@ -96,7 +96,7 @@ def test_a_job_that_is_larger_than_its_user_may_have_waits_and_is_told_so() -> N
     )
     plan = plan_for(make_snapshot(*jobs, nodes=make_nodes(4)), with_mode(max_nodes_per_user=3))
     assert sizes(plan) == {1: 0, 2: 3}
-    assert any("this one needs 4: it cannot start" in line for line in told(plan, 1))
+    assert any("this job needs 4, so it cannot start" in line for line in told(plan, 1))
 
 
 def test_what_is_above_a_lowered_ceiling_leaves_and_others_may_have_it() -> None:
@@ -137,7 +137,7 @@ def test_what_finished_jobs_still_do_counts_for_the_ceiling_and_ends_with_its_le
     assert longer == {1, 2}
     plan = plan_for(seen, with_mode(max_nodes_per_user=2))
     assert 1 not in {a.fragment.job_id for a in plan.actions if a.end is not None}
-    assert any("of ann together may have 2 nodes" in line for line in told(plan, 1))
+    assert any("jobs of ann may have 2 nodes" in line for line in told(plan, 1))
 
 
 def test_the_lower_of_user_and_account_counts() -> None:

@@ -126,8 +126,8 @@ def test_no_fragment_gets_a_qos_that_its_user_may_not_have() -> None:
     plan = planned(*cores, settings=settings, without_qos=frozenset({7}))
     assert (moves(plan), by_verb(plan, Verb.QUEUE)) == ([], [0])
     assert texts(plan)[0] == (
-        "its other fragments need QOS scavenge, which nobody may not have: an administrator can "
-        "write sacctmgr modify user nobody set qos+=scavenge"
+        "its other fragments need QOS scavenge, which nobody may not use; an administrator can "
+        "run sacctmgr modify user nobody set qos+=scavenge"
     )
 
 
@@ -355,7 +355,7 @@ def test_a_core_that_fits_no_node_is_tried_again_after_long() -> None:
     plan = planned(unfit, *others)
     assert by_verb(plan, Verb.QUEUE) == []
     assert texts(plan)[0] == (
-        "its core cannot start: no node of its partition has what fragment 7_0 asks for "
+        "its core cannot start; no node of its partition fits the request of fragment 7_0 "
         "(BadConstraints)"
     )
     long_ago = core_of(request, released=after(-4000), reason="BadConstraints")
@@ -367,7 +367,7 @@ def test_explain_says_where_the_core_stands() -> None:
     others = [in_lane(request, i) for i in (1, 2, 3)]
     waiting = core_of(request, state=PENDING, reason="Priority", start=after(3600))
     assert texts(planned(waiting, *others))[0] == (
-        "its core waits in the ordinary queue (Priority): fragment 7_0, which Slurm expects to "
+        "its core waits in the ordinary queue (Priority); it is fragment 7_0, which Slurm expects to "
         "start at 2026-03-01 13:00:00 UTC"
     )
     running = core_of(request, state=RUNNING)
@@ -440,7 +440,7 @@ def test_a_ceiling_need_only_hold_what_the_core_lacks(most: dict[str, int]) -> N
     plan = planned(*cores, *others, settings=Settings(mode=Mode(**most)), nodes=make_nodes(6))
     ceilings = [text for text in texts(plan) if "mode.max_nodes" in text]
     assert len(ceilings) == 1
-    assert ceilings[0].endswith("and get 2")
+    assert ceilings[0].endswith("they get 2")
 
 
 @pytest.mark.parametrize("hold", [{"reason": "JobHeldAdmin"}, {"is_on_hold": True}])

@@ -158,8 +158,8 @@ def test_nodes_that_the_job_excludes_are_no_choice() -> None:
 @pytest.mark.parametrize(
     ("cancelled", "text"),
     [
-        (1, "1 of its fragments is cancelled: it has its maximum of 2 nodes without it"),
-        (2, "2 of its fragments are cancelled: it has its maximum of 2 nodes without them"),
+        (1, "it has its maximum of 2 nodes; 1 of its fragments is cancelled"),
+        (2, "it has its maximum of 2 nodes; 2 of its fragments are cancelled"),
     ],
 )
 def test_a_node_that_only_a_cancelled_fragment_could_use_is_not_called_free(
@@ -327,7 +327,7 @@ def test_a_job_that_needs_several_fragments_fails_where_its_nodes_share_no_direc
         assert {mark.stopped for mark in marks} == {"failed-3-times:exit-1:0-on-n0"}
         return
     assert {mark.failures for mark in marks} == {1}
-    assert not any("is kept to one" in reason_text(r) for r in plan.jobs[0].reasons)
+    assert not any("1 fragment only" in reason_text(r) for r in plan.jobs[0].reasons)
 
 
 def test_a_fragment_without_the_directory_of_those_that_train_fails_on_its_node() -> None:

@@ -17,8 +17,8 @@ from slurm_hooks.settings.values import Settings
 
 TRAINS = make_fragment(0, FragmentState.RUNNING, ["n1"], said=Said.TRAINED)
 NOT_STARTED = "its script has not started its training, or lacks Slurm's commands"
-WAITS = "it waits for other fragments, and is in no round; its log says more"
-NOT_JOINED = "its training has started and is in no round; its log says more"
+WAITS = "it waits for other fragments and has joined no round: see its log"
+NOT_JOINED = "its training has started but joined no round: see its log"
 
 
 def reasons_of(job: MalleableJob) -> tuple[Reason, ...]:
@@ -43,7 +43,7 @@ def test_a_fragment_that_trains_nothing_for_a_minute(fields: dict[str, Any], cau
     idle = make_fragment(1, FragmentState.RUNNING, ["n3", "n2"], **fields)
     found = reasons_of(make_job(TRAINS, idle))
     ran_s = (NOW - (idle.start or NOW)).total_seconds()
-    text = f"fragment 7_1 has run on n2, n3 for {ran_s:.0f} s and trains nothing: {cause}"
+    text = f"fragment 7_1 has run on n2, n3 for {ran_s:.0f} s without training; {cause}"
     assert list(map(reason_text, found)) == ([text] if cause else [])
 
 
@@ -63,7 +63,7 @@ def test_it_is_a_reason_in_the_plan() -> None:
     idle = make_fragment(1, FragmentState.RUNNING, ["n2"], said=Said.STARTED)
     (planned,) = make_plan(make_snapshot(make_job(TRAINS, idle)), Settings(), no_clock).jobs
     (reason,) = (r for r in planned.reasons if r.why is Why.NOT_TRAINING)
-    text = "fragment 7_1 has run on n2 for 200 s and trains nothing: "
+    text = "fragment 7_1 has run on n2 for 200 s without training; "
     assert reason_text(reason).startswith(text)
     kept_to_one = make_fragment(
         0, FragmentState.RUNNING, ["n1"], said=Said.NOTHING, has_agent=False

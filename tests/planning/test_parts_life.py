@@ -95,7 +95,9 @@ def test_a_fragment_of_another_size_than_asked_leaves(slurm: FakeSlurm, settings
     slurm.elements["7_0"].part = Part(0, cpus=20, memory_mib=160_000, tres="gres:gpu:5")
     reports = ticks(slurm, settings, 8)
     told = [reason_text(r) for p in reports for job in p.plan.jobs for r in job.reasons]
-    assert any(text.startswith("Slurm gave fragment 7_0 3 GPUs on n1 where 5") for text in told)
+    assert any(
+        text.startswith("Slurm gave fragment 7_0 3 GPUs on n1 instead of 5") for text in told
+    )
     assert sum(gpus_of(slurm).values()) >= 7
     assert "7_0" not in [e.name for e in slurm.of(7) if "n1" in e.nodes]
 

@@ -311,7 +311,7 @@ def test_the_ceiling_counts_nodes_and_a_job_gpus() -> None:
     told = reasons(plan_of(job(request(4, 16)), nodes=nodes, settings=one_node))
     assert not any("cannot start" in text for text in told)
     told = reasons(plan_of(job(request(12, 16)), nodes=nodes, settings=one_node))
-    assert "may have 1 node (mode.max_nodes, max_share), and this one needs 2: it" in told[0]
+    assert "may have 1 node (mode.max_nodes, max_share); this job needs 2, so it" in told[0]
 
 
 def test_idle_nodes_below_the_ceiling_do_not_stay_idle_for_it() -> None:

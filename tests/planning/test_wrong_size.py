@@ -47,16 +47,20 @@ def test_a_fragment_that_has_what_was_asked_for(slot: Slot, asks: Resources) -> 
     ("slot", "asks", "text"),
     [
         # TresPerNode=gpu:4 (22.05): the old number, and a text that names no GPUs that are given
-        (GPU, has(16, 128_000), "0 GPUs on n1 where 4 GPUs"),
+        (GPU, has(16, 128_000), "0 GPUs on n1 instead of 4 GPUs"),
         # a range: all but the first element keep their GPUs
-        (GPU, has(16, 128_000, 1), "1 GPU on n1 where 4 GPUs"),
+        (GPU, has(16, 128_000, 1), "1 GPU on n1 instead of 4 GPUs"),
         # Gres alone: the processors of the run before
-        (GPU, has(4, 128_000, 4), "4 CPUs on n1 where 16 CPUs"),
+        (GPU, has(4, 128_000, 4), "4 CPUs on n1 instead of 16 CPUs"),
         # NumCPUs without CpusPerTask (24.11)
-        (CORE, has(1, 4000), "1 CPU on n1 where 8 CPUs"),
+        (CORE, has(1, 4000), "1 CPU on n1 instead of 8 CPUs"),
         # an operator's update
-        (GPU, has(20, 160_000, 5), "5 GPUs on n1 where 4 GPUs"),
-        (A100, has(12, 1000, 2, "gpu:a100"), "2 a100 GPUs and 1000 MiB on n1 where 4 a100 GPUs"),
+        (GPU, has(20, 160_000, 5), "5 GPUs on n1 instead of 4 GPUs"),
+        (
+            A100,
+            has(12, 1000, 2, "gpu:a100"),
+            "2 a100 GPUs and 1000 MiB on n1 instead of 4 a100 GPUs",
+        ),
     ],
 )
 def test_a_fragment_of_another_size(slot: Slot, asks: Resources, text: str) -> None:
@@ -71,14 +75,16 @@ def test_a_node_on_which_less_is_used_than_slurm_says() -> None:
     assert wrong_size(found, replace(NODE, used=has(20, 150_000, 6)), NOW) is None
     node = replace(NODE, used=has(20, 150_000, 2))
     assert said(wrong_size(found, node, NOW)).startswith(
-        "Slurm gave fragment 7_0 2 GPUs on n1 where 4"
+        "Slurm gave fragment 7_0 2 GPUs on n1 instead of 4"
     )
 
 
 def test_a_fragment_on_several_nodes() -> None:
     """After NumTasks=4 Slurm (22.05) gave each task a node, and each node all the GPUs."""
     found = runs(GPU, has(64, 128_000, 4), 4, "n1", "n2")
-    assert "gave fragment 7_0 2 nodes (n1, n2) where 1 was" in said(wrong_size(found, NODE, NOW))
+    assert "gave fragment 7_0 2 nodes (n1, n2) instead of 1 node" in said(
+        wrong_size(found, NODE, NOW)
+    )
 
 
 def test_sizes_that_are_not_ours_to_judge() -> None:

@@ -18,7 +18,7 @@ from slurm_hooks.model import (
     Verdict,
     Why,
 )
-from slurm_hooks.report.why import action_text, note_text, over_text, reason_text
+from slurm_hooks.report.why import LONGEST, action_text, headline, note_text, over_text, reason_text
 
 
 @pytest.mark.parametrize("why", Of.ACTION.whys)
@@ -84,6 +84,19 @@ def test_what_is_behind_a_size_has_words() -> None:
     assert all(text != why.value for why, text in texts.items())
 
 
+@pytest.mark.parametrize("why", Of.JOB.whys)
+def test_the_headline_of_a_reason_fits_a_table(why: Why) -> None:
+    text = reason_text(Reason(why, FULL))
+    head = headline(text)
+    assert len(head) <= LONGEST
+    assert text == head or text.startswith(f"{head}; ")
+
+
+def test_a_headline_with_words_of_others_is_cut() -> None:
+    head = headline("x" * 200)
+    assert (len(head), head[-1]) == (LONGEST, "…")
+
+
 def test_notes_on_a_plan_have_words() -> None:
     whys = (*Of.NOTE.whys, *Of.DROPPED.whys)
     texts = {why: note_text(Reason(why, FULL)) for why in whys}
@@ -98,9 +111,15 @@ def test_how_a_job_ended_has_words() -> None:
 @pytest.mark.parametrize(
     ("detail", "text"),
     [
-        ({"nodes": ("n1",)}, "nothing starts until n1 has told"),
-        ({"nodes": ("n1", "n2")}, "nothing starts until n1, n2 have told"),
-        ({"nodes": ("n1", "n2"), "more": 3}, "nothing starts until n1, n2 and 3 more have told"),
+        ({"nodes": ("n1",)}, "slurmctld has restarted, and no job starts yet; n1 has not"),
+        (
+            {"nodes": ("n1", "n2")},
+            "slurmctld has restarted, and no job starts yet; n1, n2 have not",
+        ),
+        (
+            {"nodes": ("n1", "n2"), "more": 3},
+            "slurmctld has restarted, and no job starts yet; n1, n2 and 3 more have",
+        ),
     ],
 )
 def test_the_form_goes_with_the_detail(detail: Detail, text: str) -> None:
@@ -113,14 +132,14 @@ def test_the_form_goes_with_the_detail(detail: Detail, text: str) -> None:
         (
             Resources(0, 0, (("gpu", 2),)),
             Resources(0, 0, (("gpu", 4),)),
-            "2 GPUs on n1 where 4 GPUs",
+            "2 GPUs on n1 instead of 4 GPUs",
         ),
         (
             Resources(1, 0, (("gpu:a100", 0),)),
             Resources(8, 0, (("gpu:a100", 1),)),
-            "0 a100 GPUs and 1 CPU on n1 where 1 a100 GPU and 8 CPUs",
+            "0 a100 GPUs and 1 CPU on n1 instead of 1 a100 GPU and 8 CPUs",
         ),
-        (Resources(3, 500), Resources(4, 1000), "3 CPUs and 500 MiB on n1 where 4 CPUs"),
+        (Resources(3, 500), Resources(4, 1000), "3 CPUs and 500 MiB on n1 instead of 4 CPUs"),
     ],
 )
 def test_a_size_in_words(given: Resources, asked: Resources, text: str) -> None:

@@ -240,7 +240,7 @@ def test_nothing_starts_until_all_nodes_have_registered(settings: Settings) -> N
         report = tick(slurm, settings)
         slurm.advance(5)
         assert not [e for e in slurm.of(7) if e.nodes]
-        assert any("until n8 has told" in note_text(note) for note in report.plan.notes)
+        assert any("n8 has not reported" in note_text(note) for note in report.plan.notes)
         slurm.before, slurm.silent = lambda command: None, set()
         tick(slurm, settings)
         slurm.advance(5)

@@ -348,9 +348,9 @@ def test_observing_is_said(capsys: Output, site: Path) -> None:
     assert code == 0
     assert "would grow" in out
     assert not (site / "told").exists()
-    assert "nothing is written" in out
-    assert "nothing is written" in run(capsys, "explain", word)[1]
-    assert "nothing is written" in run(capsys, "status")[2]
+    assert "only print their actions" in out
+    assert "only print their actions" in run(capsys, "explain", word)[1]
+    assert "only print their actions" in run(capsys, "status")[2]
 
 
 def test_a_full_disk_takes_the_reason_and_not_the_switch(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from slurm_hooks.report.text import (
     sizes,
     unused_lines,
 )
-from slurm_hooks.report.why import note_text, reason_text
+from slurm_hooks.report.why import headline, note_text, reason_text
 from slurm_hooks.slurm.text import fold
 from slurm_hooks.tick.report import TickReport
 
@@ -108,7 +108,7 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
         sizes(job, report.snapshot.now),
         str(plan.nodes_planned) if plan else "",
         f"in {minutes(min(ends) - report.snapshot.now)}" if ends else "",
-        reason_text(plan.reasons[0], report.snapshot.now, plan.unit)
+        headline(reason_text(plan.reasons[0], report.snapshot.now, plan.unit))
         if plan and plan.reasons
         else "",
     )
