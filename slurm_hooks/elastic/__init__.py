@@ -1,14 +1,14 @@
-"""What runs inside a user's job: the `malleable` rendezvous of torchrun, and what a script
-may use to change size with less loss (all optional):
+"""The part that runs inside a user's job: the `malleable` rendezvous of torchrun, and an optional
+interface for scripts that want to lose less at a change of size:
 
     notice()            a change is coming: ask at a step boundary
     Checkpoint          a file, and a copy in the memory of every node
     ElasticBatches      the same global batches whatever the number of processes
-    watch_accelerator() a Checkpoint of what Hugging Face accelerate has prepared
+    watch_accelerator() a Checkpoint of the objects that Hugging Face accelerate has prepared
     report()            say how far the training is, so that its speed is learned
 
-Importable alone (standard library and torch only), because a job sees just this
-directory on its PYTHONPATH.
+It can be imported alone (standard library and torch only), because a job sees just this directory
+on its PYTHONPATH.
 """
 
 from __future__ import annotations

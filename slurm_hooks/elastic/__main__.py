@@ -1,5 +1,5 @@
-"""The command `malleable` in a job: `run`, `wish`, `finish`. All else is for the next one in PATH,
-if this node has it.
+"""The command `malleable` in a job: `run`, `wish`, `finish`. Other subcommands are passed on to the
+next `malleable` in PATH, if this node has it.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.signals import SignalListener
 
 USAGE = """\
-usage: malleable run -- COMMAND [ARG...]   run it as the work of this fragment
-       malleable wish N                    this job wants at most N nodes from now on
-       malleable finish                    the work of this pool is done: end all its workers
+usage: malleable run -- COMMAND [ARG...]   run COMMAND as the work of this fragment
+       malleable wish N                    let this job have at most N nodes from now on
+       malleable finish                    end this pool, with all its workers: its work is done
 """
 JOB_PATH = Path(__file__).resolve().parents[2]
 WRONG, MISSING = os.EX_USAGE, 127
 
 
 def run(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """As the engine of this job does. Without a job, the command alone would not be malleable."""
+    """Run the command as the engine of this job does. Outside of a job the command would not be
+    malleable, so it is refused.
+    """
     if not env.get("MALLEABLE_JOB_ID"):
-        say("no fragment of a malleable job: submit the script with sbatch --malleable=MIN-MAX")
+        say("this is no malleable job: submit the script with sbatch --malleable=MIN-MAX")
         return WRONG
     row = engine(env)
     if row is None:
         name = env.get("MALLEABLE_ENGINE", "")
         say(
-            f"the engine {name!r} of this job has no traits: the administrator can tell with doctor"
+            f"the engine {name!r} of this job is not configured here; ask the administrator to run "
+            "`malleable doctor`"
         )
         return WRONG
     is_gang = row.is_gang and not row.by_torchrun
@@ -46,7 +49,7 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def wish(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """`wish N`; `wish --job` is for the command that is not in a job."""
+    """`wish N`. The form `wish --job` belongs to the command outside of a job."""
     if words and words[0].startswith("--job"):
         return pass_on(["wish", *words], env)
     if len(words) != 1:
@@ -58,15 +61,15 @@ def wish(words: Sequence[str], env: Mapping[str, str]) -> int:
         say(str(error))
         return WRONG
     if str(nodes) != words[0].lstrip("0") and nodes:
-        say(f"{words[0]} is above the MAX of this job: it wishes for {nodes}")
+        say(f"{words[0]} is above the MAX of this job, so it now wants {nodes}")
     return 0
 
 
 def finish(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """`finish`, in a pool: a gang has finished when its command has."""
+    """`finish`, in a pool. A gang has finished when its command has."""
     row = engine(env)
     if words or not element(env) or row is None or not row.is_pool:
-        say("`malleable finish` is for the workers of a pool (engine=pool), and takes no words")
+        say("`malleable finish` works only in a pool (engine=pool), and takes no arguments")
         return WRONG
     as_first = {**env, "SLURM_PROCID": ""}  # the user says so, whichever process it is
     OwnElement(as_first, SignalListener()).report_finished()
@@ -74,20 +77,24 @@ def finish(words: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """Become the next `malleable` in PATH, with its own modules; without this one in its PATH, as
-    it may be that of another job path and pass on too. Returns if there is none."""
+    """Become the next `malleable` in PATH, with its own modules. Returns if PATH has no other.
+
+    Our own folder leaves its PATH, since the next command may belong to another job path, which
+    passes on too.
+    """
     own = JOB_PATH / "bin"
     others = [p for p in env.get("PATH", "").split(":") if p and Path(p).resolve() != own]
     path = ":".join(others)
-    found = shutil.which("malleable", path=path)
-    if found is None:
+    command = shutil.which("malleable", path=path)
+    if command is None:
         sys.stderr.write(USAGE)
-        say(f"{' '.join(words[:1]) or 'nothing'!r} is for the command that this node does not have")
+        if words:
+            say(f"`malleable {words[0]}` is not installed on this node; run it on a login node")
         return WRONG if not words else MISSING
     modules = [
         p for p in env.get("PYTHONPATH", "").split(":") if p and Path(p).resolve() != JOB_PATH
     ]
-    os.execve(found, [found, *words], {**env, "PATH": path, "PYTHONPATH": ":".join(modules)})
+    os.execve(command, [command, *words], {**env, "PATH": path, "PYTHONPATH": ":".join(modules)})
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
@@ -99,7 +106,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code."""
+    """Return the exit code."""
     if argv[:1] in (["--help"], ["-h"]):
         sys.stdout.write(USAGE)
         return 0

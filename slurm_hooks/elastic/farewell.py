@@ -1,7 +1,7 @@
-"""How long a fragment that Slurm ends may take to write down what it has: the site's
-`lease.farewell_s`. The job that wants its node waits so long at most.
+"""The farewell: the time that a fragment has to save its state when Slurm ends it.
 
-Where that was too short, the next life of the job is to know: a file in its directory says so.
+It is the site's `lease.farewell_s`. The job that wants the node waits at most that long. If the
+farewell was too short, a file in the job's directory tells the next run.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _NOTE = "farewell-too-short"
 
 
 def farewell_s(env: Mapping[str, str]) -> float:
-    """Seconds from SIGTERM on, by MALLEABLE_FAREWELL_S; what is no number of seconds up to a
-    minute is as if it were missing."""
+    """Return seconds from SIGTERM on, by MALLEABLE_FAREWELL_S. A text that is no number from 0 to
+    60 counts as missing.
+    """
     return _seconds(env.get("MALLEABLE_FAREWELL_S", ""), FAREWELL_S)
 
 
@@ -32,7 +33,7 @@ def _seconds(text: str, default: float) -> float:
 
 
 def note_whether_enough(env: Mapping[str, str], is_enough: bool) -> None:
-    """Whether the farewell was long enough to write the state down. Does not raise."""
+    """Note whether the farewell was long enough to write the state down. Does not raise."""
     note = _note(env)
     if note is not None:
         with suppress(OSError):
@@ -43,7 +44,7 @@ def note_whether_enough(env: Mapping[str, str], is_enough: bool) -> None:
 
 
 def was_too_short(env: Mapping[str, str]) -> bool:
-    """Whether a farewell as long as this job has was too short before."""
+    """Tell whether a farewell as long as this job has was too short in an earlier run."""
     note = _note(env)
     if note is not None:
         with suppress(OSError):

@@ -1,9 +1,9 @@
-"""How workers that cannot see their agent in /proc get its memory files: over a socket.
+"""Lend an agent's memory files over a socket to workers that cannot see the agent in /proc.
 
-A container with process ids of its own hides the agent, and shares the node's network all the
-same, or its worker could not train with the others. So the agent listens at a name of the abstract
-kind: it needs no file system that both see, and is gone with the agent. Each side asks the kernel
-who the other is; nobody but the same user is given, or takes, anything.
+A container with its own process ids hides the agent. But it shares the node's network, since its
+worker could not train with the others otherwise. So the agent listens at an abstract socket name:
+this needs no common file system, and disappears with the agent. Each side asks the kernel for the
+user at the other end, and refuses every other user.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from slurm_hooks.elastic.log import debug, suppressed
 LIMIT_S = 2.0  # for either side, each time
 MOST = 8  # files at once
 _PREFIX = "malleable-"
-_WHO = struct.Struct("iII")  # struct ucred: process, user, group
+_PEER = struct.Struct("iII")  # struct ucred: process, user, group
 
 
 def lend(files: Sequence[int]) -> str:
-    """Give these open files to whoever of this user asks, for as long as this process lives.
-    Returns the name to ask for. Raises OSError, AttributeError where the kernel has no such
-    sockets, RuntimeError if no thread can start."""
+    """Give these open files to any process of this user, for as long as this process lives.
+
+    Return the name to ask for. Raises OSError, AttributeError where the kernel has no such sockets,
+    RuntimeError if no thread can start.
+    """
     name = _PREFIX + secrets.token_hex(16)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -40,15 +42,16 @@ def lend(files: Sequence[int]) -> str:
 
 
 def borrow(name: str) -> list[int]:
-    """Handles of the files that are lent under this name. Raises OSError, ValueError if nobody of
-    this user lends them."""
+    """Return handles of the files that are lent under this name. Raises OSError, ValueError if no
+    process of this user lends them.
+    """
     if not name.startswith(_PREFIX):
         raise ValueError("no agent lends its memory")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(LIMIT_S)
         asking.connect(f"\0{name}")
         if not is_own(asking):
-            raise ValueError(f"what listens at {name} belongs to somebody else")
+            raise ValueError(f"another user's process listens at {name}")
         _, files, _, _ = socket.recv_fds(asking, 1, MOST)
     return files
 
@@ -67,7 +70,9 @@ def _serve(listener: socket.socket, files: list[int]) -> None:
 
 
 def is_own(other: socket.socket) -> bool:
-    """Whether the same user is at the other end, as seen in the user namespace of this process."""
-    data = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _WHO.size)
-    _, user, _ = _WHO.unpack(data)
+    """Tell whether the same user is at the other end, as seen in the user namespace of this
+    process.
+    """
+    data = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    _, user, _ = _PEER.unpack(data)
     return bool(user == os.geteuid())

@@ -1,5 +1,7 @@
-"""The job's log: the standard error of the batch script. Plain lines, not `logging`: whatever
-the user's script configures there is left alone."""
+"""The job's log: the standard error of the batch script.
+
+It uses plain lines, not `logging`, so that the logging of the user's script stays unchanged.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +16,30 @@ DEBUG = "MALLEABLE_DEBUG"
 
 
 def say(text: str) -> None:
-    """One line to the job's log."""
+    """Write a line to the job's log."""
     sys.stderr.write(f"malleable: {text}\n")
     sys.stderr.flush()
 
 
 def say_if_possible(text: str) -> None:
-    """As `say`; does not raise where standard error is missing (None), closed or full."""
+    """As `say`, but does not raise if standard error is missing (`None`), closed or full."""
     with suppress(AttributeError, OSError, ValueError):
         say(text)
 
 
 def debug(text: str, error: Optional[BaseException] = None) -> None:
-    """As `say_if_possible`, if MALLEABLE_DEBUG is set, with the time; for an error that is passed
-    over."""
+    """As `say_if_possible`, with the time and an error that the caller ignores, if MALLEABLE_DEBUG
+    is set.
+    """
     if os.environ.get(DEBUG):
         cause = "" if error is None else f": {type(error).__name__}: {error}"
         say_if_possible(f"{time.strftime('%H:%M:%S')} pid {os.getpid()} {text}{cause}")
 
 
 class suppressed(suppress):
-    """As contextlib.suppress, but the error leaves a debug line; `doing` says what was tried:
-    `with suppressed(OSError, doing="reading the lease")`."""
+    """As contextlib.suppress, but the error leaves a debug line. `doing` names the action that was
+    tried: `with suppressed(OSError, doing="reading the lease")`.
+    """
 
     def __init__(self, *errors: type[BaseException], doing: str) -> None:
         super().__init__(*errors)
@@ -57,8 +61,9 @@ class suppressed(suppress):
 
 
 class endured(suppressed):
-    """As `suppressed` for any Exception, in the loop of a thread that must go on; the first one
-    is said."""
+    """As `suppressed` for any Exception, in the loop of a thread that must go on. The first error
+    is said in the log.
+    """
 
     def __init__(self, doing: str) -> None:
         super().__init__(Exception, doing=doing)
@@ -67,5 +72,5 @@ class endured(suppressed):
     def _note(self, error: Optional[BaseException]) -> None:
         if not self._has_said and error is not None:
             self._has_said = True
-            say_if_possible(f"{self._doing} failed, and goes on: {type(error).__name__}: {error}")
+            say_if_possible(f"{self._doing} failed; retrying: {type(error).__name__}: {error}")
         super()._note(error)

@@ -1,10 +1,11 @@
-"""What an agent and the workers on its node share: the planned change one way, "I am listening",
-"you may stop me" and what is seen of the training the other, and two slots of memory for the
-newest checkpoint.
+"""The memory that an agent shares with the workers on its node.
 
-It is made of memory files that the agent holds open and that workers of the same user find
-through /proc, or over a socket (lending.py) where they cannot see the agent there: no other user
-can reach them, and nothing is left when the agent is gone.
+The agent posts the planned change. The workers post "I am listening", "you may stop me" and
+observations of the training. Two slots of memory hold the newest checkpoint.
+
+The mailbox consists of memory files that the agent holds open. Workers of the same user find them
+through /proc, or over a socket (lending.py) if they cannot see the agent there. Other users cannot
+reach them, and they disappear with the agent.
 """
 
 from __future__ import annotations
@@ -48,19 +49,19 @@ class _Field:
     count: int = 1
 
     def then(self, size: int, count: int = 1) -> _Field:
-        """The field behind this one."""
+        """Return the field behind this field."""
         return _Field(self.start + self.size * self.count, size, count)
 
     def read(self, handle: int) -> bytes:
-        """All records, as far as the file goes. Raises OSError."""
+        """Return all records, as far as the file goes. Raises OSError."""
         return os.pread(handle, self.size * self.count, self.start)
 
     def read_one(self, handle: int, at: int) -> bytes:
-        """Record number `at`. Raises OSError."""
+        """Return record number `at`. Raises OSError."""
         return os.pread(handle, self.size, self.start + at * self.size)
 
     def write(self, handle: int, data: bytes, at: int = 0) -> None:
-        """From record number `at` on. Raises OSError."""
+        """Write from record number `at` on. Raises OSError."""
         os.pwrite(handle, data, self.start + at * self.size)
 
     def clear(self, handle: int) -> None:
@@ -70,13 +71,13 @@ class _Field:
 
 _CHANGE = _Field(0, CHANGE_BYTES)
 _STATUS = _CHANGE.then(1, WORKERS)
-_SAMPLES = _STATUS.then(20)  # what was last given to `report()`, in digits
+_SAMPLES = _STATUS.then(20)  # the last number given to `report()`, in digits
 _FILE = _SAMPLES.then(4096)  # where the checkpoint in memory has its file
 _WATCHES = _FILE.then(1)  # the last boundary survives these workers
-_OWNER = _WATCHES.then(4)  # which file the copies in memory go with, as a checksum of its path
-_STEPS = _OWNER.then(_BOUNDS.size)  # those of the training under way: the first, the end
-_WRITING = _STEPS.then(_SECONDS.size, 2)  # what the last copy in memory took, and the last file
-_LAG = _WRITING.then(_SECONDS.size)  # how far what is kept may be behind the last step
+_OWNER = _WATCHES.then(4)  # the file of the copies in memory, as a checksum of its path
+_STEPS = _OWNER.then(_BOUNDS.size)  # the steps of the present training: first, end
+_WRITING = _STEPS.then(_SECONDS.size, 2)  # seconds of the last copy in memory, and of the last file
+_LAG = _WRITING.then(_SECONDS.size)  # how far the kept state may be behind the last step
 _OBSERVED = _Field(8192, SIZE, WORKERS)  # the file ends with the last worker that has written
 _SPEEDS = _OBSERVED.then(speeds.SIZE, WORKERS)
 _MOST = (1 << 53) - 1
@@ -84,8 +85,9 @@ _MOST = (1 << 53) - 1
 
 @dataclass(frozen=True)
 class PlannedChange:
-    """A change that is coming: `why` is "grow" or "leave"; `left_s` the seconds that
-    the workers get to reach a boundary and save."""
+    """A planned change: `why` is "grow" or "leave". The workers get `left_s` seconds to reach a
+    boundary and save.
+    """
 
     why: str
     left_s: float
@@ -100,20 +102,21 @@ class Mailbox:
         self.clear()
 
     def environment(self) -> dict[str, str]:
-        """What workers need to find it."""
+        """Return the variables by which workers find it."""
         slots = ":".join(str(fd) for fd in self._slots)
         return {MAILBOX: f"{os.getpid()}:{self._change}", SLOTS: f"{os.getpid()}:{slots}"}
 
     def lend(self) -> dict[str, str]:
-        """What workers need besides in a container whose processes do not see this one; nothing
-        where that cannot be offered."""
+        """Return the variables for workers in a container that hides this process, empty if it
+        cannot be offered.
+        """
         errors = OSError, AttributeError, RuntimeError
         with suppressed(*errors, doing="lending the mailbox to containers"):
             return {LENT: lending.lend([self._change, *self._slots])}
         return {}
 
     def clear(self) -> None:
-        """A new round: no change is planned, nobody listens yet. Memory stays."""
+        """Begin a new round: no change is planned, and no worker listens yet. Memory stays."""
         os.ftruncate(self._change, _OBSERVED.start)
         for field in (_CHANGE, _STATUS, _WATCHES, _LAG):
             field.clear(self._change)
@@ -124,63 +127,70 @@ class Mailbox:
         _CHANGE.write(self._change, text.ljust(_CHANGE.size, b"\n"))
 
     def withdraw(self) -> None:
-        """No change is planned any more. What a worker says of itself stays."""
+        """Withdraw the planned change. The status that a worker has set stays."""
         _CHANGE.clear(self._change)
 
     def samples(self) -> int:
-        """How many samples a worker has reported last, 0 if none has."""
+        """Return how many samples a worker reported last, 0 before a report."""
         digits = _SAMPLES.read(self._change)
         return min(int(digits), _MOST) if digits.isdigit() else 0
 
     def file(self) -> str:
-        """The absolute path of the file that goes with what workers keep in memory, empty if they
-        have named none."""
+        """Return the absolute path of the file that belongs to the state in memory, empty if the
+        workers have named no file.
+        """
         return _FILE.read(self._change).strip(b"\0").decode("utf-8", "replace")
 
     def observed(self) -> list[Observed]:
-        """What is seen of the workers of this round that step or save."""
-        found = map(unpack, self._records(_OBSERVED))
-        return [seen for seen in found if seen is not None]
+        """Return the observations of the workers of this round that step or save."""
+        records = map(unpack, self._records(_OBSERVED))
+        return [seen for seen in records if seen is not None]
 
     def speeds(self) -> dict[int, Speed]:
-        """How fast the workers of this round train, by local rank."""
-        found = enumerate(map(speeds.unpack, self._records(_SPEEDS)))
-        return {seat: speed for seat, speed in found if speed is not None}
+        """Return how fast the workers of this round train, by local rank."""
+        records = enumerate(map(speeds.unpack, self._records(_SPEEDS)))
+        return {seat: speed for seat, speed in records if speed is not None}
 
     def _records(self, field: _Field) -> Iterator[bytes]:
-        """One of each worker, up to the last that has written."""
+        """Return a record for each worker, up to the last worker that has written."""
         data, size = field.read(self._change).rstrip(b"\0"), field.size
         return (data[at : at + size].ljust(size, b"\0") for at in range(0, len(data), size))
 
     def is_watched(self) -> bool:
-        """Whether the state at the last step boundary survives the workers of this round."""
+        """Tell whether the state at the last step boundary survives the workers of this round."""
         return _WATCHES.read(self._change) == _IS_WATCHED
 
     def lag_s(self) -> float:
-        """Seconds of training that are lost with a process although it is watched: 0 if it can
-        write its last boundary when it ends, infinite if it has kept nothing yet."""
-        (found,) = _SECONDS.unpack(_LAG.read(self._change))
-        return float(found) if found >= 0 else math.inf
+        """Return the seconds of training that are lost with a process although it is watched.
+
+        It is 0 if the process can write its last boundary when it ends, and infinite if it has kept
+        no state yet.
+        """
+        (lag_s,) = _SECONDS.unpack(_LAG.read(self._change))
+        return float(lag_s) if lag_s >= 0 else math.inf
 
     def writing_s(self) -> float:
-        """How long it took lately to write the state down, in memory and from there to its file: as
-        far as that has been seen, else 0."""
-        found = (one for (one,) in _SECONDS.iter_unpack(_WRITING.read(self._change)))
-        return float(sum(one for one in found if math.isfinite(one) and one > 0))
+        """Return how long the last writing of the state took: to memory, and from there to its
+        file. A part that was not seen counts as 0.
+        """
+        parts = (part_s for (part_s,) in _SECONDS.iter_unpack(_WRITING.read(self._change)))
+        return float(sum(part_s for part_s in parts if math.isfinite(part_s) and part_s > 0))
 
     def is_listened_to(self) -> bool:
-        """Whether a worker of this round hears of planned changes."""
+        """Tell whether a worker of this round hears of planned changes."""
         statuses = _STATUS.read(self._change)
         return _LISTENS in statuses or _READY in statuses
 
     def is_awaited(self) -> bool:
-        """Whether a worker that listens has not reached a step boundary yet, or one is busy."""
+        """Tell whether a listening worker has not reached a step boundary yet, or a worker is
+        busy.
+        """
         statuses = _STATUS.read(self._change)
         return _LISTENS in statuses or _BUSY in statuses
 
 
 class MailboxReader:
-    """A worker's side; without an agent of ours no change is ever planned."""
+    """The side of a worker. Without an agent of ours no change is ever planned."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._handle = -1
@@ -226,59 +236,64 @@ class MailboxReader:
         self._write(_SAMPLES, b"%0*d" % (_SAMPLES.size, samples))
 
     def write_file(self, path: str, steps: range = ALL_STEPS) -> None:
-        """Name the file that goes with what is kept in memory, as far as it is of these steps."""
+        """Name the file that belongs to the state kept in memory, if the state is of these
+        steps.
+        """
         data = path.encode()
         if len(data) <= _FILE.size:
             self._write(_FILE, data.ljust(_FILE.size, b"\0"))
             self._write(_STEPS, _BOUNDS.pack(steps.start, steps.stop))
 
     def steps(self) -> range:
-        """Those that go with the file; all of them if nobody has said."""
+        """Return the steps that belong to the file, all steps if no worker has said."""
         if self._handle >= 0:
-            with suppressed(OSError, struct.error, doing="looking which steps are kept"):
-                found = _BOUNDS.unpack(_STEPS.read(self._handle))
-                return range(*found) if any(found) else ALL_STEPS
+            with suppressed(OSError, struct.error, doing="reading which steps are kept"):
+                bounds = _BOUNDS.unpack(_STEPS.read(self._handle))
+                return range(*bounds) if any(bounds) else ALL_STEPS
         return ALL_STEPS
 
     def claim_memory(self, path: str) -> bool:
-        """Whether the copies in memory go with this file: they do with the first that asks, as
-        long as the agent lives. Any file may have them where there is no agent."""
+        """Claim the copies in memory for this file, and tell whether it has them.
+
+        The first file that asks has them, as long as the agent lives. Without an agent any file may
+        have them.
+        """
         if self._handle < 0:
             return True
         mine = zlib.crc32(path.encode("utf-8", "replace")).to_bytes(_OWNER.size, "little")
-        with suppressed(OSError, doing="looking whose the memory of the agent is"):
-            found = _OWNER.read(self._handle)
-            if any(found):
-                return found == mine
+        with suppressed(OSError, doing="reading which file owns the agent's memory"):
+            owner = _OWNER.read(self._handle)
+            if any(owner):
+                return owner == mine
         self._write(_OWNER, mine)
         return True
 
     def write_observed(self, seen: Observed) -> None:
-        """Say what is seen of this worker."""
+        """Write the observations of this worker."""
         self._write(_OBSERVED, pack(seen), self._seat)
 
     def write_copy_s(self, seconds: float) -> None:
-        """Say how long a copy of the state in memory took."""
+        """Write how long a copy of the state in memory took."""
         self._write(_WRITING, _SECONDS.pack(seconds))
 
     def write_file_s(self, seconds: float) -> None:
-        """The same of its file."""
+        """Write how long its file took."""
         self._write(_WRITING, _SECONDS.pack(seconds), 1)
 
     def write_lag_s(self, seconds: float) -> None:
-        """Say how much of the training is lost with a process although it is watched."""
+        """Write how many seconds of training are lost with a process although it is watched."""
         self._write(_LAG, _SECONDS.pack(seconds))
 
     def write_speed(self, speed: Speed) -> None:
-        """Say how fast this worker trains."""
+        """Write how fast this worker trains."""
         self._write(_SPEEDS, speeds.pack(speed), self._seat)
 
     def write_watched(self, is_watched: bool) -> None:
-        """Say whether the state at the last step boundary survives the workers of this node."""
+        """Write whether the state at the last step boundary survives the workers of this node."""
         self._write(_WATCHES, _IS_WATCHED if is_watched else b"\0")
 
     def read(self) -> PlannedChange | None:
-        """The change that is planned, if any."""
+        """Return the change that is planned, if any."""
         if self._handle < 0:
             return None
         errors = OSError, ValueError, KeyError, TypeError
@@ -296,22 +311,25 @@ class MailboxReader:
 
 
 def seat(env: Mapping[str, str]) -> int:
-    """Which of its agent's workers this is, from 0 on. The first writes for all of them."""
+    """Return the number of this worker among its agent's workers, from 0 on. The first worker
+    writes for all of them.
+    """
     return int(env.get(SEAT) or env.get("LOCAL_RANK") or 0)
 
 
 @cache
 def _complain(why: str) -> None:
-    """Once in a process."""
+    """Complain once in a process."""
     say_if_possible(
-        f"this process cannot reach its agent ({why}), so it hears of no planned change and keeps "
-        "nothing in memory; in a container, share the host's process ids or its network"
+        f"this process cannot reach its agent ({why}), so it gets no notice and keeps no state in "
+        "memory; in a container, share the host's process ids or its network"
     )
 
 
 def open_mailbox(env: MutableMapping[str, str]) -> Mailbox | None:
-    """An agent's mailbox, which workers find by what is put into `env`. None where the kernel has
-    no memory files."""
+    """Return an agent's mailbox, and put into `env` where workers find it. Return `None` where the
+    kernel has no memory files.
+    """
     with suppressed(OSError, AttributeError, doing="opening a mailbox: workers get no notice"):
         mailbox = Mailbox()
         env.update(mailbox.environment() | mailbox.lend())
@@ -320,8 +338,9 @@ def open_mailbox(env: MutableMapping[str, str]) -> Mailbox | None:
 
 
 def find_files(env: Mapping[str, str], name: str) -> list[int]:
-    """Handles of what MAILBOX or SLOTS names, wherever the agent is to be found. Raises as
-    open_files."""
+    """Return handles of the files that the variable MAILBOX or SLOTS names, from /proc or from the
+    agent. Raises as open_files.
+    """
     where, lender = env.get(name, ""), env.get(LENT, "")
     try:
         return open_files(where)
@@ -337,8 +356,10 @@ def find_files(env: Mapping[str, str], name: str) -> list[int]:
 
 
 def open_files(where: str) -> list[int]:
-    """Handles of the memory files named `pid:fd[:fd]`. Raises OSError, ValueError; also
-    if they are not memory files of this user."""
+    """Return handles of the memory files named `pid:fd[:fd]`.
+
+    Raises OSError, ValueError, also if they are not memory files of this user.
+    """
     pid, *fds = (int(word) for word in where.split(":"))
     handles = []
     for fd in fds:
@@ -348,5 +369,5 @@ def open_files(where: str) -> list[int]:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         handles.append(handle)
         if os.fstat(handle).st_uid != os.getuid():
-            raise ValueError(f"{path} belongs to somebody else")
+            raise ValueError(f"{path} belongs to another user")
     return handles

@@ -1,7 +1,7 @@
 """The private names of torch and of frameworks that we read or replace.
 
-Any release of a library may rename one. Then one line in the job's log names it, and the library is
-left unchanged: no job stops for it.
+Any release of a library may rename some of them. Then a line in the job's log gives the missing
+name, and the library stays unchanged: no job stops for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OWN_CHECKPOINTS = "training resumes from its own checkpoints only"
 
 
 def lightning(package: str) -> Names:
-    """Those of `lightning.pytorch` or `pytorch_lightning`."""
+    """Return the names of `lightning.pytorch` or `pytorch_lightning`."""
     connectors = f"{package}.trainer.connectors"
     return {
         f"{package}.trainer.trainer:Trainer": (
@@ -68,18 +68,18 @@ def lightning(package: str) -> Names:
 
 
 def missing(names: Names) -> list[str]:
-    """Those that the installed library does not have, as `Class.name`."""
+    """Return the names that the installed library does not have, as `Class.name`."""
     return [each for place, wanted in names.items() for each in _missing_in(place, wanted)]
 
 
 def unsupported(library: str, reason: str, instead: str) -> str:
-    """The line for the job's log."""
+    """Return the line for the job's log."""
     version = getattr(sys.modules.get(library.partition(".")[0]), "__version__", "")
     return f"{library} {version}".rstrip() + f" is not supported ({reason}): {instead}"
 
 
 def refusal(library: str, names: Names, instead: str) -> str:
-    """As `unsupported` if a name is missing, else nothing."""
+    """As `unsupported` if a name is missing, else an empty text."""
     absent = missing(names)
     return unsupported(library, f"no {', '.join(absent)}", instead) if absent else ""
 
@@ -98,17 +98,17 @@ def _missing_in(place: str, wanted: Iterable[str]) -> list[str]:
 
 
 def _lack(owner: Any, wanted: str) -> str:
-    """The name if it is gone, with its parameters if those are others, else nothing."""
+    """Return the name if it is missing, with its parameters if those differ, else an empty text."""
     name, _, parameters = wanted.partition("(")
     if not _has(owner, name):
         return name
     expected = parameters.rstrip(")").split(", ") if parameters else []
-    is_alike = not expected or _parameters(getattr(owner, name))[: len(expected)] == expected
-    return "" if is_alike else wanted
+    is_same = not expected or _parameters(getattr(owner, name))[: len(expected)] == expected
+    return "" if is_same else wanted
 
 
 def _has(owner: Any, name: str) -> bool:
-    """Whether a class or module has the name, or a method of the class uses it."""
+    """Tell whether a class or module has the name, or a method of the class uses it."""
     if hasattr(owner, name):
         return True
     kinds = getattr(owner, "__mro__", ())

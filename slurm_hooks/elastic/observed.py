@@ -1,7 +1,7 @@
-"""What is seen of a training from outside of its script: steps, and checkpoints, as numbers. And
-what follows: how many seconds of work a node costs that is lost without notice.
+"""The steps and checkpoints of a training, as seen from outside of its script, and the cost of an
+interruption that follows from them.
 
-Only values, and their form in the mailbox. Moments are time.monotonic(), which all processes of a
+Only values, and their form in the mailbox. Times are time.monotonic(), which all processes of a
 node share.
 """
 
@@ -19,15 +19,18 @@ from slurm_hooks.words.comment import MOST_LOSS_S, Loss
 SIZE = 64  # bytes of one worker; a write of so many, aligned, is never seen by halves
 _FORM = struct.Struct("<QQdddd")
 _CHECK = struct.Struct("<I")
-_NEWS = 1.5  # so much more, or less, is worth telling again
-_LITTLE_S = 2.0  # less than this is no difference
+_NEWS = 1.5  # a cost that differs by this factor is worth reporting again
+_LITTLE_S = 2.0  # a smaller difference does not count
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Of one worker since it began: `steps` of its optimizer, the newest at `stepped_at`, each
-    taking `step_s` seconds (0: unknown); `saves` of checkpoints, the newest begun at `saved_at`;
-    `widest_s` is the largest age that a checkpoint reached lately before the next was there."""
+    """The observations of a worker since it began.
+
+    It made `steps` of its optimizer, the newest at `stepped_at`. Each takes `step_s` seconds (0:
+    unknown). It made `saves` of checkpoints, the newest begun at `saved_at`. `widest_s` is the
+    largest age that a checkpoint reached lately before the next was there.
+    """
 
     steps: int = 0
     saves: int = 0
@@ -38,19 +41,19 @@ class Observed:
 
     @property
     def age_s(self) -> float:
-        """Seconds of training since the newest checkpoint was begun, 0 without one."""
+        """Seconds of training since the newest checkpoint was begun, 0 without a checkpoint."""
         return max(0.0, self.stepped_at - self.saved_at) if self.saves else 0.0
 
 
 def pack(seen: Observed) -> bytes:
-    """As it lies in the mailbox."""
+    """Return the bytes for the mailbox."""
     moments = (seen.step_s, seen.stepped_at, seen.saved_at, seen.widest_s)
     data = _FORM.pack(seen.steps, seen.saves, *moments)
     return (data + _CHECK.pack(zlib.crc32(data))).ljust(SIZE, b"\0")
 
 
 def unpack(data: bytes) -> Optional[Observed]:
-    """What a worker has written; None if it has not, or it is nothing of ours."""
+    """Return the observations in these bytes, or `None` if they are not those of a worker."""
     if len(data) < SIZE or not any(data):
         return None
     (check,) = _CHECK.unpack_from(data, _FORM.size)
@@ -62,21 +65,24 @@ def unpack(data: bytes) -> Optional[Observed]:
 
 
 def cost_of_interruption(workers: Iterable[Observed], lag_s: float = math.inf) -> Optional[int]:
-    """Seconds of its work that the training does again after a hit: the step under way and
-    `lag_s` if what is kept in memory is behind the last boundary by no more than that. If nothing
-    is kept (infinite), the largest age of its checkpoints; None if no checkpoint was seen, which
-    says nothing of those that are written in other ways."""
+    """Return the seconds of work that the training repeats after an interruption.
+
+    If a state is kept, these are the step under way and `lag_s`, by which the copy in memory is
+    behind the last boundary at most. If no state is kept (infinite), it is the largest age of its
+    checkpoints. It is `None` if no checkpoint was seen. Checkpoints that are written in other ways
+    stay unseen.
+    """
     seen = list(workers)
     if math.isfinite(lag_s):
-        costs = [one.step_s + lag_s for one in seen] or [lag_s]
+        costs = [worker.step_s + lag_s for worker in seen] or [lag_s]
     else:
-        costs = [max(one.age_s, one.widest_s) for one in seen if one.saves]
+        costs = [max(worker.age_s, worker.widest_s) for worker in seen if worker.saves]
     return max(1, min(MOST_LOSS_S, math.ceil(max(costs)))) if costs else None
 
 
-def is_news(told: Optional[Loss], found: Loss) -> bool:
-    """Whether it is worth telling again."""
-    if told is None or told.redoes is not found.redoes:
+def is_news(reported: Optional[Loss], new: Loss) -> bool:
+    """Tell whether it is worth reporting again."""
+    if reported is None or reported.redoes is not new.redoes:
         return True
-    less, more = sorted((told.seconds + _LITTLE_S, found.seconds + _LITTLE_S))
+    less, more = sorted((reported.seconds + _LITTLE_S, new.seconds + _LITTLE_S))
     return more > _NEWS * less

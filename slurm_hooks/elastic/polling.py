@@ -1,4 +1,4 @@
-"""Waiting for any of several descriptors, by poll(): select() knows none above 1,023."""
+"""Wait for any of several descriptors by poll(), since select() takes numbers up to 1,023 only."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator
 
 
 def readable(filenos: Iterable[int], timeout_s: float) -> frozenset[int]:
-    """Which of them have something to read or have ended, after at most so long."""
+    """Return the descriptors that have data or have ended, after at most `timeout_s`."""
     poller = _poller(filenos, select.POLLIN)
     return frozenset(fileno for fileno, _ in poller.poll(math.ceil(1000 * timeout_s)))
 
 
 def as_ready(filenos: Iterable[int], timeout_s: float, events: int) -> Iterator[int]:
-    """Each of them once, when one of these events is there or it has ended; after so long no
-    more."""
+    """Yield each descriptor once, when an event is there or it has ended. Stop after
+    `timeout_s`.
+    """
     left = set(filenos)
     poller = _poller(left, events)
     deadline = time.monotonic() + timeout_s
@@ -30,6 +31,6 @@ def as_ready(filenos: Iterable[int], timeout_s: float, events: int) -> Iterator[
 def _poller(filenos: Iterable[int], events: int) -> select.poll:
     poller = select.poll()
     for fileno in filenos:
-        if fileno >= 0:  # else closed meanwhile
+        if fileno >= 0:  # else it was closed before
             poller.register(fileno, events)
     return poller

@@ -1,9 +1,9 @@
 """A directory that only its user can access, below directories that others may write to.
 
-Whoever can put files into the shared directory decides where the agents connect. So it is made
-one component at a time, each checked through a handle opened without following links, and checked
-again on every open, because a name in somebody else's directory may later refer to something
-else.
+A user that can put files into the shared directory decides where the agents connect. So the path is
+made component by component, and each is checked through a handle opened without following links.
+It is checked again on every open, because a name in another user's directory may later refer to
+another directory.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class DirectoryError(Exception):
-    """The shared directory did not do what it must; the message says what to do."""
+    """The shared directory failed. The message tells the user how to mend that."""
 
 
 def job_directory(env: Mapping[str, str]) -> Optional[Path]:
-    """The one that all nodes of this job share; None outside of a malleable job."""
-    found = (env.get(name, "") for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"))
-    return next((Path(place) for place in found if place.startswith("/")), None)
+    """Return the directory that all nodes of this job share, or `None` outside of a malleable
+    job.
+    """
+    places = (env.get(name, "") for name in ("PET_RDZV_ENDPOINT", "MALLEABLE_DIR"))
+    return next((Path(place) for place in places if place.startswith("/")), None)
 
 
 def await_lock(handle: int, until: float) -> None:
-    """Wait for the lock of an open file until that moment (time.monotonic()). Returns without it
-    where locks do not work, or somebody holds it for long."""
+    """Wait for the lock of an open file until that time (time.monotonic()). Returns without the
+    lock where locks do not work, or if another process holds it for long.
+    """
     while time.monotonic() < until:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,9 +52,11 @@ def await_lock(handle: int, until: float) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make the directory and what is missing above it, for this user alone. Directories that
-    were there are taken as they are, but `path` itself must be the user's own. Raises
-    DirectoryError, OSError."""
+    """Make the directory and the missing directories above it, for this user alone.
+
+    Directories that were there stay unchanged, but `path` itself must be the user's own. Raises
+    DirectoryError, OSError.
+    """
     above, missing = _split(path)
     handle = os.open(above, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -66,7 +71,7 @@ def make_private(path: Path) -> None:
 
 
 def _split(path: Path) -> tuple[Path, list[str]]:
-    """The deepest directory above `path` that can be seen, and the names from there on."""
+    """Return the deepest directory above `path` that can be seen, and the names below it."""
     names = [path.name]
     above = path.parent
     while not os.path.isdir(above):
@@ -76,9 +81,9 @@ def _split(path: Path) -> tuple[Path, list[str]]:
 
 
 def _step_into(handle: int, name: str, path: Path) -> int:
-    """A handle of the directory `name` in that of `handle`, which is closed."""
+    """Return a handle of the directory `name` in the directory of `handle`, which is closed."""
     try:
-        with suppress(FileExistsError):  # an agent of ours may have been faster, or somebody else
+        with suppress(FileExistsError):  # another agent, or another user, may have been faster
             os.mkdir(name, 0o700, dir_fd=handle)
         inner = _open(name, path, handle)
     except PermissionError as error:
@@ -93,7 +98,7 @@ def _step_into(handle: int, name: str, path: Path) -> int:
 
 
 def _open(name: str | Path, path: Path, above: int | None = None) -> int:
-    """A handle of one's own directory `name`, `path` in messages."""
+    """Return a handle of the user's own directory `name`, called `path` in messages."""
     try:
         handle = os.open(name, _FLAGS | os.O_NOFOLLOW, dir_fd=above)
     except NotADirectoryError:
@@ -104,12 +109,12 @@ def _open(name: str | Path, path: Path, above: int | None = None) -> int:
     os.close(handle)
     raise DirectoryError(
         f"{path} belongs to the user with uid {owner}, not to you (uid {os.geteuid()}): have it "
-        "removed, or submit from a directory where nobody else can write"
+        "removed, or submit from a directory where only you can write"
     )
 
 
 def _narrow(handle: int, path: Path) -> None:
-    """Keep others out of what may have been made with another mode."""
+    """Close to other users a directory that may have been made with another mode."""
     if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
         with suppressed(OSError, doing=f"narrowing the mode of {path}"):
             os.fchmod(handle, 0o700)
@@ -122,9 +127,12 @@ def _narrow(handle: int, path: Path) -> None:
 
 @contextmanager
 def entered(path: Path, above: Optional[int] = None) -> Iterator[int]:
-    """A handle of the user's own directory `path`, found through that of the one `above` if it is
-    given. On NFS opening it makes the client ask the server, so what is listed through it is
-    new. Raises DirectoryError, OSError."""
+    """Open the user's own directory `path`, through the handle `above` of its parent if it is
+    given.
+
+    On NFS the open makes the client ask the server, so a listing through this handle is fresh.
+    Raises DirectoryError, OSError.
+    """
     handle = _open(path if above is None else path.name, path, above)
     try:
         yield handle
@@ -133,8 +141,9 @@ def entered(path: Path, above: Optional[int] = None) -> Iterator[int]:
 
 
 def read_file(path: Path, name: str, limit: int) -> bytes:
-    """At most `limit` bytes of a file in the directory `path`; no link is followed, and a FIFO is
-    not waited for. Raises OSError, DirectoryError."""
+    """Return at most `limit` bytes of a file in the directory `path`. No link is followed, and a
+    FIFO does not block. Raises OSError, DirectoryError.
+    """
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     with entered(path) as handle, open(os.open(name, flags, dir_fd=handle), "rb") as file:
         return file.read(limit) or b""

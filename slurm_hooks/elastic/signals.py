@@ -1,10 +1,10 @@
-"""The two signals that an agent acts on: SIGURG, a notice that this fragment will be taken
-back, and SIGTERM, which ends it.
+"""The two signals that an agent acts on: SIGURG, a notice that this fragment will be taken back,
+and SIGTERM, which ends it.
 
-SIGURG is ignored by every process without a handler for it, so the whole job may get it.
-torchrun sets its own SIGTERM handler each time it starts workers; ours is put in front of it
-again, so that the other agents are informed, and passes the signal on. torchrun's raises an
-exception, which ends the agent; the log then has one line instead of a stack trace.
+A process without a handler ignores SIGURG, so the whole job may get it. torchrun sets its own
+SIGTERM handler each time it starts workers. We put our handler in front of it again, which informs
+the other agents and passes the signal on. torchrun's handler raises an exception, which ends the
+agent. The log then has a single line instead of a stack trace.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, Optional
 
 
 class SignalListener:
-    """Flags set by signals, and a pipe that wakes whoever waits for SIGTERM."""
+    """Flags set by signals, and a pipe that wakes the thread that waits for SIGTERM."""
 
     def __init__(self) -> None:
         self.has_notice = False
         self.is_terminated = False
-        self.has_ended = False  # SIGTERM has ended what this process did
+        self.has_ended = False  # SIGTERM has ended the work of this process
         self.terminated_at = 0.0  # by the monotonic clock
         self._is_silenced = False
         self._next_handler: object = signal.SIG_DFL
@@ -38,15 +38,16 @@ class SignalListener:
             os.set_blocking(end, False)
 
     def listen_early(self) -> None:
-        """Handle SIGURG from now on; SIGTERM may still do what it always does."""
+        """Handle SIGURG from now on. SIGTERM may still have its default effect."""
         if threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGURG) != self._on_notice:
             signal.signal(signal.SIGURG, self._on_notice)
 
     def listen(self) -> None:
-        """Handle both, from now on. Costs nothing if the handlers are in place; does
-        nothing outside of the main thread."""
+        """Handle both from now on. Costs little if the handlers are in place. Has no effect outside
+        of the main thread.
+        """
         if threading.current_thread() is not threading.main_thread():
             return
         self.listen_early()
@@ -56,17 +57,17 @@ class SignalListener:
             signal.signal(signal.SIGTERM, self._on_term)
 
     def silence(self) -> None:
-        """From now on SIGTERM sets its flag and does nothing else: this agent is about to end."""
+        """Let SIGTERM only set its flag from now on: this agent is about to end."""
         self._is_silenced = True
         self.listen()
 
     def wake(self) -> None:
-        """Wake the waiting thread; safe within a signal handler."""
+        """Wake the waiting thread. Safe within a signal handler."""
         with suppress(OSError):  # full: it is awake already
             os.write(self._wake_write, b"x")
 
     def wait_end(self, timeout_s: float) -> None:
-        """Sleep until SIGTERM has come, so long at most."""
+        """Sleep until SIGTERM comes, at most `timeout_s`."""
         poller = select.poll()
         poller.register(self._ended_read, select.POLLIN)
         poller.poll(timeout_s * 1000)
@@ -108,11 +109,11 @@ def end_quietly(signals: SignalListener, report: Callable[[], None]) -> None:
 
 
 def skip_teardown(signals: SignalListener) -> None:
-    """What an agent that SIGTERM has ended still does ends with what is called at exit.
+    """Make an agent that SIGTERM has ended exit without the interpreter's teardown.
 
-    Freeing all that torch has brought takes another half a second of a processor, for which the
-    job that arrives would wait. To be called before anything registers for the exit: what comes
-    first is called last.
+    To free everything that torch has loaded takes half a second of processor time, for which the
+    next job would wait. Call this before any other exit hook is registered: the hook that is
+    registered first runs last.
     """
     atexit.register(_end_at_once, signals)
 

@@ -1,6 +1,6 @@
-"""How fast a worker trains, in clean time only, as it lies in the mailbox.
+"""How fast a worker trains, in clean time only, and its form in the mailbox.
 
-Only values. Moments are time.monotonic(), which all processes of a node share.
+Only values. Times are time.monotonic(), which all processes of a node share.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ _CHECK = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Speed:
-    """Of one worker since it began. Its first step was at `first_at` (0: none yet). In `seconds`
-    without warm-up and pauses it made `steps` of its optimizer on `samples` drawn from its
-    DataLoaders (0: none were seen). `told` are the samples of a step of all processes together by
-    what its script has reported (0: nothing); `sync` is the share of a step that waits for other
-    processes (negative: not seen). There are `times` as many processes in all as on this node (0:
-    unknown)."""
+    """The speed of a worker since it began.
+
+    * `first_at`: when its first step ended (0: no step yet).
+    * `seconds`: clean time, without warm-up and pauses. In it the worker made
+      `steps` of its optimizer on `samples` drawn from its DataLoaders (0: unknown).
+    * `told`: samples in a step of all processes together, by its `report()` (0: no report).
+    * `times`: how many times as many processes there are in all as on this node (0: unknown).
+    * `sync`: the share of a step that waits for other processes (negative: unknown).
+    """
 
     first_at: float = 0.0
     seconds: float = 0.0
@@ -35,13 +38,13 @@ class Speed:
 
 
 def pack(speed: Speed) -> bytes:
-    """As it lies in the mailbox."""
+    """Return the bytes for the mailbox."""
     data = _FORM.pack(*astuple(speed))
     return (data + _CHECK.pack(zlib.crc32(data))).ljust(SIZE, b"\0")
 
 
 def unpack(data: bytes) -> Optional[Speed]:
-    """What a worker has written; None if it has not, or it is nothing of ours."""
+    """Return the speed in these bytes, or `None` if they are not those of a worker."""
     if len(data) < SIZE or not any(data):
         return None
     (check,) = _CHECK.unpack_from(data, _FORM.size)

@@ -53,7 +53,7 @@ def test_a_wish_keeps_what_else_is_there(slurm: Path) -> None:  # noqa: F811
 def test_a_wish_above_max_is_cut_and_says_so(slurm: Path) -> None:  # noqa: F811
     done = call("wish", "100", **POOL)
     assert done.returncode == 0
-    assert "100 is above the MAX of this job: it wishes for 8" in done.stderr
+    assert "100 is above the MAX of this job, so it now wants 8" in done.stderr
     assert comment(slurm).startswith("wish{8,")
 
 
@@ -66,8 +66,8 @@ def test_what_is_no_wish_is_refused(slurm: Path, words: tuple[str, ...]) -> None
 def test_outside_of_a_job_they_say_so(slurm: Path) -> None:  # noqa: F811
     for words, said in (
         (("wish", "3"), "not in a fragment"),
-        (("run", "true"), "no fragment of a malleable job"),
-        (("finish",), "for the workers of a pool"),
+        (("run", "true"), "this is no malleable job"),
+        (("finish",), "works only in a pool"),
     ):
         done = call(*words)
         assert (done.returncode, said in done.stderr) == (os.EX_USAGE, True), done.stderr
@@ -103,7 +103,7 @@ def test_an_engine_without_traits_runs_nothing_alone(slurm: Path, tmp_path: Path
     ran = tmp_path / "ran"
     done = call("run", "--", "touch", str(ran), **{**POOL, "MALLEABLE_ENGINE": "horovod"})
     assert (done.returncode, ran.exists()) == (os.EX_USAGE, False)
-    assert "the engine 'horovod' of this job has no traits" in done.stderr
+    assert "the engine 'horovod' of this job is not configured here" in done.stderr
 
 
 def test_any_process_of_a_fragment_may_say_that_all_is_done(slurm: Path) -> None:  # noqa: F811
@@ -118,7 +118,7 @@ def test_other_words_go_to_the_next_command(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (5, f"other {' '.join(words)}\n")
     done = call("status", PATH="/nowhere")
     assert done.returncode == 127
-    assert "'status' is for the command that this node does not have" in done.stderr
+    assert "`malleable status` is not installed on this node" in done.stderr
 
 
 def test_the_next_command_does_not_pass_it_back(tmp_path: Path) -> None:

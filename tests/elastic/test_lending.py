@@ -81,7 +81,7 @@ def test_memory_is_lent_to_many_processes() -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
 def test_nobody_else_is_given_it() -> None:
     name = next(iter(Mailbox().lend().values()))
-    assert "belongs to somebody else" in asked_in_a_process(name, NOBODY)
+    assert "another user's process listens" in asked_in_a_process(name, NOBODY)
     client = (
         "import socket, sys\ns = socket.socket(socket.AF_UNIX)\ns.settimeout(10)\n"
         "s.connect('\\0' + sys.argv[1])\nprint(len(socket.recv_fds(s, 1, 8)[1]))"

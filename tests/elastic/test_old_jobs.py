@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurm_hooks.elastic.agent.old_jobs import OLD_S, remove_old_jobs, remove_old_jobs_meanwhile
+from slurm_hooks.elastic.agent.old_jobs import OLD_S, remove_old_jobs, remove_old_jobs_in_background
 from slurm_hooks.elastic.batch.remark import is_first
 from slurm_hooks.elastic.engines.gang.crew import Crew
 from slurm_hooks.elastic.engines.gang.secret import job_secret
@@ -84,10 +84,10 @@ def test_all_that_an_old_job_has_left_goes(
     later: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     old = beside(later, "77")
-    remove_old_jobs_meanwhile(later)
+    remove_old_jobs_in_background(later)
     wait_until(lambda: not old.exists())
     assert Path(later["MALLEABLE_DIR"], "last-step.pt").exists()
-    wait_until(lambda: "nothing was written there for 30 days" in capfd.readouterr().err)
+    wait_until(lambda: "its last change was 30 days ago or more" in capfd.readouterr().err)
 
 
 @pytest.mark.torch

@@ -1,1 +1,1 @@
-"""One agent's way through the training."""
+"""The life of an agent: it joins, waits, trains in rounds and leaves."""

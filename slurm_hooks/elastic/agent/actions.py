@@ -1,5 +1,6 @@
-"""What an agent that waits for a round does next, as a closed set of values, and the decision
-between them. Pure: whoever has them carries them out.
+"""The next action of an agent that waits for a round, and the decision between the actions.
+
+The actions are a closed set of values. The code is pure: the caller carries an action out.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from slurm_hooks.elastic.rendezvous.state import (
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing now; look again after so many seconds, give or take."""
+    """Look again after about `pause_s` seconds."""
 
     pause_s: float
 
 
-UNTIL_ADMITTED = Wait(1.0)  # others still work on the training before
+UNTIL_ADMITTED = Wait(1.0)  # others still work on the earlier training
 
 
 @dataclass(frozen=True)
 class Rejoin:
-    """Get on the list again: this agent was taken for dead, or the list began anew."""
+    """Get on the list again: this agent was taken for dead, or a new list has begun."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +58,17 @@ class Enter:
 
 @dataclass(frozen=True)
 class Leave:
-    """This fragment leaves, because it was asked to or its lease ends."""
+    """This fragment leaves, because it got a notice or its lease ends."""
 
 
 @dataclass(frozen=True)
 class Over:
-    """The training has finished; there is nothing left to do here."""
+    """The training has finished, and no work is left here."""
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """It cannot go on; this counts as a failure of the fragment."""
+    """The training cannot go on here. This counts as a failure of the fragment."""
 
     why: str
 
@@ -77,8 +78,11 @@ Action = Union[Wait, Rejoin, Form, Enter, Leave, Over, GiveUp]
 
 @dataclass(frozen=True)
 class Patience:
-    """How long this agent has waited, for how long the list has not changed, the longest that it
-    waits, and its pause while things move (seconds)."""
+    """The times by which an agent judges its wait, in seconds.
+
+    `waited_s`: how long it has waited. `quiet_s`: how long the list has not changed. `longest_s`:
+    the longest wait. `poll_s`: its pause while things move.
+    """
 
     waited_s: float
     quiet_s: float
@@ -89,7 +93,7 @@ class Patience:
 def next_action(
     state: State, me: Member, last: Optional[Round], limits: Limits, patience: Patience
 ) -> Action:
-    """What `me`, last in the round `last` and waiting since, is to do."""
+    """Return the next action of `me`, which was last in the round `last` and has waited since."""
     mine = find(state, me.token)
     end = _end(state, mine, limits)
     if end:
@@ -124,7 +128,8 @@ def _end(state: State, mine: Optional[Member], limits: Limits) -> Union[Over, Gi
     return Over()
 
 
-def _is_later(found: Round, last: Optional[Round]) -> bool:
-    """Whether it was formed after the one this agent was in. Numbers begin anew where somebody
-    has removed the directory meanwhile."""
-    return last is None or found.number > last.number or found.formed_at > last.formed_at
+def _is_later(round_: Round, last: Optional[Round]) -> bool:
+    """Tell whether it was formed after the round in which this agent was last. Numbers begin again
+    at 1 if a user has removed the directory.
+    """
+    return last is None or round_.number > last.number or round_.formed_at > last.formed_at

@@ -1,4 +1,4 @@
-"""How an agent is put together, whatever its engine."""
+"""Build an agent from its parts. This is the same for every engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_hooks.elastic.agent.companion import Companion, Facts, WorldMaker
 from slurm_hooks.elastic.agent.ending import Ending
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.membership import open_membership
-from slurm_hooks.elastic.agent.old_jobs import remove_old_jobs_meanwhile
+from slurm_hooks.elastic.agent.old_jobs import remove_old_jobs_in_background
 from slurm_hooks.elastic.agent.options import Options, identity
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.agent.sight import Sight
@@ -22,7 +22,7 @@ from slurm_hooks.elastic.signals import SignalListener
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of one agent that its engine uses. `options` are those of its world."""
+    """The parts of an agent that its engine uses. `options` are the options of its world."""
 
     options: Options
     me: Member
@@ -40,14 +40,15 @@ def assemble(
     own_element: OwnElement,
     make_world: WorldMaker,
 ) -> Parts:
-    """The parts of the agent with this environment, where its workers will find the mailbox.
-    Raises OptionError, DirectoryError, EngineError."""
+    """Return the parts of the agent with this environment, and put into `env` where its workers
+    find the mailbox. Raises OptionError, DirectoryError, EngineError.
+    """
     lease = Lease(env, job.notice_s, own_element.take_facts())
     me = identity(env, job.host, lease.ends)
     world = make_world(Facts(job, me, lease.wanted, signals, env))
     settings, companion = world.options, world.companion
     membership = open_membership(settings, me, signals, world.wanted)
-    remove_old_jobs_meanwhile(env)
+    remove_old_jobs_in_background(env)
     mailbox = open_mailbox(env)
     forewarning = Forewarning(mailbox, settings.boundary_s)
     sight = Sight(mailbox, own_element, world.keep_state)

@@ -1,5 +1,5 @@
-"""What the folder of an engine says of its world: who meets in the rounds of an agent, and what
-goes on beside them. Values and protocols only.
+"""The world of an engine: the agents that meet in a round, and the programs that run beside the
+rounds. The folder of an engine makes it. Here are values and protocols only.
 """
 
 from __future__ import annotations
@@ -15,39 +15,46 @@ from slurm_hooks.elastic.signals import SignalListener
 
 
 class EngineError(Exception):
-    """The engine cannot run here; the message says what to do."""
+    """The engine cannot run here. The message tells the user how to mend that."""
 
 
 class Companion(Protocol):
-    """One engine's part in an agent. Only `enter` raises."""
+    """The part of an engine in an agent. Only `enter` raises."""
 
     def begin_wait(self) -> None:
-        """There are no training processes here, and a round is wanted."""
+        """No training process runs here, and a round is wanted."""
 
     def enter(self, ends: int) -> Optional[Action]:
-        """Take part, before the first round; what to do instead if that cannot be yet (Wait), or
-        there is nothing left to do (Over). `ends` is the end of this lease (epoch seconds, 0:
-        unknown). Raises DirectoryError."""
+        """Take part, before the first round. Return Wait if that cannot be yet, and Over if no work
+        is left.
+
+        `ends` is the end of this lease (epoch seconds, 0: unknown). Raises DirectoryError.
+        """
 
     def take_planned_change(self) -> bool:
-        """Whether others came or went as planned, without a new round here, since this was last
-        asked."""
+        """Tell whether other agents joined or left as planned, without a new round here, since the
+        last call.
+        """
 
     def leave(self) -> None:
-        """This fragment goes: hand over what others need. May be called more than once."""
+        """This fragment leaves: hand over the things that others need. May be called more than
+        once.
+        """
 
     def succeed(self) -> None:
         """The training processes here have finished."""
 
     def outcome(self) -> Optional[Outcome]:
-        """How the training ended for all, once it has finished here; None until it has."""
+        """Return how the training ended for all, or `None` before that is known. It has finished
+        here.
+        """
 
     def close(self, is_failure: bool) -> None:
-        """The agent ends."""
+        """This agent ends."""
 
 
 class Alone:
-    """The companion of an engine that needs nothing beside its rounds."""
+    """The companion of an engine that needs only its rounds."""
 
     def begin_wait(self) -> None:
         """See Companion."""
@@ -76,8 +83,11 @@ class Alone:
 
 @dataclass(frozen=True)
 class World:
-    """Who meets in the rounds of one agent: `wanted` are the fragments of the agents expected at
-    the start, empty if nobody knows. Others `keep_state` if they hold what this one loses."""
+    """The agents that meet in the rounds of an agent.
+
+    `wanted` are the fragments of the agents expected at the start, empty if unknown. Others
+    `keep_state` if they hold the state that this agent loses.
+    """
 
     options: Options
     wanted: tuple[int, ...]
@@ -87,9 +97,11 @@ class World:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of an agent when its world is made: the options of the job, who it is, the
-    fragment of every node expected (empty if nobody knows), and the environment that its
-    training processes will have."""
+    """The facts about an agent when its world is made.
+
+    `options` are the options of the job, `me` is this agent, and `wanted` has the fragment of every
+    expected node (empty if unknown). Its training processes will have the environment `env`.
+    """
 
     options: Options
     me: Member
@@ -106,6 +118,6 @@ class WorldMaker(Protocol):
 
 
 def all_meet(facts: Facts) -> World:
-    """The world of an engine that needs nothing beside its rounds: all agents of the job."""
+    """Return the world of an engine that needs only its rounds: all agents of the job meet."""
     wanted = agents(facts.wanted, facts.options, facts.env)
     return World(facts.options, wanted, Alone())

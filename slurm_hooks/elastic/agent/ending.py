@@ -1,4 +1,6 @@
-"""How an agent ends, whatever its engine: it leaves, the training is over or cannot go on."""
+"""The end of an agent, the same for every engine: it leaves, or the training is over or cannot go
+on.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,9 @@ from slurm_hooks.elastic.signals import SignalListener
 
 
 class Ending:
-    """Of one agent. `dismiss` ends what the engine still runs here beside the training processes,
-    which have ended by then."""
+    """Ends an agent. `dismiss` stops the programs that the engine still runs here beside the
+    training processes, which have ended by then.
+    """
 
     def __init__(
         self,
@@ -38,7 +41,9 @@ class Ending:
         self._has_ended = False
 
     def end_with(self, action: Union[Leave, Over, GiveUp]) -> NoReturn:
-        """Carry it out. Raises SystemExit: with 0, or with a message and so 1. DirectoryError."""
+        """Carry the action out. Raises DirectoryError, and SystemExit with 0 or with a message
+        (exit code 1).
+        """
         if isinstance(action, Leave):
             self._session.leave()
             self._go()
@@ -51,13 +56,17 @@ class Ending:
         raise SystemExit(0)
 
     def await_end(self) -> None:
-        """The training processes here have finished. Returns when it has ended for all, and the
-        batch script may go on; raises SystemExit if this fragment must go before."""
+        """The training processes here have finished.
+
+        Return when the training has ended for all, so that the batch script may go on. Raises
+        SystemExit if this fragment must leave before.
+        """
         self._conclude(self._await(self._session))
 
     def _await(self, party: Union[Session, Companion]) -> Outcome:
-        """How the training ended for all: open if this fragment must go before it has, or that
-        cannot be known."""
+        """Return how the training ended for all. It is open if this fragment must leave before
+        that, or if the end cannot be known.
+        """
         while (outcome := party.outcome()) is None:
             if self._session.is_asked_to_go():
                 return Outcome.OPEN
@@ -74,8 +83,9 @@ class Ending:
             self._go()
 
     def _go(self) -> NoReturn:
-        """Leave: nobody waits for this agent any more. In a job array the batch script does
-        not go on, because Slurm ends it."""
+        """Leave: other agents do not wait for this agent any more. In a job array the batch script
+        does not go on, because Slurm ends it.
+        """
         self._companion.leave()
         save_what_is_left(self._session, self._signals, self._options.boundary_s)
         self.close(is_failure=False)
@@ -83,7 +93,7 @@ class Ending:
         raise SystemExit(128 + signal.SIGTERM if self._signals.is_terminated else 0)
 
     def close(self, is_failure: bool) -> None:
-        """The agent ends; after a failure it is not a member any more. Once is enough."""
+        """This agent ends. After a failure it is no longer a member. May be called twice."""
         if self._has_ended:
             return
         self._has_ended = True

@@ -1,5 +1,5 @@
-"""On the way to the next round, whatever the engine: the session says what is to be done, and this
-does it.
+"""Bring an agent into the next round, the same for every engine. The session names the next action,
+and this module carries it out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from slurm_hooks.elastic.rendezvous.state import Round
 
 
 class Entering:
-    """Of one agent; `serve` gives the port at which it serves the store of the next round."""
+    """`serve` returns the port at which this agent serves the store of the next round."""
 
     def __init__(
         self, session: Session, companion: Companion, ending: Ending, serve: Callable[[], int]
@@ -27,8 +27,9 @@ class Entering:
         self._serve = serve
 
     def next_round(self) -> Round:
-        """Wait until this agent is in a round. Raises DirectoryError, and SystemExit where there
-        is none for it."""
+        """Wait until this agent is in a round. Raises DirectoryError, and SystemExit if this agent
+        gets no further round.
+        """
         while True:
             action = self._next_action()
             if isinstance(action, Enter):

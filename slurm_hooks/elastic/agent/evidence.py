@@ -1,5 +1,7 @@
-"""What counts as progress of the training in this run, and what follows from it: the
-reconciler forgets earlier failures of the job, the agents those of the workers.
+"""Evidence that the training makes progress in this run.
+
+After such evidence the reconciler forgets earlier failures of the job, and the agents forget
+earlier failures of the workers.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from slurm_hooks.elastic.rendezvous.state import State
 
 
 class Evidence:
-    """As one agent sees it. Methods raise DirectoryError."""
+    """The evidence that an agent sees. Methods raise DirectoryError."""
 
     def __init__(
         self,
@@ -30,7 +32,7 @@ class Evidence:
         self._failures = failures
 
     def hear_samples(self, state: State) -> None:
-        """By `report()`, the training may be farther than ever before."""
+        """See whether the training is farther than ever before, as `report()` counts."""
         samples = self._forewarning.samples()
         if samples <= state.farthest:
             return
@@ -40,7 +42,8 @@ class Evidence:
             self._failures.take_back()
 
     def see_planned_change(self, state: State) -> None:
-        """The workers trained until they were stopped on request, or until others came or
-        went by torchft."""
+        """The workers trained until a planned change: they were stopped on request, or others
+        joined or left by torchft.
+        """
         if state.round and is_progress(state, lasted(state.round, int(time.time()))):
             self._own_element.report_trained()

@@ -1,6 +1,7 @@
-"""Failures of workers are reported when they happen, in the log and to `malleable explain`, and
-the report is withdrawn when the training makes progress again. The agent that forms the next round
-reports them, once for all.
+"""Report failures of workers when they happen, in the log and to `malleable explain`.
+
+The agent that forms the next round reports them, once for all. It withdraws the report when the
+training makes progress again.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from slurm_hooks.elastic.rendezvous.state import State
 
 
 class FailureReports:
-    """What one agent has reported."""
+    """The report that an agent has made."""
 
     def __init__(self) -> None:
-        self._told = ""
+        self._remark = ""
 
     def tell(self, before: State, after: State) -> None:
-        """A round was formed, or given up: report it if that counted one more failure."""
+        """A round was formed, or given up. Report it if that counted a further failure."""
         if after.crashes <= before.crashes or before.round is None:
             return
         line = describe_failures(after, before.round.number)
         if after.crashes > 1:  # the first one is in the cause of the round
             say(line)
-        self._told = line
+        self._remark = line
         write_remark(line)
 
     def take_back(self) -> None:
         """The training has made progress."""
-        if self._told:
-            withdraw_remark(self._told)
-            self._told = ""
+        if self._remark:
+            withdraw_remark(self._remark)
+            self._remark = ""

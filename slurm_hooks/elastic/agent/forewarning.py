@@ -1,7 +1,7 @@
-"""Before a planned stop, workers that listen get time to reach a step boundary.
+"""Give workers that listen time to reach a step boundary before a planned stop.
 
-The agent's side of `notice()`: it posts the news and waits, within bounds, until every
-listening worker of its node is ready. It also hears of progress that `report()` has told.
+This is the agent's side of `notice()`: it posts the news and waits, within bounds, until every
+listening worker of its node is ready. It also reads the progress given to `report()`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from slurm_hooks.elastic.rendezvous.state import Stop
 
 
 class Forewarning:
-    """News for the workers of one agent; without a mailbox nobody listens."""
+    """News for the workers of an agent. Without a mailbox no worker listens."""
 
     def __init__(self, mailbox: Mailbox | None, patience_s: float) -> None:
         self._mailbox = mailbox
@@ -29,21 +29,27 @@ class Forewarning:
         return not self._mailbox.is_awaited() or now - self._since > self._patience_s
 
     def withdraw(self) -> None:
-        """The change does not come, as when the newcomer is lost: the next one is news again."""
+        """The change is cancelled, for instance because the newcomer is lost. The next change is
+        news again.
+        """
         if self._since is not None and self._mailbox is not None:
             self._mailbox.withdraw()
         self._since = None
 
     def samples(self) -> int:
-        """How far the training is by the reports of the workers here, 0 without any."""
+        """Return how far the training is by the reports of the workers here, 0 without a report."""
         return self._mailbox.samples() if self._mailbox is not None else 0
 
     def file(self) -> str:
-        """The file that goes with what the workers here keep in memory, empty without one."""
+        """Return the file that belongs to the state in this node's memory, empty without such a
+        state.
+        """
         return self._mailbox.file() if self._mailbox is not None else ""
 
     def is_kept(self) -> bool:
-        """Whether the last step boundary of the workers here survives them, however they end."""
+        """Tell whether the last step boundary of the workers here survives them, however they
+        end.
+        """
         return self._mailbox is not None and self._mailbox.is_watched()
 
     def clear(self) -> None:

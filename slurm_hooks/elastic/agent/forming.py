@@ -1,5 +1,6 @@
-"""The agent that is to be rank 0 forms the next round for all, and tells of it. When a round
-is to be formed, and by whom, is decided elsewhere.
+"""Form the next round for all agents, and report it. The agent that will be rank 0 does this.
+
+Other modules decide when a round is formed, and by which agent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from slurm_hooks.elastic.rendezvous.state import Outcome, Round, State
 
 
 class Forming:
-    """Methods raise DirectoryError when the shared directory is lastingly out of order."""
+    """Methods raise DirectoryError if the shared directory stays out of order."""
 
     def __init__(self, options: Options, membership: Membership, failures: FailureReports) -> None:
         self._options = options
@@ -26,8 +27,9 @@ class Forming:
         self._failures = failures
 
     def form(self, queue: tuple[str, ...], port: int) -> None:
-        """Form the round, its store at `port` here, unless it is not `queue` any more that is
-        expected; or give the training up."""
+        """Form the round, with its store at `port` here, or give the training up. Do neither if
+        `queue` is no longer expected.
+        """
         before: list[State] = []
 
         def change(state: State) -> State:

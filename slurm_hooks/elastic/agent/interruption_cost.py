@@ -1,12 +1,15 @@
-"""What it costs the training to lose a node without notice, as the agent of rank 0 sees it at its
-workers, told to the reconciler. Other agents see no checkpoints where one process writes them all.
+"""How many seconds of training an interruption costs, reported to the reconciler.
 
-A state that is watched costs a step, but only as long as it is, and only if it can be written down
-within the farewell: all nodes may go at one moment, and then nobody's memory is left. Where a lost
-peer ends the other processes without a word, it costs the time between two copies too.
+The agent of rank 0 measures it at its workers. Other agents may see no checkpoints, because often a
+single process writes them all.
 
-Where every agent has a round of its own (torchft), and the others keep the state, each of them
-tells that a hit costs a step, not all at the same moment.
+A watched state makes an interruption cost a single step. It must be watched at that moment, and it
+must be possible to write it to disk within the farewell. All nodes may be lost at the same moment,
+and their memory with them. If a lost peer ends the other processes without a signal, an
+interruption also costs the time between two copies.
+
+With torchft every agent has its own round, and the other agents keep the state. There each agent
+reports that an interruption costs a step, not all at the same moment.
 """
 
 from __future__ import annotations
@@ -50,29 +53,33 @@ class InterruptionCost:
         self._known_lag_s = 0.0  # of the newest copy that was seen
 
     def look(self, now: float, is_first: bool = True) -> None:
-        """See what the workers have come to, and tell it if it is news; an agent that is not the
-        first only takes back what does not hold any more. Cheap; does not raise."""
+        """See how far the workers are, and report a new cost. Cheap. Does not raise.
+
+        An agent that is not the first only withdraws a value that no longer holds.
+        """
         if self._mailbox is None or now < self._next_look:
             return
         self._next_look = now + self._look_s
         self._next_word = self._next_word or now + self._spread_s
         seen, lag_s = self._mailbox.observed(), self._lag_s(self._mailbox)
-        found = self._loss(self._mailbox, seen, lag_s) if is_first else None
+        loss = self._loss(self._mailbox, seen, lag_s) if is_first else None
         if math.isfinite(lag_s):
             self._known_lag_s = lag_s
         if math.isfinite(lag_s) or not self._has_told_that_it_is_kept(seen):
             self._not_kept_since = None
-            if found is not None:
-                self._tell(found, now)
+            if loss is not None:
+                self._tell(loss, now)
         elif not any(one.steps for one in seen):
             self._not_kept_since = None
         else:
             self._not_kept_since = self._not_kept_since or now
             if now - self._not_kept_since >= SURE_S:
-                self._tell(found, now)
+                self._tell(loss, now)
 
     def _lag_s(self, mailbox: Mailbox) -> float:
-        """By how much what is kept is behind the last step; infinite if nothing is."""
+        """Return by how many seconds the kept state is behind the last step, infinite without a
+        kept state.
+        """
         if self._keep_state:
             return 0.0
         is_slow = self._was_too_short or mailbox.writing_s() > self._farewell_s
@@ -84,12 +91,15 @@ class InterruptionCost:
         return None if cost_s is None else Loss(cost_s, redoes=not hears)
 
     def _has_told_that_it_is_kept(self, seen: list[Observed]) -> bool:
-        """Whether the Comment says, since an earlier run perhaps, what a kept state costs."""
-        told, cost_s = self._own_element.told_loss, cost_of_interruption(seen, self._known_lag_s)
-        return told is not None and cost_s is not None and not is_news(told, Loss(cost_s))
+        """Tell whether the Comment gives the cost of a kept state, perhaps since an earlier run."""
+        reported, cost_s = (
+            self._own_element.told_loss,
+            cost_of_interruption(seen, self._known_lag_s),
+        )
+        return reported is not None and cost_s is not None and not is_news(reported, Loss(cost_s))
 
-    def _tell(self, found: Optional[Loss], now: float) -> None:
-        told = self._own_element.told_loss
-        if now >= self._next_word and (found is None or is_news(told, found)):
+    def _tell(self, loss: Optional[Loss], now: float) -> None:
+        reported = self._own_element.told_loss
+        if now >= self._next_word and (loss is None or is_news(reported, loss)):
             self._next_word = now + self._every_s
-            self._own_element.report_loss(found)
+            self._own_element.report_loss(loss)

@@ -1,6 +1,4 @@
-"""Before an agent goes: what only the memory of its node has becomes a file, within the time that
-there is.
-"""
+"""Write the state that is only in this node's memory to a file, before the agent ends."""
 
 from __future__ import annotations
 
@@ -13,8 +11,10 @@ from slurm_hooks.elastic.signals import SignalListener
 
 
 def save_what_is_left(session: Session, signals: SignalListener, patience_s: float) -> None:
-    """Called when the training processes here have ended. `patience_s`: so long at most, or what
-    is left of the farewell if SIGTERM has come. Does not raise."""
+    """Called when the training processes here have ended. Does not raise.
+
+    It takes at most `patience_s`, or the rest of the farewell if SIGTERM has come.
+    """
     file = session.unwritten()
     if not file:
         return

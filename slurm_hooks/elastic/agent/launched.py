@@ -1,7 +1,7 @@
-"""Whether the members of a training were started with the same words.
+"""Compare the commands with which the members of a training were started.
 
-A script may decide in the shell how to begin: `[ -f ckpt ] && INIT=resume`. It runs anew in each
-fragment, so a newcomer is started with other words than those who train. Pure.
+A script may decide in the shell how to begin: `[ -f ckpt ] && INIT=resume`. The shell runs again in
+each fragment, so a newcomer gets another command than the members that train. Pure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def launch_of(words: Sequence[str]) -> Launch:
 
 
 def difference(mine: Launch, other: Launch) -> str:
-    """What the log says."""
+    """Return the line for the log."""
     return (
         f"this fragment was started with {_shown(mine)}, and others of this training with "
         f"{_shown(other)}: {ADVICE}"
@@ -33,7 +33,7 @@ def difference(mine: Launch, other: Launch) -> str:
 
 
 def summary(mine: Launch, other: Launch, fragment: int) -> str:
-    """What others may read too: no values."""
+    """Return the line that other users may read too: it has no values."""
     name = _option(mine.text.split(" "), other.text.split(" ")) or "arguments"
     return f"fragment {fragment} was started with other {name} than the training: {ADVICE}"
 
@@ -41,14 +41,15 @@ def summary(mine: Launch, other: Launch, fragment: int) -> str:
 ADVICE = "decide in the script that torchrun starts, which runs at every change of size"
 
 
-def _shown(one: Launch) -> str:
-    cut = "..." if len(one.text) == LENGTH else ""
-    return f"`{one.text}{cut}`"
+def _shown(launch: Launch) -> str:
+    cut = "..." if len(launch.text) == LENGTH else ""
+    return f"`{launch.text}{cut}`"
 
 
 def _option(mine: Sequence[str], others: Sequence[str]) -> Optional[str]:
-    """The first option that differs, `--init_from` of `--init_from=resume` or `--init_from
-    resume`."""
+    """Return the first option that differs: `--init_from` for `--init_from=resume` and for
+    `--init_from resume`.
+    """
     before = ""
     for word, other in zip([*mine, ""], [*others, ""]):
         name = word if word.startswith("-") else other

@@ -1,5 +1,5 @@
-"""What this agent reports about itself to the others: that it joins, leaves, has finished or is
-gone; and the heartbeat that goes with it. When to report it is decided elsewhere.
+"""Report this agent to the others: it joins, leaves, has finished or is gone. The heartbeat goes
+with it. Other modules decide when to report.
 """
 
 from __future__ import annotations
@@ -50,8 +50,9 @@ def open_membership(
 
 
 class Membership:
-    """One agent in the shared state; `wanted` is what it learned at its start, as in State.
-    Methods raise DirectoryError unless they say not to."""
+    """An agent in the shared state. `wanted` has the fragments that it learned at its start, as in
+    State. Methods raise DirectoryError unless they say not to.
+    """
 
     def __init__(
         self,
@@ -63,7 +64,7 @@ class Membership:
     ) -> None:
         self.me = replace(me, ping_port=heartbeat.listener.port)
         self.directory = PatientDirectory(directory)
-        self.launch: Optional[Launch] = None  # with which words the engine was started here
+        self.launch: Optional[Launch] = None  # the command that started the engine here
         self.restarts = 0  # how much of torchrun's budget was used here
         self._heartbeat = heartbeat
         self._signals = signals
@@ -77,7 +78,7 @@ class Membership:
         return self.me.token
 
     def ask_in(self, ends: int) -> Admission:
-        """Join for the first time, unless there is nothing to join."""
+        """Join for the first time, unless the training is over."""
         self.me = replace(self.me, ends=ends)
         self.directory.do_patiently(lambda: self._heartbeat.start(self._signals))
         directory = self.directory.once
@@ -98,13 +99,13 @@ class Membership:
         return verdict[0]
 
     def _compare_launch(self, state: State) -> None:
-        found = other_launch(state, self.token, self.launch)
-        if found is not None and self.launch is not None:
-            say(difference(self.launch, found))
-            write_remark(summary(self.launch, found, self.me.fragment))
+        other = other_launch(state, self.token, self.launch)
+        if other is not None and self.launch is not None:
+            say(difference(self.launch, other))
+            write_remark(summary(self.launch, other, self.me.fragment))
 
     def rejoin(self, ends: int, failed: int = 0) -> None:
-        """Wait for the next round; `failed` as in Member, if the workers here crashed."""
+        """Wait for the next round. `failed` is as in Member, if the workers here crashed."""
         self.restarts += bool(failed)
         self.me = replace(self.me, ends=ends, failed=failed)
         self.directory.update_patiently(
@@ -112,8 +113,9 @@ class Membership:
         )
 
     def twin(self) -> str:
-        """What to tell if this fragment has another agent at work: the two would take each other's
-        place for ever. Empty if not."""
+        """Return a message if this fragment has another working agent, else the empty string. Two
+        such agents would take each other's place without end.
+        """
         for other in twins(self.directory.read_patiently(), self.me):
             address = (other.host, other.ping_port, other.token)
             if other.ping_port and ping(*address) is Answer.ALIVE:
@@ -138,15 +140,17 @@ class Membership:
         self.pass_stage()
 
     def tell_success(self) -> None:
-        """As succeed; does not raise."""
+        """As succeed. Does not raise."""
         try:
             self.succeed()
         except DirectoryError as error:
             say(f"the training has finished here, but other fragments cannot be notified: {error}")
 
     def outcome(self) -> Optional[Outcome]:
-        """How the training that has finished here ended for all: None as long as others are at
-        it, open if that cannot be known. Does not raise."""
+        """Return how the training that has finished here ended for all. Does not raise.
+
+        It is `None` while others still train, and open if it cannot be known.
+        """
         try:
             state = self.directory.read_patiently()
         except DirectoryError as error:
@@ -154,7 +158,7 @@ class Membership:
             return Outcome.OPEN
         if state.outcome is Outcome.OPEN and find(state, self.token):
             return None
-        # Others may have begun the next one already, or the same anew, once it had finished.
+        # After it had finished, others may have begun the next training, or the same again.
         is_behind = state.outcome is Outcome.OPEN and state.outcome_at > 0
         return Outcome.FINISHED if state.stage > self._stage or is_behind else state.outcome
 
@@ -166,11 +170,11 @@ class Membership:
         )
 
     def find_dead(self, state: State) -> None:
-        """Remove those that have not come back and are dead. Does not raise."""
+        """Remove the agents that have not come back and are dead. Does not raise."""
         self._heartbeat.find_dead(state)
 
     def skip(self) -> None:
-        """There is nothing left to do here. Raises DirectoryError."""
+        """No work is left here. Raises DirectoryError."""
         self.pass_stage()
         self.depart(planned=True)
         say(f"the training has already finished; fragment {self.me.fragment} has nothing to do")

@@ -1,8 +1,8 @@
-"""The directories of jobs that have written nothing for long, beside the directory of this job. One
-may hold a last step, which is as large as the model and its optimizer.
+"""Remove the directories of old jobs beside the directory of this job.
 
-Only entries with names of ours are removed, and no link is followed. A directory with anything else
-in it stays.
+A directory is old if nothing was written there for 30 days. It may hold a last step, which is as
+large as the model and its optimizer. Only entries with our names are removed, and no link is
+followed. A directory that holds any other entry stays.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ from pathlib import Path
 from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.private_directory import DirectoryError, entered, job_directory
 
-OLD_S = 30 * 86400.0  # since anything was written there
+OLD_S = 30 * 86400.0  # since the last write there
 _FILES = re.compile(
     r"lock|(state|draft)\.[0-9]+(\.[0-9a-f]+)?|state\.json|rounds\.jsonl"  # of the rendezvous
     r"|secret(\.[0-9a-f]+)?|remark\.[0-9a-f]+"
     r"|probe\.[0-9a-f]+(\.link)?|farewell-too-short|checkpoint\.lock"
     r"|last-step(-[0-9]+)?\.pt(\.damaged|(\.[0-9]+){5}\.new)?"  # of Lightning and Trainer
 )
-_FOLDERS = re.compile(r"beats|stages|laid-out-[0-9]+")  # whatever file is in them is ours
-_GROUPS = re.compile(
-    r"groups|[0-9]+"
-)  # of torchft: in groups/, one directory like a job's for each
+_FOLDERS = re.compile(r"beats|stages|laid-out-[0-9]+")  # every file in them is ours
+_GROUPS = re.compile(r"groups|[0-9]+")  # of torchft: groups/ has such a directory for each group
 _MARKS = {"beats", "stages"}  # a job's directory has them from its beginning
 
 
-def remove_old_jobs_meanwhile(env: Mapping[str, str]) -> None:
-    """In a thread, which the training does not wait for. Does not raise."""
+def remove_old_jobs_in_background(env: Mapping[str, str]) -> None:
+    """Remove them in a thread, for which the training does not wait. Does not raise."""
     with suppressed(RuntimeError, doing="starting a thread that removes old jobs"):
         threading.Thread(
             target=remove_old_jobs,
@@ -44,16 +42,17 @@ def remove_old_jobs_meanwhile(env: Mapping[str, str]) -> None:
 
 
 def remove_old_jobs(env: Mapping[str, str], since: float) -> None:
-    """Remove what jobs of this user have left beside the directory of this one and have not written
-    to since that moment (epoch seconds). Does not raise."""
+    """Remove the directories of this user's other jobs beside the directory of this job, if they
+    were last written to before `since` (epoch seconds). Does not raise.
+    """
     place, job = job_directory(env), env.get("MALLEABLE_JOB_ID", "")
     if place is None or not job.isdigit():
         return
-    before, found, after = place.name.rpartition(job)
+    before, number, after = place.name.rpartition(job)
     is_like = re.compile(f"{re.escape(before)}[0-9]+{re.escape(after)}").fullmatch
     errors = OSError, DirectoryError
     with suppressed(*errors, doing="looking for old jobs"), entered(place.parent) as above:
-        names = filter(is_like, os.listdir(above)) if found else ()
+        names = filter(is_like, os.listdir(above)) if number else ()
         for path in (place.with_name(name) for name in names if name != place.name):
             with suppressed(*errors, doing=f"removing {path}"):
                 _remove_job(path, above, since)
@@ -67,15 +66,15 @@ def _remove_job(path: Path, above: int, since: float) -> None:
             return
         _empty(path, handle)
     os.rmdir(path.name, dir_fd=above)
-    say(f"{path} is removed: nothing was written there for {OLD_S / 86400:.0f} days")
+    say(f"removed {path}: its last change was {OLD_S / 86400:.0f} days ago or more")
 
 
 def _written(path: Path, handle: int) -> Iterator[float]:
-    """When each entry was written to last."""
+    """Yield when each entry was last written to."""
     for name in os.listdir(handle):
-        found = os.stat(name, dir_fd=handle, follow_symlinks=False)
-        yield found.st_mtime
-        if stat.S_ISDIR(found.st_mode):
+        status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+        yield status.st_mtime
+        if stat.S_ISDIR(status.st_mode):
             with entered(path / name, handle) as inner:
                 yield from _written(path / name, inner)
 

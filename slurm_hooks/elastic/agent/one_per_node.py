@@ -1,10 +1,10 @@
-"""One agent on each node of a fragment: the first that srun has started there.
+"""Keep a single agent on each node of a fragment: the first that srun has started there.
 
-With several tasks on a node, `srun torchrun` starts an agent for each of them. If all took part, a
-round would have its number of agents from too few nodes. So the others wait for the first to end.
+With several tasks on a node, `srun torchrun` starts an agent for each. If all took part, a round
+would have its number of agents from too few nodes. So the others wait for the first agent to end.
 They do not end at once, since srun may end a step soon after its first task (--wait, WaitTime).
 
-The first listens at a name of the abstract kind, which is gone with it.
+The first agent listens at an abstract socket name, which disappears with it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.lending import is_own
 from slurm_hooks.elastic.log import debug, say, suppressed
 
-PATIENCE_S = 60.0  # until the first of the node is there; all start at the same time
+PATIENCE_S = 60.0  # until the first agent of the node is there; all start at the same time
 _EVERY_S = 0.2
 _IDS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID")
 _listening: list[socket.socket] = []  # for as long as this process lives
 
 
 def stand_by(env: Mapping[str, str], program: str) -> None:
-    """Returns if this agent is to take part. Any other says so, waits for the first of its node
-    to end, and raises SystemExit with 0. `program` is what srun has started."""
-    tasks, nodes = (number(env.get(f"SLURM_STEP_NUM_{what}", "")) for what in ("TASKS", "NODES"))
-    if tasks <= nodes:  # outside of a step too
+    """Return if this agent is to take part.
+
+    Any other agent says so, waits for the first agent of its node to end, and raises SystemExit
+    with 0. `program` is the command that srun has started.
+    """
+    tasks, nodes = (number(env.get(f"SLURM_STEP_NUM_{kind}", "")) for kind in ("TASKS", "NODES"))
+    if tasks <= nodes:  # true outside of a step too
         return
     name = f"\0malleable-first-{os.geteuid()}-" + ".".join(env.get(key, "") for key in _IDS)
     place = number(env.get("SLURM_LOCALID", ""))
@@ -50,7 +53,7 @@ def stand_by(env: Mapping[str, str], program: str) -> None:
 
 
 def _listen(name: str) -> None:
-    """Nobody is answered: that this process is there is all that the others ask."""
+    """Listen without answering: the others only ask whether this process is there."""
     with suppressed(OSError, doing="being the agent of this node"):
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(name)
@@ -59,7 +62,7 @@ def _listen(name: str) -> None:
 
 
 def _connect(name: str) -> socket.socket | None:
-    """A connection to the first agent of this node; None if there is none."""
+    """Return a connection to the first agent of this node, or `None`."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

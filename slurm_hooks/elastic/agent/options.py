@@ -1,5 +1,7 @@
-"""The settings of the rendezvous, and this agent's identity, from torchrun's parameters and the
-environment that the job's plugin set. Values only; it looks up nothing but the name of this host.
+"""Read the settings of the rendezvous and the identity of this agent.
+
+They come from torchrun's parameters and from the environment that the job's plugin set. Only the
+name of this host is looked up.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
 
 
 class OptionError(ValueError):
-    """A setting cannot be used; the message names it."""
+    """A setting cannot be used. The message names it."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of one agent; seconds throughout."""
+    """Settings of an agent. All times are seconds."""
 
     directory: Path
     run: str
@@ -38,7 +40,7 @@ class Options:
     poll_s: float
     beat_s: float
     keep_alive_s: float
-    settle_s: float  # newcomers must have been quiet so long before training stops for them
+    settle_s: float  # training stops for newcomers when their list has not changed for so long
     leave_s: float  # a leaver waits at most so long for the others to have stopped
     boundary_s: float  # workers that listen get at most so long to reach a step boundary
     wait_s: float  # patience below the minimum
@@ -48,13 +50,16 @@ class Options:
 
     @property
     def owner(self) -> str:
-        """Whose directory it is. Jobs of two clusters may have the same number."""
+        """The owner of the directory, with the cluster: jobs of two clusters may have the same
+        number.
+        """
         return f"{self.run} of {self.cluster}" if self.cluster else self.run
 
 
 def options(params: Any, env: Mapping[str, str]) -> Options:
-    """Options from torch's RendezvousParameters. A knob is looked up in `--rdzv-conf`,
-    then as MALLEABLE_<NAME> in the environment. Raises OptionError."""
+    """Return options from torch's RendezvousParameters. A setting is looked up in `--rdzv-conf`,
+    then as MALLEABLE_<NAME> in the environment. Raises OptionError.
+    """
 
     def given(name: str, default: float) -> float:
         return knob(env, name, default, params.get(name))
@@ -91,14 +96,16 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
 
 
 def _sizes(env: Mapping[str, str], smallest: int, largest: int) -> frozenset[int]:
-    """The only sizes that rounds may have, as the bounds count them; empty for all between."""
+    """Return the only sizes that rounds may have, as the bounds count them, empty if any size
+    between the bounds is allowed.
+    """
     each = max(1, number(env.get("MALLEABLE_UNIT", ""))) if _is_one_each(env, largest) else 1
-    found = (size // each for size in allowed(env.get(REQUEST_VARIABLE, "")))
-    return frozenset(size for size in found if smallest <= size <= largest)
+    sizes = (size // each for size in allowed(env.get(REQUEST_VARIABLE, "")))
+    return frozenset(size for size in sizes if smallest <= size <= largest)
 
 
 def _is_one_each(env: Mapping[str, str], largest: int) -> bool:
-    """True if each fragment has one agent, and each agent counts as one."""
+    """Return True if each fragment has a single agent, which counts as 1."""
     units = number(env.get("MALLEABLE_MAX", "")) // max(1, number(env.get("MALLEABLE_UNIT", "")))
     return not request_of(env) and largest <= units
 
@@ -108,8 +115,9 @@ def _plain(text: str) -> str:
 
 
 def engine(env: Mapping[str, str]) -> Optional[Engine]:
-    """The engine of this job, with the traits that job_submit has passed; None if it is not known.
-    Raises OptionError."""
+    """Return the engine of this job, with the traits that job_submit has passed, or `None` if it is
+    unknown. Raises OptionError.
+    """
     try:
         return engine_of(env.get("MALLEABLE_ENGINE", ""), env.get(TRAITS_VARIABLE, ""))
     except ValueError as error:
@@ -117,7 +125,9 @@ def engine(env: Mapping[str, str]) -> Optional[Engine]:
 
 
 def refuse_parts(env: Mapping[str, str], name: str, why: str) -> None:
-    """For an engine that cannot use fragments of different sizes. Raises OptionError."""
+    """Refuse fragments of different sizes, for an engine that cannot use them. Raises
+    OptionError.
+    """
     if request_of(env):
         raise OptionError(
             f"engine={name} cannot use parts of nodes: {why}; let MIN and MAX count nodes, without "
@@ -126,7 +136,9 @@ def refuse_parts(env: Mapping[str, str], name: str, why: str) -> None:
 
 
 def knob(env: Mapping[str, str], name: str, default: float, first: str | None = None) -> float:
-    """Seconds: what `first` says, else MALLEABLE_<NAME>, else `default`. Raises OptionError."""
+    """Return seconds: `first` if it is given, else MALLEABLE_<NAME>, else `default`. Raises
+    OptionError.
+    """
     text = first or env.get(f"MALLEABLE_{name.upper()}", "") or str(default)
     try:
         value = float(text)
@@ -138,8 +150,11 @@ def knob(env: Mapping[str, str], name: str, default: float, first: str | None = 
 
 
 def agents(nodes: tuple[int, ...], job: Options, env: Mapping[str, str]) -> tuple[int, ...]:
-    """The fragment of every agent, from that of every node: with launch=srun each node has
-    an agent, otherwise only the first of a fragment. A fragment on a part of a node has one."""
+    """Return the fragment of every agent, from the fragment of every node.
+
+    With launch=srun each node has an agent, otherwise only the first node of a fragment. A fragment
+    on a part of a node has a single agent.
+    """
     if request_of(env):
         return tuple(sorted(set(nodes)))
     is_one_each = _is_one_each(env, job.limits.largest)
@@ -147,7 +162,7 @@ def agents(nodes: tuple[int, ...], job: Options, env: Mapping[str, str]) -> tupl
 
 
 def _gentle(agents: int, base_s: float) -> float:
-    """Poll less often when many agents share one directory."""
+    """Poll less often when many agents share a directory."""
     return base_s * min(4.0, max(1.0, agents / 128))
 
 
@@ -159,7 +174,7 @@ def _host(local_addr: str | None) -> str:
 
 
 def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
-    """This agent as a newcomer."""
+    """Return this agent as a newcomer."""
     job = number(env.get("SLURM_JOB_ID", ""))
     return Member(
         token=secrets.token_hex(8),
@@ -173,12 +188,12 @@ def identity(env: Mapping[str, str], host: str, ends: int) -> Member:
 
 
 def number(text: str) -> int:
-    """A count, 0 if the text is not one."""
+    """Return a count, 0 if the text is no count."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else 0
 
 
 def kept(env: Mapping[str, str]) -> str:
-    """A line that names the settings of the user, which win; empty if there are none."""
+    """Return a line that names the user's own settings, which win, empty without such settings."""
     names = re.sub(r"[^A-Za-z0-9_,]", "", env.get("MALLEABLE_KEPT", "")).split(",")
     left = ",".join(name for name in names if name and name not in _TAKEN_OVER)
     return f"your own settings are kept: {left}" if left else ""

@@ -1,9 +1,12 @@
-"""One agent's way through the training: join, wait for a round, stop for the next one,
-leave, finish. It gives the state, the clock and what this agent knows to the decisions, and
-returns the actions for its caller to carry out.
+"""The way of an agent through the training: join, wait for a round, stop for the next round, leave,
+finish.
 
-What it does itself before it returns: get this agent on the waiting list, first or again after
-a round; announce that it leaves; remove other agents that are dead; take over the round to enter.
+The session passes the state, the time and the facts of this agent to the decision functions. It
+returns the action for its caller to carry out. Before it returns, it does these things itself:
+* put this agent on the waiting list, for the first time or again after a round,
+* announce that it leaves,
+* remove other agents that are dead,
+* take over the round to enter.
 """
 
 from __future__ import annotations
@@ -56,9 +59,11 @@ SLOW_S = 1.0
 
 
 class Session:
-    """`round` is the round this agent is or was in, `is_in` whether it has joined,
-    `is_leaving` whether it has said that it will not be in the next one. Methods raise
-    DirectoryError when the shared directory is lastingly out of order."""
+    """`round` is the round this agent is or was in, `is_in` whether it has joined, `is_leaving`
+    whether it has said that it will not be in the next round.
+
+    Methods raise DirectoryError if the shared directory stays out of order.
+    """
 
     def __init__(
         self,
@@ -95,23 +100,25 @@ class Session:
 
     @property
     def ends(self) -> int:
-        """When this lease ends as far as is known, in epoch seconds; 0 if it is not."""
+        """The end of this lease in epoch seconds, 0 if unknown."""
         return self._lease.ends
 
     # -- joining and waiting
 
     def begin_wait(self, exit_code: Optional[int] = None) -> None:
-        """There are no workers here, and a round is wanted. `exit_code` is what workers ended
-        with, 0 if nobody knows or there were none; None if this goes on waiting after a round
-        that broke before it began, which is no failure."""
+        """No workers run here, and a round is wanted.
+
+        `exit_code` is the exit code of the workers: 0 if it is unknown or there were no workers. It
+        is `None` if the wait goes on after a round that broke before it began, which is no failure.
+        """
         has_failed = exit_code is not None and self.round is not None and not self._is_stopping
         self._failed = 1 + (exit_code or 0) if has_failed else 0
         self._leave_by: Optional[float] = None
-        self._waits_since: Optional[float] = None  # not before it is on the waiting list
+        self._waits_since: Optional[float] = None  # set when it is on the waiting list
         self._quiet = Unchanged()
 
     def next_action(self) -> Action:
-        """What is to be done now on the way to the next round."""
+        """Return the next action on the way to the next round."""
         action = self._next_leave() or self._get_listed()
         if action:
             return action
@@ -132,11 +139,15 @@ class Session:
         return self._give_up() or action
 
     def _is_held_up(self, state: State) -> bool:
-        """Whether the first round waits for fragments that seem to train elsewhere."""
+        """Tell whether the first round waits for fragments that seem to train in another
+        directory.
+        """
         return self._is_before_first(state) and self._apart.holds_up(time.monotonic(), state)
 
     def _is_before_first(self, state: State) -> bool:
-        """Whether there was no round yet. For an agent that was in one, the list began anew."""
+        """Tell whether no round has begun. An agent that was in a round sees this when a new list
+        has begun.
+        """
         return self.round is None and not state.rounds
 
     def _give_up(self) -> Optional[GiveUp]:
@@ -154,7 +165,7 @@ class Session:
         return Patience(waited_s, quiet_s, self._options.wait_s, self._options.poll_s)
 
     def _get_listed(self) -> Optional[Action]:
-        """Be on the waiting list; what to do instead if there is nothing to wait for."""
+        """Be on the waiting list. Return another action if there is no round to wait for."""
         if self._waits_since is not None:
             return None
         if (action := self._yield()) is not None:
@@ -174,20 +185,20 @@ class Session:
         return None
 
     def _yield(self) -> Optional[GiveUp]:
-        """To another agent of this fragment, if there is one."""
+        """Give up for another agent of this fragment, if there is such an agent."""
         twin = self._membership.twin()
         return GiveUp(twin) if twin else None
 
     def note_launch(self, words: Sequence[str]) -> None:
-        """The script and its arguments, before this agent joins."""
+        """Note the script and its arguments, before this agent joins."""
         self._membership.launch = launch_of(words)
 
     def rejoin(self) -> None:
-        """As Rejoin says."""
+        """Carry Rejoin out."""
         self._membership.rejoin(self._lease.ends)
 
     def form(self, queue: tuple[str, ...], port: int) -> None:
-        """As Form says, the store being at `port` of this node."""
+        """Carry Form out, with the store at `port` of this node."""
         self._forming.form(queue, port)
 
     def _find_dead(self, state: State) -> None:
@@ -196,13 +207,13 @@ class Session:
             self._next_look = now + FIND_DEAD_S
             self._membership.find_dead(state)
 
-    def _take_part(self, found: Round, state: State) -> None:
+    def _take_part(self, round_: Round, state: State) -> None:
         if self.round is None:
             self._own_element.report(Standing.JOINED)
         if not state.crashes:
             self._failures.take_back()
-        self._sight.begin_round(found, is_first=self.round is None)
-        self.round = found
+        self._sight.begin_round(round_, is_first=self.round is None)
+        self.round = round_
         self._is_stopping = False
         self._forewarning.clear()
         self._settling = Settling(self._options.settle_s)
@@ -210,8 +221,9 @@ class Session:
     # -- stopping for another round
 
     def look(self) -> Stop:
-        """Whether the healthy workers must stop now: Stop.NO, Stop.NOW, or together with the
-        other agents of the round."""
+        """Tell whether the healthy workers must stop: not (Stop.NO), alone (Stop.NOW), or together
+        with the other agents of the round.
+        """
         now = time.monotonic()
         is_news = self._signals.has_notice and not self.is_leaving
         if now < self._next_look and not is_news:
@@ -229,7 +241,7 @@ class Session:
     def _look(self, now: float) -> Stop:
         state = self._announce_if_asked(self._directory.once.read())
         self._evidence.hear_samples(state)
-        if find(state, self._membership.token):  # else somebody has removed the directory
+        if find(state, self._membership.token):  # else a user has removed the directory
             self._apart.look(now, state)
         if self._apart.why:
             return Stop.NOW
@@ -246,7 +258,7 @@ class Session:
         return reason
 
     def hear_planned_change(self) -> None:
-        """Others came or went as planned, and the workers here trained on. Does not raise."""
+        """Others joined or left as planned, and the workers here trained on. Does not raise."""
         with suppressed(DirectoryError, doing="reading the state after a planned change"):
             self._evidence.see_planned_change(self._directory.once.read())
 
@@ -256,7 +268,9 @@ class Session:
         return stop_reason(state, self._membership.token, self._options.limits)
 
     def is_broken(self) -> bool:
-        """Whether the current round has lost somebody; meanwhile wishes are announced."""
+        """Tell whether the current round has lost a member. A wish to leave is announced as
+        well.
+        """
         try:
             state = self._announce_if_asked(self._directory.once.read())
             return self._reason(state) is Stop.NOW
@@ -265,7 +279,7 @@ class Session:
             return False
 
     def is_ending(self) -> bool:
-        """Whether somebody of the current round has finished. Does not raise."""
+        """Tell whether a member of the current round has finished. Does not raise."""
         with suppressed(DirectoryError, doing="looking whether the round is ending"):
             return has_finished_peer(self._directory.once.read(), self.round)
         return False
@@ -287,7 +301,7 @@ class Session:
     def _next_leave(self) -> Optional[Action]:
         """Leave if this fragment is asked to, once the others have stopped as well."""
         if self._leave_by is None and not self.is_leaving and not self.is_asked_to_go():
-            return None  # a leave once begun stays begun, whatever becomes of the lease
+            return None  # a leave that has begun goes on, even if the lease is renewed
         now = time.monotonic()
         self._leave_by = self._leave_by or now + self._options.leave_s
         if now < self._leave_by and self._is_awaited():
@@ -295,9 +309,12 @@ class Session:
         return Leave()
 
     def unwritten(self) -> str:
-        """The file that this agent, which goes, has to write from the memory of its node: if
-        nobody before it in the order of its round is left. Empty if there is none. Does not
-        raise."""
+        """Return the file that this leaving agent must write from its node's memory. Does not
+        raise.
+
+        It writes a file if every agent before it in the order of its round is gone. Else the result
+        is empty.
+        """
         file = self._forewarning.file()
         if self.round is None or not file:
             return ""
@@ -308,13 +325,13 @@ class Session:
         return file
 
     def leave(self) -> None:
-        """As Leave says. Does not raise."""
+        """Carry Leave out. Does not raise."""
         self._membership.depart(planned=True)
         self._sight.end()
         self.say_leave()
 
     def say_leave(self) -> None:
-        """One line to the job's log: this fragment leaves, and why."""
+        """Write a line to the job's log: this fragment leaves, and why."""
         why = "as it was asked to" if self._signals.has_notice else "because its lease ends"
         say(f"fragment {self._membership.me.fragment} leaves {why}")
 
@@ -327,7 +344,7 @@ class Session:
         return has_running_peers(state, self.round, self._membership.token)
 
     def skip(self) -> None:
-        """As Over says. Raises DirectoryError."""
+        """Carry Over out. Raises DirectoryError."""
         if self.is_in:
             self._membership.skip()
 
@@ -340,12 +357,13 @@ class Session:
         return self._membership.outcome()
 
     def close(self, is_failure: bool) -> None:
-        """The agent ends: after a failure it is not a member any more, after a success it
-        stays listed as done. Does not raise."""
+        """This agent ends. After a failure it is no longer a member. After a success it stays
+        listed as done. Does not raise.
+        """
         if is_failure:
             self._membership.depart(planned=False)
         self._membership.fall_silent()
 
     def is_over(self) -> bool:
-        """Whether the training ended, well or not."""
+        """Tell whether the training has ended, well or not."""
         return self._directory.read_patiently().outcome is not Outcome.OPEN

@@ -1,4 +1,4 @@
-"""For how long newcomers wait, and whether a round should stop for them yet."""
+"""Decide how long newcomers wait, and whether a round should stop for them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from slurm_hooks.elastic.rendezvous.state import State
 
 
 class Settling:
-    """During one round; `settle_s` as in has_settled. Moments are time.monotonic()."""
+    """The wait during a round. `settle_s` as in has_settled. Times are time.monotonic()."""
 
     def __init__(self, settle_s: float) -> None:
         self._settle_s = settle_s
         self._quiet, self._known = Unchanged(), Unchanged()
 
     def is_over(self, state: State, now: float) -> bool:
-        """Whether to stop for those who have come. To be asked at each look."""
+        """Tell whether to stop for the newcomers. Call it at each look."""
         quiet_s = self._quiet.observe(now, newcomers(state))
         known_s = self._known.observe(now, bool(newcomers(state)))
         return has_settled(state, self._settle_s, quiet_s, known_s)

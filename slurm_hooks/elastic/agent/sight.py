@@ -1,4 +1,4 @@
-"""What an agent sees of the training processes of its node, and tells Slurm."""
+"""Watch the training processes of a node, and tell Slurm."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_hooks.elastic.rendezvous.state import Round
 
 
 class Sight:
-    """`keep_state`: see World; there every agent has a round of its own."""
+    """`keep_state`: see World. With it every agent has its own round."""
 
     def __init__(
         self, mailbox: Optional[Mailbox], own_element: OwnElement, keep_state: bool
@@ -23,16 +23,16 @@ class Sight:
         self._stalls = StallReports(mailbox)
 
     def begin_round(self, round_: Round, is_first: bool) -> None:
-        """There will be other workers; `is_first`: this agent was in no round before."""
+        """New workers start. `is_first`: this agent was in no round before."""
         self._throughput.begin_round(round_, is_first)
         self._stalls.begin_round()
 
     def look(self, now: float, rank: int) -> None:
-        """Cheap; does not raise. The agent of rank 0 tells."""
+        """Look at the workers. The agent of rank 0 reports. Cheap. Does not raise."""
         self._throughput.look(now, tells=rank == 0)
         self._hit_cost.look(now, is_first=rank == 0)
         self._stalls.look(now, tells=rank == 0)
 
     def end(self) -> None:
-        """This agent goes. Does not raise."""
+        """This agent leaves. Does not raise."""
         self._stalls.withdraw()

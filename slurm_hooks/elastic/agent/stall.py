@@ -1,8 +1,8 @@
-"""A training that makes no step for long: one line in the job's log, and one for `malleable
-explain` that is withdrawn when steps go on.
+"""Report a training that makes no step for long: in the job's log, and to `malleable explain`.
 
-An evaluation or a checkpoint may take as long as a stall. So a pause that ended by itself is known
-from then on, and only one of twice its length is reported.
+The report to `explain` is withdrawn when steps go on. An evaluation or a checkpoint may take as
+long as a stall. So a pause that ended without help is remembered, and afterwards only a pause of
+twice that length is reported.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from slurm_hooks.elastic.observed import Observed
 
 LEAST_S = 60.0
 TIMES = 10  # the usual step
-_TIMES_KNOWN = 2  # a pause that ended by itself
+_TIMES_KNOWN = 2  # the longest pause that ended without help
 LOOK_S = 2.0
-_LATE = 5  # looks: an agent that comes later than this was suspended itself
+_LATE = 5  # looks: an agent that looks later than this was suspended itself
 
 
 @dataclass(frozen=True)
 class Stall:
-    """The last step was `since_s` seconds ago, and one usually takes `usual_s`."""
+    """The last step was `since_s` seconds ago, and a step usually takes `usual_s`."""
 
     since_s: float
     usual_s: float
 
 
 class Pace:
-    """What one agent knows of the steps of its workers. Moments are time.monotonic()."""
+    """The pace of the steps that an agent sees. Times are time.monotonic()."""
 
     def __init__(self, look_s: float = LOOK_S) -> None:
         self._look_s = look_s
         self._stepped_at = self._usual_s = self._longest_s = 0.0
-        self._looked_at = self._quiet_s = 0.0  # seconds without a step at which it has looked
+        self._looked_at = self._quiet_s = 0.0  # seconds without a step, while this agent was awake
 
     def begin_round(self) -> None:
-        """There will be other workers."""
+        """New workers start."""
         self._quiet_s = 0.0
 
     def see(self, now: float, workers: Iterable[Observed]) -> Optional[Stall]:
-        """What is seen of them at a look; a stall if there is one now."""
+        """Take in a look at the workers. Return a stall if there is a stall now."""
         self._quiet_s += min(now - self._looked_at, _LATE * self._look_s)
         self._looked_at = now
-        newest = max(workers, key=lambda one: one.stepped_at, default=Observed())
+        newest = max(workers, key=lambda worker: worker.stepped_at, default=Observed())
         if newest.stepped_at > self._stepped_at:
             is_known = bool(self._stepped_at)
             self._longest_s = max(self._longest_s, self._quiet_s) if is_known else 0.0
@@ -63,12 +63,12 @@ class Pace:
 
 
 def sentence(since: str, stall: Stall) -> str:
-    """What the user is to read."""
+    """Return the sentence for the user."""
     return f"no step since {since}, usually one every {float(f'{stall.usual_s:.2g}'):g} s"
 
 
 class StallReports:
-    """Of one agent; the agent of rank 0 tells. Methods do not raise."""
+    """The stall reports of an agent. The agent of rank 0 reports. Methods do not raise."""
 
     def __init__(self, mailbox: Optional[Mailbox], look_s: float = LOOK_S) -> None:
         self._mailbox = mailbox
@@ -78,7 +78,7 @@ class StallReports:
         self._since = 0.0  # the last step before it
 
     def begin_round(self) -> None:
-        """There will be other workers."""
+        """New workers start."""
         self._pace.begin_round()
 
     def look(self, now: float, tells: bool) -> None:
@@ -95,7 +95,7 @@ class StallReports:
         self.withdraw()
 
     def withdraw(self) -> None:
-        """It does not hold any more, or this agent goes."""
+        """Withdraw the report: it no longer holds, or this agent leaves."""
         if self._remark:
             withdraw_remark(self._remark)
             self._remark = ""

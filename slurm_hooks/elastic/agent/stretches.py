@@ -1,4 +1,4 @@
-"""From what workers have counted to stretches of clean time of the whole round."""
+"""Cut the counts of workers into stretches of clean time of the whole round."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from slurm_hooks.elastic.speed import Speed
 from slurm_hooks.elastic.steady import Steady, Stretch, extended, steady
 
 CUT_S = 3.0  # of clean time
-STEPS = 2  # in it, at least
+STEPS = 2  # in a stretch, at least
 
 
 class Stretches:
-    """Of one round. `sync` is the share of a step that waits for others, None if nobody saw it."""
+    """The stretches of a round. `sync` is the share of a step that waits for others, `None` if
+    unknown.
+    """
 
     def __init__(self) -> None:
         self.sync: Optional[float] = None
@@ -22,8 +24,9 @@ class Stretches:
         self._base: dict[int, Speed] = {}
 
     def see(self, speeds: Mapping[int, Speed], nodes: int) -> bool:
-        """The counts of the workers of one of `nodes` nodes, by local rank. Whether there is a new
-        stretch."""
+        """Take in the counts of one node's workers, by local rank. The round has `nodes` nodes.
+        Tell whether a new stretch is complete.
+        """
         seen = [speed.sync for speed in speeds.values() if speed.sync >= 0]
         self.sync = fmean(seen) if seen else self.sync
         base = self._base
@@ -38,12 +41,12 @@ class Stretches:
         return True
 
     def steady(self) -> Optional[Steady]:
-        """The rate of late, None as long as it is not known."""
+        """Return the recent rate, `None` until it is known."""
         return steady(self._history)
 
 
 def _is_new(before: Speed, after: Speed) -> bool:
-    """Whether this is another process than before."""
+    """Tell whether this is another process than before."""
     is_less = after.steps < before.steps or after.seconds < before.seconds
     return is_less or after.samples < before.samples or after.first_at != before.first_at
 
@@ -59,13 +62,15 @@ def _difference(before: Speed, after: Speed) -> Speed:
 
 
 def stretch_of(workers: list[Speed], nodes: int) -> Stretch:
-    """What workers of one node have done, as a stretch of all nodes. Workers step together, each
-    with samples of its own, unless the script tells how many there are in all. They know how many
-    they are; otherwise all nodes are taken for alike."""
-    seconds = fmean(one.seconds for one in workers)
-    steps_s = fmean(one.steps / one.seconds if one.seconds else 0.0 for one in workers)
-    told = max(one.told for one in workers)
-    drawn = [one.samples / one.steps for one in workers]
-    times = max(one.times for one in workers) or nodes
-    batch = told or (times * sum(drawn) if all(drawn) else 0.0)
+    """Return the work of a node's workers as a stretch of all nodes.
+
+    Workers step together, each with its own samples, unless the script reports how many there are
+    in all. Workers know how many there are. Otherwise all nodes count as equal.
+    """
+    seconds = fmean(worker.seconds for worker in workers)
+    steps_s = fmean(w.steps / w.seconds if w.seconds else 0.0 for w in workers)
+    reported = max(worker.told for worker in workers)
+    drawn = [worker.samples / worker.steps for worker in workers]
+    times = max(worker.times for worker in workers) or nodes
+    batch = reported or (times * sum(drawn) if all(drawn) else 0.0)
     return Stretch(seconds, steps_s * seconds, batch)

@@ -1,10 +1,10 @@
-"""How fast the training is at each size, and how long it pauses, as an agent sees it at the workers
-of its node; the agent of rank 0 tells Slurm.
+"""Measure how fast the training is at each size, and how long it pauses.
 
-Processes of a training step together, so what is seen here stands for all nodes of the round. A
-rate is told at the round's size as the request counts it: in nodes, or in workers. Every
-agent watches: any of them may be rank 0 in the next round. Where every agent has a round of its own
-(torchft) nobody knows how many train together, and nothing is told.
+An agent sees this at the workers of its node, and the agent of rank 0 tells Slurm. The processes of
+a training step together, so a node stands for all nodes of the round. A rate is reported at the
+round's size as the request counts it: in nodes, or in workers. Every agent watches, because any of
+them may be rank 0 in the next round. With torchft every agent has its own round. There the number
+of nodes that train together is unknown, and no rate is reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LOOK_S = 2.0
 
 
 class Throughput:
-    """Of one agent."""
+    """The measurements of an agent."""
 
     def __init__(
         self, mailbox: Optional[Mailbox], own_element: OwnElement, look_s: float = LOOK_S
@@ -39,31 +39,33 @@ class Throughput:
         self._pauses = PauseWatch(fragment_began(os.environ))
 
     def begin_round(self, round_: Round, is_first: bool) -> None:
-        """There will be other workers; to be called before the mailbox is cleared. `is_first`: this
-        agent was in no round before."""
+        """New workers start. Call it before the mailbox is cleared. `is_first`: this agent was in
+        no round before.
+        """
         if self._mailbox is None:
             return
-        stepped_at = max((one.stepped_at for one in self._mailbox.observed()), default=0.0)
+        stepped_at = max((w.stepped_at for w in self._mailbox.observed()), default=0.0)
         self._pauses.begin_round(round_.causes, stepped_at, is_first)
         self._nodes, self._size = len(round_.order), round_.size
         self._stretches = Stretches()
 
     def look(self, now: float, tells: bool) -> None:
-        """See how the workers get on, and tell it if that is this agent's part and it is news.
-        Cheap; does not raise."""
+        """See how fast the workers are. If this agent `tells`, report news. Cheap. Does not
+        raise.
+        """
         if self._mailbox is None or now < self._next_look or not self._nodes:
             return
         self._next_look = now + self._look_s
         speeds = self._mailbox.speeds()
         self._pauses.see(speeds.values())
-        found = self._stretches.steady() if self._stretches.see(speeds, self._nodes) else None
-        if found is not None:
-            self._rates.note(self._size, found, int(time.time()))
+        rate = self._stretches.steady() if self._stretches.see(speeds, self._nodes) else None
+        if rate is not None:
+            self._rates.note(self._size, rate, int(time.time()))
         if tells:
             self._tell()
 
     def _tell(self) -> None:
-        told = self._own_element.told_progress
-        new = self._rates.as_progress(told, self._pauses.pauses, self._stretches.sync)
-        if new.rates and is_news(told, new):
+        reported = self._own_element.told_progress
+        new = self._rates.as_progress(reported, self._pauses.pauses, self._stretches.sync)
+        if new.rates and is_news(reported, new):
             self._own_element.report_progress(new)

@@ -24,7 +24,7 @@ _RUNNING = frozenset({"RUNNING", "CONFIGURING"})
 @dataclass(frozen=True)
 class ArrayFacts:
     """`starts`, `ends`: of this fragment's lease in epoch seconds of slurmctld's clock, 0 if
-    unknown. `wanted`: a fragment number for every agent (one a node) that runs or is about to;
+    unknown. `wanted`: a fragment number for every agent (one a node) that runs or is about to,
     empty if unknown. `comment`: this fragment's, None if it is not known for certain."""
 
     starts: int = 0

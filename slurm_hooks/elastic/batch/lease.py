@@ -63,7 +63,7 @@ def hint(env: Mapping[str, str]) -> int:
 
 
 def ask(env: Mapping[str, str]) -> int:
-    """Ask Slurm for the end, within seconds; 0 if it does not say."""
+    """Ask Slurm for the end, within seconds, 0 if it does not say."""
     job = expected.own_job(env)
     return epoch(answer(request(job))) if job else 0
 

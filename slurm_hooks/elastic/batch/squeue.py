@@ -12,7 +12,7 @@ TIMEOUT_S = 5.0
 
 
 def answer(command: Sequence[str]) -> str:
-    """What the command prints; empty if it fails or does not answer within seconds.
+    """What the command prints, empty if it fails or does not answer within seconds.
 
     Options that the user has set for squeue, such as SQUEUE_PARTITION, would hide fragments.
     """

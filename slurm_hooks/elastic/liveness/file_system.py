@@ -16,7 +16,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 def local_kind(directory: str) -> str:
     """The type of a file system that nodes do not share, unless they are one host or one of them
-    exports it; empty for any other, or if it is not known."""
+    exports it, empty for any other, or if it is not known."""
     with suppressed(OSError, ValueError, doing="looking on which file system the directory is"):
         found = kind_of(str(Path(directory).resolve()), _MOUNTS.read_text(errors="replace"))
         return found if found in LOCAL else ""

@@ -120,7 +120,7 @@ class State:
     last progress: first in the round `crashed_in`; the last time after `crashed_after_s` in
     their round (bounded), with the exit code `crashed_with` (0: unknown). `farthest` are the
     most samples that anybody has reported, 0 if nobody has. `wanted` is what Slurm said to
-    the newest newcomer: a fragment number for each agent that runs or is about to; empty if
+    the newest newcomer: a fragment number for each agent that runs or is about to, empty if
     nobody knows. `outcome_at` is when it ended; while it is open, when the one before it finished,
     0 if there was none. `launches` are those of the members, each once."""
 

@@ -38,7 +38,7 @@ class Agreement:
 
     def ask(self, look: Callable[[], list[float]], now: float) -> list[float]:
         """The largest of each number that `look` returns in the processes, now or at the call
-        before; empty if that was not asked. `now`: seconds of a monotonic clock."""
+        before, empty if that was not asked. `now`: seconds of a monotonic clock."""
         self._calls += 1
         if self._under_way is None:
             if self._calls < calls_between(self._step_s):

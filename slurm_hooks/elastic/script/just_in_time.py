@@ -113,7 +113,7 @@ class JustInTime:
             self._copy(why)
 
     def _why_always(self) -> str:
-        """Why what could be kept when this process ends is not enough; empty if it is."""
+        """Why what could be kept when this process ends is not enough, empty if it is."""
         if may_abort():
             return "the backend ends a process whose peer is lost before it can write its state"
         if self._boundary.has_moved:

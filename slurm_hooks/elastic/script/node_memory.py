@@ -82,7 +82,7 @@ class NodeMemory:
     def make_ready(self, size: int) -> None:
         """Get the pages for images so large now, since that takes most of the time of a first
         copy. Leaves room for a training that needs as much again. Other threads may write
-        meanwhile; does not raise."""
+        meanwhile. Does not raise."""
         for slot in self._slots:
             with suppressed(OSError, ValueError, doing="getting memory for a copy"):
                 for _ in slot.make_ready(size, self._writing):

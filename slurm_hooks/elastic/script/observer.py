@@ -174,7 +174,7 @@ def _is(thing: object, known: Optional[weakref.ref[Any]]) -> bool:
 
 
 def times_as_many(env: Mapping[str, str]) -> float:
-    """How many times as many processes there are in all as on this node; 0 if the launcher has not
+    """How many times as many processes there are in all as on this node, 0 if the launcher has not
     told. Nodes need not have equally many."""
     try:
         return int(env["WORLD_SIZE"]) / int(env["LOCAL_WORLD_SIZE"])

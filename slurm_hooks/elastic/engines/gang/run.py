@@ -52,7 +52,9 @@ class Parameters:
 def parameters(env: Mapping[str, str]) -> Parameters:
     """Raises OptionError."""
     if not env.get("MALLEABLE_JOB_ID"):
-        raise OptionError("no fragment of a malleable job: submit it with sbatch --malleable")
+        raise OptionError(
+            "this is no malleable job: submit the script with sbatch --malleable=MIN-MAX"
+        )
     smallest, largest = _sizes(env)
     return Parameters(
         endpoint=env.get("MALLEABLE_DIR", ""),

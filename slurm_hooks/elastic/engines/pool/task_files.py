@@ -99,7 +99,7 @@ class TaskFiles:
         return True
 
     def age_mark(self, task: Task) -> int:
-        """Something that changes with each beat; 0 if it does not run any more."""
+        """Something that changes with each beat, 0 if it does not run any more."""
         try:
             return (self._tasks / task.name).stat().st_mtime_ns
         except FileNotFoundError:

@@ -47,7 +47,7 @@ class KeeperState:
 
     @property
     def lost_term(self) -> int:
-        """The last term that was lost; 0 if none was."""
+        """The last term that was lost, 0 if none was."""
         with self._lock:
             return self._lost_term
 

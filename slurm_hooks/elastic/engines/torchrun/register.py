@@ -160,7 +160,7 @@ def _meet_specs() -> None:
 
 
 def script_of(spec: Any) -> list[str]:
-    """The script and its arguments; empty for a function, whose arguments may be anything."""
+    """The script and its arguments, empty for a function, whose arguments may be anything."""
     if not isinstance(spec.entrypoint, str):
         return []
     words = [spec.entrypoint, *map(str, spec.args)]

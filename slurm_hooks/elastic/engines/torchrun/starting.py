@@ -58,7 +58,7 @@ class Processes:
         self._started.append(process)
 
     def exit_code(self) -> int:
-        """Of one that failed of its own accord, as a shell has it (128 and the signal); 0 if
+        """Of one that failed of its own accord, as a shell has it (128 and the signal), 0 if
         none has, or nobody knows. SIGTERM is torchrun's, for the others of its node."""
         codes = [process.poll() or 0 for process in self._started]
         own = [code for code in codes if code not in (0, -signal.SIGTERM)]
