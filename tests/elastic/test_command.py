@@ -108,7 +108,7 @@ def test_notice_ends_the_command_and_puts_the_fragment_back(
     output, errors = agent.communicate(timeout=150)
     assert agent.returncode == 143
     assert output == said
-    assert ("has not ended within 0.5 s" in errors) is (manner == "stubborn")
+    assert ("did not end within 0.5 s" in errors) is (manner == "stubborn")
 
 
 PARTS = {

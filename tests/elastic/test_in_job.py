@@ -65,7 +65,7 @@ def test_what_is_no_wish_is_refused(slurm: Path, words: tuple[str, ...]) -> None
 
 def test_outside_of_a_job_they_say_so(slurm: Path) -> None:  # noqa: F811
     for words, said in (
-        (("wish", "3"), "not in a fragment"),
+        (("wish", "3"), "this is no fragment of a malleable job"),
         (("run", "true"), "this is no malleable job"),
         (("finish",), "works only in a pool"),
     ):
@@ -78,7 +78,7 @@ def test_slurm_that_refuses_a_wish_is_quoted(slurm: Path) -> None:  # noqa: F811
     (slurm / "refuse").touch()
     done = call("wish", "3", **POOL)
     assert done.returncode == os.EX_USAGE
-    assert "Slurm does not take it" in done.stderr
+    assert "Slurm refuses the wish" in done.stderr
 
 
 def test_finish_tells_that_all_work_is_done(slurm: Path) -> None:  # noqa: F811

@@ -264,7 +264,7 @@ def asks_at(monkeypatch: pytest.MonkeyPatch, ends: int) -> list[float]:
         return ends
 
     monkeypatch.setattr(lease_module, "ask", ask)
-    monkeypatch.setattr(lease_module, "_meanwhile", lambda do: do())
+    monkeypatch.setattr(lease_module, "_in_background", lambda do: do())
     lease = Lease({"SLURM_JOB_ID": "7"}, 20.0, ArrayFacts(ends=1000))
     for tenth in range(9000, 9790):
         clock[0] = tenth / 10
@@ -298,7 +298,7 @@ def test_a_late_answer_about_an_end_does_not_undo_a_renewal(
     """The question in the background was put before the one of the last moment."""
     lease = Lease({"SLURM_JOB_ID": "7"}, 20.0, ArrayFacts(ends=1000))
     late: list[Callable[[], None]] = []
-    monkeypatch.setattr(lease_module, "_meanwhile", late.append)
+    monkeypatch.setattr(lease_module, "_in_background", late.append)
     monkeypatch.setattr(lease_module, "ask", lambda env: 1600)
     assert not lease.is_over(979.0)  # asks twice, and has one answer
     monkeypatch.setattr(lease_module, "ask", lambda env: 1000)

@@ -370,7 +370,7 @@ def test_a_finish_is_told_before_the_script_goes_on(
     (slurm / "comment").write_text("")
     monkeypatch.setattr(module, "FINISH_S", 1.0)
     own_element.report_finished()
-    assert "Slurm does not accept the note" in capfd.readouterr().err
+    assert "Slurm may count the run as failed" in capfd.readouterr().err
 
 
 def test_without_slurms_commands_a_finish_is_not_waited_for(

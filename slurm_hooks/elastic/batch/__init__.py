@@ -1,1 +1,1 @@
-"""What an agent asks Slurm, and what it reports there."""
+"""The questions of an agent to Slurm, and its reports."""

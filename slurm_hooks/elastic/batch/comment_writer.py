@@ -1,8 +1,8 @@
-"""The one writer of the Comment of this process's job. Its form: slurm_hooks/words/comment.py.
+"""The only writer of the Comment of this process's job. Its form: slurm_hooks/words/comment.py.
 
-The reporters of an agent say what they want to stand there. A turn reads the Comment. If something
-that is due is missing, the turn writes all that is wanted, in one request. A later turn reads it
-again, because another process may have read before that request and written after it.
+The reporters of an agent say which values should stand there. A turn reads the Comment. If a due
+value is missing, the turn writes all wanted values in a single request. A later turn reads the
+Comment again, because another process may have read before that request and written after it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from slurm_hooks.elastic.batch.job_comment import EVERY_S
 from slurm_hooks.elastic.log import debug, endured, suppressed
 from slurm_hooks.words.comment import Comment, Standing, Wish, parse
 
-GATHER_S = 0.2  # news of the same moment are one change
+GATHER_S = 0.2  # news of the same moment make a single change
 CONFIRM_S = 1.0  # until it is read again
-LOOK_S = 20.0  # the same for what has time
+LOOK_S = 20.0  # the same for values that are not urgent
 AGAIN_S = 5.0  # after a failure, and twice as long each time
 AGAIN_MOST_S = 60.0
 TURN_S = 2 * job_comment.TIMEOUT_S
@@ -32,46 +32,46 @@ _SPACED = _NEWS | {"remark"}  # after each of these
 
 
 class Stand(NamedTuple):
-    """Where a fragment stands in its run."""
+    """The standing of a fragment in its run."""
 
     standing: Standing
     run: int
 
 
 class Withdrawal(NamedTuple):
-    """This remark does not hold any more. Another one stays."""
+    """This remark no longer holds. Another remark stays."""
 
     remark: str
 
 
 @dataclass
 class _Want:
-    """The `value` of a field. `due`: the moment of the next turn for it (time.monotonic())."""
+    """The wanted `value` of a field. `due`: the time of its next turn (time.monotonic())."""
 
     field: str
     value: Any
     due: float
     check_s: float = math.inf
-    stands: Callable[[], None] = lambda: None  # called when it has been read
+    stands: Callable[[], None] = lambda: None  # called when it has been read there
     is_written: bool = False
     tries: int = 0
 
     def come_again(self, in_s: float) -> None:
-        """After so many seconds, and twice as long each time."""
+        """Put the next turn off by `in_s`, and by twice as long each time."""
         pause_s = min(in_s * 2.0**self.tries, max(in_s, AGAIN_MOST_S))
         self.due = time.monotonic() + pause_s
         self.tries = min(self.tries + 1, 6)
 
 
 class CommentWriter:
-    """Of one job. `found` is the Comment as it was read last."""
+    """The writer of a job's Comment. `newest` is the Comment as it was read last."""
 
     def __init__(self, job: str) -> None:
-        self.found = Comment()
-        self.has_stood = False  # of this training a standing was written
+        self.newest = Comment()
+        self.has_stood = False  # a standing of this training was written
         self._job = job
         self._wanted: dict[str, _Want] = {}
-        self._changed = threading.Condition()  # holds for what is wanted
+        self._changed = threading.Condition()  # guards _wanted
         self._turn = threading.Lock()  # one turn at a time
         self._thread: Optional[threading.Thread] = None
         self._spaced_until = -math.inf
@@ -85,8 +85,11 @@ class CommentWriter:
         check_s: Optional[float] = None,
         stands: Callable[[], None] = lambda: None,
     ) -> None:
-        """Have it written in the background, in so many seconds or with what is written earlier,
-        until it stands there or something else is wanted. Does not raise."""
+        """Have the value written in the background. Does not raise.
+
+        It is written in `in_s` seconds, or earlier together with another value. This is repeated
+        until it stands there or another value is wanted.
+        """
         check_s = CONFIRM_S if check_s is None else check_s
         with self._changed:
             old = self._wanted.get(field)
@@ -97,7 +100,7 @@ class CommentWriter:
             self._begin()
 
     def wanted(self, field: str) -> Any:
-        """The value that has not been written yet, if there is one."""
+        """Return the value that has not been written yet, or `None`."""
         want = self._wanted.get(field)
         return want.value if want and not want.is_written else None
 
@@ -109,9 +112,11 @@ class CommentWriter:
         before: Optional[str] = None,
         check_s: float = math.inf,
     ) -> bool:
-        """Take a turn for it now, within the limit; True if it stood there already. `before`: the
-        Comment as it was read a moment ago. With `check_s` the rest happens in the background.
-        Raises OSError, SubprocessError."""
+        """Take a turn for the value now, within the limit. Return True if it stood there already.
+
+        `before`: the Comment as it was read a moment ago. With `check_s` the rest happens in the
+        background. Raises OSError, SubprocessError.
+        """
         want = _Want(field, value, -math.inf, check_s)
         with self._changed:
             self._wanted[field] = want
@@ -132,16 +137,16 @@ class CommentWriter:
                 self._thread = thread
 
     def _run(self) -> None:
-        is_endured = endured("writing to Slurm what is new of this fragment")
+        is_endured = endured("writing news of this fragment to Slurm")
         while self._await_due():
             with is_endured:
                 try:
                     self._take_turn(TURN_S, only_due=True)
                 except (OSError, subprocess.SubprocessError) as error:
-                    debug("writing to Slurm what is new of this fragment", error)
+                    debug("writing news of this fragment to Slurm", error)
 
     def _await_due(self) -> bool:
-        """Whether something has become due; False if nothing will."""
+        """Wait until a value becomes due. Return False if no value will."""
         with self._changed:
             while (due := self._next_due()) > time.monotonic():
                 if math.isinf(due):
@@ -154,7 +159,9 @@ class CommentWriter:
         return min(map(self._due, self._wanted.values()), default=math.inf)
 
     def _due(self, want: _Want) -> float:
-        """News wait their turn until they are written, after that for their next look."""
+        """Return when a value is due. News wait their turn until they are written, then for their
+        next look.
+        """
         is_news = want.field in _NEWS and not want.is_written
         return max(want.due, self._spaced_until) if is_news else want.due
 
@@ -163,7 +170,7 @@ class CommentWriter:
     ) -> None:
         until = time.monotonic() + limit_s
         if not self._turn.acquire(timeout=limit_s):
-            raise TimeoutError("another change of the Comment has not come to its end")
+            raise TimeoutError("another change of the Comment takes too long")
         try:
             if not (only_due and self._next_due() > time.monotonic()):
                 self._read_and_write(until, before)
@@ -176,51 +183,57 @@ class CommentWriter:
     def _read_and_write(self, until: float, before: Optional[str]) -> None:
         if before is None:
             before = job_comment.read(self._job, until - time.monotonic())
-        self.found = parse(before)
-        missing, after = self._missing(self.found)
+        self.newest = parse(before)
+        missing, after = self._missing(self.newest)
         if missing:
             if not _SPACED.isdisjoint(want.field for want in missing):
                 self._spaced_until = time.monotonic() + EVERY_S
             job_comment.write(self._job, after.text, until - time.monotonic())
             self._note_written(missing)
 
-    def _missing(self, found: Comment) -> tuple[list[_Want], Comment]:
-        """All that is wanted and is not there, if some of it is due, and the Comment with it. The
-        standing stays wanted: if it is lost, the next request puts it back."""
+    def _missing(self, comment: Comment) -> tuple[list[_Want], Comment]:
+        """Return the wanted values that are missing, if one of them is due, and the Comment with
+        them.
+
+        The standing stays wanted: if it is lost, the next request puts it back.
+        """
         missing, now = [], time.monotonic()
         with self._changed:
             for want in sorted(self._wanted.values(), key=lambda want: want.field != "standing"):
-                after = self._with(found, want)
-                if after.text != found.text:
+                after = self._with(comment, want)
+                if after.text != comment.text:
                     missing.append(want)
-                    found = after
+                    comment = after
                     continue
                 want.stands()
                 want.due = math.inf
                 if want.field != "standing":
                     del self._wanted[want.field]
             is_due = [self._is_due(want, now) for want in missing]
-        return (missing if any(is_due) else []), found
+        return (missing if any(is_due) else []), comment
 
     def _is_due(self, want: _Want, now: float) -> bool:
-        """Whether it is to be written now. News that another process wrote over wait as well."""
+        """Tell whether it is to be written now. News that another process wrote over wait as
+        well.
+        """
         if want.field in _NEWS and now < self._spaced_until:
             want.is_written = False
             return False
         return want.due <= now
 
-    def _with(self, found: Comment, want: _Want) -> Comment:
-        """The Comment with it. A wish that outdoes this one, and the end that another process has
-        reported, stay."""
+    def _with(self, comment: Comment, want: _Want) -> Comment:
+        """Return the Comment with the value. A wish that outdoes this wish stays. So does the end
+        that another process has reported.
+        """
         value = want.value
         if isinstance(value, Stand):
-            is_over = self.has_stood and found.says(Standing.FINISHED, value.run)
-            return found if is_over else replace(found, standing=value.standing, run=value.run)
+            is_over = self.has_stood and comment.says(Standing.FINISHED, value.run)
+            return comment if is_over else replace(comment, standing=value.standing, run=value.run)
         if isinstance(value, Withdrawal):
-            return replace(found, remark="") if found.remark == value.remark else found
-        if isinstance(value, Wish) and found.wish and found.wish.outdoes(value, time.time()):
-            return found
-        return replace(found, **{want.field: value})
+            return replace(comment, remark="") if comment.remark == value.remark else comment
+        if isinstance(value, Wish) and comment.wish and comment.wish.outdoes(value, time.time()):
+            return comment
+        return replace(comment, **{want.field: value})
 
     def _note_written(self, wants: list[_Want]) -> None:
         with self._changed:
@@ -230,7 +243,7 @@ class CommentWriter:
                 want.come_again(want.check_s)
 
     def _put_off(self) -> None:
-        """Try again what was due, later."""
+        """Try again later to write the values that were due."""
         now = time.monotonic()
         with self._changed:
             for want in self._wanted.values():
@@ -244,5 +257,5 @@ _writers: dict[str, CommentWriter] = {}
 
 
 def writer_of(job: str) -> CommentWriter:
-    """The only writer of this job's Comment in this process."""
+    """Return the only writer of this job's Comment in this process."""
     return _writers.setdefault(job, CommentWriter(job))

@@ -1,9 +1,9 @@
-"""Which fragments of this job run or are about to, according to squeue.
+"""The fragments of this job that run or are about to, according to squeue.
 
-A job grows by elements of its array being released, so what runs or is released is the size
-that is wanted, and a newcomer can know who else is on the way. Pure: the command, and how to
-read its answer. It ends with the Comment, which the job's user may write, in lines of any form: a
-row that it forges is one of the user's own job.
+A job grows when elements of its array are released. So the elements that run or are released show
+the wanted size, and a newcomer can know which others are on the way. Pure: the command, and how to
+read its answer. The answer ends with the Comment, which the job's user may write, in lines of any
+form. A forged row can only concern the user's own job.
 """
 
 from __future__ import annotations
@@ -23,9 +23,12 @@ _RUNNING = frozenset({"RUNNING", "CONFIGURING"})
 
 @dataclass(frozen=True)
 class ArrayFacts:
-    """`starts`, `ends`: of this fragment's lease in epoch seconds of slurmctld's clock, 0 if
-    unknown. `wanted`: a fragment number for every agent (one a node) that runs or is about to,
-    empty if unknown. `comment`: this fragment's, None if it is not known for certain."""
+    """Slurm's answer about the job array.
+
+    `starts`, `ends`: of this fragment's lease in epoch seconds of slurmctld's clock, 0 if unknown.
+    `wanted`: a fragment number for every agent (one per node) that runs or is about to, empty if
+    unknown. `comment`: this fragment's Comment, `None` if it is not known for certain.
+    """
 
     starts: int = 0
     ends: int = 0
@@ -34,7 +37,7 @@ class ArrayFacts:
 
 
 class Row(NamedTuple):
-    """One element of the array; times in epoch seconds, 0 if unknown."""
+    """An element of the array. Times in epoch seconds, 0 if unknown."""
 
     fragment: int
     state: str
@@ -47,8 +50,11 @@ class Row(NamedTuple):
 
 
 def own_job(env: Mapping[str, str]) -> str:
-    """How squeue and scontrol name this job, empty outside of one. One element of
-    an array has the array's own id in SLURM_JOB_ID, which to Slurm means all of them."""
+    """Return this job's name for squeue and scontrol, empty outside of a job.
+
+    An element of an array has the array's own id in SLURM_JOB_ID, which to Slurm means all
+    elements.
+    """
     array, task = env.get("SLURM_ARRAY_JOB_ID", ""), env.get("SLURM_ARRAY_TASK_ID", "")
     if _is_number(array) and _is_number(task):
         return f"{array}_{task}"
@@ -61,8 +67,11 @@ def _is_number(text: str) -> bool:
 
 
 def request(array_job: str) -> list[str]:
-    """The command that lists the elements of a job array, a line each: number, state,
-    priority, nodes, start and end (epoch seconds with SLURM_TIME_FORMAT=%s), reason, Comment."""
+    """Return the command that lists the elements of a job array.
+
+    It prints a line each: number, state, priority, nodes, start and end (epoch seconds with
+    SLURM_TIME_FORMAT=%s), reason, Comment.
+    """
     return [
         "squeue",
         "--noheader",
@@ -73,11 +82,11 @@ def request(array_job: str) -> list[str]:
 
 
 def rows(text: str) -> Iterator[Row]:
-    """The answer to `request`; lines of another form are passed over."""
+    """Yield the rows of the answer to `request`. Lines of another form are passed over."""
     for line in text.splitlines():
-        found = _ROW.fullmatch(line)
-        if found:
-            fragment, state, priority, nodes, start, end, reason, comment = found.groups()
+        match = _ROW.fullmatch(line)
+        if match:
+            fragment, state, priority, nodes, start, end, reason, comment = match.groups()
             yield Row(
                 fragment=int(fragment),
                 state=state,
@@ -91,35 +100,41 @@ def rows(text: str) -> Iterator[Row]:
 
 
 def parse(text: str, own: int) -> ArrayFacts:
-    """What squeue said to the fragment `own`. If that is not among those that run, the answer
-    does not show who is wanted."""
+    """Return squeue's answer to the fragment `own`. If that fragment does not run by this answer,
+    `wanted` stays empty.
+    """
     starts, ends, wanted, is_here = 0, 0, [], False
     for row in rows(text):
         if row.fragment == own:
             is_here, starts, ends = row.state in _RUNNING, row.starts, row.ends
         if is_wanted(row.state, row.priority, row.reason):
             wanted += [row.fragment] * min(row.nodes, MOST)
-    everybody = tuple(sorted(wanted)[:MOST]) if is_here else ()
-    return ArrayFacts(starts, ends, everybody, _comment_of(text, own))
+    all_wanted = tuple(sorted(wanted)[:MOST]) if is_here else ()
+    return ArrayFacts(starts, ends, all_wanted, _comment_of(text, own))
 
 
 def _comment_of(text: str, own: int) -> Optional[str]:
-    """The Comment of the fragment `own`, if it is one line. A line that is no row, or a second
-    row of a fragment, belongs to a Comment, and may belong to this one."""
-    told = {row.fragment: row.comment for row in rows(text)}
-    return told.get(own) if len(told) == len(text.splitlines()) else None
+    """Return the Comment of the fragment `own`, if it is a single line.
+
+    A line that is no row, or a second row of a fragment, belongs to a Comment, and may belong to
+    this Comment.
+    """
+    comments = {row.fragment: row.comment for row in rows(text)}
+    return comments.get(own) if len(comments) == len(text.splitlines()) else None
 
 
 def is_wanted(state: str, priority: int, reason: str) -> bool:
-    """Whether an element in this state runs or is about to. Held ones (priority 0) are not
-    wanted. One that Slurm itself requeued rests for two minutes (BeginTime); it was
-    preempted, and what becomes of it is not decided. A completing one is ending."""
+    """Tell whether an element in this state runs or is about to.
+
+    Held elements (priority 0) are not wanted. An element that Slurm requeued rests for two minutes
+    (BeginTime). It was preempted, and its future is undecided. A completing element is ending.
+    """
     if state in _RUNNING:
         return True
     return state == "PENDING" and priority > 0 and reason != "BeginTime"
 
 
 def epoch(text: str) -> int:
-    """Epoch seconds from a time of squeue's, 0 if there is none ("N/A", nothing, junk)."""
+    """Return epoch seconds from a time of squeue's, 0 for any other text ("N/A", junk)."""
     word = text.strip()
     return int(word) if word.isascii() and word.isdigit() and len(word) <= 12 else 0

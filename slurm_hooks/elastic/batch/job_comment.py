@@ -1,21 +1,21 @@
-"""Slurm's commands for the Comment of this job; comment_writer.py calls them."""
+"""Slurm's commands for the Comment of this job. comment_writer.py calls them."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
 
-EVERY_S = 60.0  # slurmctld is asked for no more than one change of a job in so many seconds
+EVERY_S = 60.0  # slurmctld gets at most one change of a job in this time
 TIMEOUT_S = 10.0
 
 
 def missing_commands() -> list[str]:
-    """Those of Slurm's commands that are needed here and cannot be found."""
+    """Return the names of Slurm's commands that are needed here and missing."""
     return [name for name in ("squeue", "scontrol") if shutil.which(name) is None]
 
 
 def read(job: str, limit_s: float) -> str:
-    """The Comment. Raises OSError or SubprocessError."""
+    """Return the Comment. Raises OSError or SubprocessError."""
     return _ask(["squeue", "--noheader", f"--job={job}", "--format=%k"], limit_s)
 
 

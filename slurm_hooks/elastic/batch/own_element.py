@@ -1,8 +1,8 @@
-"""The only code that acts on the fragment's own element in Slurm: it writes where the fragment
-stands into the Comment, and puts the element back into the held state when the fragment leaves.
+"""The only code that acts on the fragment's own element in Slurm. It writes the fragment's standing
+into the Comment, and holds the element again when the fragment leaves.
 
-One agent of a fragment reports, that of its first node; the others only wait where it waits.
-Outside of a job array nothing is reported.
+The agent of a fragment's first node reports. The other agents only wait where it waits. Outside of
+a job array there is no report.
 """
 
 from __future__ import annotations
@@ -33,21 +33,22 @@ from slurm_hooks.words.comment import Loss, Standing
 
 AGAIN_S = 5.0  # between two looks for the end, while a requeue is refused
 START_S = 5.0
-FRESH_S = 20.0  # for so long what was asked at the start is as good as a new answer
+FRESH_S = 20.0  # for so long the answer at the start is as good as a new answer
 FINISH_S = 60.0
 SPREAD_S = 0.25  # for each fragment: all join at the same moment, and a site may limit requests
-SPREAD_MOST_S = 15.0  # well below `failures.join_s`, after which its absence is told
-SPREAD_LIKE = 8  # fragments, where it is not known how many there are
+SPREAD_MOST_S = 15.0  # well below `failures.join_s`, after which its absence is reported
+SPREAD_LIKE = 8  # fragments, if their number is unknown
 _ERRORS = OSError, subprocess.SubprocessError
 _SILENT = (
-    "{missing} not found in PATH, perhaps because this is a container: Slurm cannot hear from this "
-    "training, which limits its job to one fragment; add Slurm's commands to the container"
+    "{missing} not found in PATH, perhaps because this is a container: without them the job cannot "
+    "report to Slurm and is limited to 1 fragment; add Slurm's commands to the container"
 )
 
 
 class OwnElement:
-    """Methods do not raise, and are cheap except `report_started`, `report_finished`,
-    `report_apart` and `put_back`."""
+    """Methods do not raise. They are cheap except `report_started`, `report_finished`,
+    `report_apart` and `put_back`.
+    """
 
     def __init__(self, env: Mapping[str, str], signals: SignalListener) -> None:
         self._env = env
@@ -65,15 +66,16 @@ class OwnElement:
         self._is_mute = False  # Slurm's commands were missing at the start
 
     def take_facts(self) -> Optional[ArrayFacts]:
-        """What Slurm said of this job's array at the start; None if it did not, or that is too long
-        ago."""
+        """Return Slurm's answer about this job's array at the start. It is `None` without an
+        answer, or if that is too old.
+        """
         is_fresh = time.monotonic() - self._asked_at < FRESH_S
         return self._facts if is_fresh and self._facts.ends else None
 
     @property
     def told_loss(self) -> Optional[Loss]:
-        """What a hit costs, as the Comment says for certain."""
-        return self._writer.found.loss
+        """The cost of an interruption, as the Comment says for certain."""
+        return self._writer.newest.loss
 
     @property
     def told_progress(self) -> Optional[Progress]:
@@ -81,10 +83,12 @@ class OwnElement:
         return self._told_progress
 
     def report_started(self) -> None:
-        """This process is an agent, and its training is about to begin. It may give up at any
-        moment, so this returns when that is recorded, or after START_S; then, or without
-        Slurm's commands, it is written in the background. Once a training; what the agent has
-        reported of one that goes on stays."""
+        """This process is an agent, and its training is about to begin.
+
+        It may give up at any moment, so this returns when that is recorded, or after START_S. After
+        that, or without Slurm's commands, it is written in the background. This happens once a
+        training. The reports of a training that goes on stay.
+        """
         self._has_trained = self._writer.has_stood = False
         if not self._is_reporter or self._standing not in (None, Standing.FINISHED):
             return
@@ -109,13 +113,13 @@ class OwnElement:
         self.report(Standing.STARTED)
 
     def _ask(self) -> Optional[str]:
-        """One question for all that is wanted of Slurm at the start; returns the Comment."""
+        """Ask Slurm a single question for all that is wanted at the start. Return the Comment."""
         self._facts = ask_all(self._env)
         self._asked_at = time.monotonic()
         return self._facts.comment
 
     def report(self, standing: Standing) -> None:
-        """Write it in the background, again until it is recorded or another is to be."""
+        """Write it in the background, again and again until it is recorded or replaced."""
         if not self._is_reporter:
             return
         self._standing = standing
@@ -132,7 +136,9 @@ class OwnElement:
         return random.uniform(0.0, min(SPREAD_MOST_S, SPREAD_S * fragments))
 
     def report_trained(self) -> None:
-        """There is evidence of progress; reported once a run, by a leaver as the last thing."""
+        """There is evidence of progress. Reported once a run, by a leaving agent as its last
+        report.
+        """
         if self._has_trained:
             return
         self._has_trained = True
@@ -140,35 +146,44 @@ class OwnElement:
             self.report(Standing.TRAINED)
 
     def report_loss(self, loss: Optional[Loss]) -> None:
-        """What losing a node without notice costs the training, or that nobody knows (None);
-        written in the background: `told_loss` says whether it is there."""
+        """Report the cost of an interruption, or with `None` that it is unknown.
+
+        It is written in the background. `told_loss` says whether it stands there.
+        """
         if self._is_reporter:
             self._writer.want("loss", loss, in_s=GATHER_S)
 
     def report_progress(self, progress: Progress) -> None:
-        """How fast the job trains; written in the background: `told_progress` says whether it is
-        there."""
+        """Report how fast the job trains. It is written in the background. `told_progress` says
+        whether it stands there.
+        """
         if self._is_reporter:
-            told = partial(setattr, self, "_told_progress", progress)
-            self._writer.want("progress", entry(progress), in_s=GATHER_S, stands=told)
+            note = partial(setattr, self, "_told_progress", progress)
+            self._writer.want("progress", entry(progress), in_s=GATHER_S, stands=note)
 
     def report_finished(self) -> None:
-        """The training has finished; returns when that is recorded, within a minute or so.
-        Without it the exit of the script will count as a failure, unless nothing was ever
-        recorded, as where Slurm's commands are missing: then this returns at once."""
+        """The training has finished. Returns when that is recorded, within a minute or so.
+
+        Without this record the exit of the script counts as a failure. If Slurm's commands are
+        missing, no report was ever recorded and this returns at once.
+        """
         if not self._is_reporter or (self._is_mute and job_comment.missing_commands()):
             return
         if not self._has_recorded(Standing.FINISHED):
-            say("the training has finished, but Slurm does not accept the note that says so")
+            say(
+                "the training finished, but this could not be recorded in the job's Comment; Slurm "
+                "may count the run as failed"
+            )
 
     def report_apart(self) -> None:
-        """This fragment gives up, since others of its job train in another directory; returns when
-        that is recorded, or after FINISH_S."""
+        """This fragment gives up, since others of its job train in another directory. Returns when
+        that is recorded, or after FINISH_S.
+        """
         if self._is_reporter:
             self._has_recorded(Standing.APART)
 
     def _has_recorded(self, standing: Standing) -> bool:
-        """Write it now, again until it stands there; False if it does not after FINISH_S."""
+        """Write it now, again until it stands there. Return False if it does not after FINISH_S."""
         self._standing = standing
         deadline = time.monotonic() + FINISH_S
         while True:
@@ -182,14 +197,15 @@ class OwnElement:
     def _write(
         self, standing: Standing, limit_s: float = TURN_S, before: Optional[str] = None
     ) -> bool:
-        """Write it now; True if it stood there already. Raises OSError, SubprocessError."""
+        """Write it now. Return True if it stood there already. Raises OSError, SubprocessError."""
         return self._writer.write("standing", Stand(standing, self._run), limit_s, before)
 
     def put_back(self) -> None:
-        """Have Slurm put this element back into the held state, and wait for the end that it
-        makes of this agent: the batch script must not go on, its exit code would be taken for
-        the fragment's. Returns at once outside of an array, else after SIGTERM. A scancel that
-        has come already is not undone."""
+        """Have Slurm hold this element again, and wait until Slurm ends this agent.
+
+        The batch script must not go on, since its exit code would count as the fragment's. Returns
+        at once outside of an array, else after SIGTERM. An earlier scancel is not undone.
+        """
         if not self._element:
             return
         self._signals.silence()
@@ -201,7 +217,7 @@ class OwnElement:
             self._signals.wait_end(AGAIN_S)
 
     def _write_last(self) -> None:
-        """Before the requeue, after which the next run may write."""
+        """Write the last standing before the requeue, after which the next run may write."""
         unwritten = self._writer.wanted("standing")
         if self._has_trained:
             self._standing = Standing.TRAINED
@@ -212,9 +228,12 @@ class OwnElement:
                 self._write(self._standing)
 
     def _requeue(self) -> bool:
-        """Whether Slurm has accepted. Never once more after that: the element may be in its
-        next run by then. Not requeuehold, which hides an operator's hold (22.05): a user's
-        hold leaves that as it is, and what is held stays so over a requeue."""
+        """Tell whether Slurm has accepted. Never repeated after that: the element may be in its
+        next run.
+
+        It does not use requeuehold, which hides an operator's hold (22.05). A user's hold leaves
+        that hold as it is, and a held job stays held over a requeue.
+        """
         return self._scontrol("uhold") and self._scontrol("requeue")
 
     def _scontrol(self, verb: str) -> bool:
@@ -236,8 +255,9 @@ class OwnElement:
         return done.returncode == 0
 
     def _complain(self, verb: str, why: str) -> None:
-        """Once: the node is not given back for now, and somebody may wonder. Not if this agent
-        is ended anyway."""
+        """Complain once: the node is not given back for now. No line if this agent is being ended
+        anyway.
+        """
         line = f"scontrol {verb} {self._element} failed: {' '.join(why.split())[:200]}"
         if self._has_complained or self._signals.is_terminated:
             debug(line)

@@ -1,13 +1,16 @@
-"""`progress{...}`: what an agent tells of its speed, in 120 characters at the head of Comment.
+"""`progress{...}`: the speed that an agent reports, in 120 characters at the head of Comment.
 
     progress{s1790000000,8:1234/12/256,4:700/9/128/5400,p20/12/8/40,y12}
 
-`s`: rates count samples a second (`n`: optimizer steps a second times the size), up to this unix
-second. Then the newest rate of each size, newest first: the size as the request counts it (nodes or
-workers), rate, relative error in thousandths, samples in a step of all processes (0: unknown), and
-how many seconds it is older than the newest.
-`p`: the seconds that a start, a growth, a shrink, a hit took, empty if not seen. `y`: per cent of a
-step that wait for others. The reader is slurm/telemetry.py.
+* `s`: rates count samples a second (`n`: optimizer steps a second times the size), up to this
+  unix second.
+* Then the newest rate of each size, newest first: the size as the request counts it (nodes or
+  workers), rate, relative error in thousandths, samples in a step of all processes (0: unknown),
+  and its age in seconds against the newest.
+* `p`: the seconds that a start, a growth, a shrink, an interruption took, empty if not seen.
+* `y`: per cent of a step that wait for others.
+
+The reader is slurm/telemetry.py.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from typing import Optional
 
 from slurm_hooks.words.comment import PROGRESS_WIDTH
 
-CONFIRM_S = 100  # a rate that is new is told again after so long: one alone may be an accident
-REFRESH_S = 1800  # and once more each time after so long
-_LITTLE = 0.02  # less is no change of a rate
+CONFIRM_S = 100  # a new rate is reported again after so long: a single rate may be an accident
+REFRESH_S = 1800  # and again each time after so long
+_LITTLE = 0.02  # a smaller difference is no change of a rate
 _BATCH = 0.05  # the same for a batch
 _FINER = 2.0  # an error that is so many times smaller is news
 _LITTLE_S, _LITTLE_PAUSE = 2.0, 0.25  # for pauses
@@ -29,7 +32,9 @@ _OLDEST_S = 9_999_999
 
 @dataclass(frozen=True)
 class ToldRate:
-    """`per_s` on `nodes` nodes, its relative error, when (unix seconds), samples in a step."""
+    """The rate `per_s` on `nodes` nodes, its relative error, when (unix seconds), samples in a
+    step.
+    """
 
     nodes: int
     per_s: float
@@ -40,7 +45,7 @@ class ToldRate:
 
 @dataclass(frozen=True)
 class ToldPauses:
-    """Seconds without a step, None if not seen."""
+    """Seconds without a step, `None` if not seen."""
 
     start_s: Optional[float] = None
     grow_s: Optional[float] = None
@@ -50,8 +55,9 @@ class ToldPauses:
 
 @dataclass(frozen=True)
 class Progress:
-    """All that is told at once: `rates` one for each size, the newest last, in samples or in
-    steps times nodes."""
+    """A whole report. `rates` has a rate for each size, the newest last, in samples or in steps
+    times nodes.
+    """
 
     rates: tuple[ToldRate, ...] = ()
     in_samples: bool = True
@@ -59,35 +65,40 @@ class Progress:
     pauses: ToldPauses = ToldPauses()
 
 
-def differs(told: ToldRate, found: ToldRate) -> bool:
-    """Whether a rate has changed by more than its error, or a clock was set back."""
-    if abs(found.per_s - told.per_s) > max(_LITTLE, told.error + found.error) * told.per_s:
+def differs(old: ToldRate, new: ToldRate) -> bool:
+    """Tell whether a rate has changed by more than its error, or a clock was set back."""
+    if abs(new.per_s - old.per_s) > max(_LITTLE, old.error + new.error) * old.per_s:
         return True
-    return abs(found.batch - told.batch) > _BATCH * told.batch or found.at < told.at
+    return abs(new.batch - old.batch) > _BATCH * old.batch or new.at < old.at
 
 
-def is_due(told: ToldRate, found: ToldRate, is_new: bool) -> bool:
-    """Whether one that has not changed is worth telling again: it is known much better, or was told
-    some time ago, as a new one (`is_new`) or not."""
-    is_finer = found.error * _FINER < told.error
-    return is_finer or found.at - told.at >= (CONFIRM_S if is_new else REFRESH_S)
+def is_due(old: ToldRate, new: ToldRate, is_new: bool) -> bool:
+    """Tell whether an unchanged rate is worth reporting again.
+
+    That is so if it is known much better, or after some time: CONFIRM_S for a new rate (`is_new`),
+    else REFRESH_S.
+    """
+    is_finer = new.error * _FINER < old.error
+    return is_finer or new.at - old.at >= (CONFIRM_S if is_new else REFRESH_S)
 
 
-def is_news(told: Optional[Progress], new: Progress) -> bool:
-    """Whether it is worth telling."""
-    if told is None or told.rates != new.rates or told.in_samples is not new.in_samples:
+def is_news(old: Optional[Progress], new: Progress) -> bool:
+    """Tell whether it is worth reporting."""
+    if old is None or old.rates != new.rates or old.in_samples is not new.in_samples:
         return True
-    return any(map(_is_other_pause, astuple(told.pauses), astuple(new.pauses)))
+    return any(map(_is_other_pause, astuple(old.pauses), astuple(new.pauses)))
 
 
-def _is_other_pause(told_s: Optional[float], found_s: Optional[float]) -> bool:
-    if told_s is None or found_s is None:
-        return told_s is not found_s
-    return abs(found_s - told_s) > max(_LITTLE_S, _LITTLE_PAUSE * told_s)
+def _is_other_pause(old_s: Optional[float], new_s: Optional[float]) -> bool:
+    if old_s is None or new_s is None:
+        return old_s is not new_s
+    return abs(new_s - old_s) > max(_LITTLE_S, _LITTLE_PAUSE * old_s)
 
 
 def entry(progress: Progress) -> str:
-    """As it is written, of the oldest sizes as many left out as do not fit. It needs a rate."""
+    """Return the text of a report with at least one rate. The oldest sizes are left out if they do
+    not fit.
+    """
     newest = progress.rates[-1].at
     head = f"{'s' if progress.in_samples else 'n'}{newest}"
     rates = [_rate(rate, newest) for rate in reversed(progress.rates)]
@@ -109,13 +120,15 @@ def _rate(rate: ToldRate, newest: int) -> str:
 
 
 def _pauses(pauses: ToldPauses) -> list[str]:
-    found: Sequence[Optional[float]] = astuple(pauses)
-    words = ["" if seconds is None else str(min(9999, round(seconds))) for seconds in found]
+    all_s: Sequence[Optional[float]] = astuple(pauses)
+    words = ["" if seconds is None else str(min(9999, round(seconds))) for seconds in all_s]
     return ["p" + "/".join(words)] if any(words) else []
 
 
 def number(value: float) -> str:
-    """In four digits or more, and nine characters at most: `0.01234`, `123456`, `1.235e9`."""
+    """Return a number in four digits or more, and nine characters at most: `0.01234`, `123456`,
+    `1.235e9`.
+    """
     if 1000 <= value < 999_999.5:
         return f"{value:.0f}"
     mantissa, _, exponent = f"{value:.4g}".partition("e")

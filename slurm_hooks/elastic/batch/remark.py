@@ -1,6 +1,6 @@
-"""`remark{...}`: something that holds the job back and that its user can change.
+"""`remark{...}`: a condition that holds the job back and that its user can change.
 
-It is in the job's output anyway; here it is written for `malleable explain`: once a job, by the
+It is in the job's output anyway. Here it is written for `malleable explain`: once a job, by the
 first agent that notices, in the background. So failures are not reported.
 """
 
@@ -26,7 +26,7 @@ PATIENCE_S = 5.0  # at the end of the agent
 
 
 def shared_directory(env: Mapping[str, str]) -> Path | None:
-    """The job's shared directory, also where the user's rendezvous has replaced ours."""
+    """Return the job's shared directory, also if the user's rendezvous has replaced ours."""
     for name in ("MALLEABLE_DIR", "PET_RDZV_ENDPOINT"):
         if env.get(name, "").startswith("/"):
             return Path(env[name])
@@ -34,8 +34,9 @@ def shared_directory(env: Mapping[str, str]) -> Path | None:
 
 
 def is_first(directory: Path, remark: str) -> bool:
-    """Whether no agent of this job has written it within an hour; if so, this one is to.
-    Raises OSError, DirectoryError."""
+    """Tell whether no agent of this job has written it within an hour, so that this agent writes
+    it. Raises OSError, DirectoryError.
+    """
     make_private(directory)
     claim = directory / f"remark.{zlib.crc32(remark.encode()):08x}"
     try:
@@ -48,15 +49,17 @@ def is_first(directory: Path, remark: str) -> bool:
 
 
 def withdraw_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
-    """What was written does not hold any more; returns at once. Another remark stays."""
+    """Withdraw a remark that no longer holds. Returns at once. Another remark stays."""
     job, remark = own_job(env), remark_text(text)
     if job and writer_of(job).wanted("remark") in (None, remark):
         writer_of(job).want("remark", Withdrawal(remark), check_s=LOOK_S)
 
 
 def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
-    """Have `malleable explain` show the text, within seconds; returns at once. Where there is
-    no directory, or the trouble is with the directory, every agent writes it."""
+    """Have `malleable explain` show the text, within seconds. Returns at once.
+
+    Without a directory, or if the trouble is with the directory, every agent writes it.
+    """
     job, directory = own_job(env), shared_directory(env)
     if not text or not job:
         return
@@ -67,9 +70,12 @@ def write_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
 
 
 def _write(job: str, directory: Path | None, remark: str) -> None:
-    """In a thread of its own: the directory may not answer, and an interpreter that ends starts no
-    other thread."""
-    with suppressed(OSError, DirectoryError, doing="looking for the same remark of others"):
+    """Write it, in its own thread: the directory may not answer, and an interpreter that ends
+    starts no other thread.
+    """
+    with suppressed(
+        OSError, DirectoryError, doing="reading whether others have written this remark"
+    ):
         if directory and not is_first(directory, remark):
             return
     with suppressed(OSError, subprocess.SubprocessError, doing="writing a remark"):

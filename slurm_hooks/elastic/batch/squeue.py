@@ -1,4 +1,4 @@
-"""Running squeue: times come in epoch seconds."""
+"""Run squeue, with times in epoch seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMEOUT_S = 5.0
 
 
 def answer(command: Sequence[str]) -> str:
-    """What the command prints, empty if it fails or does not answer within seconds.
+    """Return the output of the command, empty if it fails or does not answer within seconds.
 
     Options that the user has set for squeue, such as SQUEUE_PARTITION, would hide fragments.
     """

@@ -1,1 +1,1 @@
-"""One folder for each engine; none knows another."""
+"""The engines, a folder each. They do not know each other."""

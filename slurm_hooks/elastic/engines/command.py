@@ -12,14 +12,14 @@ from contextlib import suppress
 from slurm_hooks.elastic.engines.kin import Kin, adopt, dies_with
 from slurm_hooks.elastic.log import say
 
-LOOK_S, LOOK_MOST_S = 0.02, 0.5  # between two looks at what lives, the first and the longest
+LOOK_S, LOOK_MOST_S = 0.02, 0.5  # between two looks at processes, first and longest
 COLLECT_S = 10.0  # between two looks while it runs
-ROUNDS = 20  # of SIGKILL: what forks meanwhile is met by the next
+ROUNDS = 20  # of SIGKILL: a process that was forked during one is killed by the next
 PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Command:
-    """Started when this is made. Raises OSError if it cannot be."""
+    """Starts the command when it is made. Raises OSError if that fails."""
 
     def __init__(
         self,
@@ -42,19 +42,23 @@ class Command:
         self._passes_on = False
 
     def pass_on_signals(self) -> None:
-        """As pass_on_signals below, to this one."""
+        """Pass signals on to this command, as pass_on_signals below."""
         self._passes_on = True
         pass_on_signals([self])
 
     def pass_on(self, number: signal.Signals) -> None:
-        """Its process group gets this signal, unless it has ended: then the number of the group may
-        be another one's."""
+        """Send this signal to its process group. After its end the number of the group may belong
+        to another group, so the signal is dropped.
+        """
         if self._process.returncode is None:
             self._signal(number)
 
     def exit_code(self) -> int | None:
-        """As a shell has it; None while it runs. To be asked again and again: what the command has
-        left to this process would stay a zombie otherwise."""
+        """Return the exit code as a shell has it, or `None` while the command runs.
+
+        Call it again and again: it collects the processes that the command has left to this
+        process, which would stay zombies otherwise.
+        """
         if time.monotonic() >= self._next_look:
             self._kin.look()
             self._next_look = time.monotonic() + COLLECT_S
@@ -62,22 +66,23 @@ class Command:
         return code if code is None or code >= 0 else 128 - code
 
     def stop(self, grace_s: float) -> None:
-        """End it with all that it has started: its signal, and SIGKILL after so long."""
+        """End it with all that it has started: send its signal, and SIGKILL after `grace_s`."""
         self.ask()
         self.await_end(time.monotonic() + grace_s, grace_s)
         self.end_rest()
 
     def ask(self) -> None:
-        """Its signal, to end."""
+        """Send the signal that asks it to end."""
         self._kin.look()
         self._signal(self._end_signal)
 
     def await_end(self, until: float, grace_s: float) -> None:
-        """Wait for all that it has started until that moment (monotonic), `grace_s` after it was
-        asked."""
+        """Wait until `until` (monotonic) for all that it has started. It was asked to end `grace_s`
+        before.
+        """
         if not self._has_ended(until - time.monotonic()):
             name = self._end_signal.name
-            say(f"{self._name} has not ended within {grace_s:g} s of {name}")
+            say(f"{self._name} did not end within {grace_s:g} s of {name}; sending SIGKILL")
 
     def end_rest(self) -> None:
         """Kill all that is left of it."""
@@ -91,8 +96,9 @@ class Command:
         self._process.wait()
 
     def _has_ended(self, patience_s: float) -> bool:
-        """Whether nothing of it is left within so long. A look at all processes of a node takes
-        milliseconds, so there are fewer of them as time goes by."""
+        """Tell whether all of it has ended within `patience_s`. A look at all processes of a node
+        takes milliseconds, so the looks become rarer.
+        """
         deadline, pause_s = time.monotonic() + patience_s, LOOK_S
         while True:
             self._process.poll()
@@ -110,8 +116,9 @@ class Command:
 
 
 def pass_on_signals(commands: Sequence[Command]) -> None:
-    """From now on what a user sends to the job reaches these commands, each in a process group of
-    its own; once they have ended, nobody. In the main thread only."""
+    """Pass the signals that a user sends to the job on to these commands, each in its own process
+    group. Signals that come after the end of the commands are dropped. In the main thread only.
+    """
 
     def pass_on(number: int, _frame: object) -> None:
         for command in commands:
@@ -122,6 +129,6 @@ def pass_on_signals(commands: Sequence[Command]) -> None:
 
 
 def pass_on_no_more() -> None:
-    """A handler in Python does not live as long as the interpreter."""
+    """Ignore the signals again: a handler in Python does not live as long as the interpreter."""
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_IGN)

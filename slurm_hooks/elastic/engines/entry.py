@@ -1,8 +1,8 @@
-"""The entry point of the group `torchrun.handlers`: how torchrun finds the handler, and the one
-place that joins an engine to the torchrun that it lives under.
+"""The entry point of the group `torchrun.handlers`, by which torchrun finds the handler. It also
+joins the engine to the torchrun in which it runs.
 
-torchrun loads it whenever it starts, in jobs of all kinds, so importing it costs nothing
-and does nothing; torch calls the factory, then the creator if our backend is chosen.
+torchrun loads it whenever it starts, in jobs of all kinds. So the import is cheap and has no
+effect. torch calls the factory, then the creator if our backend is chosen.
 """
 
 from __future__ import annotations
@@ -19,22 +19,29 @@ from slurm_hooks.words.engines import ENGINES
 
 
 def handlers() -> Callable[[Any], Any]:
-    """The factory that torch calls, once for each name of the backend; returns the creator.
-    In an agent of ours it begins to listen for the notice at once, since a signal that comes
-    earlier is lost."""
+    """Return the creator. torch calls this factory once for each name of the backend.
+
+    In an agent of ours it begins to listen for the notice at once, since an earlier signal would be
+    lost.
+    """
     if "TORCHELASTIC_RUN_ID" not in os.environ and is_ours(os.environ):
         register.begin()
     return create_handler
 
 
 def create_handler(params: Any) -> Any:
-    """A handler for torch's RendezvousParameters; exits with one line if it cannot be."""
+    """Return a handler for torch's RendezvousParameters. Exits with a message if that is
+    impossible.
+    """
     return register.create_handler(params, world_maker(os.environ.get("MALLEABLE_ENGINE", "")))
 
 
 def world_maker(engine: str) -> WorldMaker:
-    """`make_world` of the engine's own folder. With an engine that is not started by torchrun, or
-    none, the script has brought its own rendezvous parameters, for torchrun."""
+    """Return `make_world` of the engine's own folder.
+
+    For an unknown engine, or one that torchrun does not start, it is torchrun's: the script has
+    brought its own rendezvous parameters.
+    """
     row = ENGINES.get(engine)
     name = engine if row and row.by_torchrun else "torchrun"
     made: WorldMaker = importlib.import_module(f"{__package__}.{name}.world").make_world

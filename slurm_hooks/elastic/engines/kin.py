@@ -1,9 +1,9 @@
-"""The processes that come of a command, whatever process groups they have made for themselves.
+"""The processes that descend from a command, whatever process groups they have made.
 
-An MPI puts each of its ranks into a group of its own, so that a signal to the command's group does
-not reach them once what has started them is gone. They stay in its session, though. Those that have
-left that too are its descendants as long as their parents live, and then become children of this
-process, which asks the kernel for that.
+An MPI puts each of its ranks into its own process group. So a signal to the command's group does
+not reach them after the program that started them has ended. But they stay in its session. Some
+leave the session too. They are descendants of the command while their parents live, and then become
+children of this process, which asks the kernel for that.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Process(NamedTuple):
-    """`born` in ticks of the clock since the host was booted: with the number, it names a process
-    for good. `is_over`: its parent has not collected it yet."""
+    """A process. `born` counts clock ticks since the host was booted. With the number, it names a
+    process without doubt. `is_over`: its parent has not collected it yet.
+    """
 
     pid: int
     parent: int
@@ -32,7 +33,9 @@ class Process(NamedTuple):
 
 
 class Kin:
-    """All that comes of the process `root`, a child of this one and the leader of its session."""
+    """All descendants of the process `root`, a child of this process and the leader of its
+    session.
+    """
 
     _roots: frozenset[int] = frozenset()  # of the commands that run in this process
 
@@ -43,37 +46,41 @@ class Kin:
         Kin._roots |= {root}
 
     def look(self) -> set[Process]:
-        """Those that live now: of the session, seen before, left to this process by parents that
-        have ended, or descended from one of these. What has ended of those left to this process
-        is collected."""
+        """Return the processes that live now, and collect adopted processes that have ended.
+
+        They are in the session, or were seen before, or were left to this process by parents that
+        have ended, or descend from such a process.
+        """
         everybody = living(self._proc)
         alive = {process for process in everybody if not process.is_over}
         orphans = {process for process in everybody if self._is_orphan(process)}
-        found = {process for process in alive if self._root in (process.pid, process.session)}
-        found |= (self._known | orphans) & alive
+        kin = {process for process in alive if self._root in (process.pid, process.session)}
+        kin |= (self._known | orphans) & alive
         while True:
-            pids = {process.pid for process in found}
-            more = {process for process in alive if process.parent in pids} - found
+            pids = {process.pid for process in kin}
+            more = {process for process in alive if process.parent in pids} - kin
             if not more:
                 break
-            found |= more
+            kin |= more
         for process in everybody:
             if process.is_over and self._is_adopted(process):
-                with suppress(OSError):  # somebody else was faster
+                with suppress(OSError):  # another thread was faster
                     os.waitpid(process.pid, os.WNOHANG)
-        self._known = found
-        return found
+        self._known = kin
+        return kin
 
     def _is_orphan(self, process: Process) -> bool:
         return self._is_adopted(process) and process.session not in Kin._roots
 
     def _is_adopted(self, process: Process) -> bool:
-        """What this process starts for itself stays in its own session, but for the commands."""
+        """Tell whether a dead parent left it to this process. The other children of this process
+        are in its own session, except for the commands.
+        """
         is_child = process.parent == os.getpid() and process.session != os.getsid(0)
         return is_child and process.pid not in Kin._roots
 
     def kill(self) -> None:
-        """SIGKILL to all that live."""
+        """Send SIGKILL to all that live."""
         for process in self.look():
             with suppress(OSError):  # it has ended
                 os.kill(process.pid, signal.SIGKILL)
@@ -84,13 +91,13 @@ class Kin:
 
 
 def living(proc: Path) -> Iterable[Process]:
-    """The processes of this host."""
-    found = (find(int(entry.name), proc) for entry in proc.iterdir() if entry.name.isdecimal())
-    return [process for process in found if process is not None]
+    """Return the processes of this host."""
+    processes = (find(int(e.name), proc) for e in proc.iterdir() if e.name.isdecimal())
+    return [process for process in processes if process is not None]
 
 
 def find(pid: int, proc: Path = Path("/proc")) -> Optional[Process]:
-    """The process that has this number now, None if there is none."""
+    """Return the process that has this number now, or `None`."""
     try:
         text = (proc / str(pid) / "stat").read_text("ascii", "replace")
     except OSError:
@@ -101,14 +108,18 @@ def find(pid: int, proc: Path = Path("/proc")) -> Optional[Process]:
 
 
 def adopt() -> None:
-    """Descendants of this process whose parents end become its children, not those of process 1.
-    Linux 3.4; before, they are not found."""
+    """Make descendants of this process its children when their parents end, instead of children of
+    process 1. Needs Linux 3.4: before, they are missed.
+    """
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def dies_with(parent: int) -> Callable[[], None]:
-    """What a new child of this process calls first, to get a SIGTERM if the thread that has started
-    it ends: a command must not go on where nobody would stop it any more."""
+    """Return the function that a new child of this process calls first.
+
+    The child then gets a SIGTERM if the thread that has started it ends: without its agent a
+    command would run on without control.
+    """
 
     def ask() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

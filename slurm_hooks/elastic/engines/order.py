@@ -1,4 +1,4 @@
-"""What `malleable run` is told: a command, and how it is asked to end."""
+"""The arguments of `malleable run`: a command, and how it is asked to end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Optional
 from slurm_hooks.elastic.agent.options import OptionError, knob
 
 NOTICE_S = 20.0  # unless the environment says otherwise
-SPARE_S = 5.0  # of the notice, to put the fragment back
+SPARE_S = 5.0  # of the notice, to give the fragment back
 USAGE = (
     "usage: malleable run [--signal=TERM] [--grace=SECONDS] [--wish-file=FILE] -- COMMAND [ARG...]"
 )
@@ -19,8 +19,9 @@ USAGE = (
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be run, the signal that asks it to end, how long it may take to, and the file in
-    which it writes how many nodes its job wants."""
+    """A command to run, the signal that asks it to end, how long it may take to end, and the file
+    in which it writes how many nodes its job wants.
+    """
 
     command: tuple[str, ...]
     signal: signal.Signals = signal.SIGTERM
@@ -29,7 +30,7 @@ class Order:
 
 
 def read_order(argv: Sequence[str], env: Mapping[str, str]) -> Order:
-    """From the words behind `run`, and the notice in the environment. Raises OptionError."""
+    """Read the arguments behind `run`, and the notice in the environment. Raises OptionError."""
     words, number, wish_file = list(argv), signal.SIGTERM, None
     grace_s = max(0.0, knob(env, "notice_s", NOTICE_S) - SPARE_S)
     while words and words[0].startswith("--"):
@@ -45,7 +46,7 @@ def read_order(argv: Sequence[str], env: Mapping[str, str]) -> Order:
         elif flag == "--wish-file" and value:
             wish_file = Path(value)
         else:
-            raise OptionError(f"{flag}={value} is not understood; {USAGE}")
+            raise OptionError(f"{flag}={value} is no option; {USAGE}")
     if not words:
         raise OptionError(f"a command is missing; {USAGE}")
     return Order(tuple(words), number, grace_s, wish_file)

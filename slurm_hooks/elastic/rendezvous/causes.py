@@ -1,6 +1,6 @@
-"""Why there is a new round: who joined, left or was lost, or what else. Pure.
+"""The causes of a new round: a fragment joined, left or was lost, or another event. Pure.
 
-The texts are what logs and rounds.jsonl show, and what stands in the shared state.
+Logs and rounds.jsonl show these texts, and they stand in the shared state.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-SHOWN = 16  # causes of one round at most
+SHOWN = 16  # causes of a round, at most
 
 
 class CauseKind(str, Enum):
-    """What happened."""
+    """The kind of event."""
 
     START = "start"
     JOINED = "joined"
@@ -21,7 +21,7 @@ class CauseKind(str, Enum):
     LOST = "lost"
     FAILED = "workers failed"
     ASKED = "asked again"
-    OTHER = "other"  # what only a later version knows
+    OTHER = "other"  # a kind that only a later version knows
 
 
 _OF_A_FRAGMENT = {CauseKind.JOINED.value, CauseKind.LEFT.value, CauseKind.LOST.value}
@@ -29,7 +29,7 @@ _OF_A_FRAGMENT = {CauseKind.JOINED.value, CauseKind.LEFT.value, CauseKind.LOST.v
 
 @dataclass(frozen=True)
 class Cause:
-    """`fragment` of those that joined, left or were lost, else None."""
+    """A cause. `fragment` is the fragment that joined, left or was lost, else `None`."""
 
     kind: CauseKind
     fragment: int | None = None
@@ -55,7 +55,7 @@ def lost(fragment: int) -> Cause:
 
 
 def is_loss(causes: Iterable[Cause]) -> bool:
-    """Whether one of them is a loss."""
+    """Tell whether a cause is a loss."""
     return any(cause.kind is CauseKind.LOST for cause in causes)
 
 
@@ -65,12 +65,12 @@ def text_of(causes: Iterable[Cause]) -> str:
 
 
 def causes_in(text: str) -> tuple[Cause, ...]:
-    """What `text_of` was given, SHOWN at most."""
+    """Return the causes in a text of `text_of`, at most SHOWN."""
     return tuple(cause_in(word) for word in text.split(", ") if word)[:SHOWN]
 
 
 def cause_in(text: str) -> Cause:
-    """The cause that reads so; OTHER if none does."""
+    """Return the cause with this text, or OTHER."""
     for kind in CauseKind:
         if text == kind.value:
             return Cause(kind)

@@ -1,7 +1,7 @@
 """State to text and back. Other processes wrote the text, on a disk that can be full or torn. So
 every field is checked, the size is bounded, and only JSON is read.
 
-One table says for each field how it stands in the text. Both ways follow from it.
+A table gives the form of each field in the text. Both directions follow from it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StateFormatError(ValueError):
 
 
 class _Kind(NamedTuple):
-    """How one value stands in JSON. `read` checks it, and raises ValueError or TypeError."""
+    """The form of a value in JSON. `read` checks it, and raises ValueError or TypeError."""
 
     read: Callable[[Any], Any]
     write: Callable[[Any], Any] = lambda value: value
@@ -69,7 +69,7 @@ def _several(
     shortest: int = 0,
     name: Callable[[Any], object] | None = None,
 ) -> _Kind:
-    """A tuple of such values. Each `name` may be there once."""
+    """A tuple of such values. Each `name` may occur once."""
 
     def read(raw: Any) -> tuple[Any, ...]:
         values = tuple(map(kind.read, _list(raw, shortest, longest)))
@@ -95,19 +95,19 @@ def _record(make: Callable[..., Any], **kinds: _Kind) -> _Kind:
     row = _row(*kinds.values())
     return _Kind(
         lambda raw: make(**dict(zip(kinds, row.read(raw)))),
-        lambda one: row.write(getattr(one, name) for name in kinds),
+        lambda record: row.write(getattr(record, name) for name in kinds),
     )
 
 
 def _short(record: _Kind, length: int, usual: int) -> _Kind:
-    """A record of this length, whose last value is left out where it is the usual one."""
+    """A record of this length, whose last value is left out if it is the usual value."""
 
     def read(raw: Any) -> Any:
         is_short = isinstance(raw, list) and len(raw) == length - 1
         return record.read([*raw, usual] if is_short else raw)
 
-    def write(one: Any) -> Any:
-        row = record.write(one)
+    def write(value: Any) -> Any:
+        row = record.write(value)
         return row[:-1] if row[-1] == usual else row
 
     return _Kind(read, write)
@@ -175,7 +175,7 @@ _STATE = {
 
 
 def encode(state: State) -> str:
-    """One line of JSON. Raises StateFormatError if it would not be readable again."""
+    """Return a line of JSON. Raises StateFormatError if it would not be readable again."""
     document = {name: kind.write(getattr(state, name)) for name, kind in _STATE.items()}
     if not state.launches:
         del document["launches"]
@@ -186,7 +186,7 @@ def encode(state: State) -> str:
 
 
 def decode(text: str) -> State:
-    """The State in `text`. Raises StateFormatError on anything unexpected."""
+    """Return the State in `text`. Raises StateFormatError on anything unexpected."""
     if len(text) > MAX_BYTES:
         raise StateFormatError(f"state too large: {len(text)} bytes")
     try:

@@ -1,8 +1,7 @@
-"""The job's shared directory as a compare-and-set store of one State, plus heartbeats.
+"""The job's shared directory as a compare-and-set store of a State, plus heartbeats.
 
-A lock (fcntl) keeps the queue of writers short where it works; on BeeGFS by default and on Lustre
-with `localflock` it only works within one node, and what makes an update right is in
-revisions.py.
+A lock (fcntl) keeps the queue of writers short where it works. On BeeGFS by default, and on Lustre
+with `localflock`, it works only within a node. revisions.py makes an update right without it.
 """
 
 from __future__ import annotations
@@ -49,8 +48,9 @@ _WRITE = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class SharedDirectory:
-    """One training's directory. Methods raise DirectoryError; all of them are safe to
-    call from several threads and processes."""
+    """The directory of a training. Methods raise DirectoryError. All of them are safe to call from
+    several threads and processes.
+    """
 
     def __init__(self, path: Path, run: str) -> None:
         self.path = path
@@ -78,27 +78,31 @@ class SharedDirectory:
             )
 
     def read(self) -> State:
-        """The state as it is now, or was when a read was last due (see ReadInterval)."""
+        """Return the present state, or the state of the last read while no read is due (see
+        ReadInterval).
+        """
         if not self.read_interval.is_due(time.monotonic()):
             return self._seen[1]
         return self.read_fresh()
 
     def read_fresh(self) -> State:
-        """The state as it is now."""
+        """Return the present state."""
         with _explained(self.path, "read"):
             return self._load()[1]
 
     def nudge(self) -> None:
-        """Give the directory a new time, later than that of the last update. NFS clients
-        know by its time that it has changed, and two changes may have one."""
+        """Give the directory a new time, later than the last update's. NFS clients see a change by
+        this time, and two changes may have the same time.
+        """
         with _explained(self.path, "touch"), entered(self.path) as handle:
             os.utime(handle)
 
     def update(
         self, change: Callable[[State], State], timeout_s: float = UPDATE_TIMEOUT_S
     ) -> State:
-        """Apply `change` to the newest state; it may be called several times and must be
-        free of effects. Returns the state afterwards."""
+        """Apply `change` to the newest state, and return the state afterwards. `change` may be
+        called several times and must be free of effects.
+        """
         deadline = time.monotonic() + timeout_s
         with self._my_turn(deadline), _explained(self.path, "update"):
             while time.monotonic() < deadline:
@@ -115,7 +119,7 @@ class SharedDirectory:
                 time.sleep(random.uniform(0.002, 0.03))
         raise DirectoryError(
             f"updating {self.path}: not possible within {timeout_s:.0f} s; "
-            "is the file system slow or full?"
+            "check whether the file system is slow or full"
         )
 
     def _load(self) -> tuple[Revision, State]:
@@ -128,7 +132,7 @@ class SharedDirectory:
                 if error.errno not in _TRANSIENT or attempt == 4:
                     raise
                 problem = str(error)
-            debug(f"reading {self.path}: {problem}; trying again")
+            debug(f"reading {self.path}: {problem}; retrying")
             time.sleep(0.05 * (attempt + 1))
         raise DirectoryError(
             f"reading {self.path}: {problem}; "
@@ -137,27 +141,27 @@ class SharedDirectory:
 
     def _load_once(self, is_last: bool) -> tuple[Revision, State]:
         seen = self._seen
-        found = find_newest(self.path, seen[0])
-        self.read_interval.has_read(time.monotonic(), found is not seen[0])
-        if found is seen[0]:
+        newest = find_newest(self.path, seen[0])
+        self.read_interval.has_read(time.monotonic(), newest is not seen[0])
+        if newest is seen[0]:
             return seen
-        if found.number < seen[0].number and not is_last:
+        if newest.number < seen[0].number and not is_last:
             raise RevisionError("the newest revision has vanished")
-        state = decode(found.text) if found.number else State(run=self._run)
-        if state.revision != found.number:
-            raise StateFormatError(f"state.{found.number} calls itself {state.revision}")
+        state = decode(newest.text) if newest.number else State(run=self._run)
+        if state.revision != newest.number:
+            raise StateFormatError(f"state.{newest.number} calls itself {state.revision}")
         if state.run != self._run:
             raise DirectoryError(
                 f"{self.path} belongs to the job {state.run}, not to {self._run}: "
                 "give every job a directory of its own"
             )
-        self._remember(found, state, is_last)
-        return found, state
+        self._remember(newest, state, is_last)
+        return newest, state
 
-    def _remember(self, found: Revision, state: State, is_sure: bool = False) -> None:
-        with self._memory:  # another thread may have seen a later one meanwhile
-            if is_sure or found.number > self._seen[0].number:
-                self._seen = (found, state)
+    def _remember(self, revision: Revision, state: State, is_sure: bool = False) -> None:
+        with self._memory:  # another thread may have seen a later revision
+            if is_sure or revision.number > self._seen[0].number:
+                self._seen = (revision, state)
 
     @contextmanager
     def _my_turn(self, deadline: float) -> Iterator[None]:
@@ -174,12 +178,14 @@ class SharedDirectory:
             self._turn.release()
 
     def _file(self, name: str, flags: int, deed: str = "lock") -> int:
-        """A handle of the file `name`, opened through that of the directory."""
+        """Return a handle of the file `name`, opened through the directory's handle."""
         with _explained(self.path, deed), entered(self.path) as handle:
             return os.open(name, flags, 0o600, dir_fd=handle)
 
     def write_beat(self, token: str, count: int) -> None:
-        """Record that the agent `token` is alive; fixed width, so never read half."""
+        """Record that the agent `token` is alive. The fixed width prevents a read of half a
+        number.
+        """
         handle = self._file(f"beats/{_checked(token)}", _WRITE, "write a heartbeat")
         try:
             with _explained(self.path, "write a heartbeat"):
@@ -188,7 +194,7 @@ class SharedDirectory:
             os.close(handle)
 
     def read_beat(self, token: str) -> int | None:
-        """The last count of `token`, None if there is none (yet)."""
+        """Return the last count of `token`, or `None` without a heartbeat (yet)."""
         try:
             text = read_file(self.path, f"beats/{_checked(token)}", 32)
         except FileNotFoundError:
@@ -204,7 +210,7 @@ class SharedDirectory:
             os.unlink(f"beats/{_checked(token)}", dir_fd=handle)
 
     def read_stage(self, position: str, incarnation: str) -> int:
-        """How many trainings the batch script at `position` has completed, plus one."""
+        """Return how many trainings the batch script at `position` has completed, plus 1."""
         try:
             text = read_file(self.path, f"stages/{_checked(position)}", 256).decode("ascii")
             owner, _, count = text.partition(" ")
@@ -216,13 +222,13 @@ class SharedDirectory:
             return 1
 
     def write_stage(self, position: str, incarnation: str, stage: int) -> None:
-        """Remember the training that the batch script at `position` has reached."""
+        """Record the training that the batch script at `position` has reached."""
         handle = self._file(f"stages/{_checked(position)}", _WRITE | os.O_TRUNC, "write")
         with _explained(self.path, "write"), open(handle, "w", encoding="ascii") as file:
             file.write(f"{incarnation} {stage}")
 
     def log_round(self, line: str) -> None:
-        """Append one line to rounds.jsonl, unless that has grown too long."""
+        """Append a line to rounds.jsonl, unless that has grown too long."""
         deed = "append to rounds.jsonl"
         handle = self._file("rounds.jsonl", _WRITE | os.O_APPEND, deed)
         with _explained(self.path, deed), open(handle, "a", encoding="utf-8") as file:

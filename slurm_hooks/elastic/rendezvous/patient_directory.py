@@ -1,5 +1,5 @@
-"""The shared directory for callers that can wait: passing trouble of the file system is logged
-once a minute; only lasting trouble is an error.
+"""The shared directory for callers that can wait. Passing trouble of the file system is logged once
+a minute. Only lasting trouble is an error.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ COMPLAIN_S = 60.0
 
 
 class PatientDirectory:
-    """What is done `patiently` is tried again until patience has run out, which raises
-    DirectoryError; in `once` is the directory for callers that cannot wait, for which the first
-    trouble is one: `directory.read_patiently()`, `directory.once.read()`."""
+    """Repeats an action `patiently` until patience runs out, which raises DirectoryError.
+
+    `once` is the directory for callers that cannot wait. There the first trouble is an error:
+    `directory.read_patiently()`, `directory.once.read()`.
+    """
 
     def __init__(self, directory: SharedDirectory, patience_s: float = PATIENCE_S) -> None:
         self.once = directory
@@ -27,15 +29,15 @@ class PatientDirectory:
 
     def read_patiently(self) -> State:
         """As SharedDirectory.read."""
-        found: list[State] = []
-        self.do_patiently(lambda: found.append(self.once.read()))
-        return found[0]
+        states: list[State] = []
+        self.do_patiently(lambda: states.append(self.once.read()))
+        return states[0]
 
     def update_patiently(self, change: Callable[[State], State]) -> State:
         """As SharedDirectory.update."""
-        found: list[State] = []
-        self.do_patiently(lambda: found.append(self.once.update(change)))
-        return found[0]
+        states: list[State] = []
+        self.do_patiently(lambda: states.append(self.once.update(change)))
+        return states[0]
 
     def do_patiently(self, deed: Callable[[], object]) -> None:
         """Do `deed`, again and again while it raises DirectoryError."""

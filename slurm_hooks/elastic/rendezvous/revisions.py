@@ -1,15 +1,16 @@
-"""Numbered revisions of one text in a directory that many nodes share: compare-and-set without
-trust in locks or clocks.
+"""Numbered revisions of a text in a directory that many nodes share: compare-and-set without trust
+in locks or clocks.
 
-A revision is published by giving a finished draft its name by link(), which fails if that
-name is taken. There is nothing to take over from a writer that died, and a writer that is
-late finds out. Two traps remain, and one answer serves both: link() may do its work and
-still report an error (NFS, when an answer is lost), and a very late one may use a name that was
-taken and has been tidied away since. So every revision carries the random names of those it
-grew from, and a writer checks whether the newest one grew from its own.
+A revision is published when link() gives a finished draft its name. link() fails if that name is
+taken. A writer that died leaves no lock behind, and a late writer notices that it is late.
 
-Readers list the directory. Opening it anew makes an NFS client ask the server; to probe for
-names instead would read the client's memory of names that were not there.
+Two traps remain, with one answer. link() may do its work and still report an error (NFS, when an
+answer is lost). A very late link() may use a name that was taken and has been removed since. So
+every revision carries the random names of the revisions from which it grew. A writer checks whether
+the newest revision grew from its own.
+
+Readers list the directory. A fresh open makes an NFS client ask the server. A probe for names would
+instead read the client's memory of missing names.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pathlib import Path
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import entered
 
-KEPT = 8  # revisions that stay, so that one that was just listed can be read
+KEPT = 8  # revisions that stay, so that a just listed revision can be read
 LINEAGE = 256  # writers that a revision remembers
 MAX_BYTES = 1 << 20
 
@@ -41,35 +42,40 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 
 
 class RevisionError(ValueError):
-    """What is there is no whole revision."""
+    """The file is not a whole revision."""
 
 
 @dataclass(frozen=True)
 class Revision:
-    """Number 0 is the nothing before the first one. `names`: its own name, then those of the
-    revisions before it, the latest first."""
+    """A revision. Number 0 is the empty start. `names`: its own name, then the names of the
+    revisions before it, the latest first.
+    """
 
     number: int = 0
     text: str = ""
     names: tuple[str, ...] = ()
 
     def grew_from(self, number: int, name: str) -> bool:
-        """Whether this is the revision `number` called `name`, or one that follows it."""
+        """Tell whether this is the revision `number` called `name`, or follows it."""
         age = self.number - number
         return 0 <= age < len(self.names) and self.names[age] == name
 
 
 def find_newest(directory: Path, known: Revision) -> Revision:
-    """The newest revision, read only if it is not `known`. Raises RevisionError, OSError,
-    DirectoryError."""
+    """Return the newest revision. It is read only if it is not `known`. Raises RevisionError,
+    OSError, DirectoryError.
+    """
     with entered(directory) as handle:
         return _newest(handle, known)
 
 
 def publish(directory: Path, base: Revision, text: str) -> Revision | None:
-    """Make `text` (one line) the revision after `base`; None if somebody else was faster.
-    A writer held up until LINEAGE others had written may get None in spite of success.
-    Raises OSError, DirectoryError; then nothing was published."""
+    """Make `text` (a single line) the revision after `base`. Return `None` if another writer was
+    faster.
+
+    A writer that is held up while LINEAGE others write may get `None` in spite of success. Raises
+    OSError, DirectoryError; in that case the text was not published.
+    """
     name = secrets.token_hex(4)
     names = (name, *base.names[: LINEAGE - 1])
     new = Revision(base.number + 1, text, names)
@@ -90,7 +96,7 @@ def publish(directory: Path, base: Revision, text: str) -> Revision | None:
 
 
 def has_links(handle: int) -> bool:
-    """Whether files in the directory can have a second name. Raises OSError."""
+    """Tell whether files in the directory can have a second name. Raises OSError."""
     name = f"probe.{secrets.token_hex(8)}"
     try:
         _write(handle, name, "x" * 4096)
@@ -113,11 +119,11 @@ def _newest(handle: int, known: Revision) -> Revision:
         with suppress(FileNotFoundError):  # overtaken by KEPT others since it was listed
             return _read(handle, number)
         time.sleep(random.uniform(0.001, 0.01))
-    raise RevisionError("revisions come and go too quickly to be read")
+    raise RevisionError("revisions change too quickly to be read")
 
 
 def _numbers(pattern: re.Pattern[str], names: Iterable[str]) -> list[int]:
-    return [int(found[1]) for found in map(pattern.match, names) if found]
+    return [int(match[1]) for match in map(pattern.match, names) if match]
 
 
 def _read(handle: int, number: int) -> Revision:
@@ -144,7 +150,7 @@ def _write(handle: int, name: str, text: str) -> None:
 
 
 def _link(handle: int, name: str, second: str) -> OSError | None:
-    """The error that link() reports, if any; it need not be true."""
+    """Return the error that link() reports, if any. It need not be true."""
     try:
         os.link(name, second, src_dir_fd=handle, dst_dir_fd=handle, follow_symlinks=False)
     except OSError as error:
@@ -153,8 +159,10 @@ def _link(handle: int, name: str, second: str) -> OSError | None:
 
 
 def _tidy(handle: int, newest: int) -> None:
-    """Remove what nobody can need any more; now and then also what dead writers have left. Drafts
-    go first, so that late writers find none to link."""
+    """Remove revisions that are no longer needed, and now and then the files of dead writers.
+
+    Drafts go first, so that late writers have no draft to link.
+    """
     oldest = newest - KEPT
     _discard(handle, f"state.{oldest}")
     if newest % KEPT == 0:

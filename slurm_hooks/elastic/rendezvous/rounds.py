@@ -1,7 +1,7 @@
-"""When to stop for a new round, who is in it, and in which order.
+"""When to stop for a new round, which agents are in it, and in which order.
 
-Pure decisions on State; they know neither time (the callers say how long things have
-been quiet) nor how a State is shared.
+Pure decisions on State. Callers pass how long things have been quiet. How a State is shared does
+not matter here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from slurm_hooks.elastic.rendezvous.state import (
     forgive,
 )
 
-PATIENCE = 5.0  # times the quiet that newcomers are given: the longest they wait for others
-PROVEN_S = 600  # a round that lasts longer than this is progress, whenever the last one broke
+PATIENCE = 5.0  # times settle_s: the longest that newcomers wait for others
+PROVEN_S = 600  # a round that lasts longer is progress, whenever the last round broke
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a round in workers, and how long to wait for others before forming one (seconds).
-    `noun` names them: where sizes count nodes, an agent is one worker, in a fragment. If there are
-    `sizes`, a round has one of these."""
+    """Bounds of a round in workers, and how long to wait for others before forming it (seconds).
+
+    `noun` names the workers. Where sizes count nodes, an agent is one worker, in a fragment. If
+    there are `sizes`, a round has one of these.
+    """
 
     smallest: int
     largest: int
@@ -42,14 +44,14 @@ class Limits:
 
 
 def stop_reason(state: State, token: str, limits: Limits) -> Stop:
-    """Whether the healthy workers of `token` must stop for a new round."""
+    """Tell whether the healthy workers of `token` must stop for a new round."""
     me = find(state, token)
     round_ = state.round
     if me is None or round_ is None or token not in round_.order or me.phase is Phase.READY:
         return Stop.NOW
     peers = [find(state, t) for t in round_.order]
     if any(p is not None and p.phase is Phase.DONE for p in peers):
-        return Stop.NO  # it is ending: nobody can come back from DONE
+        return Stop.NO  # it is ending: an agent cannot come back from DONE
     if any(p is None or p.phase is Phase.READY for p in peers):
         return Stop.NOW
     if any(p is not None and p.phase is Phase.LEAVING for p in peers):
@@ -58,7 +60,7 @@ def stop_reason(state: State, token: str, limits: Limits) -> Stop:
 
 
 def _may_grow(state: State, round_: Round, limits: Limits) -> bool:
-    """Whether a round with those who wait outside would be larger."""
+    """Tell whether a round with the waiting agents would be larger."""
     outside = _outside(state)
     if not limits.sizes:
         return any(m.workers <= limits.largest - round_.size for m in outside)
@@ -72,41 +74,44 @@ def _outside(state: State) -> tuple[Member, ...]:
 
 
 def newcomers(state: State) -> tuple[str, ...]:
-    """Tokens that wait outside of the current round."""
+    """Return the tokens that wait outside of the current round."""
     return tuple(m.token for m in _outside(state))
 
 
 def count_of(members: Iterable[Member]) -> int:
-    """How many workers they have together."""
+    """Return how many workers they have together."""
     return sum(m.workers for m in members)
 
 
 def ready(state: State) -> tuple[Member, ...]:
-    """Who could be in the next round right now."""
+    """Return the agents that could be in the next round right now."""
     return tuple(m for m in state.members if m.phase is Phase.READY)
 
 
 def pending(state: State) -> tuple[Member, ...]:
-    """Who is expected back, but still runs or stops its workers."""
+    """Return the agents that are expected back, but still run or stop their workers."""
     return tuple(m for m in state.members if m.phase is Phase.ACTIVE)
 
 
 def expected(state: State) -> tuple[str, ...]:
-    """Who waits and who is waited for; while this does not change, things are quiet."""
+    """Return the agents that wait or are awaited. While this does not change, things are quiet."""
     return tuple(m.token for m in (*ready(state), *pending(state)))
 
 
 def is_known_complete(state: State) -> bool | None:
-    """Whether everybody wanted is here; None if nobody knows who is wanted."""
+    """Tell whether all wanted agents are here, or `None` if it is unknown which are wanted."""
     if not state.wanted:
         return None
     return not Counter(state.wanted) - Counter(m.fragment for m in state.members)
 
 
 def has_settled(state: State, settle_s: float, quiet_s: float, known_s: float) -> bool:
-    """Whether to stop for newcomers now. `quiet_s`: since one came or went; `known_s`: since
-    the first. Meanwhile the others train and only newcomers wait, so one round for all is
-    worth some seconds; but somebody wanted may never start."""
+    """Tell whether to stop for newcomers now.
+
+    `quiet_s`: since a newcomer joined or left. `known_s`: since the first newcomer. During this
+    wait the others train and only newcomers wait. So a common round is worth some seconds. But a
+    wanted agent may never start.
+    """
     if known_s >= PATIENCE * settle_s:
         return True
     is_complete = is_known_complete(state)
@@ -114,7 +119,7 @@ def has_settled(state: State, settle_s: float, quiet_s: float, known_s: float) -
 
 
 def has_running_peers(state: State, last: Round | None, token: str) -> bool:
-    """Whether somebody else of the round `last` still runs its workers in it."""
+    """Tell whether another agent of the round `last` still runs its workers in it."""
     if last is None or state.round is None or state.round.number != last.number:
         return False
     running = {m.token for m in pending(state)}
@@ -122,7 +127,7 @@ def has_running_peers(state: State, last: Round | None, token: str) -> bool:
 
 
 def has_finished_peer(state: State, last: Round | None) -> bool:
-    """Whether somebody of the round `last` has finished the training."""
+    """Tell whether an agent of the round `last` has finished the training."""
     if last is None:
         return False
     peers = (find(state, token) for token in last.order)
@@ -130,23 +135,29 @@ def has_finished_peer(state: State, last: Round | None) -> bool:
 
 
 def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
-    """The next round by rank: longest lease first (its agent hosts the store), then
-    Slurm order. Leases are compared by the minute, as Slurm counts them; otherwise the
-    seconds between two starts would shuffle the order. If there are more than fit, those
-    that already trained stay in, and a newcomer with fewer workers may fit where others do not."""
+    """Return the next round by rank: longest lease first (its agent hosts the store), then Slurm
+    order.
+
+    Leases are compared by the minute, as Slurm counts them. Otherwise the seconds between two
+    starts would shuffle the order. If too many wait, those that already trained stay in. A newcomer
+    with fewer workers may fit where others do not.
+    """
     return tuple(sorted(_chosen(ready(state), limits), key=rank_key))
 
 
 def _chosen(members: Iterable[Member], limits: Limits) -> list[Member]:
-    """Those that would be in a round of these. Where it has to have one of some sizes, it gets the
-    largest for which there are members; the others wait."""
+    """Return the members that would be in a round of these members.
+
+    If a round must have one of some sizes, it gets the largest for which there are members. The
+    others wait.
+    """
     by_claim = sorted(members, key=lambda m: (m.round == 0, rank_key(m)))
     if not limits.sizes:
         return list(_fitting(by_claim, limits.largest))
     for size in sorted(limits.sizes, reverse=True):
-        found = list(_fitting(by_claim, size))
-        if count_of(found) == size:
-            return found
+        members_in = list(_fitting(by_claim, size))
+        if count_of(members_in) == size:
+            return members_in
     return []
 
 
@@ -162,8 +173,9 @@ def rank_key(member: Member) -> tuple[int, int, int, str]:
 
 
 def may_form(state: State, limits: Limits, quiet_s: float, waited_s: float) -> bool:
-    """Whether a round should be formed now. `quiet_s`: since the waiting list changed;
-    `waited_s`: since this agent began to wait."""
+    """Tell whether a round should be formed now. `quiet_s`: since the waiting list changed.
+    `waited_s`: since this agent began to wait.
+    """
     waiting = ranked(state, limits)
     if count_of(waiting) < limits.smallest:
         return False
@@ -180,9 +192,11 @@ def may_form(state: State, limits: Limits, quiet_s: float, waited_s: float) -> b
 
 
 def is_broken(state: State) -> bool:
-    """Whether somebody of the current round has come back from it or is gone. As long as that
-    is not so the others train, and nobody may go on without them: it would be another training
-    on the same checkpoint."""
+    """Tell whether a member of the current round has come back from it or is gone.
+
+    Until then the others train, and no agent may go on without them: that would be another training
+    on the same checkpoint.
+    """
     if state.round is None:
         return True
     peers = [find(state, token) for token in state.round.order]
@@ -190,15 +204,17 @@ def is_broken(state: State) -> bool:
 
 
 def _is_called_long(limits: Limits, quiet_s: float, waited_s: float) -> bool:
-    """Whether the expected but absent agents have had enough time. Each is worth waiting for
-    about as long as admitting it later would cost; soon after a start, without warm workers,
-    that is 3 to 4 s plus the script's own start: twice `last_call_s`. Together they must not
-    delay those present for long."""
+    """Tell whether the expected but absent agents have had enough time.
+
+    Each is worth a wait as long as its later admission would cost. Soon after a start, without warm
+    workers, that is 3 to 4 s plus the script's own start: twice `last_call_s`. Together they must
+    not delay the present agents for long.
+    """
     return quiet_s >= 2 * limits.last_call_s or waited_s >= 10 * limits.last_call_s
 
 
 def is_stranded(state: State, token: str, limits: Limits) -> bool:
-    """Whether this agent failed after others had finished, with too few left to go on."""
+    """Tell whether this agent failed after others had finished, with too few left to go on."""
     me = find(state, token)
     if me is None or not me.round or not state.done or pending(state):
         return False
@@ -206,8 +222,9 @@ def is_stranded(state: State, token: str, limits: Limits) -> bool:
 
 
 def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
-    """Form the next round from those who are ready, its store at host:port; or give up when
-    the workers failed `max_crashes` times by themselves without progress in between."""
+    """Form the next round from the ready agents, with its store at host:port. Give up if the
+    workers failed `max_crashes` times without an outside cause and without progress in between.
+    """
     chosen = ranked(state, limits)
     state = judged(state, chosen, now)
     if state.crashes >= limits.max_crashes:
@@ -238,9 +255,12 @@ def _enrol(member: Member, tokens: tuple[str, ...], number: int) -> Member:
 
 
 def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
-    """Count a failure, whatever the age of the one before; forgive after a planned change of
-    a round that got past the point where the last failure was. Where somebody was lost, or
-    came just then, workers may have failed of that: it says nothing."""
+    """Count a failure, whatever the age of the last failure. Forgive after a planned change of a
+    round that got past the point of the last failure.
+
+    If an agent was lost, or joined just then, the workers may have failed because of that. Such a
+    failure does not count.
+    """
     if state.round is None:
         return state
     lasted_s = lasted(state.round, now)
@@ -260,19 +280,21 @@ def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
 
 
 def _first_code(chosen: tuple[Member, ...]) -> int:
-    """The most informative exit code: workers that lose a peer often end by a signal."""
+    """Return the most informative exit code: workers that lose a peer often end by a signal."""
     codes = sorted(m.failed - 1 for m in chosen if m.failed > 1)
     return codes[0] if codes else 0
 
 
 def lasted(round_: Round, now: int) -> int:
-    """Seconds since a round was formed, by clocks that may differ."""
+    """Return seconds since a round was formed, by clocks that may differ."""
     return max(0, now - round_.formed_at)
 
 
 def is_progress(state: State, lasted_s: int) -> bool:
-    """Whether a round that was stopped on request, not by a failure, has lasted long enough to
-    be progress: a script that fails at its tenth step is not forgiven for reaching the ninth."""
+    """Tell whether a round that was stopped on request lasted long enough to be progress.
+
+    A script that fails at its tenth step is not forgiven for reaching the ninth.
+    """
     return not state.crashed_after_s or lasted_s > state.crashed_after_s
 
 

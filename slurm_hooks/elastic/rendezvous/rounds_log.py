@@ -1,4 +1,4 @@
-"""What is reported of a formed round: a line for people, a line of JSON. Pure."""
+"""The report of a formed round: a line for people, and a line of JSON. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from slurm_hooks.elastic.rendezvous.state import Round, State
 
 
 def describe(old: Round | None, new: Round) -> str:
-    """`round 3 formed: 4 fragments (1 2 4 5), was 3, cause: joined 5`. Where fragments have several
-    workers: `round 3 formed: 17 workers in 4 fragments (1 2 4 5), was 12, cause: joined 5`."""
+    """`round 3 formed: 4 fragments (1 2 4 5), was 3, cause: joined 5`.
+
+    If fragments have several workers: `round 3 formed: 17 workers in 4 fragments (1 2 4 5), was 12,
+    cause: joined 5`.
+    """
     agents = len(new.order)
     was = old.size if old else 0
     names = " ".join(str(fragment) for fragment in sorted(new.fragments))
@@ -33,7 +36,8 @@ def describe_groups(fragments: tuple[int, ...], was: int, causes: tuple[Cause, .
 
 def describe_failures(state: State, last: int) -> str:
     """`the workers failed 2 times in a row, in rounds 3 to 5, last exit code 1`. `last` is the
-    number of the round in which they failed last."""
+    number of the round in which they failed last.
+    """
     often = f"{state.crashes} times in a row" if state.crashes != 1 else "once"
     first = state.crashed_in
     where = f"in rounds {first} to {last}" if first < last else f"in round {last}"
@@ -42,16 +46,18 @@ def describe_failures(state: State, last: int) -> str:
 
 
 def record(new: Round, restarts: int) -> str:
-    """One line of rounds.jsonl: `t` in epoch seconds, `restarts_used` of torchrun's
-    budget so far on the agent of rank 0."""
+    """Return a line of rounds.jsonl. `t` is in epoch seconds. `restarts_used` counts torchrun's
+    budget so far on the agent of rank 0.
+    """
     return json.dumps(_entry(new, new.size, restarts))
 
 
 def record_groups(
     term: Round, fragments: tuple[int, ...], causes: tuple[Cause, ...], restarts: int
 ) -> str:
-    """The same for replica groups, which need no rounds: who trains from `term.formed_at`
-    on, and which fragment keeps the lighthouse in this term."""
+    """Return the line for replica groups, which need no rounds: the fragments that train from
+    `term.formed_at` on, and the fragment that keeps the lighthouse in this term.
+    """
     change = replace(term, fragments=fragments, causes=causes)
     entry = _entry(change, len(fragments), restarts)
     return json.dumps({**entry, "lighthouse": term.fragments[0]})

@@ -1,8 +1,8 @@
-"""The shared state of one training as plain values, and the ways it may change.
+"""The shared state of a training as plain values, and the ways in which it may change.
 
-Every agent reads the same State and decides alike; a change is a function from State to
-State. Nothing here knows clocks, files, signals or torch, so that every decision can be
-tested by calling it.
+Every agent reads the same State and decides the same way. A change is a function from State to
+State. The code here uses no clocks, files, signals or torch, so that every decision can be tested
+by calling it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ STALE_OUTCOME_S = 86400
 
 
 class Phase(str, Enum):
-    """What an agent does at the moment."""
+    """The present activity of an agent."""
 
     READY = "ready"  # stopped or new, waits for the next round
     ACTIVE = "active"  # runs workers in the current round
@@ -28,7 +28,7 @@ class Phase(str, Enum):
 
 
 class Outcome(str, Enum):
-    """How the training ended, if it did."""
+    """How the training ended, if it has ended."""
 
     OPEN = "open"
     FINISHED = "finished"
@@ -36,29 +36,33 @@ class Outcome(str, Enum):
 
 
 class Stop(Enum):
-    """Whether a healthy agent should stop its workers, and how."""
+    """Tells whether a healthy agent should stop its workers, and how."""
 
     NO = "no"
     GROW = "grow"  # newcomers wait: when their arrival has settled, together
-    PLANNED = "planned"  # somebody leaves: together, before any peer vanishes
+    PLANNED = "planned"  # an agent leaves: together, before any peer vanishes
     NOW = "now"  # the round is broken already
 
 
 class Admission(Enum):
-    """What becomes of an agent that asks to take part for the first time."""
+    """The answer to an agent that asks to take part for the first time."""
 
     JOIN = "join"
-    WAIT = "wait"  # the others still work on the training before
+    WAIT = "wait"  # the others still work on the earlier training
     RESTART = "restart"  # begin a fresh training: the old state is a left-over
     NOTHING_LEFT = "nothing left"  # this training is over
 
 
 @dataclass(frozen=True)
 class Member:
-    """One agent. `ends` is the end of its lease in epoch seconds, 0 if unknown; `ping_port`
-    where it answers pings; `failed` is 0 unless its workers failed by themselves, then 1
-    and their exit code; `round` the last round it took part in, 0 for a newcomer. It counts as so
-    many `workers`: 1 where sizes count nodes."""
+    """An agent of the training.
+
+    * `ends`: the end of its lease in epoch seconds, 0 if unknown.
+    * `ping_port`: where it answers pings.
+    * `failed`: 0, or 1 plus the exit code if its workers failed without an outside cause.
+    * `round`: the last round in which it took part, 0 for a newcomer.
+    * `workers`: as many as it counts for, 1 if sizes count nodes.
+    """
 
     token: str
     fragment: int
@@ -74,19 +78,20 @@ class Member:
 
     @property
     def position(self) -> tuple[int, int]:
-        """In Slurm's order: fragment, then node within the fragment."""
+        """Its place in Slurm's order: fragment, then node within the fragment."""
         return (self.fragment, self.node)
 
     @property
     def position_name(self) -> str:
-        """The same as a word, `3.0`."""
+        """The position as a word, `3.0`."""
         return f"{self.fragment}.{self.node}"
 
 
 @dataclass(frozen=True)
 class Round:
-    """One formed world. `order` holds the tokens by rank; rank 0 hosts the store. `workers` are
-    those of all members, 0 if each has one."""
+    """A formed world. `order` holds the tokens by rank, and rank 0 hosts the store. `workers`
+    counts the workers of all members, 0 if each has a single worker.
+    """
 
     number: int
     order: tuple[str, ...]
@@ -99,13 +104,15 @@ class Round:
 
     @property
     def size(self) -> int:
-        """As the request counts it: workers, or agents where sizes count nodes."""
+        """The size as the request counts it: workers, or agents if sizes count nodes."""
         return self.workers or len(self.order)
 
 
 @dataclass(frozen=True)
 class Launch:
-    """With which words members were started: as a user is shown them, and the digest of all."""
+    """The command with which members were started: as a user sees it, and the digest of the
+    whole.
+    """
 
     text: str
     digest: str
@@ -114,15 +121,20 @@ class Launch:
 
 @dataclass(frozen=True)
 class State:
-    """Everything the agents share. `revision` counts changes; `stage` counts the
-    trainings that one batch script runs after another; `gone` lists who left or was
-    lost since the last round. `crashes` is how often workers failed by themselves since the
-    last progress: first in the round `crashed_in`; the last time after `crashed_after_s` in
-    their round (bounded), with the exit code `crashed_with` (0: unknown). `farthest` are the
-    most samples that anybody has reported, 0 if nobody has. `wanted` is what Slurm said to
-    the newest newcomer: a fragment number for each agent that runs or is about to, empty if
-    nobody knows. `outcome_at` is when it ended; while it is open, when the one before it finished,
-    0 if there was none. `launches` are those of the members, each once."""
+    """The whole state that agents share.
+
+    * `revision` counts changes. `stage` counts the trainings that a batch script runs in turn.
+    * `gone` lists the fragments that left or were lost since the last round.
+    * `crashes` counts failures of workers without an outside cause since the last progress.
+      The first was in the round `crashed_in`. The last came `crashed_after_s` into its round
+      (bounded), with the exit code `crashed_with` (0: unknown).
+    * `farthest`: the most samples that an agent has reported, 0 without a report.
+    * `wanted`: Slurm's answer to the newest newcomer, a fragment number for each agent that runs
+      or is about to. Empty if unknown.
+    * `outcome_at`: when the training ended. While it is open, when the training before it
+      finished, 0 for the first.
+    * `launches`: the commands of the members, each once.
+    """
 
     run: str
     revision: int = 0
@@ -144,15 +156,17 @@ class State:
 
 
 def find(state: State, token: str) -> Member | None:
-    """The member with this token, if it is (still) one."""
+    """Return the member with this token, or `None` if it is no member (any more)."""
     return next((m for m in state.members if m.token == token), None)
 
 
 def admit(state: State, newcomer: Member, stage: int, now: int) -> Admission:
-    """What to do with an agent that comes for the first time; `stage` is the training
-    its batch script has reached. A left-over must never block a rerun: a fragment that
-    had finished and runs again under a new incarnation was requeued on purpose, and a
-    failed training is not kept from a new try."""
+    """Return the answer to an agent that comes for the first time. `stage` is the training that its
+    batch script has reached.
+
+    A left-over must never block a rerun. A fragment that had finished and runs again under a new
+    incarnation was requeued on purpose. A failed training may be tried again.
+    """
     if state.outcome is Outcome.FAILED:
         return Admission.RESTART
     if state.outcome is Outcome.FINISHED and _is_rerun(state, newcomer, now):
@@ -172,9 +186,12 @@ def _is_rerun(state: State, newcomer: Member, now: int) -> bool:
 
 
 def restart(state: State, stage: int) -> State:
-    """An empty state for a new training; the revision goes on, so nothing old matches. After
-    a failure it is a new try of the same, which has to get farther to count as progress. Otherwise
-    `outcome_at` stays, for those that were done and have not seen the end."""
+    """Return an empty state for a new training. The revision goes on, so that no old revision
+    matches.
+
+    After a failure it is a new try of the same training, which has to get farther to count as
+    progress. Otherwise `outcome_at` stays, for agents that were done and have not seen the end.
+    """
     empty = State(run=state.run, revision=state.revision, stage=stage, rounds=state.rounds)
     if state.outcome is not Outcome.FAILED:
         return replace(empty, outcome_at=state.outcome_at)
@@ -182,8 +199,10 @@ def restart(state: State, stage: int) -> State:
 
 
 def join(state: State, member: Member) -> State:
-    """Enter the waiting list, as a newcomer or back from a round. Another agent at the
-    same position is dead (Slurm runs one incarnation at a time, see also `twins`) and is replaced.
+    """Enter the waiting list, as a newcomer or back from a round.
+
+    Another agent at the same position is dead and is replaced: Slurm runs a single incarnation at a
+    time (see also `twins`).
     """
     before = find(state, member.token)
     arrived = replace(member, phase=Phase.READY, round=before.round if before else 0)
@@ -197,9 +216,12 @@ def join(state: State, member: Member) -> State:
 
 
 def expect(state: State, wanted: tuple[int, ...]) -> State:
-    """Take over who is wanted from a newcomer that has just asked. The latest to write counts as
-    the newest: clocks of nodes differ. Without an answer, an earlier one that names all who are
-    here still counts; one that does not is of a time before they were released."""
+    """Take over the wanted fragments from a newcomer that has just asked Slurm.
+
+    The latest writer counts as the newest, since clocks of nodes differ. Without an answer, an
+    earlier answer still counts if it names all present fragments. Otherwise it dates from before
+    their release.
+    """
     if wanted:
         return replace(state, wanted=wanted)
     here = (m.fragment for m in state.members if m.phase is not Phase.DONE)
@@ -208,22 +230,24 @@ def expect(state: State, wanted: tuple[int, ...]) -> State:
 
 
 def come_back(state: State, member: Member) -> State:
-    """Join, unless the training has ended meanwhile or a newer run is there instead."""
+    """Join, unless the training has ended or a newer run has taken this place."""
     if state.outcome is not Outcome.OPEN or is_superseded(state, member):
         return state
     return join(state, member)
 
 
 def is_superseded(state: State, member: Member) -> bool:
-    """Whether a newer incarnation is at this position: Slurm requeued the fragment because
-    its node was out of reach, and the old agent lives on there."""
+    """Tell whether a newer incarnation is at this position. Slurm requeued the fragment because its
+    node was out of reach, and the old agent lives on there.
+    """
     mine = _incarnation(member)
     return any(m.position == member.position and _incarnation(m) > mine for m in state.members)
 
 
 def twins(state: State, me: Member) -> tuple[Member, ...]:
-    """Other agents that the same run of this fragment has started, which may have been killed, or
-    be at work beside this one."""
+    """Return other agents that the same run of this fragment has started. They may have been
+    killed, or work beside this agent.
+    """
     here = (m for m in state.members if m.position == me.position and m.token != me.token)
     return tuple(m for m in here if m.incarnation == me.incarnation and m.phase is not Phase.DONE)
 
@@ -238,7 +262,7 @@ def announce_leave(state: State, token: str) -> State:
 
 
 def depart(state: State, token: str, now: int, planned: bool) -> State:
-    """Remove an agent that goes (planned) or was cut off. Who is done stays listed."""
+    """Remove an agent that leaves (planned) or was cut off. An agent that is done stays listed."""
     return _settle(_remove(state, {token}, CauseKind.LEFT if planned else CauseKind.LOST), now)
 
 
@@ -263,15 +287,16 @@ def forgive(state: State) -> State:
 
 
 def advance(state: State, samples: int) -> State:
-    """The training has reported how far it is; farther than ever before is progress, which the
-    first number cannot show."""
+    """The training has reported how far it is. Farther than ever before is progress, but the first
+    number cannot show that.
+    """
     if samples <= state.farthest:
         return state
     return replace(forgive(state) if state.farthest else state, farthest=samples)
 
 
 def fail(state: State, now: int) -> State:
-    """Give the training up for everybody."""
+    """Give the training up for all agents."""
     return replace(state, outcome=Outcome.FAILED, outcome_at=now)
 
 
@@ -294,13 +319,13 @@ def _remove(state: State, tokens: set[str], how: CauseKind) -> State:
     )
     stay = tuple(m for m in state.members if m not in going)
     gone = (*state.gone, *losses)[-GONE_KEPT:]
-    fragments = {m.fragment for m in going}  # those that come again will say so themselves
+    fragments = {m.fragment for m in going}  # a fragment that comes again will say so itself
     wanted = tuple(f for f in state.wanted if f not in fragments)
     return replace(state, members=stay, gone=gone, wanted=wanted)
 
 
 def _settle(state: State, now: int) -> State:
-    """The training is finished once somebody is done and nobody else still works on it."""
+    """Finish the training when a member is done and no other member still works on it."""
     if state.outcome is not Outcome.OPEN or not state.done:
         return state
     busy = any(

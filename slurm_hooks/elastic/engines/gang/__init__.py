@@ -1,1 +1,1 @@
-"""Gangs that are started anew at each change of size: `malleable run -- COMMAND`."""
+"""Gangs that start again at each change of size: `malleable run -- COMMAND`."""

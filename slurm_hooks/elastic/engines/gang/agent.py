@@ -1,7 +1,6 @@
-"""One agent of a gang without torchrun: it joins round after round, and in each runs the command.
+"""An agent of a gang without torchrun: it joins round after round, and runs the command in each.
 
-What is done when is the session's to say; what a round needs beside the command is the engine's
-(crew.py).
+The session decides when each step is due. The engine adds the other parts of a round (crew.py).
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ AFTER_FAILURE_S = 1.0  # a command may fail because of a change that this agent 
 
 
 class GangAgent:
-    """Raises DirectoryError from all methods when the shared directory is lastingly out of order,
-    and SystemExit when this fragment leaves, the work is over or cannot go on."""
+    """All methods raise DirectoryError if the shared directory stays out of order. They raise
+    SystemExit if this fragment leaves, or if the work is over or cannot go on.
+    """
 
     def __init__(self, parts: Parts, crew: Crew, farewell_s: float) -> None:
         self._session = parts.session
@@ -30,11 +30,11 @@ class GangAgent:
         self._ending.dismiss = crew.close
         self._crew = crew
         self._farewell_s = farewell_s
-        self._ended_at: Optional[float] = None  # of the round before, by the monotonic clock
+        self._ended_at: Optional[float] = None  # the end of the last round, by the monotonic clock
         self._entering = Entering(self._session, parts.companion, self._ending, lambda: crew.port)
 
     def run(self) -> None:
-        """Until the work has finished."""
+        """Run until the work has finished."""
         self._signals.listen()
         has_finished = False
         try:
@@ -48,30 +48,32 @@ class GangAgent:
             self._ending.close(is_failure=not has_finished)
 
     def _live(self, round_: Round) -> bool:
-        """One round; whether the work has finished in it. Back on the waiting list if not."""
+        """Run a round, and tell whether the work has finished in it. If not, this agent is back on
+        the waiting list.
+        """
         if not self._crew.begin_round(round_, self._session.rank, self._session.is_broken):
-            say(f"round {round_.number} broke before it began; trying again")
+            say(f"round {round_.number} failed to start; retrying")
             self._crew.end_round(0.0)
             self._session.begin_wait()
             return False
         if self._ended_at is not None:
             later_s = time.monotonic() - self._ended_at
-            say(f"round {round_.number} began here {later_s:.2f} s after the end of the one before")
+            say(f"round {round_.number} started, {later_s:.2f} s after the last round ended here")
         code = self._watch()
         if code == 0:
             return True
         asked = time.monotonic()
         self._crew.end_round()
         self._ended_at = time.monotonic()
-        say(
-            f"round {round_.number} ended here {self._ended_at - asked:.2f} s after it was asked to"
-        )
+        took_s = self._ended_at - asked
+        say(f"round {round_.number} ended here, {took_s:.2f} s after its stop signal")
         self._session.begin_wait(code or 0)
         return False
 
     def _watch(self) -> Optional[int]:
-        """The exit code with which the command has ended by itself, 0 if the work has finished;
-        None once it must stop."""
+        """Return the exit code with which the command has ended, 0 if the work has finished, or
+        `None` when the command must stop.
+        """
         deadline = float("inf")
         while True:
             code = self._crew.exit_code(self._session)

@@ -1,8 +1,8 @@
-"""Requests between the agents of a job: one line of JSON each way, over a connection whose caller
-has shown that it knows the job's secret.
+"""Requests between the agents of a job: a line of JSON each way, over a connection whose caller has
+proved that it knows the job's secret.
 
-The agent sends a challenge, the caller its answer and the request; what follows is for whoever
-handles that kind of request. Everything is bounded: others on the network may connect too.
+The agent sends a challenge, and the caller sends its answer and the request. A handler for that
+kind of request does the rest. Everything is bounded, since others on the network may connect too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slurm_hooks.elastic.engines.gang.secret import answer, is_answer
 from slurm_hooks.elastic.log import debug, suppressed
 
 CONNECT_S = 10.0
-GREETING_S = 10.0  # for a stranger to show that it is none
+GREETING_S = 10.0  # for a stranger to prove that it knows the secret
 STRANGERS = 64  # at a time
 AGAIN_S = 0.1
 _LINE = 1 << 20  # bytes of a request
@@ -31,12 +31,13 @@ Handler = Callable[[Request, socket.socket], None]
 
 
 class ChannelError(Exception):
-    """The other agent could not be asked; the message says why."""
+    """The other agent could not be asked. The message says why."""
 
 
 class Listener:
-    """Answers requests on a port that the kernel chose, a thread each; `handlers` by the request's
-    `what`."""
+    """Answers requests on a port that the kernel chose, a thread each. `handlers` by the request's
+    `what`.
+    """
 
     def __init__(self, secret: bytes, handlers: Mapping[str, Handler]) -> None:
         self.secret = secret
@@ -53,7 +54,7 @@ class Listener:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more; what is being handled goes on."""
+        """Listen no more. Requests under way go on."""
         self._is_closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -73,7 +74,9 @@ class Listener:
                 threading.Thread(target=self._serve, args=(end,), daemon=True).start()
 
     def _admit(self, end: socket.socket) -> None:
-        """If there are too many strangers, the one that has been silent for longest has to go."""
+        """Admit a connection. If there are too many strangers, the stranger that has been silent
+        longest is cut off.
+        """
         with self._turn:
             if len(self._strangers) >= STRANGERS:
                 oldest = next(iter(self._strangers))
@@ -93,21 +96,22 @@ class Listener:
                 self._handlers[request["what"]](request, end)
 
     def _greet(self, end: socket.socket) -> Request | None:
-        """The request of one that knows the secret; None from anybody else. Raises OSError,
-        ValueError."""
+        """Return the request of a caller that knows the secret, or `None`. Raises OSError,
+        ValueError.
+        """
         challenge = secrets.token_hex(_CHALLENGE).encode()
         end.settimeout(GREETING_S)
         end.sendall(challenge + b"\n")
         request = request_in(receive_line(end), self.secret, challenge)
         if request is None or request.get("what") not in self._handlers:
-            debug("somebody else has connected to this agent")
+            debug("a stranger has connected to this agent")
             return None
         end.settimeout(None)
         return request
 
 
 def request_in(line: bytes, secret: bytes, challenge: bytes) -> Request | None:
-    """The request of one that knows the secret; None from anybody else. Raises ValueError."""
+    """Return the request of a caller that knows the secret, or `None`. Raises ValueError."""
     try:
         said = json.loads(line)
     except RecursionError as error:
@@ -117,7 +121,7 @@ def request_in(line: bytes, secret: bytes, challenge: bytes) -> Request | None:
 
 
 def call(address: tuple[str, int], secret: bytes, request: Request) -> socket.socket:
-    """A connection on which this request has been made. Raises ChannelError."""
+    """Return a connection on which this request has been made. Raises ChannelError."""
     host, port = address
     try:
         end = socket.create_connection(address, timeout=CONNECT_S)
@@ -134,17 +138,19 @@ def call(address: tuple[str, int], secret: bytes, request: Request) -> socket.so
 
 
 def send_line(end: socket.socket, value: Any) -> None:
-    """Send a value as one line of JSON. Raises OSError."""
+    """Send a value as a line of JSON. Raises OSError."""
     end.sendall(json.dumps(value).encode() + b"\n")
 
 
 def receive_line(end: socket.socket) -> bytes:
-    """The line that the other sends, and nothing after it, without its end. Raises OSError;
-    ValueError if it is too long or the other has gone."""
-    found = bytearray()
-    while not found.endswith(b"\n"):
+    """Return the line that the other sends, and no data after it, without its end.
+
+    Raises OSError, and ValueError if the line is too long or the other has gone.
+    """
+    line = bytearray()
+    while not line.endswith(b"\n"):
         data = end.recv(65536)
-        if not data or len(found) > _LINE:
+        if not data or len(line) > _LINE:
             raise ValueError("the line has no end")
-        found += data
-    return bytes(found[:-1])
+        line += data
+    return bytes(line[:-1])

@@ -1,6 +1,7 @@
-"""What one agent runs in a round: the command, and for an MPI the daemons that its leader asks for.
+"""The programs that an agent runs in a round: the command, and the daemons that the leader of an
+MPI asks for.
 
-The members tell each other where they are first, at the agent of rank 0.
+First the members tell each other their addresses, at the agent of rank 0.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ MEET_S = 5.0
 
 
 class Crew:
-    """`env` is the fragment's environment; `host` the address of this node; `find_secret` gives the
-    job's secret of now."""
+    """`env` is the fragment's environment, and `host` the address of this node. `find_secret`
+    returns the job's present secret.
+    """
 
     def __init__(
         self,
@@ -56,14 +58,14 @@ class Crew:
 
     @property
     def port(self) -> int:
-        """Where this agent answers the others of its job."""
+        """The port at which this agent answers the other agents of its job."""
         return self._listener.port
 
     def begin_round(self, round_: Round, rank: int, is_broken: Callable[[], bool]) -> bool:
-        """Meet the others and start; False if the round breaks before."""
+        """Meet the others and start. Return False if the round breaks before."""
         self._round, self._rank = round_, rank
         with suppressed(DirectoryError, doing="reading the job's secret again"):
-            # Somebody may have removed it, and whoever joins now knows the one that is there now.
+            # A user may have removed it. A member that joins now knows the present secret.
             self._secret = self._listener.secret = self._find_secret()
         with socket.socket(_family(self._host)) as reserved:
             reserved.bind(("", 0))
@@ -74,7 +76,7 @@ class Crew:
         try:
             places = tuple(map(place_said, said))
         except (TypeError, ValueError) as error:
-            debug("what the members say of themselves", error)
+            debug("reading the addresses of the members", error)
             return False
         self._start(GangWorld(round_.number, rank, places, self._folder_of(round_.number)))
         return True
@@ -101,8 +103,9 @@ class Crew:
         self._command.pass_on_signals()
 
     def _folder_of(self, number: int) -> str:
-        """In the job's own directory: of a leader that is killed nothing stays on its node, and
-        `old_jobs` knows the name."""
+        """Return a folder in the job's own directory. So no file stays on the node of a leader that
+        is killed, and `old_jobs` knows the name.
+        """
         return str(Path(self._env["MALLEABLE_DIR"]).absolute() / f"laid-out-{number}")
 
     def _lay_out(self, folder: str, files: Mapping[str, str]) -> None:
@@ -114,23 +117,25 @@ class Crew:
             path.chmod(0o700)
 
     def exit_code(self, session: Session) -> Optional[int]:
-        """How the command has ended here; None while it runs. Where only the leader has one, 0
-        once that has finished."""
+        """Return the exit code of the command here, or `None` while it runs. If only the leader has
+        a command, it is 0 after that has finished.
+        """
         if self._command is not None:
             return self._command.exit_code()
         return 0 if session.is_ending() else None
 
     def meet(self, is_broken: Callable[[], bool]) -> None:
-        """Wait, seconds at most, until all members are about to stop: one that stops alone breaks
-        the work of the others, who may take that for a failure of their own."""
+        """Wait, seconds at most, until all members are about to stop. A member that stops alone
+        breaks the work of the others, which may count that as their own failure.
+        """
         self._gather("stop", None, MEET_S, is_broken)
 
     def _gather(
-        self, what: str, said: object, patience_s: float, is_broken: Callable[[], bool]
+        self, point: str, said: object, patience_s: float, is_broken: Callable[[], bool]
     ) -> Optional[Sequence[object]]:
         round_ = self._round
         assert round_ is not None
-        key = f"{round_.number}.{round_.formed_at}.{what}"
+        key = f"{round_.number}.{round_.formed_at}.{point}"
         request = {"key": key, "rank": self._rank, "size": len(round_.order), "said": said}
         try:
             address = (round_.host, round_.port)
@@ -140,7 +145,7 @@ class Crew:
             return None
 
     def end_round(self, grace_s: Optional[float] = None) -> None:
-        """Stop what runs here, within the order's grace unless another is given."""
+        """Stop the programs that run here, within the order's grace unless another is given."""
         allowed_s = self._order.grace_s if grace_s is None else grace_s
         if self._command is not None:
             self._command.stop(allowed_s)
@@ -156,12 +161,13 @@ class Crew:
 
 
 def slots(env: Mapping[str, str]) -> int:
-    """How many processes an MPI may start on a node: the job's tasks there, 1 if it says none; on a
-    part of a node one for each worker."""
+    """Return how many processes an MPI may start on a node: the job's tasks there, 1 without such a
+    number. On a part of a node it is one process for each worker.
+    """
     if request_of(env):
         return workers_here(env)
-    found = (number(env.get(name, "")) for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS"))
-    return next((count for count in found if count), 1)
+    counts = (number(env.get(name, "")) for name in ("SLURM_NTASKS_PER_NODE", "SLURM_NTASKS"))
+    return next((count for count in counts if count), 1)
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -1,6 +1,7 @@
-"""What an engine adds to `malleable run`: an object, ours or a package's of the user's environment.
+"""The part that an engine adds to `malleable run`: an object, ours or from a package in the user's
+environment.
 
-docs/developers/engines.md says how to write one. It is loaded in the job alone, as its user.
+docs/developers/engines.md says how to write an engine. It is loaded in the job alone, as its user.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ TENSORFLOW = "tensorflow"
 
 
 class GangEngine(Protocol):
-    """It may have `lay_out(world)` as well, which returns texts by name of file. Then the command
-    runs at rank 0 only, without SLURM_*, beside these files in `world.folder`."""
+    """It may also have `lay_out(world)`, which returns texts by name of file. Then the command runs
+    at rank 0 only, without SLURM_*, beside these files in `world.folder`.
+    """
 
     def told(self, world: GangWorld) -> Mapping[str, str]:
-        """What the command of this member finds in its environment beside MALLEABLE_*."""
+        """Return the variables that this member's command gets beside MALLEABLE_*."""
 
 
 class Plain:
-    """A command that asks for nothing more."""
+    """A command that needs no more variables."""
 
     def told(self, _world: GangWorld) -> Mapping[str, str]:
-        """Nothing more."""
+        """Return no variable."""
         return {}
 
 
@@ -42,7 +44,9 @@ _OURS: Mapping[str, Callable[[], GangEngine]] = {
 
 
 def find_engine(name: str) -> GangEngine:
-    """Raises OptionError if no package names it, or it cannot be loaded."""
+    """Return the engine of this name. Raises OptionError if no package names it, or it cannot be
+    loaded.
+    """
     if name in _OURS:
         return _OURS[name]()
     entry = _entry_point(name)
@@ -62,14 +66,14 @@ def find_engine(name: str) -> GangEngine:
 
 def _entry_point(name: str) -> Optional[Any]:
     try:
-        found: Any = metadata.entry_points()
-        group = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
+        points: Any = metadata.entry_points()
+        group = points.select(group=GROUP) if hasattr(points, "select") else points.get(GROUP, ())
         return next((entry for entry in group if entry.name == name), None)
-    except Exception as error:  # one package with damaged ones is enough
+    except Exception as error:  # a single package with damaged entry points is enough
         where = "the entry points of this Python's packages"
         raise OptionError(f"engine={name}: {where}: {error!r}") from error
 
 
 def lays_out(engine: GangEngine) -> Optional[Callable[[GangWorld], Mapping[str, str]]]:
-    """Its method `lay_out`, None if it has none."""
+    """Return its method `lay_out`, or `None`."""
     return getattr(engine, "lay_out", None)

@@ -1,5 +1,5 @@
-"""The members of a round gather at the agent of its rank 0: each says something, and learns what
-all of them said once all are there.
+"""The members of a round gather at the agent of its rank 0. Each says a value, and learns the
+values of all when the last has come.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from slurm_hooks.elastic.polling import readable
 
 GATHER = "gather"
 LOOK_S = 0.25  # between two looks whether the round is broken
-_KEPT = 16  # gatherings that are remembered, for those who come late
+_KEPT = 16  # gatherings that are remembered, for late members
 
 
 class Gatherings:
-    """At the agent of rank 0."""
+    """The gatherings at the agent of rank 0."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._said: dict[str, dict[int, Any]] = {}
 
     def handle(self, request: Request, end: socket.socket) -> None:
-        """One has come: tell it what all have said, when they have. Raises OSError, ValueError."""
+        """A member has come: send it the values of all, when all have come. Raises OSError,
+        ValueError.
+        """
         key, rank, size = str(request["key"]), int(request["rank"]), int(request["size"])
         with self._changed:
             said = self._said.setdefault(key, {})
@@ -44,7 +46,7 @@ class Gatherings:
             while len(said) < size:
                 self._changed.wait(1.0)
                 if len(said) < size and readable([end.fileno()], 0):
-                    return  # it says no more: it has gone
+                    return  # the member has gone
         send_line(end, [said[rank] for rank in range(size)])
 
 
@@ -55,8 +57,11 @@ def gather(
     patience_s: float,
     is_broken: Callable[[], bool],
 ) -> Optional[list[Any]]:
-    """What all have said, by rank, to a `request` with key, rank, size and said; None if the
-    round breaks before, or they are not there after `patience_s`. Raises ChannelError."""
+    """Return the values of all, by rank, to a `request` with key, rank, size and said.
+
+    Return `None` if the round breaks before, or if members are missing after `patience_s`. Raises
+    ChannelError.
+    """
     deadline = time.monotonic() + patience_s
     with call(address, secret, {**request, "what": GATHER}) as end:
         try:
@@ -64,8 +69,8 @@ def gather(
                 if is_broken() or time.monotonic() > deadline:
                     return None
             end.settimeout(LOOK_S * 4)
-            found = json.loads(receive_line(end))
+            values = json.loads(receive_line(end))
         except (OSError, ValueError) as error:
             debug(f"gathering at {address}", error)
             return None
-    return found if isinstance(found, list) and len(found) == request["size"] else None
+    return values if isinstance(values, list) and len(values) == request["size"] else None

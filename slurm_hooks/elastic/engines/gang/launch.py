@@ -1,9 +1,9 @@
-"""Takes the place of ssh for an MPI whose daemons are to run on the other nodes of its job.
+"""A stand-in for ssh, with which an MPI starts its daemons on the other nodes of its job.
 
     python3 -m slurm_hooks.elastic.engines.gang.launch [OPTION...] NODE WORD...
 
 It asks the agent of that node, and lives as long as the daemon. MALLEABLE_AGENTS says where agents
-listen. The exit code is the daemon's; 255, as ssh has it, if it could not be started.
+listen. The exit code is the daemon's, or 255, as with ssh, if it could not be started.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAILED = 255
 
 
 def run(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """The exit code. Raises ChannelError, DirectoryError, OSError, ValueError."""
+    """Return the exit code. Raises ChannelError, DirectoryError, OSError, ValueError."""
     while words and words[0].startswith("-"):
         words = words[1:]  # Hydra's -x
     if len(words) < 2:
@@ -41,11 +41,11 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """As ssh would."""
+    """Return the exit code that ssh would return."""
     try:
         return run(words, os.environ)
     except (ChannelError, DirectoryError, OSError, ValueError, KeyError) as error:
-        say(f"starting a daemon of the MPI: {error}")
+        say(f"cannot start a daemon of the MPI: {error}")
         return FAILED
 
 

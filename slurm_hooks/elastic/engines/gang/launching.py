@@ -1,6 +1,6 @@
 """Daemons of an MPI that its leader starts on this node through this agent, as it would by ssh.
 
-A daemon lives as long as the connection over which it was asked for: the launcher at the other end
+A daemon lives as long as the connection over which it was asked for. The launcher at the other end
 is a child of mpirun.
 """
 
@@ -23,29 +23,29 @@ END_S = 2.0  # from SIGTERM to SIGKILL, for a daemon that its leader has left
 
 
 class Daemons:
-    """Of this agent, which may be asked for them in its current round."""
+    """The daemons of this agent. It may be asked for them in its current round."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._round = 0  # none
+        self._round = 0  # outside of a round
         self._env: Mapping[str, str] = {}
         self._running: list[Command] = []
 
     def begin_round(self, number: int, env: Mapping[str, str]) -> None:
-        """From now on daemons may be asked for; they find `env` in their environment."""
+        """Accept requests for daemons from now on. They get `env` as their environment."""
         with self._changed:
             self._round, self._env = number, env
             self._changed.notify_all()
 
     def end_round(self, grace_s: float) -> None:
-        """End those that run, and start no more."""
+        """End the running daemons, and start no more."""
         with self._changed:
             self._round, running = 0, list(self._running)
         for daemon in running:
             daemon.stop(grace_s)
 
     def handle(self, request: Request, end: socket.socket) -> None:
-        """Run one until it ends or its leader has gone. Raises OSError, ValueError."""
+        """Run a daemon until it ends or its leader has gone. Raises OSError, ValueError."""
         daemon = self._start(int(request["round"]), str(request["line"]))
         if daemon is None:
             send_line(end, REFUSED)
@@ -62,8 +62,9 @@ class Daemons:
             send_line(end, code or 0)
 
     def _start(self, number: int, line: str) -> Command | None:
-        """A line for the shell, as ssh takes it; None if this agent is not in that round. The
-        leader may be faster."""
+        """Start a line for the shell, as ssh takes it. Return `None` if this agent does not come
+        into that round. The leader may be faster than this agent.
+        """
         with self._changed:
             if not self._changed.wait_for(lambda: self._round == number, BEGIN_S):
                 return None

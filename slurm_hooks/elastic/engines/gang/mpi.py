@@ -1,5 +1,5 @@
-"""Open MPI (4 and 5) and MPICH: their daemons run on the nodes of the round, started by the program
-that takes the place of ssh (launch.py).
+"""Open MPI (4 and 5) and MPICH. Their daemons run on the nodes of the round, and the stand-in for
+ssh starts them (launch.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ class Mpi:
     """See GangEngine."""
 
     def told(self, world: GangWorld) -> dict[str, str]:
-        """All daemons are the leader's own, and stay attached to it, so that they end with it."""
+        """Return variables that make the leader start all daemons itself. They stay attached to it,
+        so that they end with it.
+        """
         launcher, hosts = f"{world.folder}/{LAUNCHER}", f"{world.folder}/{OPEN_MPI_HOSTS}"
         return {
             "OMPI_MCA_plm": "rsh",
@@ -39,8 +41,9 @@ class Mpi:
         }
 
     def lay_out(self, world: GangWorld) -> dict[str, str]:
-        """The lists of hosts, and the program. It finds this package at its own place and not in
-        the working directory, where a user may have a json.py."""
+        """Return the lists of hosts, and the program. The program finds this package at its own
+        place and not in the working directory, where a user may have a json.py.
+        """
         program = (
             f"import sys; sys.path = [{_PACKAGE_PATH!r}, *filter(None, sys.path)]; "
             f"from {__package__}.launch import main; sys.exit(main(sys.argv[1:]))"

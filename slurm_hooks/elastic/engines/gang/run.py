@@ -1,5 +1,5 @@
-"""`malleable run -- COMMAND` in a gang: in the place of torchrun, for all that is started anew at
-each change of size.
+"""`malleable run -- COMMAND` in a gang. It takes the place of torchrun for programs that start
+again at each change of size.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from slurm_hooks.elastic.signals import SignalListener
 
 @dataclass(frozen=True)
 class Parameters:
-    """As torch's RendezvousParameters, from the environment that the plugin set."""
+    """The fields of torch's RendezvousParameters, from the environment that the plugin set."""
 
     endpoint: str
     run_id: str
@@ -45,12 +45,12 @@ class Parameters:
     backend: str = "malleable"
 
     def get(self, _name: str) -> Optional[str]:
-        """There is no --rdzv-conf."""
+        """Return `None`: there is no --rdzv-conf."""
         return None
 
 
 def parameters(env: Mapping[str, str]) -> Parameters:
-    """Raises OptionError."""
+    """Read the parameters. Raises OptionError."""
     if not env.get("MALLEABLE_JOB_ID"):
         raise OptionError(
             "this is no malleable job: submit the script with sbatch --malleable=MIN-MAX"
@@ -66,7 +66,9 @@ def parameters(env: Mapping[str, str]) -> Parameters:
 
 
 def _sizes(env: Mapping[str, str]) -> tuple[int, int]:
-    """As Limits count: in workers, or in agents where the request counts nodes."""
+    """Return MIN and MAX as Limits count: in workers, or in agents where the request counts
+    nodes.
+    """
     request = request_of(env)
     if request:
         return max(1, request.smallest), request.largest
@@ -77,8 +79,10 @@ def _sizes(env: Mapping[str, str]) -> tuple[int, int]:
 
 
 def run(order: Order, env: MutableMapping[str, str]) -> None:
-    """Until the work has finished. Raises SystemExit if this fragment goes before; OptionError,
-    DirectoryError, OSError."""
+    """Run until the work has finished.
+
+    Raises SystemExit if this fragment leaves before, and OptionError, DirectoryError, OSError.
+    """
     stand_by(env, "malleable run")
     signals = SignalListener()
     signals.listen()
@@ -87,7 +91,7 @@ def run(order: Order, env: MutableMapping[str, str]) -> None:
     name = env.get("MALLEABLE_ENGINE", "")
     engine = find_engine(name)
     if name == TENSORFLOW:
-        refuse_parts(env, name, "TensorFlow takes all its workers for alike")
+        refuse_parts(env, name, "TensorFlow expects workers of equal size")
     job = options(parameters(env), env)
     parts = assemble(job, env, signals, own_element, all_meet)
     crew = Crew(order, env, job.host, lambda: _secret(job), engine)
@@ -102,8 +106,9 @@ def _secret(job: Options) -> bytes:
 
 
 def main(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
-    """The exit code; 64 for words that cannot be understood, 127 for no such command. Raises
-    SystemExit."""
+    """Return the exit code: 64 for wrong arguments, 127 if the command does not exist. Raises
+    SystemExit.
+    """
     try:
         run(read_order(argv, env), dict(env))
     except OptionError as error:

@@ -1,5 +1,5 @@
-"""The secret of a job: what its agents know and no other user can read. Who connects to an agent
-shows that it knows it, without saying it.
+"""The secret of a job, which its agents know and no other user can read. A caller proves to an
+agent that it knows the secret, without sending it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ _LENGTH = 64
 
 
 def job_secret(directory: Path) -> bytes:
-    """The secret of the job with this shared directory, made by whoever comes first. Raises
-    DirectoryError, OSError."""
+    """Return the secret of the job with this shared directory. The first agent makes it. Raises
+    DirectoryError, OSError.
+    """
     make_private(directory)
     draft = directory / f"{NAME}.{secrets.token_hex(8)}"
     handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
@@ -34,18 +35,18 @@ def job_secret(directory: Path) -> bytes:
 
 
 def read_secret(directory: Path) -> bytes:
-    """The secret that is there. Raises DirectoryError, OSError."""
-    found = read_file(directory, NAME, _LENGTH)
-    if len(found) < _LENGTH:
+    """Return the present secret. Raises DirectoryError, OSError."""
+    secret = read_file(directory, NAME, _LENGTH)
+    if len(secret) < _LENGTH:
         raise DirectoryError(f"{directory / NAME} is too short; remove it")
-    return found
+    return secret
 
 
 def answer(secret: bytes, challenge: bytes) -> str:
-    """What only who knows the secret can answer to a challenge."""
+    """Return the answer to a challenge. Only a process that knows the secret can give it."""
     return hmac.new(secret, challenge, hashlib.sha256).hexdigest()
 
 
 def is_answer(secret: bytes, challenge: bytes, given: str) -> bool:
-    """Whether it is that answer."""
+    """Tell whether `given` is that answer."""
     return hmac.compare_digest(answer(secret, challenge).encode(), given.encode())

@@ -11,7 +11,7 @@ class TensorFlow:
     """See GangEngine."""
 
     def told(self, world: GangWorld) -> dict[str, str]:
-        """TF_CONFIG of this member."""
+        """Return TF_CONFIG of this member."""
         workers = [place.address for place in world.places]
         task = {"type": "worker", "index": world.rank}
         return {"TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task})}

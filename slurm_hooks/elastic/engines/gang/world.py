@@ -1,4 +1,4 @@
-"""What a command is told of the world that it is started in. Values only."""
+"""The world in which a command is started. Values only."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """One member: the address and the name of its node, a port there that was free just now, the
-    port of its agent, and how many processes MPI may start on it."""
+    """A member: the address and the name of its node, a port there that was free just now, the port
+    of its agent, and how many processes MPI may start on it.
+    """
 
     host: str
     name: str
@@ -21,29 +22,30 @@ class Place:
 
     @property
     def address(self) -> str:
-        """As host:port, for what the command serves there."""
+        """host:port for a server of the command."""
         return join_host_port(self.host, self.port)
 
     def as_said(self) -> list[Any]:
-        """As members tell each other."""
+        """Return the form in which members send it to each other."""
         return [self.host, self.name, self.port, self.agent_port, self.slots]
 
 
 def place_said(said: Any) -> Place:
-    """What a member has told of itself. Raises ValueError, TypeError."""
+    """Read the form that a member has sent. Raises ValueError, TypeError."""
     host, name, port, agent_port, slots = said
     return Place(str(host), str(name), int(port), int(agent_port), max(1, int(slots)))
 
 
 def join_host_port(host: str, port: int) -> str:
-    """An IPv6 address gets brackets."""
+    """Return host:port, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True)
 class GangWorld:
-    """The members of one round by rank, as the one of `rank` sees them. `folder` is there while
-    the command runs, if its engine lays out files."""
+    """The members of a round by rank, as the member of `rank` sees them. `folder` exists while the
+    command runs, if its engine lays out files.
+    """
 
     round: int
     rank: int
@@ -52,12 +54,12 @@ class GangWorld:
 
     @property
     def size(self) -> int:
-        """How many members."""
+        """The number of members."""
         return len(self.places)
 
 
 def told(world: GangWorld) -> dict[str, str]:
-    """What every command finds in its environment, whatever it is."""
+    """Return the variables that every command gets, under any engine."""
     return {
         "MALLEABLE_ROUND": str(world.round),
         "MALLEABLE_RANK": str(world.rank),
@@ -68,10 +70,12 @@ def told(world: GangWorld) -> dict[str, str]:
 
 
 def agents_of(world: GangWorld) -> str:
-    """Where the agent of each node listens, as `launch` reads it from MALLEABLE_AGENTS."""
+    """Return the address of each node's agent, as `launch` reads it from MALLEABLE_AGENTS."""
     return json.dumps({p.name: [p.host, p.agent_port] for p in world.places})
 
 
 def without_slurm(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what makes an MPI take the fragment for its whole allocation."""
+    """Return the environment without the variables that make an MPI use the fragment as its whole
+    allocation.
+    """
     return {name: value for name, value in env.items() if not name.startswith(("SLURM_", "PMI"))}

@@ -1,1 +1,1 @@
-"""Workers that never meet: each runs a command on its own."""
+"""Workers that never meet. Each runs its own command."""

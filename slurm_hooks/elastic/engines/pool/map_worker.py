@@ -1,9 +1,9 @@
-"""`malleable map-worker DIRECTORY`: one worker of `malleable map`, started by `malleable run`.
+"""`malleable map-worker DIRECTORY`: a worker of `malleable map`, started by `malleable run`.
 
-It claims a task, runs it, records its end, and claims the next. At a notice (SIGURG) it begins
-nothing more and gives its task what is left of the notice; at SIGTERM the task gets SIGTERM. What
-has not ended by itself is given back, to be done again. A worker that finds nothing to do ends with
-0; one of them stays until all tasks have ended, for what others may have to give back.
+It claims a task, runs it, records its end, and claims the next. At a notice (SIGURG) it begins no
+further task, and its present task gets the rest of the notice. At SIGTERM the task gets SIGTERM. A
+task that was stopped is given back, to be done again. A worker that finds no task ends with 0. One
+worker stays as the guard until all tasks have ended, since others may give tasks back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from slurm_hooks.words.tasks import (
 POLL_S = 0.2
 BEAT_S = 5.0
 LOST_S = 60.0  # without a beat; the clocks of nodes are not compared
-WAIT_S = 1.0  # between two looks of the one that stays
+WAIT_S = 1.0  # between two looks of the guard
 LOOKS = 3
 SPARE_S = 8.0  # of the notice, for the task's own end and what follows
 NOTICE_S = 20.0
@@ -50,13 +50,13 @@ NOTICE_S = 20.0
 
 @dataclass
 class Sightings:
-    """Since when the beat of each task has not changed, by the clock of this process."""
+    """When the beat of each task last changed, by the clock of this process."""
 
     lost_s: float = LOST_S
     _seen: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def is_lost(self, task: Task, mark: int, now: float) -> bool:
-        """Whether its owner has not been heard of for too long."""
+        """Tell whether its owner has been silent for too long."""
         known = self._seen.get(task.name)
         if known is None or known[0] != mark:
             self._seen[task.name] = (mark, now)
@@ -65,7 +65,7 @@ class Sightings:
 
 
 class MapWorker:
-    """Methods raise OSError where the directory cannot be reached."""
+    """Methods raise OSError if the directory cannot be reached."""
 
     def __init__(self, files: TaskFiles, me: Worker, env: Mapping[str, str]) -> None:
         self._files = files
@@ -82,7 +82,7 @@ class MapWorker:
         self._most = max(1, number(env.get("MALLEABLE_MAX", "")) // self._unit)
 
     def work(self) -> None:
-        """Until there is nothing left to do here, or this worker has to go."""
+        """Work until no task is left here, or this worker has to leave."""
         self._take_back_own()
         while not self._is_leaving:
             tasks = self._files.all()
@@ -90,7 +90,7 @@ class MapWorker:
             if waiting and not self._files.is_stopped:
                 self._files.leave()
                 self._wish(tasks)
-                if not self._do_all(waiting):  # others have them, or the list is an old one
+                if not self._do_all(waiting):  # others have them, or the list is old
                     self._signals.wait_end(POLL_S)
                 continue
             others = [task for task in tasks if task.state is State.RUN]
@@ -102,8 +102,9 @@ class MapWorker:
         self._files.leave()
 
     def _may_miss(self, tasks: Sequence[Task]) -> bool:
-        """Whether some tasks were not to be seen, now but not for several looks in a row: a file
-        that is renamed while a directory is listed may be missing."""
+        """Tell whether some tasks are missing from the list, in this look but not in several looks
+        in a row. A file that is renamed while a directory is listed may be missing.
+        """
         is_whole = len({task.number for task in tasks}) >= len(self._inputs)
         self._looks = 0 if is_whole else self._looks + 1
         return 0 < self._looks < LOOKS
@@ -121,12 +122,15 @@ class MapWorker:
     def _take_back_lost(self, running: Sequence[Task]) -> None:
         for task in running:
             if self._sightings.is_lost(task, self._files.age_mark(task), time.monotonic()):
-                say(f"the worker of task {task.number} is gone: it is done again")
+                say(f"the worker of task {task.number} is lost; the task will run again")
                 self._files.move(task, given_back(task))
 
     def _do_all(self, waiting: Sequence[Task]) -> bool:
-        """All that nobody else takes, the first ones first but not all workers the same, and last
-        those that may have killed their worker; whether there was one."""
+        """Do all tasks that no other worker claims, and tell whether there was one.
+
+        The order begins with the first tasks, a little different in each worker. Tasks that may
+        have killed their worker come last.
+        """
         spread, has_worked = 2 * self._most, False
 
         def turn(task: Task) -> tuple[int, float]:
@@ -165,7 +169,7 @@ class MapWorker:
             self._files.stop()
 
     def _run(self, task: Task) -> Optional[int]:
-        """The exit code as a shell has it; None if it was interrupted."""
+        """Return the exit code as a shell has it, or `None` if the task was interrupted."""
         text = self._inputs[task.number - 1]
         env = {**self._env, "MALLEABLE_TASK": str(task.number), "MALLEABLE_INPUT": text}
         paths = (self._files.draft(task, kind) for kind in ("out", "err"))
@@ -183,7 +187,7 @@ class MapWorker:
         return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
     def _watch(self, child: subprocess.Popen[bytes], task: Task) -> bool:
-        """Until it has ended; whether it has remained ours."""
+        """Watch until it has ended, and tell whether the task has remained ours."""
         next_beat, over = time.monotonic() + BEAT_S, float("inf")
         is_ours, is_asked = True, False
         while True:
@@ -203,7 +207,7 @@ class MapWorker:
                 is_asked = True
 
     def _wish(self, tasks: Sequence[Task]) -> None:
-        """Tell how many nodes, or workers, there is work for, once for each number."""
+        """Tell Slurm for how many nodes there is work, once for each number."""
         workers = wish_for(tasks, self._most)
         nodes = workers and workers * self._unit
         if nodes is None or not self._files.is_first(f"wish.{self._me.job}.{nodes}"):
@@ -215,7 +219,7 @@ class MapWorker:
 
 
 def identity(env: Mapping[str, str]) -> Worker:
-    """The run of the element that this environment is of."""
+    """Return the run of the element to which this environment belongs."""
     return Worker(
         number(env.get("SLURM_ARRAY_JOB_ID", "")),
         number(env.get("SLURM_ARRAY_TASK_ID", "")),
@@ -225,15 +229,17 @@ def identity(env: Mapping[str, str]) -> Worker:
 
 
 def unit_of(env: Mapping[str, str]) -> int:
-    """How many nodes, GPUs or tasks as Slurm has them one worker uses."""
+    """Return how many nodes, GPUs or tasks, as Slurm counts them, a worker uses."""
     request = request_of(env)
     return request.unit if request else max(1, number(env.get("MALLEABLE_UNIT", "")))
 
 
 def wish_for(tasks: Iterable[Task], most: int) -> Optional[int]:
-    """How many workers to wish for, coarsely: a power of two, at least twice the tasks that are
-    left, so that it asks nobody to leave who works; None if that is `most` or more, or if nothing
-    waits."""
+    """Return how many workers to wish for, or `None` for no wish.
+
+    It is a power of two and at least twice the number of tasks that are left, so that no working
+    fragment is asked to leave. It is `None` if that is `most` or more, or if no task waits.
+    """
     states = [task.state for task in tasks]
     left = sum(state in (State.TODO, State.RUN) for state in states)
     if State.TODO not in states:
@@ -243,7 +249,7 @@ def wish_for(tasks: Iterable[Task], most: int) -> Optional[int]:
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """The exit code: 0 if nothing is left for this worker."""
+    """Return the exit code: 0 if no task is left for this worker."""
     if len(argv) != 1:
         say("usage: malleable map-worker DIRECTORY, as `malleable map` starts it")
         return os.EX_USAGE

@@ -1,9 +1,9 @@
 """`malleable run -- COMMAND` in a pool: a command as the worker of this fragment, without rounds.
 
 It tells Slurm that there is an agent. The notice and the end of the lease reach the command as a
-signal; after its grace at most the fragment is put back. If the command ends with 0 without having
-been asked to, there was no work left for this worker; under another engine, the work has finished.
-That the command has outlived a whole lease counts as progress. On a part of a node the command is
+signal. At the latest after its grace the fragment is given back. If the command ends with 0 before
+such a signal, no work was left for this worker. Under another engine the work has then finished. A
+command that has run for a whole lease counts as progress. On a part of a node the command is
 started several times (workers.py).
 """
 
@@ -31,16 +31,17 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def run(order: Order, env: Mapping[str, str]) -> int:
-    """Run the command as the worker of the fragment with this environment; returns what its
-    batch script is to go on with. Raises OptionError, OSError."""
+    """Run the command as the worker of the fragment with this environment. Return the exit code for
+    its batch script. Raises OptionError, OSError.
+    """
     signals = SignalListener()
-    signals.silence()  # what is to be done at SIGTERM is done here
+    signals.silence()  # this function does the work at SIGTERM
     own_element = OwnElement(env, signals)
     own_element.report_started()
     lease = Lease(env, knob(env, "notice_s", NOTICE_S), own_element.take_facts())
     wish_file = WishFile(order.wish_file, env)
-    told = {"MALLEABLE_LEASE_END": str(lease.ends)} if lease.ends else {}
-    workers = Workers(order, {**env, **told})
+    known = {"MALLEABLE_LEASE_END": str(lease.ends)} if lease.ends else {}
+    workers = Workers(order, {**env, **known})
     own_element.report(Standing.JOINED)
     first_end, code = lease.ends, None
     while code is None:
@@ -54,7 +55,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
             workers.stop(farewell_s(env))
             return TERMINATED
         if signals.has_notice or (code is None and lease.is_over(time.time())):
-            say(f"fragment leaves: {order.signal.name} to {order.command[0]}")
+            say(f"giving the node back: sending {order.signal.name} to {order.command[0]}")
             own_element.report(Standing.LEAVING)
             workers.stop(order.grace_s)
             own_element.put_back()
@@ -68,7 +69,7 @@ def run(order: Order, env: Mapping[str, str]) -> int:
 
 
 def main(argv: Sequence[str], env: Mapping[str, str] = os.environ) -> int:
-    """The exit code; 64 for words that cannot be understood, 127 for no such command."""
+    """Return the exit code: 64 for wrong arguments, 127 if the command does not exist."""
     try:
         return run(read_order(argv, env), env)
     except OptionError as error:

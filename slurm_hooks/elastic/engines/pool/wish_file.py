@@ -1,4 +1,4 @@
-"""A file in which a worker writes how many nodes its job wants; told to Slurm when it changes."""
+"""A file in which a worker writes how many nodes its job wants. A change is told to Slurm."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ class WishFile:
     def __init__(self, path: Optional[Path], env: Mapping[str, str]) -> None:
         self._path = path
         self._env = env
-        self._told: Optional[str] = None
+        self._last: Optional[str] = None
         self._next = 0.0
 
     def look(self) -> None:
-        """Tell what is new in it."""
+        """Tell Slurm if the number has changed."""
         now = time.monotonic()
         if self._path is None or now < self._next:
             return
         self._next = now + EVERY_S
         text = _read(self._path)
-        if text is not None and text != self._told:
-            self._told = text
+        if text is not None and text != self._last:
+            self._last = text
             try:
                 name, wish = wish_of(self._env, text)
             except WishError as error:
@@ -43,7 +43,7 @@ class WishFile:
 
 
 def _read(path: Path) -> Optional[str]:
-    """The word in it; None if there is no such file, or nothing in it yet."""
+    """Return the word in it, or `None` if the file is missing or still empty."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:

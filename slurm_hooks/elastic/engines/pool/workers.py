@@ -1,7 +1,7 @@
-"""The workers of one fragment: one command. In a pool on parts of nodes one for each unit.
+"""The workers of a fragment: one command, or in a pool on parts of nodes a command for each unit.
 
-There each has its own GPUs, a share of the processors, and a name in MALLEABLE_WORKER: 3-0 and 3-1
-in fragment 3. The fragment lasts as long as one of them.
+There each worker has its own GPUs, a share of the processors, and a name in MALLEABLE_WORKER: 3-0
+and 3-1 in fragment 3. The fragment lasts until its last worker ends.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _SHARED = ("SLURM_CPUS_ON_NODE", "SLURM_CPUS_PER_TASK")
 
 
 class Workers:
-    """Started when this is made. Raises OSError if one cannot be, OptionError. In the main thread
-    only."""
+    """Starts the commands when it is made. Raises OptionError, and OSError if a command cannot
+    start. In the main thread only.
+    """
 
     def __init__(self, order: Order, env: Mapping[str, str]) -> None:
         self._commands: list[Command] = []
@@ -35,7 +36,7 @@ class Workers:
         pass_on_signals(self._commands)
 
     def exit_code(self) -> Optional[int]:
-        """None while one of them runs; then the first that is not 0."""
+        """Return `None` while a worker runs, then the first exit code that is not 0, else 0."""
         for command in self._running():
             code = command.exit_code()
             if code is not None:
@@ -48,7 +49,7 @@ class Workers:
         return [command for command in self._commands if command not in self._codes]
 
     def stop(self, grace_s: float) -> None:
-        """Each that runs gets its signal, and all that are left SIGKILL after so long."""
+        """Send each running worker its signal, and SIGKILL to the rest after `grace_s`."""
         until, running = time.monotonic() + grace_s, self._running()
         for command in running:
             command.ask()
@@ -64,21 +65,21 @@ class Workers:
 
 
 def shares(env: Mapping[str, str]) -> list[dict[str, str]]:
-    """What each worker finds of its own in its environment. Raises OptionError."""
+    """Return each worker's own variables. Raises OptionError."""
     request, row = request_of(env), engine(env)
     if request is None or row is None or not row.is_pool:
         return [{}]
     all_, unit = workers_here(env), request.unit
     count = max(1, all_ // unit)
-    alike = {"SLURM_GPUS_ON_NODE": str(unit)} if env.get("SLURM_GPUS_ON_NODE") else {}
+    same = {"SLURM_GPUS_ON_NODE": str(unit)} if env.get("SLURM_GPUS_ON_NODE") else {}
     for name in _SHARED:
         if number(env.get(name, "")):
-            alike[name] = str(max(1, number(env[name]) // count))
+            same[name] = str(max(1, number(env[name]) // count))
     devices = {name: env.get(name, "").split(",") for name in _DEVICES}
-    known = {name: found for name, found in devices.items() if len(found) == all_}
-    found = []
+    known = {name: every for name, every in devices.items() if len(every) == all_}
+    workers = []
     for n in range(count):
         own = {name: ",".join(every[n * unit :][:unit]) for name, every in known.items()}
         name = f"{env.get('MALLEABLE_FRAGMENT', '')}-{n}"
-        found.append({**alike, **own, "MALLEABLE_WORKER": name})
-    return found
+        workers.append({**same, **own, "MALLEABLE_WORKER": name})
+    return workers

@@ -1,1 +1,1 @@
-"""torchft's lighthouse, kept by the agents themselves."""
+"""torchft's lighthouse, which the agents keep themselves."""

@@ -1,9 +1,9 @@
-"""One agent's part in a torchft training: it says that its replica group is there, passes the
-group on to the lighthouse wherever that is, and keeps the lighthouse when it is its turn.
+"""The part of an agent in a torchft training. The agent announces its replica group, passes the
+group's connections on to the lighthouse, and keeps the lighthouse when it is its turn.
 
-Replica groups need no rounds: torchft takes them in and lets them go between two steps. What
-they need is a lighthouse, and no host of the job may be one that it cannot lose. So the one
-that stays longest keeps it; before it leaves, the next one takes over, and when it dies, too.
+Replica groups need no rounds: torchft admits and releases them between two steps. But they need a
+lighthouse, and the job must be able to lose any of its hosts. So the agent with the longest lease
+keeps it. The next agent takes over before it leaves, or when it dies.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from slurm_hooks.elastic.rendezvous.state import (
 )
 
 LOST_POLL_S = 0.05
-TURN_S = 2.0  # if the first successor does not act, it is the next one's turn
+TURN_S = 2.0  # for each successor; then it is the turn of the next
 HAND_OVER_S = 10.0
 
 
 class Keeper:
-    """A Companion; what it does beside the calls happens in a thread of its own."""
+    """A Companion. Besides the calls it works in its own thread."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class Keeper:
         self._directory = membership.directory
         self._shared = KeeperState()
         self._relay = Relay(self._shared.lose)
-        self._met_term = 0  # its keeper has answered
-        self._told: tuple[int, ...] = ()
-        self._peers: tuple[int, ...] = ()  # who was at work at the last look
+        self._met_term = 0  # the last term whose keeper has answered
+        self._logged: tuple[int, ...] = ()
+        self._peers: tuple[int, ...] = ()  # the fragments at work at the last look
         self._is_fit = True  # to keep the lighthouse
         self._thread: threading.Thread | None = None
 
     @property
     def address(self) -> str:
-        """The lighthouse as the training processes of this node know it."""
+        """The lighthouse's address for the training processes of this node."""
         return f"http://127.0.0.1:{self._relay.port}"
 
     def begin_wait(self) -> None:
@@ -116,7 +116,7 @@ class Keeper:
             self._directory.complain(error)
         except LighthouseError as error:
             say(str(error))
-            self._is_fit = False  # the next one's turn
+            self._is_fit = False  # it is the turn of the next
 
     def _look(self, state: State) -> None:
         if state.outcome is not Outcome.OPEN or self._shared.is_stopped:
@@ -129,7 +129,7 @@ class Keeper:
             return
         self._shared.find()
         if kept_by.token != self._membership.token and not self._shared.is_leaving:
-            self._shared.serve(None)  # taken for dead: those who are here go there, too
+            self._shared.serve(None)  # taken for dead: its clients move, too
         self._tell(state)
         self._see_change(state)
         self._point(state)
@@ -152,12 +152,13 @@ class Keeper:
             return
         if term.number == self._met_term or self._meets(state, term):
             self._met_term = term.number
-            is_dead = is_loss(term.causes)  # the one before
+            is_dead = is_loss(term.causes)  # of the last keeper
             self._relay.point_at(Target(term.number, term.host, term.port), abruptly=is_dead)
 
     def _meets(self, state: State, term: Round) -> bool:
-        """Whether the keeper's agent lives and is the one that it should be: a port alone may
-        belong to the lighthouse of another job by now."""
+        """Tell whether the keeper's agent lives and is the right agent. A port alone may by now
+        belong to the lighthouse of another job.
+        """
         member = find(state, term.order[0])
         if member is None or not member.ping_port:
             return False
@@ -170,14 +171,14 @@ class Keeper:
         me = self._membership.me
         if find(state, me.token) or self._shared.is_leaving or is_superseded(state, me):
             return
-        self._membership.rejoin(me.ends)  # taken for dead meanwhile
+        self._membership.rejoin(me.ends)  # it was taken for dead
         self._directory.update_patiently(lambda s: enlist(s, me.token))
 
     def _is_my_turn(self, state: State) -> bool:
-        next_ones = successors(state, self._shared.lost_term)
-        if self._shared.is_leaving or not self._is_fit or self._membership.token not in next_ones:
+        heirs = successors(state, self._shared.lost_term)
+        if self._shared.is_leaving or not self._is_fit or self._membership.token not in heirs:
             return False
-        turn = next_ones.index(self._membership.token)
+        turn = heirs.index(self._membership.token)
         return self._shared.search_s() >= turn * TURN_S
 
     def _take_over(self) -> None:
@@ -194,32 +195,34 @@ class Keeper:
 
         after = self._directory.once.update(change)
         if after.round is None or (after.round.host, after.round.port) != place:
-            self._shared.serve(None)  # somebody else was faster
+            self._shared.serve(None)  # another agent was faster
             return
         cause = text_of(after.round.causes)
         say(f"fragment {after.round.fragments[0]} keeps the lighthouse: {cause}")
-        self._told = _known_to(before[0])
+        self._logged = _known_to(before[0])
         self._shared.wake()
 
     def _tell(self, state: State) -> None:
-        """The keeper tells who trains, whenever that has changed."""
+        """Log which fragments train, whenever that has changed. The keeper does this."""
         now, term = at_work(state), state.round
-        if term is None or now == self._told or term.order[0] != self._membership.token:
+        if term is None or now == self._logged or term.order[0] != self._membership.token:
             return
         start = (Cause(CauseKind.START),)
-        causes = difference(self._told, now, state) if self._told else start
-        say(describe_groups(now, len(self._told), causes))
-        self._told = now
-        told = replace(term, formed_at=int(time.time()))
-        line = record_groups(told, now, causes, self._membership.restarts)
+        causes = difference(self._logged, now, state) if self._logged else start
+        say(describe_groups(now, len(self._logged), causes))
+        self._logged = now
+        change = replace(term, formed_at=int(time.time()))
+        line = record_groups(change, now, causes, self._membership.restarts)
         self._directory.once.log_round(line)
 
     # -- the end
 
     def leave(self) -> None:
-        """Hand over what others need, then take this group off its lighthouse: it ends the
-        step it is in with the others, and is not waited for in the next. Returns when it is
-        forgotten there, and its training processes may be stopped. Does not raise."""
+        """Hand over to the next keeper, then take this group off its lighthouse. Does not raise.
+
+        The group ends its present step with the others, and they do not wait for it in the next.
+        Returns when the lighthouse has forgotten it, and its training processes may be stopped.
+        """
         if self._thread is None or not self._shared.begin_leave():
             return
         deadline = time.monotonic() + HAND_OVER_S
@@ -232,7 +235,7 @@ class Keeper:
         except DirectoryError as error:
             self._directory.complain(error)
         self._relay.silence()
-        self._shared.serve(None)  # for all at once: each asks again, and asks the next
+        self._shared.serve(None)  # all at once: each asks again, and reaches the next
         time.sleep(self._timing.beat_s)
 
     def _is_awaited(self, state: State) -> bool:
@@ -249,7 +252,7 @@ class Keeper:
         return self._membership.outcome()
 
     def close(self, is_failure: bool) -> None:
-        """The agent ends. Does not raise."""
+        """This agent ends. Does not raise."""
         self._shared.stop()
         is_leaving = self._shared.is_leaving
         if is_failure or is_leaving:
@@ -262,7 +265,7 @@ class Keeper:
 
 
 def _known_to(state: State) -> tuple[int, ...]:
-    """Who trained when the keeper of `state` last looked, itself included."""
+    """Return the fragments that trained when the keeper of `state` last looked, itself included."""
     if state.round is None:
         return ()
     return tuple(sorted({*at_work(state), *state.round.fragments}))

@@ -1,5 +1,5 @@
-"""What the threads of a Keeper share: its own, that of the relay, and that of the agent. All of it
-is here, behind one lock.
+"""The state that the threads of a Keeper share, behind one lock. They are its own thread, the
+relay's and the agent's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Optional
 
 from slurm_hooks.elastic.engines.torchft.lighthouse import Lighthouse
 
-SEARCH_S = 60.0  # for so long after a loss one looks as often as one can
+SEARCH_S = 60.0  # for so long after a loss it looks as often as possible
 
 
 class KeeperState:
@@ -25,47 +25,47 @@ class KeeperState:
         self._lighthouse: Optional[Lighthouse] = None
 
     def wait(self, pause_s: float) -> None:
-        """Return after so long, or when there is something to look at."""
+        """Return after `pause_s`, or when there is news."""
         self._wake.wait(pause_s)
         self._wake.clear()
 
     def wake(self) -> None:
-        """There is something to look at."""
+        """There is news."""
         self._wake.set()
 
     def lose(self, term: int) -> None:
-        """Nobody answers any more where the lighthouse of this term was."""
+        """The lighthouse of this term no longer answers."""
         with self._lock:
             if term > self._lost_term:
                 self._lost_term, self._lost_at = term, time.monotonic()
         self._wake.set()
 
     def find(self) -> None:
-        """The lighthouse is kept by somebody."""
+        """An agent keeps the lighthouse."""
         with self._lock:
             self._lost_at = None
 
     @property
     def lost_term(self) -> int:
-        """The last term that was lost, 0 if none was."""
+        """The last term that was lost, 0 before a loss."""
         with self._lock:
             return self._lost_term
 
     def search_s(self) -> float:
-        """Seconds since it was lost; they count from the first call if it was not."""
+        """Return seconds since it was lost. Without a loss they count from the first call."""
         with self._lock:
             now = time.monotonic()
             self._lost_at = now if self._lost_at is None else self._lost_at
             return now - self._lost_at
 
     def is_urgent(self) -> bool:
-        """Whether to look as often as one can."""
+        """Tell whether to look as often as possible."""
         with self._lock:
             is_lost = self._lost_at is not None and time.monotonic() - self._lost_at < SEARCH_S
             return is_lost or self._is_leaving
 
     def note_change(self, is_planned: bool) -> None:
-        """Others came or went."""
+        """Others joined or left."""
         with self._lock:
             self._has_changed = is_planned
 
@@ -76,31 +76,31 @@ class KeeperState:
             return has_changed
 
     def begin_leave(self) -> bool:
-        """This group leaves; whether it did not before."""
+        """This group leaves. Tell whether this is the first call."""
         with self._lock:
             is_first, self._is_leaving = not self._is_leaving, True
             return is_first
 
     @property
     def is_leaving(self) -> bool:
-        """Whether this group has begun to leave."""
+        """True if this group has begun to leave."""
         with self._lock:
             return self._is_leaving
 
     def stop(self) -> None:
-        """The agent ends."""
+        """This agent ends."""
         with self._lock:
             self._is_stopped = True
         self._wake.set()
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the agent ends."""
+        """True if this agent ends."""
         with self._lock:
             return self._is_stopped
 
     def serve(self, lighthouse: Optional[Lighthouse]) -> None:
-        """Keep this lighthouse from now on, or none; that of before is closed."""
+        """Keep this lighthouse from now on, and close the last. With `None` keep no lighthouse."""
         with self._lock:
             before, self._lighthouse = self._lighthouse, lighthouse
         if before is not None:

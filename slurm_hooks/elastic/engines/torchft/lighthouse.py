@@ -1,5 +1,5 @@
-"""torchft's lighthouse, served by this process: who takes part in a step, decided for all
-replica groups. What is torchft's stays behind this module.
+"""torchft's lighthouse, served by this process. It decides for all replica groups which of them
+take part in a step. Only this module uses torchft.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ _QUIET = "RUST_LOG"
 
 
 class LighthouseError(EngineError):
-    """There is no torchft here, or it is not as expected; the message says what to do."""
+    """torchft is missing or not as expected. The message tells the user how to mend that."""
 
 
 @dataclass(frozen=True)
 class LighthouseTiming:
-    """Timeouts: a group silent for `beat_s` is dead; a step waits for `join_s` for one that lives
-    but does not come."""
+    """Timeouts. A group that is silent for `beat_s` is dead. A step waits `join_s` for a group that
+    lives but does not come.
+    """
 
     beat_s: float
     join_s: float
 
 
 def load() -> Any:
-    """torchft's servers and clients. Raises LighthouseError."""
+    """Return torchft's servers and clients. Raises LighthouseError."""
     own = os.environ.get(_QUIET)
     if own is None:
-        os.environ[_QUIET] = "error"  # it would tell every step; read while it is imported
+        os.environ[_QUIET] = "error"  # else it logs every step; read at its import
     try:
         from torchft import coordination  # noqa: PLC0415  (only this engine needs it)
     except ImportError as error:
@@ -49,8 +50,11 @@ def load() -> Any:
 
 
 class Lighthouse:
-    """Serves from the start until closed, as `host` if that is an address of this node, else
-    on all interfaces; `port` was chosen by the kernel. Raises LighthouseError."""
+    """A lighthouse that serves until closed. Raises LighthouseError.
+
+    It listens as `host` if that is an address of this node, else on all interfaces. The kernel
+    chooses the `port`.
+    """
 
     def __init__(self, host: str, timing: LighthouseTiming) -> None:
         self._torchft = load()
@@ -60,7 +64,11 @@ class Lighthouse:
 
     def _serve(self, timing: LighthouseTiming) -> Any:
         fault: Exception | None = None
-        for address in (f"{self._host}:0", "[::]:0", "0.0.0.0:0"):  # the last without IPv6
+        for address in (
+            f"{self._host}:0",
+            "[::]:0",
+            "0.0.0.0:0",
+        ):  # the last is for hosts without IPv6
             try:
                 return self._torchft.LighthouseServer(
                     bind=address,
@@ -74,15 +82,17 @@ class Lighthouse:
         raise LighthouseError(f"torchft's lighthouse does not start: {fault}")
 
     def count_to(self, quorum: int) -> None:
-        """Run empty quorums, so that the next one of the training is
-        `quorum` + 1 or later. Its beat is heard for `beat_s` afterwards, and so long the
-        first step waits: time for all the groups to arrive."""
-        errors = RuntimeError, TimeoutError, TypeError  # without: one step more is lost
-        with suppressed(*errors, doing="counting quorums of nobody"):
+        """Run empty quorums, so that the next quorum of the training is `quorum` + 1 or later.
+
+        The beat of the empty group is heard for `beat_s` afterwards. The first step waits that
+        long, so that all the groups can arrive.
+        """
+        errors = RuntimeError, TimeoutError, TypeError  # if this fails, a further step is lost
+        with suppressed(*errors, doing="running empty quorums"):
             self._count_to(quorum)
 
     def _count_to(self, quorum: int) -> None:
-        nobody = self._torchft.ManagerServer(
+        empty = self._torchft.ManagerServer(
             replica_id="nobody",
             lighthouse_addr=f"http://{self._host}:{self.port}",
             hostname="127.0.0.1",
@@ -94,7 +104,7 @@ class Lighthouse:
             quorum_retries=0,
         )
         try:
-            port = nobody.address().rpartition(":")[2]
+            port = empty.address().rpartition(":")[2]
             client = self._torchft.ManagerClient(
                 f"http://127.0.0.1:{port}", connect_timeout=_SEED_S
             )
@@ -105,14 +115,14 @@ class Lighthouse:
                     checkpoint_metadata="",
                     shrink_only=False,
                     timeout=_SEED_S,
-                    commit_failures=1,  # what makes the number go up though nobody joins
+                    commit_failures=1,  # this raises the number although no group joins
                     init_sync=False,
                 )
         finally:
-            nobody.shutdown()
+            empty.shutdown()
 
     def close(self) -> None:
-        """Serve no more; whoever waits for an answer is cut off at this moment."""
+        """Serve no more. A caller that waits for an answer is cut off."""
         with suppressed(RuntimeError, doing="closing the lighthouse"):
             self._server.shutdown()
         self._server = None  # shutdown() only stops listening

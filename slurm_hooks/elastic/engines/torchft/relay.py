@@ -1,8 +1,8 @@
-"""The one address that training processes know as their lighthouse: a port of this node's own
-loopback, from which every connection is passed on to where the lighthouse is at the moment.
+"""The address that training processes know as their lighthouse: a port of this node's own loopback,
+which passes every connection on to the present lighthouse.
 
-torchft reads the address once; so a lighthouse that moves needs something before it that
-stays. Bytes only.
+torchft reads the address once. A lighthouse that moves therefore needs a fixed address before it.
+The relay passes bytes only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @dataclass(frozen=True)
 class Target:
-    """Where to; `term` tells one lighthouse from the next on the same port."""
+    """The place of a lighthouse. `term` tells it from the next lighthouse on the same port."""
 
     term: int
     host: str
@@ -31,8 +31,9 @@ class Target:
 
 
 class Relay:
-    """Runs in a thread of its own until stopped. `on_refused` is called there with the
-    term of a lighthouse where nobody listens any more."""
+    """Runs in its own thread until stopped. It calls `on_refused` there with the term of a
+    lighthouse that refuses connections.
+    """
 
     def __init__(self, on_refused: Callable[[int], None]) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -46,16 +47,18 @@ class Relay:
         self._thread.start()
 
     def point_at(self, target: Target | None, abruptly: bool = False) -> None:
-        """Pass new connections to `target` from now on; without one they wait. Those that
-        are there end with their lighthouse, or now if `abruptly`: when it gives no answer
-        any more, and only then, since an answer under way may name others who act on it.
-        Any thread."""
+        """Pass new connections to `target` from now on. Without a target they wait. In any thread.
+
+        Open connections end with their lighthouse, or now if `abruptly`. Use that only for a
+        lighthouse that no longer answers: an answer under way may name other groups that act on it.
+        """
         if target != self._target and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._switch, target, abruptly)
 
     def silence(self) -> None:
-        """Stop forwarding what this group sends, so that the lighthouse drops it after one beat.
-        Answers to what it has sent before still reach it. Any thread."""
+        """Stop forwarding the requests of this group, so that the lighthouse drops it after a beat.
+        Answers to earlier requests still reach it. In any thread.
+        """
         self._is_silent = True
 
     def stop(self) -> None:
@@ -88,7 +91,7 @@ class Relay:
         try:
             await self._pass_on(reader, writer)
         except (OSError, asyncio.CancelledError) as error:
-            # the caller tries again, and is passed to where it is then
+            # the caller tries again, and reaches the lighthouse of that moment
             debug("passing a connection on to the lighthouse", error)
         finally:
             writer.transport.abort()
@@ -108,7 +111,7 @@ class Relay:
                 pump.cancel()
             far_writer.transport.abort()
         if target is self._target and (again := await self._reach(target)):
-            again[1].transport.abort()  # still there; if not, that is told at once
+            again[1].transport.abort()  # it still listens; if not, the term is lost at once
 
     async def _connect(self, caller: asyncio.StreamWriter) -> tuple[Target, _Stream]:
         while True:
@@ -117,7 +120,7 @@ class Relay:
             if target is not None and there is not None and target is self._target:
                 return target, there
             if there is not None:
-                there[1].transport.abort()  # it moved meanwhile
+                there[1].transport.abort()  # it has moved
             if caller.is_closing():
                 raise ConnectionResetError
             await asyncio.sleep(RETRY_S)
@@ -129,7 +132,7 @@ class Relay:
         except ConnectionRefusedError:
             self._on_refused(target.term)
         except (OSError, asyncio.TimeoutError) as error:
-            # no answer: who is dead is found out otherwise
+            # no answer: other checks find the dead
             debug(f"connecting to the lighthouse at {target.host} port {target.port}", error)
         return None
 

@@ -1,7 +1,7 @@
-"""Who keeps the lighthouse of a torchft training, and who is next when that one goes.
+"""The keeper of the lighthouse of a torchft training, and its successors.
 
-A term is the time one fragment keeps the lighthouse. It is written into the shared State as
-its Round: the keeper alone in `order`, the lighthouse at host:port. Everybody decides alike
+A term is the time for which a fragment keeps the lighthouse. It is written into the shared State as
+its Round: the keeper alone in `order`, the lighthouse at host:port. All agents decide the same way
 from the same State. Pure.
 """
 
@@ -17,7 +17,7 @@ _CLASSES, _WIDTH = 16, 32
 
 
 def enlist(state: State, token: str) -> State:
-    """This agent trains from now on: it may be asked to keep the lighthouse."""
+    """Return the state in which this agent trains, and may be asked to keep the lighthouse."""
     members = tuple(
         replace(m, phase=Phase.ACTIVE, round=max(1, state.rounds))
         if m.token == token and m.phase is Phase.READY
@@ -28,8 +28,11 @@ def enlist(state: State, token: str) -> State:
 
 
 def keeper(state: State, lost_term: int = 0) -> Member | None:
-    """Who keeps the lighthouse, None if somebody else must: it is dead, leaves, or its
-    term is `lost_term`, where nobody answers. One that is done serves the others still."""
+    """Return the agent that keeps the lighthouse, or `None` if another agent must take over.
+
+    That is so if the keeper is dead or leaves, or if its term is `lost_term`, which no longer
+    answers. An agent that is done still serves the others.
+    """
     if state.round is None or state.round.number <= lost_term:
         return None
     member = find(state, state.round.order[0])
@@ -38,7 +41,7 @@ def keeper(state: State, lost_term: int = 0) -> Member | None:
 
 
 def successors(state: State, lost_term: int = 0) -> tuple[str, ...]:
-    """Who may keep it next, longest lease first."""
+    """Return the agents that may keep it next, longest lease first."""
     is_lost = state.round is not None and state.round.number <= lost_term
     gone = state.round.order[0] if state.round is not None and is_lost else ""
     fit = [m for m in state.members if m.phase is Phase.ACTIVE and m.token != gone]
@@ -46,8 +49,11 @@ def successors(state: State, lost_term: int = 0) -> tuple[str, ...]:
 
 
 def begin_term(state: State, token: str, place: tuple[str, int], now: int, lost: int) -> State:
-    """Let `token` keep the lighthouse at `place` (host, port), unless it is kept already
-    or the training has ended. `lost`: the term known to be lost."""
+    """Return the state in which `token` keeps the lighthouse at `place` (host, port).
+
+    The state stays unchanged if an agent keeps it already or the training has ended. `lost`: the
+    term known to be lost.
+    """
     mine = find(state, token)
     is_kept = keeper(state, lost) is not None
     if (
@@ -80,13 +86,13 @@ def _cause(state: State) -> Cause:
 
 
 def at_work(state: State) -> tuple[int, ...]:
-    """The fragments that train, or have done so to the end; each once."""
+    """Return the fragments that train, or have done so to the end, each once."""
     phases = (Phase.ACTIVE, Phase.DONE)
     return tuple(sorted({m.fragment for m in state.members if m.phase in phases}))
 
 
 def difference(before: tuple[int, ...], after: tuple[int, ...], state: State) -> tuple[Cause, ...]:
-    """Why others are at work now: `joined 4, left 2, lost 5`."""
+    """Return why other fragments are at work now: `joined 4, left 2, lost 5`."""
     leaving = {m.fragment for m in state.members if m.phase is Phase.LEAVING}
     planned = leaving | {c.fragment for c in state.gone if c.kind is CauseKind.LEFT}
     came = (joined(f) for f in after if f not in before)
@@ -95,8 +101,10 @@ def difference(before: tuple[int, ...], after: tuple[int, ...], state: State) ->
 
 
 def first_quorum(term: int) -> int:
-    """The id before the first quorum of a term. A lighthouse counts from 1, and a member
-    forms a new process group only when the id differs from the one it knows; nor must two
-    groups with one id meet in the same store. So each term has a range of its own; a range
-    is used again when nobody remembers it."""
+    """Return the id before the first quorum of a term.
+
+    A lighthouse counts from 1, and a member forms a new process group only when the id differs from
+    the last. Two groups with the same id must not meet in the same store either. So each term has
+    its own range of ids. A range is used again when no member remembers it.
+    """
     return _WIDTH * (1 + term % _CLASSES)

@@ -1,5 +1,5 @@
-"""The world of a torchft training: a fragment is a replica group, alone in its rounds, and a
-Keeper beside them joins it to the other groups.
+"""The world of a torchft training. A fragment is a replica group, alone in its rounds. A Keeper
+beside them joins it to the other groups.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from slurm_hooks.elastic.rendezvous.state import Member
 
 
 def make_world(facts: Facts) -> World:
-    """See WorldMaker. The environment tells torchft where its lighthouse is; what the user has
-    set there stays."""
+    """See WorldMaker. The environment gives torchft the address of its lighthouse. The user's own
+    settings there win.
+    """
     env = facts.env
     refuse_parts(env, "torchft", "all replica groups must have equally many processes")
     load()
@@ -31,26 +32,28 @@ def make_world(facts: Facts) -> World:
         line = "your TORCHFT_LIGHTHOUSE overrides the job's: its host must outlive every other node"
         say(line)
         write_remark(line)
-    told = {
+    defaults = {
         "TORCHFT_LIGHTHOUSE": keeper.address,
-        "TORCHFT_QUORUM_TIMEOUT_SEC": "86400",  # who waits for others waits; leases end it
+        "TORCHFT_QUORUM_TIMEOUT_SEC": "86400",  # a group waits until its lease ends
         "TORCHFT_QUORUM_RETRIES": "1000000",  # torchft sleeps timeout / retries between two
         "REPLICA_GROUP_ID": str(facts.me.fragment),
         "NUM_REPLICA_GROUPS": str(max(1, settings.limits.largest // facts.options.limits.largest)),
     }
-    for name, value in told.items():
+    for name, value in defaults.items():
         env.setdefault(name, value)
     return World(of_group(facts.options, facts.me), (), keeper, keep_state=True)
 
 
 def of_group(job: Options, me: Member) -> Options:
-    """Options of a replica group, which is one fragment: a world of its own in the job's."""
+    """Return options of a replica group, which is a fragment with its own world in the job's
+    directory.
+    """
     place = job.directory / "groups" / str(me.fragment)
     return replace(job, directory=place, is_told=False)
 
 
 def of_groups(job: Options, env: Mapping[str, str]) -> Options:
-    """Options of what joins the replica groups, counted in agents as of_group counts them."""
+    """Return options for joining the replica groups, counted in agents as of_group counts them."""
     unit = max(1, number(env.get("MALLEABLE_UNIT", "")))
     agents = job.limits.largest
     smallest = agents * max(1, number(env.get("MALLEABLE_MIN", "")) // unit)

@@ -1,8 +1,8 @@
-"""A worker that is started the ordinary way, and observed all the same.
+"""A worker that is started the ordinary way, and is observed as well.
 
 It is the program that torchrun wanted, started by a few words of ours instead of by the
-interpreter: a `sitecustomize` would do too, but hide the site's own. What is no plain Python
-program is started as it is.
+interpreter. A `sitecustomize` would hide the site's own. A program that is not plain Python starts
+unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from slurm_hooks.elastic.engines.torchrun.warm_worker import become
 from slurm_hooks.elastic.script import observation
 
-# What lies in the current directory is the program's, not ours.
+# Modules in the current directory are the program's, not ours.
 PROGRAM = (
     "import sys; own = [] if getattr(sys.flags, 'safe_path', False) else [sys.path.pop(0)]; "
     "from slurm_hooks.elastic.engines.torchrun import cold_worker; sys.path[:0] = own; "
@@ -24,8 +24,9 @@ _NAMES = ("sys", "own", "cold_worker")
 
 
 def start() -> Callable[[], object]:
-    """Observe this process, and make it the program in its arguments: what is left is to call
-    the result."""
+    """Observe this process, and make it the program in its arguments. The caller then calls the
+    result.
+    """
     observation.begin(os.environ)
     names = sys.modules["__main__"].__dict__
     for name in _NAMES:
@@ -34,8 +35,9 @@ def start() -> Callable[[], object]:
 
 
 def observed(args: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
-    """The command of a worker, changed so that it is observed; as it is if it is not wanted or
-    would not fit."""
+    """Return the command of a worker, changed so that the worker is observed. The command stays
+    unchanged if this is not wanted or does not fit.
+    """
     program = args[2:]
     if args[:2] != (sys.executable, "-u") or not program or not observation.is_wanted(env):
         return args

@@ -1,5 +1,5 @@
-"""What the command line of this process and its environment say of torchrun: whether it is
-torchrun, whether it is ours, and what of the user's would keep it from our rendezvous.
+"""Read torchrun's command line and environment: whether this process is torchrun, whether it is
+ours, and which setting of the user would keep it from our rendezvous.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ _SWITCHES = frozenset(
 
 
 def is_ours(env: Mapping[str, str]) -> bool:
-    """Whether torchrun runs in a fragment whose training it is."""
+    """Tell whether torchrun runs in a fragment whose training it is."""
     return env.get("PET_RDZV_BACKEND") in BACKENDS or (
         env.get("MALLEABLE_ENGINE", "") in _STARTED and bool(env.get("MALLEABLE_FRAGMENT"))
     )
 
 
 def is_torchrun(argv: Sequence[str]) -> bool:
-    """Whether this process was started as torchrun, to train: not to be asked for its flags.
-    `python -m torch.distributed.run` has the path of that module as its name."""
+    """Tell whether this process was started as torchrun, to train and not to print its help.
+
+    With `python -m torch.distributed.run` its name is the path of that module.
+    """
     if not argv or "-h" in argv or "--help" in argv:
         return False
     own = Path(argv[0])
@@ -33,7 +35,9 @@ def is_torchrun(argv: Sequence[str]) -> bool:
 
 
 def overrides(argv: Sequence[str], env: Mapping[str, str]) -> str:
-    """What of the user's keeps torchrun from using this rendezvous, or nothing."""
+    """Return the user's setting that keeps torchrun from using this rendezvous, empty without such
+    a setting.
+    """
     given = dict(_flags(argv))
     if "--standalone" in given:
         return "--standalone"
@@ -49,7 +53,9 @@ def overrides(argv: Sequence[str], env: Mapping[str, str]) -> str:
 
 
 def _flags(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """torchrun's own flags with their values; what follows the script is not torchrun's."""
+    """Yield torchrun's own flags with their values. The words after the script are not
+    torchrun's.
+    """
     words = iter(argv[1:])
     for word in words:
         if not word.startswith("-") or word in ("-", "--"):

@@ -1,7 +1,7 @@
 """torchrun's view of the session: the RendezvousHandler named `malleable`.
 
-Decisions are the session's, which also keeps this agent on the waiting list; this translates:
-torch's calls to the session's, stores to torch's types.
+The session decides, and keeps this agent on the waiting list. The handler translates: torch's calls
+to the session's, stores to torch's types.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.state import Round, Stop
 
 WARM_UP_S = 30.0
-UNREACHED = 3  # times in a row that one host may not be reached
+UNREACHED = 3  # times in a row that a host may be out of reach
 COOL_DOWN_S = 2.0  # before it is tried again: it may have died just now
 
 
 class MalleableHandler(RendezvousHandler):
-    """One per agent. `next_rendezvous` ends the process with SystemExit when this fragment
-    leaves, the training is over (0) or cannot go on (1, with a message)."""
+    """The handler of an agent. `next_rendezvous` ends the process with SystemExit when this
+    fragment leaves, the training is over (0) or cannot go on (1, with a message).
+    """
 
     def __init__(self, parts: Parts, processes: Processes) -> None:
         self._options = parts.options
@@ -70,8 +71,9 @@ class MalleableHandler(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """Workers use the agent's store: its port is taken already, so no two jobs can
-        want the same one. Every round has a new store, so losing its host is no harm."""
+        """True: workers use the agent's store. Its port is taken already, so two jobs cannot want
+        the same port. Every round has a new store, so the loss of its host does no harm.
+        """
         return os.environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0") != "1"
 
     def note_launch(self, words: Sequence[str]) -> None:
@@ -79,15 +81,16 @@ class MalleableHandler(RendezvousHandler):
         self._session.note_launch(words)
 
     def next_rendezvous(self) -> RendezvousInfo:
-        """Join the next round and wait until all its agents are there: ask what is to be done and
-        do it, until this agent is in a round."""
+        """Join the next round and wait until all its agents are there. Ask for the next action and
+        carry it out, until this agent is in a round.
+        """
         self._signals.listen()
         if self.warm_pool and not self._session.is_in:
             self.warm_pool.prepare()  # while the others train
             self.warm_pool.wait_ready(WARM_UP_S)
         self._session.begin_wait(self._processes.exit_code())
         self._companion.begin_wait()
-        self._hosted = None  # the store of the round before
+        self._hosted = None  # the store of the last round
         try:
             while not (info := self._enter(self._entering.next_round())):
                 pass
@@ -97,22 +100,22 @@ class MalleableHandler(RendezvousHandler):
             raise SystemExit(f"malleable: {error}") from None
 
     def _enter(self, round_: Round) -> RendezvousInfo | None:
-        """Meet the others at the store of the round; None if it breaks before."""
+        """Meet the others at the store of the round. Return `None` if it breaks before."""
         rank, size = self._session.rank, len(round_.order)
         self._store = self._reach(round_.host, round_.port, rank)
         if self._store and arrive(self._store, size, self):
             if rank:
                 say(f"round {round_.number}: rank {rank} of {size}")
-            # its host may go this very moment
+            # its host may leave at this moment
             with suppressed(RuntimeError, doing="using the store of the round"):
                 return self._info(rank, size, round_.host, round_.port)
-        say(f"round {round_.number} broke before it began; trying again")
+        say(f"round {round_.number} failed to start; retrying")
         self._hosted = None
         self._session.begin_wait()
         return None
 
     def _serve(self) -> int:
-        """The port of the store of the next round, served here."""
+        """Return the port of the store of the next round, which this agent serves."""
         if self._hosted is None:
             self._hosted = self._open_store()
         return int(self._hosted.port)
@@ -140,15 +143,19 @@ class MalleableHandler(RendezvousHandler):
         return store
 
     def _miss(self, host: str, port: int, error: str) -> None:
-        """One more round in vain; the next may be elsewhere. Gives up if that does not help,
-        because it delays the others each time."""
-        what = f"cannot reach the store of the round at {host} port {port}"
-        say(f"{what}: {error}")
+        """A store was out of reach, and the next may be elsewhere. Give up if that does not help,
+        because each try delays the others.
+        """
+        failure = f"cannot reach the store of the round at {host} port {port}"
+        say(f"{failure}: {error}")
         self._unreached.append(host)
         if self._unreached.count(host) < UNREACHED:
             time.sleep(COOL_DOWN_S)
             return
-        line = f"{what}, {UNREACHED} times; can nodes of the job connect to each other on any port?"
+        line = (
+            f"{failure}, {UNREACHED} times; the nodes of the job must be able to connect to each "
+            "other on any port"
+        )
         write_remark(line)
         self._ending.end_with(GiveUp(line))
 
@@ -171,12 +178,14 @@ class MalleableHandler(RendezvousHandler):
         self._companion.succeed()
 
     def await_end(self) -> None:
-        """See Agent. Ends the process if this fragment must go before."""
+        """See Agent. Ends the process if this fragment must leave before."""
         self._ending.await_end()
 
     def num_nodes_waiting(self) -> int:
-        """Positive when the workers must stop for a new round. Called every monitor
-        interval (0.1 s), so it looks at the directory less often than that."""
+        """Return a positive number when the workers must stop for a new round.
+
+        torch calls it every monitor interval (0.1 s), so it reads the directory less often.
+        """
         self._signals.listen()
         if self.warm_pool:
             self.warm_pool.prepare()
@@ -193,18 +202,19 @@ class MalleableHandler(RendezvousHandler):
         return 1
 
     def is_closed(self) -> bool:
-        """Whether the training has ended."""
+        """Tell whether the training has ended."""
         return self._session.is_over()
 
     def set_closed(self) -> None:
-        """Nothing to do: one agent cannot end the training of the others."""
+        """Does not act: an agent cannot end the training of the others."""
 
     def shutdown(self) -> bool:
-        """Called once by torchrun, as the last thing, unless a signal ended it. After a
-        failure this agent is taken off the list; the others go on without it."""
+        """torchrun calls this once, as its last act, unless a signal ended it. After a failure this
+        agent is taken off the list, and the others go on without it.
+        """
         is_failure = sys.exc_info()[1] is not None
         if not is_failure and not self._has_succeeded and self._session.round:
-            self.succeed()  # this torch has another name for its last barrier
+            self.succeed()  # this torch uses another name for its last barrier
             self.await_end()
         self._ending.close(is_failure)
         return True

@@ -1,7 +1,7 @@
-"""What happens in a torchrun before its rendezvous: signals are heard from the start, a script
-for a rigid job gets the job's rendezvous, and the handler is put together.
+"""The work in a torchrun before its rendezvous: signals are heard from the start, a script for a
+rigid job gets the job's rendezvous, and the handler is built.
 
-Importing it costs nothing and does nothing: torchrun does so in jobs of all kinds.
+The import is cheap and has no effect: torchrun imports this in jobs of all kinds.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ def begin() -> None:
         _own_element().report_started()  # its own flags may be wrong
     if take_over(os.environ, _log_takeover, _own_element().report_started):
         return
-    found = overrides(sys.argv, os.environ)
-    if found:
+    setting = overrides(sys.argv, os.environ)
+    if setting:
         line = (
-            f"your {found} overrides the job's rendezvous, so the fragments would train "
+            f"your {setting} overrides the job's rendezvous, so the fragments would train "
             "separately; remove it"
         )
         write_remark(line)
@@ -62,7 +62,9 @@ def begin() -> None:
 
 
 def _log_takeover(instead: Instead) -> None:
-    """Log each setting of the script that is ignored; `explain` shows one that wastes nodes."""
+    """Log each setting of the script that is ignored. `explain` shows a setting that wastes
+    nodes.
+    """
     for line in instead.lines:
         say(line)
     if instead.is_narrowed:
@@ -79,7 +81,7 @@ def _signal_listener() -> SignalListener:
 
 @cache
 def _own_element() -> OwnElement:
-    """This process's only speaker to Slurm."""
+    """Return the only object of this process that writes to Slurm."""
     return OwnElement(os.environ, _signal_listener())
 
 
@@ -90,7 +92,9 @@ def _processes() -> Processes:
 
 
 def create_handler(params: Any, make_world: WorldMaker) -> Any:
-    """A handler for torch's RendezvousParameters; exits with one line if it cannot be."""
+    """Return a handler for torch's RendezvousParameters. Exits with a message if that is
+    impossible.
+    """
     from slurm_hooks.elastic.engines.torchrun.handler import MalleableHandler  # noqa: PLC0415  (brings in torch)
 
     stand_by(os.environ, "torchrun")
@@ -118,15 +122,17 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
 
 
 def _count_workers() -> None:
-    """Fragments on parts of nodes have different numbers of workers, and torch must not be told
-    that they are all alike."""
+    """Fragments on parts of nodes have different numbers of workers, so torch must not assume equal
+    numbers.
+    """
     if request_of(os.environ) and os.environ.pop(_IDENTICAL, "0") == "1":
         say(f"your {_IDENTICAL}=1 is ignored: the fragments of this job have different sizes")
 
 
 def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
-    """Once SIGTERM has come: workers that are deaf to it, or have their state kept by us, are gone
-    after the farewell. Any other may be saving, for as long as Slurm lets it."""
+    """End workers when the farewell after SIGTERM is over: those deaf to it, or all if we keep
+    their state. Any other worker may be saving, for as long as Slurm lets it.
+    """
     while not signals.is_terminated:
         signals.wait_end(_AN_HOUR_S)
     is_chosen = any_worker if forewarning.is_kept() else is_deaf
@@ -135,7 +141,7 @@ def _end_in_time(signals: SignalListener, forewarning: Forewarning) -> None:
 
 @cache
 def _meet_specs() -> None:
-    """See what torch's agent is to run before it does, however it was launched."""
+    """See the program of torch's agent before it runs, however it was launched."""
     if line := refusal("torch", TORCH, "each round starts its workers cold and unobserved"):
         say(line)
         return
@@ -160,7 +166,9 @@ def _meet_specs() -> None:
 
 
 def script_of(spec: Any) -> list[str]:
-    """The script and its arguments, empty for a function, whose arguments may be anything."""
+    """Return the script and its arguments, empty for a function, whose arguments may be
+    anything.
+    """
     if not isinstance(spec.entrypoint, str):
         return []
     words = [spec.entrypoint, *map(str, spec.args)]
@@ -174,9 +182,12 @@ def _remark(line: str) -> None:
 
 
 def warm_workers(spec: Any) -> WarmPool | None:
-    """Warm workers for what torch's agent is to run; None if they are not wanted or it is not a
-    Python program. With --virtual-local-rank each worker sees another device, and one that has
-    imported its libraries may have looked already."""
+    """Return warm workers for the program of torch's agent, or `None` if they are unwanted or it is
+    not a Python program.
+
+    With --virtual-local-rank each worker sees another device. A worker that has imported its
+    libraries may have looked for devices already.
+    """
     if getattr(spec, "virtual_local_rank", False):
         return None
     extra = warm_modules(os.environ)
@@ -189,7 +200,7 @@ def warm_workers(spec: Any) -> WarmPool | None:
 
 
 def program_of(entrypoint: object, args: Sequence[object]) -> list[str]:
-    """The words after `python -u` that name the program, without its arguments."""
+    """Return the words after `python -u` that name the program, without its arguments."""
     words = [str(word) for word in args]
     if entrypoint != sys.executable or words[:1] != ["-u"]:
         return []

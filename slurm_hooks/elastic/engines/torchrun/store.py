@@ -1,8 +1,7 @@
-"""The store of one round: a fresh TCPStore on the agent of rank 0, its port chosen by the
-kernel. A new one per round, so that no host is needed longer than its round, and keys of
-an old round cannot be mistaken for new ones.
+"""The store of a round: a fresh TCPStore on the agent of rank 0, with a port chosen by the kernel.
 
-What has to be known of the round, its agent is asked.
+Every round has a new store. So a host is needed for its round only, and keys of an old round are
+not mistaken for new keys. The store asks its agent about the round.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _ROLE_INFO, _ASSIGNED = "torchelastic/role_info/", "torchelastic/assigned_ranks/
 
 
 class Agent(Protocol):
-    """Whose store it is, as the store asks and tells it."""
+    """The agent to which a store belongs, as the store asks and tells it."""
 
     def succeed(self) -> None:
         """The workers have finished the training."""
@@ -35,7 +34,7 @@ class Agent(Protocol):
         """Return when the training has ended for all."""
 
     def is_broken(self) -> bool:
-        """Whether the round has lost somebody."""
+        """Tell whether the round has lost a member."""
 
 
 def open_store(host: str) -> Any:
@@ -46,7 +45,7 @@ def open_store(host: str) -> Any:
 
 
 def connect(host: str, port: int) -> Any:
-    """A client of the store at host:port. Raises RuntimeError if there is none."""
+    """Return a client of the store at host:port. Raises RuntimeError if no store is there."""
     store = TCPStore(
         host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=CONNECT_S)
     )
@@ -55,15 +54,19 @@ def connect(host: str, port: int) -> Any:
 
 
 def arrive(store: Any, size: int, agent: Agent) -> bool:
-    """Wait until all `size` agents hold the round's store; False if that will not be.
-    What torchrun does next with the store blocks for minutes if somebody is missing."""
+    """Wait until all `size` agents hold the round's store. Return False if that fails.
+
+    torchrun's next use of the store blocks for minutes if a member is missing.
+    """
     return _gather(store, "malleable/arrived", size, ARRIVE_S, agent)
 
 
 def meet(store: Any, size: int, agent: Agent) -> None:
-    """Wait, seconds at most, until all agents of the round are about to stop their
-    workers; the last one gives others GATHER_S to bring up wishes of their own. The
-    workers train on meanwhile."""
+    """Wait, seconds at most, until all agents of the round are about to stop their workers.
+
+    The last agent gives others GATHER_S to bring up their own wishes. The workers go on with their
+    training during the wait.
+    """
     _gather(store, "malleable/stopping", size, MEET_S, agent, GATHER_S)
 
 
@@ -97,12 +100,15 @@ def _gather(
 
 
 class RoundStore:
-    """The store as torchrun's agent sees it, in the round as `rank` of `size` agents. All goes
-    to the real one, but for two things. The barrier at the end of a successful training would
-    wait five minutes for an agent that is gone, and it is how one learns that the workers have
-    succeeded. And the exchange of worker ranks at the beginning of a round would wait as long
-    for one that has died since, or end the agent if that had the store: it gets an answer at
-    once then, workers start in a round that is broken already, and are stopped for the next."""
+    """The store as torchrun's agent sees it, in the round as `rank` of `size` agents. All calls
+    reach the real store, with two exceptions:
+
+    * The barrier at the end of a successful training would wait five minutes for an agent that is
+      gone. It also shows that the workers have succeeded.
+    * The exchange of worker ranks at the beginning of a round would wait as long for an agent that
+      has died since, or end this agent if the dead agent had the store. It gets an answer at once
+      then. Workers start in a round that is broken already, and are stopped for the next.
+    """
 
     def __init__(self, store: Any, rank: int, size: int, agent: Agent) -> None:
         self._store = store
@@ -125,13 +131,13 @@ class RoundStore:
             self._store.set(key, value)
 
     def multi_get(self, keys: list[str]) -> Any:
-        """As Store.multi_get; who is gone counts as one like this agent."""
+        """As Store.multi_get. An agent that is gone counts like this agent."""
         if keys and keys[0].startswith(_ROLE_INFO) and not self._come(keys):
             return [self._role_info] * len(keys)
         return self._store.multi_get(keys)
 
     def get(self, key: str) -> Any:
-        """As Store.get; in a broken round all agents count as having one worker."""
+        """As Store.get. In a broken round each agent counts as having a single worker."""
         if key.startswith(_ASSIGNED):
             if self._come([key]):
                 with suppressed(RuntimeError, doing=f"getting {key}"):
@@ -140,7 +146,7 @@ class RoundStore:
         return self._store.get(key)
 
     def _come(self, keys: list[str]) -> bool:
-        """Wait for the keys; False if the round breaks before they are there."""
+        """Wait for the keys. Return False if the round breaks before they are there."""
         asked = time.monotonic()
         try:
             while not self._store.check(keys):
@@ -155,14 +161,14 @@ class RoundStore:
         return True
 
     def add(self, key: str, amount: int) -> int:
-        """As Store.add; an arrival at the final barrier is reported instead."""
+        """As Store.add. An arrival at the final barrier is reported instead."""
         if key.startswith(_TERMINAL):
             self._agent.succeed()
             return 0
         return int(self._store.add(key, amount))
 
     def wait(self, keys: list[str], *timeout: timedelta) -> None:
-        """As Store.wait; the final barrier waits for the members, not for keys."""
+        """As Store.wait. The final barrier waits for the members, not for keys."""
         if keys and keys[0].startswith(_TERMINAL):
             self._agent.await_end()
             return

@@ -1,9 +1,11 @@
-"""Whoever asks torch for a rendezvous in a fragment gets that of the job, whatever a script
-written for a rigid job says: `--rdzv-backend=c10d --rdzv-endpoint=$head:29500`, `--standalone`,
-`--master-addr`, `--nnodes=$SLURM_NNODES`, or a launcher that hands torch values of its own.
-Apart, every fragment would train alone, all on one checkpoint.
+"""Give the job's rendezvous to every program that asks torch for a rendezvous in a fragment.
 
-All ways lead through torch's RendezvousParameters, so what is asked for is replaced there.
+This holds whatever a script written for a rigid job says: `--rdzv-backend=c10d
+--rdzv-endpoint=$head:29500`, `--standalone`, `--master-addr`, `--nnodes=$SLURM_NNODES`, or a
+launcher that hands torch its own values. Otherwise every fragment would train alone, all on the
+same checkpoint.
+
+All ways lead through torch's RendezvousParameters, so the requested values are replaced there.
 `adopted` is pure. It must not import torch: torch is loading us.
 """
 
@@ -26,7 +28,7 @@ _KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "lo
 
 @dataclass(frozen=True)
 class Asked:
-    """What somebody asks torch for, in the names of RendezvousParameters."""
+    """The values that a program requests from torch, in the names of RendezvousParameters."""
 
     backend: str
     endpoint: str
@@ -38,8 +40,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Instead:
-    """What is used instead of what was `Asked`, a line for each thing that somebody may wonder
-    about, and whether it keeps the job from using all that it may be given."""
+    """The values that are used instead of the requested ones. `lines` explain each change to the
+    user. `is_narrowed`: the change keeps the job from using all the nodes that it may get.
+    """
 
     asked: Asked
     lines: tuple[str, ...] = ()
@@ -47,9 +50,11 @@ class Instead:
 
 
 def adopted(asked: Asked, env: Mapping[str, str]) -> Instead:
-    """What is to be used in the fragment with this environment. An absolute path as endpoint
-    of ours is kept: a directory that the user has chosen. Where the job has none, what was
-    asked for stays."""
+    """Return the values to use in the fragment with this environment.
+
+    An absolute path as endpoint of ours is kept: the user has chosen that directory. Without a
+    directory of the job, the requested values stay.
+    """
     lines = []
     place = asked.endpoint if asked.backend in BACKENDS else ""
     place = _first_path(place, env.get("PET_RDZV_ENDPOINT", ""), env.get("MALLEABLE_DIR", ""))
@@ -78,8 +83,11 @@ def _first_path(*places: str) -> str:
 
 
 def _nodes(asked: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, str]:
-    """Agents at least and at most. A plain number is what a rigid script says of itself, and
-    the job is not rigid; a range is meant, and narrows that of the job."""
+    """Return the least and the largest number of agents, and a line.
+
+    A plain number describes the script's rigid job, so it is ignored. A range is meant, and narrows
+    the job's range.
+    """
     if asked == job:
         return (*asked, "")
     whole = f"{job[0]}:{job[1]}"
@@ -101,8 +109,9 @@ def _nodes(asked: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, str]
 def _workers(
     asked: tuple[int, int], request: Counted, env: Mapping[str, str]
 ) -> tuple[int, int, str]:
-    """Workers at least and at most. Agents are no measure of them, so a range of the script does
-    not narrow that of the request."""
+    """Return the least and the largest number of workers, and a line. Agents do not measure them,
+    so the script's range does not narrow the request's.
+    """
     low, _, high = env.get("PET_NNODES", "").partition(":")
     is_plugins = not _is_kept(env) and asked == (number(low), number(high) or number(low))
     given = f"{asked[0]}" if asked[0] == asked[1] else f"{asked[0]}:{asked[1]}"
@@ -115,8 +124,9 @@ def _is_kept(env: Mapping[str, str]) -> bool:
 
 
 def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
-    """The agents that the job may have: as the plugin says in PET_NNODES, or if the script
-    has replaced that, from the request."""
+    """Return the numbers of agents that the job may have: as the plugin says in PET_NNODES, or from
+    the request if the script has replaced that.
+    """
     smallest, _, largest = env.get("PET_NNODES", "").partition(":")
     if not _is_kept(env) and number(smallest):
         return number(smallest), number(largest) or number(smallest)
@@ -133,11 +143,14 @@ def _range_of_job(env: Mapping[str, str]) -> Optional[tuple[int, int]]:
 
 
 def take_over(
-    env: Mapping[str, str], told: Callable[[Instead], None], begun: Callable[[], None]
+    env: Mapping[str, str], report: Callable[[Instead], None], begun: Callable[[], None]
 ) -> bool:
-    """From now on torch gets what `adopted` says, and `told` is called with it; `begun` is called
-    first of all, since whoever asks for a rendezvous is an agent. False if this torch is not as
-    expected. Without torch there is nothing to do."""
+    """From now on give torch the values that `adopted` returns.
+
+    `begun` is called first, since a program that asks for a rendezvous is an agent. `report` is
+    called with the values. Return False if this torch is not as expected. Without torch there is no
+    work.
+    """
     if _API not in sys.modules:
         return True
     parameters: Any = getattr(sys.modules[_API], "RendezvousParameters", None)
@@ -151,7 +164,7 @@ def take_over(
         rest = {name: value for name, value in named.items() if name not in _KNOWN}
         given.update((name, value) for name, value in named.items() if name in _KNOWN)
         instead = adopted(Asked(**given), env)
-        told(instead)
+        report(instead)
         plain(self, **vars(instead.asked), **rest)
 
     parameters.__init__ = begin

@@ -1,13 +1,13 @@
-"""Workers kept warm beside the running ones, so that a new round does not wait for
-interpreters and imports.
+"""Workers kept warm beside the running workers, so that a new round does not wait for interpreters
+and imports.
 
-A warm process (see warm_worker.py) is handed out instead of a new one (see starting.py). It is a
-child of the agent like any other. Whatever does not fit exactly (another program, a changed
-environment, a warm process that died) is started the ordinary way.
+A warm process (see warm_worker.py) is handed out instead of a new process (see starting.py). It is
+a child of the agent like any other. A worker that does not fit exactly starts the ordinary way: for
+another program, in a changed environment, or after the death of a warm process.
 
-A CUDA context takes some hundred MB of the device, and a device in exclusive mode has one only. So
-only the first workers of an agent, beside which nothing trains yet, make theirs ahead, unless
-the user says otherwise.
+A CUDA context takes some hundred MB of the device, and a device in exclusive mode has a single
+context. So only the first workers of an agent make theirs ahead, since no training runs beside them
+yet. The user can change this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slurm_hooks.elastic.engines.torchrun.warm_worker import PROGRAM
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.polling import readable
 
-# What torchrun sets for each worker and round; all else must be as it was at the start.
+# torchrun sets these for each worker and round; all others must be as they were at the start.
 _OF_THE_ROUND = frozenset(
     {"RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
     | {"WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
@@ -40,13 +40,14 @@ class Contexts(Enum):
     """Which warm workers make their CUDA context in advance."""
 
     NONE = "none"
-    FIRST = "first"  # those of a newcomer
-    ALL = "all"  # also those started while workers run
+    FIRST = "first"  # only the workers of a newcomer
+    ALL = "all"  # also workers started while others run
 
 
 def warm_modules(env: Mapping[str, str]) -> list[str] | None:
-    """Modules that MALLEABLE_WARM adds to what warm workers import; None if it is 0: no warm
-    workers."""
+    """Return modules that MALLEABLE_WARM adds to the imports of warm workers. If it is 0 there are
+    no warm workers, and the result is `None`.
+    """
     words = env.get("MALLEABLE_WARM", "").split(",")
     if words == ["0"]:
         return None
@@ -55,7 +56,7 @@ def warm_modules(env: Mapping[str, str]) -> list[str] | None:
 
 
 def warm_contexts(env: Mapping[str, str]) -> Contexts:
-    """What MALLEABLE_WARM says of CUDA: `cuda` always, `nocuda` never."""
+    """Return the setting of MALLEABLE_WARM for CUDA: `cuda` always, `nocuda` never."""
     words = env.get("MALLEABLE_WARM", "").split(",")
     if "nocuda" in words:
         return Contexts.NONE
@@ -63,7 +64,7 @@ def warm_contexts(env: Mapping[str, str]) -> Contexts:
 
 
 def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Whether a process begun with one environment may go on with the other."""
+    """Tell whether a process begun with one environment may go on with the other."""
 
     def lasting(env: Mapping[str, str]) -> dict[str, str]:
         names = (n for n in env if n not in _OF_THE_ROUND and not n.startswith(_OF_TORCHRUN))
@@ -73,8 +74,9 @@ def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> 
 
 
 class WarmWorker:
-    """One warm worker for `program`, the words after `python -u`. With a `seat` its
-    CUDA context is made for the worker of that local rank."""
+    """A warm worker for `program`, the words after `python -u`. With a `seat` its CUDA context is
+    made for the worker of that local rank.
+    """
 
     def __init__(self, program: Sequence[str], extra: Sequence[str], seat: int | None) -> None:
         self.env = dict(os.environ)
@@ -90,7 +92,7 @@ class WarmWorker:
             )
 
     def fits(self, env: Mapping[str, str]) -> bool:
-        """Whether it lives and could be the worker with this environment."""
+        """Tell whether it lives and could be the worker with this environment."""
         if self.process.poll() is not None or not is_same_environment(self.env, env):
             return False
         if not self._seat:
@@ -99,7 +101,7 @@ class WarmWorker:
         return (env.get("LOCAL_RANK"), env.get(visible)) == (self._seat, self.env.get(visible))
 
     def is_ready(self, timeout_s: float) -> bool:
-        """Whether its imports are done (or it is dead, which is as ready as it will be)."""
+        """Tell whether its imports are done, or it is dead."""
         return bool(readable([self._channel.fileno()], timeout_s))
 
     def hand_over(self, argv: Sequence[str], env: Mapping[str, str], outputs: list[Any]) -> None:
@@ -109,20 +111,21 @@ class WarmWorker:
         handles = [file.fileno() for file in outputs if file is not None]
         text = json.dumps(order).encode() + b"\n"
         sent = socket.send_fds(self._channel, [text], handles) if handles else 0
-        if text[sent:]:  # sending nothing fails once the worker has all and has closed its end
+        if text[sent:]:  # an empty send fails after the worker has all and has closed its end
             self._channel.sendall(text[sent:])
         self._channel.close()
 
     def dismiss(self) -> None:
-        """End it; it holds nothing that could be lost."""
+        """End it. It holds no data."""
         self._channel.close()
         self.process.kill()
         self.process.wait()
 
 
 class WarmPool:
-    """As many warm workers for `program` as this agent runs, from `delay_s` after a round
-    began on; they import `extra` as well."""
+    """As many warm workers for `program` as this agent runs. They start `delay_s` after a round
+    began, and import `extra` as well.
+    """
 
     def __init__(
         self,
@@ -144,7 +147,7 @@ class WarmPool:
     def take(
         self, args: Sequence[str], env: Mapping[str, str], outputs: list[Any]
     ) -> subprocess.Popen[bytes] | None:
-        """A warm process that now runs `args`, if there is one for it."""
+        """Return a warm process that now runs `args`, if one fits."""
         self._due = time.monotonic() + self._delay_s
         self._has_begun = True
         known = (sys.executable, "-u", *self._program)
@@ -159,8 +162,9 @@ class WarmPool:
         return None
 
     def prepare(self) -> None:
-        """Start what is missing once it is due; cheap otherwise. Failing that, workers
-        start cold."""
+        """Start missing warm workers when they are due, and return at once otherwise. If that
+        fails, workers start cold.
+        """
         if len(self._workers) >= self._count or time.monotonic() < self._due:
             return
         with suppressed(OSError, doing="starting a warm worker"):
@@ -180,6 +184,6 @@ class WarmPool:
             worker.is_ready(max(0.0, deadline - time.monotonic()))
 
     def dismiss(self) -> None:
-        """End whoever waits."""
+        """End the waiting workers."""
         while self._workers:
             self._workers.pop().dismiss()

@@ -1,14 +1,16 @@
 """A warm worker: an interpreter that has done the program's imports before it is needed.
 
 The agent starts it with `python -u -c PROGRAM ...`, and later sends one order through a socket:
-environment, arguments, redirected outputs. From then on it is what `python -u script.py`
-or `python -u -m module` would have been, pid and exit code included. What is imported ahead is
-only what the program imports first of all, before any statement of its own could have changed
-the environment, and only libraries known not to look at ranks while they are imported, or that can
-be told afterwards. Names are asked for as well: some packages import a part of theirs only then.
-Its CUDA context is made ahead only where the agent says so.
+environment, arguments, redirected outputs. From then on it is the process that `python -u
+script.py` or `python -u -m module` would have been, pid and exit code included.
 
-It must not import torch unless the program does, and must be gone when its agent is.
+It imports ahead the modules that the program imports first of all, before any of its statements
+could have changed the environment. It imports only libraries known not to look at ranks during
+their import, or libraries that can be told the ranks afterwards. It also asks for the names in a
+module, since some packages import a part of theirs only then. It makes its CUDA context ahead only
+if the agent says so.
+
+It must not import torch unless the program does, and must end with its agent.
 """
 
 from __future__ import annotations
@@ -39,19 +41,22 @@ LIBRARIES = frozenset(
     | {"lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "torchmetrics"}
     | {"transformers", "accelerate", "safetensors", "tokenizers"}
 )
-# What a program that sets such a variable, or forks, would find too late with a context there.
+# With a context made ahead, a program would set such a variable, or fork, too late.
 _BEFORE_CUDA = re.compile(r"\b(CUDA|HIP|ROCR|PYTORCH\w*)_[A-Z]|\bfork\b")
 
-# torch puts this off until the first optimizer is made: more than a second, in every new process.
+# torch imports this at the first optimizer: more than a second, in every new process.
 _OF_OPTIMIZERS = "torch._dynamo"
-# What a program that sets such a variable would find too late with that there.
+# With that imported ahead, a program would set such a variable too late.
 _BEFORE_DYNAMO = re.compile(r"\bTORCH(DYNAMO|INDUCTOR|_COMPILE|_TRACE)")
 
 
 def leading_imports(*sources: str) -> list[str]:
-    """Modules that sources run one after another (packages, then what is in them) import
-    before any does anything else, and `module:name` for what they take from them; none from one
-    that is no Python on."""
+    """Return the modules that sources import before they do anything else, and `module:name` for
+    the names that they take from them.
+
+    The sources run one after another: packages, then their modules. The search ends at a source
+    that is not Python.
+    """
     names: list[str] = []
     for source in sources:
         try:
@@ -72,7 +77,7 @@ def leading_imports(*sources: str) -> list[str]:
 
 
 def _is_inert(statement: ast.stmt) -> bool:
-    """A docstring, or a line like `__version__ = "1.0"`."""
+    """Return True for a docstring, or a line like `__version__ = "1.0"`."""
     if isinstance(statement, ast.Assign):
         names = [t.id for t in statement.targets if isinstance(t, ast.Name)]
         if len(names) < len(statement.targets) or not all(n.startswith("__") for n in names):
@@ -83,13 +88,13 @@ def _is_inert(statement: ast.stmt) -> bool:
 
 
 def chosen(names: Iterable[str], extra: Iterable[str]) -> list[str]:
-    """Those of `names` that may be imported ahead, and all of `extra`."""
+    """Return the `names` that may be imported ahead, and all of `extra`."""
     known = LIBRARIES | getattr(sys, "stdlib_module_names", frozenset())
     return [*(n for n in names if re.split("[.:]", n)[0] in known), *extra]
 
 
 def files_of(module: str) -> Iterator[str]:
-    """The files that `python -m module` runs one after another; none of them is run here."""
+    """Yield the files that `python -m module` runs one after another, without running them."""
     path, name = list(sys.path), ""
     for part in [*module.split("."), "__main__"]:
         name = f"{name}.{part}" if name else part
@@ -104,11 +109,12 @@ def files_of(module: str) -> Iterator[str]:
 
 
 def stand_by() -> Callable[[], object]:
-    """Import, report ready, wait for the order, become the worker: what is left is to call
-    the result. Ends the process if the agent ends first."""
+    """Import, report ready, wait for the order, become the worker. The caller then calls the
+    result. Ends the process if the agent ends first.
+    """
     fd, seat, extra, *program = sys.argv[1:]
     channel = socket.socket(fileno=int(fd))
-    inherited = set(os.environ)  # what imports add stays, as it would have
+    inherited = set(os.environ)  # variables that imports add stay, as they would without us
     observation.begin(os.environ)
     begin()
     _prepare(program, [word for word in extra.split(",") if word], seat)
@@ -125,12 +131,12 @@ def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
     is_module = program[0] == "-m"
     files = list(files_of(program[1])) if is_module else [program[0]]
     sources: list[str] = []
-    with suppressed(OSError, ValueError, doing="reading the program to warm up for"):
+    with suppressed(OSError, ValueError, doing="reading the program for a warm worker"):
         for name in files:
             with open(name, encoding="utf-8") as file:
                 sources.append(file.read())
     place = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
-    _set_path(place)  # what the current directory holds is no script's, unless it is there
+    _set_path(place)  # a script uses modules of its own folder, not of the current directory
     _import_ahead(chosen(leading_imports(*sources), extra), place)
     if "torch" in sys.modules and not any(map(_BEFORE_DYNAMO.search, sources)):
         _import_ahead([_OF_OPTIMIZERS], place)
@@ -144,17 +150,20 @@ def _import_ahead(names: list[str], own: str) -> None:
         module, _, part = name.partition(":")
         top = module.partition(".")[0]
         if not any(os.path.lexists(os.path.join(own, top + end)) for end in ("", ".py")):
-            # the program will meet the same, and say so
+            # the program will meet the same error, and report it
             with suppressed(Exception, doing=f"importing {name} in advance"):
-                found = importlib.import_module(module)
-                if part and not hasattr(found, part):
+                package = importlib.import_module(module)
+                if part and not hasattr(package, part):
                     importlib.import_module(f"{module}.{part}")
 
 
 def open_device(torch: Any, seat: int) -> None:
-    """Make the CUDA context of the device that the worker of this local rank will use; the
-    current device stays as it is. Does nothing without torch, CUDA or such a device; what
-    fails is left for the program to meet."""
+    """Make the CUDA context of the device that the worker of this local rank will use. The current
+    device stays the same.
+
+    Without torch, CUDA or such a device there is no effect. An error is left for the program to
+    meet.
+    """
     with suppressed(Exception, doing=f"making the CUDA context of device {seat} in advance"):
         if torch.cuda.is_available() and seat < torch.cuda.device_count():
             torch.cuda.synchronize(seat)
@@ -166,7 +175,7 @@ def _receive(channel: socket.socket) -> dict[str, Any] | None:
         try:
             part, fds, _, _ = socket.recv_fds(channel, 65536, 2)
         except OSError as error:
-            debug("receiving what this worker is to run", error)
+            debug("receiving the order of this worker", error)
             return None
         if not part or len(text) > ORDER_BYTES:
             return None
@@ -190,8 +199,9 @@ def _become(order: dict[str, Any], inherited: set[str]) -> Callable[[], object]:
 
 
 def become(program: Sequence[str]) -> Callable[[], object]:
-    """Make this process what `python -u` with these words would be: what is left is to call the
-    result."""
+    """Make this process the process that `python -u` with these words would be. The caller then
+    calls the result.
+    """
     program = list(program)
     if hasattr(sys, "orig_argv"):  # Python 3.10
         sys.orig_argv = [sys.executable, "-u", *program]
@@ -211,7 +221,7 @@ def _become_script(program: list[str]) -> Callable[[], object]:
 
 
 def _become_module(module: str, arguments: list[str]) -> Callable[[], object]:
-    """By the very function that the interpreter calls for `-m`; it has no public name."""
+    """Use the very function that the interpreter calls for `-m`. It has no public name."""
     sys.argv = ["-m", *arguments]
     _set_path(os.getcwd())
     return partial(runpy._run_module_as_main, module)  # type: ignore[attr-defined]

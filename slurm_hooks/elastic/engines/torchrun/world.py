@@ -1,4 +1,4 @@
-"""The world of a torchrun training: all agents of the job, and nothing beside their rounds."""
+"""The world of a torchrun training: all agents of the job, and no program beside their rounds."""
 
 from slurm_hooks.elastic.agent.companion import all_meet
 
