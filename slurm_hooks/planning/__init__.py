@@ -1,1 +1,1 @@
-"""A tick's decisions: a snapshot in, a plan out."""
+"""Turns a snapshot into the plan of a tick."""

@@ -1,4 +1,4 @@
-"""What a user has cancelled: some fragments of a job, or the job."""
+"""Finds out whether a user has cancelled some fragments of a job, or the whole job."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import requeue_of
 
-_RACE = timedelta(seconds=10)  # at most from the last look at a fragment to the end of a write
+_RACE = timedelta(seconds=10)  # the longest time from reading a fragment to the end of a write
 
 
 class CancelScope(enum.Enum):
-    """What the user has cancelled since the last tick."""
+    """The part of a job that its user has cancelled since the last tick."""
 
-    NOTHING = "nothing"  # or a part that is known already
+    NOTHING = "nothing"  # or a part that a mark already counts
     PART = "part"
-    WHOLE = "whole"  # nothing of the job may come back
-    UNCLEAR = "unclear"  # known once what is ending has ended
+    WHOLE = "whole"  # no part of the job may come back
+    UNCLEAR = "unclear"  # known once its ending fragments have ended
 
 
 def gone(job: MalleableJob) -> int:
-    """Elements that are no more: cancelled, or without a record of their own.
+    """Count the elements that Slurm no longer has: cancelled, or without a record.
 
     Slurm (22.05) drops the record of a cancelled element that was never released at once.
     """
@@ -37,19 +37,19 @@ def gone(job: MalleableJob) -> int:
 
 
 def cancel_scope(job: MalleableJob, slurm: Slurm) -> CancelScope:
-    """What of the job its user has cancelled.
+    """Tell how much of the job its user has cancelled.
 
-    A cancel of the job reaches what waits and what runs, not what has just ended. So it was the
-    whole job if elements went after the marks of the rest were written, and nothing is left that
-    could go on by itself; what we put back at the very moment of the cancel does not count.
+    Cancelling a job reaches its waiting and running elements, and no element that has just ended.
+    So the user cancelled the whole job if elements went after the other marks were written, and no
+    element is left that could go on. A fragment that we put back during the cancel does not count.
     """
     if gone(job) <= max((f.mark.gone for f in job.fragments), default=0):
         return CancelScope.NOTHING
     ends = [f.end for f in job.fragments if f.state is FragmentState.CANCELLED and f.end]
-    open_ones = (f for f in job.fragments if f.state not in ENDED_STATES)
-    alive = [f for f in open_ones if not _was_put_back(f, ends, slurm)]
+    unended = (f for f in job.fragments if f.state not in ENDED_STATES)
+    alive = [f for f in unended if not _was_put_back(f, ends, slurm)]
     if not (ends or job.is_cut):
-        return CancelScope.PART  # Slurm has forgotten them: no news of a cancel
+        return CancelScope.PART  # Slurm has forgotten them, and reports no cancel
     if not alive:
         return CancelScope.WHOLE
     is_ending = all(f.state is FragmentState.ENDING for f in alive)
@@ -57,9 +57,9 @@ def cancel_scope(job: MalleableJob, slurm: Slurm) -> CancelScope:
 
 
 def _was_put_back(fragment: Fragment, cancels: list[datetime], slurm: Slurm) -> bool:
-    """True if we put it back at about the time when others were cancelled.
+    """Tell whether we put it back at about the time when others were cancelled.
 
-    The mark alone may be of a notice, and then the fragment put itself back, later.
+    The mark alone may belong to a notice, after which the fragment put itself back.
     """
     marked, requeued = fragment.mark.noticed, requeue_of(fragment, slurm)
     if fragment.state not in WAITING_STATES or marked is None or not cancels:
@@ -68,8 +68,10 @@ def _was_put_back(fragment: Fragment, cancels: list[datetime], slurm: Slurm) -> 
 
 
 def is_crippled(job: MalleableJob) -> bool:
-    """True if the user cancelled so many fragments that the rest can never be enough; of a pool
-    any worker is, and of one that counts slots any fragment may be."""
+    """Tell whether the user cancelled so many fragments that the rest cannot reach MIN.
+
+    In a pool any worker is enough. In a job that counts slots any fragment may be enough.
+    """
     if not job.way.needs_min or job.request.slot is not None:
         return False
     left = job.request.fragments - gone(job)

@@ -1,4 +1,4 @@
-"""Whose minimum comes first: how each job stands, read from its fragments."""
+"""Orders the claims of jobs to their minimum, from the state of their fragments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurm_hooks.planning.situation import Situation
 def with_claims(
     ground: Ground, situations: Sequence[Situation], asks: Sequence[JobAsk]
 ) -> tuple[JobAsk, ...]:
-    """The asks, each with its claim to the job's minimum."""
+    """Return the asks, each with its claim to the job's minimum."""
     standings = [_standing(ground, situation) for situation in situations]
     turn = turn_at(ground.now.timestamp(), ground.settings.plan.patience_s)
     return minimums.with_claims(asks, standings, turn)
@@ -39,8 +39,7 @@ def _standing(ground: Ground, situation: Situation) -> Standing:
 
 
 def waits_too_long(ground: Ground, situation: Situation) -> bool:
-    """True if a job that could start now, were there nodes, has had none for `patience_s`, or less
-    than its minimum."""
+    """Tell whether a job that could start has been below its minimum for `patience_s`."""
     patience_s = ground.settings.plan.patience_s
     if not patience_s or not situation.is_placed or situation.size >= situation.least:
         return False
@@ -48,8 +47,11 @@ def waits_too_long(ground: Ground, situation: Situation) -> bool:
 
 
 def waited(ground: Ground, job: MalleableJob) -> timedelta:
-    """How long a job that does not run has waited: since its submission, since the last of its
-    fragments was put back or preempted, or since it waited for other jobs."""
+    """The time that a job without fragments has waited.
+
+    It counts from its submission, from the last time when a fragment was put back or preempted, or
+    from its last wait for other jobs.
+    """
     known = (when for when in _moments(job, ground.slurm) if when <= ground.now)
     return ground.now - max(known, default=ground.now)
 

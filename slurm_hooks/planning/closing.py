@@ -1,6 +1,6 @@
-"""A job's end summed up: one line on one of its fragments, written before the last are cancelled.
+"""Sums up a job's end: a line on a fragment, written before the last fragments are cancelled.
 
-Slurm refuses to change what has ended (22.05), so a job that leaves nothing open is not summed up.
+Slurm refuses to change an ended job (22.05). So a job without open fragments gets no summary.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def ending_jobs(plan: Plan) -> frozenset[int]:
 
 
 def with_summaries(plan: Plan, seen: Snapshot, summaries: Mapping[int, str]) -> Plan:
-    """The plan with one line for each job that it closes, by job id."""
+    """Add a line to the plan for each job that it closes, by job id."""
     lines: list[Intent] = []
     ending = ending_jobs(plan)
     for job in seen.jobs:
@@ -44,7 +44,7 @@ def with_summaries(plan: Plan, seen: Snapshot, summaries: Mapping[int, str]) -> 
 
 
 def _bearer(job: MalleableJob) -> Optional[Fragment]:
-    """The fragment that carries the line: one that runs if there is one, the first otherwise."""
-    found = [f for f in job.fragments if f.state in _OPEN]
-    running = (f for f in found if f.state is FragmentState.RUNNING)
-    return next(running, found[0] if found else None)
+    """The fragment that carries the line: a running fragment if there is any, else the first."""
+    open_fragments = [f for f in job.fragments if f.state in _OPEN]
+    running = (f for f in open_fragments if f.state is FragmentState.RUNNING)
+    return next(running, open_fragments[0] if open_fragments else None)

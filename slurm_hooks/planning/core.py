@@ -1,9 +1,9 @@
-"""Fragments that go through the ordinary queue, in the partition and with the QOS of their user.
+"""Fragments that wait in the ordinary queue, in the partition and with the QOS of their user.
 
-A core is charged, queued and limited as any job of its user, so nothing that holds for holes holds
-for it: no lease, no notice, no hold while it runs. It is released once. After a death or a
-preemption it waits for its turn again. The worker of a pool that found no work does so once there
-is work again. Once its time is over it becomes a fragment like the others.
+A core is charged, queued and limited as any job of its user. So it has no lease, no notice, and no
+hold while it runs. It is released once. After a death or a preemption it waits for its turn again.
+A pool's worker that found no work does so once there is work. After its time, a core becomes a
+fragment like the others.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ _EARLY = timedelta(seconds=60)
 
 
 def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[Intent]:
-    """What is to be done about a core fragment that is not over: something only once it has ended.
+    """The next step for a core fragment that is not over, which is due only after an end.
 
-    Slurm itself puts back what it preempts and what lost its node, with its place in the queue.
+    Slurm itself requeues a preempted core, and a core whose node failed, with its place in the
+    queue.
     """
     is_back = fragment.state in (*WAITING_STATES, FragmentState.PENDING)
     if is_death(fragment) and (is_back or fragment.state in BACK_STATES):
@@ -61,16 +62,20 @@ def step_of_core(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optio
 
 
 def _noted_start(fragment: Fragment) -> Optional[Intent]:
-    """Slurm forgets the start of a run with its requeue. No tick asks a core to leave, so a note of
-    that is about the last run."""
+    """Note the start of a run, since Slurm forgets it at a requeue.
+
+    No tick asks a core to leave, so a note of that speaks of the last run.
+    """
     mark = replace(fragment.mark, released=fragment.start, run=fragment.restarts, noticed=None)
     is_news = fragment.start is not None and mark != fragment.mark
     return Intent(fragment.id, Why.NOTED, mark=mark) if is_news else None
 
 
 def _is_time_over(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
-    """True if its last run was put back at the end of its time: agents do not wait for Slurm to
-    end them. How early they leave depends on the notice, and on who leaves with them."""
+    """Tell whether its last run was put back at the end of its time.
+
+    Agents leave before Slurm ends them. The notice and the other leavers decide how early.
+    """
     back, since = requeue_of(fragment, ground.slurm), fragment.mark.released
     if back is None or since is None or fragment.limit is None or not fragment.has_run:
         return False
@@ -93,13 +98,12 @@ def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
 
 
 def _is_unfit(fragment: Fragment) -> bool:
-    """True if Slurm holds it, because it asks for what no node of its partition has."""
+    """Tell whether Slurm holds it because no node of its partition has all that it asks for."""
     return fragment.state is FragmentState.HELD and fragment.reason == "BadConstraints"
 
 
 def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
-    """Move to the lane what belongs there, while it is held, and not by an operator. Nothing starts
-    before it is there."""
+    """Move waiting fragments to their lane unless an operator holds them. They start only there."""
     site, request = ground.settings.site, job.request
     may_move = request.lane and job.job_id not in ground.seen.without_qos
     for fragment in job.fragments if may_move else ():
@@ -116,19 +120,19 @@ def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
 
 
 def kept_out(ground: Ground, job: MalleableJob) -> Iterator[Reason]:
-    """Why its other fragments stay where they are."""
+    """Say why the job's other fragments do not move to the lane."""
     if job.job_id in ground.seen.without_qos:
         yield Reason(Why.TO_LANE, Detail(user=job.user, said=ground.settings.site.qos))
 
 
 def is_over(job: MalleableJob) -> bool:
-    """True if the job ends with its core, and the time of that is over."""
+    """Tell whether the job ends with its core, and the core's time is over."""
     is_left = any(f.state is not FragmentState.CANCELLED for f in job.core)
     return job.request.ends_all and any(f.mark.is_spent for f in job.fragments) and not is_left
 
 
 def standing(job: MalleableJob) -> Iterator[Reason]:
-    """Where the core stands: in the queue, with Slurm's own words, or on its nodes."""
+    """The core's state: its place in the queue, with Slurm's own words, or its nodes."""
     waiting = [f for f in job.core if f.state is FragmentState.PENDING]
     running = [f for f in job.core if f.state is FragmentState.RUNNING]
     for fragment in waiting:

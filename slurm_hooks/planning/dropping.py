@@ -1,4 +1,4 @@
-"""A plan without what no longer holds, so that it tells what the tick will do."""
+"""Drops from a plan the intents that no longer hold, so that it says truly how the tick acts."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from slurm_hooks.model import (
 )
 
 _OF_THE_SIZE = (Why.MAXIMUM, Why.WISH, Why.PROBED)
-"""Reasons that speak of the size that a job was to have."""
+"""Reasons about the size that a job was to have."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """That an intent no longer holds, why, and what is `left` of it.
+    """The reason why an intent no longer holds, and the part of it that is `left`.
 
-    Of the nodes that a job was to get, some are no longer free (`lost`); the others stay idle for
-    the reason `idle`. A notice that is not given leaves the job `kept` nodes.
+    Some of the nodes that a job was to get may have been `lost`. The others stay idle for the
+    reason `idle`. If a notice is dropped, the job keeps `kept` nodes.
     """
 
     reason: Reason
@@ -45,13 +45,15 @@ _Faulty = Sequence[tuple[Intent, Fault]]
 
 
 def handed_out(level: Level) -> Why:
-    """What is said of a free node that a fragment is to start on."""
+    """The reason shown for a free node on which a fragment is to start."""
     return Why.OBSERVED if level is Level.OBSERVE else Why.STARTING
 
 
 def stayed(intent: Intent) -> Intent:
-    """What is left of an intent if nothing happens to the run: its lease, its hold and a mark that
-    does not speak of the run. What is cancelled still is, but it is not put back before."""
+    """The part of an intent that does not touch the run: lease, hold, and a mark of other things.
+
+    A cancel stays a cancel, but the fragment is not put back before.
+    """
     is_cancel = intent.verb is Verb.CANCEL
     is_of_run = intent.has_late_mark or intent.verb is Verb.NOTICE
     return replace(
@@ -67,7 +69,7 @@ def stayed(intent: Intent) -> Intent:
 
 
 def without(plan: Plan, faults: Mapping[FragmentId, Fault]) -> Plan:
-    """The plan without what has a fault; each leaves a note.
+    """Drop the intents that have a fault, and leave a note for each.
 
     Sizes, reasons and idle nodes follow.
     """
@@ -87,7 +89,7 @@ def without(plan: Plan, faults: Mapping[FragmentId, Fault]) -> Plan:
 
 
 def _not_done(intent: Intent, fault: Fault) -> Reason:
-    """It names the weightiest part that is dropped."""
+    """Name the weightiest part that is dropped."""
     left = fault.left.parts if fault.left is not None else ()
     dropped = next(part for part in intent.parts if part not in left)
     detail = Detail(action=dropped, fragments=(intent.fragment,), because=fault.reason)
@@ -101,20 +103,22 @@ def _job_without(job: JobPlan, faulty: _Faulty) -> JobPlan:
     if not grows:
         return job
     left = (reason for reason in job.reasons if reason.why not in _OF_THE_SIZE)
-    found = (
+    others = (
         Reason(Why.OTHER_NODES, Detail(nodes=tuple(sorted(i.nodes)), because=why.reason))
         for i, why in grows
     )
     return replace(
         job,
         nodes_planned=job.nodes_planned - sum(i.size for i, _ in grows),
-        reasons=(*left, *found),
+        reasons=(*left, *others),
     )
 
 
 def _idle_without(plan: Plan, faulty: _Faulty) -> tuple[tuple[IdleNodes, ...], frozenset[str]]:
-    """Idle nodes by reason, and those on which something still starts. A node of several parts is
-    idle once the last of them is dropped."""
+    """Return the idle nodes by reason, and the nodes on which fragments still start.
+
+    A node with several parts is idle once the last of them is dropped.
+    """
     counts = Counter({each.reason: each.nodes for each in plan.idle})
     dropped = {intent.fragment for intent, _ in faulty}
     still = {name for i in plan.actions if i.fragment not in dropped for name in i.nodes}
@@ -124,5 +128,5 @@ def _idle_without(plan: Plan, faulty: _Faulty) -> tuple[tuple[IdleNodes, ...], f
         starting -= gone
         counts[handed_out(plan.level)] -= len(gone)
         counts[why.idle] += len(gone - why.lost)
-    found = (IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason] > 0)
-    return tuple(found), starting
+    rows = (IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason] > 0)
+    return tuple(rows), starting

@@ -1,7 +1,7 @@
-"""Which nodes are eligible for which jobs, and why the others are not: the one judge of both.
+"""Decides which nodes are eligible for which jobs, and says why the others are not.
 
-Nodes that are alike (partitions, resources, hole) are judged once for jobs that are alike, so ten
-thousand nodes and hundreds of jobs cost no more than there are kinds of either.
+Nodes with equal partitions, resources and holes are judged once for all jobs of a kind. So the cost
+follows the number of kinds, even with ten thousand nodes and hundreds of jobs.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ _TAKEN = {state: Verdict(Why.TAKEN, state.value) for state in NodeState}
 
 @dataclass(frozen=True)
 class JobKind:
-    """What is judged of a job: equal for jobs that have the same nodes, but for those that each
-    keeps away from. Slurm takes no node from it for `exempt` after a start. Without a `slot` it has
-    whole nodes; `unit` is one then. With `gpus` all GPUs of a node have to be of that type."""
+    """The traits by which a job is judged. Jobs of a kind differ only in the nodes that they shun.
+
+    Slurm takes no node from such a job for `exempt` after a start. A job without a `slot` has whole
+    nodes, and its `unit` is 1. With `gpus`, all GPUs of a node have to be of that type.
+    """
 
     partition: str
     needs: Needs
@@ -55,14 +57,14 @@ class JobKind:
     gpus: str = ""
 
     def fit(self, node: _NodeKind, left: Resources) -> int:
-        """How many slots in whole units there are in what is `left` of a node."""
+        """Count the slots, in whole units, that fit into the `left` resources of a node."""
         assert self.slot is not None
         return self.slot.fit(node, left) // self.unit * self.unit
 
 
 @dataclass(frozen=True, eq=False)
 class _NodeKind:
-    """What is judged of a node. Alike nodes have one kind, which is quick to find."""
+    """The traits by which a node is judged. Equal nodes share a single object, for lookups."""
 
     partitions: frozenset[str]
     features: frozenset[str]
@@ -73,12 +75,12 @@ class _NodeKind:
 
 
 class Eligibility:
-    """Which nodes are eligible, for the jobs that it was made with.
+    """Tells which nodes are eligible, for the jobs that it was made with.
 
-    `taken` are the nodes with fragments on them, or on their way to them, `in_service` those that
-    are free or that any job has. A node counts as `per_node` units where jobs that count slots may
-    use it, and a slot as one; where no job counts slots, a node is one. Jobs that are `late` have
-    lost patience, so nodes are cut for them first.
+    `taken` nodes have fragments on them or on their way. Nodes `in_service` are free, or any job
+    has them. A node counts as `per_node` units where jobs that count slots may use it, and each
+    slot as 1. Where no job counts slots, a node is 1 unit. Jobs that are `late` have lost patience,
+    so nodes are cut for them first.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class Eligibility:
         ranked = sorted(situations, key=lambda situation: situation.job.job_id)
         self.taken = frozenset(name for s in ranked for name in _nodes_of(s.job))
         self._survey = survey
-        kinds: dict[JobKind, JobKind] = {}  # alike ones are one object, which is quick to find
+        kinds: dict[JobKind, JobKind] = {}  # equal kinds share an object, for quick lookups
         made = ((s.job.job_id, _job_kind(survey.ground, s)) for s in ranked)
         self._jobs = {job_id: kinds.setdefault(kind, kind) for job_id, kind in made}
         self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
@@ -113,22 +115,24 @@ class Eligibility:
             self._shunned[job_id] = self._kept_from(situation)
             for name in self._shunned[job_id]:
                 self._shunners.setdefault(name, set()).add(job_id)
-            if situation.job.request.excluded:  # one set for many names, and often for many jobs
+            if situation.job.request.excluded:  # a set of many names, often for many jobs
                 self._excluders.setdefault(situation.job.request.excluded, set()).add(job_id)
 
     def verdict(self, name: str, kind: JobKind, shunned: Mapping[str, Verdict] = {}) -> Verdict:
-        """Whether jobs of a kind could start a fragment on the node now, and if not, why: the
-        obstacle that would last longest. `shunned` are nodes that the job keeps away from."""
+        """Tell whether jobs of a kind could start a fragment on the node now.
+
+        If not, name the obstacle that would last longest. The job keeps away from `shunned` nodes.
+        """
         if not self._room_for(name, kind):
             return self._no_room(name, kind)
         lack, is_short = self._judge(self._nodes[name], kind)
-        fault = lack or shunned.get(name) or self._why_nobody(name)
+        fault = lack or shunned.get(name) or self._why_barred(name)
         if fault or not is_short:
             return fault or self._usable
         return Verdict(Why.HOLE_SHORT, _claim(self._survey.holes[name], kind.exempt))
 
     def _no_room(self, name: str, kind: JobKind) -> Verdict:
-        """Why a node has no room for jobs of a kind, which may need a part of it only."""
+        """Say why a node has no room for jobs of a kind, which may need only a part of it."""
         state = self._survey.nodes[name].state
         if kind.slot is None or state not in (NodeState.FREE, NodeState.SHARED):
             return _TAKEN[NodeState.BUSY if name in self.taken else state]
@@ -136,7 +140,7 @@ class Eligibility:
         return lack or _why_no_part(self._nodes[name], kind, self._survey.places.left(name))
 
     def room(self, name: str) -> int:
-        """How many fragments of a whole node it can take now."""
+        """Count the fragments of whole nodes that the node can take now."""
         return int(self._survey.nodes[name].state is NodeState.FREE and name not in self.taken)
 
     def _room_for(self, name: str, kind: JobKind) -> int:
@@ -145,25 +149,25 @@ class Eligibility:
         return kind.fit(self._nodes[name], self._survey.places.left(name))
 
     def size(self, name: str, job_id: int) -> int:
-        """The size that a job can have on a whole node: one, or its slots there."""
+        """The size that a job can have on a whole node: 1, or its slots there."""
         kind, node = self._jobs[job_id], self._nodes[name]
         return 1 if kind.slot is None else kind.fit(node, node.total)
 
     def units(self, job: MalleableJob) -> int:
-        """The units of one of what the job counts."""
+        """The units in a node or slot of the job."""
         return self.per_node if job.request.slot is None else 1
 
     def counts_gpus(self, jobs: Iterable[int]) -> bool:
-        """True if the slots of the jobs are GPUs."""
+        """Tell whether the slots of the jobs are GPUs."""
         slots = (self._jobs[job_id].slot for job_id in jobs)
         return any(slot is not None and slot.gres for slot in slots)
 
     def is_shared(self, name: str) -> bool:
-        """True if others' jobs have a part of the node."""
+        """Tell whether jobs of others have a part of the node."""
         return self._survey.places.is_shared(name)
 
     def bidders(self, name: str) -> Bidders:
-        """The jobs that could start on what is left of the node now."""
+        """The jobs that could start on the free part of the node now."""
         is_whole = self.room(name) > 0
         left = self._survey.nodes[name].total if is_whole else self._survey.places.left(name)
         if not is_whole and self._is_whole_only:
@@ -171,8 +175,10 @@ class Eligibility:
         return self._bid(name, left, is_whole, self._survey.places.gangs(name))
 
     def successors(self, name: str, fragment: Fragment) -> Bidders:
-        """The jobs that could have what a fragment has on the node, if it left. They would cut the
-        node as its job does, or have waited for too long."""
+        """The jobs that could take a fragment's place on the node if it left.
+
+        They would cut the node as its job does, or have waited for too long.
+        """
         if self._is_whole_only:
             return Bidders(self.jobs(name), 1)
         is_whole = fragment.mark.request.slot is None
@@ -201,7 +207,7 @@ class Eligibility:
         alike: Collection[int],
         own: Optional[Resources],
     ) -> tuple[int, ...]:
-        """Of the jobs that fit those that are `alike`, or have lost patience."""
+        """The jobs that fit, and that cut the node `alike` or have lost patience."""
         alike, is_uniform = frozenset(alike), self._is_uniform
         return tuple(
             j
@@ -211,29 +217,35 @@ class Eligibility:
 
     @cached_property
     def _is_uniform(self) -> bool:
-        """True if all jobs cut every node in service alike. Otherwise what one job gives up might
-        be cut for another, and come back cut for the first, without end."""
+        """Tell whether all jobs cut every node in service in the same way.
+
+        Otherwise a node that a job gives up might be cut for another and back again, without end.
+        """
         kinds = {self._nodes[name]: name for name in self.in_service}
         wholes = ((name, node.total) for node, name in kinds.items())
         return all(len(self._groups(n, total, True, frozenset())) < 2 for n, total in wholes)
 
     def _one(self, name: str, job_id: int) -> Optional[Resources]:
-        """One slot of the job on this node; None if it has whole nodes."""
+        """A single slot of the job on this node. None if the job has whole nodes."""
         slot = self._jobs[job_id].slot
         return None if slot is None else slot.on(self._nodes[name])
 
     def _bid(
         self, name: str, left: Resources, is_whole: bool, without: frozenset[int] = frozenset()
     ) -> Bidders:
-        """The jobs that could have what is `left`, all of which count it alike: those whose wants
-        are the largest."""
+        """The jobs that want most, among all that could have the `left` resources and count them
+        equally.
+        """
         if self._is_whole_only:
             return Bidders(self.jobs(name), int(is_whole))
         return self._best(self._groups(name, left, is_whole, without))
 
     def all_units(self, names: Iterable[str], jobs: frozenset[int]) -> int:
-        """How many units malleable jobs have or could have of the nodes, as those of these jobs
-        count that count most: however the nodes are cut at present."""
+        """Count the units of the nodes that malleable jobs have or could have, however they are
+        cut.
+
+        Of these `jobs`, the job that gets most units from a node decides.
+        """
         if self._is_whole_only:
             return sum(1 for _ in names)
         return sum(self._most_units(name, jobs) for name in names)
@@ -248,9 +260,9 @@ class Eligibility:
     def _groups(
         self, name: str, left: Resources, is_whole: bool, without: frozenset[int]
     ) -> Mapping[int, tuple[int, ...]]:
-        """The jobs by how many units they count in what is left of a node."""
+        """Group the jobs by the units that they count in the free part of a node."""
         key = (self._nodes[name], left, is_whole, self.jobs(name), without)
-        counted = self._counted.get(key)  # one look: such a key takes long to hash
+        counted = self._counted.get(key)  # a single lookup: such a key takes long to hash
         if counted is None:
             counted = self._counted[key] = self._count(*key)
         return counted
@@ -263,7 +275,7 @@ class Eligibility:
         jobs: Iterable[int],
         without: frozenset[int],
     ) -> Mapping[int, tuple[int, ...]]:
-        found: dict[int, list[int]] = {}
+        jobs_by_count: dict[int, list[int]] = {}
         counts: dict[int, int] = {}
         for job_id in jobs:
             kind = self._jobs[job_id]
@@ -273,11 +285,11 @@ class Eligibility:
                 )
             count = counts[id(kind)]
             if count and job_id not in without:
-                found.setdefault(count, []).append(job_id)
-        return {count: tuple(ids) for count, ids in found.items()}
+                jobs_by_count.setdefault(count, []).append(job_id)
+        return {count: tuple(ids) for count, ids in jobs_by_count.items()}
 
     def _best(self, counted: Mapping[int, tuple[int, ...]]) -> Bidders:
-        """Those whose wants are the largest beyond what they are offered already."""
+        """The jobs whose wants exceed their offers by most."""
         if len(counted) < 2:
             return next((Bidders(jobs, count) for count, jobs in counted.items()), _NO_BIDDERS)
         wants = {n: self._wanted(jobs) - self._offered[jobs] for n, jobs in counted.items()}
@@ -287,7 +299,7 @@ class Eligibility:
         return Bidders(counted[best], best)
 
     def _wanted(self, jobs: Iterable[int]) -> int:
-        """The units that jobs want beside what they have."""
+        """Count the units that jobs want in addition to their present units."""
         slots = ((j, self._jobs[j].slot) for j in jobs)
         return sum(self._wants[j] * (self.per_node if slot is None else 1) for j, slot in slots)
 
@@ -296,7 +308,7 @@ class Eligibility:
         return all(kind.slot is None for kind in self._jobs.values())
 
     def _units_per_node(self) -> int:
-        """The slots that most nodes have, if jobs count slots."""
+        """The number of slots that most nodes have, if jobs count slots."""
         if self._is_whole_only:
             return 1
         kinds = {kind for kind in self._jobs.values() if kind.slot is not None}
@@ -308,9 +320,8 @@ class Eligibility:
         return max(counts, key=lambda fit: (counts[fit], fit), default=1)
 
     def jobs(self, name: str) -> tuple[int, ...]:
-        """The ids of the jobs for which this node is eligible, but of those that are over, whether
-        it has room or not."""
-        if self._why_nobody(name):
+        """The ids of the unfinished jobs that could use this node, whether it has room or not."""
+        if self._why_barred(name):
             return ()
         kind = self._nodes[name]
         if kind not in self._fitting:
@@ -321,11 +332,11 @@ class Eligibility:
 
     def shunners(self, name: str) -> set[int]:
         """The ids of the jobs that keep away from the node."""
-        found = (jobs for names, jobs in self._excluders.items() if name in names)
-        return self._shunners.get(name, set()).union(*found)
+        excluders = (jobs for names, jobs in self._excluders.items() if name in names)
+        return self._shunners.get(name, set()).union(*excluders)
 
     def kind(self, job_id: int) -> JobKind:
-        """The kind of one of the jobs."""
+        """The kind of a job."""
         return self._jobs[job_id]
 
     def shunned(self, job: MalleableJob) -> Mapping[str, Verdict]:
@@ -333,15 +344,15 @@ class Eligibility:
         excluded = dict.fromkeys(job.request.excluded or (), Verdict(Why.EXCLUDED))
         return {**self._shunned[job.job_id], **excluded}
 
-    def _why_nobody(self, name: str) -> Optional[Verdict]:
-        """Why no malleable job uses the node for now; None if some may."""
+    def _why_barred(self, name: str) -> Optional[Verdict]:
+        """Say why no malleable job uses the node for now. None if some may."""
         if self._survey.mandate.bars_node(name):
             return Verdict(Why.CANARY)
         jobs = self._survey.suspects.get(name)
         return Verdict(Why.SUSPECT, ", ".join(map(str, jobs))) if jobs else None
 
     def _judge(self, kind: _NodeKind, job: JobKind) -> tuple[Optional[Verdict], bool]:
-        """What nodes of a kind lack for jobs of a kind, and whether their holes are too short."""
+        """Say why a kind of nodes does not fit a kind of jobs, and if its holes are too short."""
         if (kind, job) not in self._faults:
             is_short = _is_short(kind, job, self._survey.ground.now)
             self._faults[kind, job] = (_lack(kind, job), is_short)
@@ -350,11 +361,11 @@ class Eligibility:
     def _kept_from(self, situation: Situation) -> dict[str, Verdict]:
         job, shunned = situation.job, situation.shunned
         died = Verdict(Why.DIED)
-        found = dict.fromkeys(shunned.unfit, Verdict(Why.UNFIT))
+        kept_from = dict.fromkeys(shunned.unfit, Verdict(Why.UNFIT))
         if shunned.died_once and self._has_others(situation):
-            found.update(dict.fromkeys(shunned.died_once, died))
+            kept_from.update(dict.fromkeys(shunned.died_once, died))
         if not shunned.died:
-            return found
+            return kept_from
         kind, own = self._jobs[job.job_id], _nodes_of(job)
         fit = sum(n for traits, n in self._counts.items() if not self._judge(traits, kind)[0])
         bad = shunned.died.union(shunned.unfit, job.request.excluded or ())
@@ -362,16 +373,16 @@ class Eligibility:
         width = 1 if situation.share is None else situation.share.width
         least = -(-max(job.request.min_nodes, job.request.unit) // width)
         if fit - lost + len(own - bad) >= least:
-            found.update(dict.fromkeys(shunned.died, died))
-        return found
+            kept_from.update(dict.fromkeys(shunned.died, died))
+        return kept_from
 
     @cached_property
     def _counts(self) -> Counter[_NodeKind]:
-        """How many nodes of each kind no fragment is on. Only deaths ask for it."""
+        """The number of nodes without fragments, by kind. Only deaths need it."""
         return Counter(self._nodes[name] for name in self._others)
 
     def _has_others(self, situation: Situation) -> bool:
-        """True if the job can have all that it wants now without the nodes of single deaths."""
+        """Tell whether the job can have all that it wants without the nodes of single deaths."""
         shunned, excluded = situation.shunned, situation.job.request.excluded or frozenset()
         bad = shunned.died | shunned.died_once | shunned.unfit | excluded
         kind = self._jobs[situation.job.job_id]
@@ -395,14 +406,14 @@ def _nodes_of(job: MalleableJob) -> frozenset[str]:
 
 def _node_kinds(survey: Survey) -> dict[str, _NodeKind]:
     kinds: dict[object, _NodeKind] = {}
-    found, ends = {}, survey.ends
+    kind_of, ends = {}, survey.ends
     for name, node in survey.nodes.items():
         hole = survey.holes[name]
         planned = hole.end if hole.source is HoleEnd.PLANNED else None
         has = (node.partitions, node.features, node.total)
         key = (*has, ends.latest[name], ends.until[name], planned)
-        found[name] = kinds.get(key) or kinds.setdefault(key, _NodeKind(*key))
-    return found
+        kind_of[name] = kinds.get(key) or kinds.setdefault(key, _NodeKind(*key))
+    return kind_of
 
 
 def _job_kind(ground: Ground, situation: Situation) -> JobKind:
@@ -410,7 +421,7 @@ def _job_kind(ground: Ground, situation: Situation) -> JobKind:
     lane = ground.lane(job)
     lease, shortest = lane.lease_of(request), lane.shortest_hole_of(request)
     if situation.gains_past and request.shortest_hole <= ground.shortest_hole:
-        shortest = MINUTE  # the site's least is for those who must leave in time
+        shortest = MINUTE  # the site's least is for jobs that must leave in time
     past, exempt = situation.gains_past, lane.terms.exempt
     kind = JobKind(job.partition, job.needs, shortest, lease, past, exempt)
     share = situation.share
@@ -438,7 +449,7 @@ def _lack(node: _NodeKind, job: JobKind) -> Optional[Verdict]:
 
 
 def _why_small(node: _NodeKind, slot: Slot) -> Verdict:
-    """What a node has too little of for one unit of slots."""
+    """Name the resource of which a node has too little for a unit of slots."""
     one = slot.on(node)
     if slot.gres and not node.total.count(slot.gres):
         return Verdict(Why.GRES, slot.gres)
@@ -446,7 +457,7 @@ def _why_small(node: _NodeKind, slot: Slot) -> Verdict:
 
 
 def _why_no_part(node: _NodeKind, job: JobKind, left: Resources) -> Verdict:
-    """What there is too little of in what is left of a node; without any it is taken."""
+    """Name the resource that is short in the free part of a node. A full node is taken."""
     assert job.slot is not None
     gres, need = job.slot.gres, job.slot.on(node).times(job.unit)
     has = left.count(gres) if gres else left.cpus
@@ -462,21 +473,21 @@ def _is_short(node: _NodeKind, job: JobKind, now: datetime) -> bool:
     if last is not None and last - now < job.shortest_hole:
         return True
     if node.planned is not None and node.planned < now + job.exempt:
-        return True  # it may come sooner than planned, and could not have the node
+        return True  # its job may start sooner than planned, and needs the node then
     return not lease_within(now, last, job.lease)
 
 
 def _claim(hole: Hole, exempt: timedelta) -> str:
     if hole.source is HoleEnd.NOBODY:
         return ""
-    told = f", and Slurm preempts no fragment in its first {exempt}" if exempt else ""
-    return f"{hole.source.value}: {hole.by}" + told * (hole.source is HoleEnd.PLANNED)
+    exemption = f", and Slurm preempts no fragment in its first {exempt}" if exempt else ""
+    return f"{hole.source.value}: {hole.by}" + exemption * (hole.source is HoleEnd.PLANNED)
 
 
 def has_features(features: frozenset[str], wanted: str) -> bool:
-    """True if a node with these features can satisfy --constraint: names joined by & or by |.
+    """Tell whether a node with these features can satisfy --constraint: names joined by & or by |.
 
-    Anything else (counts, brackets, both at once) is for Slurm to judge.
+    Slurm judges everything else (counts, brackets, both at once).
     """
     if not wanted or not re.fullmatch(r"[\w.:-]+(?:([&|])[\w.:-]+(?:\1[\w.:-]+)*)?", wanted):
         return True

@@ -1,4 +1,4 @@
-"""Why a job has the size it has: a reason for each thing that limits it or that it waits for."""
+"""Explains a job's size: a reason for each limit, and for each thing that the job waits for."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ NAMED = 3  # nodes
 
 
 class Obstacles:
-    """What stands in the way on the nodes that a job does not have, alike ones counted together.
+    """The obstacles on the nodes that a job does not have, with equal obstacles counted together.
 
-    Nodes and jobs that are alike are looked at once, whatever their number.
+    Equal nodes and equal jobs are judged once, whatever their number.
     """
 
     def __init__(
         self, survey: Survey, eligibility: Eligibility, pool: Pool, given: Mapping[int, int]
     ) -> None:
-        """`given` are the units of each job; what remains of the pool goes to no job."""
+        """`given` are the units of each job. The rest of the pool goes to no job."""
         self._survey, self._eligibility, self._given = survey, eligibility, given
         self._pool = pool
         self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
@@ -46,7 +46,7 @@ class Obstacles:
         self._of_left: dict[tuple[JobKind, LeftToOthers], Counter[Verdict]] = {}
 
     def reasons(self, job: MalleableJob) -> list[Reason]:
-        """Those of one job."""
+        """The obstacles of a job."""
         kind, verdicts = self._eligibility.kind(job.job_id), self._verdicts(job)
         counted = Counter(self._counts[kind])
         mine = {n for f in job.stirring if f.state in LIVE_STATES for n in f.nodes}
@@ -59,30 +59,31 @@ class Obstacles:
         if (kind, left) not in self._of_left:
             self._of_left[kind, left] = Counter(verdicts[name] for name in left.units)
         counted.subtract(self._of_left[kind, left])
-        found = (verdict for verdict, n in counted.items() if n > 0)
+        open_verdicts = (verdict for verdict, n in counted.items() if n > 0)
         return [*_kept_back(left)] + [
             Reason(Why.OTHER_NODES, Detail(count=counted[verdict], verdict=verdict))
-            for verdict in sorted(found, key=_rank)
+            for verdict in sorted(open_verdicts, key=_rank)
         ]
 
     def of_all(self, situation: Situation) -> list[Reason]:
-        """Those that hold for all jobs, or for all of its user or account, and keep this one from
-        growing."""
+        """The limits of all jobs, of the user or of the account that keep this job from growing."""
         mandate, job_id = self._survey.mandate, situation.job.job_id
         if mandate.waits:
             return [*mandate.waits]
-        found = []
+        details = []
         if mandate.ceiling is not None:
             detail = Detail(ceiling=mandate.ceiling)
-            found.append(self._above(situation, detail, sum(self._given.values())))
+            details.append(self._above(situation, detail, sum(self._given.values())))
         for quota in self._pool.quotas_of(job_id):
             given = sum(units for job, units in self._given.items() if job in quota.jobs)
-            found.append(self._above(situation, quota.ceiling.detail, given))
-        return [Reason(Why.CEILING, detail) for detail in found if detail is not None]
+            details.append(self._above(situation, quota.ceiling.detail, given))
+        return [Reason(Why.CEILING, detail) for detail in details if detail is not None]
 
     def _above(self, situation: Situation, detail: Detail, given: int) -> Optional[Detail]:
-        """What keeps the job from growing under a ceiling; None if there is room for it. `given`
-        units go to all jobs that are under it."""
+        """Say how a ceiling keeps the job from growing. None if there is room.
+
+        All jobs under the ceiling together have `given` units.
+        """
         each, per_node = self._eligibility.units(situation.job), self._eligibility.per_node
         needed = -(-situation.fewest * each // per_node)
         if needed > detail["ceiling"]:
@@ -92,7 +93,7 @@ class Obstacles:
         return None
 
     def _verdicts(self, job: MalleableJob) -> Mapping[str, Verdict]:
-        """On the nodes of its partition, the same for all jobs that are like it."""
+        """The verdicts on the nodes of its partition, equal for all jobs of its kind."""
         kind = self._eligibility.kind(job.job_id)
         if kind not in self._seen:
             names = (n.name for n in self._survey.nodes.values() if job.partition in n.partitions)
@@ -102,7 +103,7 @@ class Obstacles:
 
 
 def _kept_back(left: LeftToOthers) -> Iterator[Reason]:
-    """That some of what is free on nodes is left to others' small jobs."""
+    """Say that some free units are left to the small jobs of others."""
     if left.kept:
         count = sum(left.units.values())
         detail = Detail(nodes=left.names[:NAMED], count=count, kept=left.kept)
@@ -114,7 +115,7 @@ def _kept_back(left: LeftToOthers) -> Iterator[Reason]:
 
 
 def _rank(verdict: Verdict) -> tuple[bool, bool, str, str]:
-    """Nodes without room first, then those that the job can have, then the others."""
+    """Sort nodes without room first, then nodes that the job can have, then the others."""
     is_open = verdict.why in (Why.USABLE, Why.REGISTERING, Why.NO_GROWTH)
     return verdict.why is not Why.TAKEN, not is_open, verdict.why.value, verdict.detail
 
@@ -122,40 +123,40 @@ def _rank(verdict: Verdict) -> tuple[bool, bool, str, str]:
 def reasons_for(
     survey: Survey, situation: Situation, planned: int, obstacles: Obstacles
 ) -> tuple[Reason, ...]:
-    """What is behind a job's size, the most important first."""
+    """The reasons for a job's size, the most important first."""
     ground, care = survey.ground, situation.upkeep
     if care.is_over:
         return care.reasons
     leaving = _leaving(survey, situation)
     idle = idle_fragments(ground, situation.job)
-    found = [*care.reasons, *idle, *leaving]
+    reasons = [*care.reasons, *idle, *leaving]
     if situation.barred:
-        return tuple(found)
+        return tuple(reasons)
     if situation.failing:
-        found.append(why_not(situation.job, situation.failing))
+        reasons.append(why_not(situation.job, situation.failing))
     final = _final(ground, situation, planned)
     if final:
-        return (*found, final)
+        return (*reasons, final)
     if situation.wish is not None:
-        found.append(Reason(Why.WISH, Detail(wish=situation.wish.nodes)))
-    found += _manners(situation)
+        reasons.append(Reason(Why.WISH, Detail(wish=situation.wish.nodes)))
+    reasons += _manners(situation)
     if situation.snoozes:
-        found.append(Reason(Why.RESTING, Detail(seconds=ground.settings.plan.snooze_s)))
+        reasons.append(Reason(Why.RESTING, Detail(seconds=ground.settings.plan.snooze_s)))
     if situation.is_tried:
         failures = situation.marked.failures
         failed = Detail(failures=failures, seconds=ground.settings.failures.join_s)
-        found.append(Reason(Why.RESTING, failed))
+        reasons.append(Reason(Why.RESTING, failed))
     if situation.job.way.zero_is_idle and not situation.upkeep.growable:
-        return tuple(found)
+        return tuple(reasons)
     least = situation.least
     if situation.reachable < least and not (situation.snoozes or care.reasons):
         lacks = Detail(nodes_usable=situation.reachable, nodes_needed=least)
-        found.append(Reason(Why.BELOW_MIN, lacks))
-    return (*found, *obstacles.of_all(situation), *obstacles.reasons(situation.job))
+        reasons.append(Reason(Why.BELOW_MIN, lacks))
+    return (*reasons, *obstacles.of_all(situation), *obstacles.reasons(situation.job))
 
 
 def _manners(situation: Situation) -> Iterator[Reason]:
-    """What the request itself says about its sizes, and how long it is to stay at one."""
+    """The sizes that the request allows, and how long it wants to stay at each."""
     request = situation.job.request
     if request.allowed and situation.sizes is not None:
         yield Reason(Why.SIZE, Detail(sizes_allowed=tuple(sorted(request.allowed))))
@@ -165,7 +166,7 @@ def _manners(situation: Situation) -> Iterator[Reason]:
 
 
 def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reason]:
-    """The reason beside which no other counts: it would not grow onto any node."""
+    """The reason that ends the list: the job would not grow onto any node."""
     most, wish = situation.job.request.max_nodes, situation.wish
     if situation.is_apart and situation.job.is_apart:
         return Reason(Why.APART)
@@ -177,7 +178,7 @@ def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reaso
 
 
 def _maximum(situation: Situation, planned: int) -> Optional[Reason]:
-    """That it has all that it can ever have; None if it has not."""
+    """Say that the job has all that it can ever have. None if it has less."""
     request, lost = situation.job.request, gone(situation.job)
     most = max(request.allowed, default=request.max_nodes)
     if planned >= most:
@@ -189,7 +190,7 @@ def _maximum(situation: Situation, planned: int) -> Optional[Reason]:
 
 
 def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
-    found = []
+    reasons = []
     for fragment in situation.job.active:
         stay = situation.stays[fragment.id]
         for name in sorted(fragment.nodes, key=natural):
@@ -197,20 +198,20 @@ def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
             if stay.leaves is not None:
                 node = survey.nodes.get(name)
                 wrong = None if node is None else wrong_size(fragment, node, survey.ground.now)
-                found += [wrong] if wrong else []
+                reasons += [wrong] if wrong else []
                 detail = Detail(nodes=(name,), cause=stay.leaves, **_end(hole))
-                found.append(Reason(Why.GIVEN_BACK, detail))
+                reasons.append(Reason(Why.GIVEN_BACK, detail))
             elif end := _end(hole):
-                found.append(Reason(Why.HOLE_ENDS, Detail(nodes=(name,), **end)))
+                reasons.append(Reason(Why.HOLE_ENDS, Detail(nodes=(name,), **end)))
     for f in situation.job.stirring:
         if f.is_leaving and f.state is FragmentState.RUNNING:
             asked = Detail(fragments=(f.id,), nodes=tuple(sorted(f.nodes)))
-            found.append(Reason(Why.LEAVING, asked))
-    return found
+            reasons.append(Reason(Why.LEAVING, asked))
+    return reasons
 
 
 def _end(hole: Optional[Hole]) -> Detail:
-    """Who ends a hole, and when; empty if it has no end."""
+    """Say when a hole ends, and who ends it. Empty if it has no end."""
     if hole is None or hole.end is None:
         return Detail()
     return Detail(until=hole.end, source=hole.source, by=hole.by)

@@ -1,7 +1,7 @@
-"""Deaths of fragments: which ends count as one, who is blamed, and when a job is stopped for good.
+"""Judges deaths of fragments: which ends are deaths, where the fault is, and when a job is stopped.
 
-A failure is counted whatever its age, and forgiven by progress alone. A node on which a fragment
-died is avoided for a while, so that the next try goes elsewhere.
+A failure counts at any age, until the job makes progress. A job avoids a node on which its fragment
+died for a while, so that the next try uses another node.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from slurm_hooks.planning.workers import has_worked, outlived
 
 _FIRST_PAUSE = timedelta(seconds=30)
 _LONGEST_PAUSE = timedelta(hours=1)
-NOT_STARTED = "NotStarted"  # the obstacle of a release for which Slurm names none
+NOT_STARTED = "NotStarted"  # the obstacle of a release if Slurm names no other
 
 
 @dataclass(frozen=True)
 class Shunned:
-    """Nodes that one job keeps away from: of those where it died only while it has a choice, of
-    those where it `died_once` beside a training only while others are free for all that it wants.
+    """Nodes that a job keeps away from.
+
+    It avoids nodes where it `died` as long as it has a choice. It avoids a node where it
+    `died_once` during training only while other nodes are free for all that it wants.
     """
 
     died: frozenset[str] = frozenset()
@@ -45,8 +47,11 @@ class Shunned:
 
 
 def has_progressed(ground: Ground, job: MalleableJob) -> bool:
-    """True if the training has made progress since the job's last failure. A running fragment
-    says so now, a waiting one said so when it left; the workers of a pool may also show it."""
+    """Tell whether the training has made progress since the job's last failure.
+
+    A running fragment says so now, a waiting fragment said so when it left. In a pool, finished
+    work shows it too.
+    """
     failed = max((a.since for f in job.stirring for a in f.mark.deaths), default=None)
     if not job.way.works_as_one and has_worked(ground, job, failed):
         return True
@@ -61,28 +66,33 @@ def has_progressed(ground: Ground, job: MalleableJob) -> bool:
 
 
 def is_blame_on_node(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
-    """True if the script is not at fault: the node of this dead fragment failed, other fragments
-    train, or another worker of its pool has lived for longer."""
+    """Tell whether the script is not at fault.
+
+    Then the node of this dead fragment failed, other fragments train, or another worker of its pool
+    has lived for longer.
+    """
     if fragment.state is FragmentState.LOST or job.trains:
         return True
     return not job.way.works_as_one and outlived(ground, fragment, job)
 
 
 def culprits(ground: Ground, job: MalleableJob, died: Iterable[Fragment]) -> tuple[Fragment, ...]:
-    """Those of the dead whose script is at fault."""
+    """The dead fragments whose script is at fault."""
     return tuple(f for f in died if not is_blame_on_node(ground, f, job))
 
 
 def is_to_stop(ground: Ground, job: MalleableJob, guilty: tuple[Fragment, ...]) -> bool:
-    """True if the script has now failed as often as it may. Retries go to other nodes as long as
-    there are any, so these failures were not one node's. Nor are they of a size that the script
-    cannot have."""
+    """Tell whether the script has now failed as often as it may.
+
+    Retries use other nodes as long as there are any, so these failures do not come from a single
+    node. Failures at a size that the script cannot have do not count.
+    """
     is_often = bool(guilty) and job.failures + 1 >= ground.settings.failures.limit
     return is_often and not _is_blame_on_size(ground, job)
 
 
 def _is_blame_on_size(ground: Ground, job: MalleableJob) -> bool:
-    """True if one more failure shows that the script cannot have the size that it has now."""
+    """Tell whether another failure shows that the script cannot have its present size."""
     nodes = _size(job)
     return nodes in failing(ground, job, with_failure(ground, job, nodes))
 
@@ -101,9 +111,11 @@ def why_stopped(ground: Ground, first: Fragment) -> str:
 
 
 def after_death(ground: Ground, fragment: Fragment, job: MalleableJob) -> Mark:
-    """The mark of a dead fragment, without nodes that it has avoided for long enough. One tick
-    counts one failure, however many fragments of a gang died together. Of each node the last two
-    deaths are kept."""
+    """The mark of a dead fragment, without nodes that it has avoided for long enough.
+
+    A tick counts a single failure, however many fragments of a gang died together. The mark keeps
+    the last two deaths of each node.
+    """
     now, span = ground.now, timedelta(seconds=ground.settings.failures.avoid_s)
     lasting = [a for a in fragment.mark.deaths if is_within(now, a.since, span)]
     newest = {a.node: a for a in sorted(lasting)}
@@ -121,8 +133,8 @@ def shunned(ground: Ground, job: MalleableJob) -> Shunned:
     """The nodes that this job keeps away from for now."""
     span = timedelta(seconds=ground.settings.failures.avoid_s)
 
-    def recent(found: Iterable[AvoidedNode]) -> Counter[str]:
-        return Counter(a.node for a in found if is_within(ground.now, a.since, span))
+    def recent(avoided: Iterable[AvoidedNode]) -> Counter[str]:
+        return Counter(a.node for a in avoided if is_within(ground.now, a.since, span))
 
     deaths = recent(a for f in job.stirring for a in f.mark.deaths)
     once = frozenset(name for name, count in deaths.items() if count == 1 and job.trains)
@@ -134,11 +146,11 @@ def shunned(ground: Ground, job: MalleableJob) -> Shunned:
 
 
 def suspects(ground: Ground) -> dict[str, tuple[int, ...]]:
-    """Nodes on which fragments of different users' jobs died lately, with those jobs.
+    """Nodes on which jobs of several users died lately, with those jobs.
 
-    Only jobs that otherwise train say anything about a node: one with failures on record may fail
-    everywhere. All jobs of one user count once, and where more than a quarter of the machine would
-    be suspect, no node is: either could keep nodes from everybody else.
+    Only jobs that otherwise train count, since a job with failures on record may fail everywhere.
+    All jobs of a user count once. If more than a quarter of the machine would be suspect, no node
+    is. So no user can keep nodes from the others.
     """
     span = timedelta(seconds=ground.settings.failures.avoid_s)
     deaths: dict[str, dict[str, int]] = {}
@@ -149,19 +161,19 @@ def suspects(ground: Ground) -> dict[str, tuple[int, ...]]:
             for death in fragment.mark.deaths:
                 if is_within(ground.now, death.since, span):
                     deaths.setdefault(death.node, {}).setdefault(job.user, job.job_id)
-    found = {
+    suspected = {
         node: tuple(sorted(by_user.values()))
         for node, by_user in sorted(deaths.items())
         if len(by_user) > 1
     }
-    return found if len(found) <= max(1, len(ground.seen.nodes) // 4) else {}
+    return suspected if len(suspected) <= max(1, len(ground.seen.nodes) // 4) else {}
 
 
 def is_vain(fragment: Fragment, now: datetime) -> bool:
-    """True while a release that did not start is too recent for another try.
+    """Tell whether a release that did not start is too recent for another try.
 
-    Each pause is twice as long as the one before. A node may have gone between the look and the
-    release, so the first refusal is no reason to wait.
+    Each wait is twice as long as the wait before. The first refusal causes no wait, since the node
+    may have been taken between the tick's reading and the release.
     """
     tries = fragment.mark.vain - (fragment.mark.obstacle == REFUSED)
     if tries <= 0:
@@ -171,7 +183,10 @@ def is_vain(fragment: Fragment, now: datetime) -> bool:
 
 
 def is_in_the_way(fragment: Fragment, now: datetime) -> bool:
-    """True while a release in vain keeps its whole job from growing. In a pool a node that somebody
-    else took first does not: only what all its workers would meet."""
+    """Tell whether a release in vain keeps its whole job from growing.
+
+    In a pool it does so only if every worker would meet the same obstacle, not if a node was taken
+    first.
+    """
     is_shared = fragment.mark.request.way.works_as_one or fragment.mark.obstacle != NOT_STARTED
     return is_shared and is_vain(fragment, now)

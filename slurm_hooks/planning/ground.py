@@ -1,4 +1,4 @@
-"""What every decision of a tick starts from: one look at the cluster, and the site's settings."""
+"""The basis of each decision in a tick: the cluster as it was read, and the site's settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_hooks.settings.values import Settings
 
 @dataclass(frozen=True)
 class Ground:
-    """What was `seen`, and the settings by which it is judged."""
+    """The cluster as it was `seen`, and the settings by which it is judged."""
 
     seen: Snapshot
     settings: Settings
@@ -31,16 +31,17 @@ class Ground:
 
     @cached_property
     def horizon(self) -> timedelta:
-        """How far the allocator looks ahead."""
+        """The time that the allocator looks ahead."""
         return timedelta(seconds=self.settings.plan.horizon_s)
 
     def lane(self, job: MalleableJob) -> Lane:
-        """The terms of the fragments of a job. Those of a job that counts slots may be in any of
-        our partitions."""
+        """The terms of the fragments of a job. If it counts slots, any of our partitions may hold
+        them.
+        """
         return self._lane(job.partition, job.request)
 
     def lane_of(self, fragment: Fragment) -> Lane:
-        """The terms of one fragment."""
+        """The terms of a fragment."""
         return self._lane(fragment.lane, fragment.mark.request)
 
     def _lane(self, partition: str, request: Request) -> Lane:
@@ -49,7 +50,7 @@ class Ground:
 
     @cached_property
     def _lanes(self) -> tuple[Lane, Lane, Mapping[str, Lane]]:
-        """The strictest terms together, none, and those of each partition."""
+        """The strictest terms together, no terms, and the terms of each partition."""
         lease, terms = self.settings.lease, self.seen.terms
         lanes = {t.partition: Lane(t, lease) for t in terms}
         return Lane(strictest(terms), lease), Lane(Terms(""), lease), lanes

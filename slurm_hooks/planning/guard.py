@@ -1,6 +1,6 @@
-"""The last check before anything is written: does the plan still fit a fresh look?
+"""Checks right before a tick writes that its plan still fits the cluster.
 
-What does not is dropped, with its reason; the next tick plans again.
+Intents that do not fit are dropped, each with its reason. The next tick plans again.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
 
 
 def needs_guard(plan: Plan) -> bool:
-    """True if the plan gives anybody a node for longer; leaving is always safe."""
+    """Tell whether the plan gives a node for longer. Leaving is always safe."""
     return any(i.verb is Verb.GROW or i.end is not None for i in plan.actions)
 
 
 def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Plan:
-    """The plan without what would now break a promise.
+    """Drop from the plan each intent that would now break a promise.
 
-    Slurm checks the start of a fragment against reservations, but not a renewal: this does. A job
-    that would start with less than its minimum does not start at all. One whose growth would end at
-    a size that it may not have does not grow.
+    Slurm checks the start of a fragment against reservations, but no renewal, so the guard does. A
+    job that would start below its minimum does not start at all. A job whose growth would end at a
+    forbidden size does not grow.
     """
     facts = _facts(Ground(fresh, settings), seen, plan)
     of_jobs: defaultdict[int, list[Intent]] = defaultdict(list)
@@ -66,8 +66,10 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
 
 @dataclass(frozen=True)
 class _Facts:
-    """The fresh look, ready to be asked about single actions. On nodes that are `short` there is no
-    longer room for all the parts that are to start there."""
+    """The cluster as it was just read, ready for checks of single actions.
+
+    A `short` node no longer has room for all the parts that are to start there.
+    """
 
     now: datetime
     nodes: Mapping[str, Node]
@@ -83,7 +85,7 @@ class _Facts:
     stay: dict[int, frozenset[FragmentId]] = field(default_factory=dict)
 
     def staying(self, job: MalleableJob) -> frozenset[FragmentId]:
-        """The fragments of a job that stay past planned starts, found once."""
+        """The fragments of a job that stay past planned starts, computed once."""
         if job.job_id not in self.stay:
             self.stay[job.job_id] = self.interruptions.staying(job, self.holes)
         return self.stay[job.job_id]
@@ -121,7 +123,7 @@ def _short(places: Places, nodes: Mapping[str, Node], plan: Plan) -> Iterator[st
 def _faults(
     job: Optional[MalleableJob], intents: list[Intent], facts: _Facts
 ) -> dict[FragmentId, Fault]:
-    """What no longer fits of the intents of one job; all its growth if it would start too small."""
+    """The faults in the intents of a job. All its growth is a fault if it would start too small."""
     faults = {i.fragment: why for i in intents if (why := _fault(i, facts))}
     grows = [i for i in intents if i.verb is Verb.GROW]
     lost = sorted(name for i in grows if i.fragment in faults for name in i.nodes)
@@ -138,7 +140,7 @@ def _faults(
 
 
 def _is_here(fragment: Fragment) -> bool:
-    """True if it runs, or will in a moment: a core may wait in its queue for days."""
+    """Tell whether it runs, or will in a moment. A core may wait in its queue for days."""
     return fragment.state in _ON_THE_WAY and not (
         fragment.is_core and fragment.state is FragmentState.PENDING
     )

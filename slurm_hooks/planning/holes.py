@@ -1,7 +1,7 @@
-"""Holes: until when each node is free of other people's claims, and what lease fits inside.
+"""Finds the holes: how long each node is free of claims by others, and which lease fits inside.
 
-Only what Slurm publishes counts here: reservations and planned starts. Unplanned ends are a matter
-of preemption.
+Only reservations and planned starts count, since Slurm publishes them. Preemption handles unplanned
+ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ START = timedelta(seconds=5)  # from release to start: 0.9 to 1.8 s were seen (2
 
 
 def holes_of(snapshot: Snapshot) -> dict[str, Hole]:
-    """The hole of every node, busy or not: it ends at the earliest claim by somebody else.
+    """The hole of each node, busy or not. It ends at the earliest claim by others.
 
     A reservation that has begun and not ended closes its nodes now.
     """
@@ -56,7 +56,7 @@ def _claim(
 
 
 def latest_end(ground: Ground, hole: Hole) -> Optional[datetime]:
-    """The last moment at which a lease in this hole may end; None if nobody claims the node.
+    """The last moment at which a lease in this hole may end. None if the node has no claim.
 
     slurmctld enforces limits late (every half minute: the margin) and kills late (KillWait).
     """
@@ -68,12 +68,11 @@ def latest_end(ground: Ground, hole: Hole) -> Optional[datetime]:
 
 @dataclass(frozen=True)
 class Ends:
-    """The last moments for leases, by node (None: none).
+    """The last moments for leases, by node. None: no limit.
 
-    `latest` is for those who leave before every claim. Those who stay until Slurm takes the node
-    mind `walls`, before which nothing may be left of them: reservations. Their new leases end by
-    `until`, since Slurm starts nothing that would run into a planned start; they are renewed
-    beyond it.
+    `latest` is for fragments that leave before every claim. A fragment that stays until Slurm takes
+    its node ends by `walls`, the reservations. Its new lease ends by `until`, since Slurm starts no
+    job that would run into a planned start. Renewals go beyond that.
     """
 
     latest: Mapping[str, Optional[datetime]]
@@ -82,7 +81,7 @@ class Ends:
 
 
 def ends_of(ground: Ground, holes: Mapping[str, Hole]) -> Ends:
-    """The last moments for leases in the holes of what was seen."""
+    """The last moments for leases in these holes."""
     walls = {n: latest_end(ground, hole) for n, hole in _walls_of(ground.seen, holes).items()}
     return Ends(
         latest={n: latest_end(ground, hole) for n, hole in holes.items()},
@@ -98,6 +97,6 @@ def _until(hole: Hole, wall: Optional[datetime]) -> Optional[datetime]:
 
 
 def lease_within(now: datetime, latest: Optional[datetime], longest: timedelta) -> timedelta:
-    """The longest lease of whole minutes for a start about now; zero if not even one fits."""
+    """The longest lease in whole minutes for a start about now. Zero if no minute fits."""
     room = longest if latest is None else min(longest, latest - now - START)
     return max(room // MINUTE, 0) * MINUTE

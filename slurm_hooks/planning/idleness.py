@@ -1,4 +1,4 @@
-"""Why free nodes of the malleable partitions stay idle: one reason for each node, counted."""
+"""Explains why free nodes of the malleable partitions stay idle: each node counts once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def idle_nodes(
     intents: Iterable[Intent],
     pool: Pool,
 ) -> tuple[IdleNodes, ...]:
-    """The free nodes that no fragment is on, by reason, in the order of the reasons."""
+    """Count the free nodes without fragments by reason, in the order of the reasons."""
     grants = [(n, i.fragment.job_id) for i in intents for n in i.nodes]
     given, granted = Counter(job_id for _, job_id in grants), {name for name, _ in grants}
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
@@ -38,8 +38,8 @@ def idle_nodes(
     judge = _Judge(survey, eligibility, wanting, used, full)
     free = (n for n, node in survey.nodes.items() if eligibility.room(n) and node.partitions & ours)
     starting = handed_out(survey.mandate.level)
-    found = Counter(starting if n in granted else judge.reason(n) for n in free)
-    return tuple(IdleNodes(reason, found[reason]) for reason in Of.IDLE.whys if found[reason])
+    counts = Counter(starting if n in granted else judge.reason(n) for n in free)
+    return tuple(IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason])
 
 
 def _wants_more(situation: Situation, given: int) -> bool:
@@ -53,7 +53,7 @@ def _nodes_of(request: Request) -> int:
 
 
 class _Judge:
-    """Reasons for nodes that nobody got; alike jobs are asked about once."""
+    """Finds the reasons for nodes that no job got. Equal jobs are judged once."""
 
     def __init__(
         self,
@@ -63,8 +63,10 @@ class _Judge:
         used: int,
         full: frozenset[int],
     ) -> None:
-        """`used` nodes count against the ceiling: taken, but not by cores, or granted now. The
-        users or accounts of jobs that are `full` have what they may have."""
+        """`used` nodes count against the ceiling: granted now, or taken by fragments outside cores.
+
+        The users or accounts of `full` jobs have reached their limit.
+        """
         self._survey, self._eligibility = survey, eligibility
         self._barred = {s.job.job_id for s in wanting if s.barred}
         self._makes_room = {s.job.job_id for s in wanting if s.barred and s.barred.why is Why.LIMIT}
@@ -76,7 +78,7 @@ class _Judge:
         self._ready = {s.job.job_id for s in wanting if s.upkeep.growable and not s.snoozes}
 
     def reason(self, name: str) -> Why:
-        """Why this free node was not handed out."""
+        """Say why this free node was not handed out."""
         mandate = self._survey.mandate
         if mandate.level is Level.OFF:
             return Why.OFF
@@ -97,7 +99,7 @@ class _Judge:
         return self._obstacle(name)
 
     def _obstacle(self, name: str) -> Why:
-        """What is in the way of the job that is nearest to using the node."""
+        """The obstacle of the job that is nearest to using the node."""
         kinds, shunners = self._kinds, self._eligibility.shunners(name)
         if shunners:
             kinds = {self._eligibility.kind(job_id) for job_id in self._wanting - shunners}

@@ -1,4 +1,4 @@
-"""How soon the next tick comes, by what the last one cost. The loop asks this, and the replay."""
+"""Sets how soon the next tick comes, by the cost of the last. The loop and the replay use it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Optional
 
 from slurm_hooks.settings.values import Tick
 
-BUSY_THREADS = 64  # a quarter of those that slurmctld has (MAX_SERVER_THREADS, 22.05 to 26.05)
+BUSY_THREADS = 64  # a quarter of slurmctld's (MAX_SERVER_THREADS, 22.05 to 26.05)
 
 
 def pause_s(tick_s: float, threads: Optional[int], chosen: Tick) -> float:
-    """Seconds from the start of a tick to the next, after one that took `tick_s`.
+    """Seconds from the start of a tick that took `tick_s` to the start of the next.
 
-    `threads` are the requests that slurmctld answers at once; as long as nobody knows them, or they
-    are many, ticks keep the interval that every site bears.
+    slurmctld answers `threads` requests at once. While that number is unknown or large, ticks keep
+    the interval that every site bears.
     """
     if threads is None or threads >= BUSY_THREADS:
         return chosen.every_s

@@ -1,5 +1,4 @@
-"""Finished jobs whose present leases are the last: somebody needs the nodes on which their scripts
-still do something."""
+"""Finds finished jobs whose scripts run on needed nodes. Their present leases are the last."""
 
 from __future__ import annotations
 
@@ -18,8 +17,10 @@ from slurm_hooks.planning.survey import Survey
 def last_leases(
     survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]
 ) -> dict[int, Reason]:
-    """Why, by job id. The allocator has no say in finished jobs; all malleable jobs may have more
-    than the site allows now, or a job has waited for `patience_s` and could use a node of theirs.
+    """The reasons for last leases, by job id. The allocator has no say in finished jobs.
+
+    Either malleable jobs have more than the site allows now. Or a job has waited for `patience_s`
+    and could use a node of theirs.
     """
     finished = [s for s in situations if s.job.active and _is_finished(s)]
     most = survey.mandate.most_kept
@@ -30,19 +31,19 @@ def last_leases(
         return {s.job.job_id: Reason(Why.CEILING, Detail(ceiling=most)) for s in finished}
     above = _above(survey, eligibility, situations, kept)
     waiting = _waiting(survey, eligibility, situations)
-    found, patience_s = {}, survey.ground.settings.plan.patience_s
+    reasons, patience_s = {}, survey.ground.settings.plan.patience_s
     for situation in finished:
         ceilings = survey.mandate.ceilings_of(situation.job)
         too_low = next((each for each in ceilings if each in above), None)
         if too_low is not None:
-            found[situation.job.job_id] = Reason(Why.CEILING, too_low.detail)
+            reasons[situation.job.job_id] = Reason(Why.CEILING, too_low.detail)
             continue
-        known = situation.job.nodes & survey.nodes.keys()  # one may have left slurm.conf
+        known = situation.job.nodes & survey.nodes.keys()  # a node may have left slurm.conf
         first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
             detail = Detail(job=first, seconds=patience_s)
-            found[situation.job.job_id] = Reason(Why.BETTER_USE, detail)
-    return found
+            reasons[situation.job.job_id] = Reason(Why.BETTER_USE, detail)
+    return reasons
 
 
 def _above(
@@ -66,7 +67,7 @@ def _is_finished(situation: Situation) -> bool:
 def _waiting(
     survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]
 ) -> frozenset[int]:
-    """The jobs that have lost patience, and for which there are nodes enough, whoever has them."""
+    """The jobs that have lost patience, and for which there are enough nodes, free or used."""
     if survey.mandate.waits:
         return frozenset()
     late = {s.job.job_id: s for s in situations if waits_too_long(survey.ground, s)}
@@ -78,7 +79,7 @@ def _waiting(
 
 
 def _is_within(survey: Survey, eligibility: Eligibility, situation: Situation) -> bool:
-    """True if no ceiling is below the fewest that the job may have."""
+    """Tell whether every ceiling allows the fewest nodes that the job may have."""
     ceilings = [each.nodes for each in survey.mandate.ceilings_of(situation.job)]
     ceilings += [] if survey.mandate.ceiling is None else [survey.mandate.ceiling]
     least = situation.fewest * eligibility.units(situation.job)

@@ -1,4 +1,4 @@
-"""Leases of fragments that run: renewed while their hole stays open, cut when it closes."""
+"""Leases of running fragments: renewed while their hole stays open, cut when it closes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.survey import Survey
 
-_SLACK = timedelta(seconds=60)  # between a release and its start; time limits are whole minutes
-_MOMENT = timedelta(seconds=10)  # for a notice to arrive; an end in the past is refused
+_SLACK = timedelta(seconds=60)  # from a release to its start. Time limits are whole minutes
+_MOMENT = timedelta(seconds=10)  # for a notice to arrive. Slurm refuses an end in the past
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,14 @@ class Stay:
 
 
 def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
-    """A fragment goes when its node leaves service, when Slurm preempts it and leaves it a grace,
-    or in time before its hole closes. One that an operator released outside its lane, where no job
-    can preempt it, goes back there.
+    """Decide whether a fragment can stay.
 
-    `is_past` says that it stays past planned starts, so that only reservations close its hole.
-    Nodes that are down or in an unknown state are left to Slurm; leases there are not renewed.
+    It leaves when its node leaves service, when Slurm preempts it and leaves it a grace, or in time
+    before its hole closes. A fragment that an operator released outside its lane goes back there,
+    since no job can preempt it elsewhere.
+
+    With `is_past` it stays past planned starts, so that only reservations close its hole. Slurm
+    deals with nodes that are down or in an unknown state. Leases there are not renewed.
     """
     ground = survey.ground
     last = survey.ends.walls if is_past else survey.ends.latest
@@ -56,16 +58,20 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
 
 
 def _limit(ground: Ground, fragment: Fragment) -> Optional[datetime]:
-    """When it will have run for as long as its partition lets any job run. Slurm would let us renew
-    its lease beyond that."""
+    """The moment when it will have run for as long as its partition lets any job run.
+
+    Slurm would let us renew its lease beyond that.
+    """
     most = ground.lane_of(fragment).terms.most
     return None if most is None or fragment.start is None else fragment.start + most
 
 
 def _is_in_grace(ground: Ground, fragment: Fragment, latest: Optional[datetime]) -> bool:
-    """True if its lease is nearly over, long after it would have been renewed, and is shorter than
-    its time limit: Slurm preempts it, and has cut its lease to its grace. Processes of a batch
-    script hear nothing of that until it is over, and no lease can be changed (22.05)."""
+    """Tell whether Slurm preempts it and has cut its lease to its grace.
+
+    Then its lease is nearly over, long after its renewal was due, and shorter than its time limit.
+    Processes of a batch script do not learn of the grace, and no lease can be changed then (22.05).
+    """
     lane, start, end = ground.lane_of(fragment), fragment.start, fragment.end
     if not lane.terms.grace or start is None or end is None or fragment.limit is None:
         return False
@@ -75,8 +81,11 @@ def _is_in_grace(ground: Ground, fragment: Fragment, latest: Optional[datetime])
 
 
 def _is_ahead(ground: Ground, fragment: Fragment) -> bool:
-    """True if it started in the future: slurmctld's clock was set back, and its lease is too long
-    by as much. It cannot be cut, since Slurm (22.05) would make its time limit negative."""
+    """Tell whether it started in the future, because slurmctld's clock was set back.
+
+    Its lease is too long by as much. It cannot be cut, since Slurm (22.05) would make its time
+    limit negative.
+    """
     if fragment.start is None or fragment.end is None:
         return False
     longest = ground.now + ground.lane_of(fragment).longest_lease
@@ -84,10 +93,10 @@ def _is_ahead(ground: Ground, fragment: Fragment) -> bool:
 
 
 def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Intent]:
-    """The new end of a lease of a fragment that stays, or None if the present one is right.
+    """The new end of the lease of a fragment that stays. None if the present end is right.
 
-    Cut to the hole if it overruns it, and to the longest lease there may be (a restart by Slurm
-    itself gets all that was ever added to it); extended once half of it is used.
+    It is cut to the hole if it overruns the hole, and to the longest allowed lease, since a restart
+    by Slurm gets all that was ever added. It is extended once half of it is used.
     """
     length = ground.lane(job).lease_of(job.request)
     wanted = ground.now + length
@@ -105,8 +114,10 @@ def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -
 
 
 def cut(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Intent]:
-    """An earlier end for the lease of a fragment that is asked to leave, if its lease is too long:
-    it may ignore the notice, and this tick may be the last one for hours."""
+    """An earlier end for the lease of a fragment that is asked to leave, if its lease is too long.
+
+    It may ignore the notice, and this tick may be the last for hours.
+    """
     lane = ground.lane(job)
     length = lane.lease_of(job.request)
     ends = [ground.now + length] if stay.latest is None else [ground.now + length, stay.latest]

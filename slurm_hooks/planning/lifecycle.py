@@ -1,6 +1,6 @@
-"""What the state of each job and its fragments calls for, before any allocation.
+"""Decides from the states of a job and its fragments which steps are due, before any allocation.
 
-Ended fragments go back to held, running ones are held in case Slurm requeues them; finished,
+Ended fragments go back to held. Running fragments are held in case Slurm requeues them. Finished,
 cancelled and failing jobs are closed.
 """
 
@@ -53,10 +53,10 @@ from slurm_hooks.planning.workers import (
 
 @dataclass(frozen=True)
 class Upkeep:
-    """What one job needs, and what it can be given.
+    """The steps that a job needs, and the fragments that can get nodes.
 
-    `arriving` fragments were released and have not started yet; `growable` ones are held and wait
-    for a hole. A job that `is_over` gets nothing more.
+    `arriving` fragments were released and have not started yet. `growable` fragments are held and
+    wait for a hole. A job that `is_over` gets no more nodes.
     """
 
     actions: tuple[Intent, ...] = ()
@@ -67,7 +67,7 @@ class Upkeep:
 
 
 def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
-    """What to do about a job's fragments because of the state they are in."""
+    """The steps that the states of a job's fragments require."""
     stopped = next((f.mark.stopped for f in job.stirring if f.mark.stopped), "")
     if stopped:
         return _close(job, Reason(Why.STOPPED, Detail(said=stopped)))
@@ -110,20 +110,26 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
 
 
 def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
-    """The fragments that could be released: rested, held by nobody else, and likely to start."""
+    """The fragments that could be released: rested, held only by us, and likely to start."""
     now = ground.now
     if any(f.depends or f.mark.is_on_hold or is_in_the_way(f, now) for f in job.stirring):
         return ()
-    found = job.fragments
+    fragments = job.fragments
     if job.way.zero_is_idle:
-        found = tuple(f for f in to_be_started(ground, job) if not is_vain(f, now))
-    found = tuple(f for f in found if not (f.is_core or f.is_astray)) if job.request.core else found
-    return tuple(f for f in found if is_rested(ground, f) and not f.is_on_hold)
+        fragments = tuple(f for f in to_be_started(ground, job) if not is_vain(f, now))
+    fragments = (
+        tuple(f for f in fragments if not (f.is_core or f.is_astray))
+        if job.request.core
+        else fragments
+    )
+    return tuple(f for f in fragments if is_rested(ground, f) and not f.is_on_hold)
 
 
 def _finish(job: MalleableJob) -> Upkeep:
-    """Close the job, and mark what still runs as finished: Slurm may forget who said so
-    before the others have ended."""
+    """Close the job, and mark its running fragments as finished.
+
+    Slurm may forget the fragment that reported it before the others have ended.
+    """
     marks = tuple(
         Intent(f.id, Why.FINISHED, mark=replace(f.mark, is_finished=True))
         for f in job.fragments
@@ -152,15 +158,18 @@ def _out_of_work(job: MalleableJob) -> Upkeep:
 
 
 def _close(job: MalleableJob, reason: Reason) -> Upkeep:
-    """Cancel what waits. Running fragments of a finished training go on to the end of their
-    scripts; of a pool only the worker that said so does."""
+    """Cancel the waiting fragments.
+
+    Running fragments of a finished training run to the end of their scripts. In a pool only the
+    worker that reported the end does.
+    """
     open_states = {*WAITING_STATES, FragmentState.PENDING}
     is_finish = reason.why is Why.FINISHED
     if not (is_finish and job.way.works_as_one):
         open_states.add(FragmentState.RUNNING)
     ends = (f for f in job.fragments if f.state in open_states)
-    open_ones = (f.id for f in ends if not (is_finish and _says_finished(f)))
-    cancels = tuple(Intent(name, reason.why, Verb.CANCEL) for name in open_ones)
+    open_ids = (f.id for f in ends if not (is_finish and _says_finished(f)))
+    cancels = tuple(Intent(name, reason.why, Verb.CANCEL) for name in open_ids)
     return Upkeep(actions=cancels, is_over=True, reasons=(reason,))
 
 
@@ -184,8 +193,11 @@ def _stopped(fragment: Fragment, why: str) -> Intent:
 
 
 def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
-    """Fragments with news for their marks: the job trains again, elements are gone, a release was
-    not in vain, what the job's priority was before the hold, that it waits for other jobs."""
+    """Fragments with news for their marks.
+
+    The job trains again, or elements are gone. A release started after all, or the job waits for
+    other jobs. The mark also keeps the job's priority from before the hold.
+    """
     trains = job.failures > 0 and has_progressed(ground, job)
     is_ranked = any(f.mark.priority for f in job.stirring)
     lost, dependent = gone(job), noted_dependent(ground, job)
@@ -221,9 +233,9 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     if vain:
         reasons.append(Reason(Why.NOT_STARTED, Detail(count=vain.vain, said=vain.obstacle)))
     for state, why in _LEFT_ALONE.items():
-        found = tuple(f.id for f in job.stirring if f.state is state)
-        if found:
-            reasons.append(Reason(why, Detail(fragments=found)))
+        ids = tuple(f.id for f in job.stirring if f.state is state)
+        if ids:
+            reasons.append(Reason(why, Detail(fragments=ids)))
     return tuple(reasons)
 
 
@@ -233,7 +245,7 @@ def _death(fragment: Fragment) -> Detail:
 
 
 def _holds(job: MalleableJob) -> Iterator[Reason]:
-    """That an operator holds the whole job, or some of its fragments."""
+    """Say that an operator holds the whole job, or some of its fragments."""
     paused = [f for f in job.stirring if f.is_on_hold and f.state not in ENDED_STATES]
     if any(f.mark.is_on_hold for f in job.stirring):
         yield Reason(Why.HELD, Detail(job=job.job_id))

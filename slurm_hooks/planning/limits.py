@@ -1,9 +1,9 @@
-"""For whom malleable jobs make room because of a limit on running jobs.
+"""Finds the jobs for which malleable jobs make room because of a limit on running jobs.
 
-Slurm preempts for nodes and never for a limit: a job that waits for one waits until what counts
-against it has ended, and fragments renew their leases. So the malleable jobs that such a limit
-counts have no fragment while somebody waits for it, and none until that job has started. Of an
-account Slurm says its name and not the accounts above it, whose limits count it as well.
+Slurm preempts for nodes and never for a limit. A job that waits for a limit waits until the counted
+jobs have ended, and fragments renew their leases. So malleable jobs under such a limit have no
+fragment from then on until that job has started. Slurm names a job's account and not the accounts
+above it, whose limits count the job as well.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _OF_QOS = (Counted.QOS, Counted.QOS_USER, Counted.QOS_ACCOUNT)
 
 @dataclass(frozen=True)
 class Queue:
-    """Others' jobs that wait: all of them by id, and of those with a limit of the same kind one."""
+    """The waiting jobs of others: all by id, and a single job for each kind of limit."""
 
     by_id: Mapping[str, Waiter]
     limited: tuple[Waiter, ...] = ()
 
     def first(self, job: MalleableJob) -> Optional[Waiter]:
-        """The job for which this one makes room, None for nobody.
+        """The job for which this job makes room. None if there is no such job.
 
-        One for which its fragments left before is not forgotten while it waits for something else,
-        such as nodes: else they would come back, and have to leave again.
+        A job for which its fragments left before still counts while it waits for anything else,
+        such as nodes. Otherwise the fragments would come back and have to leave again.
         """
         known = {f.mark.gave_way_to for f in job.stirring}
         if self.by_id and any(known):
@@ -40,19 +40,19 @@ class Queue:
 
 
 def queue_of(ground: Ground) -> Queue:
-    """The queue that was seen."""
-    found: dict[tuple[object, ...], Waiter] = {}
+    """The queue of this ground."""
+    firsts: dict[tuple[object, ...], Waiter] = {}
     for waiter in that_matter(ground):
         kind = (waiter.counted, waiter.user, waiter.account, waiter.qos)
-        found.setdefault(kind, waiter)
-    return Queue({w.job_id: w for w in ground.seen.waiting}, tuple(found.values()))
+        firsts.setdefault(kind, waiter)
+    return Queue({w.job_id: w for w in ground.seen.waiting}, tuple(firsts.values()))
 
 
 def is_counted(job: MalleableJob, waiter: Waiter) -> bool:
-    """True if the limit for which `waiter` waits counts the fragments of `job`.
+    """Tell whether the limit for which `waiter` waits counts the fragments of `job`.
 
-    A limit of all needs to know both accounts, or both QOS. With one of a user, what is not known
-    is taken to be the same.
+    For a limit of all users, both accounts or both QOS have to be known. For a limit of a user, an
+    unknown account or QOS counts as equal.
     """
     account, qos = (job.account.lower(), waiter.account.lower()), (job.qos, waiter.qos)
     if waiter.counted is Counted.ACCOUNT:
@@ -66,7 +66,7 @@ def is_counted(job: MalleableJob, waiter: Waiter) -> bool:
 
 
 def why_waiting(waiter: Waiter) -> Reason:
-    """For the people whose job makes room."""
+    """The reason shown to the people whose job makes room."""
     detail = Detail(waiter=waiter.job_id, user=waiter.user, said=waiter.reason)
     if waiter.counted is not None:
         detail["limit"] = waiter.counted
@@ -74,8 +74,10 @@ def why_waiting(waiter: Waiter) -> Reason:
 
 
 def that_matter(ground: Ground) -> list[Waiter]:
-    """The jobs that wait for a limit which may count fragments. Limits of a QOS cannot, if
-    malleable jobs have one of their own."""
+    """The jobs that wait for a limit which may count fragments.
+
+    Limits of a QOS cannot, if malleable jobs have their own QOS.
+    """
     ignored = _OF_QOS if ground.settings.site.qos else ()
     return [w for w in ground.seen.waiting if w.counted is not None and w.counted not in ignored]
 

@@ -1,9 +1,9 @@
-"""The last word on parts of nodes: none is taken where that would delay others.
+"""Drops parts of nodes from a plan where taking them would delay others.
 
-Filling a part of a node makes Slurm put the next small job elsewhere. On an idle node it would then
-stand where a job of whole nodes could have been: that waits for an hour instead of half a second
-(seen on 22.05, 24.11 and 26.05). So does a node of which ours have only a part, since the fullest
-node comes first. There ours take all memory, and others' jobs start as if the node were full.
+When a part of a node is taken, Slurm puts the next small job elsewhere, perhaps on an idle node. A
+job of whole nodes that could have started there then waits for an hour instead of half a second
+(seen on 22.05, 24.11 and 26.05). A node of which we have only a part is harmful too, since Slurm
+fills the fullest node first. There we take all memory, so Slurm treats the node as full.
 """
 
 from __future__ import annotations
@@ -17,30 +17,33 @@ from slurm_hooks.planning.places import Places
 
 
 def polite(plan: Plan, places: Places) -> Plan:
-    """The plan without parts of nodes that others use while a node stays idle that they could use
-    instead, and with all memory of nodes that ours alone have. A gang that would then start with
-    less than its minimum does not start, and the idle nodes that it was to have count as well."""
+    """Drop parts of shared nodes as long as a node stays idle that the other users could have
+    instead.
+
+    On nodes that only malleable jobs use, they take all memory. A gang that would then start below
+    its minimum does not start, and the idle nodes meant for it count as well.
+    """
     grows = [i for i in plan.actions if i.verb is Verb.GROW]
     if not any(i.mark is not None and i.mark.slots for i in grows):
         return plan
     faults: dict[FragmentId, Fault] = {}
-    while found := _found([i for i in grows if i.fragment not in faults], places):
-        faults.update(found)
+    while blocked := _blocked([i for i in grows if i.fragment not in faults], places):
+        faults.update(blocked)
         faults.update(_below_minimum(without(plan, faults), grows, faults))
     return _closed(without(plan, faults), places)
 
 
-def _found(grows: Sequence[Intent], places: Places) -> dict[FragmentId, Fault]:
-    """The parts beside others that an idle node forbids, if these grow."""
+def _blocked(grows: Sequence[Intent], places: Places) -> dict[FragmentId, Fault]:
+    """The parts of shared nodes that an idle node forbids, if these fragments grow."""
     given = {name for grow in grows for name in grow.nodes}
-    found: dict[FragmentId, Fault] = {}
+    blocked: dict[FragmentId, Fault] = {}
     for grow in grows:
         for name in grow.nodes:
             idle = places.idle_beside(name, given) if places.is_shared(name) else ""
             if idle:
                 reason = Reason(Why.NODE_IDLE, Detail(nodes=(idle,)))
-                found[grow.fragment] = Fault(reason, Why.NOT_GIVEN)
-    return found
+                blocked[grow.fragment] = Fault(reason, Why.NOT_GIVEN)
+    return blocked
 
 
 def _below_minimum(
@@ -57,8 +60,10 @@ def _below_minimum(
 
 
 def _closed(plan: Plan, places: Places) -> Plan:
-    """The plan in which no job of others fits beside ours on a node that they do not use: the last
-    fragment that starts there has the memory that would be left."""
+    """Return the plan in which no job of others fits on a node that only we use.
+
+    The last fragment that starts on the node also takes the memory that would be left.
+    """
     parts = [i for i in plan.actions if i.verb is Verb.GROW and i.mark is not None and i.mark.slots]
     left: dict[str, Resources] = {}
     for grow in parts:

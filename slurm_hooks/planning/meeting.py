@@ -1,4 +1,4 @@
-"""Fragments that run and are in no round: they hold their nodes and train nothing."""
+"""Finds fragments that run outside any round: they hold their nodes without training."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from slurm_hooks.planning.ground import Ground
 
 
 def idle_fragments(ground: Ground, job: MalleableJob) -> tuple[Reason, ...]:
-    """A reason for each fragment that has run for failures.join_s and has joined no round. The
-    workers of a pool never meet, and a job in which no agent ever spoke is kept to one fragment,
-    which trains by itself."""
+    """Return a reason for each fragment that has run for failures.join_s and has joined no round.
+
+    Workers of a pool never meet. A job in which no agent ever spoke keeps a single fragment, which
+    trains alone.
+    """
     if not meets(job):
         return ()
     patience_s = ground.settings.failures.join_s

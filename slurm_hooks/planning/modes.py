@@ -1,6 +1,6 @@
-"""What a tick may do: nothing new, only watch, only for a canary, or all; and how much in all.
+"""Decides how much a tick may do: only watch, serve a canary, serve all jobs, or start no job.
 
-Settings and the switch say so at each tick, whatever Slurm would allow.
+The settings and the switch say so at each tick, whatever Slurm would allow.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The most nodes that the jobs of one user, or of one account, may have together."""
+    """The most nodes that the jobs of a user, or of an account, may have together."""
 
     nodes: int
     user: Optional[str] = None
@@ -28,7 +28,7 @@ class Ceiling:
 
     @property
     def detail(self) -> Detail:
-        """How many nodes, and whose ceiling it is."""
+        """The number of nodes, and the user or account that has the ceiling."""
         if self.user is not None:
             return Detail(ceiling=self.nodes, user=self.user)
         return Detail(ceiling=self.nodes, account=self.account or "(none)")
@@ -36,13 +36,13 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Mandate:
-    """What one tick may do. `nodes` are those of the canary, empty if it has any.
+    """The rights of a tick. `nodes` are the canary's nodes, or empty if it may use any.
 
-    `ceiling` is the most nodes that all malleable jobs may be given together (None: no limit).
-    What they have beyond `most_kept` is taken back: the same, unless the ceiling is a share of
-    partitions that are not all up. While nodes are `registering` nothing starts: a slurmctld whose
-    last writes were lost would start what runs there already, and drain the node for that.
-    `no_growth` says since when and why the site wants no job to grow.
+    All malleable jobs together may be given `ceiling` nodes (None: no limit). Nodes beyond
+    `most_kept` are taken back. The two are equal unless the ceiling is a share of partitions and
+    some are down. While nodes are `registering`, no fragment starts. A slurmctld that lost its last
+    writes would start jobs there that already run, and then drain the node. `no_growth` says since
+    when, and why, the site wants no job to grow.
     """
 
     level: Level
@@ -56,13 +56,13 @@ class Mandate:
 
     @cached_property
     def waits(self) -> tuple[Reason, ...]:
-        """Why nothing starts now; empty if something may. Then no job makes room for another."""
+        """The reasons why no fragment starts now, and no job makes room. Empty if some may."""
         named = _named(self.registering)
         registering = (Reason(Why.REGISTERING, named),) if self.registering else ()
         return registering if self.no_growth is None else (*registering, self.no_growth)
 
     def bars_job(self, job: MalleableJob) -> Optional[Reason]:
-        """Why no fragment of the job may be on a node; None if some may."""
+        """Say why no fragment of the job may be on a node. None if some may."""
         if self.off is not None:
             return why_off(self.off)
         if self.level is not Level.CANARY or is_in_canary(self.mode, job.user, job.account):
@@ -75,19 +75,22 @@ class Mandate:
         return Reason(Why.CANARY, detail)
 
     def ceilings_of(self, job: MalleableJob) -> tuple[Ceiling, ...]:
-        """The ceilings of the job's user and of its account. Jobs without an account are as those
-        of one: else a user could escape by a word that is none."""
+        """The ceilings of the job's user and of its account.
+
+        All jobs without an account count as a single account. Otherwise a user could escape the
+        ceiling.
+        """
         by_user, by_account = self.mode.max_nodes_per_user, self.mode.max_nodes_per_account
         of_user = (Ceiling(by_user, user=job.user),) if by_user else ()
         of_account = (Ceiling(by_account, account=job.account.lower()),) if by_account else ()
         return of_user + of_account
 
     def bars_node(self, name: str) -> bool:
-        """True if no malleable job may be on the node."""
+        """Tell whether the node is closed to all malleable jobs."""
         return self.level is Level.CANARY and bool(self.nodes) and name not in self.nodes
 
     def notes(self, snapshot: Snapshot) -> tuple[Reason, ...]:
-        """What every reader of a plan should know; nothing in the ordinary state."""
+        """The notes for every reader of a plan. Empty in the ordinary state."""
         if self.off is not None:
             return (why_off(self.off),)
         if self.level is Level.CANARY:
@@ -102,8 +105,10 @@ class Mandate:
 
 
 def is_in_canary(mode: Mode, user: str, account: str) -> bool:
-    """True if a canary starts jobs of this user and account. Accounts are compared as Slurm does,
-    whose database keeps them in small letters."""
+    """Tell whether a canary starts jobs of this user and account.
+
+    Accounts are compared as in Slurm, whose database keeps them in small letters.
+    """
     if not (mode.users or mode.accounts):
         return True
     return user in mode.users or account.lower() in (name.lower() for name in mode.accounts)
@@ -129,12 +134,12 @@ def mandate_of(ground: Ground) -> Mandate:
 
 
 def mode_notes(ground: Ground) -> tuple[Reason, ...]:
-    """What the mode means for everybody; nothing in the ordinary state."""
+    """The notes that a mode means for all readers. Empty in the ordinary state."""
     return mandate_of(ground).notes(ground.seen)
 
 
 def why_off(off: Off) -> Reason:
-    """Since when malleable jobs are switched off, and why."""
+    """Say since when malleable jobs are switched off, and why."""
     detail = Detail(since=off.since)
     if off.reason:
         detail["said"] = off.reason
@@ -142,7 +147,7 @@ def why_off(off: Off) -> Reason:
 
 
 def why_no_growth(calm: Off, now: datetime) -> Reason:
-    """Since when the site wants no job to grow, for how long by now, and why."""
+    """Say since when the site wants no job to grow, for how long by now, and why."""
     detail = Detail(since=calm.since, seconds=(now - calm.since).total_seconds())
     if calm.reason:
         detail["said"] = calm.reason
@@ -150,10 +155,10 @@ def why_no_growth(calm: Off, now: datetime) -> Reason:
 
 
 def _ceiling(ground: Ground) -> tuple[Optional[int], Optional[int]]:
-    """The lower of the two ceilings, and what may be kept.
+    """The lower of the two ceilings, and the most that may be kept.
 
-    A partition that is down has no nodes here: its share must not make fragments leave, where
-    an absolute ceiling does.
+    A partition that is down has no nodes here. Its share must not make fragments leave, but an
+    absolute ceiling does.
     """
     mode, partitions = ground.settings.mode, ground.settings.site.partitions
     absolute = mode.max_nodes or None

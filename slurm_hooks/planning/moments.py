@@ -1,4 +1,4 @@
-"""Moments that Slurm reports, and time since then: a clock set back puts them in the future."""
+"""Compares Slurm's moments with the present. A clock set back puts them in the future."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from slurm_hooks.planning.ground import Ground
 
 
 def is_within(now: datetime, since: Optional[datetime], span: timedelta) -> bool:
-    """True if `since` is less than `span` ago. A moment in the future counts as long ago:
-    nobody should have to wait until a clock that was set back has caught up."""
+    """Tell whether `since` is less than `span` ago.
+
+    A moment in the future counts as long ago. So no job waits until a clock that was set back has
+    caught up.
+    """
     return since is not None and timedelta(0) <= now - since < span
 
 
 def noted_dependent(ground: Ground, job: MalleableJob) -> Optional[Fragment]:
-    """The fragment to note on now that its job waits for others: that is no waiting for nodes. When
-    it ends Slurm does not say, so it is noted a few times in the patience that a job has."""
+    """The fragment to note on that its job waits for other jobs, not for nodes.
+
+    Slurm does not say when that wait ends, so it is noted four times in a job's patience.
+    """
     often = timedelta(seconds=ground.settings.plan.patience_s / 4)
     is_known = any(is_within(ground.now, f.mark.depended, often) for f in job.stirring)
     if is_known or not often or not any(f.depends for f in job.stirring):

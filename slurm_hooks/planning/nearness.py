@@ -1,6 +1,6 @@
-"""From counts to nodes: a job gets them on as few switches as its count allows.
+"""Turns counts into nodes: a job gets them on as few switches as its count allows.
 
-A count is never changed for it, and a node with a longer hole still comes first.
+No count changes for it, and a node with a longer hole still comes first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Rank = tuple[int, int, int, tuple[tuple[int, int, str], ...], str]
 
 
 class Room(NamedTuple):
-    """A node that is wanted: of which class, with how many free units, and how many are taken."""
+    """A wanted node: its class, its free units, and the units taken of it."""
 
     key: ClassKey
     free: int
@@ -25,10 +25,11 @@ class Room(NamedTuple):
 
 
 def take_near(pool: Pool, rooms: Sequence[Room], own: Counter[str], together: int) -> list[str]:
-    """Take a node from the pool for each room; so many next to each other are one fragment's.
+    """Take a node from the pool for each room. `together` rooms in a row belong to the same
+    fragment.
 
-    First come the switches of which the job has nodes (`own`), then the one with most of its count,
-    of equal ones that with the least beside.
+    Switches where the job has nodes (`own`) come first, then the switch with most of its count. Of
+    equal switches, the switch with the fewest other units comes first.
     """
     search = _Search(pool, rooms, own)
     for step in sorted({together, 1}, reverse=True):
@@ -46,12 +47,12 @@ class _Search:
             self._wanted.setdefault((room.key, room.free), deque()).append(index)
 
     def take_longest(self, step: int) -> bool:
-        """Take what is wanted of the nodes with the longest holes; false if there is none."""
+        """Take the wanted nodes that have the longest holes. Tell whether there were any."""
         there = self._there()
         ranks = [self._rank(switch, there[switch], step) for switch in there]
         heapify(ranks)
         is_any = False
-        while ranks:  # a switch only falls while others are taken, so the first is looked at again
+        while ranks:  # a switch only falls while others are taken, so check the first again
             switch = heappop(ranks)[-1]
             rank = self._rank(switch, there[switch], step)
             if ranks and rank > ranks[0]:
@@ -62,13 +63,13 @@ class _Search:
         return is_any
 
     def _there(self) -> dict[str, dict[_Kind, int]]:
-        """How many nodes of each kind that is wanted there are on each switch."""
-        found: dict[str, dict[_Kind, int]] = {}
+        """Count the wanted nodes of each kind on each switch."""
+        numbers_by_switch: dict[str, dict[_Kind, int]] = {}
         for (key, free), wanted in self._wanted.items():
             numbers = self._pool.free[key].by_switch(free) if wanted else {}
             for switch, number in numbers.items():
-                found.setdefault(switch, {})[key, free] = number
-        return found
+                numbers_by_switch.setdefault(switch, {})[key, free] = number
+        return numbers_by_switch
 
     def _rank(self, switch: str, there: Mapping[_Kind, int], step: int) -> _Rank:
         taken = self._count(there, step)

@@ -1,7 +1,7 @@
-"""From single nodes to classes: what is alike for the allocator is counted together.
+"""Turns single nodes into classes: nodes that are equal for the allocator are counted together.
 
-Two nodes are alike if the same jobs could use them and their holes end in the same look-ahead
-period. Which of them a job gets is decided afterwards, by name.
+Two nodes are equal if the same jobs could use them and their holes end in the same look-ahead
+period. Placement decides afterwards, by name, which of them a job gets.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from slurm_hooks.planning.survey import Survey
 
 @dataclass(frozen=True, order=True)
 class ClassKey:
-    """Seconds for which the nodes stay open, the jobs that may use them, and whether others' jobs
-    have a part of each."""
+    """Seconds for which the nodes stay open, the jobs that may use them, and whether they are
+    shared.
+    """
 
     open_s: float
     jobs: tuple[int, ...]
@@ -44,11 +45,14 @@ class ClassKey:
 
 
 class Stock:
-    """What is free of the nodes of one class, longest hole first. Nodes with as many free units are
-    kept together; of those, the ones that are open as long by their switches."""
+    """The free units of the nodes of a class, longest hole first.
+
+    Nodes with equally many free units are kept together. Among those, nodes that are open for
+    equally long are grouped by switch.
+    """
 
     def __init__(self, rooms: Iterable[tuple[Node, int, float]]) -> None:
-        """Nodes, their free units, and seconds to the end of their holes."""
+        """Take nodes, their free units, and the seconds to the end of their holes."""
         self._numbers: Counter[int] = Counter()
         self._names: dict[int, dict[float, dict[str, deque[str]]]] = {}
         for node, units, open_s in rooms:
@@ -64,37 +68,40 @@ class Stock:
 
     @property
     def units(self) -> dict[str, int]:
-        """What is free of each node."""
-        found: dict[str, int] = {}
+        """The free units of each node."""
+        free: dict[str, int] = {}
         for count, by_hole in self._names.items():
             for by_switch in by_hole.values():
-                found.update(dict.fromkeys(chain(*by_switch.values()), count))
-        return found
+                free.update(dict.fromkeys(chain(*by_switch.values()), count))
+        return free
 
     def nodes(self, units: int) -> int:
-        """How many nodes have just so many units."""
+        """Count the nodes that have exactly so many units."""
         return self._numbers[units]
 
     def parts(self, units: int, step: int) -> list[tuple[int, int]]:
-        """How to get so many units, in steps, from as few nodes as possible: the units of each node
-        and what is taken of them. For what remains at last it is the node with the fewest."""
-        found: list[tuple[int, int]] = []
+        """Get so many units, in steps, from as few nodes as possible.
+
+        Return the free units of each node and the units taken of it. The last part comes from the
+        node with the fewest free units.
+        """
+        parts: list[tuple[int, int]] = []
         left = {count: number for count, number in self._numbers.items() if count >= step}
         while units >= step and (sizes := [count for count, n in left.items() if n]):
             count = min((c for c in sizes if c >= units), default=max(sizes))
             taken = min(units, count) // step * step
-            found.append((count, taken))
+            parts.append((count, taken))
             left[count] -= 1
             units -= taken
-        return found
+        return parts
 
     def by_switch(self, count: int) -> dict[str, int]:
-        """Of the nodes with so many units those with the longest holes: how many by switch."""
+        """Count by switch the nodes with the longest holes among the nodes with so many units."""
         longest = next(iter(self._names.get(count, {}).values()), {})
         return {switch: len(names) for switch, names in longest.items()}
 
     def take(self, count: int, taken: int, switch: str) -> str:
-        """A node with so many units on this switch, of which some are taken."""
+        """Take some units of a node with so many units on this switch, and return its name."""
         by_hole = self._names[count]
         open_s, longest = next(iter(by_hole.items()))
         name = longest[switch].popleft()
@@ -110,7 +117,7 @@ class Stock:
 
 @dataclass(frozen=True, eq=False)
 class LeftToOthers:
-    """The free units of nodes where some are left to others' small jobs, and how many are."""
+    """The free units of nodes where some are left to the small jobs of others, and how many are."""
 
     units: Mapping[str, int]
     kept: int
@@ -123,16 +130,17 @@ class LeftToOthers:
 
 @dataclass
 class Pool:
-    """Nodes that could be handed out or kept, by class, in units: a node of a class is one, or as
-    many as there are slots on it if jobs count those (`per_node`).
+    """Nodes that could be handed out or kept, by class, in units.
 
-    `free` is what is free; `held` the fragments of each job in each class; `coming` counts what
-    fragments are about to leave, which can be had in a later tick. Of a class `kept_back` units
-    are left to others' small jobs. Under a ceiling, `ceiling` is how many of all these may be
-    given, `room` how many now: what is still on its way out takes up room, and while nothing may
-    start there is none. `quotas` say the same of single users and accounts. It `is_over` if more is
-    held than may be given, and `is_closed` if nothing may start: then no job makes room for
-    another. `names` are the nodes of all this.
+    A node is 1 unit, or as many as it has slots if jobs count slots (`per_node`). `free` holds the
+    free units, `held` the fragments of each job in each class. `coming` counts units that fragments
+    are about to leave, for a later tick. Of a class, `kept_back` units are left to others' small
+    jobs.
+
+    Under a ceiling, `ceiling` units of all these may be given, and `room` units now. Fragments on
+    their way out take up room, and while no fragment may start there is no room. `quotas` say the
+    same of users and accounts. The pool `is_over` if more is held than may be given. It `is_closed`
+    if no fragment may start, and then no job makes room. `names` are its nodes.
     """
 
     free: dict[ClassKey, Stock] = field(default_factory=dict)
@@ -160,26 +168,26 @@ class Pool:
 
     @cached_property
     def held_by(self) -> dict[int, dict[ClassKey, list[Fragment]]]:
-        """What each job holds, by class in the order of `keys`, once the pool is filled."""
-        found: dict[int, dict[ClassKey, list[Fragment]]] = {}
+        """The fragments of each job, by class in the order of `keys`, once the pool is filled."""
+        by_job: dict[int, dict[ClassKey, list[Fragment]]] = {}
         for key in self.keys:
             for job_id, fragments in self.held.get(key, {}).items():
-                found.setdefault(job_id, {})[key] = fragments
-        return found
+                by_job.setdefault(job_id, {})[key] = fragments
+        return by_job
 
     @cached_property
     def _places(self) -> dict[ClassKey, int]:
         return {key: at for at, key in enumerate(self.keys)}
 
     def row(self, units: Mapping[ClassKey, int]) -> tuple[int, ...]:
-        """The units of each of `keys`: none of most."""
+        """The units of each of `keys`, mostly 0."""
         row = [0] * len(self.keys)
         for key, count in units.items():
             row[self._places[key]] = count
         return tuple(row)
 
     def units(self, job: MalleableJob) -> int:
-        """The units of one of what the job counts."""
+        """The units in a node or slot of the job."""
         return self.per_node if job.request.slot is None else 1
 
     def size(self, fragments: Iterable[Fragment]) -> int:
@@ -188,46 +196,50 @@ class Pool:
 
     @property
     def held_units(self) -> int:
-        """Those of all held fragments."""
-        rows = (f for by_job in self.held.values() for found in by_job.values() for f in found)
+        """The units of all held fragments."""
+        rows = (
+            f for by_job in self.held.values() for fragments in by_job.values() for f in fragments
+        )
         return self.size(rows)
 
     def quotas_of(self, job_id: int) -> list[Quota]:
-        """Those that hold for the job."""
+        """The quotas that hold for the job."""
         return [quota for quota in self.quotas if job_id in quota.jobs]
 
     def room_of(self, job_id: int) -> Optional[int]:
-        """How many units the job may be given now, beside what is free; None if any number."""
+        """The units that its limits still allow the job now. None if there is no limit."""
         rooms = [quota.room for quota in self.quotas_of(job_id)]
         rooms += [] if self.room is None else [self.room]
         return min(rooms, default=None)
 
     def take_room(self, job_id: int, units: int) -> None:
-        """Count what the job is given now."""
+        """Count the units that the job is given now."""
         self.room = None if self.room is None else self.room - units
         for quota in self.quotas_of(job_id):
             quota.room -= units
 
     def has_to_give_back(self, job_id: int) -> bool:
-        """True if the job is above a ceiling, alone or with others."""
+        """Tell whether the job is above a ceiling, alone or with others."""
         return self.is_over or any(quota.is_over for quota in self.quotas_of(job_id))
 
     def is_full(self, job: MalleableJob) -> bool:
-        """True if its user or its account may have no fragment more of the job now."""
+        """Tell whether the limit of its user or account leaves no room for another fragment."""
         unit = job.request.unit * self.units(job)
         return any(quota.room < unit for quota in self.quotas_of(job.job_id))
 
     def capacity(self, key: ClassKey) -> int:
-        """Free, held and coming units of a class, but for those that are kept back."""
-        held = (f for found in self.held.get(key, {}).values() for f in found)
+        """Free, held and coming units of a class, without the units that are kept back."""
+        held = (f for fragments in self.held.get(key, {}).values() for f in fragments)
         return self._all(key) + self.size(held) - self.kept_back[key]
 
     def _all(self, key: ClassKey) -> int:
         return len(self.free.get(key, ())) + self.coming[key]
 
     def left_to_others(self, job_id: int) -> LeftToOthers:
-        """What is left of the nodes that the job could use: one object until some of it is taken.
-        Nothing comes back to a stock."""
+        """The free units of the nodes that the job could use, where some are kept back.
+
+        The object stays the same until some units are taken. No unit comes back to a stock.
+        """
         keys = [key for key, kept in self.kept_back.items() if kept and job_id in key.jobs]
         sizes = tuple((key, len(self.free.get(key, ()))) for key in keys)
         if sizes not in self._left:
@@ -239,19 +251,24 @@ class Pool:
         return self._left[sizes]
 
     def keep_free(self, headroom: int, targets: Mapping[int, Mapping[ClassKey, int]]) -> None:
-        """Give no more now than the free nodes beyond the headroom, and as many as are given back:
-        what is still on its way out does not make up for it. `targets` are units by job id."""
+        """Allow only the free nodes beyond the headroom, and as many as are given back.
+
+        Fragments on their way out do not make up for it. `targets` are units by job id.
+        """
         if not headroom:
             return
         free = max(0, sum(map(len, self.free.values())) - headroom * self.per_node)
         for key, by_job in self.held.items():
-            for job_id, found in by_job.items():
-                free += max(0, self.size(found) - targets.get(job_id, {}).get(key, 0))
+            for job_id, fragments in by_job.items():
+                free += max(0, self.size(fragments) - targets.get(job_id, {}).get(key, 0))
         self.room = free if self.room is None else min(self.room, free)
 
     def keep_gpus(self, headroom: int, eligibility: Eligibility) -> None:
-        """Leave so many GPUs of partly used nodes to others, first where most is free, beside those
-        that no job of ours can use. What fragments have they keep."""
+        """Leave so many GPUs of partly used nodes to others, in addition to GPUs that we cannot
+        use.
+
+        Classes with most free units come first. Fragments keep their GPUs.
+        """
         shared = (key for key in self.keys if key.is_shared and eligibility.counts_gpus(key.jobs))
         for key in sorted(shared, key=lambda key: (-self._all(key), key)):
             kept = min(headroom, self._all(key))
@@ -264,10 +281,10 @@ def _units(fragment: Fragment, per_node: int) -> int:
 
 
 def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]) -> Pool:
-    """All free nodes, and those that jobs may keep.
+    """All free nodes, and the nodes that jobs may keep.
 
-    For fragments that stay past planned starts, and where a job may gain the node that would, only
-    reservations close it: planned starts move.
+    Planned starts move. So only reservations close a node for fragments that stay past planned
+    starts, and for jobs that may take such a node.
     """
     pool = Pool(per_node=eligibility.per_node)
     ends, now = survey.ends, survey.ground.now
@@ -319,15 +336,17 @@ def _is_coming(node: Node, leaver: Fragment) -> bool:
 def _parts(
     eligibility: Eligibility, name: str, leavers: Iterable[Fragment]
 ) -> Iterator[tuple[Bidders, bool]]:
-    """What is free of a node, and what comes free of it."""
+    """The free part of a node, and the parts that become free."""
     yield eligibility.bidders(name), True
     for leaver in leavers:
         yield eligibility.successors(name, leaver), False
 
 
 def _going(situation: Situation) -> Iterator[Fragment]:
-    """The fragments that were asked to leave by an earlier tick: whoever waits for their nodes
-    needs no others, and what has come free of them is not given to somebody else."""
+    """The fragments that an earlier tick asked to leave.
+
+    A job that waits for their nodes needs no others, and their nodes are not given away.
+    """
     for f in situation.job.stirring:
         if f.is_leaving and f.state in (FragmentState.RUNNING, FragmentState.ENDING):
             yield f
@@ -337,20 +356,22 @@ _STUCK = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
 
 
 def kept_by(situation: Situation) -> int:
-    """The size that the job goes on having in holes, as far as is known."""
+    """The size that the job keeps in holes, as far as is known."""
     stuck = (f for f in situation.job.stirring if f.state in _STUCK and not f.is_core)
     return situation.size - situation.core + sum(f.size for f in stuck)
 
 
 def _use(pool: Pool, situation: Situation) -> Use:
     job = situation.job
-    held = pool.size(f for found in pool.held_by.get(job.job_id, {}).values() for f in found)
+    held = pool.size(
+        f for fragments in pool.held_by.get(job.job_id, {}).values() for f in fragments
+    )
     taken = pool.size(f for f in job.stirring if f.state in LIVE_STATES and not f.is_core)
     return Use(job, held, kept_by(situation) * pool.units(job) - held, taken)
 
 
 def _limit(pool: Pool, mandate: Mandate, uses: Sequence[Use]) -> None:
-    """Put the pool under what holds for all jobs, and for those of one user or account."""
+    """Put the pool under the limits of all jobs, and of single users and accounts."""
     pool.quotas = quotas_of(mandate, pool.per_node, uses)
     kept, taken = sum(use.kept for use in uses), sum(use.taken for use in uses)
     if mandate.ceiling is not None:
@@ -369,8 +390,10 @@ def _key(ground: Ground, seconds: float, jobs: tuple[int, ...], is_shared: bool)
 
 
 class _SecondsOpen(dict[str, float]):
-    """Whole minutes to the last moment of each node that is asked for, in seconds; infinite if
-    there is none. Most nodes of a machine are not asked for."""
+    """Whole minutes to the last moment of each node, in seconds. Infinite if it has no last moment.
+
+    Values are computed on demand, since most nodes of a machine are not needed.
+    """
 
     def __init__(self, now: datetime, last: Mapping[str, Optional[datetime]]) -> None:
         self._now, self._last = now, last
@@ -383,6 +406,6 @@ class _SecondsOpen(dict[str, float]):
 
 @lru_cache(maxsize=1 << 16)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A sorting key by which n9 comes before n10."""
+    """Return a sorting key by which n9 comes before n10."""
     parts = re.findall(r"\d+|\D+", name)
     return tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in parts)

@@ -1,4 +1,4 @@
-"""From counts to names: which fragment leaves, which starts, and on which nodes."""
+"""Turns counts into names: which fragment leaves, which starts, and on which nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from slurm_hooks.planning.survey import Survey
 
 @dataclass(frozen=True)
 class Change:
-    """The intents for one job, and the fragments that go."""
+    """The intents for a job, and the fragments that leave."""
 
     actions: tuple[Intent, ...] = ()
     going: frozenset[FragmentId] = frozenset()
@@ -38,12 +38,11 @@ class Change:
 def change(
     survey: Survey, situation: Situation, targets: Mapping[ClassKey, int], pool: Pool
 ) -> Change:
-    """Intents that bring a job from what it holds to `targets` units in each class.
+    """Return the intents that bring a job from its present units to `targets` units in each class.
 
-    Takes the nodes that it hands out from the pool, so that no node is given twice. Nodes that
-    another job still holds come in a later tick, as do those for which there is no room under the
-    ceiling yet. A gang takes only what brings it to a size that it may have, and gives back what
-    does not.
+    The nodes leave the pool, so that no node is given twice. Nodes that another job still holds
+    come in a later tick, as do nodes for which the ceiling has no room yet. A gang takes only the
+    nodes that bring it to an allowed size, and gives back the rest.
     """
     job, held = situation.job, _held(situation.job, pool)
     size, units = situation.core + sum(f.size for f in held), pool.units(job)
@@ -63,8 +62,9 @@ def change(
 
 
 class _Opening(NamedTuple):
-    """Room for a fragment in a class: the units that are free on each of its nodes, and how many
-    are taken of all of them."""
+    """Room for a fragment in a class: the free units on each of its nodes, and the units taken in
+    all.
+    """
 
     key: ClassKey
     free: int
@@ -72,25 +72,27 @@ class _Opening(NamedTuple):
 
 
 def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Why:
-    """Why it goes from this size to a smaller one."""
+    """Say why the job shrinks from this size to a smaller size."""
     if pool.has_to_give_back(situation.job.job_id):
         return Why.CEILING
     if situation.wish is not None and size > situation.most:
         return Why.WISH
-    is_enough = size >= situation.least  # then others take all of it
+    is_enough = size >= situation.least  # if so, others take all its nodes
     if situation.job.way.needs_min and not (target or is_enough):
         return Why.BELOW_MIN
     return Why.SIZE if is_enough and situation.settled(size) != size else Why.BETTER_USE
 
 
 def _held(job: MalleableJob, pool: Pool) -> list[Fragment]:
-    return [f for found in pool.held_by.get(job.job_id, {}).values() for f in found]
+    return [f for fragments in pool.held_by.get(job.job_id, {}).values() for f in fragments]
 
 
 def _openings(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) -> list[_Opening]:
-    """What each fragment that can start now could take, as far as free nodes go; the largest first
-    of a job that counts slots."""
-    job, found = situation.job, []
+    """The units that each fragment could take now, as far as free nodes suffice.
+
+    For a job that counts slots, the largest come first.
+    """
+    job, openings = situation.job, []
     unit, held = job.request.unit, pool.held_by.get(job.job_id, {})
     room = pool.room_of(job.job_id)
     for key, target in sorted(targets.items()):
@@ -105,55 +107,56 @@ def _openings(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool)
             parts = [(pool.per_node, each)] * fragments
         else:
             parts = stock.parts(missing, unit)
-        found += [_Opening(key, count, taken) for count, taken in parts]
+        openings += [_Opening(key, count, taken) for count, taken in parts]
         room = None if room is None else room - sum(taken for _, taken in parts)
     is_whole = situation.share is None
-    return found if is_whole else sorted(found, key=lambda opening: -opening.taken)
+    return openings if is_whole else sorted(openings, key=lambda opening: -opening.taken)
 
 
 def _fitting(
     situation: Situation, size: int, openings: Sequence[_Opening], units: int
 ) -> list[_Opening]:
-    """The openings that bring a job of this size to the largest that it may have; none if that is
-    no more."""
+    """The openings that bring a job to the largest allowed size. Empty if it cannot grow."""
     most = size + sum(opening.taken for opening in openings) // units
-    left, found = (situation.settled(most) - size) * units, []
+    left, fitting = (situation.settled(most) - size) * units, []
     for opening in openings:
         if left <= 0:
             break
-        found.append(opening._replace(taken=min(opening.taken, left)))
+        fitting.append(opening._replace(taken=min(opening.taken, left)))
         left -= opening.taken
-    return found
+    return fitting
 
 
 def _to_size(
     situation: Situation, held: Sequence[Fragment], going: list[Fragment]
 ) -> list[Fragment]:
-    """Those that go, and as many more as leave the job at a size that it may have. The most useful
-    stay. A job with too little for any size waits for the others."""
+    """The fragments that leave, and as many more as bring the job to an allowed size.
+
+    The most useful fragments stay. A job with too little for any size waits for the others.
+    """
     staying = [f for f in held if f not in going]
     core = situation.core
     size = core + sum(f.size for f in staying)
     if situation.sizes is None or size < situation.least or situation.settled(size) == size:
         return going
-    found: dict[int, tuple[int, Fragment]] = {}  # by size: the size without its last fragment
+    reached: dict[int, tuple[int, Fragment]] = {}  # by size: the size without its last fragment
     for fragment in sorted(staying, key=_usefulness, reverse=True):
-        for before in (0, *found):
-            found.setdefault(before + fragment.size, (before, fragment))
-    fine = (n for n in found if situation.settled(core + n) == core + n)
+        for before in (0, *reached):
+            reached.setdefault(before + fragment.size, (before, fragment))
+    fine = (n for n in reached if situation.settled(core + n) == core + n)
     kept, left = set(), max(fine, default=0)
     while left:
-        left, fragment = found[left]
+        left, fragment = reached[left]
         kept.add(fragment.id)
     return [*going, *(f for f in staying if f.id not in kept)]
 
 
 def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) -> list[Fragment]:
-    """Fragments beyond the target of their class: not yet started first, then those with the
-    shortest lease, in a pool the youngest.
+    """The fragments beyond the target of their class.
 
-    A fragment of many slots may be more than what is to go. A gang keeps it if it could not go on
-    without it.
+    Fragments that have not started leave first. Then the shortest lease leaves, in a pool the
+    youngest fragment. A fragment of many slots may exceed the surplus. A gang keeps it if it needs
+    it to go on.
     """
     job, going = situation.job, []
     rank = _usefulness if job.way.works_as_one else _age
@@ -173,13 +176,16 @@ def _leavers(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool) 
 
 
 def _order(fragment: Fragment) -> tuple[bool, FragmentId]:
-    """In which fragments start. What one said of its last run is known until it runs again; that
-    nodes share no directory is to be known for as long as the job lives."""
+    """Sort fragments for their start.
+
+    The words of a last run are known until the next run. So a fragment that found no shared
+    directory starts last, since its job needs to remember that as long as it lives.
+    """
     return (fragment.said is Said.APART, fragment.id)
 
 
 def _usefulness(fragment: Fragment) -> tuple[bool, float, int]:
-    """One that has given up, since others train, is of no use."""
+    """Sort by use. A fragment that has given up, since others train, has the least."""
     end = fragment.end.timestamp() if fragment.end else 0.0
     trains = fragment.state is FragmentState.RUNNING and fragment.said is not Said.APART
     return (trains, end, -fragment.id.index)
@@ -203,7 +209,7 @@ def _take(
     openings: Sequence[_Opening],
     going: Sequence[Fragment],
 ) -> list[list[str]]:
-    """The nodes of each opening, near those that the job keeps."""
+    """The nodes of each opening, near the nodes that the job keeps."""
     nodes = situation.job.request.unit if situation.share is None else 1
     pool.take_room(situation.job.job_id, sum(o.taken for o in openings))
     rooms = [Room(o.key, o.free, o.taken // nodes) for o in openings for _ in range(nodes)]
@@ -219,8 +225,11 @@ def _grows(
     where: Sequence[tuple[_Opening, list[str]]],
     units: int,
 ) -> Iterator[Intent]:
-    """A fragment for each opening. One of a job that counts slots keeps the size that it has, if
-    that is wanted: to change it takes a command. It is told again what it did not get."""
+    """Start a fragment for each opening.
+
+    If the job counts slots, a fragment of the right size comes first, since a new size takes a
+    command. A fragment that did not get its size is resized again.
+    """
     first = nsmallest(len(where), situation.upkeep.growable, key=_order)
     if situation.share is None:
         yield from (_grow(survey, f, situation, names) for f, (_, names) in zip(first, where))
@@ -241,7 +250,9 @@ def _grows(
 
 
 def _is_ready(fragment: Fragment, asks: Resources) -> bool:
-    """What Slurm says of an element may be wrong: 26.05 forgets GPUs whose change it refused."""
+    """Tell whether Slurm certainly has the right size for it. 26.05 forgets GPUs whose change it
+    refused.
+    """
     is_doubtful = fragment.mark.unfit or fragment.mark.vain
     return fragment.asks == asks and not is_doubtful
 

@@ -1,8 +1,8 @@
-"""What malleable jobs have of each node, what others have, and what is left for both.
+"""Tracks the parts of each node that malleable jobs have, that others have, and that are free.
 
-A part of a node makes Slurm put others' next small job elsewhere, and a node that was idle is no
-longer whole for the job after that. So no part of a node that others use is taken while a node is
-idle which those others could use.
+When a part of a node is taken, Slurm puts the next small job of others elsewhere. An idle node is
+then no longer whole for the job after that. So malleable jobs take no part of a shared node while a
+node is idle that the others could use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slurm_hooks.planning.ground import Ground
 
 
 class Places:
-    """The nodes of a ground as far as single jobs have parts of them."""
+    """The nodes of a ground, as far as jobs have parts of them."""
 
     def __init__(self, ground: Ground, holes: Mapping[str, Hole]) -> None:
         self._ground, self._holes = ground, holes
@@ -42,7 +42,7 @@ class Places:
                     self._here.setdefault(name, []).append(fragment)
 
     def left(self, name: str) -> Resources:
-        """What is free of the node once those have started that are on their way to it."""
+        """The free part of the node once all fragments on their way to it have started."""
         left = self._nodes[name].free
         for fragment in self._here.get(name, ()):
             if fragment.mark.request.slot is None:
@@ -52,8 +52,10 @@ class Places:
         return left
 
     def is_shared(self, name: str) -> bool:
-        """True if others have a processor or a GPU of it, as far as is known: all of a node counts
-        as used while a fragment ends there."""
+        """Tell whether others have a processor or a GPU of it, as far as is known.
+
+        While a fragment ends there, all of the node counts as used.
+        """
         if name not in self._shared:
             self._shared[name] = self._has_others(name)
         return self._shared[name]
@@ -66,55 +68,63 @@ class Places:
         return node.used.cpus > ours.cpus or node.used.gpus > ours.gpus
 
     def lane(self, name: str) -> str:
-        """The partition for a part of this node. Slurm takes fragments of the lower tier first:
-        those beside others' jobs, so that nodes which are ours alone stay whole."""
+        """The partition for a part of this node.
+
+        Slurm takes fragments of the lower tier first. Those are the fragments on shared nodes, so
+        that nodes which only malleable jobs use stay whole.
+        """
         site, node = self._ground.settings.site, self._nodes[name]
         whole = site.partitions[0]
         is_ours = whole in node.partitions and not self.is_shared(name)
         return whole if is_ours else site.part_nodes
 
     def is_whole(self, name: str) -> bool:
-        """True if a job of whole nodes has the node, or could."""
+        """Tell whether a job of whole nodes has the node, or could have it."""
         here = self._here.get(name, ())
         has_whole = any(f.mark.request.slot is None for f in here)
         return has_whole or not (here or self._nodes[name].state is not NodeState.FREE)
 
     def left_without_ours(self, name: str) -> Resources:
-        """What would be left of the node if all of ours that run there had left."""
+        """The part of the node that would be free if all our running fragments had left."""
         node = self._nodes[name]
         return node.total - (node.used - self._ours(name))
 
     def _ours(self, name: str) -> Resources:
-        """What fragments of jobs that count slots have of the node."""
+        """The part of the node that fragments of jobs that count slots have."""
         here = self._here.get(name, ())
         running = (f.asks for f in here if f.state is FragmentState.RUNNING)
         return sum(running, start=NO_RESOURCES)
 
     def count(self, name: str) -> int:
-        """How many fragments there are on it, or on their way."""
+        """Count the fragments on the node or on their way."""
         return len(self._here.get(name, ()))
 
     def gangs(self, name: str) -> frozenset[int]:
-        """The gangs that have a fragment there: each has one at most on a node."""
+        """The gangs that have a fragment there. Each has at most a single fragment on a node."""
         here = (f.id.job_id for f in self._here.get(name, ()))
         return frozenset(here) & self._gangs
 
     def idle_beside(self, name: str, given: Collection[str] = ()) -> str:
-        """An idle node that those could use who share this one, and that none of ours is given;
-        empty if there is none."""
+        """An idle node that the users of this shared node could have, and that we do not take.
+
+        Empty if there is no such node.
+        """
         lanes = self._others(self._nodes[name])
-        found = (n for lane in lanes for n in self._idle.get(lane, ()) if n not in given)
-        return min(found, default="")
+        names = (n for lane in lanes for n in self._idle.get(lane, ()) if n not in given)
+        return min(names, default="")
 
     def is_in_the_way(self, fragment: Fragment, name: str) -> bool:
-        """True if the fragment scatters others' jobs: beside them while a node stays idle, or on a
-        node that they have left, where Slurm would take it before parts beside others."""
+        """Tell whether the fragment scatters jobs of others.
+
+        It does on a shared node while a node stays idle. It also does on a node that others have
+        left, where Slurm would take it before fragments on shared nodes.
+        """
         if self.is_shared(name):
             return self._left_idle(name)
         return fragment.lane == self._ground.settings.site.part_nodes != self.lane(name)
 
     def _left_idle(self, name: str) -> bool:
-        """True if such a node has been idle since the last tick or longer."""
+        """Tell whether such a node has been idle since the last tick or longer."""
         since = self._ground.now - self._ground.until_next
         lanes = self._others(self._nodes[name])
         return any(self._longest.get(lane, self._ground.now) <= since for lane in lanes)
@@ -122,24 +132,24 @@ class Places:
     @cached_property
     def _idle(self) -> dict[str, list[str]]:
         """Idle nodes by the partitions of others."""
-        found: dict[str, list[str]] = {}
+        by_lane: dict[str, list[str]] = {}
         for node in self._idle_nodes():
             for lane in self._others(node):
-                found.setdefault(lane, []).append(node.name)
-        return found
+                by_lane.setdefault(lane, []).append(node.name)
+        return by_lane
 
     @cached_property
     def _longest(self) -> dict[str, datetime]:
-        """Since when a node of each of these partitions is idle."""
-        found: dict[str, datetime] = {}
+        """The moment since when a node of each of these partitions is idle."""
+        since_by_lane: dict[str, datetime] = {}
         for node in self._idle_nodes():
             if (since := node.idle_since) is not None:
                 for lane in self._others(node):
-                    found[lane] = min(found.get(lane, since), since)
-        return found
+                    since_by_lane[lane] = min(since_by_lane.get(lane, since), since)
+        return since_by_lane
 
     def _idle_nodes(self) -> Iterator[Node]:
-        """Those that others could have now: not where a reservation has begun."""
+        """The nodes that others could have now. A reservation that has begun closes its nodes."""
         for node in self._nodes.values():
             hole = self._holes[node.name]
             is_reserved = hole.source is HoleEnd.RESERVATION

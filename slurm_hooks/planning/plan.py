@@ -1,7 +1,7 @@
-"""Snapshot in, plan out: the whole decision of one tick.
+"""Makes the plan of a tick from a snapshot.
 
-Each job's state decides who must leave and who could start, the allocator shares out the nodes,
-counts become fragments on named nodes, and leases of what stays are renewed.
+Each job's state decides which fragments must leave and which could start. The allocator shares out
+the nodes. Counts become fragments on named nodes, and leases of the other fragments are renewed.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ def make_plan(
     clock: Callable[[], float],
     objective: Optional[Objective] = None,
 ) -> Plan:
-    """The plan for a snapshot. Same snapshot, same plan; `clock` only ends a search in time.
+    """The plan for a snapshot. The same snapshot gives the same plan. `clock` only limits the
+    search.
 
-    `objective` is that of the settings, which must be one of `OBJECTIVES` if it is not given.
+    Without `objective`, the settings must name an objective in `OBJECTIVES`.
     """
     ground = Ground(snapshot, settings)
     survey = survey_of(ground)
@@ -102,8 +103,10 @@ def make_plan(
 
 
 def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool) -> list[Intent]:
-    """Of a finished job too, unless its present leases are the last: what its script does after the
-    training is not cut short."""
+    """Renew leases, also for a finished job unless its present leases are the last.
+
+    So its script may still work after the training.
+    """
     actions: list[Intent] = []
     ends = (Verb.CANCEL, Verb.PUT_BACK)
     closed = {i.fragment for i in situation.upkeep.actions if i.verb in ends}
@@ -135,7 +138,7 @@ def _job_plan(survey: Survey, situation: Situation, made: Change, obstacles: Obs
 
 
 def _warnings(survey: Survey) -> Iterator[Reason]:
-    """What puts the mechanism at risk: nodes that kill, Slurm's own settings."""
+    """Warn of risks to the mechanism: nodes that kill, and Slurm's own settings."""
     for node, jobs in survey.suspects.items():
         yield Reason(Why.SUSPECT, Detail(nodes=(node,), jobs=jobs))
     seen, slurm = survey.ground.seen, survey.ground.slurm

@@ -1,4 +1,4 @@
-"""What the jobs of one user or one account may have together."""
+"""Limits the units that the jobs of a user or an account may have together."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from slurm_hooks.planning.modes import Ceiling, Mandate
 
 
 class Use(NamedTuple):
-    """What a job has, in units: `held` is in the allocator's hands, `kept` is not, and `taken` has
-    a fragment on it or on its way."""
+    """The units of a job: `held` units are in the allocator's hands, `kept` units are not.
+
+    A fragment is on `taken` units, or on its way.
+    """
 
     job: MalleableJob
     held: int
@@ -24,7 +26,7 @@ class Use(NamedTuple):
 class Quota:
     """The ceiling of a user or an account, for its `jobs`, by their ids.
 
-    The allocator may give them `most` units together, and `room` units are left now: a fragment on
+    The allocator may give them `most` units together, and `room` units are left now. A fragment on
     its way out takes up room. The quota `is_over` if the allocator has to take something back.
     """
 
@@ -36,14 +38,15 @@ class Quota:
 
 
 def quotas_of(mandate: Mandate, per_node: int, uses: Iterable[Use]) -> tuple[Quota, ...]:
-    """A quota for each user that has a ceiling, then one for each account; a node is `per_node`
-    units."""
-    found: dict[Ceiling, list[Use]] = {}
+    """A quota for each user with a ceiling, then for each account. A node is `per_node` units."""
+    by_ceiling: dict[Ceiling, list[Use]] = {}
     for use in uses:
         for ceiling in mandate.ceilings_of(use.job):
-            found.setdefault(ceiling, []).append(use)
-    ranked = sorted(found, key=lambda each: (each.user is None, each.user or each.account or ""))
-    return tuple(_quota(ceiling, per_node, found[ceiling]) for ceiling in ranked)
+            by_ceiling.setdefault(ceiling, []).append(use)
+    ranked = sorted(
+        by_ceiling, key=lambda each: (each.user is None, each.user or each.account or "")
+    )
+    return tuple(_quota(ceiling, per_node, by_ceiling[ceiling]) for ceiling in ranked)
 
 
 def _quota(ceiling: Ceiling, per_node: int, uses: list[Use]) -> Quota:

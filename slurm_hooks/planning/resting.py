@@ -1,4 +1,4 @@
-"""How long a fragment rests between two runs, and a job between two changes."""
+"""Decides how long a fragment rests between two runs, and a job between two changes."""
 
 from __future__ import annotations
 
@@ -11,26 +11,29 @@ from slurm_hooks.model.ends import is_death, requeue_of
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 
-# Slurm makes a requeued job wait for as long as credentials live: a node refuses one that is not
-# newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
-# 22.05). We shorten that wait, but not to nothing.
+# Slurm makes a requeued job wait for as long as credentials live. A node refuses a credential that
+# is not newer than the end of the job's last run there, in whole seconds ("Job credential revoked",
+# 22.05). We shorten that wait, but not to zero.
 REST = timedelta(seconds=3)
 
 
 def is_rested(ground: Ground, fragment: Fragment) -> bool:
-    """True for a held fragment whose last run did not end just now."""
+    """Tell whether a held fragment's last run ended some time ago."""
     if fragment.state not in WAITING_STATES:
         return False
     if fragment.state is FragmentState.SPECIAL and is_death(fragment):
-        return False  # its end is put on record first
+        return False  # first its end is recorded
     if is_within(ground.now, fragment.mark.noticed, REST):
         return False
     return not is_within(ground.now, requeue_of(fragment, ground.slurm), REST)
 
 
 def snoozes(ground: Ground, job: MalleableJob) -> bool:
-    """A gang rests after any change, a pool after a failure alone: in a large one somebody always
-    comes or goes. A fragment that is to come back larger does so at once."""
+    """Tell whether a job rests: a gang after any change, a pool only after a failure.
+
+    In a large pool workers come and go all the time. A fragment that is to come back larger does so
+    at once.
+    """
     span = timedelta(seconds=ground.settings.plan.snooze_s)
     if job.way.works_as_one:
         left = (f.mark.noticed for f in job.fragments if not f.mark.is_widening)
@@ -40,7 +43,7 @@ def snoozes(ground: Ground, job: MalleableJob) -> bool:
 
 
 def rest_s(ground: Ground, job: MalleableJob) -> float:
-    """For how many seconds more it is to run undisturbed after its last change."""
+    """The seconds for which the job is still to run undisturbed after its last change."""
     span = job.request.min_run
     if not span:
         return 0.0
@@ -50,7 +53,7 @@ def rest_s(ground: Ground, job: MalleableJob) -> float:
 
 
 def _changes(fragment: Fragment, slurm: Slurm) -> Iterator[Optional[datetime]]:
-    """When it came and went. One that is to come back larger has not gone."""
+    """The moments when it started and left. A fragment that is to come back larger has not left."""
     mark = fragment.mark
     yield fragment.start if fragment.is_active else requeue_of(fragment, slurm)
     yield None if mark.is_widening else mark.noticed

@@ -1,9 +1,9 @@
-"""A tick writes in two halves, with a look at the fragments between them where one is needed.
+"""Splits a tick's writes into two halves, with a second reading between them where it is needed.
 
-A fragment is signalled only if its mark was accepted, since it would leave and nobody would know
-that it had been asked to. What its user has cancelled meanwhile is not put back: Slurm would revive
-it. What an operator holds meanwhile is not released, nor is that hold replaced by ours. Nothing is
-released once malleable jobs are switched off, or the site wants no growth.
+A fragment is signalled only if Slurm accepted its mark. Otherwise it would leave without a record
+of the request. A fragment that its user has cancelled since is not put back, since Slurm would
+revive it. A fragment that an operator has held since is not released, and keeps that hold. Once
+malleable jobs are switched off, or the site wants no growth, no fragment is released.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from slurm_hooks.planning.modes import why_no_growth, why_off
 
 
 def first_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
-    """Leases, and marks but those of what starts or is put back."""
+    """The leases, and the marks, except marks of fragments that start or are put back."""
     return tuple(
         Intent(i.fragment, i.cause, mark=mark, end=i.end, summary=i.summary)
         for i in intents
@@ -42,7 +42,7 @@ def first_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
 
 
 def second_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
-    """Holds, fragments to put back, cancels, what is released, and signals last."""
+    """Holds, fragments to put back, cancels, releases, and signals last."""
     return tuple(
         replace(i, end=None, mark=i.mark if i.has_late_mark else None)
         for i in intents
@@ -51,12 +51,12 @@ def second_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
 
 
 def needs_look(intents: Iterable[Intent]) -> bool:
-    """True if the second half has to be checked against a fresh look."""
+    """Tell whether the second half has to be checked against a second reading."""
     return any(map(_is_looked_at, intents))
 
 
 def _is_looked_at(intent: Intent) -> bool:
-    """A fragment is cancelled whatever has become of it."""
+    """Tell whether an intent needs the second reading. A cancel is always written."""
     changes = intent.is_held or intent.is_ended or intent.is_moved
     return changes or intent.verb not in (Verb.STAY, Verb.CANCEL)
 
@@ -64,18 +64,18 @@ def _is_looked_at(intent: Intent) -> bool:
 def contradicted(
     intents: Iterable[Intent], fresh: Iterable[MalleableJob], slurm: Slurm
 ) -> dict[FragmentId, Fault]:
-    """What of the second half no longer holds in a fresh look at all jobs, and why."""
+    """The intents of the second half that a second reading of all jobs contradicts, and why."""
     jobs = {job.job_id: job for job in fresh}
     cancels = {job_id: cancel_scope(job, slurm) for job_id, job in jobs.items()}
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
-    found = (
+    checked = (
         (i, _fault(i, fragments.get(i.fragment), cancels)) for i in intents if _is_looked_at(i)
     )
-    return {i.fragment: why for i, why in found if why}
+    return {i.fragment: why for i, why in checked if why}
 
 
 def switched_off(intents: Iterable[Intent], now: Snapshot) -> dict[FragmentId, Fault]:
-    """What a plan must not start any more, by the switches that are set `now`."""
+    """The starts of a plan that the switches forbid `now`."""
     why = why_off(now.off) if now.off is not None else None
     if why is None and now.no_growth is not None:
         why = why_no_growth(now.no_growth, now.now)
@@ -88,7 +88,7 @@ def switched_off(intents: Iterable[Intent], now: Snapshot) -> dict[FragmentId, F
 def _fault(
     intent: Intent, fragment: Optional[Fragment], cancels: Mapping[int, CancelScope]
 ) -> Optional[Fault]:
-    """What has a fault is left out; the rest goes on."""
+    """Leave out the faulty part of an intent. The rest goes on."""
     if fragment is None:
         return Fault(Reason(Why.GONE), Why.RESTING, left=stayed(replace(intent, is_held=False)))
     is_held = intent.is_held and not _is_held_by_operator(intent, fragment)
@@ -101,7 +101,7 @@ def _fault(
 
 
 def _is_held_by_operator(intent: Intent, fragment: Fragment) -> bool:
-    is_slurm_s = intent.cause in (Why.DIED, Why.NOTED)  # JobHeldAdmin of Slurm's own making
+    is_slurm_s = intent.cause in (Why.DIED, Why.NOTED)  # Slurm itself set JobHeldAdmin
     return fragment.is_on_hold and not fragment.priority and not is_slurm_s
 
 

@@ -1,4 +1,4 @@
-"""What each job asks of the allocator, and how many nodes of each class it gets."""
+"""Asks the allocator for each job, and returns how many nodes of each class the jobs get."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ from slurm_hooks.planning.weighing import Weighing, weighings
 
 @dataclass(frozen=True)
 class Shares:
-    """The units of each class for each job that the allocator decides about, by job id. Classes
-    of which a job gets nothing are left out.
+    """The units of each class for each job that the allocator decides about, by job id.
 
-    `curves` are those on which the jobs were weighed, over sizes. `faults` are lines about a site's
-    objective that failed or returned nonsense. The jobs that are `beginning` ask for no more than
-    their least, so that they tell a rate.
+    Classes from which a job gets no unit are left out. `curves` are the jobs' curves over sizes, as
+    the allocator weighed them. `faults` are lines about a site's objective that failed or returned
+    nonsense. Jobs that are `beginning` ask only for their least, so that they report a rate there.
     """
 
     targets: Mapping[int, Mapping[ClassKey, int]]
@@ -47,7 +46,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class _Asking:
-    """A job that asks for nodes, and what was wrong with its objective."""
+    """A job that asks for nodes, and the fault of its objective, if any."""
 
     job_id: int
     ask: JobAsk
@@ -62,7 +61,7 @@ def share_out(
     objective: Optional[Objective],
     clock: Callable[[], float],
 ) -> Shares:
-    """Ask the allocator about every job that is placed; `clock` only ends its search in time."""
+    """Ask the allocator about every job that is placed. `clock` only limits its search."""
     plan = ground.settings.plan
     placed = [situation for situation in situations if situation.is_placed]
     known = [situation.job.priority for situation in placed if situation.job.priority > 0]
@@ -105,30 +104,32 @@ def _solved(problem: Problem, pool: Pool, solve: Solver) -> Allocation:
 def _weighings(
     ground: Ground, eligibility: Eligibility, placed: Sequence[Situation], pool: Pool
 ) -> tuple[Weighing, ...]:
-    """Of each job; those that count alike share what they can use. A processor is no part of a
-    GPU's share, nor the other way round."""
-    found: dict[int, Weighing] = {}
+    """The weighing of each job. Jobs that count equally share the nodes that they can use.
+
+    A processor is no part of a GPU's share, nor the other way round.
+    """
+    by_job: dict[int, Weighing] = {}
     for alike in _alike(placed):
         ids = {s.job.job_id for s in alike}
         nodes = eligibility.all_units(pool.names, frozenset(ids))
         nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
         units = [pool.units(s.job) for s in alike]
         weighed = weighings(ground, alike, nodes, units, pool.quotas)
-        found.update(zip((s.job.job_id for s in alike), weighed))
-    return tuple(found[s.job.job_id] for s in placed)
+        by_job.update(zip((s.job.job_id for s in alike), weighed))
+    return tuple(by_job[s.job.job_id] for s in placed)
 
 
 def _alike(placed: Sequence[Situation]) -> list[list[Situation]]:
-    """Jobs of whole nodes and of GPUs are one kind, and those of so many processors another."""
-    found: dict[int, list[Situation]] = {}
+    """Group the jobs: whole nodes and GPUs together, and processors by their number."""
+    groups: dict[int, list[Situation]] = {}
     for situation in placed:
         slot = None if situation.share is None else situation.share.slot
-        found.setdefault(0 if slot is None or slot.gres else slot.cpus, []).append(situation)
-    return list(found.values())
+        groups.setdefault(0 if slot is None or slot.gres else slot.cpus, []).append(situation)
+    return list(groups.values())
 
 
 def given(situations: Iterable[Situation], shares: Shares, pool: Pool) -> dict[int, int]:
-    """The units of each job once the shares are theirs, by job id."""
+    """The units of each job once it has its share, by job id."""
     without = (s for s in situations if s.job.job_id not in shares.targets)
     others = {s.job.job_id: (s.size - s.core) * pool.units(s.job) for s in without}
     return others | {job_id: sum(n.values()) for job_id, n in shares.targets.items()}
@@ -141,7 +142,7 @@ def _asking(
     pool: Pool,
     by: tuple[Objective, float],
 ) -> _Asking:
-    """`by` is the objective, and the mean priority."""
+    """Return a job's ask. `by` is the objective, and the mean priority."""
     job, request = situation.job, situation.job.request
     objective, mean_priority = by
     facts = JobFacts(
@@ -170,9 +171,12 @@ def _age_s(ground: Ground, job: MalleableJob) -> float:
 
 
 def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobAsk:
-    """What is on its way trains no more than what is held: to give it more is a start. A change of
-    what trains costs the pause, and what the job does again. A growth costs besides the time that
-    the job was to run undisturbed. Workers of a pool come and go free of charge."""
+    """Return a job's ask, with the cost of its changes.
+
+    Arriving fragments train no more than held fragments, so more nodes for them are a start. A
+    change of a training job costs the pause and the work done again. A growth also costs the time
+    that the job was to run undisturbed. Changes of a pool are free.
+    """
     job_id, plan, sizes = situation.job.job_id, ground.settings.plan, situation.sizes
     units = pool.units(situation.job)
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
@@ -186,7 +190,7 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
         max_nodes=max(least, most),
         curve=worth.curve.scaled(units),
         weight=worth.weight,
-        held=pool.row({key: pool.size(found) for key, found in held.items()}),
+        held=pool.row({key: pool.size(fragments) for key, fragments in held.items()}),
         usable=tuple(job_id in users for users in pool.users),
         unit=unit * units,
         grow_s=plan.grow_s + situation.redone_s + situation.rest_s if costs else 0.0,

@@ -1,4 +1,4 @@
-"""What the state of one job allows: who stays, who must leave, who may start."""
+"""Derives from a job's state which fragments stay, which must leave, and which may start."""
 
 from __future__ import annotations
 
@@ -41,18 +41,22 @@ from slurm_hooks.planning.wrong_size import wrong_size
 
 @dataclass(frozen=True)
 class Situation:
-    """One job in this tick, as Slurm has it, and the marks that its upkeep will have written.
+    """A job in this tick as Slurm has it, and the marks that its upkeep will write.
 
-    `marked` is the job with those marks, for what is decided by them. `stays` speaks of the
-    fragments that run. One that leaves makes way for the job `gives_way_to`, if that is known.
-    Those `past` stay beyond planned starts; a job that `gains_past` takes nodes that are soon
-    wanted. A job that `snoozes` does not grow yet. One that is to run undisturbed for `rest_s` more
-    seconds grows only if that pays. `is_apart` is true for a job whose fragments do not meet:
-    several would each train on their own, so it is kept to one.
-    `barred` says why it may have no nodes at all for now. `redone_s` seconds of its work are done
-    again after a change. `wish` is how many nodes a pool wants; one that `is_tried` has failed, and
-    gets no more than one worker until that has lived for a while. At a size that is `failing` its
-    script cannot train. `share` is None for a job of whole nodes.
+    `marked` is the job with those marks, for decisions that depend on them. `stays` covers the
+    running fragments. A fragment that leaves makes room for the job `gives_way_to`, if that is
+    known. `past` fragments stay beyond planned starts. A job that `gains_past` takes nodes that
+    others want soon.
+
+    A job that `snoozes` does not grow yet. A job that is to run undisturbed for `rest_s` more
+    seconds grows only if that pays. The fragments of a job that `is_apart` do not meet. Several
+    would each train alone, so the job keeps a single fragment. `barred` says why it may have no
+    nodes for now.
+
+    After a change, `redone_s` seconds of its work are done again. `wish` is the number of nodes
+    that a pool wants. A pool that `is_tried` has failed. It gets at most 1 worker until that worker
+    has lived for a while. The script cannot train at a `failing` size. A job of whole nodes has no
+    `share`.
     """
 
     job: MalleableJob
@@ -75,7 +79,7 @@ class Situation:
     share: Optional[Share] = None
 
     def mark_of(self, fragment: Fragment) -> Mark:
-        """Its mark after the upkeep."""
+        """The fragment's mark after the upkeep."""
         return self.marks.get(fragment.id, fragment.mark)
 
     def notice(self, fragment: Fragment, cause: Why, now: datetime) -> Intent:
@@ -85,14 +89,16 @@ class Situation:
             mark = replace(mark, gave_way_to=self.gives_way_to)
         if cause is Why.WIDER:
             mark = replace(mark, is_widening=True)
-        if cause is Why.WRONG_SIZE:  # or it would be given the same again at once
+        if cause is Why.WRONG_SIZE:  # or it would get the same nodes again at once
             unfit = (AvoidedNode(name, now) for name in sorted(fragment.nodes))
             mark = replace(mark, unfit=(*mark.unfit, *unfit))
         return notice(fragment.id, mark, cause, now)
 
     def departures(self, now: datetime) -> tuple[Intent, ...]:
-        """For the fragments that must leave whatever is allocated. What runs of a job that is over
-        hears no notice."""
+        """Return the intents for fragments that must leave in any case.
+
+        Running fragments of a job that is over are cancelled without notice.
+        """
         leaving = ((f, cause) for f in self.job.active if (cause := self.stays[f.id].leaves))
         if self.upkeep.is_over:
             return tuple(Intent(f.id, cause, Verb.CANCEL) for f, cause in leaving)
@@ -111,31 +117,31 @@ class Situation:
 
     @cached_property
     def lent(self) -> tuple[Fragment, ...]:
-        """Those of them that are in holes."""
+        """The staying fragments that are in holes."""
         is_whole = not self.job.request.core
         return self.staying if is_whole else tuple(f for f in self.staying if not f.is_core)
 
     @cached_property
     def core(self) -> int:
-        """The size of the core, as far as it runs. It is in no hole, and no allocator has a say."""
+        """The size of the running core. It is in no hole, and the allocator has no say."""
         return self.size - sum(f.size for f in self.lent)
 
     @cached_property
     def sizes(self) -> Optional[frozenset[int]]:
-        """The only sizes that it is given now; None if all from its least to its most."""
+        """The only sizes that it is given now. None: all sizes from its least to its most."""
         request = self.job.request
         is_free = self.is_apart or not request.way.needs_min
         return only(self.marked, self.failing, frozenset() if is_free else request.allowed)
 
     def settled(self, size: int) -> int:
-        """The largest size that it may have, up to this one; 0 if there is none."""
+        """The largest size that it may have, up to this size. 0 if no size is small enough."""
         if self.sizes is None:
             return size if size >= self.least else 0
         return max((n for n in self.sizes if self.least <= n <= size), default=0)
 
     @property
     def is_off_size(self) -> bool:
-        """True if it runs at a size that it may not have."""
+        """Tell whether it runs at a size that it may not have."""
         return self.settled(self.size) != self.size
 
     @cached_property
@@ -150,9 +156,11 @@ class Situation:
 
     @cached_property
     def least(self) -> int:
-        """The smallest size at which it may train. Workers of a pool need no others: its minimum
-        holds for a start from nothing, no worker goes because others have gone, and a wish for less
-        wins."""
+        """The smallest size at which it may train.
+
+        Workers of a pool need no others, so a pool's minimum holds only for a start from 0. No
+        worker leaves because others have left, and a wish for less wins.
+        """
         request = self.job.request
         if request.way.needs_min:
             least = request.unit if self.is_apart else request.min_nodes
@@ -161,17 +169,17 @@ class Situation:
 
     @property
     def fewest(self) -> int:
-        """The smallest size that it may have in holes, beside its core."""
+        """The smallest size that it may have in holes, in addition to its core."""
         return max(self.job.request.unit, self.least - self.core)
 
     @property
     def widest(self) -> int:
-        """The largest size that one fragment can have."""
+        """The largest size that a fragment can have."""
         return self.job.request.unit if self.share is None else self.share.width
 
     @cached_property
     def reachable(self) -> int:
-        """The largest size it could have at once after this tick."""
+        """The largest size that it could have right after this tick."""
         widest = self.job.request.unit if self.is_tried else self.widest
         growable = 0 if self.snoozes and self.size == 0 else len(self.upkeep.growable)
         if self.is_tried:
@@ -179,23 +187,23 @@ class Situation:
         return min(self.most, self.size + widest * growable)
 
     def stays_past(self, fragment: Fragment) -> bool:
-        """True if planned starts do not make this fragment leave."""
+        """Tell whether this fragment stays despite planned starts."""
         is_running = fragment.state is FragmentState.RUNNING
         return fragment.id in self.past if is_running else self.gains_past
 
     @property
     def is_placed(self) -> bool:
-        """True if the allocator decides about it; otherwise it keeps what it has this time.
+        """Tell whether the allocator decides about it. Otherwise it keeps its nodes in this tick.
 
-        A gang that cannot reach its minimum now, because fragments are on their way out or in, is
-        left in peace until they are back. So is a core that may have no fragments beside it.
+        A gang may be unable to reach its minimum while fragments are on their way out or in. It is
+        left alone until they are back. So is a core that may have no fragments beside it.
         """
         is_open = bool(self.lent) or self.reachable >= self.core + self.job.request.unit
         return not self.upkeep.is_over and self.reachable >= self.least and is_open
 
 
 def situation_of(survey: Survey, job: MalleableJob) -> Situation:
-    """The situation of one job, before any allocation."""
+    """The situation of a job, before any allocation."""
     ground = survey.ground
     care = upkeep(ground, job)
     is_apart = not care.is_over and _is_apart(ground, job)
@@ -243,13 +251,13 @@ def _marks_of(care: Upkeep) -> dict[FragmentId, Mark]:
 
 def _with_marks(job: MalleableJob, marks: Mapping[FragmentId, Mark]) -> MalleableJob:
     if not marks:
-        return job  # what the job has found out about itself is kept
-    found = (replace(f, mark=marks[f.id]) if f.id in marks else f for f in job.fragments)
-    return replace(job, fragments=tuple(found))
+        return job  # the same object keeps its cached properties
+    fragments = (replace(f, mark=marks[f.id]) if f.id in marks else f for f in job.fragments)
+    return replace(job, fragments=tuple(fragments))
 
 
 def _stay(survey: Survey, fragment: Fragment, barred: Optional[Reason], is_past: bool) -> Stay:
-    """Whether it may stay: for the sake of its node, of the mandate, of what bars its job."""
+    """Decide whether it may stay, by its node, the mandate, and the bars on its job."""
     if fragment.is_core:
         return Stay(None)
     stay = may_stay(survey, fragment, is_past)
@@ -257,7 +265,7 @@ def _stay(survey: Survey, fragment: Fragment, barred: Optional[Reason], is_past:
 
 
 def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optional[Why]:
-    """Why the fragment of a job may not be where it is, or is on its way to."""
+    """Say why a fragment may not be on its node, or on its way there."""
     if any(map(survey.mandate.bars_node, fragment.nodes)):
         return Why.CANARY
     if barred:
@@ -270,14 +278,16 @@ def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optio
 
 
 def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Reason]:
-    """The wish, if it is for less than one unit."""
+    """Return the wish, if it is for less than a unit."""
     if wish is None or wish.nodes >= job.request.unit:
         return None
     return Reason(Why.WISH, Detail(wish=wish.nodes, unit=job.request.unit))
 
 
 def _within_bars(survey: Survey, care: Upkeep, barred: Optional[Reason]) -> Upkeep:
-    """Without starts that are not allowed; what was about to start where it may not is held."""
+    """Drop starts that are not allowed. Hold fragments that were about to start in a forbidden
+    place.
+    """
     whys = ((f.id, _bars(survey, f, barred)) for f in care.arriving)
     causes = {fragment: cause for fragment, cause in whys if cause}
     holds = (Intent(fragment, cause, is_held=True) for fragment, cause in causes.items())
@@ -298,8 +308,11 @@ def _with_core_queued(survey: Survey, job: MalleableJob, care: Upkeep) -> Upkeep
 
 
 def _is_apart(ground: Ground, job: MalleableJob) -> bool:
-    """True if its fragments find each other in no directory, or one has run for long enough to meet
-    others and no agent has ever spoken."""
+    """Tell whether its fragments cannot meet.
+
+    Either they find each other in no directory. Or a fragment has run for long enough to meet
+    others, and no agent has ever spoken.
+    """
     if job.has_agent or not job.way.works_as_one:
         return job.is_apart and job.way.works_as_one
     patience = timedelta(seconds=ground.settings.failures.join_s)
@@ -309,7 +322,7 @@ def _is_apart(ground: Ground, job: MalleableJob) -> bool:
 
 
 def _with_apart_noted(job: MalleableJob, care: Upkeep) -> Upkeep:
-    """With the mark on one fragment that the job is kept to one, also when that one has gone."""
+    """Mark a fragment to note that the job keeps a single fragment, even after it has left."""
     states = (FragmentState.RUNNING, *WAITING_STATES)
     first = next((f for f in job.fragments if f.state in states), None)
     if first is None or any(f.mark.is_apart for f in job.stirring):
@@ -321,7 +334,7 @@ def _with_apart_noted(job: MalleableJob, care: Upkeep) -> Upkeep:
 
 
 def _is_hopeless(ground: Ground, situation: Situation) -> bool:
-    """True if a gang has been below its minimum for long, and nothing came or went meanwhile."""
+    """Tell whether a gang has been below its minimum for long without any change."""
     if situation.is_placed or not 0 < situation.size < situation.least:
         return False
     wait = timedelta(seconds=ground.settings.plan.gang_wait_s)
@@ -330,7 +343,7 @@ def _is_hopeless(ground: Ground, situation: Situation) -> bool:
 
 
 def _given_up(situation: Situation) -> Situation:
-    """A gang that cannot be completed gives back what it runs on."""
+    """A gang that cannot be completed gives back its nodes."""
     running = (f for f in situation.staying if f.state is FragmentState.RUNNING)
     idle = (f for f in running if not f.is_core)
     leaves = {f.id: replace(situation.stays[f.id], leaves=Why.BELOW_MIN) for f in idle}

@@ -1,7 +1,7 @@
-"""Sizes that a job may have: those that its request allows, without those at which it fails.
+"""Finds the sizes that a job may have: allowed by its request, without sizes at which it fails.
 
-A script cannot have a size at which it fails again and again, while it trains at others. Failures
-are in the marks of fragments. That a job trains at a size it says itself, by a rate.
+A script cannot have a size at which it fails repeatedly while it trains at others. Failures are in
+the marks of fragments. The job itself reports, by a rate, that it trains at a size.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from slurm_hooks.planning.moments import is_within
 
 
 def trained(job: MalleableJob) -> dict[int, int]:
-    """The sizes of the request at which the job has told a rate, each with the unix second."""
+    """The sizes of the request at which the job has reported a rate, each with the unix second."""
     low, high = job.request.min_nodes, job.request.max_nodes
-    told = [rate for f in job.fragments if f.telemetry for rate in f.telemetry.rates]
-    ranked = sorted(told, key=lambda rate: rate.at)
+    rates = [rate for f in job.fragments if f.telemetry for rate in f.telemetry.rates]
+    ranked = sorted(rates, key=lambda rate: rate.at)
     return {rate.nodes: rate.at for rate in ranked if low <= rate.nodes <= high}
 
 
 def with_failure(ground: Ground, job: MalleableJob, nodes: int) -> tuple[FailedSize, ...]:
-    """The failures that count, and one more: as many of each size as matter."""
-    found = {*_lasting(ground, job), FailedSize(nodes, ground.now)}
+    """Add a failure to those that count, and keep as many of each size as matter."""
+    failures = {*_lasting(ground, job), FailedSize(nodes, ground.now)}
     kept: list[FailedSize] = []
-    for size in sorted(found, reverse=True):
+    for size in sorted(failures, reverse=True):
         if sum(k.nodes == size.nodes for k in kept) < ground.settings.failures.limit:
             kept.append(size)
     return tuple(sorted(kept))
@@ -36,7 +36,10 @@ def with_failure(ground: Ground, job: MalleableJob, nodes: int) -> tuple[FailedS
 
 def failing(ground: Ground, job: MalleableJob, more: tuple[FailedSize, ...] = ()) -> frozenset[int]:
     """Sizes at which the script has failed as often in a row as a job may, while it trained at
-    another; `more` failures are not in the marks yet."""
+    another.
+
+    `more` failures are not in the marks yet.
+    """
     seen = trained(job)
     if not seen or not job.way.works_as_one:
         return frozenset()
@@ -47,8 +50,11 @@ def failing(ground: Ground, job: MalleableJob, more: tuple[FailedSize, ...] = ()
 
 
 def avoided(job: MalleableJob, bad: frozenset[int]) -> frozenset[int]:
-    """The sizes that are `bad`. With failures on record it is also kept from those at which it
-    never trained, until it has trained again: one failure there might stop it for good."""
+    """The `bad` sizes, and sizes that a job with failures on record had better avoid.
+
+    Those are the sizes at which it never trained, until it has trained again. Another failure there
+    might stop it for good.
+    """
     if not bad or not job.failures:
         return bad
     seen = trained(job)
@@ -62,8 +68,10 @@ def avoided(job: MalleableJob, bad: frozenset[int]) -> frozenset[int]:
 def only(
     job: MalleableJob, bad: frozenset[int], allowed: frozenset[int]
 ) -> Optional[frozenset[int]]:
-    """The only sizes that it is given now, of those `allowed` if there are any. None if it may have
-    all that its request names."""
+    """The only sizes that the job is given now, among the `allowed` sizes if there are any.
+
+    None if it may have all that its request names.
+    """
     away = avoided(job, bad)
     if not (away or allowed):
         return None
@@ -72,7 +80,9 @@ def only(
 
 
 def why_not(job: MalleableJob, bad: frozenset[int]) -> Reason:
-    """Where it fails and where it trains, and the request without those sizes if there is one."""
+    """Say where it fails and where it trains, and suggest a request without failing sizes if
+    possible.
+    """
     good = sorted(trained(job).keys() - bad)
     detail = Detail(sizes_failing=tuple(sorted(bad)), sizes_good=tuple(good))
     if request := _request(good, bad, job):

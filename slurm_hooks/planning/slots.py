@@ -1,4 +1,4 @@
-"""The slot of a job in this tick, and how many of them one fragment can hold."""
+"""Finds the slot of a job in this tick, and how many slots a fragment can hold."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from slurm_hooks.planning.ground import Ground
 
 @dataclass(frozen=True)
 class Share:
-    """The `slot` of a job; `width` is the most of them that one fragment can hold anywhere.
+    """The `slot` of a job. A fragment can hold at most `width` slots on any node.
 
-    A gang that takes any GPU keeps to nodes whose GPUs are all `gpus`, a type. Slurm refuses the
-    name of a type for a fragment that was submitted without one, so its slot has none.
+    A gang that takes any GPU stays on nodes whose GPUs all have the type `gpus`. Slurm refuses a
+    type for a fragment that was submitted without a type, so its slot has none.
     """
 
     slot: Slot
@@ -37,7 +37,7 @@ class Share:
 
 
 class Slots:
-    """The slots of jobs on the nodes of a machine, alike ones found once."""
+    """The slots of jobs on the nodes of a machine, computed once for each kind."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
         self._nodes = nodes
@@ -45,7 +45,7 @@ class Slots:
         self._widths: dict[tuple[str, Slot, str], int] = {}
 
     def of(self, job: MalleableJob) -> Optional[Share]:
-        """The share of a job; None if it has whole nodes."""
+        """The share of a job. None if it has whole nodes."""
         asked = job.request.slot
         if asked is None:
             return None
@@ -68,16 +68,16 @@ class Slots:
 
     @cached_property
     def _kinds(self) -> Counter[Node]:
-        """How many nodes in service there are of each kind."""
-        found = (n for n in self._nodes.values() if n.state in IN_SERVICE)
+        """Count the nodes in service of each kind."""
+        nodes = (n for n in self._nodes.values() if n.state in IN_SERVICE)
         return Counter(
             Node("", NodeState.FREE, n.partitions, frozenset(), n.cpus, n.memory_mib, n.gres)
-            for n in found
+            for n in nodes
         )
 
 
 def why_no_parts(ground: Ground, job: MalleableJob) -> Optional[Reason]:
-    """Why a job that counts slots has none; None if it may have some, or counts nodes."""
+    """Say why a job that counts slots gets no slots. None if it may have some, or counts nodes."""
     if job.request.slot is None:
         return None
     if not ground.settings.site.part_nodes:
@@ -87,5 +87,5 @@ def why_no_parts(ground: Ground, job: MalleableJob) -> Optional[Reason]:
 
 
 def no_parts(said: str) -> Reason:
-    """That parts of nodes are not taken, for this reason."""
+    """Say that parts of nodes are not taken, for this reason."""
     return Reason(Why.NO_PARTS, Detail(said=said))

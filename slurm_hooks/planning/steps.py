@@ -1,4 +1,4 @@
-"""What the state of a single fragment of a job that goes on calls for."""
+"""Decides the next step for a single fragment of a job that goes on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.workers import idle_since
 
-# Why a released fragment cannot start now, whatever node it is given: limits, licences, other jobs.
+# Reasons why a released fragment cannot start on any node now: limits, licences, other jobs.
 _OBSTACLE = re.compile(
     r"Dependency|JobArrayTaskLimit|Licenses|BurstBuffer|Reservation|Assoc|QOS|Account|"
     r"Partition(?:TimeLimit|NodeLimit|Down|Inactive)|Invalid|MaxRequeue|DeadLine"
@@ -35,7 +35,7 @@ _OBSTACLE = re.compile(
 
 
 def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[Intent]:
-    """What is to be done about one fragment; an unknown state calls for nothing."""
+    """The next step for a fragment. An unknown state needs no step."""
     state = fragment.state
     if fragment.is_core:
         return step_of_core(ground, fragment, job)
@@ -61,17 +61,18 @@ def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[I
 
 
 def _cause_of_end(fragment: Fragment) -> Why:
-    """Of an end that is no death: exit code 0 is none in a pool alone."""
+    """The cause of an end that is no death. Exit code 0 is a death except in a pool."""
     if fragment.is_leaving or fragment.said in (Said.LEAVING, Said.APART):
         return Why.LEFT
     return Why.NO_WORK if fragment.state is FragmentState.DONE else Why.LEASE_ENDED
 
 
 def _held(fragment: Fragment, now: datetime) -> Optional[Intent]:
-    """Slurm itself holds what can never run on the nodes that we asked for; others may fit.
+    """Note the nodes on which a held fragment can never run, as Slurm says. Others may fit.
 
-    What failed or timed out while it was held gets the reason JobHeldAdmin from a requeue (22.05,
-    24.11). A tick that died before its uhold leaves it so; that is not the hold of an operator.
+    A fragment that failed or timed out while it was held gets the reason JobHeldAdmin from a
+    requeue (22.05, 24.11). A tick that died before its uhold leaves that reason. It is not an
+    operator's hold.
     """
     is_ours = fragment.is_shown_held and fragment.has_run and not fragment.is_leaving
     if is_ours and fragment.exit_code not in ("", "0:0"):
@@ -89,8 +90,11 @@ def _held(fragment: Fragment, now: datetime) -> Optional[Intent]:
 
 
 def _pending(ground: Ground, fragment: Fragment) -> Optional[Intent]:
-    """Hold what Slurm requeued (it waits for a later BeginTime), what did not start in time, and
-    what somebody released outside its lane."""
+    """Hold a fragment that should not be pending.
+
+    Slurm requeued it (it waits for a later BeginTime), it did not start in time, or it was released
+    outside its lane.
+    """
     mark, now = fragment.mark, ground.now
     if fragment.is_astray:
         return Intent(fragment.id, Why.TO_LANE, is_held=True)
@@ -105,8 +109,11 @@ def _pending(ground: Ground, fragment: Fragment) -> Optional[Intent]:
 
 
 def _running(ground: Ground, fragment: Fragment) -> Optional[Intent]:
-    """Make sure that it comes back held. After a notice: repeat it until the fragment begins to
-    leave, and requeue the fragment once the notice is over."""
+    """Make sure that it comes back held.
+
+    After a notice, repeat the notice until the fragment begins to leave. Requeue the fragment once
+    the notice is over.
+    """
     noticed, is_held = fragment.mark.noticed, bool(fragment.priority)
     secured = Intent(fragment.id, Why.SECURED, is_held=True) if is_held else None
     if noticed is None:

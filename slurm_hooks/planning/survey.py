@@ -1,4 +1,4 @@
-"""What a tick finds on its ground: the nodes, how long each is open, what holds for all jobs."""
+"""Collects the basis for all jobs: the nodes, how long each is open, and general limits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from slurm_hooks.planning.slots import Slots
 
 @dataclass(frozen=True)
 class Survey:
-    """What every job finds: `ends` are the last moments at which a lease on a node may end, `hits`
-    says who minds planned starts, `suspects` which nodes no job should use for now, with the jobs
-    whose fragments died there, `mandate` what this tick may do, `queue` who waits for a limit on
-    running jobs, `slots` what one worker of a job needs, `places` who has what of a node.
+    """The common basis for every job.
+
+    A lease on a node ends at the latest at its `ends`. `interruptions` says which jobs mind planned
+    starts. `suspects` are nodes that no job should use for now, with the jobs whose fragments died
+    there. `mandate` is the tick's rights. `queue` holds the jobs that wait for a limit on running
+    jobs. `slots` gives the needs of a job's worker, and `places` the users of each part of a node.
     """
 
     ground: Ground

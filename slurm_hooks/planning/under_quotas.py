@@ -1,8 +1,8 @@
-"""Brings the jobs of each user and account under their ceilings, by capping what they ask for.
+"""Brings the jobs of each user and account under their ceilings, by capping their asks.
 
-The allocator knows one ceiling alone, that of all jobs. Jobs of a user that get more than they may
-have share out what they may have in a problem of their own. Then no job asks for more than it gets
-there, and the next answer gives the rest to others.
+The allocator knows only the ceiling of all jobs. Jobs of a user that get more than they may have
+share out the allowed units in a separate problem. Then no job asks for more than it gets there, and
+the next answer gives the rest to others.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ def capped(problem: Problem, quotas: Iterable[Quota]) -> Problem:
 def under_quotas(
     problem: Problem, allocation: Allocation, quotas: Sequence[Quota], solve: Solver
 ) -> Problem:
-    """The problem in which the jobs of each group that was given too much ask for less; the same
-    if there is none. Groups that share no job are seen to at once, others one after the other."""
+    """The problem in which the jobs of each group that was given too much ask for less.
+
+    It is the same problem if there is no such group. Groups without common jobs are handled
+    together, other groups in turn.
+    """
     for _, alike in groupby(quotas, lambda quota: quota.ceiling.user is None):
         jobs = list(problem.jobs)
         for quota in alike:
@@ -48,8 +51,10 @@ def _members(problem: Problem, quota: Quota) -> list[int]:
 def _shares(
     problem: Problem, allocation: Allocation, quota: Quota, solve: Solver
 ) -> Iterator[tuple[int, int]]:
-    """What each job of a group that was given too much may ask for. They share what they were given
-    and what they hold, so that nobody else's nodes count."""
+    """The units that each job of a group that was given too much may ask for.
+
+    The jobs share the units that they were given and hold, so no other jobs' nodes count.
+    """
     members = _members(problem, quota)
     rows = [allocation.counts[at] for at in members]
     if sum(map(sum, rows)) <= quota.most:
@@ -60,13 +65,15 @@ def _shares(
     classes = tuple(replace(each, capacity=n) for each, n in zip(problem.classes, most))
     own = replace(problem, jobs=jobs, classes=classes, headroom_nodes=0, ceiling_nodes=quota.most)
     sizes = list(map(sum, solve(own).counts))
-    if sum(sizes) <= quota.most:  # else there is no answer: they keep what they have
+    if sum(sizes) <= quota.most:  # else there is no answer, and the jobs keep their nodes
         yield from zip(members, sizes)
 
 
 def at_most(ask: JobAsk, units: int) -> JobAsk:
-    """The ask for so many units at most; for nothing, and what is held given back, if no size that
-    it may have is so small."""
+    """Limit the ask to so many units.
+
+    If no allowed size is so small, the job asks for 0 units and gives back all that it holds.
+    """
     if units >= ask.max_nodes:
         return ask
     most = ask.settled(units)

@@ -1,6 +1,6 @@
-"""The curve on which each job is weighed: its own, what was learned of it, or an equal share.
+"""Chooses the curve by which each job is weighed: given, learned, or an equal share.
 
-And which jobs begin on their least, so that it is seen how fast they are there.
+It also names the jobs that begin at their least size, so that their rate there becomes known.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from slurm_hooks.planning.quotas import Quota
 from slurm_hooks.planning.situation import Situation
 
 PATIENCE_S = 300.0
-"""A job that has told nothing for so long does not wait on its least any longer: starting, and
-compiling its model, may take minutes."""
+"""A job without a reported rate waits at its least no longer than this. Its start, and compiling
+its model, may take minutes."""
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """On which curve a job is weighed; one that `begins` asks for no more than its least."""
+    """The curve by which a job is weighed. A job that `begins` asks only for its least."""
 
     curve: Curve
     begins: bool
@@ -35,11 +35,11 @@ def weighings(
     units: Sequence[int],
     quotas: Iterable[Quota] = (),
 ) -> tuple[Weighing, ...]:
-    """Of each job, in their order; all of them share `nodes`, of which one of what each job counts
-    is so many `units`, and those of a quota no more than that.
+    """The weighings of the jobs, in their order.
 
-    No job waits on its least unless they want more than there is: else there is nothing to choose
-    between them.
+    All jobs share `nodes`. A node or slot of each job is so many `units`. Jobs under a quota share
+    no more than the quota. A job waits at its least only if the jobs want more than there is.
+    Otherwise there is no choice to make between them.
     """
     sized = list(zip(situations, units))
     wishes = [min(max(s.reachable * each, 1), nodes) for s, each in sized]
@@ -74,8 +74,10 @@ def _curve(ground: Ground, situation: Situation, share: int) -> Curve:
 
 
 def _begins(ground: Ground, situation: Situation) -> bool:
-    """True of a new job until it has told a rate, be it its least that it waits for. Without that
-    rate every curve fails, since all speed-ups count against it."""
+    """Tell whether a new job has reported no rate yet, even while it waits for its least.
+
+    Without that rate every curve fails, since all speed-ups are relative to it.
+    """
     job, least = situation.job, situation.least
     learned = _learned(ground, situation)
     if learned is None or learned.sizes_seen or learned.is_shared:
@@ -87,7 +89,7 @@ def _begins(ground: Ground, situation: Situation) -> bool:
 
 
 def _learned(ground: Ground, situation: Situation) -> Optional[Learned]:
-    """What is known of a job that tells rates, be it nothing yet; None if that has no use."""
+    """The knowledge about a job that reports rates, even if it is empty. None if it has no use."""
     job = situation.job
     is_known = job.job_id in ground.seen.curves
     may = job.tells_rates and not is_known and not situation.is_apart
@@ -95,5 +97,5 @@ def _learned(ground: Ground, situation: Situation) -> Optional[Learned]:
 
 
 def reason_of(nodes: int) -> Reason:
-    """Why a job that begins has its least."""
+    """Say why a job that begins has its least."""
     return Reason(Why.PROBED, Detail(nodes_planned=nodes))

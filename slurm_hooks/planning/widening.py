@@ -1,5 +1,7 @@
-"""A part of a node that has become larger: a gang has one fragment there, and a larger one needs
-the first to leave."""
+"""Replaces a fragment when its part of a node could be larger.
+
+A gang has a single fragment on a node, so a larger fragment needs the first to leave.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +17,18 @@ from slurm_hooks.planning.survey import Survey
 def widened(
     survey: Survey, situation: Situation, made: Change, curve: Optional[Curve]
 ) -> Optional[Intent]:
-    """Notice for the fragment that would come back as the largest, if that pays; None if none does.
+    """Return the notice for the fragment that would come back as the largest, if that pays.
 
-    A gang that changes in this tick is left alone: what it gets may be enough. It goes on without
-    the fragment meanwhile, or none leaves. None leaves while it could not come back.
+    A gang that changes in this tick is left alone, since its new nodes may be enough. It has to be
+    able to go on without the fragment. A fragment that could not come back does not leave.
     """
     share, job = situation.share, situation.job
     is_calm = situation.is_placed and not (made.actions or situation.snoozes or situation.barred)
     is_calm = is_calm and not survey.mandate.waits
     if share is None or curve is None or not (is_calm and job.way.works_as_one):
         return None
-    found = ((_more(survey, situation, f), f) for f in _trains(situation))
-    more, fragment = max(found, key=lambda pair: (pair[0], -pair[1].id.index), default=(0, None))
+    larger = ((_more(survey, situation, f), f) for f in _trains(situation))
+    more, fragment = max(larger, key=lambda pair: (pair[0], -pair[1].id.index), default=(0, None))
     if fragment is None or not more or not _pays(survey, situation, (fragment, more), curve):
         return None
     return situation.notice(fragment, Why.WIDER, survey.ground.now)
@@ -40,7 +42,7 @@ def _trains(situation: Situation) -> Iterator[Fragment]:
 
 
 def _more(survey: Survey, situation: Situation, fragment: Fragment) -> int:
-    """By how many slots the fragment would come back larger."""
+    """The slots by which the fragment would come back larger."""
     assert situation.share is not None
     (name,) = fragment.nodes if len(fragment.nodes) == 1 else ("",)
     is_shared = name in survey.nodes and survey.places.is_shared(name)
@@ -48,7 +50,7 @@ def _more(survey: Survey, situation: Situation, fragment: Fragment) -> int:
         return 0
     unit, node, slot = situation.job.request.unit, survey.nodes[name], situation.share.slot
     fit = slot.fit(node, survey.places.left(name) + fragment.asks)
-    if slot.gres and is_shared:  # else it comes back with what it had
+    if slot.gres and is_shared:  # else it comes back with its old size
         fit -= survey.ground.settings.plan.headroom_gpus
     most = min(fit, situation.most - situation.size + fragment.size) // unit * unit
     left = situation.size - fragment.size
@@ -56,8 +58,10 @@ def _more(survey: Survey, situation: Situation, fragment: Fragment) -> int:
 
 
 def _pays(survey: Survey, situation: Situation, change: tuple[Fragment, int], curve: Curve) -> bool:
-    """True if the work gained within the horizon is more than two pauses cost, and the slots that
-    are away until the next tick."""
+    """Tell whether the work gained within the horizon exceeds the cost.
+
+    The cost is two pauses, and the slots that are away until the next tick.
+    """
     (fragment, more), ground = change, survey.ground
     plan, size = ground.settings.plan, situation.size
     (name,) = fragment.nodes

@@ -1,9 +1,9 @@
-"""Workers of a pool: when one has found no work, when all have, and what shows that they work.
+"""Judges the workers of a pool: when a worker has found no work, when all have, and if they work.
 
-They never meet, so each comes and goes on its own. Exit code 0 says that there was no work left for
-this worker. It is put back, its mark keeps the moment, and after that nobody is started but who was
-interrupted since then and may have left work behind, until the job wishes for nodes anew, or its
-user cancels one that works.
+Workers never meet, so each comes and goes alone. Exit code 0 says that there was no work left for
+this worker. It is put back, and its mark keeps the moment. After that only workers that were
+interrupted later start, since they may have left work behind. This ends when the job wishes for
+nodes again, or its user cancels a working worker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from slurm_hooks.planning.ground import Ground
 
 
 def idle_since(fragment: Fragment) -> Optional[datetime]:
-    """When this worker ended because it found no work; None if that is not how it last ended."""
+    """The moment when this worker found no work and ended. None if it last ended in another way."""
     is_over = fragment.state is FragmentState.DONE and fragment.said is not Said.LEAVING
     if is_over and not fragment.is_leaving:
         return fragment.end or fragment.start
@@ -34,11 +34,12 @@ def idle_since(fragment: Fragment) -> Optional[datetime]:
 
 
 def idle_workers(job: MalleableJob, now: datetime) -> tuple[Fragment, ...]:
-    """The workers of a pool that found no work, and know of all there is: neither has the job
-    wished for nodes since, nor has its user cancelled a worker in the middle of its work.
+    """The workers of a pool that found no work, and know of all there is.
 
-    Of the same second, the least that Slurm tells apart, a cancel counts as later: else its work
-    might be lost. A wish counts as earlier: else workers that wish and end would start for ever.
+    So the job has not wished for nodes since, and its user has not cancelled a working worker
+    since. Slurm tells moments apart by seconds. Within the same second a cancel counts as later, or
+    its work might be lost. A wish counts as earlier, or workers that wish and end would start
+    without end.
     """
     if not job.way.zero_is_idle:
         return ()
@@ -53,16 +54,21 @@ def idle_workers(job: MalleableJob, now: datetime) -> tuple[Fragment, ...]:
 
 
 def _last_cancel(job: MalleableJob) -> Optional[datetime]:
-    """When a worker was last cancelled that may have left work behind: it has run, now or before,
-    and did not end because there was none."""
+    """The last cancel of a worker that may have left work behind.
+
+    Such a worker has run, now or before, and did not end for lack of work.
+    """
     cancelled = (f for f in job.stirring if f.state is FragmentState.CANCELLED and not f.mark.idle)
     ends = (f.end for f in cancelled if f.restarts or ran_for(f))
     return max((end for end in ends if end is not None), default=None)
 
 
 def to_be_started(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
-    """Of the waiting fragments of a pool those that may find work: all of them, or once a worker
-    has found none, those that were interrupted later."""
+    """The waiting fragments of a pool that may find work.
+
+    Those are all of them. Once a worker has found no work, those are the fragments interrupted
+    later.
+    """
     idle = idle_workers(job, ground.now)
     waiting = tuple(f for f in job.fragments if f.state in WAITING_STATES)
     if not idle:
@@ -72,10 +78,10 @@ def to_be_started(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
 
 
 def is_out_of_work(ground: Ground, job: MalleableJob) -> bool:
-    """True if a worker of the pool has found no work, none runs or is about to, and none was
-    interrupted since that moment.
+    """Tell whether a pool has no work left.
 
-    What has ended and is to be put back counts as interrupted, and what cannot be read may run.
+    A worker has found no work, no worker runs or is about to, and no worker was interrupted since.
+    An ended worker that is to be put back counts as interrupted. An unreadable worker may run.
     """
     idle = idle_workers(job, ground.now)
     if not idle or job.unread or job.cancelled == len(job.fragments):
@@ -91,21 +97,25 @@ def is_out_of_work(ground: Ground, job: MalleableJob) -> bool:
 
 
 def newest_of(idle: tuple[Fragment, ...]) -> datetime:
-    """When the last of these workers found no work left. Raises ValueError if there is none."""
+    """The moment when the last of these workers found no work. ValueError without workers."""
     return max(since for f in idle if (since := idle_since(f)) is not None)
 
 
 def _moved_after(fragment: Fragment, moment: datetime, slurm: Slurm) -> bool:
-    """True if it was requeued, put back or released later, or in the same second, the least that
-    Slurm tells apart: a release that did not start must not make anybody forget the run that was
-    interrupted before it."""
+    """Tell whether it was requeued, put back or released at this moment or later.
+
+    The same second counts, since Slurm tells moments apart by seconds. A release that did not start
+    must not hide the run that was interrupted before it.
+    """
     moments = (requeue_of(fragment, slurm), fragment.mark.noticed, fragment.mark.released)
     return any(when is not None and when >= moment for when in moments)
 
 
 def has_worked(ground: Ground, job: MalleableJob, failed: Optional[datetime]) -> bool:
-    """True if a worker has got something done since `failed`: it says so, has run for a whole
-    lease, or has found no work left."""
+    """Tell whether a worker has got work done since `failed`.
+
+    It says so, has run for a whole lease, or has found no work left.
+    """
     lease = ground.lane(job).lease_of(job.request)
     ended = (idle_since(f) for f in job.fragments)
     if any(since is not None and (failed is None or since > failed) for since in ended):
@@ -114,7 +124,7 @@ def has_worked(ground: Ground, job: MalleableJob, failed: Optional[datetime]) ->
 
 
 def _has_had(fragment: Fragment, lease: timedelta, now: datetime) -> bool:
-    """True if it has run for a lease; one that a hole cut short counts once it is over."""
+    """Tell whether it has run for a lease. A lease that a hole cut short counts once it is over."""
     if fragment.state is FragmentState.TIMED_OUT and fragment.limit is not None:
         return ran_for(fragment) >= min(fragment.limit, lease)
     if fragment.state is not FragmentState.RUNNING or fragment.start is None:
@@ -123,15 +133,18 @@ def _has_had(fragment: Fragment, lease: timedelta, now: datetime) -> bool:
 
 
 def ran_for(fragment: Fragment) -> timedelta:
-    """How long an ended run took; nothing if that is not known."""
+    """The time that an ended run took. Zero if that is not known."""
     if fragment.start is None or fragment.end is None:
         return timedelta(0)
     return max(fragment.end - fragment.start, timedelta(0))
 
 
 def outlived(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
-    """True if another worker runs, for failures.join_s at least and for longer than the dead one
-    did: so the script works. Workers that die in turn do not excuse each other."""
+    """Tell whether another worker shows that the script works.
+
+    It has run for at least failures.join_s, and for longer than the dead worker. Workers that die
+    in turn do not excuse each other.
+    """
     oldest = job.oldest_start
     if oldest is None:
         return False
@@ -140,8 +153,10 @@ def outlived(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
 
 
 def is_to_be_tried(ground: Ground, job: MalleableJob) -> bool:
-    """True if a pool has failed and no worker has run for failures.join_s since: then one worker is
-    tried, not hundreds."""
+    """Tell whether a pool has failed and no worker has run for failures.join_s since.
+
+    Then only 1 worker is tried, not hundreds.
+    """
     if job.way.works_as_one or not job.failures:
         return False
     oldest = job.oldest_start

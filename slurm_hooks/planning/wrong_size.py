@@ -1,7 +1,8 @@
-"""Whether a fragment that counts slots runs with what was asked for.
+"""Checks that a fragment which counts slots runs with the resources that it asked for.
 
-Slurm has obeyed an update of a size in part without a word, and an operator may change one. Such a
-fragment is put back, or it trains with fewer workers than planned, or holds what others could use.
+Slurm has obeyed an update of a size in part without an error, and an operator may change a size.
+Such a fragment is put back. Otherwise it trains with fewer workers than planned, or holds resources
+that others could use.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ _YOUNG = timedelta(minutes=10)
 
 
 def wrong_size(fragment: Fragment, node: Node, now: datetime) -> Optional[Reason]:
-    """What is wrong with the size of a fragment that runs on this node; None if nothing is.
+    """Say how the size of a fragment on this node is wrong. None if it is right.
 
-    It has its GPUs exactly. Of processors and memory it may have more: Slurm gives whole cores. It
-    never has more than is used on its node, whatever Slurm says of the fragment. A share of the
-    node is judged while the run is young: an administrator may have changed the node since.
+    Its GPUs have to match exactly. It may have more processors and memory, since Slurm gives whole
+    cores. It never has more than is used on its node, whatever Slurm says of the fragment. A share
+    of the node is judged only while the run is young, since an administrator may change the node
+    later.
     """
     slot, slots = fragment.mark.request.slot, fragment.mark.slots
     if slot is None or not slots or fragment.state is not FragmentState.RUNNING:
@@ -30,10 +32,10 @@ def wrong_size(fragment: Fragment, node: Node, now: datetime) -> Optional[Reason
     if len(fragment.nodes) > 1:
         count, names = len(fragment.nodes), tuple(sorted(fragment.nodes))
         return Reason(Why.WRONG_SIZE, Detail(fragments=(fragment.id,), nodes=names, count=count))
-    found = _at_most(fragment.asks, node.used) if node.used != NO_RESOURCES else fragment.asks
+    real = _at_most(fragment.asks, node.used) if node.used != NO_RESOURCES else fragment.asks
     is_young = is_within(now, fragment.start, _YOUNG)
     one = slot.on(node) if is_young else _without_shares(slot, node)
-    asked, given = _differing(one.times(slots), found)
+    asked, given = _differing(one.times(slots), real)
     if asked == given:
         return None
     detail = Detail(fragments=(fragment.id,), nodes=(node.name,), asked=asked, given=given)
@@ -51,12 +53,12 @@ def _at_most(given: Resources, used: Resources) -> Resources:
 
 
 def _differing(asked: Resources, given: Resources) -> tuple[Resources, Resources]:
-    """Both without what is right."""
+    """Return both without the resources that match."""
     kinds = [name for name, count in asked.gres if given.count(name) != count]
     lacks_cpus, lacks_memory = given.cpus < asked.cpus, given.memory_mib < asked.memory_mib
 
-    def kept(found: Resources) -> Resources:
-        gres = tuple((name, found.count(name)) for name in kinds)
-        return Resources(found.cpus * lacks_cpus, found.memory_mib * lacks_memory, gres)
+    def kept(resources: Resources) -> Resources:
+        gres = tuple((name, resources.count(name)) for name in kinds)
+        return Resources(resources.cpus * lacks_cpus, resources.memory_mib * lacks_memory, gres)
 
     return kept(asked), kept(given)
