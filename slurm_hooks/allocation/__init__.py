@@ -1,1 +1,1 @@
-"""Who gets how many nodes: a problem in counts, what an answer is worth, and the way to one."""
+"""Shares out nodes: a problem in counts, the worth of an answer, and the way to an answer."""

@@ -1,8 +1,8 @@
-"""One way in for everybody who wants nodes shared out: picks a solver and checks its answer.
+"""The single entry to the allocator: picks a solver and checks its answer.
 
-Whatever a solver does, the answer returned here is allowed, is worth no less than that of the
-greedy search and no less than changing nothing, and "no answer" never turns into "release
-everything". The clock it is given only times the search; no decision depends on it.
+Whatever a solver does, the answer returned here is allowed. It is worth no less than the answer of
+the greedy search, and no less than no change. "No answer" never turns into "release everything".
+The clock only times the search, and no decision depends on it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from slurm_hooks.model.plural import plural
 SOLVERS = ("auto", "prices", "milp", "highs", "cbc", "greedy")
 DEFAULT_LIMITS = Limits()
 LARGEST_MENU = 3_000_000
-"""Sizes of all jobs in all periods beyond which asking them for prices takes too long."""
+"""With more sizes of all jobs in all periods, prices take too long."""
 
 
 def allocate(
@@ -43,24 +43,25 @@ def allocate(
     solver: str = "auto",
     clock: Callable[[], float] = lambda: 0.0,
 ) -> Allocation:
-    """Nodes by (job, class) for the problem, and how they were found.
+    """Return nodes by (job, class) for the problem, and how they were found.
 
-    `auto` takes the knapsack where all nodes are alike to the jobs, otherwise prices, and the best
-    MILP solver installed where prices cannot prove the gap asked for. A solver that fails
-    is replaced by the greedy search; `Solve` says so. The same problem gets the same answer
-    whatever the order of its jobs, except that a search that runs out of time stops where it is.
-    `clock` gives seconds; without one only the MILP solvers keep to the time limit. Raises
-    ValueError for a solver of no such name.
+    `auto` takes the knapsack where all nodes are equal to the jobs, otherwise prices. Where prices
+    cannot prove the requested gap, it takes the best installed MILP solver. If a solver fails, the
+    greedy search replaces it, and `Solve` says so.
+
+    The same problem gets the same answer in any order of its jobs, except that a search that runs
+    out of time stops. `clock` gives seconds. Without it only the MILP solvers keep to the time
+    limit. Raises ValueError for an unknown solver.
     """
     if solver not in SOLVERS:
         raise ValueError(f"no solver {solver!r}, there are {', '.join(SOLVERS)}")
     watch = _Watch(clock, limits.seconds)
-    found = _by_name(problem, limits, solver, watch)
-    return replace(found, solve=replace(found.solve, seconds=watch.seconds()))
+    allocation = _by_name(problem, limits, solver, watch)
+    return replace(allocation, solve=replace(allocation.solve, seconds=watch.seconds()))
 
 
 class _Watch:
-    """How much of the time is used up."""
+    """Measures how much of the time is used up."""
 
     def __init__(self, clock: Callable[[], float], limit_s: float) -> None:
         self._clock, self._start, self._limit_s = clock, clock(), limit_s
@@ -70,11 +71,11 @@ class _Watch:
         return self._clock() - self._start
 
     def left(self) -> float:
-        """Seconds until it has to end."""
+        """Seconds until the search has to end."""
         return max(0.0, self._limit_s - self.seconds())
 
     def is_late(self) -> bool:
-        """True once the time is up."""
+        """Tell whether the time is up."""
         return self.left() == 0
 
 
@@ -82,9 +83,9 @@ def _by_name(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Al
     """Solve with the jobs in order of their names, so that ties do not depend on the caller."""
     order = sorted(range(len(problem.jobs)), key=lambda at: problem.jobs[at].name)
     ordered = replace(problem, jobs=tuple(problem.jobs[at] for at in order))
-    found = _solve(ordered, limits, solver, watch)
-    counts = dict(zip(order, found.counts))
-    return replace(found, counts=tuple(counts[at] for at in range(len(order))))
+    allocation = _solve(ordered, limits, solver, watch)
+    counts = dict(zip(order, allocation.counts))
+    return replace(allocation, counts=tuple(counts[at] for at in range(len(order))))
 
 
 def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
@@ -107,12 +108,14 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
 
 
 def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
-    """The exact answer if it is cheap, otherwise the solver's or the greedy search's."""
+    """Return the exact answer if it is cheap, else the answer of the solver or the greedy
+    search.
+    """
     shape = f"{plural(len(problem.jobs), 'job')}, {plural(len(problem.classes), 'class')}"
     if solver == "auto" and len(problem.classes) == 1:
         try:
-            found = _knapsack(problem, shape)
-            return _best(problem, found, found.counts)
+            exact = _knapsack(problem, shape)
+            return _best(problem, exact, exact.counts)
         except TooLarge as error:
             shape = f"{shape}; knapsack: {error}"
     floor = solve_greedy(problem)
@@ -122,7 +125,9 @@ def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> All
 def _ask(
     problem: Problem, limits: Limits, wish: tuple[str, str], floor: Counts, watch: _Watch
 ) -> Allocation:
-    """The answer of the solver named in `wish`, which also says why; `floor` is the fallback."""
+    """Return the answer of the solver in `wish`, which also gives the reason. `floor` is the
+    fallback.
+    """
     solver, shape = wish
     if solver == "greedy":
         return _greedy(problem, floor, shape)
@@ -156,14 +161,14 @@ def _milp(problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]
     """The answer of a MILP solver that starts from a known answer and stops at a known bound."""
     reason, start = known
     try:
-        found = solve_milp(problem, limits, name, start.counts, start.bound)
-    except Exception as error:  # whatever PuLP or a solver binary throws, the tick goes on
+        answer = solve_milp(problem, limits, name, start.counts, start.bound)
+    except Exception as error:  # PuLP and solver binaries raise anything, and the tick goes on
         reason = f"{reason}; {name} failed: {type(error).__name__}: {error}"
         if start.bound < math.inf:
             return _priced(start, limits, reason, is_late=False)
         return _greedy(problem, start.counts, reason)
-    said = f"; {found.solve.reason}" if found.solve.reason else ""
-    return replace(found, solve=replace(found.solve, reason=f"{reason}{said}"))
+    said = f"; {answer.solve.reason}" if answer.solve.reason else ""
+    return replace(answer, solve=replace(answer.solve, reason=f"{reason}{said}"))
 
 
 def _knapsack(problem: Problem, reason: str) -> Allocation:
@@ -178,25 +183,25 @@ def _greedy(problem: Problem, counts: Counts, reason: str) -> Allocation:
     return Allocation(counts, replace(solve, value=value(problem, counts)))
 
 
-def _best(problem: Problem, found: Allocation, floor: Counts) -> Allocation:
-    """The solver's answer, unless it is not allowed or another one is worth more.
+def _best(problem: Problem, answer: Allocation, floor: Counts) -> Allocation:
+    """The solver's answer, unless it is not allowed or another answer is worth more.
 
-    Changing nothing wins a draw, the solver's answer the next. A solver without an answer said
-    "unchanged"; the greedy search may still know better.
+    Of equal answers, the answer without changes wins, then the solver's. A solver without an answer
+    has said "unchanged". The greedy search may still know a better answer.
     """
     held = held_counts(problem)
-    solve, fault = found.solve, infeasibility(problem, found.counts)
+    solve, fault = answer.solve, infeasibility(problem, answer.counts)
     if fault:
         reason = f"{solve.reason}; answer refused: {fault}"
         solve = replace(solve, status=SolveStatus.UNCHANGED, reason=reason)
-    worth = {c: value(problem, c) for c in (held, found.counts, floor) if is_feasible(problem, c)}
+    worth = {c: value(problem, c) for c in (held, answer.counts, floor) if is_feasible(problem, c)}
     if not worth:
         return Allocation(held, solve)
     best = max(worth.values())
     slack = 1e-9 * max(1.0, abs(best))
     counts = next(c for c in worth if worth[c] >= best - slack)
     solve = replace(solve, value=worth[counts], bound=max(solve.bound, worth[counts]))
-    if counts in (held, found.counts):
+    if counts in (held, answer.counts):
         return Allocation(counts, solve)
     solve = replace(solve, reason=f"{solve.reason}; the greedy search did better")
     if solve.status is SolveStatus.UNCHANGED:

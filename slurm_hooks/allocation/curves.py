@@ -1,7 +1,7 @@
-"""Throughput curves: for jobs nobody has measured, and from measurements nobody vouches for.
+"""Makes throughput curves, for jobs without measurements and from measurements of unknown quality.
 
 Measurements come from user jobs. A curve made here rises, stays finite and never claims more than
-linear speed-up, so that no job can talk itself into more nodes than a perfect scaler would get.
+linear speed-up. So no job can claim more nodes than a perfectly scaling job would get.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from slurm_hooks.model import Curve
 SERIAL_FRACTION = 0.005
 """The usual serial fraction of Amdahl's law.
 
-Least squares on log speed-up, one fraction for each of the seven models (1 to 64 nodes) in the
+Least squares on log speed-up, a fraction for each of the seven models (1 to 64 nodes) in the
 scaling table published with BFTrainer: 0.0016 (vgg16) to 0.0244 (AlexNet), median 0.00495.
 """
 
 
 def prior(serial_fraction: float = SERIAL_FRACTION, max_nodes: int = 64) -> Curve:
-    """A curve to assume of a job: Amdahl's law, in units of one node's rate.
+    """The curve assumed for a job: Amdahl's law, in units of a single node's rate.
 
     speed-up(n) = 1 / (s + (1 - s) / n), G. M. Amdahl, AFIPS 1967, with the serial fraction s. The
-    points are the powers of two and `max_nodes`: few, since each costs the solver a variable; the
-    chord between them is at most 1.8 % low up to 64 nodes for the default s.
-    Raises ValueError unless 0 <= s <= 1 and max_nodes >= 1.
+    points are the powers of two and `max_nodes`. They are few, since each costs the solver a
+    variable. The chord between them is at most 1.8 % low up to 64 nodes for the default s. Raises
+    ValueError unless 0 <= s <= 1 and max_nodes >= 1.
     """
     if not 0 <= serial_fraction <= 1 or max_nodes < 1:
         raise ValueError(f"no curve for serial fraction {serial_fraction} and {max_nodes} nodes")
@@ -36,16 +36,16 @@ def prior(serial_fraction: float = SERIAL_FRACTION, max_nodes: int = 64) -> Curv
 
 
 CLAIM, BEYOND, FAR_BEYOND = 1.5, 0.5, 0.1
-"""What a node more than its first unit counts for a job about which nothing is known, up to its
-share, up to twice the share, and beyond: up to there more than for a job that scales perfectly,
-since that one would keep it for the sake of the pauses that the change costs; beyond, it takes what
-nobody else makes better use of."""
+"""The worth of a node beyond the first unit of an unknown job: up to its share, up to twice the
+share, and beyond. Up to its share a node counts more than for a job that scales perfectly.
+Otherwise that job would keep the node, because a change costs pauses. Beyond its share the unknown
+job takes nodes that no other job uses better."""
 
 
 def equal_share(share: int, max_nodes: int, unit: int = 1) -> Curve:
     """The curve of a job about which too little is known to weigh it against others.
 
-    It gets its share, since nobody's curve is above linear. Raises ValueError unless all are at
+    It gets its share, since no job's curve is above linear. Raises ValueError unless all are at
     least 1.
     """
     if share < 1 or max_nodes < 1 or unit < 1:
@@ -59,14 +59,14 @@ def equal_share(share: int, max_nodes: int, unit: int = 1) -> Curve:
     return Curve(((0, 0.0), *sorted(worth.items())))
 
 
-BEYOND_SHARE = 0.98  # so little less that only pools among themselves notice
+BEYOND_SHARE = 0.98  # so near to 1 that it decides only between pools
 
 
 def pool_curve(share: int, most: int, unit: int = 1) -> Curve:
     """The curve of workers that do not need each other: linear up to the `most` nodes they want.
 
-    Beyond its share a node counts a little less, or the first of two large pools would keep all
-    that there is. The first `unit` is within every share.
+    Beyond its share a node counts a little less. Otherwise the first of two large pools would keep
+    all nodes. The first `unit` is within every share.
     """
     most = max(most, unit)
     first = min(max(share, unit), most)
@@ -75,8 +75,10 @@ def pool_curve(share: int, most: int, unit: int = 1) -> Curve:
 
 
 def equal_shares(most: Sequence[int], nodes: int, least: Sequence[int] = ()) -> list[int]:
-    """What each job has if all have the same, as far as it can use it: `most` (job), at least
-    `least` (job; 1 if it is empty). Those that could use most come first where it does not divide.
+    """Split the nodes equally, as far as each job can use them.
+
+    Each gets up to `most` (job) and at least `least` (job, 1 if it is empty). If a rest remains, it
+    goes to the jobs that could use most.
     """
     bounds = list(zip(least or [1] * len(most), most))
 
@@ -101,10 +103,10 @@ LEAST_RATE = 1e-100  # anything less is noise, and its ratios are not exact
 def curve_of(samples: Iterable[tuple[int, float]]) -> Curve:
     """The curve through measured (nodes, throughput), made safe.
 
-    Samples that are not finite and well above zero are dropped; several of one size become their
-    median. Going up, each point is then held between the throughput before it (more nodes do not
-    hurt) and the same throughput per node as before it (never above linear). Raises ValueError if
-    no sample is left.
+    Samples that are not finite and well above zero are dropped. Samples of the same size become
+    their median. Going up, each point is then held between two limits: the throughput before it
+    (more nodes do not hurt) and its throughput per node (never above linear). Raises ValueError
+    without samples.
     """
     by_size: dict[int, list[float]] = {}
     for nodes, rate in samples:

@@ -1,8 +1,8 @@
-"""Classes that make no difference to any job become one: smaller problems for every solver.
+"""Merges classes between which no job sees a difference, for smaller problems in every solver.
 
 Classes differ for reasons (features, switches, holes that end after the look-ahead) that matter
 when single nodes are picked, but often not for the counts. Merging is exact: every allocation of
-the merged problem can be split into one of the same value, and the other way round.
+the merged problem splits into an allocation of the same value, and the other way round.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from slurm_hooks.allocation.value import Counts, is_off_unit
 
 @dataclass(frozen=True)
 class Merged:
-    """A smaller `problem` and the `groups` of original classes that its classes stand for."""
+    """A smaller `problem`, and the `groups` of original classes that its classes stand for."""
 
     original: Problem
     problem: Problem
     groups: tuple[tuple[int, ...], ...]
 
     def split(self, counts: Counts) -> Counts:
-        """Counts of the original problem worth as much as `counts` of the merged one.
+        """Turn `counts` of the merged problem into counts of the original problem of equal worth.
 
-        Jobs keep their nodes in the order of the classes; new nodes come in that order too.
+        Jobs keep their nodes in the order of the classes. New nodes come in that order too.
         """
         classes = self.original.classes
         rows = [[0] * len(classes) for _ in counts]
@@ -56,7 +56,7 @@ def _move(
 def merge(problem: Problem) -> Merged:
     """Merge classes that close at the same time, as far as the look-ahead goes, for the same jobs.
 
-    Needs one unit for all jobs: otherwise leftover nodes of several classes would add up to units
+    All jobs need the same unit. Otherwise leftover nodes of several classes would add up to units
     that do not exist.
     """
     units = {job.unit for job in problem.jobs}
@@ -72,7 +72,7 @@ def merge(problem: Problem) -> Merged:
 
 
 def _with_groups(problem: Problem, groups: tuple[tuple[int, ...], ...], unit: int) -> Problem:
-    """The problem in whole units; nodes left over are taken out, of the headroom first."""
+    """The problem in whole units. Leftover nodes are taken out, first of the headroom."""
     classes = tuple(
         NodeClass(
             capacity=sum(problem.classes[c].capacity // unit * unit for c in group),

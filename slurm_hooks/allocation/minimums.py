@@ -1,6 +1,6 @@
-"""Minimums first: no job has nodes beyond its minimum while another job could start with them.
+"""Serves minimums first: no job gets more than its minimum while another could start with the rest.
 
-Progress alone would leave a wide job waiting: nodes that it uses badly are worth more to a job that
+Progress alone would leave a wide job waiting. Nodes that it uses badly are worth more to a job that
 scales well. Where the nodes do not suffice for all minimums, jobs take turns.
 """
 
@@ -17,7 +17,7 @@ MOST_TURNS = 4  # a claim far above all progress would hide it from the solvers'
 
 @dataclass(frozen=True)
 class Standing:
-    """How a job stands with its minimum.
+    """A job's position towards its minimum.
 
     A job that `is_short` has less than its minimum. It has waited for its patience `turns` times,
     at most MOST_TURNS times. A job that `has_begun` is in the first patience of its run, or about
@@ -33,7 +33,7 @@ class Standing:
 
 
 def turns_of(waited_s: float, patience_s: float) -> int:
-    """How many times the job has waited for its patience, up to MOST_TURNS."""
+    """Count how often the job has waited for its patience, up to MOST_TURNS."""
     return min(MOST_TURNS, int(waited_s // patience_s)) if patience_s else 0
 
 
@@ -45,14 +45,14 @@ def turn_at(now_s: float, patience_s: float) -> int:
 def with_claims(
     asks: Sequence[JobAsk], standings: Sequence[Standing], turn: int
 ) -> tuple[JobAsk, ...]:
-    """The asks, each with its claim.
+    """Return the asks, each with its claim.
 
-    Each node of a minimum is worth more than any node beyond one, since no speed-up is above
-    linear. The job's own weight is added for each patience that it has waited for its minimum.
+    Each node of a minimum is worth more than any node beyond, since no speed-up is above linear.
+    For each patience that a job has waited for its minimum, a node of it is worth the job's weight
+    more. A job that has begun stays. Otherwise each waiting job would displace the job before it.
 
-    A job that has begun stays: of several jobs that wait each would displace the one before it.
-    Jobs that have waited for all their turns claim as many nodes as the widest job, one after the
-    other: a narrow minimum is worth less than the nodes of a wide job, however long it waits.
+    A narrow minimum is worth less than the nodes of a wide job, however long it waits. So jobs that
+    have waited for all their turns claim as many nodes as the widest job, in turn.
     """
     most = max((ask.weight for ask in asks), default=0.0)
     boosts = [ask.weight * s.turns if s.is_short else 0.0 for ask, s in zip(asks, standings)]
@@ -60,7 +60,7 @@ def with_claims(
     claimed = [a.min_nodes for a, boost in zip(asks, boosts) if boost or overdue is not None]
     widest = max(claimed, default=0)
     stay = (most + max(boosts, default=0.0)) * (1 if overdue is None else 2) if widest else 0.0
-    found = []
+    claiming = []
     for standing, ask, boost in zip(standings, asks, boosts):
         node, nodes = most if standing.has_minimum else 0.0, ask.min_nodes
         if standing.is_short:
@@ -70,15 +70,15 @@ def with_claims(
             node += stay
             nodes = max(nodes, widest)  # a wide job would bid more than a narrow job has
         claim = node * nodes - _above_linear(ask)
-        found.append(replace(ask, claim=max(0.0, claim) if ask.weight > 0 else 0.0))
-    return tuple(found)
+        claiming.append(replace(ask, claim=max(0.0, claim) if ask.weight > 0 else 0.0))
+    return tuple(claiming)
 
 
 def _above_linear(ask: JobAsk) -> float:
-    """The worth of its minimum beyond that of a job that scales perfectly.
+    """The worth of its minimum beyond the worth to a job that scales perfectly.
 
-    A job of which nothing is known counts more to get its share of others' nodes beyond their
-    minimums. That must not displace them.
+    An unknown job counts more, to get its share of others' nodes beyond their minimums. That must
+    not displace the minimums.
     """
     return ask.weight * max(0.0, ask.speedup(ask.min_nodes) - ask.min_nodes)
 
@@ -86,9 +86,9 @@ def _above_linear(ask: JobAsk) -> float:
 def _overdue(
     asks: Sequence[JobAsk], standings: Sequence[Standing], turn: int
 ) -> Optional[Standing]:
-    """Of the jobs that have waited for all their turns, the one whose turn it is now.
+    """The job whose turn it is now, of those that have waited for all their turns.
 
-    Jobs alternate, since one of them may wait for nodes that do not exist.
+    Jobs alternate, since any of them may wait for nodes that do not exist.
     """
     late = [
         standing

@@ -1,7 +1,7 @@
-"""What a site wants most: how much each job's progress counts, and on which curve.
+"""Weighs the jobs by the aim of a site: how much each job's progress counts, and on which curve.
 
-An objective turns what is known about one job into a weight and a curve. The solvers never see it:
-they maximise the sum of weight times speed-up on the curve, whatever it is.
+An objective turns the facts about a job into a weight and a curve. The solvers never see it. They
+maximise the sum of weight times speed-up on the curve, whatever it is.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from slurm_hooks.model import Curve
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What an objective may base its answer on.
+    """The facts on which an objective may base its answer.
 
-    `curve` is the throughput over nodes, in whatever unit it was measured. `priority` is Slurm's,
-    divided by the mean of the malleable jobs that have one (1.0 where Slurm has given none yet).
-    `age_s` counts from submission, `nodes` are held now.
+    `curve` is the throughput over nodes, in the unit of its measurement. `priority` is Slurm's,
+    divided by the mean of the malleable jobs that have a priority (1.0 as long as Slurm has given
+    no priority). `age_s` counts from submission, `nodes` are held now.
     """
 
     name: str
@@ -35,13 +35,15 @@ class JobFacts:
 
     @property
     def rate_per_node(self) -> float:
-        """Throughput of one node where the job runs on its smallest unit."""
+        """Throughput of a node where the job runs on its smallest unit."""
         return self.curve(self.unit) / self.unit
 
 
 @dataclass(frozen=True)
 class Worth:
-    """How much the job counts: `weight` times its speed-up on `curve` over one unit's rate."""
+    """The job's weight in the sum: `weight` times its speed-up on `curve` over the rate of its
+    unit.
+    """
 
     weight: float
     curve: Curve
@@ -51,14 +53,14 @@ Objective = Callable[[JobFacts], Worth]
 
 
 def speedup(job: JobFacts) -> Worth:
-    """What counts is how well nodes are used, whatever their output: slow models do not starve."""
+    """Count how well nodes are used, whatever their output, so that slow models do not starve."""
     return Worth(1.0, job.curve)
 
 
 def throughput(job: JobFacts) -> Worth:
     """The plain sum of the measured rates, such as images per second.
 
-    Only fair between jobs measured in the same unit; jobs never measured count as slow.
+    It is fair only between jobs measured in the same unit. Jobs never measured count as slow.
     """
     return Worth(job.rate_per_node, job.curve)
 
@@ -90,9 +92,9 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 
 def weigh(objective: Objective, job: JobFacts) -> tuple[Worth, str]:
-    """What the objective says about the job, and what is wrong with it: then `speedup` decides.
+    """Ask the objective about the job. If it fails, return the fault and the worth of `speedup`.
 
-    A site's own objective may raise or return anything; that must not stop a tick.
+    A site's own objective may raise or return anything, and that must not stop a tick.
     """
     try:
         worth = objective(job)
@@ -100,7 +102,7 @@ def weigh(objective: Objective, job: JobFacts) -> tuple[Worth, str]:
             return speedup(job), f"job {job.name}: the objective returned {worth!r}, not a Worth"
         if not 0 <= worth.weight < math.inf or not worth.curve(job.unit) >= 0:
             return speedup(job), f"job {job.name}: the objective returned weight {worth.weight!r}"
-    except Exception as error:  # somebody else's code
+    except Exception as error:  # the site's code may raise anything
         fault = f"job {job.name}: the objective failed: {type(error).__name__}: {error}"
         return speedup(job), fault
     return worth, ""

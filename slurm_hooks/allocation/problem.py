@@ -1,7 +1,7 @@
-"""The allocation problem in counts: how many nodes of each class each job should hold.
+"""States the allocation problem in counts: how many nodes of each class each job should hold.
 
-Nodes that are alike form a class, so the problem does not grow with the machine. These are the
-values that go in and come out, shared by all solvers.
+Equal nodes form a class, so the problem does not grow with the machine. All solvers share these
+values as input and output.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from slurm_hooks.model import Curve, Solve
 
 @dataclass(frozen=True)
 class JobAsk:
-    """What one job wants, can use and holds.
+    """The wants, possibilities and holdings of a job.
 
-    `held[c]` counts the nodes of class c that it holds now, `usable[c]` says whether it may get
-    new nodes of class c (it may always keep what it holds). Sizes are in nodes and multiples of
-    `unit` in each class. `grow_s` and `shrink_s` are the seconds without progress after growing and
+    `held[c]` counts the nodes of class c that it holds now. `usable[c]` says whether it may get new
+    nodes of class c. It may always keep its nodes. Sizes are in nodes and multiples of `unit` in
+    each class. `grow_s` and `shrink_s` are the seconds without progress after growing and
     shrinking. A job with `may_grow` False keeps or loses nodes.
-    `weight` multiplies its progress; a second with MIN nodes or more is worth `claim` besides.
-    `beside` is the speed-up that it has from nodes of no class, which a rescale interrupts too.
-    Speed-ups count against the throughput `per_node`; if that is 0, against that of its smallest
+
+    `weight` multiplies its progress. Each second with MIN nodes or more is also worth `claim`.
+    `beside` is its speed-up from nodes outside all classes, which a rescale interrupts too.
+    Speed-ups count against the throughput `per_node`. If that is 0, they count against the smallest
     size.
-    Of the sizes from MIN to MAX it may have `sizes` only, if that is given. Of sizes that are worth
-    the same it likes `preferred` best.
+
+    If `sizes` is given, it may have only those sizes from MIN to MAX. Of sizes with equal worth it
+    takes `preferred`.
     """
 
     name: str
@@ -49,12 +51,12 @@ class JobAsk:
     preferred: int = 0
 
     def may_have(self, size: int) -> bool:
-        """True if it may train with so many nodes."""
+        """Tell whether it may train with so many nodes."""
         is_within = self.min_nodes <= size <= self.max_nodes
         return is_within and (self.sizes is None or size in self.sizes)
 
     def settled(self, size: int) -> int:
-        """With how many of so many nodes, at most MAX, it may train; 0 if with none."""
+        """The largest number of these nodes, at most MAX, with which it may train, or 0."""
         if self.sizes is None or not self.min_nodes <= size <= self.max_nodes:
             return size if self.min_nodes <= size <= self.max_nodes else 0
         at = bisect(self._ranked, size)
@@ -66,22 +68,22 @@ class JobAsk:
 
     @cached_property
     def size(self) -> int:
-        """The nodes it holds now."""
+        """The nodes that it holds now."""
         return sum(self.held)
 
     @cached_property
     def is_off_unit(self) -> bool:
-        """True if what it holds is not a multiple of its unit in some class."""
+        """Tell whether its nodes in some class are not a multiple of its unit."""
         return self.unit > 1 and any(n % self.unit for n in self.held)
 
     @cached_property
     def holdings(self) -> tuple[tuple[int, int], ...]:
-        """The classes of which it holds nodes, and how many."""
+        """The classes in which it holds nodes, each with their number."""
         return tuple((c, n) for c, n in enumerate(self.held) if n)
 
     @cached_property
     def speedup_now(self) -> float:
-        """Its speed-up at what it holds now, up to MAX."""
+        """Its speed-up with its present nodes, up to MAX."""
         return self.speedup(self.settled(min(self.size, self.max_nodes)))
 
     @cached_property
@@ -90,18 +92,20 @@ class JobAsk:
         return self.per_node or self.curve(self.unit) / self.unit
 
     def speedup(self, nodes: int) -> float:
-        """Throughput at `nodes` over the throughput at its smallest size per node of that size.
+        """Throughput at `nodes` over the throughput per node at its smallest size.
 
-        A job at MIN nodes has speed-up MIN times its efficiency there, so jobs of different MIN
-        compare by nodes well used.
+        A job at MIN nodes has speed-up MIN times its efficiency there. So jobs of different MIN
+        compare by well-used nodes.
         """
         base = self.rate_per_node
         return self.curve(nodes) / base if base > 0 else 0.0
 
 
 def beside_core(ask: JobAsk, core: int, trains: bool) -> JobAsk:
-    """The ask of a job with `core` nodes of no class besides, on the curve of what more nodes add
-    to these. With `trains` they train by themselves."""
+    """The ask of a job that also has `core` nodes outside all classes.
+
+    Its curve shows how much more nodes add to these. With `trains` the core trains alone.
+    """
     alone = ask.curve(core) if trains else 0.0
     sizes = sorted({1, *(n - core for n, _ in ask.curve.points if n > core)})
     added = ((n, max(0.0, ask.curve(n + core) - alone)) for n in sizes)
@@ -119,7 +123,7 @@ def beside_core(ask: JobAsk, core: int, trains: bool) -> JobAsk:
 class NodeClass:
     """`capacity` nodes, free or held by a job of the problem, that stay open for `open_s` seconds.
 
-    `open_s` is infinite where nobody has claimed the nodes.
+    `open_s` is infinite for nodes without a claim.
     """
 
     capacity: int
@@ -131,8 +135,8 @@ class Problem:
     """Jobs, classes, and the seconds to look ahead.
 
     `headroom_nodes` free nodes are not given to growing jobs. All jobs together have at most
-    `ceiling_nodes` (None: no limit), and give back what they hold beyond. `survival_s` is the mean
-    time after which an open hole closes unplanned (infinite: never); it discounts later periods.
+    `ceiling_nodes` (None: no limit), and give back the rest. `survival_s` is the mean time after
+    which an open hole closes unplanned (infinite: never). It discounts later periods.
     """
 
     jobs: tuple[JobAsk, ...]
@@ -152,7 +156,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a solver may take: seconds, and the relative gap at which it may stop."""
+    """The time that a solver may take in seconds, and the relative gap at which it may stop."""
 
     seconds: float = 5.0
     gap: float = 1e-3

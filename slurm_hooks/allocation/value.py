@@ -1,11 +1,9 @@
-"""What an allocation is worth, and which allocations are allowed: one definition for all solvers.
+"""Defines the worth of an allocation, and which allocations are allowed, for all solvers.
 
 The MILP, the knapsack, prices and the greedy search are compared with each other and with brute
-force through this module.
-
-The objective follows the one of BFTrainer (arXiv 2106.12091): work done within the look-ahead less
-the work lost while rescaling. Here holes end (periods), may end early (survival), and a start from
-nothing is paid for. See `row_value` for the terms.
+force through this module. The objective follows BFTrainer (arXiv 2106.12091): work done within the
+look-ahead less the work lost while rescaling. In addition, holes end (periods) or end early
+(survival), and a start costs too. See `row_value` for the terms.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ Row = tuple[int, ...]
 Counts = tuple[Row, ...]
 
 MOVE_S = 1e-3
-"""Node-seconds that each moved node costs: of equal answers, the one that moves less wins."""
+"""The node-seconds that each moved node costs. So of equal answers the least move wins."""
 PREFERRED = 1e-3
-"""The share by which progress at a preferred size counts more: as little as solvers may miss."""
+"""The share by which progress at a preferred size counts more: the gap that solvers may leave."""
 
 
 @dataclass(frozen=True)
 class Period:
-    """A stretch of the look-ahead in which no hole ends: `seconds` are discounted by survival."""
+    """A stretch of the look-ahead in which no hole ends. Survival discounts its `seconds`."""
 
     seconds: float
     is_open: tuple[bool, ...]  # (class)
@@ -49,7 +47,7 @@ def periods(problem: Problem) -> tuple[Period, ...]:
 
 
 def progress(job: JobAsk, size: int) -> float:
-    """Weighted speed-up with what it may use of `size` nodes, at most MAX."""
+    """Weighted speed-up with the nodes that it may use of `size` nodes, at most MAX."""
     used = job.settled(size)
     if not used:
         return 0.0
@@ -58,30 +56,30 @@ def progress(job: JobAsk, size: int) -> float:
 
 
 def rate(job: JobAsk, size: int) -> float:
-    """What a second at `size` nodes is worth: its progress, and its claim to a minimum."""
+    """The worth of a second at `size` nodes: its progress, and its claim to a minimum."""
     return progress(job, size) + job.claim if job.settled(size) else 0.0
 
 
 def progress_now(job: JobAsk) -> float:
-    """The progress it makes now, which a rescale interrupts."""
+    """The progress that it makes now, which a rescale interrupts."""
     return job.weight * (job.beside + job.speedup_now)
 
 
 def is_idle(job: JobAsk) -> bool:
-    """True if the job does not train now, so that a change interrupts nothing."""
+    """Tell whether the job does not train now, so that a change interrupts no training."""
     return job.size < job.min_nodes and not job.beside
 
 
 def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:
-    """What the counts `row` (class) of one job are worth, in weighted normalised node-seconds.
+    """The worth of a job's counts `row` (class), in weighted normalised node-seconds.
 
-    Sum over the periods of seconds times `rate` at the size still open then; a job whose open
-    nodes fall below MIN makes none from there on. Less, at most one of:
+    It is the sum over the periods of seconds times `rate` at the size still open then. A job whose
+    open nodes fall below MIN makes no progress from there on. At most a single cost is subtracted:
 
     * it trains now and gains nodes: `grow_s` times its progress now,
-    * it trains now and loses nodes, or all of them: `shrink_s` times its progress now.
+    * it trains now and loses some or all nodes: `shrink_s` times its progress now.
 
-    And less `MOVE_S` times the weight for each node that comes or goes.
+    `MOVE_S` times the weight is subtracted for each node that it gains or loses.
     """
     sizes = [sum(compress(row, p.is_open)) for p in spans]
     total = sum(p.seconds * rate(job, size) for p, size in zip(spans, sizes))
@@ -91,7 +89,7 @@ def row_value(job: JobAsk, spans: Sequence[Period], row: Row) -> float:
 
 
 def change_cost(job: JobAsk, gained: int, lost: int) -> float:
-    """What it costs to gain or lose so many nodes. A start interrupts nothing, so it is free."""
+    """The cost to gain or lose so many nodes. A start interrupts no training, so it is free."""
     moved = MOVE_S * job.weight * (gained + lost)
     if is_idle(job) or not moved:
         return moved
@@ -99,22 +97,22 @@ def change_cost(job: JobAsk, gained: int, lost: int) -> float:
 
 
 def value(problem: Problem, counts: Counts) -> float:
-    """What `counts` (job, class) are worth within the look-ahead: the sum over the jobs."""
+    """The worth of `counts` (job, class) within the look-ahead: the sum over the jobs."""
     spans = periods(problem)
     return sum(row_value(job, spans, row) for job, row in zip(problem.jobs, counts))
 
 
 def held_counts(problem: Problem) -> Counts:
-    """The counts that change nothing."""
+    """The counts that leave all nodes where they are."""
     return tuple(job.held for job in problem.jobs)
 
 
 def nodes_to_give(problem: Problem) -> int:
-    """How many nodes all jobs together may hold.
+    """The nodes that all jobs together may hold.
 
-    Headroom bounds the net growth: at most `free - headroom_nodes` free nodes are given, and with
-    less than that free nothing is taken back, but nodes may still change hands. The ceiling bounds
-    what is held too.
+    Headroom bounds the net growth: at most `free - headroom_nodes` free nodes are given. Jobs keep
+    their nodes if fewer are free, but nodes may still move between jobs. The ceiling bounds held
+    nodes too.
     """
     total = sum(c.capacity for c in problem.classes)
     held = sum(job.size for job in problem.jobs)
@@ -123,21 +121,21 @@ def nodes_to_give(problem: Problem) -> int:
 
 
 def is_off_unit(job: JobAsk) -> bool:
-    """True if what the job holds is not a multiple of its unit in some class.
+    """Tell whether the job's nodes in some class are not a multiple of its unit.
 
-    Such a job (its unit was split by a hole that ends for one node only) is kept as it is or given
-    up, never resized.
+    Such a job (a hole that ends for a single node split its unit) is kept unchanged or given up,
+    never resized.
     """
     return job.is_off_unit
 
 
 def may_gain(job: JobAsk, of_class: int) -> bool:
-    """True if the job may get new nodes of the class."""
+    """Tell whether the job may get new nodes of the class."""
     return job.may_grow and job.usable[of_class] and not is_off_unit(job)
 
 
 def row_fault(job: JobAsk, row: Row) -> str:
-    """Why the job may not hold `row`, looking at this job alone; empty if it may."""
+    """Say why the job, seen alone, may not hold `row`. Empty if it may."""
     size = sum(row)
     gains = [c for c, (n, h) in enumerate(zip(row, job.held)) if n > h]
     if len(row) != len(job.held) or min(row, default=0) < 0:
@@ -146,7 +144,7 @@ def row_fault(job: JobAsk, row: Row) -> str:
         few = "" if job.sizes is None else f", of which {sorted(job.sizes)}"
         return f"{job.name}: {size} nodes, allowed are {job.min_nodes} to {job.max_nodes}{few}"
     if is_off_unit(job) and any(row) and row != job.held:
-        return f"{job.name}: holds no whole units and can only be kept or given up"
+        return f"{job.name}: does not hold whole units, so it can only be kept or given up"
     if job.unit > 1 and not is_off_unit(job) and any(n % job.unit for n in row):
         return f"{job.name}: {row} is not in units of {job.unit}"
     if gains and any(n < h for n, h in zip(row, job.held)):
@@ -157,9 +155,9 @@ def row_fault(job: JobAsk, row: Row) -> str:
 
 
 def infeasibility(problem: Problem, counts: Counts) -> str:
-    """Why `counts` (job, class) are not allowed; empty if they are.
+    """Say why `counts` (job, class) are not allowed. Empty if they are.
 
-    What is held now can be infeasible too: a gang below MIN has to be completed or given up.
+    The present counts can be infeasible too: a gang below MIN has to be completed or given up.
     """
     if len(counts) != len(problem.jobs):
         return f"{len(counts)} rows for {len(problem.jobs)} jobs"
@@ -178,19 +176,19 @@ def infeasibility(problem: Problem, counts: Counts) -> str:
 
 
 def is_feasible(problem: Problem, counts: Counts) -> bool:
-    """True if `counts` (job, class) are allowed; `infeasibility` says why they are not."""
+    """Tell whether `counts` (job, class) are allowed. If not, `infeasibility` says why."""
     return not infeasibility(problem, counts)
 
 
 def contradiction(problem: Problem) -> str:
-    """Why the problem contradicts itself and nothing should be changed; empty if it does not."""
+    """Say why the problem contradicts itself, so that no node should move. Empty if it does not."""
     for c, node_class in enumerate(problem.classes):
         held = sum(job.held[c] for job in problem.jobs)
         if held > node_class.capacity:
             return f"jobs hold {held} nodes of class {c}, which has {node_class.capacity}"
     for job in problem.jobs:
         if min(job.held, default=0) < 0 or job.unit < 1 or not 1 <= job.min_nodes <= job.max_nodes:
-            return f"job {job.name} asks for or holds what is impossible"
+            return f"job {job.name} has impossible sizes or holdings"
         if job.weight < 0 or not math.isfinite(job.weight):
             return f"job {job.name} has the weight {job.weight}"
     return ""
@@ -204,7 +202,7 @@ def size_range(job: JobAsk, most: int) -> Sequence[int]:
 
 
 def kinks(job: JobAsk, most: int) -> list[int]:
-    """The sizes in `size_range` between which progress is linear over sizes, first and last too."""
+    """The sizes in `size_range` between which progress is linear, first and last included."""
     sizes, unit, liked = size_range(job, most), job.unit, job.preferred
     if job.sizes is not None:
         return [*sizes]
@@ -218,7 +216,7 @@ def kinks(job: JobAsk, most: int) -> list[int]:
 
 
 def corners(job: JobAsk, most: int) -> list[int]:
-    """The sizes of `kinks` and those around the size now: between them value is linear too."""
+    """The sizes of `kinks` and those around the present size. Between them value is linear too."""
     sizes = size_range(job, most)
     near = {n for n in (job.size - job.unit, job.size, job.size + job.unit) if n in sizes}
     return sorted(near | set(kinks(job, most)))

@@ -1,1 +1,1 @@
-"""Ways to solve an allocation problem; each is given one and returns counts."""
+"""Solvers of an allocation problem. Each takes a problem and returns counts."""

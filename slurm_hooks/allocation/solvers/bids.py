@@ -1,11 +1,11 @@
-"""What one job would take if every node had a price: the best row of counts, exactly.
+"""Finds the best row of counts, exactly, for a job at given prices of nodes.
 
-The search over prices asks this thousands of times, so sizes are counted in units and kept in
+The search over prices calls this thousands of times, so sizes are counted in units and kept in
 plain lists, a position for each size.
 
-A row is filled from the classes that stay open longest to those that close first. In each stretch
-of classes that close together the cheapest come first; sizes are then a sum over a chain, which a
-small dynamic programme maximises whatever the shape of the curve.
+A row is filled from the classes that stay open longest to those that close first. Among classes
+that close together the cheapest come first. Sizes are then a sum over a chain, which a small
+dynamic programme maximises for any shape of the curve.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from slurm_hooks.allocation.value import (
 
 NEVER = -math.inf
 Order = Sequence[Sequence[int]]
-"""Classes by depth (for how many periods they stay open), in each the cheapest first."""
+"""Classes by depth (the number of periods for which they stay open), the cheapest first."""
 
 
 @dataclass(frozen=True)
 class Bid:
-    """A row (class), its value, and its value less what it costs."""
+    """A row (class), its value, and its value less its cost."""
 
     row: Row
     value: float
@@ -44,7 +44,7 @@ class Bid:
 
 
 class Lot(NamedTuple):
-    """Up to `units` of one class, each at `price`."""
+    """Up to `units` of a class, each at `price`."""
 
     of_class: int
     price: float
@@ -53,10 +53,10 @@ class Lot(NamedTuple):
 
 @dataclass
 class Mode:
-    """One way to choose: from what is held, or held and more. Positions are added units.
+    """A way to choose: from the held nodes, or from held and more. Positions are added units.
 
-    `gains[d]` is what each position adds in the period in which only classes open for d periods
-    and longer are open; `last` what the whole size adds, NEVER where it is not allowed.
+    `gains[d]` is the gain of each position in the period in which only classes open for d periods
+    and longer are open. `last` is the gain of the whole size, NEVER where it is not allowed.
     """
 
     base: Row
@@ -74,7 +74,7 @@ class _Trail:
     first: list[Lot] = field(default_factory=list)
 
     def back(self, at: int, row: list[int], unit: int) -> None:
-        """Add to `row` what the position `at` is made of."""
+        """Add the parts of the position `at` to `row`."""
         for lots, before in reversed(self.steps):
             price, units = lots[0].price, sum(lot.units for lot in lots)
             choices = range(max(0, at - len(before) + 1), min(units, at) + 1)
@@ -96,7 +96,7 @@ def _hand_out(lots: Sequence[Lot], units: int, row: list[int], unit: int) -> Non
 class Bidder:
     """A job that answers prices. `caps` is the capacity of each class in nodes.
 
-    `zero` is its bid for nothing. It keeps some of what it holds (`held`), or all of it and gets
+    `zero` is its bid for no nodes. It keeps some of its nodes (`held`), or all of them and gets
     more (`more`), up to `limit` nodes of each class. Without `held` it is kept or given up.
     """
 
@@ -120,7 +120,8 @@ class Bidder:
     ) -> Bid:
         """The row of greatest surplus at `prices` (class), classes tried in `order`.
 
-        With `free`, new nodes of a class are at most that many. Of equals, the row of fewer nodes.
+        With `free`, it gets at most that many new nodes of a class. Of equals, the row of fewer
+        nodes.
         """
         job = self.job
         if self.held is None:
@@ -180,7 +181,7 @@ class Bidder:
         ]
 
     def _gains(self, below: list[int], most: int, whole: list[float]) -> list[list[float]]:
-        """What each number of added units is worth in each period (depth, position)."""
+        """The worth of each number of added units in each period (depth, position)."""
         whole = whole + [0.0] * (max(below) + most + 1 - len(whole))
         gains: list[list[float]] = [[]]
         for at, span in enumerate(self._spans):
@@ -209,9 +210,9 @@ class Bidder:
             return best
         row = list(mode.base)
         trail.back(values.index(top), row, self.job.unit)
-        found = tuple(row)
-        cost = sum(p * n for p, n in zip(prices, found) if n)
-        return Bid(found, top - paid + cost, top - paid)
+        counts = tuple(row)
+        cost = sum(p * n for p, n in zip(prices, counts) if n)
+        return Bid(counts, top - paid + cost, top - paid)
 
     def _climb(
         self,
@@ -240,7 +241,7 @@ class Bidder:
 
 
 def depths_of(spans: Sequence[Period], classes: int) -> list[int]:
-    """For how many periods each class stays open."""
+    """The number of periods for which each class stays open."""
     return [sum(span.is_open[c] for span in spans) for c in range(classes)]
 
 
@@ -252,7 +253,7 @@ def _lots(
     limit: Sequence[int],
     unit: int,
 ) -> list[Lot]:
-    """What classes of this depth offer, cheapest first, as far as anybody could use it."""
+    """The offers of classes of this depth, cheapest first, as far as they can be used."""
     inside, missing = mode.classes[depth], mode.most
     lots: list[Lot] = []
     for c in order[depth] if inside else ():
@@ -280,7 +281,9 @@ def _price(lot: Lot) -> float:
 
 
 def extended(values: list[float], lots: Sequence[Lot], size: int) -> list[float]:
-    """The best of each number of units when more may come from the lots, all of one price."""
+    """The best of each number of units when more may come from the lots, which have the
+    same price.
+    """
     price, units = lots[0].price, sum(lot.units for lot in lots)
     length = min(size, len(values) + units)
     paid = [v + price * n for n, v in enumerate(values)]

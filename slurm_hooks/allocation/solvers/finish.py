@@ -1,9 +1,10 @@
-"""The exact answer, where prices leave few rows open: it searches these to the end.
+"""Finds the exact answer by a full search, where prices leave few rows open.
 
-An answer is worth the bound that prices prove, less what each row loses against its job's best one
-at these prices, less the price of the nodes left over. So a better answer than the best one known
-consists of rows that lose less than the gap between bound and value. The dynamic programme runs
-over these few rows (Dudzinski and Walukiewicz 1987). No solver has to be installed.
+An answer is worth the bound that prices prove, less its losses. Those are the loss of each row
+against its job's best row at these prices, and the price of the leftover nodes. So a better answer
+than the best known consists of rows that lose less than the gap between bound and value. The
+dynamic programme runs over these few rows (Dudzinski and Walukiewicz 1987). No solver has to be
+installed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from typing import NamedTuple, Optional
 from slurm_hooks.allocation.value import Row
 
 SHARES = (1 / 256, 1 / 64, 1 / 16, 1 / 4, 1.0)
-"""How much of the gap to search, one after the other: an answer within a share is the best of all,
-and the work grows faster than the share.
+"""The shares of the gap to search, in this order. An answer within a share is the best of all, and
+the work grows faster than the share.
 """
 
 
@@ -27,7 +28,7 @@ class TooLarge(Exception):
 
 
 class Choice(NamedTuple):
-    """A row (class), and what it loses against the best row of its job."""
+    """A row (class), and its loss against the best row of its job."""
 
     loss: float
     row: Row
@@ -46,10 +47,10 @@ class Supply:
     spare: int = 0
 
     def worth(self, nodes: Sequence[int]) -> float:
-        """The price of so many nodes (class), the headroom at the lowest price there is.
+        """The price of so many nodes (class), with the headroom at the lowest price.
 
-        Of the nodes of a positive capacity as many stay idle as the headroom says. The best dual
-        price of that rule, given the prices of the nodes, is the lowest of them.
+        As many nodes of classes with capacity stay idle as the headroom says. The best dual price
+        of that rule, given the prices of the nodes, is the lowest of them.
         """
         lowest = min((p for p, cap in zip(self.prices, self.caps) if cap), default=0.0)
         return sum(p * n for p, n in zip(self.prices, nodes)) - self.spare * lowest
@@ -60,24 +61,24 @@ def best_rows(
 ) -> Optional[list[Row]]:
     """The row of each job in the best answer if it loses no more than `gap`, None otherwise.
 
-    `menus_of` lists the rows that lose no more than it is told. Jobs may share a list. Raises
-    `TooLarge` where the search would take more than `most_steps` steps.
+    `menus_of` lists the rows up to a given loss. Jobs may share a list. Raises `TooLarge` where the
+    search would take more than `most_steps` steps.
     """
     for share in SHARES if gap > 0 else ():
         menus = menus_of(gap * share)
         packing = _Packing(supply, len(menus))
         packed = {key: packing.menu(menu) for key, menu in {id(m): m for m in menus}.items()}
-        found = _search([packed[id(m)] for m in menus], packing, gap * share, most_steps)
-        if found:
-            return found
+        rows = _search([packed[id(m)] for m in menus], packing, gap * share, most_steps)
+        if rows:
+            return rows
     return None
 
 
 class _Packing:
-    """The nodes left of each class side by side in one integer, so that one step takes a row.
+    """Packs the nodes left of each class into a single integer, so that each step takes a row.
 
-    A bit on top of each count is set unless the count is negative. Where nodes have to be left, one
-    more count is that of all nodes.
+    A bit on top of each count is set unless the count is negative. Where nodes have to be left,
+    another count holds all nodes.
     """
 
     def __init__(self, supply: Supply, jobs: int) -> None:
@@ -98,8 +99,8 @@ class _Packing:
         return sum(map(lshift, counts, self._shifts))
 
     def menu(self, choices: Sequence[Choice]) -> _Menu:
-        """The choices for which there are nodes, each with a number to take from what is left."""
-        if len(self._most) == 1:  # a single count is packed by itself: a replay asks very often
+        """The choices for which there are nodes, each with a packed number to subtract."""
+        if len(self._most) == 1:  # a single count needs no packing, and a replay asks very often
             plain = [(loss, row[0], row) for loss, row in choices if row[0] <= self._most[0]]
             return _Menu(plain, max((n for _, n, _ in plain), default=0))
         counts = [self._counted(choice.row) for choice in choices]
@@ -113,7 +114,7 @@ class _Packing:
         return _Menu(offers, greatest)
 
     def wasted(self, left: int) -> float:
-        """The price of the nodes left, where counts below zero count as none."""
+        """The price of the nodes left, where counts below zero count as 0."""
         tops = [1 << top for top in self._tops]
         counts = [(left >> at & 2 * top - 1) - top for at, top in zip(self._shifts, tops)]
         nodes = [max(0, n) for n in counts[: len(self._supply.caps)]]
@@ -124,7 +125,7 @@ _Offer = tuple[float, int, Row]  # loss, nodes packed, nodes
 
 
 class _Menu(NamedTuple):
-    """What a job may take, and the most of each class among that, packed."""
+    """The choices of a job, and the most of each class among them, packed."""
 
     offers: list[_Offer]
     greatest: int
@@ -136,7 +137,7 @@ _Layer = dict[int, tuple[float, _Offer]]  # nodes left -> (loss so far, the last
 def _search(
     menus: Sequence[_Menu], packing: _Packing, allowed: float, most_steps: float
 ) -> Optional[list[Row]]:
-    """The rows that lose least, if that is no more than `allowed`."""
+    """The rows that lose least, if their loss is no more than `allowed`."""
     if not all(menu.offers for menu in menus):
         return None
     order = sorted(range(len(menus)), key=lambda at: len(menus[at].offers))
@@ -161,21 +162,21 @@ def _layers(
             raise TooLarge(f"job {len(layers)} of {len(menus)}: {len(layers[-1])} states")
         rest -= menu.greatest
         longer = _extended(layers[-1], menu.offers, packing.tops, allowed)
-        if packing.full - rest & packing.tops:  # later jobs cannot take all there is
+        if packing.full - rest & packing.tops:  # later jobs cannot take all nodes
             _drop_wasteful(longer, rest, packing, allowed)
         layers.append(longer)
     return layers
 
 
 def _drop_wasteful(layer: _Layer, rest: int, packing: _Packing, allowed: float) -> None:
-    """Drop the states that leave too much, though later jobs take `rest`."""
+    """Drop the states that leave too much, even if later jobs take `rest`."""
     for left in [left for left in layer if left - rest & packing.tops]:
         if layer[left][0] + packing.wasted(left - rest) > allowed:
             del layer[left]
 
 
 def _extended(layer: _Layer, offers: Sequence[_Offer], tops: int, allowed: float) -> _Layer:
-    """The layer with one job more, each state with the offer that loses least."""
+    """The layer with another job, each state with the offer that loses least."""
     longer: _Layer = {}
     for left, (lost, _) in layer.items():
         for offer in offers:
@@ -189,7 +190,7 @@ def _extended(layer: _Layer, offers: Sequence[_Offer], tops: int, allowed: float
 
 
 def _trace(layers: Sequence[_Layer], left: int) -> list[Row]:
-    """The row of each job on the way to what is left."""
+    """The row of each job on the way to the nodes left."""
     rows = []
     for layer in reversed(layers[1:]):
         _, packed, row = layer[left][1]

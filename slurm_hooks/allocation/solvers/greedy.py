@@ -1,9 +1,9 @@
-"""The floor under all other solvers: give nodes where they add most per node, until none is left.
+"""Gives nodes where they add most per node, until all are given: the floor under other solvers.
 
-Jobs start with nothing and climb the concave hull of their value over sizes, always the steepest
-next step of all jobs first. Keeping nodes is a step like any other; its gain includes what losing
-them would cost. The answer is always feasible, often optimal with one class, and never worse than
-changing nothing where that is allowed.
+Jobs start empty and climb the concave hull of their value over sizes. The steepest next step of all
+jobs comes first. Keeping nodes is a step like any other, and its gain includes the cost of losing
+them. The answer is always feasible, often optimal with a single class. It is never worse than no
+change where that is allowed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from slurm_hooks.allocation.value import (
 
 @dataclass(frozen=True)
 class _Step:
-    """From one row of a job to a larger one; `gain` is the value added per node."""
+    """A step from a row of a job to a larger row. `gain` is the value added per node."""
 
     gain: float
     row: Row
@@ -43,18 +43,18 @@ class _Step:
 
 @dataclass
 class _Stock:
-    """What is left to give: nodes (class), and nodes over all classes."""
+    """The nodes left to give: by class, and over all classes."""
 
     free: list[int]
     budget: int
 
     def covers(self, old: Row, new: Row) -> bool:
-        """True if the step from `old` to `new` can still be made."""
+        """Tell whether the step from `old` to `new` can still be made."""
         added = list(map(sub, new, old))
         return sum(added) <= self.budget and all(map(le, added, self.free))
 
     def take(self, old: Row, new: Row) -> None:
-        """Hand out what `new` has more than `old`."""
+        """Hand out the nodes that `new` has beyond `old`."""
         self.free = list(map(sub, self.free, map(sub, new, old)))
         self.budget -= sum(new) - sum(old)
 
@@ -68,7 +68,7 @@ class _Way:
 
 
 class _Climber:
-    """One job on its way up, and the classes it may keep and gain, in the order of filling."""
+    """A job on its way up, and the classes that it may keep and gain, in the order of filling."""
 
     def __init__(self, job: JobAsk, spans: tuple[Period, ...], way: _Way) -> None:
         self.job = job
@@ -85,7 +85,9 @@ class _Climber:
         self._value = row_value(self.job, self._spans, row)
 
     def next_step(self, stock: _Stock) -> Optional[_Step]:
-        """The step with the greatest gain per node, the smallest of equals; None if none pays."""
+        """The step with the greatest gain per node, the smallest of equals. None if no step
+        pays.
+        """
         best: Optional[_Step] = None
         size = sum(self.row)
         for row in self._rows(stock):
@@ -96,7 +98,7 @@ class _Climber:
         return best
 
     def _rows(self, stock: _Stock) -> Iterator[Row]:
-        """The rows worth a look, growing: sizes where progress, classes or costs have a kink."""
+        """The useful rows, growing: sizes where progress, classes or costs have a kink."""
         job, size = self.job, sum(self.row)
         if is_off_unit(job):
             if not size and job.may_have(job.size) and stock.covers(self.row, job.held):
@@ -113,14 +115,16 @@ class _Climber:
             yield tuple(row)
 
     def _edges(self, fills: list[tuple[int, int]], size: int) -> Iterator[int]:
-        """The sizes at which a class is used up and the next one closes at another time."""
+        """The sizes at which a class is used up and the next class closes at another time."""
         for at, (c, nodes) in enumerate(fills):
             size += nodes
             if at + 1 == len(fills) or self._depths[fills[at + 1][0]] != self._depths[c]:
                 yield size
 
     def _fills(self, stock: _Stock) -> Iterator[tuple[int, int]]:
-        """Classes and the nodes to be had from each: held ones first, new ones if all are kept."""
+        """Classes and the available nodes of each. Held classes come first, new classes if all are
+        kept.
+        """
         job, free = self.job, list(stock.free)
         keeps_all = True
         for c in self._keep:
@@ -148,7 +152,7 @@ class _Climber:
 
 
 def solve_greedy(problem: Problem) -> Counts:
-    """Feasible counts (job, class) by marginal gain, or what is held where that is worth as much.
+    """Feasible counts (job, class) by marginal gain, or the held counts if they are worth as much.
 
     The problem must not contradict itself (`value.contradiction`).
     """
@@ -160,9 +164,9 @@ def solve_greedy(problem: Problem) -> Counts:
 
 
 def climb_from(problem: Problem, rows: Counts) -> Counts:
-    """Rows (job, class) that have what `rows` have and whatever adds value, steepest first.
+    """Extend `rows` (job, class) by all that adds value, steepest first.
 
-    Each of `rows` must be allowed, none or a part of what its job holds; together they must fit.
+    Each of `rows` must be allowed, empty, or a part of its job's held row. Together they must fit.
     """
     spans = periods(problem)
     stock = _Stock([c.capacity for c in problem.classes], nodes_to_give(problem))
@@ -188,7 +192,7 @@ def climb_from(problem: Problem, rows: Counts) -> Counts:
 def _push(
     heap: list[tuple[float, str, int, Row]], climbers: list[_Climber], at: int, stock: _Stock
 ) -> None:
-    """Queue the next step of a job. Stock only shrinks: a step that it covers stays the best."""
+    """Queue the next step of a job. Stock only shrinks, so a step that it covers stays the best."""
     step = climbers[at].next_step(stock)
     if step:
         heapq.heappush(heap, (-step.gain, climbers[at].job.name, at, step.row))

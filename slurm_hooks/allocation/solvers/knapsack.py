@@ -1,11 +1,11 @@
-"""A size for each of many jobs, of greatest total value, where all nodes are alike.
+"""Picks a size for each of many jobs, of greatest total value, where all nodes are equal.
 
-This is a multiple-choice knapsack. Its linear relaxation (the jobs' concave hulls, steepest first;
+This is a multiple-choice knapsack. Its linear relaxation (the jobs' concave hulls, steepest first,
 Sinha and Zoltners 1979) gives the price of a node, an upper bound and a good answer. `finish`
 searches the sizes that this price leaves open.
 
-A replay asks tens of thousands of times with few different menus, so what depends on a menu alone
-is computed once, in `Menu`.
+A replay solves tens of thousands of problems with few different menus. So `Menu` computes once all
+values that depend on a menu alone.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from slurm_hooks.allocation.value import (
 )
 
 MOST_STEPS = 20_000_000
-"""Steps after which the search gives up: some ten seconds of Python."""
+"""The steps after which the search gives up: about ten seconds of Python."""
 Point = tuple[int, float]
-"""A size and what it is worth."""
+"""A size and its worth."""
 
 
 def solve_knapsack(problem: Problem, most_steps: int = MOST_STEPS) -> Counts:
-    """The counts (job, class) of greatest value of a problem with one class, exactly.
+    """The counts (job, class) of greatest value of a problem with a single class, exactly.
 
-    Of equals, what the relaxation found. Raises ValueError for any other number of classes and
+    Of equal answers, the relaxation's wins. Raises ValueError for another number of classes and
     `TooLarge` where a search would take more than `most_steps` steps.
     """
     if len(problem.classes) != 1:
@@ -53,7 +53,7 @@ def _menu(job: JobAsk, most: int, spans: tuple[Period, ...]) -> Menu:
     def worth(size: int) -> float:
         return row_value(job, spans, (size,))
 
-    step = job.unit if job.sizes is None else most + 1  # none between those that it may have
+    step = job.unit if job.sizes is None else most + 1  # no size between the allowed sizes
     return Menu(worth, _corners(job, most), step)
 
 
@@ -66,7 +66,7 @@ def _corners(job: JobAsk, most: int) -> list[int]:
 
 
 class Menu:
-    """The sizes that one job can have: `worth` says what each of them is worth.
+    """The sizes that a job can have. `worth` gives the value of each.
 
     `corners` are sizes, rising from 0. Between two of them every size in steps of `step` is allowed
     and value is linear, but there is no size between 0 and the next corner. Raises ValueError if
@@ -100,19 +100,21 @@ class Menu:
         worth, step = self._worth, self._step
         top = max(value - price * size for size, value in self._hull)
         losses = [(size, top - value + price * size) for size, value in self._corners]
-        found = [(max(0.0, loss), size) for size, loss in losses if loss <= allowed]
+        choices = [(max(0.0, loss), size) for size, loss in losses if loss <= allowed]
         for (left, first), (right, last) in zip(losses[1:], losses[2:]):
             if right - left > step and (first <= allowed or last <= allowed):
                 for size in range(left + step, right, step):
                     loss = top - worth(size) + price * size
                     if loss <= allowed:
-                        found.append((max(0.0, loss), size))
-        found.sort()
-        return [Choice(loss, (size,)) for loss, size in found]
+                        choices.append((max(0.0, loss), size))
+        choices.sort()
+        return [Choice(loss, (size,)) for loss, size in choices]
 
 
 def menu_of(table: Mapping[int, float]) -> Menu:
-    """The menu of a table of what sizes are worth: 0, then all from the smallest to the largest."""
+    """The menu of a table of sizes and their values: 0, then all from the smallest to the
+    largest.
+    """
     sizes, slack = list(table), 1e-12 * max([1.0, *map(abs, table.values())])
     bends = [n for n in sizes[2:-1] if abs(table[n - 1] - 2 * table[n] + table[n + 1]) > slack]
     return Menu(table.__getitem__, [*sizes[:2], *bends, *sizes[2:][-1:]])
@@ -136,8 +138,8 @@ def _slope(a: Point, b: Point) -> float:
 def best_sizes(menus: Sequence[Menu], most: int, most_steps: float = math.inf) -> list[int]:
     """The size of each job, at most `most` nodes together, with the greatest total value.
 
-    Exact up to rounding (relative 1e-12). Of equals, what the relaxation found. Raises `TooLarge`
-    where a search would take more than `most_steps` steps.
+    It is exact up to rounding (relative 1e-12). Of equal answers, the relaxation's wins. Raises
+    `TooLarge` where a search would take more than `most_steps` steps.
     """
     relaxed = _relax(menus, most)
     allowed = relaxed.bound - relaxed.value - 1e-12 * max(1.0, abs(relaxed.bound))
@@ -145,8 +147,8 @@ def best_sizes(menus: Sequence[Menu], most: int, most_steps: float = math.inf) -
         return relaxed.sizes
 
     def choices(loss: float) -> list[list[Choice]]:
-        found = {id(menu): menu for menu in menus}
-        offers = {key: menu.choices(relaxed.price, loss) for key, menu in found.items()}
+        by_id = {id(menu): menu for menu in menus}
+        offers = {key: menu.choices(relaxed.price, loss) for key, menu in by_id.items()}
         return [offers[id(menu)] for menu in menus]
 
     rows = best_rows(choices, Supply((most,), (relaxed.price,)), allowed, most_steps)

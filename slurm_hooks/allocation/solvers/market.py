@@ -1,6 +1,6 @@
-"""All jobs of a problem as bidders for its nodes: what they want at given prices, made to fit.
+"""Lets all jobs of a problem bid for its nodes at given prices, and makes the bids fit.
 
-It keeps the best answer and the best bound that came up.
+It keeps the best answer and the best bound so far.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FITS = 6
 
 @dataclass(frozen=True)
 class Priced:
-    """The best counts (job, class) found, their value, and the bound that no answer exceeds."""
+    """The best counts (job, class), their value, and the bound that no answer exceeds."""
 
     counts: Counts
     value: float
@@ -29,13 +29,15 @@ class Priced:
 
     @property
     def gap(self) -> float:
-        """What could still be missing, relative to the value."""
+        """The value that could still be missing, relative to the value."""
         return (self.bound - self.value) / max(abs(self.value), 1e-9)
 
 
 @dataclass(frozen=True)
 class Asked:
-    """All jobs' answers to `prices`: the bound they prove and the nodes they take (class)."""
+    """All jobs' answers to `prices`: the bound that they prove and the nodes that they take
+    (class).
+    """
 
     prices: tuple[float, ...]
     bids: tuple[Bid, ...]
@@ -46,7 +48,8 @@ class Asked:
 class _Shelf:
     """Nodes on offer: `left` of each class, and classes by depth in the order to take them.
 
-    The cheapest first, of equal prices the one of which most is left, so that demand spreads.
+    The cheapest class comes first. Of equal prices the fullest class comes first, so that demand
+    spreads.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class _Shelf:
 
 
 class Market:
-    """Bidders and supply. `start` (job, class) must be allowed; it is the first best answer."""
+    """Bidders and supply. `start` (job, class) must be allowed. It is the first best answer."""
 
     def __init__(self, problem: Problem, start: Counts) -> None:
         self.problem = problem
@@ -82,13 +85,13 @@ class Market:
         self.depths = depths_of(self.spans, len(self.caps))
         self.spare = max(0, sum(self.caps) - nodes_to_give(problem))
         self.counts, self.value, self.bound = start, value(problem, start), math.inf
-        self.prices: tuple[float, ...] = ()  # those that prove the bound
+        self.prices: tuple[float, ...] = ()  # they prove the bound
         self.bids: tuple[Bid, ...] = ()  # the answers to them
         self.bidders = [Bidder(job, self.spans, self.caps) for job in problem.jobs]
         self._urgency = [0.0] * len(problem.jobs)
 
     def result(self) -> Priced:
-        """The best so far."""
+        """The best answer so far."""
         return Priced(self.counts, self.value, max(self.bound, self.value))
 
     def ask(self, prices: Sequence[float]) -> Asked:
@@ -106,10 +109,10 @@ class Market:
         return Asked(tuple(prices), tuple(bids), bound, tuple(demand))
 
     def repair(self, asked: Asked, is_done: Callable[[], bool]) -> None:
-        """Make the answers fit the supply; keep the result if it is the best so far.
+        """Make the answers fit the supply, and keep the result if it is the best so far.
 
-        Whoever lost most by coming late comes earlier the next time (squeaky wheel optimisation,
-        Joslin and Clements 1999); the fit that loses least is completed.
+        A job that lost most by its late turn gets an earlier turn next time (squeaky wheel
+        optimisation, Joslin and Clements 1999). The fit that loses least is completed.
         """
         fits: list[tuple[float, Counts]] = []
         while len(fits) < FITS and not is_done():
@@ -123,13 +126,13 @@ class Market:
                 self.counts, self.value = counts, worth
 
     def supply(self, prices: Sequence[float]) -> Supply:
-        """What there is, at these prices (class)."""
+        """The supply at these prices (class)."""
         return Supply(self.caps, prices, self.spare)
 
     def _fit(self, asked: Asked) -> tuple[float, Counts]:
-        """Rows that fit, and what they lose against the bound of the prices.
+        """Rows that fit, and their loss against the bound of the prices.
 
-        All keep what they want to keep; then in turn they take of what is left.
+        Each job keeps the held nodes that it wants. Then the jobs take from the rest in turn.
         """
         rows = [
             tuple(map(min, bid.row, job.held)) for bid, job in zip(asked.bids, self.problem.jobs)
@@ -149,7 +152,7 @@ class Market:
             lost += bid.surplus - got.surplus
             row = got.row if sum(got.row) - sum(rows[at]) <= budget else rows[at]
             if row_fault(self.problem.jobs[at], row):
-                row = (0,) * len(row)  # what it keeps is too little to run on
+                row = (0,) * len(row)  # it keeps too few nodes to run
             added = tuple(n - o for n, o in zip(row, rows[at]))
             rows[at] = row
             budget -= sum(added)

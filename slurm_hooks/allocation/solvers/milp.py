@@ -1,11 +1,11 @@
-"""The allocation as a mixed-integer linear programme: PuLP builds it, HiGHS or CBC solves it.
+"""Solves the allocation as a mixed-integer linear programme. PuLP builds it for HiGHS or CBC.
 
-It decides nothing beyond the model: `value` says what an answer is worth and whether it is allowed,
-`allocate` whether to believe it. The part of each job is built in `milp_job`.
+It only holds the model. `value` gives the worth of an answer and says whether it is allowed, and
+`allocate` decides whether to trust it. `milp_job` builds the part of each job.
 
-Against the model of BFTrainer (arXiv 2106.12091): counts per class instead of one binary per node,
-flags bounded by what is held and free instead of by all nodes (which capped every change at half
-of the machine), costs for starting, holes that end, and "no answer" never reads as "release all".
+It differs from the model of BFTrainer (arXiv 2106.12091). It has counts per class instead of a
+binary per node. Held and free nodes bound its flags, not all nodes (which capped every change at
+half of the machine). Starts cost, holes end, and "no answer" never reads as "release all".
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Backend:
-    """A solver that PuLP can drive here, with the limits; `name` is for people."""
+    """A solver that PuLP can drive here, with the limits. `name` is for people."""
 
     name: str
     solver: Any
 
 
 def find_backend(name: str, limits: Limits) -> Backend:
-    """The solver called `highs` or `cbc`; `milp` is HiGHS where it is installed, otherwise CBC.
+    """The solver called `highs` or `cbc`. `milp` is HiGHS where it is installed, otherwise CBC.
 
-    Raises LookupError if there is none of that name on this host.
+    Raises LookupError if this host has no solver of that name.
     """
     if name in {"milp", "highs"} and hasattr(pulp, "HiGHS"):
         highs = pulp.HiGHS(
@@ -61,7 +61,7 @@ def find_backend(name: str, limits: Limits) -> Backend:
 
 
 def installed() -> str:
-    """The name of the solver that `milp` finds on this host, empty without one."""
+    """The name of the solver that `milp` stands for on this host. Empty without a solver."""
     try:
         return find_backend("milp", Limits()).name
     except LookupError:
@@ -75,13 +75,16 @@ def solve_milp(
     start: Optional[Counts] = None,
     bound: float = math.inf,
 ) -> Allocation:
-    """The best counts (job, class) found within the limits; the search begins at `start` if given.
+    """The best counts (job, class) within the limits. The search begins at `start` if it is given.
 
-    `bound` is an upper bound known beforehand: an answer within the gap of it ends the search.
+    `bound` is an upper bound known beforehand. An answer within the gap of it ends the search.
 
-    OPTIMAL within the gap, INCUMBENT if time ran out with an answer in hand, UNCHANGED with the
-    counts held now if it ran out before. The bound is infinite if the solver does not report one.
-    Raises LookupError without a solver and what PuLP raises when the solver breaks.
+    * OPTIMAL: the answer is within the gap.
+    * INCUMBENT: time ran out with an answer in hand.
+    * UNCHANGED: time ran out before, so these are the counts held now.
+
+    The bound is infinite if the solver does not report it. Raises LookupError without a solver, and
+    passes on PuLP's errors when the solver breaks.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 announces PuLP 4
@@ -96,25 +99,29 @@ def solve_milp(
 
 
 def _stop_near(backend: Backend, target: float) -> None:
-    """Let HiGHS, which minimises, stop at `target`; PuLP offers this for HiGHS only."""
+    """Let HiGHS, which minimises, stop at `target`. PuLP offers this for HiGHS only."""
     if backend.name == "highs":
         backend.solver.optionsDict["objective_target"] = target
 
 
-def _capped(found: Allocation, bound: float, gap: float) -> Allocation:
-    """The allocation with the better of its own bound and a known one, and what that proves."""
-    solve = replace(found.solve, bound=max(found.solve.value, min(found.solve.bound, bound)))
+def _capped(allocation: Allocation, bound: float, gap: float) -> Allocation:
+    """Give the allocation the better of its bound and a known bound, and the status that
+    follows.
+    """
+    solve = replace(
+        allocation.solve, bound=max(allocation.solve.value, min(allocation.solve.bound, bound))
+    )
     if solve.status is SolveStatus.INCUMBENT and solve.bound - solve.value <= gap * abs(
         solve.value
     ):
         solve = replace(solve, status=SolveStatus.OPTIMAL)
     elif solve.status is SolveStatus.INCUMBENT:
         solve = replace(solve, reason="out of time")
-    return replace(found, solve=solve)
+    return replace(allocation, solve=solve)
 
 
 def _start_from_values(solver: Any) -> None:
-    """Let the search begin at the variables' values; PuLP itself offers this for CBC only."""
+    """Let the search begin at the variables' values. PuLP itself offers this for CBC only."""
     if "warmStart" in solver.optionsDict:
         solver.optionsDict["warmStart"] = True
         return
@@ -129,7 +136,7 @@ def _start_from_values(solver: Any) -> None:
 
 
 def build(problem: Problem, start: Counts) -> tuple[Sheet, list[JobModel]]:
-    """The model of the problem and its jobs (job), with `start` as the values to begin with."""
+    """The model of the problem and its jobs (job), with `start` as the first values."""
     sheet = Sheet(pulp.LpProblem("allocation", pulp.LpMaximize))
     spans = periods(problem)
     models = [add_job(sheet, problem, at, spans, row) for at, row in enumerate(start)]
@@ -146,8 +153,8 @@ def build(problem: Problem, start: Counts) -> tuple[Sheet, list[JobModel]]:
 
 
 def _read(problem: Problem, sheet: Sheet, models: list[JobModel], backend: Backend) -> Allocation:
-    found = {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}
-    if sheet.lp.sol_status not in found:
+    solved = {pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible}
+    if sheet.lp.sol_status not in solved:
         said = pulp.LpStatus[sheet.lp.status]
         solve = Solve(SolveStatus.UNCHANGED, backend.name, f"no answer in time ({said})")
         return Allocation(held_counts(problem), solve)
@@ -164,7 +171,7 @@ def _read(problem: Problem, sheet: Sheet, models: list[JobModel], backend: Backe
 
 
 def _bound(sheet: Sheet) -> float:
-    """The solver's upper bound; PuLP gets none from CBC."""
+    """The solver's upper bound. PuLP gets no bound from CBC."""
     model: Any = getattr(sheet.lp, "solverModel", None)  # highspy's own object
     if not hasattr(model, "getInfo"):
         return math.inf

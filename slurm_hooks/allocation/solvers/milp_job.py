@@ -1,4 +1,4 @@
-"""One job's part of the linear programme: its sizes, its curve, what changing it costs.
+"""Builds a job's part of the linear programme: its sizes, its curve, and the cost of changes.
 
 Jobs meet in `milp`, class by class.
 """
@@ -38,7 +38,7 @@ class Sheet:
     _columns: int = 0
 
     def add(self, upper: float, is_integer: bool, start: float = 0) -> Any:
-        """A new variable from 0 to `upper`, with the value that the search starts from."""
+        """Add a variable from 0 to `upper`, with the value from which the search starts."""
         self._columns += 1
         make = getattr(self.lp, "add_variable", pulp.LpVariable)  # PuLP 3.3 prefers the former
         category = pulp.LpInteger if is_integer else pulp.LpContinuous
@@ -47,11 +47,11 @@ class Sheet:
         return variable
 
     def at_most(self, terms: Iterable[Term], limit: float) -> None:
-        """Sum of the terms <= limit."""
+        """Require: sum of the terms <= limit."""
         self._constrain(terms, pulp.LpConstraintLE, limit)
 
     def equal(self, terms: Iterable[Term], limit: float) -> None:
-        """Sum of the terms = limit."""
+        """Require: sum of the terms = limit."""
         self._constrain(terms, pulp.LpConstraintEQ, limit)
 
     def gain(self, terms: Iterable[Term]) -> None:
@@ -67,7 +67,7 @@ class Sheet:
 
 
 def _sum(terms: Iterable[Term]) -> Any:
-    """Terms of one variable are added up, which PuLP would not do for a list."""
+    """Add up the terms of each variable, which PuLP would not do for a list."""
     by_name: dict[str, Term] = {}
     for variable, factor in terms:
         _, before = by_name.get(variable.name, (variable, 0.0))
@@ -86,7 +86,7 @@ def _times(terms: Iterable[Term], factor: float) -> list[Term]:
 
 @dataclass(frozen=True)
 class JobModel:
-    """The nodes of one job as terms, by class."""
+    """The nodes of a job as terms, by class."""
 
     nodes: tuple[list[Term], ...]
 
@@ -115,7 +115,7 @@ def add_job(
 def _add_fixed(
     sheet: Sheet, job: JobAsk, spans: Sequence[Period], is_kept_at_start: bool
 ) -> JobModel:
-    """A job that is kept as it is or given up: one choice, valued beforehand."""
+    """Add a job that is kept unchanged or given up: a single choice, valued beforehand."""
     none = (0,) * len(job.held)
     kept = sheet.add(1 if job.may_have(job.size) else 0, is_integer=True, start=is_kept_at_start)
     worth = row_value(job, spans, job.held), row_value(job, spans, none)
@@ -127,7 +127,7 @@ def _add_fixed(
 def _add_nodes(
     sheet: Sheet, problem: Problem, job: JobAsk, start: Row
 ) -> tuple[list[list[Term]], list[list[Term]]]:
-    """Variables for kept and for new nodes (class), counted in units."""
+    """Add variables for kept and for new nodes (class), counted in units."""
     room = max(0, job.max_nodes - job.size)
     unit = job.unit
     keep, new = [], []
@@ -143,7 +143,9 @@ def _add_nodes(
 def _forbid_migration(
     sheet: Sheet, job: JobAsk, keep: list[list[Term]], new: list[list[Term]]
 ) -> None:
-    """A gain needs all held nodes kept. It is bounded by what MAX leaves, the tightest factor."""
+    """Require all held nodes for a gain. The rest up to MAX bounds the gain, as the tightest
+    factor.
+    """
     kept = [t for terms in keep for t in terms]
     gained = [t for terms in new for t in terms]
     if kept and gained:
@@ -172,9 +174,9 @@ def _add_progress(
 
 
 def _add_whole(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> None:
-    """The whole size: 0 or from MIN to MAX, and its value, what a change costs included.
+    """Add the whole size: 0 or from MIN to MAX, and its value, including the cost of a change.
 
-    Putting costs on the curve instead of on flags makes the relaxation as tight as one job allows.
+    With costs on the curve instead of on flags, the relaxation is as tight as a single job allows.
     """
 
     def worth(n: int) -> float:
@@ -193,7 +195,7 @@ def _add_whole(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> N
 
 
 def _add_rest(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> None:
-    """What is left of the job when some class has closed; below MIN nothing of it runs."""
+    """Add the size that is left when some class has closed. Below MIN the job makes no progress."""
     sizes = kinks(job, _most(size))
     if not sizes:
         return
@@ -206,8 +208,10 @@ def _add_rest(sheet: Sheet, job: JobAsk, size: list[Term], seconds: float) -> No
 
 
 def _covered(mixed: list[Term], unit: int, most: int) -> list[Term]:
-    """How many open nodes at most leave the job at the size picked: up to the next size less a
-    unit."""
+    """The largest number of open nodes that leaves the job at the picked size.
+
+    It is the next size less a unit.
+    """
     nexts = [*(size for _, size in mixed[1:]), float(most + unit)]
     return [(weight, above - unit) for (weight, _), above in zip(mixed, nexts)]
 
@@ -219,12 +223,13 @@ def _most(size: list[Term]) -> int:
 def _add_curve(
     sheet: Sheet, job: JobAsk, points: list[tuple[int, float]], now: float
 ) -> tuple[list[Term], list[Term]]:
-    """A size that is a mix of the points (lambda form) or 0, valued accordingly.
+    """Add a size that is a mix of the points (lambda form) or 0, with its value.
 
-    Returns the size as terms and the binary that says whether it is not 0; there is none if the
-    first point is the smallest size there is, for then 0 is just one more point. A mix over a
-    concave stretch is exact when maximised; where there are several, a binary each picks one. Of a
-    job with sizes of its own each is a stretch. The search starts at the size `now`.
+    Returns the size as terms, and the binary that says whether it is not 0. If the first point is
+    the smallest possible size, 0 is just another point, and there is no binary. A mix over a
+    concave stretch is exact when maximised. Where there are several stretches, each has a binary,
+    and a single stretch is picked. For a job with explicit sizes each size is a stretch. The search
+    starts at the size `now`.
     """
     runs: list[Term] = []
     if points[0][0] == job.unit:
@@ -251,7 +256,8 @@ def _add_mix(
 ) -> list[tuple[Any, int]]:
     """Weights (variable, position of its point) that sum to 1, or to the binary in `runs`.
 
-    The search starts from the mix that makes the size `now`, or from none if that is not a number.
+    The search starts from the mix that makes the size `now`, or from no mix if that is not a
+    number.
     """
     total, rest = (_times(runs, -1), 0.0) if runs else ([], 1.0)
     picks: list[Term] = []
@@ -269,7 +275,7 @@ def _add_mix(
 
 
 def _shares(sizes: Sequence[int], now: float) -> dict[float, float]:
-    """How much of each of the two sizes around `now` makes it up; empty if it is outside."""
+    """The shares of the two sizes around `now` that make it up. Empty if it is outside."""
     for low, high in zip(sizes, sizes[1:]):
         if low <= now <= high:
             return {low: (high - now) / (high - low), high: (now - low) / (high - low)}

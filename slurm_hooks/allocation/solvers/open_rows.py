@@ -1,7 +1,7 @@
-"""The rows of each job that prices leave open: those that lose little against its best row.
+"""Lists the rows of each job that prices leave open: rows that lose little against its best row.
 
 `bids` finds the best row by a chain over the classes. The way back through that chain, in all its
-turns instead of the best one, finds every row that is nearly as good, and no other.
+turns instead of the best, finds every row that is nearly as good, and no other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from slurm_hooks.allocation.solvers.market import Market
 from slurm_hooks.allocation.value import Row
 
 MOST_ROWS = 5_000
-"""Open rows of all jobs beyond which they are not listed: half a tenth of a second of Python."""
+"""The largest number of open rows, of all jobs, that is listed: 0.05 s of Python."""
 
 
 def open_rows(market: Market, allowed: float) -> list[list[Choice]]:
@@ -26,11 +26,11 @@ def open_rows(market: Market, allowed: float) -> list[list[Choice]]:
     """
     menus, room = [], MOST_ROWS
     for bidder, bid in zip(market.bidders, market.bids):
-        found = list(islice(near(bidder, market.prices, bid.surplus - allowed), room + 1))
-        room -= len(found)
+        rows = list(islice(near(bidder, market.prices, bid.surplus - allowed), room + 1))
+        room -= len(rows)
         if room < 0:
             raise TooLarge(f"more than {MOST_ROWS} rows")
-        menus.append(sorted(Choice(max(0.0, bid.surplus - s), row) for s, row in found))
+        menus.append(sorted(Choice(max(0.0, bid.surplus - s), row) for s, row in rows))
     return menus
 
 
@@ -50,7 +50,7 @@ def near(bidder: Bidder, prices: Sequence[float], least: float) -> Iterator[tupl
 
 
 class _Chain:
-    """How the best surplus at each number of units grows from class to class."""
+    """The growth of the best surplus at each number of units, class by class."""
 
     def __init__(
         self, mode: Mode, prices: Sequence[float], limit: Sequence[int], unit: int
@@ -83,9 +83,9 @@ class _Chain:
         lot, before = self._steps[steps - 1]
         fewest = max(0, units - len(before) + 1)
         taken = range(fewest, min(lot.units, units) + 1)
-        found = [before[units - n] - n * lot.price for n in taken]
-        best, c = max(found), lot.of_class
-        for value, n in zip(found, taken):
+        values = [before[units - n] - n * lot.price for n in taken]
+        best, c = max(values), lot.of_class
+        for value, n in zip(values, taken):
             if best - value <= spare:
                 for lost, row in self._ways(steps - 1, units - n, spare - best + value):
                     yield lost + best - value, (*row[:c], row[c] + n * self._unit, *row[c + 1 :])

@@ -1,15 +1,15 @@
-"""Near-optimal counts with a proof of how near, by putting a price on the nodes of each class.
+"""Finds near-optimal counts by a price on the nodes of each class, and proves how near they are.
 
-Lagrangian relaxation: if nodes had prices instead of running out, each job could choose alone, and
-what all choose is worth at least as much as any allowed answer, plus the price of what is left. So
-every set of prices proves an upper bound (Geoffrion 1974), and the prices at which demand meets
-supply prove a good one. One price for all is found by false position, then groups of classes get
-their own by subgradient steps of the length of Polyak (1969).
+Lagrangian relaxation: if nodes had prices instead of a limited supply, each job could choose alone.
+The sum of their choices, plus the price of the leftover nodes, is worth at least as much as any
+allowed answer. So every set of prices proves an upper bound (Geoffrion 1974), and the prices at
+which demand meets supply prove a good bound. False position finds a common price. Then groups of
+classes get their own prices by subgradient steps of the length of Polyak (1969).
 
-Hardly any of hundreds of jobs is torn between two choices when a few dozen classes run out, so the
-bound is tight and the repair small just where an integer programme has the hardest work. A small
-problem has the opposite shape, and is searched to its end instead. No clock is read here: the
-caller says when to stop.
+When a few dozen classes run out, hardly any of hundreds of jobs has two equally good choices. So
+the bound is tight and the repair small just where an integer programme has the hardest work. A
+small problem is the opposite, and gets a full search instead. The caller says when to stop, so this
+module reads no clock.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FIRST_SCALE = 0.3
 
 
 MOST_STEPS = 200_000
-"""Steps after which the search for the best answer gives up: a tenth of a second of Python."""
+"""The steps after which the search for the best answer gives up: 0.1 s of Python."""
 
 
 def _never() -> bool:
@@ -45,9 +45,9 @@ def _never() -> bool:
 def solve_prices(
     problem: Problem, start: Counts, gap: float, is_late: Callable[[], bool] = _never
 ) -> Priced:
-    """Counts worth at least as much as `start`, and a proven bound; stops at the relative `gap`.
+    """Counts worth at least as much as `start`, and a proven bound. Stops at the relative `gap`.
 
-    `start` (job, class) must be allowed. `is_late` ends the search early; without it the same
+    `start` (job, class) must be allowed. `is_late` ends the search early. Without it the same
     problem always gets the same answer.
     """
     market = Market(problem, start)
@@ -85,7 +85,9 @@ def _finished(market: Market) -> Priced:
 
 @dataclass(frozen=True)
 class Tariff:
-    """Prices in few numbers: one per node for all, and one per open second for each group."""
+    """Prices in few numbers: a common price per node, and a price per open second for each
+    group.
+    """
 
     own: tuple[float, ...]
     common: float = 0.0
@@ -97,9 +99,9 @@ class Tariff:
 
 @dataclass(frozen=True)
 class Sectors:
-    """Classes in groups that mostly the same jobs want; `seconds` for which a class is open.
+    """Classes in groups that mostly the same jobs want. A class is open for `seconds`.
 
-    Within a group demand spreads by itself, so its classes need no prices of their own.
+    Within a group demand spreads without help, so its classes need no prices of their own.
     """
 
     seconds: tuple[float, ...]
@@ -108,17 +110,17 @@ class Sectors:
     @staticmethod
     def of(market: Market) -> Sectors:
         """Group the classes by how long they stay open and by the jobs that may use them."""
-        found: list[tuple[int, int, list[int]]] = []
+        groups: list[tuple[int, int, list[int]]] = []
         for c, depth in enumerate(market.depths):
             users = sum(1 << at for at, job in enumerate(market.problem.jobs) if may_gain(job, c))
-            for group_depth, group_users, members in found:
+            for group_depth, group_users, members in groups:
                 if depth == group_depth and _are_alike(users, group_users):
                     members.append(c)
                     break
             else:
-                found.append((depth, users, [c]))
+                groups.append((depth, users, [c]))
         seconds = (sum(s.seconds for s in market.spans[:depth]) for depth in market.depths)
-        return Sectors(tuple(seconds), tuple(tuple(members) for _, _, members in found))
+        return Sectors(tuple(seconds), tuple(tuple(members) for _, _, members in groups))
 
     def prices(self, tariff: Tariff) -> list[float]:
         """The price of a node of each class."""
@@ -134,12 +136,12 @@ class Sectors:
 
 
 def _are_alike(users: int, others: int) -> bool:
-    """True if two sets of jobs, as bits, have more in common than not."""
+    """Tell whether two sets of jobs, as bits, have more in common than not."""
     return 2 * bin(users & others).count("1") >= bin(users | others).count("1")
 
 
 def _scaled(sectors: Sectors) -> Tariff:
-    """The shape of prices where a node costs what its open seconds cost."""
+    """The shape of prices where a node costs as much as its open seconds."""
     return Tariff((1.0,) * len(sectors.groups))
 
 
@@ -151,14 +153,14 @@ def _flat(sectors: Sectors) -> Tariff:
 def _common_level(
     market: Market, sectors: Sectors, shape: Tariff, is_late: Callable[[], bool]
 ) -> tuple[tuple[float, Tariff], Tariff]:
-    """The best bound that prices of this `shape` prove, with them; and prices too high for demand.
+    """The best bound that prices of this `shape` prove, with them, and prices too high for demand.
 
-    False position, kept off the ends of the bracket so that it shrinks by a fifth at least.
+    It uses false position, kept off the ends of the bracket so that it shrinks by at least a fifth.
     """
     supply = sum(market.caps) - market.spare
     total = sum(p * cap for p, cap in zip(sectors.prices(shape), market.caps))
     level = max(market.value / max(total, 1e-9) / 2, 1e-9)
-    low, high = (0.0, float(supply)), (math.inf, 0.0)  # (level, nodes wanted too many)
+    low, high = (0.0, float(supply)), (math.inf, 0.0)  # (level, nodes wanted beyond the supply)
     best = (math.inf, level)
     for _ in range(SEARCHES):
         asked = market.ask(sectors.prices(shape.times(level)))
@@ -194,7 +196,7 @@ def _try_around(
 def _own_levels(
     market: Market, sectors: Sectors, tariff: Tariff, is_done: Callable[[], bool]
 ) -> Tariff:
-    """Move the level of each group, and the one for all where headroom binds, to just wanted."""
+    """Move the level of each group to just wanted, and the common level where headroom binds."""
     best, scale, since = (market.bound, tariff), FIRST_SCALE, 0
     for step in range(1, STEPS + 1):
         asked = market.ask(sectors.prices(tariff))
@@ -213,9 +215,9 @@ def _own_levels(
 
 
 def _step(market: Market, sectors: Sectors, tariff: Tariff, asked: Asked, scale: float) -> Tariff:
-    """One step up where too much is wanted, down where too little.
+    """Step up where demand exceeds supply, down where it falls short.
 
-    Scaled by the supply of each group, so that small groups move as fast as large ones.
+    Steps are scaled by the supply of each group, so that small groups move as fast as large groups.
     """
     supply = [max(s, 1e-9) for s in sectors.node_seconds(market.caps)]
     over = [d - s for d, s in zip(sectors.node_seconds(asked.demand), supply)]
