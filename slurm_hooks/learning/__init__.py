@@ -1,4 +1,4 @@
-"""How jobs scale, learned from what they show: from rates to curves. Only `store` keeps files.
+"""Learns from the rates that jobs report how they scale. Only `store` keeps files.
 
 docs/admins/learning.md has the formulae and their sources.
 """

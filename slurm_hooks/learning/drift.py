@@ -1,7 +1,7 @@
-"""Which rates still count: a job that changes what it does is learned anew.
+"""Decides which rates still count, since a job that changes its work has to be learned again.
 
-A change of the batch of each node says so at once. Otherwise a size whose rate is not what it was
-says so, but only if the next one confirms it: one bad minute is a busy file system.
+A change of the batch of each node shows it at once. Otherwise a different rate at a known size
+shows it, but only if the next rate confirms it. A single bad minute is a busy file system.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from slurm_hooks.learning.throughput import in_order
 from slurm_hooks.model import Rate
 
 SIGMAS = 4.0
-LEAST_CHANGE = 0.05  # in the logarithm: what changes by less changes no allocation
+LEAST_CHANGE = 0.05  # in the logarithm. A smaller change leaves the allocation as it is
 BATCH_CHANGE = 0.02  # relative
-JUMP = math.log(2)  # from a size at which the network is at its worst to the next
+JUMP = math.log(2)  # from the size at which the network is at its worst to the next
 
 
 def current(rates: Iterable[Rate]) -> tuple[Rate, ...]:
-    """The rates of the phase that the job is in, in order of time.
+    """The rates of the job's present phase, in order of time.
 
-    A rate that differs from the one before of its size and has not been confirmed yet is left out,
-    and so is one that no later one confirmed.
+    A rate that differs from the rate before at its size counts only once a later rate has confirmed
+    it.
     """
     phase: list[Rate] = []
     doubtful: list[Rate] = []
@@ -40,7 +40,9 @@ def current(rates: Iterable[Rate]) -> tuple[Rate, ...]:
 
 
 def is_other_batch(before: Rate, now: Rate) -> bool:
-    """True if both tell their batch, and neither the whole batch nor that of each node is kept."""
+    """Tell whether both report a batch, and both the whole batch and each node's batch have
+    changed.
+    """
     if not before.batch or not now.batch:
         return False
     whole = math.log(now.batch) - math.log(before.batch)
@@ -56,9 +58,9 @@ def _contradicts(phase: list[Rate], rate: Rate) -> bool:
 
 
 def _is_impossible(one: Rate, other: Rate) -> bool:
-    """True if the larger size does far better than linear over the smaller one.
+    """Tell whether the larger size is far better than linear over the smaller size.
 
-    Somewhat better is possible: two nodes can be slower than one, and three faster than two.
+    Somewhat better is possible: 2 nodes can be slower than 1, and 3 faster than 2.
     """
     small, large = sorted((one, other), key=lambda r: r.nodes)
     gain = math.log(large.per_s / small.per_s)

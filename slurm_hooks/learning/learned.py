@@ -1,7 +1,8 @@
-"""From rates to a curve that the allocator can trust, whatever was told.
+"""Turns rates into a curve that the allocator can trust, whatever the job reported.
 
-The curve rises, is finite and never above linear of its own one-unit rate: a lie can make a job
-look better than it is at sizes that it claims to have measured, never better than linear.
+The curve rises, is finite and never above linear of the job's own rate on its smallest unit. A
+false report can make a job look better than it is at sizes that it claims to have measured, but
+never better than linear.
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from slurm_hooks.learning.throughput import (
 from slurm_hooks.model import Curve, Learned, Rate
 
 PLAUSIBLE = 8
-ENOUGH = 2  # sizes: with fewer, mean curves did worse than equal shares
-NEAR = 2.0  # units: without a size so small, too
+ENOUGH = 2  # sizes. With fewer, mean curves did worse than equal shares
+NEAR = 2.0  # units. Without a size so small they did worse too
 
 
 def learn(
     rates: Iterable[Rate], prior: Prior, unit: int, max_nodes: int, min_nodes: int = 0
 ) -> Learned:
-    """What is known of a job with these rates, of any size and time, up to `max_nodes`.
+    """Return the knowledge about a job with these rates, of any size and time, up to `max_nodes`.
 
-    `curve` is None with fewer than two sizes, or none near the smallest that the job can have, of
-    two units or `min_nodes`; unless its family is known. Rates that tell of an earlier phase are
-    left out (`drift.current`).
+    `curve` is None with fewer than two sizes, or without a size near the job's smallest, of at most
+    two units or `min_nodes`. If its family is known, there is always a curve. Rates of an earlier
+    phase are left out (`drift.current`).
     """
     seen = seen_of(current(rates), unit)
     belief = believe(seen, prior.log_weights)
@@ -50,7 +51,9 @@ def learn(
 
 
 def _sizes(seen: Sequence[Seen], unit: int, max_nodes: int) -> list[int]:
-    """Nodes for which the curve has points: few, each costs the solver a variable."""
+    """The nodes for which the curve has points. They are few, since each costs the solver a
+    variable.
+    """
     most = max(max_nodes // unit, 1)
     sizes = {unit * 2**k for k in range(most.bit_length())} | {unit * most}
     sizes |= {round(s.units * unit) for s in seen if s.units >= 1}
@@ -58,7 +61,7 @@ def _sizes(seen: Sequence[Seen], unit: int, max_nodes: int) -> list[int]:
 
 
 def _mean(belief: Belief, seen: Sequence[Seen], sizes: Sequence[int], unit: int) -> Curve:
-    """The mean speed-up of what is likely, drawn towards what was measured."""
+    """The mean speed-up of the likely shapes, drawn towards the measurements."""
     log_unit = math.fsum(w * u for w, u in zip(belief.weights, belief.log_units))
     logs = {u: _mean_log(belief, u) for u in {n / unit for n in sizes} | {s.units for s in seen}}
     bend = _Bend([(s, s.log_rate - log_unit - logs[s.units]) for s in seen])
@@ -73,7 +76,7 @@ def _mean_log(belief: Belief, units: float) -> float:
 def _curve(
     shape: int, log_unit: float, seen: Sequence[Seen], sizes: Sequence[int], unit: int
 ) -> Curve:
-    """The curve of one shape, drawn towards what was measured."""
+    """The curve of a single shape, drawn towards the measurements."""
     bend = _Bend([(s, s.log_rate - log_unit - log_speedups(s.units)[shape]) for s in seen])
     return _safe([(n, log_unit + log_speedups(n / unit)[shape] + bend(n / unit)) for n in sizes])
 
@@ -83,10 +86,11 @@ def _safe(points: Sequence[tuple[int, float]]) -> Curve:
 
 
 class _Bend:
-    """By how much the curve is moved, in the logarithm, so that it comes close to what was seen.
+    """The shift of the curve, in the logarithm, that brings it close to the seen rates.
 
-    At a size that was seen, by the part of the difference that is the shape's fault rather than
-    the measurement's; between sizes, linearly over their logarithm; beyond them, as at the last.
+    At a seen size it is the part of the difference that is due to the shape and not to the
+    measurement. Between sizes it is linear over their logarithm. Beyond them it stays as at the
+    last.
     """
 
     def __init__(self, misses: Sequence[tuple[Seen, float]]) -> None:
@@ -106,7 +110,7 @@ class _Bend:
 
 
 def _drawn(belief: Belief, seen: Sequence[Seen]) -> list[tuple[int, float]]:
-    """So many shapes, each as likely as the others, evenly from the steepest to the flattest."""
+    """Several shapes of equal likelihood, evenly from the steepest to the flattest."""
     rows = sorted(
         zip(belief.at, belief.weights, belief.log_units),
         key=lambda row: SHAPES[row[0]].cliff + SHAPES[row[0]].slope,

@@ -1,7 +1,7 @@
-"""What to expect of a job before it has shown anything: how other jobs scale.
+"""Predicts from other jobs how a new job scales.
 
 Jobs of the same user, script and unit (a family) count first, then all others of the site, then a
-few that nobody has seen: most trainings lose some at the first step over the network and a little
+few imagined jobs. Most trainings lose some speed at the first step over the network and a little
 with each further node. The density is a mixture with a normal kernel around each fit.
 """
 
@@ -20,23 +20,23 @@ from slurm_hooks.model import Rate
 CLIFF_SCALE, SLOPE_SCALE = 0.35, 0.5
 """Means of the exponential distributions of `cliff` and `slope` before anything is known."""
 NOBODY = 2.0
-"""As many fits of others' jobs weigh as much as that."""
+"""The prior weighs as much as so many fits of others' jobs."""
 WIDTH, FAMILY_WIDTH = 0.15, 0.04
-"""Least standard deviations of a kernel: of others' jobs, of those of the family."""
+"""The least standard deviations of a kernel: for others' jobs, and for the family's."""
 FAMILY = 20.0
-"""How much more a fit of the family weighs than all others together."""
+"""The fits of the family weigh so many times more than all others together."""
 SHARED_FROM = 2
-"""With so many fits of its family a job needs to show nothing itself."""
+"""With so many fits of its family, a job needs no rates of its own."""
 MOST_FITS = 40
 MOST_SHARP, VAGUE = 10, 3.0
-"""Of those of the family the sharpest count, each the more the sharper it is, and none that covers
-so many times what the sharpest does: a job that has only been on sizes alike says little, and most
-jobs of a known family have."""
+"""The sharpest fits of the family count, each the more the sharper it is. A fit does not count if
+its area is so many times the least area. A job that has only had near sizes says little, and
+most jobs of a known family have."""
 
 
 @dataclass(frozen=True)
 class Fit:
-    """How one job scales: its shape in two numbers, each with its standard deviation."""
+    """A job's scaling: its shape in two numbers, each with its standard deviation."""
 
     cliff: float
     slope: float
@@ -44,22 +44,24 @@ class Fit:
     slope_sd: float
 
     def __post_init__(self) -> None:
-        told = (self.cliff, self.slope, self.cliff_sd, self.slope_sd)
-        if not all(0 <= v < math.inf for v in told):
-            raise ValueError(f"{told} is not a fit")
+        numbers = (self.cliff, self.slope, self.cliff_sd, self.slope_sd)
+        if not all(0 <= v < math.inf for v in numbers):
+            raise ValueError(f"{numbers} is not a fit")
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The logarithm of how likely each shape is, `(shape)`; `is_shared` if the job's family is
-    known well enough to go by that alone."""
+    """The logarithm of the likelihood of each shape, `(shape)`.
+
+    `is_shared` is true if the job's family is known well enough to rely on it alone.
+    """
 
     log_weights: tuple[float, ...]
     is_shared: bool = False
 
 
 def prior_of(family: Iterable[Fit] = (), others: Iterable[Fit] = ()) -> Prior:
-    """What to expect after these fits, the newest first: older ones are left out."""
+    """The expectation after these fits, the newest first. Older fits are left out."""
     mine, theirs = tuple(islice(family, MOST_FITS)), tuple(islice(others, MOST_FITS))
     return _prior(mine, theirs)
 
@@ -79,9 +81,9 @@ def _prior(family: tuple[Fit, ...], others: tuple[Fit, ...]) -> Prior:
 
 
 def fit_of(rates: Sequence[Rate], unit: int) -> Optional[Fit]:
-    """The fit of one job from rates that count (`drift.current`); None with fewer than two sizes.
+    """The fit of a job from rates that count (`drift.current`). None with fewer than two sizes.
 
-    Nothing of other jobs is in it, so that what they say is not counted twice.
+    No fit of other jobs is in it, so that their reports are not counted twice.
     """
     seen = seen_of(rates, unit)
     if len(seen) < 2:
@@ -119,12 +121,12 @@ def _kernel(fit: Fit, width: float) -> tuple[float, ...]:
 
 
 def _sharp(family: Sequence[Fit]) -> list[Fit]:
-    found = sorted(family, key=_area)[:MOST_SHARP]
-    return [fit for fit in found if _area(fit) <= VAGUE * _area(found[0])]
+    ranked = sorted(family, key=_area)[:MOST_SHARP]
+    return [fit for fit in ranked if _area(fit) <= VAGUE * _area(ranked[0])]
 
 
 def _area(fit: Fit) -> float:
-    """How much of the plane its kernel covers."""
+    """The area of the plane that its kernel covers."""
     return math.hypot(fit.cliff_sd, FAMILY_WIDTH) * math.hypot(fit.slope_sd, FAMILY_WIDTH)
 
 
@@ -135,7 +137,7 @@ def _normalised(values: Sequence[float]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=2048)
 def _cell(cliff: float, slope: float) -> float:
-    """How much of the plane a shape of the table stands for."""
+    """The area of the plane for which a shape of the table stands."""
     return _reach(cliff, CLIFFS) * _reach(slope, SLOPES)
 
 

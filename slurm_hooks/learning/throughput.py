@@ -1,16 +1,17 @@
-"""How much slower a step gets with more nodes: a family of shapes, and how well each one fits.
+"""Models how much slower a step gets with more nodes: a family of shapes, and the fit of each.
 
-The shape is that of Pollux (Qiao et al., OSDI 2021, section 3.2; petuum/adaptdl, `goodput.py`) with
-the batch of each process held constant, in units of the job's smallest allocation. A step takes
+The shape comes from Pollux (Qiao et al., OSDI 2021, section 3.2, and petuum/adaptdl, `goodput.py`),
+with the batch of each process held constant, in units of the job's smallest allocation. A step
+takes
 
     t(u) = (1 + n(u)^g)^(1/g),   n(1) = 0,   n(u) = c + d (u - 2) from two units on
 
-times what it takes on one unit: computing overlaps with what the network does, the more the larger
-g is. Rates are then u / t(u) times that of one unit. A shape is named by what c and d do, which is
-easier to compare between jobs: `cliff` is log t(2), `slope` is log t(16) - log t(2).
+times its time on a single unit. Computing overlaps with the network's work, the more the larger g
+is. Rates are then u / t(u) times the rate of a unit. A shape is named by the effects of c and d,
+which compare better between jobs: `cliff` is log t(2), `slope` is log t(16) - log t(2).
 
-Instead of one best shape there is a table of them, and each gets a weight: nothing has to converge,
-whatever the rates are, and what is not known shows in how much the weights are spread.
+Instead of a best shape there is a table of shapes, each with a weight. So no fit has to converge,
+whatever the rates are, and the spread of the weights shows how uncertain the result is.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ SLOPES = tuple(
 OVERLAPS = (1.0, 2.5)
 
 MODEL_ERROR = 0.025
-"""Relative error of the best shape itself, beside that of the measurement: real curves have steps
-where a ring changes its algorithm or a rack ends."""
+"""The relative error of the best shape itself, in addition to the measurement's. Real curves have
+steps where a ring changes its algorithm or a rack ends."""
 LEAST_ERROR, MOST_ERROR = 0.01, 1.0
 MOST_SIZES = 12
-"""Sizes of a job that are looked at, the newest: more would cost time and say nothing new."""
+"""The newest sizes of a job that count. More would cost time without news."""
 
 
 class Shape(NamedTuple):
-    """How a job's step slows down; `overlap` is g."""
+    """The way in which a job's step slows down. `overlap` is g."""
 
     cliff: float
     slope: float
     overlap: float
 
     def slowdown(self, units: float) -> float:
-        """The time of a step on so many units, in that of a step on one."""
+        """The time of a step on so many units, relative to a single unit."""
         if units <= 1:
             return 1.0
         g = self.overlap
@@ -58,7 +59,7 @@ class Shape(NamedTuple):
 
 
 def _network(log_slowdown: float, overlap: float) -> float:
-    """What the network has to take for a step to be so much slower."""
+    """The network's time that makes a step so much slower."""
     return float((math.exp(log_slowdown * overlap) - 1) ** (1 / overlap))
 
 
@@ -67,12 +68,12 @@ SHAPES = tuple(Shape(c, s, g) for g in OVERLAPS for c in CLIFFS for s in SLOPES)
 
 @lru_cache(maxsize=1024)
 def log_speedups(units: float) -> tuple[float, ...]:
-    """The logarithm of the rate on so many units over that on one, `(shape)`."""
+    """The logarithm of the rate on so many units over the rate on a single unit, `(shape)`."""
     return tuple(math.log(units / shape.slowdown(units)) for shape in SHAPES)
 
 
 class Seen(NamedTuple):
-    """One size as the fit looks at it: in units, with the logarithm of its rate."""
+    """A size as the fit sees it: in units, with the logarithm of its rate."""
 
     units: float
     log_rate: float
@@ -80,7 +81,7 @@ class Seen(NamedTuple):
 
 
 def in_order(rates: Iterable[Rate]) -> list[Rate]:
-    """By time; what was told in the same second always in the same order."""
+    """Sort by time. Rates of the same second always have the same order."""
     return sorted(rates, key=lambda r: (r.at, r.nodes, r.per_s, r.error, r.batch))
 
 
@@ -99,23 +100,26 @@ def seen_of(rates: Iterable[Rate], unit: int) -> tuple[Seen, ...]:
 
 @dataclass(frozen=True)
 class Belief:
-    """How likely each shape is, `weights` (shape), and the logarithm of the one-unit rate under
-    each, `log_units` (shape). Both are of the shapes in `at`, those that are likely at all."""
+    """The likelihood of each shape, `weights` (shape), and the log rate of a unit, `log_units`
+    (shape).
+
+    Both cover the shapes in `at`, which are likely at all.
+    """
 
     at: tuple[int, ...]
     weights: tuple[float, ...]
     log_units: tuple[float, ...]
 
     def mean(self, values: Sequence[float]) -> float:
-        """The mean of what each shape says, `values` (all shapes)."""
+        """The mean of `values` (all shapes), weighted by the likelihood of the shapes."""
         return math.fsum(w * values[k] for k, w in zip(self.at, self.weights))
 
 
 def believe(seen: Sequence[Seen], log_prior: Sequence[float]) -> Belief:
-    """What to believe of the shapes after having seen some sizes; `log_prior` (shape).
+    """The belief about the shapes after the seen sizes. `log_prior` is by shape.
 
-    Errors are normal in the logarithm, and nothing is known beforehand of the one-unit rate: under
-    each shape it is the weighted mean of what the sizes say, and what remains is its misfit.
+    Errors are normal in the logarithm, and the rate of a unit is unknown beforehand. Under each
+    shape it is the weighted mean of the values from the sizes, and the rest is its misfit.
     """
     if not seen:
         return _likely(log_prior, [0.0] * len(SHAPES))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from build import make_fragment, make_job, make_request
 from rate_tellers import rate, teller
 from slurm_hooks.learning.store.family import family_of
-from slurm_hooks.learning.store.intake import GAP_S, SIZES, Told, in_turn, news, told_by
+from slurm_hooks.learning.store.intake import GAP_S, SIZES, JobReport, in_turn, news, report_of
 from slurm_hooks.model import FragmentState, Needs, Rate, Slot, Telemetry
 from slurm_hooks.model.gpu_types import GpuTypes
 from slurm_hooks.model.resources import GPU
@@ -34,7 +34,7 @@ def test_whatever_is_told_counts_so_often_at_most_and_at_moments_that_have_come(
     kept: list[Rate] = []
     for step, told in enumerate(tellings):
         fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=Telemetry(tuple(told)))
-        found = told_by(make_job(fragment, request=request))
+        found = report_of(make_job(fragment, request=request))
         assert found is not None
         now_s = NOW + 10 * step
         new = news(found, kept, now_s).rates
@@ -52,7 +52,7 @@ def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
     told = Telemetry((rate(4, NOW), rate(6, NOW), rate(8, NOW)))
     fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=told)
     for request, sizes in ((make_request(4, 4, 4), [4]), (make_request(3, 6, 3), [6])):
-        found = told_by(make_job(fragment, request=request))
+        found = report_of(make_job(fragment, request=request))
         assert found is not None
         assert [r.nodes for r in found.rates] == sizes
 
@@ -62,7 +62,7 @@ def test_a_rate_at_17_gpus_counts_for_a_job_that_may_have_them() -> None:
     fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=told)
     for unit, sizes in ((1, [16, 17]), (2, [16])):
         request = replace(make_request(4, 64, unit), slot=Slot(GPU))
-        found = told_by(make_job(fragment, request=request))
+        found = report_of(make_job(fragment, request=request))
         assert found is not None
         assert [r.nodes for r in found.rates] == sizes
 
@@ -83,19 +83,19 @@ def test_workers_of_another_kind_are_another_family() -> None:
 
 def test_a_clock_that_was_set_back_does_not_silence_a_job() -> None:
     kept = [rate(2, NOW)]
-    told = Told((rate(2, NOW - 3600, per_s=50.0),))
+    told = JobReport((rate(2, NOW - 3600, per_s=50.0),))
     (new,) = news(told, kept, NOW + 60).rates
     assert (new.at, new.per_s) == (NOW + 60, 50.0)
 
 
 def test_a_clock_that_is_ahead_counts_as_now() -> None:
-    (new,) = news(Told((rate(2, NOW + 10**9),)), [], NOW).rates
+    (new,) = news(JobReport((rate(2, NOW + 10**9),)), [], NOW).rates
     assert new.at == NOW
 
 
 def test_what_comes_too_soon_is_taken_later() -> None:
     kept = [rate(2, NOW)]
-    told = Told((rate(2, NOW + 5, per_s=50.0),))
+    told = JobReport((rate(2, NOW + 5, per_s=50.0),))
     soon = news(told, kept, NOW + 10)
     assert (soon.rates, soon.is_all) == ((), False)
     assert news(told, kept, NOW + GAP_S).is_all
@@ -104,12 +104,12 @@ def test_what_comes_too_soon_is_taken_later() -> None:
 def test_the_same_again_is_nothing_new_unless_it_was_measured_again() -> None:
     kept = [rate(2, NOW)]
     for at in (NOW - 3600, NOW, NOW + 10**6):
-        assert news(Told((rate(2, at),)), kept, NOW + 99).rates == ()
-    assert news(Told((rate(2, NOW + 90),)), kept, NOW + 99).rates == (rate(2, NOW + 90),)
+        assert news(JobReport((rate(2, at),)), kept, NOW + 99).rates == ()
+    assert news(JobReport((rate(2, NOW + 90),)), kept, NOW + 99).rates == (rate(2, NOW + 90),)
 
 
 def test_nobody_tells() -> None:
-    assert told_by(teller(1)) is None
+    assert report_of(teller(1)) is None
 
 
 def test_users_take_turns() -> None:

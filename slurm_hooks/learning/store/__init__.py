@@ -1,5 +1,5 @@
-"""What jobs have shown of how they scale, kept between ticks in one SQLite file.
+"""Keeps the knowledge of how jobs scale between ticks, in a single SQLite file.
 
-The modules above decide what it means. No tick depends on the file: one that is lost, locked or
-damaged costs what was learned, and running jobs tell it again.
+The modules above interpret it. No tick depends on the file. If it is lost, locked or damaged, the
+knowledge is lost, and running jobs report it again.
 """

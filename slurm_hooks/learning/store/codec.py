@@ -1,4 +1,4 @@
-"""Fits and what is learned as text, and back."""
+"""Writes fits and learned knowledge as text, and reads them back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from slurm_hooks.model import Curve, Learned
 
 
 def learned_text(learned: Learned) -> str:
-    """What a row keeps of it."""
+    """The text that a row keeps."""
     data = {
         "curve": learned.curve and _points(learned.curve),
         "plausible": [_points(curve) for curve in learned.plausible],
@@ -24,7 +24,7 @@ def learned_text(learned: Learned) -> str:
 
 
 def learned_from(text: str) -> Learned:
-    """Raises Damaged if it is not such a text."""
+    """Read such a text. Raises Damaged if it is malformed."""
     try:
         data = json.loads(text)
         return Learned(
@@ -34,21 +34,21 @@ def learned_from(text: str) -> Learned:
             is_shared=data["shared"],
         )
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Damaged(f"not what is learned of a job: {text[:80]!r}") from error
+        raise Damaged(f"not a job's learned rates: {text[:80]!r}") from error
 
 
 def fit_text(fit: Fit) -> str:
-    """Four numbers."""
-    told = (fit.cliff, fit.slope, fit.cliff_sd, fit.slope_sd)
-    return " ".join(f"{value:.6g}" for value in told)
+    """Write a fit as four numbers."""
+    numbers = (fit.cliff, fit.slope, fit.cliff_sd, fit.slope_sd)
+    return " ".join(f"{value:.6g}" for value in numbers)
 
 
 def fit_from(text: str) -> Fit:
-    """Raises Damaged if it is not such a text."""
+    """Read such a text. Raises Damaged if it is malformed."""
     try:
-        told = [float(word) for word in text.split()]
-        if all(map(math.isfinite, told)):
-            return Fit(*told)
+        numbers = [float(word) for word in text.split()]
+        if all(map(math.isfinite, numbers)):
+            return Fit(*numbers)
     except (TypeError, ValueError) as error:
         raise Damaged(f"not a fit: {text[:80]!r}") from error
     raise Damaged(f"not a finite fit: {text[:80]!r}")
@@ -67,5 +67,7 @@ def _points(curve: Curve) -> list[tuple[int, float]]:
 
 
 def _curve(points: Sequence[Any]) -> Curve:
-    """JSON knows whole numbers of any length. Raises ValueError, TypeError, OverflowError."""
+    """Read a curve. JSON allows numbers of any length. Raises ValueError, TypeError,
+    OverflowError.
+    """
     return Curve(tuple((int(float(nodes)), float(value)) for nodes, value in points))

@@ -1,4 +1,4 @@
-"""Opens the file of what is learned."""
+"""Opens the file of learned knowledge."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from slurm_hooks.learning.store.schema import APPLICATION_ID, CREATE, VERSION
 from slurm_hooks.settings.values import Settings
 
 NAME = "learned.sqlite"
-PATIENCE_S = 0.2  # a tick that waits for its curves waits no longer
+PATIENCE_S = 0.2  # a tick waits no longer for its curves
 PUBLIC, PRIVATE = 0o644, 0o640
 
 
 def learned_path(settings: Settings) -> Path:
-    """Where it lies."""
+    """The path of the file."""
     return Path(settings.tick.state_dir) / NAME
 
 
 def is_there(path: Path) -> bool:
-    """True too where nobody may look, which Path.exists raises."""
+    """Tell whether the file exists. True also if it cannot be checked, where Path.exists raises."""
     try:
         return path.exists()
     except OSError:
@@ -31,7 +31,7 @@ def is_there(path: Path) -> bool:
 
 
 def writing(settings: Settings) -> AbstractContextManager[sqlite3.Connection]:
-    """A connection in one transaction; raises as `database.writing`."""
+    """A connection in a transaction. Raises as `database.writing`."""
     kind = _kind(PUBLIC if settings.learn.public else PRIVATE)
     return database.writing(learned_path(settings), kind, settings.learn.max_mib)
 
@@ -46,19 +46,21 @@ def protect(settings: Settings) -> None:
 def reading(
     settings: Settings, patience_s: float = PATIENCE_S
 ) -> AbstractContextManager[sqlite3.Connection]:
-    """A read-only connection that sees one moment; raises as `database.reading`."""
+    """A read-only connection that sees a single moment. Raises as `database.reading`."""
     return database.reading(learned_path(settings), _kind(), patience_s)
 
 
 def damage(settings: Settings) -> str:
-    """How the file is damaged, empty if it is not; Unusable if that cannot be seen now."""
+    """Say how the file is damaged. Empty if it is sound. Raises Unusable if that is not visible
+    now.
+    """
     try:
-        with reading(settings, PATIENCE_S) as found:
-            (said,) = found.execute("PRAGMA quick_check(1)").fetchone()
+        with reading(settings, PATIENCE_S) as connection:
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except Damaged as error:
         return str(error)
     return "" if said == "ok" else str(said)
 
 
 def _kind(mode: int = PRIVATE) -> Kind:
-    return Kind("file of what is learned", APPLICATION_ID, VERSION, CREATE, mode=mode)
+    return Kind("file of learned rates", APPLICATION_ID, VERSION, CREATE, mode=mode)

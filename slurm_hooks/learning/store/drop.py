@@ -1,4 +1,4 @@
-"""Drops what is old, or what somebody wants forgotten."""
+"""Drops old knowledge, and knowledge that a user wants to be forgotten."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Optional
 
 from slurm_hooks.books.storage.database import give_back, used_bytes
 
-AT_ONCE = 500  # jobs that one tick drops
+AT_ONCE = 500  # jobs that a tick drops
 GONE_S = 3600.0  # a job that no tick has seen for so long is over, or nearly
-FULL = 0.9  # of the size allowed: from here on the oldest jobs go
+FULL = 0.9  # of the allowed size. From here on the oldest jobs are dropped
 
 
 def prune(database: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int) -> None:
     """Drop jobs that no tick has seen for so long, and the oldest while the file is nearly full.
 
-    A bounded number each time: a tick must not wait for it.
+    Each call drops a bounded number, since a tick must not wait for it.
     """
     since = now_s - keep_s
     is_full = used_bytes(database) > FULL * max_mib * 2**20
@@ -32,15 +32,17 @@ def prune(database: sqlite3.Connection, now_s: float, keep_s: float, max_mib: in
 
 
 def drop(database: sqlite3.Connection, jobs: Sequence[int]) -> None:
-    """Jobs by their keys, with all that they told."""
+    """Drop jobs by their keys, with all their reports."""
     keys = [(key,) for key in jobs]
     database.executemany("DELETE FROM sample WHERE job = ?", keys)
     database.executemany("DELETE FROM job WHERE id = ?", keys)
 
 
 def forget(database: sqlite3.Connection, user: str, name: Optional[str] = None) -> int:
-    """Drop all that is known of a user's jobs, or of those of one name; how many jobs that were."""
-    database.execute("PRAGMA secure_delete=ON")  # as most builds of SQLite do by themselves
+    """Drop all knowledge of a user's jobs, or of those with a given name. Return the number of
+    jobs.
+    """
+    database.execute("PRAGMA secure_delete=ON")  # the default of most builds of SQLite
     chosen = "user = :user AND (:name IS NULL OR name = :name)"
     values = {"user": user, "name": name}
     rows = database.execute(

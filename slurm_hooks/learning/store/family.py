@@ -1,4 +1,4 @@
-"""Which jobs are expected to scale alike: of one user, name, unit, engine and kind of node."""
+"""Groups jobs that should scale equally: the same user, name, unit, engine and kind of node."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _SLOT = ";slot:"
 
 @dataclass(frozen=True, order=True)
 class Family:
-    """What its jobs have in common. `name` is the job's without a counter at its end, so that
-    trial-7 and trial-8 are one family; `needs` is what nodes must have."""
+    """The traits that its jobs share.
+
+    `name` is the job's name without a counter at its end, so that trial-7 and trial-8 are the same
+    family. `needs` are the required traits of nodes.
+    """
 
     user: str
     name: str
@@ -25,23 +28,24 @@ class Family:
     needs: str = ""
 
     def __str__(self) -> str:
-        """As `malleable profile --family` takes it."""
+        """The form that `malleable profile --family` takes."""
         return f"{self.user}/{self.name}"
 
     @property
     def kind(self) -> str:
-        """What the nodes of its jobs have."""
+        """The traits of the nodes of its jobs."""
         return self.needs.partition(_SLOT)[0]
 
     @property
     def size_unit(self) -> str:
-        """What the sizes of its jobs count: node, gpu or task."""
+        """The unit of its jobs' sizes: node, gpu or task."""
         return self.needs.partition(_SLOT)[2].partition(":")[0] or NODE
 
 
 def family_of(job: MalleableJob, gres: str) -> Family:
-    """The family of a job whose slots have this resource (model/gpu_types.py). How many nodes it
-    asks for makes no difference."""
+    """The family of a job whose slots have this resource (model/gpu_types.py), whatever its
+    size.
+    """
     request = job.request
     name = _COUNTER.sub("", request.name) or request.name
     needs = _needs(job.needs, request.slot, gres)
@@ -49,9 +53,11 @@ def family_of(job: MalleableJob, gres: str) -> Family:
 
 
 def _needs(needs: Needs, slot: Optional[Slot], gres: str) -> str:
-    """Kinds of nodes; how much memory and how many processors are not kinds. Rates by workers are
-    none by nodes, and a GPU of another type is another worker. What a fragment asks for beside
-    that changes with its size."""
+    """The traits that tell kinds of nodes apart.
+
+    Memory and number of processors do not. A rate per worker differs from a rate per node, and a
+    GPU of another type is another worker. A fragment's other needs change with its size.
+    """
     if slot is not None:
         return f"{needs.features}{_SLOT}{gres or 'task'}"
     return ";".join((needs.features, *(f"{name}:{count}" for name, count in needs.gres)))

@@ -1,4 +1,4 @@
-"""What is known of a job or a family, as values for people."""
+"""Presents the knowledge about a job or a family as values for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_hooks.model import Counts, Learned, Pauses, Rate
 
 @dataclass(frozen=True)
 class JobProfile:
-    """A job: what it told, `counted` being the rates that still count, and what that means.
+    """A job: its report, the rates that still count (`counted`), and the result.
 
     `first_at` and `last_at` are the epoch seconds of the first and the last tick that saw it.
     """
@@ -37,8 +37,11 @@ class JobProfile:
 
 @dataclass(frozen=True)
 class FamilyProfile:
-    """A family: what its jobs begin with. `most` is the largest size that any of its jobs asked
-    for; `speaking` of its `jobs` have shown how they scale."""
+    """A family, and the knowledge with which its jobs begin.
+
+    `most` is the largest size that any of its jobs asked for. Of its `jobs`, `speaking` have shown
+    how they scale.
+    """
 
     family: Family
     learned: Learned

@@ -1,4 +1,4 @@
-"""The rates of a job as they are kept."""
+"""Reads the kept rates of a job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from slurm_hooks.model import Rate
 
 
 def rates_of(database: sqlite3.Connection, key: int) -> tuple[Rate, ...]:
-    """Those of the job with this key, in order of time. Raises Damaged if one is not a rate."""
+    """The rates of the job with this key, in order of time. Raises Damaged if a row is
+    malformed.
+    """
     rows = database.execute(
         "SELECT nodes, per_s, error, at, batch FROM sample WHERE job = ? ORDER BY at, id", (key,)
     )

@@ -1,4 +1,4 @@
-"""Reads what is learned: for a tick, and for people."""
+"""Reads the learned knowledge, for a tick and for people."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from slurm_hooks.learning.store.rates import rates_of
 from slurm_hooks.model import Counts, Learned, MalleableJob, Pauses, Snapshot
 from slurm_hooks.model.gpu_types import GpuTypes
 
-TOGETHER = 400  # jobs asked for in one question
-SILENT_NODE_S = 3600.0  # by then a family that tells anything has told something
+TOGETHER = 400  # jobs in a query
+SILENT_NODE_S = 3600.0  # by then a family that reports rates has reported
 MOST = 500  # lines for people, the newest
 _COLUMNS = "user, name, unit, engine, needs"
 
 
 def learned_of(database: sqlite3.Connection, seen: Snapshot) -> dict[int, Learned]:
-    """What is known of these jobs: of those that have shown nothing yet what their family has. A
-    job that has changed to another type of GPU has shown nothing on it yet.
+    """Return the knowledge about these jobs. A job without reports has its family's.
 
-    Jobs of families that never tell anything are not in it: to wait for them is in vain. Raises
-    Damaged if the file says nonsense.
+    A job that has changed to another type of GPU has no reports on it yet. Jobs of families that
+    never report are left out, since waiting for them is in vain. Raises Damaged if the file is
+    malformed.
     """
     jobs, types = seen.jobs, GpuTypes(seen.nodes)
     families = {job.job_id: family_of(job, types.of(job)) for job in jobs}
-    found: dict[int, Learned] = {}
+    learned: dict[int, Learned] = {}
     for row in _job_rows(database, families):
         job_id, text, *key = row
         if text and Family(*key) == families[job_id]:
-            found[job_id] = learned_from(text)
-    missing = [job for job in jobs if job.job_id not in found]
+            learned[job_id] = learned_from(text)
+    missing = [job for job in jobs if job.job_id not in learned]
     begun = _of_families(database, {families[job.job_id] for job in missing})
     for job in missing:
         known = begun[families[job.job_id]]
         if known is not None:
-            found[job.job_id] = _for_job(known, job)
-    return found
+            learned[job.job_id] = _for_job(known, job)
+    return learned
 
 
 def _job_rows(database: sqlite3.Connection, job_ids: Iterable[int]) -> Iterator[Any]:
@@ -58,18 +58,18 @@ def _job_rows(database: sqlite3.Connection, job_ids: Iterable[int]) -> Iterator[
 def _of_families(
     database: sqlite3.Connection, families: Iterable[Family]
 ) -> dict[Family, Optional[Learned]]:
-    """What their jobs begin with; None if none of them ever told anything."""
-    found: dict[Family, Optional[Learned]] = {}
+    """The knowledge with which their jobs begin. None if no job of the family ever reported."""
+    learned: dict[Family, Optional[Learned]] = {}
     for family in families:
         row = database.execute(
             f"SELECT id, learned FROM family WHERE ({_COLUMNS}) = (?, ?, ?, ?, ?)",
             (family.user, family.name, family.unit, family.engine, family.needs),
         ).fetchone()
         if row and row[1]:
-            found[family] = learned_from(row[1])
+            learned[family] = learned_from(row[1])
         else:
-            found[family] = None if row and _is_silent(database, row[0]) else Learned()
-    return found
+            learned[family] = None if row and _is_silent(database, row[0]) else Learned()
+    return learned
 
 
 def _is_silent(database: sqlite3.Connection, family: int) -> bool:
@@ -90,7 +90,7 @@ def _for_job(known: Learned, job: MalleableJob) -> Learned:
 
 
 def job_profile(database: sqlite3.Connection, job_id: int) -> Optional[JobProfile]:
-    """What is kept of the newest job with this id; None if nothing is."""
+    """The profile of the newest job with this id. None without records."""
     row = database.execute(
         f"{_JOB} WHERE job_id = ? ORDER BY job.last_at DESC, job.id DESC LIMIT 1", (job_id,)
     ).fetchone()
@@ -100,7 +100,7 @@ def job_profile(database: sqlite3.Connection, job_id: int) -> Optional[JobProfil
 def job_profiles(
     database: sqlite3.Connection, name: str = "", user: str = ""
 ) -> tuple[JobProfile, ...]:
-    """What is kept of jobs, of families of this name or user if one is given, the newest first."""
+    """The profiles of jobs, of families of this name or user if given, the newest first."""
     rows = database.execute(
         f"{_JOB} WHERE (? = '' OR name = ?) AND (? = '' OR user = ?) "
         f"ORDER BY job.last_at DESC, job.id DESC LIMIT {MOST}",
@@ -112,7 +112,7 @@ def job_profiles(
 def family_profiles(
     database: sqlite3.Connection, name: str = "", user: str = ""
 ) -> tuple[FamilyProfile, ...]:
-    """What is kept of families, of this name or user if one is given, the newest first."""
+    """The profiles of families, of this name or user if given, the newest first."""
     rows = database.execute(
         f"SELECT {_COLUMNS}, learned, last_at, most, (SELECT count(*) FROM job WHERE family = "
         "family.id), (SELECT count(*) FROM job WHERE family = family.id AND fit IS NOT NULL) "

@@ -1,4 +1,4 @@
-"""Learns anew what has shown something, and writes it down for the next tick to find."""
+"""Learns jobs with new reports again, and writes the result for the next tick."""
 
 from __future__ import annotations
 
@@ -13,18 +13,23 @@ from slurm_hooks.learning.store.codec import fit_from, fit_text, learned_text
 from slurm_hooks.learning.store.intake import in_turn
 from slurm_hooks.learning.store.rates import rates_of
 
-FAMILY_FITS = 12  # of its family that a job is compared with, the newest
-OTHER_FITS, FITS_OF_ONE_USER = 40, 3  # of others; a few of each, so that nobody speaks for all
-AGAIN_S = 300.0  # a job is learned again at most so often because of others
+FAMILY_FITS = 12  # the newest of its family, with which a job is compared
+OTHER_FITS, FITS_OF_ONE_USER = (
+    40,
+    3,
+)  # of others, a few of each user, so that no user decides for all
+AGAIN_S = 300.0  # other jobs' reports make a job learned again at most so often
 _SPEAKS = "fit IS NOT NULL"
 
 
 def refit(
     database: sqlite3.Connection, now_s: float, has_time: Callable[[], bool]
 ) -> tuple[int, int]:
-    """Learn the jobs of this tick anew that have shown something, or whose family has; those that
-    wait longest first, and one of each user before the second of any. How many were learned, and
-    how many have to wait for want of time."""
+    """Learn again each job of this tick that has a new report, or whose family has.
+
+    Jobs that have waited longest come first, and a job of each user before the second of any.
+    Return how many were learned, and how many have to wait for lack of time.
+    """
     database.row_factory = sqlite3.Row
     due = database.execute(
         "SELECT job.id, job.min_nodes, job.max_nodes, job.fit, family.id AS family, "
@@ -53,7 +58,7 @@ def refit(
 
 
 class Others:
-    """The newest fits of other families, a few of each user, however many families he has."""
+    """The newest fits of other families, a few of each user, however many families the user has."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         rows = database.execute(
@@ -70,12 +75,12 @@ class Others:
         rows.close()
 
     def but(self, family: int) -> tuple[Fit, ...]:
-        """Without those of one family."""
+        """The fits without the fits of the given family."""
         return tuple(fit for key, fit in self._fits if key != family)[:OTHER_FITS]
 
 
 def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: Others, now_s: float) -> bool:
-    """Learn one job anew; true if its fit, and so what its family begins with, is another."""
+    """Learn a job again. Return whether its fit changed, and so its family's knowledge."""
     rates = current(rates_of(database, row["id"]))
     fit = fit_of(rates, row["unit"])
     family = _family_fits(database, row["family"], but=row["id"])
@@ -92,7 +97,7 @@ def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: Others, now_s
 def _refit_family(
     database: sqlite3.Connection, row: sqlite3.Row, others: Others, now_s: float
 ) -> None:
-    """What the jobs of a family begin with, and its newest fit."""
+    """Write the knowledge with which the jobs of a family begin, and its newest fit."""
     fits = _family_fits(database, row["family"])
     prior = prior_of(fits, others.but(row["family"]))
     learned = learn((), prior, row["unit"], row["most"])

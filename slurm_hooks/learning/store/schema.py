@@ -1,8 +1,8 @@
-"""The tables of what is learned. Moments are epoch seconds by slurmctld's clock.
+"""The tables of learned knowledge. Moments are epoch seconds by slurmctld's clock.
 
-`told` is a digest of what a job last told: as long as it stays the same, nothing has to be done.
-`changed_at` is later than `learned_at` as long as a job has to be learned again, whatever clocks
-do.
+`told` is a digest of a job's last report. As long as it stays the same, there is no work.
+`changed_at` is later than `learned_at` as long as a job has to be learned again, even if a clock
+changes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a tick asks of what is learned, and tells it. Never fails a tick.
+"""Connects a tick with the learned knowledge. Never fails a tick.
 
-Before the plan `recall`: one read, within a bounded time. After it `remember`: what jobs told is
-written down and learned, for the next tick to find.
+Before the plan, `recall` reads once, within a bounded time. After it, `remember` writes the jobs'
+reports down and learns from them, for the next tick.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slurm_hooks.learning.prior import prior_of
 from slurm_hooks.learning.store.connect import learned_path, protect, reading, writing
 from slurm_hooks.learning.store.drop import prune
 from slurm_hooks.learning.store.family import family_of
-from slurm_hooks.learning.store.intake import in_turn, told_by
+from slurm_hooks.learning.store.intake import in_turn, report_of
 from slurm_hooks.learning.store.read import learned_of
 from slurm_hooks.learning.store.relearn import refit
 from slurm_hooks.learning.store.write import Present, put
@@ -29,29 +29,29 @@ from slurm_hooks.settings.values import Settings
 
 _log = logging.getLogger(__name__)
 DAY_S = 86_400
-AT_ONCE_S = 0.1  # of processor time, for jobs that tell something while nothing is known of them
-REFIT_S = 0.25  # the same, after a tick, when nobody waits for it
+AT_ONCE_S = 0.1  # of processor time, for the reports of jobs without records
+REFIT_S = 0.25  # the same, after a tick, when no job waits for it
 _doubted: set[str] = set()
-"""Files in which a read found nonsense: what is written has to look again."""
+"""Files that a read found malformed. The next write reads them again."""
 _held: dict[str, Mapping[int, Learned]] = {}
-"""By file, what the last tick of this process found, for one that cannot read it now: jobs whose
-curves come and go would be resized each time."""
+"""By file, the knowledge of this process's last tick, for a tick that cannot read the file. A job
+whose curve comes and goes would be resized each time."""
 
 
 def recall(seen: Snapshot, settings: Settings) -> Snapshot:
-    """The snapshot with what is learned of its jobs, as far as it can be read now.
+    """Return the snapshot with the knowledge about its jobs, as far as it can be read now.
 
-    Of a job of which nothing is kept, what it tells is looked at by itself.
+    If there is no record of a job, its report is judged alone.
     """
     if not settings.learn.enabled:
         return replace(seen, learned={})
-    found = _read(seen, settings)
+    known = _read(seen, settings)
     try:
-        more = _at_once(seen, found)
+        more = _at_once(seen, known)
     except Exception:  # a bug here must not fail a tick
-        _log.debug("what jobs tell was not looked at", exc_info=True)
+        _log.debug("the rates that jobs report were not read", exc_info=True)
         more = {}
-    return replace(seen, learned={**found, **more})
+    return replace(seen, learned={**known, **more})
 
 
 def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
@@ -62,40 +62,40 @@ def _read(seen: Snapshot, settings: Settings) -> Mapping[int, Learned]:
         with reading(settings) as database:
             _held[path] = learned_of(database, seen)
     except (Unusable, OSError) as error:
-        _log.debug("what is learned was not read in %s: %s", path, error)
+        _log.debug("the learned rates in %s were not read: %s", path, error)
         if isinstance(error, Damaged):
             _doubted.add(path)
     except Exception:  # a bug here must not fail a tick
-        _log.debug("what is learned was not read in %s", path, exc_info=True)
+        _log.debug("the learned rates in %s were not read", path, exc_info=True)
     wanted = {job.job_id for job in seen.jobs}
     return {k: v for k, v in _held.get(path, {}).items() if k in wanted}
 
 
-def _at_once(seen: Snapshot, found: Mapping[int, Learned]) -> dict[int, Learned]:
+def _at_once(seen: Snapshot, learned: Mapping[int, Learned]) -> dict[int, Learned]:
     until = time.process_time() + AT_ONCE_S
     more = {}
     for job in in_turn(seen.jobs, lambda job: job.user):
-        known = found.get(job.job_id)
+        known = learned.get(job.job_id)
         if known is not None and (known.sizes_seen or known.curve):
             continue
-        told = told_by(job)
-        if told is None or not told.rates or time.process_time() > until:
+        report = report_of(job)
+        if report is None or not report.rates or time.process_time() > until:
             continue
         request = job.request
         sizes = (request.unit, request.max_nodes, request.min_nodes)
-        more[job.job_id] = learn(told.rates, prior_of(), *sizes)
+        more[job.job_id] = learn(report.rates, prior_of(), *sizes)
     return more
 
 
 def remember(seen: Snapshot, settings: Settings) -> tuple[str, ...]:
-    """Write down what the jobs of a tick told, and learn from it; lines of warning on what was not.
+    """Write down the reports of a tick's jobs, and learn from them. Return warnings of losses.
 
-    A file that is damaged is moved aside, and a new one begun.
+    If the file is damaged, it is moved aside, and a new file begins.
     """
     if not settings.learn.enabled or not seen.jobs:
         return ()
     path = learned_path(settings)
-    lost = f"what jobs told about their speed is not kept in {path}"
+    lost = f"the speeds that jobs reported are not kept in {path}"
     moved: tuple[str, ...] = ()
     try:
         make_place(path)
@@ -105,18 +105,18 @@ def remember(seen: Snapshot, settings: Settings) -> tuple[str, ...]:
             return ()
         except Damaged as error:
             kept = set_aside(path)
-            moved = (f"{path} was damaged ({error}): moved to {kept}, begun anew",)
+            moved = (f"{path} was damaged ({error}): moved to {kept}, new file begun",)
         _write(seen, settings)
         return moved
     except (Unusable, OSError) as error:
         return (*moved, f"{lost}: {error}")
     except Exception as error:  # a bug here must not fail a tick that has done its work
-        _log.debug("what is learned was not written", exc_info=True)
+        _log.debug("the learned rates were not written", exc_info=True)
         return (*moved, f"{lost}: {type(error).__name__}: {error}")
 
 
 def _raise_if_damaged(seen: Snapshot, settings: Settings) -> None:
-    """Look again at what a read stumbled over: writing alone may never come across it."""
+    """Read again where a read failed before, since writing alone may never touch the damage."""
     path = str(learned_path(settings))
     if path in _doubted:
         _doubted.discard(path)
@@ -145,5 +145,5 @@ def _present(job: MalleableJob, gres: str) -> Present:
         request.min_nodes,
         request.max_nodes,
         len(job.nodes),
-        told_by(job),
+        report_of(job),
     )

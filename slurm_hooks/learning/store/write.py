@@ -1,4 +1,4 @@
-"""Writes down which jobs there are and what they tell."""
+"""Writes down the present jobs and their reports."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Optional
 
 from slurm_hooks.learning.store.drop import drop
 from slurm_hooks.learning.store.family import Family
-from slurm_hooks.learning.store.intake import Told, news
+from slurm_hooks.learning.store.intake import JobReport, news
 from slurm_hooks.learning.store.rates import rates_of
 from slurm_hooks.model import Rate
 
-TOGETHER = 400  # jobs asked for in one question
-LONGEST_S = 600.0  # between two ticks: nobody knows what a job had in a longer pause
-OF_A_SIZE, SIZES = 8, 24  # rates of one job that are kept, the newest
-USER_JOBS = 2000  # of one user that are kept, the newest
+TOGETHER = 400  # jobs in a query
+LONGEST_S = 600.0  # between two ticks. In a longer gap a job's nodes are unknown
+OF_A_SIZE, SIZES = 8, 24  # the newest rates of a job, which are kept
+USER_JOBS = 2000  # the newest of a user, which are kept
 PUSHED_OUT = 100  # of them at once
 _OF_USER = "FROM job JOIN family ON family.id = family WHERE user = ?"
 
 
 @dataclass(frozen=True)
 class Present:
-    """A job that a tick has seen; `told` is None if it told nothing."""
+    """A job that a tick has seen. `report` is None without a report."""
 
     job_id: int
     family: Family
     min_nodes: int
     max_nodes: int
     nodes: int
-    told: Optional[Told] = None
+    report: Optional[JobReport] = None
 
 
 def put(database: sqlite3.Connection, jobs: Sequence[Present], now_s: float) -> None:
-    """Write down which jobs there are, what they had since the last tick, what they tell."""
+    """Write down the present jobs, their nodes since the last tick, and their reports."""
     database.row_factory = sqlite3.Row
     families = {f: _family(database, f, now_s) for f in dict.fromkeys(j.family for j in jobs)}
     known = _known(database, jobs)
@@ -48,15 +48,15 @@ def put(database: sqlite3.Connection, jobs: Sequence[Present], now_s: float) -> 
         if not row and not room.is_made_for(job.family.user):
             continue
         key = row["id"] if row else _add_job(database, job, families[job.family], now_s)
-        if job.told is not None and job.told.digest != (row["told"] if row else ""):
-            _put_told(database, key, job.told, now_s)
+        if job.report is not None and job.report.digest != (row["told"] if row else ""):
+            _put_report(database, key, job.report, now_s)
 
 
 def _known(
     database: sqlite3.Connection, jobs: Sequence[Present]
 ) -> dict[tuple[int, int], sqlite3.Row]:
-    """Rows by job id and family; there may be others of the same ids."""
-    found = {}
+    """Rows by job id and family. There may be other rows with the same ids."""
+    rows_by_job = {}
     for begin in range(0, len(jobs), TOGETHER):
         some = [job.job_id for job in jobs[begin : begin + TOGETHER]]
         rows = database.execute(
@@ -64,12 +64,12 @@ def _known(
             f"WHERE job_id IN ({', '.join('?' * len(some))})",
             some,
         )
-        found.update({(row["job_id"], row["family"]): row for row in rows})
-    return found
+        rows_by_job.update({(row["job_id"], row["family"]): row for row in rows})
+    return rows_by_job
 
 
 def _change(row: sqlite3.Row, job: Present, now_s: float) -> tuple[float, ...]:
-    """What it had since the last tick, as its row takes it."""
+    """Its node-seconds since the last tick, as its row takes them."""
     had = row["nodes"] * min(max(now_s - row["last_at"], 0.0), LONGEST_S)
     return (now_s, job.nodes, had, row["id"])
 
@@ -103,8 +103,11 @@ def _add_job(database: sqlite3.Connection, job: Present, family: int, now_s: flo
 
 
 class _Room:
-    """For new jobs: a user who submits very many pushes out his own oldest ones, not those of
-    others, and none that this tick has seen."""
+    """Makes room for new jobs.
+
+    A user with very many jobs pushes out only the user's own oldest jobs, and no job that this tick
+    has seen.
+    """
 
     def __init__(self, database: sqlite3.Connection, now_s: float) -> None:
         self._database, self._now_s = database, now_s
@@ -112,8 +115,10 @@ class _Room:
         self._full: set[str] = set()
 
     def is_made_for(self, user: str) -> bool:
-        """Whether one more job of this user can be kept; as many as that are there already, and
-        all of them seen now, if not."""
+        """Tell whether another job of this user can be kept.
+
+        It cannot if the user has reached the limit, and this tick has seen all of them.
+        """
         if user not in self._left:
             (count,) = self._database.execute(f"SELECT count(*) {_OF_USER}", (user,)).fetchone()
             self._left[user] = USER_JOBS - count
@@ -138,36 +143,38 @@ class _Room:
         return len(gone)
 
 
-def _put_told(database: sqlite3.Connection, key: int, told: Told, now_s: float) -> None:
-    _drop_other_counts(database, key, told)
+def _put_report(database: sqlite3.Connection, key: int, report: JobReport, now_s: float) -> None:
+    _drop_other_counts(database, key, report)
     _follow_clock(database, key, int(now_s))
     kept = rates_of(database, key)
-    new = news(told, kept, int(now_s))
+    new = news(report, kept, int(now_s))
     _add_rates(database, key, new.rates)
     _drop_rates(database, key)
-    pauses = told.pauses
+    pauses = report.pauses
     database.execute(
         "UPDATE job SET told = ?, counts = ?, sync = ?, start_s = ?, grow_s = ?, shrink_s = ?, "
         "hit_s = ?, changed_at = CASE WHEN ? THEN max(?, learned_at + 1) ELSE changed_at END "
         "WHERE id = ?",
         (
-            *(told.digest if new.is_all else "", told.counts.value, told.sync),
+            *(report.digest if new.is_all else "", report.counts.value, report.sync),
             *(pauses.start_s, pauses.grow_s, pauses.shrink_s, pauses.loss_s),
             *(bool(new.rates), now_s, key),
         ),
     )
 
 
-def _drop_other_counts(database: sqlite3.Connection, key: int, told: Told) -> None:
-    """Steps and samples cannot be compared."""
+def _drop_other_counts(database: sqlite3.Connection, key: int, report: JobReport) -> None:
+    """Drop the old rates if the job now counts steps instead of samples, or the reverse."""
     (counts,) = database.execute("SELECT counts FROM job WHERE id = ?", (key,)).fetchone()
-    if counts and counts != told.counts.value:
+    if counts and counts != report.counts.value:
         database.execute("DELETE FROM sample WHERE job = ?", (key,))
 
 
 def _follow_clock(database: sqlite3.Connection, key: int, now_s: int) -> None:
-    """After the clock was set back, the newest of what was told before is of now: else nothing
-    would be newer for as long as that."""
+    """After the clock was set back, date the newest old rate to now.
+
+    Otherwise no rate would be newer until the clock has caught up.
+    """
     (last,) = database.execute("SELECT max(at) FROM sample WHERE job = ?", (key,)).fetchone()
     if last is not None and last > now_s:
         ahead = last - now_s
@@ -182,7 +189,7 @@ def _add_rates(database: sqlite3.Connection, key: int, rates: Sequence[Rate]) ->
 
 
 def _drop_rates(database: sqlite3.Connection, key: int) -> None:
-    """The oldest ones of each size, and of the sizes that were seen longest ago all."""
+    """Drop the oldest rates of each size, and all rates of the sizes not seen for longest."""
     rows = database.execute(
         "SELECT id, nodes FROM sample WHERE job = ? ORDER BY at DESC, id DESC", (key,)
     )
