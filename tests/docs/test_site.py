@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from matplotlib.image import imread
 
 from browsing import browser
 from built_site import build, built
@@ -222,6 +223,22 @@ def test_a_browser_opens_the_place_that_doctor_names(site: Path, tmp_path: Path)
     top = "Math.round(page.querySelector(':target').getBoundingClientRect().top)"
     found = measured(tmp_path, [place], 1280, top)
     assert 0 <= found[place] < 150  # one screen has 150 pixels in a frame
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("page", ["index.html", "users/quickstart.html"])
+def test_a_picture_of_a_page_shows_a_header_and_dark_text(
+    site: Path, tmp_path: Path, page: str
+) -> None:
+    """The picture stays in build/, for people to look at."""
+    picture = ROOT / "build" / f"site-{Path(page).stem}.png"
+    size = ("--window-size=1280,900", f"--screenshot={picture}")
+    _, console = browser(tmp_path, *size, f"file://{site}/{page}")
+    pixels = imread(picture)[..., :3]
+    header, text = pixels[:70].mean(axis=(0, 1)), pixels[100:].min(axis=2) < 0.4
+    assert console == []
+    assert header.min() < 0.3 < header.max()  # a colour, and not white
+    assert 0.005 < text.mean() < 0.2
 
 
 @pytest.mark.browser
