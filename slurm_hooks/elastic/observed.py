@@ -16,7 +16,7 @@ from typing import Optional
 
 from slurm_hooks.words.comment import MOST_LOSS_S, Loss
 
-SIZE = 64  # bytes of one worker; a write of so many, aligned, is never seen by halves
+SIZE = 64  # bytes of a worker; an aligned write of this size is never seen by halves
 _FORM = struct.Struct("<QQdddd")
 _CHECK = struct.Struct("<I")
 _NEWS = 1.5  # a cost that differs by this factor is worth reporting again
@@ -53,7 +53,7 @@ def pack(seen: Observed) -> bytes:
 
 
 def unpack(data: bytes) -> Optional[Observed]:
-    """Return the observations in these bytes, or `None` if they are not those of a worker."""
+    """Return the observations in these bytes, or `None` if no worker wrote them."""
     if len(data) < SIZE or not any(data):
         return None
     (check,) = _CHECK.unpack_from(data, _FORM.size)

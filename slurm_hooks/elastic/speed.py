@@ -11,7 +11,7 @@ import zlib
 from dataclasses import astuple, dataclass
 from typing import Optional
 
-SIZE = 64  # bytes of one worker; a write of so many, aligned, is never seen by halves
+SIZE = 64  # bytes of a worker; an aligned write of this size is never seen by halves
 _FORM = struct.Struct("<ddddddd")
 _CHECK = struct.Struct("<I")
 
@@ -44,7 +44,7 @@ def pack(speed: Speed) -> bytes:
 
 
 def unpack(data: bytes) -> Optional[Speed]:
-    """Return the speed in these bytes, or `None` if they are not those of a worker."""
+    """Return the speed in these bytes, or `None` if no worker wrote them."""
     if len(data) < SIZE or not any(data):
         return None
     (check,) = _CHECK.unpack_from(data, _FORM.size)

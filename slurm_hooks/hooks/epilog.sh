@@ -1,11 +1,11 @@
 #!/bin/sh
-# Epilog of slurm-malleable: no process of a fragment outlives it.
+# Epilog of slurm-malleable: end every process of a fragment.
 #
 # Runs as root after every job on every node, so: other people's jobs leave at the first line, no
 # Slurm command is called (that can hang a node), a deadline bounds everything, and the exit code
 # is always 0 (any other drains the node). A training process that daemonised itself is found by
 # the job and node in its environment. It is looked for and killed with the rights of the job's
-# user and no more: a number that has passed on to another process cannot hit anybody else.
+# user and no more, so a number that has passed on to another process cannot hit another user.
 [ -n "$SPANK_MALLEABLE" ] || exit 0
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -36,10 +36,10 @@ case $SLURM_JOB_GID in '' | *[!0-9]*) exit 0 ;; esac
 case $SLURM_JOB_UID in '' | 0 | *[!0-9]*) exit 0 ;; esac # a process of root could be anything
 
 drop=
-if [ "$(id -u)" != "$SLURM_JOB_UID" ]; then # as nearly always; without setpriv nothing is done
+if [ "$(id -u)" != "$SLURM_JOB_UID" ]; then # the usual case; without setpriv it does no work
   drop="setpriv --reuid=$SLURM_JOB_UID --regid=$SLURM_JOB_GID --clear-groups --no-new-privs"
 fi
-# With an environment of its own, or it would look like one of the job's processes.
+# With its own environment, or it would look like a process of the job.
 # shellcheck disable=SC2086 # a list of words
 env -i PATH="$PATH" SPANK_MALLEABLE=1 SLURM_SCRIPT_CONTEXT=epilog_slurmd timeout -k 1 10 \
   $drop "$0" work "$SLURM_JOB_ID" "$SLURMD_NODENAME" "$SLURM_CLUSTER_NAME" \

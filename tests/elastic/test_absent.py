@@ -71,4 +71,6 @@ def test_it_is_reported_once_and_after_a_while(
         absence.look(now, state, token)
     assert asked == [request("7")] * reported
     assert len(said) == 2 * reported
-    assert all("fragments 1 have been running" in line and "/shared/7" in line for line in said)
+    assert all(
+        "fragment 1 runs but cannot be seen in" in line and "/shared/7" in line for line in said
+    )

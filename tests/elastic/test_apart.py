@@ -62,8 +62,8 @@ def test_the_line_on_fragments_that_do_not_join_names_the_file_system(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for kind, text in (
-        ("ext4", "joined in /scratch/7: it is on ext4 here: do all nodes share it, and does"),
-        ("", "joined in /scratch/7: is it on a file system that all nodes share, and does"),
+        ("ext4", "fragment 1 runs but cannot be seen in /scratch/7 (on ext4 here): either"),
+        ("", "fragment 1 runs but cannot be seen in /scratch/7: either the nodes do not share"),
     ):
         monkeypatch.setattr("slurm_hooks.elastic.liveness.absent.local_kind", lambda _, k=kind: k)
         assert text in absent_sentence((1,), "/scratch/7")

@@ -120,9 +120,9 @@ def test_what_cannot_be_written_is_told_by_the_next_call(
         await_files()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    with pytest.raises(OSError, match=r"writing the checkpoint .*c\.pt"):
+    with pytest.raises(OSError, match=r"cannot write the checkpoint .*c\.pt"):
         checkpoint.save(5, {"x": full(5)}, to_file=False)
-    assert "the file before it is still there" in capfd.readouterr().err
+    assert "the last file is still there" in capfd.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["c.pt"]
     assert in_file(path)["step"] == 3
     checkpoint.save(6, {"x": full(6)})

@@ -48,7 +48,7 @@ def test_the_newest_copy_becomes_the_file(
     file = tmp_path / "c.pt"
     NodeMemory(mailbox.environment()).write(5, {"n": torch.ones(3), "large": torch.ones(1 << 19)})
     assert leave_behind(mailbox.environment(), str(file), soon())
-    assert f"step 5 is left in {file}, 2 MiB" in capfd.readouterr().err
+    assert f"step 5 is saved in {file}, 2 MiB" in capfd.readouterr().err
     step, content = Checkpoint(file).load()
     assert (step, content["n"].tolist()) == (5, [1.0] * 3)
     assert list(tmp_path.iterdir()) == [file]
@@ -172,7 +172,7 @@ def test_a_fifo_is_not_waited_at(
 ) -> None:
     os.mkfifo(tmp_path / "c.pt")
     leave_behind(mailbox.environment(), str(tmp_path / "c.pt"), soon())
-    assert "is no ordinary file" in "".join(capfd.readouterr())
+    assert "is not a regular file" in "".join(capfd.readouterr())
     assert [path.name for path in tmp_path.iterdir()] == ["c.pt"]
 
 
@@ -274,7 +274,7 @@ def test_of_two_checkpoints_each_loads_its_own(
     agent.clear()  # a new round, in which the other one is asked for first
     assert Checkpoint(tmp_path / "best.pt").load() == (5, {"n": 5})
     assert Checkpoint(tmp_path / "last.pt").load() == (4, {"n": 4})
-    assert "best.pt is not kept in the memory of the node" in capfd.readouterr().err
+    assert "best.pt is kept in its file only" in capfd.readouterr().err
 
 
 def test_the_file_is_named_through_the_mailbox() -> None:

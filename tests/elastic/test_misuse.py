@@ -49,7 +49,7 @@ def test_steps_that_begin_anew_are_a_line(
     for step in (1, 2, 1):
         checkpoint.reached(step)
     said = "".join(capfd.readouterr())
-    assert said.count("step 1 comes after step 3: steps are to count up over the whole") == 1
+    assert said.count("step 1 comes after step 3: count steps over the whole training") == 1
     checkpoint.save(9, {})
     checkpoint.wait()
     again = Checkpoint(tmp_path / "checkpoint.pt")

@@ -23,4 +23,4 @@ def test_a_search_that_draws_another_model_goes_on(gang: Gang) -> None:
     wait_until(lambda: len(gang.steps()) > 10, explain=gang.dump)
     os.kill(min(gang.worker_pids(1)), signal.SIGTERM)
     assert gang.wait_exit(1, timeout=200) == [0], gang.dump()
-    assert "that of another model" in gang.log(1)
+    assert "belongs to another model" in gang.log(1)

@@ -23,7 +23,7 @@ class FailureReports:
         if after.crashes <= before.crashes or before.round is None:
             return
         line = describe_failures(after, before.round.number)
-        if after.crashes > 1:  # the first one is in the cause of the round
+        if after.crashes > 1:  # the first failure is in the cause of the round
             say(line)
         self._remark = line
         write_remark(line)

@@ -27,7 +27,7 @@ from slurm_hooks.elastic.observed import Observed, cost_of_interruption, is_news
 from slurm_hooks.words.comment import Loss
 
 LOOK_S = 5.0
-SURE_S = 9.0  # two looks: at the start of a round nothing is watched yet
+SURE_S = 9.0  # two looks: at the start of a round the state is not watched yet
 
 
 class InterruptionCost:

@@ -1,6 +1,6 @@
 """Remove the directories of old jobs beside the directory of this job.
 
-A directory is old if nothing was written there for 30 days. It may hold a last step, which is as
+A directory is old 30 days after its last change. It may hold a last step, which is as
 large as the model and its optimizer. Only entries with our names are removed, and no link is
 followed. A directory that holds any other entry stays.
 """

@@ -42,8 +42,8 @@ def _cpus(env: Mapping[str, str]) -> int:
 
 
 def _cpus_of_worker(env: Mapping[str, str]) -> int:
-    found = _CPUS.search(env.get(SLOT_VARIABLE, ""))
-    return int(found[1]) if found else 1
+    match = _CPUS.search(env.get(SLOT_VARIABLE, ""))
+    return int(match[1]) if match else 1
 
 
 def _number(text: str) -> int:

@@ -192,7 +192,7 @@ class CommentWriter:
             self._note_written(missing)
 
     def _missing(self, comment: Comment) -> tuple[list[_Want], Comment]:
-        """Return the wanted values that are missing, if one of them is due, and the Comment with
+        """Return the wanted values that are missing, if any of them is due, and the Comment with
         them.
 
         The standing stays wanted: if it is lost, the next request puts it back.

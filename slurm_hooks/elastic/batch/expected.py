@@ -25,9 +25,10 @@ _RUNNING = frozenset({"RUNNING", "CONFIGURING"})
 class ArrayFacts:
     """Slurm's answer about the job array.
 
-    `starts`, `ends`: of this fragment's lease in epoch seconds of slurmctld's clock, 0 if unknown.
-    `wanted`: a fragment number for every agent (one per node) that runs or is about to, empty if
-    unknown. `comment`: this fragment's Comment, `None` if it is not known for certain.
+    * `starts`, `ends`: of this fragment's lease in epoch seconds of slurmctld's clock (0: unknown).
+    * `wanted`: a fragment number for every agent that runs or is about to, an agent for each node.
+      Empty if unknown.
+    * `comment`: this fragment's Comment, `None` if it is not known for certain.
     """
 
     starts: int = 0

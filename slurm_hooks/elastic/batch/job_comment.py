@@ -21,7 +21,7 @@ def read(job: str, limit_s: float) -> str:
 
 def write(job: str, text: str, limit_s: float) -> None:
     """Replace the Comment. Raises OSError or SubprocessError."""
-    text = text.replace("\0", "")  # no argument of a command can have one
+    text = text.replace("\0", "")  # an argument of a command cannot contain it
     _ask(["scontrol", "update", f"JobId={job}", f"Comment={text}"], limit_s)
 
 

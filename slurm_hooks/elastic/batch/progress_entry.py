@@ -4,9 +4,9 @@
 
 * `s`: rates count samples a second (`n`: optimizer steps a second times the size), up to this
   unix second.
-* Then the newest rate of each size, newest first: the size as the request counts it (nodes or
-  workers), rate, relative error in thousandths, samples in a step of all processes (0: unknown),
-  and its age in seconds against the newest.
+* Then the newest rate of each size, newest first. Its parts: the size as the request counts it
+  (nodes or workers), the rate, its relative error in thousandths, samples in a step of all
+  processes (0: unknown). If it is not the newest, its age against the newest in seconds.
 * `p`: the seconds that a start, a growth, a shrink, an interruption took, empty if not seen.
 * `y`: per cent of a step that wait for others.
 
@@ -96,7 +96,7 @@ def _is_other_pause(old_s: Optional[float], new_s: Optional[float]) -> bool:
 
 
 def entry(progress: Progress) -> str:
-    """Return the text of a report with at least one rate. The oldest sizes are left out if they do
+    """Return the text of a report, which must have a rate. The oldest sizes are left out if they do
     not fit.
     """
     newest = progress.rates[-1].at

@@ -1,4 +1,4 @@
-"""`wish{N,T}`: how many nodes this job wants from now on, in the Comment of its own element.
+"""`wish{N,T}`: how many nodes this job wants from now on, in the Comment of the writer's element.
 
 The newest wish of all elements counts, so it carries its time.
 """

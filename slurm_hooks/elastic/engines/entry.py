@@ -39,7 +39,7 @@ def create_handler(params: Any) -> Any:
 def world_maker(engine: str) -> WorldMaker:
     """Return `make_world` of the engine's own folder.
 
-    For an unknown engine, or one that torchrun does not start, it is torchrun's: the script has
+    It is torchrun's for an unknown engine, or if torchrun does not start the engine: the script has
     brought its own rendezvous parameters.
     """
     row = ENGINES.get(engine)

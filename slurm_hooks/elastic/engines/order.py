@@ -19,8 +19,8 @@ USAGE = (
 
 @dataclass(frozen=True)
 class Order:
-    """A command to run, the signal that asks it to end, how long it may take to end, and the file
-    in which it writes how many nodes its job wants.
+    """A command to run, the signal that asks it to end, and its time to end. In the `wish_file` the
+    command writes how many nodes its job wants.
     """
 
     command: tuple[str, ...]

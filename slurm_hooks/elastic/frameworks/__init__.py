@@ -1,5 +1,6 @@
-"""Frameworks whose users do not write the training loop: what makes them survive a change of size.
+"""Frameworks whose users do not write the training loop: they survive a change of size by this
+code.
 
-One module for each framework, which is the only one that knows it and imports it lazily. Nothing
-here runs outside of a malleable job's training processes.
+Each framework has its own modules, which import it lazily. No other module knows it. This code runs
+only in a malleable job's training processes.
 """

@@ -1,9 +1,9 @@
-"""How frameworks come to know us without a line in the script: entry points in the metadata that a
-job finds on its PYTHONPATH.
+"""Let frameworks know us without a line in the script, by entry points in the metadata that a job
+finds on its PYTHONPATH.
 
-torch calls what is in the group `torch.backends` whenever it is imported, in whatever process; from
-then on a framework is got ready once it is imported. Lightning asks for callbacks by itself. All of
-it does nothing outside of the training processes of a malleable job, and must not raise.
+torch calls the entry points of the group `torch.backends` at every import of torch, in any process.
+From then on a framework is prepared when it is imported. Lightning asks for callbacks itself. All
+of it acts only in the training processes of a malleable job, and must not raise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slurm_hooks.elastic.script.after_import import AfterImport
 
 SWITCH = "MALLEABLE_FRAMEWORKS"
 _OURS = f"{__package__}."
-# What is done to a module, and where that stands.
+# The function that prepares a module, and its place.
 _READY = {
     "lightning.pytorch.trainer.connectors.accelerator_connector": ("lightning_world", "pytorch"),
     "pytorch_lightning.trainer.connectors.accelerator_connector": ("lightning_world", "pytorch"),
@@ -34,7 +34,7 @@ _READY = {
 _UNCHANGED = "it is left unchanged"
 _unsaid: list[str] = []
 
-# Where a library has noted at its import which rank this is, and by which variable.
+# The libraries that note the rank at their import, and the variable that they read.
 _RANKED = {
     "lightning_utilities.core.rank_zero": "RANK",
     "torchmetrics.utilities.prints": "LOCAL_RANK",
@@ -42,7 +42,7 @@ _RANKED = {
 
 
 def is_wanted(env: Mapping[str, str]) -> bool:
-    """Whether frameworks are to be changed in processes with this environment."""
+    """Tell whether frameworks are to be changed in processes with this environment."""
     return "MALLEABLE_JOB_ID" in env and env.get(SWITCH, "1") != "0"
 
 
@@ -53,17 +53,17 @@ def is_worker(env: Mapping[str, str]) -> bool:
 
 @cache
 def begin() -> None:
-    """Have frameworks got ready as they are imported."""
+    """Prepare frameworks when they are imported."""
     try:
         if is_wanted(os.environ):
             then = {name: partial(_get_ready, *place) for name, place in _READY.items()}
             AfterImport(then).install()
     except Exception as error:  # torch could not be imported
-        say(f"frameworks are left as they are: {type(error).__name__}: {error}")
+        say(f"Lightning and transformers are left unchanged: {type(error).__name__}: {error}")
 
 
 def tell_ranks(env: Mapping[str, str]) -> None:
-    """To libraries that were imported before this process knew its rank."""
+    """Tell the rank to libraries that were imported before this process knew it."""
     for name, variable in _RANKED.items():
         noted: Any = getattr(sys.modules.get(name), "rank_zero_only", None)
         if hasattr(noted, "rank") and env.get(variable, "").isdigit():
@@ -72,7 +72,7 @@ def tell_ranks(env: Mapping[str, str]) -> None:
 
 
 def say_once(line: str) -> None:
-    """To the job's log, from the process of rank 0; a warm worker learns its rank later."""
+    """Write to the job's log from the process of rank 0. A warm worker learns its rank later."""
     _unsaid.append(line)
     _say_if_first(os.environ)
 
@@ -84,22 +84,22 @@ def _say_if_first(env: Mapping[str, str]) -> None:
             say(line)
 
 
-def _get_ready(where: str, what: str, module: ModuleType) -> None:
+def _get_ready(place: str, name: str, module: ModuleType) -> None:
     try:
-        ours = importlib.import_module(_OURS + where)
-        function: Callable[[ModuleType], None] = getattr(ours, what)
+        ours = importlib.import_module(_OURS + place)
+        function: Callable[[ModuleType], None] = getattr(ours, name)
         function(module)
     except Exception as error:  # another version of the library
         say_once(unsupported(module.__name__, _text(error), _UNCHANGED))
 
 
 def lightning_callbacks() -> list[Any]:
-    """For the entry-point group `lightning.pytorch.callbacks_factory`."""
+    """Return the callbacks for the entry-point group `lightning.pytorch.callbacks_factory`."""
     return _callbacks("lightning.pytorch")
 
 
 def pytorch_lightning_callbacks() -> list[Any]:
-    """The same for the package under its other name."""
+    """Return the callbacks for the package under its other name."""
     return _callbacks("pytorch_lightning")
 
 

@@ -1,8 +1,8 @@
-"""PyTorch Lightning: its users' scripts resume at the step at which they were stopped, and end at
-once when asked to, without a line of their own.
+"""PyTorch Lightning: scripts resume at the step at which they were stopped, and end at once on
+request, without a line of their own.
 
-Written against lightning 2.6.6. The script's own checkpoints go on as they are; at the start the
-newer of theirs and the copy in memory counts.
+Written against lightning 2.6.6. The script's own checkpoints go on unchanged. At the start the
+newer of its checkpoints and the copy in memory counts.
 """
 
 from __future__ import annotations
@@ -19,19 +19,24 @@ from slurm_hooks.elastic.log import say, suppressed
 
 _WHOLE = frozenset({"DDPStrategy", "SingleDeviceStrategy"})  # each process has all of the state
 _COMPOSED = "_HandlersCompose"
-# Of a name that this Lightning does not have. All processes meet them, so all load the same file.
+# Errors of a missing name in this Lightning. All processes meet them, so all load the same file.
 _RENAMED = (AttributeError, ImportError, LookupError, TypeError)
 
 
 def callback(package: str) -> Any:
-    """A callback of the package that asks for it, `lightning.pytorch` or `pytorch_lightning`."""
+    """Return a callback for the package that asks for it, `lightning.pytorch` or
+    `pytorch_lightning`.
+    """
     base: Any = importlib.import_module(package).Callback
     return type("MalleableCallback", (_Callback, base), {"library": package})()
 
 
 class _Callback:
-    """Lightning's hooks, in the order of their calls. None raises, but for an error that one
-    process alone may meet while it loads: it would train from another step than the others."""
+    """Lightning's hooks, in the order of their calls.
+
+    They do not raise, with one exception: an error that a single process may meet while it loads.
+    That process would train from another step than the others.
+    """
 
     library = "lightning.pytorch"
     has_failed = False
@@ -43,13 +48,16 @@ class _Callback:
 
     @harmless(_RENAMED)
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """The processes have met; nothing is loaded yet."""
+        """The processes have met. No checkpoint is loaded yet."""
         if stage != "fit":
             return
         self.end()
         self._position = Position()
         if _WHOLE.isdisjoint(kind.__name__ for kind in type(trainer.strategy).__mro__):
-            say(f"{type(trainer.strategy).__name__}: the last checkpoint counts")
+            say(
+                f"the state is sharded by {type(trainer.strategy).__name__}: training resumes from "
+                "the last checkpoint"
+            )
             return
         self._memory = StepMemory()
         step, content = self._memory.load()
@@ -57,22 +65,22 @@ class _Callback:
             _load_from_memory(trainer, self._memory, step, content)
 
     def state_dict(self) -> dict[str, Any]:
-        """A part of each checkpoint."""
+        """Return our part of each checkpoint."""
         return {} if self.has_failed else self._position.state_dict()
 
     @harmless()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Called if a checkpoint has it, before there are samplers."""
+        """Called if a checkpoint has our part, before there are samplers."""
         self._position.load_state_dict(state_dict)
 
     @harmless()
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Checkpoints are loaded, but for the loops."""
+        """Checkpoints are loaded, except for the loops."""
         self._position.place_sampler(trainer)
 
     @harmless()
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """All that a checkpoint consists of is there."""
+        """All parts of a checkpoint are there."""
         self._position.place_loop(trainer)
         _end_by_default(trainer)
         self._step = trainer.global_step
@@ -81,7 +89,7 @@ class _Callback:
             try:
                 self._memory.watch(model=pl_module, rest=_Rest(trainer), **optimizers)
             except TypeError as error:
-                say(f"{error}; the last checkpoint counts")
+                say(f"{error}; training resumes from the last checkpoint")
                 self.end()
 
     @harmless()
@@ -93,27 +101,28 @@ class _Callback:
             self._memory.reached(self._step)
 
     def on_fit_end(self, *_: Any) -> None:
-        """Other trainings of this process are none of our business."""
+        """Leave other trainings of this process alone."""
         with suppressed(Exception, doing="forgetting what was kept of a training"):
             self.end()
 
     def end(self) -> None:
-        """Keep nothing more."""
+        """Keep no further state."""
         if self._memory is not None:
             self._memory.end()
             self._memory = None
 
 
 def _end_by_default(trainer: Any) -> None:
-    """Lightning's handler of SIGTERM broadcasts to processes that may be gone. What was set before
-    it is put back."""
+    """Remove Lightning's handler of SIGTERM, which broadcasts to processes that may be gone. The
+    earlier handler is put back.
+    """
     if type(signal.getsignal(signal.SIGTERM)).__name__ == _COMPOSED:
         before = trainer._signal_connector._original_handlers.get(signal.SIGTERM)
         signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 class _Rest:
-    """What Lightning puts into a checkpoint, but for the states of model and optimizers."""
+    """The parts of a Lightning checkpoint other than the states of model and optimizers."""
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -125,23 +134,25 @@ class _Rest:
     def state_dict(self) -> dict[str, Any]:
         trainer, connector = self._trainer, self._trainer._checkpoint_connector
         if self._has_hooks:
-            found = connector.dump_checkpoint(weights_only=False)
-            return {k: v for k, v in found.items() if k not in ("state_dict", "optimizer_states")}
+            whole = connector.dump_checkpoint(weights_only=False)
+            return {k: v for k, v in whole.items() if k not in ("state_dict", "optimizer_states")}
         precision = trainer.precision_plugin
-        found = {
+        rest = {
             "pytorch-lightning_version": self._version,
             "epoch": trainer.current_epoch,
             "global_step": trainer.global_step,
             "loops": {"fit_loop": trainer.fit_loop.state_dict()},
             "callbacks": self._call._call_callbacks_state_dict(trainer),
-            "lr_schedulers": [one.scheduler.state_dict() for one in trainer.lr_scheduler_configs],
+            "lr_schedulers": [c.scheduler.state_dict() for c in trainer.lr_scheduler_configs],
             type(precision).__qualname__: precision.state_dict(),
         }
-        precision.on_save_checkpoint(found)
-        return found
+        precision.on_save_checkpoint(rest)
+        return rest
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Lightning does, from what `_load_from_memory` puts in place of a file."""
+        """Does not act: Lightning loads them from the copy that `_load_from_memory` puts in place
+        of a file.
+        """
 
 
 def _package_of(trainer: Any) -> str:
@@ -153,7 +164,7 @@ def _is_old_name(kind: type) -> bool:
 
 
 def _has_hooks(trainer: Any) -> bool:
-    """Whether the script adds something of its own to checkpoints."""
+    """Tell whether the script adds its own parts to checkpoints."""
     if trainer.datamodule is not None:
         return True
     things = [trainer.lightning_module, *trainer.callbacks]
@@ -168,8 +179,9 @@ def _is_of_framework(function: Any) -> bool:
 
 
 def _load_from_memory(trainer: Any, memory: StepMemory, step: int, content: dict[str, Any]) -> None:
-    """Have Lightning find the copy in memory where it would read a file, unless the file is
-    newer, or the copy another model's."""
+    """Make Lightning find the copy in memory where it would read a file, unless the file is newer
+    or the copy belongs to another model.
+    """
     connector, module = trainer._checkpoint_connector, trainer.lightning_module
     plain = connector.resume_start
 
@@ -187,10 +199,10 @@ def _load_from_memory(trainer: Any, memory: StepMemory, step: int, content: dict
 
 
 def _step_of(path: Any) -> int:
-    """That of a checkpoint file; -1 if it is damaged or out of reach."""
+    """Return a checkpoint file's step, -1 if it is damaged or out of reach."""
     with suppressed(Exception, doing=f"reading the step of {path}"):
-        found = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
-        return int(found["global_step"])
+        stored = torch.load(path, map_location="cpu", weights_only=False, mmap=True)
+        return int(stored["global_step"])
     return -1
 
 

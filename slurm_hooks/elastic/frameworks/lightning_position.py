@@ -1,11 +1,11 @@
-"""Where in an epoch a Lightning training is, counted in samples.
+"""The position of a Lightning training in an epoch, counted in samples.
 
 Lightning resumes in the middle of an epoch with the right number of batches done, but takes its
 samples from the beginning of the epoch again. Its sampler deals the samples of an epoch out in
-turn, so after any number of steps of any number of processes, what is done is the head of one
-permutation; what is left is dealt out anew here.
+turn. So after any number of steps of any number of processes, the done samples are the head of a
+permutation. Here the rest is dealt out again.
 
-Only where Lightning itself has made the sampler: what a script brings is left alone.
+This holds only for a sampler that Lightning itself has made. A script's own sampler is left alone.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _CURRENT = ("ready", "started", "processed")
 
 
 class Rest(DistributedSampler[Any]):
-    """A DistributedSampler that in one epoch begins after its first `done` samples."""
+    """A DistributedSampler that in a single epoch begins after its first `done` samples."""
 
     done: int
     of_epoch: int
 
     def __iter__(self) -> Iterator[int]:
-        """The indices of this process."""
+        """Yield the indices of this process."""
         if self.epoch != self.of_epoch:
             return super().__iter__()
         whole: Any = DistributedSampler(
@@ -36,20 +36,20 @@ class Rest(DistributedSampler[Any]):
         order = list(whole)
         left = order[self.done :]
         count = math.ceil(len(left) / self.num_replicas) * self.num_replicas
-        left += order[: count - len(left)]  # all processes take as many, as always
+        left += order[: count - len(left)]  # all processes take equally many, as always
         return iter(left[self.rank :: self.num_replicas])
 
 
 class Position:
-    """Of one training. `done` samples of the epoch, or all of them."""
+    """The position of a training: `done` samples of the epoch, or all of them."""
 
     def __init__(self) -> None:
         self.done = 0
         self.is_last = False
-        self._batch = 0  # of all processes together; 0 where the samples are none of ours
+        self._batch = 0  # of all processes together; 0 if the script deals out the samples
 
     def state_dict(self) -> dict[str, Any]:
-        """For Lightning's checkpoints, and the copy in memory."""
+        """Return the state for Lightning's checkpoints and the copy in memory."""
         return {"samples": self.done, "is_last": self.is_last} if self._batch else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -58,7 +58,7 @@ class Position:
         self.is_last = bool(state.get("is_last", False))
 
     def place_sampler(self, trainer: Any) -> None:
-        """Have the sampler that Lightning is about to make begin where the training is."""
+        """Make the sampler that Lightning is about to create begin at the present position."""
         connector = trainer._data_connector
         plain = connector._resolve_sampler
 
@@ -78,7 +78,7 @@ class Position:
             sampler.of_epoch = trainer.fit_loop.epoch_progress.current.processed
 
     def place_loop(self, trainer: Any) -> None:
-        """Batches of another number of processes are counted as batches of this one."""
+        """Count batches of another number of processes as batches of this number."""
         progress = trainer.fit_loop.epoch_loop.batch_progress.current
         if not self._batch or not self.done:
             return
@@ -87,9 +87,9 @@ class Position:
             batches = int(trainer.num_training_batches)
         for name in _CURRENT:
             setattr(progress, name, batches)
-        progress.completed = batches - 1  # its end, which comes after the boundary, is made up for
+        progress.completed = batches - 1  # Lightning itself counts the end of the last batch
 
     def advance(self, trainer: Any) -> None:
-        """One more batch is done."""
+        """A further batch is done."""
         self.done = self._batch if self.is_last else self.done + self._batch
         self.is_last = bool(trainer.fit_loop.epoch_loop.batch_progress.is_last_batch)

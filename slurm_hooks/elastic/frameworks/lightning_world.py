@@ -1,6 +1,8 @@
-"""Lightning takes the number of nodes from the script, and stops if the world is of another size.
-In a malleable job only the round knows it. Nodes times processes of a node is what Lightning takes
-for the world, and on parts of nodes that is another number on each.
+"""Give Lightning the number of nodes in the round.
+
+Lightning takes the number of nodes from the script, and stops if the world has another size. In a
+malleable job only the round knows it. Lightning expects a world of nodes times processes on a node.
+On parts of nodes that product differs between nodes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from slurm_hooks.elastic.frameworks.entry import is_worker
 
 
 class UnequalNodes(int):
-    """So many nodes. Times the processes `here`, they are those of the `world`."""
+    """A number of nodes. Multiplied by the processes `here`, it gives the processes of the
+    `world`.
+    """
 
     here: int
     world: int
@@ -26,19 +30,21 @@ class UnequalNodes(int):
 
 
 def nodes_of(env: Mapping[str, str]) -> int:
-    """How many nodes, in Lightning's sense, this round has: agents, each with its local ranks."""
+    """Return how many nodes, in Lightning's sense, this round has: agents, each with its local
+    ranks.
+    """
     nodes = UnequalNodes(env["GROUP_WORLD_SIZE"])
     nodes.here, nodes.world = int(env["LOCAL_WORLD_SIZE"]), int(env["WORLD_SIZE"])
     return nodes if int(nodes) * nodes.here != nodes.world else int(nodes)
 
 
 def pytorch(module: ModuleType) -> None:
-    """`Trainer(num_nodes=...)`: whatever the script says."""
+    """Prepare `Trainer(num_nodes=...)`: the script's number is ignored."""
     _replace_nodes(module._AcceleratorConnector)
 
 
 def fabric(module: ModuleType) -> None:
-    """`Fabric(num_nodes=...)`, likewise."""
+    """Prepare `Fabric(num_nodes=...)` in the same way."""
     _replace_nodes(module._Connector)
 
 
@@ -55,7 +61,7 @@ def _replace_nodes(connector: Any) -> None:
 
 
 def _keep_nodes(connector: Any) -> None:
-    """Fabric makes a plain number of them on the way."""
+    """Keep our number: Fabric turns it into a plain number on the way."""
     plain = connector._check_device_config_and_set_final_flags
 
     def check(self: Any, *words: Any, **named: Any) -> None:
@@ -67,8 +73,9 @@ def _keep_nodes(connector: Any) -> None:
 
 
 def _of_this_round(named: Mapping[str, Any]) -> dict[str, Any]:
-    """A script for several nodes gets the same strategy in a round of one, so that it takes its
-    samples in the same order."""
+    """Return the arguments for this round. A script for several nodes gets the same strategy in a
+    round of a single node, so that it takes its samples in the same order.
+    """
     is_rigid = named.get("num_nodes", 1) not in (1, "auto")
     strategy = "ddp" if is_rigid and named.get("strategy") == "auto" else named.get("strategy")
     return {"num_nodes": nodes_of(os.environ), "strategy": strategy or "auto"}

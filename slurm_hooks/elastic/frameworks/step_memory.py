@@ -1,10 +1,10 @@
-"""The last step of one training, kept in the memory of the nodes for a framework that has
-checkpoints of its own.
+"""The last step of a training, kept in the memory of the nodes for a framework that has its own
+checkpoints.
 
-A script may train several times in one process: the n-th training of a process is told from the
-others by the number of the step, so none ever resumes from another's state, and it has a file of
-its own. After a hit in the second the first may be trained anew; what is kept of both then counts,
-each for itself.
+A script may train several times in a process. The number of a step tells the n-th training of a
+process from the others, so a training never resumes from another's state. Each has its own file. If
+a node is lost during the second training, the first may run again. Then each resumes from its own
+copy.
 """
 
 from __future__ import annotations
@@ -23,25 +23,29 @@ from slurm_hooks.elastic.script.checkpoint import Checkpoint
 
 _RUN_BITS = 32
 _runs = itertools.count()
-_open: list[StepMemory] = []  # at most one: of the training that has not ended
+_open: list[StepMemory] = []  # at most the memory of the training that has not ended
 
 
 def _file(env: Mapping[str, str], run: int) -> Path | None:
-    """In the job's directory: what the last agent to go leaves behind of this training."""
+    """Return the file in the job's directory to which the last agent writes this training."""
     place = job_directory(env)
     return place / (f"last-step-{run}.pt" if run else "last-step.pt") if place else None
 
 
 def end_open() -> None:
-    """A training that has not said that it has ended did so by an error, which the script has
-    caught."""
+    """End a training that has not said that it has ended: it ended by an error, which the script
+    has caught.
+    """
     while _open:
         _open[0].end()
 
 
 def harmless(errors: tuple[type[Exception], ...] = (Exception,)) -> Callable[[Any], Any]:
-    """For the hooks of a callback, which has a `library` and `has_failed`. An error is one line in
-    the job's log. From then on the callback does nothing, and the training goes on."""
+    """Decorate the hooks of a callback, which has a `library` and `has_failed`.
+
+    An error gives a line in the job's log. From then on the callback does not act, and the training
+    goes on.
+    """
 
     def decorated(hook: Any) -> Any:
         @wraps(hook)
@@ -63,19 +67,20 @@ def harmless(errors: tuple[type[Exception], ...] = (Exception,)) -> Callable[[An
 
 
 def is_alike(kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
-    """Whether the kept state of a model can be that of this one, or was another's: a script may
-    choose the sizes of its model anew in each process. `is_strict`: nothing may be missing."""
+    """Tell whether the kept state can belong to this model: a script may choose other sizes of its
+    model in each process. `is_strict`: no part may be missing.
+    """
     try:
         there, here = _shapes(kept), _shapes(model.state_dict())
     except Exception as error:  # parameters whose shapes are not known yet
-        debug("comparing the model with the one that was kept", error)
+        debug("comparing the model with the kept model", error)
         return True
     same = all(there[name] == here[name] for name in there.keys() & here.keys())
     return same and (not is_strict or there.keys() == here.keys())
 
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
-    """By names without those of wrappers."""
+    """Return shapes by names, without the names of wrappers."""
     return {
         name.removeprefix("module.").replace("_orig_mod.", ""): getattr(value, "shape", None)
         for name, value in state.items()
@@ -83,8 +88,9 @@ def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class StepMemory:
-    """Of the training that begins now. To be made and used by all processes, after they have
-    formed their process group."""
+    """The memory of the training that begins now. All processes make and use it, after they have
+    formed their process group.
+    """
 
     def __init__(self) -> None:
         end_open()
@@ -99,25 +105,29 @@ class StepMemory:
         )
 
     def load(self) -> tuple[int, dict[str, Any]]:
-        """The newest step of this training that any process of the job's nodes has kept, and its
-        content; (-1, {}) if there is none."""
+        """Return the newest step of this training that any process of the job's nodes has kept, and
+        its content, or (-1, {}).
+        """
         if self._checkpoint is None:
             return -1, {}
         step, content = self._checkpoint.load()
         return (step - self._first, content) if content else (-1, {})
 
     def fits(self, step: int, kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
-        """Whether what was loaded can be of this model. What is another's is said and forgotten, or
-        it would count until this training is as far."""
+        """Tell whether the loaded state can belong to this model. Another model's state is reported
+        and dropped, or it would count until this training is as far.
+        """
         if is_alike(kept, model, is_strict):
             return True
-        say("the step that was kept is that of another model: the last checkpoint counts")
+        say(
+            "the step in memory belongs to another model: training resumes from the last checkpoint"
+        )
         if self._checkpoint is not None:
             self._checkpoint.forget(range(self._first + step, self._first + step + 1))
         return False
 
     def watch(self, **objects: Any) -> None:
-        """See Checkpoint. What cannot be kept is a line in the job's log."""
+        """See Checkpoint. A state that cannot be kept gives a line in the job's log."""
         if self._checkpoint is not None and not self._is_abandoned:
             self._checkpoint.watch(**objects)
 
@@ -127,14 +137,15 @@ class StepMemory:
             self._checkpoint.reached(self._first + step)
 
     def abandon(self) -> None:
-        """Keep no further step; the training goes on."""
+        """Keep no further step, and let the training go on."""
         self._is_abandoned = True
         if self._checkpoint is not None:
             self._checkpoint.end()
 
     def end(self) -> None:
-        """The training has ended. What is kept of it goes: a process that finds it done, and
-        does not train it again, would take it for a state of its own first training."""
+        """The training has ended, so drop its state. A process that finds it finished, and does not
+        train it again, would use it as a state of its own first training.
+        """
         if self._checkpoint is not None:
             _open.remove(self)
             self._checkpoint.end()

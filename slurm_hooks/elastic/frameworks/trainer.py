@@ -1,7 +1,7 @@
-"""The Trainer of Hugging Face transformers: it resumes at the step at which it was stopped, from
+"""The Trainer of Hugging Face transformers. It resumes at the step at which it was stopped, from
 the copy in memory or the newest whole checkpoint, without a line in the script.
 
-Written against transformers 5.23. The script's own checkpoints go on as they are.
+Written against transformers 5.23. The script's own checkpoints go on unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FLAGS = ("should_log", "should_evaluate", "should_save")
 
 
 def get_ready(module: ModuleType) -> None:
-    """Called with transformers.trainer once it is imported."""
+    """Prepare transformers.trainer after its import."""
     if line := refusal("transformers", TRANSFORMERS, OWN_CHECKPOINTS):
         say_once(line)
         return
@@ -44,9 +44,9 @@ def get_ready(module: ModuleType) -> None:
             return plain(self, resume_from_checkpoint, *words, **named)
         is_sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         if is_sharded:
-            say("the state is sharded: the last checkpoint counts")
+            say("the state is sharded: training resumes from the last checkpoint")
         is_trial = named.get("trial", words[0] if words else None) is not None
-        if is_sharded or is_trial:  # another process may try another one in its place
+        if is_sharded or is_trial:  # another process may try another set of parameters
             end_open()
             place, _ = _on_disk(self, resume_from_checkpoint)
             return plain(self, place, *words, **named)
@@ -73,7 +73,7 @@ def _as(plain: Any, instead: Any) -> Any:
 
 
 def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) -> Any:
-    """What the Trainer is to resume from, the same in all processes."""
+    """Return the place from which the Trainer resumes, the same in all processes."""
     place, on_disk = _on_disk(trainer, asked)
     step, content = memory.load()
     if not content or on_disk > step:
@@ -85,8 +85,11 @@ def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) ->
 
 
 def _on_disk(trainer: Any, asked: Any) -> tuple[str | None, int]:
-    """What there is to resume from and its step, -1 if that is unknown, the same in all processes.
-    The first one looks for all: whether a checkpoint is whole takes opening each of its files."""
+    """Return the checkpoint to resume from and its step, -1 if unknown, the same in all processes.
+
+    The first process looks for all, since it must open each file of a checkpoint to see whether it
+    is whole.
+    """
     all_ = [(None, -1)] if _rank() else [_look(trainer, asked)]
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.broadcast_object_list(all_, 0)
@@ -101,20 +104,21 @@ def _look(trainer: Any, asked: Any) -> tuple[str | None, int]:
     if not asked:
         return None, -1
     if asked is True:
-        found = newest_whole(Path(trainer.args.output_dir))
+        place = newest_whole(Path(trainer.args.output_dir))
     else:
-        found = instead_of(Path(asked))
-    if found is None:
+        place = instead_of(Path(asked))
+    if place is None:
         say(f"no whole checkpoint in {trainer.args.output_dir} yet: starting from the beginning")
         return None, -1
-    if asked is not True and str(found) != str(Path(asked)):
-        say(f"{asked} is not whole: resuming from {found}")
-    return str(found), step_of(found)
+    if asked is not True and str(place) != str(Path(asked)):
+        say(f"{asked} is not whole: resuming from {place}")
+    return str(place), step_of(place)
 
 
 def _as_directory(trainer: Any, callback: _Callback, content: dict[str, Any]) -> str:
-    """A directory that holds nothing but the Trainer's own state; the others are loaded from memory
-    when the Trainer would read their files."""
+    """Return a directory that holds only the Trainer's own state. The other parts are loaded from
+    memory when the Trainer would read their files.
+    """
     place = tempfile.mkdtemp(prefix="malleable-")
     rest = content["rest"]
     state = {**json.loads(rest["state"]), "log_history": json.loads(rest["history"])}
@@ -150,8 +154,9 @@ def _load_scaler(trainer: Any, content: dict[str, Any], _: str) -> None:
 
 
 class _Callback:
-    """transformers' events. What a step's end asks for (logging, evaluating, saving) comes after
-    the boundary; if it does not come to that, the next step does it."""
+    """transformers' events. A step's end may ask for logging, evaluating or saving, which come
+    after the boundary. If they are cut off, the next step does them.
+    """
 
     library = "transformers"
     has_failed = False
@@ -164,7 +169,7 @@ class _Callback:
         self._overdue: list[str] = []
 
     def resumed(self, loaded: Callable[[], None], pending: list[str]) -> None:
-        """`loaded` is called once all is; `pending` was asked for and not done."""
+        """`loaded` is called when all is loaded. `pending` was asked for and not done."""
         self._loaded, self._overdue = loaded, pending
 
     @harmless()
@@ -180,7 +185,7 @@ class _Callback:
         try:
             self._memory.watch(**objects)
         except TypeError as error:
-            say(f"{error}; the last checkpoint counts")
+            say(f"{error}; training resumes from the last checkpoint")
             self._memory.end()
 
     @harmless()
@@ -210,7 +215,7 @@ def _asked(control: Any) -> list[str]:
 
 
 class _Rest:
-    """The Trainer's own state, as texts: a copy of them costs nothing, however long the log."""
+    """The Trainer's own state, as texts: a copy of them is free, however long the log is."""
 
     def __init__(self) -> None:
         self.pending: list[str] = []
@@ -219,7 +224,7 @@ class _Rest:
         self._text = "[]"
 
     def note(self, state: Any, pending: list[str]) -> None:
-        """The Trainer's state now, and what is still to be done of this step."""
+        """Note the Trainer's present state, and the pending work of this step."""
         self.pending = pending
         fields = (field.name for field in dataclasses.fields(state) if field.name != "log_history")
         self._state = json.dumps({name: getattr(state, name) for name in fields})

@@ -1,1 +1,1 @@
-"""Which agents are alive, and the news that they send each other."""
+"""Tell which agents are alive, and carry the news that they send each other."""

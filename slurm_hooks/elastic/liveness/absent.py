@@ -1,8 +1,8 @@
-"""Fragments that run, according to Slurm, and have not joined in the shared directory.
+"""Find fragments that run, according to Slurm, and have not joined in the shared directory.
 
-Where the directory is not the same on all nodes, each fragment finds an empty one and trains
-alone, and nothing fails. So the first member of a training checks now and then whether everybody
-who is wanted has joined, and if some have been missing for long asks Slurm once whether they run.
+If the directory differs between nodes, each fragment finds an empty directory and trains alone,
+without an error. So the first member of a training checks now and then whether all wanted fragments
+have joined. If some have been missing for long, it asks Slurm once whether they run.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ PATIENCE_S = 120.0
 
 
 def missing(state: State, fragments: Iterable[int]) -> tuple[int, ...]:
-    """Which of the fragments are not in the state, and have not finished either."""
+    """Return the fragments that are not in the state, and have not finished either."""
     here = {m.fragment for m in state.members} | {fragment for fragment, _, _ in state.done}
     return tuple(sorted(set(fragments) - here))
 
 
 def running(text: str, now: float, patience_s: float = PATIENCE_S) -> tuple[int, ...]:
-    """Fragments that have run for so long, from the answer to expected.request."""
+    """Return fragments that have run for so long, from the answer to expected.request."""
     return tuple(
         row.fragment
         for row in expected.rows(text)
@@ -39,19 +39,21 @@ def running(text: str, now: float, patience_s: float = PATIENCE_S) -> tuple[int,
 
 
 def sentence(fragments: tuple[int, ...], directory: str) -> str:
-    """What the user is to read."""
+    """Return the sentence for the user."""
     names = ", ".join(str(f) for f in fragments[:8])
+    who, verb = ("fragment", "runs") if len(fragments) == 1 else ("fragments", "run")
     kind = local_kind(directory)
-    doubt = f"it is on {kind} here: do" if kind else "is it on a file system that"
+    where = f"{directory} (on {kind} here)" if kind else directory
     return (
-        f"fragments {names} have been running for minutes but have not joined in {directory}: "
-        f"{doubt} all nodes share{' it' if kind else ''}, and does the script start torchrun?"
+        f"{who} {names} {verb} but cannot be seen in {where}: either the nodes do not share that "
+        "directory, or the script does not start torchrun"
     )
 
 
 class Absence:
-    """Reports once that fragments are missing. `ask` is given the command and returns what
-    squeue prints."""
+    """Reports once that fragments are missing. `ask` gets the command and returns squeue's
+    output.
+    """
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class Absence:
         self._has_asked = not self._array.isdigit()
 
     def look(self, now: float, state: State, token: str) -> None:
-        """Ask Slurm if that is due; only the first member does. Does not block."""
+        """Ask Slurm if that is due. Only the first member does. Does not block."""
         away = missing(state, state.wanted)
         is_first = bool(state.members) and state.members[0].token == token
         quiet_s = self._quiet.observe(now, away)
@@ -77,7 +79,7 @@ class Absence:
                 self._has_asked = True
 
     def check(self, state: State) -> None:
-        """Ask Slurm, and report those that run and are not in `state`."""
+        """Ask Slurm, and report the fragments that run and are not in `state`."""
         away = missing(state, running(self._ask(expected.request(self._array)), time.time()))
         if away:
             say(sentence(away, self._directory))

@@ -1,15 +1,18 @@
-"""Whether other fragments of this job train in another directory of the same name.
+"""Tell whether other fragments of this job train in another directory of the same name.
 
-Where nodes do not share the work directory, each fragment finds an empty one. Trained on, that is
-one training for each fragment, all on one checkpoint. What Slurm's Comment says of a fragment and
-the shared state are two witnesses: a fragment that has joined a round by the one, and was never in
-the other, is in another directory. The fragments with the lowest number go on, others give up.
-Where no fragment reaches the minimum of the job, none joins a round. There each says after a minute
-that it waits. One that waits, and not here, is in another directory, and all give up. One that has
-only started may need minutes to import torch, or be on a node that died.
+If nodes do not share the work directory, each fragment finds an empty directory. Each fragment
+would then train alone, all on the same checkpoint. Two witnesses show this: Slurm's Comment of a
+fragment, and the shared state. A fragment that has joined a round by its Comment, and was never in
+the state, is in another directory. The fragments with the lowest number go on, and the others give
+up.
 
-Where somebody has removed the directory of a job that trains, newcomers see the same. But then the
-others find the new one, and come once they have stopped their workers; so that is waited for.
+If no fragment reaches the job's minimum, no fragment joins a round. Then each says after a minute
+that it waits. A fragment that waits, but not here, is in another directory, and all give up. A
+fragment that has only started may need minutes to import torch, or be on a node that died.
+
+If a user has removed the directory of a job that trains, newcomers see the same picture. But then
+the others find the new directory, and come after they have stopped their workers. So newcomers wait
+for that.
 """
 
 from __future__ import annotations
@@ -26,20 +29,21 @@ from slurm_hooks.elastic.log import say_if_possible, suppressed
 from slurm_hooks.elastic.rendezvous.state import State
 from slurm_hooks.words.comment import HEAD_WIDTH, Standing, parse
 
-PATIENCE_S = 60.0  # before a round, or in one, without fragments that were expected
+PATIENCE_S = 60.0  # before a round, or in a round, without expected fragments
 _ROW = re.compile(r"\d+_(\d{1,9})\|(\d{1,9})\|(.*)")
 
 
 def request(array_job: str) -> list[str]:
-    """The command that lists the elements that run: name, restart count, begin of Comment."""
+    """Return the command that lists the running elements: name, restart count, begin of Comment."""
     fields = f"-OJobArrayID:|,restartcnt:|,comment:{HEAD_WIDTH}"
     return ["squeue", "--noheader", f"--job={array_job}", "--array", "--states=running", fields]
 
 
 def said(text: str, *standings: Standing) -> frozenset[int]:
-    """Fragments that stand at one of these points in their present run, from the answer to
-    `request`."""
-    rows = (found.groups() for found in map(_ROW.match, text.splitlines()) if found)
+    """Return the fragments with one of these standings in their present run, from the answer to
+    `request`.
+    """
+    rows = (match.groups() for match in map(_ROW.match, text.splitlines()) if match)
     return frozenset(
         int(fragment)
         for fragment, run, comment in rows
@@ -48,13 +52,16 @@ def said(text: str, *standings: Standing) -> frozenset[int]:
 
 
 def joined(text: str) -> frozenset[int]:
-    """Fragments that have joined a round in their present run, from the answer to `request`."""
+    """Return the fragments that have joined a round in their present run, from the answer to
+    `request`.
+    """
     return said(text, Standing.JOINED, Standing.TRAINED)
 
 
 def elsewhere(state: State, fragments: frozenset[int]) -> tuple[int, ...]:
-    """Which of those that have joined a round never did so here. After a second round here that
-    is not known."""
+    """Return which of the fragments that have joined a round never did so here. After a second
+    round here that is unknown.
+    """
     if state.rounds > 1:
         return ()
     gone = {cause.fragment for cause in state.gone}
@@ -62,14 +69,18 @@ def elsewhere(state: State, fragments: frozenset[int]) -> tuple[int, ...]:
 
 
 def is_to_give_up(state: State, others: Sequence[int]) -> bool:
-    """Whether those `others` go on: they train, and it is not begun here or they come first."""
+    """Tell whether the `others` go on and this fragment gives up: they train, and the training has
+    not begun here or they come first.
+    """
     here = [m.fragment for m in state.members]
     return bool(others) and (state.round is None or min(others) < min(here, default=0))
 
 
 class Apart:
-    """What one agent has found out. `why` says why it is to give up, empty if it is not; not
-    before `linger_s` have gone by, in which others that wait can see it."""
+    """The findings of an agent. `why` says why it must give up, or is empty.
+
+    It does not give up before `linger_s` have passed, so that other waiting agents can see it.
+    """
 
     def __init__(
         self,
@@ -87,13 +98,17 @@ class Apart:
         self._ask = ask
         self._since, self._formed_at = 0.0, 0
         self._doubts: tuple[float, tuple[int, ...]] | None = None  # since when, of which fragments
-        is_own = env.get("MALLEABLE_DIR", "") == directory  # not one that the user has chosen
+        is_own = (
+            env.get("MALLEABLE_DIR", "") == directory
+        )  # not a directory that the user has chosen
         self._is_known = is_own and self._array.isdigit()
         self._has_asked = not self._is_known
 
     def holds_up(self, now: float, state: State) -> bool:
-        """Whether the first round of `state` has to wait, since others train and may come yet; asks
-        Slurm, within seconds. Those that have not come in a minute are elsewhere."""
+        """Tell whether the first round of `state` must wait, since others train and may still come.
+
+        Asks Slurm, within seconds. Fragments that have not come in a minute are elsewhere.
+        """
         if self._doubts is None:
             self._doubts = now, self._find(state)
             if is_to_give_up(state, self._doubts[1]):
@@ -110,7 +125,7 @@ class Apart:
         return now - since < PATIENCE_S
 
     def check(self, state: State) -> None:
-        """Ask Slurm now, within seconds, if fragments that were expected are not in `state`."""
+        """Ask Slurm now, within seconds, if expected fragments are not in `state`."""
         others = self._find(state)
         if is_to_give_up(state, others):
             self.why = sentence(others, self._directory)
@@ -121,7 +136,7 @@ class Apart:
         return elsewhere(state, joined(self._ask(request(self._array))))
 
     def look(self, now: float, state: State) -> None:
-        """While this agent trains: check once, in the background, after a minute of its round."""
+        """While this agent trains, check once, in the background, after a minute of its round."""
         formed_at = state.round.formed_at if state.round else 0
         if not self._since or formed_at != self._formed_at:
             self._since, self._formed_at = now, formed_at
@@ -132,8 +147,9 @@ class Apart:
             threading.Thread(target=self.check, args=(state,), daemon=True).start()
 
     def wait(self, now: float, state: State) -> bool:
-        """While this agent waits for its first round: ask once a minute, in the background. True
-        when it has waited for a minute, once: then others are to know."""
+        """While this agent waits for its first round, ask once a minute, in the background. Return
+        True once, after the first minute: then others must hear of it.
+        """
         self._judge(state)
         self._asked_at = self._asked_at or now
         if not self._is_known or now - self._asked_at < PATIENCE_S:
@@ -148,8 +164,9 @@ class Apart:
         self._answer = self._ask(request(self._array))
 
     def _judge(self, state: State) -> None:
-        """By Slurm's answer, once there is one, and by what is here now: a fragment may have come
-        while Slurm was asked."""
+        """Judge by Slurm's answer, if it is there, and by the present members: a fragment may have
+        come while Slurm was asked.
+        """
         text, self._answer = self._answer, ""
         if not text:
             return
@@ -161,7 +178,7 @@ class Apart:
 
 
 def sentence(fragments: Sequence[int], directory: str, verb: str = "train") -> str:
-    """What the user is to read; the directory last, since it may be long."""
+    """Return the sentence for the user. The directory comes last, since it may be long."""
     who = subject(fragments, verb)
     kind = local_kind(directory)
     where = f"{directory}, on {kind} of this node" if kind else directory
@@ -172,6 +189,6 @@ def sentence(fragments: Sequence[int], directory: str, verb: str = "train") -> s
 
 
 def subject(fragments: Sequence[int], verb: str) -> str:
-    """The fragments, the first ones at least, and what they do."""
+    """Return the first fragments, and their action."""
     names = ", ".join(str(f) for f in fragments[:8])
     return f"fragment {names} {verb}s" if len(fragments) == 1 else f"fragments {names} {verb}"

@@ -1,11 +1,13 @@
-"""Connections that stay open between agents, from who watches to who is watched.
+"""Open connections from each watching agent to the agents that it watches.
 
-They carry three things. One that breaks is the first sign of a death: a worker whose peer was
-killed has its error within milliseconds, but takes a second or more to end, and only then does
-torchrun notice; the kernel closes the sockets of a killed agent at once. A broken connection is
-no proof of death, so it is followed by a ping. A byte from time to time shows that the other
-end is alive, which saves a heartbeat file. Another byte announces news, a new revision of the
-shared state, which saves frequent reads.
+They carry three things:
+
+* A broken connection is the first sign of a death. A worker whose peer was killed has its error
+  within milliseconds, but needs a second or more to end, and only then does torchrun notice. The
+  kernel closes the sockets of a killed agent at once. A broken connection is no proof of death,
+  so a ping follows.
+* A byte from time to time shows that the other end is alive, which saves a heartbeat file.
+* Another byte announces news, a new revision of the shared state, which saves frequent reads.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from slurm_hooks.elastic.liveness.ping import NEWS, TOKEN_BYTES
 from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.polling import readable
 
-RECONNECT_S = 5.0  # between two attempts to connect to somebody
+RECONNECT_S = 5.0  # between two attempts to connect to an agent
 
 
 class _Connection:
@@ -29,7 +31,9 @@ class _Connection:
         self._greeting = TOKEN_BYTES  # bytes of it that are still to come
 
     def receive(self) -> tuple[bool, bool]:
-        """Take in what was sent: whether the connection has ended, and whether there is news."""
+        """Take in the received bytes. Return whether the connection has ended, and whether there is
+        news.
+        """
         is_news = False
         try:
             while data := self.end.recv(4096):
@@ -53,8 +57,10 @@ class Connections:
         self._tried: dict[str, float] = {}  # when each was last connected to
 
     def keep(self, addresses: Iterable[Address]) -> None:
-        """Be connected to these (host, port, token) and to nobody else; takes half a second at
-        most if some do not answer. A new connection begins with NEWS."""
+        """Connect to these (host, port, token) and to no other agents.
+
+        Takes half a second at most if some do not answer. A new connection begins with NEWS.
+        """
         wanted = {token: (host, port) for host, port, token in addresses}
         for token in set(self._open) - set(wanted):
             self._open.pop(token).end.close()
@@ -68,15 +74,16 @@ class Connections:
                 continue
             self._open[token] = _Connection(end)
             with suppressed(OSError, doing=f"greeting the agent at {wanted[token]}"):
-                end.send(self._hello)  # failing that, receive() will find the end
+                end.send(self._hello)  # if this fails, receive() will find the end
 
     def filenos(self) -> list[int]:
-        """For poll."""
+        """Return the descriptors for poll."""
         return [connection.end.fileno() for connection in self._open.values()]
 
     def receive(self) -> tuple[frozenset[str], bool]:
-        """Whose connections have ended since, which are closed, and whether there is news.
-        Never blocks."""
+        """Return the agents whose connections have ended since, which are closed, and whether there
+        is news. Never blocks.
+        """
         ready = readable(self.filenos(), 0)
         received = {t: c.receive() for t, c in self._open.items() if c.end.fileno() in ready}
         broken = frozenset(token for token, (has_ended, _) in received.items() if has_ended)
@@ -86,12 +93,12 @@ class Connections:
         return broken, any(is_news for _, is_news in received.values())
 
     def signs(self, token: str) -> int | None:
-        """How many signs of life that agent has sent; None without a connection."""
+        """Return how many signs of life that agent has sent, or `None` without a connection."""
         connection = self._open.get(token)
         return connection.signs if connection else None
 
     def send_news(self) -> None:
-        """Say that there is news. Never blocks, never raises."""
+        """Announce news. Never blocks, never raises."""
         for connection in self._open.values():
             with suppressed(OSError, doing="sending news to another agent"):
                 connection.end.send(NEWS)

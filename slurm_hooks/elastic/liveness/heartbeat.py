@@ -1,7 +1,9 @@
-"""The heartbeat of one agent: a thread that beats, watches others, passes on news, and
-deregisters the agent when SIGTERM ends it. It is a thread because torchrun's main thread may
-block for half a minute while it stops workers, which is not a failure. It uses the connections
-between agents where there are any, and the shared directory otherwise.
+"""The heartbeat of an agent: a thread that beats, watches others, passes on news, and deregisters
+the agent when SIGTERM ends it.
+
+torchrun's main thread may block for half a minute while it stops workers, which is no failure. So
+this is a separate thread. It uses the connections between agents where they exist, and the shared
+directory otherwise.
 """
 
 from __future__ import annotations
@@ -98,7 +100,7 @@ class Heartbeat:
             self._thread.join(FAREWELL_S)
 
     def _on_own_write(self) -> None:
-        """This agent has written the state; in any thread."""
+        """This agent has written the state. In any thread."""
         with suppress(OSError):  # full: the thread is awake already
             self._wake_write.send(NEWS)
 
@@ -111,7 +113,7 @@ class Heartbeat:
                     return
                 self._work(signals)
                 continue
-            time.sleep(self._beat_s)  # something failed, and may fail again
+            time.sleep(self._beat_s)  # an action failed, and may fail again
 
     def _work(self, signals: SignalListener) -> None:
         now = time.monotonic()
@@ -157,10 +159,10 @@ class Heartbeat:
         self._connections.keep(_addresses(state, frozenset(watched(state, self._token))))
 
     def _check_broken(self, tokens: frozenset[str]) -> None:
-        """Their connections broke: those that also refuse a ping and are still listed are dead."""
+        """Connections broke. Agents that also refuse a ping and are still listed are dead."""
         if not tokens:
             return
-        # failing that, their heartbeats will show it
+        # if this fails, their heartbeats will show it
         with suppressed(DirectoryError, doing="checking agents whose connection broke"):
             state = self._directory.read()
             answers = ping_all(_addresses(state, tokens))
@@ -185,15 +187,15 @@ class Heartbeat:
                 self._remove_dead(dead)
         except DirectoryError as error:
             debug("watching other agents", error)
-            self._watch.reset()  # what cannot be read is not dead
+            self._watch.reset()  # an unreadable directory proves no death
 
     def _is_watched(self, names: frozenset[str]) -> bool:
-        """Whether all of these are connected, so that none needs a heartbeat file."""
+        """Tell whether all of these are connected, so that no heartbeat file is needed."""
         self.listener.expect(names)
         return names <= self.listener.watchers
 
     def _sign(self, token: str) -> int | None:
-        """What changes while `token` is alive."""
+        """Return a number that changes while `token` is alive."""
         signs = self._connections.signs(token)
         return self._directory.read_beat(token) if signs is None else signs
 
@@ -208,10 +210,13 @@ class Heartbeat:
         )
 
     def find_dead(self, state: State) -> None:
-        """While waiting for others: ping those that have not come back, and give up any that
-        refused the previous ping too. This finds a dead process in half a second; a dead
-        host takes as long as ever. Every waiting agent does so, not only those whose workers
-        failed: each pings only a few, which may not include the dead one. Does not raise."""
+        """While this agent waits for others, ping the agents that have not come back. Does not
+        raise.
+
+        It removes an agent that refuses two pings in a row. So it finds a dead process in half a
+        second. A dead host takes as long as elsewhere. Every waiting agent does so, not only agents
+        whose workers failed: each pings only a few, which may not include the dead agent.
+        """
         mine = frozenset(watched(state, self._token))
         addresses = [
             (m.host, m.ping_port, m.token)
@@ -222,7 +227,7 @@ class Heartbeat:
         refused = frozenset(t for t, answer in answers.items() if answer is Answer.GONE)
         dead, self._refused = refused & self._refused, refused
         if dead:
-            # failing that, their heartbeats will show it
+            # if this fails, their heartbeats will show it
             with suppressed(DirectoryError, doing="removing agents that refuse pings"):
                 self._remove_dead(dead)
 
@@ -232,7 +237,7 @@ class Heartbeat:
             self._directory.remove_beat(token)
 
     def _depart(self) -> None:
-        # failing that, the others will notice the silence
+        # if this fails, the others will notice the silence
         with suppressed(DirectoryError, doing="leaving the list of members after SIGTERM"):
             self._directory.update(
                 lambda s: depart(s, self._token, int(time.time()), planned=False), FAREWELL_S
@@ -241,6 +246,6 @@ class Heartbeat:
 
 
 def _addresses(state: State, tokens: frozenset[str]) -> list[tuple[str, int, str]]:
-    """Addresses of those that still take part."""
+    """Return the addresses of the agents that still take part."""
     taking_part = (m for m in state.members if m.token in tokens and m.phase is not Phase.DONE)
     return [(m.host, m.ping_port, m.token) for m in taking_part if m.ping_port]

@@ -1,10 +1,11 @@
-"""A second check of who is alive: every agent listens on a port and answers a ping
-with its token. A client that sends its own token is a watcher (see connections.py): it stays
-connected, gets a sign of life now and then, and is notified when there is news.
+"""A second check of life: every agent listens on a port and answers a ping with its token.
 
-Heartbeats can stall, for instance a file's while a node writes a large checkpoint to the same
-server. Without a second check such a node would be taken for dead each time. And a killed process
-is recognised at once, because its port refuses.
+A client that sends its own token is a watcher (see connections.py). It stays connected, gets a sign
+of life now and then, and is notified of news.
+
+Heartbeats can stall, for instance the heartbeat file's while a node writes a large checkpoint to
+the same server. Without a second check such a node would count as dead each time. And a killed
+process is recognised at once, because its port refuses.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from slurm_hooks.elastic.polling import as_ready, readable
 ANSWER_S = 0.5  # after CONNECT_S at most
 SUSPECT_BEATS = 2.5
 HARD_FACTOR = 10.0
-STRANGERS = 32  # connections at a time of who is not expected to watch, and news to accept at once
-SAME_NAME = 2  # connections of one expected watcher: one that broke may still look open
+STRANGERS = 32  # connections of unexpected clients, and new connections to accept at once
+SAME_NAME = 2  # connections of an expected watcher: a broken connection may still look open
 AT_ONCE = 128  # pings, each of which takes a descriptor
 WAITING = 4096  # pings of an agent that hangs; the kernel keeps them, if it allows as many
 TOKEN_BYTES = 16
@@ -31,16 +32,16 @@ ALIVE, NEWS = b".", b"!"
 
 
 class Answer(Enum):
-    """What a ping brought."""
+    """The answer to a ping."""
 
     ALIVE = "alive"  # it answers, or at least its kernel still accepts connections for it
-    GONE = "gone"  # no process listens there, or another one
+    GONE = "gone"  # no process listens there, or another process
     SILENT = "silent"  # the host does not answer
     UNASKED = "unasked"  # this process could not ask, as without a free descriptor
 
 
 def is_dead(silent_s: float, answer: Answer, beat_s: float, keep_alive_s: float) -> bool:
-    """Whether to give up an agent of which there has been no sign of life for `silent_s`."""
+    """Tell whether to give up an agent that has shown no sign of life for `silent_s`."""
     if answer is Answer.GONE:
         return silent_s >= SUSPECT_BEATS * beat_s
     if answer is Answer.SILENT:
@@ -50,7 +51,7 @@ def is_dead(silent_s: float, answer: Answer, beat_s: float, keep_alive_s: float)
 
 
 class PingListener:
-    """The listening end; `port` was chosen by the kernel."""
+    """The listening end. The kernel chose the `port`."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode("ascii")
@@ -67,21 +68,22 @@ class PingListener:
         self.port = int(self._socket.getsockname()[1])
 
     def filenos(self) -> list[int]:
-        """For poll."""
+        """Return the descriptors for poll."""
         return [self._socket.fileno(), *(c.end.fileno() for c in self._clients)]
 
     @property
     def watchers(self) -> frozenset[str]:
-        """The tokens of those that stay connected."""
+        """The tokens of the clients that stay connected."""
         return frozenset(c.name for c in self._clients if c.name)
 
     def expect(self, names: frozenset[str]) -> None:
-        """Who watches this agent: room for them is kept, whoever else connects."""
+        """Note the watchers of this agent. Room for them is kept, whichever others connect."""
         self._expected = names
 
     def answer(self) -> bool:
-        """Answer new pings, which their clients close, and take in what watchers sent; whether
-        somebody has news. Never blocks, never raises."""
+        """Answer new pings, which their clients close, and take in the watchers' bytes. Tell
+        whether there is news. Never blocks, never raises.
+        """
         with suppressed(OSError, doing="accepting a ping"):
             self._accept()
         ready = readable([c.end.fileno() for c in self._clients], 0)
@@ -90,7 +92,7 @@ class PingListener:
         return any(news)
 
     def _accept(self) -> None:
-        """Some of those who wait: more of them are as many calls. Raises OSError."""
+        """Accept some of the waiting clients, so that a call stays short. Raises OSError."""
         for _ in range(STRANGERS):
             if not readable([self._socket.fileno()], 0):
                 return
@@ -100,7 +102,7 @@ class PingListener:
             end.send(self._token)
 
     def _drop(self) -> None:
-        """Whoever has closed, and what is too much; of those the newest stay."""
+        """Drop clients that have closed, and the oldest clients above the limits."""
         there = [c for c in self._clients if not c.has_closed]
         kept = there[:0]
         room = {**dict.fromkeys(self._expected, SAME_NAME), "": STRANGERS}
@@ -136,7 +138,7 @@ class _Client:
         self._head = b""
 
     def receive(self) -> bool:
-        """Take in what it sends, its name first; whether it has news."""
+        """Take in its bytes, its name first. Tell whether it has news."""
         try:
             data = self.end.recv(4096)
         except BlockingIOError:
@@ -152,29 +154,30 @@ class _Client:
 
 
 def ping(host: str, port: int, token: str) -> Answer:
-    """Ask whether the agent `token` is alive at host:port; takes a second at most, name resolution
-    aside."""
+    """Ask whether the agent `token` is alive at host:port. Takes a second at most, name resolution
+    aside.
+    """
     return ping_all([(host, port, token)])[token]
 
 
 def ping_all(addresses: Iterable[Address]) -> dict[str, Answer]:
-    """Ping many at a time; answers by token."""
+    """Ping many agents at a time. Return answers by token."""
     rest, answers = iter(addresses), {}
     while some := list(islice(rest, AT_ONCE)):
-        found = connect_all(some)
-        names = _names({t: end for t, end in found.items() if isinstance(end, socket.socket)})
+        ends = connect_all(some)
+        names = _names({t: end for t, end in ends.items() if isinstance(end, socket.socket)})
         for host, port, token in some:
-            end = found.get(token)
+            end = ends.get(token)
             answers[token] = _answer(token, end, names.get(token))
             if isinstance(end, OSError):
-                debug(f"probing the agent at {host} port {port}", end)
+                debug(f"pinging the agent at {host} port {port}", end)
             elif end:
                 end.close()
     return answers
 
 
 def _names(ends: dict[str, socket.socket]) -> dict[str, bytes]:
-    """What those that answer in time say who they are."""
+    """Return the names with which the agents that answer in time identify themselves."""
     tokens, names = {end.fileno(): token for token, end in ends.items()}, {}
     for fileno in as_ready(tokens, ANSWER_S, select.POLLIN):
         token = tokens[fileno]

@@ -1,7 +1,7 @@
-"""Who is alive: judged by what one observer saw on its own clock.
+"""Judge which agents are alive, by the sight of a single observer on its own clock.
 
-Clocks of nodes differ, so a heartbeat is a counter, and what counts is for how long it has
-not changed while this observer itself was awake and could read. Pure.
+Clocks of nodes differ, so a heartbeat is a counter. It counts for how long the counter has not
+changed while this observer itself was awake and could read. Pure.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ BLOCK = 64
 
 
 def watched(state: State, me: str) -> tuple[str, ...]:
-    """Whom the agent `me` watches: its two predecessors; the head of a block of 64 also watches
-    all of that block, and the first head of all the other heads. So no loss goes unseen when
-    the neighbours are lost as well, and nobody watches more than 128 of 4,096."""
+    """Return the agents that the agent `me` watches.
+
+    These are its two predecessors. The head of a block of 64 also watches all of that block, and
+    the first head all the other heads. So every loss is seen even if the neighbours are lost as
+    well, and no agent watches more than 128 of 4,096.
+    """
     ring = _ring(state, me)
     if me not in ring:
         return ()
@@ -29,7 +32,7 @@ def watched(state: State, me: str) -> tuple[str, ...]:
 
 
 def watchers(state: State, me: str) -> frozenset[str]:
-    """Who watches the agent `me`."""
+    """Return the agents that watch the agent `me`."""
     ring = _ring(state, me)
     if me not in ring:
         return frozenset()
@@ -52,11 +55,11 @@ class Watch:
         self._observed_at: float | None = None
 
     def reset(self) -> None:
-        """Forget everything: this observer was blind, so silence means nothing."""
+        """Forget all readings: this observer was blind, so silence proves no death."""
         self._changed.clear()
 
     def observe(self, now: float, beats: Mapping[str, int | None]) -> dict[str, float]:
-        """Take in one reading of the watched counters; returns seconds since each changed."""
+        """Take in a reading of the watched counters. Return seconds since each changed."""
         if self._observed_at is not None and now - self._observed_at > self._keep_alive_s / 2:
             self.reset()  # suspended, or the file system stood still for this observer too
         self._observed_at = now

@@ -81,7 +81,7 @@ def _several(
 
 
 def _row(*kinds: _Kind) -> _Kind:
-    """A tuple with one value of each kind."""
+    """A tuple with a value of each kind."""
 
     def read(raw: Any) -> tuple[Any, ...]:
         values = _list(raw, len(kinds), len(kinds))

@@ -1,13 +1,13 @@
 """Numbered revisions of a text in a directory that many nodes share: compare-and-set without trust
 in locks or clocks.
 
-A revision is published when link() gives a finished draft its name. link() fails if that name is
+A revision is published when link() gives a finished draft its name. The call fails if that name is
 taken. A writer that died leaves no lock behind, and a late writer notices that it is late.
 
-Two traps remain, with one answer. link() may do its work and still report an error (NFS, when an
-answer is lost). A very late link() may use a name that was taken and has been removed since. So
-every revision carries the random names of the revisions from which it grew. A writer checks whether
-the newest revision grew from its own.
+Two traps remain, with the same remedy. The call may do its work and still report an error (NFS,
+when an answer is lost). A very late call may use a name that was taken and has been removed since.
+So every revision carries the random names of the revisions from which it grew. A writer checks
+whether the newest revision grew from its own.
 
 Readers list the directory. A fresh open makes an NFS client ask the server. A probe for names would
 instead read the client's memory of missing names.
@@ -73,8 +73,8 @@ def publish(directory: Path, base: Revision, text: str) -> Revision | None:
     """Make `text` (a single line) the revision after `base`. Return `None` if another writer was
     faster.
 
-    A writer that is held up while LINEAGE others write may get `None` in spite of success. Raises
-    OSError, DirectoryError; in that case the text was not published.
+    A writer that is held up while LINEAGE others write may get `None` in spite of success. If it
+    raises OSError or DirectoryError, the text was not published.
     """
     name = secrets.token_hex(4)
     names = (name, *base.names[: LINEAGE - 1])

@@ -30,8 +30,8 @@ PROVEN_S = 600  # a round that lasts longer is progress, whenever the last round
 class Limits:
     """Bounds of a round in workers, and how long to wait for others before forming it (seconds).
 
-    `noun` names the workers. Where sizes count nodes, an agent is one worker, in a fragment. If
-    there are `sizes`, a round has one of these.
+    `noun` names the workers. If sizes count nodes, an agent counts as a worker, in a fragment. If
+    there are `sizes`, a round must have a size from them.
     """
 
     smallest: int
@@ -148,7 +148,7 @@ def ranked(state: State, limits: Limits) -> tuple[Member, ...]:
 def _chosen(members: Iterable[Member], limits: Limits) -> list[Member]:
     """Return the members that would be in a round of these members.
 
-    If a round must have one of some sizes, it gets the largest for which there are members. The
+    If only some sizes are allowed, the round gets the largest size for which there are members. The
     others wait.
     """
     by_claim = sorted(members, key=lambda m: (m.round == 0, rank_key(m)))

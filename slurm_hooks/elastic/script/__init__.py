@@ -1,1 +1,1 @@
-"""What a training script may import."""
+"""The modules that a training script may import."""

@@ -1,8 +1,8 @@
-"""Functions that run right after a module has been imported, whoever imports it, and whenever.
+"""Run functions right after a module has been imported, by any importer at any time.
 
-What imports and how is left as it is: modules are found and loaded by the interpreter's own means.
-It must not import any of these modules itself. Standard library only, and cheap: it is in place in
-every process of a job that imports torch.
+The imports themselves stay unchanged: the interpreter finds and loads modules by its own means.
+This module must not import any of these modules itself. Standard library only, and cheap: it is in
+place in every process of a job that imports torch.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ Then = Callable[[Any], None]
 
 
 class AfterImport(MetaPathFinder):
-    """Calls `then[name]` with the module of that name. What a function raises is passed over."""
+    """Calls `then[name]` with the module of that name. Errors of such a function are ignored."""
 
     def __init__(self, then: Mapping[str, Then]) -> None:
         self._then = then
 
     def install(self) -> None:
-        """From now on; modules that are there already have their turn at once, those whose import
-        is under way at its end."""
+        """Begin now. Modules that are there already have their turn at once. Modules whose import
+        is under way have it at the end of the import.
+        """
         sys.meta_path.insert(0, self)
         for name, then in self._then.items():
             module = sys.modules.get(name)
@@ -41,15 +42,15 @@ class AfterImport(MetaPathFinder):
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        """As the finders after this one find it; nothing for all other modules."""
+        """Return the spec that later finders find, or `None` for all other modules."""
         then = self._then.get(name)
-        spec = self._found_by_others(name, path, target) if then else None
+        spec = self._spec_of_others(name, path, target) if then else None
         if then and spec is not None and spec.loader is not None:
             with suppressed(AttributeError, doing=f"getting ready for the import of {name}"):
                 _go_on(spec.loader, then)
         return spec
 
-    def _found_by_others(
+    def _spec_of_others(
         self, name: str, path: Optional[Sequence[str]], target: Optional[ModuleType]
     ) -> Optional[ModuleSpec]:
         for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
@@ -61,11 +62,11 @@ class AfterImport(MetaPathFinder):
 
 
 def _go_on(loader: Any, then: Then) -> None:
-    """Have this loader of one module call `then`, once, when it has loaded it."""
+    """Make this loader of a module call `then`, once, after it has loaded the module."""
     plain = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        vars(loader).pop("exec_module", None)  # it is what it was
+        vars(loader).pop("exec_module", None)  # it is as before
         plain(module)
         _call(then, module)
 
@@ -73,7 +74,7 @@ def _go_on(loader: Any, then: Then) -> None:
 
 
 def _at_its_end(spec: Any, call: Callable[[], None]) -> None:
-    """The import system marks the end of an import in the spec, where it can be seen."""
+    """Call at the end of an import, which the import system marks in the spec."""
     plain = type(spec)
 
     class Ending(plain):  # type: ignore[misc, valid-type]

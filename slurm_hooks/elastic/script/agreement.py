@@ -1,9 +1,9 @@
-"""What processes see alone, agreed among all of them, so that a step hardly pays for it.
+"""Agree on a value among all processes, at almost no cost for a step.
 
 A reduction in each step would cost a part of a millisecond, and make a device and the script wait
-for each other. So it is made four times a second or so, and where steps are short its result is
-read a call later, when it has long been there. How often, and how late, depends on how long a step
-takes. The duration of a step is agreed too, so all processes reduce at the same call.
+for each other. So it is made about four times a second. If steps are short, its result is read a
+call later, when it has long been there. The length of a step decides how often and how late. That
+length is agreed too, so all processes reduce at the same call.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from slurm_hooks.elastic.script import device_events
 from slurm_hooks.elastic.script.group_backend import device
 
 EVERY_S = 0.25
-MOST_CALLS = 16  # steps may become much longer before that is known
-LATE_S = 1.0  # a result is not read later than that
+MOST_CALLS = 16  # steps may become much longer before this is known
+LATE_S = 1.0  # a result is not read later
 
 
 def calls_between(step_s: float) -> int:
-    """At every how many calls a reduction is made, if a step takes so long."""
+    """Return at every how many calls a reduction is made, for steps of this length."""
     return max(1, min(MOST_CALLS, int(EVERY_S / max(step_s, 1e-6))))
 
 
 class Agreement:
-    """Among the processes of the default group, which call `ask` equally often."""
+    """The agreement of the processes of the default group, which call `ask` equally often."""
 
     def __init__(self) -> None:
         self._step_s = math.inf  # as it was agreed
@@ -37,8 +37,10 @@ class Agreement:
         self._under_way: _Reduction | None = None
 
     def ask(self, look: Callable[[], list[float]], now: float) -> list[float]:
-        """The largest of each number that `look` returns in the processes, now or at the call
-        before, empty if that was not asked. `now`: seconds of a monotonic clock."""
+        """Return the largest of each number that `look` returns in the processes. The numbers are
+        from now or from the last call. Return an empty list if this call made no reduction. `now`:
+        seconds of a monotonic clock.
+        """
         self._calls += 1
         if self._under_way is None:
             if self._calls < calls_between(self._step_s):
@@ -47,13 +49,13 @@ class Agreement:
             self._calls, self._began = 0, now
             if self._step_s < LATE_S:
                 return []
-        *found, self._step_s = self._under_way.read()
+        *largest, self._step_s = self._under_way.read()
         self._under_way = None
-        return found
+        return largest
 
 
 class _Reduction:
-    """Begun; `read` waits for it, but not for what a device was asked for since."""
+    """A reduction under way. `read` waits for it, but not for later work of a device."""
 
     def __init__(self, numbers: list[float]) -> None:
         self._numbers = torch.tensor(numbers, device=device())

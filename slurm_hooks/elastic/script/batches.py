@@ -1,8 +1,8 @@
-"""Which samples a process takes at which step, when the number of processes changes.
+"""The samples that a process takes at a step, when the number of processes changes.
 
-The global batch of a step depends on nothing but the step, so a training that resumes at
-the step it had reached loses no sample and takes none twice, whatever its size before and
-after. Pure, standard library only; random access, so resuming costs nothing.
+The global batch of a step depends on the step alone. So a training that resumes at the step it had
+reached loses no sample and takes none twice, whatever its size before and after. Pure, standard
+library only. Random access makes the resume free of cost.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ _ROUNDS = 4
 
 
 def shuffled(position: int, samples: int, key: int) -> int:
-    """The sample at `position` of a permutation of range(samples) chosen by `key`: an
-    alternating Feistel network on just enough bits, walked until it is back in range
-    (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002)."""
+    """Return the sample at `position` of a permutation of range(samples) chosen by `key`.
+
+    It is an alternating Feistel network on just enough bits, walked until it is back in range
+    (Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002).
+    """
     bits = max(2, (samples - 1).bit_length())
     high, low = bits // 2, bits - bits // 2
     while True:
@@ -41,11 +43,14 @@ def _mix(number: int) -> int:
 class ElasticBatches:
     """For a DataLoader's `batch_sampler=`: the indices of this process, step by step.
 
-    `samples` in the data set, `batch` of all processes together, `steps` to train in all,
-    `start` the steps done already. Rank and world size are torchrun's unless given. Epochs
-    follow each other without a gap, so every batch is full, also where one begins; shares
-    differ by one sample at most, so scale the summed loss by world / batch. Raises
-    ValueError on what cannot be."""
+    `samples`: size of the data set. `batch`: samples per step of all processes together. `steps`:
+    steps of the whole training. `start`: steps done already. Rank and world size are torchrun's
+    unless given.
+
+    Epochs follow each other without a gap, so every batch is full, also at the start of an epoch.
+    Shares differ by one sample at most, so scale the summed loss by world / batch. Raises
+    ValueError for impossible numbers.
+    """
 
     def __init__(
         self,
@@ -76,7 +81,7 @@ class ElasticBatches:
         return [self._sample(index) for index in range(step * self.batch, (step + 1) * self.batch)]
 
     def share_of(self, step: int) -> list[int]:
-        """What this process takes of it."""
+        """Return this process's share of the batch."""
         indices = range(step * self.batch + self.rank, (step + 1) * self.batch, self.world)
         return [self._sample(index) for index in indices]
 
@@ -89,6 +94,6 @@ class ElasticBatches:
         return max(0, self.steps - self.start)
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Shares of this process from the step `start` on."""
+        """Yield shares of this process from the step `start` on."""
         for step in range(self.start, self.steps):
             yield self.share_of(step)

@@ -1,17 +1,17 @@
-"""The last step boundary of a training, and the time in which there is none.
+"""The last step boundary of a training, and the time between boundaries.
 
 From the optimizer's part of a step until the script says that the step is reached, the state is
-torn: it belongs to neither step. A lock covers that time, so whoever gets it finds a whole state
-and, as long as it keeps it, one that does not change.
+torn: it belongs to neither step. A lock covers that time. A thread that holds the lock finds a
+whole state, which does not change until it lets go.
 
-A device works behind the script: what the script has asked for may not have been done, and may
-never be, because it waits for a process that is dead. So each boundary has an event of the
-device, and so has the moment at which the next change begins; the state is that of the last
-boundary that the device has come to, if it has not begun to change it meanwhile.
+A device works behind the script: it may not have done the requested work yet. It never will if it
+waits for a dead process. So each boundary has an event of the device, and so has the moment at
+which the next change begins. The kept state is the last boundary that the device has reached, if it
+has not begun to change that state since.
 
-A script may change weights without an optimizer (averages that are swapped in for an evaluation).
-Tensors count their changes, so a boundary whose parameters have changed since is torn. Not counted
-are changes through `.data` and replays of a CUDA graph.
+A script may change weights without an optimizer, as with averages that are swapped in for an
+evaluation. Tensors count their changes, so a boundary whose parameters have changed since is torn.
+Changes through `.data` and replays of a CUDA graph are not counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch
 from slurm_hooks.elastic.script import device_events
 from slurm_hooks.elastic.script.watched import Watched
 
-DEVICE_S = 0.5  # to come to where the script is; if it has not by then, it may hang
+DEVICE_S = 0.5  # for the device to reach the script's boundary; after that it may hang
 
 
 @dataclass
@@ -37,9 +37,9 @@ class _Mark:
     step: int
     copied: dict[str, Any]
     versions: list[int]  # of the parameters
-    done: Any  # event of the device: it has come here; None without one
-    changes: Any = None  # the same, for the beginning of the next change
-    has_moved: bool = False  # its parameters were changed before that
+    done: Any  # event of the device: it has reached this boundary; None without a device
+    changes: Any = None  # event of the device: it has begun the next change
+    has_moved: bool = False  # its parameters were changed before the next change began
 
     def is_done(self) -> bool:
         return self.done is None or bool(self.done.query())
@@ -49,8 +49,9 @@ class _Mark:
 
 
 class Boundary:
-    """Of one process; `begin_change` and `reach` are called by the training, the others by
-    whoever writes its state down."""
+    """The boundary of a process. The training calls `begin_change` and `reach`. The code that saves
+    its state calls the others.
+    """
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
@@ -64,11 +65,11 @@ class Boundary:
 
     @property
     def step(self) -> int:
-        """The last one that the script reached, -1 before the first."""
+        """The last step that the script reached, -1 before the first."""
         return self._marks[-1].step if self._marks else -1
 
     def begin_change(self) -> None:
-        """From now on the state is torn, until the next `reach`. Waits while it is frozen."""
+        """Mark the state as torn from now on, until the next `reach`. Waits while it is frozen."""
         with self._gate:  # optimizers may step in several threads
             if self.is_changing:
                 return
@@ -83,7 +84,7 @@ class Boundary:
         self.has_moved = self.has_moved or mark.has_moved
 
     def reach(self, step: int) -> None:
-        """The state is whole again, and that of `step`."""
+        """Mark the state as whole again, and as the state of `step`."""
         self.begin_change()
         self._retire()
         copied = self._watched.copy(self._spare.pop() if self._spare else {})
@@ -94,35 +95,41 @@ class Boundary:
         self._state.release()
 
     def _retire(self) -> None:
-        """Forget boundaries before the one that the device has come to; without a device the
-        state has left all of them."""
+        """Forget boundaries before the boundary that the device has reached. Without a device the
+        state has left all of them.
+        """
         while len(self._marks) > 1 and self._marks[1].is_done():
             self._spare.append(self._marks.popleft().copied)
         if self._marks and self._marks[0].done is None:
             self._spare.append(self._marks.popleft().copied)
 
     def freeze(self, patience_s: float) -> bool:
-        """Stop the training where it would change its state; False if it is torn for so long."""
+        """Stop the training before it changes its state. Return False if the state stays torn for
+        so long.
+        """
         return self._state.acquire(timeout=patience_s)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let the training go on."""
         self._state.release()
 
     def content(self) -> dict[str, Any]:
-        """The state now, right after `reach`, live."""
+        """Return the present state, right after `reach`, live."""
         return self._watched.content(self._marks[-1].copied)
 
     def await_device(self) -> None:
-        """Until the device has come to the last boundary. For the training alone: a device may
-        hang."""
+        """Wait until the device has reached the last boundary. For the training alone, since a
+        device may hang.
+        """
         if self._marks and self._marks[-1].done is not None:
             self._marks[-1].done.synchronize()
 
     @contextmanager
     def whole(self) -> Iterator[tuple[int, dict[str, Any]] | None]:
-        """The last boundary, frozen, as step and content; None if no step was reached. What is
-        made of the content within is worth nothing if StateTorn is raised at the end."""
+        """Freeze the last boundary, as step and content, or `None` before the first step.
+
+        If StateTorn is raised at the end, results from the content are worthless.
+        """
         mark = self._newest()
         self._check_moved(mark)
         with self.aside():
@@ -144,9 +151,9 @@ class Boundary:
         return next((mark for mark in reversed(self._marks) if mark.is_done()), None)
 
     def aside(self) -> AbstractContextManager[Any]:
-        """Copies from the device do not queue behind what may hang there."""
+        """Copy from the device without queueing behind its other work, which may hang."""
         return device_events.aside(self._device)
 
 
 class StateTornError(Exception):
-    """The state was changed while it was read, or before; says by whom."""
+    """The state was changed while it was read, or before. The message gives the cause."""

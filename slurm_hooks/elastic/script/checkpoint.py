@@ -1,12 +1,12 @@
 """Checkpoints that survive a change of size: a file, and a copy in the memory of each node.
 
-The file is written whole or not at all. The copies are for survivors: they are read without
-the file system, and since they cost no disk they can be taken often. All processes resume
-from the same step, the newest that anybody has. What is read is data, never code.
+The file is written whole or not at all. The copies are for survivors: they are read without the
+file system, and since they cost no disk they can be taken often. All processes resume from the same
+step, the newest that any of them has. Only data is read, never code.
 
 A script that names its live objects (`watch`) and its step boundaries (`reached`) need not take
-copies: the last boundary is written to memory when a process is about to end. Either way the
-agent that goes last writes what its node has to the file (left_behind.py).
+copies. The last boundary is written to memory when a process is about to end. In both cases the
+agent that leaves last writes its node's copy to the file (left_behind.py).
 """
 
 from __future__ import annotations
@@ -38,9 +38,12 @@ _watching: set[Checkpoint] = set()  # until end()
 
 
 class Checkpoint:
-    """`path` is on a file system that all nodes share; None for one that is in memory alone. To be
-    used by all processes. Of several in a script, the first that is used has the memory of the
-    node; the others are files alone. Those of one `owner` share it, each with its own `steps`."""
+    """A checkpoint, to be used by all processes.
+
+    `path` is on a file system that all nodes share, or `None` for a checkpoint in memory alone. If
+    a script has several, the first that is used has the memory of the node. The others are files
+    alone. Checkpoints of the same `owner` share the memory, each with its own `steps`.
+    """
 
     def __init__(
         self, path: str | Path | None, *, owner: str = "", steps: range = ALL_STEPS
@@ -53,7 +56,7 @@ class Checkpoint:
         self._watched: Watched | None = None
         self._just_in_time: JustInTime | None = None
         self._optimizer_steps: OptimizerSteps | None = None
-        self._last = -1  # the step that was loaded, reached or saved last
+        self._last = -1  # the step of the last load, reached or save
         self._has_complained = False
 
     @cached_property
@@ -64,7 +67,10 @@ class Checkpoint:
                 mailbox.write_file(self._name, self._steps)
             return NodeMemory(os.environ, self._steps)
         if self._is_first_here:
-            say(f"{self._name} is not kept in the memory of the node, which has another checkpoint")
+            say(
+                f"{self._name} is kept in its file only; another Checkpoint already uses this "
+                "node's memory"
+            )
         return NodeMemory({})
 
     @cached_property
@@ -72,23 +78,26 @@ class Checkpoint:
         return Peers(os.environ, self._memory)
 
     def watch(self, content: Callable[[], dict[str, Any]] | None = None, /, **objects: Any) -> None:
-        """Name what a checkpoint consists of: live objects with state_dict() and
-        load_state_dict(), or a function that returns the content. From then on the state at
-        the last `reached` survives the end of any process but this one without having
-        been copied before. Call it once, in the main thread. Raises TypeError for what
-        cannot be kept."""
+        """Name the objects that a checkpoint consists of: live objects with state_dict() and
+        load_state_dict(), or a function that returns the content.
+
+        From then on, if another process dies, the state as of the last `reached` is saved. There is
+        no copy until then. Call it once, in the main thread. Raises TypeError for an object that
+        cannot be kept.
+        """
         if self._watched is not None:
             raise TypeError("watch() was called before; name all objects in one call")
         self._watched = Watched(content, objects)
         if self._watched.sharded:
             say(
                 f"{self._watched.sharded} is sharded: a lost node takes its part of the state "
-                "along, so the last checkpoint that you write counts"
+                "along, so training resumes from the last checkpoint that you write"
             )
         elif threading.current_thread() is not threading.main_thread():
             say(
-                "watch() was not called in the main thread, where alone signals are heard: "
-                "the last checkpoint that you write counts"
+                "watch() was not called in the main thread, the only thread that gets signals: "
+                "training resumes from the last checkpoint that you write; call watch() in the "
+                "main thread"
             )
         elif self._is_first_here:
             self._begin()
@@ -102,8 +111,9 @@ class Checkpoint:
             MailboxReader(os.environ).write_file("")
             say(
                 f"{self._name} is watched while {others[0]._name} still is: after a lost node "
-                "they would go on at different steps, so the last checkpoints that you write "
-                "count; name all objects in one watch(), or end() the first when it is done"
+                "they would go on at different steps, so training resumes from the last "
+                "checkpoints that you write; name all objects in one watch(), or end() the first "
+                "when it is done"
             )
         elif self._memory.is_there:
             assert self._watched is not None
@@ -114,7 +124,7 @@ class Checkpoint:
             )
 
     def end(self) -> None:
-        """Nothing is watched any more: this training has ended, the process has not."""
+        """Watch no longer: this training has ended, and the process goes on."""
         _watching.discard(self)
         self._stop()
 
@@ -125,28 +135,34 @@ class Checkpoint:
             self._just_in_time = None
 
     def changing(self) -> None:
-        """The state changes from now on, until `reached`. Optimizers of torch say so
-        themselves; needed only where a script changes what it watches in another way."""
+        """The state changes from now on, until `reached`. torch's optimizers report this
+        themselves. A script calls it only if it changes watched objects in another way.
+        """
         if self._just_in_time is not None:
             self._just_in_time.begin_change()
             self._just_in_time.pause_change()
 
     def reached(self, step: int) -> None:
-        """`step` steps are done, and nothing changes what is watched until the optimizer's part
-        of the next one. Costs a lock and a copy of what is neither parameter nor the state of
-        an optimizer. Raises TypeError if that is no number of steps."""
+        """`step` steps are done, and the watched objects do not change until the optimizer's part
+        of the next step.
+
+        Costs a lock, and a copy of all state that is neither parameter nor an optimizer's. Raises
+        TypeError if `step` is no number of steps.
+        """
         step = self._counted(step)
         if self._just_in_time is not None:
             self._just_in_time.reached(step)
 
     def resume(self) -> int:
-        """Put the watched objects into the state of the newest checkpoint and return its
-        step; 0, and nothing is changed, if there is none. Raises as `load`, ValueError if an
-        object is missing there, and TypeError at once if no objects are watched."""
+        """Put the watched objects into the state of the newest checkpoint and return its step.
+
+        Without a checkpoint it returns 0 and changes no object. Raises as `load`, ValueError if an
+        object is missing there, and TypeError at once if no objects are watched.
+        """
         if self._watched is None or not self._watched.has_objects:
             raise TypeError(
-                "resume() loads into watched objects: name them in watch() first; what a "
-                "function gives comes back by load()"
+                "resume() loads into watched objects: name them in watch() first, or call load() "
+                "if watch() has a function"
             )
         step, content = self.load()
         if content:
@@ -154,12 +170,16 @@ class Checkpoint:
         return step
 
     def save(self, step: int, content: dict[str, Any] | None = None, to_file: bool = True) -> None:
-        """Keep `content` (tensors, numbers, texts, lists, tuples, dictionaries, booleans, None; the
-        same in all processes; by default what is watched) as reached after `step` steps;
-        `to_file=False`: in memory only. Returns when all is copied; the file is written
-        meanwhile, one at a time. Raises TypeError for what is no number of steps or cannot be
-        kept, and names its key, and OSError if this file, or the one before, cannot be
-        written."""
+        """Keep `content` as the state after `step` steps. By default it is the state of the watched
+        objects.
+
+        `content` may hold tensors, numbers, texts, lists, tuples, dictionaries, booleans and None,
+        the same in all processes. With `to_file=False` it is kept in memory only. Returns when all
+        is copied. The file is written in the background, one at a time.
+
+        Raises TypeError if `step` is no number of steps, or if a value, which it names by its key,
+        cannot be kept. Raises OSError if this file, or the last, cannot be written.
+        """
         step = self._counted(step)
         if not self._is_first_here:
             return
@@ -179,21 +199,23 @@ class Checkpoint:
             observation.see_saved(began)  # files are seen as any other of torch.save
 
     def wait(self) -> None:
-        """Until the file of the last `save` is written. Raises OSError if it could not be."""
+        """Wait until the file of the last `save` is written. Raises OSError if that failed."""
         if self._file is not None:
             self._file.wait()
 
     def _counted(self, step: Any) -> int:
-        """As a plain number; one that goes down is a line in the job's log. Raises TypeError."""
+        """Return the step as a plain number. A number that goes down gives a line in the job's log.
+        Raises TypeError.
+        """
         number, before = _number(step), self._last
         self._last = number
         if number < before and not self._has_complained:
             self._has_complained = True
             if os.environ.get("RANK", "0") == "0" and self._memory.is_there:
                 say(
-                    f"step {number} comes after step {before}: steps are to count up over the "
-                    "whole training, not anew in each epoch; after a change of size the largest "
-                    "counts"
+                    f"step {number} comes after step {before}: count steps over the whole "
+                    "training, not from 0 in each epoch; after a change of size training resumes "
+                    "at the largest"
                 )
         return number
 
@@ -214,30 +236,32 @@ class Checkpoint:
 
     def _live(self) -> dict[str, Any]:
         if self._watched is None or self._watched.sharded:
-            raise TypeError("save() needs the content where no unsharded objects are watched")
+            raise TypeError("save() needs content= unless unsharded objects are watched")
         return self._watched.content(self._watched.copy({}))
 
     def load(self) -> tuple[int, dict[str, Any]]:
-        """The newest step and its content, the same in all processes; (0, {}) if there is none.
-        To be called by all of them. A damaged file is a line in the job's log and does not
-        count. Raises OSError if the file cannot be read, ValueError if it is no checkpoint."""
+        """Return the newest step and its content, the same in all processes, or (0, {}).
+
+        To be called by all of them. A damaged file gives a line in the job's log and does not
+        count. Raises OSError if the file cannot be read, ValueError if it is no checkpoint.
+        """
         await_files()
         if self._is_first_here:
             say_what_was_cut_off(self._memory)
         image = self._memory.read(self._memory.newest())
         held = image.step if image else -1
         best_held, on_disk = self._peers.newest(held, self._step_on_disk())
-        found: dict[str, Any] = {}
+        stored_data: dict[str, Any] = {}
         if on_disk > best_held:
-            on_disk, found = self._read_file()
+            on_disk, stored_data = self._read_file()
             best_held, on_disk = self._peers.newest(held, on_disk)  # it may have been damaged
         self._last = step = max(best_held, on_disk)
         if step < 0:
             return 0, {}
         if on_disk > best_held:
             if self._peers.world == 1:
-                return step, found["content"]
-            image = self._adopt(step, found.pop("content")) if self._peers.rank == 0 else None
+                return step, stored_data["content"]
+            image = self._adopt(step, stored_data.pop("content")) if self._peers.rank == 0 else None
         elif image is not None and image.step < step:
             image = None
         if self._peers.world > 1:
@@ -246,8 +270,7 @@ class Checkpoint:
         return step, image.content()
 
     def forget(self, steps: range) -> None:
-        """Of these steps nothing counts any more, neither in memory nor in the file. To be called
-        by all processes."""
+        """Drop these steps, in memory and in the file. To be called by all processes."""
         self._memory.forget(steps)
         self._last = -1 if self._last in steps else self._last
         if self._path is not None and self._peers.rank == 0:
@@ -259,7 +282,7 @@ class Checkpoint:
         return self._memory.adopt(step, content) or packed(step, content)
 
     def _step_on_disk(self) -> int:
-        """As rank 0 finds it; -1 in other processes."""
+        """Return the step that rank 0 finds, -1 in other processes."""
         if self._path is None or self._peers.rank:
             return -1
         step = stored.find_step(self._path)
@@ -272,11 +295,11 @@ class Checkpoint:
 
 
 def _number(step: Any) -> int:
-    """Raises TypeError."""
+    """Return the step as an integer. Raises TypeError."""
     try:
         number = operator.index(step)
     except TypeError:
         number = -1
     if 0 <= number < 1 << 63:
         return number
-    raise TypeError(f"step {step!r} is to be the number of steps done: an integer from 0 on")
+    raise TypeError(f"step={step!r}: give the number of steps done, an integer from 0 on")

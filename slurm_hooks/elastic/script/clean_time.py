@@ -1,13 +1,13 @@
-"""The time in which a training does nothing but train, and what it gets done in it.
+"""The clean time of a training: the time of training alone, and the steps done in it.
 
-A worker leaves out only steps that it knows to be no training alone. These are the first steps, in
-which much is done once, and steps with a checkpoint or an evaluation in them. An evaluation draws
-data from another DataLoader, and the training from the first again. Where half of the steps are so,
-that is the pace of this training, and counts. A step that is late for another reason counts as
-well. The agent judges that (steady.py).
+A worker leaves out only steps that certainly contain other work. These are the first steps, which
+set things up, and steps with a checkpoint or an evaluation in them. An evaluation draws data from
+another DataLoader, and the training from the first again. If half of the steps are like that, it is
+the pace of this training, and counts. A step that is late for another reason counts as well. The
+agent judges that (steady.py).
 
 A script queues steps on a device and then waits. So after a step that is left out the queue gets
-time to fill. All moments are in seconds of any clock, which may also run backwards or jump.
+time to fill. All times are in seconds of any clock, which may also run backwards or jump.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import math
 WARM_STEPS = 3
 WARM_S = 2.0
 SETTLE_S = 1.0  # after a step that is left out, at most
-SPAN = 64  # steps, of which less than half are left out
+SPAN = 64  # steps; fewer than half of them are left out
 _ALL = (1 << SPAN) - 1
 _MOST_S = 86_400.0  # between two steps: more is a broken clock
 
@@ -29,20 +29,20 @@ class CleanTime:
         self.seconds, self.steps, self.samples = 0.0, 0, 0.0
         self._last = math.inf
         self._warm_steps, self._warm_s, self._settle_s = 0, 0.0, 0.0
-        self._others = 0  # one bit for each step of SPAN that is not training alone
+        self._others = 0  # a bit for each step of SPAN that contains other work
         self._usual_switches = 1
         self._source = 0
         self._has_paused, self._switches, self._drawn = False, 0, 0.0
 
     def draw(self, source: int, samples: float) -> None:
-        """Data for a step to come was taken from a source."""
+        """Data for a later step was taken from a source."""
         if source != self._source:
             self._source = source
             self._switches += 1
         self._drawn += samples
 
     def pause(self) -> None:
-        """The training did something else."""
+        """The training did other work."""
         self._has_paused = True
 
     def step(self, now: float) -> None:

@@ -13,7 +13,9 @@ _torch: Any = torch  # torch.Event and torch.Stream are typed for some accelerat
 
 
 def record() -> Any:
-    """An event that is done once the device has come to here; None without a device at work."""
+    """Return an event that is done when the device reaches this point, or `None` without a device
+    at work.
+    """
     kind = _at_work()
     if not kind:
         return None
@@ -23,12 +25,12 @@ def record() -> Any:
 
 
 def current() -> torch.device | None:
-    """The device that this thread works on; None without one."""
+    """Return the device that this thread works on, or `None`."""
     return _torch.accelerator.current_stream().device if _at_work() else None
 
 
 def aside(device: torch.device | None) -> AbstractContextManager[Any]:
-    """Within it, copies from the device do not queue behind what may hang there."""
+    """Copy from the device without queueing behind its other work, which may hang."""
     return nullcontext() if device is None else _on_own_stream(device)
 
 
@@ -43,14 +45,16 @@ def _on_own_stream(device: torch.device) -> Iterator[None]:
 
 
 def is_captured() -> bool:
-    """Whether what the script asks for now becomes a part of a CUDA graph. Its replays call no
-    hook of an optimizer and count no version of a tensor."""
+    """Tell whether the script's work now becomes a part of a CUDA graph. Its replays call no hook
+    of an optimizer and count no version of a tensor.
+    """
     return _torch.cuda.is_initialized() and bool(_torch.cuda.is_current_stream_capturing())
 
 
 def check_devices(value: Any, path: str = "content") -> None:
-    """Raises TypeError, which names it, for a tensor on a device that tells nothing of how far it
-    is: no boundary of it could be trusted."""
+    """Raise TypeError, with its name, for a tensor on a device without events: no boundary of it
+    could be trusted.
+    """
     if isinstance(value, torch.Tensor):
         kind = value.device.type
         if kind != "cpu" and not _has_events(kind):
@@ -64,7 +68,7 @@ def check_devices(value: Any, path: str = "content") -> None:
 
 
 def _at_work() -> str:
-    """The type of the accelerator that this process uses, empty if it uses none."""
+    """Return the type of the accelerator that this process uses, or an empty text."""
     kind = _kind()
     module = torch.get_device_module(kind) if kind else None
     return kind if getattr(module, "is_initialized", lambda: kind)() else ""
@@ -72,16 +76,16 @@ def _at_work() -> str:
 
 @cache
 def _kind() -> str:
-    found = _torch.accelerator.current_accelerator()
-    return found.type if found is not None else ""
+    accelerator = _torch.accelerator.current_accelerator()
+    return accelerator.type if accelerator is not None else ""
 
 
 @cache
 def _has_events(kind: str) -> bool:
-    if kind != _kind():  # torch knows one accelerator in each process
+    if kind != _kind():  # torch knows a single accelerator in each process
         return False
     try:
         _torch.Event(kind).record()
-    except Exception:  # whatever its maker raises for what is not there
+    except Exception:  # a missing event may raise any error of its maker
         return False
     return True

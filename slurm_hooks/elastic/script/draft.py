@@ -1,8 +1,8 @@
-"""A checkpoint's file while it is written: a draft beside it, which replaces it once it is whole.
+"""A checkpoint's file while it is written: a draft beside it, which replaces it when it is whole.
 
-Several processes may write one file: a training process, an agent that goes, and a training process
-of a round that is over, on a node that has lost the network but not the storage. Each has a draft
-of its own, and the file with the newest step stays.
+Several processes may write the same file: a training process, an agent that leaves, and a process
+of a round that is over, on a node that has lost the network but not the storage. Each has its own
+draft, and the file with the newest step stays.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from slurm_hooks.elastic.script.stored_step import step_on_disk
 from slurm_hooks.elastic.script.turn import turn
 
 QUIET_S = 600.0
-"""A draft to which nothing was added for so long has no writer any more. It is counted from a draft
-that was just made there: the clock of a file server may be wrong. Those of hosts that write the
-times themselves differ less, since munge refuses a host that is off by 5 minutes."""
+"""A draft that has not grown for so long has no writer any more. The time counts from a draft that
+was just made there, since the clock of a file server may be wrong. Hosts that write the times
+themselves differ less, since munge refuses a host that is off by 5 minutes."""
 _END = ".new"
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLACE = ("MALLEABLE_FRAGMENT", "MALLEABLE_JOB_ID", "SLURM_PROCID")
@@ -30,15 +30,18 @@ _open: set[Path] = set()  # of this process
 
 
 class Draft:
-    """An empty one, next to `path`, that no other process writes to. Raises OSError."""
+    """An empty draft next to `path`, to which no other process writes. Raises OSError."""
 
     def __init__(self, path: Path, env: Mapping[str, str]) -> None:
         self._file, self._env = path, env
         self.path = _make(path, env)
 
     def put(self, step: int, own: int = -1) -> int:
-        """In place of the file, unless that holds a newer step of another writer: `own` is the step
-        that this one put there last. Returns the step that the file then holds. Raises OSError."""
+        """Replace the file, unless it holds a newer step of another writer. Return the step that
+        the file then holds. Raises OSError.
+
+        `own` is the step that this writer put there last.
+        """
         with turn(self._env):
             there = step_on_disk(self._file)
             is_next = there in (-1, own) or there <= step
@@ -54,9 +57,11 @@ class Draft:
             self.path.unlink()
 
     def sweep(self) -> None:
-        """Remove the drafts of writers that were killed: of earlier processes of this place, where
-        one process at a time trains, and those of any place that have been quiet for long. Does not
-        raise."""
+        """Remove the drafts of writers that were killed. Does not raise.
+
+        These are drafts of earlier processes of this place, where one process at a time trains, and
+        drafts of any place that have been quiet for long.
+        """
         own = _stem(self._file, self._env) if self._env.get(_PLACE[0]) else None
         with suppressed(OSError, doing=f"looking for drafts of {self._file}"):
             quiet_since = self.path.lstat().st_mtime - QUIET_S
@@ -79,7 +84,7 @@ def _make(path: Path, env: Mapping[str, str]) -> Path:
 
 
 def _stem(path: Path, env: Mapping[str, str]) -> str:
-    """How drafts of this place begin: fragment, job and node in the fragment."""
+    """Return how drafts of this place begin: fragment, job and node in the fragment."""
     words = (env.get(name, "") for name in _PLACE)
     return ".".join([path.name, *(word if word.isdigit() else "0" for word in words), ""])
 
@@ -90,5 +95,5 @@ def _drafts(path: Path) -> list[Path]:
 
 
 def _is_own_file(path: Path) -> bool:
-    found = path.lstat()
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()

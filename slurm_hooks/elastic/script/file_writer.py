@@ -1,5 +1,8 @@
-"""The file of a checkpoint, written by a thread while the training goes on: complete or not
-at all, one at a time. A process that exits waits for it; one that is killed leaves the older file.
+"""The file of a checkpoint, written by a thread while the training goes on. It is complete or
+absent.
+
+One file is written at a time. A process that exits waits for it. A process that is killed leaves
+the older file.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _under_way: set[threading.Thread] = set()
 
 
 class FileWriter:
-    """Of one path, to be used by one process."""
+    """The writer of a path, to be used by a single process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -35,8 +38,9 @@ class FileWriter:
     def start(
         self, content: Callable[[], dict[str, Any]], holding: AbstractContextManager[None]
     ) -> None:
-        """Write what `content()` returns, `holding` meanwhile what it lies in. Raises OSError
-        if the file cannot even be opened, or if the one before could not be written."""
+        """Write the result of `content()`, and hold `holding`, in which it lies, until then. Raises
+        OSError if the file cannot even be opened, or if the last file could not be written.
+        """
         self.wait()
         self._draft = Draft(self._path, os.environ)
         holding.__enter__()
@@ -47,7 +51,7 @@ class FileWriter:
         self._thread.start()
 
     def write(self, data: dict[str, Any]) -> None:
-        """The same while the caller waits. Raises OSError if it cannot be written."""
+        """Write `data` while the caller waits. Raises OSError if it cannot be written."""
         try:
             self._draft = Draft(self._path, os.environ)
             self._write(data)
@@ -56,13 +60,13 @@ class FileWriter:
         self.check()
 
     def wait(self) -> None:
-        """Until nothing is under way. Raises OSError if the last file could not be written."""
+        """Wait until no file is under way. Raises OSError if the last file could not be written."""
         if self._thread is not None:
             self._thread.join()
         self.check()
 
     def check(self) -> None:
-        """Raises OSError if the last file could not be written; once."""
+        """Raise OSError, once, if the last file could not be written."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
@@ -96,13 +100,13 @@ class FileWriter:
         if there > step and not self._has_complained:
             self._has_complained = True
             say(
-                f"step {step} is not written, because {self._path} holds step {there}; "
-                "remove that file to train from the beginning"
+                f"step {step} is not written, because {self._path} holds step {there}; remove "
+                "that file to train from the beginning"
             )
 
     def _failed(self, error: Exception) -> None:
         why = str(error).partition("\n")[0]
-        text = f"writing the checkpoint {self._path}: {why}; the file before it is still there"
+        text = f"cannot write the checkpoint {self._path}: {why}; the last file is still there"
         self._failure = OSError(text)
         self._failure.__cause__ = error
         if self._draft is not None:
@@ -111,7 +115,7 @@ class FileWriter:
 
 
 def await_files(limit_s: float | None = None) -> None:
-    """Until this process has no file under way, or for so long."""
+    """Wait until this process has no file under way, at most `limit_s`."""
     deadline = None if limit_s is None else time.monotonic() + limit_s
     for thread in list(_under_way):
         thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))

@@ -1,8 +1,8 @@
-"""What the backend of the default process group means for us: on which device tensors must be to
-be exchanged, and what becomes of a process whose peer is lost.
+"""The meaning of the default process group's backend for us: on which device tensors must be for an
+exchange, and whether a process ends when its peer is lost.
 
-Both follow from the text of `dist.get_backend_config()`, such as "cpu:gloo,cuda:nccl". The name
-that the script gave is not enough: torch says "undefined" where it gave none.
+Both follow from the text of `dist.get_backend_config()`, such as "cpu:gloo,cuda:nccl". The script's
+own name of the backend is not enough: torch says "undefined" if the script gave no name.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ _ABORTING = frozenset({"nccl", "xccl", "hccl"})
 
 
 def device() -> torch.device:
-    """Where tensors must be to be exchanged: the CPU, or the current device of its type."""
+    """Return the device of tensors to be exchanged: the CPU, or the current device of its type."""
     return torch.device(device_type(_config()))
 
 
 def may_abort() -> bool:
-    """Whether a lost peer may end this process without a word."""
+    """Tell whether a lost peer may end this process without a signal."""
     return aborts(_config())
 
 
 def device_type(config: str) -> str:
-    """The CPU if the backend takes its tensors, else the first device that it takes."""
+    """Return the CPU if the backend takes its tensors, else the first device that it takes."""
     types = [pair.partition(":")[0] for pair in config.split(",")]
     return "cpu" if "cpu" in types else types[0]
 
 
 def aborts(config: str) -> bool:
-    """Whether one of these backends may end a process whose peer is lost."""
+    """Tell whether one of these backends may end a process whose peer is lost."""
     return any(pair.partition(":")[2] in _ABORTING for pair in config.split(","))
 
 

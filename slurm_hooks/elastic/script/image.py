@@ -1,8 +1,8 @@
-"""An image of a checkpoint in memory that processes share or that is this one's own.
+"""An image of a checkpoint in memory, shared by processes or of this process alone.
 
-A range of a shared image is mapped privately: nothing is copied until somebody writes to it, and
-before its owner writes a newer image to the same place, the kernel copies what is still in use
-here. (Optimizers go on with the very tensors they are given, so it may be.)
+A range of a shared image is mapped privately, so a page is copied only when it is written to.
+Before its owner writes a newer image to the same place, the kernel copies the ranges that are still
+in use here. An optimizer goes on with the very tensors that it gets, so they may be in use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, Linux 5.14
 
 
 class _Range(mmap.mmap):
-    """Can be referred to weakly."""
+    """An mmap that weak references can refer to."""
 
 
 class Views:
@@ -33,17 +33,18 @@ class Views:
         _ALL.add(self)
 
     def open(self, handle: int, start: int, size: int) -> mmap.mmap:
-        """A private view; `start` is a multiple of PAGE."""
-        found = _Range(handle, size, flags=mmap.MAP_PRIVATE, offset=start)
-        self._ranges.append(weakref.ref(found))
-        return found
+        """Return a private view. `start` is a multiple of PAGE."""
+        range_ = _Range(handle, size, flags=mmap.MAP_PRIVATE, offset=start)
+        self._ranges.append(weakref.ref(range_))
+        return range_
 
     def detach(self) -> None:
-        """Make what is still in use this process's own: what is written to the place from now
-        on is not seen there."""
-        ranges = [found for ref in self._ranges if (found := ref()) is not None]
-        for found in ranges:
-            _copy_pages(found)
+        """Copy the ranges that are still in use into this process, so that later writes to the
+        place are not seen there.
+        """
+        ranges = [range_ for ref in self._ranges if (range_ := ref()) is not None]
+        for range_ in ranges:
+            _copy_pages(range_)
         self._ranges = []
 
 
@@ -59,7 +60,7 @@ os.register_at_fork(before=_detach_all)  # a child cannot be told when the place
 
 
 def _copy_pages(range_: mmap.mmap) -> None:
-    """As if somebody wrote to each of them."""
+    """Copy each page, as a write to it would."""
     try:
         range_.madvise(POPULATE_WRITE)
     except OSError:  # an older kernel
@@ -68,7 +69,7 @@ def _copy_pages(range_: mmap.mmap) -> None:
 
 @dataclass(frozen=True)
 class Image:
-    """`whole` covers all of it, for reading; `view(start, size)` is what tensors may stay on."""
+    """`whole` covers all of it, for reading. Tensors may stay on `view(start, size)`."""
 
     step: int
     shape: Shape
@@ -80,20 +81,22 @@ class Image:
         return bytearray(memoryview(self.whole)[PAGE : PAGE + self.shape.common])
 
     def content(self) -> dict[str, Any]:
-        """What was kept. Raises ValueError for what is not an image."""
+        """Return the kept content. Raises ValueError if this is no image."""
         return self.content_with(self.shape, self.common())
 
     def content_with(self, shape: Shape, common: bytearray) -> dict[str, Any]:
-        """The same with the common part of another image, whose large tensors lie as here."""
+        """Return the content with the common part of another image, whose large tensors lie as
+        here.
+        """
         shift = self.shape.large_at - shape.large_at
         return unpack(shape, common, lambda start, size: self.view(start + shift, size))
 
     def peek(self) -> dict[str, Any]:
-        """The same, for as long as nobody writes to this place."""
+        """Return the content, valid until the next write to this place."""
         return unpack(self.shape, self.common(), self._place)
 
     def large(self) -> memoryview:
-        """The bytes of all large tensors."""
+        """Return the bytes of all large tensors."""
         return self._place(self.shape.large_at, self.shape.total - self.shape.large_at)
 
     def _place(self, start: int, size: int) -> memoryview:
@@ -101,7 +104,7 @@ class Image:
 
 
 def own(step: int, shape: Shape) -> Image:
-    """Room for an image of this process alone. Raises OSError if there is none."""
+    """Return room for an image of this process alone. Raises OSError without memory."""
     whole = mmap.mmap(-1, shape.total)
 
     def view(start: int, size: int) -> memoryview:

@@ -1,9 +1,11 @@
-"""A checkpoint that is written only when it is needed: when this process is about to end, by a
-signal or by an error, the last step boundary goes from its own memory into that of the node.
-Where it may end without either, boundaries are copied ahead (exposure.py).
+"""A checkpoint that is written only when it is needed.
 
-With data parallelism every survivor holds the whole state, so nothing is lost but the step that was
-under way (the idea: Gupta et al., Just-In-Time Checkpointing, EuroSys 2024).
+When this process is about to end, by a signal or by an error, the last step boundary goes from its
+own memory into the node's. If the process may end without either, boundaries are copied ahead
+(exposure.py).
+
+With data parallelism every survivor holds the whole state, so only the step under way is lost (the
+idea: Gupta et al., Just-In-Time Checkpointing, EuroSys 2024).
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.readiness import Readiness
 from slurm_hooks.elastic.script.watched import Watched, check_plain, first_line
 
-TORN_S = 5.0  # how long the end of a step that is under way is waited for
-_TRIES = 3  # a device may reach the next step while the state of the last one is read
+TORN_S = 5.0  # the longest wait for the end of a step under way
+_TRIES = 3  # a device may reach the next step while the last state is read
 
 
 class JustInTime:
-    """In the first process of a node. Methods that the training calls do not raise: what cannot
-    be kept is a line in the job's log."""
+    """In the first process of a node. Methods that the training calls do not raise: a state that
+    cannot be kept gives a line in the job's log.
+    """
 
     def __init__(self, watched: Watched, memory: NodeMemory) -> None:
         self._boundary = Boundary(watched)
@@ -47,7 +50,7 @@ class JustInTime:
         self._readiness: Readiness | None = None
         self._farewell_s = farewell_s(os.environ)
         self._mailbox = MailboxReader(os.environ)
-        self._is_told = False
+        self._has_told = False
         self._signal = LastSignal(
             self.keep, self._keep_if_unfinished, self._let_go, self._farewell_s
         )
@@ -63,13 +66,14 @@ class JustInTime:
             self._boundary.begin_change()
 
     def pause_change(self) -> None:
-        """What comes now may wait for other processes; if the state is torn, a peer that is lost
-        meanwhile leaves it so."""
+        """The next calls may wait for other processes. If the state is torn and a peer is lost at
+        that time, it stays torn.
+        """
         if self._boundary.is_changing:
             self._exposure.open(time.monotonic())
 
     def reached(self, step: int) -> None:
-        """A step boundary."""
+        """The training has reached a step boundary."""
         if not self._can_go_on():
             return
         self._signal.listen()
@@ -94,15 +98,15 @@ class JustInTime:
         return Readiness(self._memory, content, self._boundary.aside, self._expect)
 
     def _expect(self, seconds: float, size: int) -> None:
-        """What a copy will take, before one was made."""
+        """Report how long a copy will take, before the first copy."""
         if self._has_copied or self._has_failed or self._kept >= 0:
             return
         self._mailbox.write_copy_s(seconds)
         if seconds > self._farewell_s and os.environ.get("RANK", "0") == "0":
             say(
                 f"a copy of this state ({size / (1 << 30):.1f} GiB) takes about {seconds:.0f} s, "
-                f"but a fragment that Slurm ends has {self._farewell_s:g} s: an earlier "
-                "checkpoint counts then, so save files now and then"
+                f"but a fragment that Slurm ends has {self._farewell_s:g} s: training may then "
+                "resume from an earlier checkpoint, so save files now and then"
             )
 
     def _copy_if_due(self, step: int) -> None:
@@ -113,13 +117,13 @@ class JustInTime:
             self._copy(why)
 
     def _why_always(self) -> str:
-        """Why what could be kept when this process ends is not enough, empty if it is."""
+        """Return why a copy at the end of this process is not enough, or an empty text."""
         if may_abort():
-            return "the backend ends a process whose peer is lost before it can write its state"
+            return "the backend ends a process whose peer is lost, before it can save its state"
         if self._boundary.has_moved:
             return (
-                "weights are changed in place after reached(), without changing() before, and "
-                "until the next reached() there is no state to keep"
+                "weights are changed in place after reached(), without changing() before, so "
+                "there is no consistent state until the next reached()"
             )
         return ""
 
@@ -139,33 +143,36 @@ class JustInTime:
             self._exposure.give_up()
         elif not self._has_copied and os.environ.get("RANK", "0") == "0":
             why = why_always or (
-                f"{share:.0%} of the time lies between optimizer.step() and reached(), when a "
-                "lost node leaves no whole state behind"
+                f"the state is inconsistent {share:.0%} of the time (from optimizer.step() to "
+                "reached())"
             )
-            say(f"{why}; so it is copied, every {self._exposure.pause_s:.0f} s or so")
+            every_s = self._exposure.pause_s
+            say(f"{why}; so it is also copied to memory about every {every_s:.0f} s")
         self._has_copied = True
 
     def _tell(self, needs_copies: bool) -> None:
-        """The agent may know that a lost node costs no more than a step, or that nothing is kept
-        until the first copy."""
-        if not self._is_told:
-            self._is_told = True
+        """Tell the agent that a lost node costs no more than a step, or that no state is kept until
+        the first copy.
+        """
+        if not self._has_told:
+            self._has_told = True
             self._mailbox.write_lag_s(math.inf if needs_copies else 0.0)
             self._mailbox.write_watched(True)
 
     def keep(self) -> None:
-        """Write the last boundary down, and stop the training before it would change; in
-        any thread, as often as one likes."""
+        """Save the last boundary, and stop the training before it would change. May be called in
+        any thread, many times.
+        """
         with self._writing:
             if not self._has_failed and self._freeze():
                 self._try_to_keep()
 
     def end(self) -> None:
-        """Keep nothing from now on, and leave signals alone."""
+        """Keep no state from now on, and leave signals alone."""
         self._has_failed = True
         self._let_go()
         self._signal.end()
-        if self._is_told:
+        if self._has_told:
             self._mailbox.write_watched(False)
 
     def _freeze(self) -> bool:
@@ -176,8 +183,8 @@ class JustInTime:
         self._is_frozen = self._boundary.freeze(patience_s)
         if not self._is_frozen:
             say(
-                f"the step after {self._boundary.step} could not be brought to its end: "
-                "this process keeps nothing"
+                f"the step after {self._boundary.step} was interrupted between optimizer.step() "
+                "and reached(): this process has no consistent state to save"
             )
         return self._is_frozen
 
@@ -196,14 +203,17 @@ class JustInTime:
                 return self._keep_once()
             except StateTornError as error:
                 why = str(error)
-        say(f"step {self._boundary.step} is not kept: {why}; an earlier copy or checkpoint counts")
+        say(
+            f"step {self._boundary.step} is not kept: {why}; training resumes from an earlier "
+            "copy or checkpoint"
+        )
 
     def _keep_once(self) -> None:
         with self._memory.draft() as draft:
-            with self._boundary.whole() as found:
-                if found is None or found[0] == self._kept:
+            with self._boundary.whole() as state:
+                if state is None or state[0] == self._kept:
                     return
-                step, content = found
+                step, content = state
                 began = time.monotonic()
                 check_plain(content)
                 self._has_room = draft.fill(step, content)
@@ -212,11 +222,14 @@ class JustInTime:
                 self._kept = step
                 self._mailbox.write_copy_s(time.monotonic() - began)
             else:
-                say(f"step {step} does not fit into memory: an earlier checkpoint counts")
+                say(
+                    f"step {step} does not fit into memory: training resumes from an earlier "
+                    "checkpoint"
+                )
 
     def _keep_if_unfinished(self) -> None:
         if dist.is_available() and dist.is_initialized():
-            self.keep()  # a script that has finished takes leave of the others first
+            self.keep()  # a finished script leaves the process group first
 
     def _let_go(self) -> None:
         """The script ends this process itself, and may go on until then."""
@@ -228,4 +241,4 @@ class JustInTime:
     def _fail(self, why: str) -> None:
         self._has_failed = True
         self._mailbox.write_watched(False)
-        say(f"{why}; the last checkpoint counts")
+        say(f"{why}; training resumes from the last checkpoint")

@@ -1,12 +1,14 @@
-"""SIGTERM in a training process that has something to write down before it ends.
+"""SIGTERM in a training process that has a state to save before it ends.
 
-The main thread may hang in a collective whose peer is dead, where no handler of Python's runs.
-So a thread hears the signal, through the pipe into which the interpreter's own handler, in C,
-writes its number. The first SIGTERM lets the process write and then end. A second one says that
-somebody waits for this node (Slurm's comes first, then torchrun's): the end is near, written or
-not. To end is what it would have been without us: the script's own handler if it has one, else the
-default action. A handler that returns or raises has STAY_S for what it began: all is written, so
-nobody waits half a minute for a process that goes on with work that will be done again.
+The main thread may hang in a collective whose peer is dead, where Python runs no handler. So a
+thread hears the signal, through the pipe into which the interpreter's own handler, in C, writes its
+number.
+
+The first SIGTERM lets the process save and then end. A second SIGTERM says that another job waits
+for this node (Slurm's comes first, then torchrun's). Then the end comes soon, saved or not. The
+process then ends as it would without this module: by the script's own handler, or by the default
+action. A handler that returns or raises has STAY_S to finish. All is saved by then, so there is no
+half-minute wait for a process whose further work will be done again.
 """
 
 from __future__ import annotations
@@ -26,17 +28,21 @@ from typing import Any
 
 from slurm_hooks.elastic.log import debug
 
-STAY_S = 5.0  # a handler may only note that the end has come, for the next step to see
+STAY_S = 5.0  # a handler may only set a flag for the next step to see
 _NO_SIGNAL = 0  # written to the pipe at the end
 Hook = Callable[[Any, Any, Any], Any]
 
 
 class LastSignal:
-    """`before_end` is called between the first SIGTERM and the end, in a thread of its own, and
-    when an exception or an exit code ends the main thread; `before_exit` whenever the
-    interpreter exits; `let_go` before anything of the script's own runs again. None of them may
-    raise. `farewell_s`: the longest time between the first SIGTERM and the end, once a second
-    has come."""
+    """Calls three functions around the end of a process. They must not raise.
+
+    * `before_end`: between the first SIGTERM and the end, in its own thread, and when an exception
+      or an exit code ends the main thread.
+    * `before_exit`: whenever the interpreter exits.
+    * `let_go`: before any of the script's own code runs again.
+
+    `farewell_s` is the longest time between the first SIGTERM and the end, after a second SIGTERM.
+    """
 
     def __init__(
         self,
@@ -47,28 +53,29 @@ class LastSignal:
     ) -> None:
         self._farewell_s = farewell_s
         self._before_end, self._before_exit, self._let_go = before_end, before_exit, let_go
-        self._handlers: list[Any] = [signal.SIG_DFL]  # that would be in our place, newest last
-        self._depth = 0  # how many of them run, each called by a newer one
+        self._handlers: list[Any] = [signal.SIG_DFL]  # the handlers that ours replaced, newest last
+        self._depth = 0  # how many of them run, each called by a newer handler
         self._next_pipe = -1
         self._next_hook: Hook = sys.excepthook
         self._next_exit: Callable[[Any], Any] = sys.exit
         self._read, self._write, self._inode = -1, -1, -1
         self._heard_at: list[float] = []
         self._is_passed_on = False
-        self._has_returned = threading.Event()  # the script's own handler, without ending anything
+        self._has_returned = threading.Event()  # the script's own handler, without an end
         self._owner = 0
         self._is_over = False
 
     def listen(self) -> None:
-        """From now on, and again after the script has set a handler of its own; cheap where
-        nothing has changed. Only in the main thread."""
-        found = signal.getsignal(signal.SIGTERM)
-        if (found == self._on_term and self._is_whole()) or not self._is_ready():
+        """Listen from now on, and again after the script has set its own handler. Cheap without a
+        change. Only in the main thread.
+        """
+        handler = signal.getsignal(signal.SIGTERM)
+        if (handler == self._on_term and self._is_whole()) or not self._is_ready():
             return
-        if found != self._on_term:
-            self._handlers = [*(one for one in self._handlers if one != found), found]
-        # The pipe first: what came between would be in none, and a handler of the script's that is
-        # called twice is better than a signal that is lost.
+        if handler != self._on_term:
+            self._handlers = [*(each for each in self._handlers if each != handler), handler]
+        # The pipe first: a signal between the two calls would be lost otherwise. To call a handler
+        # of the script's twice is better than to lose a signal.
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         if before != self._write:
             self._next_pipe = before
@@ -97,15 +104,17 @@ class LastSignal:
         threading.Thread(target=self._hear, name="malleable-last-signal", daemon=True).start()
 
     def _is_whole(self) -> bool:
-        """Whether the script has not closed the pipe, with all descriptors that it does not know:
-        then their numbers may be those of its own files."""
+        """Tell whether the pipe is still ours. A script may close all descriptors that it does not
+        know, and their numbers may then be its own files.
+        """
         with suppress(OSError):
             return all(os.fstat(end).st_ino == self._inode for end in (self._read, self._write))
         return False
 
     def _spare_children(self) -> None:
-        """What ends a forked child must not reach the pipe that it inherits: SIGTERM waits there
-        until this process's handler is gone."""
+        """Keep signals to a forked child out of the pipe that it inherits: SIGTERM waits there
+        until this process's handler is gone.
+        """
         masks = threading.local()
 
         def hold() -> None:
@@ -114,7 +123,7 @@ class LastSignal:
         def restore() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
-        weakly = weakref.WeakMethod(self.forget)  # what is registered here stays for good
+        weakly = weakref.WeakMethod(self.forget)  # functions registered here stay for good
 
         def forget() -> None:
             forget_it = weakly()
@@ -128,7 +137,7 @@ class LastSignal:
         read, write = self._read, self._write
         while self._is_whole() and (read, write) == (self._read, self._write):
             for number in os.read(read, 64):
-                if number == _NO_SIGNAL:  # nobody writes here any more
+                if number == _NO_SIGNAL:  # the last byte of the pipe
                     os.close(read)
                     os.close(write)
                     return
@@ -153,8 +162,8 @@ class LastSignal:
     def _end(self) -> None:
         if self._is_passed_on:
             return
-        found = signal.getsignal(signal.SIGTERM)
-        if found != self._on_term and callable(found):  # set since: the signal itself has called it
+        handler = signal.getsignal(signal.SIGTERM)
+        if handler != self._on_term and callable(handler):  # set since; the signal has called it
             self._let_go()
         elif callable(self._handlers[-1]):
             self._is_passed_on = True
@@ -164,24 +173,25 @@ class LastSignal:
             time.sleep(STAY_S)
             self._before_end()
             end_by_default()
-        else:  # ignored: an agent kills who ignores it
+        else:  # ignored: an agent kills a process that ignores it
             end_by_default()
 
     def _on_term(self, signum: int, frame: FrameType | None) -> None:
         if self._is_passed_on or self._is_over:
             try:
                 self._pass_on(signum, frame)
-            finally:  # what it raises may be caught, and the training go on
+            finally:  # its error may be caught, and the training go on
                 self._has_returned.set()
             return
         before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        if before != self._write:  # somebody else's since, so this thread hears it first
+        if before != self._write:  # another pipe since, so this thread hears it first
             self._next_pipe = before
             self._hear_term()
 
     def _pass_on(self, signum: int, frame: FrameType | None) -> None:
-        """Call the script's own handler. One that was set after us may call us in turn, as what
-        was there before; then it is the turn of what was there before us."""
+        """Call the script's own handler. A handler that was set after ours may call ours in turn,
+        as the earlier handler. Then the handler before ours has its turn.
+        """
         self._depth += 1
         try:
             handler = self._handlers[-self._depth] if self._depth <= len(self._handlers) else None
@@ -196,8 +206,10 @@ class LastSignal:
             self._before_end()
 
     def _on_sys_exit(self, code: Any = None, /) -> None:
-        """The script may have caught the error itself, and have left the process group: no hook is
-        called then. Only an exit code other than 0 says that it has failed."""
+        """Handle an exit code. The script may have caught the error itself, and have left the
+        process group: then no hook is called. Only an exit code other than 0 shows that it has
+        failed.
+        """
         is_success = code is None or (isinstance(code, int) and code == 0)
         is_main = threading.current_thread() is threading.main_thread()
         is_new = not self._heard_at and os.getpid() == self._owner
@@ -213,15 +225,16 @@ class LastSignal:
         self.forget()
 
     def end(self) -> None:
-        """Signals are none of our business any more, and nothing is held on to: not what the three
-        functions know, no pipe and no thread. Changes nothing once SIGTERM has come."""
+        """Leave signals alone, and release everything: the three functions, the pipe and the
+        thread. Has no effect after SIGTERM has come.
+        """
         is_in_place = signal.getsignal(signal.SIGTERM) == self._on_term
         self.forget()
         if self._owner != os.getpid() or self._is_over or self._heard_at:
             return
         self._is_over = True
         if is_in_place:
-            self._handlers.pop()  # it is back, and may call us as what was there before it
+            self._handlers.pop()  # it is back, and may call our handler as the earlier one
         self._before_end = self._before_exit = self._let_go = _do_nothing
         atexit.unregister(self._on_exit)
         if sys.excepthook == self._on_exception:
@@ -231,7 +244,7 @@ class LastSignal:
         self._leave_pipe()
 
     def _leave_pipe(self) -> None:
-        """The thread closes it; only in the main thread can nothing be under way to it."""
+        """Let the thread close the pipe. In the main thread no number can be under way to it."""
         with suppress(ValueError):
             writes_to = signal.set_wakeup_fd(-1)
             left = self._next_pipe if writes_to == self._write else writes_to
@@ -239,7 +252,7 @@ class LastSignal:
             os.write(self._write, bytes([_NO_SIGNAL]))
 
     def forget(self) -> None:
-        """In a child of fork(), and at the end: signals are none of our business any more."""
+        """Leave signals alone: in a child of fork(), and at the end."""
         with suppress(ValueError):  # not in the main thread
             if signal.getsignal(signal.SIGTERM) == self._on_term:
                 signal.signal(signal.SIGTERM, self._handlers[-1] or signal.SIG_DFL)
@@ -251,8 +264,9 @@ def _do_nothing() -> None:
 
 
 def end_by_default() -> None:
-    """End this process as SIGTERM does where nobody handles it; from any thread, also while the
-    main thread hangs."""
+    """End this process as SIGTERM does without a handler. Works from any thread, also while the
+    main thread hangs.
+    """
     try:
         libc: Any = ctypes.CDLL(None)
         libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)

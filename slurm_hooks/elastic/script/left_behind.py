@@ -1,7 +1,7 @@
-"""What an agent that goes leaves behind: the newest checkpoint of its node's memory, as a file.
+"""Write the newest checkpoint of a node's memory to a file, when its agent leaves.
 
-While others of the job train on, their memory has the state. The last to go has to write it, and
-where all go together somebody has to: the state would else be that of the last file.
+While other nodes of the job train on, their memory has the state. The last agent that leaves must
+write it. If all leave together, one of them must write it, or the last file would count.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ _CHUNK = 16 << 20
 
 def leave_behind(env: Mapping[str, str], file: str, until: float) -> Optional[bool]:
     """Write the newest copy in memory, of the training that was under way, to `file`, unless that
-    holds a step as new. It is written whole or not at all; what is not done at `until` (monotonic
-    seconds) is given up. True if it was written, False if there was no time. Does not raise."""
+    holds a step as new. Does not raise.
+
+    It is written whole or not at all. Work that is not done at `until` (monotonic seconds) is given
+    up. Return True if it was written, False if time ran out.
+    """
     memory, path = NodeMemory(env, MailboxReader(env).steps()), Path(os.path.realpath(file))
     say_what_was_cut_off(memory)
     step = memory.newest()
     if not file or step < 0:
-        return None if time.monotonic() < until else False  # it was not even kept
+        return None if time.monotonic() < until else False  # the copy was not even made
     try:
         return _leave_step(memory, path, step, env, until)
     except TimeoutError:
-        say(f"no time is left to write step {step} to {path}: an earlier checkpoint counts")
+        say(f"no time is left to write step {step} to {path}: training resumes from an earlier one")
         return False
     except (OSError, ValueError, RuntimeError, MemoryError) as error:
-        say(f"step {step} cannot be written: {error}; an earlier checkpoint counts")
+        say(f"step {step} cannot be written: {error}; training resumes from an earlier checkpoint")
     return None
 
 
 def say_what_was_cut_off(memory: NodeMemory) -> None:
-    """A copy that was not brought to its end, once. For processes that come after those that
-    write."""
+    """Log, once, a copy that was cut off. For processes that come after the writing processes."""
     step = memory.take_cut_off()
     if step >= 0:
         say(
-            f"the process that copied step {step} to the memory of this node was ended before it "
-            "was done: an earlier copy or checkpoint counts"
+            f"the process that copied step {step} to the memory of this node was ended before the "
+            "copy was complete: training resumes from an earlier copy or checkpoint"
         )
 
 
@@ -66,14 +68,14 @@ def _leave_step(
         size = draft.path.stat().st_size
         if draft.put(step) > step:  # another node was faster
             return None
-        say(f"step {step} is left in {path}, {size >> 20} MiB")
+        say(f"step {step} is saved in {path}, {size >> 20} MiB")
         return True
     finally:
         draft.drop()
 
 
 class _Bounded:
-    """A file that takes nothing more after a time; what torch makes of that varies."""
+    """A file that takes no data after a time. torch reacts to that in various ways."""
 
     def __init__(self, file: IO[bytes], until: float) -> None:
         self._file, self._until = file, until

@@ -1,5 +1,7 @@
-"""How much more memory this process may use. The kernel does not refuse memory to whoever asks for
-too much: it kills a process. So who wants much asks here first.
+"""How much more memory this process may use.
+
+The kernel does not refuse memory to a process that asks for too much: it kills a process. So code
+that wants much memory asks here first.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ _SPARE = 64 << 20  # bytes that are left to others
 
 
 def room(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that the machine and the limits of the job still allow; very many if that cannot
-    be seen."""
+    """Return the bytes that the machine and the job's limits still allow, or a very large number if
+    they cannot be seen.
+    """
     return max(0, min(_free(proc), *_within_limits(proc, cgroups), _PLENTY) - _SPARE)
 
 
@@ -41,7 +44,9 @@ def _within_limits(proc: Path, cgroups: Path) -> Iterator[int]:
 
 
 def _left(top: Path, name: str, most: str, used: str, dropped: str) -> Iterator[int]:
-    """Of this group and those above, which Slurm limits too (job, step)."""
+    """Yield the free bytes of this group and the groups above, which Slurm limits too (job,
+    step).
+    """
     inner = top / name.lstrip("/")
     for group in (inner, *inner.parents):
         if group == top.parent:
@@ -59,7 +64,7 @@ def _number(path: Path) -> int:
 
 
 def _cache(path: Path, name: str) -> int:
-    """Pages of files, which the kernel gives up first."""
+    """Return the pages of files, which the kernel gives up first."""
     with suppressed(OSError, ValueError, doing=f"reading {path}"):
         for line in path.read_text().splitlines():
             if line.split(" ")[0] == name:

@@ -1,8 +1,8 @@
-"""The newest checkpoint of a node, in memory: two slots, written in turn, so that whoever is
-killed while writing leaves the other whole.
+"""The newest checkpoint of a node, in memory: two slots, written in turn, so that a process that is
+killed while it writes leaves the other whole.
 
-A slot is a memory file of the agent that every worker of the node maps. Its first page says what
-is in it and is written last; before that comes an image (packed.py), copied from the live
+A slot is a memory file of the agent that every worker of the node maps. Its first page describes
+the content and is written last. Before that comes an image (packed.py), copied from the live
 tensors. A slot keeps its pages for the next image and never shrinks.
 """
 
@@ -25,15 +25,18 @@ from slurm_hooks.elastic.script.image import POPULATE_WRITE, Image, Views, own
 from slurm_hooks.elastic.script.memory_room import room
 from slurm_hooks.elastic.script.packed import PAGE, Packing, Shape
 
-_MAGIC = b"mallmem2"  # older versions, with another word here, see an empty slot, and so do we
+_MAGIC = b"mallmem2"  # versions with different words here see an empty slot
 _BEGUN = b"mallhalf"  # a copy was begun; if a later process finds this, it was cut off
 _HEAD = struct.Struct("<8sqqqqqI")  # magic, step, Shape, crc32 of the common part
 _PIECE = 4 << 20  # bytes made ready at a time: madvise() of Python lets no other thread run
 
 
 class NodeMemory:
-    """Kept by the agent, written by the first worker of the node. What cannot be kept in memory
-    is read from the file. `steps`: those of this training; copies of another are left for it."""
+    """Kept by the agent, written by the first worker of the node. A state that does not fit into
+    memory is read from the file.
+
+    `steps`: the steps of this training. Copies of another training are left for that training.
+    """
 
     def __init__(self, env: Mapping[str, str], steps: range = ALL_STEPS) -> None:
         self._slots: list[_Slot] = []
@@ -44,22 +47,25 @@ class NodeMemory:
 
     @property
     def is_there(self) -> bool:
-        """Whether an agent lends its memory."""
+        """True if an agent lends its memory."""
         return bool(self._slots)
 
     def newest(self) -> int:
-        """The step of the newest whole copy of this training, -1 if there is none."""
-        found = (slot.step() for slot in self._slots)
-        return max((step for step in found if step in self._steps), default=-1)
+        """Return the step of the newest whole copy of this training, or -1."""
+        steps = (slot.step() for slot in self._slots)
+        return max((step for step in steps if step in self._steps), default=-1)
 
     def write(self, step: int, content: dict[str, Any]) -> Image | None:
-        """Replace the older copy; None if there is no room, which leaves both. Raises TypeError,
-        which names the key, for what cannot be kept, and then the newer one is left."""
+        """Replace the older copy. Return `None` without room, which leaves both.
+
+        Raises TypeError, which names the key, for a value that cannot be kept. The newer copy stays
+        then.
+        """
         with self.draft() as draft:
             return draft.commit() if draft.fill(step, content) else None
 
     def adopt(self, step: int, content: dict[str, Any]) -> Image | None:
-        """As write, for what was read from a file: the training will need as much again."""
+        """As write, for a state from a file: the training will need as much memory again."""
         with self.draft() as draft:
             packing = Packing(content)
             whole = draft.allocate(step, packing.shape)
@@ -70,7 +76,7 @@ class NodeMemory:
 
     @contextmanager
     def draft(self) -> Iterator[Draft]:
-        """A copy that counts only once it is committed. One thread at a time."""
+        """Begin a copy that counts only after its commit. One thread at a time."""
         with self._writing:
             free = [slot for slot in self._slots if not slot.is_read]
             draft = Draft(min(free, key=_Slot.step, default=None), self._slots)
@@ -80,39 +86,45 @@ class NodeMemory:
                 draft.give_up()
 
     def make_ready(self, size: int) -> None:
-        """Get the pages for images so large now, since that takes most of the time of a first
-        copy. Leaves room for a training that needs as much again. Other threads may write
-        meanwhile. Does not raise."""
+        """Get the pages for an image of this size now, since that takes most of the time of a first
+        copy. Does not raise.
+
+        It leaves room for a training that needs as much again. Other threads may write at the same
+        time.
+        """
         for slot in self._slots:
             with suppressed(OSError, ValueError, doing="getting memory for a copy"):
                 for _ in slot.make_ready(size, self._writing):
                     time.sleep(0)
 
     def take_cut_off(self) -> int:
-        """The step of a copy that its process did not bring to its end, -1 if there is none; asked
-        again, there is none."""
-        found = [slot.take_cut_off() for slot in self._slots]
-        return max((step for step in found if step in self._steps), default=-1)
+        """Return the step of a copy that was cut off with its process, or -1. Each is returned
+        once.
+        """
+        steps = [slot.take_cut_off() for slot in self._slots]
+        return max((step for step in steps if step in self._steps), default=-1)
 
     def read(self, step: int) -> Image | None:
-        """The copy of this step, if it is here and whole."""
-        found = (slot.image() for slot in self._slots if slot.step() == step)
-        return next((image for image in found if image is not None), None)
+        """Return the copy of this step, if it is here and whole."""
+        images = (slot.image() for slot in self._slots if slot.step() == step)
+        return next((image for image in images if image is not None), None)
 
     def forget(self, steps: range) -> None:
-        """Copies of these steps do not count any more."""
+        """Drop copies of these steps."""
         for slot in self._slots:
             if slot.step() in steps:
                 slot.clear()
 
     def detach(self) -> None:
-        """Another process may write from now on: what was read here becomes this one's own."""
+        """Copy into this process what was read here, since another process may write from now
+        on.
+        """
         for slot in self._slots:
             slot.views.detach()
 
     @contextmanager
     def reading(self, image: Image) -> Iterator[None]:
-        """The slot in which this lies is not written to meanwhile; the other one is."""
+        """Within, the slot of this image is not written to. The other slot is."""
         slot = next((slot for slot in self._slots if slot.is_at(image)), None)
         if slot is not None:
             slot.is_read = True
@@ -150,8 +162,9 @@ class _Slot:
         return self._whole is image.whole
 
     def prepare(self, shape: Shape, spare: int) -> mmap.mmap:
-        """Room for an image, so many bytes being left to others; until then the old one stays.
-        Raises OSError if there is none."""
+        """Return room for an image, with `spare` bytes left to others. Until then the old image
+        stays. Raises OSError without room.
+        """
         missing = shape.total - os.fstat(self._handle).st_size
         if missing > 0:
             if missing + spare > room():
@@ -166,8 +179,9 @@ class _Slot:
         return whole
 
     def make_ready(self, size: int, turn: threading.RLock) -> Iterator[None]:
-        """Room for an image, of which nothing is touched that is there; a piece each time that it
-        is asked. Raises OSError if there is too little."""
+        """Make room for an image, one piece for each step of this iterator. Present data stays
+        untouched. Raises OSError if there is too little.
+        """
         there = os.fstat(self._handle).st_size
         if size > there and size - there + size > room():
             return
@@ -184,7 +198,7 @@ class _Slot:
             self._ready = max(self._ready, size if whole is self._whole else 0)
 
     def begin(self, step: int) -> None:
-        """From now on nothing is here; a copy of this step is on its way."""
+        """Mark the slot as empty from now on, with a copy of this step on its way."""
         os.pwrite(self._handle, _HEAD.pack(_BEGUN, step, 0, 0, 0, 0, 0), 0)
 
     def take_cut_off(self) -> int:
@@ -234,7 +248,7 @@ class Draft:
         self._filled: tuple[int, Shape] | None = None
 
     def fill(self, step: int, content: dict[str, Any]) -> bool:
-        """Copy what is live; False if there is no room. Raises as NodeMemory.write."""
+        """Copy the live content. Return False without room. Raises as NodeMemory.write."""
         packing = Packing(content)
         whole = self._prepare(step, packing.shape, 0)
         if whole is None:
@@ -243,8 +257,11 @@ class Draft:
         return True
 
     def allocate(self, step: int, shape: Shape) -> mmap.mmap | None:
-        """Room for an image with which a training begins; None if there is none. It has no state
-        of its own yet, so a copy that fits now may be what it is killed for a moment later."""
+        """Return room for an image with which a training begins, or `None`.
+
+        The training has no state of its own yet. A copy that fits now may make it run out of memory
+        a moment later, so as much room is left again.
+        """
         return self._prepare(step, shape, shape.total)
 
     def _prepare(self, step: int, shape: Shape, spare: int) -> mmap.mmap | None:
@@ -258,7 +275,7 @@ class Draft:
         return None
 
     def commit(self) -> Image:
-        """From now on it counts."""
+        """Make the copy count from now on."""
         assert self._slot is not None
         assert self._filled is not None
         image = self._slot.commit(*self._filled)
@@ -269,7 +286,7 @@ class Draft:
         return image
 
     def give_up(self) -> None:
-        """Unless it was committed, nothing is there; and that was no accident."""
+        """Leave the slot empty, unless the copy was committed. It does not count as cut off."""
         if self._slot is not None and self._filled is not None:
             with suppressed(OSError, doing="giving up a copy"):
                 self._slot.clear()
@@ -280,8 +297,9 @@ def _check(image: Image) -> int:
 
 
 def packed(step: int, content: dict[str, Any]) -> Image:
-    """An image of this process alone. Raises OSError if there is no memory, and TypeError as
-    NodeMemory.write."""
+    """Return an image of this process alone. Raises OSError without memory, and TypeError as
+    NodeMemory.write.
+    """
     packing = Packing(content)
     if packing.shape.total > room():
         raise OSError(f"{packing.shape.total >> 20} MiB of memory are not free")

@@ -1,10 +1,10 @@
-"""What can be seen of a script that says nothing: that torch's optimizers step, that samples are
-drawn from a DataLoader, and that a checkpoint is written by torch.save or
-torch.distributed.checkpoint. Only numbers go out.
+"""Observe a script that reports nothing itself: steps of torch's optimizers, samples drawn from a
+DataLoader, and checkpoints written by torch.save or torch.distributed.checkpoint. Only numbers go
+out.
 
-It begins before the script does, so that every name under which the script may know these
-functions is bound to those that are seen. They return and raise what they would have. One thing is
-not only seen: process_groups.py mends how torch tidies away.
+It begins before the script does, so that every name by which the script may know these functions
+has the observed function. They return and raise as before. In one case it also repairs:
+process_groups.py mends how torch cleans up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _observer: Optional[Observer] = None
 
 
 def is_wanted(env: Mapping[str, str]) -> bool:
-    """Whether there is an agent to tell, and the user does not mind."""
+    """Tell whether there is an agent to tell, and the user has not switched this off."""
     return MAILBOX in env and env.get(SWITCH) != "0"
 
 
@@ -52,14 +52,15 @@ def begin(env: Mapping[str, str]) -> None:
 
 
 def see_saved(began: float) -> None:
-    """A checkpoint that was begun at this moment (time.monotonic()) is there, by other means than
-    torch's; nothing where nobody observes."""
+    """A checkpoint begun at this moment (time.monotonic()) is complete, written by other means than
+    torch's. No effect without an observer.
+    """
     if _observer is not None:
         _observer.see_saved(began)
 
 
 def see_told(samples: int) -> None:
-    """What the script has reported, also where nothing else of it is observed."""
+    """Note the script's report, also if no observer runs."""
     global _observer  # noqa: PLW0603
     if _observer is None:
         _observer = Observer()
@@ -67,7 +68,7 @@ def see_told(samples: int) -> None:
 
 
 def seen() -> Observed:
-    """What has been seen of this process."""
+    """Return the observations of this process."""
     return Observed() if _observer is None else _observer.seen
 
 
@@ -77,7 +78,7 @@ def _see_steps(module: Any) -> None:
 
     def see(optimizer: Any, *_: object) -> None:
         if torch.compiler.is_compiling():
-            return  # nothing of this is in what is compiled
+            return  # this hook is not part of compiled code
         try:  # a tenth of what `suppressed` takes
             observer.see_step(optimizer)
         except Exception as error:  # the training goes on
@@ -106,7 +107,7 @@ def _see_draws(module: Any) -> None:
 
 
 def _see_dispatched(module: Any) -> None:
-    """Where accelerate draws in the first process for all of them, each process has its share."""
+    """If accelerate draws in the first process for all of them, count each process's share."""
     observer, kind = _observer, module.DataLoaderDispatcher
     assert observer is not None
     plain = kind._fetch_batches
@@ -116,15 +117,15 @@ def _see_dispatched(module: Any) -> None:
     def fetch(self: Any, *args: Any, **kwargs: Any) -> Any:
         observer.is_dispatching = True
         try:
-            found = plain(self, *args, **kwargs)
+            batches = plain(self, *args, **kwargs)
         finally:
             observer.is_dispatching = False
         with suppressed(Exception, doing="counting samples for all processes"):
-            whole = found[1][0]  # the shapes of what was drawn, None at the end
+            whole = batches[1][0]  # the shapes of the batch, None at the end
             if whole is not None:
                 samples = samples_in(whole, 0) / self.state.num_processes if trains() else 0.0
                 observer.see_draw(self, samples)
-        return found
+        return batches
 
     kind._fetch_batches = fetch
 
@@ -182,7 +183,7 @@ def _seen_when_done(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _note_success(began: float, future: Any) -> None:
-    with suppressed(Exception, doing="looking whether a checkpoint is there"):
+    with suppressed(Exception, doing="reading whether a checkpoint is complete"):
         if future.exception() is None:
             _note(began, None)
 
@@ -202,16 +203,16 @@ def _file_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
 
 
 def _position(file: Any) -> int:
-    """Where in an open file the next bytes go, -1 if that is not known."""
+    """Return the position of the next bytes in an open file, -1 if unknown."""
     if isinstance(file, io.IOBase):
-        with suppressed(Exception, doing="looking where a checkpoint begins"):
+        with suppressed(Exception, doing="reading where a checkpoint begins"):
             return file.tell()
     return -1
 
 
 def _written(file: Any, before: int) -> Optional[int]:
-    """How many bytes were written into it, None if that is not known."""
-    with suppressed(Exception, doing="looking how large a checkpoint is"):
+    """Return how many bytes were written into it, `None` if unknown."""
+    with suppressed(Exception, doing="reading how large a checkpoint is"):
         if isinstance(file, (str, os.PathLike)):
             return os.stat(file).st_size
         if before >= 0:

@@ -1,6 +1,6 @@
-"""Counts steps, samples and checkpoints of one training process, and tells the agent now and then.
+"""Counts steps, samples and checkpoints of a training process, and tells the agent now and then.
 
-What it is told by may be any script's: nothing here raises, waits or keeps what it was given.
+Its callers may be part of any script, so no call raises, waits or keeps its arguments.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from slurm_hooks.elastic.script.waiting_share import NOT_SEEN, waiting_share
 from slurm_hooks.elastic.speed import Speed
 
 EVERY_S = 1.0  # the agent is told no more often than this
-AGES = 8  # the last checkpoints; one may consist of several files
-ANOTHER = 100  # steps of others, after which the optimizer that is counted is taken for gone
-PART = 4  # a file of less than this part of the parameters is no checkpoint
-SYNC_EVERY_S = 10.0  # torch itself measures one step in a hundred
-_NEW = 0.2  # the weight of the last while in the time of a step
+AGES = 8  # the last checkpoints; a checkpoint may consist of several files
+ANOTHER = 100  # switch to another optimizer after this many steps without the counted one
+PART = 4  # a file smaller than a quarter of the parameters is no checkpoint
+SYNC_EVERY_S = 10.0  # torch itself measures every hundredth step
+_NEW = 0.2  # the weight of the newest measurement in the time of a step
 
 
 class Observer:
-    """Of the process that makes the first step: processes that it forks later are others. Moments
-    are time.monotonic(). `is_dispatching`: what DataLoaders give now is drawn for all processes,
-    and told where each gets its share."""
+    """Observes the process that makes the first step, not processes that it forks later.
+
+    Times are time.monotonic(). `is_dispatching`: data from DataLoaders is now drawn for all
+    processes, and counted when each gets its share.
+    """
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self.is_dispatching = False
@@ -46,17 +48,17 @@ class Observer:
         self._first_at = 0.0
         self._saves, self._saved_at = 0, 0.0
         self._ages: deque[float] = deque(maxlen=AGES)
-        self._clean, self._told = CleanTime(), ToldSamples()
+        self._clean, self._reported = CleanTime(), ToldSamples()
         self._loader: Optional[weakref.ref[Any]] = None
         self._loaders = 0
-        self._thread = 0  # the one that steps
+        self._thread = 0  # the thread that steps
         self._parallel: Optional[weakref.ref[Any]] = None
         self._sync, self._sync_due = NOT_SEEN, 0.0
         self._times = 0.0
 
     @property
     def seen(self) -> Observed:
-        """Up to now."""
+        """The observations up to now."""
         return Observed(
             steps=self._steps,
             saves=self._saves,
@@ -68,20 +70,20 @@ class Observer:
 
     @property
     def speed(self) -> Speed:
-        """Up to now."""
+        """The speed up to now."""
         clean = self._clean
         return Speed(
             first_at=self._first_at,
             seconds=clean.seconds,
             steps=clean.steps,
             samples=clean.samples,
-            told=self._told.per_step,
+            told=self._reported.per_step,
             times=self._times,
             sync=self._sync,
         )
 
     def see_step(self, optimizer: Any) -> None:
-        """One of torch's optimizers has made a step. Of several the first is counted."""
+        """One of torch's optimizers has made a step. If there are several, the first is counted."""
         if not _is(optimizer, self._optimizer) and not self._is_next(optimizer):
             return
         now = time.monotonic()
@@ -93,25 +95,26 @@ class Observer:
             self._tell(now)
 
     def see_draw(self, loader: object, samples: float) -> None:
-        """A DataLoader has given so many samples for a step to come."""
+        """A DataLoader has given so many samples for a later step."""
         if not _is(loader, self._loader):
             self._loader = weakref.ref(loader)
             self._loaders += 1
         self._clean.draw(self._loaders, samples)
 
     def see_pause(self) -> None:
-        """This thread did something else than to train."""
+        """This thread did other work than training."""
         if threading.get_ident() == self._thread:
             self._clean.pause()
 
     def see_parallel(self, module: Any) -> None:
-        """The training is distributed by a module that knows how long it waits for others."""
+        """The training is distributed by a module that measures its waits for others."""
         self._parallel = weakref.ref(module)
 
     def see_told(self, samples: int) -> None:
-        """The script has reported how far all processes are together. Where no optimizer of
-        torch steps, that is a step."""
-        if self._told.see(samples, self._steps) and self._optimizer is None:
+        """The script has reported how far all processes are together. If no optimizer of torch
+        steps, that counts as a step.
+        """
+        if self._reported.see(samples, self._steps) and self._optimizer is None:
             now = time.monotonic()
             self._begin(now)
             self._clean.step(now)
@@ -137,8 +140,10 @@ class Observer:
             self._times = times_as_many(os.environ)
 
     def see_saved(self, began: float, size: Optional[int] = None) -> None:
-        """What was begun at that moment has been saved; `size` in bytes where it is known. A
-        small file is none to resume from, and before the first step there is none."""
+        """A save that began at that moment is complete. `size` in bytes if it is known.
+
+        A small file is no checkpoint. Before the first step there is no checkpoint either.
+        """
         if not self._steps or os.getpid() != self._pid:
             return
         if size is not None and size * PART < self._bytes:
@@ -161,7 +166,7 @@ class Observer:
 
     def _write(self) -> None:
         if os.getpid() != self._pid:
-            return  # it would speak for the process that it was forked from
+            return  # a forked child must not report for its parent
         with suppressed(Exception, doing="telling the agent what is seen of the training"):
             if self._mailbox is None:
                 self._mailbox = MailboxReader(os.environ)
@@ -174,8 +179,9 @@ def _is(thing: object, known: Optional[weakref.ref[Any]]) -> bool:
 
 
 def times_as_many(env: Mapping[str, str]) -> float:
-    """How many times as many processes there are in all as on this node, 0 if the launcher has not
-    told. Nodes need not have equally many."""
+    """Return how many times as many processes there are in all as on this node, 0 if unknown. Nodes
+    need not have equal numbers.
+    """
     try:
         return int(env["WORLD_SIZE"]) / int(env["LOCAL_WORLD_SIZE"])
     except (KeyError, ValueError, ZeroDivisionError):
@@ -183,18 +189,18 @@ def times_as_many(env: Mapping[str, str]) -> float:
 
 
 def _size_of(optimizer: Any) -> int:
-    """Bytes of its parameters in this process."""
+    """Return the bytes of its parameters in this process."""
     tensors = (tensor for group in optimizer.param_groups for tensor in group["params"])
     own = (getattr(tensor, "_local_tensor", tensor) for tensor in tensors)  # of a DTensor
     return sum(int(tensor.numel() * tensor.element_size()) for tensor in own)
 
 
 def samples_in(data: Any, most: object) -> int:
-    """Of a batch: the length of the first tensor in it, else what its sampler gives at `most`."""
+    """Return the samples in a batch: the length of its first tensor, else the sampler's `most`."""
     is_many = isinstance(data, (Mapping, list, tuple))
     parts = (data.values() if isinstance(data, Mapping) else data) if is_many else (data,)
     shapes = (getattr(part, "shape", None) for part in parts)
-    found = next((int(shape[0]) for shape in shapes if shape), 0)
+    length = next((int(shape[0]) for shape in shapes if shape), 0)
     if isinstance(most, int) and most > 0:
-        return min(found, most) if found else most
-    return found or (len(data) if is_many else 1)
+        return min(length, most) if length else most
+    return length or (len(data) if is_many else 1)

@@ -1,4 +1,4 @@
-"""When torch's optimizers change what they train: they say so, whatever the script does."""
+"""Hear from torch's optimizers when they change parameters, whatever the script does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from torch.optim.optimizer import (
 
 
 class OptimizerSteps:
-    """From now until `end`, of all optimizers of this process: `begin` is called before one changes
-    anything, `pause` when its own part is over, after which the script may wait for others."""
+    """Hears all optimizers of this process from now until `end`. `begin` is called before an
+    optimizer changes a parameter. `pause` is called after its own part, when the script may wait
+    for others.
+    """
 
     def __init__(self, begin: Callable[[], None], pause: Callable[[], None]) -> None:
         self._begin, self._pause = begin, pause
@@ -24,29 +26,31 @@ class OptimizerSteps:
         )
 
     def end(self) -> None:
-        """Nothing is called any more."""
+        """Call no function any more."""
         for hook in self._hooks:
             hook.remove()
 
     def _on_step(
         self, optimizer: torch.optim.Optimizer, words: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Called by torch before each step; returns the arguments if they are others now."""
+        """Called by torch before each step. Returns the arguments if they are changed."""
         closure = named.get("closure") or (words[1] if len(words) > 1 else None)
         if closure is None:
             self._begin()
             return None
         if not type(optimizer).__module__.startswith("torch.optim."):
-            self._begin()  # who knows when it computes the loss
+            self._begin()  # it may compute the loss at any time
             self._pause()
             return None
         return (optimizer,), {**named, "closure": self._begun_behind(closure)}
 
     def _begun_behind(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """torch's optimizers compute the loss, which changes nothing, before anything else."""
+        """Make the step begin after the loss is computed: torch's optimizers compute it before any
+        change.
+        """
 
         def compute() -> Any:
-            self._pause()  # not the first time: it has changed something
+            self._pause()  # from the second time on, parameters have changed
             loss = closure()
             self._begin()
             return loss

@@ -1,10 +1,12 @@
-"""A checkpoint's content as a flat image: its tensors' bytes at fixed places, and around them a
-skeleton in JSON. So a state goes into memory with one copy, comes out of it with none, and travels
-in pieces; and what is read is data, never code.
+"""A checkpoint's content as a flat image: its tensors' bytes at fixed places, and a skeleton in
+JSON.
 
-An image is a page for whoever keeps it, the common part (skeleton and small tensors: what processes
-may have differently, such as statistics of BatchNorm, and what is cheap to send to all), and
-the large tensors, each on pages of its own.
+So a state goes into memory with a single copy, comes out of it without a copy, and travels in
+pieces. Only data is read, never code.
+
+An image has three parts: a page for its keeper, the common part, and the large tensors, each on its
+own pages. The common part has the skeleton and the small tensors. Processes may have those
+differently, such as statistics of BatchNorm, and they are cheap to send to all.
 """
 
 from __future__ import annotations
@@ -29,8 +31,9 @@ _MOST_GROUPS = 32
 
 @dataclass(frozen=True)
 class Shape:
-    """The lengths of an image's parts in bytes, and what tells whether the large tensors of
-    two images lie in the same places."""
+    """The lengths of an image's parts in bytes. `layout` tells whether the large tensors of two
+    images lie in the same places.
+    """
 
     skeleton: int
     common: int
@@ -39,17 +42,17 @@ class Shape:
 
     @property
     def large_at(self) -> int:
-        """Where the large tensors begin."""
+        """The position of the first large tensor."""
         return _up(PAGE + self.common, PAGE)
 
     def is_sound(self) -> bool:
-        """Whether it can be that of an image."""
+        """Tell whether an image can have this shape."""
         return 0 < self.skeleton <= self.common and self.large_at <= self.total
 
 
 @dataclass(frozen=True)
 class _Place:
-    """`start` counts from the first small tensor, or from the first large one."""
+    """`start` counts from the first small tensor, or from the first large tensor."""
 
     path: str
     dtype: str
@@ -64,7 +67,7 @@ class _Place:
 
 @dataclass
 class _Walk:
-    """What has been found so far."""
+    """The tensors and places so far."""
 
     tensors: list[torch.Tensor] = field(default_factory=list)
     places: list[_Place] = field(default_factory=list)
@@ -72,9 +75,9 @@ class _Walk:
     ends: dict[bool, int] = field(default_factory=lambda: {False: 0, True: 0})
 
     def place(self, tensor: torch.Tensor, path: str) -> int:
-        """Its number; tensors that are one in memory (tied weights) get one place."""
-        what = tensor.device, tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj()
-        key = (tensor.data_ptr(), *what)
+        """Return its number. Tensors that share their memory (tied weights) get one place."""
+        kind = tensor.device, tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj()
+        key = (tensor.data_ptr(), *kind)
         if tensor.numel() and key in self.seen:
             return self.seen[key]
         size = tensor.numel() * tensor.element_size()
@@ -89,8 +92,9 @@ class _Walk:
 
 
 class Packing:
-    """Content on its way into an image; live tensors are read by `copy_into` and not before.
-    Raises TypeError, which names the key, for what cannot be kept."""
+    """Content on its way into an image. Only `copy_into` reads live tensors. Raises TypeError,
+    which names the key, for a value that cannot be kept.
+    """
 
     def __init__(self, content: dict[str, Any]) -> None:
         walk = _Walk()
@@ -108,31 +112,32 @@ class Packing:
         self.shape = Shape(len(self._skeleton), common, large_at + walk.ends[True], layout)
 
     def copy_into(self, image: Any) -> None:
-        """The one copy. Raises TypeError for a tensor that cannot be copied."""
+        """Make the only copy. Raises TypeError for a tensor that cannot be copied."""
         image[PAGE : PAGE + len(self._skeleton)] = self._skeleton
         with torch.no_grad():
             for place, tensor in zip(self._places, self._tensors):
                 try:
                     _tensor(image, _at(place, self.shape), place).copy_(tensor)
                 except RuntimeError as error:
-                    what = str(error).partition("\n")[0][:200]
-                    raise TypeError(f"{place.path}: cannot be copied: {what}") from error
+                    why = str(error).partition("\n")[0][:200]
+                    raise TypeError(f"{place.path}: cannot be copied: {why}") from error
 
     def largest(self, size: int) -> list[torch.Tensor]:
-        """Live tensors, the largest first, until they have so many bytes together."""
-        found, missing = [], size
-        for tensor in sorted(self._tensors, key=lambda one: one.nbytes, reverse=True):
+        """Return live tensors, the largest first, until they have `size` bytes together."""
+        chosen, missing = [], size
+        for tensor in sorted(self._tensors, key=lambda tensor: tensor.nbytes, reverse=True):
             if missing <= 0:
                 break
-            found.append(tensor)
+            chosen.append(tensor)
             missing -= tensor.nbytes
-        return found
+        return chosen
 
 
 def unpack(shape: Shape, common: Any, large: Any) -> dict[str, Any]:
-    """The content, its tensors being views: of `common`, a buffer of that part, and of what
-    `large(start, size)` returns for a range of the whole image. Raises ValueError for what
-    is not an image."""
+    """Return the content. Its tensors are views of `common`, a buffer of that part, and of the
+    result of `large(start, size)` for a range of the whole image. Raises ValueError if this is no
+    image.
+    """
     try:
         raw = json.loads(bytes(memoryview(common)[: shape.skeleton]))
         places = [_place(row, shape) for row in raw["tensors"]]
@@ -143,24 +148,25 @@ def unpack(shape: Shape, common: Any, large: Any) -> dict[str, Any]:
 
 
 def _tensors(places: list[_Place], shape: Shape, common: Any, large: Any) -> list[torch.Tensor]:
-    """Large tensors of the same part of the content share a range, which lives as long as one
-    of them does."""
-    found: dict[int, torch.Tensor] = {}
+    """Return the tensors. Large tensors of the same part of the content share a range, which lives
+    as long as any of them.
+    """
+    tensors: dict[int, torch.Tensor] = {}
     first_small = _up(shape.skeleton, _ALIGN)
     for number, place in enumerate(places):
         if not place.is_large:
-            found[number] = _tensor(common, first_small + place.start, place)
+            tensors[number] = _tensor(common, first_small + place.start, place)
     for group in _groups([(n, place) for n, place in enumerate(places) if place.is_large]):
         begin = _at(group[0][1], shape)
         end = max(_at(place, shape) + place.size for _, place in group)
         range_ = large(begin, end - begin)
         for number, place in group:
-            found[number] = _tensor(range_, _at(place, shape) - begin, place)
-    return [found[number] for number in range(len(places))]
+            tensors[number] = _tensor(range_, _at(place, shape) - begin, place)
+    return [tensors[number] for number in range(len(places))]
 
 
 def _groups(large: list[tuple[int, _Place]]) -> list[list[tuple[int, _Place]]]:
-    groups = [list(some) for _, some in groupby(large, key=lambda one: _part(one[1].path))]
+    groups = [list(some) for _, some in groupby(large, key=lambda pair: _part(pair[1].path))]
     return groups if len(groups) <= _MOST_GROUPS else [large]
 
 
@@ -206,7 +212,7 @@ def _encode(value: Any, path: str, walk: _Walk) -> Any:
         return {"tuple": list(_each(enumerate(value), path, walk))}
     if type(value) is dict:
         return {"dict": _pairs(value, path, walk)}
-    if type(value) is OrderedDict:  # that of a module carries the versions of its parts
+    if type(value) is OrderedDict:  # a module's carries the versions of its parts
         about = {key: thing for key, thing in vars(value).items() if key == "_metadata"}
         return {"ordered": _pairs(value, path, walk), "about": _encode(about, path, walk)}
     return {"torch": _rare(value, path)}
@@ -226,14 +232,15 @@ def _pairs(value: dict[Any, Any], path: str, walk: _Walk) -> list[list[Any]]:
 
 
 def _rare(value: Any, path: str) -> str:
-    """What else torch reads as data and not as code (sets, counters, sparse tensors), as
-    torch writes it."""
+    """Return other values that torch reads as data and not as code (sets, counters, sparse
+    tensors), as torch writes them.
+    """
     text = io.BytesIO()
     try:
         torch.save(value, text)
         text.seek(0)
         torch.load(text, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever its own pickling raises
+    except Exception as error:  # its own pickling may raise any error
         raise TypeError(
             f"{path}: {type(value).__name__} cannot be kept; a checkpoint takes tensors, numbers, "
             "texts, lists, tuples, dictionaries, booleans and None"

@@ -1,9 +1,9 @@
-"""One checkpoint for all processes: who has it sends it to who has not.
+"""Give all processes the same checkpoint: processes that have it send it to the others.
 
-All agree on the newest step. Its small parts come from one process, so that all get the same; its
-large tensors lie in the memory of each node that has trained, and stay there. A node that has
-not gets them from all that have, a part from each; then it gives too. The other processes
-of a node read them from its memory.
+All agree on the newest step. Its small parts come from one process, so that all get the same. Its
+large tensors lie in the memory of each node that has trained, and stay there. A node without them
+gets them from all nodes that have them, a part from each. Then it gives too. The other processes of
+a node read them from its memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from slurm_hooks.elastic.script.image import Image, own
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.packed import PAGE, Shape
 
-VERSION = 2  # of what processes exchange here, step by step: to be raised with every change
+VERSION = 2  # of the exchange between processes: raise it with every change
 PIECE = 16 << 20  # bytes sent at a time from each to each
 _DIGEST_PIECE = 64 << 20
 _NONE = Shape(0, 0, 0, 0)
@@ -33,7 +33,9 @@ _NONE = Shape(0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class _Process:
-    """What all know of each; `node` is the same for those that share an agent's memory."""
+    """The facts that all know of each process. `node` is the same for processes that share an
+    agent's memory.
+    """
 
     rank: int
     node: int
@@ -57,19 +59,22 @@ class Peers:
         self._node = _node(env) if memory.is_there else -1 - self.rank
 
     def newest(self, held: int, on_disk: int) -> tuple[int, int]:
-        """The newest step in anybody's memory, and that of rank 0's file. Raises RuntimeError if
-        the processes are of versions that cannot exchange more than this."""
+        """Return the newest step in any process's memory, and the step of rank 0's file. Raises
+        RuntimeError if the processes are of versions that cannot exchange more than this.
+        """
         rows = self._gather([VERSION, held, on_disk])
         if any(row[0] != VERSION for row in rows):
             raise RuntimeError(
                 "fragments of this job that started before an upgrade of the site cannot exchange "
-                "their state with later ones; cancel the job and submit it again"
+                "their state with later fragments; cancel the job and submit it again"
             )
         return max(row[1] for row in rows), rows[0][2]
 
     def share(self, step: int, image: Image | None) -> dict[str, Any]:
-        """The content at this step, the same in all processes; `image` is None where it is
-        missing. To be called by all; one has it."""
+        """Return the content at this step, the same in all processes.
+
+        To be called by all. `image` is `None` in processes without it. At least one process has it.
+        """
         processes = self._introduce(image)
         source = min((p for p in _leaders(processes) if p.has_it), key=lambda p: p.rank)
         common = self._broadcast(source, image)
@@ -106,7 +111,9 @@ class Peers:
     def _divide(
         self, processes: Sequence[_Process], source: _Process, image: Image | None
     ) -> tuple[list[int], list[int]]:
-        """Ranks that have the large tensors of the source, and those that get them."""
+        """Return the ranks that have the large tensors of the source, and the ranks that get
+        them.
+        """
         leaders = _leaders(processes)
         like = [p.rank for p in leaders if p.has_it and p.shape.layout == source.shape.layout]
         if 1 < len(like) < len(leaders):  # parts of different states must not be mixed
@@ -116,18 +123,20 @@ class Peers:
         return like, [p.rank for p in leaders if p.rank not in like]
 
     def _receive(
-        self, step: int, shape: Shape, common: bytearray, who: tuple[list[int], list[int]]
+        self, step: int, shape: Shape, common: bytearray, ranks: tuple[list[int], list[int]]
     ) -> Image:
-        self._memory.forget(range(step, step + 1))  # not what the others have
+        self._memory.forget(range(step, step + 1))  # a copy that differs from the others'
         with self._memory.draft() as draft:
             whole = draft.allocate(step, shape)
             image = own(step, shape) if whole is None else Image(step, shape, whole, _no_view)
             image.whole[PAGE : PAGE + shape.common] = bytes(common)
-            self._give(image, *who)
+            self._give(image, *ranks)
             return image if whole is None else draft.commit()
 
     def _give(self, image: Image | None, holders: Sequence[int], others: Sequence[int]) -> None:
-        """In waves: who has got it gives to the next. Others take no part."""
+        """Send in waves: a process that has received sends to the next. Other processes take no
+        part.
+        """
         giving, waiting = list(holders), list(others)
         while waiting and image is not None:
             taking, waiting = waiting[: len(giving)], waiting[len(giving) :]
@@ -160,7 +169,9 @@ class Peers:
     def _read_from_node(
         self, step: int, shape: Shape, leaders: Sequence[int], image: Image | None
     ) -> Image:
-        """What the leader of this node has got; where it had no room, each gets it."""
+        """Read the tensors that the leader of this node has got. If it had no room, each process
+        gets them.
+        """
         dist.all_reduce(torch.zeros(1, device=device()))  # leaders have written
         if self.rank not in leaders:
             image = self._memory.read(step)
@@ -172,7 +183,9 @@ class Peers:
         return image
 
     def _settle(self, is_alone: bool) -> None:
-        """What was read from a node's memory stays as it is when its leader writes again."""
+        """Keep the content that was read from a node's memory unchanged when its leader writes
+        again.
+        """
         if is_alone:
             return
         if self._seat:
@@ -195,7 +208,7 @@ def _node(env: Mapping[str, str]) -> int:
 
 
 def _leaders(processes: Sequence[_Process]) -> list[_Process]:
-    """The first process of each node: the one that writes to its memory."""
+    """Return the first process of each node, which writes to its memory."""
     first: dict[int, _Process] = {}
     for process in sorted(processes, key=lambda p: (p.seat, p.rank)):
         first.setdefault(process.node, process)
@@ -221,13 +234,13 @@ def _exchange(moves: list[dist.P2POp]) -> None:
 
 
 def _digest(image: Image) -> int:
-    """Of the bytes of all large tensors."""
+    """Return a digest of the bytes of all large tensors."""
     large = image.large()
     pieces = [large[at : at + _DIGEST_PIECE] for at in range(0, len(large), _DIGEST_PIECE)]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # crc32 lets others run
-        found = list(pool.map(zlib.crc32, pieces))
-    return zlib.crc32(repr(found).encode())
+        sums = list(pool.map(zlib.crc32, pieces))
+    return zlib.crc32(repr(sums).encode())
 
 
 def _no_view(start: int, size: int) -> Any:
-    raise ValueError("nothing is read from an image before it is whole")
+    raise ValueError("an image cannot be read before it is whole")

@@ -1,7 +1,7 @@
-"""`report()`: how far the training is, by its own account, which overrides what is seen of it.
+"""`report()`: how far the training is by its own account, which overrides the observations.
 
 The agent is told, and tells Slurm in its turn (agent/throughput.py). The training must never
-notice: failures are not reported.
+notice, so failures are not reported.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Reporter:
         self._is_leader = env.get("RANK", "0") == "0"
         self._mailbox = MailboxReader(env)
         self._every_s = every_s
-        self._due = 0.0  # each time is a change of the state that all agents share
+        self._due = 0.0  # each report changes the state that all agents share
 
     def report(self, samples: int) -> None:
         """As `report` below."""
@@ -40,8 +40,9 @@ class Reporter:
 
 
 def report(samples: int, loss: float | None = None) -> None:
-    """Samples learnt so far in all processes together. Cheap; call it every step. `loss` is taken
-    for scripts that know it, and not told to anybody."""
+    """Report the samples learnt so far in all processes together. Cheap: call it every step. `loss`
+    is accepted for scripts that know it, and ignored.
+    """
     _reporter().report(samples)
 
 

@@ -1,6 +1,7 @@
-"""What a copy of the state needs is got before it is needed: pages in the node's memory take longer
-to get than to fill. And what a copy will take is measured, with a part of it, so that the log
-and the agent know before the first node is lost.
+"""Prepare for a copy of the state before it is needed.
+
+To get pages in the node's memory takes longer than to fill them. The time of a copy is measured
+with a part of the state, so that the log and the agent know it before the first node is lost.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.packed import Packing
 
-SAMPLE = 64 << 20  # bytes that are copied to see how long all of it takes
+SAMPLE = 64 << 20  # bytes that are copied to measure the time of a whole copy
 
 
 class Readiness:
-    """Gets both slots ready for `content` in a thread. `aside` is where copies from a device do
-    not wait for its other work; `tell` is called with the seconds of a copy, and its bytes."""
+    """Gets both slots ready for `content` in a thread. Within `aside`, copies from a device do not
+    wait for its other work. `tell` is called with the seconds of a copy, and its bytes.
+    """
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class Readiness:
 
     @property
     def is_done(self) -> bool:
-        """Whether the slots are as ready as they can be."""
+        """True if the slots are as ready as they can be."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -52,7 +54,9 @@ class Readiness:
 
 
 def _seconds_per_byte(tensors: list[torch.Tensor]) -> float:
-    """0 if there are too few to say. Their values do not matter, the training may change them."""
+    """Return 0 if there is too little data. The values do not matter, so the training may change
+    them.
+    """
     parts = [tensor.reshape(-1)[: SAMPLE // tensor.element_size()] for tensor in tensors]
     if sum(part.nbytes for part in parts) < SAMPLE:
         return 0.0

@@ -1,8 +1,8 @@
 """`notice()`: whether a change of size is coming, asked by a script at a step boundary.
 
-All processes get the same answer in the same step, because the answer is agreed among
-them (agreement.py); a process that saved alone would wait for the others for ever. No signal
-handler is involved: a checkpoint written inside of one would be torn.
+All processes get the same answer in the same step, because they agree on it (agreement.py). A
+process that saved alone would wait for the others without end. No signal handler is involved: a
+checkpoint written in a handler would be torn.
 """
 
 from __future__ import annotations
@@ -32,16 +32,19 @@ _CAUSES = ("", "grow", "leave")
 
 @dataclass(frozen=True)
 class Coming:
-    """A planned change: `why` is "grow" or "leave", `left_s` the seconds until the workers
-    are stopped in any case."""
+    """A planned change: `why` is "grow" or "leave", `left_s` the seconds until the workers are
+    stopped in any case.
+    """
 
     why: str
     left_s: float
 
     def ready(self) -> None:
-        """Saved: be stopped here, once the file is written, so that no step is done twice.
-        SIGTERM ends the process here, whatever the script makes of it elsewhere. Returns only
-        if the change does not come after all."""
+        """Say that the state is saved, and wait to be stopped, so that no step is done twice.
+
+        The file is written first. SIGTERM ends the process here, whatever the script's handler does
+        elsewhere. Returns only if the change is called off.
+        """
         await_files(self.left_s)
         reader = _reader()
         with _default_sigterm():
@@ -51,7 +54,7 @@ class Coming:
 
 
 def _await_stop(reader: MailboxReader) -> None:
-    """Return once the change has been called off, or if this node's agent never learns of it."""
+    """Return when the change is called off, or if this node's agent never learns of it."""
     begun_at, has_come, waited_s = time.monotonic(), False, 0.0
     while waited_s < STALL_S:
         is_coming = reader.read() is not None
@@ -76,10 +79,12 @@ def _default_sigterm() -> Iterator[None]:
 
 
 def notice() -> Coming | None:
-    """The change that is coming, None if there is none. To be called by all processes
-    after the same step; a process that has called it once is not stopped for a planned change
-    until it has got it from here (ten seconds at most)."""
-    _reader()  # who asks is heard of at once
+    """Return the planned change, or `None`. Call it in all processes after the same step.
+
+    A process that has called it once is not stopped for a planned change until it has received the
+    change from here (ten seconds at most).
+    """
+    _reader()  # a script that asks is noted at once
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         cause, left_s = _agreement().ask(_seen, time.monotonic()) or (0.0, 0.0)
     else:
@@ -88,13 +93,13 @@ def notice() -> Coming | None:
 
 
 def _seen() -> list[float]:
-    """What this process knows, as numbers."""
+    """Return this process's news, as numbers."""
     change = _reader().read() or PlannedChange("", 0.0)
     return [float(_CAUSES.index(change.why) if change.why in _CAUSES else 0), change.left_s]
 
 
 def _agreement() -> Agreement:
-    """That of the default group; the next group begins with one of its own."""
+    """Return the agreement of the default group. The next group begins with a new agreement."""
     return _agreements.setdefault(dist.group.WORLD, Agreement())
 
 

@@ -1,6 +1,8 @@
-"""Which step a checkpoint's file holds, found without its tensors: those may be as large as the
-memory. Only the table at the end of the archive and one small record are read. The names in that
-record are not imported, so no code of the file runs. Standard library only.
+"""Find the step that a checkpoint's file holds, without its tensors, which may be as large as the
+memory.
+
+Only the table at the end of the archive and a small record are read. The names in that record are
+not imported, so no code of the file runs. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from slurm_hooks.elastic.log import debug
 _RECORD = "/data.pkl"  # of torch.save, in a folder with the name of the archive
 
 
-_ARCHIVE = b"PK"  # what an archive begins with
+_ARCHIVE = b"PK"  # the first bytes of an archive
 
 
 class DamagedFileError(Exception):
@@ -23,8 +25,9 @@ class DamagedFileError(Exception):
 
 
 def step_on_disk(path: Path) -> int:
-    """Which step a file holds, -1 if there is none or it is no whole checkpoint. Raises OSError
-    if it cannot be read."""
+    """Return the step that a file holds, -1 if it is missing or no whole checkpoint. Raises OSError
+    if it cannot be read.
+    """
     try:
         return read_step(path)
     except FileNotFoundError:
@@ -35,14 +38,15 @@ def step_on_disk(path: Path) -> int:
 
 
 def read_step(path: Path) -> int:
-    """Which step a file holds. Raises OSError, DamagedFileError, and ValueError if the archive is
-    no checkpoint of ours."""
-    if path.exists() and not path.is_file():  # a FIFO would be waited at for ever
-        raise OSError(f"{path} is no ordinary file")
+    """Return the step that a file holds. Raises OSError, DamagedFileError, and ValueError if the
+    archive is no checkpoint of ours.
+    """
+    if path.exists() and not path.is_file():  # a FIFO would block
+        raise OSError(f"{path} is not a regular file")
     with open(path, "rb") as file:
-        begins = file.read(len(_ARCHIVE))  # zipfile takes a broken file system for damage
-        found = _read_record(file) if begins in (b"", _ARCHIVE) else None
-    step = found.get("step") if isinstance(found, dict) else None
+        begins = file.read(len(_ARCHIVE))  # zipfile mistakes a broken file system for damage
+        record = _read_record(file) if begins in (b"", _ARCHIVE) else None
+    step = record.get("step") if isinstance(record, dict) else None
     if isinstance(step, int):
         return step
     raise ValueError(f"{path} was not written by Checkpoint.save(): give another path")
@@ -55,18 +59,18 @@ def _read_record(file: IO[bytes]) -> Any:
         raise
     except _Foreign:
         return None
-    except Exception as error:  # whatever zipfile and pickle make of junk
+    except Exception as error:  # zipfile and pickle may raise any error for junk
         raise DamagedFileError(str(error) or type(error).__name__) from error
 
 
 def _record(file: IO[bytes]) -> IO[bytes]:
     archive = zipfile.ZipFile(file)
     records = (info for info in archive.infolist() if info.filename.endswith(_RECORD))
-    found = next(records, None)
-    if found is None:
+    record = next(records, None)
+    if record is None:
         raise _Foreign
-    found.CRC = None  # type: ignore[assignment]  # torch can be told to leave it out
-    return archive.open(found)
+    record.CRC = None  # type: ignore[assignment]  # torch can be told to leave it out
+    return archive.open(record)
 
 
 class _Foreign(Exception):
@@ -74,7 +78,7 @@ class _Foreign(Exception):
 
 
 class _Blank:
-    """In the place of anything that is neither number nor text."""
+    """A stand-in for values that are neither number nor text."""
 
     def __init__(self, *_: Any) -> None:
         pass

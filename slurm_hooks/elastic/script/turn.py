@@ -1,9 +1,9 @@
-"""Who puts a checkpoint's file into its place, one at a time among all processes of the job: an
-agent that goes looks whether the file is older and replaces it, while others train on and may write
-a newer one in between.
+"""Let one process of the job at a time put a checkpoint's file into its place.
 
-The lock is a file in the job's directory. Where the file system has none, or somebody holds it for
-long, the window between look and deed is what is left.
+An agent that leaves checks whether the file is older and replaces it. Other processes train on and
+may write a newer file between these two actions. The lock is a file in the job's directory. If the
+file system has no locks, or a process holds the lock for long, the short gap between the check and
+the replacement remains.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 @contextmanager
 def turn(env: Mapping[str, str], patience_s: float = PATIENCE_S) -> Iterator[None]:
-    """Within, nobody else of the job replaces a file. Does not raise."""
+    """Within, no other process of the job replaces a file. Does not raise."""
     handle = _open(env)
     if handle is None:
         yield

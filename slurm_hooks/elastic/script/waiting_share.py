@@ -1,5 +1,5 @@
-"""What share of a step waits for other processes, by what torch's DistributedDataParallel measures
-of itself: one step in a hundred, whether or not anybody asks.
+"""The share of a step that waits for other processes, as torch's DistributedDataParallel measures
+it: every hundredth step, whether it is read or not.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ NOT_SEEN = -1.0
 
 
 def waiting_share(module: Any) -> float:
-    """Of the last step that was measured: the exchange of gradients that does not overlap with
-    computing, as a share of all that was measured. NOT_SEEN without a module or a measurement."""
+    """Return the share for the last measured step: the exchange of gradients that does not overlap
+    with computing, divided by all measured time. NOT_SEEN without a module or a measurement.
+    """
     if module is None:
         return NOT_SEEN
     with suppressed(Exception, doing="asking how long a step waits for others"):

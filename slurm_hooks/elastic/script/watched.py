@@ -1,9 +1,9 @@
-"""What a script wants kept of each step, without a copy of all of it in every step.
+"""The objects whose state is kept at each step, without a copy of all of it in every step.
 
-Between the end of one step and the optimizer's part of the next, parameters and the state of
-optimizers do not change, so they stay where they are. What the rest of a step changes (buffers,
-such as the statistics of BatchNorm; learning rates; schedulers, scalers, samplers) is small and
-copied at each boundary. When it is written down, where and by whom is decided elsewhere.
+Between the end of a step and the optimizer's part of the next, parameters and the state of
+optimizers do not change, so they stay in place. The rest changes during a step, is small, and is
+copied at each boundary: buffers (such as the statistics of BatchNorm), learning rates, schedulers,
+scalers, samplers. Other modules decide when and where the state is saved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-# Their state_dict() is a part of the whole, or one that all processes must ask for together.
+# Their state_dict() is a part of the whole, or all processes must ask for it together.
 _SHARDED = frozenset(
     {"FullyShardedDataParallel", "ZeroRedundancyOptimizer"}
     | {"DeepSpeedZeroOptimizer", "DeepSpeedZeroOptimizer_Stage3"}
@@ -25,14 +25,15 @@ _SHARDED = frozenset(
 
 
 class Part(Protocol):
-    """One watched object."""
+    """A watched object."""
 
     def copy(self, spare: Any) -> Any:
-        """What changes outside of optimizer.step(), copied; `spare` is an earlier copy that is
-        not needed any more, or None."""
+        """Return a copy of the state that changes outside of optimizer.step(). `spare` is an
+        earlier copy that is no longer needed, or `None`.
+        """
 
     def content(self, copied: Any) -> Any:
-        """All of it: what is live, and `copied` in place of what changes meanwhile."""
+        """Return the whole state: the live part, and `copied` for the part that changes."""
 
     def load(self, content: Any) -> None:
         """Put the object into this state."""
@@ -40,7 +41,7 @@ class Part(Protocol):
 
 @dataclass(frozen=True)
 class _Volatile:
-    """What a forward pass changes in a module, by the names in its state."""
+    """The state that a forward pass changes in a module, by the names in its state."""
 
     buffers: dict[str, torch.Tensor]
     extras: dict[str, Any]
@@ -49,15 +50,15 @@ class _Volatile:
 class _Module:
     def __init__(self, module: torch.nn.Module) -> None:
         self._module = module
-        found = [  # looked up once: walking all modules is too slow for every step
+        modules = [  # listed once: walking all modules is too slow for every step
             (f"{prefix}." if prefix else "", inner)
             for prefix, inner in module.named_modules(remove_duplicate=False)
         ]
-        self._buffers = [(prefix, inner._buffers) for prefix, inner in found if inner._buffers]
+        self._buffers = [(prefix, inner._buffers) for prefix, inner in modules if inner._buffers]
         plain = torch.nn.Module.get_extra_state
         self._extras = [
             (f"{prefix}_extra_state", inner)
-            for prefix, inner in found
+            for prefix, inner in modules
             if type(inner).get_extra_state is not plain
         ]
 
@@ -70,7 +71,7 @@ class _Module:
         }
         extras = {key: copy.deepcopy(inner.get_extra_state()) for key, inner in self._extras}
         old = spare.buffers if spare else {}
-        if spare is None or old.keys() != live.keys() or not _are_alike(old, live):
+        if spare is None or old.keys() != live.keys() or not _have_same_form(old, live):
             copied = {key: buffer.detach().clone() for key, buffer in live.items()}
             return _Volatile(copied, extras)
         if live:
@@ -81,7 +82,7 @@ class _Module:
     def content(self, copied: _Volatile) -> dict[str, Any]:
         state = dict(self._module.state_dict())
         known = {**copied.buffers, **copied.extras}
-        for key in state.keys() & known.keys():  # what is not in it is not persistent
+        for key in state.keys() & known.keys():  # a buffer that is not in it is not persistent
             state[key] = known[key]
         here = {prefix + name for prefix, buffers in self._buffers for name in buffers}
         for key in state.keys() & (here - known.keys()):  # it was not there yet
@@ -135,8 +136,9 @@ class _Generator(_Stateful):
 
 
 class Watched:
-    """The objects that a script named, or a function that gives the content of a checkpoint.
-    Raises TypeError for what cannot be kept."""
+    """The objects that a script named, or a function that returns the content of a checkpoint.
+    Raises TypeError for an object that cannot be kept.
+    """
 
     def __init__(
         self, function: Callable[[], dict[str, Any]] | None, objects: Mapping[str, Any]
@@ -151,33 +153,34 @@ class Watched:
             check_plain(self.content(self.copy({})))
 
     def copy(self, spare: Mapping[str, Any]) -> dict[str, Any]:
-        """What changes outside of optimizer.step(), copied into `spare` where that fits. Raises
-        TypeError for what cannot be copied."""
+        """Copy the state that changes outside of optimizer.step(), into `spare` if that fits.
+        Raises TypeError for state that cannot be copied.
+        """
         return {name: _copied(name, part, spare.get(name)) for name, part in self._parts.items()}
 
     def content(self, copied: Mapping[str, Any]) -> dict[str, Any]:
-        """All that is to be kept, by name. Of a function it is what it returns."""
+        """Return the whole state by name. With a function, return its result."""
         if self._function is not None:
             return self._function()
         return {name: part.content(copied[name]) for name, part in self._parts.items()}
 
     def versions(self) -> list[int]:
-        """How often each parameter has been changed in place."""
+        """Return how often each parameter has been changed in place."""
         return [parameter._version for parameter in self._parameters]
 
     @property
     def has_objects(self) -> bool:
-        """Whether there is anything to load into; a function only gives a content."""
+        """True if there are objects to load into. A function only returns a content."""
         return self._function is None
 
     def load(self, content: Mapping[str, Any]) -> None:
-        """Put all objects into this state. Raises ValueError if one is missing."""
+        """Put all objects into this state. Raises ValueError if an object is missing there."""
         missing = [name for name in self._parts if name not in content]
         if missing:
-            has = ", ".join(content) or "nothing"
+            has = ", ".join(content) or "no object"
             raise ValueError(
                 f"the checkpoint holds {has}, but not {', '.join(missing)}, which watch() names; "
-                "load() it and pass on what is there"
+                "call load() instead and use the objects that it returns"
             )
         for name, part in self._parts.items():
             part.load(content[name])
@@ -186,7 +189,7 @@ class Watched:
 def _copied(name: str, part: Part, spare: Any) -> Any:
     try:
         return part.copy(spare)
-    except Exception as error:  # whatever its own state_dict() or pickling raises
+    except Exception as error:  # its own state_dict() or pickling may raise any error
         raise TypeError(f"the state of {name} cannot be copied: {first_line(error)}") from None
 
 
@@ -205,19 +208,19 @@ def _part(name: str, thing: Any) -> Part:
 
 
 def _parameters(things: Iterable[Any]) -> list[torch.Tensor]:
-    """Those of modules and optimizers, once each, as far as they count their changes."""
-    found: dict[int, torch.Tensor] = {}
+    """Return the parameters of modules and optimizers, once each, if they count their changes."""
+    tensors: dict[int, torch.Tensor] = {}
     for thing in things:
         if isinstance(thing, torch.nn.Module):
-            found |= {id(tensor): tensor for tensor in thing.parameters()}
+            tensors |= {id(tensor): tensor for tensor in thing.parameters()}
         elif isinstance(thing, torch.optim.Optimizer):
             groups = thing.param_groups
-            found |= {id(tensor): tensor for group in groups for tensor in group["params"]}
-    return [tensor for tensor in found.values() if not tensor.is_inference()]
+            tensors |= {id(tensor): tensor for group in groups for tensor in group["params"]}
+    return [tensor for tensor in tensors.values() if not tensor.is_inference()]
 
 
 def is_sharded(thing: Any) -> bool:
-    """Whether this process holds only its part of the state of an optimizer or a module."""
+    """Tell whether this process holds only its part of the state of an optimizer or a module."""
     if type(thing).__name__ in _SHARDED:
         return True
     if isinstance(thing, torch.nn.Module):
@@ -234,14 +237,14 @@ def _is_shard(tensor: torch.Tensor) -> bool:
 
 
 def check_plain(content: Mapping[str, Any]) -> None:
-    """Raises TypeError unless all of it can be read back as data, without code of its own."""
+    """Raise TypeError unless all of it can be read back as data, without its own code."""
     for name, part in content.items():
         text = io.BytesIO()
         try:
             torch.save(_without_tensors(part), text)
             text.seek(0)
             torch.load(text, weights_only=True)
-        except Exception as error:  # whatever its own pickling raises
+        except Exception as error:  # its own pickling may raise any error
             raise TypeError(
                 f"the state of {name} is not plain data (tensors, numbers, texts, lists, "
                 f"dictionaries) and cannot be kept: {first_line(error)}"
@@ -259,7 +262,7 @@ def _without_tensors(value: Any) -> Any:
     return value
 
 
-def _are_alike(some: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+def _have_same_form(some: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
     return all(
         some[key].shape == b.shape and some[key].dtype == b.dtype and some[key].device == b.device
         for key, b in others.items()
@@ -273,5 +276,5 @@ def _copy(value: Any) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """What it says, in one line."""
+    """Return the error's text in a single line."""
     return (str(error).partition("\n")[0] or type(error).__name__)[:200]

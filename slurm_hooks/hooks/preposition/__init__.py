@@ -1,1 +1,1 @@
-"""Lays the environment that a malleable job names on the node's own disk, for a site's Prolog."""
+"""Lay the environment that a malleable job names on the node's own disk, for a site's Prolog."""

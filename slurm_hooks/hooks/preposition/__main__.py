@@ -1,4 +1,6 @@
-"""`python3 -I DIRECTORY` runs this: finds the modules beside it, wherever the site has put them."""
+"""`python3 -I DIRECTORY` runs this file. It finds the modules beside it, wherever the site has put
+them.
+"""
 
 import os
 import runpy

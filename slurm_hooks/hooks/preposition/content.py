@@ -1,6 +1,7 @@
-"""What is in an environment: members of a tar or names in a directory, and how they are written.
+"""The content of an environment, members of a tar or names in a directory, and how they are
+written.
 
-Reads and writes with the rights it has; it must not know of stores, locks or users.
+It reads and writes with its present rights. It must not know of stores, locks or users.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from dataclasses import dataclass
 from typing import IO, Any, Optional, cast
 
 BLOCK = 2**20
-NAME = 4096  # bytes of the disk that a name takes beside its content, about
+NAME = 4096  # bytes of the disk, about, that a name takes beside its content
 DEEPEST = 256  # levels of a name: Python's own walks recurse
 LOOK = 64 * BLOCK  # written between two looks at the disk
 
 
 class NotLaid(Exception):
-    """The environment cannot be laid; the text says why."""
+    """The environment cannot be laid. The text says why."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One member of an environment. `target` of a link; `source` of a file."""
+    """A member of an environment. `target` of a link, `source` of a file."""
 
     name: str
     mode: int
@@ -38,27 +39,29 @@ class Entry:
 
 
 class Room:
-    """What may still be written: `most` bytes, and no more than `is_enough` says of the disk."""
+    """The room for further writes: `most` bytes, while `is_enough` holds for the disk."""
 
     def __init__(self, most: int, is_enough: Callable[[], bool]) -> None:
         self.left, self.unseen, self.is_enough = most, LOOK, is_enough
 
     def take(self, size: int) -> None:
-        """Room for one more name and its content. Raises NotLaid if there is none."""
+        """Take room for a further name and its content. Raises NotLaid without room."""
         if size < 0:
-            raise NotLaid("a size in it is below zero")
+            raise NotLaid("a size in it is negative")
         self.left -= size + NAME
         if self.left < 0:
-            raise NotLaid("it is larger than what one user may have here")
+            raise NotLaid("it is larger than a user's share here (--user-gib)")
         self.note(NAME * 16)  # inodes run out sooner than bytes
 
     def note(self, written: int) -> None:
-        """So many bytes were written. Raises NotLaid if the disk is now too full."""
+        """`written` bytes were written. Raises NotLaid if the disk is now too full."""
         self.unseen += written
         if self.unseen > LOOK:
             self.unseen = 0
             if not self.is_enough():
-                raise NotLaid("the disk would be fuller than the site allows")
+                raise NotLaid(
+                    "the disk would be fuller than the site allows (--free-gib, --free-share)"
+                )
 
 
 class Digesting:
@@ -68,20 +71,22 @@ class Digesting:
         self.source, self.sum = source, hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, `size` at most."""
+        """Return the next bytes, at most `size`."""
         content = self.source.read(size)
         self.sum.update(content)
         return content
 
     def finish(self) -> str:
-        """Read what is left; the digest of the whole file."""
+        """Read the rest, and return the digest of the whole file."""
         while self.read(BLOCK):
             pass
         return self.sum.hexdigest()
 
 
 def checked_name(name: str) -> str:
-    """`name` without `.` and empty parts. Raises NotLaid if it leads out of the environment."""
+    """Return `name` without `.` and empty parts. Raises NotLaid if it leads out of the
+    environment.
+    """
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts:
         raise NotLaid(f"{name[:80]!r} leads out of it")
@@ -91,7 +96,9 @@ def checked_name(name: str) -> str:
 
 
 def tar_entries(source: Digesting) -> Iterator[Entry]:
-    """The members of a tar, compressed or not, in order. Raises NotLaid for a device or a FIFO."""
+    """Yield the members of a tar, compressed or not, in order. Raises NotLaid for a device or a
+    FIFO.
+    """
     with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r|*") as archive:
         while member := archive.next():
             cast(
@@ -113,7 +120,7 @@ def tar_entries(source: Digesting) -> Iterator[Entry]:
 
 
 def _open_file(path: str, flags: int) -> int:
-    """It may no longer be what it was: a FIFO must not hold us up."""
+    """Open without blocking: it may have become a FIFO."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -122,29 +129,30 @@ def _refuse(error: OSError) -> None:
 
 
 def tree_entries(root: str) -> Iterator[Entry]:
-    """The same of a directory, names in order, without what is neither file, directory nor link.
+    """Yield the files, directories and links of a directory, names in order.
 
-    Raises OSError for a directory that cannot be listed: a part is worse than nothing.
+    Raises OSError for a directory that cannot be listed: a part is worse than no environment.
     """
     for where, directories, files in os.walk(root, onerror=_refuse):
         directories.sort()
         for name in sorted(directories + files):
             path = os.path.join(where, name)
-            found = os.lstat(path)
+            at = os.lstat(path)
             short = os.path.relpath(path, root)
-            if stat.S_ISLNK(found.st_mode):
-                yield Entry(short, 0, found.st_mtime, target=os.readlink(path))
-            elif stat.S_ISDIR(found.st_mode):
-                yield Entry(short, found.st_mode, found.st_mtime)
-            elif stat.S_ISREG(found.st_mode):
+            if stat.S_ISLNK(at.st_mode):
+                yield Entry(short, 0, at.st_mtime, target=os.readlink(path))
+            elif stat.S_ISDIR(at.st_mode):
+                yield Entry(short, at.st_mode, at.st_mtime)
+            elif stat.S_ISREG(at.st_mode):
                 with open(path, "rb", opener=_open_file) as source:
-                    yield Entry(short, found.st_mode, found.st_mtime, found.st_size, source=source)
+                    yield Entry(short, at.st_mode, at.st_mtime, at.st_size, source=source)
 
 
 def write_entries(entries: Iterator[Entry], part: str, room: Room) -> None:
-    """Write them below the new directory `part`, as long as there is room. No setuid bits.
+    """Write the entries below the new directory `part`, while there is room. No setuid bits.
 
-    Symbolic links come last, so that nothing is ever written through one. Raises NotLaid, OSError.
+    Symbolic links come last, so that no file is ever written through a link. Raises NotLaid,
+    OSError.
     """
     os.mkdir(part, 0o700)
     links: dict[str, str] = {}
@@ -180,7 +188,7 @@ def _write_hard_link(target: str, path: str, links: dict[str, str], room: Room) 
 
 
 def _make_directories(path: str, room: Room) -> None:
-    """One that is made on the way takes room too: a name may have hundreds."""
+    """Make directories. Those on the way take room too, since a name may have hundreds of them."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -207,17 +215,19 @@ def _write_file(path: str, entry: Entry, source: IO[bytes], room: Room) -> None:
         if left:
             raise NotLaid(f"{entry.name[:80]!r} ends too early")
     os.chmod(path, stat.S_IMODE(entry.mode) & 0o777 | 0o400)
-    os.utime(path, (entry.mtime, entry.mtime))  # Python compares it with what it has compiled
+    os.utime(path, (entry.mtime, entry.mtime))  # Python compares it with its compiled files
 
 
 def tree_manifest(root: str) -> str:
-    """A digest of names, kinds, modes, sizes and times in a directory; contents are not read."""
-    found = hashlib.sha256()
+    """Return a digest of names, kinds, modes, sizes and times in a directory. Contents are not
+    read.
+    """
+    digest = hashlib.sha256()
     for where, directories, files in os.walk(root, onerror=_refuse):
         directories.sort()
         for name in sorted(directories + files):
             path = os.path.join(where, name)
             at = os.lstat(path)
             line = (os.path.relpath(path, root), at.st_mode, at.st_size, at.st_mtime_ns)
-            found.update(repr(line).encode(errors="surrogatepass"))
-    return found.hexdigest()
+            digest.update(repr(line).encode(errors="surrogatepass"))
+    return digest.hexdigest()

@@ -1,6 +1,6 @@
-"""What goes from a user's directory of the store (store.py), as this user, and when.
+"""Evict environments from a user's directory of the store (store.py), as this user.
 
-Works in the current directory. It must not know of root, nor of what is in an environment.
+It works in the current directory. It must not know of root, nor of the content of an environment.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from .content import NAME
 from .locks import locked
 
 DAY_S = 86400.0
-STARTING_S = 600.0  # from Prolog to the first process that tells of its job, generously
+STARTING_S = 600.0  # from the Prolog to the first process of the job, generously
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the site allows: bytes of one user on a node, bytes to be left free, seconds, and the
-    share of the disk, in bytes and in inodes, to be left free."""
+    """The site's limits: bytes of a user on a node, bytes to leave free, seconds, and the share of
+    the disk, in bytes and in inodes, to leave free.
+    """
 
     most: int
     free: int
@@ -30,16 +31,18 @@ class Rules:
     free_share: float = 0.0
 
     def spare(self) -> int:
-        """Bytes that may still be taken of the disk; below zero if it is too full."""
+        """Return the bytes that may still be taken of the disk, negative if it is too full."""
         at = os.statvfs(".")
-        if at.f_favail < self.free_share * at.f_files:  # both zero where inodes have no limit
+        if at.f_favail < self.free_share * at.f_files:  # both zero if inodes have no limit
             return -1
         kept = max(self.free, int(self.free_share * at.f_blocks * at.f_frsize))
         return at.f_bavail * at.f_frsize - kept
 
 
 def evict_unused(rules: Rules, now: float) -> None:
-    """Remove what dead processes left, and environments that no job here has used for too long."""
+    """Remove the leftovers of dead processes, and environments that no job here has used for too
+    long.
+    """
     for name in os.listdir("."):
         if name.startswith(("part-", "lock-")):
             _remove_dead(name, now)
@@ -50,8 +53,11 @@ def evict_unused(rules: Rules, now: float) -> None:
 
 
 def evict_surplus(rules: Rules) -> int:
-    """Remove environments that no job here uses, those used longest ago first, until the rest is
-    within the limit and the disk not too full. Returns the bytes of those that jobs use."""
+    """Remove unused environments until the rest is within the limit and the disk not too full.
+    Return the bytes of the environments that jobs use.
+
+    Environments whose last use is longest ago go first.
+    """
     with locked("lock"):
         idle = _idle()
         sizes = {name: size_of(name) for name in _environments()}
@@ -68,7 +74,9 @@ def evict_surplus(rules: Rules) -> int:
 
 
 def _remove_dead(name: str, now: float) -> None:
-    """What a dead process was to fill, or a lock that nobody has had for a day."""
+    """Remove a directory that a dead process began to fill, or a lock that has been free for a
+    day.
+    """
     if name.startswith("lock-") and age(name, now) < DAY_S:
         return
     with locked("lock-" + name[5:], wait=False) as dead:
@@ -79,12 +87,14 @@ def _remove_dead(name: str, now: float) -> None:
 
 
 def age(name: str, now: float) -> float:
-    """Seconds since its last use, and as many where a wrong clock has put it into the future."""
+    """Return seconds since its last use. A time in the future, by a wrong clock, counts the
+    same.
+    """
     return abs(now - os.lstat(name).st_mtime)
 
 
 def put_away(names: list[str]) -> None:
-    """Nobody finds them any more; what is put away goes when the lock is free."""
+    """Rename them, so that they are no longer used. They are removed when the lock is free."""
     for name in names:
         os.rename(name, f"gone-{name}-{time.time_ns()}")
 
@@ -100,7 +110,7 @@ def _environments() -> list[str]:
 
 
 def _idle() -> list[str]:
-    """Environments that no job here uses, the one used longest ago first."""
+    """Return environments that no job here uses, the longest unused first."""
     in_use = {os.readlink(name) for name in os.listdir(".") if name.startswith("job-")}
     idle = [name for name in _environments() if name not in in_use]
     return sorted(idle, key=lambda name: os.lstat(name).st_mtime)
@@ -121,22 +131,22 @@ def _drop_links(now: float) -> None:
 
 
 def jobs_here() -> frozenset[str]:
-    """The ids of the jobs of which this user has a process on this host."""
-    found = set()
+    """Return the ids of the jobs of which this user has a process on this host."""
+    jobs = set()
     for process in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{process}/environ", "rb") as file:
-            found.update(re.findall(rb"(?:^|\0)SLURM_JOB_ID=(\d+)", file.read()))
-    return frozenset(job.decode() for job in found)
+            jobs.update(re.findall(rb"(?:^|\0)SLURM_JOB_ID=(\d+)", file.read()))
+    return frozenset(job.decode() for job in jobs)
 
 
 def size_of(name: str) -> int:
-    """Bytes of an environment as they are counted when it is laid."""
+    """Return the bytes of an environment as they are counted when it is laid."""
     paths = (os.path.join(at, file) for at, _, files in os.walk(name) for file in files)
     return sum(os.lstat(path).st_size + NAME for path in paths)
 
 
 def remove(name: str) -> None:
-    """Remove a directory, if it is there, even if a job has write-protected what is in it."""
+    """Remove a directory, if it is there, even if a job has write-protected its content."""
     with contextlib.suppress(OSError):
         os.chmod(name, 0o700)
     for where, directories, _ in os.walk(name):

@@ -1,9 +1,9 @@
 """The hook that a site's Prolog calls as root (docs/admins/environments.md), with `python3 -I`.
 
-Python 3.9 and its standard library are enough. It is never the reason why a job does not start: it
-ends with 0, within its seconds, and a job whose environment is not laid by then uses the original.
-Root opens the store and nothing else: what the user named is read, and written, by a child that is
-this user. Nothing of the user's is executed.
+Python 3.9 and its standard library are enough. The hook never keeps a job from starting: it ends
+with 0, within its seconds. A job whose environment is not laid by then uses the original. Root
+opens only the store. A child with the user's rights reads and writes the paths that the user named.
+No program of the user is executed.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ from .eviction import DAY_S, Rules, evict_surplus, evict_unused
 from .store import lay
 
 GIB = 2**30
-TIDY_S = 0.5  # for one user; what is left is for the next day
+TIDY_S = 0.5  # for a user; the rest waits for the next day
 MEMORY = GIB // 2  # of address space: a header of a tar may ask for as much as it likes
 
 
 def open_home(store: str, uid: int, gid: int) -> int:
-    """The user's directory of the store, made if it is missing. Raises NotLaid if it, or the store,
-    is not as it must be, OSError."""
+    """Return a handle of the user's directory of the store, made if it is missing. Raises OSError,
+    and NotLaid if the directory or the store has wrong rights.
+    """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
     top = os.open(store, flags)
     try:
         at = os.fstat(top)
         if at.st_uid != os.geteuid() or at.st_mode & 0o022:
-            raise NotLaid(f"{store} is not root's, or others may write to it")
+            raise NotLaid(f"{store} must belong to root, and only root may write to it")
         with contextlib.suppress(FileExistsError):
             os.mkdir(str(uid), 0o700, dir_fd=top)
         home = os.open(str(uid), flags, dir_fd=top)
@@ -45,15 +46,16 @@ def open_home(store: str, uid: int, gid: int) -> int:
     if os.fstat(home).st_uid == os.geteuid() != uid:
         os.fchown(home, uid, gid)
     if os.fstat(home).st_uid != uid or os.fstat(home).st_mode & 0o077:
-        raise NotLaid(f"{store}/{uid} is not the user's own")
+        raise NotLaid(f"{store}/{uid} must belong to the user, with mode 0700")
     return home
 
 
 def become(uid: int, gid: int, home: int, seconds: float) -> None:
-    """Give up root's rights for good; work in `home`, with bounds, no file open but stderr.
+    """Give up root's rights for good, and work in `home`, with bounds and no open file except
+    stderr.
 
-    It ends after `seconds`, even if nobody is left to kill it. Slurmd waits for the end of the
-    Prolog's output, so a child that hangs must not keep that open.
+    It ends after `seconds`, even if its parent is gone. Slurmd waits for the end of the Prolog's
+    output, so a child that hangs must not keep that open.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
@@ -73,10 +75,10 @@ def become(uid: int, gid: int, home: int, seconds: float) -> None:
 
 
 def _take_groups(uid: int, gid: int) -> None:
-    """The groups that the user's own processes have: what he named may be his group's."""
+    """Take the groups of the user's own processes: a group may own the named path."""
     try:
         os.initgroups(pwd.getpwuid(uid).pw_name, gid)
-    except KeyError:  # nobody of that number is known on this node
+    except KeyError:  # this node does not know a user of that number
         os.setgroups([])
 
 
@@ -86,21 +88,19 @@ def wait_for(child: int, seconds: float) -> None:
     while os.waitpid(child, os.WNOHANG) == (0, 0):
         if time.monotonic() > end:
             os.kill(child, signal.SIGKILL)
-            tell(
-                f"process {child} was not ready after {seconds:g} s; what it was to do is not done"
-            )
+            tell(f"process {child} was killed after {seconds:g} s, before it had finished")
             return
         time.sleep(0.02)
 
 
 def tell(text: str) -> None:
-    """One line for slurmd's log; none if that cannot be written, which is not the job's concern."""
+    """Write a line to slurmd's log. A failure to write does not concern the job, and is ignored."""
     with contextlib.suppress(OSError):
         os.write(2, f"malleable: preposition: {ascii(text)[1:-1]}\n".encode())
 
 
 def run_as_user(path: str, job: str, rules: Rules) -> None:
-    """The child's part; tells what it did."""
+    """Do the child's part, and log the result."""
     begin = time.monotonic()
     try:
         name = lay(path, job, rules)
@@ -113,7 +113,7 @@ def run_as_user(path: str, job: str, rules: Rules) -> None:
 
 
 def tidy_once_a_day(store: str, rules: Rules, seconds: float) -> None:
-    """Evict, each as its user, in the directories of users who may never come back."""
+    """Evict, each as its user, in the directories of users that may never come back."""
     stamp = os.path.join(store, ".tidied")
     with contextlib.suppress(FileNotFoundError):
         if 0 <= time.time() - os.lstat(stamp).st_mtime < DAY_S:
@@ -124,7 +124,7 @@ def tidy_once_a_day(store: str, rules: Rules, seconds: float) -> None:
     os.utime(stamp, None)
     end = time.monotonic() + seconds
     users = [name for name in os.listdir(store) if name.isdecimal()]
-    for name in random.sample(users, len(users)):  # who is too late today is not so every day
+    for name in random.sample(users, len(users)):  # so that the same user is not skipped every day
         if time.monotonic() > end:
             return
         if os.geteuid() in (0, int(name)):
@@ -145,11 +145,11 @@ def _tidy(store: str, uid: int, rules: Rules) -> None:
             evict_surplus(rules)
         os._exit(0)
     os.close(home)
-    wait_for(child, TIDY_S)  # nobody's stopped process holds up another one's job for long
+    wait_for(child, TIDY_S)  # a stopped process of a user delays another user's job only briefly
 
 
 def amount(word: str) -> float:
-    """A number from zero on. Raises ValueError."""
+    """Return a number from 0 on. Raises ValueError."""
     number = float(word)
     if not 0 <= number < float("inf"):
         raise ValueError(word)
@@ -157,20 +157,33 @@ def amount(word: str) -> float:
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
-    """What the site's Prolog says."""
+    """Read the arguments of the site's Prolog."""
     parser = argparse.ArgumentParser(description="lay a malleable job's environment on the node")
-    parser.add_argument("--store", required=True, help="root's directory on the node's own disk")
-    parser.add_argument("--seconds", type=amount, default=60.0, help="then the job starts without")
-    parser.add_argument("--user-gib", type=amount, default=50.0, help="of one user, on one node")
-    parser.add_argument("--free-gib", type=amount, default=10.0, help="to be left free on the disk")
-    share = "to be left free of the disk's bytes and inodes, 0 to 1"
+    parser.add_argument(
+        "--store", required=True, help="root's directory on the node's own disk (required)"
+    )
+    parser.add_argument(
+        "--seconds", type=amount, default=60.0, help="the longest wait of the job (default 60)"
+    )
+    parser.add_argument(
+        "--user-gib", type=amount, default=50.0, help="limit of a user on a node (default 50)"
+    )
+    parser.add_argument(
+        "--free-gib", type=amount, default=10.0, help="leave this free on the disk (default 10)"
+    )
+    share = "leave this share of the disk's bytes and inodes free, 0 to 1 (default 0.05)"
     parser.add_argument("--free-share", type=amount, default=0.05, help=share)
-    parser.add_argument("--days", type=amount, default=14.0, help="unused for so long: removed")
+    parser.add_argument(
+        "--days",
+        type=amount,
+        default=14.0,
+        help="remove an environment after so many days without use (default 14)",
+    )
     return parser.parse_args(words)
 
 
 def main(words: list[str], environ: Mapping[str, str]) -> None:
-    """Lay what the job of this environment names. Raises NotLaid, OSError, ValueError."""
+    """Lay the environment that the job names. Raises NotLaid, OSError, ValueError."""
     path, job = environ.get("SPANK_MALLEABLE_ENV", ""), environ.get("SLURM_JOB_ID", "")
     if not path.startswith("/") or not environ.get("SPANK_MALLEABLE") or not job.isdecimal():
         return

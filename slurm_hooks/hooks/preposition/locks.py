@@ -1,4 +1,6 @@
-"""Locks that end with their process, in files that whoever has the lock may remove."""
+"""Locks that end with their process. Their files may be removed by the process that has the
+lock.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Optional
 
 @contextlib.contextmanager
 def locked(name: str, wait: bool = True) -> Iterator[bool]:
-    """The lock of that name; False if another has it and `wait` is false."""
+    """Take the lock of that name. Yields False if another process has it and `wait` is false."""
     file = _lock(name, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     try:
         yield file is not None
@@ -34,7 +36,7 @@ def _lock(name: str, how: int) -> Optional[int]:
 
 
 def _is_still(file: int, name: str) -> bool:
-    """Whoever had the lock may have removed its file."""
+    """Tell whether the name still belongs to this file: an earlier owner may have removed it."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(name))
     except FileNotFoundError:

@@ -1,8 +1,10 @@
-"""Which environments have surely reached the disk: a node that loses power keeps names of files
-whose content it had not written yet. To sync a whole disk would hold up the job, so a copy counts
-as whole in the boot that laid it, and in others once it was used a while after it was laid.
+"""Tell which environments have surely reached the disk.
 
-Works in the current directory, under its lock.
+A node that loses power keeps names of files whose content it had not written yet. To sync a whole
+disk would delay the job. So a copy counts as whole in the boot that laid it. It counts in later
+boots if it was used a while after it was laid.
+
+It works in the current directory, under its lock.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ import time
 
 from .eviction import age, put_away
 
-SETTLED_S = 300.0  # the kernel writes what is half a minute old (vm.dirty_expire_centisecs)
+SETTLED_S = 300.0  # the kernel writes data after half a minute (vm.dirty_expire_centisecs)
 
 
 def boot() -> str:
-    """What the kernel calls this boot; empty where it does not say."""
+    """Return the kernel's id of this boot, or an empty text."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -26,7 +28,7 @@ def boot() -> str:
 
 
 def mark_as_new(name: str) -> None:
-    """The environment of that name is about to appear; one that is there already is left as is."""
+    """The environment of that name is about to appear. An existing environment stays unmarked."""
     if not os.path.lexists(name):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_mark(name))
@@ -34,7 +36,7 @@ def mark_as_new(name: str) -> None:
 
 
 def drop_if_doubtful(name: str) -> None:
-    """Put it away if it was laid shortly before a crash; forget the mark if that is over."""
+    """Put it away if it was laid shortly before a crash. Forget the mark if that time is over."""
     mark = _mark(name)
     if not os.path.lexists(mark):
         return

@@ -1,11 +1,14 @@
-"""A user's directory in the store, as this user: what is laid, used and evicted there.
+"""A user's directory in the store, as this user: environments are laid, used and evicted there.
 
-There is `env-DIGEST`, an environment named after its content, whose time is that of its last use;
-`of-KEY`, a link to it, KEY standing for the file that it came from; `job-ID`, the link that a job
-follows; `boot-DIGEST`, naming the boot that laid it until it is surely on the disk (settled.py);
-`lock-KEY`, locked by whoever lays it, in `part-KEY`; `gone-...`, on its way out. A lock ends with
-its process, so who gets the lock of a part knows that whoever began it is dead.
-All works in the current directory. It must not know of root.
+* `env-DIGEST`: an environment named after its content. Its time is the time of its last use.
+* `of-KEY`: a link to it. KEY stands for the file from which it came.
+* `job-ID`: the link that a job follows.
+* `boot-DIGEST`: names the boot that laid it, until it is surely on the disk (settled.py).
+* `lock-KEY`: locked by the process that lays it, in `part-KEY`.
+* `gone-...`: on its way out.
+
+A lock ends with its process. So a process that gets the lock of a part knows that the earlier
+writer is dead. All works in the current directory. It must not know of root.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ SQUASHFS = b"hsqs"  # its first bytes, on little-endian machines
 def lay(path: str, job: str, rules: Rules) -> str:
     """Have `job-JOB` lead to the environment at `path`, laid now unless it is here already.
 
-    Evicts before and after it lays, one environment of a user after the other. Returns its name.
-    Raises NotLaid, OSError, and what the standard library raises for a damaged tar.
+    Evicts before and after it lays, and handles a user's environments one after the other. Returns
+    its name. Raises NotLaid, OSError, and the standard library's errors for a damaged tar.
     """
     _raise_if_ours(path)
     source = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not hold us up
@@ -52,12 +55,12 @@ def lay(path: str, job: str, rules: Rules) -> str:
                     _lay_new(file, path, key, rules, evict_surplus(rules))
                     evict_surplus(rules)  # the newest is the last to go
             if not use(key, job):
-                raise NotLaid("it has been evicted at once")
+                raise NotLaid("it was evicted at once")
     return os.readlink(f"job-{job}")
 
 
 def _raise_if_ours(path: str) -> None:
-    """Nobody copies the store into itself."""
+    """Refuse to copy the store into itself."""
     source, home = os.path.realpath(path), os.getcwd()
     if os.path.commonpath([source, home]) in (source, home):
         raise NotLaid(f"{path[:200]!r} is in the store, or the store in it")
@@ -80,14 +83,16 @@ def _tree(source: int) -> Iterator[None]:
 
 def _key(path: str, source: int) -> str:
     at = os.fstat(source)
-    told = [path, at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns]
+    facts = [path, at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns]
     if stat.S_ISDIR(at.st_mode):
-        told.append(tree_manifest(path))
-    return hashlib.sha256(repr(told).encode(errors="surrogatepass")).hexdigest()[:20]
+        facts.append(tree_manifest(path))
+    return hashlib.sha256(repr(facts).encode(errors="surrogatepass")).hexdigest()[:20]
 
 
 def use(key: str, job: str) -> bool:
-    """Lead the job to what was laid of `key`, and note the use; False if it is not here."""
+    """Lead the job to the environment of `key`, and note the use. Return False if it is not
+    here.
+    """
     with locked("lock"):
         try:
             name = os.readlink(f"of-{key}")
@@ -118,7 +123,7 @@ def _lay_new(file: Optional[IO[bytes]], path: str, key: str, rules: Rules, in_us
     with locked("lock"):
         drop_if_doubtful(f"env-{digest}")
         mark_as_new(f"env-{digest}")
-        with contextlib.suppress(OSError):  # two files of the same content: one is enough
+        with contextlib.suppress(OSError):  # two files of the same content need a single copy
             os.rename(part, f"env-{digest}")
         os.utime(f"env-{digest}", None)  # a tar may say how old its root is
         _link(f"env-{digest}", f"of-{key}")
@@ -135,7 +140,7 @@ def _fill(file: Optional[IO[bytes]], path: str, part: str, room: Room) -> str:
         digest = _fill_from_file(file, part, room)
         after = _written(file)
     if before != after:
-        raise NotLaid("it was written to while it was read")
+        raise NotLaid("it changed while it was read")
     return digest
 
 

@@ -162,7 +162,7 @@ class Crew:
 
 def slots(env: Mapping[str, str]) -> int:
     """Return how many processes an MPI may start on a node: the job's tasks there, 1 without such a
-    number. On a part of a node it is one process for each worker.
+    number. On a part of a node each worker counts as a process.
     """
     if request_of(env):
         return workers_here(env)

@@ -10,8 +10,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Place:
-    """A member: the address and the name of its node, a port there that was free just now, the port
-    of its agent, and how many processes MPI may start on it.
+    """A member: the address and name of its node, a free port there, the port of its agent, and how
+    many processes MPI may start on it.
     """
 
     host: str

@@ -2,8 +2,8 @@
 
 It claims a task, runs it, records its end, and claims the next. At a notice (SIGURG) it begins no
 further task, and its present task gets the rest of the notice. At SIGTERM the task gets SIGTERM. A
-task that was stopped is given back, to be done again. A worker that finds no task ends with 0. One
-worker stays as the guard until all tasks have ended, since others may give tasks back.
+task that was stopped is given back, to be done again. A worker that finds no task ends with 0. The
+guard, a worker without a task, stays until all tasks have ended: others may give tasks back.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class MapWorker:
                 self._files.move(task, given_back(task))
 
     def _do_all(self, waiting: Sequence[Task]) -> bool:
-        """Do all tasks that no other worker claims, and tell whether there was one.
+        """Do all tasks that no other worker claims, and tell whether it did any.
 
         The order begins with the first tasks, a little different in each worker. Tasks that may
         have killed their worker come last.

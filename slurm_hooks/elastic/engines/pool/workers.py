@@ -1,4 +1,4 @@
-"""The workers of a fragment: one command, or in a pool on parts of nodes a command for each unit.
+"""The workers of a fragment: a command, or in a pool on parts of nodes a command for each unit.
 
 There each worker has its own GPUs, a share of the processors, and a name in MALLEABLE_WORKER: 3-0
 and 3-1 in fragment 3. The fragment lasts until its last worker ends.

@@ -53,7 +53,7 @@ HAND_OVER_S = 10.0
 
 
 class Keeper:
-    """A Companion. Besides the calls it works in its own thread."""
+    """A Companion. Between the calls it works in its own thread."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""The state that the threads of a Keeper share, behind one lock. They are its own thread, the
-relay's and the agent's.
+"""The state that the threads of a Keeper share, behind a lock. They are its own thread, the relay's
+and the agent's.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class MalleableHandler(RendezvousHandler):
         self._ending = parts.ending
         self._ending.dismiss = self._dismiss
         self._entering = Entering(self._session, self._companion, self._ending, self._serve)
-        self._unreached: list[str] = []  # hosts, since one was reached
+        self._unreached: list[str] = []  # hosts, since a host was last reached
         self._has_succeeded = False
 
     def get_backend(self) -> str:

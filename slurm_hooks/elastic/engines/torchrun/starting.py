@@ -1,6 +1,6 @@
 """The training processes of this agent: how each starts, and how they ended.
 
-torchrun starts each through one method, SubprocessHandler._popen, and keeps exit codes to itself
+torchrun starts each through the method SubprocessHandler._popen, and keeps exit codes to itself
 until it gives up. Another function replaces that method, once. It gives each process its place, and
 starts it warm (warm_pool.py), observed (cold_worker.py) or plain.
 """
@@ -28,7 +28,7 @@ class Processes:
         self._is_installed = False
 
     def install(self, handler: Any) -> None:
-        """Replace `handler._popen`, torch's SubprocessHandler. Further calls change nothing."""
+        """Replace `handler._popen`, torch's SubprocessHandler. May be called twice."""
         if self._is_installed:
             return
         self._is_installed = True

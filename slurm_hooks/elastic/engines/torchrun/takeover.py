@@ -40,8 +40,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Instead:
-    """The values that are used instead of the requested ones. `lines` explain each change to the
-    user. `is_narrowed`: the change keeps the job from using all the nodes that it may get.
+    """The values that are used instead. `lines` explain each change to the user. `is_narrowed`: the
+    change keeps the job from using all the nodes that it may get.
     """
 
     asked: Asked

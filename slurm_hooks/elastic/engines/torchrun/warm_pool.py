@@ -64,7 +64,7 @@ def warm_contexts(env: Mapping[str, str]) -> Contexts:
 
 
 def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Tell whether a process begun with one environment may go on with the other."""
+    """Tell whether a process begun with the first environment may go on with the second."""
 
     def lasting(env: Mapping[str, str]) -> dict[str, str]:
         names = (n for n in env if n not in _OF_THE_ROUND and not n.startswith(_OF_TORCHRUN))
@@ -147,7 +147,7 @@ class WarmPool:
     def take(
         self, args: Sequence[str], env: Mapping[str, str], outputs: list[Any]
     ) -> subprocess.Popen[bytes] | None:
-        """Return a warm process that now runs `args`, if one fits."""
+        """Return a warm process that now runs `args`, or `None` if no process fits."""
         self._due = time.monotonic() + self._delay_s
         self._has_begun = True
         known = (sys.executable, "-u", *self._program)

@@ -1,6 +1,6 @@
 """A warm worker: an interpreter that has done the program's imports before it is needed.
 
-The agent starts it with `python -u -c PROGRAM ...`, and later sends one order through a socket:
+The agent starts it with `python -u -c PROGRAM ...`, and later sends an order through a socket:
 environment, arguments, redirected outputs. From then on it is the process that `python -u
 script.py` or `python -u -m module` would have been, pid and exit code included.
 
@@ -54,8 +54,8 @@ def leading_imports(*sources: str) -> list[str]:
     """Return the modules that sources import before they do anything else, and `module:name` for
     the names that they take from them.
 
-    The sources run one after another: packages, then their modules. The search ends at a source
-    that is not Python.
+    The sources run in this order: packages, then their modules. The search ends at a source that is
+    not Python.
     """
     names: list[str] = []
     for source in sources:
@@ -94,7 +94,7 @@ def chosen(names: Iterable[str], extra: Iterable[str]) -> list[str]:
 
 
 def files_of(module: str) -> Iterator[str]:
-    """Yield the files that `python -m module` runs one after another, without running them."""
+    """Yield the files that `python -m module` runs, in order, without running them."""
     path, name = list(sys.path), ""
     for part in [*module.split("."), "__main__"]:
         name = f"{name}.{part}" if name else part
