@@ -167,7 +167,7 @@ def test_the_members_meet_at_the_addresses_that_the_script_exports(job: Gang) ->
 
 HOROVOD = """
 class Horovod:
-    def told(self, world):
+    def variables(self, world):
         return {"TF_CONFIG": f"{world.rank}/{world.size} at {world.places[0].address}"}
 """
 
@@ -204,7 +204,7 @@ def test_an_engine_of_the_users_environment_tells_the_command_of_the_world(job: 
         ("", "has no attribute 'Horovod'"),
         ("import no_such_module", "No module named 'no_such_module'"),
         ("raise SystemExit(0)", "our_horovod:Horovod: SystemExit(0)"),
-        ("class Horovod: pass", "our_horovod:Horovod has no method told(world)"),
+        ("class Horovod: pass", "our_horovod:Horovod has no method variables(world)"),
         (None, "engine=horovod: no package of this Python names it"),
     ],
 )

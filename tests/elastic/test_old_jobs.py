@@ -51,7 +51,9 @@ def job(place: Path, job_id: int) -> dict[str, str]:
 def leave_round_of_own_engine(env: dict[str, str]) -> None:
     """As an agent that is killed in it."""
     order = Order(("true",))
-    engine: Any = SimpleNamespace(told=lambda _world: {}, lay_out=lambda _world: {"hosts": "n1"})
+    engine: Any = SimpleNamespace(
+        variables=lambda _world: {}, lay_out=lambda _world: {"hosts": "n1"}
+    )
     crew = Crew(order, {**env, "MALLEABLE_ENGINE": "of_site"}, "n1", lambda: b"secret", engine)
     folder = crew._folder_of(4)
     crew._lay_out(folder, engine.lay_out(None))

@@ -86,17 +86,17 @@ class Crew:
         return Place(self._host, name, port, self.port, slots(self._env))
 
     def _start(self, world: GangWorld) -> None:
-        env = {**self._env, **worlds.told(world)}
+        env = {**self._env, **worlds.common_variables(world)}
         lay_out = lays_out(self._engine)
         if lay_out is None:
-            self._run({**env, **self._engine.told(world)})
+            self._run({**env, **self._engine.variables(world)})
             return
         env = worlds.without_slurm(env)
         self._daemons.begin_round(world.round, env)
         if world.rank == 0:
             self._lay_out(world.folder, lay_out(world))
             agents = {"MALLEABLE_AGENTS": worlds.agents_of(world)}
-            self._run({**env, **self._engine.told(world), **agents})
+            self._run({**env, **self._engine.variables(world), **agents})
 
     def _run(self, env: Mapping[str, str]) -> None:
         self._command = Command(self._order.command, env, self._order.signal)

@@ -24,14 +24,14 @@ class GangEngine(Protocol):
     at rank 0 only, without SLURM_*, beside these files in `world.folder`.
     """
 
-    def told(self, world: GangWorld) -> Mapping[str, str]:
+    def variables(self, world: GangWorld) -> Mapping[str, str]:
         """Return the variables that this member's command gets beside MALLEABLE_*."""
 
 
 class Plain:
     """A command that needs no more variables."""
 
-    def told(self, _world: GangWorld) -> Mapping[str, str]:
+    def variables(self, _world: GangWorld) -> Mapping[str, str]:
         """Return no variable."""
         return {}
 
@@ -59,8 +59,8 @@ def find_engine(name: str) -> GangEngine:
         engine: GangEngine = entry.load()()
     except (Exception, SystemExit) as error:
         raise OptionError(f"engine={name}: {entry.value}: {error!r}") from error
-    if not callable(getattr(engine, "told", None)):
-        raise OptionError(f"engine={name}: {entry.value} has no method told(world)")
+    if not callable(getattr(engine, "variables", None)):
+        raise OptionError(f"engine={name}: {entry.value} has no method variables(world)")
     return engine
 
 

@@ -17,7 +17,7 @@ _PACKAGE_PATH = str(Path(__file__).resolve().parents[4])
 class Mpi:
     """See GangEngine."""
 
-    def told(self, world: GangWorld) -> dict[str, str]:
+    def variables(self, world: GangWorld) -> dict[str, str]:
         """Return variables that make the leader start all daemons itself. They stay attached to it,
         so that they end with it.
         """

@@ -10,7 +10,7 @@ from slurm_hooks.elastic.engines.gang.world import GangWorld
 class TensorFlow:
     """See GangEngine."""
 
-    def told(self, world: GangWorld) -> dict[str, str]:
+    def variables(self, world: GangWorld) -> dict[str, str]:
         """Return TF_CONFIG of this member."""
         workers = [place.address for place in world.places]
         task = {"type": "worker", "index": world.rank}

@@ -58,7 +58,7 @@ class GangWorld:
         return len(self.places)
 
 
-def told(world: GangWorld) -> dict[str, str]:
+def common_variables(world: GangWorld) -> dict[str, str]:
     """Return the variables that every command gets, under any engine."""
     return {
         "MALLEABLE_ROUND": str(world.round),
