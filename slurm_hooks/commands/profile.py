@@ -17,7 +17,7 @@ from slurm_hooks.learning.store.drop import forget
 from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.learning.store.read import family_profiles, job_profile, job_profiles
 from slurm_hooks.model.plural import plural
-from slurm_hooks.report.json_data import json_text, told
+from slurm_hooks.report.json_data import json_text, plain
 from slurm_hooks.report.learned_png import family_picture, job_picture
 from slurm_hooks.report.learned_text import families_view, family_view, job_view
 from slurm_hooks.report.tables import print_lines, print_tables
@@ -88,7 +88,7 @@ def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.png:
         job_picture(arguments.png, found)
     if arguments.json:
-        print(json_text(told(found)))
+        print(json_text(plain(found)))
     else:
         print_tables(out, job_view(found, _now_s()))
     return 0
@@ -120,7 +120,7 @@ def _of(family: FamilyProfile, jobs: tuple[JobProfile, ...]) -> tuple[JobProfile
 
 
 def _family_data(each: FamilyProfile) -> dict[str, Any]:
-    data: dict[str, Any] = told(each)
+    data: dict[str, Any] = plain(each)
     return data
 
 

@@ -1,4 +1,4 @@
-"""matplotlib, which is optional, set up to write files."""
+"""Set up matplotlib, which is optional, to write files."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from slurm_hooks.errors import MissingProgram
 
 
 def pyplot() -> Any:
-    """matplotlib.pyplot without a screen. Raises MissingProgram where it is not installed."""
+    """matplotlib.pyplot without a screen. Raises MissingProgram if it is not installed."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 (optional, and slow to import)
     except ImportError as error:
         raise MissingProgram(
             "pictures need matplotlib: install python3-matplotlib or slurm-malleable[chart], or "
-            "leave --png and --html out"
+            "leave out --output, --png and --html"
         ) from error
     mpl.use("Agg")
-    from matplotlib import pyplot as found  # noqa: PLC0415 (after the choice of backend)
+    from matplotlib import pyplot as plot  # noqa: PLC0415 (after the choice of backend)
 
-    return found
+    return plot

@@ -1,4 +1,4 @@
-"""The charts of the report, drawn by matplotlib: one by one in the page, three in one picture."""
+"""The charts of the report, drawn by matplotlib: single charts in the page, three in a picture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slurm_hooks.report.palette import IDLE, LOST, OTHERS, OURS, OUT
 from slurm_hooks.report.text import UNITS
 
 BARS = {  # of idle nodes: a few words, a colour
-    Why.STARTING: ("on its way", "#56B4E9"),
+    Why.STARTING: ("starting", "#56B4E9"),
     Why.OBSERVED: ("observed", "#AAD7F2"),
     Why.OFF: ("switched off", "#882255"),
     Why.REGISTERING: ("registering", "#661100"),
@@ -29,13 +29,13 @@ BARS = {  # of idle nodes: a few words, a colour
     Why.HOLE_SHORT: ("hole too short", "#D55E00"),
     Why.UNFIT: ("no job fits", "#999999"),
     Why.SUSPECT: ("suspect node", "#000000"),
-    Why.RESTING: ("jobs rest", "#0072B2"),
+    Why.RESTING: ("just shrunk", "#0072B2"),
     Why.CEILING: ("ceiling", "#44AA99"),
     Why.NOT_GIVEN: ("not given", "#CC79A7"),
 }
 MOST = 15  # bars of users
-LONGEST = 24  # letters of a name beside a bar; the tables have all of them
-# Text stays text, so that it can be searched and weighs little. Names are no formulas.
+LONGEST = 24  # letters of a name beside a bar; the tables have the whole name
+# Text stays text, so that it can be searched and weighs little. Names are not formulas.
 _STYLE = {"svg.fonttype": "none", "svg.hashsalt": "malleable", "text.parse_math": False}
 _Layers = Sequence[tuple[str, str, Sequence[float]]]  # name, colour, nodes at each moment
 _Bars = Sequence[tuple[str, str, float]]  # name, colour, value
@@ -43,7 +43,7 @@ _Bars = Sequence[tuple[str, str, float]]  # name, colour, value
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: its heading, what it shows in words, its SVG."""
+    """A chart: its heading, its subject in words, its SVG."""
 
     title: str
     caption: str
@@ -52,7 +52,7 @@ class Chart:
 
 
 def charts(totals: Totals) -> tuple[Chart, ...]:
-    """All charts of a span, without those that would be empty. Raises what `pyplot` raises."""
+    """All charts of a span that have data. Raises MissingProgram without matplotlib."""
     samples, drawn = totals.samples, []
     if samples:
         caption = "Who used the nodes of the malleable partitions."
@@ -65,10 +65,10 @@ def charts(totals: Totals) -> tuple[Chart, ...]:
         drawn.append(_narrow("Harvested, by user", caption, _users(totals), "node-hours"))
     if totals.idle:
         caption = "Node-hours that nobody used."
-        drawn.append(_narrow("What stayed idle, and why", caption, _idle(totals), "node-hours"))
+        drawn.append(_narrow("Why nodes stayed idle", caption, _idle(totals), "node-hours"))
     for name, unused in tuple(totals.unused.items())[:1]:
         caption = f"{UNITS[name]}s that no job used, by where they were."
-        title, unit = "What no job used, and where", f"{UNITS[name]}-hours"
+        title, unit = "Resources that no job used", f"{UNITS[name]}-hours"
         drawn.append(_narrow(title, caption, _unused(unused), unit))
     if totals.ends:
         caption = "Runs of fragments. A hit is an end that neither a tick nor the user wanted."
@@ -85,7 +85,7 @@ def picture(path: Path, totals: Totals) -> None:
         _stack(over, totals.samples, _nodes(totals.samples))
         for axes, title, bars in (
             (left, "Harvested, by user", _users(totals)),
-            (right, "What stayed idle, and why", _idle(totals)),
+            (right, "Why nodes stayed idle", _idle(totals)),
         ):
             _bar(axes, bars, "node-hours")
             axes.set_title(title)
@@ -133,7 +133,7 @@ def _ends(totals: Totals) -> _Bars:
 
 def _end_bar(kind: Why) -> tuple[str, str]:
     if kind in INTERRUPTIONS:
-        return f"{HOW_ENDED[kind]} (hit)", LOST
+        return f"{HOW_ENDED[kind]} (interruption)", LOST
     is_planned = kind in (Why.LEFT, Why.LEASE_ENDED, Why.FINISHED)
     return HOW_ENDED[kind], OURS if is_planned else OTHERS
 
@@ -148,7 +148,7 @@ def _narrow(title: str, caption: str, bars: _Bars, unit: str) -> Chart:
 
 
 def _svg(size: tuple[float, float], draw: Callable[[Any], None]) -> str:
-    """What `draw` draws, as an element of a page."""
+    """The drawing of `draw`, as an element of a page."""
     with pyplot().rc_context(_STYLE):
         figure = pyplot().figure(figsize=size, layout="constrained")
         draw(figure.subplots())

@@ -1,5 +1,5 @@
-"""The report as one HTML file: charts, and every number in a table beside them. It loads nothing
-from anywhere, and says so to the browser.
+"""The report as an HTML file: charts, and every number in a table beside them. The page loads no
+other file, and tells the browser so.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def page(totals: Totals) -> str:
             '<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>What was made of idle nodes</title><style>{_STYLE}</style>",
-            "</head><body><main><h1>What was made of idle nodes</h1>",
+            f"<title>Use of idle nodes</title><style>{_STYLE}</style>",
+            "</head><body><main><h1>Use of idle nodes</h1>",
             f'<p class="span">{escape(first)}.</p>',
             _figures(totals),
             f"<ul>{''.join(f'<li>{escape(line)}.</li>' for line in rest)}</ul>",
             f'<div class="grid">{"".join(pictures)}</div>',
             f'<div class="grid tables">{"".join(_tables(tables(totals)))}</div>',
             f"<footer>slurm-malleable {escape(__version__)}, `malleable report`. Hours of users, "
-            "accounts and jobs are counted as a whole.</footer></main></body></html>\n",
+            "accounts and jobs are whole totals.</footer></main></body></html>\n",
         )
     )
 

@@ -1,4 +1,4 @@
-"""What was made of idle nodes, as tables for a terminal; the same words serve the HTML page."""
+"""The use of idle nodes, as tables for a terminal. The HTML page has the same words."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ HOUR_S = 3600.0
 NEGLIGIBLE = 0.001
 
 WHY_IDLE = {
-    Why.STARTING: "a fragment was on its way",
-    Why.OBSERVED: "a fragment would have started, but ticks only observed",
+    Why.STARTING: "a fragment was starting there",
+    Why.OBSERVED: "ticks only observed (mode.level = observe)",
     Why.OFF: "malleable jobs were switched off",
-    Why.REGISTERING: "slurmctld had begun, and nodes had not told it what ran on them",
-    Why.NO_GROWTH: "the site wanted no growth",
-    Why.CANARY: "only a canary's jobs and nodes were used",
-    Why.LIMIT: "jobs that could use it made room for one that waited for a limit",
+    Why.REGISTERING: "slurmctld had just started, and nodes had not reported yet",
+    Why.NO_GROWTH: "the site had stopped all growth",
+    Why.CANARY: "only the canary's jobs and nodes were used",
+    Why.LIMIT: "malleable jobs made room for a job that waited for a limit",
     Why.NO_JOB: "no malleable job waited for more nodes",
     Why.HOLE_SHORT: "another job or reservation was due too soon",
     Why.UNFIT: "no waiting job could use the node",
     Why.SUSPECT: "fragments of several users had died there",
-    Why.RESTING: "jobs that could use it were not to grow yet",
-    Why.CEILING: "jobs that could use it had as many nodes as the site allows",
-    Why.NOT_GIVEN: "left by the allocator (minimum, unit, cost of a resize)",
+    Why.RESTING: "the waiting jobs had just shrunk or failed",
+    Why.CEILING: "the waiting jobs had as many nodes as the site allows",
+    Why.NOT_GIVEN: "no job could use it well (minimum, unit, cost of a resize)",
 }
 HOW_ENDED = {
     Why.LEFT: "left as planned",
@@ -55,11 +55,11 @@ def headline(totals: Totals) -> tuple[str, ...]:
     if totals.first is None or totals.last is None:
         return (f"the ledger has no tick {_span(totals.asked.since, totals.asked.until)}",)
     lines = [
-        f"{_whose(totals.asked)} used {_hours(totals.node_s)} of the "
+        f"{_jobs_counted(totals.asked)} used {_hours(totals.node_s)} of the "
         f"{_hours(totals.all_node_s + totals.idle_node_s)} node-hours that other jobs left idle "
         f"{_span(totals.first, totals.last)}",
         *_share_line(totals),
-        _hit_line(totals),
+        _interruption_line(totals),
         _delay_line(totals),
         *_unused_lines(totals),
         *_core_lines(totals),
@@ -73,42 +73,42 @@ def _share_line(totals: Totals) -> list[str]:
     if totals.used_share is None:
         return []
     return [
-        f"all malleable jobs used {_percent(totals.used_share)} of what others left idle, and "
-        f"{_percent(totals.efficiency)} of what those that waited could have used"
+        f"all malleable jobs used {_percent(totals.used_share)} of the node-hours left idle, and "
+        f"{_percent(totals.efficiency)} of those that waiting malleable jobs could have used"
     ]
 
 
-def _whose(asked: Asked) -> str:
-    """Whose jobs are counted, as the beginning of a sentence."""
+def _jobs_counted(asked: Asked) -> str:
+    """The jobs that are counted, as the beginning of a sentence."""
     named = ("of user", asked.user), ("of account", asked.account)
     return " ".join(["Malleable jobs", *(f"{kind} {name}" for kind, name in named if name)])
 
 
-def _hit_line(totals: Totals) -> str:
+def _interruption_line(totals: Totals) -> str:
     count = sum(end.count for end in totals.interruptions)
     if not count:
         return "no fragment was interrupted"
     cost = _hours(sum(end.node_s for end in totals.interruptions))
     return (
-        f"{plural(count, 'fragment')} interrupted: at most {cost} node-hours of work lost, counted "
-        "from their starts; checkpoints may have saved most of it"
+        f"{plural(count, 'fragment')} interrupted: at most {cost} node-hours of work were lost, if "
+        "checkpoints had saved none of it"
     )
 
 
 def _delay_line(totals: Totals) -> str:
     caused = totals.caused
-    of = f"of {plural(totals.starts, 'job')} whose start Slurm had published"
+    jobs = f"{plural(totals.starts, 'job')} with a published start"
     if not caused:
-        return f"delays caused: 0 ({of}, none was late while one of ours was on a node of its plan)"
+        return f"delays caused: 0 ({jobs}, and no late start with a fragment on its nodes)"
     worst = max(delay.held_s for delay in caused)
     return (
-        f"delays caused: at most {len(caused)} {of}, {sum(d.held_s for d in caused):.0f} s in all, "
-        f"{worst:.0f} s the longest: late while one of ours was on a node of its plan"
+        f"delays caused: at most {sum(d.held_s for d in caused):.0f} s in all, {worst:.0f} s for a "
+        f"single job; {len(caused)} of {jobs} started late, with fragments on their nodes"
     )
 
 
 def _unused_lines(totals: Totals) -> list[str]:
-    """Of GPUs, where there are any, else of CPUs."""
+    """A line on unused GPUs, or on unused CPUs if the site has no GPUs."""
     for name, unused in tuple(totals.unused.items())[:1]:
         share = _percent(unused.part / unused.total if unused.total else None)
         whole, idle, part, stranded = map(
@@ -116,7 +116,7 @@ def _unused_lines(totals: Totals) -> list[str]:
         )
         return [
             f"no job used {whole} {UNITS[name]}-hours: {idle} on idle nodes, {part} ({share}) on "
-            f"partly used nodes, and {stranded} with no CPU or memory left beside them"
+            f"partly used nodes, and {stranded} without a free CPU or memory beside them"
         ]
     return []
 
@@ -125,8 +125,8 @@ def _core_lines(totals: Totals) -> list[str]:
     if not totals.core_node_s:
         return []
     return [
-        f"cores had {_hours(totals.core_node_s)} node-hours from the ordinary queue, which are not "
-        "counted here"
+        f"cores used {_hours(totals.core_node_s)} node-hours from the ordinary queue, which this "
+        "report does not count"
     ]
 
 
@@ -134,32 +134,32 @@ def _doubts(totals: Totals) -> list[str]:
     lines = []
     if totals.unseen_s:
         lines.append(
-            f"for {_hours(totals.unseen_s)} of {_hours(totals.span_s)} hours no tick says why "
-            "nodes were idle"
+            f"reasons are unknown for {_hours(totals.unseen_s)} of {_hours(totals.span_s)} hours, "
+            "in which no tick ran"
         )
     if totals.uncertain_node_s > NEGLIGIBLE * totals.all_node_s:
         lines.append(
-            f"{_hours(totals.uncertain_node_s)} node-hours of all jobs rest on ends whose moment "
-            "Slurm did not say: half of the time between two ticks is counted"
+            f"{_hours(totals.uncertain_node_s)} node-hours of all jobs are estimated: Slurm did "
+            "not report when they ended, so half of the time between two ticks counts"
         )
     return lines
 
 
 def figures(totals: Totals) -> tuple[tuple[str, str], ...]:
-    """The numbers that are shown large, each with what it means."""
+    """The numbers to show large, each with its label."""
     held_s = sum(delay.held_s for delay in totals.caused)
     return (
         (_hours(totals.node_s), "node-hours harvested"),
-        (_percent(totals.used_share), "of what others left idle"),
-        (_percent(totals.efficiency), "of what waiting jobs could use"),
+        (_percent(totals.used_share), "of the hours left idle"),
+        (_percent(totals.efficiency), "of the hours that waiting jobs could use"),
         (str(sum(end.count for end in totals.interruptions)), "interruptions"),
-        (f"{held_s:.0f} s", f"delay caused at most, of {totals.starts} published starts"),
+        (f"{held_s:.0f} s", f"delay caused at most, in {totals.starts} published starts"),
     )
 
 
 def tables(totals: Totals) -> tuple[Rows, ...]:
-    """All tables; empty ones are left out."""
-    found = (
+    """All tables that have rows."""
+    every = (
         _shares("By user", "user", totals.users),
         _shares("By account", "account", totals.accounts),
         _idle(totals),
@@ -171,17 +171,17 @@ def tables(totals: Totals) -> tuple[Rows, ...]:
         _jobs(totals),
         _ticks(totals),
     )
-    return tuple(rows for rows in found if rows.rows)
+    return tuple(rows for rows in every if rows.rows)
 
 
 def harvest_view(totals: Totals, jobs: int = 12) -> RenderableType:
-    """Everything for a terminal, with so many lines of jobs at most."""
+    """The whole report for a terminal, with at most `jobs` rows a table."""
     lines = [Text(line, style="bold" if n == 0 else "") for n, line in enumerate(headline(totals))]
     parts: list[RenderableType] = [*lines]
     for rows in tables(totals):
         parts += ["", table_of(replace(rows, rows=rows.rows[:jobs]))]
         if (more := len(rows.rows) - jobs) > 0:
-            parts.append(Text(f"and {more} more: see them with --json or --html FILE"))
+            parts.append(Text(f"and {more} more: see --json or --output FILE.html"))
     return Group(*parts)
 
 
@@ -198,7 +198,7 @@ def _shares(title: str, name: str, shares: Sequence[Share]) -> Rows:
         )
         for share in shares
     )
-    columns = (name, ">node-hours", ">share", ">jobs", ">releases", ">hits")
+    columns = (name, ">node-hours", ">share", ">jobs", ">starts", ">interruptions")
     return Rows(title, columns, tuple(rows))
 
 
@@ -209,7 +209,7 @@ def _idle(totals: Totals) -> Rows:
         (WHY_IDLE[reason], _hours(node_s), _percent(node_s / left if left else None))
         for reason, node_s in ranked
     )
-    return Rows("What stayed idle, and why", ("reason", ">node-hours", ">share"), tuple(rows))
+    return Rows("Why nodes stayed idle", ("reason", ">node-hours", ">share"), tuple(rows))
 
 
 def _unused(totals: Totals) -> Rows:
@@ -224,11 +224,11 @@ def _unused(totals: Totals) -> Rows:
         for place, amount in (
             ("on idle nodes", unused.idle),
             ("on partly used nodes", unused.part),
-            ("stranded: no CPU or memory beside them", unused.stranded),
+            ("stranded, without CPU or memory beside them", unused.stranded),
         )
     )
-    columns = ("what", "where", ">hours", ">share", ">on average")
-    return Rows("What no job used, and where", columns, tuple(rows))
+    columns = ("unused", "where", ">hours", ">share", ">on average")
+    return Rows("Resources that no job used", columns, tuple(rows))
 
 
 def _ends(totals: Totals) -> Rows:
@@ -241,7 +241,7 @@ def _ends(totals: Totals) -> Rows:
         )
         for e in totals.ends
     )
-    columns = ("how", "a hit?", ">runs", ">node-hours since start")
+    columns = ("end", "interruption", ">runs", ">node-hours since start")
     return Rows("How runs of fragments ended", columns, tuple(rows))
 
 
@@ -251,22 +251,20 @@ def _vain(totals: Totals) -> Rows:
         for v in totals.vain
     )
     columns = ("fragment", ">nodes", ">node-hours", "ended")
-    return Rows(
-        "Fragments that joined no round: they held nodes and trained nothing", columns, tuple(rows)
-    )
+    return Rows("Fragments that held nodes without training", columns, tuple(rows))
 
 
 def _delays(totals: Totals) -> Rows:
     rows = (
         (d.job_id, _moment(d.planned), f"{d.late_s:.0f}", f"{d.held_s:.0f}") for d in totals.delays
     )
-    columns = ("job", "published start", ">late, s", ">of it ours at most, s")
-    return Rows("Jobs of others that started later than first published", columns, tuple(rows))
+    columns = ("job", "published start", ">late, s", ">by fragments at most, s")
+    return Rows("Other jobs that started later than first published", columns, tuple(rows))
 
 
 def _done(totals: Totals) -> Rows:
     rows = ((done.verb, action_text(done.cause), f"{done.fragments:,}") for done in totals.done)
-    return Rows("What ticks did to fragments, and why", ("what", "why", ">fragments"), tuple(rows))
+    return Rows("Actions of ticks", ("action", "why", ">fragments"), tuple(rows))
 
 
 def _jobs(totals: Totals) -> Rows:
@@ -279,7 +277,10 @@ def _jobs(totals: Totals) -> Rows:
         )
         for j in totals.jobs
     )
-    columns = ("job", "user", "account", ">node-hours", ">size", ">asked", ">hits", "end")
+    columns = (
+        *("job", "user", "account", ">node-hours", ">size", ">min-max"),
+        *(">interruptions", "end"),
+    )
     return Rows("Jobs, over their whole lives", columns, tuple(rows))
 
 
@@ -292,7 +293,7 @@ def _ticks(totals: Totals) -> Rows:
         *(f"{ticks.rpcs / ticks.count:.1f}", str(ticks.refused)),
     )
     columns = (">ticks", ">mean, s", ">longest, s", ">RPCs each", ">changes refused")
-    return Rows("The ticks themselves", columns, (row,))
+    return Rows("Ticks", columns, (row,))
 
 
 def _hours(seconds: float) -> str:
@@ -306,8 +307,8 @@ def _percent(share: Optional[float]) -> str:
 
 
 def moments(samples: Sequence[Sample]) -> list[datetime]:
-    """The moments of a picture as a clock on the wall showed them at its end; where the clock was
-    changed meanwhile they still follow each other."""
+    """The moments of a picture in the local time at its end. They stay in order if the clock was
+    changed in between."""
     zone = local(samples[-1].at).tzinfo if samples else None
     return [sample.at.astimezone(zone).replace(tzinfo=None) for sample in samples]
 

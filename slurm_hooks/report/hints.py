@@ -1,5 +1,5 @@
-"""Where to look when a job's fragments die: guesses from what Slurm knows of their ends,
-worded as guesses. The job's output is not read: it belongs to its user.
+"""Hints on why a job's fragments die, guessed from Slurm's record of their ends and worded as
+guesses. The job's output is not read: it belongs to its user.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from slurm_hooks.model.plural import plural
 
 _NOT_FOUND = "a command was not found; does the script activate its environment?"
 _BY_CODE = {
-    "1:0": "usually an error of the script itself",
+    "1:0": "usually an error in the script",
     "126:0": "a command cannot be executed",
     "127:0": _NOT_FOUND,
     "137:0": "killed, usually out of memory",
     "0:9": "killed, usually out of memory",
     "15:53": "Slurm could not start the script: can the nodes write its --output?",
-    "0:0": "the script ended with 0, its training did not finish; does it need `set -o pipefail`?",
+    "0:0": "the script ended with 0 before its training did; does it need `set -o pipefail`?",
 }
 _NOT_BEGUN = frozenset({"126:0", "127:0", "15:53"})  # no torchrun, or no script, has run
 _TORCHRUN = (
-    "if it says that the backend 'malleable-needs-torch-2.6-...' is not registered: torch is older "
-    "than 2.6, or the script overwrites PYTHONPATH instead of adding to it"
+    "does the output say that the backend 'malleable-needs-torch-2.6-...' is not registered? Then "
+    "torch is older than 2.6, or the script overwrites PYTHONPATH instead of extending it"
 )
 
 
 def hints(job: MalleableJob) -> tuple[str, ...]:
-    """Lines for people; none for a job whose fragments live, or whose training has finished."""
+    """Lines for people; empty for a job whose fragments live or whose training has finished."""
     stops = [f.mark.stopped for f in job.fragments if f.mark.stopped.startswith("failed-")]
     if not stops and (not job.failures or is_finished(job)):
         return ()
     lines = []
     if not stops:
-        lines.append(f"it has failed {plural(job.failures, 'time')} in a row without progress")
+        lines.append(f"the job has failed {plural(job.failures, 'time')} in a row without progress")
     codes = _codes(job, stops)
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(codes) if c in _BY_CODE]
-    lines.append("the last lines of the job's output say more")
+    lines.append("read the last lines of the job's output")
     engine = job.request.kind
     has_begun = not codes or bool(codes - _NOT_BEGUN)
     if engine and engine.by_torchrun and has_begun and not job.has_agent:
@@ -46,7 +46,7 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
 
 
 def _codes(job: MalleableJob, stops: list[str]) -> set[str]:
-    """Exit codes as `code:signal`, of ended fragments and in the reason of a stop."""
+    """Exit codes as `code:signal`, from ended fragments and from the reason of a stop."""
     bad = (FragmentState.FAILED, FragmentState.DONE, FragmentState.SPECIAL)
     good = FragmentState.DONE if job.way.zero_is_idle else None
     ended = {f.exit_code for f in job.fragments if f.state in bad and f.state is not good}

@@ -1,4 +1,4 @@
-"""What is known of how a job or a family scales, as one picture, drawn by matplotlib."""
+"""A picture of how a job or a family scales, drawn by matplotlib."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _draw_learned(axes: Any, learned: Learned, unit: int) -> None:
 
 
 def _draw_measured(axes: Any, unit: int, jobs: Sequence[JobProfile]) -> None:
-    """Rates over what the job's own curve says of one unit."""
+    """Rates over the rate of a single unit on the job's own curve."""
     label = "measured"
     for job in jobs:
         base = job.learned.curve(unit) if job.learned.curve else 0.0

@@ -1,4 +1,4 @@
-"""What is known of how jobs scale, in words and tables."""
+"""Words and tables on how jobs scale."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from slurm_hooks.model.plural import noun_of, plural, sized, unit_word
 from slurm_hooks.report.tables import Rows, table_of
 
 UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x {}s"}
-_NOTHING = "nothing is known yet of how its speed grows with {}s: it shares equally"
+_NOTHING = "its scaling is not measured yet, so {}s are shared equally"
 _UNSEEN = (
-    "what it does cannot be counted: no optimizer of torch and no DataLoader steps in it; "
-    "`report()` in its script tells it (docs/users/checkpoints.md)"
+    "its steps cannot be counted: it uses neither an optimizer nor a DataLoader of torch. Call "
+    "`report()` in its script (docs/users/checkpoints.md)"
 )
-_UNCOUNTED = "with engine={} nobody counts how fast all its fragments train together"
-QUIET_S = 300.0  # a job that has had its minimum for so long and told nothing is not going to
+_UNCOUNTED = "with engine={} the speed of all fragments together cannot be measured"
+QUIET_S = 300.0  # a job that has had its minimum for so long without a report will not report
 
 
 def learned_lines(
     job: MalleableJob, learned: Optional[Learned], profile: Optional[JobProfile], now_s: float
 ) -> list[str]:
-    """For `explain`: what is known of a job, how well, and from where."""
+    """Lines for `explain` on how a job scales: figures, their error and their source."""
     noun = noun_of(job.request.size_unit)
     if learned is None or not (learned.curve or learned.sizes_seen):
         has_told = profile is not None and profile.rates
@@ -37,7 +37,7 @@ def learned_lines(
         is_quiet = whole and now_s - whole.timestamp() > QUIET_S and not has_told
         if not job.tells_rates:
             uncounted = _UNCOUNTED.format(job.request.engine)
-            return [f"learned: {_NOTHING.format(noun)}; {uncounted}"]
+            return [f"learned: {_NOTHING.format(noun)}. {uncounted.capitalize()}"]
         return [f"learned: {_NOTHING.format(noun)}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
     lines = (*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile))
     return [f"learned: {line}" for line in lines]
@@ -49,10 +49,10 @@ def _seen_lines(
     sizes, unit = learned.sizes_seen, job.request.unit
     newest = max((rate.at for rate in profile.counted), default=None) if profile else None
     age = f", last {age_text(now_s - newest)} ago" if newest is not None else ""
-    seen = f"sizes seen: {_list(sizes)}{age}" if sizes else "not seen itself"
+    seen = f"measured at: {_list(sizes)}{age}" if sizes else "not measured itself"
     if learned.curve is None:
-        lacks = "none of them small" if len(sizes) > 1 else "fewer than two sizes"
-        return [f"{seen}; with {lacks} it shares equally"]
+        lacks = "a small size is missing" if len(sizes) > 1 else "a second size is missing"
+        return [f"{seen}; {lacks}, so nodes are shared equally"]
     far = sizes[-1] if sizes else job.request.max_nodes
     lines = []
     if far > unit:
@@ -62,9 +62,9 @@ def _seen_lines(
         lines.append(seen)
     most = job.request.max_nodes
     if most > far:
-        lines.append(f"{_gain(job, learned, most)}: assumed, not seen")
+        lines.append(f"{_gain(job, learned, most)}: assumed, not measured")
     if learned.is_shared:
-        lines.append("its jobs of the same name count, too (malleable profile --family)")
+        lines.append("jobs of the same name count too (malleable profile --family)")
     return lines
 
 
@@ -84,7 +84,7 @@ def _pause_lines(profile: Optional[JobProfile]) -> list[str]:
 
 
 def pause_words(pauses: Pauses) -> str:
-    """Those that were measured; empty if none was."""
+    """The pauses that were measured; empty without a measurement."""
     named = (
         ("start", pauses.start_s),
         ("growth", pauses.grow_s),
@@ -95,7 +95,7 @@ def pause_words(pauses: Pauses) -> str:
 
 
 def speedup(curve: Optional[Curve], nodes: int, unit: int) -> float:
-    """How many times as fast as on one unit."""
+    """The speed over the speed on a single unit."""
     base = curve(unit) if curve else 0.0
     return curve(nodes) / base if curve and base > 0 else 0.0
 
@@ -105,7 +105,7 @@ def _list(sizes: Sequence[int]) -> str:
 
 
 def job_view(profile: JobProfile, now_s: float) -> RenderableType:
-    """One job: what was measured, what is assumed, how old it is."""
+    """A job: measured and assumed rates, with their age."""
     learned = profile.learned
     head = [
         f"job {profile.job_id} of {profile.family}, {profile.min_nodes}-{profile.max_nodes} "
@@ -113,7 +113,7 @@ def job_view(profile: JobProfile, now_s: float) -> RenderableType:
         f"last seen {age_text(now_s - profile.last_at)} ago"
     ]
     if learned.is_shared:
-        head.append("jobs of its family count, too")
+        head.append("jobs of its family count too")
     told = pause_words(profile.pauses)
     head += [f"measured pauses: {told}"] if told else []
     if profile.sync is not None:
@@ -121,7 +121,7 @@ def job_view(profile: JobProfile, now_s: float) -> RenderableType:
     old = len(profile.rates) - len(profile.counted)
     head += [f"left out: {plural(old, 'older rate')}, since the job has changed"] if old else []
     if not learned.curve:
-        head.append("too little is known for a curve: it shares equally")
+        head.append("too little is measured for a curve, so nodes are shared equally")
     return Group(Text("\n".join(head)), _sizes_table(profile, now_s))
 
 
@@ -143,13 +143,13 @@ def _sizes_table(profile: JobProfile, now_s: float) -> Table:
 
 
 def sizes_of(learned: Learned, newest: Iterable[int] = ()) -> list[int]:
-    """The sizes that are worth a line."""
+    """The sizes that get a line."""
     points = learned.curve.points[1:] if learned.curve else ()
     return sorted({nodes for nodes, _ in points} | set(newest))
 
 
 def _known(learned: Learned, nodes: int, unit: int, error: float = 0.0) -> tuple[str, str, str]:
-    """Speed-up, how sure that is, share of linear; `error` is that of the measurement."""
+    """Speed-up, its error, share of linear; `error` is the error of the measurement."""
     if learned.curve is None:
         return "", "", ""
     gain = speedup(learned.curve, nodes, unit)

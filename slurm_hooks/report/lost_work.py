@@ -1,6 +1,6 @@
-"""What a job loses when a node is lost without notice, and what its user can do about it.
+"""The work that a job loses with a node that is lost without notice, and advice for its user.
 
-Told by the job's agents, who see when checkpoints are written: a guess, worded as one.
+The job's agents report when checkpoints are written. The loss is a guess, and worded as a guess.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from slurm_hooks.books.harvest.lives import Interruptions, Loop
 from slurm_hooks.model import MalleableJob, Request
 from slurm_hooks.slurm.text import fold
 
-DEAR_S = 60.0  # below this nobody need change a script
+DEAR_S = 60.0  # a smaller loss is no reason to change a script
 _LINES = (
-    "`checkpoint.watch(...)` and `checkpoint.reached(step)` in the script make it one step: see "
+    "`checkpoint.watch(...)` and `checkpoint.reached(step)` reduce that to a single step: see "
     "docs/users/checkpoints.md"
 )
 
 
 @dataclass(frozen=True)
 class LostWork:
-    """`hit_s` seconds of work are done again after a hit, at most; `hits` there were, and
-    `done_twice` is the part of its work that they have cost. None: unknown."""
+    """An interruption repeats at most `loss_s` seconds of work. There were `interruptions`, and
+    `done_twice` is the share of the job's work that they have cost. None: unknown."""
 
     loss_s: Optional[float]
     interruptions: Optional[int]
@@ -30,7 +30,7 @@ class LostWork:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """A sentence if it is worth changing the script."""
+        """A sentence if a change of the script pays."""
         if self.loss_s is None or self.loss_s < DEAR_S:
             return ()
         apart = f"its checkpoints are up to {_span(self.loss_s)} apart"
@@ -42,14 +42,14 @@ class LostWork:
 
 
 def lost_work(job: MalleableJob, interruptions: Optional[Interruptions]) -> LostWork:
-    """From what its agents tell, and what the ledger knows."""
+    """Combine the reports of a job's agents with the ledger."""
     cost_s, count = job.loss_s, interruptions.count if interruptions else None
     share = interruptions.share_done_twice(cost_s) if interruptions and cost_s is not None else None
     return LostWork(cost_s, count, share)
 
 
 def loop_lines(loop: Optional[Loop], request: Request) -> tuple[str, ...]:
-    """What a user can do about preemptions that come again and again."""
+    """Advice for a user whose job is preempted again and again."""
     if loop is None:
         return ()
     by = f", mostly by jobs of {loop.taker} on {fold(loop.nodes)}" if loop.taker else ""

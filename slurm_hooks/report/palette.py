@@ -1,7 +1,7 @@
-"""The colours of all pictures: the same use of a node has the same colour in each of them.
+"""The colours of all pictures: the same use of a node always has the same colour.
 
-They are from Okabe and Ito's set, which people with any kind of colour vision can tell apart. The
-dashboard in etc/dashboards has them too.
+They are from Okabe and Ito's set, which people with any kind of colour vision can distinguish. The
+dashboard in etc/dashboards uses them too.
 """
 
 from __future__ import annotations

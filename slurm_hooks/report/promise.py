@@ -1,4 +1,4 @@
-"""How long a job may wait for a node of ours on a lane, in words. Doctor and the report say it."""
+"""The longest wait of a job for a node of a lane, in words for doctor and the report."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _UNITS = (("h", 3600), ("min", 60), ("s", 1))
 
 
 def promise_text(terms: Terms, kill_wait: timedelta, lease: timedelta) -> str:
-    """`partition gpu: a job may wait up to 11 min for a node of ours: grace 10 min, ...`.
+    """`partition gpu: a job may wait up to 11 min for a node with a fragment: grace 10 min, ...`.
 
-    `lease` is the longest there.
+    `lease` is the longest lease there.
     """
     wait = terms.longest_wait(kill_wait, lease)
     parts = ", ".join(_parts(terms, kill_wait, lease))
     return (
-        f"partition {terms.partition}: a job may wait up to {time_text(wait)} for a node of ours: "
-        f"{parts}"
+        f"partition {terms.partition}: a job may wait up to {time_text(wait)} for a node with a "
+        f"fragment: {parts}"
     )
 
 
@@ -32,7 +32,7 @@ def _parts(terms: Terms, kill_wait: timedelta, lease: timedelta) -> Iterator[str
         if terms.grace:
             yield f"grace {time_text(terms.grace)}"
     if terms.grace or lease < terms.exempt:
-        yield f"{time_text(GRACE_CHECK)} until Slurm looks"
+        yield f"{time_text(GRACE_CHECK)} until Slurm's check"
     yield f"KillWait {time_text(kill_wait)}"
 
 

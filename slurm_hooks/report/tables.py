@@ -1,4 +1,4 @@
-"""Tables and lines as people see them: one style, no wider than their terminal."""
+"""Tables and lines for people: a single style, no wider than their terminal."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-WIDE, USUAL = 300, 80  # columns: where no terminal cuts lines, and of a terminal
-SHORT, GAP = 16, 2  # columns: for what users choose freely, between two
+WIDE, USUAL = 300, 80  # columns: outside a terminal, and of a terminal
+SHORT, GAP = 16, 2  # columns: of a cell with a user's own words, and between two cells
 
 
 @dataclass(frozen=True)
@@ -35,40 +35,40 @@ def terminal(is_stderr: bool = False) -> Console:
 
 
 def width_of(environ: Mapping[str, str], is_terminal: bool) -> Optional[int]:
-    """The columns to print in, None for those of the terminal. COLUMNS counts, unless it is 0."""
+    """The columns to print in, None for the terminal's own. COLUMNS counts, unless it is 0."""
     columns = environ.get("COLUMNS", "")
     if columns.isascii() and columns.isdigit():
         return int(columns[:4]) or USUAL
     return None if is_terminal else WIDE
 
 
-def table_of(found: Rows) -> Table:
+def table_of(rows: Rows) -> Table:
     """The table for a terminal."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    if found.title:
-        table.title, table.title_justify, table.title_style = found.title, "left", "bold"
-    for name in found.columns:
+    if rows.title:
+        table.title, table.title_justify, table.title_style = rows.title, "left", "bold"
+    for name in rows.columns:
         table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
-    for row in found.rows:
+    for row in rows.rows:
         table.add_row(*(Text(printable(word)) for word in row))
     return table
 
 
 def printable(word: str) -> str:
-    """Names come from elsewhere: nothing in them may steer a terminal."""
+    """The word without control characters: a name from elsewhere must not steer a terminal."""
     return "".join(c if c.isprintable() else "?" for c in word)
 
 
-def fitted(found: Rows, width: int) -> Rows:
-    """The rows in so many columns: all cells are cut to SHORT, the last ones to what is left."""
-    told = [[printable(word) for word in row] for row in found.rows]
+def fitted(rows: Rows, width: int) -> Rows:
+    """The rows in `width` columns: all cells are cut to SHORT, the last cells to the rest."""
+    cells = [[printable(word) for word in row] for row in rows.rows]
     left = width
-    for index, head in enumerate(found.columns[:-1]):
-        words = (head.lstrip(">"), *(row[index] for row in told))
+    for index, head in enumerate(rows.columns[:-1]):
+        words = (head.lstrip(">"), *(row[index] for row in cells))
         left -= min(SHORT, max(map(cell_len, words))) + GAP
     most = max(left, SHORT // 2)
-    rows = ((*(_cut(word, SHORT) for word in row[:-1]), _cut(row[-1], most)) for row in told)
-    return replace(found, rows=tuple(rows))
+    cut = ((*(_cut(word, SHORT) for word in row[:-1]), _cut(row[-1], most)) for row in cells)
+    return replace(rows, rows=tuple(cut))
 
 
 def _cut(word: str, most: int) -> str:
@@ -87,8 +87,8 @@ def print_tables(console: Console, *parts: RenderableType) -> None:
 
 
 def print_lines(console: Console, lines: Iterable[str]) -> None:
-    """Print lines as they are: nothing in them is markup. A terminal folds what goes to standard
-    output. Errors stay whole, since there are lines to paste in them."""
+    """Print lines without markup. On a terminal, lines on standard output are folded. Errors stay
+    whole, since they have lines to paste."""
     is_folded = console.is_terminal and not console.stderr
     for line in lines:
         shown = folded(line, console.width) if is_folded else [line]
@@ -97,8 +97,8 @@ def print_lines(console: Console, lines: Iterable[str]) -> None:
 
 
 def folded(line: str, width: int) -> list[str]:
-    """The line in rows of a width, between words. All but the first are indented, as far as the
-    text behind a label if the line has one."""
+    """The line in rows of `width`, cut between words. Rows after the first are indented, below the
+    text behind a label if the line has a label."""
     label = re.match(r" *\S+ {2,}", line)
     indent = " " * (label.end() if label else len(line) - len(line.lstrip()) + GAP)
     rows = textwrap.wrap(

@@ -1,4 +1,4 @@
-"""Lines and tables for people. Colours only where rich finds a terminal."""
+"""Lines and tables for people, with colours on a terminal only."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ from slurm_hooks.tick.report import TickReport
 
 
 def action_lines(intents: Iterable[Intent]) -> list[str]:
-    """A line for each fragment; those of a job that are cancelled alike share one."""
-    alike: dict[object, list[Intent]] = {}
+    """A line for each fragment. Fragments of a job that are cancelled together share a line."""
+    groups: dict[object, list[Intent]] = {}
     for intent in intents:
         is_alone = intent.parts != ("cancel",)
         key = intent.fragment if is_alone else (intent.fragment.job_id, intent.cause)
-        alike.setdefault(key, []).append(intent)
-    return list(map(_action_line, alike.values()))
+        groups.setdefault(key, []).append(intent)
+    return list(map(_action_line, groups.values()))
 
 
-def _action_line(alike: Sequence[Intent]) -> str:
-    intent = alike[0]
-    line = f"{', '.join(intent.parts)} {' '.join(ranges(i.fragment for i in alike))}"
+def _action_line(group: Sequence[Intent]) -> str:
+    intent = group[0]
+    line = f"{', '.join(intent.parts)} {' '.join(ranges(i.fragment for i in group))}"
     if intent.nodes:
         request = intent.mark.request if intent.mark else None
         has = f" with {_size(intent.size, request)}" if request and request.slot else ""
@@ -58,7 +58,7 @@ def _size(number: int, request: Request) -> str:
 
 
 def minutes(span: timedelta) -> str:
-    """A duration as Slurm people write it."""
+    """A duration in Slurm's form, `10:00` or `1:30:00`."""
     total = int(abs(span.total_seconds()))
     hours, rest = divmod(total, 3600)
     text = f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60}:{rest % 60:02d}"
@@ -66,8 +66,7 @@ def minutes(span: timedelta) -> str:
 
 
 def tick_lines(report: TickReport) -> list[str]:
-    """What a tick did, one fact per line, with a summary last. One that changed nothing says what
-    no job uses."""
+    """The actions of a tick, a line each, and a summary. A dry tick also lists unused resources."""
     verb = "would " if report.is_dry else ""
     lines = [f"{verb}{line}" for line in action_lines(report.plan.actions)]
     lines += [f"refused by Slurm: {text}" for text in report.refused]
@@ -84,15 +83,15 @@ def tick_lines(report: TickReport) -> list[str]:
 
 
 def no_parts_lines(seen: Snapshot) -> list[str]:
-    """Why no part of a node is taken, a line for each of Slurm's settings."""
-    return [f"no part of a node is taken: {line}" for line in seen.no_parts]
+    """The reasons why parts of nodes are not used, a line for each of Slurm's settings."""
+    return [f"parts of nodes are not used: {line}" for line in seen.no_parts]
 
 
 UNITS = {GPU: "GPU", CPU: "CPU"}
 
 
 def unused_lines(unused: Mapping[str, Unused]) -> list[str]:
-    """What no job uses, a line for each resource."""
+    """The unused amounts, a line for each resource."""
     return [_unused_line(UNITS[name], amount) for name, amount in unused.items()]
 
 
@@ -106,7 +105,7 @@ def _unused_line(unit: str, unused: Unused) -> str:
 
 
 def solve_line(solve: Solve) -> str:
-    """How the allocation was found."""
+    """The solver of the allocation, its status and its time."""
     why = f" ({solve.reason})" if solve.reason else ""
     return f"{solve.solver}: {solve.status.value} in {solve.seconds:.3f} s{why}"
 
@@ -138,17 +137,17 @@ def _job_row(job: MalleableJob, now: datetime, names: Mapping[int, str]) -> tupl
 
 
 def sizes(job: MalleableJob, now: datetime) -> str:
-    """The sizes that were asked for, and the size that the job wishes for if it does."""
+    """The range of sizes in the request, and the job's wish if it has a wish."""
     wish = job.wish(now)
-    asked = f"{job.request.min_nodes}-{job.request.max_nodes}"
-    return asked if wish is None else f"{asked}, wish {wish.nodes}"
+    range_ = f"{job.request.min_nodes}-{job.request.max_nodes}"
+    return range_ if wish is None else f"{range_}, wish {wish.nodes}"
 
 
 OVER = frozenset({"stopped", "cancelled", "ended"})  # of the words below
 
 
 def job_state(job: MalleableJob) -> str:
-    """One word for a whole job. A core in its queue may wait there for days."""
+    """The state of a whole job in a word. A core in its queue may wait there for days."""
     states = {f.state for f in job.fragments}
     if any(f.mark.stopped for f in job.fragments):
         return "stopped"
@@ -169,7 +168,7 @@ def _next_end(job: MalleableJob, now: datetime) -> str:
 
 
 def fragments_table(job: MalleableJob, now: datetime) -> Table:
-    """All fragments of one job."""
+    """All fragments of a job."""
     heads = ("FRAGMENT", "STATE", "SIZE", "NODES", "LEASE ENDS", "STARTS", "NOTE")
     return table_of(Rows("", heads, tuple(_fragment_row(f, now) for f in job.fragments)))
 
@@ -199,8 +198,8 @@ def explain_lines(
     advice: Sequence[str] = (),
     known: Sequence[str] = (),
 ) -> list[str]:
-    """Why a job has the size it has; `remarks` are the job's own words, which are quoted, `advice`
-    is for its user, `known` is what has been learned of it."""
+    """The reasons for the size of a job. `remarks` are the job's own words, which are quoted,
+    `advice` is for its user, `known` are lines on how it scales."""
     planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
     request = job.request
     head = (
@@ -224,14 +223,14 @@ def explain_lines(
 
 
 def _places(job: MalleableJob) -> str:
-    """Where a job that counts parts of nodes has them."""
+    """The nodes of a job that counts parts of nodes."""
     return f", on {fold(job.nodes)}" if job.request.slot and job.nodes else ""
 
 
 def remark_lines(remarks: Sequence[str]) -> list[str]:
-    """What the job says of itself, without what would end the quotes that it is shown in."""
+    """The job's own words in quotes, without quotes of its own."""
     texts = (text.replace('"', "'") for text in remarks)
-    return [f'the job says of itself: "{text}"' for text in texts]
+    return [f'the job reports: "{text}"' for text in texts]
 
 
 def find_job(snapshot: Snapshot, job_id: int) -> Optional[MalleableJob]:

@@ -76,7 +76,7 @@ _OBSTACLE = {
     Why.CANARY: "outside the canary (mode.nodes)",
     Why.SUSPECT: "fragments of jobs {} died there",
     Why.HOLE_SHORT: "its hole is too short",
-    Why.REGISTERING: "slurmctld has restarted, and nodes have not reported yet",
+    Why.REGISTERING: "slurmctld has just started, and nodes have not reported yet",
     Why.NO_GROWTH: "the site stops all growth now",
 }
 _STANDING = {
@@ -131,7 +131,7 @@ _REASON: Forms = {
         "`malleable on`, but jobs can be submitted",
     ),
     Why.REGISTERING: (
-        "slurmctld has restarted, and no job starts yet; {nodes}[ and {more} more] "
+        "slurmctld has just started, and no job starts yet; {nodes}[ and {more} more] "
         "{nodes:has|have} not reported the jobs that run there",
     ),
     Why.NO_GROWTH: (

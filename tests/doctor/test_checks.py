@@ -176,7 +176,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
         "longest-wait",
         qos({}, {"GraceTime": "00:00:30", "PreemptExemptTime": "00:05:00"}),
         "note",
-        "up to 6 min 30 s .*: PreemptExemptTime 5 min, grace 30 s, 30 s until Slurm looks, Kill",
+        "up to 6 min 30 s .*: PreemptExemptTime 5 min, grace 30 s, 30 s until Slurm's check, Kill",
     ),
     ("over-subscribe", slurm(ours={"OverSubscribe": "FORCE:4"}), "error", r"FORCE:4.*=EXCLUSIVE"),
     ("kill-wait", slurm(config={"KillWait": "300 sec"}), "warning", r"=300.*KillWait=30"),

@@ -40,18 +40,18 @@ GOLDEN = {
     "gpu cluster": [
         "warning release: Slurm 23.02.2 is not a release on which this was tested "
         "(22.05, 24.11, 25.11, 26.05)",
-        "note longest-wait: partition lowest: a job may wait up to 11 min for a node of ours: "
-        "grace 10 min, 30 s until Slurm looks, KillWait 30 s",
+        "note longest-wait: partition lowest: a job may wait up to 11 min for a node with a fragment: "
+        "grace 10 min, 30 s until Slurm's check, KillWait 30 s",
         "0 errors and 1 warning, 1 note: write the lines above, then run doctor again.",
     ],
     "delta": [
-        "note longest-wait: partition gpuA100x4-preempt: a job may wait up to 16 min for a node of "
-        "ours: PreemptExemptTime 10 min, grace 5 min, 30 s until Slurm looks, KillWait 30 s",
+        "note longest-wait: partition gpuA100x4-preempt: a job may wait up to 16 min for a node with "
+        "a fragment: PreemptExemptTime 10 min, grace 5 min, 30 s until Slurm's check, KillWait 30 s",
         "All is well, 1 note.",
     ],
     "qos lane": [
-        "note longest-wait: partition gpu_b1: a job may wait up to 11 min for a node of ours: "
-        "the longest lease 10 min, 30 s until Slurm looks, KillWait 30 s",
+        "note longest-wait: partition gpu_b1: a job may wait up to 11 min for a node with a fragment: "
+        "the longest lease 10 min, 30 s until Slurm's check, KillWait 30 s",
         "All is well, 1 note.",
     ],
     "alike": [
@@ -70,7 +70,7 @@ def test_what_will_hold_there(name: str) -> None:
 def test_longer_leases_show_the_terms() -> None:
     found = doctor(QOS_LANE, QOS_LANE.settings + "[lease]\nlength_s = 86400\n")
     (line,) = (line for line in found if "longest-wait" in line)
-    assert "up to 2 h 30 s for a node of ours: PreemptExemptTime 2 h, KillWait 30 s" in line
+    assert "up to 2 h 30 s for a node with a fragment: PreemptExemptTime 2 h, KillWait 30 s" in line
 
 
 def test_a_grace_that_leaves_no_time_to_train_is_told() -> None:

@@ -171,22 +171,22 @@ def test_what_explain_says(settings: Settings) -> None:
     one_tick(settings, 60, replace(job, fragments=(first, *fragments[1:])))
     seen, assumed, paused = told_of(settings, job, 300)
     assert seen.startswith("learned: 8 nodes train 5.")
-    assert seen.endswith("(sizes seen: 1, 2, 8, last 5 minutes ago)")
+    assert seen.endswith("(measured at: 1, 2, 8, last 5 minutes ago)")
     assert assumed.startswith("learned: 16 nodes train")
-    assert assumed.endswith("assumed, not seen")
+    assert assumed.endswith("assumed, not measured")
     assert paused == "learned: measured pauses: start 40 s, growth 6 s"
 
 
 def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) -> None:
     tell(settings, 0, 7, 4)
     (line,) = told_of(settings, teller(7), 30)
-    assert "fewer than two sizes" in line
+    assert "a second size is missing" in line
     tell(settings, 31, 9, 8, 16)
     (line,) = told_of(settings, teller(9), 60)
-    assert "sizes seen: 8, 16" in line
+    assert "measured at: 8, 16" in line
     assert "with none of them small" in line
     (line,) = told_of(settings, teller(8), 30)
-    assert "nothing is known yet" in line
+    assert "its scaling is not measured yet" in line
     lines = told_of(settings, teller(8), 3000)
     assert "`report()` in its script tells it" in lines[1]
 
@@ -196,7 +196,7 @@ def test_what_explain_says_of_an_engine_that_tells_no_rates() -> None:
     job = teller(7)
     other = replace(job, request=replace(job.request, engine="torchft"))
     (line,) = learned_lines(other, Learned(), None, moment(900))
-    assert "it shares equally" in line
+    assert "nodes are shared equally" in line
     assert "engine=torchft" in line
 
 
@@ -204,7 +204,7 @@ def test_what_explain_says_of_a_family(settings: Settings) -> None:
     for job_id in (1, 2):
         tell(settings, job_id, job_id, 1, 2, 8)
     lines = told_of(settings, teller(3), 60)
-    assert "not seen itself" in lines[0]
+    assert "not measured itself" in lines[0]
     assert "same name" in lines[-1]
 
 

@@ -126,7 +126,7 @@ def test_metrics_say_where_it_is(tmp_path: Path) -> None:
 def bars_of(found: Totals) -> str:
     """The picture of it in the page."""
     pytest.importorskip("matplotlib")
-    (chart,) = (c for c in charts(found) if c.title == "What no job used, and where")
+    (chart,) = (c for c in charts(found) if c.title == "Resources that no job used")
     return chart.svg
 
 
@@ -135,10 +135,10 @@ def test_the_report_says_where_it_is(tmp_path: Path) -> None:
     with books(tmp_path / "l", *ticks) as (found, _):
         said = (
             "no job used 15.0 GPU-hours: 8.00 on idle nodes, 6.00 (40.0%) on partly used nodes, "
-            "and 1.00 with no CPU or memory left beside them"
+            "and 1.00 without a free CPU or memory beside them"
         )
         assert said in headline(found)
-        (table,) = (t for t in tables(found) if t.title == "What no job used, and where")
+        (table,) = (t for t in tables(found) if t.title == "Resources that no job used")
         assert table.rows[1] == ("GPUs", "on partly used nodes", "6.00", "40.0%", "6.0")
         assert [row[0] for row in table.rows] == ["GPUs"] * 3 + ["CPUs"] * 3
         assert "GPU-hours" in bars_of(found)

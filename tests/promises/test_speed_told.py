@@ -57,7 +57,7 @@ def test_told_then_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path
     reconcile(bench)
     bench.tick_until(job_id, is_running)
     told = bench.malleable("explain", str(job_id)).stdout
-    assert "nothing is known yet" in told
+    assert "its scaling is not measured yet" in told
     say(bench, job_id, progress("3:250/10/0", "2:160/10/0/60", "1:100/10/0/120"))
     reconcile(bench)
     saved = tmp_path / "seen.json"

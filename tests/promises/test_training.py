@@ -116,7 +116,7 @@ def test_flags_of_a_rigid_script_train_one_model_and_a_narrow_range_is_told(
     bench.box.run(["scontrol", "update", f"jobid={job}", "comment=my own"])
     wait_for(lambda: 2 in sizes(bench, job), bench, 90)
     line = "your --nnodes=1:2 narrows the job's 1:3 to 1:2; submit with that range instead"
-    told = f'the job says of itself: "{line}"'
+    told = f'the job reports: "{line}"'
     wait_for(lambda: told in bench.malleable("explain", str(job)).stdout, bench)
     log = (bench.box.work / f"slurm-{job}_0.out").read_text()
     assert "malleable: fragments use the job's own rendezvous instead of c10d at" in log

@@ -90,7 +90,10 @@ def test_a_lane_that_gives_no_node_at_once_is_told(
         ledger.execute("REPLACE INTO last VALUES (1, ?)", (text,))
     assert report(hour, *SPAN) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "partition gpu: a job may wait up to 11 min for a node of ours: grace 10 min," in said
+    assert (
+        "partition gpu: a job may wait up to 11 min for a node with a fragment: grace 10 min,"
+        in said
+    )
     assert report(hour, *SPAN, "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)["lanes"]
     assert (found["terms"]["partition"], found["terms"]["grace_s"]) == ("gpu", 600)
@@ -101,7 +104,7 @@ def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]
     text = " ".join(capsys.readouterr().out.split())
     assert "node-hours that other jobs left idle from" in text
     assert "1 fragment interrupted: at most" in text
-    assert "delays caused: 0 (of 1 job whose start Slurm had published" in text
+    assert "delays caused: 0 (1 job with a published start" in text
     assert WHY_IDLE[Why.HOLE_SHORT] in text
 
 
@@ -124,7 +127,7 @@ def test_jobs_beyond_the_first_are_counted_below_the_table(hour: Path) -> None:
     print_tables(console, harvest_view(found))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
-    assert "and 2 more: see them with --json or --html FILE" in lines
+    assert "and 2 more: see --json or --output FILE.html" in lines
     assert [line for line in lines if len(line) > 80 or line.endswith(" ")] == []
 
 
@@ -201,9 +204,12 @@ def test_doubts_and_delays_are_said() -> None:
     )  # fmt: skip
     text = "\n".join(headline(doubtful))
     assert "2 fragments interrupted: at most 2.00 node-hours" in text
-    assert "delays caused: at most 1 of 3 jobs whose start Slurm had published, 60 s" in text
-    assert "for 0.500 of 1.00 hours no tick says why" in text
-    assert "0.100 node-hours of all jobs rest on ends whose moment Slurm did not say" in text
+    assert (
+        "delays caused: at most 60 s in all, 60 s for a single job; 1 of 3 jobs with a published"
+        in text
+    )
+    assert "reasons are unknown for 0.500 of 1.00 hours" in text
+    assert "0.100 node-hours of all jobs are estimated" in text
 
 
 def test_every_reason_and_end_has_words() -> None:

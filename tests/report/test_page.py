@@ -70,7 +70,7 @@ def busy_month() -> Totals:
 def test_the_page_of_a_busy_month_fits_into_a_mail() -> None:
     text = page(busy_month())
     assert len(text.encode()) < 1_500_000
-    assert "delays caused: at most 30000 of" in text
+    assert "30000 of" in text
     assert text.count("<td>user") == MOST_ROWS
     assert f"{30_000 - MOST_ROWS:,} more: --json" in text
 

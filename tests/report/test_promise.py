@@ -16,13 +16,43 @@ KILL_WAIT, LEASE = 30 * S, 3600 * S
 @pytest.mark.parametrize(
     ("grace_s", "exempt_s", "lease_s", "wanted"),
     [
-        (0, 0, 3600, "up to 30 s for a node of ours: KillWait 30 s"),
-        (600, 0, 3600, "up to 11 min for a node of ours: grace 10 min, 30 s until Slurm looks, "),
-        (0, 7200, 86400, "up to 2 h 30 s for a node of ours: PreemptExemptTime 2 h, KillWait 30 s"),
-        (300, 600, 3600, "up to 16 min for a node of ours: PreemptExemptTime 10 min, grace 5 min,"),
-        (0, 600, 600, "up to 10 min 30 s for a node of ours: PreemptExemptTime 10 min, KillWait"),
-        (0, 900, 600, "up to 11 min for a node of ours: the longest lease 10 min, 30 s until"),
-        (300, 600, 600, "up to 11 min for a node of ours: the longest lease 10 min, 30 s until"),
+        (0, 0, 3600, "up to 30 s for a node with a fragment: KillWait 30 s"),
+        (
+            600,
+            0,
+            3600,
+            "up to 11 min for a node with a fragment: grace 10 min, 30 s until Slurm's check, ",
+        ),
+        (
+            0,
+            7200,
+            86400,
+            "up to 2 h 30 s for a node with a fragment: PreemptExemptTime 2 h, KillWait 30 s",
+        ),
+        (
+            300,
+            600,
+            3600,
+            "up to 16 min for a node with a fragment: PreemptExemptTime 10 min, grace 5 min,",
+        ),
+        (
+            0,
+            600,
+            600,
+            "up to 10 min 30 s for a node with a fragment: PreemptExemptTime 10 min, KillWait",
+        ),
+        (
+            0,
+            900,
+            600,
+            "up to 11 min for a node with a fragment: the longest lease 10 min, 30 s until",
+        ),
+        (
+            300,
+            600,
+            600,
+            "up to 11 min for a node with a fragment: the longest lease 10 min, 30 s until",
+        ),
     ],
 )
 def test_the_parts_add_up(grace_s: int, exempt_s: int, lease_s: int, wanted: str) -> None:

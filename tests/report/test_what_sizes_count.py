@@ -170,7 +170,7 @@ def test_what_is_learned_is_told_of_gpus() -> None:
     first = learned_lines(job, learned, profile, NOW.timestamp())[0]
     assert first.startswith("learned: 4 GPUs train 1.5 times as fast as 2 ")
     nothing = learned_lines(job, None, None, after(0).timestamp())[0]
-    assert "its speed grows with GPUs" in nothing
+    assert "so GPUs are shared equally" in nothing
     family = FamilyProfile(family_of(job, "gpu"), learned, 0.0, 8, 1, 1)
     assert "2-8 GPUs" in printed(job_view(profile, 0.0))
     assert "unit 2gpu, torchrun;" in printed(family_view(family, [profile], 0.0))

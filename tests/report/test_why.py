@@ -111,14 +111,14 @@ def test_how_a_job_ended_has_words() -> None:
 @pytest.mark.parametrize(
     ("detail", "text"),
     [
-        ({"nodes": ("n1",)}, "slurmctld has restarted, and no job starts yet; n1 has not"),
+        ({"nodes": ("n1",)}, "slurmctld has just started, and no job starts yet; n1 has not"),
         (
             {"nodes": ("n1", "n2")},
-            "slurmctld has restarted, and no job starts yet; n1, n2 have not",
+            "slurmctld has just started, and no job starts yet; n1, n2 have not",
         ),
         (
             {"nodes": ("n1", "n2"), "more": 3},
-            "slurmctld has restarted, and no job starts yet; n1, n2 and 3 more have",
+            "slurmctld has just started, and no job starts yet; n1, n2 and 3 more have",
         ),
     ],
 )

@@ -80,7 +80,7 @@ def test_a_tick_says_what_an_admin_has_changed(
 ) -> None:
     with updated(bench.box, partition, word, before):
         said = bench.malleable("reconcile").stdout
-        assert "note: no part of a node is taken: " in said
+        assert "note: parts of nodes are not used: " in said
         assert line in said
     assert bench.observe().no_parts == ()
 

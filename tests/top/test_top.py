@@ -81,7 +81,7 @@ def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:
     ]
     assert [row[:2] for row in board.holes] == [
         ("1", shown(after(300), NOW)),
-        ("2", "further notice"),
+        ("2", "no known end"),
     ]
     assert [(row[0], row[4], row[5]) for row in board.leases] == [
         ("7_0", "n1", "in 2:05"),
@@ -247,7 +247,7 @@ def test_a_slow_look_keeps_no_key_waiting_and_pause_stops_looking() -> None:
         app._next_look()
         await settled(app, pilot)
         assert len(looks) == 2
-        assert "paused" in text_of(app, "#fault")
+        assert "press space" in text_of(app, "#fault")
 
     drive(slow, steps)
 

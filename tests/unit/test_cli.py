@@ -76,7 +76,7 @@ def comment(site: Path, text: str) -> None:
 def test_what_a_job_says_of_itself(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     comment(site, "echo 'mine;remark{your flag wins}'; exit 0")
-    assert 'the job says of itself: "your flag wins"' in run(capsys, "explain", word)[1]
+    assert 'the job reports: "your flag wins"' in run(capsys, "explain", word)[1]
     told = json.loads(run(capsys, "explain", word, "--json")[1])
     assert (told["remarks"], told["hints"]) == (["your flag wins"], [])
     before = run(capsys, "plan")[1]

@@ -273,8 +273,8 @@ def test_the_words_of_a_job_are_quoted() -> None:
     plan = make_plan(make_snapshot(job), Settings(), no_clock)
     lines = explain_lines(job, plan, NOW, ['all is "well"', "b"])
     assert lines[-2:] == [
-        "the job says of itself: \"all is 'well'\"",
-        'the job says of itself: "b"',
+        "the job reports: \"all is 'well'\"",
+        'the job reports: "b"',
     ]
     assert explain_lines(job, plan, NOW) == lines[:-2]
 

@@ -1,4 +1,4 @@
-"""The screen of `malleable top`: tables that a background thread refreshes. Holds no decision."""
+"""The screen of `malleable top`: tables that a background thread refreshes. It decides nothing."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from slurm_hooks.report.top.board import (
 from slurm_hooks.tick.report import TickReport
 
 Look = Callable[[], TickReport]
+_FROZEN = "not refreshed: press space to refresh again"
 TABS = (
     ("jobs", "Jobs", JOB_COLUMNS),
     ("leases", "Leases", LEASE_COLUMNS),
@@ -35,7 +36,7 @@ TABS = (
 
 
 class Explanation(ModalScreen[None]):
-    """Why one job has its size, over the tables."""
+    """The reasons for the size of a job, over the tables."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,q,enter", "dismiss", "Back")]
     CSS = """
@@ -48,16 +49,16 @@ class Explanation(ModalScreen[None]):
         self._lines = lines
 
     def compose(self) -> ComposeResult:
-        """The lines, as they are: nothing in them is markup."""
+        """The lines, without markup."""
         with VerticalScroll():
             yield Static("\n".join(self._lines), markup=False)
         yield Footer()
 
 
 class Top(App[None]):
-    """`look` is called every `every_s` seconds in a thread of its own; it changes nothing.
+    """Calls `look`, which changes nothing, every `every_s` seconds in a separate thread.
 
-    A look that fails is a line at the top, and the last tables stay.
+    If `look` fails, a line at the top says so, and the last tables stay.
     """
 
     TITLE = "malleable top"
@@ -65,7 +66,7 @@ class Top(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         ("q", "quit", "Quit"),
         ("r", "refresh", "Refresh"),
-        ("space", "pause", "Pause"),
+        ("space", "freeze", "Freeze"),
         ("u", "only_mine", "Mine"),
         ("j", "tab('jobs')", "Jobs"),
         ("l", "tab('leases')", "Leases"),
@@ -80,12 +81,12 @@ class Top(App[None]):
     def __init__(self, look: Look, every_s: float, user: str) -> None:
         super().__init__()
         self._look, self._every_s, self._user = look, every_s, user
-        self._is_paused = self._is_mine = self._is_looking = False
+        self._is_frozen = self._is_mine = self._is_looking = False
         self._seen: Optional[TickReport] = None
 
     def compose(self) -> ComposeResult:
-        """The figures, what went wrong, a tab for each table."""
-        yield Static("looking ...", id="summary", markup=False)
+        """The figures, the last fault, a tab for each table."""
+        yield Static("asking Slurm ...", id="summary", markup=False)
         yield Static("", id="fault", markup=False)
         with TabbedContent():
             for name, title, columns in TABS:
@@ -98,25 +99,24 @@ class Top(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Start the refreshes."""
         self.query_one("#jobs-table").focus()
         self.set_interval(self._every_s, self._next_look)
         self.action_refresh()
 
     def _next_look(self) -> None:
-        if not self._is_paused:
+        if not self._is_frozen:
             self.action_refresh()
 
     def action_refresh(self) -> None:
-        """Look now, unless a look is under way: a slurmctld that is slow to answer is not asked a
-        second time meanwhile."""
+        """Refresh now, unless a refresh runs: a slow slurmctld must not get a second question."""
         if not self._is_looking:
             self._is_looking = True
             self.look_once()
 
     @work(thread=True)
     def look_once(self) -> None:
-        """Ask Slurm in the background, then show what it said."""
+        """Ask Slurm in the background, then show the answer."""
         try:
             report = self._look()
         except MalleableError as error:
@@ -126,19 +126,19 @@ class Top(App[None]):
         finally:
             self._is_looking = False
 
-    def action_pause(self) -> None:
-        """Keep what is shown, or go on."""
-        self._is_paused = not self._is_paused
-        self._show_fault("paused; space goes on" if self._is_paused else "")
+    def action_freeze(self) -> None:
+        """Freeze the tables, or refresh them again."""
+        self._is_frozen = not self._is_frozen
+        self._show_fault(_FROZEN if self._is_frozen else "")
 
     def action_only_mine(self) -> None:
-        """Show the caller's jobs alone, or everybody's."""
+        """Show only the caller's jobs, or the jobs of all users."""
         self._is_mine = not self._is_mine
         if self._seen:
             self._show(self._seen)
 
     def action_tab(self, name: str) -> None:
-        """Bring one table to the front."""
+        """Bring a table to the front."""
         self.query_one(TabbedContent).active = name
         self.call_after_refresh(self.query_one(f"#{name}-table").focus)  # once it is visible
 
@@ -156,7 +156,7 @@ class Top(App[None]):
         self._seen = report
         board = board_of(report, self._user if self._is_mine else "")
         self.query_one("#summary", Static).update("\n".join(board.summary))
-        self._show_fault("paused; space goes on" if self._is_paused else "")
+        self._show_fault(_FROZEN if self._is_frozen else "")
         for name, rows in _rows_of(board, self.size.width).items():
             self._fill(self.query_one(f"#{name}-table", DataTable), rows)
 
@@ -171,7 +171,7 @@ class Top(App[None]):
 
 
 def _rows_of(board: Board, width: int) -> dict[str, tuple[Row, ...]]:
-    """The rows of each table. Those of jobs fit; Enter explains what was cut."""
+    """The rows of each table. Rows of jobs are cut to the screen; Enter shows the whole reason."""
     jobs = fitted(Rows("", JOB_COLUMNS, board.jobs), width - GAP).rows
     actions = tuple((line,) for line in board.actions)
     return {"jobs": jobs, "leases": board.leases, "holes": board.holes, "actions": actions}

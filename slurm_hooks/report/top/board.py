@@ -1,4 +1,4 @@
-"""What `malleable top` shows, as rows of text: a pure function of one look at the machine."""
+"""The rows of `malleable top`: a pure function of a tick that changed nothing."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ LEASE_COLUMNS = ("fragment", "user", "state", "size", "node", "ends", "starts")
 
 @dataclass(frozen=True)
 class Board:
-    """One look: lines of figures, then rows under the columns above.
+    """Lines of figures, then rows under the columns above.
 
-    `jobs` has a row for each job, `holes` one for all idle nodes that are free for equally long,
-    `leases` one for each running fragment, the first to end first; `actions` is what the next tick
-    would do.
+    `jobs` has a row for each job, `leases` a row for each running fragment, the first to end first.
+    `holes` has a row for all idle nodes that are free for equally long. `actions` are the actions
+    of the next tick.
     """
 
     summary: tuple[str, ...]
@@ -56,7 +56,7 @@ class Board:
 
 
 def board_of(report: TickReport, user: str = "") -> Board:
-    """The board of a tick that changed nothing; with `user`, only the jobs of that one."""
+    """The board of a tick that changed nothing; with `user`, only this user's jobs."""
     seen = report.snapshot
     jobs = [job for job in seen.jobs if not user or job.user == user]
     jobs.sort(key=lambda job: (job_state(job) in OVER, job.job_id))
@@ -72,7 +72,7 @@ def board_of(report: TickReport, user: str = "") -> Board:
 
 
 def job_lines(report: TickReport, job_id: int) -> tuple[str, ...]:
-    """All that is known of one job, in the words of `malleable explain`; empty if it is gone."""
+    """The lines of `malleable explain` on a job; empty if it is gone."""
     for job in report.snapshot.jobs:
         if job.job_id == job_id:
             return tuple(explain_lines(job, report.plan, report.at))
@@ -80,8 +80,7 @@ def job_lines(report: TickReport, job_id: int) -> tuple[str, ...]:
 
 
 def _summary(report: TickReport) -> tuple[str, ...]:
-    """What the nodes do, what malleable jobs do, what no job uses, and which switches are set: a
-    line each."""
+    """A line each on the nodes, the malleable jobs, unused resources, and the switches."""
     seen = report.snapshot
     states = Counter(node.state for node in seen.nodes)
     ours = len({name for job in seen.jobs for name in job.nodes})
@@ -115,7 +114,7 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
 
 
 def _hole_rows(seen: Snapshot) -> tuple[Row, ...]:
-    """Idle nodes, those together that the same claim ends; the first to close first."""
+    """Idle nodes, a row for all holes with the same end and claim, the first to close first."""
     holes = holes_of(seen)
     kinds: dict[tuple[bool, str, str], list[Hole]] = {}
     for node in seen.nodes:
@@ -123,15 +122,15 @@ def _hole_rows(seen: Snapshot) -> tuple[Row, ...]:
             hole = holes[node.name]
             key = (hole.end is None, str(hole.end), _because(hole))
             kinds.setdefault(key, []).append(hole)
-    rows = (found for _, found in sorted(kinds.items()))
+    rows = (same for _, same in sorted(kinds.items()))
     return tuple(
         (
-            str(len(found)),
-            shown(found[0].end, seen.now) if found[0].end else "further notice",
-            _because(found[0]),
-            fold(hole.node for hole in found),
+            str(len(same)),
+            shown(same[0].end, seen.now) if same[0].end else "no known end",
+            _because(same[0]),
+            fold(hole.node for hole in same),
         )
-        for found in rows
+        for same in rows
     )
 
 
