@@ -1,1 +1,1 @@
-"""One tick, and everything that runs, locks, switches and books it."""
+"""Runs, locks, switches and books a tick."""

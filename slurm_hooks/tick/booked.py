@@ -1,5 +1,5 @@
-"""The one way in which commands run a tick: whoever runs it, it is written into the ledger,
-and what jobs told of their speed is learned.
+"""Runs a tick for every command that does so, writes it into the ledger, and learns the jobs'
+rates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from slurm_hooks.tick.report import TickReport
 
 
 def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, ...]]:
-    """Run one tick and keep books of it; also the warnings about what could not be written down.
+    """Run a tick and book it. Return the report, and warnings about everything that was not
+    written.
 
     Raises as `tick` does.
     """

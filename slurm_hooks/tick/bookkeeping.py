@@ -1,6 +1,6 @@
-"""After a tick: what happened goes into the ledger, and from there to the metrics.
+"""Writes a finished tick into the ledger, and from there into the metrics.
 
-Never fails a tick: whatever goes wrong here costs one line of warning.
+It never fails a tick: any error here costs a line of warning.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from slurm_hooks.tick.report import TickReport
 
 _log = logging.getLogger(__name__)
 _SHORTEST = timedelta(seconds=120)
-_TICKS = 3  # for which the reasons of the last one hold if no other came
+_TICKS = 3  # intervals for which the last tick's reasons hold if no other tick came
 DAY_S = 86_400
 
 
 def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str, ...]:
-    """Write a tick into the ledger, then the metrics; lines of warning on what was not written.
+    """Write a tick into the ledger, then the metrics. Return warnings about everything not written.
 
-    Of a tick that only observed it says what was seen, and that nothing was done.
+    For a tick that only observed, the ledger gets its observations without actions.
     """
     if not settings.ledger.enabled:
         return ()
-    found, lines = _book(report, settings, port)
-    return (*lines, *_tell(found, settings))
+    ledger_state, lines = _book(report, settings, port)
+    return (*lines, *_tell(ledger_state, settings))
 
 
 def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
-    """One line for each job that a plan closes; none where the ledger does not know."""
+    """Return a line for each job that a plan closes, as far as the ledger knows it."""
     closing = ending_jobs(plan)
     if not (closing and settings.ledger.enabled and settings.ledger.summary):
         return {}
@@ -56,7 +56,7 @@ def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
             last, lives = last_seen(ledger), lives_of(ledger, closing)
         record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), _limits(settings))
         return {job_id: life.line for job_id, life in sum_up(lives, record).items()}
-    except Exception as error:  # a job without its line is no reason to fail a tick
+    except Exception as error:  # a missing line must not fail a tick
         _log.debug("no summaries: %s", error)
         return {}
 
@@ -64,7 +64,7 @@ def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
 def _book(
     report: TickReport, settings: Settings, port: Port
 ) -> tuple[Optional[Standing], tuple[str, ...]]:
-    """The ledger as it stands after this tick, None if it cannot be read; what went wrong."""
+    """Return the ledger's state after this tick, None if it cannot be read, and the errors."""
     where = ledger_path(settings.tick.state_dir)
     lost = f"this tick is not in the ledger {where}"
     moved: tuple[str, ...] = ()
@@ -74,11 +74,11 @@ def _book(
             return _write(path, report, settings, port), ()
         except Damaged as error:
             kept = set_aside(path)
-            moved = (f"the ledger {path} was damaged ({error}): moved to {kept}, begun anew",)
+            moved = (f"the ledger {path} was damaged ({error}): moved to {kept}, new file begun",)
         return _write(path, report, settings, port), moved
     except Unusable as error:
         return stands(settings), (*moved, f"{lost}: {error}")
-    except OSError as error:  # from a place that may not be ours nothing is read either
+    except OSError as error:  # do not read from a place that may not be ours
         return None, (*moved, f"{lost}: {error}")
     except Exception as error:  # a bug here must not fail a tick that has done its work
         _log.debug("the ledger was not written", exc_info=True)
@@ -86,7 +86,7 @@ def _book(
 
 
 def stands(settings: Settings) -> Optional[Standing]:
-    """The ledger as it stands; None if it cannot be read now."""
+    """The present state of the ledger. None if it cannot be read now."""
     try:
         with reading(ledger_path(settings.tick.state_dir)) as ledger:
             return standing(ledger)
@@ -112,8 +112,11 @@ def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> St
 
 
 def _as_done(report: TickReport) -> Plan:
-    """The plan with what came of it: nothing where the tick only observed, or was refused for want
-    of rights. (What Slurm refuses one by one, with rights, is counted as done: it is rare.)"""
+    """Return the plan without actions that did not happen.
+
+    A tick that only observed, or lacked rights, has done no action. Single refusals by Slurm are
+    rare, and count as done.
+    """
     if report.is_dry:
         return replace(report.plan, actions=())
     if not report.lacks_rights:
@@ -125,15 +128,15 @@ def _as_done(report: TickReport) -> Plan:
     return replace(report.plan, actions=(), idle=idle)
 
 
-def _tell(found: Optional[Standing], settings: Settings) -> tuple[str, ...]:
-    """Write the metrics to their file, if the site wants one; a line if that cannot be done."""
+def _tell(ledger_state: Optional[Standing], settings: Settings) -> tuple[str, ...]:
+    """Write the metrics to their file, if the site wants a file. Return a line if that fails."""
     textfile = settings.metrics.textfile
     if not textfile:
         return ()
     try:
         from slurm_hooks.books.metrics.exposition import text_of, write_textfile  # noqa: PLC0415
 
-        write_textfile(Path(textfile), text_of(found, Chosen(settings.metrics.by_user)))
+        write_textfile(Path(textfile), text_of(ledger_state, Chosen(settings.metrics.by_user)))
     except ImportError:
         needed = "needs the Python library prometheus_client: install slurm-malleable[metrics]"
         return (f"metrics.textfile {needed}",)
@@ -156,12 +159,11 @@ def _cost(report: TickReport) -> Cost:
 
 
 def _accounts(port: Port, seen: Snapshot, new: Iterable[int]) -> dict[int, str]:
-    """The accounts of new jobs, empty where Slurm names none. If it cannot say now, the next tick
-    asks again."""
+    """The accounts of new jobs, or empty texts. If Slurm fails now, the next tick asks again."""
     known = {job.job_id: job.account for job in seen.jobs}
     wanted = [job_id for job_id in new if not known[job_id]]
     with contextlib.suppress(MalleableError):
-        told = read_accounts(port, seen.jobs) if wanted else {}
-        known.update((job_id, told.get(job_id, "")) for job_id in wanted)
+        answers = read_accounts(port, seen.jobs) if wanted else {}
+        known.update((job_id, answers.get(job_id, "")) for job_id in wanted)
         return known
     return {job_id: account for job_id, account in known.items() if account}

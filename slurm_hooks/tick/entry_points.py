@@ -1,7 +1,7 @@
 """Finds a site's own objective among the entry points of installed packages.
 
-The tick runs as root, so the only way in is a package that an administrator has installed and named
-in the settings: never a path, never a module named by a user.
+The tick runs as root. So it only loads a package that an administrator has installed and named in
+the settings, never a path, and never a module that a user names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ GROUP = "slurm_malleable.objectives"
 
 
 def find_objective(name: str) -> Objective:
-    """The objective called `name`, ours first. Raises SettingsError if there is none that loads."""
+    """The objective called `name`, built-in objectives first. Raises SettingsError if it does not
+    load.
+    """
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     named = {entry.name: entry for entry in entries(GROUP)}
@@ -28,18 +30,18 @@ def find_objective(name: str) -> Objective:
         raise SettingsError([f"{fault}; known: {known}"])
     entry = named[name]
     try:
-        found: Objective = entry.load()
-    except Exception as error:  # somebody else's code
+        objective: Objective = entry.load()
+    except Exception as error:  # the site's code may raise anything
         seen = f"{type(error).__name__}: {error}"
         fault = f"plan.objective = {name!r}: cannot load {entry.value}: {seen}"
         raise SettingsError([fault]) from error
-    if not callable(found):
+    if not callable(objective):
         raise SettingsError([f"plan.objective = {name!r}: {entry.value} is not a function"])
-    return found
+    return objective
 
 
 def entries(group: str) -> Iterable[Any]:
-    """The entry points of all installed packages in one group."""
+    """The entry points of all installed packages in a group."""
     if sys.version_info >= (3, 10):
         return metadata.entry_points(group=group)
     return metadata.entry_points().get(group, ())

@@ -1,8 +1,8 @@
-"""An operator's hold on a malleable job: no fragment of it starts until it is released.
+"""Holds a malleable job for an operator: its fragments do not start until it is released.
 
-What runs goes on, as with `scontrol hold`. That it is held stands in the marks, since Slurm's own
-hold is lost when a fragment ends or its user requeues it. `scontrol release` would start fragments
-outside a lease, so letting go has a command of its own.
+Running fragments go on, as with `scontrol hold`. The marks keep the hold, since Slurm's own hold is
+lost when a fragment ends or its user requeues it. `scontrol release` would start fragments outside
+a lease, so releasing has its own command.
 """
 
 from __future__ import annotations
@@ -33,42 +33,47 @@ _COME_BACK = (ENDED_STATES | {FragmentState.ENDING}) - {FragmentState.CANCELLED}
 
 
 def hold(port: Port, settings: Settings, job_id: int) -> int:
-    """Hold the job; returns how many fragments wait or run. Raises UsageError if none does,
-    NotAllowed if this user may not, CommandRefused if Slurm let none be held."""
+    """Hold the job, and return how many fragments wait or run.
+
+    Raises UsageError without such fragments, NotAllowed if this user may not, CommandRefused if
+    Slurm refused all.
+    """
     return _set(port, settings, job_id, "hold", is_on_hold=True)
 
 
 def release(port: Port, settings: Settings, job_id: int) -> int:
-    """Let go of what an operator holds: it waits for a hole again. Returns how many fragments.
-    Raises RetryLater if some have ended since the last tick: Slurm changes no mark of theirs, and
-    one that stays holds the job."""
+    """Release an operator's hold, so that fragments wait for a hole again. Return their number.
+
+    Raises RetryLater if some have ended since the last tick. Slurm does not change their marks, and
+    a remaining mark holds the job.
+    """
     return _set(port, settings, job_id, "uhold", is_on_hold=False)
 
 
 def _set(port: Port, settings: Settings, job_id: int, verb: str, is_on_hold: bool) -> int:
-    """No tick runs meanwhile: it would write marks as it saw them before."""
+    """Change the marks between ticks. A tick would write marks as it saw them before."""
     with between_ticks(settings.tick):
-        found = _open(_job(port, settings, job_id))
-        if not found:
-            raise UsageError(f"job {job_id}: no fragment waits or runs; is it ending?")
+        fragments = _open(_job(port, settings, job_id))
+        if not fragments:
+            raise UsageError(f"job {job_id}: no fragment waits or runs, so the job may be ending")
         if not is_on_hold:
-            found = [f for f in found if f.is_on_hold or f.mark.is_on_hold]
-            for fragment in found:
+            fragments = [f for f in fragments if f.is_on_hold or f.mark.is_on_hold]
+            for fragment in fragments:
                 if fragment.is_requeue_held:
                     _let_go(port, fragment)
-        _write(port, found, verb, is_on_hold)
+        _write(port, fragments, verb, is_on_hold)
         left = _job(port, settings, job_id)
         now = {
             f.id for f in _open(left) if f.mark.is_on_hold is is_on_hold and _is_done(f, is_on_hold)
         }
-    done = [f for f in found if f.id in now]
-    if found and not done:
+    done = [f for f in fragments if f.id in now]
+    if fragments and not done:
         raise CommandRefused(f"job {job_id}: Slurm refused to change any fragment")
     kept = ranges(f.id for f in left.fragments if f.state in _COME_BACK and f.mark.is_on_hold)
     if kept and not is_on_hold:
         raise RetryLater(
             f"job {job_id}: still held, since the hold of {', '.join(kept)} ends only after the "
-            "next tick: repeat `malleable release` then"
+            f"next tick: then run `malleable release {job_id}` again"
         )
     return len(done)
 
@@ -77,15 +82,15 @@ def _is_done(fragment: Fragment, is_on_hold: bool) -> bool:
     return is_on_hold or not fragment.is_requeue_held
 
 
-def _write(port: Port, found: list[Fragment], verb: str, is_on_hold: bool) -> None:
-    """Whether it worked is seen afterwards: fragments may end at any moment."""
+def _write(port: Port, fragments: list[Fragment], verb: str, is_on_hold: bool) -> None:
+    """Write marks and holds without checking the result, since fragments may end at any moment."""
     marks = [
         Intent(f.id, Why.ON_HOLD, mark=replace(f.mark, is_on_hold=is_on_hold))
-        for f in found
+        for f in fragments
         if f.mark.is_on_hold is not is_on_hold
     ]
-    lines = [f"{verb} {word}" for word in ranges(f.id for f in found)]
-    asked = commands(marks, {f.id: f.note for f in found})
+    lines = [f"{verb} {word}" for word in ranges(f.id for f in fragments)]
+    asked = commands(marks, {f.id: f.note for f in fragments})
     if lines:
         asked.append(_scontrol(*lines))
     for command in asked:
@@ -93,8 +98,10 @@ def _write(port: Port, found: list[Fragment], verb: str, is_on_hold: bool) -> No
 
 
 def _let_go(port: Port, fragment: Fragment) -> None:
-    """Of a requeuehold, instead of which Slurm takes no hold before a release: what is released
-    may not start yet, and then waits since it waited."""
+    """Turn a requeuehold into our hold. Slurm takes no other hold before a release.
+
+    A released fragment may not start yet, and then keeps its time of waiting.
+    """
     word = str(fragment.id)
     if _try(port, _scontrol(f"update jobid={word} StartTime=now+60")):
         lines = [f"release {word}", f"uhold {word}"]

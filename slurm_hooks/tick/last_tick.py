@@ -1,8 +1,8 @@
-"""When the last tick was, as far as this user can see on this host.
+"""Finds the time of the last tick, as far as this user can see it on this host.
 
-The lock's date tells it to the user of the tick. The ledger tells all others: every tick writes it,
-and anybody can see its date. A reader changes neither the ledger nor what its log of changes holds.
-Hosts other than that of the ticks may know neither.
+The lock's date shows it to the tick's user. The ledger's date shows it to all others, since every
+tick writes the ledger. A reader changes neither the ledger nor the content of its log of changes.
+Other hosts than the ticks' may know neither.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from slurm_hooks.model.moments import age_text, moment, shown
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.lock import stamp_path
 
-INTERVALS = 2  # without a tick that are worth a line
+INTERVALS = 2  # without a tick, before it costs a line
 
 
 def find_last_tick(settings: Settings) -> Optional[datetime]:
-    """When the last tick was; None if this host knows of none."""
+    """The time of the last tick. None if this host knows of no tick."""
     ledger = ledger_path(settings.tick.state_dir)
     changes, _shared = beside(ledger)
-    found = []
+    dates = []
     for path in (stamp_path(settings.tick), ledger, changes):
         with contextlib.suppress(OSError):
             seen = path.stat()
-            if path is not changes or seen.st_size:  # a reader makes an empty one
-                found.append(seen.st_mtime)
-    return moment(max(found)) if found else None
+            if path is not changes or seen.st_size:  # a reader makes an empty file
+                dates.append(seen.st_mtime)
+    return moment(max(dates)) if dates else None
 
 
 def silence(settings: Settings, jobs: Iterable[MalleableJob] = ()) -> str:
-    """A line if no tick has come for two intervals; else empty.
+    """Return a line if no tick has come for two intervals, else an empty string.
 
-    Where this host knows of no tick, `jobs` may show that there are ticks elsewhere.
+    Where this host knows of no tick, `jobs` may show that ticks run elsewhere.
     """
     last, now = find_last_tick(settings), moment(time.time())
     every_s = settings.tick.every_s
     if last is None:
-        is_told = any(_was_touched(job) for job in jobs)
-        if is_told:
+        is_elsewhere = any(_was_touched(job) for job in jobs)
+        if is_elsewhere:
             return ""
-        return "this host does not know of a tick: if your job stays held, ask whether ticks run"
+        return "this host does not know of a tick: if your job stays held, ask your administrator"
     silent_s = abs((now - last).total_seconds())
     if silent_s <= INTERVALS * every_s:
         return ""
@@ -58,10 +58,10 @@ def silence(settings: Settings, jobs: Iterable[MalleableJob] = ()) -> str:
 
 
 def steady_silence(settings: Settings) -> str:
-    """The same without the age, for what is printed again at each change."""
+    """Return the same line without the age, for output that is printed again at each change."""
     last, every_s = find_last_tick(settings), settings.tick.every_s
     if last is None or not silence(settings):
-        return ""  # a login host may know of no tick at all
+        return ""  # a login host may know of no tick
     now = moment(time.time())
     return f"no tick since {shown(last, now)} (expected every {every_s:g} s)"
 

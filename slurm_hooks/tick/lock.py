@@ -1,7 +1,7 @@
-"""One tick at a time, and an error of its own once none has been completed for long.
+"""Allows a single tick at a time, and raises another error if no tick has completed for long.
 
-The lock is a file that nobody but the user of the tick can open: whoever can open a file can
-flock it, and so block every tick. The date of a file beside it is that of the last completed tick.
+Only the tick's user can open the lock file. Any process that can open a file can flock it, and so
+block every tick. A file beside it has the date of the last completed tick.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Outcome:
 
 @contextlib.contextmanager
 def locked(chosen: Tick) -> Iterator[Outcome]:
-    """Hold the tick lock; the kernel lets go of it when this process ends, however it ends.
+    """Hold the tick lock. The kernel releases it when this process ends, however it ends.
 
-    Raises NotAllowed if it is another user's, SettingsError if it lies where others could meddle
-    with it, RetryLater if another tick runs. A RetryLater from in here or from the body becomes
-    NoTickForLong once no tick has been completed for `patience_s`.
+    Raises NotAllowed if it belongs to another user, SettingsError if others could change it,
+    RetryLater if another tick runs. A RetryLater from here or from the body becomes NoTickForLong
+    once no tick has been completed for `patience_s`.
     """
     path = Path(chosen.lock)
     with contextlib.ExitStack() as opened:
@@ -66,8 +66,11 @@ def locked(chosen: Tick) -> Iterator[Outcome]:
 
 @contextlib.contextmanager
 def between_ticks(chosen: Tick) -> Iterator[None]:
-    """Hold the lock as soon as no tick runs. Raises NotAllowed and SettingsError as `locked` does,
-    RetryLater if a tick takes longer than a command waits."""
+    """Hold the lock as soon as no tick runs.
+
+    Raises NotAllowed and SettingsError as `locked` does, RetryLater if a tick takes longer than a
+    command waits.
+    """
     path = Path(chosen.lock)
     with _as_settings_error(path):
         _make_directory(path.parent)
@@ -82,13 +85,13 @@ def between_ticks(chosen: Tick) -> Iterator[None]:
 
 
 def stamp_path(chosen: Tick) -> Path:
-    """The file whose date is that of the last completed tick."""
+    """The file that has the date of the last completed tick."""
     path = Path(chosen.lock)
     return path.with_name(f"{path.name}.done")
 
 
 def patience_s(chosen: Tick) -> float:
-    """How many seconds without a completed tick are no failure yet: slurmctld may restart."""
+    """The seconds without a completed tick that are no failure yet, since slurmctld may restart."""
     return max(SHORTEST_PATIENCE_S, TICKS_OF_PATIENCE * chosen.every_s)
 
 
@@ -102,9 +105,10 @@ def _as_settings_error(path: Path) -> Iterator[None]:
 
 
 def _make_directory(path: Path) -> None:
-    """Make it, for us alone; an existing one is used only if nobody else can write to it.
+    """Make the directory for our user alone. Use an existing directory only if others cannot write
+    to it.
 
-    Its mode is not changed: the setting may name a directory that others need.
+    Its mode stays, since the setting may name a directory that others need.
     """
     try:
         with contextlib.suppress(FileExistsError):
@@ -114,15 +118,15 @@ def _make_directory(path: Path) -> None:
             "only the tick's user may run ticks and hold jobs: run this as root or as SlurmUser "
             f"({path} is not there, and this user cannot make it)"
         ) from error
-    found = os.lstat(path)
-    if not stat.S_ISDIR(found.st_mode):
-        raise NotADirectoryError(f"{path} is not a directory ({stat.filemode(found.st_mode)})")
+    status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(f"{path} is not a directory ({stat.filemode(status.st_mode)})")
     trusted = (0, os.geteuid())
-    if found.st_uid not in trusted:
-        raise _of_another(path, found.st_uid)
-    if is_open(found, trusted):
+    if status.st_uid not in trusted:
+        raise _of_another(path, status.st_uid)
+    if is_open(status, trusted):
         raise PermissionError(
-            f"others can write to {path} ({stat.filemode(found.st_mode)}) and could block every "
+            f"others can write to {path} ({stat.filemode(status.st_mode)}) and could block every "
             "tick: name a directory that is used for nothing else"
         )
     refuse_open_above(path)
@@ -130,20 +134,20 @@ def _make_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def _open(path: Path) -> Iterator[int]:
-    """A descriptor of a file of our own that nobody else can open. Raises OSError."""
+    """Open a file of ours that no other user can open. Raises OSError."""
     try:
         handle = os.open(path, _FLAGS, 0o600)
     except PermissionError as error:
         raise _of_another(path, _owner(path)) from error
     try:
-        found = os.fstat(handle)
-        if found.st_uid != os.geteuid():
-            raise _of_another(path, found.st_uid)
-        if not stat.S_ISREG(found.st_mode):
-            raise PermissionError(f"{path} is not a plain file ({stat.filemode(found.st_mode)})")
-        if found.st_mode & 0o077:
-            # As versions before this one made it: whoever has it open could hold it for ever.
-            _log.debug("%s is made anew: %s", path, stat.filemode(found.st_mode))
+        status = os.fstat(handle)
+        if status.st_uid != os.geteuid():
+            raise _of_another(path, status.st_uid)
+        if not stat.S_ISREG(status.st_mode):
+            raise PermissionError(f"{path} is not a plain file ({stat.filemode(status.st_mode)})")
+        if status.st_mode & 0o077:
+            # A process of another user that has it open could hold it without end.
+            _log.debug("%s is replaced: %s", path, stat.filemode(status.st_mode))
             path.unlink()
             replaced = os.open(path, _FLAGS | os.O_EXCL, 0o600)
             os.close(handle)
@@ -160,12 +164,12 @@ def _taken(path: Path, holder: int) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout as error:
-        who = os.pread(holder, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        holder_id = os.pread(holder, 20, 0).decode("ascii", "replace").strip() or "unknown"
         raise RetryLater(
-            f"another tick is running (process {who} holds {path}); nothing done"
+            f"another tick is running (process {holder_id} holds {path}): no change made"
         ) from error
     try:
-        with contextlib.suppress(OSError):  # a full disk takes the number; the lock is held
+        with contextlib.suppress(OSError):  # a full disk loses the number, but the lock is held
             os.ftruncate(holder, 0)
             os.pwrite(holder, f"{os.getpid()}\n".encode(), 0)
         _log.debug("locked %s", path)
@@ -175,9 +179,9 @@ def _taken(path: Path, holder: int) -> Iterator[None]:
 
 
 def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
-    """Raises NoTickForLong if the last tick was completed longer ago than `patience` seconds.
+    """Raise NoTickForLong if the last tick was completed longer ago than `patience` seconds.
 
-    A stamp that lies as far ahead tells of a clock that was set back, and is as good as none.
+    A stamp that lies as far in the future shows a clock that was set back, and does not count.
     """
     silent_s = abs(time.time() - last)
     _log.debug("the last tick was completed %.0f s ago, patience is %.0f s", silent_s, patience)
@@ -191,15 +195,15 @@ def _raise_if_overdue(error: RetryLater, last: float, patience: float) -> None:
 
 
 def _of_another(path: Path, uid: int) -> NotAllowed:
-    """The lock is made by the user of the ticks, who alone may do what needs it."""
+    """The error for a lock of another user. Only the user of the ticks may use the lock."""
     return NotAllowed(
-        f"only the tick's user may run ticks and hold jobs: run this as {_name(uid)}, to whom "
-        f"{path} belongs ({_as_user(uid)})"
+        f"only the tick's user may run ticks and hold jobs: run this as {_name(uid)}, the "
+        f"owner of {path} ({_as_user(uid)})"
     )
 
 
 def _owner(path: Path) -> int:
-    """Of the file, or of the directory that hides it."""
+    """The owner of the file, or of the directory that hides it."""
     try:
         return os.lstat(path).st_uid
     except OSError:
@@ -207,7 +211,7 @@ def _owner(path: Path) -> int:
 
 
 def _as_user(uid: int) -> str:
-    """How to run a command as this user: root needs no password to become another."""
+    """The command prefix that runs as this user. Root needs no password to become another user."""
     name = _name(uid).removeprefix("user ")
     become = f"runuser -u {name} --" if os.geteuid() == 0 else f"sudo -u {name}"
     return f"{become} malleable ..."

@@ -1,4 +1,4 @@
-"""Everything that a tick decides by, in one value: Slurm, the switches, what jobs have shown."""
+"""Reads all inputs of a tick into a snapshot: Slurm, the switches, and the learned rates."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from slurm_hooks.tick.switch import with_switches
 
 
 def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
-    """The whole snapshot: a plan adds nothing to it.
+    """The whole snapshot, with all that a plan needs.
 
-    Raises SettingsError if the switches cannot be seen. A caller that `is_reading` alone gets a
-    line about that instead.
+    Raises SettingsError if the switches cannot be read. A caller that only reads (`is_reading`)
+    gets a line about that instead.
     """
     site, state = settings.site, settings.tick.state_dir
     read_terms = terms_reader(port, state, is_reading)
@@ -30,10 +30,16 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
 
 
 def needs_charges(ground: Ground) -> bool:
-    """True if one more question to Slurm is needed, for account and QOS: where a canary is chosen
-    by account, accounts have a ceiling, somebody waits for a limit that may count fragments, or
-    fragments are to get the site's QOS. Not while malleable jobs are switched off, or while there
-    are no jobs."""
+    """Tell whether a tick has to ask Slurm for accounts and QOS too.
+
+    It has to in each of these cases:
+
+    * A canary is chosen by account, or accounts have a ceiling.
+    * A job waits for a limit that may count fragments.
+    * Fragments are to get the site's QOS.
+
+    It does not while malleable jobs are switched off, or without jobs.
+    """
     seen, mode = ground.seen, ground.settings.mode
     if seen.off is not None or not seen.jobs:
         return False

@@ -1,5 +1,6 @@
-"""How a loop pauses between two ticks: planning/interval.py says for how long, a file that somebody
-touches ends a pause early.
+"""Waits between two ticks of a loop.
+
+planning/interval.py says for how long. Touching a file ends the wait early.
 """
 
 from __future__ import annotations
@@ -14,37 +15,39 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.sdiag import diagnosis_command, parse_threads
 
 _log = logging.getLogger(__name__)
-LOOK_S = 0.25  # how often the file is looked at
-SOONEST_S = 1.0  # from one tick to another that is called for
-MOST_CALLED_FOR = 0.1  # of the time, taken by ticks that are called for
+LOOK_S = 0.25  # the interval at which the file is checked
+SOONEST_S = 1.0  # from a tick to a called tick
+MOST_CALLED_FOR = 0.1  # the share of time that called ticks take
 
 
 def soonest_s(tick_s: float) -> float:
-    """Seconds from the end of a tick that took `tick_s` to one that is called for."""
+    """Seconds from the end of a tick that took `tick_s` to a called tick."""
     return max(SOONEST_S, tick_s / MOST_CALLED_FOR)
 
 
 def until_next_s(pause: float, ran_s: float, end_after: float, every_s: float) -> float:
-    """Seconds from the start of a tick to the next, if its loop has run for `ran_s` and starts none
-    later than `end_after`: then that is the first one of the loop which follows, `every_s` after
-    this loop began."""
+    """Seconds from the start of a tick to the next, if its loop has run for `ran_s`.
+
+    A loop starts no tick after `end_after`. Then the next tick is the first of the following loop,
+    `every_s` after this loop began.
+    """
     return pause if ran_s + pause <= end_after else max(pause, every_s - ran_s)
 
 
 def ask_threads(port: Port) -> Optional[int]:
-    """The requests that slurmctld answers now; None if it does not say. Does not raise."""
+    """The requests that slurmctld answers now. None if it does not say. Does not raise."""
     try:
         return parse_threads(port.ask(diagnosis_command()))
     except MalleableError as error:
-        _log.debug("how busy slurmctld is cannot be told: %s", error)
+        _log.debug("cannot ask how busy slurmctld is: %s", error)
         return None
 
 
 class Bell:
-    """A file whose touch calls for a tick; without a path nobody ever does.
+    """A file whose touch calls for a tick. Without a path there are no calls.
 
-    Only its date is looked at, and a link is not followed, so whoever may write it can make
-    ticks come sooner and nothing else.
+    Only its date is read, and no link is followed. So a user who may write it can make ticks come
+    sooner, and can do no more.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -53,17 +56,17 @@ class Bell:
 
     @property
     def is_hung(self) -> bool:
-        """Whether there is a file to look at."""
+        """Whether there is a file to watch."""
         return bool(self._path)
 
     def listen_at(self, path: str) -> None:
-        """Look at this file from now on."""
+        """Watch this file from now on."""
         if path != self._path:
             self._path = path
             self._seen = self._date()
 
     def has_rung(self) -> bool:
-        """Whether it was touched since this was asked last."""
+        """Tell whether it was touched since the last call."""
         before, self._seen = self._seen, self._date()
         return self._seen != before
 
@@ -79,7 +82,7 @@ def wait(
 ) -> bool:
     """Sleep so many seconds, or until the bell has rung, but at least `soonest` of them.
 
-    `sleep` returns True when the loop is to end, and so does this.
+    If `sleep` returns True, the loop is to end, and this returns True too.
     """
     look_s = LOOK_S if bell.is_hung else seconds
     pause, left = min(max(soonest, look_s), seconds), seconds

@@ -1,5 +1,7 @@
-"""The answer about the terms of QOS, kept for an hour: it comes from slurmdbd, which a tick need
-not ask each time, and which may be away."""
+"""Keeps the answer about the terms of QOS for an hour.
+
+It comes from slurmdbd, which a tick need not ask each time, and which may be down.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,11 @@ KEPT_S = 3_600
 
 
 def terms_reader(port: Port, directory: str, is_reading: bool) -> Callable[[], str]:
-    """What gives the answer to terms_command: the file in the state directory, or sacctmgr once
-    that is old. A caller that `is_reading` alone keeps no answer."""
+    """Return a function that gives the answer to terms_command.
+
+    It reads the file in the state directory, or asks sacctmgr once that is old. A caller that only
+    reads (`is_reading`) keeps no answer.
+    """
     path = Path(directory) / NAME
 
     def read() -> str:
@@ -31,7 +36,7 @@ def terms_reader(port: Port, directory: str, is_reading: bool) -> Callable[[], s
             text = port.ask(terms_command())
         except (CommandRefused, RetryLater, MissingProgram):
             with contextlib.suppress(OSError, ValueError):
-                return path.read_text()  # older, and better than nothing
+                return path.read_text()  # an old answer is better than no answer
             raise
         if text.strip() and not is_reading:
             _keep(path, text)
@@ -41,7 +46,7 @@ def terms_reader(port: Port, directory: str, is_reading: bool) -> Callable[[], s
 
 
 def _keep(path: Path, text: str) -> None:
-    """A disk that is full costs a question more at the next tick."""
+    """Write the answer. If the disk is full, the next tick asks again."""
     with contextlib.suppress(OSError, ValueError):
         new = make_place(path).with_name(f"{NAME}.new")
         new.write_text(text)

@@ -1,7 +1,7 @@
-"""One tick: lock, observe, plan, guard, write in two halves with a look between, report.
+"""Runs a tick: lock, observe, plan, guard, write in two halves with a reading between, report.
 
-Safe to run twice, to miss, to kill at any line: the truth is in Slurm and every tick starts there.
-Decisions are made in planning.
+A tick may run twice, be missed, or be killed at any line, since the truth is in Slurm and every
+tick starts there. Decisions are made in planning.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _log = logging.getLogger(__name__)
 
 
 def _no_pause(command: str) -> None:
-    """What is done before each write outside of tests and progress displays: nothing."""
+    """Go on before each write. Tests and progress displays replace it."""
 
 
 def _no_summaries(seen: Snapshot, plan: Plan) -> Mapping[int, str]:
-    """What is said of jobs that end where nobody keeps books: nothing."""
+    """Return no summaries of ended jobs, for callers that keep no books."""
     return {}
 
 
@@ -57,12 +57,14 @@ def tick(
     pause: Callable[[str], None] = _no_pause,
     sum_up: Callable[[Snapshot, Plan], Mapping[int, str]] = _no_summaries,
 ) -> TickReport:
-    """Run one tick. With `is_dry` nothing is written and no lock is needed. `sum_up` says in one
-    line what became of the jobs that a plan closes.
+    """Run a tick. With `is_dry` it needs no lock and does not write.
 
-    Where the mode is to observe nothing is written either, and the tick counts as completed. Raises
-    RetryLater if Slurm does not answer or another tick runs, NoTickForLong if that has been so for
-    minutes, SettingsError if nobody can see whether malleable jobs are switched off.
+    `sum_up` returns a line about each job that a plan closes. In the mode that only observes, the
+    tick does not write either, and counts as completed.
+
+    Raises RetryLater if Slurm does not answer or another tick runs, NoTickForLong if that has
+    lasted for minutes. Raises SettingsError if it cannot read whether malleable jobs are switched
+    off.
     """
     began = time.monotonic()
     before = len(port.asked)
@@ -92,8 +94,10 @@ def tick(
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Nobody looks for garbage meanwhile: all that a tick makes lives until its end, and looking
-    through it again and again took a third of its time (19,200 fragments)."""
+    """Stop garbage collection for a tick, since all its objects live until its end.
+
+    Collecting them repeatedly took a third of its time (19,200 fragments).
+    """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -106,18 +110,18 @@ def _uncollected() -> Iterator[None]:
 def _write(
     port: Port, seen: Snapshot, plan: Plan, settings: Settings, pause: Callable[[str], None]
 ) -> tuple[Plan, list[str]]:
-    """Write a plan. Returns it without what no longer held, and what Slurm refused."""
+    """Write a plan. Return it without intents that no longer held, and Slurm's refusals."""
     refused = apply(port, seen, first_half(plan.actions), pause)
     if needs_look(plan.actions):
         fresh = look_at_jobs(port, settings.site.partitions, seen.jobs)
         plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
-        now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # thrown since?
+        now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # set since?
         plan = without(plan, switched_off(plan.actions, now))
     return plan, refused + apply(port, seen, second_half(plan.actions), pause)
 
 
 def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
-    """The plan for a snapshot that was taken elsewhere; Slurm is not asked."""
+    """Plan for a snapshot that was taken elsewhere, without asking Slurm."""
     began = time.monotonic()
     objective = find_objective(settings.plan.objective)
     settings = with_host_lists(settings)
@@ -131,10 +135,10 @@ def _unused(seen: Snapshot, settings: Settings) -> dict[str, Unused]:
 
 
 def loop(once: Callable[[], float], wait: Callable[[float], Optional[bool]]) -> None:
-    """Call `once`, which returns the seconds from its start to the next call, until `wait(pause)`
-    returns True.
+    """Call `once` repeatedly until `wait(pause)` returns True.
 
-    A tick that takes longer delays the next one; none are made up for.
+    `once` returns the seconds from its start to the next call. A tick that takes longer delays the
+    next. Missed ticks are not repeated.
     """
     while True:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What one tick saw, decided, did and cost."""
+"""Reports the observations, decisions, writes and cost of a tick."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from slurm_hooks.slurm.live import DENIED, Asked
 
 
 def lacks_rights(refused: Iterable[str]) -> bool:
-    """Whether Slurm refused a change because of who asked: it will refuse the next one too."""
+    """Whether Slurm refused a change because of the user. It will refuse the next change too."""
     return any(DENIED.search(line) for line in refused)
 
 
 @dataclass(frozen=True)
 class TickReport:
-    """What one tick saw, decided and did. `unused` is what no job used then, by resource."""
+    """The observations, decisions and writes of a tick. `unused` is the unused share, by
+    resource.
+    """
 
     at: datetime
     plan: Plan
@@ -31,7 +33,7 @@ class TickReport:
 
     @property
     def lacks_rights(self) -> bool:
-        """Whether the rights of who ran it were not enough."""
+        """Whether the user of the tick lacked rights."""
         return lacks_rights(self.refused)
 
     @property

@@ -1,8 +1,8 @@
-"""The switches, two files in the state directory: `off` keeps malleable jobs off all nodes,
-`no-growth` keeps them from growing.
+"""Reads and writes the switches, two files in the state directory.
 
-A file is there or it is not: whatever lies under its name counts, and one line of a plain file is
-the reason. Where nobody can tell, nobody may take it for absent.
+`off` keeps malleable jobs off all nodes, `no-growth` keeps them from growing. A file of any kind
+counts under its name, and the first line of a plain file is the reason. If a file cannot be
+checked, it must not count as absent.
 """
 
 from __future__ import annotations
@@ -28,44 +28,45 @@ LONGEST = 200
 
 
 def find_off(directory: str) -> Optional[Off]:
-    """The switch in the state directory, None if malleable jobs are on.
+    """The switch in the state directory. None if malleable jobs are on.
 
-    Raises SettingsError if the directory cannot be looked into.
+    Raises SettingsError if the directory cannot be read.
     """
     return _find(directory, NAME, "whether malleable jobs are switched off")
 
 
 def find_no_growth(directory: str) -> Optional[Off]:
-    """The file by which the site keeps jobs from growing, None if they may.
+    """The file by which the site keeps jobs from growing. None if they may grow.
 
-    Raises SettingsError if the directory cannot be looked into.
+    Raises SettingsError if the directory cannot be read.
     """
     return _find(directory, NO_GROWTH, "whether malleable jobs may grow")
 
 
-def _find(directory: str, name: str, what: str) -> Optional[Off]:
+def _find(directory: str, name: str, question: str) -> Optional[Off]:
     path = Path(directory) / name
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _fault(directory, what, error) from error
-    return Off(_since(found), _reason(path) if stat.S_ISREG(found.st_mode) else "")
+        raise _fault(directory, question, error) from error
+    return Off(_since(status), _reason(path) if stat.S_ISREG(status.st_mode) else "")
 
 
-def _since(found: os.stat_result) -> datetime:
-    """Its date, or that of its last change if it was given one that no calendar has."""
+def _since(status: os.stat_result) -> datetime:
+    """The file's date, or its last change if no calendar has that date."""
     try:
-        return moment(int(found.st_mtime))
+        return moment(int(status.st_mtime))
     except (ValueError, OverflowError, OSError):
-        return moment(int(found.st_ctime))
+        return moment(int(status.st_ctime))
 
 
 def with_switches(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:
-    """The snapshot with both files as they stand.
+    """The snapshot with the present state of both files.
 
-    Raises SettingsError if that cannot be seen; who `is_reading` alone gets a line about it.
+    Raises SettingsError if that cannot be read. A caller that only reads (`is_reading`) gets a line
+    about it.
     """
     try:
         return replace(seen, off=find_off(directory), no_growth=find_no_growth(directory))
@@ -76,9 +77,9 @@ def with_switches(seen: Snapshot, directory: str, is_reading: bool) -> Snapshot:
 
 
 def switch_off(directory: str, reason: str = "") -> Off:
-    """Put the file there; returns what holds now. One that is there keeps its date, and its reason
-    where the new one cannot be written.
+    """Create the switch file, and return the present switch.
 
+    An existing file keeps its date. It also keeps its reason if the new reason cannot be written.
     Raises NotAllowed if this user may not write it, SettingsError if it cannot be written.
     """
     before = find_off(directory)
@@ -93,12 +94,14 @@ def switch_off(directory: str, reason: str = "") -> Off:
         if before is None or isinstance(refusal, NotAllowed):
             raise refusal from error
         return before
-    return find_off(directory) or written  # somebody else may have switched on since
+    return find_off(directory) or written  # another user may have switched on since
 
 
 def switch_on(directory: str) -> Optional[Off]:
-    """Remove the file; returns what held before. Raises NotAllowed if this user may not
-    remove it, SettingsError if it cannot be removed."""
+    """Remove the switch file, and return the switch from before.
+
+    Raises NotAllowed if this user may not remove it, SettingsError if it cannot be removed.
+    """
     before = find_off(directory)
     if before is None:
         return None
@@ -106,8 +109,8 @@ def switch_on(directory: str) -> Optional[Off]:
         with _opened(directory) as place, contextlib.suppress(FileNotFoundError):
             os.unlink(NAME, dir_fd=place)
     except OSError as error:
-        what = f"malleable jobs are still switched off by {Path(directory) / NAME}; remove it"
-        raise _refusal(directory, what, error) from error
+        failure = f"malleable jobs are still switched off by {Path(directory) / NAME}: remove it"
+        raise _refusal(directory, failure, error) from error
     return before
 
 
@@ -121,8 +124,10 @@ def _opened(directory: str) -> Iterator[int]:
 
 
 def _write(place: int, reason: str, before: Optional[Off]) -> Off:
-    """A new file under a name of its own, renamed: no link that lies there is followed, and of two
-    who do so at once neither is in the way."""
+    """Write a new file under a unique name, and rename it.
+
+    So no link under the final name is followed, and two processes can do it at once.
+    """
     partial = f".{NAME}.{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(partial, dir_fd=place)
@@ -130,7 +135,7 @@ def _write(place: int, reason: str, before: Optional[Off]) -> Off:
     handle = os.open(partial, flags, 0o644, dir_fd=place)
     try:
         os.fchmod(handle, 0o644)  # users read it, whatever the umask
-        with contextlib.suppress(OSError):  # a full disk takes the reason; an empty file counts too
+        with contextlib.suppress(OSError):  # a full disk loses the reason, but an empty file counts
             os.write(handle, f"{reason}\n".encode())
         if before is not None:
             os.utime(handle, (before.since.timestamp(),) * 2)
@@ -146,7 +151,7 @@ def _write(place: int, reason: str, before: Optional[Off]) -> Off:
 
 
 def _reason(path: Path) -> str:
-    """The first line of the file; empty if it cannot be read, which makes it no less there."""
+    """The first line of the file. Empty if it cannot be read, but the file still counts."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -164,21 +169,21 @@ def _one_line(text: str) -> str:
     return re.sub(r"[^\x20-\x7e\u00a0-\ud7ff]", "?", line)[:LONGEST]
 
 
-def _refusal(directory: str, what: str, error: OSError) -> MalleableError:
+def _refusal(directory: str, failure: str, error: OSError) -> MalleableError:
     if error.errno not in (errno.EACCES, errno.EPERM):
-        return _fault(directory, what, error)
+        return _fault(directory, failure, error)
     return NotAllowed(
-        f"tick.state_dir = {directory!r}: {what}: {error.strerror}; run this as root or as the "
+        f"tick.state_dir = {directory!r}: {failure}: {error.strerror}; run this as root or as the "
         "user of the tick"
     )
 
 
-def _fault(directory: str, what: str, error: OSError) -> SettingsError:
+def _fault(directory: str, failure: str, error: OSError) -> SettingsError:
     is_barred = error.errno in (errno.EACCES, errno.EPERM, errno.ENOTDIR)
     advice = (
-        "; run this as root or as the user of the tick, and let everybody search the directory "
+        "; run this as root or as the user of the tick, and let all users search the directory "
         "(chmod a+rx)"
         if is_barred
         else ""
     )
-    return SettingsError([f"tick.state_dir = {directory!r}: {what}: {error.strerror}{advice}"])
+    return SettingsError([f"tick.state_dir = {directory!r}: {failure}: {error.strerror}{advice}"])

@@ -1,4 +1,4 @@
-"""Tells Slurm, from a host where people submit, which size a job of theirs wants now."""
+"""Tells Slurm, from a login host, which size a user's job wants now."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_hooks.slurm.gateway import look_at_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.wish import parse_wish, wish_commands, with_wish
 
-# Nobody else writes into the Comment of an element that waits.
+# The order in which elements take the wish. Only we write into the Comment of a waiting element.
 _ORDER = (
     FragmentState.HELD,
     FragmentState.PENDING,
@@ -19,29 +19,34 @@ _TRIES = 3
 
 
 def wish(port: Port, job: MalleableJob, size: int, at: float) -> Wish:
-    """Have the job want this size at most from now on, never more than its MAX; returns what
-    Slurm has taken. Raises UsageError, CommandRefused, NotAllowed for somebody else's job,
-    RetryLater if the agent of the element writes again and again."""
+    """Limit the job to this size from now on, at most to its MAX. Return the wish that Slurm has
+    taken.
+
+    Raises UsageError, CommandRefused, NotAllowed for another user's job, RetryLater if the agent of
+    the element keeps writing.
+    """
     job_id = job.job_id
     if not job.way.may_wish:
         raise UsageError(f"job {job_id} is a gang: only a pool (engine=pool) can wish for a size")
-    found = _writable(job)
-    told = Wish(moment(int(at)), min(size, job.request.max_nodes))
-    question, write = wish_commands(str(found.id))
+    fragment = _writable(job)
+    wanted = Wish(moment(int(at)), min(size, job.request.max_nodes))
+    question, write = wish_commands(str(fragment.id))
     for _ in range(_TRIES):
         try:
-            port.ask(write(with_wish(port.ask(question).strip("\n"), told)))
+            port.ask(write(with_wish(port.ask(question).strip("\n"), wanted)))
         except NotAllowed as error:
             raise NotAllowed(f"job {job_id} belongs to {job.user}: ask as that user") from error
-        if parse_wish(port.ask(question).strip("\n")) == told:
-            return told
-    raise RetryLater(f"job {job_id}: the wish does not stay in the Comment of {found.id}")
+        if parse_wish(port.ask(question).strip("\n")) == wanted:
+            return wanted
+    raise RetryLater(
+        f"job {job_id}: the agent of {fragment.id} keeps overwriting the wish: try again"
+    )
 
 
 def _writable(job: MalleableJob) -> Fragment:
     known = [f for f in job.fragments if f.state in _ORDER]
     if not known:
-        raise UsageError(f"job {job.job_id}: no fragment waits or runs; is it ending?")
+        raise UsageError(f"job {job.job_id}: no fragment waits or runs, so the job may be ending")
     return min(known, key=lambda f: (_ORDER.index(f.state), f.id.index))
 
 

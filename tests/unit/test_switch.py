@@ -101,7 +101,7 @@ def test_a_directory_that_switches_off_takes_no_reason(tmp_path: Path) -> None:
     (tmp_path / "off").mkdir()
     assert switch_off(str(tmp_path), "fire") == find_off(str(tmp_path))
     assert os.listdir(tmp_path) == ["off"]
-    with pytest.raises(SettingsError, match=f"still switched off by {tmp_path}/off; remove it"):
+    with pytest.raises(SettingsError, match=f"still switched off by {tmp_path}/off: remove it"):
         switch_on(str(tmp_path))
 
 

@@ -196,10 +196,12 @@ def test_somebody_else_s_directory_and_file_are_refused(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     tick(recorded("running"), settings)
     os.chown(settings.tick.lock, NOBODY, NOBODY)
-    with pytest.raises(NotAllowed, match=r"only the tick's user .* as user .*tick\.lock belongs"):
+    with pytest.raises(
+        NotAllowed, match=r"only the tick's user .* as user .*owner of .*tick\.lock "
+    ):
         tick(recorded("running"), settings)
     os.chown(tmp_path / "run", NOBODY, NOBODY)
-    with pytest.raises(NotAllowed, match="run belongs"):
+    with pytest.raises(NotAllowed, match=r"owner of .*run "):
         tick(recorded("running"), settings)
 
 

@@ -56,7 +56,7 @@ def test_it_is_in_one_element_and_never_above_max() -> None:
 def test_an_agent_that_writes_over_it_again_and_again() -> None:
     slurm = cluster()
     slurm.agent_writes = True
-    with pytest.raises(RetryLater, match="does not stay"):
+    with pytest.raises(RetryLater, match="keeps overwriting the wish"):
         asked(slurm, 1, 2)
 
 
