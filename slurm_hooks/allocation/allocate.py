@@ -108,9 +108,7 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
 
 
 def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
-    """Return the exact answer if it is cheap, else the answer of the solver or the greedy
-    search.
-    """
+    """Return the exact answer if it is cheap, else the solver's or the greedy search's."""
     shape = f"{plural(len(problem.jobs), 'job')}, {plural(len(problem.classes), 'class')}"
     if solver == "auto" and len(problem.classes) == 1:
         try:
@@ -125,8 +123,9 @@ def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> All
 def _ask(
     problem: Problem, limits: Limits, wish: tuple[str, str], floor: Counts, watch: _Watch
 ) -> Allocation:
-    """Return the answer of the solver in `wish`, which also gives the reason. `floor` is the
-    fallback.
+    """Return the answer of the solver in `wish`, which also gives the reason.
+
+    `floor` is the fallback.
     """
     solver, shape = wish
     if solver == "greedy":

@@ -41,9 +41,7 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class Worth:
-    """The job's weight in the sum: `weight` times its speed-up on `curve` over the rate of its
-    unit.
-    """
+    """The job's worth: `weight` times its speed-up on `curve` over the rate of its unit."""
 
     weight: float
     curve: Curve

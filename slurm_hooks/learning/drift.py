@@ -40,8 +40,9 @@ def current(rates: Iterable[Rate]) -> tuple[Rate, ...]:
 
 
 def is_other_batch(before: Rate, now: Rate) -> bool:
-    """Tell whether both report a batch, and both the whole batch and each node's batch have
-    changed.
+    """Tell whether the batch has changed, both the whole batch and each node's batch.
+
+    False unless both rates report their batch.
     """
     if not before.batch or not now.batch:
         return False

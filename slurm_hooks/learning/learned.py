@@ -51,8 +51,9 @@ def learn(
 
 
 def _sizes(seen: Sequence[Seen], unit: int, max_nodes: int) -> list[int]:
-    """The nodes for which the curve has points. They are few, since each costs the solver a
-    variable.
+    """The nodes for which the curve has points.
+
+    They are few, since each costs the solver a variable.
     """
     most = max(max_nodes // unit, 1)
     sizes = {unit * 2**k for k in range(most.bit_length())} | {unit * most}

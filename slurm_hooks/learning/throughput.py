@@ -100,10 +100,9 @@ def seen_of(rates: Iterable[Rate], unit: int) -> tuple[Seen, ...]:
 
 @dataclass(frozen=True)
 class Belief:
-    """The likelihood of each shape, `weights` (shape), and the log rate of a unit, `log_units`
-    (shape).
+    """The likelihood of each shape, `weights` (shape), and the log rate of a unit under it.
 
-    Both cover the shapes in `at`, which are likely at all.
+    The rate is `log_units` (shape). Both cover the shapes in `at`, which are likely at all.
     """
 
     at: tuple[int, ...]

@@ -233,16 +233,16 @@ class Eligibility:
     def _bid(
         self, name: str, left: Resources, is_whole: bool, without: frozenset[int] = frozenset()
     ) -> Bidders:
-        """The jobs that want most, among all that could have the `left` resources and count them
-        equally.
+        """The jobs that want most, among jobs that could have the `left` resources.
+
+        All of them count these resources equally.
         """
         if self._is_whole_only:
             return Bidders(self.jobs(name), int(is_whole))
         return self._best(self._groups(name, left, is_whole, without))
 
     def all_units(self, names: Iterable[str], jobs: frozenset[int]) -> int:
-        """Count the units of the nodes that malleable jobs have or could have, however they are
-        cut.
+        """Count the units that malleable jobs have or could have, however the nodes are cut.
 
         Of these `jobs`, the job that gets most units from a node decides.
         """

@@ -35,8 +35,9 @@ class Ground:
         return timedelta(seconds=self.settings.plan.horizon_s)
 
     def lane(self, job: MalleableJob) -> Lane:
-        """The terms of the fragments of a job. If it counts slots, any of our partitions may hold
-        them.
+        """The terms of the fragments of a job.
+
+        If it counts slots, any of our partitions may hold them.
         """
         return self._lane(job.partition, job.request)
 

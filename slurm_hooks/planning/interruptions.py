@@ -71,8 +71,7 @@ class Interruptions:
         return self.worst_s if job.loss_s is None else job.loss_s
 
     def may_gain(self, job: MalleableJob) -> bool:
-        """Tell whether the job may take a node without regard to planned starts, except the
-        nearest.
+        """Tell whether the job may take a node despite planned starts, except the nearest.
 
         It may if it would stay there with another fragment.
         """
@@ -116,9 +115,7 @@ def _ends(fragment: Fragment, holes: Mapping[str, Hole]) -> set[datetime]:
 
 
 def interruptions_of(ground: Ground) -> Interruptions:
-    """Read the cost of interruptions from the settings, and the time kept clear before a hole's
-    end.
-    """
+    """Read the cost of interruptions from the settings, and the time kept before a hole's end."""
     settings, lease = ground.settings, ground.settings.lease
     early_s = lease.margin_s + ground.slurm.kill_wait.total_seconds()
     return Interruptions(ground, settings.plan.loss_s, early_s + settings.tick.every_s)

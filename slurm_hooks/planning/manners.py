@@ -17,8 +17,7 @@ from slurm_hooks.planning.places import Places
 
 
 def polite(plan: Plan, places: Places) -> Plan:
-    """Drop parts of shared nodes as long as a node stays idle that the other users could have
-    instead.
+    """Drop parts of shared nodes while a node stays idle that the others could have instead.
 
     On nodes that only malleable jobs use, they take all memory. A gang that would then start below
     its minimum does not start, and the idle nodes meant for it count as well.

@@ -25,11 +25,11 @@ class Room(NamedTuple):
 
 
 def take_near(pool: Pool, rooms: Sequence[Room], own: Counter[str], together: int) -> list[str]:
-    """Take a node from the pool for each room. `together` rooms in a row belong to the same
-    fragment.
+    """Take a node from the pool for each room.
 
-    Switches where the job has nodes (`own`) come first, then the switch with most of its count. Of
-    equal switches, the switch with the fewest other units comes first.
+    `together` rooms in a row belong to the same fragment. Switches where the job has nodes (`own`)
+    come first, then the switch with most of its count. Of equal switches, the switch with the
+    fewest other units comes first.
     """
     search = _Search(pool, rooms, own)
     for step in sorted({together, 1}, reverse=True):

@@ -35,9 +35,7 @@ from slurm_hooks.planning.survey import Survey
 
 @dataclass(frozen=True, order=True)
 class ClassKey:
-    """Seconds for which the nodes stay open, the jobs that may use them, and whether they are
-    shared.
-    """
+    """Seconds for which the nodes stay open, the jobs that may use them, and if they are shared."""
 
     open_s: float
     jobs: tuple[int, ...]
@@ -264,10 +262,10 @@ class Pool:
         self.room = free if self.room is None else min(self.room, free)
 
     def keep_gpus(self, headroom: int, eligibility: Eligibility) -> None:
-        """Leave so many GPUs of partly used nodes to others, in addition to GPUs that we cannot
-        use.
+        """Leave so many GPUs of partly used nodes to others.
 
-        Classes with most free units come first. Fragments keep their GPUs.
+        They come in addition to GPUs that we cannot use. Classes with most free units come first.
+        Fragments keep their GPUs.
         """
         shared = (key for key in self.keys if key.is_shared and eligibility.counts_gpus(key.jobs))
         for key in sorted(shared, key=lambda key: (-self._all(key), key)):

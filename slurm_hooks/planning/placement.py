@@ -62,9 +62,7 @@ def change(
 
 
 class _Opening(NamedTuple):
-    """Room for a fragment in a class: the free units on each of its nodes, and the units taken in
-    all.
-    """
+    """Room for a fragment in a class: the free units on each node, and the units taken in all."""
 
     key: ClassKey
     free: int
@@ -250,8 +248,9 @@ def _grows(
 
 
 def _is_ready(fragment: Fragment, asks: Resources) -> bool:
-    """Tell whether Slurm certainly has the right size for it. 26.05 forgets GPUs whose change it
-    refused.
+    """Tell whether Slurm certainly has the right size for it.
+
+    26.05 forgets GPUs whose change it refused.
     """
     is_doubtful = fragment.mark.unfit or fragment.mark.vain
     return fragment.asks == asks and not is_doubtful

@@ -48,10 +48,10 @@ def make_plan(
     clock: Callable[[], float],
     objective: Optional[Objective] = None,
 ) -> Plan:
-    """The plan for a snapshot. The same snapshot gives the same plan. `clock` only limits the
-    search.
+    """The plan for a snapshot. The same snapshot gives the same plan.
 
-    Without `objective`, the settings must name an objective in `OBJECTIVES`.
+    `clock` only limits the search. Without `objective`, the settings must name an objective in
+    `OBJECTIVES`.
     """
     ground = Ground(snapshot, settings)
     survey = survey_of(ground)

@@ -285,8 +285,9 @@ def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Reason]:
 
 
 def _within_bars(survey: Survey, care: Upkeep, barred: Optional[Reason]) -> Upkeep:
-    """Drop starts that are not allowed. Hold fragments that were about to start in a forbidden
-    place.
+    """Drop starts that are not allowed.
+
+    Hold fragments that were about to start in a forbidden place.
     """
     whys = ((f.id, _bars(survey, f, barred)) for f in care.arriving)
     causes = {fragment: cause for fragment, cause in whys if cause}

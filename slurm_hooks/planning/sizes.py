@@ -35,8 +35,7 @@ def with_failure(ground: Ground, job: MalleableJob, nodes: int) -> tuple[FailedS
 
 
 def failing(ground: Ground, job: MalleableJob, more: tuple[FailedSize, ...] = ()) -> frozenset[int]:
-    """Sizes at which the script has failed as often in a row as a job may, while it trained at
-    another.
+    """Sizes at which the script has failed too often in a row, while it trained at another.
 
     `more` failures are not in the marks yet.
     """
@@ -80,9 +79,7 @@ def only(
 
 
 def why_not(job: MalleableJob, bad: frozenset[int]) -> Reason:
-    """Say where it fails and where it trains, and suggest a request without failing sizes if
-    possible.
-    """
+    """Say where it fails and where it trains, and suggest a better request if possible."""
     good = sorted(trained(job).keys() - bad)
     detail = Detail(sizes_failing=tuple(sorted(bad)), sizes_good=tuple(good))
     if request := _request(good, bad, job):

@@ -28,7 +28,7 @@ class Share:
     """The `slot` of a job. A fragment can hold at most `width` slots on any node.
 
     A gang that takes any GPU stays on nodes whose GPUs all have the type `gpus`. Slurm refuses a
-    type for a fragment that was submitted without a type, so its slot has none.
+    type for a fragment that was submitted without a type, so the gang's slot names no type.
     """
 
     slot: Slot

@@ -1,6 +1,4 @@
-"""Runs a tick for every command that does so, writes it into the ledger, and learns the jobs'
-rates.
-"""
+"""Runs a tick for commands, writes it into the ledger, and learns the jobs' rates."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from slurm_hooks.tick.report import TickReport
 
 
 def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, ...]]:
-    """Run a tick and book it. Return the report, and warnings about everything that was not
-    written.
+    """Run a tick and book it. Return the report, and warnings about everything not written.
 
     Raises as `tick` does.
     """

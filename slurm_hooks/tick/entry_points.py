@@ -18,8 +18,9 @@ GROUP = "slurm_malleable.objectives"
 
 
 def find_objective(name: str) -> Objective:
-    """The objective called `name`, built-in objectives first. Raises SettingsError if it does not
-    load.
+    """The objective called `name`, built-in objectives first.
+
+    Raises SettingsError if it does not load.
     """
     if name in OBJECTIVES:
         return OBJECTIVES[name]

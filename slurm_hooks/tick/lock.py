@@ -105,10 +105,9 @@ def _as_settings_error(path: Path) -> Iterator[None]:
 
 
 def _make_directory(path: Path) -> None:
-    """Make the directory for our user alone. Use an existing directory only if others cannot write
-    to it.
+    """Make the directory for our user alone, or check that others cannot write to it.
 
-    Its mode stays, since the setting may name a directory that others need.
+    An existing directory keeps its mode, since others may need the directory.
     """
     try:
         with contextlib.suppress(FileExistsError):

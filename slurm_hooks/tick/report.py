@@ -18,8 +18,9 @@ def lacks_rights(refused: Iterable[str]) -> bool:
 
 @dataclass(frozen=True)
 class TickReport:
-    """The observations, decisions and writes of a tick. `unused` is the unused share, by
-    resource.
+    """The observations, decisions and writes of a tick.
+
+    `unused` is the unused share, by resource.
     """
 
     at: datetime

@@ -19,11 +19,10 @@ _TRIES = 3
 
 
 def wish(port: Port, job: MalleableJob, size: int, at: float) -> Wish:
-    """Limit the job to this size from now on, at most to its MAX. Return the wish that Slurm has
-    taken.
+    """Limit the job to this size from now on, at most to its MAX.
 
-    Raises UsageError, CommandRefused, NotAllowed for another user's job, RetryLater if the agent of
-    the element keeps writing.
+    Return the wish that Slurm has taken. Raises UsageError, CommandRefused, NotAllowed for another
+    user's job, RetryLater if the agent of the element keeps writing.
     """
     job_id = job.job_id
     if not job.way.may_wish:

@@ -281,9 +281,7 @@ def _price(lot: Lot) -> float:
 
 
 def extended(values: list[float], lots: Sequence[Lot], size: int) -> list[float]:
-    """The best of each number of units when more may come from the lots, which have the
-    same price.
-    """
+    """The best of each number of units when more may come from lots of the same price."""
     price, units = lots[0].price, sum(lot.units for lot in lots)
     length = min(size, len(values) + units)
     paid = [v + price * n for n, v in enumerate(values)]

@@ -85,8 +85,9 @@ class _Climber:
         self._value = row_value(self.job, self._spans, row)
 
     def next_step(self, stock: _Stock) -> Optional[_Step]:
-        """The step with the greatest gain per node, the smallest of equals. None if no step
-        pays.
+        """The step with the greatest gain per node, the smallest of equals.
+
+        None if no step pays.
         """
         best: Optional[_Step] = None
         size = sum(self.row)
@@ -122,8 +123,9 @@ class _Climber:
                 yield size
 
     def _fills(self, stock: _Stock) -> Iterator[tuple[int, int]]:
-        """Classes and the available nodes of each. Held classes come first, new classes if all are
-        kept.
+        """Classes and the available nodes of each.
+
+        Held classes come first, new classes if all are kept.
         """
         job, free = self.job, list(stock.free)
         keeps_all = True

@@ -112,9 +112,7 @@ class Menu:
 
 
 def menu_of(table: Mapping[int, float]) -> Menu:
-    """The menu of a table of sizes and their values: 0, then all from the smallest to the
-    largest.
-    """
+    """The menu of a table of sizes and values: 0, then all from the smallest to the largest."""
     sizes, slack = list(table), 1e-12 * max([1.0, *map(abs, table.values())])
     bends = [n for n in sizes[2:-1] if abs(table[n - 1] - 2 * table[n] + table[n + 1]) > slack]
     return Menu(table.__getitem__, [*sizes[:2], *bends, *sizes[2:][-1:]])

@@ -35,9 +35,7 @@ class Priced:
 
 @dataclass(frozen=True)
 class Asked:
-    """All jobs' answers to `prices`: the bound that they prove and the nodes that they take
-    (class).
-    """
+    """All jobs' answers to `prices`: the bound that they prove and the nodes they take (class)."""
 
     prices: tuple[float, ...]
     bids: tuple[Bid, ...]

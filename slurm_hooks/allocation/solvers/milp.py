@@ -105,9 +105,7 @@ def _stop_near(backend: Backend, target: float) -> None:
 
 
 def _capped(allocation: Allocation, bound: float, gap: float) -> Allocation:
-    """Give the allocation the better of its bound and a known bound, and the status that
-    follows.
-    """
+    """Give the allocation the better of its bound and a known bound, and the right status."""
     solve = replace(
         allocation.solve, bound=max(allocation.solve.value, min(allocation.solve.bound, bound))
     )

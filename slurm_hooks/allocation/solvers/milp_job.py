@@ -143,8 +143,9 @@ def _add_nodes(
 def _forbid_migration(
     sheet: Sheet, job: JobAsk, keep: list[list[Term]], new: list[list[Term]]
 ) -> None:
-    """Require all held nodes for a gain. The rest up to MAX bounds the gain, as the tightest
-    factor.
+    """Require all held nodes for a gain.
+
+    The rest up to MAX bounds the gain, as the tightest factor.
     """
     kept = [t for terms in keep for t in terms]
     gained = [t for terms in new for t in terms]

@@ -85,9 +85,7 @@ def _finished(market: Market) -> Priced:
 
 @dataclass(frozen=True)
 class Tariff:
-    """Prices in few numbers: a common price per node, and a price per open second for each
-    group.
-    """
+    """Prices in few numbers: a common price per node, and a price per open second by group."""
 
     own: tuple[float, ...]
     common: float = 0.0

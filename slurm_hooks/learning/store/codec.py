@@ -67,7 +67,8 @@ def _points(curve: Curve) -> list[tuple[int, float]]:
 
 
 def _curve(points: Sequence[Any]) -> Curve:
-    """Read a curve. JSON allows numbers of any length. Raises ValueError, TypeError,
-    OverflowError.
+    """Read a curve.
+
+    JSON allows numbers of any length. Raises ValueError, TypeError, OverflowError.
     """
     return Curve(tuple((int(float(nodes)), float(value)) for nodes, value in points))

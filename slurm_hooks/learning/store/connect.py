@@ -51,8 +51,9 @@ def reading(
 
 
 def damage(settings: Settings) -> str:
-    """Say how the file is damaged. Empty if it is sound. Raises Unusable if that is not visible
-    now.
+    """Say how the file is damaged.
+
+    Empty if it is sound. Raises Unusable if that is not visible now.
     """
     try:
         with reading(settings, PATIENCE_S) as connection:

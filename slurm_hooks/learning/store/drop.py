@@ -39,8 +39,9 @@ def drop(database: sqlite3.Connection, jobs: Sequence[int]) -> None:
 
 
 def forget(database: sqlite3.Connection, user: str, name: Optional[str] = None) -> int:
-    """Drop all knowledge of a user's jobs, or of those with a given name. Return the number of
-    jobs.
+    """Drop all knowledge of a user's jobs, or of those with a given name.
+
+    Return the number of jobs.
     """
     database.execute("PRAGMA secure_delete=ON")  # the default of most builds of SQLite
     chosen = "user = :user AND (:name IS NULL OR name = :name)"

@@ -43,8 +43,9 @@ class Family:
 
 
 def family_of(job: MalleableJob, gres: str) -> Family:
-    """The family of a job whose slots have this resource (model/gpu_types.py), whatever its
-    size.
+    """The family of a job whose slots have this resource (model/gpu_types.py).
+
+    The number of nodes that it asks for makes no difference.
     """
     request = job.request
     name = _COUNTER.sub("", request.name) or request.name

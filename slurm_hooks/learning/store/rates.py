@@ -9,8 +9,9 @@ from slurm_hooks.model import Rate
 
 
 def rates_of(database: sqlite3.Connection, key: int) -> tuple[Rate, ...]:
-    """The rates of the job with this key, in order of time. Raises Damaged if a row is
-    malformed.
+    """The rates of the job with this key, in order of time.
+
+    Raises Damaged if a row is malformed.
     """
     rows = database.execute(
         "SELECT nodes, per_s, error, at, batch FROM sample WHERE job = ? ORDER BY at, id", (key,)
