@@ -20,7 +20,7 @@ from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.tick.bookkeeping import stands
+from slurm_hooks.tick.bookkeeping import ledger_standing
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -84,7 +84,9 @@ def _serve(address: str, port: int, settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        close = exposition.serve(address, port, lambda: stands(settings), _chosen(settings))
+        close = exposition.serve(
+            address, port, lambda: ledger_standing(settings), _chosen(settings)
+        )
     except OSError as error:
         raise UsageError(f"cannot listen at {address}:{port}: {error.strerror}") from error
     print_lines(err, [f"malleable: metrics at http://{address}:{port}/metrics"])

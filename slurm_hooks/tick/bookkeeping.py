@@ -77,7 +77,7 @@ def _book(
             moved = (f"the ledger {path} was damaged ({error}): moved to {kept}, new file begun",)
         return _write(path, report, settings, port), moved
     except Unusable as error:
-        return stands(settings), (*moved, f"{lost}: {error}")
+        return ledger_standing(settings), (*moved, f"{lost}: {error}")
     except OSError as error:  # do not read from a place that may not be ours
         return None, (*moved, f"{lost}: {error}")
     except Exception as error:  # a bug here must not fail a tick that has done its work
@@ -85,7 +85,7 @@ def _book(
         return None, (*moved, f"{lost}: {type(error).__name__}: {error}")
 
 
-def stands(settings: Settings) -> Optional[Standing]:
+def ledger_standing(settings: Settings) -> Optional[Standing]:
     """The present state of the ledger. None if it cannot be read now."""
     try:
         with reading(ledger_path(settings.tick.state_dir)) as ledger:

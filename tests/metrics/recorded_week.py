@@ -30,7 +30,7 @@ from slurm_hooks.books.metrics.exposition import text_of
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.swf import Workload, read_swf
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.tick.bookkeeping import keep_books, stands
+from slurm_hooks.tick.bookkeeping import keep_books, ledger_standing
 from slurm_hooks.tick.reconcile import tick
 from waiting import wait_until
 
@@ -109,7 +109,7 @@ def play(workload: Workload, settings: Settings) -> Iterator[tuple[int, str]]:
         slurm.rigid = [job for job in slurm.rigid if job.state != "COMPLETED"]
         keep_books(tick(slurm, settings), settings, slurm)
         if (slurm.now - START) % SCRAPE_S == 0:
-            yield slurm.now, text_of(stands(settings), Chosen(False)).decode()
+            yield slurm.now, text_of(ledger_standing(settings), Chosen(False)).decode()
         for kept in (slurm.commands, slurm.asked, slurm.history):
             kept.clear()
         slurm.advance(TICK_S)
