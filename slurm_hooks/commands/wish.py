@@ -12,7 +12,7 @@ from slurm_hooks.model.plural import sized
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
-from slurm_hooks.tick.wish import wish, wishing
+from slurm_hooks.tick.wish import job_to_wish, wish
 from slurm_hooks.words.comment import MOST_NODES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _wish(arguments: argparse.Namespace) -> int:
         raise UsageError("this is no fragment of a malleable job: malleable wish JOBID N")
     settings, job_id = load(arguments.settings), whole_job(arguments.job, "wish")
     port = live(settings)
-    job = wishing(port, tuple(settings.site.partitions), job_id)
+    job = job_to_wish(port, tuple(settings.site.partitions), job_id)
     told, unit = wish(port, job, arguments.nodes, time.time()), job.request.size_unit
     if arguments.json:
         print(json_text({"job_id": job_id, "nodes": told.nodes, "unit": unit, "at": told.at}))

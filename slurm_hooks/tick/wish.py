@@ -49,7 +49,7 @@ def _writable(job: MalleableJob) -> Fragment:
     return min(known, key=lambda f: (_ORDER.index(f.state), f.id.index))
 
 
-def wishing(port: Port, partitions: tuple[str, ...], job_id: int) -> MalleableJob:
+def job_to_wish(port: Port, partitions: tuple[str, ...], job_id: int) -> MalleableJob:
     """The job as Slurm has it now. Raises UsageError, CommandRefused, RetryLater."""
     for job in look_at_jobs(port, partitions):
         if job.job_id == job_id:
