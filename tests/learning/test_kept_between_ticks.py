@@ -274,7 +274,7 @@ def test_who_tells_from_very_many_names_does_not_speak_for_all(settings: Setting
         (fit,) = database.execute("SELECT fit FROM family WHERE user = 'bob'").fetchone()
         database.execute("UPDATE family SET fit = '0 0 0 0', fit_at = 9e9 WHERE user = 'ada'")
         database.row_factory = sqlite3.Row
-        found = relearn.Others(database).but(0)
+        found = relearn.Others(database).without(0)
     assert len(found) == relearn.FITS_OF_ONE_USER + 1
     assert fit_text(found[-1]) == fit
 

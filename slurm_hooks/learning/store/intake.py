@@ -47,8 +47,8 @@ def report_of(job: MalleableJob) -> Optional[JobReport]:
     if not telemetry:
         return None
     newest = max(telemetry, key=_age) if len(telemetry) > 1 else telemetry[0]
-    alike = [each for each in telemetry if each.counts is newest.counts]
-    return JobReport(_merged(alike, job), newest.counts, newest.sync, newest.pauses)
+    similar = [each for each in telemetry if each.counts is newest.counts]
+    return JobReport(_merged(similar, job), newest.counts, newest.sync, newest.pauses)
 
 
 def _age(telemetry: Telemetry) -> tuple[int, str]:

@@ -74,7 +74,7 @@ class Others:
                 break
         rows.close()
 
-    def but(self, family: int) -> tuple[Fit, ...]:
+    def without(self, family: int) -> tuple[Fit, ...]:
         """The fits without the fits of the given family."""
         return tuple(fit for key, fit in self._fits if key != family)[:OTHER_FITS]
 
@@ -83,8 +83,8 @@ def _refit(database: sqlite3.Connection, row: sqlite3.Row, others: Others, now_s
     """Learn a job again. Return whether its fit changed, and so its family's knowledge."""
     rates = current(rates_of(database, row["id"]))
     fit = fit_of(rates, row["unit"])
-    family = _family_fits(database, row["family"], but=row["id"])
-    prior = prior_of(family, others.but(row["family"]))
+    family = _family_fits(database, row["family"], without=row["id"])
+    prior = prior_of(family, others.without(row["family"]))
     learned = learn(rates, prior, row["unit"], row["max_nodes"], row["min_nodes"])
     text = fit_text(fit) if fit else None
     database.execute(
@@ -99,7 +99,7 @@ def _refit_family(
 ) -> None:
     """Write the knowledge with which the jobs of a family begin, and its newest fit."""
     fits = _family_fits(database, row["family"])
-    prior = prior_of(fits, others.but(row["family"]))
+    prior = prior_of(fits, others.without(row["family"]))
     learned = learn((), prior, row["unit"], row["most"])
     database.execute(
         "UPDATE family SET fit = ?, fit_at = ?, learned = ? WHERE id = ?",
@@ -107,10 +107,10 @@ def _refit_family(
     )
 
 
-def _family_fits(database: sqlite3.Connection, family: int, but: int = 0) -> tuple[Fit, ...]:
+def _family_fits(database: sqlite3.Connection, family: int, without: int = 0) -> tuple[Fit, ...]:
     rows = database.execute(
         f"SELECT fit FROM job WHERE family = ? AND {_SPEAKS} AND id != ? "
         "ORDER BY changed_at DESC, id DESC LIMIT ?",
-        (family, but, FAMILY_FITS),
+        (family, without, FAMILY_FITS),
     )
     return tuple(fit_from(row["fit"]) for row in rows)
