@@ -27,7 +27,7 @@ class CancelScope(enum.Enum):
     UNCLEAR = "unclear"  # known once its ending fragments have ended
 
 
-def gone(job: MalleableJob) -> int:
+def lost_elements(job: MalleableJob) -> int:
     """Count the elements that Slurm no longer has: cancelled, or without a record.
 
     Slurm (22.05) drops the record of a cancelled element that was never released at once.
@@ -43,7 +43,7 @@ def cancel_scope(job: MalleableJob, slurm: Slurm) -> CancelScope:
     So the user cancelled the whole job if elements went after the other marks were written, and no
     element is left that could go on. A fragment that we put back during the cancel does not count.
     """
-    if gone(job) <= max((f.mark.gone for f in job.fragments), default=0):
+    if lost_elements(job) <= max((f.mark.gone for f in job.fragments), default=0):
         return CancelScope.NOTHING
     ends = [f.end for f in job.fragments if f.state is FragmentState.CANCELLED and f.end]
     unended = (f for f in job.fragments if f.state not in ENDED_STATES)
@@ -74,5 +74,5 @@ def is_crippled(job: MalleableJob) -> bool:
     """
     if not job.way.needs_min or job.request.slot is not None:
         return False
-    left = job.request.fragments - gone(job)
+    left = job.request.fragments - lost_elements(job)
     return left > 0 and left * job.request.unit < job.request.min_nodes

@@ -192,8 +192,8 @@ class Eligibility:
             is_whole = is_alone and units >= self.per_node
         fit = self._groups(name, has, is_whole, frozenset()).get(units, ())
         groups = self._groups(name, after, is_whole, frozenset()).values()
-        alike = next((jobs for jobs in groups if fragment.id.job_id in jobs), ())
-        key = (self._nodes[name].total, fit, alike, self._one(name, fragment.id.job_id))
+        twins = next((jobs for jobs in groups if fragment.id.job_id in jobs), ())
+        key = (self._nodes[name].total, fit, twins, self._slot_on(name, fragment.id.job_id))
         if key not in self._heirs:
             self._heirs[key] = self._heirs_of(name, *key[1:])
         there = self._survey.places.gangs(name) - {fragment.id.job_id}
@@ -204,15 +204,15 @@ class Eligibility:
         self,
         name: str,
         fit: tuple[int, ...],
-        alike: Collection[int],
+        twins: Collection[int],
         own: Optional[Resources],
     ) -> tuple[int, ...]:
-        """The jobs that fit, and that cut the node `alike` or have lost patience."""
-        alike, is_uniform = frozenset(alike), self._is_uniform
+        """The jobs that fit, and that are `twins` (cut the node equally) or have lost patience."""
+        twins, is_uniform = frozenset(twins), self._is_uniform
         return tuple(
             j
             for j in fit
-            if j in self._late or (j in alike and (is_uniform or self._one(name, j) == own))
+            if j in self._late or (j in twins and (is_uniform or self._slot_on(name, j) == own))
         )
 
     @cached_property
@@ -225,7 +225,7 @@ class Eligibility:
         wholes = ((name, node.total) for node, name in kinds.items())
         return all(len(self._groups(n, total, True, frozenset())) < 2 for n, total in wholes)
 
-    def _one(self, name: str, job_id: int) -> Optional[Resources]:
+    def _slot_on(self, name: str, job_id: int) -> Optional[Resources]:
         """A single slot of the job on this node. None if the job has whole nodes."""
         slot = self._jobs[job_id].slot
         return None if slot is None else slot.on(self._nodes[name])

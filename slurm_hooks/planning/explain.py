@@ -16,7 +16,7 @@ from slurm_hooks.model import (
     Verdict,
     Why,
 )
-from slurm_hooks.planning.cancels import gone
+from slurm_hooks.planning.cancels import lost_elements
 from slurm_hooks.planning.eligibility import Eligibility, JobKind
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_fragments
@@ -179,7 +179,7 @@ def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reaso
 
 def _maximum(situation: Situation, planned: int) -> Optional[Reason]:
     """Say that the job has all that it can ever have. None if it has less."""
-    request, lost = situation.job.request, gone(situation.job)
+    request, lost = situation.job.request, lost_elements(situation.job)
     most = max(request.allowed, default=request.max_nodes)
     if planned >= most:
         return Reason(Why.MAXIMUM, Detail(most=most))

@@ -9,7 +9,7 @@ from slurm_hooks.model import Detail, Reason, Why
 from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.modes import Ceiling
-from slurm_hooks.planning.node_classes import kept_by
+from slurm_hooks.planning.node_classes import kept_size
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
 
@@ -26,7 +26,7 @@ def last_leases(
     most = survey.mandate.most_kept
     if not finished:
         return {}
-    kept = {s.job.job_id: kept_by(s) * eligibility.units(s.job) for s in situations}
+    kept = {s.job.job_id: kept_size(s) * eligibility.units(s.job) for s in situations}
     if most is not None and sum(kept.values()) > most * eligibility.per_node:
         return {s.job.job_id: Reason(Why.CEILING, Detail(ceiling=most)) for s in finished}
     above = _above(survey, eligibility, situations, kept)

@@ -29,7 +29,7 @@ from slurm_hooks.model import (
 from slurm_hooks.model.ends import is_death, is_finished
 from slurm_hooks.planning import core
 from slurm_hooks.planning.back import BACK_STATES
-from slurm_hooks.planning.cancels import CancelScope, cancel_scope, gone, is_crippled
+from slurm_hooks.planning.cancels import CancelScope, cancel_scope, is_crippled, lost_elements
 from slurm_hooks.planning.failures import (
     culprits,
     has_progressed,
@@ -200,7 +200,7 @@ def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
     """
     trains = job.failures > 0 and has_progressed(ground, job)
     is_ranked = any(f.mark.priority for f in job.stirring)
-    lost, dependent = gone(job), noted_dependent(ground, job)
+    lost, dependent = lost_elements(job), noted_dependent(ground, job)
     noted: dict[FragmentId, Fragment] = {}
     for fragment in job.fragments if lost or dependent else job.stirring:
         runs, mark = fragment.state is FragmentState.RUNNING, fragment.mark

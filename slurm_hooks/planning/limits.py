@@ -42,7 +42,7 @@ class Queue:
 def queue_of(ground: Ground) -> Queue:
     """The queue of this ground."""
     firsts: dict[tuple[object, ...], Waiter] = {}
-    for waiter in that_matter(ground):
+    for waiter in limit_waiters(ground):
         kind = (waiter.counted, waiter.user, waiter.account, waiter.qos)
         firsts.setdefault(kind, waiter)
     return Queue({w.job_id: w for w in ground.seen.waiting}, tuple(firsts.values()))
@@ -73,7 +73,7 @@ def why_waiting(waiter: Waiter) -> Reason:
     return Reason(Why.LIMIT, detail)
 
 
-def that_matter(ground: Ground) -> list[Waiter]:
+def limit_waiters(ground: Ground) -> list[Waiter]:
     """The jobs that wait for a limit which may count fragments.
 
     Limits of a QOS cannot, if malleable jobs have their own QOS.

@@ -48,7 +48,7 @@ class _Search:
 
     def take_longest(self, step: int) -> bool:
         """Take the wanted nodes that have the longest holes. Tell whether there were any."""
-        there = self._there()
+        there = self._on_switches()
         ranks = [self._rank(switch, there[switch], step) for switch in there]
         heapify(ranks)
         is_any = False
@@ -62,7 +62,7 @@ class _Search:
                 is_any = True
         return is_any
 
-    def _there(self) -> dict[str, dict[_Kind, int]]:
+    def _on_switches(self) -> dict[str, dict[_Kind, int]]:
         """Count the wanted nodes of each kind on each switch."""
         numbers_by_switch: dict[str, dict[_Kind, int]] = {}
         for (key, free), wanted in self._wanted.items():

@@ -58,8 +58,8 @@ class Stock:
 
     def _add(self, name: str, units: int, open_s: float, switch: str) -> None:
         self._numbers[units] += 1
-        alike = self._names.setdefault(units, {}).setdefault(open_s, {})
-        alike.setdefault(switch, deque()).append(name)
+        similar = self._names.setdefault(units, {}).setdefault(open_s, {})
+        similar.setdefault(switch, deque()).append(name)
 
     def __len__(self) -> int:
         return sum(count * number for count, number in self._numbers.items())
@@ -353,7 +353,7 @@ def _going(situation: Situation) -> Iterator[Fragment]:
 _STUCK = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
 
 
-def kept_by(situation: Situation) -> int:
+def kept_size(situation: Situation) -> int:
     """The size that the job keeps in holes, as far as is known."""
     stuck = (f for f in situation.job.stirring if f.state in _STUCK and not f.is_core)
     return situation.size - situation.core + sum(f.size for f in stuck)
@@ -365,7 +365,7 @@ def _use(pool: Pool, situation: Situation) -> Use:
         f for fragments in pool.held_by.get(job.job_id, {}).values() for f in fragments
     )
     taken = pool.size(f for f in job.stirring if f.state in LIVE_STATES and not f.is_core)
-    return Use(job, held, kept_by(situation) * pool.units(job) - held, taken)
+    return Use(job, held, kept_size(situation) * pool.units(job) - held, taken)
 
 
 def _limit(pool: Pool, mandate: Mandate, uses: Sequence[Use]) -> None:

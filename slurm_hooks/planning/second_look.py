@@ -50,12 +50,12 @@ def second_half(intents: Iterable[Intent]) -> tuple[Intent, ...]:
     )
 
 
-def needs_look(intents: Iterable[Intent]) -> bool:
+def needs_second_look(intents: Iterable[Intent]) -> bool:
     """Tell whether the second half has to be checked against a second reading."""
-    return any(map(_is_looked_at, intents))
+    return any(map(_is_checked, intents))
 
 
-def _is_looked_at(intent: Intent) -> bool:
+def _is_checked(intent: Intent) -> bool:
     """Tell whether an intent needs the second reading. A cancel is always written."""
     changes = intent.is_held or intent.is_ended or intent.is_moved
     return changes or intent.verb not in (Verb.STAY, Verb.CANCEL)
@@ -69,7 +69,7 @@ def contradicted(
     cancels = {job_id: cancel_scope(job, slurm) for job_id, job in jobs.items()}
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
     checked = (
-        (i, _fault(i, fragments.get(i.fragment), cancels)) for i in intents if _is_looked_at(i)
+        (i, _fault(i, fragments.get(i.fragment), cancels)) for i in intents if _is_checked(i)
     )
     return {i.fragment: why for i, why in checked if why}
 

@@ -109,17 +109,17 @@ def _weighings(
     A processor is no part of a GPU's share, nor the other way round.
     """
     by_job: dict[int, Weighing] = {}
-    for alike in _alike(placed):
-        ids = {s.job.job_id for s in alike}
+    for group in _by_kind(placed):
+        ids = {s.job.job_id for s in group}
         nodes = eligibility.all_units(pool.names, frozenset(ids))
         nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
-        units = [pool.units(s.job) for s in alike]
-        weighed = weighings(ground, alike, nodes, units, pool.quotas)
-        by_job.update(zip((s.job.job_id for s in alike), weighed))
+        units = [pool.units(s.job) for s in group]
+        weighed = weighings(ground, group, nodes, units, pool.quotas)
+        by_job.update(zip((s.job.job_id for s in group), weighed))
     return tuple(by_job[s.job.job_id] for s in placed)
 
 
-def _alike(placed: Sequence[Situation]) -> list[list[Situation]]:
+def _by_kind(placed: Sequence[Situation]) -> list[list[Situation]]:
     """Group the jobs: whole nodes and GPUs together, and processors by their number."""
     groups: dict[int, list[Situation]] = {}
     for situation in placed:

@@ -20,7 +20,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_death
 from slurm_hooks.planning.back import BACK_STATES, put_back
-from slurm_hooks.planning.cancels import gone
+from slurm_hooks.planning.cancels import lost_elements
 from slurm_hooks.planning.core import step_of_core
 from slurm_hooks.planning.failures import NOT_STARTED, after_death
 from slurm_hooks.planning.ground import Ground
@@ -52,7 +52,9 @@ def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[I
     if state is FragmentState.RUNNING:
         return _running(ground, fragment)
     if state in BACK_STATES:
-        mark = replace(fragment.mark, noticed=ground.now, gone=max(gone(job), fragment.mark.gone))
+        mark = replace(
+            fragment.mark, noticed=ground.now, gone=max(lost_elements(job), fragment.mark.gone)
+        )
         cause = _cause_of_end(fragment)
         if cause is Why.NO_WORK:
             mark = replace(mark, idle=idle_since(fragment))

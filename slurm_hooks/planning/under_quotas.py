@@ -34,9 +34,9 @@ def under_quotas(
     It is the same problem if there is no such group. Groups without common jobs are handled
     together, other groups in turn.
     """
-    for _, alike in groupby(quotas, lambda quota: quota.ceiling.user is None):
+    for _, similar in groupby(quotas, lambda quota: quota.ceiling.user is None):
         jobs = list(problem.jobs)
-        for quota in alike:
+        for quota in similar:
             for at, units in _shares(problem, allocation, quota, solve):
                 jobs[at] = at_most(jobs[at], units)
         if tuple(jobs) != problem.jobs:

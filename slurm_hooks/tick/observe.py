@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_hooks.learning.store.tick import recall
 from slurm_hooks.model import Counted, Level, Snapshot
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.limits import that_matter
+from slurm_hooks.planning.limits import limit_waiters
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe, with_charges
 from slurm_hooks.slurm.live import Port
@@ -49,4 +49,4 @@ def needs_charges(ground: Ground) -> bool:
         return True
     users = {job.user for job in seen.jobs}
     of_user = (Counted.USER, Counted.QOS_USER)
-    return any(w.counted not in of_user or w.user in users for w in that_matter(ground))
+    return any(w.counted not in of_user or w.user in users for w in limit_waiters(ground))

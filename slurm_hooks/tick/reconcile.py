@@ -23,7 +23,7 @@ from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import (
     contradicted,
     first_half,
-    needs_look,
+    needs_second_look,
     second_half,
     switched_off,
 )
@@ -112,7 +112,7 @@ def _write(
 ) -> tuple[Plan, list[str]]:
     """Write a plan. Return it without intents that no longer held, and Slurm's refusals."""
     refused = apply(port, seen, first_half(plan.actions), pause)
-    if needs_look(plan.actions):
+    if needs_second_look(plan.actions):
         fresh = look_at_jobs(port, settings.site.partitions, seen.jobs)
         plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
         now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # set since?

@@ -23,7 +23,7 @@ from slurm_hooks.planning.dropping import without
 from slurm_hooks.planning.second_look import (
     contradicted,
     first_half,
-    needs_look,
+    needs_second_look,
     second_half,
     switched_off,
 )
@@ -77,8 +77,8 @@ def test_leases_and_marks_come_first_and_the_rest_later() -> None:
         assert second_half((notice, each)) == (replace(notice, mark=None, end=None), each)
     assert (first_half((cancel,)), second_half((cancel,))) == ((), (cancel,))
     for each in (NOTICE, HOLD, GROW, AWAY, replace(cancel, is_ended=True)):
-        assert needs_look((each,))
-    assert not any(needs_look((each,)) for each in (cancel, *first_half((notice,))))
+        assert needs_second_look((each,))
+    assert not any(needs_second_look((each,)) for each in (cancel, *first_half((notice,))))
 
 
 @pytest.mark.parametrize(
