@@ -2,7 +2,7 @@
 
 A core is charged, queued and limited as any job of its user. So it has no lease, no notice, and no
 hold while it runs. It is released once. After a death or a preemption it waits for its turn again.
-A pool's worker that found no work does so once there is work. After its time, a core becomes a
+A pool's worker that found no work waits again once there is work. After its time, a core becomes a
 fragment like the others.
 """
 

@@ -1,4 +1,4 @@
-"""Drops from a plan the intents that no longer hold, so that it says truly how the tick acts."""
+"""Drops from a plan the intents that no longer hold, so that it shows how the tick will act."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ class _NodeKind:
 class Eligibility:
     """Tells which nodes are eligible, for the jobs that it was made with.
 
-    `taken` nodes have fragments on them or on their way. Nodes `in_service` are free, or any job
-    has them. A node counts as `per_node` units where jobs that count slots may use it, and each
+    `taken` nodes have fragments on them or on their way. Nodes `in_service` are free, or some job
+    uses them. A node counts as `per_node` units where jobs that count slots may use it, and each
     slot as 1. Where no job counts slots, a node is 1 unit. Jobs that are `late` have lost patience,
     so nodes are cut for them first.
     """

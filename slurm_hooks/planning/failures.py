@@ -1,7 +1,7 @@
 """Judges deaths of fragments: which ends are deaths, where the fault is, and when a job is stopped.
 
-A failure counts at any age, until the job makes progress. A job avoids a node on which its fragment
-died for a while, so that the next try uses another node.
+A failure counts at any age, until the job makes progress. For a while, a job avoids a node on which
+its fragment died, so that the next try uses another node.
 """
 
 from __future__ import annotations

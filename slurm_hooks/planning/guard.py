@@ -50,9 +50,9 @@ def needs_guard(plan: Plan) -> bool:
 def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Plan:
     """Drop from the plan each intent that would now break a promise.
 
-    Slurm checks the start of a fragment against reservations, but no renewal, so the guard does. A
-    job that would start below its minimum does not start at all. A job whose growth would end at a
-    forbidden size does not grow.
+    Slurm checks the start of a fragment against reservations, but not a renewal. So the guard
+    checks renewals. A job that would start below its minimum does not start at all. A job whose
+    growth would end at a forbidden size does not grow.
     """
     facts = _facts(Ground(fresh, settings), seen, plan)
     of_jobs: defaultdict[int, list[Intent]] = defaultdict(list)

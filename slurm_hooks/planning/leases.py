@@ -28,8 +28,8 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
     """Decide whether a fragment can stay.
 
     It leaves when its node leaves service, when Slurm preempts it and leaves it a grace, or in time
-    before its hole closes. A fragment that an operator released outside its lane goes back there,
-    since no job can preempt it elsewhere.
+    before its hole closes. A fragment that an operator released outside its lane, where no job can
+    preempt it, goes back to the lane.
 
     With `is_past` it stays past planned starts, so that only reservations close its hole. Slurm
     deals with nodes that are down or in an unknown state. Leases there are not renewed.

@@ -311,8 +311,8 @@ def _with_core_queued(survey: Survey, job: MalleableJob, care: Upkeep) -> Upkeep
 def _is_apart(ground: Ground, job: MalleableJob) -> bool:
     """Tell whether its fragments cannot meet.
 
-    Either they find each other in no directory. Or a fragment has run for long enough to meet
-    others, and no agent has ever spoken.
+    Either they find each other in no shared directory. Or a fragment has run for long enough to
+    meet others, and no agent has ever spoken.
     """
     if job.has_agent or not job.way.works_as_one:
         return job.is_apart and job.way.works_as_one
@@ -323,7 +323,10 @@ def _is_apart(ground: Ground, job: MalleableJob) -> bool:
 
 
 def _with_apart_noted(job: MalleableJob, care: Upkeep) -> Upkeep:
-    """Mark a fragment to note that the job keeps a single fragment, even after it has left."""
+    """Note on a fragment that the job keeps a single fragment.
+
+    The note remains when that fragment has left.
+    """
     states = (FragmentState.RUNNING, *WAITING_STATES)
     first = next((f for f in job.fragments if f.state in states), None)
     if first is None or any(f.mark.is_apart for f in job.stirring):

@@ -35,7 +35,7 @@ def with_failure(ground: Ground, job: MalleableJob, nodes: int) -> tuple[FailedS
 
 
 def failing(ground: Ground, job: MalleableJob, more: tuple[FailedSize, ...] = ()) -> frozenset[int]:
-    """Sizes at which the script has failed too often in a row, while it trained at another.
+    """Sizes at which the script has failed as often in a row as it may, but trained at another.
 
     `more` failures are not in the marks yet.
     """

@@ -1,4 +1,4 @@
-"""Judges the workers of a pool: when a worker has found no work, when all have, and if they work.
+"""Judges the workers of a pool: which have found no work, when all have, and which signs show work.
 
 Workers never meet, so each comes and goes alone. Exit code 0 says that there was no work left for
 this worker. It is put back, and its mark keeps the moment. After that only workers that were
@@ -36,10 +36,10 @@ def idle_since(fragment: Fragment) -> Optional[datetime]:
 def idle_workers(job: MalleableJob, now: datetime) -> tuple[Fragment, ...]:
     """The workers of a pool that found no work, and know of all there is.
 
-    So the job has not wished for nodes since, and its user has not cancelled a working worker
-    since. Slurm tells moments apart by seconds. Within the same second a cancel counts as later, or
-    its work might be lost. A wish counts as earlier, or workers that wish and end would start
-    without end.
+    They know of all as long as the job has not wished for nodes since, and its user has not
+    cancelled a working worker since. Slurm tells moments apart by seconds. Within the same second a
+    cancel counts as later, or its work might be lost. A wish counts as earlier, or workers that
+    wish and end would start without end.
     """
     if not job.way.zero_is_idle:
         return ()
@@ -66,8 +66,8 @@ def _last_cancel(job: MalleableJob) -> Optional[datetime]:
 def to_be_started(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     """The waiting fragments of a pool that may find work.
 
-    Those are all of them. Once a worker has found no work, those are the fragments interrupted
-    later.
+    All of them may, until a worker has found no work. Then only the fragments interrupted later
+    may.
     """
     idle = idle_workers(job, ground.now)
     waiting = tuple(f for f in job.fragments if f.state in WAITING_STATES)
