@@ -1,8 +1,7 @@
 """The errors of the package, and the exit codes of its commands, which the man page prints.
 
-There is one base, and each leaf says by its exit code whether to try again.
-
-A message says what was tried, on what, what was seen and what to do about it.
+All errors share a base. The exit code of each leaf says whether to try again. A message has the
+attempt and its object, the fault that was seen, and the remedy.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 
 class Exit(enum.IntEnum):
-    """How a command ended. From 64 on the numbers are those of sysexits.h."""
+    """The result of a command. The numbers from 64 on come from sysexits.h."""
 
     DONE = 0
     FOUND = 1
@@ -37,8 +36,8 @@ MEANINGS: Mapping[Exit, str] = {
     "map failed, render lua --check found something, or doctor has warnings.",
     Exit.ERRORS: "doctor found errors.",
     Exit.TO_DO: "doctor --pre found no fault, and lists the steps that are left.",
-    Exit.USAGE: "The words are wrong: no such command, option, job or name, or Slurm refused what "
-    "they ask for.",
+    Exit.USAGE: "The words are wrong: no such command, option, job or name, or Slurm refused the "
+    "request.",
     Exit.BAD_DATA: "The log that replay reads is damaged.",
     Exit.UNAVAILABLE: "A program is missing, or no tick has been completed for three intervals and "
     "five minutes.",
@@ -55,23 +54,23 @@ MEANINGS: Mapping[Exit, str] = {
 class MalleableError(Exception):
     """Base of every error that this package raises on purpose."""
 
-    exit_code = Exit.BUG  # unless a leaf says otherwise
+    exit_code = Exit.BUG  # unless a leaf sets another
 
 
 class RetryLater(MalleableError):
-    """Slurm did not answer in time, or answered that it is busy; the next tick may succeed."""
+    """Slurm did not answer in time, or was busy. The next tick may succeed."""
 
     exit_code = Exit.RETRY
 
 
 class NoTickForLong(MalleableError):
-    """No tick has been completed for minutes: somebody has to look."""
+    """No tick has been completed for minutes. An administrator must check why."""
 
     exit_code = Exit.UNAVAILABLE
 
 
 class SettingsError(MalleableError):
-    """The settings file is missing, unreadable or wrong; every fault is in `faults`."""
+    """The settings file is missing, unreadable or wrong. Every fault is in `faults`."""
 
     exit_code = Exit.SETTINGS
 
@@ -94,7 +93,7 @@ class CommandRefused(MalleableError):
 
 
 class NotAllowed(CommandRefused):
-    """This user may not do it; the message says which user may."""
+    """This user may not do it. The message says which user may."""
 
     exit_code = Exit.NOT_ALLOWED
 
@@ -106,18 +105,18 @@ class UsageError(MalleableError):
 
 
 class MissingProgram(MalleableError):
-    """A program that this host needs is not installed; the message names the package."""
+    """A program that this host needs is not installed. The message names the package."""
 
     exit_code = Exit.UNAVAILABLE
 
 
 class UnreadableOutput(MalleableError):
-    """Slurm printed something that this version cannot read; nothing was changed."""
+    """Slurm printed a text that this version cannot read. The cluster was not changed."""
 
     exit_code = Exit.UNREADABLE
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A question about the word that was meant; empty if none of the known ones is like it."""
+    """Return a suggestion for a mistyped word, or an empty text if no known word is similar."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]}?" if close else ""

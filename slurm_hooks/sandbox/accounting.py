@@ -1,7 +1,7 @@
 """The accounting of a sandbox: MariaDB behind a socket, slurmdbd on a loopback port, a few rows.
 
-Knows nothing of slurmctld but that it comes later. The database lies in the sandbox's directory and
-lets its user in by the socket alone: there is no password and no port.
+slurmctld starts later, and this module knows no more about it. The database is in the sandbox's
+directory. Its user enters only through the socket, without a password or a port.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ACCOUNT = "lab"
 USERS = ("root", "nobody")
 INSTALL = Path("/usr/bin/mariadb-install-db")
 INSTALL_LIMIT_S = 60
-# Nothing has to survive the host, so nothing waits for its disk.
+# The data need not survive a crash of the host, so MariaDB does not wait for the disk.
 THROWAWAY = (
     "--innodb-flush-method=nosync",
     "--innodb-flush-log-at-trx-commit=0",
@@ -61,14 +61,14 @@ def check_installed(slurm: Installation) -> None:
         raise MissingProgram(
             f"A sandbox with accounting needs {', '.join(missing)}, not found in {root}. "
             f"On Debian: apt-get install {packages} "
-            "(make test-sites does it, and keeps the packages from starting daemons of their own)."
+            "(make test-sites does it, and keeps the packages from starting their own daemons)."
         )
 
 
 def start(slurm: Installation, layout: Layout) -> dict[str, Process]:
-    """MariaDB and slurmdbd, both ready when this returns.
+    """Starts MariaDB and slurmdbd. Both are ready when this returns.
 
-    Raises RetryLater, with the end of a log, if one of them does not come up.
+    Raises RetryLater, with the end of a log, if either does not come up.
     """
     _make_tables(slurm, layout)
     database = _start_database(slurm, layout)
@@ -76,7 +76,7 @@ def start(slurm: Installation, layout: Layout) -> dict[str, Process]:
 
 
 def _make_tables(slurm: Installation, layout: Layout) -> None:
-    """MariaDB's own tables. The sandbox's user gets all rights, known by the socket's other end."""
+    """Makes MariaDB's own tables. The sandbox's user gets all rights, checked by the socket."""
     argv = [
         *slurm.prefix,
         str(INSTALL),
@@ -105,7 +105,7 @@ def _make_tables(slurm: Installation, layout: Layout) -> None:
 
 
 def _as_user(layout: Layout) -> list[str]:
-    """MariaDB runs as root only when told to."""
+    """Returns the option without which MariaDB refuses to run as root."""
     return [f"--user={layout.user}"] if os.geteuid() == 0 else []
 
 
@@ -140,7 +140,7 @@ def _start_daemon(slurm: Installation, layout: Layout) -> Process:
 
 
 def fill(run: Run, layout: Layout) -> None:
-    """The cluster, an account with its users, and the QOS `scavenge`, which `normal` preempts."""
+    """Adds the cluster, an account with users, and the QOS `scavenge`, which `normal` preempts."""
     cluster = layout.cluster
     users = [name for name in dict.fromkeys((layout.user, *USERS)) if _is_known(name)]
     commands = (

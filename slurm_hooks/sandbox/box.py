@@ -1,7 +1,7 @@
 """A throwaway real Slurm on this host: the object that demo, tests and benchmarks hold.
 
-Orders the steps (lay out, start, wait, stop, remove) and keeps the record up to date. How a
-daemon starts, what its files say and which processes are ours is decided in the modules below.
+Orders the steps (lay out, start, wait, stop, remove) and keeps the record up to date. The modules
+below know how a daemon starts, the text of its files and the processes of a sandbox.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Optional
 
 from slurm_hooks.errors import RetryLater, UsageError
+from slurm_hooks.model.plural import plural
 from slurm_hooks.sandbox import accounting, base, daemons, processes
 from slurm_hooks.sandbox.commands import (
     Command,
@@ -28,13 +29,13 @@ from slurm_hooks.sandbox.create import create
 from slurm_hooks.sandbox.record import Record, read_record, write_record
 from slurm_hooks.sandbox.spec import SandboxSpec
 
-Progress = Callable[[str, int, int], None]  # what, how many are done, of how many
+Progress = Callable[[str, int, int], None]  # the step, how many are done, of how many
 NODES_AT_ONCE = 64  # slurmd started before waiting for them: more would starve each other
 USABLE = ("idle", "mixed", "allocated", "completing", "reserved", "planned")
 
 
 class Sandbox:
-    """One running sandbox. Use `Sandbox.up`, best as a context manager, or `Sandbox.attach`."""
+    """A running sandbox. Use `Sandbox.up`, best as a context manager, or `Sandbox.attach`."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -42,10 +43,10 @@ class Sandbox:
 
     @classmethod
     def up(cls, spec: Optional[SandboxSpec] = None, progress: Optional[Progress] = None) -> Sandbox:
-        """Starts one and returns when every node is idle.
+        """Starts a sandbox and returns when every node is idle.
 
-        Raises MissingProgram, naming packages, if Slurm is not installed; RetryLater, with the
-        log's end, if it does not come up; whatever was started is then gone again.
+        Raises MissingProgram, with the packages to install, if Slurm is not installed. Raises
+        RetryLater, with the log's end, if it does not come up. Then it ends all that it started.
         """
         spec = spec or SandboxSpec()
         box = cls(create(spec))
@@ -58,7 +59,7 @@ class Sandbox:
 
     @classmethod
     def attach(cls, directory: Path) -> Sandbox:
-        """The sandbox in `directory`, whoever started it. Raises UsageError if there is none."""
+        """Returns the sandbox in `directory`, from any process. Raises UsageError without any."""
         return cls(read_record(directory.resolve()))
 
     def __enter__(self) -> Sandbox:
@@ -86,7 +87,7 @@ class Sandbox:
 
     @property
     def work(self) -> Path:
-        """A directory for jobs' scripts and output; every user may write it if we are root."""
+        """A directory for jobs' scripts and output. If we are root, every user may write to it."""
         return self._record.layout.work
 
     @property
@@ -103,7 +104,7 @@ class Sandbox:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that make any Slurm command, and `malleable`, speak to this sandbox."""
+        """Variables that make any Slurm command, and `malleable`, use this sandbox."""
         return self._additions(os.environ.get("PATH", os.defpath))
 
     def _additions(self, path: str) -> dict[str, str]:
@@ -131,7 +132,7 @@ class Sandbox:
     def call(self, argv: Sequence[str], user: Optional[str] = None) -> int:
         """Runs a command inside, in the caller's directory and on the caller's terminal.
 
-        Returns its exit code; no time-out.
+        Returns its exit code. There is no time-out.
         """
         return call_command(self._command(argv, user, Path.cwd(), {}), self._record.slurm)
 
@@ -143,12 +144,12 @@ class Sandbox:
         return Command(tuple(map(str, argv)), cwd, {**kept, **added, **env}, user)
 
     def log(self, name: str) -> str:
-        """The whole log of munged, slurmctld or a node; empty if there is none."""
+        """Returns the whole log of munged, slurmctld or a node. Empty if there is no log."""
         path = self._record.layout.logs / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
 
     def wait_ready(self, nodes: Optional[Sequence[str]] = None, limit_s: float = 60.0) -> None:
-        """Until slurmctld answers and these nodes (default: all) can run jobs.
+        """Waits until slurmctld answers and these nodes (default: all) can run jobs.
 
         Raises RetryLater with the states seen and the end of a log.
         """
@@ -164,12 +165,12 @@ class Sandbox:
         raise RetryLater(self._not_ready(late, states, limit_s))
 
     def _states(self) -> dict[str, str]:
-        """Node -> state; a star (no answer from slurmd) makes it one that is not usable."""
+        """Returns node -> state. A star (no answer from slurmd) makes the node not usable."""
         answer = self.run(
             ["sinfo", "-h", "-N", "-p", "main", "-o", "%N %T"], check=False, timeout_s=20
         )
         lines = (line.split() for line in answer.stdout.splitlines())
-        # "allocated+" and "idle-": a job is completing there, backfill has planned one
+        # "allocated+": a job is completing there. "idle-": backfill has planned a job there.
         return {words[0]: words[1].rstrip("+-") for words in lines if len(words) == 2}
 
     def _raise_if_ended(self, nodes: set[str]) -> None:
@@ -183,33 +184,34 @@ class Sandbox:
         seen = ", ".join(f"{node} {states.get(node, 'unknown')}" for node in late[:5])
         tail = daemons.log_tail(self._record.layout, late[0])
         return (
-            f"{len(late)} nodes of sandbox {self.name} not usable after {limit_s:.0f} s: {seen}. "
+            f"{plural(len(late), 'node')} of sandbox {self.name} not usable after "
+            f"{limit_s:.0f} s: {seen}. "
             f"The end of {late[0]}'s log:\n{tail}"
         )
 
     def start_controller(self) -> None:
-        """Starts slurmctld unless it runs; returns when it answers."""
+        """Starts slurmctld unless it runs. Returns when it answers."""
         if not self._is_running(daemons.CONTROLLER):
             started = daemons.start_controller(self._record.slurm, self._record.layout)
             self._remember({daemons.CONTROLLER: started})
         self.run(["squeue", "-h"])
 
     def kill_controller(self) -> None:
-        """SIGKILL, as a crash; jobs run on."""
+        """Sends SIGKILL, as in a crash. Jobs continue."""
         self._stop(daemons.CONTROLLER, grace_s=0)
 
     def restart_controller(self) -> None:
-        """An orderly stop, which saves its state, and a start."""
+        """Stops slurmctld in order, so that it saves its state, and starts it."""
         self._stop(daemons.CONTROLLER, grace_s=30)
         self.start_controller()
 
     def stop_node(self, node: str) -> None:
-        """Ends a node's slurmd; its jobs' processes run on, as when slurmd is upgraded."""
+        """Ends a node's slurmd. Its jobs' processes continue, as in an upgrade of slurmd."""
         self._known(node)
         self._stop(node, grace_s=10)
 
     def start_node(self, node: str) -> None:
-        """Starts a node's slurmd unless it runs; returns when the node can run jobs."""
+        """Starts a node's slurmd unless it runs. Returns when the node can run jobs."""
         self._known(node)
         if not self._is_running(node):
             started = daemons.start_node(self._record.slurm, self._record.layout, node)
@@ -219,7 +221,7 @@ class Sandbox:
     def down(self) -> None:
         """Ends every process of the sandbox, jobs included, and removes its files. Idempotent.
 
-        Raises RetryLater if a process cannot be ended; its files are then left for another try.
+        Raises RetryLater if a process cannot be ended. Then the files are kept for another try.
         """
         if not self._is_gone and self._is_there():
             self._end_processes()
@@ -227,7 +229,7 @@ class Sandbox:
         self._is_gone = True
 
     def _is_there(self) -> bool:
-        """False once it has ended, though the next sandbox may have its name by now."""
+        """False once it has ended, even if another sandbox has its name since."""
         try:
             return read_record(self.dir).layout == self._record.layout
         except UsageError:
@@ -290,10 +292,10 @@ class Sandbox:
 
 
 def list_sandboxes(directory: Optional[Path] = None) -> list[Sandbox]:
-    """The sandboxes below a base directory (default: this user's), running or left behind."""
+    """Returns the sandboxes below a base directory (default: this user's), running or not."""
     where = directory or base.default_base()
-    return [Sandbox.attach(found) for found in base.sandbox_directories(where)]
+    return [Sandbox.attach(path) for path in base.sandbox_directories(where)]
 
 
-def _silent(_what: str, _done: int, _total: int) -> None:
+def _silent(_step: str, _done: int, _total: int) -> None:
     return None

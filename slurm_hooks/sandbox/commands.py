@@ -1,6 +1,6 @@
-"""How a command is run inside a sandbox: whose environment, which user, which root.
+"""Runs a command inside a sandbox, with the right environment, user and root.
 
-Pure except for `run_command` and `call_command`, which start one process and wait for it.
+Pure except for `run_command` and `call_command`, which start a process and wait for it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.spec import Layout
 
 _log = logging.getLogger(__name__)
-# What an enclosing job or another cluster's settings would tell the commands of a sandbox.
+# Variables of an enclosing job or another cluster, which the commands of a sandbox must not see.
 FOREIGN = ("SLURM", "SBATCH_", "SALLOC_", "SQUEUE_", "SINFO_", "SCANCEL_", "MALLEABLE", "PET_")
 KEPT_FOR_OTHERS = ("LANG", "LC_ALL", "TERM", "TZ")
 
 
 @dataclass(frozen=True)
 class Command:
-    """One command: arguments, additions to the environment, user (None: the caller), directory."""
+    """A command: arguments, directory, additions to the environment, user (None: the caller)."""
 
     argv: tuple[str, ...]
     cwd: Path
@@ -38,9 +38,9 @@ class Command:
 
 
 def additions(slurm: Installation, layout: Layout, path: str) -> dict[str, str]:
-    """What to add to the environment of a process so that it talks to this sandbox.
+    """Returns the variables that make a process talk to this sandbox.
 
-    `path` is that process's PATH: the sandbox's Slurm is put first only if another would win.
+    `path` is that process's PATH. The sandbox's Slurm comes first only if another would win.
     """
     is_first = shutil.which("sinfo", path=path) == str(slurm.bin_dir / "sinfo")
     order = [path, slurm.path] if is_first else [str(slurm.bin_dir), path, slurm.path]
@@ -53,7 +53,10 @@ def additions(slurm: Installation, layout: Layout, path: str) -> dict[str, str]:
 
 
 def clean_environment(environ: Mapping[str, str], user: Optional[str]) -> dict[str, str]:
-    """The caller's environment without what belongs to another Slurm; little of it for others."""
+    """Returns the caller's environment without another Slurm's variables.
+
+    Other users get only a small part of it.
+    """
     if user is None:
         return {name: text for name, text in environ.items() if not name.startswith(FOREIGN)}
     account = find_account(user)
@@ -63,7 +66,7 @@ def clean_environment(environ: Mapping[str, str], user: Optional[str]) -> dict[s
 
 
 def find_account(user: str) -> pwd.struct_passwd:
-    """Raises UsageError if there is no such user."""
+    """Returns the account. Raises UsageError if there is no such user."""
     try:
         return pwd.getpwnam(user)
     except KeyError as error:
@@ -73,7 +76,7 @@ def find_account(user: str) -> pwd.struct_passwd:
 def run_command(
     command: Command, slurm: Installation, is_checked: bool
 ) -> subprocess.CompletedProcess[str]:
-    """Runs it and returns its output as text.
+    """Runs a command and returns its output as text.
 
     Raises CommandRefused with that output if it fails and `is_checked`, RetryLater if it takes
     longer than its time-out, UsageError if it cannot be started.
@@ -106,7 +109,7 @@ def run_command(
 
 
 def call_command(command: Command, slurm: Installation) -> int:
-    """Runs it on the caller's terminal without a time-out and returns its exit code.
+    """Runs a command on the caller's terminal without a time-out and returns its exit code.
 
     Raises UsageError if it cannot be started.
     """
@@ -118,9 +121,9 @@ def call_command(command: Command, slurm: Installation) -> int:
 
 
 def _failure(command: Command, done: subprocess.CompletedProcess[str]) -> str:
-    who = command.user or "this user"
+    user = command.user or "this user"
     return (
-        f"{' '.join(command.argv)} (as {who}, in {command.cwd}) ended with {done.returncode}.\n"
+        f"{' '.join(command.argv)} (as {user}, in {command.cwd}) ended with {done.returncode}.\n"
         f"{done.stdout}{done.stderr}"
     )
 
@@ -132,7 +135,7 @@ def _text(output: Any) -> str:
 
 
 def _placed(command: Command, slurm: Installation) -> tuple[list[str], dict[str, Any]]:
-    """Arguments and subprocess settings that put the command into its root, directory and user."""
+    """Returns arguments and subprocess settings for the command's root, directory and user."""
     account = None if command.user is None else find_account(command.user)
     if account is not None and account.pw_uid == os.geteuid():
         account = None
@@ -158,7 +161,8 @@ def _groups(account: pwd.struct_passwd) -> list[int]:
 def _inside_root(
     command: Command, prefix: Sequence[str], account: Optional[pwd.struct_passwd]
 ) -> list[str]:
-    """With chroot(1) as prefix the user is its option; env(1) then changes the directory."""
+    """Returns the arguments with chroot(1) as prefix, which sets the user, and env(1), which
+    changes the directory."""
     options = []
     if account is not None:
         groups = ",".join(map(str, _groups(account)))

@@ -1,6 +1,6 @@
 """The configuration files of a sandbox as a pure function of spec, Slurm version and layout.
 
-Writes nothing and starts nothing. Quirks of a Slurm version belong here and nowhere else.
+Writes no file and starts no process. All quirks of a Slurm version belong here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.spec import SCAVENGE, Layout, Preemption, SandboxSpec
 
-# Defaults wait seconds for batches of work; these make a small machine answer at once.
+# Slurm's defaults wait seconds for batches of work. These values make a small machine answer at
+# once.
 SCHEDULER_PARAMETERS = (
     "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval={bf_s},bf_continue"
 )
@@ -23,10 +24,10 @@ PART_NODES = "parts"
 
 
 def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[str, str]:
-    """File name (in the directory of slurm.conf) -> text of it."""
+    """Returns file name (in the directory of slurm.conf) -> text."""
     files = {"slurm.conf": _slurm_conf(spec, layout)}
     if slurm.version >= CGROUP_PLUGIN_CAN_BE_DISABLED:
-        # 24.11 and 26.05 stop without it where cgroups are not theirs; 22.05 refuses it.
+        # Without it 24.11 and 26.05 stop if they cannot control cgroups. 22.05 refuses it.
         files["cgroup.conf"] = "CgroupPlugin=disabled\n"
     if spec.gpus:
         files["gres.conf"] = "\n".join(_gres_lines(spec, layout)) + "\n"
@@ -41,7 +42,7 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
 
 
 def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> str:
-    """The settings that fit a sandbox and what runs beside it; the rest is as shipped."""
+    """Returns settings for a sandbox and the services beside it. Others are the defaults."""
     qos = f'qos = "{SCAVENGE}"\n' if spec.preemption is Preemption.QOS else ""
     names = ["malleable", PART_NODES] if spec.gpus else ["malleable"]
     parts = f'part_nodes = "{PART_NODES}"\n' if spec.gpus else ""
@@ -90,14 +91,14 @@ def _daemon_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
 
 def _network_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     lines = [
-        # The host's own name need not resolve: slurmctld takes "localhost" for itself.
+        # slurmctld knows itself as "localhost", since the host's name may not resolve.
         "SlurmctldHost=localhost(127.0.0.1)",
         f"SlurmctldPort={layout.controller_port}",
         "SlurmctldTimeout=60",
         "SlurmdTimeout=60",
     ]
     if spec.nodes > MANY_NODES:
-        lines.append("MessageTimeout=30")  # one host plays them all and answers late
+        lines.append("MessageTimeout=30")  # the same host plays all nodes and answers late
     if layout.is_loopback_only:
         lines.append("CommunicationParameters=NoInAddrAny,NoCtldInAddrAny")
     return lines
@@ -125,17 +126,18 @@ def _accounting_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
         "AccountingStorageType=accounting_storage/slurmdbd",
         "AccountingStorageHost=127.0.0.1",
         f"AccountingStoragePort={layout.accounting_port}",
-        f"AccountingStoragePass={layout.munge_socket}",  # a munge of its own: its socket
+        f"AccountingStoragePass={layout.munge_socket}",  # the socket of the sandbox's munged
         "AccountingStorageEnforce=associations,limits,qos",
         "JobAcctGatherType=jobacct_gather/none",
         "PriorityType=priority/multifactor",
         "PriorityWeightFairshare=1000",
-        "PriorityCalcPeriod=1",  # minutes, the shortest: how soon sshare shows what was used
+        "PriorityCalcPeriod=1",  # minutes, the shortest: then sshare shows usage soon
     ]
 
 
 def _slurmdbd_conf(layout: Layout) -> str:
-    """Only root, or the sandbox's user, is let in: by the database's socket, without a password."""
+    """Returns the text. Root and the sandbox's user enter the database by its socket, without a
+    password."""
     lines = [
         "AuthType=auth/munge",
         f"AuthInfo=socket={layout.munge_socket}",
@@ -164,7 +166,7 @@ def _hook_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Nodes of one kind, by their numbers: how many times the usual size, and their GPUs."""
+    """Equal nodes, by their numbers: how many times the usual size, and their GPUs."""
 
     numbers: range
     times: int
@@ -181,7 +183,7 @@ class _Kind:
         return ":".join(filter(None, ("gpu", self.gpu_type, str(self.gpus))))
 
     def ranged(self, base: int) -> str:
-        """The numbers as Slurm writes them, counted from `base`."""
+        """Returns the numbers as Slurm writes them, counted from `base`."""
         first, last = base + self.numbers[0], base + self.numbers[-1]
         if first == last:
             return str(first)
@@ -189,7 +191,7 @@ class _Kind:
 
 
 def _kinds(spec: SandboxSpec) -> list[_Kind]:
-    """Small nodes first, in a stretch for each type of GPU; then the large ones."""
+    """Returns small nodes first, in a stretch for each type of GPU, then large nodes."""
     small, types = spec.nodes - spec.large_nodes, spec.gpu_types or ("",)
     ends = [small * n // len(types) for n in range(len(types) + 1)]
     kinds = [
@@ -203,7 +205,8 @@ def _kinds(spec: SandboxSpec) -> list[_Kind]:
 
 def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     nodes = [_node_line(spec, layout, kind) for kind in _kinds(spec)]
-    # GraceTime above 0 is enforced by a slow periodic check only (22.05): KillWait is the grace
+    # Slurm enforces a GraceTime above 0 only in a slow periodic check (22.05): KillWait is the
+    # grace.
     lane = "Nodes=ALL PreemptMode=REQUEUE GraceTime=0 MaxTime=INFINITE OverSubscribe"
     main = "PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF"
     if not spec.gpus:
@@ -214,7 +217,8 @@ def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
         ]
     return [
         "GresTypes=gpu",
-        f"DefMemPerCPU={max(1, spec.memory_mib // spec.cpus)}",  # else a job takes all of a node's
+        # Without it a job takes all memory of a node.
+        f"DefMemPerCPU={max(1, spec.memory_mib // spec.cpus)}",
         *nodes,
         f"{main} MaxTime=INFINITE OverSubscribe=NO",
         f"PartitionName=malleable PriorityTier=2 {lane}=NO",
@@ -232,7 +236,7 @@ def _node_line(spec: SandboxSpec, layout: Layout, kind: _Kind) -> str:
 
 
 def _gres_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
-    """Only for devices that are character devices Slurm sets CUDA_VISIBLE_DEVICES."""
+    """Returns lines with character devices, for which alone Slurm sets CUDA_VISIBLE_DEVICES."""
     return [
         f"NodeName={kind.names} Name=gpu{' Type=' + kind.gpu_type if kind.gpu_type else ''} "
         f"File={layout.devices}/gpu[0-{kind.gpus - 1}]"

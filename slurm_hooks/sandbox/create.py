@@ -1,7 +1,7 @@
-"""Brings a sandbox into being on disk: a name, ports and files that no other one has.
+"""Makes a sandbox on disk: a name, ports and files that no other sandbox has.
 
-Starts no process. The directory appears complete or not at all, so that whoever finds one can
-also end it.
+Starts no process. The directory appears complete or not at all, so that any process that sees it
+can also end the sandbox.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def create(spec: SandboxSpec) -> Record:
     with base.locked(spec.base or base.default_base()) as where:
         name = spec.name or base.free_name(where)
         if (where / name).exists():
-            raise UsageError(f"There is a sandbox {name!r} in {where} already; end it first.")
-        taken = [_ports(found) for found in base.sandbox_directories(where)]
+            raise UsageError(f"There is already a sandbox {name!r} in {where}; end it first.")
+        taken = [_ports(path) for path in base.sandbox_directories(where)]
         first = base.free_ports(spec.nodes + 2, taken)
         layout = Layout(
             dir=where / name,
@@ -55,16 +55,17 @@ def create(spec: SandboxSpec) -> Record:
 def _ports(directory: Path) -> range:
     try:
         return read_record(directory).ports
-    except MalleableError as error:  # ended meanwhile, or unreadable: the ports still tell
+    except MalleableError as error:  # ended since, or unreadable: the test of each port decides
         _log.debug("%s", error)
         return range(0)
 
 
 def _is_loopback_only(slurm: Installation) -> bool:
-    """Whether the daemons can be told to bind to 127.0.0.1 alone.
+    """Tells whether the daemons may bind to 127.0.0.1 alone.
 
-    With NoInAddrAny (22.05) Slurm binds to what the host's own name resolves to, and srun fails
-    if that is nothing; the nodes' address is 127.0.0.1. Another root may resolve differently.
+    With NoInAddrAny (22.05) Slurm binds to the address of the host's own name, and srun fails if
+    the name does not resolve. The nodes' address is 127.0.0.1. Another root may resolve the name
+    differently.
     """
     if slurm.prefix:
         return False

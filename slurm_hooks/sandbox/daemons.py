@@ -1,6 +1,6 @@
-"""Lays out a sandbox's files and starts munged, slurmctld and slurmd as processes of their own.
+"""Lays out a sandbox's files and starts munged, slurmctld and slurmd as separate processes.
 
-Daemons outlive the process that starts them: whoever reads the record can end them.
+Daemons outlive the process that starts them. Any process that reads the record can end them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ CONTROLLER = "slurmctld"
 # Python ignores SIGPIPE, and a background shell SIGINT: the daemons and their jobs must not.
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
 TAIL_LINES = 15
-# Where a package puts the Lua files; the copies in a sandbox load each other instead.
+# Packages put the Lua files here. The copies in a sandbox load each other instead.
 INSTALLED_LUA = "/usr/share/slurm-malleable/lua"
 
 
 def lay_out(spec: SandboxSpec, slurm: Installation, layout: Layout, directory: Path) -> None:
     """Writes every file of the sandbox into `directory`, which will become `layout.dir`.
 
-    Modes are set, whatever the umask: other users' jobs must reach the conf and the sockets.
+    Sets modes, with any umask: other users' jobs must reach the conf and the sockets.
     """
     for path in (layout.etc, layout.spool, layout.logs, layout.run, layout.work, layout.job_path):
         _make_directory(directory / path.name, 0o755)
@@ -61,7 +61,7 @@ def _make_directory(path: Path, mode: int) -> None:
 
 
 def _make_gpus(spec: SandboxSpec, directory: Path) -> None:
-    """Links to a character device that every host has and every user may make a link to."""
+    """Makes fake GPUs: links to a character device that every host has and every user may link."""
     if spec.gpus:
         _make_directory(directory, 0o755)
     for number in range(2 * spec.gpus if spec.large_nodes else spec.gpus):
@@ -80,7 +80,7 @@ def _write_key(path: Path) -> None:
 
 
 def _copy_parts(spec: SandboxSpec, layout: Layout, directory: Path) -> None:
-    """Copies, because other users and other roots may not reach the originals."""
+    """Makes copies, because other users and other roots may not reach the originals."""
     etc, job_path = directory / layout.etc.name, directory / layout.job_path.name
     if spec.spank is not None:
         shutil.copy(spec.spank, etc / layout.spank.name)
@@ -98,10 +98,10 @@ def _copy_parts(spec: SandboxSpec, layout: Layout, directory: Path) -> None:
 
 
 def start_munged(slurm: Installation, layout: Layout) -> Process:
-    """Ready when this returns: its socket answers.
+    """Starts munged. Its socket answers when this returns.
 
-    No --force: the directories have the modes that munged asks for. With its default of two
-    threads a burst of messages ends in "Munge encode failed".
+    No --force: the directories have the modes that munged requires. With its default of 2 threads
+    a burst of messages ends in "Munge encode failed".
     """
     private = layout.munge_key.parent
     argv = [
@@ -120,24 +120,24 @@ def start_munged(slurm: Installation, layout: Layout) -> Process:
 
 
 def start_controller(slurm: Installation, layout: Layout) -> Process:
-    """Ready when this returns: it listens, which is not yet that it knows its nodes."""
+    """Starts slurmctld. It listens when this returns, but may not know its nodes yet."""
     # -D also keeps the process number over `scontrol reconfigure` (24.11 and later re-execute).
     argv = [slurm.daemon(CONTROLLER), "-D", "-f", str(layout.conf)]
     process = spawn(argv, slurm, layout, layout.logs / f"{CONTROLLER}.out")
-    # Clients ask a dead controller for 10 s; a refused connection says the same at once.
+    # Clients ask a dead controller for 10 s. A refused connection says the same at once.
     address = ("127.0.0.1", layout.controller_port)
     wait_for(lambda: is_listening(socket.AF_INET, address), process, CONTROLLER, layout)
     return process
 
 
 def start_node(slurm: Installation, layout: Layout, node: str) -> Process:
-    """Returns at once; sinfo tells when the node has registered."""
+    """Starts a slurmd and returns at once. sinfo shows when the node has registered."""
     argv = [slurm.daemon("slurmd"), "-D", "-f", str(layout.conf), "-N", node]
     return spawn(argv, slurm, layout, layout.logs / f"{node}.out")
 
 
 def log_tail(layout: Layout, daemon: str, lines: int = TAIL_LINES) -> str:
-    """The last lines of a daemon's log, or of what it printed if it died before it had a log."""
+    """Returns the last lines of a daemon's log, or of its output if it died before it had a log."""
     for path in (layout.logs / f"{daemon}.log", layout.logs / f"{daemon}.out"):
         if path.exists() and (text := path.read_text(errors="replace").strip()):
             return "\n".join(text.splitlines()[-lines:])
@@ -151,9 +151,9 @@ def spawn(
     output: Path,
     added: Optional[Mapping[str, str]] = None,
 ) -> Process:
-    """Starts a daemon in a session of its own; what it prints is appended to `output`.
+    """Starts a daemon in a separate session and appends its output to `output`.
 
-    `added` comes to its environment.
+    `added` extends its environment.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     full = [*slurm.prefix, "/usr/bin/env", "-C", str(layout.dir), *argv]
@@ -171,11 +171,11 @@ def spawn(
         setsigdef=DEFAULT_SIGNALS,
     )
     _log.debug("process %d: %s", pid, " ".join(full))
-    return identify(pid) or Process(pid, -1)  # -1: gone already, which the caller's wait tells
+    return identify(pid) or Process(pid, -1)  # -1: ended already, which the caller's wait reports
 
 
 def is_listening(family: socket.AddressFamily, address: object) -> bool:
-    """Whether a connection to this address is accepted."""
+    """Tells whether a connection to this address is accepted."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(address) == 0  # type: ignore[arg-type]
@@ -184,7 +184,8 @@ def is_listening(family: socket.AddressFamily, address: object) -> bool:
 def wait_for(
     is_ready: Callable[[], bool], process: Process, name: str, layout: Layout, limit_s: float = 20.0
 ) -> None:
-    """Until it is ready. Raises RetryLater, with its log's end, if it ends or takes too long."""
+    """Waits until it is ready. Raises RetryLater, with the end of its log, if it ends or is
+    late."""
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if not is_alive(process):

@@ -1,6 +1,6 @@
 """Finds the Slurm that a sandbox runs, so that the Slurm version is an input like any other.
 
-Where programs lie and how to call them, inside another root too. Never installs anything.
+Knows the paths of programs and how to call them, even inside another root. Never installs packages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PLUGIN_DIRS = ("usr/lib/*/slurm-wlm", "usr/lib*/slurm", "opt/slurm/lib*/slurm")
 
 @dataclass(frozen=True)
 class Installation:
-    """A Slurm: directories as seen inside its root, version as (22, 5, 8), and how to enter it.
+    """A Slurm: directories as seen inside its root, version as (22, 5, 8), and the way into it.
 
     `prefix` comes before every command, for example ("chroot", "/srv/trixie").
     """
@@ -47,7 +47,7 @@ class Installation:
 
     @property
     def path(self) -> str:
-        """A PATH on which the Slurm commands and the usual ones are found."""
+        """A PATH with the Slurm commands and the usual commands."""
         dirs = [str(self.bin_dir), str(self.sbin_dir), str(self.munge_sbin_dir)]
         return ":".join(dict.fromkeys([*dirs, "/usr/bin", "/bin", "/usr/sbin", "/sbin"]))
 
@@ -57,7 +57,7 @@ class Installation:
         return ".".join([f"{year}", f"{month:02d}", *map(str, self.version[2:])])
 
     def daemon(self, name: str) -> str:
-        """The path of slurmctld, slurmd or munged, as seen inside the root."""
+        """Returns the path of slurmctld, slurmd or munged, as seen inside the root."""
         directory = self.munge_sbin_dir if name == "munged" else self.sbin_dir
         return str(directory / name)
 
@@ -65,44 +65,47 @@ class Installation:
 def find_installation(
     root: Optional[Path] = None, environ: Optional[Mapping[str, str]] = None
 ) -> Installation:
-    """The Slurm of this host, or of the directory tree `root`, which needs root rights to enter.
+    """Returns the Slurm of this host, or of the directory tree `root`, which needs root rights.
 
-    The caller must have prepared such a root: /proc, /dev and the directory in which sandboxes
-    live (/tmp by default) are bind-mounted into it at the same paths; the users that will submit
-    have the same numbers in both `/etc/passwd`; `localhost` resolves in it; coreutils' `env` is
-    there. Plugin, Lua files and job path are copied below the sandbox directory, so they are seen
-    inside, but a SPANK plugin must have been built against that root's Slurm.
+    The caller must prepare such a root:
 
-    Raises MissingProgram naming every program that was not found and the packages that have them.
+    * /proc, /dev and the directory of sandboxes (default: /tmp) are bind-mounted at the same paths.
+    * The users that will submit have the same numbers in both `/etc/passwd`.
+    * `localhost` resolves, and coreutils' `env` is there.
+
+    Plugin, Lua files and job path are copied below the sandbox directory, so they are visible
+    inside. A SPANK plugin must be built against that root's Slurm.
+
+    Raises MissingProgram with every missing program and the packages that have them.
     """
-    found = _find_programs(root or Path("/"), os.environ if environ is None else environ)
+    programs = _find_programs(root or Path("/"), os.environ if environ is None else environ)
     prefix = () if root is None else ("chroot", str(root))
     return Installation(
-        bin_dir=found["sinfo"].parent,
-        sbin_dir=found["slurmctld"].parent,
-        munge_sbin_dir=found["munged"].parent,
+        bin_dir=programs["sinfo"].parent,
+        sbin_dir=programs["slurmctld"].parent,
+        munge_sbin_dir=programs["munged"].parent,
         plugin_dir=_find_plugin_dir(root or Path("/")),
-        version=_ask_version([*prefix, str(found["slurmctld"]), "-V"]),
+        version=_ask_version([*prefix, str(programs["slurmctld"]), "-V"]),
         prefix=prefix,
     )
 
 
 def _find_programs(root: Path, environ: Mapping[str, str]) -> dict[str, Path]:
-    """Program -> absolute path inside `root`; the caller's PATH counts for the host only."""
+    """Returns program -> absolute path inside `root`. Only the host uses the caller's PATH."""
     path = environ.get("PATH", "").split(":") if root == Path("/") else []
     dirs = [entry for entry in (*path, *SBIN_DIRS, *BIN_DIRS) if entry.startswith("/")]
     wanted = {**DAEMONS, **CLIENTS}
-    found = {program: _first(root, dirs, program) for program in wanted}
-    missing = {name: wanted[name] for name, where in found.items() if where is None}
+    paths = {program: _first(root, dirs, program) for program in wanted}
+    missing = {name: wanted[name] for name, where in paths.items() if where is None}
     if missing:
         raise MissingProgram(_missing_text(missing, root))
-    return {program: where for program, where in found.items() if where is not None}
+    return {program: where for program, where in paths.items() if where is not None}
 
 
 def _first(root: Path, dirs: Sequence[str], program: str) -> Optional[Path]:
     for directory in dirs:
         candidate = root / directory.lstrip("/") / program
-        # Debian links slurmctld to /etc/alternatives: from outside the root such a link dangles.
+        # Debian links slurmctld to /etc/alternatives. From outside the root that link dangles.
         if os.path.islink(candidate) or os.access(candidate, os.X_OK):
             return Path(directory) / program
     return None
@@ -122,9 +125,9 @@ def _missing_text(missing: Mapping[str, str], root: Path) -> str:
 
 def _find_plugin_dir(root: Path) -> Optional[Path]:
     for pattern in PLUGIN_DIRS:
-        for found in sorted(root.glob(pattern)):
-            if any(found.glob("*.so")):
-                return Path("/") / found.relative_to(root)
+        for candidate in sorted(root.glob(pattern)):
+            if any(candidate.glob("*.so")):
+                return Path("/") / candidate.relative_to(root)
     return None
 
 
@@ -139,9 +142,9 @@ def _ask_version(argv: Sequence[str]) -> tuple[int, ...]:
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """(22, 5, 8) of "slurm-wlm 22.05.8" or "slurm 24.11.0-0rc1".
+    """Returns (22, 5, 8) for "slurm-wlm 22.05.8", and (24, 11, 0) for "slurm 24.11.0-0rc1".
 
-    Raises UnreadableOutput if there is no version in it.
+    Raises UnreadableOutput if the text has no version.
     """
     match = re.search(r"slurm\S*\s+(\d+)\.(\d+)(?:\.(\d+))?", text)
     if match is None:
@@ -150,5 +153,5 @@ def parse_version(text: str) -> tuple[int, ...]:
 
 
 def has_compiler() -> bool:
-    """Whether the SPANK plugin can be built here: make and a C compiler are on the PATH."""
+    """Tells whether the SPANK plugin can be built here: make and a C compiler are on the PATH."""
     return shutil.which("make") is not None and shutil.which("cc") is not None

@@ -1,6 +1,6 @@
-"""Processes of a sandbox, told from everybody else's by number, start time and evidence.
+"""Identifies the processes of a sandbox by number, start time and evidence.
 
-A process number alone is never trusted: the kernel gives it to somebody else later.
+A process number alone is never enough: the kernel gives it to another process later.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ STATE, PARENT, STARTED = 0, 1, 19
 
 @dataclass(frozen=True, order=True)
 class Process:
-    """A process: its number and its start in clock ticks since boot, unique together."""
+    """A process: its number and its start in clock ticks since boot, together unique."""
 
     pid: int
     started: int
 
 
 def identify(pid: int) -> Optional[Process]:
-    """The live process with this number, or None if there is none (a zombie is none)."""
+    """Returns the live process with this number, or None. A zombie is not alive."""
     fields = _stat(pid)
     if fields is None or fields[STATE] in "ZX":
         return None
@@ -38,7 +38,7 @@ def identify(pid: int) -> Optional[Process]:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether it still runs; a child of ours that ended is reaped on the way."""
+    """Tells whether it still runs. Reaps it if it is a child of ours that ended."""
     if identify(process.pid) == process:
         return True
     with contextlib.suppress(ChildProcessError):
@@ -47,7 +47,7 @@ def is_alive(process: Process) -> bool:
 
 
 def stop(processes: Iterable[Process], grace_s: float, kill_s: float = 5.0) -> list[Process]:
-    """SIGTERM, SIGKILL after `grace_s`; whatever is left `kill_s` later is returned."""
+    """Sends SIGTERM, after `grace_s` SIGKILL, and returns the processes left after `kill_s`."""
     left = _signal_and_wait(list(processes), signal.SIGTERM, grace_s) if grace_s else [*processes]
     return _signal_and_wait(left, signal.SIGKILL, kill_s)
 
@@ -68,12 +68,16 @@ def _signal_and_wait(processes: list[Process], number: int, limit_s: float) -> l
 
 
 def find_processes(directory: Path, conf: Path) -> list[Process]:
-    """Everything that belongs to the sandbox in `directory`: daemons, slurmstepd, jobs' processes.
+    """Returns all processes of the sandbox in `directory`: daemons, slurmstepd, jobs' processes.
 
-    Evidence: a munge, Slurm or MariaDB program that names a file of the directory or has one
-    open; a process that slurmd started with this slurm.conf; and whatever descends from those.
-    A shell that merely has SLURM_CONF set is not one, nor are this process and its ancestors,
-    nor what sees other files under these names: a sandbox in a container of this host.
+    They are:
+
+    * Munge, Slurm and MariaDB programs that name a file of the directory or have it open.
+    * Processes that slurmd started with this slurm.conf.
+    * All descendants of these.
+
+    A shell with SLURM_CONF, this process and its ancestors do not belong to it. Neither do
+    processes in a container of this host, which see other files under these names.
     """
     parents = {pid: parent for pid in _pids() if (parent := _parent(pid)) is not None}
     spared = _lineage(os.getpid(), parents)
@@ -81,7 +85,7 @@ def find_processes(directory: Path, conf: Path) -> list[Process]:
     files = _link(os.getpid(), "ns/mnt")
     mine = {pid for pid in named if _link(pid, "ns/mnt") == files} - spared
     family = {pid for pid in parents if mine & _lineage(pid, parents)} - spared
-    return sorted(found for pid in family if (found := identify(pid)) is not None)
+    return sorted(process for pid in family if (process := identify(pid)) is not None)
 
 
 def _is_daemon(pid: int, directory: Path) -> bool:
@@ -101,7 +105,7 @@ def _is_job(pid: int, conf: Path) -> bool:
 
 
 def _lineage(pid: int, parents: dict[int, int]) -> set[int]:
-    """The process and its ancestors; bounded, for a number may be reused during the scan."""
+    """Returns the process and its ancestors. Stops at a loop: numbers may be reused in the scan."""
     line: set[int] = set()
     while pid in parents and pid not in line:
         line.add(pid)
@@ -119,7 +123,7 @@ def _parent(pid: int) -> Optional[int]:
 
 
 def _stat(pid: int) -> Optional[list[str]]:
-    # The name may hold spaces and parentheses: split after the last one.
+    # The name may hold spaces and parentheses: split after the last parenthesis.
     text = _read(pid, "stat").decode(errors="replace")
     return text.rpartition(")")[2].split() or None
 
@@ -127,7 +131,7 @@ def _stat(pid: int) -> Optional[list[str]]:
 def _read(pid: int, name: str) -> bytes:
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
-    except OSError:  # gone meanwhile, or somebody else's
+    except OSError:  # ended since, or another user's
         return b""
 
 

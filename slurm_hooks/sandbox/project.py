@@ -1,7 +1,7 @@
 """A sandbox with this project in it: plugin, submit script, policy, job path and Epilog.
 
-Finds the parts in the source tree, where the plugin is built first, else where a package puts
-them. The rest of the sandbox knows the parts only as optional paths.
+Takes the parts from the source tree, where it builds the plugin first, else from an installed
+package. The rest of the sandbox knows the parts only as optional paths.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BUILD_LIMIT_S = 120
 
 @dataclass(frozen=True)
 class Parts:
-    """Where this project's parts lie; None for one that is not there."""
+    """The paths of this project's parts. A missing part is None."""
 
     spank: Optional[Path]
     job_path: Optional[Path]
@@ -43,10 +43,10 @@ class Parts:
 
 
 def project_spec(**overrides: Any) -> SandboxSpec:
-    """A spec with every part that is there; `overrides` are fields of SandboxSpec and win.
+    """Returns a spec with every part that exists. `overrides` are fields of SandboxSpec and win.
 
-    For a Slurm in another root override `spank` too: a plugin works with its own Slurm only.
-    Raises MissingProgram if the plugin's source is there and cannot be built, SettingsError if
+    For a Slurm in another root override `spank` too: a plugin works only with its own Slurm.
+    Raises MissingProgram if the plugin has source that cannot be built, SettingsError if
     `settings_text` is wrong.
     """
     chosen = _chosen(overrides)
@@ -73,7 +73,7 @@ def _chosen(overrides: Mapping[str, Any]) -> settings.Settings:
 
 
 def _version(overrides: Mapping[str, Any]) -> tuple[int, ...]:
-    """The release of the Slurm that will run; nothing if there is none here."""
+    """Returns the release of the Slurm that will run, or an empty tuple without a Slurm here."""
     with suppress(MissingProgram):
         return (overrides.get("slurm") or find_installation()).version
     return ()
@@ -100,7 +100,7 @@ def _tree_parts() -> Parts:
 
 
 def _installed_parts() -> Parts:
-    plugins = (found for pattern in PLUGIN_DIRS for found in Path("/").glob(pattern))
+    plugins = (folder for pattern in PLUGIN_DIRS for folder in Path("/").glob(pattern))
     built = (_existing(plugin / "malleable.so") for plugin in plugins)
     return Parts(
         spank=next((path for path in built if path is not None), None),
@@ -115,7 +115,7 @@ def _existing(path: Path) -> Optional[Path]:
 
 @contextmanager
 def _building(build: Path) -> Iterator[None]:
-    """One build at a time: test runs side by side share the tree."""
+    """Holds the lock of the build: parallel test runs share the tree."""
     build.mkdir(exist_ok=True)
     with FileLock(build / "sandbox.lock", timeout=BUILD_LIMIT_S):
         yield
@@ -146,7 +146,7 @@ def _build_spank(target: Path) -> Path:
 
 
 def _fresh_job_path(target: Path) -> Path:
-    """Written anew only if a source is newer: another sandbox may be copying it."""
+    """Writes the job path only if a source is newer: another sandbox may be copying it."""
     copied = (path for name in PACKAGES for path in PACKAGE.glob(f"{name}/**/*.py"))
     sources = [PACKAGE / "__init__.py", PACKAGE / "slurm/jobpath.py", *copied]
     stamp = target.with_suffix(".stamp")

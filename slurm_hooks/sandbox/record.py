@@ -1,6 +1,6 @@
-"""What a sandbox remembers on disk, so that any later process can use it or end it.
+"""The record of a sandbox on disk, so that any later process can use or end the sandbox.
 
-One JSON file per sandbox, replaced whole.
+A JSON file per sandbox, replaced whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slurm_hooks.sandbox.spec import Layout
 
 @dataclass(frozen=True)
 class Record:
-    """Layout, Slurm and node count of a sandbox, and its daemons by name (munged, slurmctld, n1)"""
+    """Layout, Slurm and node count of a sandbox, and daemons by name (munged, slurmctld, n1)."""
 
     layout: Layout
     slurm: Installation
@@ -29,7 +29,7 @@ class Record:
 
     @property
     def ports(self) -> range:
-        """All its ports: slurmdbd's if there is one, slurmctld's and then the nodes'."""
+        """All its ports: slurmdbd's with accounting, slurmctld's and then the nodes'."""
         first = self.layout.accounting_port or self.layout.controller_port
         return range(first, self.layout.node_port + self.nodes)
 
@@ -42,7 +42,7 @@ class Record:
 
 
 def write_record(record: Record, directory: Optional[Path] = None) -> None:
-    """Replaces the record in `directory` (its own by default) in one step."""
+    """Replaces the record in `directory` (default: its own) in a single step."""
     target = (directory or record.layout.dir) / RECORD
     draft = target.with_suffix(".draft")
     draft.write_text(json.dumps(_to_json(record), indent=1))
@@ -50,7 +50,7 @@ def write_record(record: Record, directory: Optional[Path] = None) -> None:
 
 
 def read_record(directory: Path) -> Record:
-    """Raises UsageError if there is no sandbox, or none that can be read."""
+    """Reads a record. Raises UsageError if it is missing or unreadable."""
     path = directory / RECORD
     try:
         return _from_json(json.loads(path.read_text()), directory)

@@ -1,4 +1,4 @@
-"""What a sandbox should be (`SandboxSpec`) and where its files lie (`Layout`): values only."""
+"""The wishes for a sandbox (`SandboxSpec`) and the places of its files (`Layout`): values only."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from slurm_hooks.sandbox.installation import Installation
 LONGEST_DIRECTORY = 60
 MAX_NODES = 1024
 MAX_GPUS = 64
-SCAVENGE = "scavenge"  # the QOS, in a sandbox with accounting, that every other may preempt
+SCAVENGE = "scavenge"  # a QOS in a sandbox with accounting, which QOS normal may preempt
 
 
 class Preemption(Enum):
-    """What decides who may preempt whom, as Slurm calls it."""
+    """The property that decides which jobs may preempt which, in Slurm's words."""
 
     PARTITION = "partition_prio"
     QOS = "qos"
@@ -26,17 +26,17 @@ class Preemption(Enum):
 
 @dataclass(frozen=True)
 class SandboxSpec:
-    """What to start. Paths left at None leave that component out.
+    """The parts of a sandbox to start. A path of None leaves that part out.
 
-    `nodes` nodes named n1, n2, ... of `cpus` CPUs and `memory_mib` MiB each; the host need not
-    have that many; the last `large_nodes` of them have twice as much of all, and the feature
-    `large`. `base` is the directory in which sandboxes live, `slurm` the Slurm to run;
-    both are found when None. `extra_conf` ends up last in slurm.conf, where it wins;
-    `extra_files` are names and texts of files beside it, like topology.conf.
+    The nodes are n1, n2, ... with `cpus` CPUs and `memory_mib` MiB each, perhaps more than the host
+    has. The last `large_nodes` of them have twice as much of all, and the feature `large`.
+    Sandboxes live in the directory `base` and run `slurm`. None means the default of each.
+    `extra_conf` comes last in slurm.conf, where it wins. `extra_files` are names and texts of files
+    beside it, like topology.conf.
     With `gpus` each node has so many fake GPUs, jobs share nodes, and the partition `parts` is for
     fragments on parts of nodes. `gpu_types` are the types of the GPUs, for a stretch of nodes each.
-    `is_accounting` adds MariaDB and slurmdbd, an account, the QOS `scavenge` and enforced limits;
-    preemption by QOS needs them.
+    `is_accounting` adds MariaDB and slurmdbd, an account, the QOS `scavenge` and enforced limits.
+    Preemption by QOS needs them.
     """
 
     nodes: int = 8
@@ -55,8 +55,8 @@ class SandboxSpec:
     kill_wait_s: int = 5
     backfill_interval_s: int = 2
     spank: Optional[Path] = None  # malleable.so
-    job_path: Optional[Path] = None  # what the plugin puts in front of PYTHONPATH
-    lua_dir: Optional[Path] = None  # holds job_submit.lua and what it loads
+    job_path: Optional[Path] = None  # the directory that the plugin puts in front of PYTHONPATH
+    lua_dir: Optional[Path] = None  # holds job_submit.lua and the files that it loads
     policy: Optional[str] = None  # text of malleable_policy.lua
     epilog: Optional[Path] = None
     settings_text: Optional[str] = None  # text of malleable.toml
@@ -108,10 +108,10 @@ def _is_name(name: Optional[str]) -> bool:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where one sandbox lives: its directory, its ports, the user its daemons run as.
+    """The place of a sandbox: its directory, its ports, the user of its daemons.
 
     Node number i (from 1) listens on port `node_port + i - 1`. `is_loopback_only` says that the
-    daemons may bind to 127.0.0.1 alone. `accounting_port` is slurmdbd's, None without one.
+    daemons may bind to 127.0.0.1 alone. `accounting_port` is slurmdbd's, None without accounting.
     """
 
     dir: Path
@@ -163,7 +163,7 @@ class Layout:
 
     @property
     def devices(self) -> Path:
-        """Where the fake GPUs lie: gpu0, gpu1, ..."""
+        """The directory of the fake GPUs: gpu0, gpu1, ..."""
         return self.dir / "dev"
 
     @property
@@ -192,7 +192,7 @@ class Layout:
 
     @property
     def database_scratch(self) -> Path:
-        """For temporary tables. A MariaDB that starts removes all that lie in this directory."""
+        """The directory of temporary tables. MariaDB empties it when it starts."""
         return self.dir / "scratch"
 
     @property

@@ -1,1 +1,1 @@
-"""The settings: their values, and the file they come from."""
+"""The settings: their values and their file."""

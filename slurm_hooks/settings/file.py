@@ -1,4 +1,4 @@
-"""Where the site's settings are looked for."""
+"""Finds and reads the file of the site's settings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ DEFAULT_PATH = Path("/etc/slurm-malleable/malleable.toml")
 
 
 def load(path: Optional[Path] = None) -> Settings:
-    """The settings at `path`, else at $MALLEABLE_SETTINGS, else the site's file if there is one.
+    """Return the settings at `path`, else at $MALLEABLE_SETTINGS, else in the site's file.
 
-    Raises SettingsError with every fault. Without any file the shipped defaults hold.
+    Raises SettingsError with every fault. Without a file the settings are the shipped defaults.
     """
     chosen = path or _from_environment()
     if chosen is None:
@@ -30,9 +30,9 @@ def load(path: Optional[Path] = None) -> Settings:
 
 
 def state_dir(path: Optional[Path] = None) -> str:
-    """`tick.state_dir` of the same file, also where the rest of it is wrong.
+    """Return `tick.state_dir` of the same file, even if other keys are wrong.
 
-    A file that cannot be read at all, or is not TOML, leaves the shipped one.
+    If the file cannot be read, or is not TOML, return the shipped default.
     """
     chosen = path or _from_environment() or DEFAULT_PATH
     with contextlib.suppress(OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The site's settings: TOML text into frozen sections, every fault reported at once.
+"""The site's settings: reads TOML into frozen sections and reports every fault at once.
 
 The documented file is etc/malleable.toml. A test compares the two.
 """
@@ -50,7 +50,7 @@ def _word(default: str) -> Any:
 
 @dataclass(frozen=True)
 class Site:
-    """Where malleable jobs run and who may touch their fragments.
+    """The partitions of malleable jobs and the users that may change their fragments.
 
     `part_nodes` is the partition in which fragments take parts of nodes. If it is empty, fragments
     take whole nodes only.
@@ -65,7 +65,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Mode:
-    """How much the tick may do, for whom, where, and up to how many nodes.
+    """The limits on a tick: its actions, users, accounts, nodes and size.
 
     0 nodes is no limit. A share of 0 is refused, because it could also mean no node at all.
     """
@@ -92,7 +92,7 @@ class RequestLimits:
 
 @dataclass(frozen=True)
 class Lease:
-    """How long a fragment may use a node before it must be renewed."""
+    """The time that a fragment may use a node before its lease must be renewed."""
 
     length_s: int = _number(600, 60, 86_400)
     shortest_hole_s: int = _number(120, 60, 86_400)
@@ -104,7 +104,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Planning:
-    """How the allocator weighs its choices."""
+    """The weights of the allocator's choices."""
 
     objective: str = _word("speedup")
     horizon_s: float = _number(120, 1, 86_400)
@@ -131,7 +131,7 @@ class Failures:
 
 @dataclass(frozen=True)
 class Tick:
-    """How the reconciler runs."""
+    """The way in which the reconciler runs."""
 
     lock: str = field(default="/run/slurm-malleable/tick.lock", metadata={"path": True})
     every_s: float = _number(30, 1, 600)
@@ -189,7 +189,7 @@ class Settings:
 
 
 def parse(text: str, source: str = "settings") -> Settings:
-    """Settings from TOML text. Raises SettingsError with every fault, each with its key."""
+    """Read settings from TOML text. Raises SettingsError with every fault, each with its key."""
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -213,12 +213,12 @@ def parse(text: str, source: str = "settings") -> Settings:
 
 
 def state_dir_in(text: str) -> str:
-    """`tick.state_dir` of a text whose other keys may be wrong. Raises ValueError if it is no
-    TOML."""
+    """Return `tick.state_dir` of a text whose other keys may be wrong. Raises ValueError if it is
+    not TOML."""
     section = tomllib.loads(text).get("tick")
-    found = section.get("state_dir") if isinstance(section, Mapping) else None
-    is_path = isinstance(found, str) and found.startswith("/")
-    return str(found) if is_path else Tick().state_dir
+    path = section.get("state_dir") if isinstance(section, Mapping) else None
+    is_path = isinstance(path, str) and path.startswith("/")
+    return str(path) if is_path else Tick().state_dir
 
 
 def _prefixed(source: str, fault: str) -> str:
@@ -276,7 +276,7 @@ def _number_fault(spec: Field[Any], value: Any) -> str:
 
 
 def _contradictions(settings: Settings) -> list[str]:
-    """Faults of keys that are each allowed but cannot hold together."""
+    """Return faults of keys that are valid alone but not together."""
     lease = settings.lease
     faults = []
     if lease.shortest_hole_s > lease.length_s:
@@ -293,8 +293,8 @@ def _contradictions(settings: Settings) -> list[str]:
     if lease.shortest_hole_s <= lead_s:
         faults.append(
             f"lease.shortest_hole_s = {lease.shortest_hole_s}: must be longer than "
-            f"lease.notice_s + tick.every_s = {lead_s:g}; otherwise a fragment would be told to "
-            "leave as soon as it starts"
+            f"lease.notice_s + tick.every_s = {lead_s:g}; otherwise a fragment would have to leave "
+            "as soon as it starts"
         )
     try:
         offered(settings.request.engines)
@@ -303,14 +303,14 @@ def _contradictions(settings: Settings) -> list[str]:
     site = settings.site
     if site.part_nodes and site.part_nodes not in site.partitions[1:]:
         faults.append(
-            f'site.part_nodes = "{site.part_nodes}": must be one of site.partitions, and not the '
-            "first, which is for whole nodes; add a second partition, of a lower PriorityTier "
+            f'site.part_nodes = "{site.part_nodes}": must be in site.partitions, but not the '
+            "first, which is for whole nodes; add a second partition with a lower PriorityTier "
             "(docs/admins/shared-nodes.md)"
         )
     mode = settings.mode
     if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):
         faults.append(
-            'mode.level = "canary": name at least one of mode.users, mode.accounts, mode.nodes; '
-            "otherwise every job is one"
+            'mode.level = "canary": set mode.users, mode.accounts or mode.nodes; otherwise every '
+            "job is a canary"
         )
     return faults

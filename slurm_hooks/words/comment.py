@@ -1,9 +1,9 @@
-"""The Comment of a fragment, as one value. A job writes it, and the reconciler reads its beginning.
+"""The Comment of a fragment as a value. A job writes it, and the reconciler reads its beginning.
 
     trained{3};h{600};wish{8,1790000000};progress{...};the user's own text;remark{...}
 
-The user may write anything there. An entry of another form belongs to the user's own text, which
-stays. The reconciler acts on the entries at the beginning only.
+The user may write any text there. An entry of another form belongs to the user's own text, which is
+kept. The reconciler acts only on the entries at the beginning.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 
 HEAD_WIDTH = 24  # characters of standing and loss
 PROGRESS_WIDTH = 120  # characters of the whole entry
-WIDTH = HEAD_WIDTH + 1 + PROGRESS_WIDTH  # the reconciler reads so many bytes
+WIDTH = HEAD_WIDTH + 1 + PROGRESS_WIDTH  # bytes that the reconciler reads
 REMARK_WIDTH = 160
 SIZES = 4  # rates in one `progress{...}`
 MOST_LOSS_S = 99_999
@@ -24,11 +24,11 @@ MOST_AHEAD_S = 60  # a wish from later than that does not count
 
 
 class Standing(str, Enum):
-    """Where a fragment stands in its run, in the order in which its agent reports it. A reconciler
-    that inferred it from exit codes and times would take a leave for a finish."""
+    """The stages of a fragment's run, in the order in which its agent reports them. From exit codes
+    and times alone, the reconciler would take a leave for a finish."""
 
-    STARTED = "started"  # there is an agent; it may give up before its first round
-    WAITING = "waiting"  # it has found its job's directory, and has waited there for a minute
+    STARTED = "started"  # there is an agent, which may give up before its first round
+    WAITING = "waiting"  # it has waited for a minute in its job's directory
     JOINED = "joined"  # it is in its first round
     TRAINED = "trained"  # it has made progress
     LEAVING = "leaving"  # it has begun to leave
@@ -38,15 +38,15 @@ class Standing(str, Enum):
 
 @dataclass(frozen=True)
 class Loss:
-    """What a lost node costs the training: so many `seconds` of its work. It `redoes` them after a
-    planned change too if its script keeps nothing then."""
+    """The cost of a lost node: `seconds` of the training's work. The training also `redoes` them
+    after a planned change, if its script saves no state then."""
 
     seconds: int
     redoes: bool = False
 
 
 class Wish(NamedTuple):
-    """The job wants at most so many nodes, since `at` in epoch seconds."""
+    """A job's wish for at most `nodes` nodes, made `at` this time in epoch seconds."""
 
     nodes: int
     at: int
@@ -57,7 +57,7 @@ class Wish(NamedTuple):
         return f"wish{{{self.nodes},{self.at}}}"
 
     def outdoes(self, other: Wish, now_s: float) -> bool:
-        """Whether it counts beside the other: the newer does, and of one second the larger."""
+        """Tell whether it replaces the other wish. The newer wins, within a second the larger."""
         is_ahead = self.at - now_s > MOST_AHEAD_S
         return not is_ahead and (self.at, self.nodes) > (other.at, other.nodes)
 
@@ -74,8 +74,8 @@ _ODD = re.compile(r"[^A-Za-z0-9 _.,:;/@%+='()-]")
 
 @dataclass(frozen=True)
 class Comment:
-    """`run` is the restart count that the standing is about. `progress` is a whole entry. A
-    fragment without a standing tells no loss and no progress. `rest` is the user's own text."""
+    """The parts of a Comment. `standing` is about the run with restart count `run`. `progress` is a
+    whole entry. Without a standing there is no loss and no progress. `rest` is the user's text."""
 
     standing: Optional[Standing] = None
     run: int = 0
@@ -86,12 +86,12 @@ class Comment:
     rest: str = ""
 
     def says(self, standing: Standing, run: int) -> bool:
-        """Whether it says this of this run."""
+        """Tell whether it has this standing in this run."""
         return (self.standing, self.run) == (standing, run)
 
     @property
     def text(self) -> str:
-        """As it is written. Each entry of ours is in it once."""
+        """The written form, with each of our entries once."""
         parts = (
             self._head(),
             self.wish.text if self.wish else "",
@@ -102,7 +102,8 @@ class Comment:
         return ";".join(part for part in parts if part)
 
     def _head(self) -> str:
-        """The loss is left out if the reconciler would not read that far."""
+        """Return standing and loss. Leave out the loss if the reconciler would not read that
+        far."""
         if self.standing is None:
             return ""
         first = f"{self.standing.value}{{{self.run}}}"
@@ -111,14 +112,14 @@ class Comment:
         return both if len(both) <= HEAD_WIDTH else first
 
     def _ours(self) -> str:
-        """A pattern for the entries that may not stay in the user's own text."""
+        """Return a pattern for the entries to remove from the user's own text."""
         names = [name for name in ("wish", "progress") if getattr(self, name)]
         named = [rf"(?<![a-z]){name}\{{[^{{}}]*\}}" for name in names]
         return "|".join([_STANDING, _REMARK.pattern, *named])
 
 
 def parse(text: str) -> Comment:
-    """The value of a Comment, or of its beginning."""
+    """Return the value of a Comment, or of its beginning."""
     head = _HEAD.match(text)
     wish, rest = _wish_in(text[head.end() :] if head else text)
     progress = _PROGRESS.match(rest) if head else None
@@ -136,25 +137,25 @@ def parse(text: str) -> Comment:
 
 
 def remarks_in(text: str) -> list[str]:
-    """The texts of all remarks, as they are."""
+    """Return the texts of all remarks, unchanged."""
     return _REMARK.findall(text)
 
 
 def remark_text(text: str) -> str:
-    """The text as it may stand in a remark: a few plain characters, bounded."""
+    """Return the text as a remark may hold it: plain characters, bounded."""
     return _ODD.sub("?", text)[:REMARK_WIDTH].strip()
 
 
 def _wish_in(entries: str) -> tuple[Optional[Wish], str]:
-    """The first wish among the entries at the beginning, and everything else."""
-    found = _WISH.match(entries)
-    if not found or int(found[2]) > MOST_NODES:
+    """Return the first wish among the entries at the beginning, and the rest."""
+    match = _WISH.match(entries)
+    if not match or int(match[2]) > MOST_NODES:
         return None, entries
-    return Wish(int(found[2]), int(found[3])), found[1] + entries[found.end() :]
+    return Wish(int(match[2]), int(match[3])), match[1] + entries[match.end() :]
 
 
 def _without(pattern: str, text: str) -> str:
-    """The text without any match. The text around a match may be another match."""
+    """Return the text without any match. The text around a match may be another match."""
     while (shorter := re.sub(pattern, "", text)) != text:
         text = shorter
     return text

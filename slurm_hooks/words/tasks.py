@@ -1,7 +1,7 @@
-"""The tasks of `malleable map` as names of files, and the names of its other files; only values.
+"""The tasks of `malleable map` as names of files, and the names of its other files. Only values.
 
-A task is one file, and the name of that file is all that is known of it, so at every moment each
-task is in exactly one state. It changes by rename(), which only one of several workers can do:
+A task is a file, and the file's name has its whole state. So a task is always in exactly 1 state.
+A rename() changes the state, and of several workers only the first succeeds:
 
     17.2.1.todo             waits; two tries were interrupted, one has failed
     17.2.1.run.OWNER        runs
@@ -19,12 +19,12 @@ from enum import Enum
 from typing import Optional
 
 MAP = "map.json"  # the command, how often a failed task is tried again, how many tasks
-INPUTS = "inputs"  # one JSON text for each task, a line each
-TASKS = "tasks"  # a directory with one file for each task
-LOGS = "logs"  # 17.out, 17.err: the words that the last try of task 17 has printed
+INPUTS = "inputs"  # a line of JSON for each task
+TASKS = "tasks"  # a directory with a file for each task
+LOGS = "logs"  # 17.out, 17.err: the output of the last try of task 17
 RESULTS = "results"  # 17.json: its exit code, seconds and host
-STOP = "stop"  # if it is there, no more tasks are begun
-WAIT = "wait."  # and the name of a worker that stays without a task, among the tasks
+STOP = "stop"  # while it exists, no task begins
+WAIT = "wait."  # and the name of a worker that waits without a task, in the directory of tasks
 _NAME = re.compile(
     r"([1-9][0-9]{0,8})\.([0-9]{1,6})\.([0-9]{1,6})\.(todo|run|done|failed)(?:\.([0-9a-f_.-]{1,80}))?"
 )
@@ -32,7 +32,7 @@ _OWNER = re.compile(r"([0-9]{1,12})_([0-9]{1,6})-([0-9]{1,9})-[0-9a-f]{8}")
 
 
 class State(str, Enum):
-    """Of a task."""
+    """The state of a task."""
 
     TODO = "todo"
     RUN = "run"
@@ -42,7 +42,7 @@ class State(str, Enum):
 
 @dataclass(frozen=True)
 class Task:
-    """Its number (from 1), how many tries were interrupted and how many failed, and who runs it."""
+    """A task: its number (from 1), interrupted tries, failed tries, and the worker that runs it."""
 
     number: int
     interrupted: int = 0
@@ -52,14 +52,14 @@ class Task:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of its file."""
         words = (self.number, self.interrupted, self.failed, self.state.value)
         return ".".join(str(word) for word in (*words, *([self.owner] if self.owner else [])))
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A run of an element of a job array, which owns tasks; no two have the same `token`."""
+    """A run of an element of a job array, which owns tasks. Each run has a unique `token`."""
 
     job: int
     element: int
@@ -68,33 +68,33 @@ class Worker:
 
     @property
     def name(self) -> str:
-        """As in the names of the files."""
+        """The name in the names of files."""
         return f"{self.job}_{self.element}-{self.run}-{self.token}"
 
 
 def parse(name: str) -> Optional[Task]:
-    """The task of a file; None for a file that is none."""
-    found = _NAME.fullmatch(name)
-    if not found:
+    """Return the task of a file, or None for any other file."""
+    match = _NAME.fullmatch(name)
+    if not match:
         return None
-    state, owner = State(found[4]), found[5] or ""
+    state, owner = State(match[4]), match[5] or ""
     if bool(owner) is not (state is State.RUN):
         return None
-    return Task(int(found[1]), int(found[2]), int(found[3]), state, owner)
+    return Task(int(match[1]), int(match[2]), int(match[3]), state, owner)
 
 
 def claimed(task: Task, worker: Worker) -> Task:
-    """The task as this worker runs it."""
+    """Return the task as this worker runs it."""
     return replace(task, state=State.RUN, owner=worker.name)
 
 
 def given_back(task: Task) -> Task:
-    """After a try that was interrupted, which is nobody's fault."""
+    """Return the task after an interrupted try, which does not count as a failure."""
     return replace(task, interrupted=task.interrupted + 1, state=State.TODO, owner="")
 
 
 def ended(task: Task, exit_code: int, retries: int) -> Task:
-    """After a try that has ended by itself."""
+    """Return the task after a try that was not interrupted."""
     if exit_code == 0:
         return replace(task, state=State.DONE, owner="")
     if task.failed < retries:
@@ -103,15 +103,15 @@ def ended(task: Task, exit_code: int, retries: int) -> Task:
 
 
 def is_of_earlier_run(task: Task, worker: Worker) -> bool:
-    """Whether an earlier run of the same element owns it: Slurm starts none before the last has
-    ended, so that owner is gone."""
+    """Tell whether an earlier run of the same element owns it. Slurm starts a run only after the
+    last has ended, so that owner has ended."""
     return is_earlier_run(task.owner, worker)
 
 
 def is_earlier_run(owner: str, worker: Worker) -> bool:
-    """Whether that is the name of an earlier run of this worker's element."""
-    found = _OWNER.fullmatch(owner)
-    if not found:
+    """Tell whether `owner` is an earlier run of this worker's element."""
+    match = _OWNER.fullmatch(owner)
+    if not match:
         return False
-    is_same = (int(found[1]), int(found[2])) == (worker.job, worker.element)
-    return is_same and int(found[3]) < worker.run
+    is_same = (int(match[1]), int(match[2])) == (worker.job, worker.element)
+    return is_same and int(match[3]) < worker.run

@@ -18,7 +18,7 @@ def test_a_base_that_others_may_write_is_refused(tmp_path, mode):
     base = tmp_path / "base"
     base.mkdir()
     base.chmod(mode)
-    with pytest.raises(UsageError, match="nobody else can write"):
+    with pytest.raises(UsageError, match="other users cannot write"):
         make_base(base)
 
 

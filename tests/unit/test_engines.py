@@ -107,18 +107,21 @@ def test_an_engine_of_the_sites_own_is_known_by_its_traits() -> None:
 @pytest.mark.parametrize(
     ("entry", "fault"),
     [
-        ("horovod", "horovod is not one of our engines: write horovod:gang+rounds"),
-        ("horovod:", "is not one of our engines"),
+        (
+            "horovod",
+            "horovod is not an engine of this package: add its traits, horovod:gang+rounds",
+        ),
+        ("horovod:", "is not an engine of this package"),
         ("horovod:gang+daemon", "'gang+daemon' are not traits of an engine"),
         ("horovod:gang+gang", "are not traits of an engine"),
         ("horovod:rounds", "has the traits gang+rounds or pool"),
         ("horovod:gang+pool", "has the traits gang+rounds or pool"),
         ("horovod:gang+torchrun", "has the traits gang+rounds or pool"),
-        ('horovod:gang+rounds", "horovod:pool', "horovod is there already as gang+rounds"),
+        ('horovod:gang+rounds", "horovod:pool', "horovod is already listed as gang+rounds"),
         ("horovod:gang", "has the traits gang+rounds or pool"),
         ("horovod:pool+rounds", "has the traits gang+rounds or pool"),
-        ("mpi:gang", "mpi is one of our engines"),
-        ("Horovod:gang", "'Horovod' is no name of an engine"),
+        ("mpi:gang", "mpi is an engine of this package"),
+        ("Horovod:gang", "'Horovod' is not a name of an engine"),
     ],
 )
 def test_a_wrong_engine_in_the_settings_is_named(entry: str, fault: str) -> None:

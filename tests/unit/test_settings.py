@@ -124,7 +124,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
 
 def test_a_canary_needs_somebody_or_some_place() -> None:
     (fault,) = faults('[mode]\nlevel = "canary"\n')
-    assert "name at least one of mode.users" in fault
+    assert "set mode.users" in fault
     assert parse('[mode]\nlevel = "canary"\naccounts = ["ml"]\n').mode.accounts == ("ml",)
     assert parse('[mode]\nlevel = "canary"\nnodes = ["n[1-4]"]\n').mode.nodes == ("n[1-4]",)
 
