@@ -1,4 +1,4 @@
-"""The bill of materials of a release: what it carries, with digests and licences (CycloneDX)."""
+"""The bill of materials of a release: its libraries with digests and licences (CycloneDX)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)  # the same libraries give the
 
 
 def make_bill(libraries: Iterable[Library], version: str) -> str:
-    """CycloneDX 1.5 as JSON."""
+    """Return CycloneDX 1.5 as JSON."""
     root = Component(
         name="slurm-malleable",
         version=version,

@@ -17,17 +17,17 @@ MISSING = "is not current, and making it needs graphviz: packaging/install-missi
 
 
 def texts() -> list[Path]:
-    """The text of every diagram."""
+    """Return the text of every diagram."""
     return sorted(FOLDER.glob("*.dot"))
 
 
 def digest(text: Path) -> str:
-    """The comment that the SVG of this text contains."""
+    """Return the comment that the SVG of this text contains."""
     return f"<!-- {text.name} has the SHA-256 {hashlib.sha256(text.read_bytes()).hexdigest()} -->"
 
 
 def is_current(text: Path) -> bool:
-    """Whether the SVG beside the text was made from it."""
+    """Tell whether the SVG beside the text was made from it."""
     svg = text.with_suffix(".svg")
     return svg.exists() and digest(text) in svg.read_text(encoding="utf-8")
 

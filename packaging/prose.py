@@ -1,4 +1,4 @@
-"""Counts how plain the English of documents and docstrings is; `make lint` calls it.
+"""Counts how plain the English of documents and docstrings is. `make lint` calls it.
 
 Without arguments it counts the whole project and fails if a limit is passed. With files or folders
 it counts those. `--list` shows every sentence that is too long and every word to avoid, with its
@@ -38,7 +38,7 @@ ACCENT = {
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence of prose. Each span of code in it is the one word `CODE`."""
+    """A sentence of prose. Each span of code in it is the word `CODE`."""
 
     file: Path
     line: int
@@ -50,7 +50,7 @@ class Sentence:
 
 
 def sentences(file: Path) -> Iterator[Sentence]:
-    """All sentences of a document, or of the docstrings of a program."""
+    """Yield all sentences of a document, or of the docstrings of a program."""
     text = file.read_text(encoding="utf-8")
     parts = docstrings(text) if file.suffix == ".py" else [(1, text)]
     for first, part in parts:
@@ -60,7 +60,7 @@ def sentences(file: Path) -> Iterator[Sentence]:
 
 
 def docstrings(program: str) -> Iterator[tuple[int, str]]:
-    """The line and the text of every docstring. The value None in it is code."""
+    """Yield the line and the text of every docstring. The value None in it is code."""
     for node in ast.walk(ast.parse(program)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
@@ -69,7 +69,7 @@ def docstrings(program: str) -> Iterator[tuple[int, str]]:
 
 
 def paragraphs(text: str) -> Iterator[tuple[int, str]]:
-    """The number of the first line and the words of each paragraph or item of a list.
+    """Yield the number of the first line and the words of each paragraph or item of a list.
 
     Code, tables, headings and comments are left out.
     """
@@ -91,12 +91,12 @@ def paragraphs(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _without_comments(text: str) -> str:
-    """The text without HTML comments, with as many lines as before."""
+    """Return the text without HTML comments, with as many lines as before."""
     return re.sub(r"<!--.*?-->", lambda m: "\n" * m[0].count("\n"), text, flags=re.S)
 
 
 def _plain(text: str) -> str:
-    """The words alone: no marks, no addresses, code as one word."""
+    """Return the words alone: no marks, no addresses, each span of code as a word."""
     text = re.sub(r"``.+?``|`[^`]*`", "CODE", text)
     text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text)
     text = re.sub(r"https?://\S+", "CODE", text)
@@ -112,72 +112,72 @@ def _split(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What is counted of some sentences; shares in percent, accents per 1,000 words."""
+    """The counts of some sentences: shares in percent, accents per 1,000 words."""
 
     words: int
     figures: dict[str, float]
 
     @classmethod
-    def of(cls, found: list[Sentence]) -> Count:
-        words = max(1, sum(sentence.words for sentence in found))
-        every = max(1, len(found))
+    def of(cls, group: list[Sentence]) -> Count:
+        words = max(1, sum(sentence.words for sentence in group))
+        every = max(1, len(group))
         share = {
-            "over 30": sum(sentence.words > LONG for sentence in found),
-            "over 40": sum(sentence.words > TOO_LONG for sentence in found),
-            "semicolons": sum(";" in sentence.text for sentence in found),
+            "over 30": sum(sentence.words > LONG for sentence in group),
+            "over 40": sum(sentence.words > TOO_LONG for sentence in group),
+            "semicolons": sum(";" in sentence.text for sentence in group),
         }
         figures = {"mean": words / every} | {name: 100 * n / every for name, n in share.items()}
         for name, (pattern, _) in ACCENT.items():
-            figures[name] = 1000 * sum(len(_hits(pattern, s)) for s in found) / words
+            figures[name] = 1000 * sum(len(_matches(pattern, s)) for s in group) / words
         return cls(words, figures)
 
     def passed(self) -> list[str]:
-        """The names of the limits that these sentences pass."""
+        """Return the names of the limits that these sentences exceed."""
         limits = LIMITS | {name: limit for name, (_, limit) in ACCENT.items()}
         return [name for name, limit in limits.items() if self.figures[name] > limit]
 
 
-def _hits(pattern: str, sentence: Sentence) -> list[str]:
+def _matches(pattern: str, sentence: Sentence) -> list[str]:
     if pattern == ACCENT["what"][0] and sentence.text.endswith("?"):
         return []
     return re.findall(pattern, sentence.text, re.I)
 
 
-def faults(found: Iterable[Sentence]) -> Iterator[str]:
-    """One line for each sentence that is too long, has a semicolon, or a word to avoid."""
-    for sentence in found:
+def faults(group: Iterable[Sentence]) -> Iterator[str]:
+    """Yield a line for each sentence that is too long, has a semicolon, or a word to avoid."""
+    for sentence in group:
         why = [f"{sentence.words} words"] if sentence.words > LONG else []
         why += [";"] if ";" in sentence.text else []
-        why += [name for name, (pattern, _) in ACCENT.items() if _hits(pattern, sentence)]
+        why += [name for name, (pattern, _) in ACCENT.items() if _matches(pattern, sentence)]
         if why:
             place = sentence.file.resolve().relative_to(ROOT)
             yield f"{place}:{sentence.line}: {', '.join(why)}: {sentence.text}"
 
 
 def files(names: Iterable[str], suffix: str) -> list[Path]:
-    """The files with this suffix among the names, or below them."""
-    found: list[Path] = []
+    """Return the files with this suffix among the names, or below them."""
+    paths: list[Path] = []
     for path in (Path(name) for name in names):
-        found += sorted(path.rglob(f"*{suffix}")) if path.is_dir() else [path] * path.exists()
+        paths += sorted(path.rglob(f"*{suffix}")) if path.is_dir() else [path] * path.exists()
     made = [ROOT / name for name in MADE]
-    return [path for path in found if path.suffix == suffix and path.resolve() not in made]
+    return [path for path in paths if path.suffix == suffix and path.resolve() not in made]
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("path", nargs="*", help="files or folders; default: the whole project")
     parser.add_argument("--list", action="store_true", help="show each sentence to mend")
-    asked = parser.parse_args(arguments)
-    whole = not asked.path
+    options = parser.parse_args(arguments)
+    whole = not options.path
     code = 0
     for title, names, suffix in (("documents", PAGES, ".md"), ("docstrings", CODE, ".py")):
-        chosen = files([str(ROOT / n) for n in names] if whole else asked.path, suffix)
-        found = [sentence for file in chosen for sentence in sentences(file)]
-        if not found:
+        chosen = files([str(ROOT / n) for n in names] if whole else options.path, suffix)
+        group = [sentence for file in chosen for sentence in sentences(file)]
+        if not group:
             continue
-        count = Count.of(found)
-        if asked.list:
-            print(*faults(found), sep="\n")
+        count = Count.of(group)
+        if options.list:
+            print(*faults(group), sep="\n")
         figures = ", ".join(f"{name} {value:.2f}" for name, value in count.figures.items())
         print(f"{title}: {count.words} words, {figures}")
         for name in count.passed():

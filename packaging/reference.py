@@ -92,8 +92,8 @@ def _range(key: Field[Any]) -> str:
     return f"{kind} from {low:,}" + (f" to {high:,}" if high < math.inf else "")
 
 
-def page(found: tuple[Entry, ...]) -> str:
-    """The reference in Markdown."""
+def page(settings: tuple[Entry, ...]) -> str:
+    """Return the reference in Markdown."""
     lines = [
         "# Settings",
         "",
@@ -107,7 +107,7 @@ def page(found: tuple[Entry, ...]) -> str:
         "`make docs` writes this page.",
     ]
     section = ""
-    for entry in found:
+    for entry in settings:
         if entry.section != section:
             section = entry.section
             lines += ["", f"## [{section}]"]
@@ -117,14 +117,14 @@ def page(found: tuple[Entry, ...]) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """The text, a sentence on each line, with a link for each page that it names."""
+    """Return the text, a sentence on each line, with a link for each page that it names."""
     text = re.sub(r"docs/admins/([\w-]+\.md)", r"[\1](\1)", text)
     text = re.sub(r"docs/developers/([\w/-]*?)([\w-]+\.md)", r"[\2](../developers/\1\2)", text)
     return re.split(r"(?<=[.:]) (?=[A-Z`\d\[])", text)
 
 
-def man(found: tuple[Entry, ...]) -> str:
-    """The reference as a man page."""
+def man(settings: tuple[Entry, ...]) -> str:
+    """Return the reference as a man page."""
     lines = [
         f'.TH MALLEABLE.TOML 5 "" "slurm-malleable {__version__}" "File Formats"',
         ".SH NAME",
@@ -139,7 +139,7 @@ def man(found: tuple[Entry, ...]) -> str:
         "again.",
     ]
     section = ""
-    for entry in found:
+    for entry in settings:
         if entry.section != section:
             section = entry.section
             lines.append(f".SH [{section}]")
@@ -150,7 +150,7 @@ def man(found: tuple[Entry, ...]) -> str:
 
 
 def modules() -> str:
-    """Every module of the package with the first sentence of its docstring, room by room."""
+    """Return every module of the package with the first sentence of its docstring, by folder."""
     package = ROOT / "slurm_hooks"
     lines = ["# Modules", "", "This page is written by `make docs`, from the modules themselves."]
     room = None
@@ -166,7 +166,7 @@ def modules() -> str:
 
 
 def _first_sentence(path: Path) -> list[str]:
-    """The first sentence in a list, or an empty list without a docstring."""
+    """Return the first sentence in a list, or an empty list without a docstring."""
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
     if not text:
         return []
@@ -175,28 +175,28 @@ def _first_sentence(path: Path) -> list[str]:
 
 
 def _roff(text: str) -> str:
-    """Text that roff prints unchanged."""
+    """Return text that roff prints unchanged."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-").replace('"', "\\(dq")
     return re.sub(r"^([.'])", r"\\&\1", escaped)
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers below a parser, by name. argparse has no public way to them."""
+    """Return the parsers below a parser, by name. argparse has no public way to them."""
     actions = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     return next((dict(action.choices) for action in actions), {})
 
 
 def completion() -> str:
-    """The completion for bash."""
+    """Return the completion for bash."""
     return completion_for(whole_parser(), "bash")
 
 
 def written() -> dict[Path, str]:
-    """Each generated file that is checked in, with its text."""
-    found = tuple(entries(SOURCE.read_text(encoding="utf-8")))
+    """Return each generated file that is checked in, with its text."""
+    settings = tuple(entries(SOURCE.read_text(encoding="utf-8")))
     return {
-        PAGE: page(found),
-        MAN: man(found),
+        PAGE: page(settings),
+        MAN: man(settings),
         DOCTOR: manual(CHECKS),
         MODULES: modules(),
         SCHEMA: json.dumps(schema(), indent=2) + "\n",
@@ -204,7 +204,7 @@ def written() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:  # packages need the completion alone, elsewhere
+    if len(sys.argv) > 1:  # packages need only the completion, at another path
         files = {Path(sys.argv[1]): completion()}
     else:
         files = {**written(), COMPLETION: completion()}

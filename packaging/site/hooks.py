@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
-BESIDE = ("README.md", "CHANGELOG.md")  # pages that do not lie in docs/
+BESIDE = ("README.md", "CHANGELOG.md")  # pages outside docs/
 LINK = re.compile(r"(!?)\[((?:[^][]|\[[^][]*\])*)\]\(([^)\s:#]+)(#[^)\s]*)?\)")
 ITEM = r"(?:[*-]|\d+\.) "
 NESTED = re.compile(rf"^ {{2,3}}(?={ITEM})", re.M)
@@ -72,8 +72,8 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return SHORT.sub(r'<code class="short">\1</code>', html)
 
 
-def _link(page: str, config: MkDocsConfig, found: re.Match[str]) -> str:
-    mark, text, target, anchor = found.groups()
+def _link(page: str, config: MkDocsConfig, match: re.Match[str]) -> str:
+    mark, text, target, anchor = match.groups()
     here = page if page in BESIDE else f"docs/{page}"
     path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
     inside = path if path in BESIDE else path.removeprefix("docs/")

@@ -1,1 +1,1 @@
-"""What happened, kept: derived from ticks, in a ledger, as metrics."""
+"""The history of ticks: derived from snapshots, kept in a ledger, exported as metrics."""

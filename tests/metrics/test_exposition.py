@@ -223,7 +223,7 @@ def test_who_reads_the_file_sees_it_whole(tmp_path: Path) -> None:
 def test_the_file_takes_the_place_of_no_device(tmp_path: Path) -> None:
     path = tmp_path / PROM
     os.mkfifo(path)
-    with pytest.raises(FileExistsError, match="no regular file is there"):
+    with pytest.raises(FileExistsError, match="it is not a regular file"):
         write_textfile(path, b"one\n")
     assert list(tmp_path.iterdir()) == [path]
     assert path.is_fifo()

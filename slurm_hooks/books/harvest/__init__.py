@@ -1,4 +1,4 @@
-"""What malleable jobs made of idle nodes, from one tick to the next: pure values and decisions.
+"""Derives the use of idle nodes by malleable jobs from two ticks: pure values and decisions.
 
-Knows no clock, no file and no Slurm: `slurm_hooks.books.ledger` keeps what is derived here.
+Knows no clock, no file and no Slurm. `slurm_hooks.books.ledger` keeps the results.
 """

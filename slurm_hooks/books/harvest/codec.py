@@ -1,4 +1,4 @@
-"""What a tick remembers for the next one, as JSON text and back."""
+"""The memory of a tick for the next tick, as JSON text and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slurm_hooks.model.unused import Unused
 
 
 def to_text(seen: Seen) -> str:
-    """One line of JSON."""
+    """Return a line of JSON."""
     data = {
         "at": seen.at.timestamp(),
         "runs": [_run_row(run) for run in seen.runs],
@@ -27,7 +27,7 @@ def to_text(seen: Seen) -> str:
 
 
 def from_text(text: str) -> Seen:
-    """What `to_text` wrote. Raises ValueError for anything else."""
+    """Read the text of `to_text`. Raises ValueError for any other text."""
     try:
         data = json.loads(text)
         return Seen(
@@ -39,7 +39,7 @@ def from_text(text: str) -> Seen:
             unused=tuple((str(n), Unused(*map(float, row))) for n, *row in data["unused"]),
         )
     except (LookupError, TypeError, OverflowError, OSError, RecursionError) as error:
-        raise ValueError(f"not what a tick wrote: {error!r}") from error
+        raise ValueError(f"not the memory of a tick: {error!r}") from error
 
 
 def _lane_row(lane: LaneWait) -> list[Any]:
@@ -68,7 +68,7 @@ def _run(row: list[Any]) -> SeenRun:
         return SeenRun(fragment, int(row[2]))
     _, _, restarts, nodes, start, end, leaves, part = row
     if not all(isinstance(node, str) for node in nodes):
-        raise ValueError(f"not what a tick wrote: nodes {nodes!r}")
+        raise ValueError(f"not the memory of a tick: nodes {nodes!r}")
     span = (_optional(start), _optional(end))
     return SeenRun(fragment, int(restarts), frozenset(nodes), *span, str(leaves), float(part))
 

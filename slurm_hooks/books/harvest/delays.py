@@ -1,4 +1,4 @@
-"""Delays of other people's jobs, measured against the starts that Slurm had published."""
+"""Delays of other jobs, measured against the starts that Slurm had published."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from slurm_hooks.books.harvest.values import Delay, Promise
 from slurm_hooks.model import Snapshot
 
-KEPT = timedelta(hours=1)  # a promise whose job is neither planned nor started any more
-MOST = 5000  # such promises: cancelled jobs leave theirs behind, some with a start weeks ahead
+KEPT = timedelta(hours=1)  # for a promise whose job is neither planned nor started any more
+MOST = 5000  # of these promises: cancelled jobs leave them behind, some for a start in weeks
 
 
 @dataclass(frozen=True)
 class Stay:
-    """Nodes that one of our fragments was on, or had a `part` of each, between two moments."""
+    """The nodes of a fragment, or its `part` of each, between two times."""
 
     nodes: frozenset[str]
     start: datetime
@@ -26,23 +26,23 @@ class Stay:
 def settle(
     promises: Sequence[Promise], seen: Snapshot, since: datetime, stays: Iterable[Stay]
 ) -> tuple[tuple[Promise, ...], tuple[Delay, ...], int]:
-    """The promises that are still open, with those first seen now, the delays of the jobs that
-    have started, and how many have, late or not. `stays` are those of our fragments since the
-    last tick, which was at `since`."""
+    """Return the open promises, old and new, the delays of jobs that have started, and the
+    number of started jobs, late or not. `stays` are our fragments' nodes since the last tick, at
+    `since`."""
     planned = {p.job_id: p for p in seen.planned}
     started = {s.job_id: s for s in seen.started}
-    found = [replace(stay, start=max(stay.start, since)) for stay in stays]
+    recent = [replace(stay, start=max(stay.start, since)) for stay in stays]
     known: dict[str, Promise] = {}
     adrift: list[Promise] = []
     delays: list[Delay] = []
     for promise in promises:
         if promise.job_id in started:
             start = started[promise.job_id]
-            held_s = promise.held_s + _held_s(promise, start.nodes, start.start, found)
+            held_s = promise.held_s + _held_s(promise, start.nodes, start.start, recent)
             if start.start > promise.start:
                 delays.append(Delay(promise.job_id, promise.start, start.start, held_s))
         elif promise.job_id in planned:
-            held_s = _held_s(promise, planned[promise.job_id].nodes, seen.now, found)
+            held_s = _held_s(promise, planned[promise.job_id].nodes, seen.now, recent)
             known[promise.job_id] = replace(promise, held_s=promise.held_s + held_s)
         elif seen.now - promise.start < KEPT:
             adrift.append(promise)
@@ -57,7 +57,8 @@ def settle(
 def _held_s(
     promise: Promise, nodes: frozenset[str], until: datetime, stays: Iterable[Stay]
 ) -> float:
-    """The longest that one of our fragments was on its nodes after its promised start."""
+    """Return the longest time of any of our fragments on the job's nodes after its promised
+    start."""
     spans = (
         min(stay.end, until) - max(stay.start, promise.start)
         for stay in stays

@@ -1,7 +1,7 @@
-"""From two snapshots that follow each other to what happened between them.
+"""Derives the events between two consecutive snapshots.
 
-Slurm says to the second when a run began, and mostly when it ended; so what was used is exact even
-across ticks that were missed. Why nodes were idle is known for a bounded time after each tick.
+Slurm gives the start of each run to the second, and mostly its end. So usage is exact even if ticks
+were missed. The reasons of idle nodes are known for a bounded time after each tick.
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ from slurm_hooks.model.lane import Lane
 from slurm_hooks.model.unused import NOT_UNUSED, Unused, unused_of
 from slurm_hooks.settings.values import Lease
 
-_CLOCKS = timedelta(seconds=1)  # Slurm rounds moments down
+_CLOCKS = timedelta(seconds=1)  # Slurm rounds times down
 _OCCUPIES = frozenset({FragmentState.RUNNING, FragmentState.SUSPENDED, FragmentState.ENDING})
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long after a tick its reasons still hold, whose nodes are counted, after how many seconds
-    a fragment that is in no round is told of, and what leases are like."""
+    """The limits of a record. Reasons of a tick hold for at most `longest`. Only nodes of
+    `partitions` count. A run that is in no round after `join_s` counts as vain. `lease` has the
+    settings of leases."""
 
     longest: timedelta
     partitions: frozenset[str]
@@ -65,7 +66,7 @@ class Limits:
 def record_of(
     last: Optional[Seen], seen: Snapshot, plan: Plan, cost: Cost, limits: Limits
 ) -> Record:
-    """What a tick has to tell. Without a `last` one it only says where things stand."""
+    """Return the record of a tick. Without a `last` tick it has only the present state."""
     before = last or Seen(seen.now)
     since = min(before.at, seen.now)
     span = seen.now - since
@@ -109,42 +110,42 @@ def record_of(
 
 
 def _in_holes(seen: Snapshot) -> Iterator[Fragment]:
-    """All fragments but cores: those are ordinary jobs, and harvest nothing."""
+    """Return all fragments except cores, which are ordinary jobs and use no idle nodes."""
     return (f for job in seen.jobs for f in job.fragments if not f.is_core)
 
 
 def _core_nodes(seen: Snapshot) -> int:
-    """How many nodes cores have now."""
+    """Return how many nodes cores have now."""
     cores = (f for job in seen.jobs for f in job.core if f.state in _OCCUPIES)
     return sum(f.size for f in cores)
 
 
 def _no_growth_s(seen: Snapshot) -> float:
-    """For how long the site has wanted no growth, at least 1 while it does; 0 while it does not."""
+    """Return for how long the site has forbidden growth, at least 1 s. 0 if growth is allowed."""
     if seen.no_growth is None:
         return 0.0
     return max(1.0, (seen.now - seen.no_growth.since).total_seconds())
 
 
 def _done(plan: Plan) -> tuple[Done, ...]:
-    """The plan's actions counted."""
-    found: Counter[tuple[str, str]] = Counter()
+    """Return the counts of the plan's actions."""
+    counts: Counter[tuple[str, str]] = Counter()
     for intent in plan.actions:
-        found[intent.parts[0], intent.cause.value] += 1
-    return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(found.items()))
+        counts[intent.parts[0], intent.cause.value] += 1
+    return tuple(Done(verb, cause, count) for (verb, cause), count in sorted(counts.items()))
 
 
 def _whys(plan: Plan) -> tuple[tuple[Why, int], ...]:
-    """How many jobs each reason stands behind; a job may have several."""
-    found = Counter(why for job in plan.jobs for why in {reason.why for reason in job.reasons})
-    return tuple((why, found[why]) for why in Of.JOB.whys if found[why])
+    """Return the number of jobs with each reason. A job may have several."""
+    counts = Counter(why for job in plan.jobs for why in {reason.why for reason in job.reasons})
+    return tuple((why, counts[why]) for why in Of.JOB.whys if counts[why])
 
 
 def _forgotten(
     before: Seen, seen: Snapshot, used: Mapping[int, float], is_late: bool
 ) -> Iterator[Forgotten]:
-    """Slurm drops a job at once that is cancelled before it ran. It lists any other for a while, so
-    the end of that is unknown if the tick `is_late`."""
+    """Yield the jobs that Slurm has forgotten. It drops a job cancelled before its start at once,
+    and lists others for a while. So if the tick `is_late`, the end of a job is unknown."""
     gone = {run.fragment.job_id for run in before.runs} - {job.job_id for job in seen.jobs}
     ran = {run.fragment.job_id for run in before.runs if run.nodes or run.restarts}
     for job_id in sorted(gone):
@@ -153,9 +154,9 @@ def _forgotten(
 
 
 def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: Seen) -> Seen:
-    """What the next tick needs to know of this one, after its plan."""
-    goes = (Verb.NOTICE, Verb.PUT_BACK)
-    asked = {i.fragment: i.cause.value for i in plan.actions if i.verb in goes or i.is_ended}
+    """Return the memory of this tick and its plan for the next tick."""
+    leaving = (Verb.NOTICE, Verb.PUT_BACK)
+    asked = {i.fragment: i.cause.value for i in plan.actions if i.verb in leaving or i.is_ended}
     asked.update({r.fragment: r.leaves for r in before.runs if r.leaves})
     old = {run.fragment: run for run in before.runs}
     runs, nodes = [], {node.name: node for node in seen.nodes}
@@ -174,11 +175,11 @@ def _lanes(seen: Snapshot, lease: Lease) -> Iterator[LaneWait]:
             yield LaneWait(terms, seen.slurm.kill_wait, Lane(terms, lease).longest_lease)
 
 
-def _seen_run(fragment: Fragment, asked: str, start: Optional[datetime]) -> SeenRun:
-    """`start` is what an earlier tick has seen of the same run."""
+def _seen_run(fragment: Fragment, word: str, start: Optional[datetime]) -> SeenRun:
+    """Return the run. An earlier tick has seen its `start`."""
     if fragment.state not in _OCCUPIES:
         return SeenRun(fragment.id, run_of(fragment))
-    leaves = asked or (Why.REMINDED.value if fragment.is_leaving else "")
+    leaves = word or (Why.REMINDED.value if fragment.is_leaving else "")
     where = (fragment.nodes, start or fragment.start, fragment.end)
     return SeenRun(fragment.id, run_of(fragment), *where, leaves)
 
@@ -186,7 +187,7 @@ def _seen_run(fragment: Fragment, asked: str, start: Optional[datetime]) -> Seen
 def _endings(
     before: Seen, since: datetime, fragments: Mapping[FragmentId, Fragment], seen: Snapshot
 ) -> Iterator[Ending]:
-    """The ends of all runs that the last tick saw, and of those that came and went since."""
+    """Yield the ends of runs that the last tick saw, and of runs that began and ended since."""
     down = frozenset(node.name for node in seen.nodes if node.state is NodeState.DOWN)
     for run in before.runs:
         fragment = fragments.get(run.fragment)
@@ -206,13 +207,14 @@ def _endings(
 
 
 def _is_sudden(kind: Why, cause: str) -> bool:
-    """True of an end that may be a preemption. In a grace time a fragment leaves by itself."""
+    """True if the end may be a preemption. In a grace time a fragment leaves by itself."""
     return kind is Why.PREEMPTED or (kind is Why.LEFT and not cause)
 
 
 def _taken(run: SeenRun, at: datetime, seen: Snapshot) -> tuple[frozenset[str], str]:
-    """The nodes that a job of somebody else began on when the run had ended there, and its
-    partition. Slurm says of no preemption for whom it was."""
+    """Return the run's nodes on which another job began after the run's end, and its partition.
+
+    Slurm does not name the job for which it preempts."""
     for other in sorted(seen.started, key=lambda other: (other.start, other.job_id)):
         nodes = other.nodes & run.nodes
         if nodes and other.start >= at - _CLOCKS:
@@ -221,7 +223,7 @@ def _taken(run: SeenRun, at: datetime, seen: Snapshot) -> tuple[frozenset[str], 
 
 
 def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator[Ending]:
-    """The endings. Those of runs that trained nothing have that as their cause."""
+    """Yield the endings. A run without training gets that as its cause."""
     jobs = {job.job_id: job for job in seen.jobs}
     for ending in endings:
         job = jobs.get(ending.fragment.job_id)
@@ -234,7 +236,7 @@ def _named(endings: Iterable[Ending], seen: Snapshot, join_s: float) -> Iterator
 
 
 def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -> Ending:
-    """A run that no tick saw: it began and was requeued between two; its length is not known."""
+    """Return the end of a run that began and was requeued between two ticks, of unknown length."""
     kind, cause = kind_of(run, fragment, frozenset())
     if fragment.state in _OCCUPIES:
         kind, cause = Why.PREEMPTED, ""
@@ -245,7 +247,7 @@ def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -
 def _lasting(
     before: Seen, since: datetime, endings: Iterable[Ending], now: datetime
 ) -> Iterator[tuple[FragmentId, Stay]]:
-    """Where the last tick saw each fragment, until the end of its run or now."""
+    """Yield the nodes on which the last tick saw each fragment, until the end of its run or now."""
     ended = {e.fragment: e.at for e in endings if e.nodes}
     for run in before.runs:
         if run.nodes:
@@ -259,7 +261,7 @@ def _begun(
     endings: Iterable[Ending],
     seen: Snapshot,
 ) -> Iterator[tuple[FragmentId, Stay]]:
-    """Runs that the last tick had not seen, though they may have begun in the same second."""
+    """Yield runs that the last tick had not seen, even if they began in the same second."""
     ended = {e.fragment for e in endings if e.nodes}
     old = {run.fragment for run in before.runs if run.nodes} - ended
     nodes = {node.name: node for node in seen.nodes}
@@ -271,7 +273,7 @@ def _begun(
 
 
 def _part(fragment: Fragment, nodes: Mapping[str, Node]) -> float:
-    """What it has of its node: all of it if its job counts nodes, or if the node is gone."""
+    """Return its part of its node, 1 if its job counts nodes or the node is gone."""
     name = next(iter(fragment.nodes), "")
     if fragment.mark.request.slot is None or name not in nodes:
         return 1
@@ -279,14 +281,14 @@ def _part(fragment: Fragment, nodes: Mapping[str, Node]) -> float:
 
 
 def _node_s(stay: Stay, since: datetime) -> float:
-    """Node-seconds of a stay since the last tick."""
+    """Return the node-seconds of a stay since the last tick."""
     return (
         stay.part * len(stay.nodes) * max((stay.end - max(stay.start, since)).total_seconds(), 0.0)
     )
 
 
 def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterator[JobFacts]:
-    """What is to be said of each job."""
+    """Yield the facts of each job."""
     grown = Counter(i.fragment.job_id for i in plan.actions if i.verb is Verb.GROW)
     whys = {each.job_id: {reason.why for reason in each.reasons} for each in plan.jobs}
     for job in seen.jobs:
@@ -311,7 +313,7 @@ def _stop(job: MalleableJob) -> str:
 
 
 def _over(job: MalleableJob, whys: Set[Why]) -> Optional[Why]:
-    """Why a job has ended, as its plan says; None if it goes on."""
+    """Return why a job has ended, by its plan, or None if it continues."""
     if _stop(job):
         return Why.STOPPED
     if Why.FINISHED in whys or is_finished(job):
@@ -348,8 +350,10 @@ def _idle(
     known: timedelta,
     new_s: float,
 ) -> tuple[tuple[Why, int, float], ...]:
-    """Idle nodes now, and node-seconds since the last tick for what it said, as far as known;
-    `new_s` are those of runs that have begun, on nodes where they were on their way."""
+    """Return the idle nodes now, and idle node-seconds since the last tick by its reasons.
+
+    Time beyond `known` has no reason. `new_s` are node-seconds of runs that have begun since, which
+    the last tick counted as starting."""
     seconds = dict.fromkeys(Of.IDLE.whys, 0.0)
     seconds.update((reason, n * known.total_seconds()) for reason, n in before.idle)
     seconds[Why.STARTING] = max(seconds[Why.STARTING] - new_s, 0.0)
@@ -361,7 +365,7 @@ def _idle(
 def _unused(
     before: Mapping[str, Unused], now: Mapping[str, Unused], known: timedelta
 ) -> Iterator[tuple[str, Unused, Unused]]:
-    """What no job uses now, and times seconds since the last tick what no job used then."""
+    """Yield unused amounts now, and the unused amounts of the last tick times the seconds since."""
     for name in {**before, **now}:
         past = before.get(name, NOT_UNUSED).times(known.total_seconds())
         yield name, now.get(name, NOT_UNUSED), past

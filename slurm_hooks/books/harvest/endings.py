@@ -1,4 +1,4 @@
-"""How and when the run of a fragment ended that the last tick saw on its nodes."""
+"""Finds how and when a fragment's run ended that the last tick saw on its nodes."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ _ON = frozenset(
     {
         FragmentState.RUNNING,
         FragmentState.SUSPENDED,
-        FragmentState.ENDING,  # how it ends is not known before it has
+        FragmentState.ENDING,  # the way it ends is unknown until its end
         FragmentState.UNKNOWN,
     }
 )
 
 
 def runs_on(run: SeenRun, fragment: Optional[Fragment]) -> bool:
-    """True if that run has not ended, as far as anybody knows."""
+    """True if the run has not ended, as far as Slurm says."""
     if fragment is None or fragment.state not in _ON:
         return False
     return run_of(fragment) == run.restarts
 
 
 def run_of(fragment: Fragment) -> int:
-    """The restart count of its run. What is requeued counts as restarted while it is still ending,
-    and has a start that moves with the clock (22.05)."""
+    """Return the restart count of its run. While a requeued fragment is still ending, Slurm counts
+    it as restarted, with a start that moves with the clock (22.05)."""
     is_requeued = fragment.state is FragmentState.ENDING and fragment.restarts > fragment.mark.run
     return fragment.restarts - is_requeued
 
 
 def kind_of(run: SeenRun, fragment: Optional[Fragment], down: frozenset[str]) -> tuple[Why, str]:
-    """How the run ended, and its cause: a `Why` for which it was to leave, or its exit code. `down`
+    """Return how the run ended, and its cause: the `Why` of its leaving, or its exit code. `down`
     are nodes that are down now.
 
-    A requeue leaves no trace of who wanted it; one that was neither asked for by a tick nor begun
-    by the fragment's own agent counts as a preemption.
+    Slurm does not say why it requeued a fragment. A requeue that neither a tick nor the fragment's
+    own agent wanted counts as a preemption.
     """
     if fragment is None:
         return Why.UNKNOWN, ""
@@ -78,8 +78,8 @@ def _had_its_time(run: SeenRun, fragment: Fragment) -> bool:
 def moment_of(
     run: SeenRun, fragment: Optional[Fragment], since: datetime, seen: Snapshot
 ) -> tuple[datetime, bool]:
-    """When a run ended that was on its nodes at `since`, and whether Slurm said so. Of one that
-    Slurm has forgotten it is known that it did not outlive its lease."""
+    """Return the end of a run that was on its nodes at `since`, and whether Slurm gave that time.
+    A run that Slurm has forgotten ended before its lease did."""
     said = _said_end(fragment, seen.slurm)
     if said is not None and (run.start or since) <= said <= seen.now:
         return said, True

@@ -1,4 +1,4 @@
-"""A malleable job's life in one line, for AdminComment; and what was lost of its work."""
+"""The history of a malleable job as a line for AdminComment, and the work that it lost."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slurm_hooks.model.job import NODE
 from slurm_hooks.model.plural import noun_of
 
 HOUR_S = 3600.0
-ONE_INTERRUPTION_S = 30.0  # fragments that go within this time are one hit for the job
+ONE_INTERRUPTION_S = 30.0  # fragments lost within this time are 1 interruption of the job
 
 
 @dataclass(frozen=True)
 class Life:
-    """What a job has used, how often it was hit, its smallest and its largest size."""
+    """A job's node-seconds, its interruptions, its smallest and its largest size."""
 
     node_s: float
     interruptions: int
@@ -27,7 +27,7 @@ class Life:
 
     @property
     def line(self) -> str:
-        """As `slurm.mark` finds it again: to replace it, not to add to it."""
+        """The line in the form by which `slurm.mark` replaces an older line."""
         hours = self.node_s / HOUR_S
         used = f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"
         sizes = f"{self.least}-{self.most} {noun_of(self.unit)}s"
@@ -35,7 +35,7 @@ class Life:
 
 
 def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
-    """The lives with what has happened since they were written down."""
+    """Return the lives with the events of this record added."""
     done = dict(lives)
     for job in record.jobs:
         life = lives.get(job.job_id)
@@ -56,29 +56,29 @@ def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
 
 @dataclass(frozen=True)
 class Interruptions:
-    """At how many moments a job lost fragments that neither a tick nor its user wanted to end, in
-    so many seconds of training at most."""
+    """The number of times that a job lost fragments against the will of tick and user, in at most
+    `ran_s` seconds of training."""
 
     count: int
     ran_s: float
 
     def share_done_twice(self, loss_s: float) -> float:
-        """Roughly, of all its work, 0 to 1: a hit finds the newest checkpoint half as old as it
-        gets."""
+        """Return roughly the share of its work done twice, 0 to 1. At an interruption the newest
+        checkpoint has on average half of its greatest age."""
         lost_s = self.count * loss_s / 2
         return lost_s / max(lost_s, self.ran_s) if lost_s > 0 else 0.0
 
 
 LOOP_S = 2 * HOUR_S
 LOOP_MOMENTS = 4
-"""So many preemptions in LOOP_S are a loop. A job then has half an hour or less between two, so it
-spends much of its time on starts. A busy moment of the site, or two, are none."""
+"""So many preemptions in LOOP_S are a loop. The job then has at most half an hour between two, and
+spends much of it on starts. A busy hour of the site is no loop."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A job is preempted again and again: at `count` moments in `seconds`, mostly by jobs of the
-    partition `taker` on `nodes`. They are empty if it is not known who was given its nodes."""
+    """Repeated preemptions of a job: `count` times in `seconds`, mostly by jobs of the partition
+    `taker` on `nodes`. Both are empty if the next jobs on its nodes are not known."""
 
     count: int
     seconds: float
@@ -88,8 +88,8 @@ class Loop:
 
 @dataclass(frozen=True)
 class Loss:
-    """A preempted run: when it ended, in epoch seconds, the partition of the job that began on its
-    nodes, and these."""
+    """A preempted run: its end in epoch seconds, the partition of the job that began on its nodes,
+    and these nodes."""
 
     at_s: float
     taker: str
@@ -97,7 +97,7 @@ class Loss:
 
 
 def loop_of(losses: Sequence[Loss]) -> Optional[Loop]:
-    """The loop that preemptions of one job within LOOP_S make, in order; None if they are few."""
+    """Return the loop in a job's sorted preemptions within LOOP_S, or None if they are few."""
     count = moments_of(loss.at_s for loss in losses)
     if count < LOOP_MOMENTS:
         return None
@@ -108,7 +108,7 @@ def loop_of(losses: Sequence[Loss]) -> Optional[Loop]:
 
 
 def moments_of(ends: Iterable[float]) -> int:
-    """How many moments ends, in seconds and in order, belong to."""
+    """Count the times of interruption in sorted ends in seconds. Close ends count together."""
     count, last = 0, float("-inf")
     for at in ends:
         count += at - last > ONE_INTERRUPTION_S

@@ -1,4 +1,4 @@
-"""What the ledger says of a span of time: the values that reports and pictures are made of."""
+"""Totals of the ledger over a span of time: the values behind reports and pictures."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
 
 USABLE = frozenset({Why.STARTING, Why.OBSERVED, Why.RESTING, Why.NOT_GIVEN})
-"""Reasons of idle nodes that some waiting malleable job could have used."""
+"""Reasons of idle nodes that a waiting malleable job could have used."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which part of the ledger: a span, and whose jobs (empty: everybody's)."""
+    """The requested part of the ledger: a span, a user and an account (empty: all)."""
 
     since: datetime
     until: datetime
@@ -27,7 +27,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Share:
-    """What one user, account or job has harvested."""
+    """The harvest of a user, account or job."""
 
     name: str
     node_s: float
@@ -38,7 +38,7 @@ class Share:
 
 @dataclass(frozen=True)
 class JobLine:
-    """One job, over its whole life; its sizes count `unit`. `over` is None while it goes on, `stop`
+    """A job over its whole life. Its sizes count `unit`. `over` is None until it ends. `stop` is
     the word in its marks if it was stopped."""
 
     job_id: int
@@ -59,7 +59,7 @@ class JobLine:
 
 @dataclass(frozen=True)
 class Ends:
-    """Runs that ended alike, and what they had used since their starts."""
+    """The runs that ended in the same way, and their node-seconds since their starts."""
 
     kind: Why
     count: int
@@ -68,7 +68,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class VainRun:
-    """A run of a fragment that held nodes and trained nothing."""
+    """A run of a fragment that held nodes without training."""
 
     fragment: FragmentId
     ended: datetime
@@ -78,7 +78,7 @@ class VainRun:
 
 @dataclass(frozen=True)
 class Sample:
-    """Mean nodes over a while: ours, others', out of service, and idle by reason."""
+    """Mean nodes over an interval: ours, other jobs', out of service, and idle by reason."""
 
     at: datetime
     ours: float
@@ -89,7 +89,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Ticks:
-    """What the ticks themselves took."""
+    """The cost of the ticks themselves."""
 
     count: int = 0
     mean_s: float = 0.0
@@ -100,12 +100,16 @@ class Ticks:
 
 @dataclass(frozen=True)
 class Totals:
-    """A span of the ledger. `first` and `last` are the ticks in it; `span_s` is what they cover, of
-    which `unseen_s` lay too far from any tick to say why nodes were idle. `starts` are those of
-    others' jobs whose start Slurm had published, late or not. `node_s` is what those used who were
-    asked about, `all_node_s` what all did. `core_node_s` is what cores had from the ordinary queue,
-    which is in neither. `unused` is what no job used of GPUs and processors, by resource, times
-    seconds. `lanes` are as the last tick saw them."""
+    """A span of the ledger.
+
+    * `first` and `last`: the times of its first and last tick.
+    * `span_s`: the seconds that its ticks cover. `unseen_s` of them are too far from any tick to
+      know why nodes were idle.
+    * `starts`: how many other jobs started after Slurm had published their start, late or not.
+    * `node_s`: the harvest of the requested user or account, `all_node_s` of all.
+    * `core_node_s`: node-seconds of cores, from the ordinary queue and in neither of these.
+    * `unused`: unused GPUs and processors times seconds, by resource.
+    * `lanes`: the lanes in which jobs may wait for a node, by the last tick."""
 
     asked: Asked
     first: Optional[datetime]
@@ -132,17 +136,18 @@ class Totals:
 
     @property
     def idle_node_s(self) -> float:
-        """Node-seconds that stayed idle."""
+        """Node-seconds that were idle."""
         return sum(self.idle.values())
 
     @property
     def used_share(self) -> Optional[float]:
-        """Harvested, of all that others left; None if nothing was left."""
+        """The harvested share of all that other jobs left, None if they left no node-seconds."""
         return self._share(self.idle_node_s)
 
     @property
     def efficiency(self) -> Optional[float]:
-        """Harvested, of what malleable jobs that waited could have used; None if there was none."""
+        """The harvested share of node-seconds that waiting malleable jobs could have used, or
+        None without any."""
         return self._share(sum(self.idle.get(reason, 0.0) for reason in USABLE))
 
     def _share(self, left: float) -> Optional[float]:
@@ -151,20 +156,20 @@ class Totals:
 
     @property
     def interruptions(self) -> tuple[Ends, ...]:
-        """The ends that nobody wanted."""
+        """The ends that neither a tick nor a user wanted."""
         return tuple(end for end in self.ends if end.kind in INTERRUPTIONS)
 
     @property
     def caused(self) -> tuple[Delay, ...]:
-        """Late starts while one of ours was on a node of the plan."""
+        """Late starts while a fragment of ours was on a node of the plan."""
         return tuple(delay for delay in self.delays if delay.held_s > 0)
 
 
 @dataclass(frozen=True)
 class LastTick:
-    """The last tick: when (epoch seconds), what it took, what it found; `whys` are jobs by the
-    reasons of their size, `unused` is what no job used, by resource, `no_growth_s` for how long the
-    site had wanted no growth."""
+    """The last tick: `at` in epoch seconds, its cost, its counts. `whys` counts jobs by the reasons
+    of their size, `unused` has unused amounts by resource. The site had forbidden growth for
+    `no_growth_s`."""
 
     at: float
     seconds: float
@@ -181,7 +186,7 @@ class LastTick:
 
 @dataclass(frozen=True)
 class Standing:
-    """What metrics are made of: counters by name and label, the last tick, the ledger's size."""
+    """The source of metrics: counters by name and label, the last tick, the ledger's size."""
 
     counters: dict[tuple[str, str], float]
     tick: Optional[LastTick]
@@ -190,6 +195,6 @@ class Standing:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What the site lets be told to Prometheus."""
+    """The site's choice of metrics for Prometheus."""
 
     by_user: bool = False

@@ -1,6 +1,6 @@
-"""What is remembered of a tick, and what is derived from two that follow each other.
+"""The memory of a tick, and values derived from two consecutive ticks.
 
-Moments are zoned datetimes; spans end in `_s` and are seconds, `node_s` is nodes times seconds.
+Times are zoned datetimes. Names of spans in seconds end in `_s`. `node_s` is nodes times seconds.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
 
 INTERRUPTIONS = frozenset({Why.PREEMPTED, Why.NODE_FAILED, Why.DIED})
-"""Ends that no tick planned and no user wished."""
+"""Ends that neither a tick nor a user wanted."""
 
 
 @dataclass(frozen=True)
 class SeenRun:
-    """One fragment as a tick saw and left it. `restarts` numbers its run; `nodes` is empty while it
-    waits; `leaves` is the value of the `Why` if it was asked to go. Of each node it has a `part`, 1
-    if its job counts nodes."""
+    """A fragment after a tick. `restarts` numbers its run. `nodes` is empty while it waits.
+    `leaves` is the value of a `Why` if it was asked to leave. `part` is its part of each node, 1 if
+    its job counts nodes."""
 
     fragment: FragmentId
     restarts: int
@@ -34,8 +34,8 @@ class SeenRun:
 
 @dataclass(frozen=True)
 class Promise:
-    """The first start that Slurm published for somebody's pending job, and for how long one of our
-    fragments has been on a node of its plan since then."""
+    """The first start that Slurm published for another pending job, and the seconds since then that
+    a fragment of ours was on a node of its plan."""
 
     job_id: str
     start: datetime
@@ -44,8 +44,9 @@ class Promise:
 
 @dataclass(frozen=True)
 class LaneWait:
-    """A partition of malleable jobs that gives no node at once: its terms, KillWait, and how long a
-    lease is at most."""
+    """The longest wait of another job for a node of a lane: the lane's terms, KillWait, and the
+    longest lease. A lane that frees nodes at once has no such value. The report shows it. Plans use
+    model.lane.Lane instead."""
 
     terms: Terms
     kill_wait: timedelta
@@ -54,7 +55,7 @@ class LaneWait:
 
 @dataclass(frozen=True)
 class Seen:
-    """All that the next tick needs of this one."""
+    """The memory of a tick for the next tick."""
 
     at: datetime
     runs: tuple[SeenRun, ...] = ()
@@ -66,9 +67,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of one run: when, how, and what it had used since its start. The moment is exact if
-    Slurm said it, else the middle of the interval in which it must lie. A job of somebody else in
-    the partition `taker` began on the nodes `taken`, as far as that is known."""
+    """The end of a run: its time, its way, and the usage since its start. If Slurm did not give the
+    time, it is the middle of the possible interval. Another job in the partition `taker` began on
+    the nodes `taken`, if that is known."""
 
     fragment: FragmentId
     at: datetime
@@ -82,19 +83,19 @@ class Ending:
 
     @property
     def is_interruption(self) -> bool:
-        """True if neither a tick nor the user wanted it."""
+        """True if neither a tick nor the user wanted the end."""
         return self.kind in INTERRUPTIONS
 
     @property
     def node_s(self) -> float:
-        """What the run had used; work since its last checkpoint is some unknown part of it."""
+        """The usage of the run. Work since its last checkpoint is an unknown part of it."""
         return self.nodes * self.ran_s
 
 
 @dataclass(frozen=True)
 class Delay:
-    """A job of somebody else that started later than Slurm had first published, and how much of
-    that one of our fragments spent on a node of its plan: what we can have caused, at most."""
+    """Another job that started later than Slurm had first published. For `held_s` a fragment of
+    ours was on a node of its plan: we caused at most so much."""
 
     job_id: str
     planned: datetime
@@ -103,14 +104,14 @@ class Delay:
 
     @property
     def late_s(self) -> float:
-        """How much later it started, for whatever reason."""
+        """How much later it started, for any reason."""
         return (self.started - self.planned).total_seconds()
 
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One malleable job in one tick: whose it is, its size, and what it used since the last. All
-    its sizes count `unit`."""
+    """A malleable job in a tick: its user, its size, and its usage since the last tick. All its
+    sizes count `unit`."""
 
     job_id: int
     user: str
@@ -127,8 +128,8 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class Forgotten:
-    """A job that Slurm does not list any more: what it used since the last tick, and how it must
-    have ended."""
+    """A job that Slurm does not list any more: its usage since the last tick, and its probable
+    end."""
 
     job_id: int
     node_s: float
@@ -137,8 +138,8 @@ class Forgotten:
 
 @dataclass(frozen=True)
 class NodeCounts:
-    """Nodes of the malleable partitions: ours, others', and those out of service. A part of a node
-    that is ours counts as that, and its rest as others'."""
+    """Nodes of the lanes: ours, other jobs', and out of service. If we have a part of a node, the
+    part counts as ours and the rest as other jobs'."""
 
     total: int
     ours: float
@@ -148,7 +149,7 @@ class NodeCounts:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the tick itself took."""
+    """The cost of the tick itself."""
 
     seconds: float
     solver_s: float
@@ -159,9 +160,10 @@ class Cost:
 
 @dataclass(frozen=True, order=True)
 class Done:
-    """What a tick did to so many fragments: the first of `Intent.parts`, and the value of a `Why`.
+    """An action of a tick on `fragments` fragments: the first of `Intent.parts`, and the value of a
+    `Why`.
 
-    A fragment counts once, with the weightiest part: a hold that comes with a renewal is a hold.
+    A fragment counts once, with its weightiest part. A hold with a renewal counts as a hold.
     """
 
     verb: str
@@ -171,16 +173,17 @@ class Done:
 
 @dataclass(frozen=True)
 class Record:
-    """One tick for the ledger.
+    """A tick for the ledger.
 
-    `span_s` is the time since the last one, of which `unseen_s` was too long ago to say why nodes
-    were idle. `uncertain_node_s` is the part of what was used that rests on an end whose moment
-    Slurm did not say. `idle` is reason, nodes now, node-seconds since the last tick. `whys` are
-    the reasons of jobs' sizes, each with the number of jobs that have it. `forgotten` are jobs that
-    the last tick saw and Slurm lists no more, with what they used since. `unused` is resource, what
-    no job uses of it now, and how much of it times seconds no job used since the last tick.
-    `no_growth_s` is for how long the site has wanted no growth, 0 if it does not. `core_node_s` are
-    the node-seconds of cores since the last tick: they had their nodes from the ordinary queue.
+    * `span_s`: the time since the last tick. For `unseen_s` of it the reasons of idle nodes are
+      unknown, since that tick was too long ago.
+    * `uncertain_node_s`: the usage that depends on ends whose time Slurm did not give.
+    * `idle`: reason, nodes now, node-seconds since the last tick.
+    * `whys`: the reasons of jobs' sizes, each with its number of jobs.
+    * `forgotten`: jobs that the last tick saw and Slurm lists no more.
+    * `unused`: resource, amount unused now, and unused amount times seconds since the last tick.
+    * `no_growth_s`: how long the site has forbidden growth, 0 if growth is allowed.
+    * `core_node_s`: node-seconds of cores since the last tick, from the ordinary queue.
     """
 
     at: datetime
@@ -192,7 +195,7 @@ class Record:
     jobs: tuple[JobFacts, ...]
     endings: tuple[Ending, ...]
     delays: tuple[Delay, ...]
-    starts: int  # of others' jobs whose start had been published, late or not
+    starts: int  # of other jobs whose start had been published, late or not
     idle: tuple[tuple[Why, int, float], ...]
     done: tuple[Done, ...]
     whys: tuple[tuple[Why, int], ...]
@@ -204,5 +207,5 @@ class Record:
 
     @property
     def node_s(self) -> float:
-        """What all jobs used since the last tick."""
+        """The usage of all jobs since the last tick."""
         return sum(job.node_s for job in self.jobs) + sum(job.node_s for job in self.forgotten)

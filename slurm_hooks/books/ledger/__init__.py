@@ -1,4 +1,4 @@
-"""What happened, tick by tick, in one SQLite file: for the report and the metrics.
+"""The history of ticks in an SQLite file, for the report and the metrics.
 
-Nothing here decides anything about jobs, and no tick depends on it: the truth is in Slurm.
+It decides no question about jobs, and no tick depends on it: the truth is in Slurm.
 """

@@ -17,15 +17,15 @@ NAME = "ledger.sqlite"
 
 
 def ledger_path(state_dir: str) -> Path:
-    """Where the ledger of a state directory lies."""
+    """Return the path of the ledger in a state directory."""
     return Path(state_dir) / NAME
 
 
 def writing(path: Path, max_mib: int) -> AbstractContextManager[sqlite3.Connection]:
-    """A connection in one transaction; raises as `database.writing`."""
+    """Return a connection in a transaction. Raises the same as `database.writing`."""
     return database.writing(path, LEDGER, max_mib)
 
 
 def reading(path: Path) -> AbstractContextManager[sqlite3.Connection]:
-    """A read-only connection that sees one moment; raises as `database.reading`."""
+    """Return a read-only connection to a fixed state. Raises the same as `database.reading`."""
     return database.reading(path, LEDGER)

@@ -1,4 +1,4 @@
-"""Reads the ledger: what the last tick saw, and totals of a span."""
+"""Reads the ledger: the memory of the last tick, and totals of a span."""
 
 from __future__ import annotations
 
@@ -38,25 +38,26 @@ from slurm_hooks.model.moments import moment
 from slurm_hooks.model.unused import Unused
 
 SAMPLES = 360  # points of a picture
-JOBS = 200  # lines of jobs in a report, those that used most
+JOBS = 200  # lines of jobs in a report, most used first
 
 
 def last_seen(ledger: sqlite3.Connection) -> Optional[Seen]:
-    """What the last tick left for the next; None if it is the first. Raises ValueError."""
+    """Return the memory of the last tick, or None before the first. Raises ValueError."""
     row = ledger.execute("SELECT seen FROM last").fetchone()
     return from_text(row[0]) if row else None
 
 
 def without_account(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> tuple[int, ...]:
-    """Those of the jobs whose account the ledger does not know."""
+    """Return the jobs whose account the ledger does not know."""
     known = {r[0] for r in ledger.execute("SELECT job_id FROM job WHERE account IS NOT NULL")}
     return tuple(job_id for job_id in job_ids if job_id not in known)
 
 
 def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
-    """What the ledger says of a span. What each job used is kept by the hour, so hours are counted
-    as a whole in what is said of users, accounts and jobs; and the whole span is widened to them
-    where one user or account is asked about."""
+    """Return the totals of a span.
+
+    The usage of each job is kept by the hour, so totals of users, accounts and jobs count whole
+    hours. For a user or account the whole span is widened to full hours."""
     whole = _Part(ledger, asked)
     tick = whole.tick()
     shares = whole.users()
@@ -95,7 +96,7 @@ def _lanes(ledger: sqlite3.Connection) -> tuple[LaneWait, ...]:
 
 
 class _Part:
-    """A span of the ledger, and whose jobs in it."""
+    """A span of the ledger, for all jobs or for the jobs of a user or account."""
 
     def __init__(self, ledger: sqlite3.Connection, asked: Asked) -> None:
         ledger.row_factory = sqlite3.Row
@@ -132,8 +133,8 @@ class _Part:
             "SELECT reason, sum(idle.node_s) AS node_s FROM idle JOIN tick ON tick.id = idle.tick "
             "WHERE at > :since AND at <= :until GROUP BY reason"
         )
-        found = {row["reason"]: row["node_s"] for row in rows}
-        return {reason: found[reason.value] for reason in Of.IDLE.whys if reason.value in found}
+        node_s = {row["reason"]: row["node_s"] for row in rows}
+        return {reason: node_s[reason.value] for reason in Of.IDLE.whys if reason.value in node_s}
 
     def unused(self) -> dict[str, Unused]:
         rows = self._rows(
@@ -153,22 +154,23 @@ class _Part:
             f"SELECT coalesce({column}, '') AS name, sum(harvest.node_s) AS node_s, "
             f"count(DISTINCT job.id) AS jobs, sum(harvest.releases) AS releases "
             f"FROM harvest JOIN job ON job.id = harvest.job "
-            f"WHERE hour BETWEEN :first_hour AND :last_hour AND {_WHOSE} GROUP BY 1 ORDER BY 2 DESC"
+            f"WHERE hour BETWEEN :first_hour AND :last_hour AND {_OF_USER} "
+            f"GROUP BY 1 ORDER BY 2 DESC"
         )
         interruptions = self._rows(
             f"SELECT coalesce({column}, '') AS name, count(*) AS interruptions FROM ending "
-            f"JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_WHOSE} "
-            f"AND kind IN ({_HITS}) GROUP BY 1"
+            f"JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_OF_USER} "
+            f"AND kind IN ({_INTERRUPTIONS}) GROUP BY 1"
         )
-        hit = {row["name"]: row["interruptions"] for row in interruptions}
+        counts = {row["name"]: row["interruptions"] for row in interruptions}
         return tuple(
-            Share(r["name"], r["node_s"], r["jobs"], r["releases"], hit.get(r["name"], 0))
+            Share(r["name"], r["node_s"], r["jobs"], r["releases"], counts.get(r["name"], 0))
             for r in rows
         )
 
     def jobs(self) -> tuple[JobLine, ...]:
         rows = self._rows(
-            f"SELECT * FROM job WHERE last_at > :since AND first_at <= :until AND {_WHOSE} "
+            f"SELECT * FROM job WHERE last_at > :since AND first_at <= :until AND {_OF_USER} "
             f"ORDER BY node_s DESC, job_id LIMIT {JOBS}"
         )
         return tuple(_job_line(row) for row in rows)
@@ -176,18 +178,18 @@ class _Part:
     def ends(self) -> tuple[Ends, ...]:
         rows = self._rows(
             f"SELECT kind, count(*) AS count, sum(nodes * ran_s) AS node_s FROM ending "
-            f"LEFT JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_WHOSE} GROUP BY kind"
+            f"LEFT JOIN job ON job.id = ending.job WHERE {_IN_SPAN} AND {_OF_USER} GROUP BY kind"
         )
-        found = {row["kind"]: row for row in rows}
-        kinds = (kind for kind in Of.END.whys if kind.value in found)
+        by_kind = {row["kind"]: row for row in rows}
+        kinds = (kind for kind in Of.END.whys if kind.value in by_kind)
         return tuple(
-            Ends(k, found[k.value]["count"], found[k.value]["node_s"] or 0.0) for k in kinds
+            Ends(k, by_kind[k.value]["count"], by_kind[k.value]["node_s"] or 0.0) for k in kinds
         )
 
     def vain(self) -> tuple[VainRun, ...]:
         rows = self._rows(
             "SELECT job_id, fragment, at, nodes, ran_s FROM ending JOIN job ON job.id = ending.job "
-            f"WHERE {_IN_SPAN} AND {_WHOSE} AND cause = '{Why.NOT_TRAINING.value}' "
+            f"WHERE {_IN_SPAN} AND {_OF_USER} AND cause = '{Why.NOT_TRAINING.value}' "
             f"ORDER BY nodes * ran_s DESC LIMIT {JOBS}"
         )
         return tuple(
@@ -210,7 +212,7 @@ class _Part:
         )
 
     def samples(self) -> tuple[Sample, ...]:
-        """Means over spans of equal length, one for each point of a picture."""
+        """Return means over spans of equal length, for each point of a picture."""
         tick = self.tick()
         if not tick["count"]:
             return ()
@@ -221,7 +223,7 @@ class _Part:
             f"SELECT {bin_of} AS bin, min(at) AS at, count(*) AS count, avg(ours) AS ours, "
             f"avg(busy) AS busy, avg(out) AS out FROM tick {span} GROUP BY bin ORDER BY bin"
         )
-        known = {reason.value for reason in Of.IDLE.whys}  # a later version may have had more
+        known = {reason.value for reason in Of.IDLE.whys}  # a later version may have more reasons
         idle: dict[int, dict[Why, float]] = {}
         for row in self._rows(
             f"SELECT {bin_of} AS bin, reason, sum(idle.nodes) AS nodes FROM idle "
@@ -238,9 +240,9 @@ class _Part:
         )
 
 
-_HITS = ", ".join(f"'{kind.value}'" for kind in Of.END.whys if kind in INTERRUPTIONS)
+_INTERRUPTIONS = ", ".join(f"'{kind.value}'" for kind in Of.END.whys if kind in INTERRUPTIONS)
 _IN_SPAN = "at > :since AND at <= :until"
-_WHOSE = "(:user = '' OR user = :user) AND (:account = '' OR account = :account)"
+_OF_USER = "(:user = '' OR user = :user) AND (:account = '' OR account = :account)"
 
 
 def _job_line(row: sqlite3.Row) -> JobLine:
@@ -263,7 +265,7 @@ def _job_line(row: sqlite3.Row) -> JobLine:
 
 
 def interruptions_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Interruptions]:
-    """How often a job was hit; None if the ledger does not know it."""
+    """Return a job's interruptions, or None if the ledger does not know the job."""
     ledger.row_factory = sqlite3.Row
     job = ledger.execute(
         "SELECT * FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1", (job_id,)
@@ -271,7 +273,8 @@ def interruptions_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Interr
     if job is None:
         return None
     rows = ledger.execute(
-        f"SELECT at FROM ending WHERE job = ? AND kind IN ({_HITS}) ORDER BY at", (job["id"],)
+        f"SELECT at FROM ending WHERE job = ? AND kind IN ({_INTERRUPTIONS}) ORDER BY at",
+        (job["id"],),
     )
     ran_s = job["last_at"] - job["first_at"]
     if job["unit"] == NODE:
@@ -280,7 +283,7 @@ def interruptions_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Interr
 
 
 def loop_in(ledger: sqlite3.Connection, job_id: int, now: datetime) -> Optional[Loop]:
-    """The preemption loop that a job is in; None if it is in none."""
+    """Return the preemption loop of a job, or None."""
     ledger.row_factory = sqlite3.Row
     rows = ledger.execute(
         "SELECT at, taker, taken FROM ending JOIN job ON job.id = ending.job "
@@ -291,13 +294,13 @@ def loop_in(ledger: sqlite3.Connection, job_id: int, now: datetime) -> Optional[
 
 
 def standing(ledger: sqlite3.Connection) -> Standing:
-    """The counters and the last tick."""
+    """Return the counters and the last tick."""
     ledger.row_factory = sqlite3.Row
     counters = ledger.execute("SELECT name, label, value FROM counter").fetchall()
     (pages,) = ledger.execute("PRAGMA page_count").fetchone()
     (page,) = ledger.execute("PRAGMA page_size").fetchone()
-    found = {(row["name"], row["label"]): float(row["value"]) for row in counters}
-    return Standing(found, _last_tick(ledger), pages * page)
+    values = {(row["name"], row["label"]): float(row["value"]) for row in counters}
+    return Standing(values, _last_tick(ledger), pages * page)
 
 
 def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
@@ -317,24 +320,24 @@ def _last_tick(ledger: sqlite3.Connection) -> Optional[LastTick]:
 
 
 def _unused_now(ledger: sqlite3.Connection, tick: int) -> dict[str, Unused]:
-    asked = "SELECT resource, idle, part, stranded FROM unused WHERE tick = ?"
-    return _by_resource(ledger.execute(asked, (tick,)))
+    question = "SELECT resource, idle, part, stranded FROM unused WHERE tick = ?"
+    return _by_resource(ledger.execute(question, (tick,)))
 
 
 def _by_resource(rows: Iterable[sqlite3.Row]) -> dict[str, Unused]:
-    """GPUs, if there are any, before processors."""
+    """Return amounts by resource, GPUs before processors."""
     return {name: Unused(*counts) for name, *counts in sorted(map(tuple, rows), reverse=True)}
 
 
 def _whys(ledger: sqlite3.Connection) -> dict[Why, int]:
-    """Of the last tick."""
+    """Return the number of jobs by reason in the last tick."""
     jobs = {row["reason"]: row["jobs"] for row in ledger.execute("SELECT * FROM why")}
     return {why: jobs[why.value] for why in Of.JOB.whys if why.value in jobs}
 
 
 def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Life]:
-    """What became of these jobs so far; those unknown are left out."""
-    found = {}
+    """Return the lives of these jobs so far. Unknown jobs are left out."""
+    lives = {}
     for job_id in job_ids:
         row = ledger.execute(
             "SELECT node_s, interruptions, least, most, unit FROM job WHERE job_id = ? "
@@ -342,5 +345,5 @@ def lives_of(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> dict[int, Li
             (job_id,),
         ).fetchone()
         if row:
-            found[job_id] = Life(*row)
-    return found
+            lives[job_id] = Life(*row)
+    return lives

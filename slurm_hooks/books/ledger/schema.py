@@ -1,11 +1,11 @@
-"""The tables of the ledger. Moments are epoch seconds by slurmctld's clock, spans seconds.
+"""The tables of the ledger. Times are epoch seconds by slurmctld's clock, spans seconds.
 
-Counters only grow, whatever is pruned: metrics are made of them.
+Counters only grow, even when rows are pruned: metrics come from them.
 """
 
 HOUR_S = 3600
 VERSION = 6
-APPLICATION_ID = 0x6D6C6C65  # "mlle": tells our file from somebody else's
+APPLICATION_ID = 0x6D6C6C65  # "mlle": marks the file as ours
 
 CREATE = """
 CREATE TABLE tick (
@@ -55,6 +55,6 @@ CREATE TABLE why (reason TEXT PRIMARY KEY, jobs INTEGER NOT NULL) WITHOUT ROWID;
 
 
 def hour_of(at_s: float) -> int:
-    """The hour that what a tick counts belongs to: it lies before the tick, so a tick on the hour
-    ends one and does not begin the next."""
+    """Return the hour of a tick's counts. They are from before the tick, so a tick on the full hour
+    belongs to the hour that ends."""
     return -int(-at_s // HOUR_S) - 1

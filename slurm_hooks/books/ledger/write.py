@@ -1,4 +1,4 @@
-"""Writes one tick's record, and drops what is old."""
+"""Writes the record of a tick, and drops old rows."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from slurm_hooks.books.storage.database import give_back, used_bytes
 from slurm_hooks.model import Why
 
 DAY_S = 86_400
-AT_ONCE = 2000  # rows that one tick drops of each table
-FULL = 0.9  # of the size allowed: from here on the oldest ticks go
+AT_ONCE = 2000  # rows that a tick drops of each table
+FULL = 0.9  # of the size allowed: beyond it the oldest ticks are dropped
 
 
 def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str]) -> None:
-    """Add a record; `accounts` are those of jobs that the ledger does not know yet."""
+    """Add a record. `accounts` has the accounts of jobs that the ledger does not know yet."""
     keys = _put_jobs(ledger, record, accounts)
     forgotten = _put_forgotten(ledger, record)
     _put_tick(ledger, record)
@@ -44,9 +44,9 @@ def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str
 
 
 def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int) -> None:
-    """Drop what is older than `keep_s`, and the oldest day while the file is nearly full.
+    """Drop rows older than `keep_s`, and the oldest tenth while the file is nearly full.
 
-    A bounded number of rows each time: a tick must not wait for it.
+    The number of rows is bounded, so that a tick does not wait for it.
     """
     since = now_s - keep_s
     if used_bytes(ledger) > FULL * max_mib * 2**20:
@@ -63,8 +63,8 @@ def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int)
 
 
 def _early(ledger: sqlite3.Connection, now_s: float) -> float:
-    """The moment before which the oldest tenth of all ticks lies, but for those of a clock that was
-    ahead."""
+    """Return the end of the oldest tenth of the ledger's span, without ticks from the future (a
+    clock was ahead)."""
     question = "SELECT min(at), max(at) FROM tick WHERE at <= ?"
     (first, last) = ledger.execute(question, (now_s,)).fetchone()
     return 0.0 if first is None else float(first + (last - first) / 10)
@@ -108,7 +108,7 @@ def _put_whys(ledger: sqlite3.Connection, record: Record) -> None:
 
 @dataclass(frozen=True)
 class _Forgotten:
-    """A job that the ledger knows and Slurm does not any more, and what it used to its end."""
+    """A job that only the ledger still knows, and its usage up to its end."""
 
     job_id: int
     key: int
@@ -118,23 +118,23 @@ class _Forgotten:
 
 
 def _put_forgotten(ledger: sqlite3.Connection, record: Record) -> tuple[_Forgotten, ...]:
-    found = []
+    known = []
     for job in record.forgotten:
         question = "SELECT id, user FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1"
         for key, user in ledger.execute(question, (job.job_id,)).fetchall():
-            found.append(_Forgotten(job.job_id, key, user, job.node_s, job.how))
+            known.append(_Forgotten(job.job_id, key, user, job.node_s, job.how))
     ledger.executemany(
         "UPDATE job SET node_s = node_s + ?, "
         "over = CASE over WHEN '' THEN ? ELSE over END WHERE id = ?",
-        [(each.node_s, each.how.value, each.key) for each in found],
+        [(each.node_s, each.how.value, each.key) for each in known],
     )
-    return tuple(found)
+    return tuple(known)
 
 
 def _put_jobs(
     ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str]
 ) -> dict[int, int]:
-    """Add or update all jobs; their keys."""
+    """Add or update all jobs. Return their keys."""
     interruptions = Counter(e.fragment.job_id for e in record.endings if e.is_interruption)
     (last_s,) = ledger.execute("SELECT at FROM tick ORDER BY id DESC LIMIT 1").fetchone() or (0.0,)
     at = _at(record)
@@ -171,15 +171,17 @@ def _put_job(
 
 
 def _key_of(ledger: sqlite3.Connection, job: JobFacts, at: float, since: float) -> int:
-    """The key of a job, new ones added: that of the same number and user if a tick saw it at
-    `since` or later, so in the last day or in the last tick. Slurm uses its numbers again after a
-    long while only, and a requeue changes the time of submission."""
-    found = ledger.execute(
+    """Return the key of a job, after adding a new job.
+
+    A job with the same number and user is the same job if a tick saw it at `since` or later: in the
+    last day or in the last tick. Slurm reuses a number only after a long time. The time of
+    submission does not identify a job, since a requeue changes it."""
+    known = ledger.execute(
         "SELECT id FROM job WHERE job_id = ? AND user = ? AND last_at >= ? ORDER BY id DESC",
         (job.job_id, job.user, since),
     ).fetchone()
-    if found:
-        return int(found[0])
+    if known:
+        return int(known[0])
     sizes = (job.min_nodes, job.max_nodes, job.unit)
     row = (job.job_id, job.user, *sizes, job.engine, at, at)
     added = ledger.execute(
@@ -220,7 +222,7 @@ def _put_endings(ledger: sqlite3.Connection, record: Record, keys: Mapping[int, 
 
 
 def _counts(record: Record, forgotten: Iterable[_Forgotten]) -> Iterator[tuple[str, str, float]]:
-    """By how much each counter grows; names without prefix and `_total`, one label or none."""
+    """Yield the growth of each counter, with its name (no prefix, no `_total`) and its label."""
     cost = record.cost
     used = [(job.user, job.node_s) for job in record.jobs]
     used += [(each.user, each.node_s) for each in forgotten]

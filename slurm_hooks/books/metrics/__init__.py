@@ -1,1 +1,1 @@
-"""What Prometheus is told: the ledger's counters and the last tick, as text or over HTTP."""
+"""Metrics for Prometheus: the ledger's counters and the last tick, as text or over HTTP."""

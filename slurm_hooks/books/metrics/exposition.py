@@ -16,19 +16,19 @@ from prometheus_client.registry import Collector
 from slurm_hooks.books.harvest.totals import Chosen, Standing
 from slurm_hooks.books.metrics.families import families
 
-MODE = 0o644  # the exporter runs as a user of its own
+MODE = 0o644  # the exporter runs as another user
 
 
 class Books(Collector):
-    """Asks for the ledger's standing at every scrape; `malleable_ledger_readable` says whether
-    that worked. `look` returns None if it did not."""
+    """Reads the ledger's standing at every scrape. If `read_standing` returns None,
+    `malleable_ledger_readable` is 0."""
 
-    def __init__(self, look: Callable[[], Optional[Standing]], chosen: Chosen) -> None:
-        self._look, self._chosen = look, chosen
+    def __init__(self, read_standing: Callable[[], Optional[Standing]], chosen: Chosen) -> None:
+        self._read_standing, self._chosen = read_standing, chosen
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
-        standing = self._look()
+        """Yield all families."""
+        standing = self._read_standing()
         yield GaugeMetricFamily(
             "malleable_ledger_readable",
             "1 if the ledger could be read",
@@ -38,29 +38,31 @@ class Books(Collector):
             yield from families(standing, self._chosen)
 
 
-def registry_of(look: Callable[[], Optional[Standing]], chosen: Chosen) -> CollectorRegistry:
-    """A registry with our metrics and no others."""
+def registry_of(
+    read_standing: Callable[[], Optional[Standing]], chosen: Chosen
+) -> CollectorRegistry:
+    """Return a registry with only our metrics."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Books(look, chosen))
+    registry.register(Books(read_standing, chosen))
     return registry
 
 
 def text_of(standing: Optional[Standing], chosen: Chosen) -> bytes:
-    """The metrics as text; of None, that the ledger cannot be read."""
+    """Return the metrics as text. None stands for a ledger that cannot be read."""
     return generate_latest(registry_of(lambda: standing, chosen))
 
 
 def samples_of(standing: Standing, chosen: Chosen) -> list[dict[str, Any]]:
-    """The same for programs that read JSON: a name, labels and a value each."""
-    found = (s for family in Books(lambda: standing, chosen).collect() for s in family.samples)
-    return [{"name": s.name, "labels": dict(s.labels), "value": s.value} for s in found]
+    """Return the metrics for JSON: a name, labels and a value each."""
+    samples = (s for family in Books(lambda: standing, chosen).collect() for s in family.samples)
+    return [{"name": s.name, "labels": dict(s.labels), "value": s.value} for s in samples]
 
 
 def write_textfile(path: Path, text: bytes) -> None:
-    """Put the text at `path`: whoever reads it sees the old or the new, never a part. Raises
-    OSError, also where the path is that of a device such as /dev/null."""
+    """Write the text to `path` in a single step, so that readers never see a part of it. Raises
+    OSError, even if the path is a device such as /dev/null."""
     if path.exists() and not path.is_file():
-        raise FileExistsError("no regular file is there, and nothing takes its place")
+        raise FileExistsError("it is not a regular file, so it is not replaced: name another path")
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -74,10 +76,10 @@ def write_textfile(path: Path, text: bytes) -> None:
 
 
 def serve(
-    address: str, port: int, look: Callable[[], Optional[Standing]], chosen: Chosen
+    address: str, port: int, read_standing: Callable[[], Optional[Standing]], chosen: Chosen
 ) -> Callable[[], None]:
-    """Answer HTTP in threads of their own until what is returned is called. Raises OSError."""
-    server, thread = start_http_server(port, address, registry_of(look, chosen))
+    """Answer HTTP in separate threads. Return a function that stops them. Raises OSError."""
+    server, thread = start_http_server(port, address, registry_of(read_standing, chosen))
 
     def close() -> None:
         server.shutdown()

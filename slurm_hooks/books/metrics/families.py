@@ -1,6 +1,6 @@
-"""What the ledger counts, as metric families: base units, few labels, no number of a job.
+"""The ledger's counts as metric families: base units, few labels, no job ids.
 
-All labels of a closed set are there from the beginning, at 0, so that rates have a start.
+All labels of a closed set are present from the beginning, at 0, so that rates have a start.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from slurm_hooks.model import Of
 from slurm_hooks.model.resources import GPU
 from slurm_hooks.model.unused import CPU, NOT_UNUSED
 
-_PLAIN = {  # counters of the ledger without labels: name in the metrics, what it means
+_PLAIN = {  # counters of the ledger without labels: name in the metrics, meaning
     "releases": ("releases", "Fragments released onto idle nodes"),
     "promised_starts": ("promised_starts", "Starts of other jobs that Slurm had published"),
     "delayed_jobs": (
         "delayed_jobs",
-        "Other jobs that started late while one of ours was on a node of their plan",
+        "Other jobs that started late while a fragment was on a node of their plan",
     ),
-    "delay_seconds": ("delay_seconds", "By how much at most these were delayed by us"),
+    "delay_seconds": ("delay_seconds", "Upper limit of the delay of these jobs by fragments"),
     "ticks": ("ticks", "Ticks completed"),
     "tick_seconds": ("tick_seconds", "Time that ticks took"),
     "commands": ("commands", "Commands of Slurm that ticks ran"),
-    "rpcs": ("rpcs", "Remote procedure calls that these made to slurmctld"),
+    "rpcs": ("rpcs", "Remote procedure calls of these commands to slurmctld"),
     "refused": ("refused_changes", "Changes that Slurm refused"),
     "core_node_seconds": (
         "core_node_seconds",
@@ -40,7 +40,7 @@ _PLAIN = {  # counters of the ledger without labels: name in the metrics, what i
 
 
 def families(standing: Standing, chosen: Chosen) -> Iterator[Metric]:
-    """All metrics of a ledger as it stands."""
+    """Yield all metrics of a ledger."""
     yield _gauge("build_info", "Version of slurm-malleable", {"version": __version__})
     yield _gauge("ledger_bytes", "Size of the ledger", value=standing.bytes)
     yield from _counters(standing.counters, chosen)
@@ -54,18 +54,18 @@ def _counters(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iter
     interruptions = sorted(kind.value for kind in INTERRUPTIONS)
     reasons = [reason.value for reason in Of.IDLE.whys]
     labelled = (
-        ("idle_node_seconds", "Node-seconds that stayed idle, by reason", "reason", reasons),
-        ("ends", "Runs of fragments that ended, by how", "how", kinds),
+        ("idle_node_seconds", "Node-seconds that were idle, by reason", "reason", reasons),
+        ("ends", "Runs of fragments that ended, by the way they ended", "how", kinds),
         (
             "hit_node_seconds",
-            "Node-seconds since their starts of fragments that were hit",
+            "Node-seconds since their starts of fragments that were interrupted",
             "how",
             interruptions,
         ),
     )
     for name, text, label, values in labelled:
-        found = {value: counters.get((name, value)) for value in values}
-        yield _family(CounterMetricFamily, name, text, label, found)
+        series = {value: counters.get((name, value)) for value in values}
+        yield _family(CounterMetricFamily, name, text, label, series)
     yield from _unused_seconds(counters)
     yield from _harvested(counters, chosen)
 
@@ -77,10 +77,10 @@ _WHERE = "on idle nodes, on partly used nodes, or stranded: without a CPU or mem
 def _unused_seconds(counters: Mapping[tuple[str, str], float]) -> Iterator[Metric]:
     for resource, word in _UNUSED.items():
         name = f"unused_{resource}_seconds"
-        found = {where: counters.get((name, where)) for where in asdict(NOT_UNUSED)}
-        if resource == CPU or None not in found.values():
+        series = {where: counters.get((name, where)) for where in asdict(NOT_UNUSED)}
+        if resource == CPU or None not in series.values():
             text = f"{word} that no job used, times seconds, {_WHERE}"
-            yield _family(CounterMetricFamily, name, text, "where", found)
+            yield _family(CounterMetricFamily, name, text, "where", series)
 
 
 def _harvested(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iterator[Metric]:
@@ -104,10 +104,10 @@ def _last_tick(standing: Standing) -> Iterator[Metric]:
     yield _gauge("last_tick_timestamp_seconds", "When the last tick was completed", value=tick.at)
     yield _gauge("last_tick_duration_seconds", "How long it took", value=tick.seconds)
     yield _gauge("last_tick_solver_seconds", "Of this, the allocator", value=tick.solver_s)
-    text = "For how long the site has wanted no growth, by the date of its file; 0 if it does not"
+    text = "Time since the site forbade growth, by the date of its file, 0 if growth is allowed"
     yield _gauge("no_growth_seconds", text, value=tick.no_growth_s)
     yield _gauge("jobs", "Malleable jobs that Slurm knows", value=tick.jobs)
-    text = "Malleable jobs that have this reason for their size; a job may have several"
+    text = "Malleable jobs with this reason for their size, of which a job may have several"
     limited = {why.value: tick.whys.get(why) for why in Of.JOB.whys}
     yield _family(GaugeMetricFamily, "limited_jobs", text, "reason", limited)
     text = "Nodes of the malleable partitions in the last tick"
@@ -131,7 +131,7 @@ _Family = Union[type[CounterMetricFamily], type[GaugeMetricFamily]]
 def _family(
     kind: _Family, name: str, text: str, label: str, values: Mapping[str, Optional[float]]
 ) -> Metric:
-    """A family with one label; a value that is not known is 0."""
+    """Return a family with a single label. An unknown value is 0."""
     family = kind(f"malleable_{name}", text, labels=[label])
     for value, number in values.items():
         family.add_metric([value], number or 0.0)

@@ -1,4 +1,4 @@
-"""One SQLite file of ours: where it lies, how it is opened, damage told from a full disk.
+"""An SQLite file of ours: its place, opening it, and telling damage from a full disk.
 
-What the tables mean is known above: the ledger, and what is learned of jobs.
+The layers above know the meaning of the tables: the ledger, and the curves of jobs.
 """

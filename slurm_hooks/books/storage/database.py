@@ -12,28 +12,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-BUSY_S = 1.0  # a tick waits no longer for somebody who holds the file
+BUSY_S = 1.0  # a tick waits no longer for another process that holds the file
 READ_BUSY_S = 5.0
 PAGES_BEFORE_CHECKPOINT = 1000
 _ADVICE = "run this as root or as the user that runs the tick"
 
 
 class Unusable(Exception):
-    """The file cannot be used now: locked, disk full, no right to; the text says why."""
+    """The file cannot be used now: locked, disk full, no right to. The text says why."""
 
 
 class Barred(Unusable):
-    """This user has no right to the file; the text says who has."""
+    """This user has no right to the file. The text names the user that has."""
 
 
 class Damaged(Unusable):
-    """The file is none of its kind that this version can read."""
+    """The file is not of the kind and version that this version can read."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: `application_id` and `version` tell it from others, `create` is the script
-    that makes its tables, `mode` are the rights of a new file."""
+    """A kind of file: `application_id` and `version` identify it, the script `create` makes its
+    tables, and `mode` is the rights of a new file."""
 
     word: str
     application_id: int
@@ -44,10 +44,10 @@ class Kind:
 
 @contextlib.contextmanager
 def writing(path: Path, kind: Kind, max_mib: int) -> Iterator[sqlite3.Connection]:
-    """A connection in one transaction, which is kept if the body ends well.
+    """Return a connection in a transaction, which is committed if the body succeeds.
 
-    Raises Damaged; Barred without the right to write; Unusable if the disk is full or the file
-    locked; OSError.
+    Raises Damaged, Barred without the right to write, Unusable if the disk is full or the file
+    locked, and OSError.
     """
     _raise_if_barred(path, os.R_OK | os.W_OK)
     is_new = not path.exists()
@@ -69,13 +69,13 @@ def writing(path: Path, kind: Kind, max_mib: int) -> Iterator[sqlite3.Connection
 def reading(
     path: Path, kind: Kind, patience_s: float = READ_BUSY_S
 ) -> Iterator[sqlite3.Connection]:
-    """A read-only connection that sees one moment, whatever a tick writes meanwhile.
+    """Return a read-only connection to a fixed state, even while a tick writes.
 
-    `patience_s` is how long it waits for somebody who holds the file. Raises Damaged; Barred
-    without the right to read; Unusable if the file is not there.
+    It waits at most `patience_s` for another process that holds the file. Raises Damaged, Barred
+    without the right to read, and Unusable if there is no file.
     """
     _raise_if_barred(path, os.R_OK)
-    with contextlib.suppress(OSError):  # which SQLite then tells
+    with contextlib.suppress(OSError):  # SQLite then reports it
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Unusable("it is not a plain file")
     with _as_ours(), contextlib.closing(_connect_to_read(path, patience_s)) as database:
@@ -85,14 +85,14 @@ def reading(
 
 
 def _raise_if_barred(path: Path, rights: int) -> None:
-    """Raises Barred where another user could. Asks by name: to close a handle of the file would end
-    SQLite's locks on it."""
+    """Raises Barred if only another user has the right. Checks the path, since closing a handle of
+    the file would end SQLite's locks on it."""
     try:
         owner = os.stat(path).st_uid
     except PermissionError as error:
         raise Barred(f"permission denied; {_ADVICE}") from error
     except OSError:
-        return  # which SQLite then tells
+        return  # SQLite then reports it
     if os.geteuid() not in (0, owner) and not os.access(path, rights):
         raise Barred(f"permission denied; {_ADVICE}, {_name_of(owner)}")
 
@@ -105,7 +105,7 @@ def _name_of(uid: int) -> str:
 
 
 def used_bytes(database: sqlite3.Connection) -> int:
-    """What the tables take, without pages that are free."""
+    """Return the bytes of the tables, without free pages."""
     pages, unused, page = (
         database.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")
@@ -114,9 +114,9 @@ def used_bytes(database: sqlite3.Connection) -> int:
 
 
 def give_back(database: sqlite3.Connection, most: int) -> None:
-    """Make the file smaller by free pages, so many of them at most."""
+    """Return at most `most` free pages to the disk."""
     (unused,) = database.execute("PRAGMA freelist_count").fetchone()
-    for _ in range(min(unused, most)):  # sqlite3 takes one step of it: a page each
+    for _ in range(min(unused, most)):  # sqlite3 runs a single step of it, which frees a page
         database.execute("PRAGMA incremental_vacuum")
 
 
@@ -125,9 +125,9 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path, patience_s: float) -> sqlite3.Connection:
-    """Who may not write beside the file can read it only while a tick has it open, or as a file
-    that does not change."""
-    found = sqlite3.OperationalError()
+    """Return a connection to read. A user that may not write beside the file can read it only while
+    a tick has it open, or as a file that does not change."""
+    last_error = sqlite3.OperationalError()
     for way in ("mode=ro", "mode=ro&immutable=1"):
         uri = f"file:{quote(str(path))}?{way}"
         try:
@@ -135,12 +135,12 @@ def _connect_to_read(path: Path, patience_s: float) -> sqlite3.Connection:
             database.execute("PRAGMA user_version").fetchone()
             return database
         except sqlite3.OperationalError as error:
-            found = error
-    raise found
+            last_error = error
+    raise last_error
 
 
 def _prepare(database: sqlite3.Connection, kind: Kind, max_mib: int) -> None:
-    """Settings of this connection, and the tables of a new file."""
+    """Set up this connection, and the tables of a new file."""
     database.execute("PRAGMA synchronous=NORMAL")
     database.execute(f"PRAGMA wal_autocheckpoint={PAGES_BEFORE_CHECKPOINT}")
     if _version(database) == 0 and not database.execute("SELECT 1 FROM sqlite_master").fetchone():
@@ -155,11 +155,11 @@ def _prepare(database: sqlite3.Connection, kind: Kind, max_mib: int) -> None:
 
 def _check(database: sqlite3.Connection, kind: Kind) -> None:
     """Raises Damaged for a file of another program or of a later version."""
-    (found,) = database.execute("PRAGMA application_id").fetchone()
+    (application,) = database.execute("PRAGMA application_id").fetchone()
     version = _version(database)
-    if (found, version) != (kind.application_id, kind.version):
-        wanted = f"no {kind.word} of version {kind.version}"
-        raise Damaged(f"it is {wanted} (found {found:#x}/{version})")
+    if (application, version) != (kind.application_id, kind.version):
+        wanted = f"not a {kind.word} of version {kind.version}"
+        raise Damaged(f"it is {wanted} (found {application:#x}/{version})")
 
 
 def _version(database: sqlite3.Connection) -> int:
@@ -169,7 +169,7 @@ def _version(database: sqlite3.Connection) -> int:
 
 @contextlib.contextmanager
 def _as_ours() -> Iterator[None]:
-    """SQLite's errors as ours: damage told from a lock, a full disk, a missing right."""
+    """Turn SQLite's errors into ours: Damaged, or Unusable (locked, disk full, no right)."""
     try:
         yield
     except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:

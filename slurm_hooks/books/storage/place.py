@@ -1,4 +1,4 @@
-"""Where a file of ours lies, and who may be able to write there: only the user of the tick."""
+"""Finds and checks the place of a file of ours: only the user of the tick may write there."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from slurm_hooks.model.moments import moment
 from slurm_hooks.owned import is_open, open_above
 
 MOST_ASIDE = 3
-"""Damaged files of one name that are kept: each may be as large as the file may become."""
+"""How many damaged files of a name are kept. Each may have the largest allowed size."""
 
 
 def make_place(path: Path) -> Path:
-    """The path itself, its directory being there and nobody else able to write to it.
+    """Return the path itself, after making its directory and checking that only we can write there.
 
-    Raises OSError with what is wrong with the directory.
+    Raises OSError with the fault of the directory.
     """
     directory = path.parent
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o755, parents=True)
-    found = os.lstat(directory)
-    if not stat.S_ISDIR(found.st_mode):
+    status = os.lstat(directory)
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(f"{directory} is not a directory")
-    if is_open(found, (0, os.geteuid())):
+    if is_open(status, (0, os.geteuid())):
         raise PermissionError(
-            f"others can write to {directory} ({stat.filemode(found.st_mode)}): tick.state_dir "
-            "must belong to the user that runs the tick, and to nobody else"
+            f"others can write to {directory} ({stat.filemode(status.st_mode)}): tick.state_dir "
+            "must belong to the user that runs the tick, and only that user may write to it (chmod "
+            "go-w)"
         )
     refuse_open_above(directory)
     for name in (path, *beside(path)):
@@ -39,29 +40,29 @@ def make_place(path: Path) -> Path:
 
 
 def refuse_open_above(directory: Path) -> None:
-    """Raises PermissionError if anybody could put another directory in the place of this one: one
-    above it can be written by all, and is not sticky as /tmp is."""
+    """Raises PermissionError if any user could replace this directory: a directory above it is
+    writable by all, and is not sticky as /tmp is."""
     above = open_above(directory.resolve(), rights=stat.S_IWOTH)
     if above is not None:
         mode = stat.filemode(above.stat().st_mode)
         raise PermissionError(
             f"others can write to {above} ({mode}) and so replace {directory}: "
-            "name a directory elsewhere, or take that right away (chmod o-w)"
+            "name another directory, or take that right away (chmod o-w)"
         )
 
 
 def beside(path: Path) -> tuple[Path, ...]:
-    """The files that SQLite keeps next to a database in WAL mode."""
+    """Return the files that SQLite keeps next to a database in WAL mode."""
     return tuple(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))
 
 
 def aside(path: Path) -> tuple[Path, ...]:
-    """The damaged files that were moved out of its way, by the date in their names."""
+    """Return the damaged files that were moved out of its way, by the date in their names."""
     return tuple(sorted(path.parent.glob(f"{path.name}.damaged-*")))
 
 
 def set_aside(path: Path) -> Path:
-    """Move a damaged file out of the way, under a name with the date. The newest `MOST_ASIDE` stay.
+    """Rename a damaged file to a name with the date. The newest `MOST_ASIDE` are kept.
 
     Raises OSError.
     """
