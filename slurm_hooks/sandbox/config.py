@@ -16,7 +16,7 @@ from slurm_hooks.sandbox.spec import SCAVENGE, Layout, Preemption, SandboxSpec
 SCHEDULER_PARAMETERS = (
     "batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf_interval={bf_s},bf_continue"
 )
-CGROUP_PLUGIN_CAN_BE_DISABLED = (24, 5)  # in the manual of 24.05, not in that of 23.11
+CGROUP_PLUGIN_CAN_BE_DISABLED = (24, 5)  # in the manual of 24.05, not of 23.11
 MANY_NODES = 64
 MAX_ARRAY_SIZE = 1001
 MIN_JOB_AGE_S = 300  # the default

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.errors import UsageError
+from slurm_hooks.model.plural import plural
 from slurm_hooks.sandbox.installation import Installation
 
 # sockaddr_un holds 108 bytes; slurmstepd appends "/spool/n1024/n1024_4294967294.4294967294".
@@ -66,33 +67,38 @@ class SandboxSpec:
     def __post_init__(self) -> None:
         faults = [fault for fault in self._faults() if fault]
         if faults:
-            raise UsageError("Such a sandbox is impossible: " + "; ".join(faults) + ".")
+            raise UsageError("This sandbox cannot be made: " + "; ".join(faults) + ".")
 
     def _faults(self) -> list[str]:
         return [
-            "" if 1 <= self.nodes <= MAX_NODES else f"nodes={self.nodes} is not in 1-{MAX_NODES}",
-            "" if self.cpus >= 1 else f"cpus={self.cpus} is below 1",
-            "" if self.memory_mib >= 1 else f"memory_mib={self.memory_mib} is below 1",
-            "" if self.kill_wait_s >= 1 else f"kill_wait_s={self.kill_wait_s} is below 1",
+            ""
+            if 1 <= self.nodes <= MAX_NODES
+            else f"nodes={self.nodes} must be from 1 to {MAX_NODES}",
+            "" if self.cpus >= 1 else f"cpus={self.cpus} must be at least 1",
+            "" if self.memory_mib >= 1 else f"memory_mib={self.memory_mib} must be at least 1",
+            "" if self.kill_wait_s >= 1 else f"kill_wait_s={self.kill_wait_s} must be at least 1",
             ""
             if 0 <= self.large_nodes < self.nodes
-            else f"large_nodes={self.large_nodes} is not below nodes={self.nodes}",
-            "" if 0 <= self.gpus <= MAX_GPUS else f"gpus={self.gpus} is not in 0-{MAX_GPUS}",
+            else f"large_nodes={self.large_nodes} must be less than nodes={self.nodes}",
+            "" if 0 <= self.gpus <= MAX_GPUS else f"gpus={self.gpus} must be from 0 to {MAX_GPUS}",
             ""
             if self.gpus <= self.cpus
-            else f"cpus={self.cpus} is below gpus={self.gpus}: each GPU needs a CPU",
+            else f"cpus={self.cpus} must be at least gpus={self.gpus}, since each GPU needs a CPU",
             "" if self.gpus or not self.gpu_types else "gpu_types needs gpus",
             ""
             if len(self.gpu_types) <= self.nodes - self.large_nodes
-            else f"{len(self.gpu_types)} gpu_types for {self.nodes - self.large_nodes} nodes",
+            else f"gpu_types has {len(self.gpu_types)} types for "
+            f"{plural(self.nodes - self.large_nodes, 'node')}",
             *(
-                "" if _is_name(kind) else f"gpu_types has {kind!r}: not of letters, digits and '-'"
+                "" if _is_name(kind) else f"gpu_types has {kind!r}: use letters, digits and '-'"
                 for kind in self.gpu_types
             ),
             "preemption by QOS needs is_accounting"
             if self.preemption is Preemption.QOS and not self.is_accounting
             else "",
-            "" if _is_name(self.name) else f"name={self.name!r} is not of letters, digits and '-'",
+            ""
+            if _is_name(self.name)
+            else f"name={self.name!r}: use 1 to 20 letters, digits and '-'",
         ]
 
     @property

@@ -136,7 +136,7 @@ def _of_tier(words: Words, near: Sequence[Words]) -> Iterator[Lack]:
     if not above:
         return
     names = ", ".join(f"{other['PartitionName']} ({tier_of(other)})" for other in above)
-    seen = f"partition {name}: PriorityTier={tier} is not below that of {names}"
+    seen = f"partition {name}: PriorityTier={tier} is not below the tier of {names}"
     lowest = min(map(tier_of, above))
     if lowest > 0:
         yield Lack(seen, "PriorityTier", str(lowest - 1), of_partition(words))

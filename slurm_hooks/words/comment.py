@@ -53,7 +53,7 @@ class Wish(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it is written."""
+        """The written form."""
         return f"wish{{{self.nodes},{self.at}}}"
 
     def outdoes(self, other: Wish, now_s: float) -> bool:

@@ -204,10 +204,10 @@ def test_parts_have_the_lowest_tier_and_no_partition_is_exclusive():
 @pytest.mark.parametrize(
     ("fields", "fault"),
     [
-        ({"gpus": 4}, "cpus=2 is below gpus=4"),
-        ({"gpus": -1}, "gpus=-1 is not in 0-64"),
+        ({"gpus": 4}, "cpus=2 must be at least gpus=4"),
+        ({"gpus": -1}, "gpus=-1 must be from 0 to 64"),
         ({"gpu_types": ("a100",)}, "gpu_types needs gpus"),
-        ({"gpus": 1, "nodes": 1, "gpu_types": ("a", "b")}, "2 gpu_types for 1 nodes"),
+        ({"gpus": 1, "nodes": 1, "gpu_types": ("a", "b")}, "gpu_types has 2 types for 1 node"),
         ({"gpus": 1, "gpu_types": ("a=b",)}, "gpu_types has 'a=b'"),
     ],
 )

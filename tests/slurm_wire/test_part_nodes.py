@@ -80,11 +80,11 @@ MISSING = [
     ),
     (
         {"parts": changed(PARTS, PriorityTier="2")},
-        r"PriorityTier=2 is not below that of malleable \(2\); .*=parts \.\.\. PriorityTier=1$",
+        r"PriorityTier=2 is not below the tier of malleable \(2\); .*=parts \.\.\. PriorityTier=1$",
     ),
     (
         {"parts": changed(PARTS, PriorityTier="10")},
-        r"below that of main \(10\), malleable \(2\); .*=parts \.\.\. PriorityTier=1$",
+        r"below the tier of main \(10\), malleable \(2\); .*=parts \.\.\. PriorityTier=1$",
     ),
     (
         {"parts": changed(PARTS, PriorityTier="0"), "whole": changed(WHOLE, PriorityTier="0")},

@@ -104,7 +104,7 @@ class Delay:
 
     @property
     def late_s(self) -> float:
-        """How much later it started, for any reason."""
+        """The delay of its start, for any reason."""
         return (self.started - self.planned).total_seconds()
 
 
