@@ -139,7 +139,7 @@ def read_accounts(port: Port, jobs: Iterable[MalleableJob]) -> dict[int, str]:
     return {job_id: charge.account for job_id, charge in charges.items()}
 
 
-def look_at_jobs(
+def read_jobs(
     port: Port, partitions: Sequence[str], seen: Optional[Iterable[MalleableJob]] = None
 ) -> tuple[MalleableJob, ...]:
     """Return our jobs, by a single command. Fragments of a core may be in any partition. If only

@@ -22,7 +22,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands, ranges
-from slurm_hooks.slurm.gateway import look_at_jobs
+from slurm_hooks.slurm.gateway import read_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.lock import between_ticks
@@ -133,7 +133,7 @@ def _open(job: MalleableJob) -> list[Fragment]:
 
 
 def _job(port: Port, settings: Settings, job_id: int) -> MalleableJob:
-    for job in look_at_jobs(port, settings.site.partitions):
+    for job in read_jobs(port, settings.site.partitions):
         if job.job_id == job_id:
             return job
     raise UsageError(f"Slurm knows no malleable job {job_id} (see `malleable status`)")

@@ -28,7 +28,7 @@ from slurm_hooks.planning.second_look import (
     switched_off,
 )
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.slurm.gateway import apply, look_again, look_at_jobs
+from slurm_hooks.slurm.gateway import apply, look_again, read_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.site_nodes import with_host_lists
@@ -113,7 +113,7 @@ def _write(
     """Write a plan. Return it without intents that no longer held, and Slurm's refusals."""
     refused = apply(port, seen, first_half(plan.actions), pause)
     if needs_second_look(plan.actions):
-        fresh = look_at_jobs(port, settings.site.partitions, seen.jobs)
+        fresh = read_jobs(port, settings.site.partitions, seen.jobs)
         plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
         now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # set since?
         plan = without(plan, switched_off(plan.actions, now))

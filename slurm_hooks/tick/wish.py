@@ -5,7 +5,7 @@ from __future__ import annotations
 from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Fragment, FragmentState, MalleableJob, Wish
 from slurm_hooks.model.moments import moment
-from slurm_hooks.slurm.gateway import look_at_jobs
+from slurm_hooks.slurm.gateway import read_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.wish import parse_wish, wish_commands, with_wish
 
@@ -51,7 +51,7 @@ def _writable(job: MalleableJob) -> Fragment:
 
 def job_to_wish(port: Port, partitions: tuple[str, ...], job_id: int) -> MalleableJob:
     """The job as Slurm has it now. Raises UsageError, CommandRefused, RetryLater."""
-    for job in look_at_jobs(port, partitions):
+    for job in read_jobs(port, partitions):
         if job.job_id == job_id:
             return job
     raise UsageError(f"Slurm knows no malleable job {job_id} (see `malleable status`)")

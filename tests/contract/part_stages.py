@@ -16,7 +16,7 @@ from slurm_hooks.model import Fragment, FragmentId, Intent, Node, Resources, Ver
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import cluster_command
-from slurm_hooks.slurm.gateway import look_at_jobs, read_cluster
+from slurm_hooks.slurm.gateway import read_cluster, read_jobs
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.scontrol import read_records
 from slurm_hooks.slurm.text import parse_gres
@@ -166,7 +166,7 @@ def gpus_used(stage: PartStage, name: str) -> int:
 
 
 def fragments(stage: PartStage, job: int) -> dict[int, Fragment]:
-    (found,) = (j for j in look_at_jobs(stage.port, LANES) if j.job_id == job)
+    (found,) = (j for j in read_jobs(stage.port, LANES) if j.job_id == job)
     return {f.id.index: f for f in found.fragments}
 
 

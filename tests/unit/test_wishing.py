@@ -11,7 +11,7 @@ from fake_slurm import FakeSlurm
 from slurm_hooks.cli import main
 from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Wish
-from slurm_hooks.slurm.gateway import look_at_jobs
+from slurm_hooks.slurm.gateway import read_jobs
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.wish import job_to_wish, wish
 
@@ -48,7 +48,7 @@ def test_it_is_in_one_element_and_never_above_max() -> None:
     slurm = cluster()
     slurm.elements["1_0"].comment = "joined{3};mine"
     assert asked(slurm, 1, 9).nodes == 4
-    (job,) = look_at_jobs(slurm, ["malleable"])
+    (job,) = read_jobs(slurm, ["malleable"])
     assert {f.id.index: f.wish.nodes for f in job.fragments if f.wish} == {0: 4}
     assert slurm.elements["1_0"].comment == f"joined{{3}};wish{{4,{START}}};mine"
 

@@ -20,7 +20,7 @@ from slurm_hooks.doctor.trial.script import Wish
 from slurm_hooks.errors import CommandRefused, Exit, MalleableError, RetryLater, UsageError
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.model.plural import plural
-from slurm_hooks.slurm.gateway import look_at_jobs
+from slurm_hooks.slurm.gateway import read_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command
 
@@ -196,7 +196,7 @@ class Trial:
 
     def _look(self) -> Optional[MalleableJob]:
         self._check()
-        found = look_at_jobs(self.port, self.partitions, ())
+        found = read_jobs(self.port, self.partitions, ())
         return next((job for job in found if job.job_id == self.job_id), None)
 
     def _pause(self, step: Step, began: float, saw: str = "") -> None:
