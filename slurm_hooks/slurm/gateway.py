@@ -158,7 +158,7 @@ def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:
         return ()
 
 
-def look_again(port: Port, seen: Snapshot, lanes: LaneNames) -> Snapshot:
+def read_again(port: Port, seen: Snapshot, lanes: LaneNames) -> Snapshot:
     """Return the snapshot with nodes, reservations and clock read again, by a single command."""
     cluster = read_cluster(port, lanes)
     return replace(

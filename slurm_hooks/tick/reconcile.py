@@ -28,7 +28,7 @@ from slurm_hooks.planning.second_look import (
     switched_off,
 )
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.slurm.gateway import apply, look_again, read_jobs
+from slurm_hooks.slurm.gateway import apply, read_again, read_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.site_nodes import with_host_lists
@@ -79,7 +79,7 @@ def tick(
         is_dry = is_dry or plan.level is Level.OBSERVE
         newest = seen
         if needs_guard(plan):
-            newest = look_again(port, seen, LaneNames(site.partitions, site.part_nodes))
+            newest = read_again(port, seen, LaneNames(site.partitions, site.part_nodes))
             plan = guard(plan, seen, newest, settings)
         _log.debug("planned: %s by %s", plural(len(plan.actions), "action"), plan.solve.solver)
         if not is_dry:

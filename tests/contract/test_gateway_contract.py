@@ -11,7 +11,7 @@ from captured_slurm import VERSIONS, recorded
 from fake_slurm import FakeSlurm
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.slurm.cluster import cluster_command
-from slurm_hooks.slurm.gateway import look_again, observe, read_cluster
+from slurm_hooks.slurm.gateway import observe, read_again, read_cluster
 from slurm_hooks.slurm.lanes import find_unfit
 from slurm_hooks.slurm.library import WithLibrary
 from slurm_hooks.slurm.live import Live, Port
@@ -52,7 +52,7 @@ def test_a_snapshot_in_two_commands(port: Port) -> None:
 
 def test_looking_again_takes_one(port: Port) -> None:
     seen = observe(port, ["malleable"])
-    fresh = look_again(port, seen, NO_LANE_NAMES)
+    fresh = read_again(port, seen, NO_LANE_NAMES)
     assert len(port.asked) == 3
     assert fresh.now >= seen.now
     assert fresh.jobs == seen.jobs
