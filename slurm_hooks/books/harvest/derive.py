@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.books.harvest.delays import Stay, settle
-from slurm_hooks.books.harvest.endings import kind_of, moment_of, run_of, runs_on
+from slurm_hooks.books.harvest.endings import end_of, kind_of, run_of, runs_on
 from slurm_hooks.books.harvest.values import (
     Cost,
     Done,
@@ -198,7 +198,7 @@ def _endings(
         if runs_on(run, fragment):
             continue
         kind, cause = kind_of(run, fragment, down)
-        at, is_exact = moment_of(run, fragment, since, seen)
+        at, is_exact = end_of(run, fragment, since, seen)
         ran = at - run.start if run.start else timedelta(0)
         ran_s = max(ran.total_seconds(), 0.0)
         used = len(run.nodes) * run.part
@@ -240,7 +240,7 @@ def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -
     kind, cause = kind_of(run, fragment, frozenset())
     if fragment.state in _OCCUPIES:
         kind, cause = Why.PREEMPTED, ""
-    at, _ = moment_of(replace(run, start=since), fragment, since, seen)
+    at, _ = end_of(replace(run, start=since), fragment, since, seen)
     return Ending(run.fragment, at, kind, cause, 0, 0.0, is_exact=False)
 
 

@@ -75,7 +75,7 @@ def _had_its_time(run: SeenRun, fragment: Fragment) -> bool:
     return any(end is None for end in ends) or fragment.end >= run.end  # type: ignore[operator]
 
 
-def moment_of(
+def end_of(
     run: SeenRun, fragment: Optional[Fragment], since: datetime, seen: Snapshot
 ) -> tuple[datetime, bool]:
     """Return the end of a run that was on its nodes at `since`, and whether Slurm gave that time.
