@@ -85,3 +85,38 @@ def test_a_message_without_a_row_is_found() -> None:
     lost = "--nodelist: a malleable job takes the nodes that are idle; drop it"
     assert is_covered(lost, rows())
     assert not is_covered(lost, [row for row in rows() if "--nodelist" not in row])
+
+
+def of_log() -> Iterator[set[str]]:
+    """The words that each folder with a part of a job, of a report or of the plugin can write."""
+    for top, kind in (("slurm_hooks", "*.py"), ("plugins", "*.c")):
+        for folder in sorted({path.parent for path in (ROOT / top).rglob(kind)}):
+            texts = (text for path in folder.glob(kind) for text in of_module(path))
+            yield words(" ".join(texts))
+
+
+def of_module(path: Path) -> Iterator[str]:
+    return joined(path.read_text(), r"\s*f?")
+
+
+SOURCES = list(of_log())
+LOG_LINES = sorted(
+    line
+    for row in PAGE.read_text().partition("## Lines of the job's log")[2].splitlines()
+    for line in re.findall("`([^`]+)`", row.split(" | ")[0])
+    if row.startswith("| `") and len(words(line)) > 1
+)
+
+
+def is_said(line: str) -> bool:
+    asked = words(re.sub(r"\S*[-/.]\S+|\[[^]]*\]", " ", line))  # without names and values
+    return any(len(asked & said) >= SHARE * len(asked) for said in SOURCES)
+
+
+@pytest.mark.parametrize("line", LOG_LINES)
+def test_the_code_says_each_line_of_the_log(line: str) -> None:
+    assert is_said(line)
+
+
+def test_a_line_that_no_code_says_is_found() -> None:
+    assert not is_said("round 3 broke before it began; trying again")
