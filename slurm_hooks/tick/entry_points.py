@@ -1,7 +1,7 @@
 """Finds a site's own objective among the entry points of installed packages.
 
-The tick runs as root. So it only loads a package that an administrator has installed and named in
-the settings, never a path, and never a module that a user names.
+The tick may change and cancel every job. So it only loads a package that an administrator has
+installed and named in the settings, never a path, and never a module that a user names.
 """
 
 from __future__ import annotations
