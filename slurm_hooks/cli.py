@@ -1,4 +1,4 @@
-"""The command `malleable`: chooses a command, and says by its exit code how that ended."""
+"""The program `malleable`: it chooses a command and returns the command's exit code."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ FAMILIES = (
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Run one command; the exit code is one of `Exit`."""
+    """Run a command. The exit code is a value of `Exit`."""
     words, is_verbose = take_verbose(sys.argv[1:] if argv is None else argv)
     is_json = "--json" in words[: words.index("--") if "--" in words else None]
     try:
         with debug_lines(is_verbose):
             code = _run(words)
-        sys.stdout.flush()  # what cannot be written is told like any other error
+        sys.stdout.flush()  # a failed write is reported like any other error
         return code
     except MalleableError as error:
         return failed(error.exit_code, str(error), is_json)
@@ -72,15 +72,15 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return failed(Exit.FILE, f"{where}: {error.strerror}", is_json)
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
-    except Exception as error:  # a bug: its trace is wanted, and an exit code that says so
+    except Exception as error:  # a bug: print its trace, and return the exit code for bugs
         traceback.print_exc()
         return failed(Exit.BUG, f"a bug: {type(error).__name__}: {error}", is_json)
 
 
 def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:
-    """The words without --verbose, before or after the command, and whether it was there.
+    """Return the words without --verbose, and True if they contained it.
 
-    What follows a `--` is not ours: it may be a command to run in a sandbox.
+    Words after a `--` are left alone: they may be a command to run in a sandbox.
     """
     end = argv.index("--") if "--" in argv else len(argv)
     ours = [word for word in argv[:end] if word != "--verbose"]
@@ -88,8 +88,8 @@ def take_verbose(argv: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def ordered(words: Sequence[str]) -> list[str]:
-    """Options of a command behind its name, if they stand before it; `help` as an option. The name
-    of what is rendered has two words."""
+    """Move options from before the command's name to behind it, and turn `help` into an option. A
+    name with `render` has two words."""
     front, rest = [], list(words)
     while rest and rest[0].startswith(("--settings", "--json")):
         front.append(rest.pop(0))
@@ -119,15 +119,15 @@ def _run(words: list[str]) -> int:
 
 
 def is_for_a_job(words: Sequence[str]) -> bool:
-    """Whether the words are for the command of this name that jobs have: an environment that a
-    script activates may put this one before it in PATH."""
+    """True if the words are for the program of the same name inside jobs. An environment that a
+    script activates may put this program before it in PATH."""
     has_options = any(word.startswith("--") for word in words)
     is_own_wish = words[:1] == ["wish"] and not has_options and len(words) < 3
     return words[:1] in (["run"], ["finish"]) or is_own_wish
 
 
 def _sandbox_cli() -> ModuleType:
-    """Raises MissingProgram where it is not installed: it is a package of its own."""
+    """Import the sandbox, which is a separate package. Raises MissingProgram without it."""
     try:
         return import_module("slurm_hooks.commands.sandbox")
     except ModuleNotFoundError as error:
@@ -137,29 +137,32 @@ def _sandbox_cli() -> ModuleType:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line of `malleable`; replay and sandbox have parsers of their own."""
+    """The command line of `malleable`. Replay and sandbox have separate parsers."""
     parser = Parser(
         prog="malleable",
-        description="Deep-learning jobs that live in the holes of a Slurm cluster.",
-        epilog="Users start with: sbatch --malleable=MIN-MAX train.sh",
+        description="Run deep-learning jobs on the idle nodes of a Slurm cluster.",
+        epilog="Submit a job with: sbatch --malleable=MIN-MAX train.sh",
     )
     parser.add_argument("-V", "--version", action="version", version=f"malleable {__version__}")
     parser.add_argument(
-        "--verbose", action="store_true", help="debug lines on standard error; fits any command"
+        "--verbose", action="store_true", help="print debug lines on standard error"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for family in FAMILIES:
         family.add(commands)
     completion.add(commands, whole_parser)
-    commands.add_parser("pool", help="submit a pool of workers, and follow it", add_help=False)
-    commands.add_parser("map", help="a program over many inputs, by a pool", add_help=False)
-    commands.add_parser("replay", help="what a recorded machine would have gained", add_help=False)
-    commands.add_parser("sandbox", help="a throwaway real Slurm on this host", add_help=False)
+    for name, text in (
+        ("pool", "submit a pool of workers, and follow it"),
+        ("map", "run a program over many inputs, with a pool"),
+        ("replay", "simulate malleable jobs on a recorded machine"),
+        ("sandbox", "run a throwaway real Slurm on this host"),
+    ):
+        commands.add_parser(name, help=text, add_help=False)
     return parser
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """The same with the parsers that read replay, sandbox, pool and map, for completion."""
+    """The command line with the parsers of replay, sandbox, pool and map, for completion."""
     parser = make_parser()
     action = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     action.choices["pool"] = pool.make_parser()

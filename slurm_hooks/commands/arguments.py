@@ -1,4 +1,4 @@
-"""How all command lines are read: one parser, whose faults are errors like all others."""
+"""The parser of all command lines. It raises its faults as errors of this package."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from slurm_hooks.model.moments import read_span
 
 
 class Parser(argparse.ArgumentParser):
-    """Takes no abbreviated options: --verb would be taken and do nothing.
+    """A parser without abbreviated options: it would accept --verb and ignore it.
 
-    Raises UsageError for wrong words, with the nearest right ones. With `has_others` it leaves
+    It raises UsageError for wrong words, with the nearest right words. With `has_others` it leaves
     unknown options to another program.
     """
 
@@ -28,13 +28,13 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As argparse does. A command of several names its own unknown words, and no other's."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """Parse as argparse does. Each command reports its own unknown words."""
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown and not self._has_others:
             word = unknown[0].split("=", 1)[0]
             known = self._option_string_actions if word.startswith("-") else ()
-            self.error(f"{word!r} is not known here{nearest(word, known)}")
-        return found, unknown
+            self.error(f"there is no {word!r} here{nearest(word, known)}")
+        return parsed, unknown
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -46,7 +46,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def seconds_between(low: float, high: float) -> Callable[[str], float]:
-    """A reader of an option's duration, for argparse. What it returns raises ArgumentTypeError."""
+    """Return a reader of an option's duration, for argparse. It raises ArgumentTypeError."""
 
     def seconds(text: str) -> float:
         try:
@@ -54,14 +54,16 @@ def seconds_between(low: float, high: float) -> Callable[[str], float]:
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from error
         if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r}: give {low:g} to {high:g} seconds")
+            raise argparse.ArgumentTypeError(
+                f"must be from {low:g} to {high:g} seconds, not {text[:20]!r}"
+            )
         return value
 
     return seconds
 
 
 def whole_between(low: int, high: int) -> Callable[[str], int]:
-    """A reader of an option's whole number, for argparse; raises ArgumentTypeError as above."""
+    """Return a reader of an option's whole number, for argparse. It raises ArgumentTypeError."""
 
     def whole(text: str) -> int:
         is_number = text.isascii() and text.isdigit() and len(text) < 10

@@ -1,4 +1,4 @@
-"""How commands open the files that ticks write, and what they say when they cannot."""
+"""Open the files that ticks write, for commands, and report why a file cannot be opened."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from slurm_hooks.settings.values import Settings
 
 @contextlib.contextmanager
 def opened_ledger(settings: Settings) -> Iterator[Any]:
-    """The ledger, to read. Raises NotAllowed or UsageError with what to do if it cannot be."""
+    """The ledger, to read. Raises NotAllowed or UsageError with a remedy."""
     path = ledger_path(settings.tick.state_dir)
     try:
         with reading(path) as ledger:
             yield ledger
     except Unusable as error:
-        off = "" if settings.ledger.enabled else "ledger.enabled is false: ticks write none"
+        off = "" if settings.ledger.enabled else "ledger.enabled is false: ticks write no ledger"
         raise complaint("read the ledger", path, error, off) from error
 
 
 def complaint(tried: str, path: Path, error: Exception, off: str) -> MalleableError:
-    """The error of a command that `tried` to use a file; `off` says that the settings want none."""
-    told = f"cannot {tried} {path}: {error}"
+    """The error of a command that `tried` to use a file. `off` says that the settings disable the
+    file."""
+    message = f"cannot {tried} {path}: {error}"
     if isinstance(error, (Barred, PermissionError)):
-        return NotAllowed(told)
+        return NotAllowed(message)
     if isinstance(error, Damaged):
-        return UsageError(f"{told}. The next tick moves it aside and begins a new one")
+        return UsageError(f"{message}. The next tick moves it aside and starts a new file")
     if os.path.lexists(path):
-        return UsageError(told)
-    made = "The first tick makes it; or name the settings of the tick with --settings"
-    return UsageError(f"{told}. {off or made}")
+        return UsageError(message)
+    made = "The first tick creates it. Are these the tick's settings? Else use --settings FILE"
+    return UsageError(f"{message}. {off or made}")

@@ -1,4 +1,4 @@
-"""`malleable bundle`: what a bug report needs, in one archive, without the names of the site."""
+"""`malleable bundle`: collect a bug report in an archive, without the names of the site."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "what a bug report needs, in one archive without names"
+    text = "collect a bug report in an archive, with names replaced"
     parser = add_command(commands, "bundle", _bundle, text)
     add_output(parser, "write to FILE (default: a new file in this directory)")
 
 
 def _bundle(arguments: argparse.Namespace) -> int:
     path = arguments.output or Path(time.strftime("malleable-bundle-%Y%m%d-%H%M%S.tar.gz"))
-    found = parts(_see(arguments.settings), secrets.token_bytes(16))
+    contents = parts(_see(arguments.settings), secrets.token_bytes(16))
     if not arguments.json:
-        print_lines(out, [f"{path} will contain:", *map(_line, found)])
+        print_lines(out, [f"{path} will contain:", *map(_line, contents)])
     try:
-        size = write(path, found)
+        size = write(path, contents)
     except FileExistsError as error:
-        raise UsageError(f"{path} is there already: name another with --output") from error
+        raise UsageError(f"{path} exists already: name another file with --output") from error
     if arguments.json:
-        names = [part.name for part in found if not isinstance(part.text, Unread)]
+        names = [part.name for part in contents if not isinstance(part.text, Unread)]
         print(json_text({"file": str(path), "bytes": size, "contains": names}))
     else:
-        print_lines(out, [f"written: {path}, {size} bytes; look through it before you pass it on"])
+        print_lines(out, [f"written: {path}, {size} bytes; read it before you send it"])
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What all commands share: the consoles, the log, common arguments, how Slurm is reached."""
+"""Code that all commands share: the consoles, the log, common arguments, access to Slurm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from slurm_hooks.slurm.live import Live, Port
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
-LONGEST_ID = 18  # digits: far more than Slurm's, and as many as SQLite takes
+LONGEST_ID = 18  # digits: far more than Slurm uses, and as many as SQLite accepts
 out = terminal()
 err = terminal(is_stderr=True)
 
@@ -38,7 +38,7 @@ def add_command(
     text: str,
     job: str = "",
 ) -> argparse.ArgumentParser:
-    """A command that can print JSON; `job` says whether it takes a JOBID (optional, needed)."""
+    """Add a command that can print JSON. `job` is "optional" or "needed" if it takes a JOBID."""
     parser = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
     if job:
         add_job(parser, is_needed=job == "needed")
@@ -49,32 +49,32 @@ def add_command(
 
 
 def add_job(parser: argparse.ArgumentParser, is_needed: bool = False) -> None:
-    """The job, as a word or by --job."""
+    """Add the job, as a word or as --job."""
     forms = parser.add_mutually_exclusive_group(required=is_needed)
     forms.add_argument(
-        "job", metavar="JOBID", nargs="?", default=argparse.SUPPRESS, help="id of the job array"
+        "job", metavar="JOBID", nargs="?", default=argparse.SUPPRESS, help="id of the job"
     )
-    forms.add_argument("--job", metavar="JOBID", dest="job", help="the same as an option")
+    forms.add_argument("--job", metavar="JOBID", dest="job", help="id of the job, as an option")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option for programs."""
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    """Add the option for programs."""
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of text")
 
 
 def add_output(parser: argparse.ArgumentParser, text: str, name: str = "--output") -> None:
-    """The option that names the file to write."""
+    """Add the option that names the file to write."""
     parser.add_argument("-o", name, type=Path, metavar="FILE", help=text)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
-    """The option that names another settings file."""
-    parser.add_argument("--settings", type=Path, metavar="FILE", help="settings file to use")
+    """Add the option that names another settings file."""
+    parser.add_argument("--settings", type=Path, metavar="FILE", help="use this settings file")
 
 
 @contextlib.contextmanager
 def debug_lines(is_wanted: bool) -> Iterator[None]:
-    """The package's log on standard error: plain lines, or rich's where that is a terminal."""
+    """The package's log on standard error: with colours on a terminal, else plain lines."""
     if not is_wanted:
         yield
         return
@@ -96,12 +96,12 @@ def debug_lines(is_wanted: bool) -> Iterator[None]:
 
 
 def failed(code: Exit, text: str, is_json: bool) -> Exit:
-    """Say on standard error what went wrong, a line for each fault, and to programs on standard
-    output too; the exit code."""
+    """Print a line for each fault on standard error, and for programs also on standard output.
+    Return the exit code."""
     lines = text.splitlines()
     print_lines(err, [f"malleable: {line}" for line in lines])
     if is_json:
-        with contextlib.suppress(OSError):  # it may be what went wrong
+        with contextlib.suppress(OSError):  # standard output may be the fault
             print(error_text(code, lines), flush=True)
     return code
 
@@ -113,7 +113,7 @@ def live(settings: Settings) -> Port:
 
 
 def job_id(text: str) -> int:
-    """The number of an array, from how Slurm names it or an element. Raises UsageError."""
+    """The number of an array, from Slurm's name of it or of an element. Raises UsageError."""
     head = text.split("_", 1)[0]
     if not (head.isascii() and head.isdigit()) or len(head) > LONGEST_ID:
         raise UsageError(f"{text!r} is not a job id: give the number that sbatch printed")
@@ -121,7 +121,7 @@ def job_id(text: str) -> int:
 
 
 def whole_job(text: str, command: str) -> int:
-    """The number of an array, for a command that changes all of it. Raises UsageError for one
+    """The number of an array, for a command that changes the whole array. Raises UsageError for a
     fragment."""
     job = job_id(text)
     if "_" in text:
@@ -130,15 +130,15 @@ def whole_job(text: str, command: str) -> int:
 
 
 def caller() -> str:
-    """The name of the user who runs this. Raises UsageError for a uid without a name, as containers
-    have them."""
+    """The name of the user who runs this. Raises UsageError for a uid without a name, as in some
+    containers."""
     uid = os.geteuid()
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError as error:
         raise UsageError(
-            f"this host knows no name of user {uid}, and Slurm goes by names: run it as a user "
-            "whom `getent passwd` finds"
+            f"this host has no name for user {uid}, and Slurm needs a name: run this as a user "
+            "that `getent passwd` lists"
         ) from error
 
 
@@ -147,7 +147,7 @@ def known_job(snapshot: Snapshot, text: str) -> MalleableJob:
     job = find_job(snapshot, job_id(text))
     if job is None:
         raise UsageError(
-            f"Slurm knows no malleable job {text}: it may have ended some time ago, "
-            "or was submitted without --malleable (see `malleable status`)"
+            f"Slurm has no malleable job {text}: it has ended some time ago, or was submitted "
+            "without --malleable (see `malleable status`)"
         )
     return job

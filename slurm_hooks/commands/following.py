@@ -1,4 +1,4 @@
-"""What `malleable pool` and `malleable map` share: options, a job that is followed, the way out."""
+"""Code that `malleable pool` and `malleable map` share: options, following a job, and the end."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _interrupts: list[int] = []  # the signals that have come
 
 
 def parser_of(name: str, text: str) -> argparse.ArgumentParser:
-    """A parser that leaves what it does not know to sbatch, and with what both take."""
+    """A parser with the options of both commands. It leaves unknown options to sbatch."""
     parser = Parser(
         has_others=True,
         prog=f"malleable {name}",
         description=text,
-        epilog="All other options go to sbatch: --time=2:00:00, --cpus-per-task=4, --mem=8G ...",
+        epilog="All other options go to sbatch, such as --time=2:00:00 or --mem=8G.",
     )
     parser.add_argument(
         "--unit",
         choices=("gpu", "task"),
         default="",
-        help="a worker on each GPU, or each task of --cpus-per-task, instead of each node",
+        help="start a worker on each GPU, or on the CPUs of a task (default: on each node)",
     )
     parser.add_argument("--detach", action="store_true", help="submit, print the id, and return")
     parser.add_argument(
         "--cancel-on-exit", action="store_true", help="cancel the job when this command is ended"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of text")
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of text")
     add_settings(parser)
     return parser
 
@@ -54,14 +54,14 @@ def size(text: str) -> int:
 
 
 def most(text: str) -> int:
-    """A number of workers that is not 0, for argparse. Raises ArgumentTypeError."""
-    if not (found := size(text)):
-        raise argparse.ArgumentTypeError("give at least 1")
-    return found
+    """A number of workers above 0, for argparse. Raises ArgumentTypeError."""
+    if not (workers := size(text)):
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return workers
 
 
 def submitted(port: Port, pool: Pool) -> int:
-    """Submit it; the id of the job. Raises CommandRefused with sbatch's own text."""
+    """Submit a pool, and return the job's id. Raises CommandRefused with sbatch's own text."""
     try:
         return read_id(port.ask(submit(pool)))
     except CommandRefused as refusal:
@@ -69,7 +69,7 @@ def submitted(port: Port, pool: Pool) -> int:
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Ours and sbatch's words, and the command behind `--`."""
+    """Return the words for us and sbatch, and the command behind `--`."""
     if "--" not in words:
         return list(words), []
     at = list(words).index("--")
@@ -90,19 +90,19 @@ def reach(settings: Settings) -> Port:
 
 
 def is_terminal() -> bool:
-    """Whether a line on standard output can be written anew. Rich says so of all that has
-    FORCE_COLOR in its environment, as what a notebook starts has."""
+    """True if a line on standard output can be replaced. Rich's own test is also true with
+    FORCE_COLOR in the environment, which notebooks set."""
     return out.file.isatty()
 
 
-def sizes(settings: Settings, found: Mapping[str, int]) -> str:
-    """How many workers run and wait, and why none starts if no tick comes."""
-    silent = "" if found.keys() & set(RUNNING) else steady_silence(settings)
-    return f"{shown(found)}; {silent}" if silent else shown(found)
+def sizes(settings: Settings, states: Mapping[str, int]) -> str:
+    """The numbers of running and waiting workers, and a warning if no tick comes."""
+    silent = "" if states.keys() & set(RUNNING) else steady_silence(settings)
+    return f"{shown(states)}; {silent}" if silent else shown(states)
 
 
-def look(port: Port, job_id: int) -> Mapping[str, int] | None:
-    """How many elements are in which state, none once the job is over; None if Slurm does not
+def count_elements(port: Port, job_id: int) -> Mapping[str, int] | None:
+    """The number of elements in each state, empty after the job has ended; None if Slurm does not
     answer now."""
     try:
         return count(port.ask(states(job_id)))
@@ -113,16 +113,15 @@ def look(port: Port, job_id: int) -> Mapping[str, int] | None:
 
 
 def listen(arguments: argparse.Namespace) -> None:
-    """Have SIGTERM and SIGHUP, which notebooks and terminals send at their end, do as Ctrl-C where
-    the job is to be cancelled then. Jupyter sends eight signals in three seconds: the first one
-    counts, the others do not keep scancel from its work."""
+    """With --cancel-on-exit, let SIGTERM and SIGHUP act as Ctrl-C: notebooks and terminals send
+    them at their end. Jupyter sends eight signals in three seconds. Only the first signal counts,
+    so that the others do not interrupt scancel."""
     for number in ENDS if arguments.cancel_on_exit else ENDS[:1]:
         signal.signal(number, _interrupt_once)
 
 
-def pause(seconds: float) -> None:
-    """Sleep. Raises KeyboardInterrupt also for one that Python has dropped, as it does with those
-    that meet a destructor."""
+def sleep(seconds: float) -> None:
+    """Sleep. Raises KeyboardInterrupt, also if Python dropped it because of a destructor."""
     time.sleep(seconds)
     if _interrupts:
         raise KeyboardInterrupt
@@ -130,11 +129,11 @@ def pause(seconds: float) -> None:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Signals that would end this command wait until the end of the block: a job that has been
-    submitted is not left behind without its id."""
+    """Delay signals that would end this command until the end of the block. So the command always
+    prints the id of a submitted job."""
     came: list[int] = []
     before = {
-        number: signal.signal(number, lambda found, _frame: came.append(found)) for number in ENDS
+        number: signal.signal(number, lambda signum, _frame: came.append(signum)) for number in ENDS
     }
     try:
         yield
@@ -153,10 +152,10 @@ def _interrupt_once(number: int, frame: FrameType | None) -> None:
 
 
 def stopped(port: Port, job_id: int, is_cancelled: bool) -> int:
-    """Somebody has interrupted this command: says what becomes of the job. The exit code."""
+    """Print the fate of the job after an interrupt of this command. Return the exit code."""
     if is_cancelled:
         port.ask(Command(("scancel", f"{job_id}")))
         print_lines(err, [f"job {job_id}: cancelled"])
     else:
-        print_lines(err, [f"job {job_id} goes on; to end it: scancel {job_id}"])
+        print_lines(err, [f"job {job_id} continues; to end it: scancel {job_id}"])
     return Exit.INTERRUPTED

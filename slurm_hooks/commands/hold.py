@@ -1,4 +1,4 @@
-"""`malleable hold`, `release`: an operator's pause of a job."""
+"""`malleable hold`, `release`: stop and resume the starts of a job's fragments."""
 
 from __future__ import annotations
 
@@ -20,35 +20,34 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add these commands to the parser."""
-    text = "start no more fragments of a job; what runs goes on"
+    text = "keep a job from starting fragments; running fragments continue"
     add_command(commands, "hold", _hold, text, "needed")
-    add_command(commands, "release", _release, "end an operator's hold of a job", "needed")
+    text = "end a hold: the job may start fragments again"
+    add_command(commands, "release", _release, text, "needed")
 
 
 def _hold(arguments: argparse.Namespace) -> int:
-    return _pause(
-        arguments, hold, "hold", "held", "running ones go on; `malleable release` ends this"
-    )
+    effect = f"running fragments continue; to end this: malleable release {arguments.job}"
+    return _change(arguments, hold, "hold", "held", effect)
 
 
 def _release(arguments: argparse.Namespace) -> int:
-    so = "they wait for nodes that are left over"
-    return _pause(arguments, release, "release", "released", so)
+    return _change(arguments, release, "release", "released", "they start when nodes are idle")
 
 
-def _pause(
+def _change(
     arguments: argparse.Namespace,
     act: Callable[[Port, Settings, int], int],
     verb: str,
     did: str,
-    so: str,
+    effect: str,
 ) -> int:
     job, settings = whole_job(arguments.job, verb), load(arguments.settings)
     count = act(live(settings), settings, job)
     if arguments.json:
         print(json_text({"job_id": job, did: count}))
     else:
-        nothing = f"job {job}: no fragment is held by an operator"
-        told = f"job {job}: {plural(count, 'fragment')} {did}: {so}"
-        print_lines(out, [told if count else nothing])
+        unchanged = f"job {job}: no fragment is held by an operator"
+        changed = f"job {job}: {plural(count, 'fragment')} {did}: {effect}"
+        print_lines(out, [changed if count else unchanged])
     return 0

@@ -1,4 +1,4 @@
-"""`malleable status`, `explain`, `plan`: what there is, why, and what comes next; read-only."""
+"""`malleable status`, `explain`, `plan`: show jobs, reasons, and the next tick; read-only."""
 
 from __future__ import annotations
 
@@ -60,19 +60,19 @@ _log = logging.getLogger(__name__)
 
 def add(commands: Commands) -> None:
     """Add these commands to the parser."""
-    text = "malleable jobs and their fragments"
+    text = "list malleable jobs, or the fragments of a job"
     parser = add_command(commands, "status", _status, text, "optional")
-    parser.add_argument("--all", action="store_true", help="also jobs that have ended")
-    parser.add_argument("--user", default="", metavar="USER", help="only jobs of this user")
-    add_command(commands, "explain", _explain, "why a job has the size it has", "needed")
-    parser = add_command(commands, "plan", _plan, "what the next tick would do; changes nothing")
-    parser.add_argument("--all", action="store_true", help="also jobs that keep their size")
+    parser.add_argument("--all", action="store_true", help="list jobs that have ended too")
+    parser.add_argument("--user", default="", metavar="USER", help="list only this user's jobs")
+    add_command(commands, "explain", _explain, "explain the size of a job", "needed")
+    parser = add_command(commands, "plan", _plan, "print the plan of the next tick, change nothing")
+    parser.add_argument("--all", action="store_true", help="list jobs that keep their size too")
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--snapshot", type=Path, metavar="FILE", help="plan from FILE instead of asking Slurm"
     )
     source.add_argument(
-        "-o", "--save", type=Path, metavar="FILE", help="also write what was seen to FILE"
+        "-o", "--save", type=Path, metavar="FILE", help="also write Slurm's answers to FILE"
     )
 
 
@@ -96,11 +96,10 @@ def _status(arguments: argparse.Namespace) -> int:
         print_lines(out, ["no malleable jobs"])
     ended = len(of_user) - len(jobs)
     notes = [f"{plural(ended, 'ended job')} left out: --all shows them"] if ended else []
-    told_by_mode = map(note_text, mode_notes(Ground(snapshot, settings)))
     notes += [
         *snapshot.unknown,
         *no_parts_lines(snapshot),
-        *told_by_mode,
+        *map(note_text, mode_notes(Ground(snapshot, settings))),
         silence(settings, snapshot.jobs),
     ]
     print_lines(err, filter(None, notes))
@@ -141,7 +140,7 @@ def _jobs_data(
 
 
 def _names(port: Port, settings: Settings) -> Mapping[int, str]:
-    """Empty if Slurm does not say: the rest is worth printing."""
+    """The names of jobs; empty if Slurm does not answer, since the rest is worth printing."""
     try:
         return parse_names(port.ask(names_command(settings.site.partitions)))
     except (CommandRefused, RetryLater) as error:
@@ -150,7 +149,7 @@ def _names(port: Port, settings: Settings) -> Mapping[int, str]:
 
 
 def _why(job: JobPlan, now: datetime) -> str:
-    """What limits the job most."""
+    """The strongest limit on the job."""
     if job.nodes_planned != job.nodes_now:
         return f"the next tick takes it to {sized(job.nodes_planned, job.unit)}"
     return reason_text(job.reasons[0], now, job.unit) if job.reasons else ""
@@ -193,12 +192,12 @@ def _reasons_data(planned: Optional[JobPlan], now: datetime) -> list[dict[str, A
 
 
 def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> list[str]:
-    """What has been learned of a job, as far as this user may read it; nothing of one that is over,
-    or of an engine that does not tell how fast it trains."""
+    """Lines on how a job scales, as far as this user may read them. Empty for a job that has ended,
+    and for an engine that does not report its speed."""
     if job_state(job) in OVER or not job.tells_rates:
         return []
     if not settings.learn.enabled:
-        return ["learned: nothing, since learn.enabled is false: all jobs share equally"]
+        return ["learned: learn.enabled is false, so nodes are shared equally"]
     profile, unread = None, ""
     try:
         with reading_learned(settings) as database:
@@ -208,20 +207,20 @@ def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> li
     learned = report.snapshot.learned.get(job.job_id)
     lines = learned_lines(job, learned, profile, report.at.timestamp())
     if unread:
-        lines.append(f"learned: what ticks know of it cannot be read here: {unread}")
+        lines.append(f"learned: the records of ticks cannot be read here: {unread}")
     return lines
 
 
 def _of_ledger(
     settings: Settings, job_id: int, now: datetime
 ) -> tuple[Optional[Interruptions], Optional[Loop]]:
-    """None where there is no ledger, or only the tick's user may read it."""
+    """Read the ledger; None without a ledger, or if only the tick's user may read it."""
     path = ledger_path(settings.tick.state_dir)
     try:
         with reading(path) as ledger:
             return interruptions_of(ledger, job_id), loop_in(ledger, job_id, now)
     except (Unusable, OSError) as error:
-        _log.debug("job %d: its hits were not read in %s: %s", job_id, path, error)
+        _log.debug("job %d: its interruptions were not read in %s: %s", job_id, path, error)
         return None, None
 
 
@@ -247,6 +246,6 @@ def _plan(arguments: argparse.Namespace) -> int:
     if not shown:
         print_lines(out, ["no job changes its size"])
     strangers = () if arguments.snapshot else unknown_users(settings.mode.users)
-    notes = [f"note: mode.users: this host knows no user {name}" for name in strangers]
+    notes = [f"note: mode.users: this host has no user {name}" for name in strangers]
     print_lines(out, [*tick_lines(report)[:-1], *notes, solve_line(report.plan.solve)])
     return 0

@@ -1,6 +1,6 @@
-"""The directory of a map as its submitter sees it: made, counted, read once it has ended.
+"""Make, count and read the directory of a map, for its submitter.
 
-Workers write it. words/tasks.py explains the names.
+Workers write the directory. words/tasks.py explains the names.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TURN_S = 60.0
 
 @dataclass(frozen=True)
 class Counts:
-    """How many tasks are in each state; `interrupted`: tries that were, and are done again."""
+    """The number of tasks in each state; `interrupted` counts tries that are repeated."""
 
     todo: int = 0
     run: int = 0
@@ -59,8 +59,8 @@ class Counts:
 
 @contextmanager
 def turn(place: Path) -> Iterator[None]:
-    """Alone of all that make, look at or submit this map now; a directory that is made and gets no
-    map goes again. Raises UsageError, OSError."""
+    """Lock the directory, so that no other command makes, reads or submits this map. A directory
+    that is new and gets no map is removed. Raises UsageError, OSError."""
     path, is_new = place / LOCK, not place.exists()
     place.mkdir(parents=True, exist_ok=True)
     try:
@@ -68,34 +68,34 @@ def turn(place: Path) -> Iterator[None]:
             _refuse_others(place)
             yield
     except Timeout:
-        raise UsageError(f"somebody else is at {place}: {path} is locked") from None
+        raise UsageError(f"another command uses {place}: {path} is locked") from None
     finally:
         if not is_map(place):
             path.unlink(missing_ok=True)
-            with suppress(OSError):  # something else is in it
+            with suppress(OSError):  # it contains other files
                 if is_new:
                     place.rmdir()
 
 
 def _refuse_others(place: Path) -> None:
-    """Files that lie there may have the names of ours. Raises UsageError, OSError."""
-    found = set(os.listdir(place))
-    if found - {LOCK} and found.isdisjoint({MAP, DRAFT}):
-        raise UsageError(f"{place} is no map and not empty: name a new directory with --dir")
+    """Refuse a directory with other files, which may have our names. Raises UsageError, OSError."""
+    names = set(os.listdir(place))
+    if names - {LOCK} and names.isdisjoint({MAP, DRAFT}):
+        raise UsageError(f"{place} is not empty and has no map: name a new directory with --dir")
 
 
 def is_map(place: Path) -> bool:
-    """Whether there is one."""
+    """True if the directory has a map."""
     return (place / MAP).exists()
 
 
 def make(
     place: Path, command: Sequence[str], inputs: Sequence[str], retries: int, keep_going: bool
 ) -> None:
-    """Make the directory of a new map; its draft comes first, so that half of one is known, and
-    map.json last. Raises UsageError, OSError."""
+    """Make the directory of a new map. The draft is written first, so that half a map is
+    recognized, and map.json last. Raises UsageError, OSError."""
     if not 0 < len(inputs) <= MOST_TASKS:
-        raise UsageError(f"{len(inputs)} inputs: a map has 1 to {MOST_TASKS}")
+        raise UsageError(f"a map has 1 to {MOST_TASKS} inputs, not {len(inputs)}")
     order = {"command": list(command), "retries": retries, "keep_going": keep_going}
     draft = place / DRAFT
     draft.write_text(json.dumps({**order, "tasks": len(inputs)}) + "\n", encoding="utf-8")
@@ -110,37 +110,37 @@ def make(
 
 
 def read_order(place: Path) -> dict[str, Any]:
-    """What map.json says. Raises UsageError."""
+    """The content of map.json. Raises UsageError."""
     try:
-        found = json.loads((place / MAP).read_text(encoding="utf-8"))
+        data = json.loads((place / MAP).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{place} has no map that can be read: {error}") from error
-    known = found if isinstance(found, dict) else {}
-    command, tasks = known.get("command"), known.get("tasks")
+        raise UsageError(f"cannot read the map in {place}: {error}") from error
+    order = data if isinstance(data, dict) else {}
+    command, tasks = order.get("command"), order.get("tasks")
     is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
     if not (is_command and isinstance(tasks, int)):
-        raise UsageError(f"{place}/{MAP} is not one of `malleable map`")
-    return known
+        raise UsageError(f"{place}/{MAP} is not a file of `malleable map`")
+    return order
 
 
-def is_over(place: Path, found: Counts) -> bool:
-    """Whether no worker has a task or will take one: all have ended, or it is stopped. Looks again,
-    as a file that is renamed while a directory is listed may be missing. Raises OSError."""
+def is_over(place: Path, counts: Counts) -> bool:
+    """True if no worker has or will take a task: all tasks have ended, or the map is stopped. It
+    counts again, since a listing may miss a file that is just renamed. Raises OSError."""
 
-    def says(counts: Counts) -> bool:
-        return not counts.left or (not counts.run and (place / STOP).exists())
+    def is_done(now: Counts) -> bool:
+        return not now.left or (not now.run and (place / STOP).exists())
 
-    return says(found) and says(count(place))
+    return is_done(counts) and is_done(count(place))
 
 
-def lost(place: Path, found: Counts) -> int:
-    """How many tasks have no file any more. Raises UsageError."""
-    return max(0, int(read_order(place)["tasks"]) - found.total)
+def lost(place: Path, counts: Counts) -> int:
+    """The number of tasks whose file is missing. Raises UsageError."""
+    return max(0, int(read_order(place)["tasks"]) - counts.total)
 
 
 def put_back(place: Path) -> None:
-    """Have what runs nowhere any more and what has failed tried again. Only once no job works on
-    it. Raises OSError."""
+    """Queue again the tasks that failed and the tasks of dead workers. Only call this when no job
+    works on the map. Raises OSError."""
     tasks = place / TASKS
     for name in os.listdir(tasks):
         if name.startswith(WAIT):
@@ -153,20 +153,20 @@ def put_back(place: Path) -> None:
 
 
 def count(place: Path) -> Counts:
-    """How far it is. Raises OSError."""
-    found = _tasks(place)
-    states = Counter(task.state.value for task in found)
-    return Counts(**states, interrupted=sum(task.interrupted for task in found))
+    """Count the tasks by state. Raises OSError."""
+    tasks = _tasks(place)
+    states = Counter(task.state.value for task in tasks)
+    return Counts(**states, interrupted=sum(task.interrupted for task in tasks))
 
 
 def _tasks(place: Path) -> list[Task]:
     """All tasks, by number."""
-    found = (parse(name) for name in os.listdir(place / TASKS))
-    return sorted((task for task in found if task), key=lambda task: task.number)
+    parsed = (parse(name) for name in os.listdir(place / TASKS))
+    return sorted((task for task in parsed if task), key=lambda task: task.number)
 
 
 def cut_off(place: Path) -> list[str]:
-    """A line on each task that ran when its worker ended. Raises OSError."""
+    """A line for each task that ran when its worker ended. Raises OSError."""
     return [
         f"task {task.number}: its worker ended while it ran "
         f"({plural(task.interrupted, 'time')} before): "
@@ -183,15 +183,15 @@ def failures(place: Path) -> list[dict[str, Any]]:
 
 def _failure(place: Path, number: int) -> dict[str, Any]:
     try:
-        said: Mapping[str, Any] = json.loads((place / RESULTS / f"{number}.json").read_text())
-        code = said["exit_code"]
+        result: Mapping[str, Any] = json.loads((place / RESULTS / f"{number}.json").read_text())
+        code = result["exit_code"]
     except (OSError, ValueError, KeyError, TypeError):
         code = None
     return {"task": number, "exit_code": code, "log": str(place / LOGS / f"{number}.err")}
 
 
 def jobs_of(place: Path) -> list[int]:
-    """The jobs that have worked on it, the last one last."""
+    """The jobs that have worked on the map, the latest last."""
     try:
         words = (place / "jobs").read_text(encoding="ascii", errors="replace").split()
     except OSError:
@@ -200,6 +200,6 @@ def jobs_of(place: Path) -> list[int]:
 
 
 def note_job(place: Path, job_id: int) -> None:
-    """Remember who works on it. Raises OSError."""
+    """Remember a job that works on the map. Raises OSError."""
     with open(place / "jobs", "a", encoding="ascii") as file:
         file.write(f"{job_id}\n")

@@ -1,4 +1,4 @@
-"""`malleable map --max 64 -- program {}`: a program over many inputs, by a pool of workers."""
+"""`malleable map --max 64 -- program {}`: run a program over many inputs, with a pool."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from slurm_hooks.commands import map_directory
 from slurm_hooks.commands.console import err, out
 from slurm_hooks.commands.following import (
     check_options,
+    count_elements,
     is_terminal,
     listen,
-    look,
     most,
     parser_of,
-    pause,
     reach,
     size,
     sizes,
+    sleep,
     split,
     stopped,
     submitted,
@@ -40,13 +40,14 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option
 
-TEXT = "Run a program once for each input, on as many nodes as can be spared, and follow it."
-LOOK_S, ASK_S = 1.0, 5.0  # at the directory; Slurm
+TEXT = "Run a program once for each input, on idle nodes, and follow the tasks."
+COUNT_S, ASK_S = 1.0, 5.0  # between counts of the directory, and between questions to Slurm
 LISTED = 20  # failures
 
 
 def main(words: Sequence[str]) -> int:
-    """Run it; the exit code: 0 if every task has ended with 0, else 1. Raises MalleableError."""
+    """Run the command. The exit code is 0 if every task has ended with 0, else 1. Raises
+    MalleableError."""
     ours, rest = split(words)
     arguments, options = make_parser().parse_known_args(ours)
     check_options(options)
@@ -57,7 +58,7 @@ def main(words: Sequence[str]) -> int:
     port, job_id = reach(settings), None
     listen(arguments)
     try:
-        # The second of two at once is to follow.
+        # If two start at once, the second only follows.
         with map_directory.turn(place):
             _prepare(place, arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
             job_id = _at_work(port, place)
@@ -66,36 +67,47 @@ def main(words: Sequence[str]) -> int:
                 with undisturbed():
                     job_id = _submitted(port, place, arguments, options)
         if arguments.detach:
-            told = {"job_id": job_id, "directory": str(place)}
-            print(json_text(told) if arguments.json else f"{job_id} {place}")
+            data = {"job_id": job_id, "directory": str(place)}
+            print(json_text(data) if arguments.json else f"{job_id} {place}")
             return 0
         if job_id:
             _follow(port, settings, place, job_id, is_quiet=arguments.json)
     except KeyboardInterrupt:
         if not job_id:
             raise
-        print_lines(err, [f"the same command with --dir {place} goes on"])
+        print_lines(err, [f"to continue: the same command with --dir {place}"])
         return stopped(port, job_id, arguments.cancel_on_exit)
     return _summary(place, job_id, arguments.json)
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Its command line; what it does not know goes to sbatch."""
+    """The command line. Unknown options go to sbatch."""
     parser = parser_of("map", TEXT)
     parser.usage = (
-        "malleable map --max N [--inputs FILE|-] [options] [sbatch's options] -- "
-        "PROGRAM [{}] [::: INPUT...]"
-    )
-    parser.add_argument("--max", type=most, required=True, metavar="N", help="workers at most")
-    parser.add_argument("--inputs", metavar="FILE", help="an input a line; - is standard input")
-    parser.add_argument(
-        "--retries", type=size, default=2, metavar="N", help="of a task that fails (2)"
+        "malleable map --max N [--inputs FILE] [options] [sbatch's options]\n"
+        "                     -- PROGRAM [{}] [::: INPUT...]"
     )
     parser.add_argument(
-        "--keep-going", action="store_true", help="go on with other tasks when one has failed"
+        "--max", type=most, required=True, metavar="N", help="use at most N workers"
     )
     parser.add_argument(
-        "--dir", type=Path, metavar="DIR", help="queue and logs; the same one again goes on with it"
+        "--inputs", metavar="FILE", help="read an input from each line (-: standard input)"
+    )
+    parser.add_argument(
+        "--retries",
+        type=size,
+        default=2,
+        metavar="N",
+        help="repeat a failed task up to N times (default %(default)s)",
+    )
+    parser.add_argument(
+        "--keep-going", action="store_true", help="continue with other tasks after a failure"
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        metavar="DIR",
+        help="keep queue and logs in DIR; if it has a map, continue that map",
     )
     return parser
 
@@ -103,12 +115,12 @@ def make_parser() -> argparse.ArgumentParser:
 def _prepare(
     place: Path, arguments: argparse.Namespace, command: list[str], given: list[str] | None
 ) -> None:
-    """Make the directory of the map, which may be there already. Raises UsageError."""
+    """Make the directory of the map if it is missing. Raises UsageError."""
     if map_directory.is_map(place):
         known = map_directory.read_order(place)["command"]
         if command and command != known:
             raise UsageError(
-                f"{place} is of another command: {' '.join(known)}; choose another one"
+                f"{place} has a map of another command: {' '.join(known)}; use another --dir"
             )
         return
     if not command:
@@ -120,7 +132,7 @@ def _prepare(
 
 
 def _lines(name: str | None) -> list[str]:
-    """Raises UsageError."""
+    """Read the inputs. Raises UsageError."""
     if name is None:
         raise UsageError("give inputs: --inputs FILE, --inputs - or ::: INPUT... at the end")
     try:
@@ -132,16 +144,18 @@ def _lines(name: str | None) -> list[str]:
 
 
 def _at_work(port: Port, place: Path) -> int | None:
-    """The job that still works on it. Raises UsageError if Slurm cannot say."""
+    """The job that still works on the map. Raises UsageError if Slurm does not answer."""
     known = jobs_of(place)[-1:]
-    found = look(port, known[0]) if known else {}
-    if found is None:
-        raise UsageError(f"Slurm does not say whether job {known[0]} still works on {place}")
-    return known[0] if found else None
+    states = count_elements(port, known[0]) if known else {}
+    if states is None:
+        raise UsageError(
+            f"Slurm does not answer whether job {known[0]} still works on {place}: try again"
+        )
+    return known[0] if states else None
 
 
 def _submitted(port: Port, place: Path, arguments: argparse.Namespace, options: list[str]) -> int:
-    """The new job, with no more workers than tasks; 0 if none is left."""
+    """Submit a job with at most as many workers as tasks. Return its id, 0 without a task."""
     left = count(place).left
     if not left:
         return 0
@@ -150,7 +164,7 @@ def _submitted(port: Port, place: Path, arguments: argparse.Namespace, options: 
     own += [] if has_option(options, "--open-mode") else ["--open-mode=append"]
     own += [] if has_option(options, "--job-name", "-J") else ["--job-name=map"]
     worker = ("malleable", "map-worker", str(place))
-    # Tasks take no notice of SIGURG, so they go on until the notice is nearly over.
+    # Tasks ignore SIGURG, so they continue until the notice is nearly over.
     most_now, flags = min(arguments.max, left), ("--signal=URG",)
     pool = Pool(worker, most_now, 0, flags, (*own, *options), arguments.unit)
     job_id = submitted(port, pool)
@@ -159,51 +173,51 @@ def _submitted(port: Port, place: Path, arguments: argparse.Namespace, options: 
 
 
 def _follow(port: Port, settings: Settings, place: Path, job_id: int, is_quiet: bool) -> None:
-    """Until all tasks have ended, or the job is over."""
+    """Print progress until all tasks have ended, or the job is over."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    before, next_look, size_now = "", 0.0, "submitted"
+    before, next_ask, size_now = "", 0.0, "submitted"
     is_bar = is_terminal() and not is_quiet
     with Progress(*columns, TimeElapsedColumn(), console=out, disable=not is_bar) as progress:
         bar = progress.add_task(f"job {job_id}")
         while True:
             began = time.monotonic()
-            found = count(place)
-            if is_over(place, found):
+            tasks = count(place)
+            if is_over(place, tasks):
                 return
-            look_s = max(LOOK_S, 4 * (time.monotonic() - began))  # of very many tasks not so often
-            if time.monotonic() >= next_look:
-                next_look = time.monotonic() + ASK_S
-                states = look(port, job_id)
+            pause_s = max(COUNT_S, 4 * (time.monotonic() - began))  # many tasks: count less often
+            if time.monotonic() >= next_ask:
+                next_ask = time.monotonic() + ASK_S
+                states = count_elements(port, job_id)
                 if states is not None and not states:
                     return
                 size_now = size_now if states is None else sizes(settings, states)
-            workers = "" if found.run else f"; workers: {size_now}"  # tasks run: so do workers
-            text = f"job {job_id}: {_counted(found)}{workers}"
-            ended = found.done + found.failed
-            progress.update(bar, total=found.total, completed=ended, description=text)
+            workers = "" if tasks.run else f"; workers: {size_now}"  # tasks run: so do workers
+            text = f"job {job_id}: {_counted(tasks)}{workers}"
+            ended = tasks.done + tasks.failed
+            progress.update(bar, total=tasks.total, completed=ended, description=text)
             if not is_bar and not is_quiet and text != before:
                 print_lines(out, [text])
                 before = text
-            pause(look_s)
+            sleep(pause_s)
 
 
-def _counted(found: Counts) -> str:
-    again = f", {found.interrupted} interrupted" if found.interrupted else ""
-    failed = f", {found.failed} failed" if found.failed else ""
-    return f"{found.done} of {found.total} done, {found.run} running{failed}{again}"
+def _counted(tasks: Counts) -> str:
+    again = f", {tasks.interrupted} interrupted" if tasks.interrupted else ""
+    failed = f", {tasks.failed} failed" if tasks.failed else ""
+    return f"{tasks.done} of {tasks.total} done, {tasks.run} running{failed}{again}"
 
 
 def _summary(place: Path, job_id: int, is_json: bool) -> int:
-    found, failed = count(place), failures(place)
-    lost = map_directory.lost(place, found)
-    is_well = not failed and not found.left and not lost
+    tasks, failed = count(place), failures(place)
+    lost = map_directory.lost(place, tasks)
+    is_well = not failed and not tasks.left and not lost
     if is_json:
-        told = {"job_id": job_id, "directory": str(place), "tasks": found}
-        print(json_text({**told, "failures": failed}))
+        data = {"job_id": job_id, "directory": str(place), "tasks": tasks}
+        print(json_text({**data, "failures": failed}))
         return Exit.DONE if is_well else Exit.FOUND
-    print_lines(out, [f"{_counted(found)}; what they printed is in {place}/logs"])
-    for one in failed[:LISTED]:
-        print_lines(err, [f"task {one['task']}: exit code {one['exit_code']}: {one['log']}"])
+    print_lines(out, [f"{_counted(tasks)}; their output is in {place}/logs"])
+    for task in failed[:LISTED]:
+        print_lines(err, [f"task {task['task']}: exit code {task['exit_code']}: {task['log']}"])
     print_lines(err, map_directory.cut_off(place)[:LISTED])
     if len(failed) > LISTED:
         print_lines(err, [f"and {len(failed) - LISTED} more: see {place}/results"])
@@ -212,5 +226,7 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
             err, [f"{place}/tasks lacks the files of {plural(lost, 'task')}: use a new --dir"]
         )
     elif not is_well:
-        print_lines(err, [f"what is left, and what has failed: malleable map --dir {place} ..."])
+        print_lines(
+            err, [f"to run the remaining and failed tasks: malleable map --dir {place} ..."]
+        )
     return Exit.DONE if is_well else Exit.FOUND

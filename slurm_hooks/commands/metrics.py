@@ -1,4 +1,4 @@
-"""`malleable metrics`: what Prometheus reads, printed once or served over HTTP."""
+"""`malleable metrics`: print the ledger's counts for Prometheus, or serve them over HTTP."""
 
 from __future__ import annotations
 
@@ -28,43 +28,46 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "what the ledger counts, for Prometheus: printed once, or served with --listen"
+    text = "print the ledger's counts for Prometheus, or serve them with --listen"
     parser = add_command(commands, "metrics", _metrics, text)
     parser.add_argument(
-        "--listen", type=_address, metavar="ADDRESS:PORT", help="serve HTTP, such as 127.0.0.1:9777"
+        "--listen",
+        type=_address,
+        metavar="ADDRESS:PORT",
+        help="serve HTTP there, such as 127.0.0.1:9777",
     )
 
 
 def _address(text: str) -> tuple[str, int]:
-    found = re.fullmatch(r"\[?([0-9A-Za-z.:-]+?)\]?:(\d{1,5})", text)
-    if not found or not 0 < int(found.group(2)) < 65_536:
+    match = re.fullmatch(r"\[?([0-9A-Za-z.:-]+?)\]?:(\d{1,5})", text)
+    if not match or not 0 < int(match.group(2)) < 65_536:
         raise argparse.ArgumentTypeError("must be ADDRESS:PORT, such as 127.0.0.1:9777")
-    return found.group(1), int(found.group(2))
+    return match.group(1), int(match.group(2))
 
 
 def _metrics(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     if arguments.listen and arguments.json:
-        raise UsageError("--listen serves the form of Prometheus: leave --json out")
+        raise UsageError("--listen serves Prometheus's own form: leave --json out")
     if arguments.listen:
         address, port = arguments.listen
         if not address.startswith("127.") and address not in ("::1", "localhost"):
             print_lines(
                 err,
-                [f"malleable: whoever reaches {address}:{port} can read this: no TLS, no password"],
+                [f"malleable: {address}:{port} has no TLS and no password: any host can read it"],
             )
         return _serve(address, port, settings)
     with opened_ledger(settings) as ledger:
-        found = standing(ledger)
+        counts = standing(ledger)
     if arguments.json:
-        print(json_text({"metrics": _exposition().samples_of(found, _chosen(settings))}))
+        print(json_text({"metrics": _exposition().samples_of(counts, _chosen(settings))}))
     else:
-        sys.stdout.write(_exposition().text_of(found, _chosen(settings)).decode())
+        sys.stdout.write(_exposition().text_of(counts, _chosen(settings)).decode())
     return 0
 
 
 def _exposition() -> ModuleType:
-    """What needs the library of Prometheus, which a site without metrics need not have."""
+    """The module that needs the library of Prometheus, which is optional."""
     try:
         return import_module("slurm_hooks.books.metrics.exposition")
     except ImportError as error:
@@ -78,7 +81,7 @@ def _chosen(settings: Settings) -> Chosen:
 
 
 def _serve(address: str, port: int, settings: Settings) -> int:
-    """Answer until a signal comes. The ledger is read at each scrape, and never waited for long."""
+    """Answer until a signal comes. Each scrape reads the ledger, and does not wait long for it."""
     exposition = _exposition()
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

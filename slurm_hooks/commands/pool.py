@@ -1,4 +1,4 @@
-"""`malleable pool --max 16 -- COMMAND`: a pool of workers, submitted and followed."""
+"""`malleable pool --max 16 -- COMMAND`: submit a pool of workers, and follow it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from slurm_hooks.commands.console import out
 from slurm_hooks.commands.following import (
     check_options,
+    count_elements,
     is_terminal,
     listen,
-    look,
     most,
     parser_of,
-    pause,
     reach,
     size,
     sizes,
+    sleep,
     split,
     stopped,
     submitted,
@@ -33,11 +33,11 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option
 
 EVERY_S = 5.0
-TEXT = "Submit a pool of workers, one on each node that can be spared, and follow it."
+TEXT = "Submit a pool with a worker on each idle node, and follow it."
 
 
 def main(words: Sequence[str]) -> int:
-    """Run it; the exit code. Raises MalleableError."""
+    """Run the command, and return its exit code. Raises MalleableError."""
     ours, command = split(words)
     arguments, options = make_parser().parse_known_args(ours)
     check_options(options)
@@ -78,32 +78,44 @@ def main(words: Sequence[str]) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Its command line; what it does not know goes to sbatch."""
+    """The command line. Unknown options go to sbatch."""
     parser = parser_of("pool", TEXT)
     parser.usage = "malleable pool --max N [options] [sbatch's options] -- COMMAND..."
-    parser.add_argument("--max", type=most, required=True, metavar="N", help="workers at most")
-    parser.add_argument("--min", type=size, default=0, metavar="N", help="to start with (0)")
-    parser.add_argument("--signal", metavar="NAME", help="asks a worker to leave (TERM)")
-    parser.add_argument("--wish-file", metavar="FILE", help="holds how many workers are wanted now")
+    parser.add_argument(
+        "--max", type=most, required=True, metavar="N", help="use at most N workers"
+    )
+    parser.add_argument(
+        "--min",
+        type=size,
+        default=0,
+        metavar="N",
+        help="start with at least N workers (default %(default)s)",
+    )
+    parser.add_argument(
+        "--signal", metavar="NAME", help="send this signal to a worker as notice (default TERM)"
+    )
+    parser.add_argument(
+        "--wish-file", metavar="FILE", help="read the number of workers wanted from FILE"
+    )
     return parser
 
 
 def _follow(port: Port, settings: Settings, job_id: int, is_quiet: bool) -> None:
-    """A line for each change, or one that is written anew on a terminal, until the job is over."""
+    """Print a line for each change, or update a line on a terminal, until the job is over."""
     before = ""
     is_live = is_terminal() and not is_quiet
     with out.status(f"job {job_id}: submitted") if is_live else nullcontext() as line:
-        while (found := look(port, job_id)) is None or found:
-            text = _said(job_id, settings, found)
+        while (states := count_elements(port, job_id)) is None or states:
+            text = _progress(job_id, settings, states)
             if line is not None:
                 line.update(text)
             elif not is_quiet and text != before:
                 print_lines(out, [text])
             before = text
-            pause(EVERY_S)
+            sleep(EVERY_S)
     if not is_quiet:
-        print_lines(out, [f"job {job_id}: over"])
+        print_lines(out, [f"job {job_id}: ended"])
 
 
-def _said(job_id: int, settings: Settings, found: Mapping[str, int] | None) -> str:
-    return f"job {job_id}: {'Slurm does not answer' if found is None else sizes(settings, found)}"
+def _progress(job_id: int, settings: Settings, states: Mapping[str, int] | None) -> str:
+    return f"job {job_id}: {'Slurm does not answer' if states is None else sizes(settings, states)}"

@@ -1,4 +1,4 @@
-"""`malleable profile`: what is known of how jobs scale, shown or forgotten."""
+"""`malleable profile`: show how jobs scale, or forget it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ PATIENCE_S = 5.0
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "how jobs scale, as far as it is known"
+    text = "show how jobs scale"
     parser = add_command(commands, "profile", _profile, text, "optional")
-    parser.add_argument("--family", metavar="NAME", help="jobs of this name, or of USER/NAME")
-    add_output(parser, "write a picture of it to FILE", "--png")
+    parser.add_argument("--family", metavar="NAME", help="show the jobs of this NAME or USER/NAME")
+    add_output(parser, "write a picture to FILE", "--png")
     parser.add_argument(
         "--forget",
-        metavar="WHAT",
-        help="delete what is known of the jobs of a USER, or of those of a family, USER/NAME",
+        metavar="NAME",
+        help="delete the records of a user's jobs (USER), or of a family (USER/NAME)",
     )
 
 
@@ -47,7 +47,7 @@ def _profile(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     given = [arguments.job, arguments.family, arguments.forget]
     if sum(each is not None for each in given) > 1:
-        raise UsageError("give one of JOBID, --family and --forget")
+        raise UsageError("give only one of JOBID, --family and --forget")
     if odd := [each for each in given if each is not None and not each.isprintable()]:
         raise UsageError(f"{odd[0]!r} names no job, user or family: `malleable profile` lists them")
     if arguments.forget is not None:
@@ -57,19 +57,19 @@ def _profile(arguments: argparse.Namespace) -> int:
     if arguments.family is not None:
         return _show_family(arguments, settings)
     if arguments.png:
-        raise UsageError("--png draws one job or family: name it by JOBID or --family")
-    found = _families(settings)
+        raise UsageError("--png draws a single job or family: add JOBID or --family")
+    families = _families(settings)
     if arguments.json:
-        print(json_text({"families": [_family_data(each) for each in found]}))
-    elif found:
-        print_tables(out, families_view(found, _now_s()))
+        print(json_text({"families": [_family_data(each) for each in families]}))
+    elif families:
+        print_tables(out, families_view(families, _now_s()))
     else:
-        print_lines(out, ["nothing has been learned yet: no job has told how fast it trains"])
+        print_lines(out, ["no records yet: no job has reported how fast it trains"])
     return 0
 
 
 def _families(settings: Settings) -> tuple[FamilyProfile, ...]:
-    """None yet where there is no file."""
+    """All families, empty without a file."""
     if not is_there(learned_path(settings)):
         return ()
     with _opened(settings) as database:
@@ -79,18 +79,18 @@ def _families(settings: Settings) -> tuple[FamilyProfile, ...]:
 def _show_job(arguments: argparse.Namespace, settings: Settings) -> int:
     number = job_id(arguments.job)
     with _opened(settings) as database:
-        found = job_profile(database, number)
-    if found is None:
+        profile = job_profile(database, number)
+    if profile is None:
         raise UsageError(
-            f"nothing is kept of job {number}: it is not malleable, no tick has seen it for "
-            "learn.keep_days, or it was forgotten"
+            f"there are no records of job {number}: it is not malleable, is older than "
+            "learn.keep_days, or was forgotten"
         )
     if arguments.png:
-        job_picture(arguments.png, found)
+        job_picture(arguments.png, profile)
     if arguments.json:
-        print(json_text(plain(found)))
+        print(json_text(plain(profile)))
     else:
-        print_tables(out, job_view(found, _now_s()))
+        print_tables(out, job_view(profile, _now_s()))
     return 0
 
 
@@ -101,8 +101,8 @@ def _show_family(arguments: argparse.Namespace, settings: Settings) -> int:
         jobs = job_profiles(database, name, user)
     if not families:
         raise UsageError(
-            f"no family {arguments.family}: `malleable profile` lists them (a counter at the end "
-            "of a job's name is left out)"
+            f"there is no family {arguments.family}: `malleable profile` lists them (without a "
+            "counter at the end of a job's name)"
         )
     if arguments.png:
         family_picture(arguments.png, families[0], _of(families[0], jobs))
@@ -137,13 +137,13 @@ def _forget(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.json:
         print(json_text({"forgotten_jobs": count}))
     else:
-        print_lines(out, [f"forgot {plural(count, 'job')}; those that still run tell again"])
+        print_lines(out, [f"forgot {plural(count, 'job')}; running jobs report again"])
     return 0
 
 
 @contextlib.contextmanager
 def _opened(settings: Settings) -> Iterator[Any]:
-    """The file, to read. Raises NotAllowed or UsageError with what to do if it cannot be."""
+    """The file, to read. Raises NotAllowed or UsageError with a remedy."""
     path = learned_path(settings)
     try:
         with reading(settings, PATIENCE_S) as database:
@@ -153,8 +153,8 @@ def _opened(settings: Settings) -> Iterator[Any]:
 
 
 def _off(settings: Settings) -> str:
-    return "" if settings.learn.enabled else "learn.enabled is false: nothing is learned"
+    return "" if settings.learn.enabled else "learn.enabled is false: ticks record no speeds"
 
 
 def _now_s() -> float:
-    return datetime.now().timestamp()  # noqa: TID251 (ages count to here)
+    return datetime.now().timestamp()  # noqa: TID251 (ages end here)

@@ -1,4 +1,4 @@
-"""`malleable reconcile`: one tick, or one every few seconds."""
+"""`malleable reconcile`: run a tick, or a tick every few seconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ OWN_PACE = 0.0  # of --loop without a number
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    parser = add_command(commands, "reconcile", _reconcile, "one tick: look, plan, check, apply")
+    text = "run a tick: read the state, plan, check the plan, apply it"
+    parser = add_command(commands, "reconcile", _reconcile, text)
     parser.add_argument("--dry-run", action="store_true", help="print the plan, change nothing")
     parser.add_argument(
         "--loop",
@@ -41,22 +42,22 @@ def add(commands: Commands) -> None:
         const=OWN_PACE,
         type=seconds_between(1, 86_400),
         metavar="SECONDS",
-        help="a tick every SECONDS (default: as often as it costs nobody anything), until a signal "
-        "or until none has succeeded for minutes",
+        help="run a tick every SECONDS until a signal (default: as often as slurmctld's load "
+        "allows); end if all ticks fail for minutes",
     )
     parser.add_argument(
         "--for",
         dest="end_after",
         type=seconds_between(1, 86_400),
         metavar="SECONDS",
-        help="with --loop: start no tick later than this, and fail if the last one did",
+        help="with --loop: end after SECONDS, with the exit code of the last tick",
     )
 
 
 def _reconcile(arguments: argparse.Namespace) -> int:
     if arguments.loop is None:
         if arguments.end_after is not None:
-            raise UsageError("--for says how long a loop lasts: give it together with --loop")
+            raise UsageError("--for limits a loop: give --loop too")
         return _one_tick(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,9 +68,9 @@ def _reconcile(arguments: argparse.Namespace) -> int:
 
 
 class _Rhythm:
-    """When the ticks of a loop come; a tick is told how long it will be until the next.
+    """The times of the ticks of a loop. Each tick gets the time until the next tick.
 
-    `code` is what the last tick would have ended with by itself.
+    `code` is the exit code of the last tick.
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -81,18 +82,18 @@ class _Rhythm:
         self._bell = Bell()
 
     def tick(self) -> float:
-        """Run a tick; the seconds from its start to the next. Raises NoTickForLong."""
-        told_s, began = self._until_next_s(), time.monotonic()
+        """Run a tick. Return the seconds from its start to the next. Raises NoTickForLong."""
+        until_next_s, began = self._until_next_s(), time.monotonic()
         if self._arguments.loop == OWN_PACE:
-            self._bell.listen_at(self._settings().wake)  # who calls during this tick is heard
-        self.code = _tolerant_tick(self._arguments, self._began, told_s)
+            self._bell.listen_at(self._settings().wake)  # so a call during this tick counts
+        self.code = _tolerant_tick(self._arguments, self._began, until_next_s)
         self._tick_s = time.monotonic() - began
         if self._arguments.loop == OWN_PACE:
             self._pause_s = self._own_pace_s()
-        return min(told_s, self._pause_s)
+        return min(until_next_s, self._pause_s)
 
     def _until_next_s(self) -> float:
-        """To the next tick of this loop, or of the one that is started when this has ended."""
+        """The time to the next tick of this loop, or of the loop that starts after its end."""
         end_after = self._arguments.end_after
         if not end_after:
             return self._pause_s
@@ -100,13 +101,13 @@ class _Rhythm:
         return until_next_s(self._pause_s, ran_s, end_after, self._settings().every_s)
 
     def _own_pace_s(self) -> float:
-        """By what the last tick took and what slurmctld does now."""
+        """The pause that fits the duration of the last tick and slurmctld's load."""
         chosen = self._settings()
         threads = ask_threads(Live(chosen.command_timeout_s, chosen.slurm_bin))
         return pause_s(self._tick_s, threads, chosen)
 
     def _settings(self) -> Tick:
-        """Those of now; what is wrong with them is the tick's to complain of."""
+        """The current settings. The tick itself reports their faults."""
         try:
             return load(self._arguments.settings).tick
         except MalleableError:
@@ -138,18 +139,18 @@ def _one_tick(arguments: argparse.Namespace, every_s: Optional[float] = None) ->
     if report.lacks_rights:
         raise NotAllowed(
             "Slurm does not let this user change malleable jobs (permission denied): run the tick "
-            "as root, as SlurmUser, or as an Administrator of the accounting database; Operators "
+            "as root, as SlurmUser, or as an Administrator of the accounting database. An Operator "
             "cannot write AdminComment"
         )
     return 0
 
 
 def _tolerant_tick(arguments: argparse.Namespace, began: float, every_s: float) -> int:
-    """A tick whose failure is reported and survived: settings are read again next time. Returns its
-    exit code.
+    """Run a tick, and report its failure instead of raising it: the next tick reads the settings
+    again. Return its exit code.
 
-    Raises NoTickForLong once this loop, which `began` then (monotonic seconds), has had as long to
-    complete one: a service that cannot do its work must not look alive.
+    Raises NoTickForLong if this loop, which `began` then (monotonic seconds), has completed no tick
+    for that long: a service that cannot do its work must not look alive.
     """
     try:
         return _one_tick(arguments, every_s)

@@ -1,4 +1,4 @@
-"""`malleable render`: files for Slurm's side."""
+"""`malleable render`: write files that Slurm reads."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "write files for Slurm's side"
+    text = "write files that Slurm reads"
     parser = commands.add_parser("render", help=text, description=f"{text[0].upper()}{text[1:]}.")
     kinds = parser.add_subparsers(title="kinds", metavar="KIND", required=True)
-    text = "the policy table for job_submit, from the settings"
+    text = "write the policy table for job_submit, from the settings"
     lua = add_command(kinds, "lua", _lua, text)
     add_output(lua, "write to FILE (default: standard output)")
-    lua.add_argument("--check", action="store_true", help="check settings and Slurm, write nothing")
-    text = "the directory for the PYTHONPATH of jobs"
+    lua.add_argument("--check", action="store_true", help="check settings and Slurm, write no file")
+    text = "make the directory for the PYTHONPATH of jobs"
     path = kinds.add_parser("job-path", help=text, description=f"{text[0].upper()}{text[1:]}.")
     path.add_argument(
-        "directory", type=Path, metavar="DIRECTORY", help="where it is made, such as /opt/malleable"
+        "directory", type=Path, metavar="DIRECTORY", help="make it here, such as /opt/malleable"
     )
     add_json(path)
     path.set_defaults(command=_job_path)
@@ -42,24 +42,25 @@ def _lua(arguments: argparse.Namespace) -> int:
     settings = load(arguments.settings)
     port = live(settings)
     policy = render_site(settings, port)
-    found = check_conf(policy.answer, settings, port) if arguments.check else ()
-    told = policy.faults + found
+    faults = policy.faults
+    if arguments.check:
+        faults += check_conf(policy.answer, settings, port)
     if not arguments.json:
-        print_lines(err, [f"malleable: {line}" for line in told])
+        print_lines(err, [f"malleable: {line}" for line in faults])
     file = None if arguments.check else arguments.output
     if file:
         _write(file, policy.text)
     if arguments.json:
-        print(json_text({"lines": told, "file": file and str(file), "text": policy.text}))
+        print(json_text({"lines": faults, "file": file and str(file), "text": policy.text}))
     elif arguments.check:
-        print_lines(out, [] if told else ["no problems found"])
+        print_lines(out, [] if faults else ["no problems found"])
     elif file is None:
         print(policy.text, end="")
-    return Exit.FOUND if arguments.check and told else Exit.DONE
+    return Exit.FOUND if arguments.check and faults else Exit.DONE
 
 
 def _write(named: Path, text: str) -> None:
-    """In the place of a regular file, or to what else is there, as a device: root renders."""
+    """Replace a regular file, or write to a device or the like: root renders."""
     path = named.resolve()
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")

@@ -1,6 +1,6 @@
-"""The command line of `malleable replay`: reads choices, runs the lines, prints.
+"""The command line of `malleable replay`: it reads choices, runs the lines, and prints results.
 
-Results go to standard output; notes, bad lines and the progress bar to standard error.
+Results go to standard output. Notes, bad lines and the progress bar go to standard error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ err = terminal(is_stderr=True)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one replay; errors are MalleableError and left to the caller."""
+    """Run a replay. Raises MalleableError."""
     arguments = make_parser().parse_args(argv)
     settings = load(arguments.settings)
     conditions = _conditions(arguments, settings)
@@ -84,56 +84,65 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="malleable replay",
         usage="malleable replay --idle FILE|--slots FILE|--swf FILE|--sacct FILE [options]",
-        description="What malleable jobs would have made of a recorded machine's idle nodes.",
+        description="Simulate malleable jobs on the idle nodes of a recorded machine.",
         epilog="The settings for ticks, notices, leases and holes apply.",
     )
     machine = parser.add_argument_group("the machine")
     source = machine.add_mutually_exclusive_group(required=True)
-    source.add_argument("--idle", type=Path, metavar="FILE", help="idle intervals: CSV, may be .gz")
-    source.add_argument("--slots", type=Path, metavar="FILE", help="idle GPUs of nodes: CSV")
-    source.add_argument("--swf", type=Path, metavar="FILE", help="workload log, in nodes")
-    source.add_argument("--sacct", type=Path, metavar="FILE", help="output of sacct --parsable2")
+    source.add_argument(
+        "--idle", type=Path, metavar="FILE", help="read idle intervals: CSV, may be .gz"
+    )
+    source.add_argument("--slots", type=Path, metavar="FILE", help="read idle GPUs of nodes: CSV")
+    source.add_argument("--swf", type=Path, metavar="FILE", help="read a workload log, in nodes")
+    source.add_argument(
+        "--sacct", type=Path, metavar="FILE", help="read the output of sacct --parsable2"
+    )
     add = machine.add_argument
-    add("--columns", type=_columns, metavar="A-B", help="with --idle: only these columns")
+    add("--columns", type=_columns, metavar="A-B", help="with --idle: read only these columns")
     add(
         "--nodes",
         default="",
         metavar="LIST",
-        help="with --sacct: all nodes, like n[1-64], or a file: scontrol -o show nodes",
+        help="with --sacct: all nodes, as n[1-64], or a file with `scontrol -o show nodes`",
     )
-    add("--from", dest="from_s", type=_seconds, metavar="S", help="leave out what was before")
-    add("--to", dest="to_s", type=_seconds, metavar="S", help="leave out what comes after")
+    add("--from", dest="from_s", type=_seconds, metavar="S", help="begin at second S of the log")
+    add("--to", dest="to_s", type=_seconds, metavar="S", help="end at second S of the log")
     add("--skip-bad", action="store_true", help="count bad lines instead of refusing the log")
     add = parser.add_argument_group("the malleable jobs").add_argument
     add(
         "--unit",
         type=_unit,
         metavar="UNIT",
-        help="with --slots: gpu, 2gpu, ... (multiples of so many on a node), or node (default gpu)",
+        help="with --slots: size of a job's parts on a node: gpu, 2gpu, ..., or node (default gpu)",
     )
     names = ", ".join(BUILT_IN)
-    add("--queue", default="", metavar="NAME", help=f"{names}, or a file (default: all models)")
+    add(
+        "--queue",
+        default="",
+        metavar="NAME",
+        help=f"run this queue of jobs: {names}, or a file (default: all models)",
+    )
     add(
         "--scaling",
         type=Path,
         metavar="FILE",
-        help="images/s by model and nodes (default: Amdahl's law)",
+        help="read images/s by model and nodes (default: Amdahl's law)",
     )
-    add("--jobs", type=_jobs, default=10, metavar="N", help="malleable jobs at once (default 10)")
+    add("--jobs", type=_jobs, default=10, metavar="N", help="run N jobs at once (default 10)")
     add(
         "--core",
         type=_core,
         default=0,
         metavar="N",
-        help="nodes that each job has in the ordinary queue besides (default 0)",
+        help="give each job N more nodes from the ordinary queue (default 0)",
     )
-    add("--seed", type=int, default=1, metavar="N", help="order of a shuffled queue (default 1)")
-    _add_policy(parser.add_argument_group("how nodes are shared out"))
-    _add_costs(parser.add_argument_group("time: ticks, and what a change costs"))
+    add("--seed", type=int, default=1, metavar="N", help="shuffle the queue with N (default 1)")
+    _add_policy(parser.add_argument_group("the division of nodes"))
+    _add_costs(parser.add_argument_group("ticks, and the cost of a change"))
     add = parser.add_argument_group("output and settings").add_argument
-    add("--json", action="store_true", help="one JSON object instead of tables")
+    add("--json", action="store_true", help="print a JSON object instead of tables")
     add("-o", "--png", type=Path, metavar="FILE", help="write charts to FILE")
-    add("--settings", type=Path, metavar="FILE", help="settings file to use")
+    add("--settings", type=Path, metavar="FILE", help="use this settings file")
     return parser
 
 
@@ -143,29 +152,29 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
         "--policy",
         choices=scenario.POLICIES,
         default="default",
-        help="who shares out the nodes (default %(default)s)",
+        help="divide the nodes by this policy (default %(default)s)",
     )
     add(
         "--compare",
         type=_policies,
         metavar="LIST",
-        help="policies to compare it with, or none (default: oracle for the policy default, "
-        "default for the policy learned)",
+        help="compare with these policies, or none (default: `default` is compared with oracle, "
+        "`learned` with default)",
     )
-    add("--families", action="store_true", help="jobs of a model know what earlier ones showed")
+    add("--families", action="store_true", help="let jobs use the measurements of earlier jobs")
     add(
         "--objective",
         metavar="NAME",
         default="",
-        help="what to maximise (docs/admins/objectives.md)",
+        help="maximize this objective (docs/admins/objectives.md)",
     )
     add(
         "--ends",
         choices=scenario.ENDS,
         default="planned",
-        help="hole ends known from a job's submission on, or not at all",
+        help="show hole ends from a job's submission on, or never (default %(default)s)",
     )
-    add("--t-fwd", type=_positive, metavar="S", help="look-ahead (default: settings)")
+    add("--t-fwd", type=_positive, metavar="S", help="plan S seconds ahead (default: settings)")
 
 
 def _add_costs(group: argparse._ArgumentGroup) -> None:
@@ -174,32 +183,33 @@ def _add_costs(group: argparse._ArgumentGroup) -> None:
         "--rescale",
         type=_pair,
         metavar="UP,DOWN",
-        help="seconds without progress after growing and shrinking (default: settings)",
+        help="seconds without progress after a growth and a shrink (default: settings)",
     )
     add(
         "--tick",
         type=_tick,
         metavar="S|auto",
-        help="decide every S seconds; auto: as often as `malleable reconcile --loop` would",
+        help="run a tick every S seconds, or as often as `reconcile --loop` (default: settings)",
     )
     add(
         "--latency",
         type=_seconds,
         default=DEFAULT_LATENCY_S,
         metavar="S",
-        help="from a tick's look at the machine to its effect (default %(default)g)",
+        help="seconds from a tick's snapshot to its effect (default %(default)g)",
     )
     add(
         "--checkpoint",
         type=_seconds,
         default=DEFAULT_CHECKPOINT_S,
         metavar="S",
-        help="between checkpoints, which a loss without notice goes back to (default %(default)g)",
+        help="seconds between checkpoints; a loss without notice repeats the work since the last "
+        "(default %(default)g)",
     )
     add(
         "--redo-planned",
         action="store_true",
-        help="planned changes go back to the checkpoint too: scripts that hear of no notice",
+        help="repeat that work after planned changes too, as for scripts that ignore notices",
     )
 
 
@@ -209,7 +219,7 @@ def _source(arguments: argparse.Namespace) -> Source:
         if getattr(arguments, option) not in (None, "") and kind != owner:
             raise UsageError(f"--{option} goes with --{owner}, not with --{kind}")
     if kind == "slots" and "learned" in _lines(arguments):
-        raise UsageError("--policy learned: how jobs scale by GPUs is not learned in a replay yet")
+        raise UsageError("--policy learned: a replay cannot learn how jobs scale by GPUs")
     return Source(
         kind,
         getattr(arguments, kind),
@@ -226,8 +236,9 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
     tick = given or settings.tick.every_s
     for name, most_s in (("a tick", tick), ("a notice", settings.lease.notice_s)):
         if arguments.latency >= most_s:
-            told = f"--latency {arguments.latency:g} must be shorter than {name}, {most_s:g} s"
-            raise UsageError(told)
+            raise UsageError(
+                f"--latency {arguments.latency:g} must be shorter than {name}, {most_s:g} s"
+            )
     curves = read_scaling(arguments.scaling) if arguments.scaling else assumed_scaling()
     queue = read_queue(arguments.queue, curves, arguments.seed)
     _check_core(arguments, queue)
@@ -256,7 +267,7 @@ def _check_core(arguments: argparse.Namespace, queue: Queue) -> None:
         raise UsageError("--core: a core has whole nodes; write --unit node")
     most = min(kind.max_nodes for kind in queue.kinds)
     if arguments.core > most:
-        raise UsageError(f"--core {arguments.core}: a job of the queue has {most} nodes at most")
+        raise UsageError(f"--core {arguments.core}: a job of the queue has at most {most} nodes")
 
 
 def _given_unit(arguments: argparse.Namespace) -> int:
@@ -265,7 +276,7 @@ def _given_unit(arguments: argparse.Namespace) -> int:
 
 
 def _lines(arguments: argparse.Namespace) -> list[str]:
-    """The policies to run, the one asked for first."""
+    """The policies to run, the policy of --policy first."""
     compared = arguments.compare
     if compared is None:
         compared = () if arguments.json else COMPARED.get(arguments.policy, ())
@@ -304,7 +315,7 @@ def _print(
         "unit": f"{conditions.unit}gpu" if conditions.unit else "node",
     }
     gaps = {"usable_gap_s": gap_s, "usable_idle_node_s": record.idle_in_gaps_s(gap_s)}
-    idle = {"idle_parts": told} if (told := parts(record)) else {}
+    idle = {"idle_parts": split} if (split := parts(record)) else {}
     about = {**settings, **gaps, **idle, "skipped_lines": record.skipped, "notes": record.notes}
     compared = {name: line for name, line in lines.items() if name != arguments.policy}
     print(json_text({**lines[arguments.policy], **about, "lines": compared}))
@@ -353,7 +364,7 @@ def _say(text: str) -> None:
 def _columns(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not (dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a range like 0-1023")
+        raise argparse.ArgumentTypeError(f"must be a range like 0-1023, not {text!r}")
     return int(first), int(last)
 
 
@@ -363,28 +374,28 @@ def _tick(text: str) -> float | str:
 
 def _unit(text: str) -> int:
     """GPUs of a unit; 0 for whole nodes."""
-    found = re.fullmatch(r"node|([1-9][0-9]{0,3})?gpu", text, re.ASCII)
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is not gpu, 2gpu, ... or node")
-    return 0 if text == "node" else int(found.group(1) or 1)
+    match = re.fullmatch(r"node|([1-9][0-9]{0,3})?gpu", text, re.ASCII)
+    if not match:
+        raise argparse.ArgumentTypeError(f"must be gpu, 2gpu, ... or node, not {text!r}")
+    return 0 if text == "node" else int(match.group(1) or 1)
 
 
 def _core(text: str) -> int:
     if not (text.isdecimal() and int(text) <= 65_535):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 0")
+        raise argparse.ArgumentTypeError(f"must be from 0 to 65535, not {text!r}")
     return int(text)
 
 
 def _jobs(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= 10_000):
-        raise argparse.ArgumentTypeError(f"{text!r} must be a number from 1 to 10000")
+        raise argparse.ArgumentTypeError(f"must be from 1 to 10000, not {text!r}")
     return int(text)
 
 
 def _pair(text: str) -> Rescale:
     parts = text.split(",")
     if len(parts) != 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is not like 18,12")
+        raise argparse.ArgumentTypeError(f"must be two numbers like 18,12, not {text!r}")
     return Rescale(_seconds(parts[0]), _seconds(parts[1]))
 
 
@@ -392,5 +403,7 @@ def _policies(text: str) -> tuple[str, ...]:
     names = tuple(name for name in text.split(",") if name and name != "none")
     unknown = [name for name in names if name not in scenario.POLICIES]
     if unknown:
-        raise argparse.ArgumentTypeError(f"no policy {', '.join(unknown)}")
+        raise argparse.ArgumentTypeError(
+            f"there is no policy {', '.join(unknown)}: give {', '.join(scenario.POLICIES)} or none"
+        )
     return names

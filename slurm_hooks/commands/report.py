@@ -1,4 +1,4 @@
-"""`malleable report`: what was made of idle nodes, from the ledger; read-only."""
+"""`malleable report`: report the use of idle nodes, from the ledger; read-only."""
 
 from __future__ import annotations
 
@@ -29,15 +29,23 @@ _NOW = "now"
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    parser = add_command(commands, "report", _report, "what was made of idle nodes")
-    when = f"{A_MOMENT} (default: %(default)s)"
-    parser.add_argument("--since", default="7d", metavar="WHEN", help=when)
-    parser.add_argument("--until", default=_NOW, metavar="WHEN", help=when)
+    parser = add_command(commands, "report", _report, "report the use of idle nodes")
+    parser.add_argument(
+        "--since",
+        default="7d",
+        metavar="WHEN",
+        help=f"begin at WHEN: {A_MOMENT} (default %(default)s)",
+    )
+    parser.add_argument(
+        "--until", default=_NOW, metavar="WHEN", help="end at WHEN (default %(default)s)"
+    )
     add_output(parser, "write a page (FILE.html) or a picture (FILE.png)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write one page with charts")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with charts")
     parser.add_argument("--png", type=Path, metavar="FILE", help="write a picture")
-    parser.add_argument("--user", default="", metavar="USER", help="only jobs of this user")
-    parser.add_argument("--account", default="", metavar="NAME", help="only jobs of this account")
+    parser.add_argument("--user", default="", metavar="USER", help="count only this user's jobs")
+    parser.add_argument(
+        "--account", default="", metavar="NAME", help="count only this account's jobs"
+    )
 
 
 def _report(arguments: argparse.Namespace) -> int:
@@ -45,40 +53,40 @@ def _report(arguments: argparse.Namespace) -> int:
     now = local(datetime.now(timezone.utc))  # noqa: TID251  (--since counts from here)
     asked = _asked(arguments, now)
     with opened_ledger(settings) as ledger:
-        found = totals(ledger, asked)
-    if arguments.user and not found.jobs and not arguments.json:
-        print_lines(err, [f"note: no job of user {arguments.user} in this time"])
+        counts = totals(ledger, asked)
+    if arguments.user and not counts.jobs and not arguments.json:
+        print_lines(err, [f"note: there is no job of user {arguments.user} in this time"])
     if page_file:
-        page_file.write_text(page(found), encoding="utf-8")
+        page_file.write_text(page(counts), encoding="utf-8")
     if picture_file:
-        picture(picture_file, found)
+        picture(picture_file, counts)
     if arguments.json:
-        print(json_text(harvest_data(found)))
+        print(json_text(harvest_data(counts)))
     elif written := list(filter(None, (page_file, picture_file))):
         print_lines(out, [f"written: {path}" for path in written])
     else:
-        print_tables(out, harvest_view(found))
+        print_tables(out, harvest_view(counts))
     return 0
 
 
 def _files(arguments: argparse.Namespace) -> tuple[Optional[Path], Optional[Path]]:
-    """Where the page and the picture go. Raises UsageError for a name that tells neither."""
+    """The files for the page and the picture. Raises UsageError for a name with another ending."""
     named: Optional[Path] = arguments.output
     if named is None:
         return arguments.html, arguments.png
     if named.suffix not in (".html", ".png"):
-        raise UsageError(f"{named}: give a name that ends in .html or .png")
+        raise UsageError(f"{named}: give a name with the ending .html or .png")
     is_page = named.suffix == ".html"
     return (named, arguments.png) if is_page else (arguments.html, named)
 
 
 def _asked(arguments: argparse.Namespace, now: datetime) -> Asked:
-    """The span that was asked for. Raises UsageError if it ends before it begins, or is not one."""
+    """The span of the arguments. Raises UsageError if it is not a span."""
     try:
         since, until = (read_moment(text, now) for text in (arguments.since, arguments.until))
     except ValueError as error:
         raise UsageError(str(error)) from error
     if since >= until:
         end = "now" if arguments.until == _NOW else f"--until {arguments.until}"
-        raise UsageError(f"--since {arguments.since} is not before {end}: nothing lies between")
+        raise UsageError(f"--since {arguments.since} is not before {end}: give an earlier --since")
     return Asked(since, until, arguments.user, arguments.account)

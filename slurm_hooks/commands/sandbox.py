@@ -1,7 +1,7 @@
-"""The command line of the sandbox, `malleable sandbox ...`: reads arguments, prints results.
+"""The command line of the sandbox, `malleable sandbox ...`: it reads arguments and prints results.
 
-Everything it prints on standard output can be read by a program
-(`--json`) or by a shell (`eval`); progress goes to standard error.
+A program (`--json`) or a shell (`eval`) can read all its standard output. Progress goes to standard
+error.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from slurm_hooks.sandbox.project import project_spec
 from slurm_hooks.sandbox.spec import MAX_GPUS, MAX_NODES, SandboxSpec
 
 MAX_CPUS = 1024
-_JSON = "print one JSON object instead of text"
-_NAME = "name of the sandbox; needed if there are several"
+_JSON = "print a JSON object instead of text"
+_NAME = "name of the sandbox (default: the only sandbox)"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command and returns its exit code. Raises MalleableError."""
+    """Run a command, and return its exit code. Raises MalleableError."""
     options, command = split_command(argv)
     arguments = make_parser().parse_args(options)
     arguments.command = command
@@ -44,12 +44,12 @@ def main(argv: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """The command line of `malleable sandbox`."""
-    parser = Parser(prog="malleable sandbox", description="A throwaway real Slurm on this host.")
+    parser = Parser(prog="malleable sandbox", description="Run a throwaway real Slurm here.")
     parser.add_argument(
         "--base",
         type=Path,
         metavar="DIR",
-        help=f"where sandboxes live (default {default_base()})",
+        help=f"keep sandboxes in DIR (default {default_base()})",
     )
     parser.add_argument("--json", action="store_true", help=_JSON)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -57,10 +57,10 @@ def make_parser() -> argparse.ArgumentParser:
     down = _add(commands, "down", _down, "end a sandbox, its jobs and its files")
     down.add_argument("name", nargs="?", metavar="NAME", help=_NAME)
     down.add_argument("--all", action="store_true", help="end every sandbox of this user")
-    _add(commands, "status", _status, "list the sandboxes and what runs in them")
+    _add(commands, "status", _status, "list the sandboxes and their nodes")
     shell = _add(commands, "shell", _shell, "open a shell whose Slurm is the sandbox")
     shell.add_argument("name", nargs="?", metavar="NAME", help=_NAME)
-    run = _add(commands, "run", _run, "run one command in a sandbox")
+    run = _add(commands, "run", _run, "run a command in a sandbox")
     run.usage = "malleable sandbox run [--user USER] [--json] [NAME] -- COMMAND..."
     run.add_argument("name", nargs="?", metavar="NAME", help=_NAME)
     run.add_argument("--user", metavar="USER", help="run it as this user; needs root rights")
@@ -70,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
 def _add(
     commands: Any, name: str, action: Callable[[argparse.Namespace], int], text: str
 ) -> argparse.ArgumentParser:
-    """A command. Where --json stands before its name, the default must not undo that."""
+    """Add a command. Its default must not undo a --json before its name."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=f"{text[0].upper()}{text[1:]}."
     )
@@ -86,7 +86,7 @@ def _add_up(commands: Any) -> None:
         type=whole_between(1, MAX_NODES),
         default=8,
         metavar="N",
-        help="compute nodes (default %(default)s)",
+        help="number of compute nodes (default %(default)s)",
     )
     up.add_argument(
         "--cpus",
@@ -100,9 +100,9 @@ def _add_up(commands: Any) -> None:
         type=whole_between(0, MAX_GPUS),
         default=0,
         metavar="N",
-        help="fake GPUs of each node; jobs share nodes then (default %(default)s)",
+        help="fake GPUs of each node; with GPUs jobs share nodes (default %(default)s)",
     )
-    up.add_argument("--gpu-type", metavar="TYPE", help="type of the GPUs (default: without type)")
+    up.add_argument("--gpu-type", metavar="TYPE", help="type of the GPUs (default: no type)")
     up.add_argument("--name", metavar="NAME", help="name of the sandbox (default sb1, sb2, ...)")
     up.add_argument(
         "--plain",
@@ -178,16 +178,16 @@ def _status(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json_text({"sandboxes": summaries}))
         return 0
-    for one in summaries:
-        running = one["running"]
+    for box in summaries:
+        running = box["running"]
         nodes = sum(daemon.startswith("n") for daemon in running)
         state = "up" if "slurmctld" in running and "munged" in running else "not running"
         print(
-            f"{one['name']}: {state}, {nodes} of {one['nodes']} nodes, "
-            f"Slurm {one['slurm_version']}, {one['dir']}"
+            f"{box['name']}: {state}, {nodes} of {box['nodes']} nodes, "
+            f"Slurm {box['slurm_version']}, {box['dir']}"
         )
     if not summaries:
-        print("No sandbox. Start one: malleable sandbox up")
+        print("There is no sandbox. To start one: malleable sandbox up")
     return 0
 
 
@@ -213,7 +213,7 @@ def _shell(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if not arguments.command:
-        raise UsageError("Which command? malleable sandbox run [NAME] -- COMMAND...")
+        raise UsageError("give the command: malleable sandbox run [NAME] -- COMMAND...")
     box = _chosen(list_sandboxes(arguments.base), arguments.name)
     if not arguments.json:
         return box.call(arguments.command, user=arguments.user)
@@ -224,17 +224,18 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def split_command(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """What stands before the first `--`, which is ours, and the command after it."""
+    """Return our words, before the first `--`, and the command after it."""
     words = list(argv)
     at = words.index("--") if "--" in words else len(words)
     return words[:at], words[at + 1 :]
 
 
 def _chosen(boxes: Sequence[Sandbox], name: Optional[str]) -> Sandbox:
-    """The one with this name, or the only one."""
-    found = [box for box in boxes if name in (None, box.name)]
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(box.name for box in boxes) or "none; start one with: malleable sandbox up"
-    asked = f"There is no sandbox {name!r}." if name else "Which sandbox?"
-    raise UsageError(f"{asked} Known: {known}.")
+    """The sandbox with this name, or the only sandbox. Raises UsageError."""
+    matches = [box for box in boxes if name in (None, box.name)]
+    if len(matches) == 1:
+        return matches[0]
+    if not boxes:
+        raise UsageError("there is no sandbox: start one with `malleable sandbox up`")
+    fault = f"there is no sandbox {name!r}" if name else "there are several sandboxes"
+    raise UsageError(f"{fault}: name one of {', '.join(box.name for box in boxes)}")

@@ -1,7 +1,7 @@
 """`malleable off`, `on`: the switch that keeps malleable jobs off all nodes.
 
-It works whatever the settings say, as long as it is known where it lies; the tick that sends the
-fragments away needs settings that hold.
+The switch works even with wrong settings, if its directory is known. The tick that sends the
+fragments away needs valid settings.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add these commands to the parser."""
-    text = "every fragment leaves within its notice, and none starts, until `malleable on`"
+    text = "send all fragments away, and start no fragment until `malleable on`"
     parser = add_command(commands, "off", _off, text)
-    parser.add_argument("--reason", default="", metavar="TEXT", help="shown to all who ask why")
+    parser.add_argument(
+        "--reason", default="", metavar="TEXT", help="show TEXT in status and explain"
+    )
     _add_place(parser)
     _add_place(
-        add_command(commands, "on", _on, "undo `off`: fragments start again in the next tick")
+        add_command(commands, "on", _on, "undo `off`: fragments start again from the next tick on")
     )
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
-    text = "where the switch lies, instead of tick.state_dir"
+    text = "directory of the switch (default: tick.state_dir)"
     parser.add_argument("--state-dir", metavar="DIR", help=text)
 
 
@@ -48,7 +50,7 @@ def _off(arguments: argparse.Namespace) -> int:
     off = switch_off(place, arguments.reason)
     line = note_text(why_off(off))
     if not arguments.json:
-        print_lines(out, [line])  # at once: Slurm may take its time, and it holds already
+        print_lines(out, [line])  # at once: the switch already works, and Slurm may be slow
     report, lines = _tick_now(arguments, place)
     if arguments.json:
         done = tick_data(report) if report else None
@@ -62,46 +64,46 @@ def _off(arguments: argparse.Namespace) -> int:
 
 def _on(arguments: argparse.Namespace) -> int:
     before = switch_on(arguments.state_dir or state_dir(arguments.settings))
-    told = "malleable jobs were not switched off: nothing changed"
+    text = "malleable jobs were already on"
     if before is not None:
-        told = "malleable jobs are on again: fragments may start from the next tick on"
+        text = "malleable jobs are on again: fragments may start from the next tick on"
     faults = _settings(arguments)[1]
     if arguments.json:
         data: dict[str, Any] = {"was_off": before, "lines": faults}
         print(json_text(data))
     else:
-        print_lines(out, [told])
+        print_lines(out, [text])
         print_lines(err, faults)
     return 0
 
 
 def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickReport], list[str]]:
-    """A tick at once, so that fragments need not wait for the next one; else lines on what
-    happens instead."""
+    """Run a tick at once, so that fragments need not wait for the next tick. Without a tick, return
+    lines that explain the delay."""
     settings, faults = _settings(arguments)
     if settings is None:
         return None, faults
     if os.path.realpath(settings.tick.state_dir) != os.path.realpath(place):
         where = f"tick.state_dir = {settings.tick.state_dir!r}"
-        return None, [f"ticks with these settings look elsewhere: {where}"]
+        return None, [f"ticks with these settings read the switch elsewhere: {where}"]
     try:
         report, warnings = booked_tick(live(settings), settings)
     except MalleableError as error:
-        later = f"the next tick sends the fragments away, in {settings.tick.every_s:g} s at most"
+        later = f"the next tick sends the fragments away, within {settings.tick.every_s:g} s"
         return None, [f"no tick ran now: {error}", f"{later}, if the timer or --loop runs"]
     if report.lacks_rights:
-        refused = "Slurm did not let this user: the next tick does it, if the timer runs"
+        refused = "Slurm refused this user's changes: the next tick makes them, if the timer runs"
         return report, [refused, *warnings]
     return report, list(warnings)
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Optional[Settings], list[str]]:
-    """The settings, None with lines on what that means if they are wrong."""
+    """The settings; None with lines on the consequences if they are wrong."""
     try:
         return load(arguments.settings), []
     except SettingsError as error:
         stopped = (
-            "no tick runs with these settings: nothing starts, and what runs ends with its lease; "
-            "to send it away now, mend them and repeat this command"
+            "no tick runs with these settings: no fragment starts, and running fragments end with "
+            "their leases. To send them away now, mend the settings and repeat this command"
         )
         return None, [*error.faults, stopped]

@@ -1,4 +1,4 @@
-"""`malleable test`: the active check, on the real cluster, as an ordinary user."""
+"""`malleable test`: run a small job on the real cluster, as an ordinary user."""
 
 from __future__ import annotations
 
@@ -40,22 +40,18 @@ if TYPE_CHECKING:
 
 TICK_EVERY_S = 2.0
 LIMIT_S = 180.0
-TICKS_OF_ALL = 6  # that many a whole life needs, with plan.snooze_s
+TICKS_OF_ALL = 6  # ticks of a whole life, with plan.snooze_s
 
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "run a tiny malleable job through its life: start, grow, yield, finish, clean up"
+    text = "run a small job through its life: start, grow, yield, finish, clean up"
     parser = add_command(commands, "test", _test, text)
     for option, word, help_text in (
-        ("--partition", "NAME", "partition of the malleable job (default: the site's first)"),
-        ("--ordinary-partition", "NAME", "partition of the ordinary job that takes a node away"),
-        ("--account", "NAME", "account of both jobs"),
-        (
-            "--constraint",
-            "FEATURES",
-            "features of its nodes, such as that of canary nodes",
-        ),
+        ("--partition", "NAME", "submit the malleable job there (default: the site's first)"),
+        ("--ordinary-partition", "NAME", "submit there the ordinary job that takes a node"),
+        ("--account", "NAME", "charge both jobs to this account"),
+        ("--constraint", "FEATURES", "use nodes with these features, such as canary nodes"),
     ):
         parser.add_argument(option, default="", metavar=word, help=help_text)
     size = parser.add_mutually_exclusive_group()
@@ -64,29 +60,27 @@ def add(commands: Commands) -> None:
         type=whole_between(1, 86_400),
         default=2,
         metavar="N",
-        help="nodes of the malleable job (default: 2)",
+        help="size of the malleable job (default %(default)s)",
     )
     size.add_argument(
         "--plain",
         action="store_true",
-        help="use one node and a shell script, without Python on it",
+        help="use 1 node and a shell script, without Python",
     )
     parser.add_argument("--user", metavar="NAME", help="submit as this user; needs root rights")
-    parser.add_argument(
-        "--ticks", action="store_true", help="run ticks too; needs their rights and no timer"
-    )
+    parser.add_argument("--ticks", action="store_true", help="run ticks too, if no timer runs them")
     parser.add_argument(
         "--timeout",
         type=seconds_between(1, 86_400),
         metavar="SECONDS",
-        help="limit of the whole test (default: 180, or six ticks if that is longer)",
+        help="end the test after SECONDS (default 180, or the time of six ticks)",
     )
     parser.add_argument(
         "--baseline",
         type=seconds_between(1, 86_400),
         default=5.0,
         metavar="SECONDS",
-        help="how long to watch slurmctld before the job is submitted (default: 5)",
+        help="watch slurmctld for SECONDS before the job (default %(default)g)",
     )
 
 
@@ -118,7 +112,7 @@ def _test(arguments: argparse.Namespace) -> int:
     )
     with trial.signals_noted():
         if not arguments.json:
-            text = f"slurmctld is watched for {arguments.baseline:g} s before anything starts"
+            text = f"slurmctld is watched for {arguments.baseline:g} s before the job is submitted"
             print_lines(out, [*_room(settings, wish), text])
         without = _watched(port, arguments.baseline, trial.rest)
     before, began = _cost(port), time.monotonic()
@@ -137,46 +131,46 @@ def _test(arguments: argparse.Namespace) -> int:
 
 
 def _raise_if_nothing_may_start(settings: Settings, named: Optional[str], account: str) -> None:
-    """Raises UsageError at once rather than after a long wait."""
+    """Raises UsageError at once instead of after a long wait, if no tick may start the job."""
     off = find_off(settings.tick.state_dir)
     if off is not None:
-        raise UsageError(f"{note_text(why_off(off))}: nothing could start; see `malleable on`")
+        raise UsageError(f"{note_text(why_off(off))}: the job could not start; see `malleable on`")
     calm = find_no_growth(settings.tick.state_dir)
     if calm is not None:
         why = note_text(why_no_growth(calm, moment(time.time())))
-        raise UsageError(f"{why}: nothing could start")
+        raise UsageError(f"{why}: the job could not start")
     if settings.mode.level == Level.OBSERVE.value:
-        raise UsageError("mode.level = observe: no tick would start the job; try canary")
+        raise UsageError("mode.level = observe: no tick would start the job; set canary or on")
     user = named or caller()
     if is_left_out(settings.mode, user, account):
         chosen = ", ".join((*settings.mode.users, *settings.mode.accounts))
         raise UsageError(
-            f"mode.level = canary: no tick would start a job of {user}, only those of {chosen}; as "
-            "root name one of them with --user"
+            f"mode.level = canary: no tick would start a job of {user}, only jobs of {chosen}; as "
+            "root name such a user with --user"
         )
 
 
 def _room(settings: Settings, wish: Wish) -> list[str]:
-    """What there is to start on, as far as it can be seen."""
+    """Lines on the idle nodes for the job, if this user can see them."""
     partition = wish.partition or settings.site.partitions[0]
     try:
         site = settings.site
         snapshot = observe(live(settings), site.partitions, site.part_nodes)
     except MalleableError as error:
-        return [f"idle nodes: not seen: {error}"]
+        return [f"idle nodes: cannot be read: {error}"]
     return list(room_lines(find_room(snapshot, settings, partition, wish.constraint), wish.nodes))
 
 
 def _nothing() -> None:
-    """What is done between looks where a timer runs the ticks."""
+    """Do nothing between questions: a timer runs the ticks."""
 
 
 def _port(user: Optional[str], settings: Settings) -> Live:
-    """Slurm as the user. Raises UsageError where root would submit as root, or others as
-    somebody else."""
+    """Slurm, as the user. Raises UsageError if root would submit as root, NotAllowed if another
+    user would submit for somebody else."""
     if os.geteuid() == 0 and not user:
         raise UsageError(
-            "root's jobs prove little: name the user to submit as (--user NAME), or run this as one"
+            "a job of root's is not a realistic test: give --user NAME, or run this as a user"
         )
     if os.geteuid() != 0 and user:
         raise NotAllowed("--user needs root rights: without it the jobs are yours")
@@ -187,11 +181,11 @@ def _port(user: Optional[str], settings: Settings) -> Live:
 
 
 class _Ticks:
-    """Ticks with our own rights, every few seconds; one that fails is told and tried again. What
-    could not be written down is told once."""
+    """Ticks with our own rights, every few seconds. A failed tick is reported and tried again. Each
+    warning is reported once."""
 
     def __init__(self, settings: Settings) -> None:
-        """Raises SettingsError if this user could run none, before anything is submitted."""
+        """Raises SettingsError if this user cannot run ticks, before a job is submitted."""
         self._settings, self._last = settings, 0.0
         self._warned: set[str] = set()
         with between_ticks(settings.tick):
@@ -206,19 +200,19 @@ class _Ticks:
             port = Live(known.command_timeout_s, known.slurm_bin, is_detached=True)  # from signals
             report, warnings = booked_tick(port, self._settings)
         except RetryLater as error:
-            print_lines(err, [f"malleable: a tick of ours: {error}"])
+            print_lines(err, [f"malleable: a tick of this test failed: {error}"])
             return
         print_lines(err, [line for line in warnings if line not in self._warned])
         self._warned.update(warnings)
         if report.lacks_rights:
             raise NotAllowed(
-                "--ticks: Slurm does not let this user change malleable jobs; leave it out where a "
-                "timer runs the ticks"
+                "--ticks: Slurm does not let this user change malleable jobs; leave --ticks out if "
+                "a timer runs the ticks"
             )
 
 
 class _Teller:
-    """Prints each step that came true, and on a terminal what is waited for."""
+    """Prints each step that was reached, and on a terminal the next step."""
 
     def __init__(self, status: Any, is_silent: bool) -> None:
         self._status, self._is_silent = status, is_silent
@@ -233,14 +227,14 @@ class _Teller:
             self._status.update(following[0].value)
 
     def late(self, step: Step, reasons: list[str]) -> None:
-        """A step takes long: what is waited for, or what `explain` says of the job."""
+        """Print the reasons why a step takes long."""
         if not self._is_silent:
             head = f"...   {step.value:<9} takes long:"
             print_lines(out, [head, *(f"      {line}" for line in reasons)])
 
 
 def _cost(port: Port) -> dict[str, Cost]:
-    """Empty where the user may not see it: the check goes on without."""
+    """The load of slurmctld; empty if the user may not see it, since the test does not need it."""
     try:
         return parse_cost(port.ask(diagnosis_command()))
     except (CommandRefused, RetryLater):
@@ -254,7 +248,7 @@ def _watched(port: Port, seconds: float, rest: Callable[[float], None]) -> Windo
 
 
 def _reasons(settings: Settings, job_id: int) -> list[str]:
-    """What `explain` says of the job, as far as it can be had."""
+    """The lines of `explain` on the job, or the reason why there are no lines."""
     try:
         report = tick(live(settings), settings, is_dry=True)
     except MalleableError as error:

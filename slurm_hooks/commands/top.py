@@ -1,4 +1,4 @@
-"""`malleable top`: jobs, leases, holes and the next tick, refreshed in the terminal."""
+"""`malleable top`: show jobs, leases, holes and the next tick, refreshed in the terminal."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from slurm_hooks.tick.report import TickReport
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
 
-EVERY_S = 10.0  # a look is two commands to slurmctld
+EVERY_S = 10.0  # a refresh is two commands to slurmctld
 
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "jobs, leases, holes and the next tick, refreshed; changes nothing"
+    text = "show jobs, leases, holes and the next tick, refreshed"
     parser = add_command(commands, "top", _top, text)
     parser.add_argument(
         "--every",
         type=seconds_between(2, 3600),
         default=EVERY_S,
         metavar="SECONDS",
-        help=f"how often to look (default {EVERY_S:g}, at least 2)",
+        help=f"refresh every SECONDS (default {EVERY_S:g}, at least 2)",
     )
     parser.add_argument(
-        "--once", action="store_true", help="print one look and end; so does --json"
+        "--once", action="store_true", help="print once and end, as --json does too"
     )
 
 
@@ -49,7 +49,7 @@ def _top(arguments: argparse.Namespace) -> int:
             _print(board_of(report))
         return 0
     if not out.is_terminal:
-        raise UsageError("malleable top needs a terminal: elsewhere, use malleable top --once")
+        raise UsageError("malleable top needs a terminal; without one use malleable top --once")
     try:
         from slurm_hooks.report.top.app import Top  # noqa: PLC0415  (half a second to import)
     except ImportError as error:
@@ -76,7 +76,7 @@ def _data(report: TickReport) -> dict[str, Any]:
 
 
 def _print(board: Board) -> None:
-    """One look as text, a table below another."""
+    """Print the board as text, a table below another."""
     print_lines(out, board.summary)
     jobs = fitted(Rows("jobs", JOB_COLUMNS, board.jobs), out.width)
     leases = Rows("leases", LEASE_COLUMNS, board.leases)

@@ -1,4 +1,4 @@
-"""`malleable wish ID N`: how many nodes, GPUs or tasks a job of yours wants now."""
+"""`malleable wish ID N`: set the number of nodes, GPUs or tasks that a job of yours wants now."""
 
 from __future__ import annotations
 
@@ -21,30 +21,31 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "the size that a pool wants now, at most (in a job: malleable wish N)"
+    text = "set the largest size that a pool wants now (in a job: malleable wish N)"
     parser = add_command(commands, "wish", _wish, text, "optional")
     parser.add_argument(
-        "nodes", metavar="N", type=_nodes, help="nodes, GPUs or tasks wanted; 0 pauses it"
+        "nodes", metavar="N", type=_nodes, help="nodes, GPUs or tasks wanted; 0 stops all workers"
     )
 
 
 def _nodes(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > 5 or int(text) > MOST_NODES:
-        raise argparse.ArgumentTypeError(f"{text[:20]!r}: give 0 to {MOST_NODES}")
+        raise argparse.ArgumentTypeError(f"must be from 0 to {MOST_NODES}, not {text[:20]!r}")
     return int(text)
 
 
 def _wish(arguments: argparse.Namespace) -> int:
     if arguments.job is None:
-        raise UsageError("this is no fragment of a malleable job: malleable wish JOBID N")
+        raise UsageError("this is not a fragment of a malleable job: malleable wish JOBID N")
     settings, job_id = load(arguments.settings), whole_job(arguments.job, "wish")
     port = live(settings)
     job = job_to_wish(port, tuple(settings.site.partitions), job_id)
-    told, unit = wish(port, job, arguments.nodes, time.time()), job.request.size_unit
+    written, unit = wish(port, job, arguments.nodes, time.time()), job.request.size_unit
     if arguments.json:
-        print(json_text({"job_id": job_id, "nodes": told.nodes, "unit": unit, "at": told.at}))
+        data = {"job_id": job_id, "nodes": written.nodes, "unit": unit, "at": written.at}
+        print(json_text(data))
     else:
         cut = f", which is its MAX ({arguments.nodes} is more)"
-        end = cut if told.nodes < arguments.nodes else ""
-        print_lines(out, [f"job {job_id}: wishes for {sized(told.nodes, unit)} at most{end}"])
+        end = cut if written.nodes < arguments.nodes else ""
+        print_lines(out, [f"job {job_id}: wishes for at most {sized(written.nodes, unit)}{end}"])
     return 0

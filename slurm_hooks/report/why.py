@@ -179,7 +179,7 @@ _REASON: Forms = {
     ),
     Why.WISH: (
         "{unit:?}wishes for no {wish:units} now, and waits until it does",
-        "wishes for {wish:size} at most now[{nodes_planned:?}, and has that]",
+        "wishes for at most {wish:size} now[{nodes_planned:?}, and has that]",
     ),
     Why.NO_WORK: (
         "{count:worker} found no work left, the last at {at}; until the job wishes for "

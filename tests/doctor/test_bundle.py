@@ -217,4 +217,4 @@ def test_of_a_real_slurm(fresh_sandbox: Any, tmp_path: Path) -> None:
     assert len(json.loads(files[f"{FOLDER}/snapshot.json"])["snapshot"]["jobs"]) == 1
     again = box.run(argv, env={"PYTHONPATH": str(TREE)}, check=False)
     assert again.returncode == 64
-    assert "is there already" in again.stderr
+    assert "exists already" in again.stderr

@@ -201,9 +201,9 @@ def test_a_canary_of_slips_is_told_by_doctor_and_plan(sandbox: Sandbox) -> None:
     finally:
         sandbox.settings.write_text(before)
     assert code == 1
-    assert "mode.users: this host knows no user nosuchuser" in said
+    assert "mode.users: this host has no user nosuchuser" in said
     assert "mode.nodes: Slurm knows no node nope1, nope2, nope3, nope4" in said
-    assert "note: mode.users: this host knows no user nosuchuser" in plan
+    assert "note: mode.users: this host has no user nosuchuser" in plan
     assert "note: mode.nodes: Slurm knows no node nope1, nope2, nope3, nope4" in plan
 
 

@@ -40,18 +40,19 @@ GOLDEN = {
     "gpu cluster": [
         "warning release: Slurm 23.02.2 is not a release on which this was tested "
         "(22.05, 24.11, 25.11, 26.05)",
-        "note longest-wait: partition lowest: a job may wait up to 11 min for a node with a fragment: "
-        "grace 10 min, 30 s until Slurm's check, KillWait 30 s",
+        "note longest-wait: partition lowest: a job may wait up to 11 min for a node with a "
+        "fragment: grace 10 min, 30 s until Slurm's check, KillWait 30 s",
         "0 errors and 1 warning, 1 note: write the lines above, then run doctor again.",
     ],
     "delta": [
-        "note longest-wait: partition gpuA100x4-preempt: a job may wait up to 16 min for a node with "
-        "a fragment: PreemptExemptTime 10 min, grace 5 min, 30 s until Slurm's check, KillWait 30 s",
+        "note longest-wait: partition gpuA100x4-preempt: a job may wait up to 16 min for a node "
+        "with a fragment: PreemptExemptTime 10 min, grace 5 min, 30 s until Slurm's check, "
+        "KillWait 30 s",
         "All is well, 1 note.",
     ],
     "qos lane": [
-        "note longest-wait: partition gpu_b1: a job may wait up to 11 min for a node with a fragment: "
-        "the longest lease 10 min, 30 s until Slurm's check, KillWait 30 s",
+        "note longest-wait: partition gpu_b1: a job may wait up to 11 min for a node with a "
+        "fragment: the longest lease 10 min, 30 s until Slurm's check, KillWait 30 s",
         "All is well, 1 note.",
     ],
     "alike": [

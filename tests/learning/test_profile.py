@@ -138,7 +138,7 @@ def test_forgetting(settings: Settings, profile) -> None:  # type: ignore[no-unt
         "forgotten_jobs": 1,
     }
     assert profile("7")[0] == 64
-    assert "nothing has been learned" in profile()[1]
+    assert "no records yet" in profile()[1]
     assert all(b"ada" not in path.read_bytes() for path in learned_path(settings).parent.iterdir())
 
 
@@ -147,7 +147,7 @@ def test_before_anything_was_learned(settings: Settings, profile) -> None:  # ty
     assert code == 64
     assert "The first tick" in text
     assert profile()[0] == 0
-    assert "nothing has been learned" in profile()[1]
+    assert "no records yet" in profile()[1]
     assert "forgot 0 jobs" in profile("--forget", "ada")[1]
     assert not learned_path(settings).exists()
     assert profile("7", "--family", "x")[0] == 64
@@ -184,11 +184,11 @@ def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) ->
     tell(settings, 31, 9, 8, 16)
     (line,) = told_of(settings, teller(9), 60)
     assert "measured at: 8, 16" in line
-    assert "with none of them small" in line
+    assert "a small size is missing" in line
     (line,) = told_of(settings, teller(8), 30)
     assert "its scaling is not measured yet" in line
     lines = told_of(settings, teller(8), 3000)
-    assert "`report()` in its script tells it" in lines[1]
+    assert "`report()` in its script" in lines[1]
 
 
 def test_what_explain_says_of_an_engine_that_tells_no_rates() -> None:

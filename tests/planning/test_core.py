@@ -367,8 +367,8 @@ def test_explain_says_where_the_core_stands() -> None:
     others = [in_lane(request, i) for i in (1, 2, 3)]
     waiting = core_of(request, state=PENDING, reason="Priority", start=after(3600))
     assert texts(planned(waiting, *others))[0] == (
-        "its core waits in the ordinary queue (Priority); it is fragment 7_0, which Slurm expects to "
-        "start at 2026-03-01 13:00:00 UTC"
+        "its core waits in the ordinary queue (Priority); it is fragment 7_0, which Slurm expects "
+        "to start at 2026-03-01 13:00:00 UTC"
     )
     running = core_of(request, state=RUNNING)
     assert texts(planned(running, *others))[0] == (

@@ -199,7 +199,10 @@ def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
     plan = plan_for(make_snapshot(job, nodes=nodes, registering=fewer), mode)
     assert grown(plan) == noticed(plan).keys() == set()
     assert plan.jobs[0].nodes_planned == 1
-    line = "slurmctld has just started, and no job starts yet; n5, n6, n7 have not reported the jobs that run there"
+    line = (
+        "slurmctld has just started, and no job starts yet; n5, n6, n7 have not reported the jobs "
+        "that run there"
+    )
     assert line in map(note_text, plan.notes)
     assert line in map(reason_text, plan.jobs[0].reasons)
     assert not any("usable" in reason_text(r) for r in plan.jobs[0].reasons)
@@ -210,9 +213,9 @@ def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
 def test_who_observes_is_told_that_nodes_are_registering() -> None:
     seen = make_snapshot(two_running(), nodes=busy("n1", "n2"), registering=frozenset({"n2"}))
     *_, line = plan_for(seen, with_mode(level="observe")).notes
-    assert (
-        note_text(line)
-        == "slurmctld has just started, and no job starts yet; n2 has not reported the jobs that run there"
+    assert note_text(line) == (
+        "slurmctld has just started, and no job starts yet; n2 has not reported the jobs that run "
+        "there"
     )
 
 

@@ -378,7 +378,7 @@ def test_what_people_are_shown() -> None:
     seen = make_snapshot(job, nodes=nodes_for(job, free=4))
     lines = explain_lines(job, plan_for(seen), NOW)
     assert "1 node of 0-6, wish 1, engine pool" in lines[0]
-    assert "wishes for 1 node at most now, and has that" in lines
+    assert "wishes for at most 1 node now, and has that" in lines
     assert sizes(pool(held=2), NOW) == "0-6"
     none = plan_data(plan(pool(held=2, wish=wished(0))), NOW)
     assert [r["why"] for r in none["jobs"][0]["reasons"]] == ["wish"]

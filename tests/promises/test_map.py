@@ -113,7 +113,7 @@ def test_a_pool_is_followed_until_it_is_over_and_wishes(bench: Bench, tmp_path: 
     bench.tick_until(job, has(3))
     wait_until(lambda: "3 running" in command.stdout.readline())
     said = bench.malleable("wish", "--job", str(job), "1")
-    assert said.stdout == f"job {job}: wishes for 1 node at most\n", said.stderr
+    assert said.stdout == f"job {job}: wishes for at most 1 node\n", said.stderr
     bench.tick_until(job, has(1))
     said = bench.malleable("wish", "--job", str(job), "99")
     assert "its MAX (99 is more)" in " ".join(said.stdout.split()), said.stderr

@@ -321,10 +321,10 @@ def test_the_command_counts_gpus(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--unit", "0gpu"], "is not gpu, 2gpu, ... or node"),
+        (["--unit", "0gpu"], "must be gpu, 2gpu, ... or node"),
         (["--unit", "3gpu"], "--unit 3gpu: the nodes have 2 GPUs each"),
         (["--columns", "0-1"], "--columns goes with --idle, not with --slots"),
-        (["--policy", "learned"], "is not learned in a replay yet"),
+        (["--policy", "learned"], "a replay cannot learn"),
     ],
 )
 def test_what_does_not_go_with_slots_is_refused(tmp_path, capsys, more, said):

@@ -146,7 +146,7 @@ def test_no_tick_in_the_span(hour: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         (("--since", "soon"), "'soon' is not a moment: write 90s"),
         (("--since", "1h", "--until", "2h"), "--since 1h is not before --until 2h"),
-        (("--since", "0d"), "--since 0d is not before now: nothing lies between"),
+        (("--since", "0d"), "--since 0d is not before now: give an earlier --since"),
         (("--since", "now"), "--since now is not before now"),
         (("--since", "1h", "--until", "9999999d"), "'9999999d' is not a moment"),
         (("--since", "999999d"), "'999999d' is not a moment"),
@@ -165,7 +165,7 @@ def test_without_a_ledger_it_says_who_makes_one(
     path = tmp_path / "malleable.toml"
     path.write_text(f'[tick]\nstate_dir = "{tmp_path}/none"\n')
     assert report(path) == UsageError.exit_code
-    assert "The first tick makes it" in capsys.readouterr().err
+    assert "The first tick creates it" in capsys.readouterr().err
     path.write_text(path.read_text() + "[ledger]\nenabled = false\n")
     assert report(path) == UsageError.exit_code
     assert "ledger.enabled is false" in capsys.readouterr().err
@@ -223,7 +223,7 @@ def test_nothing_in_a_name_steers_a_terminal() -> None:
 
 def test_a_user_without_jobs_is_told(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(hour, *SPAN, "--user", "nosuch") == 0
-    assert "note: no job of user nosuch in this time" in capsys.readouterr().err
+    assert "note: there is no job of user nosuch in this time" in capsys.readouterr().err
     assert report(hour, *SPAN) == 0
     assert capsys.readouterr().err == ""
 

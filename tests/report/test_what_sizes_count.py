@@ -121,7 +121,7 @@ def test_explain_names_what_the_job_counts(slot: Slot, noun: str) -> None:
 def test_reasons_count_what_the_job_counts() -> None:
     reasons = (
         (Why.MAXIMUM, Detail(most=8), "its maximum is 8 GPUs"),
-        (Why.WISH, Detail(wish=2), "wishes for 2 GPUs at most now"),
+        (Why.WISH, Detail(wish=2), "wishes for at most 2 GPUs now"),
         (Why.WISH, Detail(wish=0, unit=1), "wishes for no GPUs now, and"),
         (Why.BELOW_MIN, Detail(nodes_usable=1, nodes_needed=4), "can reach 1 GPU now, needs 4"),
         (Why.PROBED, Detail(nodes_planned=2), "begins on 2 GPUs"),

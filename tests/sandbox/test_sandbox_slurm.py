@@ -340,7 +340,7 @@ def test_the_command_line(installation, capfd):
         assert cli.main([*options, "down", "--all", "--json"]) == 0
         assert json.loads(capfd.readouterr().out)["removed"] == ["sb1"]
         assert cli.main([*options, "status"]) == 0
-        assert "No sandbox." in capfd.readouterr().out
+        assert "There is no sandbox." in capfd.readouterr().out
     finally:
         for box in list_sandboxes(base):
             box.down()

@@ -67,7 +67,7 @@ def test_without_the_option_the_job_goes_on(tmp_path: Path) -> None:
     command.send_signal(signal.SIGINT)
     _, said = command.communicate(timeout=150)
     assert command.returncode == 130
-    assert said == "job 17 goes on; to end it: scancel 17\n"
+    assert said == "job 17 continues; to end it: scancel 17\n"
     assert not (tmp_path / "cancelled").exists()
 
 

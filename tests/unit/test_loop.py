@@ -113,7 +113,7 @@ def test_a_tick_is_told_when_the_next_one_comes(
 
 def test_for_without_loop_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reconcile", "--for", "25"]) == UsageError.exit_code
-    assert "give it together with --loop" in capsys.readouterr().err
+    assert "give --loop too" in capsys.readouterr().err
 
 
 def test_whoever_touches_the_file_gets_a_tick_soon(site: Path) -> None:

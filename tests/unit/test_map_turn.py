@@ -65,7 +65,7 @@ def test_a_directory_with_other_files_is_left_as_it_is(
     precious.parent.mkdir(parents=True)
     precious.write_text("precious")
     one = start([*words, "--", "true", ":::", "a"], tmp_path)
-    assert b"is no map and not empty" in one.communicate(timeout=150)[1]
+    assert b"is not empty and has no map" in one.communicate(timeout=150)[1]
     assert one.returncode == 64
     assert [path for path in (tmp_path / "map").rglob("*") if path.is_file()] == [precious]
     assert precious.read_text() == "precious"

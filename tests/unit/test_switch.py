@@ -229,7 +229,7 @@ def test_off_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
     assert json.loads(run(capsys, "plan", "--json")[1])["level"] == "off"
     assert json.loads(run(capsys, "reconcile", "--json")[1])["mode"] == "off"
     assert "on again" in run(capsys, "on")[1]
-    assert "nothing changed" in run(capsys, "on")[1]
+    assert "were already on" in run(capsys, "on")[1]
     run(capsys, "reconcile")
     assert "release " in (site / "told").read_text()
 
@@ -290,7 +290,7 @@ def test_off_works_with_wrong_settings(capsys: Output, site: Path) -> None:
     code, out, err = run(capsys, "off")
     assert code == 0
     assert "switched off" in out
-    assert "what runs ends with its lease" in err
+    assert "running fragments end with their leases" in err
     assert find_off(str(site / "state")) is not None
     assert run(capsys, "reconcile")[0] == 78
     assert run(capsys, "on")[0] == 0
@@ -310,7 +310,7 @@ def test_off_while_slurm_is_away(capsys: Output, site: Path) -> None:
     code, out, err = run(capsys, "off")
     assert code == 0
     assert "switched off" in out
-    assert "the next tick sends the fragments away, in 30 s at most" in err
+    assert "the next tick sends the fragments away, within 30 s" in err
 
 
 def test_off_in_the_same_place_by_another_name_ticks(capsys: Output, site: Path) -> None:
@@ -322,7 +322,7 @@ def test_off_in_the_same_place_by_another_name_ticks(capsys: Output, site: Path)
 def test_off_elsewhere_says_so(capsys: Output, site: Path) -> None:
     code, _, err = run(capsys, "off", "--state-dir", str(site / "other"))
     assert code == 0
-    assert "ticks with these settings look elsewhere" in err
+    assert "ticks with these settings read the switch elsewhere" in err
 
 
 def test_off_that_cannot_be_written(capsys: Output, site: Path) -> None:

@@ -83,9 +83,9 @@ def test_a_job_of_somebody_else_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("mark", "said"),
     [
-        (POOL, "job 1: wishes for 2 nodes at most"),
-        (POOL.replace("}", ",slot=gpu}"), "job 1: wishes for 2 GPUs at most"),
-        (POOL.replace("}", ",slot=cpu:4}"), "job 1: wishes for 2 tasks at most"),
+        (POOL, "job 1: wishes for at most 2 nodes"),
+        (POOL.replace("}", ",slot=gpu}"), "job 1: wishes for at most 2 GPUs"),
+        (POOL.replace("}", ",slot=cpu:4}"), "job 1: wishes for at most 2 tasks"),
     ],
 )
 def test_the_command_names_what_the_job_counts(

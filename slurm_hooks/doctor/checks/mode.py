@@ -24,9 +24,7 @@ def _correct(facts: Facts, key: str) -> str:
 def _users(facts: Facts) -> Iterator[Finding]:
     if facts.settings.mode.users and known(facts.strange_users):
         names = _some(known(facts.strange_users))
-        yield warning(
-            f"mode.users: this host knows no user {names}", advice=_correct(facts, "users")
-        )
+        yield warning(f"mode.users: this host has no user {names}", advice=_correct(facts, "users"))
 
 
 def _accounts(facts: Facts) -> Iterator[Finding]:
