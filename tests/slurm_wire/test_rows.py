@@ -317,8 +317,8 @@ def test_a_broken_mark_concerns_one_element(comment: str) -> None:
 
 
 def test_a_mark_on_something_that_is_no_element() -> None:
-    assert "no array element" in read(row("7")).unknown[0]
-    assert "no array element" in read(row("7_[0-3]")).unknown[0]
+    assert "not an array element" in read(row("7")).unknown[0]
+    assert "not an array element" in read(row("7_[0-3]")).unknown[0]
     jobs = read(row("7_[1-3]", State="CANCELLED"), row(State="FAILED"))
     assert jobs.unknown == ()
     assert jobs.malleable[0].is_cut
