@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from slurm_hooks.books.harvest.totals import Asked
+from slurm_hooks.books.harvest.totals import Query
 from slurm_hooks.books.ledger.read import totals
 from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_command, add_output, err, out
@@ -51,9 +51,9 @@ def add(commands: Commands) -> None:
 def _report(arguments: argparse.Namespace) -> int:
     settings, page_file, picture_file = load(arguments.settings), *_files(arguments)
     now = local(datetime.now(timezone.utc))  # noqa: TID251  (--since counts from here)
-    asked = _asked(arguments, now)
+    query = _query(arguments, now)
     with opened_ledger(settings) as ledger:
-        counts = totals(ledger, asked)
+        counts = totals(ledger, query)
     if arguments.user and not counts.jobs and not arguments.json:
         print_lines(err, [f"note: there is no job of user {arguments.user} in this time"])
     if page_file:
@@ -80,7 +80,7 @@ def _files(arguments: argparse.Namespace) -> tuple[Optional[Path], Optional[Path
     return (named, arguments.png) if is_page else (arguments.html, named)
 
 
-def _asked(arguments: argparse.Namespace, now: datetime) -> Asked:
+def _query(arguments: argparse.Namespace, now: datetime) -> Query:
     """The span of the arguments. Raises UsageError if it is not a span."""
     try:
         since, until = (read_moment(text, now) for text in (arguments.since, arguments.until))
@@ -89,4 +89,4 @@ def _asked(arguments: argparse.Namespace, now: datetime) -> Asked:
     if since >= until:
         end = "now" if arguments.until == _NOW else f"--until {arguments.until}"
         raise UsageError(f"--since {arguments.since} is not before {end}: give an earlier --since")
-    return Asked(since, until, arguments.user, arguments.account)
+    return Query(since, until, arguments.user, arguments.account)

@@ -10,7 +10,7 @@ from typing import Optional
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from slurm_hooks.books.harvest.totals import Asked, Sample, Share, Totals
+from slurm_hooks.books.harvest.totals import Query, Sample, Share, Totals
 from slurm_hooks.model import Why
 from slurm_hooks.model.moments import local, shown
 from slurm_hooks.model.plural import noun_of, plural
@@ -53,9 +53,9 @@ HOW_ENDED = {
 def headline(totals: Totals) -> tuple[str, ...]:
     """The sentences that matter most."""
     if totals.first is None or totals.last is None:
-        return (f"the ledger has no tick {_span(totals.asked.since, totals.asked.until)}",)
+        return (f"the ledger has no tick {_span(totals.query.since, totals.query.until)}",)
     lines = [
-        f"{_jobs_counted(totals.asked)} used {_hours(totals.node_s)} of the "
+        f"{_jobs_counted(totals.query)} used {_hours(totals.node_s)} of the "
         f"{_hours(totals.all_node_s + totals.idle_node_s)} node-hours that other jobs left idle "
         f"{_span(totals.first, totals.last)}",
         *_share_line(totals),
@@ -78,9 +78,9 @@ def _share_line(totals: Totals) -> list[str]:
     ]
 
 
-def _jobs_counted(asked: Asked) -> str:
+def _jobs_counted(query: Query) -> str:
     """The jobs that are counted, as the beginning of a sentence."""
-    named = ("of user", asked.user), ("of account", asked.account)
+    named = ("of user", query.user), ("of account", query.account)
     return " ".join(["Malleable jobs", *(f"{kind} {name}" for kind, name in named if name)])
 
 

@@ -22,7 +22,7 @@ from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.books.harvest.derive import Limits, record_of
 from slurm_hooks.books.harvest.lives import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
-from slurm_hooks.books.harvest.totals import Asked, Totals
+from slurm_hooks.books.harvest.totals import Query, Totals
 from slurm_hooks.books.harvest.values import Cost
 from slurm_hooks.books.ledger.connect import Damaged, Unusable, reading, writing
 from slurm_hooks.books.ledger.read import interruptions_of, lives_of, loop_in, standing, totals
@@ -38,7 +38,7 @@ from slurm_hooks.tick.reconcile import tick
 
 ROOT = Path(__file__).parents[2]
 BEGIN = datetime.fromtimestamp(START, timezone.utc)
-ALL = Asked(BEGIN - timedelta(days=1), BEGIN + timedelta(days=400))
+ALL = Query(BEGIN - timedelta(days=1), BEGIN + timedelta(days=400))
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ GPUS = (
 )
 
 
-def told(settings: Settings, asked: Asked = ALL) -> Totals:
+def told(settings: Settings, query: Query = ALL) -> Totals:
     with reading(path_of(settings)) as ledger:
-        return totals(ledger, asked)
+        return totals(ledger, query)
 
 
 def test_a_job_that_counts_gpus_has_its_sizes_in_them(settings: Settings) -> None:
@@ -211,7 +211,7 @@ def test_a_short_span_of_one_user_is_widened_to_whole_hours(settings: Settings) 
     for _ in range(30):
         one_tick(slurm, settings)
         slurm.advance(10)
-    half = Asked(BEGIN + timedelta(seconds=200), BEGIN + timedelta(seconds=300), "nobody")
+    half = Query(BEGIN + timedelta(seconds=200), BEGIN + timedelta(seconds=300), "nobody")
     found = told(settings, half)
     assert found.first == BEGIN + timedelta(seconds=10)
     assert found.node_s == found.all_node_s == told(settings).node_s

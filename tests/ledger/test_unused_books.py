@@ -14,7 +14,7 @@ from build import NOW, after, make_fragment, make_job, make_node, make_snapshot,
 from metrics.test_exposition import values
 from slurm_hooks.books.harvest.codec import from_text, to_text
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.totals import Asked, Chosen, Standing, Totals
+from slurm_hooks.books.harvest.totals import Chosen, Query, Standing, Totals
 from slurm_hooks.books.harvest.values import Cost, NodeCounts
 from slurm_hooks.books.ledger.connect import reading, writing
 from slurm_hooks.books.ledger.read import last_seen, standing, totals
@@ -60,7 +60,7 @@ def books(path: Path, *ticks: tuple[Snapshot, Plan]) -> Iterator[tuple[Totals, S
         with writing(path, 8) as ledger:
             write(ledger, record_of(last_seen(ledger), snapshot, plan, COST, LIMITS), {})
     with reading(path) as ledger:
-        yield totals(ledger, Asked(after(-9), after(9999))), standing(ledger)
+        yield totals(ledger, Query(after(-9), after(9999))), standing(ledger)
 
 
 def test_what_no_job_used_counts_from_tick_to_tick(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from build import NOW, after
-from slurm_hooks.books.harvest.totals import Asked, Ends, JobLine, Sample, Share, Ticks, Totals
+from slurm_hooks.books.harvest.totals import Ends, JobLine, Query, Sample, Share, Ticks, Totals
 from slurm_hooks.books.harvest.values import Delay, Done
 from slurm_hooks.model import Why
 
@@ -43,7 +43,7 @@ def totals() -> Totals:
         "",
     )
     return Totals(
-        asked=Asked(NOW, after(168 * HOUR_S)),
+        query=Query(NOW, after(168 * HOUR_S)),
         first=NOW,
         last=after(168 * HOUR_S),
         span_s=168 * HOUR_S,

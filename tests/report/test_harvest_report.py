@@ -19,7 +19,7 @@ from fake_parts import START, Rigid
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks import cli
 from slurm_hooks.books.harvest.codec import to_text
-from slurm_hooks.books.harvest.totals import Asked, Ends, Sample, Ticks, Totals
+from slurm_hooks.books.harvest.totals import Ends, Query, Sample, Ticks, Totals
 from slurm_hooks.books.harvest.values import Delay, LaneWait
 from slurm_hooks.books.ledger.connect import ledger_path, reading
 from slurm_hooks.books.ledger.read import last_seen, totals
@@ -121,7 +121,7 @@ def test_a_file_is_what_its_name_says(
 
 def test_jobs_beyond_the_first_are_counted_below_the_table(hour: Path) -> None:
     with reading(ledger_path(str(hour.parent / "state"))) as ledger:
-        found = totals(ledger, Asked(*map(datetime.fromisoformat, (BEGIN, END)), "", ""))
+        found = totals(ledger, Query(*map(datetime.fromisoformat, (BEGIN, END)), "", ""))
     found = replace(found, jobs=found.jobs[:1] * 14)
     console = Console(file=io.StringIO(), width=80)
     print_tables(console, harvest_view(found))
@@ -193,12 +193,12 @@ def test_a_picture_does_not_go_back_when_summer_ends(monkeypatch: pytest.MonkeyP
 
 def test_doubts_and_delays_are_said() -> None:
     nothing = Totals(
-        Asked(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, 0, {}, (), (), (), (), (), (), 0,
+        Query(NOW, after(9)), NOW, after(3600), 3600, 0, 0, 0, 0, {}, (), (), (), (), (), (), 0,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip
     assert "no fragment was interrupted" in headline(nothing)[1]
     doubtful = Totals(
-        Asked(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 3600, 360, {}, (), (), (),
+        Query(NOW, after(9)), NOW, after(3600), 3600, 1800, 3600, 3600, 360, {}, (), (), (),
         (Ends(Why.DIED, 2, 7200),), (), (Delay("9", NOW, after(70), 60),), 3,
         Ticks(2, 0.1, 0.2, 10, 0), (),
     )  # fmt: skip

@@ -16,7 +16,7 @@ USABLE = frozenset({Why.STARTING, Why.OBSERVED, Why.RESTING, Why.NOT_GIVEN})
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """The requested part of the ledger: a span, a user and an account (empty: all)."""
 
     since: datetime
@@ -111,7 +111,7 @@ class Totals:
     * `unused`: unused GPUs and processors times seconds, by resource.
     * `lanes`: the lanes in which jobs may wait for a node, by the last tick."""
 
-    asked: Asked
+    query: Query
     first: Optional[datetime]
     last: Optional[datetime]
     span_s: float

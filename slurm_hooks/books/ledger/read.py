@@ -19,10 +19,10 @@ from slurm_hooks.books.harvest.lives import (
     moments_of,
 )
 from slurm_hooks.books.harvest.totals import (
-    Asked,
     Ends,
     JobLine,
     LastTick,
+    Query,
     Sample,
     Share,
     Standing,
@@ -53,17 +53,17 @@ def without_account(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> tuple
     return tuple(job_id for job_id in job_ids if job_id not in known)
 
 
-def totals(ledger: sqlite3.Connection, asked: Asked) -> Totals:
+def totals(ledger: sqlite3.Connection, query: Query) -> Totals:
     """Return the totals of a span.
 
     The usage of each job is kept by the hour, so totals of users, accounts and jobs count whole
     hours. For a user or account the whole span is widened to full hours."""
-    whole = _Part(ledger, asked)
+    whole = _Part(ledger, query)
     tick = whole.tick()
     shares = whole.users()
-    is_all = not (asked.user or asked.account)
+    is_all = not (query.user or query.account)
     return Totals(
-        asked=asked,
+        query=query,
         first=moment(tick["first"]) if tick["count"] else None,
         last=moment(tick["last"]) if tick["count"] else None,
         span_s=tick["span_s"],
@@ -98,20 +98,20 @@ def _lanes(ledger: sqlite3.Connection) -> tuple[LaneWait, ...]:
 class _Part:
     """A span of the ledger, for all jobs or for the jobs of a user or account."""
 
-    def __init__(self, ledger: sqlite3.Connection, asked: Asked) -> None:
+    def __init__(self, ledger: sqlite3.Connection, query: Query) -> None:
         ledger.row_factory = sqlite3.Row
         self._ledger = ledger
-        since, until = asked.since.timestamp(), asked.until.timestamp()
+        since, until = query.since.timestamp(), query.until.timestamp()
         first, last = int(since // HOUR_S), hour_of(until)
-        if asked.user or asked.account:
+        if query.user or query.account:
             since, until = first * HOUR_S, (last + 1) * HOUR_S
         self._values: dict[str, Any] = {
             "since": since,
             "until": until,
             "first_hour": first,
             "last_hour": last,
-            "user": asked.user,
-            "account": asked.account,
+            "user": query.user,
+            "account": query.account,
         }
 
     def _rows(self, question: str, **more: object) -> list[sqlite3.Row]:
