@@ -1,1 +1,1 @@
-"""What an ordinary user can do to the rest of us: `make abuse`."""
+"""Attacks of an ordinary user on others: `make abuse`."""

@@ -1,4 +1,5 @@
-"""Each test of this directory is a row of the table of `make abuse`: what was tried, what happened.
+"""Each test of this directory is a row of the table of `make abuse`: the attempt and its result.
+
 The verdict is the test's own.
 """
 
@@ -13,7 +14,7 @@ Row = Callable[[str, str], None]
 
 @pytest.fixture
 def row(record_property: Callable[[str, object], None]) -> Row:
-    """Tells what was tried and what came of it, the numbers included."""
+    """Note the attempt and its result, with the numbers."""
 
     def tell(tried: str, happened: str) -> None:
         record_property("tried", tried)

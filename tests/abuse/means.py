@@ -1,4 +1,4 @@
-"""What an attacker brings along: a client of his own, and files that tell as whom they were run."""
+"""An attacker's tools: a separate client, and files that record the user under whom they ran."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __attribute__((constructor)) static void tell(void)
 
 
 def compiled(source: Path, target: Path, *options: str) -> Path:
-    """What gcc makes of a C source, for everybody to use."""
+    """Compile a C source with gcc, for all users."""
     subprocess.run(["gcc", str(source), "-o", str(target), *options], check=True, timeout=150)
     target.chmod(0o755)
     return target
@@ -38,7 +38,7 @@ def own_client(box: Sandbox) -> Path:
 
 
 def submit_by_own_client(box: Sandbox, user: str, script: Path, fields: Sequence[str]) -> str:
-    """The job's id, or what Slurm said against it."""
+    """The job's id, or Slurm's error message."""
     argv = [str(box.work / "own_client"), str(box.work), str(script), *fields]
     done = box.run(argv, user=user, check=False)
     return (done.stdout + done.stderr).strip()

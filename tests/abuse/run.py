@@ -1,5 +1,7 @@
-"""`make abuse`: runs the tests beside this, and prints a table and, as its last line, one JSON
-object. Arguments are pytest's."""
+"""`make abuse`: runs the tests beside this file, and prints a table.
+
+The last line is a JSON object. Arguments are pytest's.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Row:
-    """One abuse; `seconds` are those of the test itself."""
+    """An abuse. `seconds` is the time of the test itself."""
 
     abuse: str
     tried: str
@@ -33,7 +35,7 @@ class Rows:
     found: list[Row] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A row for each test, and one for a fixture that fails or skips."""
+        """Make a row for each test, and a row for a fixture that fails or skips."""
         if report.when != "call" and report.passed:
             return
         told = {str(name): str(value) for name, value in report.user_properties}

@@ -1,7 +1,7 @@
 """A stranger at ports of this host: stranger.py SECONDS PORT...
 
-Standard library alone, since it runs as a user who has nothing. Prints one JSON object: what each
-port says to who says nothing.
+It uses the standard library alone, since its user has no other packages. It prints a JSON object:
+the words of each port to a silent caller.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def connected(port: int) -> socket.socket:
 
 
 def greeting(port: int) -> str:
-    """What it says first; how it ends if it says nothing."""
+    """The first words of the port, or the way in which it ends without words."""
     try:
         with connected(port) as end:
             said = end.recv(200).strip().decode("ascii", "replace")

@@ -1,4 +1,4 @@
-"""What takes minutes: a cluster full of one user's jobs, leases that run out."""
+"""Attacks that take minutes: a cluster full of a user's jobs, and leases that end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [
 USER, OTHER = "nobody", "games"
 SLEEP = "exec sleep 900"
 MOST_JOBS = 1500
-LATE_S = 60  # slurmctld looks at limits every half minute
+LATE_S = 60  # slurmctld checks limits every half minute
 NewSandbox = Callable[..., Sandbox]
 
 
@@ -42,8 +42,8 @@ echo $n
 
 
 @pytest.mark.parametrize("request_", ["1-1", "1-64"])
-def test_one_user_submits_until_slurm_takes_no_more(full: Bench, request_: str, row: Row) -> None:
-    """Two other users' work goes on: a malleable job with its leases, and an ordinary one."""
+def test_a_user_submits_until_slurm_takes_no_more(full: Bench, request_: str, row: Row) -> None:
+    """Two other users' work goes on: a malleable job with its leases, and an ordinary job."""
     other = full.submit(SLEEP, "1-2", user=OTHER)
     full.tick_until(other, has(2))
     script = full.box.work / "job.sh"
@@ -63,7 +63,7 @@ def test_one_user_submits_until_slurm_takes_no_more(full: Bench, request_: str, 
         assert not report.lacks_rights
         parts += [(a.seconds, f"{a.argv[0]} with {a.rpcs} RPCs") for a in report.asked]
     left = sum(state is FragmentState.RUNNING for state in full.states(other))
-    assert left >= 1  # its MIN, which comes before anybody's extra
+    assert left >= 1  # its MIN, which comes before any job's extra nodes
     full.box.run(["scancel", str(other)], user=OTHER)
     full.box.run(["scancel", f"--user={USER}"])
     wait_until(lambda: full.tick() and full.box.run(
@@ -75,7 +75,9 @@ def test_one_user_submits_until_slurm_takes_no_more(full: Bench, request_: str, 
     row(f"--malleable={request_} until MaxJobCount={MOST_JOBS}", said)
 
 
-def test_the_lease_of_one_that_ignores_sigterm_ends_without_a_tick(full: Bench, row: Row) -> None:
+def test_the_lease_of_a_fragment_that_ignores_sigterm_ends_without_a_tick(
+    full: Bench, row: Row
+) -> None:
     job = full.submit("trap '' TERM; while :; do sleep 1; done", "1-1")
     full.tick_until(job, has(1))
     full.tick()
@@ -88,7 +90,9 @@ def test_the_lease_of_one_that_ignores_sigterm_ends_without_a_tick(full: Bench, 
     row("SIGTERM ignored to the end of the lease, no tick", f"gone {late:.0f} s after its end")
 
 
-def test_what_a_user_requeues_does_not_start_without_a_tick(full: Bench, row: Row) -> None:
+def test_a_fragment_that_its_user_requeues_does_not_start_without_a_tick(
+    full: Bench, row: Row
+) -> None:
     """Slurm starts a requeued job again after two minutes, unless it is held."""
     job = full.submit(SLEEP, "1-2")
     full.tick_until(job, has(2))

@@ -1,4 +1,4 @@
-"""Fragments that do not want to go, and what they leave behind for those that run as root."""
+"""Fragments that do not leave, and their remains for programs that run as root."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
 ]
 USER = "nobody"
 KILL_WAIT_S, EPILOG_S, SLACK_S = 5.0, 11.0, 5.0
-# $1 names it; $2 is the job.
+# $1 is its name, $2 is the job.
 DEAF = """#!/bin/sh
 trap '' TERM HUP INT
 echo $$ >pid.$1.$2
@@ -41,7 +41,7 @@ os.execv('./deaf.sh', ['deaf.sh', 'double', '$J'])"
 (env -i PATH=/usr/bin:/bin setsid ./deaf.sh bare $J </dev/null >/dev/null 2>&1 &)
 while :; do sleep 1; done
 """
-# Whoever sees the Epilog at work stops it; only what is of this user and of this sandbox.
+# It stops every running Epilog of this user and of this sandbox.
 HUNTER = """
 import glob, os, signal, sys
 found = set()
@@ -89,7 +89,7 @@ def drained(bench: Bench) -> list[str]:
     return [state for state in states if "drain" in state or "down" in state]
 
 
-def test_those_that_ignore_every_signal_and_fork_away(bench: Bench, row: Row) -> None:
+def test_processes_that_ignore_every_signal_and_fork_away(bench: Bench, row: Row) -> None:
     deaf = bench.box.work / "deaf.sh"
     deaf.write_text(DEAF)
     deaf.chmod(0o755)
@@ -119,7 +119,7 @@ def test_a_fragment_that_stopped_itself(bench: Bench, row: Row) -> None:
 
 
 def test_hundreds_of_daemons_with_large_environments(bench: Bench, row: Row) -> None:
-    """The Epilog looks at each of them, and at no more than it has time for."""
+    """The Epilog checks each of them, within its time limit."""
     body = f"""
     export FILL=$(head -c 60000 /dev/zero | tr '\\0' x)
     for i in $(seq {CROWD}); do (setsid sleep 300 </dev/null >/dev/null 2>&1 &) done
@@ -148,7 +148,7 @@ def daemons(marker: bytes, place: bytes) -> Iterator[int]:
 
 
 def test_an_epilog_that_the_user_stops(bench: Bench, row: Row) -> None:
-    """It runs as the user, who may do to it what he likes; root waits no longer than it says."""
+    """It runs as the user, who may stop it. Root waits no longer than the limit."""
     hunter = bench.box.work / "hunter.py"
     hunter.write_text(HUNTER)
     place = f"{bench.box.dir}/"
@@ -172,7 +172,7 @@ def test_an_epilog_that_the_user_stops(bench: Bench, row: Row) -> None:
 
 
 def counted(bench: Bench, job: int) -> int:
-    """How many processes of the Epilog the hunter has stopped."""
+    """The number of Epilog processes that the hunter has stopped."""
     words = (bench.box.work / f"pid.hunter.{job}").read_text().split()
     return int(words[1]) if len(words) == 2 else 0
 
@@ -193,7 +193,7 @@ exec sleep 600
 """
 
 
-def test_what_lies_in_the_shared_directory_is_nothing_to_root(bench: Bench, row: Row) -> None:
+def test_root_ignores_the_content_of_the_shared_directory(bench: Bench, row: Row) -> None:
     """Operators' commands, a tick and the Epilog, while FIFOs, links and devices lie there."""
     victim = bench.box.dir / "victim"
     victim.write_text("root's own\n")
@@ -237,10 +237,10 @@ def test_output_into_a_link_to_a_file_of_root(bench: Bench, row: Row) -> None:
 
 
 @pytest.mark.parametrize("request_", ["1-1", ""], ids=["ours", "an-ordinary-job"])
-def test_output_into_a_fifo_that_nobody_reads(
+def test_output_into_a_fifo_without_a_reader(
     fresh_sandbox: Callable[..., Sandbox], request_: str, row: Row
 ) -> None:
-    """slurmstepd (22.05.8) opens it before anything of the job runs, and nothing ends that wait."""
+    """slurmstepd (22.05.8) opens it before any process of the job, and this wait has no end."""
     box = fresh_sandbox(nodes=4)
     bench, path = Bench(box), box.work / "out.fifo"
     os.mkfifo(path)

@@ -1,4 +1,4 @@
-"""What a user can bring into the cluster with a submission: on a real Slurm."""
+"""A user's possible effects on the cluster by a submission: on a real Slurm."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def text_of(path: Path) -> str:
 
 
 def ids(bench: Bench) -> set[int]:
-    """Of all malleable jobs that Slurm knows."""
+    """The ids of all malleable jobs that Slurm knows."""
     return {job.job_id for job in bench.observe().jobs}
 
 
-def test_nothing_of_a_user_s_environment_reaches_root(
+def test_no_part_of_a_user_s_environment_reaches_root(
     bench: Bench, client: Path, script: Path, row: Row
 ) -> None:
     canaries = Canaries(bench.box.work / f"canaries{time.monotonic_ns()}")
@@ -76,7 +76,7 @@ def test_nothing_of_a_user_s_environment_reaches_root(
     )
 
 
-def test_the_plugin_tells_nobody_what_files_root_has(bench: Bench, row: Row) -> None:
+def test_the_plugin_does_not_reveal_root_s_files(bench: Bench, row: Row) -> None:
     closed = bench.box.dir / "closed"
     closed.mkdir(mode=0o700)
     (closed / "there").touch()
@@ -97,7 +97,7 @@ def test_the_plugin_tells_nobody_what_files_root_has(bench: Bench, row: Row) -> 
 
 
 @pytest.mark.parametrize("way", ["env=SBATCH_", "spank="])
-def test_a_request_of_any_length_costs_slurmctld_nothing(
+def test_a_request_of_any_length_does_not_delay_slurmctld(
     bench: Bench, client: Path, script: Path, way: str, row: Row
 ) -> None:
     began = time.monotonic()
@@ -111,10 +111,10 @@ def test_a_request_of_any_length_costs_slurmctld_nothing(
     )
 
 
-def test_a_mark_in_one_s_own_admin_comment(
+def test_a_mark_in_a_user_s_own_admin_comment(
     bench: Bench, client: Path, script: Path, row: Row
 ) -> None:
-    """No command of Slurm sends AdminComment with a submission, a client of one's own does."""
+    """No command of Slurm sends AdminComment with a submission, but a user's own client does."""
     words = [f"admin_comment={MARK}", "partition=malleable", "array=0-3", "priority=0"]
     said = submit_by_own_client(bench.box, USER, script, words)
     if said.isdigit():

@@ -1,5 +1,7 @@
-"""What lies where the tick writes, or is put there while it does: nothing of it is followed, waited
-for or overwritten, and no tick fails over it but with a line that says why."""
+"""Files where the tick writes, or files put there while it does.
+
+No tick follows them, waits for them, overwrites them, or fails over them without a line.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def settings(tmp_path: Path) -> Settings:
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_lies_where_the_books_are_kept(
+def test_foreign_files_in_the_place_of_the_books(
     settings: Settings, victim: Path, name: str, plant: Plant, row: Row
 ) -> None:
     state = Path(settings.tick.state_dir)
@@ -100,14 +102,14 @@ def test_what_lies_where_the_books_are_kept(
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 @pytest.mark.parametrize("name", LOCKS)
-def test_what_lies_where_the_lock_is(
+def test_foreign_files_in_the_place_of_the_lock(
     settings: Settings, victim: Path, name: str, plant: Plant, row: Row
 ) -> None:
     lock = Path(settings.tick.lock)
     lock.parent.mkdir(mode=0o700, exist_ok=True)
     plant(lock.with_name(name), victim)
     began = time.monotonic()
-    if plant is sparse:  # a plain file: its holes are nobody's
+    if plant is sparse:  # a plain file: its holes belong to no user
         tick(recorded("running"), settings)
     else:
         with pytest.raises(SettingsError, match=r"tick\.lock"):
@@ -117,8 +119,8 @@ def test_what_lies_where_the_lock_is(
     row(f"{plant.__name__} at {name}", f"told within {took:.1f} s")
 
 
-def test_a_directory_that_somebody_else_could_swap_is_not_used(tmp_path: Path, row: Row) -> None:
-    """Between a look at it and the opening of a file in it."""
+def test_a_directory_that_another_user_could_swap_is_not_used(tmp_path: Path, row: Row) -> None:
+    """The swap is made between the check of the directory and the opening of a file in it."""
     everybody = tmp_path / "open"
     everybody.mkdir()
     everybody.chmod(0o777)
@@ -132,13 +134,13 @@ def test_a_directory_that_somebody_else_could_swap_is_not_used(tmp_path: Path, r
     _, (line,) = one_tick(busy_slurm(), mixed)
     assert "and so replace" in line
     assert not list(everybody.glob("**/*.sqlite"))
-    everybody.chmod(0o1777)  # as /tmp: nobody can rename what is not his
+    everybody.chmod(0o1777)  # as /tmp: users can rename only their own files
     assert one_tick(busy_slurm(), settings)[1] == ()
     row("state_dir and lock below a directory of mode 0777", "refused; used with 1777")
 
 
 def test_files_of_the_tick_are_its_own(settings: Settings, row: Row) -> None:
-    """Whatever the umask: nobody else opens the lock, nobody else writes anything."""
+    """With any umask: no other user opens the lock, and no other user writes any file."""
     before = os.umask(0)
     try:
         one_tick(busy_slurm(), settings)

@@ -33,7 +33,7 @@ USER_TOP = (
     "SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,bf_interval=2,enable_user_top"
 )
 
-# {run}: an element that runs; {held}: one that waits, held; {job}: the array.
+# {run}: an element that runs; {held}: an element that waits, held; {job}: the array.
 RELEASES = (
     "release {held}", "release {job}", "update jobid={held} Priority=5",
     "update jobid={job} Nice=-5",
@@ -83,7 +83,7 @@ ENDS = (
 
 
 def said_of(which: str) -> tuple[str, ...]:
-    """The comments as changes of one element."""
+    """The comments as changes of an element."""
     return tuple(f"update jobid={{{which}}} {comment}" for comment in COMMENTS)
 
 
@@ -104,7 +104,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 @dataclass
 class Attack:
-    """One user's job of six fragments, of which some run, and somebody else's beside it."""
+    """A user's job of six fragments, some of which run, and another user's job beside it."""
 
     bench: Bench
     mine: int
@@ -140,7 +140,7 @@ class Attack:
         return done
 
     def is_harmless(self, text: str) -> None:
-        """Nothing started outside of a tick, no lease is too long, the other job is as it was."""
+        """Check: no start without a tick, no long lease, and the other job is unchanged."""
         self._look(text)
         report = self.bench.tick()
         assert not report.refused, (text, report.refused)
@@ -188,7 +188,7 @@ def attack(bench: Bench) -> Attack:
         pytest.param(said_of("run"), id="words-of-the-running"),
     ],
 )
-def test_what_a_user_says_of_his_fragments(
+def test_words_of_a_user_about_own_fragments(
     attack: Attack, texts: tuple[str, ...], row: Row
 ) -> None:
     slowest = 0.0
@@ -204,7 +204,7 @@ def test_what_a_user_says_of_his_fragments(
 
 
 def test_ends_that_a_user_makes(attack: Attack, row: Row) -> None:
-    """What a user requeues waits for a tick, and gets a lease like any other."""
+    """A requeued fragment waits for a tick, and gets a normal lease."""
     for text in ENDS:
         attack.try_out(text)
         attack.is_harmless(text)
@@ -228,7 +228,7 @@ def test_ends_that_a_user_makes(attack: Attack, row: Row) -> None:
 
 
 def test_a_pool_that_says_it_is_finished_and_goes_on(bench: Bench, row: Row) -> None:
-    """It is out of the allocator's reach, and still keeps nobody from a minimum for long."""
+    """The allocator does not plan it any more, but it delays no job's minimum for long."""
     patience_s = 20
     text = bench.box.settings.read_text()
     patient = text.replace("snooze_s = 0", f"snooze_s = 0\npatience_s = {patience_s}")

@@ -56,7 +56,9 @@ def test_a_flood_of_strangers_takes_bounded_descriptors(
             listener.answer()
         kept = descriptors() - before - FLOOD
         assert kept <= STRANGERS + SAME_NAME
-        if said != WATCHER.encode():  # who takes its name can only make it connect again
+        if (
+            said != WATCHER.encode()
+        ):  # a stranger that takes its name can only make it connect again
             listener.send(NEWS)
             time.sleep(0.05)
             broken, is_news = watcher.receive()
@@ -80,7 +82,7 @@ def test_callers_that_never_cease_do_not_hold_an_agent_up(listener: PingListener
     row("more callers than are answered at once", f"{STRANGERS} at a time, then the agent's work")
 
 
-def test_a_watcher_comes_through_while_strangers_crowd(listener: PingListener, row: Row) -> None:
+def test_a_watcher_is_answered_while_strangers_crowd(listener: PingListener, row: Row) -> None:
     with ExitStack() as stack:
         for _ in range(STRANGERS):
             connect(stack, listener.port, b"\0" * 16)

@@ -80,7 +80,7 @@ def ask(port):
     except Exception:
         pass
 """
-# What a stranger gets to see of processes, of a directory, and over sockets without a file.
+# A stranger's view of processes, of a directory, and over sockets without a file.
 PEEP = """
 import glob, os, re, socket, sys
 directory, *pids = sys.argv[1:]
@@ -121,7 +121,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 
 def processes(job: int, box: Sandbox) -> list[Path]:
-    """Those of the job, by their environment."""
+    """The processes of the job, by their environment."""
     entry, found = f"\0SLURM_ARRAY_JOB_ID={job}\0".encode(), []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -153,7 +153,7 @@ def rounds(bench: Bench, job: int) -> list[str]:
 
 
 def started(bench: Bench, engine: str) -> int:
-    """A job of two fragments that work, as far as this host has what it needs."""
+    """A job of two working fragments, with all programs that this host has."""
     for module in NEEDS.get(engine, ()):
         pytest.importorskip(module)
     sign = bench.box.work / SIGNS[engine]
@@ -166,7 +166,7 @@ def started(bench: Bench, engine: str) -> int:
 
 
 def until_next_sign(sign: Path) -> Optional[float]:
-    """Seconds until the job has done some more; None if it has not in a minute."""
+    """Seconds until the job has made progress, or None without progress in a minute."""
     began, seen = time.monotonic(), sign.stat().st_mtime
     with suppress(AssertionError):
         wait_until(lambda: sign.stat().st_mtime > seen)
@@ -206,8 +206,8 @@ def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -
 
 
 @pytest.mark.parametrize("engine", ["torchrun", "torchft"])
-def test_what_torch_opens_itself(bench: Bench, engine: str, row: Row) -> None:
-    """Stores and torchft's lighthouse know no secret: whoever reaches them is served."""
+def test_ports_that_torch_opens_itself(bench: Bench, engine: str, row: Row) -> None:
+    """Stores and torchft's lighthouse have no secret, so they serve every caller."""
     job = started(bench, engine)
     found = sorted(port for port, where in ports(job, bench.box).items() if where == "all")
     text = f"import sys\n{ASK}\nfor port in sys.argv[1:]: ask(int(port))"
@@ -221,7 +221,7 @@ def test_what_torch_opens_itself(bench: Bench, engine: str, row: Row) -> None:
 
 
 def test_memory_and_files_of_a_running_job(bench: Bench, row: Row) -> None:
-    """Those of its agents and workers, its directory, and the sockets over which memory is lent."""
+    """Targets: agents and workers, the directory, and the sockets over which memory is lent."""
     job = started(bench, "torchrun")
     pids = [path.name for path in processes(job, bench.box)]
     words = ["/usr/bin/python3", "-c", PEEP, str(bench.directory(job, UID)), *pids]
@@ -230,5 +230,5 @@ def test_memory_and_files_of_a_running_job(bench: Bench, row: Row) -> None:
     assert len(said) == 1, said
     assert asked
     own = bench.box.run(words, user=USER).stdout.split()
-    assert len(own) > len(pids)  # so the question is one that can be answered
+    assert len(own) > len(pids)  # so the question can be answered
     row(f"{len(pids)} processes, the shared directory, {asked} sockets", "nothing is readable")

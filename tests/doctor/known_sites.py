@@ -91,7 +91,7 @@ def answer(
     main: dict[str, str] | None = None,
     more: str = "",
 ) -> str:
-    """What scontrol says, with some words changed; `more` is added in front."""
+    """The answer of scontrol with some words changed. `more` is added in front."""
     changed = dict(config or {})
     lines = [
         f"{key} = {changed.pop(key)}" if (key := line.split(" ")[0]) in changed else line
@@ -132,8 +132,10 @@ def parts(
     on: str = "main,malleable,parts",
     **changes: Any,
 ) -> dict[str, Any]:
-    """A site with fragments on parts of nodes; `lane` are words of their partition, `node` of all
-    nodes, `on` the partitions of n1."""
+    """A site with fragments on parts of nodes.
+
+    `lane` are words of their partition, `node` words of all nodes, `on` the partitions of n1.
+    """
     pairs = " ".join(f"{key}={value}" for key, value in {**PART_LANE, **(lane or {})}.items())
     ours = {"OverSubscribe": "NO", **changes.pop("ours", {})}
     text = answer({**PARTS_CONFIG, **(config or {})}, ours=ours, **changes)
@@ -144,7 +146,7 @@ def parts(
 
 
 def cgroups(**settings: str) -> dict[str, Any]:
-    """A site for parts, and a node with such settings in cgroup.conf."""
+    """A site for parts, and a node with these settings in cgroup.conf."""
     return {**parts(), "cgroups": Cgroups("/etc/slurm/cgroup.conf", settings)}
 
 
@@ -242,7 +244,7 @@ def tick(**changes: Any) -> dict[str, Any]:
 
 
 def textfile(path: str = "/m/a.prom", **changes: Any) -> dict[str, Any]:
-    """A site that writes such a file for Prometheus."""
+    """A site that writes this file for Prometheus."""
     found = replace(known(GOOD_SITE.textfile), **changes)
     return {"settings": Settings(metrics=Metrics(textfile=path)), "textfile": found}
 
@@ -273,7 +275,7 @@ LAYS = '[ -n "$SPANK_MALLEABLE_ENV" ] && python3 -I /x/preposition --store=/loca
 def env_store(
     path: str = "/local/env", prolog: Any = LAYS, file: Any = DIRECTORY, **changes: Any
 ) -> dict[str, Any]:
-    """A site with such a store in plugstack.conf, and such a Prolog."""
+    """A site with this store in plugstack.conf, and this Prolog."""
     arguments = {**PLUGIN.arguments, **({"env_store": path} if path else {})}
     seen = replace(file, **{"mode": 0o711, **changes}) if path and file else None
     return {
@@ -283,7 +285,7 @@ def env_store(
 
 
 def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> dict[str, Any]:
-    """A site that preempts by QOS, of which malleable jobs get the one called `name`."""
+    """A site that preempts by QOS. Malleable jobs get the QOS called `name`."""
     rows = tuple({**row, **change} for row, change in zip(QOS, changes))
     found: dict[str, Any] = {"accounting": Accounting(rows, (), {})}
     config = {
@@ -297,21 +299,23 @@ def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> di
 def canary(
     accounts: tuple[str, ...] = (), nodes: tuple[str, ...] = (), **facts: Any
 ) -> dict[str, Any]:
-    """A canary of user ann, of whom this host knows, and of more; n9 is in partition old."""
+    """A canary of user ann, whom this host knows, and of more. n9 is in partition old."""
     mode = Mode("canary", ("ann",), accounts, nodes)
     more = "PartitionName=old Nodes=n9\nNodeName=n9"
     return {"settings": Settings(mode=mode), **slurm(more=more), **facts}
 
 
 def account_ceiling(account: str = "", database: bool = False) -> dict[str, Any]:
-    """A site whose accounts have a ceiling, and which charges all malleable jobs to this one."""
+    """A site whose accounts have a ceiling, and which charges all malleable jobs to this
+    account.
+    """
     settings = Settings(site=Site(account=account), mode=Mode(max_nodes_per_account=4))
     kind = "accounting_storage/slurmdbd" if database else "accounting_storage/none"
     return {"settings": settings, **slurm(config={"AccountingStorageType": kind})}
 
 
 def by_database(levels: dict[str, str]) -> dict[str, Any]:
-    """A site with slurmdbd whose tick runs as bob, and what the database knows of whom."""
+    """A site with slurmdbd whose tick runs as bob, and the database's records of users."""
     config = {"AccountingStorageType": "accounting_storage/slurmdbd"}
     return {
         **tick(user="bob"),

@@ -67,11 +67,11 @@ def test_names_are_gone(text: str) -> None:
         "malicealice is one word",
     ],
 )
-def test_what_is_no_name_stays(text: str) -> None:
+def test_words_that_are_no_name_are_kept(text: str) -> None:
     assert hidden(text) == text
 
 
-def test_the_same_name_is_the_same_word_within_one_bundle_only() -> None:
+def test_a_name_is_the_same_word_only_within_a_bundle() -> None:
     one, two = hidden("gpu01 gpu[01-02]").split(" ")
     assert two.split(",")[0] == one
     assert Anonymiser(b"another", NAMES).text("gpu01") != one
@@ -121,7 +121,7 @@ def test_the_parts_have_no_names() -> None:
     assert "KillWait                = 30 sec" in text
 
 
-def test_names_of_jobs_are_gone_and_alike_ones_stay_alike() -> None:
+def test_names_of_jobs_are_replaced_and_equal_names_by_equal_words() -> None:
     snapshot = seen().snapshot
     assert isinstance(snapshot, Snapshot)
     jobs = []
@@ -137,7 +137,7 @@ def test_names_of_jobs_are_gone_and_alike_ones_stay_alike() -> None:
     assert len(set(re.findall(r'"name": "(job-[0-9a-f]+)"', text))) == 1
 
 
-def test_without_slurm_s_answer_nothing_is_there_whose_names_are_not_known() -> None:
+def test_without_slurm_s_answer_no_file_with_unknown_names_is_included() -> None:
     facts = replace(seen().facts, slurm=SILENT)
     found = parts(seen(facts=facts, snapshot=SILENT, report={}), SALT)
     assert "secretnode9" not in text_of(found)
@@ -162,7 +162,7 @@ def test_the_snapshot_can_be_planned_elsewhere(tmp_path: Path) -> None:
     assert [job.nodes_planned for job in there.jobs] == [job.nodes_planned for job in here.jobs]
 
 
-def test_what_could_not_be_read_is_said() -> None:
+def test_unreadable_files_are_named() -> None:
     found = parts(seen(snapshot=Unread("secretnode9 is gone"), journal=Unread("no rights")), SALT)
     readme = found[-1].text
     assert isinstance(readme, str)
@@ -170,7 +170,7 @@ def test_what_could_not_be_read_is_said() -> None:
     assert re.search(r"snapshot.json .*not there: host-[0-9a-f]{8} is gone", readme)
 
 
-def test_the_archive_is_private_and_replaces_nothing(tmp_path: Path) -> None:
+def test_the_archive_is_private_and_replaces_no_file(tmp_path: Path) -> None:
     path = tmp_path / "b.tar.gz"
     found = parts(seen(journal=Unread("no rights")), SALT)
     assert write(path, found) == path.stat().st_size

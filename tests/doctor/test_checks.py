@@ -1,4 +1,4 @@
-"""Each check with a good site and with broken ones."""
+"""Each check with a good site and with broken sites."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ OTHER_CLUSTER = {"Cluster": "another", "Account": "a", "MaxSubmit": "5"}
 SITES_OWN = Hook("Epilog", "/etc/slurm/epilog", FILE, "exit 0")
 DAY = timedelta(days=1)
 MARK = "malleable{{min=2,max=4,unit=1,engine={},frags=4,lease=600,hole=120}}"
-# Of settings that are unset as shipped, so that there is nothing to look at.
+# These checks cover settings that are unset as shipped, so they have no finding.
 PARTS = (
     "part-nodes",
     "part-isolation",
@@ -101,7 +101,7 @@ OPTIONAL = (
 # Of settings alone, which are known without any fact.
 OF_SETTINGS = ("settings", "enforced-limits", "lease-margin")
 
-# check, what is changed of the good site, severity, and a pattern of what is seen and to be written
+# check, change of the good site, severity, and a pattern of the finding and its remedy
 BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("settings", {"settings_faults": ("lease.a: unknown key",)}, "error", r"lease.a: unknown key"),
     ("slurm-answers", {"slurm": SILENT, "silence": NO_ANSWER}, "error", "gave no answer"),
@@ -533,7 +533,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("over-time-limit", slurm(config={"OverTimeLimit": "5 min"}, ours={"OverTimeLimit": "0"})),
     ("over-time-limit", slurm(main={"OverTimeLimit": "3"})),
     ("longest-wait", slurm(config={"PreemptExemptTime": "NONE"})),
-    ("longest-wait", qos({}, {}, ours={"GraceTime": "10"})),  # that of the QOS counts
+    ("longest-wait", qos({}, {}, ours={"GraceTime": "10"})),  # the QOS's number counts
     # A lane that says REQUEUE itself, whatever others do.
     ("preempt-mode", slurm(config={"PreemptMode": "CANCEL"})),
     ("preempt-mode", slurm(config={"PreemptMode": "GANG,SUSPEND"})),
@@ -582,7 +582,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("part-epilog", {**parts(), **hook("Epilog", "/e", text="pkill -P $pid; rm -rf /x\n")}),
     ("part-epilog", {**parts(), **hook("Epilog", "/e", text="squeue -u $U\npkill -U $U\n")}),
     ("part-epilog", hook("Epilog", "/e", text="pkill -u $SLURM_JOB_USER\n")),
-    ("over-subscribe", parts(lane={"OverSubscribe": "FORCE:1"})),  # part-nodes looks at that
+    ("over-subscribe", parts(lane={"OverSubscribe": "FORCE:1"})),  # part-nodes checks that
     ("priority-tier", parts()),
     ("metrics-file", textfile()),
     ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
@@ -599,7 +599,7 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def look(name: str, facts: Facts) -> tuple[str, str]:
-    """How a check came out, and all it said in one line."""
+    """The result of a check, and all its text in a line."""
     (check,) = (check for check in CHECKS if check.id == name)
     (outcome,) = run([check], facts, is_before=False)
     remedies = Remedies(outcome.findings, facts.slurm, facts.conf)
@@ -638,19 +638,21 @@ def test_a_good_site_passes(check: str) -> None:
         ),
     ],
 )
-def test_what_does_not_apply_is_skipped(check: str, changed: dict[str, Any], reason: str) -> None:
+def test_a_check_that_does_not_apply_is_skipped(
+    check: str, changed: dict[str, Any], reason: str
+) -> None:
     word, said = look(check, replace(GOOD_SITE, **changed))
     assert word == "skipped"
     assert reason in said
 
 
 @pytest.mark.parametrize(("check", "changed"), FINE)
-def test_what_is_well_too(check: str, changed: dict[str, Any]) -> None:
+def test_other_good_sites(check: str, changed: dict[str, Any]) -> None:
     assert look(check, replace(GOOD_SITE, **changed)) == ("ok", "")
 
 
 @pytest.mark.parametrize(("check", "changed", "severity", "pattern"), BROKEN)
-def test_a_broken_site_is_told(
+def test_a_broken_site_is_reported(
     check: str, changed: dict[str, Any], severity: str, pattern: str
 ) -> None:
     word, said = look(check, replace(GOOD_SITE, **changed))
@@ -670,12 +672,12 @@ ASKED = [
     (check, facts, asked)
     for check, changed, _, _ in BROKEN
     if (asked := settings_asked_for(check, facts := replace(GOOD_SITE, **changed)))
-    and check != "epilog"  # looks at the file, not at the setting
+    and check != "epilog"  # reads the file, not the setting
 ]
 
 
 @pytest.mark.parametrize(("check", "facts", "asked"), ASKED)
-def test_a_setting_as_it_was_asked_for_is_not_changed_again(
+def test_a_setting_with_the_wanted_value_is_not_changed_again(
     check: str, facts: Facts, asked: dict[str, str]
 ) -> None:
     slurm_now = known(facts.slurm)
@@ -687,7 +689,7 @@ def test_every_check_is_tried_on_a_broken_site() -> None:
     assert {check.id for check in CHECKS} == {row[0] for row in BROKEN}
 
 
-def test_a_missing_partition_is_one_line_and_hides_nothing() -> None:
+def test_a_missing_partition_is_a_single_line_and_hides_no_other_finding() -> None:
     text = "\n".join(
         line
         for line in "PartitionName=main PriorityTier=1 Nodes=n[1-2] State=UP\n"
@@ -698,7 +700,7 @@ def test_a_missing_partition_is_one_line_and_hides_nothing() -> None:
     assert look("priority-tier", facts)[0] == "error"
 
 
-def test_a_missing_partition_for_parts_is_one_line_of_its_own_kind() -> None:
+def test_a_missing_partition_for_parts_has_its_own_line() -> None:
     settings = Settings(site=Site(("malleable", "parts"), "parts"))
     said = read_slurm(answer(), ["malleable", "parts"])
     facts = replace(GOOD_SITE, settings=settings, slurm=said)
@@ -710,7 +712,7 @@ def test_a_missing_partition_for_parts_is_one_line_of_its_own_kind() -> None:
 
 
 @pytest.mark.parametrize("check", [c.id for c in CHECKS])
-def test_without_any_fact_a_check_is_skipped_or_has_nothing_to_say(check: str) -> None:
+def test_without_any_fact_a_check_is_skipped_or_has_no_finding(check: str) -> None:
     nothing = replace(Facts(GOOD_SITE.host), slurm=SILENT, silence=NO_ANSWER)
     word, said = look(check, nothing)
     if check == "slurm-answers":
@@ -721,5 +723,5 @@ def test_without_any_fact_a_check_is_skipped_or_has_nothing_to_say(check: str) -
         assert (word, bool(said)) == ("skipped", True)
 
 
-def test_says_is_what_the_table_is_made_of() -> None:
+def test_the_table_is_made_of_the_checks_texts() -> None:
     assert says().value("Epilog") == "/usr/libexec/slurm-malleable/epilog.sh"  # of 24.11: Epilog[0]

@@ -1,4 +1,4 @@
-"""`malleable doctor` from the command line: what it prints, where, and with which exit code."""
+"""`malleable doctor` from the command line: its output, the place of it, and its exit code."""
 
 from __future__ import annotations
 
@@ -72,9 +72,7 @@ def test_a_name_that_does_not_exist(capsys: Output) -> None:
     assert "there is no check killwait: `malleable doctor --list`" in capsys.readouterr().err
 
 
-def test_without_slurm_and_with_bad_settings_it_still_reports(
-    capsys: Output, tmp_path: Path
-) -> None:
+def test_doctor_reports_without_slurm_and_with_bad_settings(capsys: Output, tmp_path: Path) -> None:
     settings = tmp_path / "malleable.toml"
     settings.write_text("[lease]\na = 1\n[tick]\nslurm_bin = 3\n")
     words = ["settings", "slurm-answers", "kill-wait", "--settings", str(settings), "--json"]
@@ -87,8 +85,8 @@ def test_without_slurm_and_with_bad_settings_it_still_reports(
     assert len(faults) == 2
 
 
-def test_bad_settings_are_told_whatever_was_asked(capsys: Output, tmp_path: Path) -> None:
-    """The answer is that of the defaults, so that all is well may be wrong."""
+def test_bad_settings_are_reported_with_any_option(capsys: Output, tmp_path: Path) -> None:
+    """The answer is for the defaults, so "all is well" may be wrong."""
     settings = tmp_path / "malleable.toml"
     settings.write_text("[lease]\na = 1\n")
     code = cli.main(["doctor", "kill-wait", "--settings", str(settings), "--json"])
@@ -174,7 +172,7 @@ def test_a_node_and_a_job_as_their_user_sees_them(sandbox: Sandbox) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.parametrize(("where", "result"), [("one", "ok"), ("$SLURM_PROCID", "error")])
-def test_nodes_look_for_each_other(sandbox: Sandbox, where: str, result: str) -> None:
+def test_nodes_search_for_each_other(sandbox: Sandbox, where: str, result: str) -> None:
     for name in ("one", "0", "1"):
         (sandbox.work / "meet").mkdir(exist_ok=True)
         (sandbox.work / "meet" / name).mkdir(exist_ok=True)
@@ -190,7 +188,7 @@ def test_nodes_look_for_each_other(sandbox: Sandbox, where: str, result: str) ->
 
 
 @pytest.mark.slurm
-def test_a_canary_of_slips_is_told_by_doctor_and_plan(sandbox: Sandbox) -> None:
+def test_a_canary_with_misspelled_names_is_reported_by_doctor_and_plan(sandbox: Sandbox) -> None:
     before = sandbox.settings.read_text()
     canary = '[mode]\nlevel = "canary"\nusers = ["nosuchuser"]\nnodes = ["n1", "nope[1-4]"]\n'
     sandbox.settings.write_text(f"{before}\n{canary}")

@@ -1,4 +1,4 @@
-"""What is read of a host: files, plugstack.conf, hard links, an interpreter."""
+"""Facts of a host: files, plugstack.conf, hard links, an interpreter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_file_that_includes_itself_ends(tmp_path: Path) -> None:
     assert len(files.configuration(conf)) == files.DEEPEST_INCLUDE + 1
 
 
-def test_what_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_file_has_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = files.attempt(lambda: files.read_text(tmp_path / "none"))
     assert isinstance(missing, Unread)
     assert "none: No such file" in missing.because
@@ -116,7 +116,7 @@ def test_plugstack_beside_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found.ours.job_path_file is not None
 
 
-def test_the_arguments_are_those_of_the_plugin() -> None:
+def test_the_arguments_belong_to_the_plugin() -> None:
     source = Path(__file__).resolve().parents[2] / "plugins" / "spank" / "settings.c"
     table = source.read_text().partition("arguments[] = {")[2].partition("};")[0]
     assert tuple(re.findall(r'\{"(\w+)="', table)) == ARGUMENTS
@@ -134,7 +134,7 @@ def test_cgroup_conf_is_read_as_slurmd_does(
     assert found.settings == {"constraindevices": "YES", "constrainramspace": "yes"}
 
 
-def test_plugstack_that_is_not_there_is_where_it_should_be(
+def test_a_missing_plugstack_is_reported_at_its_expected_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
@@ -143,7 +143,7 @@ def test_plugstack_that_is_not_there_is_where_it_should_be(
     assert found.directory == "/usr/lib64/slurm"
 
 
-def test_a_configless_node_keeps_it_in_its_spool(
+def test_a_configless_node_has_plugstack_in_its_spool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SLURM_CONF", raising=False)
@@ -185,7 +185,7 @@ def test_links_that_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can do harm there")
-def test_root_makes_nothing_in_a_directory_of_others(tmp_path: Path) -> None:
+def test_root_makes_no_file_in_a_directory_of_others(tmp_path: Path) -> None:
     os.chown(tmp_path, 65534, 65534)
     with pytest.raises(UsageError, match="as the user whose jobs run there"):
         try_links(tmp_path)
@@ -218,7 +218,7 @@ PRINTED = {
 
 
 class Dbd:
-    """A port whose sacctmgr prints what was captured."""
+    """A port whose sacctmgr prints captured output."""
 
     def __init__(self) -> None:
         self.asked: list[Made] = []
@@ -228,7 +228,7 @@ class Dbd:
         return PRINTED[command.argv[-2]]
 
 
-def test_accounting_as_sacctmgr_prints_it() -> None:
+def test_accounting_in_the_form_of_sacctmgr() -> None:
     found = ask_accounting(Dbd())
     assert found.levels == {"games": "None", "root": "Administrator"}
     facts = replace(
@@ -246,11 +246,14 @@ def test_accounting_as_sacctmgr_prints_it() -> None:
     ]
 
 
-def test_the_policy_that_is_wanted_is_the_one_that_is_rendered(
+def test_the_wanted_policy_is_the_rendered_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its QOS and their limits, so that what `malleable render lua` wrote is found well; the
-    accounting database gets the time that a command may take."""
+    """The policy contains the QOS and their limits, so output of `malleable render lua` passes the
+    check.
+
+    The accounting database gets the time limit of a command.
+    """
     monkeypatch.setattr(files, "PATIENCE_S", 0.05)
     printed = "low||cluster|||10||\nnormal|low|cluster|||20||\n"
 
@@ -294,7 +297,7 @@ def test_settings_that_no_tick_would_take(tmp_path: Path, text: str, fault: str)
     assert fault in told
 
 
-def test_the_file_of_what_is_learned(tmp_path: Path) -> None:
+def test_the_file_of_learned_curves(tmp_path: Path) -> None:
     settings = Settings(tick=Tick(state_dir=str(tmp_path / "state")))
     before = read_learned(settings)
     assert (before.file, before.trouble, before.has_damaged) == (None, "", False)
@@ -313,7 +316,7 @@ def test_the_file_of_what_is_learned(tmp_path: Path) -> None:
     assert read_learned(settings).has_damaged
 
 
-def test_an_interpreter_tells_without_importing_torch(tmp_path: Path) -> None:
+def test_an_interpreter_is_described_without_importing_torch(tmp_path: Path) -> None:
     packages = tmp_path / "path"
     info = packages / "slurm_malleable-1.dist-info"
     info.mkdir(parents=True)
@@ -343,14 +346,14 @@ def test_each_of_several_epilogs_is_read(tmp_path: Path) -> None:
     ]
 
 
-def test_an_interpreter_that_is_none(tmp_path: Path) -> None:
+def test_a_program_that_is_no_interpreter(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not an interpreter"):
         ask_python(str(tmp_path / "python"), "")
 
 
 @pytest.mark.skipif(not ROOT, reason="only root runs too much")
 @pytest.mark.parametrize("which", ["file", "directory", "link"])
-def test_root_runs_nothing_that_others_could_have_written(tmp_path: Path, which: str) -> None:
+def test_root_runs_no_program_that_others_could_have_written(tmp_path: Path, which: str) -> None:
     place = tmp_path / "bin"
     place.mkdir()
     trace = tmp_path / "ran"

@@ -1,4 +1,4 @@
-"""What `malleable doctor --pre` says at four sites whose lane was there before us."""
+"""The output of `malleable doctor --pre` at four sites with an existing lane."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slurm_hooks.doctor.gather.slurm import read_slurm
 from slurm_hooks.doctor.run import closing, run
 from slurm_hooks.settings.values import parse
 
-# What is not installed yet is the same everywhere, and files are not looked at here.
+# The missing parts of an installation are the same everywhere, and files are not read here.
 ELSEWHERE = {"job-submit-plugin", "usage-factor", "plugin-on-nodes"}
 
 
@@ -64,7 +64,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", SITES)
-def test_what_will_hold_there(name: str) -> None:
+def test_the_promises_at_each_site(name: str) -> None:
     assert doctor(SITES[name], SITES[name].settings) == GOLDEN[name]
 
 
@@ -74,7 +74,7 @@ def test_longer_leases_show_the_terms() -> None:
     assert "up to 2 h 30 s for a node with a fragment: PreemptExemptTime 2 h, KillWait 30 s" in line
 
 
-def test_a_grace_that_leaves_no_time_to_train_is_told() -> None:
+def test_a_grace_that_leaves_no_time_to_train_is_reported() -> None:
     lane = "GraceTime=300 MaxTime="
     site = replace(DELTA, conf=DELTA.conf.replace(lane + "2-00:00:00", lane + "00:06:00"))
     found = [line for line in doctor(site, site.settings) if "longest-wait" in line]
@@ -120,8 +120,8 @@ def test_before_there_are_settings_the_lanes_are_named(site: GuestSite, lanes: s
     assert own in finding.advice
 
 
-def test_before_there_are_settings_a_lane_is_to_stay_one() -> None:
-    """Its PreemptMode is what makes it a lane."""
+def test_without_settings_an_existing_lane_is_kept() -> None:
+    """Its PreemptMode makes it a lane."""
     slurm = read_slurm(DELTA.answer(GOOD), ["malleable"])
     facts = Facts(Host("ctl", 0, "root"), slurm=slurm)
     wanted = [check for check in CHECKS if check.id == "others-preempt"]

@@ -1,4 +1,4 @@
-"""The releases that doctor calls tested are those on which the plugin works."""
+"""Doctor calls exactly the releases tested on which the plugin works."""
 
 from __future__ import annotations
 

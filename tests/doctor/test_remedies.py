@@ -1,4 +1,4 @@
-"""From what should change to the lines to paste, and how all of it is shown."""
+"""From findings to the lines to paste, and the output of both."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_word_of_a_partition_leaves_the_others_alone() -> None:
     assert found.number == 2
 
 
-def test_two_findings_of_one_line_give_the_same_new_line() -> None:
+def test_two_findings_of_the_same_line_give_the_same_new_line() -> None:
     one = error("a", Change("GraceTime", "0", "PartitionName=p"))
     two = error("b", Change("OverTimeLimit", "0", "PartitionName=p"))
     remedies = Remedies([one, two], says(), conf("PartitionName=p GraceTime=5 Nodes=n1"))
@@ -66,14 +66,14 @@ def test_two_findings_of_one_line_give_the_same_new_line() -> None:
     assert first.line == "PartitionName=p GraceTime=0 Nodes=n1 OverTimeLimit=0"
 
 
-def test_a_line_of_a_file_of_its_own_is_replaced_there() -> None:
+def test_a_line_of_a_separate_file_is_replaced_there() -> None:
     here = Line("/etc/slurm/plugstack.conf.d/x.conf", 3, "required malleable.so", 2)
     found = remedy(Paste(here.file, "optional malleable.so", instead=here))
     assert (found.file, found.number, found.lines) == (here.file, 3, 2)
     assert found.instead_of == "required malleable.so"
 
 
-def test_what_a_note_suggests_is_in_its_own_line_alone() -> None:
+def test_a_suggestion_of_a_note_is_only_in_its_own_line() -> None:
     must = error("a", Change("PriorityTier", "2", "PartitionName=p"))
     may = note("b", Change("PreemptMode", "OFF", "PartitionName=p"))
     remedies = Remedies([must, may], says(), conf("PartitionName=p Nodes=n1"))
@@ -83,7 +83,7 @@ def test_what_a_note_suggests_is_in_its_own_line_alone() -> None:
 
 
 def told(facts: Facts, is_before: bool = False) -> tuple[ToDo, str]:
-    """What is to be done about a site, as a value and as it is printed at the end."""
+    """The remedies of a site, as a value and as they are printed at the end."""
     chosen = choose(Wish(), CHECKS)
     outcomes = run(chosen, facts, is_before)
     remedies = Remedies([f for o in outcomes for f in o.findings], facts.slurm, facts.conf)
@@ -131,7 +131,7 @@ def test_all_that_is_to_be_done_once_each_and_in_order(is_before: bool) -> None:
     assert "UsageFactor" not in text  # a note is a matter of taste
 
 
-def test_one_thing_alone_is_not_told_twice() -> None:
+def test_a_single_remedy_is_not_printed_twice() -> None:
     facts = replace(GOOD_SITE, slurm=says(config={"KillWait": "300 sec"}))
     todo, text = told(facts)
     assert [remedy.line for remedy in todo.files[0].lines] == ["KillWait=30"]
@@ -147,7 +147,7 @@ def test_a_line_that_mends_several_findings_is_printed_once_among_them() -> None
     assert findings.count("as for preempt-type") == 1
 
 
-def test_both_options_of_backfill_are_in_one_line() -> None:
+def test_both_options_of_backfill_share_a_line() -> None:
     config = {"SchedulerParameters": "bf_interval=900,bf_continue,bf_window=10"}
     facts = replace(GOOD_SITE, slurm=says(config=config))
     todo, _ = told(facts)
@@ -156,7 +156,7 @@ def test_both_options_of_backfill_are_in_one_line() -> None:
     ]
 
 
-def test_where_slurm_conf_cannot_be_read_the_words_are_told() -> None:
+def test_the_words_are_printed_where_slurm_conf_cannot_be_read() -> None:
     finding = error("a", Change("GraceTime", "0", "PartitionName=p"))
     (found,) = Remedies([finding], says(), Unread("elsewhere")).of(finding)
     assert found.line == "PartitionName=p ... GraceTime=0"
@@ -183,14 +183,14 @@ def test_exit_codes_and_the_closing_sentence() -> None:
     assert closing([good, worse]).startswith("1 error and 1 warning, 1 check fine")
 
 
-def test_before_the_installation_what_is_missing_of_ours_is_a_note() -> None:
+def test_before_the_installation_our_missing_parts_are_notes() -> None:
     facts = replace(GOOD_SITE, slurm=says(config={"JobSubmitPlugins": "(null)", "KillWait": "99"}))
     chosen = choose(Wish(("job-submit-plugin", "kill-wait")), CHECKS)
     assert [outcome.word for outcome in run(chosen, facts, is_before=True)] == ["warning", "note"]
     assert [outcome.word for outcome in run(chosen, facts, is_before=False)] == ["warning", "error"]
 
 
-def test_a_check_that_fails_is_told_and_the_rest_goes_on() -> None:
+def test_a_failing_check_is_reported_and_the_rest_goes_on() -> None:
     def look(facts: Facts) -> list[object]:
         raise ValueError("odd")
 
@@ -237,7 +237,7 @@ def test_text_and_json_say_the_same() -> None:
         (Wish(("torch-version",), has_python=True), {"torch-version"}, {"kill-wait"}),
     ],
 )
-def test_what_is_looked_at(wish: Wish, some: set[str], none: set[str]) -> None:
+def test_the_checks_that_run(wish: Wish, some: set[str], none: set[str]) -> None:
     chosen = {check.id for check in choose(wish, CHECKS)}
     assert some <= chosen
     assert not none & chosen
@@ -256,7 +256,7 @@ def test_a_name_that_no_check_has() -> None:
         (Wish(("clocks",), is_node=True, has_directory=True), "--directory"),
     ],
 )
-def test_an_option_that_no_named_check_looks_at_is_refused(wish: Wish, option: str) -> None:
+def test_an_option_that_no_named_check_uses_is_refused(wish: Wish, option: str) -> None:
     with pytest.raises(UsageError, match=f"{option}: .* would not look at it"):
         choose(wish, CHECKS)
 
@@ -274,7 +274,7 @@ def test_the_page_is_that_of_the_checks() -> None:
         assert f"\n### {check.id}\n" in page.read_text()
 
 
-def test_what_is_told_fits_into_80_columns() -> None:
+def test_the_output_fits_into_80_columns() -> None:
     """Lines to paste and names of files stay whole."""
     facts = replace(GOOD_SITE, slurm=says(config={"KillWait": "300 sec", "JobSubmitPlugins": ""}))
     outcomes = run(CHECKS, facts, is_before=True)

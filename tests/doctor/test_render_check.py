@@ -1,4 +1,6 @@
-"""What `malleable render lua --check` says of a slurm.conf: a part of what doctor does."""
+"""The findings of `malleable render lua --check` about a slurm.conf: a part of doctor's
+findings.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class NoPort:
 
 
 class Sacctmgr:
-    """An accounting database with QOS that are `weak`: they preempt nothing."""
+    """An accounting database whose `weak` QOS preempt no job."""
 
     def __init__(self, *weak: str, preempt: str = "low") -> None:
         self.asked: list[Asked] = []
@@ -50,14 +52,14 @@ class Sacctmgr:
 BY_QOS = Settings(site=Site(qos="low"))
 
 
-def test_where_qos_decide_those_that_cannot_preempt_are_named_with_one_line() -> None:
+def test_qos_that_cannot_preempt_are_named_in_a_single_line() -> None:
     text = answer({"PreemptType": "preempt/qos"}, {}, {})
     assert check_conf(text, BY_QOS, Sacctmgr()) == ()
     (found,) = check_conf(text, BY_QOS, Sacctmgr("high", "long"))
     assert "Run sacctmgr -i modify qos high,long set Preempt+=low" in found
 
 
-def test_what_render_says_of_the_qos_is_not_said_twice() -> None:
+def test_render_s_line_about_the_qos_is_not_repeated() -> None:
     text = answer({"PreemptType": "preempt/qos"}, {}, {})
     assert check_conf(text, BY_QOS, Sacctmgr(preempt="")) == ()
 
@@ -88,7 +90,7 @@ def test_findings(
 
 
 @pytest.mark.parametrize("text", ["", "hello", "PartitionName=malleable", "PartitionName= a=b ="])
-def test_what_cannot_be_read_is_no_finding(text: str) -> None:
+def test_an_unreadable_file_is_no_finding(text: str) -> None:
     assert check_conf(text, Settings(), NoPort()) == ()
 
 

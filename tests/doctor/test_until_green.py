@@ -1,7 +1,7 @@
-"""A site that is not set up, a doctor that is red, its lines pasted, a doctor that is green.
+"""Doctor is red on a site that is not set up, and green after its lines are pasted.
 
-The sandbox has the files of the package in directories of its own; where a printed line names
-the installed ones it is pasted with those. Nothing else is changed in what doctor prints.
+The sandbox has the package's files in its own directories. Printed lines are pasted with these
+directories, and otherwise unchanged.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Site:
         return done.returncode, json.loads(done.stdout)
 
     def spoil(self) -> None:
-        """Everything of ours away, and what a site has that does not fit us."""
+        """Remove all our parts, and set values that do not suit us."""
         conf = self.etc / "slurm.conf"
         kept = [line for line in conf.read_text().splitlines() if line.split("=")[0] not in GONE]
         conf.write_text("\n".join(kept) + "\n" + BROKEN)
@@ -83,7 +83,7 @@ class Site:
         self.box.restart_controller()
 
     def here(self, line: str) -> str:
-        """A printed line with the sandbox's directories for those of the packages."""
+        """A printed line with the sandbox's directories in place of the package's."""
         line = line.replace("/usr/share/slurm-malleable/lua", str(self.etc))
         line = line.replace("/usr/share/slurm-malleable/jobpath", str(self.box.dir / "jobpath"))
         line = line.replace("/usr/libexec/slurm-malleable/epilog.sh", str(self.etc / "epilog.sh"))
@@ -169,7 +169,7 @@ def test_paste_until_green(fresh_sandbox: Any) -> None:
     wait_until(runs_after_a_tick, explain=lambda: site.run("explain", job).stdout, every_s=3)
 
 
-def test_a_fresh_sandbox_needs_nothing_but_a_tick(fresh_sandbox: Any) -> None:
+def test_a_fresh_sandbox_needs_only_a_tick(fresh_sandbox: Any) -> None:
     site = Site(fresh_sandbox(nodes=1))
     code, report = site.doctor()
     assert (code, ids(report)) == (2, {"last-tick", "timer"})

@@ -19,7 +19,7 @@ from waiting import PATIENCE_S, wait_until
 SCRIPT = Path(__file__).with_name("train_tiny.py")
 _DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")
 
-# One Comment for each element, in a file.
+# A Comment for each element, in a file.
 SQUEUE = """#!/bin/sh
 cat {place}/../comment.${2#--job=} 2>/dev/null || echo '(null)'
 """
@@ -29,7 +29,7 @@ SCONTROL = """#!/bin/sh
 
 
 class Gang:
-    """Agents by fragment number; every one is ended by its own pid."""
+    """Agents by fragment number. Each agent is ended by its own pid."""
 
     def __init__(self, job_path: Path, work: Path) -> None:
         self.job_path = job_path
@@ -98,7 +98,9 @@ class Gang:
         return self.log_path(fragment).read_text(errors="replace")
 
     def wait_exit(self, *fragments: int, timeout: float = PATIENCE_S) -> list[int]:
-        """Exit codes; fails with all logs, and the stacks of what hangs in them."""
+        """Return the exit codes. Fail with all logs, and with the stacks of hanging
+        processes in them.
+        """
 
         def ended() -> bool:
             return all(self.agents[f].poll() is not None for f in fragments)
@@ -126,7 +128,7 @@ class Gang:
             os.kill(pid, sig)
 
     def notify(self, *fragments: int) -> float:
-        """SIGURG to all processes of the fragments; returns the time."""
+        """Send SIGURG to all processes of the fragments. Return the time."""
         for fragment in fragments:
             for pid in [self.agents[fragment].pid, *self.worker_pids(fragment)]:
                 os.kill(pid, signal.SIGURG)
@@ -143,7 +145,7 @@ class Gang:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def state(self) -> str:
-        """What the agents share, as text."""
+        """The shared state of the agents, as text."""
         return newest(self.shared)
 
     def rounds(self) -> list[dict[str, object]]:
@@ -171,9 +173,9 @@ class Gang:
 
 
 def newest(shared: Path) -> str:
-    """The text of the newest revision; nothing if there is none."""
+    """The text of the newest revision, or "" without a revision."""
     paths = {int(path.suffix[1:]): path for path in shared.glob("state.[0-9]*")}
     try:
         return paths[max(paths)].read_text() if paths else ""
-    except FileNotFoundError:  # tidied away meanwhile
+    except FileNotFoundError:  # tidied away in between
         return newest(shared)

@@ -1,4 +1,4 @@
-"""Replica groups of a torchft training on this host, each a torchrun agent of its own."""
+"""Replica groups of a torchft training on this host, each with its own torchrun agent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ SCRIPT = Path(__file__).with_name("train_torchft.py")
 
 
 class Groups(Gang):
-    """As Gang, with the environment that the plugin sets for engine=torchft. Steps are those
-    any group has finished: (time, step, groups that took part, fragment)."""
+    """A Gang with the environment that the plugin sets for engine=torchft.
+
+    Steps are the steps that any group has finished: (time, step, groups that took part, fragment).
+    """
 
     smallest, largest = 1, 6
 
@@ -74,7 +76,7 @@ class Groups(Gang):
         return sorted(f for f, agent in self.agents.items() if agent.poll() is None)
 
     def finish(self) -> dict[int, dict[str, float]]:
-        """Let the training end; what each group found out about its model."""
+        """Let the training end. Return each group's findings about its model."""
         last = self.alive()
         (self.work / "enough").touch()
         assert self.wait_exit(*last) == [0] * len(last), self.dump()

@@ -1,5 +1,7 @@
-"""As `accelerate launch` 1.15 starts torch: torch's own parser for the defaults, then values of
-its own for all that it knows, and no command line of torchrun's.
+"""Starts torch as `accelerate launch` 1.15 does.
+
+Torch's own parser gives the defaults, accelerate's values replace them, and torchrun has no command
+line.
 """
 
 import sys

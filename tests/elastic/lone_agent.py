@@ -1,6 +1,6 @@
-"""One agent's session on a directory in memory, with workers that say what they are told to,
-a lease that ends when it is told to, and a clock that stands unless it is set; and what may
-happen to it.
+"""A single agent's session on a directory in memory, and the events that may happen to it.
+
+The test decides the reports of its workers and the end of its lease. Only a test moves its clock.
 """
 
 from __future__ import annotations
@@ -181,8 +181,9 @@ class Agent:
 
 
 def alone(monkeypatch: pytest.MonkeyPatch) -> Agent:
-    """An agent that has not joined yet; until the test is over, its clock is that of the session
-    and of all that the session stands on."""
+    """An agent that has not joined yet. During the test its session and their parts share
+    its clock.
+    """
     clock = Clock()
     for module in (evidence, forming, membership, session, patient_directory):
         monkeypatch.setattr(module, "time", clock)

@@ -1,4 +1,4 @@
-"""What agents share, made up: members by number, rounds of two to four of them, a directory."""
+"""Invented shared state: members by number, rounds of two to four members, a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of tests, none of which outlives its test, whether that passes or not."""
+"""Processes of tests. No process outlives its test, whether the test passes or fails."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ STARTED: list[subprocess.Popen[str]] = []
 def launch(
     words: Sequence[str], env: Mapping[str, str], stderr: int | None = None
 ) -> subprocess.Popen[str]:
-    """A process whose output is read through a pipe; `end_all` ends it if the test did not."""
+    """Start a process whose output is read through a pipe. `end_all` ends it if the test
+    did not.
+    """
     process = subprocess.Popen(
         words, env=dict(env), stdout=subprocess.PIPE, stderr=stderr, text=True
     )
@@ -20,7 +22,7 @@ def launch(
 
 
 def end_all() -> None:
-    """End what is left, and close its pipes."""
+    """End the processes that still run, and close their pipes."""
     while STARTED:
         process = STARTED.pop()
         if process.poll() is None:

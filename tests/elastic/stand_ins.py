@@ -14,7 +14,7 @@ Standing = Callable[..., ModuleType]
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Standing:
-    """A module of a library that is not installed; its packages have the version 6.0."""
+    """A module of a library that is not installed. Its packages have the version 6.0."""
 
     def made(name: str, **content: object) -> ModuleType:
         parts = name.split(".")

@@ -1,4 +1,4 @@
-"""Each process tells its place on its node; then they save, and load what they have saved."""
+"""Each process prints its place on its node. Then all save, and load the saved state."""
 
 import json
 import os

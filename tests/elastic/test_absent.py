@@ -1,4 +1,4 @@
-"""Fragments that run and do not join: each would train alone in a directory of its own."""
+"""Fragments that run and do not join: each would train alone in a separate directory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ x|RUNNING|9|1|8000|20000|None|(null)
 """
 
 
-def test_who_is_missing() -> None:
+def test_missing_fragments_are_neither_joined_nor_done() -> None:
     assert missing(APART, (0, 1, 2)) == (1, 2)
     done = replace(APART, done=((1, 0, "1.0"),))
     assert missing(done, (0, 1, 1)) == ()
 
 
-def test_only_who_has_run_for_long_counts() -> None:
+def test_only_a_fragment_that_has_run_for_long_counts() -> None:
     assert running(ANSWER, NOW) == (0, 1)
     assert running("junk\n|||", NOW) == ()
 
@@ -39,13 +39,13 @@ def test_only_who_has_run_for_long_counts() -> None:
     ("state", "token", "array", "reported"),
     [
         (APART, ME.token, "7", True),
-        (APART, "b" * 16, "7", False),  # another one is the first
+        (APART, "b" * 16, "7", False),  # another agent is the first
         (replace(APART, wanted=(0,)), ME.token, "7", False),
         (replace(APART, outcome=Outcome.FINISHED), ME.token, "7", False),
         (APART, ME.token, "", False),  # outside of an array
     ],
 )
-def test_it_is_reported_once_and_after_a_while(
+def test_an_absent_fragment_is_reported_once_and_after_a_while(
     monkeypatch: pytest.MonkeyPatch, state: State, token: str, array: str, reported: bool
 ) -> None:
     said: list[str] = []

@@ -1,4 +1,4 @@
-"""What an agent that waits for a round does next, without files, clocks or torch."""
+"""The next action of an agent that waits for a round, without files, clocks or torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NEWER = replace(ME, token="c" * 16, incarnation="1.1")
         (BOTH, None, replace(FRESH, quiet_s=3.0), Form((ME.token, OTHER.token))),
         (replace(BOTH, outcome=Outcome.FINISHED), None, FRESH, Over()),
         (TRAINING, None, FRESH, Enter(ROUND)),
-        (TRAINING, ROUND, FRESH, Wait(0.1)),  # the one that this agent was in
+        (TRAINING, ROUND, FRESH, Wait(0.1)),  # the round that this agent was in
         (replace(TRAINING, round=replace(ROUND, order=("x",))), None, FRESH, Rejoin()),
         (join(State(run="7"), OTHER), ROUND, FRESH, Rejoin()),
         (
@@ -60,12 +60,12 @@ def test_next_action(
     assert next_action(state, ME, last, LIMITS, patience) == expected
 
 
-def test_only_who_is_to_be_rank_0_forms() -> None:
+def test_only_the_future_rank_0_forms_the_round() -> None:
     patience = replace(FRESH, quiet_s=3.0)
     assert next_action(BOTH, OTHER, None, LIMITS, patience) == Wait(0.1)
 
 
-def test_who_is_left_behind_has_nothing_to_do_unless_its_workers_failed() -> None:
+def test_an_agent_left_behind_waits_unless_its_workers_failed() -> None:
     left = replace(TRAINING, members=TRAINING.members[:1], done=((2, 0, "1.0"),))
     assert next_action(come_back(left, ME), ME, ROUND, LIMITS, FRESH) == Over()
     failed = come_back(left, replace(ME, failed=1))

@@ -55,7 +55,7 @@ def test_an_import_that_is_under_way_is_waited_for(place: Path) -> None:
     assert type(sys.modules["outer_one"].__spec__).__name__ == "ModuleSpec"
 
 
-def test_what_goes_wrong_is_passed_over(place: Path) -> None:
+def test_an_error_in_a_callback_is_passed_over(place: Path) -> None:
     (place / "third_one.py").write_text("")
     AfterImport({"third_one": lambda module: 1 / 0}).install()
     importlib.import_module("third_one")
@@ -78,7 +78,7 @@ def test_other_finders_than_the_interpreter_s_own_are_asked(place: Path) -> None
     assert called == [1]
 
 
-def test_two_that_wait_for_one_module_both_have_their_turn(place: Path) -> None:
+def test_two_callbacks_for_the_same_module_both_run(place: Path) -> None:
     (place / "fifth_one.py").write_text("")
     called = []
     for n in range(2):

@@ -20,11 +20,11 @@ pytestmark = pytest.mark.torch
     ("step_s", "calls"),
     [(float("inf"), 1), (30.0, 1), (EVERY_S, 1), (0.1, 2), (0.03, 8), (0.001, MOST_CALLS), (0, 16)],
 )
-def test_it_is_asked_a_few_times_a_second(step_s: float, calls: int) -> None:
+def test_the_processes_agree_a_few_times_a_second(step_s: float, calls: int) -> None:
     assert calls_between(step_s) == calls
 
 
-# Two processes, the second slower. Each knows of the change from a moment of its own on, or one of
+# Two processes, the second slower. Each learns of the change at its own moment, or only one of
 # them not at all. Prints the call at which it was told, and its share of the time.
 PROGRAM = """
 import os, sys, time
@@ -53,7 +53,7 @@ dist.destroy_process_group()
 
 
 def both(step_s: float, calls: int, known_at: int) -> list[list[str]]:
-    """What two processes print."""
+    """The output of two processes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     env = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
@@ -68,7 +68,7 @@ def both(step_s: float, calls: int, known_at: int) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("step_s", [0.005, 0.1, 1.2])
-def test_all_are_told_at_the_same_call_soon_after_one_knows(step_s: float) -> None:
+def test_all_processes_learn_of_a_change_at_the_same_call(step_s: float) -> None:
     known_at = 4
     (first, _), (second, _) = both(step_s, 60, known_at)
     assert first == second
@@ -77,7 +77,7 @@ def test_all_are_told_at_the_same_call_soon_after_one_knows(step_s: float) -> No
     assert known_at <= int(call) <= known_at + 2 * calls_between(step_s)
 
 
-def test_a_step_without_a_change_pays_next_to_nothing() -> None:
+def test_a_step_without_a_change_has_almost_no_cost() -> None:
     for told, share in both(0.05, 100, 10**9):
         assert told == "100 None"
         assert float(share) < 0.005

@@ -1,4 +1,4 @@
-"""Fragments whose directories are not the same one do not go on as several trainings."""
+"""Fragments with different directories do not continue as several trainings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ broken line
     [
         ("/", "overlay"),
         ("/homes/me", "overlay"),
-        ("/home", "beegfs"),  # the last one mounted there
+        ("/home", "beegfs"),  # the newest mount there
         ("/home/me/run", "beegfs"),
         ("/scratch/me", "xfs"),
         ("/scratch/all/me", "lustre"),
@@ -78,7 +78,7 @@ def test_the_remark_has_room_for_a_directory(monkeypatch: pytest.MonkeyPatch) ->
     assert sentence((0, 2), "/x").startswith("fragments 0, 2 train in ")
 
 
-def test_who_has_joined_says_so_of_the_present_run() -> None:
+def test_an_agent_that_has_joined_reports_its_present_run() -> None:
     rows = """7_0|0|trained{0};h{6}
 7_1|2|joined{2}
 7_2|2|joined{1}
@@ -103,17 +103,17 @@ def in_round(state: State, rounds: int = 1) -> State:
 @pytest.mark.parametrize(
     ("state", "gives_up"),
     [
-        (alone(1, 0, 1), True),  # about to train, while another one does
+        (alone(1, 0, 1), True),  # about to train, while another agent trains
         (in_round(alone(1, 0, 1)), True),  # both have begun at the same moment
-        (in_round(alone(0, 0, 2)), False),  # the first one goes on
-        (alone(1, 1), False),  # the other one was not expected: Slurm is not asked
+        (in_round(alone(0, 0, 2)), False),  # the first agent goes on
+        (alone(1, 1), False),  # the other agent was not expected: Slurm is not asked
         (replace(alone(1, 0, 1), done=((0, 0, "1.0"),)), False),  # it has finished here
         (replace(alone(1, 0, 1), gone=(lost(0),)), False),  # it was lost here
         (join(alone(1, 0, 1), member(0)), False),  # it is here
         (in_round(alone(1, 0, 1), 2), False),  # it may have been
     ],
 )
-def test_who_finds_others_elsewhere_gives_up(state: State, gives_up: bool) -> None:
+def test_an_agent_that_finds_others_elsewhere_gives_up(state: State, gives_up: bool) -> None:
     asked: list[Sequence[str]] = []
 
     def ask(command: Sequence[str]) -> str:
@@ -128,7 +128,7 @@ def test_who_finds_others_elsewhere_gives_up(state: State, gives_up: bool) -> No
 
 
 class Neighbours:
-    """Fragments 0 and 1 as Slurm shows them; this agent is that of fragment 1."""
+    """Fragments 0 and 1 as Slurm shows them. This agent belongs to fragment 1."""
 
     def __init__(self, words: str) -> None:
         self.words, self.asked = words, 0
@@ -145,16 +145,16 @@ def waiting(neighbours: Neighbours) -> Apart:
 
 
 def given_up(found: Apart) -> bool:
-    """Whether it is to, after one more look that asks nothing."""
+    """Tell whether the agent gives up, after another check without a question."""
     found.wait(0.0, alone(1, 1))
     return bool(found.why)
 
 
-def test_one_that_waits_gives_up_when_others_wait_elsewhere_too() -> None:
+def test_a_waiting_agent_gives_up_when_others_wait_elsewhere_too() -> None:
     """No round can be formed, since each finds itself alone."""
     neighbours = Neighbours("waiting")
     found = waiting(neighbours)
-    state = alone(1, 1)  # this one started first, so the other was not expected
+    state = alone(1, 1)  # this agent started first, so the other was not expected
     for now in (1.0, PATIENCE_S):
         assert not found.wait(now, state)
     assert neighbours.asked == 0
@@ -166,7 +166,7 @@ def test_one_that_waits_gives_up_when_others_wait_elsewhere_too() -> None:
 
 
 @pytest.mark.parametrize("words", ["joined", "trained", "apart"])
-def test_one_that_waits_gives_up_at_once_when_others_train_or_give_up_elsewhere(
+def test_a_waiting_agent_gives_up_at_once_when_others_train_or_give_up_elsewhere(
     words: str,
 ) -> None:
     found = waiting(Neighbours(words))
@@ -175,8 +175,8 @@ def test_one_that_waits_gives_up_at_once_when_others_train_or_give_up_elsewhere(
     wait_until(lambda: given_up(found))
 
 
-def test_one_that_comes_while_slurm_is_asked_is_not_elsewhere() -> None:
-    """Slurm may answer late that the other one trains, which it does here by then."""
+def test_an_agent_that_joins_while_slurm_is_asked_is_not_elsewhere() -> None:
+    """Slurm may answer late that the other agent trains. By then it has joined here."""
     neighbours = Neighbours("joined")
     found = waiting(neighbours)
     for now in (1.0, PATIENCE_S + 1):
@@ -189,8 +189,8 @@ def test_one_that_comes_while_slurm_is_asked_is_not_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("words", ["started", "leaving", "finished"])
-def test_one_that_waits_goes_on_waiting_for_others_that_come_or_go(words: str) -> None:
-    """One that started may import torch for minutes, or stand on a node that has died."""
+def test_a_waiting_agent_waits_for_others_that_start_or_end(words: str) -> None:
+    """An agent that started may import torch for minutes, or run on a node that has died."""
     neighbours = Neighbours(words)
     found = waiting(neighbours)
     for n in range(1, 5):
@@ -200,7 +200,7 @@ def test_one_that_waits_goes_on_waiting_for_others_that_come_or_go(words: str) -
     assert not given_up(found)
 
 
-def test_one_that_waits_has_company_when_the_other_comes() -> None:
+def test_a_waiting_agent_has_company_when_the_other_joins() -> None:
     neighbours = Neighbours("started")
     found = waiting(neighbours)
     both = join(alone(1, 1), member(0))
@@ -212,7 +212,7 @@ def test_one_that_waits_has_company_when_the_other_comes() -> None:
     assert not found.why
 
 
-def test_an_agent_below_its_minimum_looks_for_others_elsewhere(
+def test_an_agent_below_its_minimum_searches_for_others_elsewhere(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def wait(found: Apart, now: float, state: State) -> bool:
@@ -237,11 +237,14 @@ def test_an_agent_below_its_minimum_says_once_that_it_waits(
 @pytest.mark.parametrize(
     "env",
     [
-        {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/other"},  # the user has chosen this one
+        {
+            "SLURM_ARRAY_JOB_ID": "7",
+            "MALLEABLE_DIR": "/other",
+        },  # the user has chosen this directory
         {"MALLEABLE_DIR": "/scratch/7"},
     ],
 )
-def test_where_it_cannot_be_known_slurm_is_not_asked(env: dict[str, str]) -> None:
+def test_slurm_is_not_asked_where_its_answer_could_not_help(env: dict[str, str]) -> None:
     found = Apart("/scratch/7", env, lambda _: pytest.fail("asked"))
     found.check(alone(1, 0, 1))
     for now in (1.0, 1000.0):
@@ -249,8 +252,8 @@ def test_where_it_cannot_be_known_slurm_is_not_asked(env: dict[str, str]) -> Non
     assert not found.why
 
 
-def test_the_first_round_waits_a_minute_for_those_who_train() -> None:
-    """They come if somebody has only removed the directory of a job that trains."""
+def test_the_first_round_waits_a_minute_for_agents_that_train() -> None:
+    """They appear if a user has only removed the directory of a job that trains."""
     asked: list[Sequence[str]] = []
 
     def ask(command: Sequence[str]) -> str:
@@ -285,10 +288,10 @@ def test_a_first_round_that_waits_for_others_says_so_once(
     )
 
 
-def test_those_who_train_do_not_give_up_where_the_directory_was_removed(
+def test_agents_that_train_do_not_give_up_where_the_directory_was_removed(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Newcomers have made it anew."""
+    """New agents have made the directory again."""
     env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/nowhere"}
     answer = "7_0|0|joined{0}\n7_1|0|joined{0}\n"
     agent.session._apart = Apart("/nowhere", env, lambda _: answer)
@@ -305,7 +308,7 @@ def test_those_who_train_do_not_give_up_where_the_directory_was_removed(
         agent.clock.sleep(1.0)
 
 
-def test_one_that_trains_asks_once_after_a_minute() -> None:
+def test_a_training_agent_asks_once_after_a_minute() -> None:
     asked: list[Sequence[str]] = []
 
     def ask(command: Sequence[str]) -> str:

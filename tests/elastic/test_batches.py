@@ -1,4 +1,4 @@
-"""No sample lost, none taken twice, whatever the sizes; without torch."""
+"""Sample batches for any sizes, without torch: no sample is lost, and no sample is taken twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_a_permutation(samples: int, key: int) -> None:
     assert sorted(shuffled(p, samples, key) for p in range(samples)) == list(range(samples))
 
 
-def test_epochs_and_seeds_differ_and_look_shuffled() -> None:
+def test_epochs_and_seeds_give_different_shuffled_orders() -> None:
     def order(seed: int, epoch: int) -> list[int]:
         return ElasticBatches(512, 512, 9, seed=seed, rank=0, world=1).batch_of(epoch)
 
@@ -57,7 +57,7 @@ def test_whatever_the_sizes_each_epoch_has_every_sample_once(
         assert sorted(taken[first : first + samples]) == list(range(samples))
 
 
-def test_random_access_costs_nothing() -> None:
+def test_random_access_is_free() -> None:
     far = ElasticBatches(10**9, 64, 10**12, start=10**11, rank=0, world=2)
     assert len(next(iter(far))) == 32
     assert len(far) == 10**12 - 10**11

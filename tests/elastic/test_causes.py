@@ -33,7 +33,7 @@ CAPTURED = Path(__file__).with_name("captured") / "states"  # by the version bef
         ("term", (), (lost(1),)),
     ],
 )
-def test_agents_of_the_version_before_and_this_one_read_each_other(
+def test_agents_of_the_last_version_and_of_this_version_read_each_other(
     name: str, gone: tuple[Cause, ...], causes: tuple[Cause, ...]
 ) -> None:
     text = (CAPTURED / f"{name}.json").read_text()
@@ -44,7 +44,7 @@ def test_agents_of_the_version_before_and_this_one_read_each_other(
 
 
 @pytest.mark.parametrize("text", ["drained 5", "lost x", "lost -1", "lost 1 2", "start 3"])
-def test_what_only_a_later_version_knows_is_another_cause(text: str) -> None:
+def test_an_unknown_cause_of_a_later_version_is_another_cause(text: str) -> None:
     assert causes_in(f"{text}, joined 4") == (Cause(CauseKind.OTHER), joined(4))
     assert not is_loss(causes_in(text))
 

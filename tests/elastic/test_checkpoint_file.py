@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.torch]
 
 @pytest.fixture(params=["with an agent", "without one"])
 def is_kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An agent's memory, or none."""
+    """An agent's memory, or no memory."""
     torch.set_num_threads(1)
     monkeypatch.setenv("LOCAL_RANK", "0")
     mailbox = Mailbox()
@@ -66,7 +66,7 @@ def in_file(path: Path) -> Any:
     return torch.load(path, weights_only=True)
 
 
-def test_the_file_holds_what_was_saved_whatever_happens_meanwhile(
+def test_the_file_holds_the_state_of_the_save_whatever_happens_during_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
 ) -> None:
     disk = SlowDisk(monkeypatch)
@@ -85,13 +85,15 @@ def test_the_file_holds_what_was_saved_whatever_happens_meanwhile(
     assert found["step"] == 1
     assert found["content"]["n"] == [1, (2, None)]
     assert torch.equal(found["content"]["x"], full(1))
-    assert path.stat().st_size < 2 * LARGE  # tied weights stand there once, and nothing else
+    assert path.stat().st_size < 2 * LARGE  # tied weights are in the file once, and only they
     if is_kept:
         step, content = Checkpoint(path).load()
         assert (step, float(content["x"][9])) == (4, 4.0)
 
 
-def test_one_file_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool) -> None:
+def test_a_single_file_is_written_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
     disk = SlowDisk(monkeypatch)
     checkpoint = Checkpoint(tmp_path / "c.pt")
     checkpoint.save(1, {"x": full(1)})
@@ -101,11 +103,11 @@ def test_one_file_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_
     assert second.is_alive()
     disk.open.set()
     second.join(30)
-    assert Checkpoint(tmp_path / "c.pt").load()[0] == 2  # waits for what is under way
+    assert Checkpoint(tmp_path / "c.pt").load()[0] == 2  # waits for the write under way
     assert in_file(tmp_path / "c.pt")["step"] == 2
 
 
-def test_what_cannot_be_written_is_told_by_the_next_call(
+def test_a_failed_write_is_raised_by_the_next_call(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], is_kept: bool
 ) -> None:
     path = tmp_path / "c.pt"
@@ -143,7 +145,7 @@ def half(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [half, lambda path: path.write_text("")])
-def test_a_damaged_file_counts_as_none_and_is_put_aside(
+def test_a_damaged_file_is_put_aside_and_not_loaded(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], is_kept: bool, damage: Any
 ) -> None:
     path = tmp_path / "c.pt"
@@ -190,7 +192,7 @@ def test_looking_at_the_step_runs_no_code_of_the_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_without_room_for_a_copy_the_file_is_written_all_the_same(
+def test_without_room_for_a_copy_the_file_is_still_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_kept: bool
 ) -> None:
     monkeypatch.setattr("slurm_hooks.elastic.script.node_memory.room", lambda: 0)
@@ -214,9 +216,7 @@ def test_ready_waits_for_the_file(
 
 
 @pytest.mark.parametrize("goes", ["never comes", "is called off", "stays"])
-def test_ready_returns_once_no_change_is_to_come(
-    goes: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ready_returns_once_no_change_is_coming(goes: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mailbox = Mailbox()
     reader = MailboxReader(mailbox.environment())
     monkeypatch.setattr(step_boundary, "_reader", lambda: reader)
@@ -250,7 +250,7 @@ def test_a_process_that_ends_waits_for_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_link_stays_and_the_file_it_names_is_replaced(
+def test_a_link_is_kept_and_its_file_is_replaced(
     tmp_path: Path, is_kept: bool, is_there: bool
 ) -> None:
     """The link may lie in a home with little room, the file on a large file system."""
@@ -269,7 +269,7 @@ def test_a_link_stays_and_the_file_it_names_is_replaced(
     assert Checkpoint(home / "c.pt").load() == (2, {"x": 1})
 
 
-def test_what_was_loaded_does_not_go_with_the_file(tmp_path: Path) -> None:
+def test_loaded_state_survives_the_removal_of_the_file(tmp_path: Path) -> None:
     """A page of a mapped file that the file system has lost ends the process."""
     path = tmp_path / "c.pt"
     torch.save({"step": 3, "content": {"x": full(3)}}, path)
@@ -308,7 +308,7 @@ def test_a_file_that_another_node_replaces_is_read_again(
 def test_only_a_copy_that_survives_the_node_counts_as_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, room: int, seen: int
 ) -> None:
-    """Or a job of one node would be taken for one that loses nothing."""
+    """Otherwise a single-node job would count as a job that loses no work."""
     mailbox = Mailbox()
     for name, value in {**mailbox.environment(), "GROUP_WORLD_SIZE": nodes}.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""The text of a state on disk: both ways, and what is refused."""
+"""The text of a state on disk: writing, reading, and texts that are refused."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ SHORT: list[Place] = [("members", 0), ("round",)]  # their last value may be mis
 RECORDS: list[Place] = [("members", 0), ("round",), ("done", 0), ("launches", 0)]
 
 
-def test_the_text_of_every_field_stays() -> None:
+def test_the_text_of_every_field_is_unchanged() -> None:
     plain, bare = State(run="x"), Member("b" * 16, 0, 0, "", "n2", round=0)
     assert not [f.name for f in fields(State) if getattr(FULL, f.name) == getattr(plain, f.name)]
     assert not [f.name for f in fields(Member) if getattr(ME, f.name) == getattr(bare, f.name)]
@@ -82,7 +82,7 @@ def test_a_wrong_value_is_refused(place: Place) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(set(json.loads(TEXT)) - {"launches"}))
-def test_a_text_without_one_of_the_fields_is_refused(key: str) -> None:
+def test_a_text_without_a_field_is_refused(key: str) -> None:
     with pytest.raises(StateFormatError):
         decode(json.dumps({name: v for name, v in json.loads(TEXT).items() if name != key}))
 
@@ -96,8 +96,8 @@ def test_a_record_that_is_too_short_or_too_long_is_refused(place: Place, count: 
         decode(changed(place, record[:least] if count < 0 else [*record, record[-1]]))
 
 
-def test_a_state_of_whole_nodes_says_nothing_of_workers() -> None:
-    """So its text is that of an agent which knows only nodes, and the other way round."""
+def test_a_state_of_whole_nodes_has_no_field_for_workers() -> None:
+    """Its text equals the text of an agent that counts only nodes, and the other way round."""
     one, formed = replace(ME, workers=1), FULL.round
     assert formed is not None
     state = replace(FULL, members=(one,), round=replace(formed, workers=0))

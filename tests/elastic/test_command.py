@@ -58,7 +58,7 @@ def begun(*words: str) -> subprocess.Popen[str]:
     return agent
 
 
-def test_what_is_to_be_run() -> None:
+def test_the_command_to_run() -> None:
     assert read_order(["a", "--signal=x"], {}) == Order(("a", "--signal=x"))
     words = ["--signal=INT", "--grace=2", "--", "a"]
     assert read_order(words, {}) == Order(("a",), signal.SIGINT, 2.0)
@@ -80,7 +80,7 @@ def test_a_command_that_ends_well_has_finished(slurm: Path) -> None:  # noqa: F8
     assert words[-1] == "finished{2}"
 
 
-def test_one_that_fails_or_is_missing_hands_its_exit_code_on(slurm: Path) -> None:  # noqa: F811
+def test_a_failing_or_missing_command_passes_its_exit_code_on(slurm: Path) -> None:  # noqa: F811
     assert exit_code("sh", "-c", "exit 3") == 3
     assert exit_code("sh", "-c", "kill -9 $$") == 137
     assert exit_code("/nowhere/command") == 127
@@ -125,19 +125,19 @@ TELL = (
 )
 
 
-def test_on_a_part_of_a_node_each_worker_has_gpus_of_its_own(slurm: Path) -> None:  # noqa: F811
+def test_on_a_part_of_a_node_each_worker_has_its_own_gpus(slurm: Path) -> None:  # noqa: F811
     end = 'while ! [ -e enough ]; do sleep 0.1; done; [ "$MALLEABLE_WORKER" = 3-0 ] || exit 5'
     agent = start("sh", "-c", f"cd {slurm}; {TELL}; {end}", **PARTS)
     wait_until(lambda: len(list(slurm.glob("told.*"))) == 2)
     (slurm / "enough").touch()
     agent.communicate(timeout=150)
-    assert agent.returncode == 5  # of the one that failed
+    assert agent.returncode == 5  # of the worker that failed
     told = {path.read_text().strip() for path in slurm.glob("told.*")}
     assert told == {"3-0 0,2 2 6", "3-1 3,5 2 6"}
 
 
 def test_the_workers_of_a_fragment_are_asked_together_to_end(slurm: Path) -> None:  # noqa: F811
-    """One has ended before; the others have their grace at the same time."""
+    """A worker has ended before. The others have their grace at the same time."""
     begin = f'cd {slurm}; {TELL}; [ "$MALLEABLE_WORKER" != 3-0 ] || exit 0'
     child = shlex.join([sys.executable, "-c", CHILD, "stubborn"])
     more = {"SLURM_SPANK_MALLEABLE": "0-8,unit=gpu,engine=pool"}
@@ -160,14 +160,14 @@ def test_the_workers_of_a_fragment_are_asked_together_to_end(slurm: Path) -> Non
         {"MALLEABLE_ENGINE": "torchrun", "SLURM_SPANK_MALLEABLE": "1-8,unit=gpu"},
     ],
 )
-def test_elsewhere_a_fragment_has_one_worker(more: dict[str, str]) -> None:
+def test_on_a_whole_node_a_fragment_has_a_single_worker(more: dict[str, str]) -> None:
     assert shares({**PARTS, **more}) == [{}]
 
 
 def test_a_user_s_signal_misses_the_number_of_a_command_that_has_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The number may be that of another group by then, while other workers of the fragment run."""
+    """Another group may have the number by then, while other workers of the fragment run."""
     command, sent = Command(["true"], os.environ), []
     wait_until(lambda: command.exit_code() == 0)
     monkeypatch.setattr(os, "killpg", lambda *words: sent.append(words))
@@ -189,7 +189,7 @@ def test_tasks_share_the_processors() -> None:
     assert "SLURM_GPUS_ON_NODE" not in found[0]
 
 
-def test_sigterm_is_passed_on_and_nothing_is_put_back(slurm: Path) -> None:  # noqa: F811
+def test_sigterm_is_passed_on_and_no_fragment_is_put_back(slurm: Path) -> None:  # noqa: F811
     agent = begun(sys.executable, "-c", CHILD, "polite")
     agent.send_signal(signal.SIGTERM)
     assert agent.communicate(timeout=150)[0] == "asked 15\n"
@@ -197,7 +197,7 @@ def test_sigterm_is_passed_on_and_nothing_is_put_back(slurm: Path) -> None:  # n
     assert not any("requeue" in line for line in asked(slurm))
 
 
-def test_what_the_command_has_started_gets_the_signal_too(slurm: Path) -> None:  # noqa: F811
+def test_processes_of_the_command_get_the_signal_too(slurm: Path) -> None:  # noqa: F811
     child = shlex.join([sys.executable, "-c", CHILD, "polite"])
     agent = begun("sh", "-c", f"{child} & wait")
     agent.send_signal(signal.SIGTERM)
@@ -205,7 +205,7 @@ def test_what_the_command_has_started_gets_the_signal_too(slurm: Path) -> None: 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGURG])
-def test_a_command_that_ends_well_because_it_was_asked_to_has_not_finished(
+def test_a_command_with_exit_code_0_after_a_notice_has_not_finished(
     slurm: Path,  # noqa: F811
     number: signal.Signals,
 ) -> None:
@@ -236,7 +236,7 @@ def test_a_command_that_has_outlived_a_lease_has_made_progress(slurm: Path) -> N
     agent.communicate(timeout=150)
 
 
-def test_what_a_user_sends_at_the_end_kills_nobody(slurm: Path) -> None:  # noqa: F811
+def test_a_user_s_signal_at_the_end_kills_no_process(slurm: Path) -> None:  # noqa: F811
     """The agent reports that the work has finished, and goes, while signals still come."""
     agent = begun("sh", "-c", "trap '' USR1; echo begun; sleep 1")
     time.sleep(0.3)  # the agent has its handlers

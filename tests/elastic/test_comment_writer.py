@@ -1,4 +1,4 @@
-"""All that a fragment wants to say in its Comment goes through one writer."""
+"""All messages of a fragment in its Comment go through a single writer."""
 
 from __future__ import annotations
 
@@ -35,14 +35,16 @@ def comment(place: Path) -> Comment:
 
 
 def hang(place: Path) -> Callable[[], object]:
-    """slurmctld lists the elements and answers no other question; returns what ends that."""
+    """slurmctld lists the elements and answers no other question. Return a function that
+    ends this.
+    """
     (place / "knows-all").touch()
     text = (place / "squeue").read_text()
     (place / "squeue").write_text(text.replace("*) cat", "*) exec sleep 60; cat"))
     return lambda: (place / "squeue").write_text(text)
 
 
-def test_all_that_is_new_in_one_moment_is_one_request(
+def test_all_news_of_a_moment_is_a_single_request(
     element: OwnElement,
     slurm: Path,
     tmp_path: Path,
@@ -95,17 +97,17 @@ def test_a_remark_that_another_process_wrote_over_is_written_again(
     assert comment(slurm).wish
 
 
-def test_two_wishes_of_one_second_do_not_replace_each_other_for_ever(slurm: Path) -> None:
+def test_two_wishes_of_the_same_second_do_not_replace_each_other_endlessly(slurm: Path) -> None:
     one, other = CommentWriter("7_3"), CommentWriter("7_3")
     now = int(time.time())
     other.write("wish", Wish(8, now))
-    assert one.write("wish", Wish(4, now))  # nothing to write: of one second the larger counts
+    assert one.write("wish", Wish(4, now))  # no write: within a second the larger wish counts
     assert comment(slurm).wish == Wish(8, now)
     assert not one.write("wish", Wish(9, now))
 
 
 def test_a_wish_from_a_clock_that_was_ahead_gives_way(slurm: Path) -> None:
-    """The reconciler ignores it, so it must not stand in the way of later ones."""
+    """The reconciler ignores this wish, so it must not block later wishes."""
     now = int(time.time())
     (slurm / "comment").write_text(f"started{{2}};wish{{8,{now + 86400}}}")
     CommentWriter("7_3").write("wish", Wish(4, now))

@@ -1,4 +1,4 @@
-"""Agents at rest with real sockets and files: who notifies whom, and the load on the files."""
+"""Agents at rest with real sockets and files: the notifications, and the load on the files."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_news_goes_both_ways_and_a_probe_is_not_news() -> None:
 
 
 class Answering:
-    """A probe listener that answers meanwhile."""
+    """A probe listener that answers during the test."""
 
     def __init__(self, listener: PingListener) -> None:
         self._listener, self._is_over, self._news = listener, False, [False]
@@ -184,7 +184,7 @@ def test_news_is_known_everywhere(
 
 
 def rest(agents: list[Agent]) -> None:
-    """As if nothing had happened for minutes: long pauses between two reads."""
+    """Let minutes pass without events: long times between two reads."""
     for agent in agents:
         for _ in range(20):
             agent.directory.read_interval.has_read(time.monotonic(), is_news=False)
@@ -204,7 +204,7 @@ def test_a_newcomer_is_seen_by_an_agent_that_is_alone(
     wait_until(lambda: len(alone.directory.read().members) == 2)
 
 
-def test_heartbeats_are_files_only_for_those_that_are_not_connected(
+def test_heartbeats_are_files_only_for_agents_that_are_not_connected(
     make_agents: Callable[[int], list[Agent]], tmp_path: Path
 ) -> None:
     agents = make_agents(3)
@@ -220,10 +220,10 @@ def test_heartbeats_are_files_only_for_those_that_are_not_connected(
     wait_until(lambda: files[2].read_text() != before[2])  # its predecessor
 
 
-def test_an_agent_that_no_other_can_connect_to_is_kept_by_its_file(
+def test_an_agent_that_accepts_no_connection_is_kept_by_its_file(
     make_agents: Callable[[int], list[Agent]],
 ) -> None:
-    """As behind a firewall that lets connections out: it can train all the same."""
+    """As behind a firewall that allows only outgoing connections: it can still train."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
     agents = make_agents(3)
@@ -236,7 +236,7 @@ def test_an_agent_that_no_other_can_connect_to_is_kept_by_its_file(
     wait_until(lambda: find(agents[0].directory.read_fresh(), hidden.token) is None)
 
 
-def test_an_agent_that_hangs_is_kept_and_one_whose_host_is_gone_is_not(
+def test_an_agent_that_hangs_is_kept_and_an_agent_on_a_lost_host_is_not(
     make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A host that vanishes closes no connection: it stays, and falls silent."""
@@ -313,7 +313,7 @@ def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
-def test_a_heartbeat_survives_what_it_does_not_expect_and_says_so_once(
+def test_a_heartbeat_survives_an_unexpected_error_and_logs_it_once(
     make_agents: Callable[[int], list[Agent]],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -353,7 +353,7 @@ def test_a_process_without_free_descriptors_takes_no_other_for_dead(
 
 
 def test_an_agent_that_hangs_is_not_gone_for_all_that_probe_it() -> None:
-    """Its kernel accepts the pings of four watchers in a minute, and of those that wait."""
+    """Its kernel accepts the pings of four watchers in a minute, and of waiting agents."""
     listener = PingListener(A)
     try:
         for _ in range(20):

@@ -1,4 +1,6 @@
-"""The example trains to its stated accuracy, and growing or shrinking changes nothing."""
+"""The example trains to its stated accuracy, and growing or shrinking does not change the
+result.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "digits" / "train.py"
 
 def train(work: Path, processes: int, steps: int) -> dict[str, object]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    # a host whose own name does not resolve would wait for itself
+    # a host that cannot resolve its own name would wait for itself
     command += ["--local-addr=127.0.0.1", f"--nproc-per-node={processes}", str(SCRIPT)]
     command += [f"--steps={steps}", f"--work={work}"]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PET_", "SLURM_"))}

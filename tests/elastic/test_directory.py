@@ -36,7 +36,7 @@ for _ in range(int(sys.argv[2])):
 
 @pytest.mark.parametrize("locks", ["locked", "unlocked"])
 def test_no_update_is_lost_among_processes(tmp_path: Path, locks: str) -> None:
-    """`unlocked`: as on file systems whose locks only work within one node."""
+    """`unlocked`: as on file systems whose locks only work within a node."""
     shared = opened(tmp_path / "job")
     writers, each = 4, 40
     command = [sys.executable, "-c", HAMMER, str(shared.path), str(each), locks]
@@ -54,7 +54,7 @@ def test_private_and_empty_at_first(tmp_path: Path) -> None:
     assert shared.read() == State(run="7")
 
 
-def test_an_update_without_change_writes_nothing(tmp_path: Path) -> None:
+def test_an_update_without_change_writes_no_file(tmp_path: Path) -> None:
     shared = opened(tmp_path)
     assert shared.update(lambda s: s).revision == 0
     assert not list(tmp_path.glob("state.*"))
@@ -106,7 +106,7 @@ def test_heartbeats(tmp_path: Path) -> None:
         shared.write_beat("../x", 1)
 
 
-def test_stage_belongs_to_one_incarnation(tmp_path: Path) -> None:
+def test_a_stage_belongs_to_a_single_incarnation(tmp_path: Path) -> None:
     shared = opened(tmp_path)
     assert shared.read_stage("1.0", "9.0") == 1
     shared.write_stage("1.0", "9.0", 2)

@@ -1,4 +1,4 @@
-"""Who is wanted: as Slurm says, as it is shared, and what is decided by it."""
+"""The wanted fragments: as Slurm names them, as agents share them, and the decisions by them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CAPTURED = Path(__file__).with_name("captured") / "22.05"
 NONE = "(null)"  # as squeue prints a Comment that is not there
 
 
-def test_a_row_without_a_node_names_nobody() -> None:
+def test_a_row_without_a_node_names_no_fragment() -> None:
     assert parse("0|RUNNING|0|0|,|1||\n1|PENDING|9|1|N/A|N/A|Resources|\n", 0) == ArrayFacts()
 
 
@@ -54,7 +54,9 @@ def test_a_row_without_a_node_names_nobody() -> None:
         ("units", 1, ArrayFacts(1795200031, 1795200151, (0, 0, 1, 1), NONE)),
     ],
 )
-def test_who_is_wanted_according_to_slurm(situation: str, own: int, facts: ArrayFacts) -> None:
+def test_the_wanted_fragments_according_to_slurm(
+    situation: str, own: int, facts: ArrayFacts
+) -> None:
     assert parse((CAPTURED / f"{situation}.elements.txt").read_text(), own) == facts
 
 
@@ -90,11 +92,11 @@ def test_lines_of_another_form_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("env", [{}, {"SLURM_ARRAY_JOB_ID": "7"}, {"SLURM_ARRAY_TASK_ID": "1"}])
-def test_outside_of_an_array_nobody_is_known_to_be_wanted(env: dict[str, str]) -> None:
+def test_outside_of_an_array_no_fragment_is_wanted(env: dict[str, str]) -> None:
     assert ask_all(env) == ArrayFacts()
 
 
-def test_without_an_answer_nobody_is_known_to_be_wanted(
+def test_without_an_answer_no_fragment_is_wanted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2"}
@@ -110,7 +112,7 @@ def answer_with(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
 
 
-def test_the_start_is_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_is_a_single_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tmp_path / "asked"
     body = f"echo x >> {asked}; cat {CAPTURED}/running.elements.txt"
     answer_with(body, tmp_path, monkeypatch)
@@ -123,9 +125,7 @@ def test_the_start_is_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ("starts", "now", "behind_s"),
     [(0, 1000.0, 0), (1000, 1003.0, 0), (1000, 943.0, 57), (10**11, 1000.0, 300)],
 )
-def test_a_clock_is_behind_where_it_is_before_the_start(
-    starts: int, now: float, behind_s: float
-) -> None:
+def test_a_clock_before_the_start_is_behind(starts: int, now: float, behind_s: float) -> None:
     assert behind(starts, now) == behind_s
 
 
@@ -135,11 +135,11 @@ def test_a_clock_is_behind_where_it_is_before_the_start(
         ((1, 2), (), None),
         ((1, 2), (1, 2), True),
         ((1, 2), (1, 2, 5), False),
-        ((1, 2, 5), (1, 2), True),  # nobody knew of 5, and it came
+        ((1, 2, 5), (1, 2), True),  # fragment 5 was not expected, and it came
         ((1, 2), (1, 1, 2), False),  # an agent for each of the two nodes of fragment 1
     ],
 )
-def test_who_is_missing(
+def test_missing_fragments_are_wanted_and_have_not_joined(
     here: tuple[int, ...], wanted: tuple[int, ...], complete: bool | None
 ) -> None:
     assert is_known_complete(expect(gathered(*here), wanted)) is complete
@@ -155,14 +155,14 @@ def test_every_node_of_a_fragment_brings_an_agent() -> None:
     ("wanted", "quiet_s", "waited_s", "forms"),
     [
         ((1, 2), 0, 0, True),  # all are here
-        ((), 2.9, 99, False),  # nobody knows: a last call
+        ((), 2.9, 99, False),  # no fragment is expected: a last call
         ((), 3.0, 3.0, True),
-        ((1, 2, 3), 5.9, 5.9, False),  # one is known to come: a longer one
+        ((1, 2, 3), 5.9, 5.9, False),  # a fragment is expected: a longer last call
         ((1, 2, 3), 6.0, 6.0, True),
         ((1, 2, 3), 0, 30, True),  # they trickle in
     ],
 )
-def test_the_first_round_waits_for_those_who_are_wanted(
+def test_the_first_round_waits_for_the_wanted_fragments(
     wanted: tuple[int, ...], quiet_s: float, waited_s: float, forms: bool
 ) -> None:
     assert may_form(expect(gathered(1, 2), wanted), LIMITS, quiet_s, waited_s) is forms
@@ -172,21 +172,21 @@ def test_the_first_round_waits_for_those_who_are_wanted(
     ("wanted", "quiet_s", "known_s", "settled"),
     [
         ((1, 2, 3), 0, 0, True),
-        ((1, 2, 3, 4), 4.9, 4.9, False),  # one round for 3 and 4
+        ((1, 2, 3, 4), 4.9, 4.9, False),  # a single round for 3 and 4
         ((1, 2, 3, 4), 0, 5, True),
         ((), 0.9, 4.9, False),
         ((), 1, 1, True),
         ((), 0, 5, True),
     ],
 )
-def test_training_stops_once_for_all_who_are_known_to_come(
+def test_training_stops_once_for_all_expected_fragments(
     wanted: tuple[int, ...], quiet_s: float, known_s: float, settled: bool
 ) -> None:
     state = expect(join(running(1, 2), member(3)), wanted)
     assert has_settled(state, 1.0, quiet_s, known_s) is settled
 
 
-def test_who_goes_is_not_waited_for_and_no_answer_is_no_news() -> None:
+def test_a_leaving_fragment_is_not_waited_for_and_no_answer_is_no_news() -> None:
     state = expect(running(1, 2, 3), (1, 2, 3, 4))
     assert expect(state, ()) == state
     assert depart(state, token(3), NOW, planned=True).wanted == (1, 2, 4)
@@ -198,7 +198,7 @@ def test_who_goes_is_not_waited_for_and_no_answer_is_no_news() -> None:
 @pytest.mark.parametrize(
     "wanted", [[-1], [True], ["1"], [1.0], [2**60], [[1]], {"1": 1}, [1] * 5000]
 )
-def test_nothing_but_fragment_numbers_is_wanted(wanted: object) -> None:
+def test_only_fragment_numbers_are_wanted(wanted: object) -> None:
     document = json.loads(encode(running(1, 2)))
     with pytest.raises(StateFormatError):
         decode(json.dumps({**document, "wanted": wanted}))
@@ -222,8 +222,8 @@ def test_an_element_of_an_array_means_itself(env: dict[str, str], name: str) -> 
     assert own_job(env) == name
 
 
-def test_an_answer_that_does_not_name_the_newcomer_is_too_old_to_go_by() -> None:
-    """Its own question failed: of its neighbours, released with it, nothing is known either."""
+def test_an_answer_without_the_newcomer_is_too_old() -> None:
+    """Its own question failed, so its neighbours, released with it, are unknown too."""
     alone = expect(running(1), (1,))
     joined = expect(join(alone, member(2)), ())
     assert joined.wanted == ()
@@ -238,7 +238,7 @@ def test_of_a_fragment_with_two_nodes_both_agents_must_be_named() -> None:
     assert expect(expect(state, (1, 1)), ()).wanted == (1, 1)
 
 
-def test_who_is_done_need_not_be_named() -> None:
+def test_a_fragment_that_is_done_need_not_be_named() -> None:
     finished = succeed(expect(running(1, 2), (1, 2)), token(1), NOW)
     state = join(expect(finished, (2, 3, 4)), member(3))
     assert expect(state, ()).wanted == (2, 3, 4)

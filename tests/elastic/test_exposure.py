@@ -31,7 +31,7 @@ def test_copies_are_for_trainings_that_are_exposed(exposed_s: float, is_due: boo
     assert exposure.is_copy_due(now, 100) is is_due
 
 
-def test_copies_are_for_all_whose_end_is_not_heard() -> None:
+def test_copies_are_for_all_processes_that_may_end_without_a_signal() -> None:
     exposure, now = trained(0.0)
     assert exposure.is_copy_due(now, 100, always=True)
 
@@ -42,7 +42,7 @@ def test_no_copy_before_its_time() -> None:
 
 
 @pytest.mark.parametrize("took_s", [0.0, 0.001, 2.0])
-def test_copies_cost_next_to_nothing(took_s: float) -> None:
+def test_copies_have_almost_no_cost(took_s: float) -> None:
     exposure, now = trained(0.05)
     exposure.copied(now, took_s)
     assert exposure.pause_s >= EVERY_S
@@ -68,8 +68,10 @@ def test_without_room_there_are_no_more() -> None:
 def test_nodes_whose_copies_take_unequal_time_copy_together(
     took_s: list[float], step_s: float, count_by: int
 ) -> None:
-    """All wait for the slowest. So a step in which any node copies is one that all of them lose;
-    and what is kept is never older than was said."""
+    """All wait for the slowest node, so all of them lose each step in which any node copies.
+
+    A kept state is never older than the reported age.
+    """
     nodes = [Exposure(0.0) for _ in took_s]
     now, stalls_s, kept, lags = 0.0, 0.0, [0.0] * len(nodes), [float("inf")] * len(nodes)
     for step in range(count_by, 2_000 * count_by, count_by):

@@ -21,7 +21,7 @@ TASKS = 24
 
 
 class Farm:
-    """Starts its workers as `malleable run` would, in a directory of its own."""
+    """Starts its workers as `malleable run` would, in its own directory."""
 
     def __init__(self, work: Path) -> None:
         self.work = work
@@ -39,7 +39,7 @@ class Farm:
         return started
 
     def wait_for(self, pattern: str) -> None:
-        """Until there is such a file."""
+        """Wait until the file exists."""
         while not list(self.work.glob(pattern)):
             time.sleep(0.02)
 
@@ -57,7 +57,7 @@ def farm(tmp_path: Path) -> Iterator[Farm]:
         worker.wait()
 
 
-def test_a_task_of_a_worker_that_has_to_go_is_done_by_another(farm: Farm) -> None:
+def test_a_task_of_a_leaving_worker_is_done_by_another(farm: Farm) -> None:
     leaver, other = farm.start(0), farm.start(1)
     farm.wait_for("tasks/*.run.0")
     leaver.send_signal(signal.SIGTERM)
@@ -72,7 +72,7 @@ def test_a_task_of_a_worker_that_has_to_go_is_done_by_another(farm: Farm) -> Non
     assert (result["longest_chain"], result["begins_at"]) == (282, 23529)
 
 
-def test_a_killed_worker_finds_its_task_when_it_starts_again(farm: Farm) -> None:
+def test_a_killed_worker_gets_its_task_back_when_it_starts_again(farm: Farm) -> None:
     killed, other = farm.start(0), farm.start(1)
     farm.wait_for("tasks/*.run.0")
     time.sleep(0.03)  # a task takes longer, its first line in `history` does not
@@ -88,7 +88,7 @@ def test_a_killed_worker_finds_its_task_when_it_starts_again(farm: Farm) -> None
     assert result["interrupted"] == len(left)
 
 
-def test_who_has_nothing_to_do_stays_while_others_work(farm: Farm) -> None:
+def test_a_worker_without_a_task_waits_while_others_work(farm: Farm) -> None:
     """A worker that ends with 0 tells Slurm that no work is left."""
     first = farm.start(0)
     farm.wait_for("tasks/*.run.0")

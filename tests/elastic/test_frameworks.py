@@ -1,4 +1,4 @@
-"""How frameworks are got ready, without any of them."""
+"""Preparations for frameworks, without any of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .stand_ins import Standing, stand_in
 __all__ = ["stand_in"]
 
 
-def test_nothing_is_done_outside_of_malleable_jobs() -> None:
+def test_frameworks_are_unchanged_outside_of_malleable_jobs() -> None:
     assert not entry.is_worker({})
     assert not entry.is_worker({"TORCHELASTIC_RUN_ID": "1"})
     job = {"MALLEABLE_JOB_ID": "1", "TORCHELASTIC_RUN_ID": "1"}
@@ -35,7 +35,7 @@ def test_nothing_is_done_outside_of_malleable_jobs() -> None:
     assert entry.lightning_callbacks() == entry.pytorch_lightning_callbacks() == []
 
 
-def test_entry_points_name_what_exists(job_path: Path) -> None:
+def test_entry_points_name_existing_functions(job_path: Path) -> None:
     (info,) = job_path.glob("*.dist-info")
     points = PathDistribution(info).entry_points
     assert {point.group for point in points} == {
@@ -47,7 +47,7 @@ def test_entry_points_name_what_exists(job_path: Path) -> None:
     assert all(callable(point.load()) for point in points)
 
 
-def test_ranks_are_told_to_libraries_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_are_passed_to_libraries_imported_before(monkeypatch: pytest.MonkeyPatch) -> None:
     library = types.ModuleType("lightning_utilities.core.rank_zero")
     library.rank_zero_only = types.SimpleNamespace(rank=0)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, library.__name__, library)
@@ -77,7 +77,9 @@ def test_an_unsupported_version_is_named_by_rank_0_alone(
 def test_a_trainer_that_saves_is_waited_for_and_still_loses_steps_at_a_planned_change(
     monkeypatch: pytest.MonkeyPatch, stand_in: Standing
 ) -> None:
-    """With a sharded state nothing is watched: the steps since its last checkpoint are repeated."""
+    """A sharded state is not watched, so the steps since its last checkpoint are
+    repeated.
+    """
     pytest.importorskip("torch")
     from slurm_hooks.elastic.frameworks import trainer as module  # noqa: PLC0415
 
@@ -111,7 +113,7 @@ def test_a_trainer_that_saves_is_waited_for_and_still_loses_steps_at_a_planned_c
         ({"num_nodes": 4, "strategy": "fsdp"}, {"num_nodes": 1, "strategy": "fsdp"}),
     ],
 )
-def test_the_round_knows_the_number_of_nodes(
+def test_the_round_has_the_number_of_nodes(
     monkeypatch: pytest.MonkeyPatch, asked: dict[str, object], used: dict[str, object]
 ) -> None:
     class Connector:
@@ -182,7 +184,7 @@ def test_a_checkpoint_that_was_begun_and_one_with_parts_missing(tmp_path: Path) 
 
 
 @pytest.mark.torch
-def test_the_state_of_another_model_is_told_apart() -> None:
+def test_the_state_of_another_model_is_recognized() -> None:
     torch = pytest.importorskip("torch")
     from slurm_hooks.elastic.frameworks.step_memory import is_alike  # noqa: PLC0415
 
@@ -199,7 +201,7 @@ def test_the_state_of_another_model_is_told_apart() -> None:
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore:This process")
-def test_the_first_process_looks_for_checkpoints_for_all(
+def test_the_first_process_searches_checkpoints_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: Standing
 ) -> None:
     """They may be many, each of many files, and the processes too."""
@@ -213,7 +215,7 @@ def test_the_first_process_looks_for_checkpoints_for_all(
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
 
     class Trainer(stand_ins.Trainer):
-        """Of a sharded state."""
+        """A trainer of a sharded state."""
 
         is_fsdp_enabled, is_deepspeed_enabled = True, False
         args = types.SimpleNamespace(output_dir=str(tmp_path))

@@ -1,4 +1,4 @@
-"""Requests between agents, while strangers do what they like to their ports."""
+"""Requests between agents, while strangers disturb their ports."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def asked(listener: Listener, said: object, secret: bytes = SECRET) -> object:
         return json.loads(receive_line(end))
 
 
-def test_who_knows_the_secret_is_answered(listener: Listener) -> None:
+def test_a_caller_with_the_secret_is_answered(listener: Listener) -> None:
     assert asked(listener, [1, "two"]) == [1, "two"]
     with pytest.raises(ValueError, match="no end"):
         asked(listener, 1, b"another")
 
 
-def test_silent_strangers_keep_nobody_out(listener: Listener) -> None:
+def test_silent_strangers_keep_no_agent_out(listener: Listener) -> None:
     address = ("127.0.0.1", listener.port)
     with ExitStack() as strangers:
         for _ in range(3 * STRANGERS):
@@ -75,7 +75,7 @@ def test_a_connection_that_cannot_be_taken_is_not_the_last(
     assert len(refused) == 2
 
 
-def test_nobody_answers_once_it_is_closed(listener: Listener) -> None:
+def test_a_closed_channel_does_not_answer(listener: Listener) -> None:
     listener.close()
     with pytest.raises(ChannelError):
         asked(listener, 1)

@@ -1,4 +1,4 @@
-"""A command in a gang, started anew at each change: several agents on this host."""
+"""A command in a gang, which restarts at each change: several agents on this host."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def job(gang: Gang) -> Iterator[Gang]:
     gang.pretend_slurm()
     yield gang
     gang.stop()
-    for begin in begins(gang):  # of an agent that was killed nobody else ends the command
+    for begin in begins(gang):  # the command of a killed agent is not ended otherwise
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(begin["pid"]), signal.SIGKILL)
 
@@ -50,13 +50,13 @@ def start(job: Gang, fragment: int, steps: int = FOREVER, *more: str, restarts: 
 
 
 def begins(job: Gang) -> list[dict[str, str]]:
-    """What the commands of all rounds found."""
+    """The findings of the commands in all rounds."""
     path = job.work / "begins.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def newest(job: Gang) -> list[dict[str, str]]:
-    """What the commands of the newest round found, by rank."""
+    """The findings of the newest round's commands, by rank."""
     found = begins(job)
     last = max((int(begin["round"]) for begin in found), default=0)
     return sorted((b for b in found if int(b["round"]) == last), key=lambda b: int(b["rank"]))
@@ -95,7 +95,7 @@ def test_unequal_fragments_count_by_their_workers(job: Gang) -> None:
     assert [r["size"] for r in job.rounds()] == [4]
 
 
-def test_tensorflow_is_told_to_count_nodes(job: Gang) -> None:
+def test_tensorflow_counts_nodes(job: Gang) -> None:
     job.extra |= {"MALLEABLE_ENGINE": "tensorflow", "SLURM_GPUS_ON_NODE": "1"}
     job.extra |= {"SLURM_SPANK_MALLEABLE": "1-8,unit=gpu,engine=tensorflow"}
     start(job, 0)
@@ -123,7 +123,7 @@ def test_an_mpi_starts_a_process_for_each_worker(env: dict[str, str], count: int
 
 
 def test_a_command_that_cannot_see_its_agent_is_lent_the_mailbox(job: Gang) -> None:
-    """As in a container with process ids of its own."""
+    """As in a container with its own process ids."""
     start(job, 0)
     runs(job, 0)
     (begin,) = newest(job)
@@ -132,7 +132,7 @@ def test_a_command_that_cannot_see_its_agent_is_lent_the_mailbox(job: Gang) -> N
         assert "malleable-news" in os.readlink(f"/proc/self/fd/{mailbox.fileno()}")
 
 
-def test_it_grows_and_shrinks_and_every_member_knows_the_world(job: Gang) -> None:
+def test_a_gang_grows_and_shrinks_and_every_member_has_the_world(job: Gang) -> None:
     start(job, 0)
     runs(job, 0)
     start(job, 1)
@@ -151,7 +151,7 @@ def test_it_grows_and_shrinks_and_every_member_knows_the_world(job: Gang) -> Non
 
 
 def test_the_members_meet_at_the_addresses_that_the_script_exports(job: Gang) -> None:
-    """NodeAddr is often that of another network than the one meant for the work."""
+    """NodeAddr often belongs to another network than the network for the work."""
     job.extra["MALLEABLE_ENGINE"] = "tensorflow"
     addresses = ["127.0.0.2", "127.0.0.3"]
     for fragment, address in enumerate(addresses):
@@ -189,7 +189,7 @@ def install(job: Gang, text: str) -> None:
     }
 
 
-def test_an_engine_of_the_users_environment_tells_the_command_of_the_world(job: Gang) -> None:
+def test_an_engine_of_the_user_s_environment_describes_the_world_to_the_command(job: Gang) -> None:
     install(job, HOROVOD)
     for fragment in (0, 1):
         start(job, fragment)
@@ -208,9 +208,7 @@ def test_an_engine_of_the_users_environment_tells_the_command_of_the_world(job: 
         (None, "engine=horovod: no package of this Python names it"),
     ],
 )
-def test_an_engine_that_cannot_be_loaded_is_one_line(
-    job: Gang, text: str | None, said: str
-) -> None:
+def test_an_engine_that_cannot_be_loaded_is_a_line(job: Gang, text: str | None, said: str) -> None:
     install(job, text or "")
     if text is None:
         job.extra["PYTHONPATH"] = str(job.job_path)
@@ -220,8 +218,8 @@ def test_an_engine_that_cannot_be_loaded_is_one_line(
     assert said in line
 
 
-def test_a_package_with_damaged_entry_points_is_one_line(job: Gang) -> None:
-    """Whichever it is: Python reads those of all packages."""
+def test_a_package_with_damaged_entry_points_is_a_line(job: Gang) -> None:
+    """It does not matter which package: Python reads the entry points of all packages."""
     install(job, HOROVOD)
     info = job.work / "site" / "another-1.0.dist-info"
     info.mkdir()
@@ -233,7 +231,7 @@ def test_a_package_with_damaged_entry_points_is_one_line(job: Gang) -> None:
     assert "Traceback" not in job.log(0)
 
 
-def test_it_goes_on_though_somebody_has_removed_its_secret(job: Gang) -> None:
+def test_a_gang_goes_on_after_its_secret_was_removed(job: Gang) -> None:
     for fragment in (0, 1):
         start(job, fragment)
     runs(job, 0, 1)

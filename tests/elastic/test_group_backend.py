@@ -1,5 +1,7 @@
-"""Where tensors are exchanged, and whether a lost peer ends a process: by what torch says of the
-backend, also if the script has named none."""
+"""The device of exchanged tensors, and whether a lost peer ends a process, by torch's backend.
+
+It also holds for a script that names no backend.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ def group(backend: str | None, place: Path) -> Iterator[None]:
         ("cpu:", "cpu", False),
     ],
 )
-def test_what_a_configuration_means(config: str, where: str, may: bool) -> None:
+def test_the_meaning_of_a_configuration(config: str, where: str, may: bool) -> None:
     assert (device_type(config), aborts(config)) == (where, may)
 
 
@@ -58,7 +60,7 @@ def test_what_a_configuration_means(config: str, where: str, may: bool) -> None:
     ("named", "where", "may"),
     [("nccl", "cuda", True), ("xccl", "xpu", True), ("gloo", "cpu", False)],
 )
-def test_a_name_means_what_torch_makes_of_it(named: str, where: str, may: bool) -> None:
+def test_a_name_means_the_same_as_in_torch(named: str, where: str, may: bool) -> None:
     config = str(dist.BackendConfig(dist.Backend(named)))
     assert (device_type(config), aborts(config)) == (where, may)
 
@@ -78,6 +80,6 @@ def test_a_group_that_no_backend_was_named_for_is_asked_on_the_cpu(tmp_path: Pat
         assert notice() is None
 
 
-def test_without_a_group_all_stays_here() -> None:
+def test_without_a_group_tensors_remain_local() -> None:
     assert device() == torch.device("cpu")
     assert not may_abort()

@@ -1,4 +1,4 @@
-"""What scripts may use: mailbox, progress; without torch."""
+"""Functions for scripts: mailbox and progress, without torch."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_how_far_the_training_is_reaches_the_agent() -> None:
     assert Forewarning(None, 9.0).samples() == 0
 
 
-def test_only_workers_that_listen_are_waited_for_and_not_for_ever() -> None:
+def test_only_listening_workers_are_waited_for_and_not_endlessly() -> None:
     mailbox = Mailbox()
     reader = MailboxReader(mailbox.environment())
     assert Forewarning(None, 9.0).is_heard(Stop.GROW, 0.0)
@@ -87,7 +87,7 @@ def test_junk_is_not_a_planned_change() -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_left_to_write() -> Iterator[None]:
-    """What a test writes in the background is written before the next one sets up its Slurm."""
+    """Finish background writes of a test before the next test sets up its Slurm."""
     before = set(threading.enumerate())
     yield
     for thread in set(threading.enumerate()) - before:
@@ -100,13 +100,13 @@ def fake_slurm(directory: Path, scontrol: str) -> None:
 
 @pytest.fixture
 def observed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody observes this process but for the test."""
+    """Outside this fixture no agent observes this process."""
     monkeypatch.setattr(observation, "_observer", None)
 
 
 @pytest.mark.usefixtures("observed")
 def test_the_leader_reports_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That all agents hear how far the training is, is a change of their state: not every step."""
+    """A report of progress to all agents changes their state, so it is not made every step."""
     mailbox = Mailbox()
     for name, value in mailbox.environment().items():
         monkeypatch.setenv(name, value)
@@ -124,7 +124,7 @@ def test_the_leader_reports_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("observed")
-def test_what_no_agent_hears_or_is_no_number_does_not_reach_the_training() -> None:
+def test_a_report_without_an_agent_or_number_does_not_disturb_the_training() -> None:
     for env in ({"SLURM_JOB_ID": "12"}, {"RANK": "1"}, {}):
         reporter = Reporter(env, every_s=0.0)
         for samples in (1, -5, "x", None, float("nan"), float("inf"), 10**400, 2):
@@ -145,7 +145,7 @@ def written_in(directory: Path, limit_s: float = PATIENCE_S) -> list[str]:
     return lines
 
 
-def test_one_of_all_agents_writes_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_agent_writes_a_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/written')
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     before = dict(os.environ)
@@ -173,7 +173,7 @@ def test_a_remark_is_written_where_the_directory_is_the_problem(
 
 
 @pytest.mark.parametrize(("text", "is_withdrawn"), [("your flag wins", True), ("flag", False)])
-def test_a_remark_is_withdrawn_and_another_stays(
+def test_a_remark_is_withdrawn_and_another_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_withdrawn: bool
 ) -> None:
     fake_slurm(tmp_path, f'echo "$@" >> {tmp_path}/written')
@@ -208,7 +208,7 @@ def test_a_remark_that_cannot_be_written_does_no_harm(
 
 @pytest.mark.torch
 @pytest.mark.parametrize("first", ["torch.distributed.elastic.rendezvous.registry", "math"])
-def test_what_scripts_import_is_never_a_module(job_path: Path, first: str) -> None:
+def test_names_that_scripts_import_are_never_modules(job_path: Path, first: str) -> None:
     """torch loads the handler, and with it modules of ours, whenever it likes."""
     code = (
         f"import {first}, types, slurm_hooks.elastic as ours;"

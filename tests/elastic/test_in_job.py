@@ -37,7 +37,7 @@ def comment(place: Path) -> str:
     return (place / "comment").read_text()
 
 
-def test_a_wish_keeps_what_else_is_there(slurm: Path) -> None:  # noqa: F811
+def test_a_wish_keeps_the_other_words(slurm: Path) -> None:  # noqa: F811
     (slurm / "comment").write_text("joined{2};h{60};mine;wish{1,5}")
     before = int(time.time())
     assert call("wish", "5", **POOL).returncode == 0
@@ -58,7 +58,7 @@ def test_a_wish_above_max_is_cut_and_says_so(slurm: Path) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("words", [(), ("x",), ("-1",), ("1", "2"), ("70000",)])
-def test_what_is_no_wish_is_refused(slurm: Path, words: tuple[str, ...]) -> None:  # noqa: F811
+def test_a_text_that_is_no_wish_is_refused(slurm: Path, words: tuple[str, ...]) -> None:  # noqa: F811
     assert call("wish", *words, **POOL).returncode == os.EX_USAGE
     assert asked(slurm) == []
 
@@ -81,7 +81,7 @@ def test_slurm_that_refuses_a_wish_is_quoted(slurm: Path) -> None:  # noqa: F811
     assert "Slurm refuses the wish" in done.stderr
 
 
-def test_finish_tells_that_all_work_is_done(slurm: Path) -> None:  # noqa: F811
+def test_finish_reports_that_all_work_is_done(slurm: Path) -> None:  # noqa: F811
     assert call("finish", **POOL).returncode == 0
     assert comment(slurm) == "finished{2}"
     assert call("finish", **{**POOL, "MALLEABLE_ENGINE": "mpi"}).returncode == os.EX_USAGE
@@ -99,7 +99,7 @@ def test_a_pool_of_the_sites_own_is_known_by_its_traits(slurm: Path) -> None:  #
         assert "'pool+daemon' are not traits of an engine" in done.stderr
 
 
-def test_an_engine_without_traits_runs_nothing_alone(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_an_engine_without_traits_runs_no_command_alone(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
     ran = tmp_path / "ran"
     done = call("run", "--", "touch", str(ran), **{**POOL, "MALLEABLE_ENGINE": "horovod"})
     assert (done.returncode, ran.exists()) == (os.EX_USAGE, False)
@@ -111,7 +111,7 @@ def test_any_process_of_a_fragment_may_say_that_all_is_done(slurm: Path) -> None
     assert comment(slurm) == "finished{2}"
 
 
-def test_other_words_go_to_the_next_command(tmp_path: Path) -> None:
+def test_other_words_are_passed_to_the_next_command(tmp_path: Path) -> None:
     write_program(tmp_path / "malleable", 'echo "other $*"\nexit 5')
     for words in (("status", "--json"), ("wish", "--job", "7", "3")):
         done = call(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
@@ -122,7 +122,7 @@ def test_other_words_go_to_the_next_command(tmp_path: Path) -> None:
 
 
 def test_the_next_command_does_not_pass_it_back(tmp_path: Path) -> None:
-    """Two job paths in PATH would become each other for ever."""
+    """Two job paths in PATH would call each other endlessly."""
     own = Path(slurm_hooks.__file__).parents[1] / "bin"
     write_program(tmp_path / "malleable", 'echo "$PATH"')
     done = call("status", PATH=f"{own}:{tmp_path}:/bin")
@@ -159,7 +159,7 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
     agent.communicate(timeout=150)
 
 
-def test_a_wish_that_the_agent_has_written_over_is_told_again(
+def test_a_wish_that_the_agent_has_overwritten_is_written_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The agent may have read before the wish was there, and write after."""
@@ -179,7 +179,7 @@ def test_a_wish_that_the_agent_has_written_over_is_told_again(
     assert written[1].startswith("trained{2};wish{4,")
 
 
-def test_what_a_worker_has_started_ends_with_it(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_processes_of_a_worker_end_with_it(slurm: Path, tmp_path: Path) -> None:  # noqa: F811
     argv = [sys.executable, "-m", "slurm_hooks.elastic", "run", "--grace=0.5", "--"]
     deaf = f"trap '' TERM; sleep 300 & echo $! > {tmp_path}/child; echo begun; wait"
     agent = launch([*argv, "sh", "-c", deaf], {**os.environ, **POOL}, stderr=subprocess.PIPE)
@@ -198,7 +198,7 @@ def is_alive(process: int) -> bool:
         return False
 
 
-def test_a_worker_is_told_when_its_lease_ends(slurm: Path) -> None:  # noqa: F811
+def test_a_worker_learns_the_end_of_its_lease(slurm: Path) -> None:  # noqa: F811
     ends = str(int(time.time()) + 900)
     words = ("run", "--", "sh", "-c", "echo $MALLEABLE_LEASE_END")
     done = call(*words, **POOL, SLURM_JOB_END_TIME=ends)

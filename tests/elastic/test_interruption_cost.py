@@ -1,4 +1,4 @@
-"""What a lost node costs, from scripts that say nothing, through a real torchrun to Slurm."""
+"""The cost of a lost node, from scripts without our library, through a real torchrun to Slurm."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def start(gang: Gang, fragment: int, *more: str) -> None:
 
 
 def told(gang: Gang) -> dict[int, Loss]:
-    """What each fragment says that a hit costs."""
+    """The cost of an interruption that each fragment reports."""
     texts = {f: gang.work / f"comment.77_{f}" for f in gang.agents}
     found = {f: parse(path.read_text()).loss for f, path in texts.items() if path.exists()}
     return {f: loss for f, loss in found.items() if loss is not None}
 
 
 @pytest.mark.parametrize("warm", ["", "0"])
-def test_the_age_of_checkpoints_is_told_by_the_fragment_of_rank_0(job: Gang, warm: str) -> None:
+def test_the_fragment_of_rank_0_reports_the_age_of_checkpoints(job: Gang, warm: str) -> None:
     job.script = HERE / "train_plain.py"
     job.extra["MALLEABLE_WARM"] = warm
     for fragment in (1, 2):
@@ -59,8 +59,8 @@ def test_a_watched_state_costs_a_step(job: Gang) -> None:
     wait_until(lambda: told(job) == {1: Loss(1)}, explain=job.dump)
 
 
-def test_where_a_lost_peer_ends_the_process_the_told_cost_is_the_true_one(job: Gang) -> None:
-    """No Python runs when the survivor ends, so what is kept is what was copied before."""
+def test_the_reported_cost_is_true_where_a_lost_peer_ends_the_process(job: Gang) -> None:
+    """The survivor ends without running Python, so only an earlier copy is kept."""
     job.script = HERE / "train_watched.py"
     job.extra |= {"TRAIN_ABORTS": "1", "TRAIN_STEP_S": "0.4"}  # hardly ever torn
     for fragment in (1, 2):
@@ -78,7 +78,7 @@ def test_where_a_lost_peer_ends_the_process_the_told_cost_is_the_true_one(job: G
     assert lost_at - kept_at <= loss.seconds, (begin, loss)
 
 
-def test_a_script_that_is_not_observed_tells_nothing(job: Gang) -> None:
+def test_a_script_that_is_not_observed_reports_no_cost(job: Gang) -> None:
     job.script = HERE / "train_plain.py"
     job.extra["MALLEABLE_OBSERVE"] = "0"
     start(job, 1, "20")
@@ -87,10 +87,10 @@ def test_a_script_that_is_not_observed_tells_nothing(job: Gang) -> None:
     assert told(job) == {}
 
 
-def test_the_word_of_an_earlier_run_is_taken_back_where_it_does_not_hold(job: Gang) -> None:
+def test_an_untrue_report_of_an_earlier_run_is_withdrawn(job: Gang) -> None:
     job.script = HERE / "train_plain.py"
     comment = job.work / "comment.77_1"
     comment.write_text("trained{0};h{1};mine")
-    start(job, 1, str(LONG))  # no checkpoint, and nothing is watched
+    start(job, 1, str(LONG))  # no checkpoint, and no watched state
     wait_until(lambda: comment.read_text().endswith("{0};mine"), explain=job.dump)
     assert told(job) == {}

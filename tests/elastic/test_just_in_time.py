@@ -1,5 +1,7 @@
-"""Watched objects through both ends: real torchrun, real signals, and what is resumed is to the bit
-a state that the script itself noted at a step boundary."""
+"""Watched objects through both kinds of end, with real torchrun and real signals.
+
+The resumed state equals, to the bit, a state that the script itself noted at a step boundary.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ LONG = 100_000
 
 @pytest.fixture
 def watched(gang: Gang) -> Gang:
-    """Two fragments that train, none of which writes a file."""
+    """Two fragments that train. Neither writes a file."""
     begin(gang, NNODES)
     return gang
 
@@ -50,7 +52,7 @@ def noted(gang: Gang) -> dict[int, set[str]]:
 
 
 def reached(gang: Gang, before: float) -> int:
-    """The last step that anybody reached before that time."""
+    """The last step that any process reached before that time."""
     rows = [
         line.split()
         for path in gang.work.glob("reached-*")
@@ -73,8 +75,10 @@ def has_ended(pid: int) -> bool:
 
 
 def resumed_after(gang: Gang, since: float) -> int:
-    """The step at which the round after that time began; checks that it is one state, to the bit
-    that of a boundary, in all processes."""
+    """The step at which the round after that time began.
+
+    Check that all processes have the same state, and that it equals a boundary to the bit.
+    """
     begins = [b for b in gang.begins() if b["t"] > since]
     step = int(begins[0]["step"])
     digests = {b["digest"] for b in begins if b["world"] == begins[0]["world"]}
@@ -92,7 +96,7 @@ def resumed_after(gang: Gang, since: float) -> int:
         pytest.param(signal.SIGTERM, signal.SIGKILL, marks=pytest.mark.nightly),
     ],
 )
-def test_a_lost_node_costs_one_step_at_most_and_no_sample(
+def test_a_lost_node_costs_at_most_a_step_and_no_sample(
     gang: Gang, first: signal.Signals, second: signal.Signals
 ) -> None:
     """A node, and then the host of the round, after which a newcomer alone has the state."""
@@ -110,7 +114,7 @@ def test_a_lost_node_costs_one_step_at_most_and_no_sample(
 
 
 def lose(gang: Gang, victim: int, sig: signal.Signals) -> None:
-    """Train on, and lose one of two nodes."""
+    """Train, and lose a node of two."""
     train_on(gang)
     lost_at, workers = time.time(), gang.worker_pids(victim)
     gang.cut_off(victim, sig)
@@ -124,7 +128,7 @@ def written(gang: Gang) -> int:
 
 
 @pytest.mark.parametrize("sig", [pytest.param(None, marks=pytest.mark.nightly), signal.SIGTERM])
-def test_when_all_go_the_last_boundary_becomes_a_file(
+def test_when_all_leave_the_last_boundary_becomes_a_file(
     watched: Gang, sig: signal.Signals | None
 ) -> None:
     train_on(watched)
@@ -139,8 +143,8 @@ def test_when_all_go_the_last_boundary_becomes_a_file(
     assert resumed_after(watched, t) > 0
 
 
-def test_when_all_go_a_copy_in_memory_becomes_a_file(gang: Gang) -> None:
-    """The script watches nothing, but saves every step to memory; its file is older."""
+def test_when_all_leave_a_copy_in_memory_becomes_a_file(gang: Gang) -> None:
+    """The script watches no object, but saves every step to memory. Its file is older."""
     gang.script = SCRIPT.with_name("train_samples.py")
     for fragment in (1, 2):
         gang.start(fragment, NNODES, LONG, str(LONG))
@@ -152,7 +156,7 @@ def test_when_all_go_a_copy_in_memory_becomes_a_file(gang: Gang) -> None:
     assert gang.steps()[-1][1] - written(gang) <= 1
 
 
-def test_one_that_waits_for_others_and_is_sent_away_leaves_a_file(gang: Gang) -> None:
+def test_a_waiting_fragment_that_is_given_notice_leaves_a_file(gang: Gang) -> None:
     begin(gang, "2:3")
     train_on(gang)
     gang.cut_off(1, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What the threads of a lighthouse's keeper share."""
+"""The state that the threads of a lighthouse's keeper share."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def test_a_loss_is_searched_for_from_its_first_sign_until_the_lighthouse_is_foun
     time.sleep(0.02)
     before = state.search_s()
     assert before >= 0.02
-    state.lose(2)  # an older one: known
+    state.lose(2)  # an older lighthouse: known
     assert state.lost_term == 3
     assert state.search_s() >= before
     assert state.is_urgent()
     state.find()
     assert not state.is_urgent()
-    assert state.search_s() < 0.02  # it counts anew
+    assert state.search_s() < 0.02  # it counts again
     assert state.lost_term == 3
 
 
-def test_a_loss_wakes_who_waits() -> None:
+def test_a_loss_wakes_the_waiting_thread() -> None:
     state = KeeperState()
     state.lose(1)
     began = time.monotonic()
@@ -48,7 +48,7 @@ def test_a_loss_wakes_who_waits() -> None:
     state.wait(0.01)
 
 
-def test_a_change_is_told_once_and_a_leave_begins_once() -> None:
+def test_a_change_is_reported_once_and_a_leave_begins_once() -> None:
     state = KeeperState()
     state.note_change(is_planned=True)
     assert [state.take_planned_change() for _ in range(2)] == [True, False]
@@ -57,7 +57,7 @@ def test_a_change_is_told_once_and_a_leave_begins_once() -> None:
     assert state.is_urgent()
 
 
-def test_one_lighthouse_at_a_time() -> None:
+def test_a_single_lighthouse_at_a_time() -> None:
     state, first, second = KeeperState(), Lighthouse(), Lighthouse()
     served: Any = (first, second)
     for lighthouse in served:
@@ -67,7 +67,7 @@ def test_one_lighthouse_at_a_time() -> None:
     assert second.is_closed
 
 
-def test_a_keeper_goes_on_after_what_it_does_not_expect(
+def test_a_keeper_goes_on_after_an_unexpected_error(
     agent: Agent, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     keeper = Keeper(OPTIONS, LighthouseTiming(1.0, 1.0), agent.membership)

@@ -45,7 +45,7 @@ NAMES = ("group", "session", "orphan")
 
 @pytest.fixture(autouse=True)
 def adopts_no_more() -> Iterator[None]:
-    """This process runs other tests, too, and collects nobody's daemons."""
+    """Undo the adoption: this process runs other tests too, and must not collect their daemons."""
     yield
     kin._libc.prctl(kin._PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
@@ -74,7 +74,7 @@ def all_there(place: Path) -> bool:
     return all((place / name).exists() for name in NAMES)
 
 
-def test_it_is_ended_with_all_that_it_has_started(place: Path) -> None:
+def test_a_command_is_ended_with_all_that_it_has_started(place: Path) -> None:
     command = Command(words(place), os.environ)
     wait_until(lambda: all_there(place))
     command.stop(0.2)
@@ -82,14 +82,14 @@ def test_it_is_ended_with_all_that_it_has_started(place: Path) -> None:
     assert command.exit_code() == 128 + signal.SIGKILL
 
 
-def test_what_it_leaves_in_its_session_is_ended_too(place: Path) -> None:
+def test_remains_of_a_command_in_its_session_are_ended_too(place: Path) -> None:
     command = Command(words(place, "goes"), os.environ)
     wait_until(lambda: all_there(place) and command.exit_code() is not None)
     command.end_rest()
     assert not [name for name in NAMES if alive(place, name)]
 
 
-def test_what_this_process_runs_beside_it_is_left_alone(place: Path) -> None:
+def test_other_children_of_this_process_are_left_alone(place: Path) -> None:
     command, other = Command(words(place), os.environ), Command(["sleep", "60"], os.environ)
     wait_until(lambda: all_there(place))
     with subprocess.Popen(["sleep", "60"]) as mine:
@@ -101,7 +101,7 @@ def test_what_this_process_runs_beside_it_is_left_alone(place: Path) -> None:
     assert other.exit_code() == 128 + signal.SIGTERM
 
 
-def test_it_gets_its_time_though_its_first_process_has_ended(place: Path) -> None:
+def test_a_command_has_its_grace_after_its_first_process_has_ended(place: Path) -> None:
     command = Command(words(place, "goes"), os.environ)
     wait_until(lambda: all_there(place) and command.exit_code() is not None)
     began = time.monotonic()
@@ -110,7 +110,7 @@ def test_it_gets_its_time_though_its_first_process_has_ended(place: Path) -> Non
     assert not alive(place, "group")
 
 
-def test_an_orphan_that_has_ended_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_an_ended_orphan_causes_no_wait(tmp_path: Path) -> None:
     """It is this process that has to collect it."""
     command = Command(["sh", "-c", "sleep 0.2 & exit 0"], os.environ)
     wait_until(lambda: command.exit_code() == 0)
@@ -120,7 +120,7 @@ def test_an_orphan_that_has_ended_keeps_nobody_waiting(tmp_path: Path) -> None:
     assert time.monotonic() - began < 8
 
 
-def test_what_it_leaves_is_collected_while_it_runs(
+def test_orphans_of_a_command_are_collected_while_it_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tasks of a worker that runs for days may leave thousands."""
@@ -133,7 +133,7 @@ def test_what_it_leaves_is_collected_while_it_runs(
     command.stop(5.0)
 
 
-def test_it_ends_with_an_agent_that_is_killed(tmp_path: Path) -> None:
+def test_a_command_ends_with_a_killed_agent(tmp_path: Path) -> None:
     agent = (
         "import sys, time\n"
         "from slurm_hooks.elastic.engines.command import Command\n"
@@ -150,7 +150,7 @@ def test_it_ends_with_an_agent_that_is_killed(tmp_path: Path) -> None:
     wait_until(lambda: not alive(tmp_path, "sleep"))
 
 
-def test_a_number_that_is_used_again_is_somebody_else(tmp_path: Path) -> None:
+def test_a_reused_number_is_another_process(tmp_path: Path) -> None:
     def write(pid: int, parent: int, session: int, born: int) -> None:
         (tmp_path / str(pid)).mkdir(exist_ok=True)
         rest = " ".join(["0"] * 15)

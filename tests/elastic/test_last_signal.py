@@ -1,4 +1,4 @@
-"""SIGTERM in a training process; what needs torch is in test_just_in_time.py."""
+"""SIGTERM in a training process. Cases that need torch are in test_just_in_time.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ time.sleep(20)
 
 
 def test_a_script_that_closes_all_descriptors_keeps_its_own_files(tmp_path: Path) -> None:
-    """They get the numbers of our pipe, which is made anew at the next step."""
+    """The script's files get the numbers of our pipe, which is made again at the next step."""
     argv = [sys.executable, "-c", CLOSES_ALL, str(tmp_path)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGTERM, "")
@@ -72,7 +72,7 @@ os._exit(0)
 """
 
 
-def test_a_handler_that_calls_the_one_before_it_reaches_the_oldest() -> None:
+def test_a_handler_that_calls_its_predecessor_reaches_the_oldest() -> None:
     argv = [sys.executable, "-c", CHAINS]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""A newcomer that was started with other words than those who train is told so."""
+"""A newcomer with other start options than the training agents gets a message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def started(state: State, number: int, words: list[str]) -> State:
     return note(join(state, member(number)), member(number).token, launch_of(words))
 
 
-def test_others_that_were_started_alike_are_one_entry() -> None:
+def test_agents_with_the_same_start_share_an_entry() -> None:
     state = State(run="7")
     for number in range(9):
         state = started(state, number, ["train.py", "--init_from=scratch"])
@@ -37,7 +37,7 @@ def test_others_that_were_started_alike_are_one_entry() -> None:
     assert decode(encode(state)) == state
 
 
-def test_one_that_was_started_otherwise_finds_the_others() -> None:
+def test_an_agent_with_another_start_names_the_others() -> None:
     state = started(State(run="7"), 1, ["train.py", "--init_from=scratch"])
     state = started(state, 2, ["train.py", "--init_from=resume"])
     found = other_launch(state, member(2).token, RESUME)
@@ -49,13 +49,13 @@ def test_one_that_was_started_otherwise_finds_the_others() -> None:
     assert [one.text for one in again.launches] == [RESUME.text], "what is gone is forgotten"
 
 
-def test_one_that_comes_back_after_another_start_counts_as_it_is_now() -> None:
+def test_an_agent_that_returns_with_another_start_counts_with_its_new_start() -> None:
     state = started(State(run="7"), 1, ["train.py", "--init_from=scratch"])
     state = started(state, 1, ["train.py", "--init_from=resume"])
     assert [(one.text, len(one.tokens)) for one in state.launches] == [(RESUME.text, 1)]
 
 
-def test_who_has_finished_or_is_no_member_does_not_matter() -> None:
+def test_finished_agents_and_strangers_do_not_count() -> None:
     state = started(State(run="7"), 1, ["train.py", "--init_from=scratch"])
     (first,) = state.members
     done = State(run="7", members=(Member(**{**vars(first), "phase": Phase.DONE}),))
@@ -65,7 +65,7 @@ def test_who_has_finished_or_is_no_member_does_not_matter() -> None:
     assert note(state, member(1).token, None) is state
 
 
-def test_what_is_kept_is_bounded_and_plain() -> None:
+def test_the_kept_text_is_bounded_and_plain() -> None:
     state = State(run="7")
     for number in range(MOST + 9):
         state = started(state, number, ["train.py", f"--seed={number}", "\x1b[2J\n\ud800ä" * 999])
@@ -75,10 +75,10 @@ def test_what_is_kept_is_bounded_and_plain() -> None:
 
 
 @pytest.mark.parametrize("stage", [1, 2])
-def test_only_those_of_the_same_training_are_compared(
+def test_only_agents_of_the_same_training_are_compared(
     agent: Agent, capsys: pytest.CaptureFixture[str], stage: int
 ) -> None:
-    """A batch script may start torchrun for one script after another."""
+    """A batch script may start torchrun for several scripts in turn."""
     agent.directory.update(lambda s: note(join(s, OTHER), OTHER.token, SCRATCH))
     agent.directory.stage = stage
     agent.session.note_launch(["train.py", "--init_from=resume"])
@@ -102,7 +102,7 @@ def test_only_those_of_the_same_training_are_compared(
 def test_the_option_that_differs_is_named_without_its_value(
     mine: str, others: str, name: str
 ) -> None:
-    """The Comment of a job can be read by everybody."""
+    """All users can read the Comment of a job."""
     here, there = (launch_of(["train.py", *text.split(" ")]) for text in (mine, others))
     text = summary(here, there, 3)
     assert text.startswith(f"fragment 3 was started with other {name} than the training: ")

@@ -1,4 +1,4 @@
-"""What an agent that goes leaves behind."""
+"""The file that an agent leaves behind when it ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.torch]
 
 @pytest.fixture
 def mailbox() -> Mailbox:
-    """An agent's, whose workers have kept step 5."""
+    """A mailbox of an agent whose workers have kept step 5."""
     mailbox = Mailbox()
     NodeMemory(mailbox.environment()).write(5, {"n": torch.ones(3)})
     return mailbox
@@ -64,7 +64,7 @@ def test_an_older_step_never_replaces_a_newer(
     assert step_on_disk(file) == wanted
 
 
-def test_nor_one_that_others_write_meanwhile(
+def test_a_newer_file_that_others_write_at_the_same_time_is_kept(
     mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "c.pt"
@@ -99,7 +99,7 @@ assert leave_behind(os.environ, sys.argv[1], time.monotonic() + 60)
 """
 
 
-def test_nor_one_that_comes_between_the_last_look_and_the_deed(
+def test_a_newer_file_between_the_last_check_and_the_rename_is_kept(
     mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "c.pt"
@@ -130,7 +130,7 @@ def test_a_damaged_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
     assert step_on_disk(file) == 5
 
 
-def test_a_link_stays_and_the_file_it_names_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
+def test_a_link_is_kept_and_its_file_is_replaced(mailbox: Mailbox, tmp_path: Path) -> None:
     link, large = tmp_path / "c.pt", tmp_path / "large"
     large.mkdir()
     link.symlink_to(large / "model.pt")
@@ -140,7 +140,7 @@ def test_a_link_stays_and_the_file_it_names_is_replaced(mailbox: Mailbox, tmp_pa
     assert len(list(large.iterdir())) == 1
 
 
-def test_the_draft_of_an_agent_that_was_killed_goes(mailbox: Mailbox, tmp_path: Path) -> None:
+def test_the_draft_of_a_killed_agent_is_removed(mailbox: Mailbox, tmp_path: Path) -> None:
     env = {**mailbox.environment(), "MALLEABLE_FRAGMENT": "3", "MALLEABLE_JOB_ID": "7"}
     (tmp_path / "c.pt.3.7.0.99.0.new").write_text("half")
     leave_behind(env, str(tmp_path / "c.pt"), soon())
@@ -151,7 +151,7 @@ def test_no_time_left_is_a_line_and_no_file(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     over = time.monotonic() - 1
-    for agent in (mailbox, Mailbox()):  # the other one's worker has not even kept it
+    for agent in (mailbox, Mailbox()):  # the other agent's worker has not even kept it
         assert leave_behind(agent.environment(), str(tmp_path / "c.pt"), over) is False
     assert "no time is left to write step 5" in capfd.readouterr().err
     assert not list(tmp_path.iterdir())
@@ -183,7 +183,7 @@ def test_a_fifo_in_the_place_of_the_draft_is_left_alone(mailbox: Mailbox, tmp_pa
     assert sorted(tmp_path.iterdir()) == [tmp_path / "c.pt", odd]
 
 
-def test_sigterm_while_it_is_written_leaves_no_draft(
+def test_sigterm_during_the_write_leaves_no_draft(
     mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SignalException(Exception):
@@ -198,7 +198,7 @@ def test_sigterm_while_it_is_written_leaves_no_draft(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(
+def test_a_full_disk_does_not_change_the_file(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "c.pt"
@@ -214,7 +214,9 @@ def test_a_full_disk_leaves_the_file_as_it_was(
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_nothing_kept_or_no_file_named_does_nothing(tmp_path: Path, mailbox: Mailbox) -> None:
+def test_without_a_kept_state_or_a_file_name_no_file_is_written(
+    tmp_path: Path, mailbox: Mailbox
+) -> None:
     assert leave_behind(Mailbox().environment(), str(tmp_path / "c.pt"), soon()) is None
     leave_behind(mailbox.environment(), "", soon())
     leave_behind({}, str(tmp_path / "c.pt"), soon())
@@ -240,7 +242,7 @@ def test_a_copy_that_was_cut_off_is_a_line(
     assert capfd.readouterr().err.count("copied step 4 to the memory of this node was ended") == 1
 
 
-def test_what_writing_takes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_writing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = Mailbox()
     for name, value in agent.environment().items():
         monkeypatch.setenv(name, value)
@@ -256,7 +258,7 @@ def test_what_writing_takes_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert jit is not None
     jit.keep()
     both_s = agent.writing_s()
-    jit.keep()  # there is nothing more to write
+    jit.keep()  # there is no newer state to write
     checkpoint.end()
     agent.clear()
     assert agent.writing_s() == both_s > file_s
@@ -271,7 +273,7 @@ def test_of_two_checkpoints_each_loads_its_own(
     last, best = Checkpoint(tmp_path / "last.pt"), Checkpoint(tmp_path / "best.pt")
     last.save(4, {"n": 4}, to_file=False)
     best.save(5, {"n": 5})
-    agent.clear()  # a new round, in which the other one is asked for first
+    agent.clear()  # a new round, in which the other agent is asked first
     assert Checkpoint(tmp_path / "best.pt").load() == (5, {"n": 5})
     assert Checkpoint(tmp_path / "last.pt").load() == (4, {"n": 4})
     assert "best.pt is kept in its file only" in capfd.readouterr().err

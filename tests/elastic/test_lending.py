@@ -1,4 +1,4 @@
-"""Workers that cannot see their agent in /proc have its memory all the same, nobody else has it."""
+"""Workers that cannot see their agent in /proc share its memory. No other process gets it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_worker_that_does_not_see_its_agent_hears_of_changes() -> None:
     assert reader.read() == PlannedChange("leave", 9.0)
 
 
-def test_it_has_the_same_memory_in_the_same_order() -> None:
+def test_a_borrower_has_the_same_memory_in_the_same_order() -> None:
     mailbox = Mailbox()
     seen = find_files(mailbox.environment(), SLOTS)
     lent = find_files({**mailbox.lend(), **NOT_SEEN}, SLOTS)
@@ -79,7 +79,7 @@ def test_memory_is_lent_to_many_processes() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
-def test_nobody_else_is_given_it() -> None:
+def test_no_other_process_is_given_the_memory() -> None:
     name = next(iter(Mailbox().lend().values()))
     assert "another user's process listens" in asked_in_a_process(name, NOBODY)
     client = (
@@ -104,7 +104,7 @@ def test_a_lender_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("name", ["", "other", "malleable-nobody"])
-def test_without_a_lender_there_is_nothing(name: str) -> None:
+def test_without_a_lender_there_is_no_memory(name: str) -> None:
     with pytest.raises((OSError, ValueError)):
         lending.borrow(name)
     reader = MailboxReader({**NOT_SEEN, "MALLEABLE_LENT": name})
@@ -124,7 +124,7 @@ for _ in range(2):
     [
         ({**NOT_SEEN, "MALLEABLE_LENT": "malleable-nobody"}, 1),
         ({**NOT_SEEN, "LOCAL_RANK": "0"}, 1),
-        ({**NOT_SEEN, "LOCAL_RANK": "1"}, 0),  # one process of a node is enough
+        ({**NOT_SEEN, "LOCAL_RANK": "1"}, 0),  # a single process of a node is enough
         ({}, 0),  # no agent
     ],
 )

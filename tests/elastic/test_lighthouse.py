@@ -56,7 +56,7 @@ class Group:
         self._client = torchft.ManagerClient(f"http://127.0.0.1:{port}", connect_timeout=PATIENCE)
 
     def quorum(self) -> tuple[int, list[str]]:
-        """The next step's quorum: its id and who is in it."""
+        """The next step's quorum: its id and its members."""
         found = self._client._quorum(
             group_rank=0,
             step=1,
@@ -69,7 +69,7 @@ class Group:
         return found.quorum_id, sorted(found.replica_ids)
 
 
-def test_counting_leaves_an_id_of_its_own_and_time_for_all_to_arrive(
+def test_counting_leaves_an_unused_id_and_time_for_all_to_arrive(
     lighthouse: Lighthouse,
 ) -> None:
     lighthouse.count_to(96)
@@ -90,7 +90,7 @@ def test_counting_leaves_an_id_of_its_own_and_time_for_all_to_arrive(
 
 def test_closing_cuts_off_whoever_waits() -> None:
     lighthouse = Lighthouse("127.0.0.1", LighthouseTiming(beat_s=5, join_s=5))
-    lighthouse.count_to(1)  # nobody's beat holds the quorum up
+    lighthouse.count_to(1)  # no heartbeat delays the quorum
     address = f"http://127.0.0.1:{lighthouse.port}"
     client = load().LighthouseClient(address, connect_timeout=PATIENCE)
     ended: list[float] = []
@@ -112,18 +112,18 @@ def test_closing_cuts_off_whoever_waits() -> None:
 
 
 def test_an_address_that_is_not_of_this_node_is_no_fault() -> None:
-    lighthouse = Lighthouse("192.0.2.1", MANNERS)  # RFC 5737: nobody's
+    lighthouse = Lighthouse("192.0.2.1", MANNERS)  # RFC 5737: a reserved address
     socket.create_connection(("127.0.0.1", lighthouse.port), timeout=2).close()
     lighthouse.close()
 
 
-def test_it_leaves_no_trace_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lighthouse_leaves_no_trace_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RUST_LOG", raising=False)
     load()
     assert "RUST_LOG" not in os.environ
 
 
-def test_without_torchft_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_torchft_the_error_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchft", None)
     with pytest.raises(LighthouseError, match="pip install torchft"):
         load()

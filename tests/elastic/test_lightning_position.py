@@ -1,4 +1,4 @@
-"""Where in an epoch a training is: samples dealt out to changing numbers of processes."""
+"""A training's position in an epoch, with samples dealt out to changing numbers of processes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class Trainer:
 
 
 def train(samples: int, world: int, batch: int, steps: int, state: dict[str, Any]) -> Any:
-    """One round: what all processes learn in so many steps, and the state after them."""
+    """Train a round. Return the samples of all processes in so many steps, and the state
+    after them.
+    """
     learnt: list[int] = []
     for rank in range(world):
         trainer, position = Trainer(samples, world, rank, batch), Position()
@@ -70,7 +72,7 @@ def test_an_epoch_of_changing_sizes_has_each_sample_once(worlds: tuple[int, ...]
 
 
 @pytest.mark.parametrize(("world", "batch"), [(4, 5), (3, 7), (1, 5)])
-def test_batches_are_counted_as_those_of_this_round(world: int, batch: int) -> None:
+def test_batches_are_counted_by_the_size_of_this_round(world: int, batch: int) -> None:
     _, state, _ = train(1000, 2, 5, 42, {})
     assert state == {"samples": 420, "is_last": False}
     trainer = train(1000, world, batch, 0, state)[2]
@@ -102,7 +104,7 @@ def test_at_the_end_of_an_epoch_the_next_is_whole() -> None:
     assert position.done == 20
 
 
-def test_what_is_left_is_as_much_for_all() -> None:
+def test_the_remaining_samples_are_dealt_out_equally() -> None:
     lengths = set()
     for rank in range(4):
         trainer, position = Trainer(1001, 4, rank, 5), Position()
@@ -115,7 +117,7 @@ def test_what_is_left_is_as_much_for_all() -> None:
     assert lengths == {146}
 
 
-def test_what_a_script_brings_is_left_alone() -> None:
+def test_a_sampler_of_the_script_is_left_alone() -> None:
     class Own(DistributedSampler[Any]):
         pass
 

@@ -1,4 +1,4 @@
-"""What is passed over on purpose leaves a line, if somebody wants to see it."""
+"""Errors that are passed over on purpose leave a log line, if the reader wants it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_other_errors_are_raised() -> None:
 
 
 @pytest.mark.parametrize("kind", ["missing", "closed", "full"])
-def test_an_error_is_passed_over_also_where_nothing_can_be_logged(
+def test_an_error_is_passed_over_also_where_logging_fails(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DEBUG, "1")
@@ -69,7 +69,7 @@ def test_why_the_lease_could_not_be_read_is_found(
     assert not err or "No such file" in err or "exit code 1: no such job" in err
 
 
-def test_what_the_user_has_set_for_squeue_hides_no_fragment(
+def test_the_user_s_settings_of_squeue_hide_no_fragment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SQUEUE_PARTITION", "odd")
@@ -77,7 +77,7 @@ def test_what_the_user_has_set_for_squeue_hides_no_fragment(
     assert "SLURM_TIME_FORMAT=%s" in answer(["env"])
 
 
-def test_what_happens_in_a_healthy_directory_leaves_no_line(
+def test_events_in_a_healthy_directory_leave_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv(DEBUG, "1")

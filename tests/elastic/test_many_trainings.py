@@ -1,4 +1,4 @@
-"""One process that trains many times, as a search for hyper-parameters does."""
+"""A single process trains many times, as a search for hyper-parameters does."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def run(script: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_training_that_has_ended_holds_on_to_nothing(tmp_path: Path) -> None:
+def test_an_ended_training_keeps_no_objects(tmp_path: Path) -> None:
     run(SEARCH, tmp_path)
 
 
@@ -185,6 +185,5 @@ def test_a_handler_that_passes_on_to_ours_may_outlive_the_training(tmp_path: Pat
 
 
 def test_each_training_resumes_from_its_own_newest_step(tmp_path: Path) -> None:
-    """Where one is done again, where all nodes go in one and then in the other, and where the first
-    is done."""
+    """A training is repeated. All nodes leave in each training in turn, or the first is done."""
     run(_COMMON + REDONE + GONE + STAGES, tmp_path)

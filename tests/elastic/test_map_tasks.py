@@ -1,4 +1,4 @@
-"""Tasks of a map: names, and that none is lost or recorded twice whatever happens to workers."""
+"""Tasks of a map: their names, and that no task is lost or recorded twice when workers end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from waiting import wait_until
 from .processes import launch
 
 ME = Worker(7, 3, 2, "0123abcd")
-# Lost ones are noticed at once; the command is the one of the job.
+# Lost tasks are noticed at once. The command is the job's command.
 WORKER = """
 import os, sys
 from slurm_hooks.elastic.engines.pool import map_worker as module
@@ -43,7 +43,7 @@ module.BEAT_S, module.WAIT_S = 0.1, 0.1
 module.Sightings.__init__.__defaults__ = (1.0, *module.Sightings.__init__.__defaults__[1:])
 sys.exit(module.main(sys.argv[1:], os.environ))
 """
-# Before it: each beat but that of the claim fails, as on a file server that restarts.
+# Before it, each beat but the claim's beat fails, as on a file server that restarts.
 STALE = """
 import errno
 from slurm_hooks.elastic.engines.pool.task_files import TaskFiles
@@ -93,7 +93,7 @@ def test_an_earlier_run_of_the_same_element_is_gone() -> None:
 
 
 @given(st.integers(0, 300), st.integers(0, 64), st.integers(1, 64))
-def test_nobody_who_works_is_wished_away(todo: int, run: int, most: int) -> None:
+def test_a_wish_ends_no_working_worker(todo: int, run: int, most: int) -> None:
     found = [Task(i + 1) for i in range(todo)]
     found += [claimed(Task(1000 + i), ME) for i in range(run)]
     nodes = wish_for(found, most)
@@ -112,7 +112,7 @@ def test_a_beat_that_does_not_change_is_a_lost_worker() -> None:
     ("request_text", "unit"),
     [("0-64,unit=4,engine=pool", 4), ("0-64,engine=pool", 1), ("0-64,unit=2gpu,engine=pool", 2)],
 )
-def test_a_wish_counts_what_the_sizes_count(request_text: str, unit: int) -> None:
+def test_a_wish_counts_in_the_unit_of_the_sizes(request_text: str, unit: int) -> None:
     env = {"SLURM_SPANK_MALLEABLE": request_text}
     env |= {"MALLEABLE_UNIT": "4"} if unit == 4 else {}
     assert unit_of(env) == unit
@@ -125,7 +125,7 @@ def test_a_wish_counts_what_the_sizes_count(request_text: str, unit: int) -> Non
         (("p",), ["p", "a b"]),
     ],
 )
-def test_where_the_input_goes(command: tuple[str, ...], words: list[str]) -> None:
+def test_the_place_of_the_input(command: tuple[str, ...], words: list[str]) -> None:
     assert Order(command, 0, False).words("a b") == words
 
 
@@ -139,7 +139,7 @@ def start(place: Path, element: int, run: int = 0, code: str = WORKER) -> subpro
     return launch([sys.executable, "-c", code, str(place)], env, stderr=subprocess.PIPE)
 
 
-def test_only_one_of_two_gets_a_task(tmp_path: Path) -> None:
+def test_only_the_first_of_two_workers_gets_a_task(tmp_path: Path) -> None:
     make(tmp_path, ["true"], 1)
     one, other = TaskFiles(tmp_path, ME), TaskFiles(tmp_path, Worker(7, 4, 0, "f" * 8))
     mine = one.claim(Task(1))
@@ -154,8 +154,10 @@ def test_only_one_of_two_gets_a_task(tmp_path: Path) -> None:
     assert map_directory.count(tmp_path) == map_directory.Counts(done=1, interrupted=1)
 
 
-def test_every_task_has_one_result_though_workers_are_killed_at_random(tmp_path: Path) -> None:
-    """And only tasks whose worker was killed are done again."""
+def test_every_task_has_a_single_result_although_workers_are_killed_at_random(
+    tmp_path: Path,
+) -> None:
+    """Only tasks of killed workers are done again."""
     script = 'echo "$MALLEABLE_TASK" >> "$0/begun"; sleep 0.0$((MALLEABLE_TASK % 9)); echo "$1"'
     make(tmp_path, ["sh", "-c", script, str(tmp_path)], 120)
     rng, runs, kills = random.Random(13), Counter[int](), 0
@@ -172,7 +174,7 @@ def test_every_task_has_one_result_though_workers_are_killed_at_random(tmp_path:
                 runs[element] += 1
                 workers[element] = start(tmp_path, element, runs[element])
     for worker in workers.values():
-        # The last signal may have met one that was just starting.
+        # The last signal may have met a worker that was just starting.
         assert worker.wait(20) in (0, -signal.SIGTERM, -signal.SIGKILL)
     found = map_directory.count(tmp_path)
     assert (found.done, found.total) == (120, 120)
@@ -186,7 +188,7 @@ def test_every_task_has_one_result_though_workers_are_killed_at_random(tmp_path:
 
 
 def test_a_task_that_is_missing_for_a_moment_is_waited_for(tmp_path: Path) -> None:
-    """As one that is renamed while the directory is listed."""
+    """As a task that is renamed while the directory is listed."""
     make(tmp_path, ["true"], 2)
     hidden = tmp_path / "2.0.0.todo"
     (tmp_path / "tasks" / "2.0.0.todo").rename(hidden)
@@ -197,7 +199,7 @@ def test_a_task_that_is_missing_for_a_moment_is_waited_for(tmp_path: Path) -> No
     assert map_directory.count(tmp_path).done == 2
 
 
-def test_files_that_somebody_has_removed_are_not_waited_for_for_ever(tmp_path: Path) -> None:
+def test_removed_files_are_not_waited_for_endlessly(tmp_path: Path) -> None:
     make(tmp_path, ["true"], 2)
     (tmp_path / "tasks" / "2.0.0.todo").unlink()
     assert start(tmp_path, 0).wait(20) == 0
@@ -231,7 +233,7 @@ def test_failures_are_tried_again_and_then_stop_the_map(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_going", [True, False])
-def test_whether_others_go_on(tmp_path: Path, keep_going: bool) -> None:
+def test_the_effect_of_a_failed_task_on_others(tmp_path: Path, keep_going: bool) -> None:
     make(tmp_path, ["sh", "-c", 'test "$0" != "in 1"'], 40, retries=0, go=keep_going)
     assert start(tmp_path, 0).wait(20) == 0
     found = map_directory.count(tmp_path)
@@ -265,7 +267,7 @@ def test_a_directory_that_is_out_of_order_for_a_moment_is_no_failure_of_the_task
     assert (tmp_path / "logs" / "1.out").read_text() == "whole\n"
 
 
-def test_at_a_notice_a_task_has_the_rest_of_it_and_then_is_given_back(tmp_path: Path) -> None:
+def test_a_task_has_the_time_of_the_notice_and_then_is_given_back(tmp_path: Path) -> None:
     make(tmp_path, ["sh", "-c", "sleep 60"], 1)
     worker = start(tmp_path, 0)
     wait_until(lambda: map_directory.count(tmp_path).run == 1)
@@ -277,7 +279,7 @@ def test_at_a_notice_a_task_has_the_rest_of_it_and_then_is_given_back(tmp_path: 
     assert not list((tmp_path / "logs").iterdir())
 
 
-def test_one_that_was_killed_while_it_stayed_does_not_stay_for_ever(tmp_path: Path) -> None:
+def test_a_worker_killed_while_waiting_does_not_wait_again_endlessly(tmp_path: Path) -> None:
     make(tmp_path, ["true"], 1)
     gone, other = "wait.7_0-0-00000000", "wait.7_1-0-00000000"
     for name in (gone, other):
@@ -287,7 +289,7 @@ def test_one_that_was_killed_while_it_stayed_does_not_stay_for_ever(tmp_path: Pa
     assert (tmp_path / "tasks" / other).exists()
 
 
-def test_one_without_a_task_stays_until_all_have_ended(tmp_path: Path) -> None:
+def test_a_worker_without_a_task_waits_until_all_have_ended(tmp_path: Path) -> None:
     make(tmp_path, ["sh", "-c", 'sleep 1; echo "$0"'], 1)
     workers = [start(tmp_path, element) for element in range(3)]
     wait_until(lambda: sum(worker.poll() is not None for worker in workers) == 1)
@@ -309,7 +311,7 @@ def test_one_without_a_task_stays_until_all_have_ended(tmp_path: Path) -> None:
         '{"command": [1], "tasks": 2}',
     ],
 )
-def test_what_is_no_map_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_directory_that_is_no_map_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text(text)
     with pytest.raises(UsageError, match="map"):
         map_directory.read_order(tmp_path)

@@ -1,4 +1,4 @@
-"""What a script gets wrong is told when it does so, not when a node is lost."""
+"""Mistakes of a script are reported when it makes them, not when a node is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.parametrize("step", [1.5, "1", None, -1, 1 << 63, torch.tensor(0.5)])
-def test_what_is_no_number_of_steps_is_refused(tmp_path: Path, step: Any) -> None:
+def test_a_value_that_is_no_number_of_steps_is_refused(tmp_path: Path, step: Any) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.pt")
     with pytest.raises(TypeError, match="an integer from 0 on"):
         checkpoint.reached(step)
@@ -39,7 +39,7 @@ def mailbox(monkeypatch: pytest.MonkeyPatch) -> Mailbox:
     return mailbox
 
 
-def test_steps_that_begin_anew_are_a_line(
+def test_steps_that_restart_are_a_line(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.pt")
@@ -58,7 +58,7 @@ def test_steps_that_begin_anew_are_a_line(
     assert "step 1 comes after step 9" in "".join(capfd.readouterr())
 
 
-def test_a_file_alone_may_begin_anew(
+def test_a_file_alone_may_restart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("MALLEABLE_SLOTS", raising=False)
@@ -69,7 +69,7 @@ def test_a_file_alone_may_begin_anew(
     assert not "".join(capfd.readouterr())
 
 
-def test_of_several_that_are_watched_at_once_none_is_promised(
+def test_several_watched_states_at_once_have_no_promise(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     nets = [torch.nn.Linear(2, 2) for _ in range(3)]
@@ -96,7 +96,7 @@ def test_of_several_that_are_watched_at_once_none_is_promised(
     assert not mailbox.is_watched()
 
 
-def test_nothing_is_promised_where_signals_cannot_be_heard(
+def test_no_promise_where_signals_cannot_be_received(
     mailbox: Mailbox, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     checkpoint = Checkpoint(tmp_path / "checkpoint.pt")

@@ -27,7 +27,7 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def without(kind: type, name: str) -> type:
-    """The class of the next release, in which one method or attribute has another name."""
+    """The class of the next release, in which a method or attribute has another name."""
     if name not in vars(kind):  # its __init__ sets it
         return type(kind.__name__, (), {})
     content = {key: value for key, value in vars(kind).items() if key != name}
@@ -37,7 +37,7 @@ def without(kind: type, name: str) -> type:
 @pytest.mark.torch
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize("name", ["_load_scaler", "_load_from_checkpoint", "_save_checkpoint"])
-def test_a_trainer_without_one_of_its_names_trains_as_without_us(
+def test_a_trainer_that_lacks_a_name_trains_as_without_us(
     stand_in: Standing, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     pytest.importorskip("torch")
@@ -54,7 +54,7 @@ def test_a_trainer_without_one_of_its_names_trains_as_without_us(
 
 @pytest.mark.torch
 @pytest.mark.usefixtures("worker")
-def test_a_trainer_as_it_is_known_is_got_ready(
+def test_a_known_trainer_is_prepared(
     stand_in: Standing, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
@@ -66,7 +66,7 @@ def test_a_trainer_as_it_is_known_is_got_ready(
 
 
 def lightning(stand_in: Standing, package: str = "lightning.pytorch") -> SimpleNamespace:
-    """As much of Lightning's as is looked at before a training; its classes, to be changed."""
+    """The parts of Lightning that are read before a training. Tests change its classes."""
 
     class Trainer:
         def __init__(self) -> None:
@@ -130,7 +130,7 @@ def lightning(stand_in: Standing, package: str = "lightning.pytorch") -> SimpleN
         ("_SignalConnector", "_original_handlers"),
     ],
 )
-def test_lightning_without_one_of_its_names_gets_no_callback(
+def test_lightning_that_lacks_a_name_gets_no_callback(
     stand_in: Standing, capsys: pytest.CaptureFixture[str], kind: str, name: str
 ) -> None:
     pytest.importorskip("torch")
@@ -154,7 +154,7 @@ class Strategy: ...
 def test_no_hook_of_lightning_raises_into_the_training(
     stand_in: Standing, capsys: pytest.CaptureFixture[str], package: str
 ) -> None:
-    """A trainer that has nothing of what is read of it: one line, then nothing more is done."""
+    """A trainer without the attributes that we read: a single line, and no further effect."""
     pytest.importorskip("torch")
     from slurm_hooks.elastic.frameworks.lightning import callback  # noqa: PLC0415
 
@@ -177,7 +177,7 @@ def test_no_hook_of_lightning_raises_into_the_training(
 
 
 @pytest.mark.torch
-def test_an_accelerator_without_one_of_its_names_keeps_nothing(
+def test_an_accelerator_that_lacks_a_name_keeps_no_state(
     stand_in: Standing, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")

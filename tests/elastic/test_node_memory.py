@@ -1,5 +1,4 @@
-"""Checkpoints in the memory of a node: what is kept, by whom, and what becomes of it when its
-place is written to again."""
+"""Checkpoints in the memory of a node: their contents, their writers, and their second writing."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from slurm_hooks.elastic.script.node_memory import NodeMemory, packed  # noqa: E
 from slurm_hooks.elastic.script.packed import LARGE, PAGE, Packing  # noqa: E402
 
 pytestmark = [pytest.mark.torch]
-WORDS = LARGE // 4  # a float32 tensor of so many numbers is a large one
+WORDS = LARGE // 4  # a float32 tensor of so many numbers is a large tensor
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +80,7 @@ def test_the_same_step_saved_again_counts(env: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("where", ["", "x", "1", "0:0", "999999999:3"])
-def test_without_an_agent_nothing_is_kept(where: str) -> None:
+def test_without_an_agent_no_state_is_kept(where: str) -> None:
     memory = NodeMemory({"MALLEABLE_SLOTS": where})
     assert not memory.is_there
     assert memory.write(1, {"x": 1}) is None
@@ -103,7 +102,7 @@ CONTENT = {
 }
 
 
-def test_all_that_a_file_takes_comes_back(env: dict[str, str]) -> None:
+def test_all_objects_of_a_file_come_back(env: dict[str, str]) -> None:
     memory = NodeMemory(env)
     memory.write(1, CONTENT)
     found = kept(memory, 1)
@@ -147,7 +146,9 @@ class Own:
         ({"m": torch.empty(2, device="meta")}, r"content\['m'\]: cannot be copied"),
     ],
 )
-def test_what_cannot_be_kept_is_named(env: dict[str, str], content: Any, says: str) -> None:
+def test_an_object_that_cannot_be_kept_is_named(
+    env: dict[str, str], content: Any, says: str
+) -> None:
     memory = NodeMemory(env)
     memory.write(1, {"n": 1})
     memory.write(2, {"n": 2})
@@ -161,7 +162,7 @@ def test_what_cannot_be_kept_is_named(env: dict[str, str], content: Any, says: s
     assert memory.write(5, {"n": 5})
 
 
-def test_who_is_killed_while_writing_leaves_the_other_copy(env: dict[str, str]) -> None:
+def test_a_process_killed_while_writing_leaves_the_other_copy(env: dict[str, str]) -> None:
     memory = NodeMemory(env)
     memory.write(1, {"x": full(1)})
     memory.write(2, {"x": full(2)})
@@ -207,7 +208,7 @@ def test_damage_and_other_versions_are_an_empty_slot(env: dict[str, str]) -> Non
 
 
 @pytest.mark.parametrize("has_populate", [True, False])
-def test_what_was_read_stays_when_its_place_is_written_to(
+def test_read_state_survives_a_write_to_its_place(
     env: dict[str, str], monkeypatch: pytest.MonkeyPatch, has_populate: bool
 ) -> None:
     if not has_populate:  # a kernel that does not know it
@@ -223,12 +224,12 @@ def test_what_was_read_stays_when_its_place_is_written_to(
     assert found["x"][0] == 7
     assert torch.equal(found["x"][1:], full(1)[1:])
     assert torch.equal(found["n"], torch.ones(3))
-    memory.write(5, found)  # what is live lies where it once was kept
+    memory.write(5, found)  # the live object lies where it once was kept
     memory.write(6, found)
     assert torch.equal(kept(memory, 6)["x"], found["x"])
 
 
-def test_what_is_no_longer_used_costs_nothing(env: dict[str, str]) -> None:
+def test_unused_memory_is_freed(env: dict[str, str]) -> None:
     memory = NodeMemory(env)
     memory.write(1, {"model": full(1), "optimizer": full(2)})
     found = kept(memory, 1)
@@ -242,7 +243,7 @@ def test_what_is_no_longer_used_costs_nothing(env: dict[str, str]) -> None:
     assert torch.equal(model, full(1))
 
 
-def test_a_child_sees_what_was_read(env: dict[str, str]) -> None:
+def test_a_child_sees_the_read_state(env: dict[str, str]) -> None:
     memory = NodeMemory(env)
     memory.write(1, {"x": full(1)})
     found = kept(memory, 1)
@@ -268,7 +269,7 @@ def test_pages_are_used_again(env: dict[str, str]) -> None:
     assert torch.equal(kept(memory, 10)["x"], full(1)[: WORDS // 2])
 
 
-def test_what_is_made_ready_needs_no_more_memory_and_keeps_what_is_there(
+def test_prepared_memory_needs_no_more_and_keeps_the_present_copy(
     env: dict[str, str],
 ) -> None:
     memory, content = NodeMemory(env), {"x": torch.ones(8, WORDS)}
@@ -284,7 +285,7 @@ def test_what_is_made_ready_needs_no_more_memory_and_keeps_what_is_there(
     assert ready == [os.fstat(handle).st_blocks * 512 for handle in handles]
 
 
-def test_nothing_is_made_ready_that_the_training_may_need(
+def test_memory_that_the_training_may_need_is_not_prepared(
     env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(node_memory, "room", lambda: 15 << 20)
@@ -321,10 +322,10 @@ def test_no_room_leaves_both_copies(
     assert memory.write(4, {"n": 4})
 
 
-def test_room_is_what_the_tightest_limit_leaves(tmp_path: Path) -> None:
+def test_the_tightest_limit_decides_the_room(tmp_path: Path) -> None:
     gib = 1 << 30
     assert room() > 0
-    assert room(tmp_path, tmp_path) > gib  # nothing can be seen
+    assert room(tmp_path, tmp_path) > gib  # no limit can be seen
     (tmp_path / "meminfo").write_text("MemTotal: 99 kB\nMemAvailable: 8388608 kB\n")
     assert room(tmp_path, tmp_path) == 8 * gib - (64 << 20)
     (tmp_path / "self").mkdir()

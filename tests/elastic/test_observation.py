@@ -1,4 +1,4 @@
-"""Scripts that say nothing are observed, and notice nothing of it."""
+"""Scripts without our library are observed, without any effect on them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Script:
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
     for name in [*Mailbox().environment(), "MALLEABLE_OBSERVE"]:
         monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv(name, "")  # so that what a test sets is undone
+        monkeypatch.setenv(name, "")  # so that settings of a test are undone
         monkeypatch.delenv(name)
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     return Script(tmp_path)
@@ -128,7 +128,7 @@ def test_steps_and_checkpoints_of_a_plain_script_are_seen(script: Script, tmp_pa
     assert done.returncode == 0, done.stderr
     saves = [int(line) for line in done.stdout.split()]
     assert saves[:2] == [1, 2]
-    assert saves[1] < saves[2] < saves[3]  # one may consist of several
+    assert saves[1] < saves[2] < saves[3]  # a step may consist of several
     seen = script.seen()
     assert seen.saves == saves[3]
     assert 0.5 <= seen.widest_s < 30
@@ -196,7 +196,7 @@ HONEST = """
 """
 
 
-def test_a_script_notices_nothing(script: Script) -> None:
+def test_observation_does_not_change_a_script(script: Script) -> None:
     script.write(HONEST)
     plain = script.run(script.words("a", "-c", "b"))
     seen = script.run_observed("a", "-c", "b")
@@ -220,7 +220,7 @@ def test_modules_beside_the_current_directory_are_not_taken_for_ours(script: Scr
     assert (seen.returncode, seen.stdout) == (0, plain.stdout)
 
 
-def test_it_can_be_turned_off_and_needs_an_agent(script: Script) -> None:
+def test_observation_can_be_turned_off_and_needs_an_agent(script: Script) -> None:
     words = script.words("7")
     script.write("")
     assert observed(words, script.env) == (*words[:2], "-c", PROGRAM, *words[2:])
@@ -234,7 +234,7 @@ def test_it_can_be_turned_off_and_needs_an_agent(script: Script) -> None:
         assert observed(other, script.env) == other
 
 
-def test_turned_off_it_is_off_in_a_warm_worker(
+def test_observation_that_is_turned_off_is_off_in_a_warm_worker(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script.write("import sys\nimport torch\nsys.exit(hasattr(torch.save, '__wrapped__') and 5)\n")

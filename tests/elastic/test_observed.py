@@ -1,4 +1,4 @@
-"""What is seen of a training from outside of its script, and what is told of it."""
+"""Observations of a training from outside its script, and their reports."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ moments = st.floats(0, 1e9)
 
 
 @given(st.builds(Observed, st.integers(0, 2**40), st.integers(0, 2**20), *[moments] * 4))
-def test_what_a_worker_writes_is_what_the_agent_reads(seen: Observed) -> None:
+def test_the_agent_reads_the_words_of_a_worker(seen: Observed) -> None:
     assert len(pack(seen)) == SIZE
     assert unpack(pack(seen)) == seen
 
 
-def test_what_is_nothing_of_ours_is_nothing() -> None:
+def test_foreign_content_is_ignored() -> None:
     whole = pack(Observed(3, 1, 0.5, 9.0, 8.0, 7.0))
     assert unpack(b"\0" * SIZE) is unpack(whole[:-1]) is unpack(b"") is None
     assert unpack(whole[:8] + b"x" + whole[9:]) is None
@@ -61,7 +61,7 @@ def test_what_is_nothing_of_ours_is_nothing() -> None:
         ([Observed(9, 0, 3.4)], 30.5, 34),  # and the time between two copies
     ],
 )
-def test_a_hit_costs_what_is_done_again(
+def test_an_interruption_costs_the_repeated_work(
     workers: list[Observed], lag_s: float, cost: int | None
 ) -> None:
     assert cost_of_interruption(workers, lag_s) == cost
@@ -124,7 +124,7 @@ def optimizer(size: int) -> Any:
 
 def test_steps_and_ages_are_counted(clock: Clock, mailbox: Mailbox) -> None:
     seen, one = Observer(), optimizer(1000)
-    seen.see_saved(clock.now)  # before the first step: nothing to resume from
+    seen.see_saved(clock.now)  # before the first step there is no state to resume from
     for step in range(100):
         seen.see_step(one)
         clock.now += 0.5
@@ -138,7 +138,7 @@ def test_steps_and_ages_are_counted(clock: Clock, mailbox: Mailbox) -> None:
     assert cost_of_interruption([told]) == 30
 
 
-def test_of_several_optimizers_the_first_is_counted_as_long_as_it_steps(
+def test_the_first_of_several_optimizers_is_counted_as_long_as_it_steps(
     clock: Clock, mailbox: Mailbox
 ) -> None:
     seen, first, other = Observer(), optimizer(1), optimizer(1)
@@ -152,7 +152,7 @@ def test_of_several_optimizers_the_first_is_counted_as_long_as_it_steps(
     assert seen.seen.steps == module.ANOTHER + 6
 
 
-def test_an_optimizer_is_not_taken_for_one_that_is_gone(clock: Clock, mailbox: Mailbox) -> None:
+def test_an_optimizer_is_not_taken_for_a_freed_optimizer(clock: Clock, mailbox: Mailbox) -> None:
     """Python may give the second the address of the first."""
     seen = Observer()
     seen.see_step(optimizer(1))
@@ -162,7 +162,7 @@ def test_an_optimizer_is_not_taken_for_one_that_is_gone(clock: Clock, mailbox: M
     assert (seen.seen.steps, seen.seen.saves) == (2, 0)
 
 
-def test_a_loader_is_not_taken_for_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loader_is_not_taken_for_a_freed_loader(monkeypatch: pytest.MonkeyPatch) -> None:
     sources: list[int] = []
     monkeypatch.setattr(module.CleanTime, "draw", lambda _, source, *others: sources.append(source))
     seen, addresses = Observer(), set()
@@ -194,7 +194,7 @@ def test_a_forked_process_is_another(clock: Clock, monkeypatch: pytest.MonkeyPat
     assert seen.seen.saves == 0
 
 
-def test_a_forked_process_does_not_speak_for_the_one_that_trains(
+def test_a_forked_process_does_not_report_for_the_training_process(
     clock: Clock, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, one = Observer(), optimizer(1)
@@ -211,7 +211,7 @@ def test_a_forked_process_does_not_speak_for_the_one_that_trains(
     assert mailbox.observed() != [before]
 
 
-def test_a_process_forked_before_the_first_step_may_be_the_one_that_trains(
+def test_a_process_forked_before_the_first_step_may_be_the_training_process(
     clock: Clock, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = Observer()
@@ -220,7 +220,7 @@ def test_a_process_forked_before_the_first_step_may_be_the_one_that_trains(
     assert len(mailbox.observed()) == 1
 
 
-def test_nothing_of_ours_ends_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_calls_end_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads that step at the same moment, say."""
     hooks: list[Any] = []
     torch = SimpleNamespace(compiler=SimpleNamespace(is_compiling=lambda: False))
@@ -258,7 +258,7 @@ class Dispatcher:
 
 
 @pytest.mark.parametrize("index", [0, 3])
-def test_what_one_process_draws_for_all_is_the_share_of_each(
+def test_samples_drawn_by_a_process_for_all_are_divided(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, index: int
 ) -> None:
     kinds = [type(kind.__name__, (kind,), {}) for kind in (Loader, Dispatcher)]
@@ -279,7 +279,7 @@ def test_what_one_process_draws_for_all_is_the_share_of_each(
 
 
 class Slurm:
-    """Takes note of what it is told."""
+    """Records the reports."""
 
     def __init__(self) -> None:
         self.told_loss: Loss | None = None
@@ -290,7 +290,7 @@ class Slurm:
         self.told_loss = loss
 
 
-def test_slurm_is_told_news_once_a_minute_at_most(mailbox: Mailbox) -> None:
+def test_slurm_gets_news_once_a_minute_at_most(mailbox: Mailbox) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
     interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     interruptions.look(100.0)
@@ -313,7 +313,7 @@ def look(interruptions: Any, seconds: range, seen: Observed, is_first: bool = Tr
 STEPS = Observed(9, step_s=0.1, stepped_at=100.0, saved_at=100.0)
 
 
-def test_what_holds_no_more_is_taken_back(mailbox: Mailbox) -> None:
+def test_an_outdated_report_is_withdrawn(mailbox: Mailbox) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
     interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_watched(True)
@@ -325,7 +325,7 @@ def test_what_holds_no_more_is_taken_back(mailbox: Mailbox) -> None:
     reader.write_watched(True)
     look(interruptions, range(195, 200), STEPS)
     assert slurm.words == [1]
-    reader.write_watched(False)  # nothing is known now
+    reader.write_watched(False)  # the cost is unknown now
     look(interruptions, range(200, 240), STEPS)
     assert slurm.words == [1, None]
     reader.write_watched(True)
@@ -336,13 +336,13 @@ def test_what_holds_no_more_is_taken_back(mailbox: Mailbox) -> None:
 
 
 @pytest.mark.parametrize(("before_s", "words"), [(1, [None]), (600, []), (None, [])])
-def test_what_a_run_before_has_told_counts_until_it_is_seen_not_to_hold(
+def test_a_report_of_an_earlier_run_counts_until_it_is_outdated(
     mailbox: Mailbox, before_s: int | None, words: list[int | None]
 ) -> None:
     slurm = Slurm()
     slurm.told_loss = None if before_s is None else Loss(before_s)
     interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
-    look(interruptions, range(100, 130), STEPS)  # nothing is watched, and no checkpoint was seen
+    look(interruptions, range(100, 130), STEPS)  # no state is watched, and no checkpoint was seen
     assert slurm.words == words
 
 
@@ -359,7 +359,7 @@ def test_an_agent_that_is_no_longer_the_first_takes_back_its_word(mailbox: Mailb
 
 
 @pytest.mark.parametrize(("copy_s", "file_s", "told"), [(0.5, 1.4, 1), (0.5, 1.6, 70), (3, 0, 70)])
-def test_a_state_that_takes_longer_than_the_farewell_costs_what_its_checkpoints_say(
+def test_a_state_with_a_longer_copy_than_the_farewell_costs_its_checkpoint_age(
     mailbox: Mailbox, copy_s: float, file_s: float, told: int
 ) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
@@ -372,8 +372,8 @@ def test_a_state_that_takes_longer_than_the_farewell_costs_what_its_checkpoints_
     assert slurm.words == [told]
 
 
-def test_the_time_between_two_copies_is_told_and_taken_back(mailbox: Mailbox) -> None:
-    """Where a process may end without a word: until the first copy nothing is kept."""
+def test_the_time_between_two_copies_is_reported_and_withdrawn(mailbox: Mailbox) -> None:
+    """Where a process may end without a signal, no state is kept until the first copy."""
     slurm, reader = Slurm(), MailboxReader(os.environ)
     interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_lag_s(math.inf)
@@ -411,7 +411,7 @@ def test_a_farewell_that_was_too_short_is_so_in_the_next_life_too(
     assert not was_too_short(os.environ)
 
 
-def test_planned_changes_cost_as_much_where_nobody_hears_of_them(mailbox: Mailbox) -> None:
+def test_planned_changes_cost_as_much_where_no_process_hears_of_them(mailbox: Mailbox) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
     interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_observed(Observed(9, 1, 0.1, stepped_at=400.0, saved_at=100.0))
@@ -420,14 +420,14 @@ def test_planned_changes_cost_as_much_where_nobody_hears_of_them(mailbox: Mailbo
     reader.listen()
     interruptions.look(200.0)
     assert slurm.told_loss == Loss(300)
-    mailbox.clear()  # a new round, in which nobody has asked yet
+    mailbox.clear()  # a new round, in which no process has asked yet
     reader.write_observed(Observed(9, 1, 0.1, stepped_at=400.0, saved_at=100.0))
     reader.write_watched(True)
     interruptions.look(300.0)
     assert slurm.told_loss == Loss(1)
 
 
-def test_where_others_keep_the_state_a_hit_costs_a_step(mailbox: Mailbox) -> None:
+def test_where_others_keep_the_state_an_interruption_costs_a_step(mailbox: Mailbox) -> None:
     slurm = Slurm()
     interruptions: Any = InterruptionCost(mailbox, slurm, True)  # type: ignore[arg-type]
     MailboxReader(os.environ).write_observed(Observed(9, 1, 2.5, stepped_at=900.0, saved_at=100.0))
@@ -436,5 +436,5 @@ def test_where_others_keep_the_state_a_hit_costs_a_step(mailbox: Mailbox) -> Non
     assert slurm.words == [3]
 
 
-def test_without_a_mailbox_nothing_is_told(tmp_path: Path) -> None:
+def test_without_a_mailbox_there_is_no_report(tmp_path: Path) -> None:
     InterruptionCost(None, None).look(1.0)  # type: ignore[arg-type]

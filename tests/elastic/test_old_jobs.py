@@ -1,4 +1,4 @@
-"""What jobs of long ago have left beside the directory of a later one."""
+"""Files that ended jobs have left beside the directory of a later job."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def beside(env: dict[str, str], name: str) -> Path:
     return place
 
 
-def test_all_that_an_old_job_has_left_goes(
+def test_all_files_of_an_old_job_are_removed(
     later: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     old = beside(later, "77")
@@ -115,14 +115,14 @@ def test_a_job_that_still_writes_keeps_all(later: dict[str, str], fresh: str) ->
 
 
 @pytest.mark.parametrize("name", ["77.sav", "x77", "results", "-77"])
-def test_other_names_stay(later: dict[str, str], name: str) -> None:
+def test_other_names_are_kept(later: dict[str, str], name: str) -> None:
     old = beside(later, name)
     before = sorted(old.rglob("*"))
     remove(later)
     assert sorted(old.rglob("*")) == before
 
 
-def test_a_directory_that_is_no_jobs_stays(later: dict[str, str]) -> None:
+def test_a_directory_of_no_job_is_kept(later: dict[str, str]) -> None:
     other = Path(later["MALLEABLE_DIR"]).with_name("2025")
     other.mkdir()
     (other / "last-step.pt").write_text("the user's own")
@@ -131,7 +131,7 @@ def test_a_directory_that_is_no_jobs_stays(later: dict[str, str]) -> None:
     assert (other / "last-step.pt").exists()
 
 
-def test_the_users_own_files_in_it_stay_and_so_does_the_directory(later: dict[str, str]) -> None:
+def test_the_user_s_own_files_and_their_directory_are_kept(later: dict[str, str]) -> None:
     old = beside(later, "77")
     (old / "notes.txt").write_text("mine")
     (old / "groups" / "model.pt").write_text("mine")
@@ -170,7 +170,7 @@ def test_a_directory_above_that_is_a_link_is_left_alone(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="acting as two users needs root")
-def test_the_directory_of_another_user_stays(later: dict[str, str]) -> None:
+def test_the_directory_of_another_user_is_kept(later: dict[str, str]) -> None:
     old = beside(later, "77")
     os.chown(old, 65534, -1)
     remove(later)
@@ -181,7 +181,7 @@ def test_the_directory_of_another_user_stays(later: dict[str, str]) -> None:
     "env",
     [{}, {"MALLEABLE_JOB_ID": ""}, {"MALLEABLE_JOB_ID": "9"}, {"MALLEABLE_DIR": "/nowhere/5"}],
 )
-def test_without_a_directory_named_after_the_job_nothing_goes(
+def test_without_a_directory_named_after_the_job_no_file_is_removed(
     later: dict[str, str], env: dict[str, str]
 ) -> None:
     old = beside(later, "77")

@@ -1,4 +1,4 @@
-"""Several agents on one node: the first takes part, the others wait for it to end."""
+"""Several agents on a node: the first takes part, and the others wait for its end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_second_waits_for_the_first_and_succeeds() -> None:
     assert said(second) == ""
 
 
-def test_the_second_ends_when_the_first_is_killed_and_at_once_when_it_is_asked_to() -> None:
+def test_the_second_ends_when_the_first_is_killed_and_at_once_at_sigterm() -> None:
     first, second, third = start(0), start(1), start(2)
     for waiting in (second, third):
         assert "it waits" in told(waiting)
@@ -86,7 +86,7 @@ def test_so_does_malleable_run() -> None:
     [{"SLURM_NODEID": "1"}, {"SLURM_STEP_ID": "1"}, {"SLURM_JOB_ID": "8"}],
     ids=lambda other: next(iter(other)),
 )
-def test_without_a_first_on_its_own_node_it_takes_part(other: dict[str, str]) -> None:
+def test_an_agent_without_a_first_on_its_own_node_takes_part(other: dict[str, str]) -> None:
     """As with srun --multi-prog, where the first task may be another program."""
     first = start(0)
     assert said(first) == "takes part\n"
@@ -100,6 +100,6 @@ def test_without_a_first_on_its_own_node_it_takes_part(other: dict[str, str]) ->
     [{}, {"SLURM_LOCALID": "0"}, {**STEP, "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0"}],
     ids=["no Slurm", "a batch script", "one task on each node"],
 )
-def test_an_agent_that_is_alone_takes_part_and_leaves_nothing(env: dict[str, str]) -> None:
+def test_an_agent_that_is_alone_takes_part_and_leaves_no_file(env: dict[str, str]) -> None:
     stand_by(env, "torchrun")
     assert not one_per_node._listening

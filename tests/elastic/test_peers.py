@@ -1,4 +1,4 @@
-"""Who has the newest checkpoint sends it to who has not: real process groups, real memory."""
+"""Processes with the newest checkpoint send it to the others: real process groups, real memory."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Body = Callable[[int, Checkpoint], None]
 
 
 def state(step: int, rank: int = 0) -> dict[str, Any]:
-    """What processes have after a step: statistics of their own, weights that are the same."""
+    """The state of processes after a step: own statistics, equal weights."""
     weights = torch.arange(5 * WORDS + 3, dtype=torch.float32) + step
     return {"weights": weights, "statistics": torch.full((3,), float(rank)), "late": [0.1] * rank}
 
 
 class Group:
-    """Processes of one process group on nodes of `nodes[rank]`."""
+    """Processes of a process group on nodes of `nodes[rank]`."""
 
     def __init__(self, work: Path, nodes: list[int]) -> None:
         torch.set_num_threads(1)  # children of a fork have no others
@@ -109,8 +109,8 @@ def expect(step: int, rank: int) -> Body:
     [
         ([0, 1, 2], [0, 1, 2]),  # all have it
         ([0, 1], [0]),
-        ([0, 1, 2, 3], [1, 2, 3]),  # one newcomer, which is rank 0; statistics differ
-        ([0, 1, 2, 3, 4], [4]),  # four newcomers from one, in waves
+        ([0, 1, 2, 3], [1, 2, 3]),  # a newcomer, which is rank 0; statistics differ
+        ([0, 1, 2, 3, 4], [4]),  # four newcomers from a single process, in waves
         ([0, 0, 1, 1], [1]),  # two processes on each node
         ([-1, -1, 0], [0]),  # without an agent
     ],
@@ -124,11 +124,11 @@ def test_all_resume_from_the_same_state(
         group.memory(node).write(6, state(6, nodes.index(node)))
         group.memory(node).write(7, state(7, nodes.index(node)))
     group.run(expect(7, min(nodes.index(node) for node in holders)))
-    for node in group.mailboxes:  # who was new has it too
+    for node in group.mailboxes:  # the newcomer has it too
         assert group.memory(node).newest() == 7
 
 
-def test_processes_of_two_versions_do_not_wait_for_what_the_others_never_send(
+def test_processes_of_two_versions_do_not_wait_for_each_other_s_messages(
     tmp_path: Path,
 ) -> None:
     def body(own: int, checkpoint: Checkpoint) -> None:
@@ -181,7 +181,7 @@ def test_parts_of_different_states_are_never_mixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = Group(tmp_path, [0, 1, 2, 3])
-    for node, step in ((0, 7), (1, 8), (2, 7)):  # node 1 calls step 7 what is not
+    for node, step in ((0, 7), (1, 8), (2, 7)):  # node 1 gives another state as step 7
         group.memory(node).write(7, state(step, node))
     group.run(expect(7, 0))
     image = group.memory(1).read(7)
@@ -204,7 +204,7 @@ def test_a_newcomer_without_room_resumes_too(
     assert group.memory(1).newest() == -1
 
 
-def test_processes_of_a_node_keep_what_they_read(tmp_path: Path) -> None:
+def test_processes_of_a_node_keep_the_state_that_they_read(tmp_path: Path) -> None:
     group = Group(tmp_path, [0, 0])
     group.memory(0).write(7, state(7))
 

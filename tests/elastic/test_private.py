@@ -1,4 +1,4 @@
-"""Whose the shared directory is, with two users on one file system."""
+"""The owner of the shared directory, with two users on a file system."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ def by_stranger(deed: Callable[[], object]) -> None:
 
 @pytest.fixture
 def sticky() -> Iterator[Path]:
-    """A directory that everybody may write, as /tmp is; pytest's own keep strangers out."""
+    """A directory that every user may write to, like /tmp. pytest's own directories keep
+    strangers out.
+    """
     path = Path(tempfile.mkdtemp(prefix="sticky-"))
     path.chmod(0o1777)
     yield path
     shutil.rmtree(path)
 
 
-def test_what_is_made_is_the_users_alone(tmp_path: Path) -> None:
+def test_a_new_directory_belongs_to_the_user_alone(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
         opened(tmp_path / ".malleable-0" / "7")
@@ -58,7 +60,7 @@ def test_a_wider_mode_is_narrowed(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize("mode", [0o700, 0o777])
-def test_a_directory_that_somebody_else_has_made_is_refused(sticky: Path, mode: int) -> None:
+def test_a_directory_of_another_user_is_refused(sticky: Path, mode: int) -> None:
     path = sticky / ".malleable-0" / "7"
 
     def make() -> None:
@@ -95,8 +97,8 @@ def test_links_above_are_followed(tmp_path: Path) -> None:
 
 @needs_root
 @pytest.mark.parametrize("kind", ["directory", "link"])
-def test_what_is_put_in_its_place_later_is_refused_too(sticky: Path, kind: str) -> None:
-    """Whoever owns the directory above may rename what is in it."""
+def test_a_replaced_directory_is_refused_too(sticky: Path, kind: str) -> None:
+    """The owner of the parent directory may rename the entries in it."""
     shared = opened(sticky / "7")
     shared.update(lambda s: State(run=s.run, rounds=1))
     shutil.copytree(sticky / "7", sticky / "trap")

@@ -1,4 +1,4 @@
-"""The loopback port that stays while the lighthouse moves; real sockets."""
+"""The loopback port that is kept while the lighthouse moves, with real sockets."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Far:
         self._calls[-1].sendall(text)
 
     def stop(self) -> None:
-        """The listener first: what it accepts at the last moment is closed with the others."""
+        """Close the listener first: connections that it accepts at the last moment are
+        closed too.
+        """
         _close(self._socket)
         self._thread.join(5)
         for call in self._calls:
@@ -98,7 +100,7 @@ def test_passes_on_both_ways(scene: Scene) -> None:
         assert ask(call, b"yy") == b"ayy"
 
 
-def test_who_comes_before_there_is_a_lighthouse_waits(scene: Scene) -> None:
+def test_a_caller_before_the_first_lighthouse_waits(scene: Scene) -> None:
     with scene.call() as call:
         call.sendall(b"early")
         time.sleep(0.2)
@@ -106,7 +108,7 @@ def test_who_comes_before_there_is_a_lighthouse_waits(scene: Scene) -> None:
         assert call.recv(100) == b"bearly"
 
 
-def test_after_a_move_new_connections_go_there_and_old_ones_end_with_their_lighthouse(
+def test_after_a_move_new_connections_reach_it_and_old_connections_end_with_their_lighthouse(
     scene: Scene,
 ) -> None:
     scene.point(0)
@@ -118,7 +120,7 @@ def test_after_a_move_new_connections_go_there_and_old_ones_end_with_their_light
             assert ask(another) == b"bx"
         scene.far[0].stop()
         assert is_ended(call)
-    assert scene.refused == []  # what matters is where it is now
+    assert scene.refused == []  # only its present place matters
 
 
 def test_an_abrupt_move_ends_old_connections(scene: Scene) -> None:
@@ -131,7 +133,7 @@ def test_an_abrupt_move_ends_old_connections(scene: Scene) -> None:
         assert ask(call) == b"bx"
 
 
-def test_hushed_it_passes_answers_but_no_questions(scene: Scene) -> None:
+def test_a_hushed_relay_passes_answers_but_no_questions(scene: Scene) -> None:
     scene.point(0)
     with scene.call() as call:
         assert ask(call) == b"ax"
@@ -147,7 +149,7 @@ def test_hushed_it_passes_answers_but_no_questions(scene: Scene) -> None:
             ask(call)
 
 
-def test_pointing_at_the_same_again_disturbs_nobody(scene: Scene) -> None:
+def test_pointing_at_the_same_lighthouse_again_has_no_effect(scene: Scene) -> None:
     scene.point(0)
     with scene.call() as call:
         assert ask(call) == b"ax"
@@ -156,7 +158,7 @@ def test_pointing_at_the_same_again_disturbs_nobody(scene: Scene) -> None:
         assert ask(call) == b"ax"
 
 
-def test_a_dead_lighthouse_is_told_at_once(scene: Scene) -> None:
+def test_a_dead_lighthouse_is_reported_at_once(scene: Scene) -> None:
     scene.point(0)
     with scene.call() as call:
         assert ask(call) == b"ax"
@@ -166,7 +168,7 @@ def test_a_dead_lighthouse_is_told_at_once(scene: Scene) -> None:
     assert set(scene.refused) == {1}
 
 
-def test_a_caller_that_hangs_up_says_nothing_of_the_lighthouse(scene: Scene) -> None:
+def test_a_caller_that_hangs_up_does_not_blame_the_lighthouse(scene: Scene) -> None:
     scene.point(0)
     with scene.call() as call:
         assert ask(call) == b"ax"

@@ -36,8 +36,10 @@ class Killed(BaseException):
 
 
 class Gate:
-    """Stands before and after every system call on files of one thread: `step(n, name)` is
-    called at the n-th of these points."""
+    """A gate before and after every system call on files of a thread.
+
+    It calls `step(n, name)` at the n-th of these points.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.victim = 0
@@ -63,7 +65,7 @@ class Gate:
         self.step(self.count, name)
 
     def run(self, deed: Callable[[], object], step: Callable[[int, str], None]) -> int:
-        """Do it as the victim; returns the number of points it passed."""
+        """Run the deed as the victim. Return the number of points that it passed."""
         self.victim, self.count, self.step = threading.get_ident(), 0, step
         try:
             deed()
@@ -88,8 +90,10 @@ def one_more(state: State) -> State:
 
 
 def pairs(path: Path) -> Iterator[tuple[int, SharedDirectory, SharedDirectory]]:
-    """Fresh directories for the first, second ... point to disturb, seen by two agents; the
-    next update is one that tidies up."""
+    """Fresh directories for the first, second ... point to disturb, seen by two agents.
+
+    The next update is an update that tidies up.
+    """
     for point in range(1, 100):
         one, two = (SharedDirectory(path / str(point), "7") for _ in range(2))
         one.open()
@@ -99,7 +103,7 @@ def pairs(path: Path) -> Iterator[tuple[int, SharedDirectory, SharedDirectory]]:
 
 
 def held_up(gate: Gate, point: int, deed: Callable[[], object], others: Callable[[], None]) -> bool:
-    """Do `deed`, and `others` when it is at that point; False if it ends before."""
+    """Do `deed`, and `others` when it is at that point. Return False if it ends before."""
 
     def step(n: int, name: str) -> None:
         if n == point:
@@ -132,7 +136,7 @@ def test_a_writer_that_is_held_up_anywhere_counts_once(
 
 
 def test_a_join_is_not_lost_however_late(gate: Gate, tmp_path: Path) -> None:
-    """So late that the newest revision has forgotten who wrote its own: it joins twice."""
+    """The newest revision has forgotten by then who wrote the late revision, so it joins twice."""
     for point, late, other in pairs(tmp_path):
 
         def meanwhile(other: SharedDirectory = other) -> None:
@@ -149,7 +153,7 @@ def test_a_join_is_not_lost_however_late(gate: Gate, tmp_path: Path) -> None:
     assert point > 20
 
 
-def test_a_writer_that_dies_anywhere_blocks_nobody(gate: Gate, tmp_path: Path) -> None:
+def test_a_writer_that_dies_anywhere_blocks_no_other_writer(gate: Gate, tmp_path: Path) -> None:
     for point, dying, other in pairs(tmp_path):
 
         def die(n: int, name: str, point: int = point) -> None:
@@ -174,7 +178,7 @@ def test_a_writer_that_dies_anywhere_blocks_nobody(gate: Gate, tmp_path: Path) -
 def test_a_link_that_was_made_and_reported_as_failed_counts_once(
     gate: Gate, tmp_path: Path, code: int, others: int
 ) -> None:
-    """NFS repeats a request whose answer was lost, and finds the name taken."""
+    """NFS repeats a request whose answer was lost, and finds that the name exists."""
     late, other = (SharedDirectory(tmp_path, "7") for _ in range(2))
     late.open()
     wrong = [1]
@@ -194,7 +198,7 @@ def test_a_link_that_was_made_and_reported_as_failed_counts_once(
     assert other.read().rounds == others + 1
 
 
-def test_what_was_not_published_is_an_error(gate: Gate, tmp_path: Path) -> None:
+def test_an_unpublished_revision_is_an_error(gate: Gate, tmp_path: Path) -> None:
     late = opened(tmp_path)
 
     def fail(n: int, name: str) -> None:
@@ -267,7 +271,7 @@ def test_sixty_four_writers_at_once(gate: Gate, tmp_path: Path) -> None:
     assert (len(state.members), state.revision, backwards) == (64, 64, [])
 
 
-def test_what_is_no_plain_file_is_no_revision_and_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_name_that_is_no_plain_file_is_no_revision_and_causes_no_wait(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "state.1")
     with pytest.raises(RevisionError, match="not a plain file"):
         find_newest(tmp_path, Revision())

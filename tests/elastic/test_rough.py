@@ -47,16 +47,18 @@ def repeated(gang: Gang) -> int:
         ("SigBlk:\t0000000000004000\nSigIgn:\t0000000001001000\nSigCgt:\t4000", False),
         ("Name:\tSigIgn: 4000\nSigIgn:\t0000000000000000", False),
         ("State:\tT (stopped)\nSigIgn:\t0000000000000000", True),
-        ("State:\tt (tracing stop)\nSigIgn:\t0000000000000000", False),  # somebody debugs it
+        ("State:\tt (tracing stop)\nSigIgn:\t0000000000000000", False),  # a user debugs it
         ("Name:\tState: T \nState:\tS (sleeping)", False),
         ("", False),
     ],
 )
-def test_who_is_deaf_to_sigterm(status: str, is_so: bool) -> None:
+def test_the_workers_that_ignore_sigterm(status: str, is_so: bool) -> None:
     assert is_deaf(status) is is_so
 
 
-def test_only_workers_that_stay_deaf_to_sigterm_are_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_workers_that_ignore_sigterm_to_the_end_are_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)  # as with Linux before 5.3
     bodies = (
         f"{IGNORES}; time.sleep(60)",
@@ -124,7 +126,9 @@ def test_a_script_that_ignores_sigterm_is_not_waited_for_half_a_minute(gang: Gan
 def test_a_script_that_ignores_sigterm_is_stopped_at_its_step_boundary(gang: Gang) -> None:
     gang.script = HERE / "train_ignoring_sigterm.py"
     gang.extra["TRAIN_AS"] = "train_samples.py"
-    gang.extra["TRAIN_STALL_S"] = "300"  # one not stopped at a boundary would wait here
+    gang.extra["TRAIN_STALL_S"] = (
+        "300"  # a worker that has not stopped at a boundary would wait here
+    )
     disturb(gang, TEST_STUBBORN_S="300")  # and would then delay the next round
     for fragment in (1, 2):
         gang.start(fragment, "1:3", LONG, str(LONG))
@@ -165,7 +169,7 @@ REQUEUE = """#!/bin/sh
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torch
-def test_clocks_a_minute_apart_cost_nothing(gang: Gang) -> None:
+def test_clocks_a_minute_apart_cost_no_time(gang: Gang) -> None:
     for fragment, skew_s in ((1, 60), (2, 0)):
         disturb(gang, TEST_SKEW_S=str(skew_s))
         gang.start(fragment, "1:3", LONG)
@@ -210,7 +214,7 @@ def test_a_clock_that_is_behind_does_not_outstay_its_lease(gang: Gang) -> None:
 @pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.torch
-def test_a_directory_of_a_second_an_operation_costs_time_and_nothing_else(gang: Gang) -> None:
+def test_a_directory_of_a_second_an_operation_costs_only_time(gang: Gang) -> None:
     disturb(gang, TEST_SLOW_DIR=str(gang.shared), TEST_SLOW_S="1")
     for fragment in (1, 2):
         gang.start(fragment, "1:3", LONG)
@@ -230,7 +234,7 @@ def test_a_directory_of_a_second_an_operation_costs_time_and_nothing_else(gang: 
 
 @pytest.mark.torch
 def test_an_agent_that_cannot_reach_the_others_gives_up_and_they_go_on(gang: Gang) -> None:
-    """A network in between: 218 broken rounds in a minute, and two nodes held for nothing."""
+    """A network in between gave 218 broken rounds in a minute, and two nodes waited in vain."""
     for fragment in (1, 2):
         gang.start(fragment, "1:3", LONG)
     gang.wait_world(2)

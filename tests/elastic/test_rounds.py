@@ -53,7 +53,7 @@ def test_ranks_follow_lease_then_slurm_order_never_names() -> None:
     assert [m.fragment for m in ranked(state, LIMITS)] == [9, 7, 66, 10]
 
 
-def test_too_many_keep_those_that_train() -> None:
+def test_a_full_round_keeps_the_members_that_train() -> None:
     state = running(3, 4)
     for number in (0, 1, 2):
         state = join(state, member(number))
@@ -65,8 +65,8 @@ def test_too_many_keep_those_that_train() -> None:
 POWERS = replace(LIMITS, largest=8, sizes=frozenset({2, 4, 8}))
 
 
-def test_a_round_has_one_of_the_sizes_that_its_job_may_have() -> None:
-    """After a loss the others go on at the next smaller one, at once. Those left out wait."""
+def test_a_round_has_an_allowed_size() -> None:
+    """After a loss the others continue at once at the next smaller size. The other agents wait."""
     state = expire(running(*range(8)), frozenset({token(7)}), NOW)
     for number in range(7):
         state = join(state, member(number))
@@ -74,16 +74,16 @@ def test_a_round_has_one_of_the_sizes_that_its_job_may_have() -> None:
     state = form(state, POWERS, "h", 1, NOW)
     assert state.round is not None
     assert state.round.fragments == (0, 1, 2, 3)
-    assert not may_form(state, POWERS, 99, 99)  # for those left out
+    assert not may_form(state, POWERS, 99, 99)  # for the agents left out
     assert stop_reason(state, token(0), POWERS) is Stop.NO
     assert stop_reason(join(state, member(8)), token(0), POWERS) is Stop.GROW
 
 
 @given(st.lists(st.integers(1, 4), max_size=6), st.frozensets(st.integers(1, 8), min_size=1))
-def test_members_of_any_number_of_workers_make_a_round_of_such_a_size_or_none(
+def test_members_of_any_number_of_workers_make_a_round_of_an_allowed_size_or_no_round(
     workers: list[int], sizes: frozenset[int]
 ) -> None:
-    """A round stops for newcomers only if a larger one follows."""
+    """A round stops for newcomers only if a larger round follows."""
     limits = replace(POWERS, smallest=min(sizes), sizes=sizes)
     state, before = State(run="7"), 0
     for number, count in enumerate(workers):
@@ -107,7 +107,7 @@ def test_the_first_round_waits_for_the_last_call_unless_full() -> None:
     assert may_form(gathered(1, 2, 3, 4), LIMITS, 0, 0)
 
 
-def test_next_round_waits_for_those_who_still_stop_but_not_for_ever() -> None:
+def test_the_next_round_waits_for_stopping_members_but_not_endlessly() -> None:
     state = join(join(running(1, 2, 3), member(1)), member(2))
     assert not may_form(state, LIMITS, 30, 30)
     assert may_form(state, LIMITS, 60, 60)
@@ -167,7 +167,7 @@ def test_rounds_count_workers(workers: tuple[int, ...], may: bool, inside: tuple
         assert formed.size == sum(workers[n] for n in inside)
 
 
-def test_a_full_round_is_formed_at_once_and_a_small_one_after_the_last_call() -> None:
+def test_a_full_round_is_formed_at_once_and_a_small_round_after_the_last_call() -> None:
     limits = Limits(4, 8)
     assert may_form(held(3, 5), limits, 0, 0)
     assert not may_form(held(3, 4), limits, 0, 0)
@@ -194,7 +194,9 @@ def test_too_few_workers_are_stranded() -> None:
     st.lists(st.integers(1, 5), min_size=1, max_size=6),
     st.lists(st.integers(1, 5), min_size=1, max_size=6),
 )
-def test_who_stops_for_newcomers_trains_with_more(first: list[int], later: list[int]) -> None:
+def test_a_round_that_stops_for_newcomers_continues_with_more_members(
+    first: list[int], later: list[int]
+) -> None:
     limits = Limits(4, 12)
     state = held(*first)
     if not may_form(state, limits, 99, 99):
@@ -220,7 +222,7 @@ def test_who_stops_for_newcomers_trains_with_more(first: list[int], later: list[
     assert set(before.order) < set(after.order)
 
 
-def test_leaver_goes_last() -> None:
+def test_a_leaver_has_the_last_rank() -> None:
     state = announce_leave(running(1, 2, 3), token(3))
     last = state.round
     assert has_running_peers(state, last, token(3))
@@ -236,7 +238,7 @@ def test_leaver_goes_last() -> None:
     assert stop_reason(state, token(1), LIMITS) is Stop.NO
 
 
-def test_a_new_incarnation_replaces_the_dead_one() -> None:
+def test_a_new_incarnation_replaces_the_dead_incarnation() -> None:
     state = join(running(1, 2), replace(member(1, incarnation="1.1"), token="f" * 16))
     assert find(state, token(1)) is None
     assert state.gone == (lost(1),)
@@ -250,7 +252,7 @@ def test_an_old_agent_gives_way_to_the_newer_run_of_its_fragment() -> None:
     assert come_back(state, member(1, incarnation="1.9")) == state
 
 
-def test_finished_when_all_who_worked_are_done_or_gone() -> None:
+def test_a_training_is_finished_when_all_its_workers_are_done_or_lost() -> None:
     state = succeed(running(1, 2, 3), token(1), NOW)
     assert state.outcome is Outcome.OPEN
     state = succeed(join(state, member(9)), token(2), NOW)
@@ -320,9 +322,9 @@ def test_a_failure_that_a_loss_may_have_caused_neither_counts_nor_forgives() -> 
     assert state.crashes == 1
     state = failed(expire(state, frozenset({token(3)}), NOW), 1, 2, at=NOW + 20)
     assert state.crashes == 1
-    state = failed(join(state, member(4)), 1, 2, at=NOW + 30)  # that one came
+    state = failed(join(state, member(4)), 1, 2, at=NOW + 30)  # the fragment that came
     assert state.crashes == 1
-    for number in (1, 2):  # nobody failed, but 4 is lost: unplanned
+    for number in (1, 2):  # no worker failed, but 4 is lost: unplanned
         state = join(expire(state, frozenset({token(4)}), NOW), member(number))
     assert form(state, LIMITS, "n1", 4000, NOW + 9999).crashes == 1
 
@@ -337,7 +339,7 @@ def test_a_planned_change_forgives_if_the_training_got_farther(lasted_s: int, cr
     assert state.crashes == crashes
 
 
-def test_a_long_round_is_progress_whenever_the_last_one_broke() -> None:
+def test_a_long_round_is_progress_whenever_the_last_round_broke() -> None:
     state = failed(running(1, 2), 1, 2, at=NOW + 86_400)
     assert not is_progress(state, PROVEN_S)
     assert is_progress(state, PROVEN_S + 1)
@@ -358,7 +360,7 @@ def test_a_new_try_of_a_failed_training_has_to_get_farther() -> None:
 def test_only_more_samples_than_ever_before_are_progress() -> None:
     state = failed(running(1, 2), 1, 2, at=NOW + 10)
     crashes = []
-    for samples in (5, 4, 5):  # the first number shows nothing, nor what is behind it
+    for samples in (5, 4, 5):  # the first number and the text after it say nothing
         state = advance(state, samples)
         crashes.append(state.crashes)
     assert crashes == [1, 1, 1]
@@ -376,7 +378,7 @@ def test_only_more_samples_than_ever_before_are_progress() -> None:
         (2, 3, 4, 0, "the workers failed 2 times in a row, in rounds 3 to 4"),
     ],
 )
-def test_what_is_reported_of_failing_workers(
+def test_the_report_of_failing_workers(
     crashes: int, first: int, last: int, code: int, text: str
 ) -> None:
     state = State(run="7", crashes=crashes, crashed_in=first, crashed_with=code)

@@ -1,4 +1,4 @@
-"""How a dead peer is found, with real sockets and files, without torchrun."""
+"""The search for a dead peer, with real sockets and files, without torchrun."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from slurm_hooks.elastic.rendezvous.state import Member, Phase, Round, find, joi
 from slurm_hooks.elastic.signals import SignalListener
 from waiting import wait_until
 
-BEAT_S = 30.0  # heartbeats show nothing in time
+BEAT_S = 30.0  # heartbeats show no death in time
 PATIENCE_S = 15.0
 
 
@@ -55,7 +55,7 @@ def next_round(session: Session) -> Round:
 
 
 @pytest.mark.parametrize("failed", [1, 0])
-def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
+def test_dead_agents_are_detected_also_by_agents_whose_workers_did_not_fail(
     tmp_path: Path, failed: int
 ) -> None:
     directory = SharedDirectory(tmp_path, "7")
@@ -82,7 +82,7 @@ def test_the_dead_are_found_also_by_those_whose_workers_did_not_fail(
 
 
 def test_a_late_agent_forms_no_second_round_over_the_first(tmp_path: Path) -> None:
-    """It decided by what it had read, and somebody with a longer lease was faster."""
+    """It decided by an older state, and an agent with a longer lease was faster."""
     directory = SharedDirectory(tmp_path, "7")
     directory.open()
     signals = SignalListener()

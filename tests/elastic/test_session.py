@@ -1,6 +1,4 @@
-"""One agent's way through the training: joining, waiting, leaving, and what is charged as a
-failure.
-"""
+"""An agent's way through the training: joining, waiting, leaving, and its counted failures."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ from .lone_agent import (
         (directory_fails, 0.0, Leave()),
     ],
 )
-def test_who_leaves_waits_until_the_others_have_stopped_but_not_for_long(
+def test_a_leaver_waits_until_the_others_have_stopped_but_not_for_long(
     agent: Agent,
     why: Callable[[Agent], None],
     happens: Callable[[Agent], None],
@@ -64,7 +62,7 @@ def test_who_leaves_waits_until_the_others_have_stopped_but_not_for_long(
     assert agent.mine().phase is Phase.ACTIVE  # not on the waiting list
 
 
-def test_who_is_not_asked_to_go_waits_for_the_next_round(agent: Agent) -> None:
+def test_an_agent_without_notice_waits_for_the_next_round(agent: Agent) -> None:
     agent.train()
     agent.session.begin_wait(143)
     agent.clock.now += 5.0
@@ -72,13 +70,13 @@ def test_who_is_not_asked_to_go_waits_for_the_next_round(agent: Agent) -> None:
     assert agent.mine().phase is Phase.READY
 
 
-def test_who_is_asked_to_go_before_it_has_joined_never_joins(agent: Agent) -> None:
+def test_an_agent_with_notice_before_its_join_never_joins(agent: Agent) -> None:
     is_told_to_go(agent)
     assert agent.session.next_action() == Leave()
     assert agent.directory.state.members == ()
 
 
-def test_a_leave_once_begun_stays_begun_and_the_lease_is_not_asked_again(agent: Agent) -> None:
+def test_a_leave_that_has_begun_lasts_and_the_lease_is_not_read_again(agent: Agent) -> None:
     agent.train()
     agent.session.begin_wait(143)
     is_at_its_end(agent)
@@ -91,7 +89,7 @@ def test_a_leave_once_begun_stays_begun_and_the_lease_is_not_asked_again(agent: 
     assert agent.lease.questions == questions
 
 
-def test_who_has_announced_its_leave_leaves_whatever_becomes_of_the_lease(agent: Agent) -> None:
+def test_an_agent_that_has_announced_its_leave_leaves_also_with_a_new_lease(agent: Agent) -> None:
     agent.train()
     is_at_its_end(agent)
     assert agent.look() is Stop.PLANNED
@@ -102,7 +100,9 @@ def test_who_has_announced_its_leave_leaves_whatever_becomes_of_the_lease(agent:
     assert agent.session.next_action() == Leave()
 
 
-def test_who_leaves_is_no_member_any_more(agent: Agent, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_agent_that_leaves_is_no_member_any_more(
+    agent: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
     agent.train()
     agent.session.leave()
     assert agent.directory.state.members == (replace(OTHER, phase=Phase.ACTIVE, round=1),)
@@ -114,7 +114,7 @@ def test_who_leaves_is_no_member_any_more(agent: Agent, capsys: pytest.CaptureFi
 # -- joining
 
 
-def test_whoever_comes_too_early_waits_until_it_is_admitted(agent: Agent) -> None:
+def test_an_agent_that_is_too_early_waits_until_it_is_admitted(agent: Agent) -> None:
     agent.directory.stage = 2  # the others are at the training before
     for _ in range(2):
         assert agent.session.next_action() == UNTIL_ADMITTED
@@ -126,7 +126,7 @@ def test_whoever_comes_too_early_waits_until_it_is_admitted(agent: Agent) -> Non
 
 
 def test_the_time_before_the_admission_is_no_waiting_for_others(agent: Agent) -> None:
-    """Else a newcomer would form a round without those that are on their way."""
+    """Otherwise a newcomer would form a round without the agents that are on their way."""
     agent.directory.stage = 2
     assert agent.session.next_action() == UNTIL_ADMITTED
     patience_s = 10 * OPTIONS.limits.last_call_s
@@ -141,10 +141,10 @@ def test_the_time_before_the_admission_is_no_waiting_for_others(agent: Agent) ->
     "found",
     [
         State(run="7", outcome=Outcome.FINISHED, outcome_at=1000),
-        State(run="7", stage=2, members=(OTHER,)),  # the others are at the next one
+        State(run="7", stage=2, members=(OTHER,)),  # the others are at the next round
     ],
 )
-def test_nothing_is_left_of_a_training_that_has_finished(agent: Agent, found: State) -> None:
+def test_a_finished_training_leaves_no_state(agent: Agent, found: State) -> None:
     agent.directory.state = found
     assert agent.session.next_action() == Over()
     assert agent.directory.state == found
@@ -161,23 +161,21 @@ def test_a_training_cannot_be_skipped_in_a_directory_that_lastingly_fails(agent:
     assert agent.clock.now >= 1060.0
 
 
-def test_who_has_not_joined_has_nothing_to_skip(agent: Agent) -> None:
+def test_an_agent_that_has_not_joined_has_no_round_to_skip(agent: Agent) -> None:
     directory_fails(agent)
     agent.session.skip()
     assert agent.directory.stage == 1
     assert agent.directory.reads == 0
 
 
-def test_a_training_that_failed_begins_anew(
-    agent: Agent, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_training_starts_again(agent: Agent, capsys: pytest.CaptureFixture[str]) -> None:
     agent.directory.state = State(run="7", members=(OTHER,), rounds=5, outcome=Outcome.FAILED)
     assert isinstance(agent.session.next_action(), Wait)
     assert agent.directory.state == State(run="7", members=(ME,), rounds=5)
     assert "an earlier training in /nowhere ended; this is a new one" in capsys.readouterr().err
 
 
-def test_who_enters_has_joined_once(agent: Agent) -> None:
+def test_an_agent_that_enters_has_joined_once(agent: Agent) -> None:
     agent.train()
     agent.session.begin_wait()
     agent.enter()
@@ -185,14 +183,14 @@ def test_who_enters_has_joined_once(agent: Agent) -> None:
     assert agent.session.round == agent.directory.state.round
 
 
-# -- two agents of one fragment at a time
+# -- two agents of a fragment at the same time
 
 TWIN = replace(ME, token="d" * 16, ping_port=7)
 
 
 @pytest.fixture
 def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Whether TWIN does."""
+    """Tell whether TWIN is alive."""
 
     def set_life(is_alive: bool) -> None:
         answer = Answer.ALIVE if is_alive else Answer.GONE
@@ -201,7 +199,7 @@ def lives(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
     return set_life
 
 
-def test_who_finds_another_agent_of_its_fragment_at_work_gives_up(
+def test_an_agent_that_meets_a_working_agent_of_its_fragment_gives_up(
     agent: Agent, lives: Callable[[bool], None]
 ) -> None:
     lives(True)
@@ -215,13 +213,16 @@ def test_who_finds_another_agent_of_its_fragment_at_work_gives_up(
 @pytest.mark.parametrize(
     ("twin", "is_alive"),
     [
-        (TWIN, False),  # killed; the script has started another one
-        (replace(TWIN, incarnation="0.9"), True),  # of the run before; Slurm runs one at a time
+        (TWIN, False),  # killed; the script has started another agent
+        (
+            replace(TWIN, incarnation="0.9"),
+            True,
+        ),  # of the last run; Slurm runs a single run at a time
         (replace(TWIN, phase=Phase.DONE), True),  # it is ending
         (replace(TWIN, ping_port=0), True),
     ],
 )
-def test_who_comes_after_another_agent_of_its_fragment_takes_its_place(
+def test_a_later_agent_of_a_fragment_replaces_the_earlier(
     agent: Agent, lives: Callable[[bool], None], twin: Member, is_alive: bool
 ) -> None:
     lives(is_alive)
@@ -230,7 +231,7 @@ def test_who_comes_after_another_agent_of_its_fragment_takes_its_place(
     assert agent.mine() == ME
 
 
-def test_of_two_that_join_at_the_same_moment_one_stays(
+def test_a_single_agent_of_two_that_join_at_the_same_moment_stays(
     agent: Agent, lives: Callable[[bool], None]
 ) -> None:
     lives(True)
@@ -242,14 +243,14 @@ def test_of_two_that_join_at_the_same_moment_one_stays(
     assert agent.directory.state.members == (TWIN,)
 
 
-# -- what is charged as a failure
+# -- failures that count
 
 
 @pytest.mark.parametrize(
     ("happens", "exit_code", "failed"),
     [
         (nothing, 3, 4),
-        (nothing, 0, 1),  # nobody knows the code
+        (nothing, 0, 1),  # the code is unknown
         (nothing, None, 0),  # the round broke before it began
         (other_leaves, 143, 0),
         (other_is_lost, 143, 0),
@@ -271,7 +272,7 @@ def test_workers_failed_unless_they_were_stopped_or_had_not_begun(
     assert agent.membership.restarts == bool(failed)
 
 
-def test_before_the_first_round_nothing_has_failed(agent: Agent) -> None:
+def test_before_the_first_round_there_is_no_failure(agent: Agent) -> None:
     agent.session.begin_wait(0)
     agent.session.next_action()
     assert agent.mine() == ME

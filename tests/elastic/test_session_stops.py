@@ -1,4 +1,4 @@
-"""Whether the workers of an agent must stop, with others or at once."""
+"""Whether the workers of an agent must stop, with other agents or at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ from .lone_agent import (
         (directory_fails, Stop.NO),
     ],
 )
-def test_look(agent: Agent, happens: Callable[[Agent], None], expected: Stop) -> None:
+def test_each_event_stops_the_workers_or_not(
+    agent: Agent, happens: Callable[[Agent], None], expected: Stop
+) -> None:
     agent.train()
     happens(agent)
     assert agent.look() is expected
@@ -53,7 +55,7 @@ def test_look(agent: Agent, happens: Callable[[Agent], None], expected: Stop) ->
 @pytest.mark.parametrize(
     ("wanted", "seconds"),
     [
-        ((), 1.0),  # nobody knows: once no other has come for settle_s
+        ((), 1.0),  # unknown: after settle_s without another newcomer
         ((1, 2, 3), 0.0),  # all are here
         ((1, 2, 3, 4), 5.0),  # the fourth may never start
     ],
@@ -110,7 +112,7 @@ def test_a_growth_that_is_called_off_is_withdrawn_and_costs_the_next_change_no_p
     assert agent.look(0.5) in (Stop.GROW, Stop.PLANNED)
 
 
-def test_the_news_of_a_newcomer_is_withdrawn_while_another_one_settles(agent: Agent) -> None:
+def test_the_news_of_a_newcomer_is_withdrawn_while_another_newcomer_settles(agent: Agent) -> None:
     agent.train()
     agent.workers.is_on_the_way = True
     newcomer_waits(agent)
@@ -125,7 +127,7 @@ def test_the_news_of_a_newcomer_is_withdrawn_while_another_one_settles(agent: Ag
 @pytest.mark.parametrize(
     ("happens", "is_leaving"), [(nothing, False), (newcomer_waits, True), (other_leaves, True)]
 )
-def test_a_lease_that_ends_soon_goes_together_with_a_planned_change(
+def test_a_lease_that_ends_soon_ends_with_a_planned_change(
     agent: Agent, happens: Callable[[Agent], None], is_leaving: bool
 ) -> None:
     agent.train()
@@ -137,7 +139,7 @@ def test_a_lease_that_ends_soon_goes_together_with_a_planned_change(
     assert agent.session.is_leaving is is_leaving
 
 
-def test_between_two_looks_nothing_is_read_unless_notice_comes(agent: Agent) -> None:
+def test_between_two_checks_no_state_is_read_unless_notice_arrives(agent: Agent) -> None:
     agent.train()
     assert agent.look() is Stop.NO
     reads = agent.directory.reads

@@ -1,5 +1,7 @@
-"""Two training processes on each node, whose state is watched: the first of a node writes for both,
-and a node, or one process of it, may go at any time."""
+"""Two training processes on each node, whose state is watched.
+
+The first process of a node writes for both. A node, or a process of it, may end at any time.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ TELL_SEATS = Path(__file__).with_name("tell_seats.py")
 
 @pytest.fixture
 def pairs(gang: Gang) -> Gang:
-    """Two fragments of two processes that train, none of which writes a file."""
+    """Two fragments of two processes that train. No process writes a file."""
     gang.script = SCRIPT
     gang.flags = ["--nproc-per-node=2"]
     for fragment in (1, 2):
@@ -44,7 +46,7 @@ def pairs(gang: Gang) -> Gang:
     return gang
 
 
-def test_a_lost_process_costs_one_step_at_most(pairs: Gang) -> None:
+def test_a_lost_process_costs_at_most_a_step(pairs: Gang) -> None:
     """The world is as large as before."""
     for local_rank in (0, 1):
         last = {b["rank"]: b for b in pairs.begins() if b["fragment"] == 1}
@@ -85,10 +87,10 @@ def test_no_change_loses_or_repeats_a_sample(pairs: Gang) -> None:
     ("flags", "local_ranks"),
     [([], {"0", "1"}), (["--virtual-local-rank"], {"0"})],
 )
-def test_one_process_of_a_node_writes_its_memory(
+def test_a_single_process_of_a_node_writes_its_memory(
     gang: Gang, flags: list[str], local_ranks: set[str]
 ) -> None:
-    """With --virtual-local-rank each process has LOCAL_RANK 0 and sees one device, its own."""
+    """With --virtual-local-rank each process has LOCAL_RANK 0 and sees only its own device."""
     if flags and not hasattr(WorkerSpec, "virtual_local_rank"):
         pytest.skip("this torch has no --virtual-local-rank")
     gang.script, gang.flags = TELL_SEATS, ["--nproc-per-node=2", *flags]
@@ -106,7 +108,7 @@ def test_one_process_of_a_node_writes_its_memory(
     assert all(len(one["writers"]) == 1 for one in told)
 
 
-def test_with_a_device_for_each_process_none_is_made_in_advance() -> None:
+def test_with_a_device_for_each_process_no_context_is_made_in_advance() -> None:
     """It would see the devices of all."""
     spec = SimpleNamespace(
         entrypoint=sys.executable, args=("-u", "t.py"), local_world_size=2, virtual_local_rank=True

@@ -43,7 +43,7 @@ def state_of(size: int) -> State:
     return state
 
 
-def test_everybody_is_watched_by_few() -> None:
+def test_every_agent_is_watched_by_few() -> None:
     state = state_of(20)
     tokens = [m.token for m in state.members]
     assert watched(state, tokens[0]) == tuple(tokens[1:])
@@ -55,7 +55,7 @@ def test_everybody_is_watched_by_few() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
-def test_everybody_knows_who_watches_it(size: int) -> None:
+def test_every_agent_names_its_watchers(size: int) -> None:
     state = state_of(size)
     state = replace(
         state, members=tuple(replace(m, phase=phase(m.fragment)) for m in state.members)
@@ -73,15 +73,15 @@ def phase(number: int) -> Phase:
 
 
 def ring_of(state: State) -> set[str]:
-    """Those who take part; an agent that is done still watches, but nobody watches it."""
+    """The agents that take part. An agent that is done still watches, but is not watched."""
     return {m.token for m in state.members if m.phase is not Phase.DONE}
 
 
-def test_reads_become_rarer_while_nothing_happens() -> None:
+def test_reads_become_rarer_at_rest() -> None:
     read_interval = ReadInterval()
     assert read_interval.is_due(0.0)
     read_interval.has_read(0.0, True)
-    assert read_interval.is_due(0.0)  # nobody announces news yet
+    assert read_interval.is_due(0.0)  # no agent announces news yet
     read_interval.longest_s = 5.0
     reads, now = [], 0.0
     while now < 60.0:
@@ -92,7 +92,7 @@ def test_reads_become_rarer_while_nothing_happens() -> None:
     pauses = [round(b - a, 1) for a, b in zip(reads, reads[1:])]
     assert max(pauses) == 5.0
     assert len(reads) < 35
-    read_interval.longest_s = 0.0  # nobody announces news any more
+    read_interval.longest_s = 0.0  # no agent announces news any more
     assert read_interval.is_due(now)
 
 
@@ -103,10 +103,10 @@ def test_silence_is_measured_per_agent() -> None:
         assert silent == {"a": 0.0, "b": float(t), "c": float(t)}
 
 
-def test_silence_means_nothing_to_a_blind_observer() -> None:
+def test_silence_is_no_sign_to_a_blind_observer() -> None:
     watch = Watch(3.0)
     watch.observe(0.0, {"a": 1})
-    assert watch.observe(60.0, {"a": 1}) == {"a": 0.0}  # suspended meanwhile
+    assert watch.observe(60.0, {"a": 1}) == {"a": 0.0}  # suspended during that time
     assert watch.observe(61.0, {"a": 1}) == {"a": 1.0}
     watch.reset()  # the directory could not be read
     assert watch.observe(62.0, {"a": 1}) == {"a": 0.0}
@@ -123,7 +123,7 @@ def test_silence_means_nothing_to_a_blind_observer() -> None:
         (60.0, Answer.ALIVE, True),
     ],
 )
-def test_when_to_give_somebody_up(silent_s: float, answer: Answer, dead: bool) -> None:
+def test_the_moment_to_give_an_agent_up(silent_s: float, answer: Answer, dead: bool) -> None:
     assert is_dead(silent_s, answer, beat_s=1.0, keep_alive_s=6.0) is dead
 
 
@@ -146,11 +146,11 @@ def test_probing() -> None:
     assert ping("no-such-host.invalid", 1, "a" * 16) is Answer.SILENT
 
 
-def test_many_are_probed_in_the_time_of_one() -> None:
-    """Each by its own answer: one that drops what is sent to it, refuses, hangs, has no name."""
+def test_many_agents_are_pinged_in_the_time_of_a_single_agent() -> None:
+    """Each by its own answer: a host that drops pings, refuses, hangs, or has no name."""
     full, hung = socket.create_server(("127.0.0.1", 0), backlog=0), PingListener("c" * 16)
     held = [socket.socket() for _ in range(4)]
-    for end in held:  # the last ones are dropped
+    for end in held:  # the last pings are dropped
         end.setblocking(False)
         end.connect_ex(full.getsockname())
     places = [(full.getsockname()[1], "127.0.0.1"), (1, "127.0.0.1"), (hung.port, "localhost")]
@@ -241,7 +241,7 @@ def test_answers_of_squeue(text: str, ends: int) -> None:
     assert hint({"SLURM_JOB_END_TIME": text.strip()}) == ends
 
 
-def test_a_renewed_lease_goes_on_and_silence_of_slurm_does_not_renew(
+def test_a_renewed_lease_lasts_and_silence_of_slurm_does_not_renew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers = [1000, 1600, 0]
@@ -255,7 +255,10 @@ def test_a_renewed_lease_goes_on_and_silence_of_slurm_does_not_renew(
 
 
 def asks_at(monkeypatch: pytest.MonkeyPatch, ends: int) -> list[float]:
-    """When a lease that ends at 1000, with a notice of 20 s, asks; Slurm answers `ends`."""
+    """The moments of questions about a lease that ends at 1000, with a notice of 20 s.
+
+    Slurm answers `ends`.
+    """
     asked: list[float] = []
     clock = [0.0]
 
@@ -295,12 +298,12 @@ def test_a_lease_that_was_not_renewed_in_time_is_asked_for_at_the_last_moment(
 def test_a_late_answer_about_an_end_does_not_undo_a_renewal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The question in the background was put before the one of the last moment."""
+    """The question in the background was put before the question of the last moment."""
     lease = Lease({"SLURM_JOB_ID": "7"}, 20.0, ArrayFacts(ends=1000))
     late: list[Callable[[], None]] = []
     monkeypatch.setattr(lease_module, "_in_background", late.append)
     monkeypatch.setattr(lease_module, "ask", lambda env: 1600)
-    assert not lease.is_over(979.0)  # asks twice, and has one answer
+    assert not lease.is_over(979.0)  # asks twice, and has a single answer
     monkeypatch.setattr(lease_module, "ask", lambda env: 1000)
     for answer in late:
         answer()
@@ -316,14 +319,14 @@ def test_an_end_that_is_not_known_is_logged_once_and_asked_for_again(
     monkeypatch.setattr(lease_module, "AGAIN_S", 0.2)
     lease = Lease({"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3"}, 20.0)
     deadline = time.monotonic() + 10
-    while not lease.ends:  # meanwhile the training is not held up
+    while not lease.ends:  # the training is not delayed
         assert time.monotonic() < deadline
         assert not lease.is_over(900.0)
         time.sleep(0.01)
     assert lease.is_over(990.0)
     assert capfd.readouterr().err.count("squeue does not report when this lease ends") == 1
     monkeypatch.setattr(lease_module, "ask_all", lambda env: ArrayFacts())
-    Lease({}, 20.0).is_over(0.0)  # outside of a job there is none
+    Lease({}, 20.0).is_over(0.0)  # outside of a job there is no lease
     assert not capfd.readouterr().err
 
 
@@ -362,7 +365,7 @@ def test_bad_options_are_named(parameters: Parameters, env: dict[str, str], hint
         options(parameters, env)
 
 
-def test_two_clusters_on_one_file_system_do_not_share_a_training(tmp_path: Path) -> None:
+def test_two_clusters_on_a_file_system_do_not_share_a_training(tmp_path: Path) -> None:
     """The array ids of their jobs may be equal, and dir= of the site may not have %C."""
     parameters = Parameters(endpoint=str(tmp_path / "7"), run_id="7")
     first, second = (options(parameters, {"SLURM_CLUSTER_NAME": c}) for c in ("alpha", "beta"))
@@ -371,13 +374,13 @@ def test_two_clusters_on_one_file_system_do_not_share_a_training(tmp_path: Path)
     )
     try:
         assert of_first.ask_in(0) is Admission.JOIN
-        of_first.tell_success()  # what is left would say to the second: nothing is left to do
+        of_first.tell_success()  # the remains would tell the second that its training has finished
         with pytest.raises(DirectoryError, match="the job 7 of alpha, not to 7 of beta"):
             of_second.directory.once.read()
     finally:
         of_first.fall_silent()
         of_second.fall_silent()
-    assert first.run == second.run == "7"  # what torch tells the script
+    assert first.run == second.run == "7"  # the variables that torch gives the script
 
 
 def test_identity_comes_from_slurm() -> None:
@@ -387,13 +390,13 @@ def test_identity_comes_from_slurm() -> None:
     assert me.token != identity(env, "n1", 600).token
 
 
-def test_what_the_user_set_is_reported() -> None:
+def test_settings_of_the_user_are_reported() -> None:
     env = {"MALLEABLE_KEPT": "PET_MAX_RESTARTS;`x`"}
     assert kept(env) == "your own settings are kept: PET_MAX_RESTARTSx"
     assert kept({}) == kept({"MALLEABLE_KEPT": "PET_NNODES,PET_RDZV_ID"}) == ""
 
 
-def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> None:
+def test_the_job_path_holds_only_the_rendezvous(tmp_path: Path) -> None:
     write_job_path(tmp_path)
     path = write_job_path(tmp_path)  # renewing is fine
     info = f"slurm_malleable_elastic-{__version__}.dist-info"
@@ -418,11 +421,13 @@ def test_the_job_path_holds_the_rendezvous_and_nothing_else(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("largest", "unit", "expected"),
     [
-        (4, "2", (1, 3)),  # the batch script starts one agent on the first node of a fragment
+        (4, "2", (1, 3)),  # the batch script starts an agent on the first node of a fragment
         (8, "2", (1, 1, 3, 3)),  # launch=srun: PET_NNODES counts nodes
     ],
 )
-def test_who_is_wanted_counts_agents(largest: int, unit: str, expected: tuple[int, ...]) -> None:
+def test_the_wanted_number_counts_agents(
+    largest: int, unit: str, expected: tuple[int, ...]
+) -> None:
     class Params:
         backend, endpoint, run_id, local_addr = "malleable", "/shared", "7", "127.0.0.1"
         min_nodes, max_nodes = 1, largest

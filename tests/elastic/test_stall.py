@@ -21,14 +21,14 @@ LOOK_S = 2.0
 
 
 class Training:
-    """Workers that step, or do not, and an agent that looks at them every two seconds."""
+    """Workers that step or stand still, and an agent that checks them every two seconds."""
 
     def __init__(self, step_s: float) -> None:
         self.pace, self.step_s = Pace(), step_s
         self.now = self.stepped_at = 1000.0
 
     def look(self) -> bool:
-        """Whether the agent sees a stall."""
+        """Tell whether the agent sees a stall."""
         worker = Observed(steps=9, step_s=self.step_s, stepped_at=self.stepped_at)
         return self.pace.see(self.now, [worker, Observed(stepped_at=1.0)]) is not None
 
@@ -39,7 +39,7 @@ class Training:
             assert not self.look()
 
     def stands(self, seconds: float) -> float:
-        """How long it stood when the stall was seen, 0 if it was not."""
+        """The length of the standstill when the stall was seen, 0 if it was not."""
         began = self.now
         for _ in range(int(seconds / LOOK_S)):
             self.now += LOOK_S
@@ -59,7 +59,7 @@ def test_a_stall_is_ten_usual_steps_long_and_a_minute_at_least(
     assert training.stands(1000) == pytest.approx(seconds, abs=2 * LOOK_S)
 
 
-def test_a_pause_that_ended_by_itself_is_known_from_then_on() -> None:
+def test_a_standstill_that_ended_by_itself_is_known_from_then_on() -> None:
     """As an evaluation after each epoch: it is reported once, not each time."""
     training = Training(0.4)
     reports = 0
@@ -76,7 +76,7 @@ def test_workers_of_a_new_round_get_the_time_to_make_their_first_step() -> None:
     training = Training(0.4)
     training.steps(60)
     assert not training.stands(50)
-    training.now += 600.0  # below its minimum the job has no workers to look at
+    training.now += 600.0  # below its minimum the job has no workers to check
     training.pace.begin_round()
     assert not training.stands(50)
     assert training.stands(20)
@@ -109,7 +109,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     return Told(monkeypatch)
 
 
-def test_it_is_reported_once_and_withdrawn(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stall_is_reported_once_and_withdrawn(
+    told: Told, capsys: pytest.CaptureFixture[str]
+) -> None:
     mailbox = Mailbox()
     worker, reports = MailboxReader(mailbox.environment()), StallReports(mailbox)
     now = time.monotonic()
@@ -129,7 +131,7 @@ def test_it_is_reported_once_and_withdrawn(told: Told, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("ends", ["leaves", "is not the first any more"])
-def test_an_agent_that_goes_takes_its_report_with_it(told: Told, ends: str) -> None:
+def test_an_agent_that_leaves_withdraws_its_report(told: Told, ends: str) -> None:
     mailbox = Mailbox()
     reports = StallReports(mailbox)
     now = time.monotonic()

@@ -1,4 +1,4 @@
-"""What the reconciler is told of a fragment, and how a leaver puts itself back."""
+"""A fragment's reports to the reconciler, and the way in which a leaver puts itself back."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from .processes import launch
 
 ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
 
-# A Comment in a file; requeue is refused as long as there is a file `refuse`, and hangs as long as
-# there is a file `hang`; elements are listed if there is a file `knows-all`.
+# A Comment in a file. Requeue is refused while there is a file `refuse`, and hangs while there
+# is a file `hang`. Elements are listed if there is a file `knows-all`.
 SQUEUE = """#!/bin/sh
 echo "$*" >> {place}/looked
 case "$*" in
@@ -87,7 +87,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_what_no_command_takes_is_left_out_of_the_comment(slurm: Path) -> None:
+def test_characters_that_no_command_takes_are_left_out_of_the_comment(slurm: Path) -> None:
     writer = comment_writer.writer_of("7_3")
     writer.write("standing", Stand(Standing.JOINED, 0), before="mi\0ne")
     assert says(slurm, "joined{0};mine")()
@@ -97,7 +97,7 @@ def says(place: Path, text: str) -> Callable[[], bool]:
     return lambda: (place / "comment").read_text() == text
 
 
-def test_who_speaks_and_of_what() -> None:
+def test_the_speaker_and_its_words() -> None:
     assert element(ENV) == "7_3"
     assert element({"SLURM_JOB_ID": "7"}) == ""
     assert run_of(ENV) == 2
@@ -113,7 +113,7 @@ def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
     own_element.report_started()
     own_element.report(Standing.JOINED)
     wait_until(says(slurm, "joined{2}"))
-    own_element.report_started()  # what it has said stays
+    own_element.report_started()  # its earlier words are kept
     own_element.report(Standing.LEAVING)
     wait_until(says(slurm, "leaving{2}"))
     own_element.report_started()
@@ -130,7 +130,7 @@ def looked(place: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_a_start_is_one_question_and_one_change(slurm: Path) -> None:
+def test_a_start_is_a_question_and_a_change(slurm: Path) -> None:
     (slurm / "comment").write_text("mine")
     (slurm / "knows-all").touch()
     own_element = OwnElement(ENV, SignalListener())
@@ -144,16 +144,14 @@ def test_a_start_is_one_question_and_one_change(slurm: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["two\nlines", *(f"mine\n{n}|RUNNING|9|1|1|2|None|" for n in (2, 3)), "a\n\nb"]
 )
-def test_a_comment_that_looks_like_rows_stays_whole(slurm: Path, text: str) -> None:
+def test_a_comment_that_looks_like_rows_is_kept_whole(slurm: Path, text: str) -> None:
     (slurm / "comment").write_text(text)
     (slurm / "knows-all").touch()
     OwnElement(ENV, SignalListener()).report_started()
     assert says(slurm, f"started{{2}};{text}")()
 
 
-def test_what_was_asked_long_ago_is_asked_again(
-    slurm: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_question_is_asked_again(slurm: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_element = OwnElement(ENV, SignalListener())
     assert own_element.take_facts() is None  # never
     (slurm / "knows-all").touch()
@@ -163,7 +161,7 @@ def test_what_was_asked_long_ago_is_asked_again(
     assert own_element.take_facts() is None
 
 
-def test_words_soon_after_each_other_are_looked_at_once(
+def test_words_soon_after_each_other_are_checked_once(
     slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_S", 30.0)
@@ -177,7 +175,7 @@ def test_words_soon_after_each_other_are_looked_at_once(
     assert says(slurm, "leaving{2}")()
 
 
-def test_a_leave_does_not_wait_for_what_slurm_refused_long_ago(
+def test_a_leave_does_not_wait_for_an_old_refusal_of_slurm(
     slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own_element = OwnElement(ENV, SignalListener())
@@ -202,7 +200,7 @@ def test_the_larger_the_job_the_longer_its_fragments_take_to_say_that_they_joine
     assert 1.5 < longest_s(0) <= 2  # it is not known
 
 
-def test_what_nobody_expects_does_not_end_the_reports(
+def test_an_unexpected_error_does_not_end_the_reports(
     slurm: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     own_element, plain, failures = OwnElement(ENV, SignalListener()), job_comment.write, []
@@ -234,7 +232,7 @@ def test_another_process_of_the_run_has_said_that_the_work_is_done(slurm: Path) 
     assert [line.rpartition("=")[2] for line in asked(slurm)] == ["started{2}"]
 
 
-def test_the_next_training_of_a_process_begins_anew(slurm: Path) -> None:
+def test_the_next_training_of_a_process_starts_without_old_words(slurm: Path) -> None:
     own_element = OwnElement(ENV, SignalListener())
     for word in ("joined", "trained"):
         own_element.report_started()
@@ -247,7 +245,7 @@ def test_the_next_training_of_a_process_begins_anew(slurm: Path) -> None:
         assert says(slurm, "finished{2}")(), word
 
 
-def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
+def test_slurm_that_takes_no_word_causes_no_long_delay(
     slurm: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(module, "START_S", 1.0)
@@ -271,7 +269,7 @@ def test_slurm_that_takes_no_word_holds_nobody_up_for_long(
     (slurm / "squeue").write_text("#!/bin/sh\nexec sleep 60\n")
     began = time.monotonic()
     OwnElement(ENV, SignalListener()).report_started()
-    assert time.monotonic() - began < job_comment.TIMEOUT_S - 1  # the time of one command
+    assert time.monotonic() - began < job_comment.TIMEOUT_S - 1  # the time of a single command
     assert capfd.readouterr() == ("", "")
 
 
@@ -297,10 +295,10 @@ print("went on")
         ("TORCHELASTIC_RUN_ID=7 {python} {script}", "", False),
     ],
 )
-def test_an_agent_that_gives_up_early_has_said_that_there_is_one(
+def test_an_agent_that_gives_up_early_has_reported_itself(
     slurm: Path, gang: Gang, command: str, first: str, has_remark: bool
 ) -> None:
-    """The shared directory is not the user's own; the script goes on."""
+    """The shared directory is not the user's own. The script goes on."""
     taken(gang.shared)
     script = gang.work / "beside.py"
     script.write_text(BESIDE)
@@ -333,7 +331,7 @@ def _standing(text: str) -> str:
 
 
 def taken(place: Path) -> None:
-    """Somebody else's directory, as far as the caller can make one."""
+    """A directory of another user, as far as the caller can make it."""
     if os.geteuid() == 0:
         place.mkdir()
         os.chown(place, 65534, 65534)
@@ -350,13 +348,13 @@ def test_words_follow_each_other_and_are_said_again_until_they_stand(slurm: Path
     wait_until(says(slurm, "joined{2}"))
     own_element.report_trained()
     wait_until(says(slurm, "trained{2}"))
-    (slurm / "comment").write_text("joined{2};progress{a=1}")  # by one that had read before
+    (slurm / "comment").write_text("joined{2};progress{a=1}")  # by an agent that had read before
     wait_until(says(slurm, "trained{2};progress{a=1}"))
     own_element.report(Standing.LEAVING)
     wait_until(says(slurm, "leaving{2};progress{a=1}"))
 
 
-def test_a_finish_is_told_before_the_script_goes_on(
+def test_a_finish_is_reported_before_the_script_goes_on(
     slurm: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     own_element = OwnElement(ENV, SignalListener())
@@ -444,7 +442,7 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(
     wait_until((slurm / "requeued").exists)
     tried = asked(slurm)
     time.sleep(0.7)
-    assert asked(slurm) == tried  # accepted: not once more, it could hit the next run
+    assert asked(slurm) == tried  # accepted: not repeated, because it could reach the next run
     assert set(tried) == {"uhold 7_3", "requeue 7_3"}
     end(agent)
     (line,) = capfd.readouterr().err.splitlines()
@@ -484,7 +482,7 @@ def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:
     end(agent)
 
 
-def test_a_scancel_that_has_come_is_not_undone(slurm: Path) -> None:
+def test_an_earlier_scancel_is_not_undone(slurm: Path) -> None:
     signals = SignalListener()
     signals.is_terminated = True
     OwnElement(ENV, signals).put_back()
@@ -516,7 +514,7 @@ def joined(slurm: Path) -> OwnElement:
     return own_element
 
 
-def test_news_of_the_training_are_one_change_behind_where_it_stands(
+def test_news_of_the_training_follow_its_standing_in_the_same_change(
     slurm: Path, joined: OwnElement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comment_writer, "EVERY_S", 1.5)
@@ -535,7 +533,7 @@ def test_news_of_the_training_are_one_change_behind_where_it_stands(
     assert len(asked(slurm)) == 2
 
 
-def test_news_that_wait_go_with_the_next_standing(slurm: Path, joined: OwnElement) -> None:
+def test_waiting_news_are_written_with_the_next_standing(slurm: Path, joined: OwnElement) -> None:
     """They would have waited for EVERY_S."""
     joined.report_loss(Loss(60))
     wait_until(lambda: joined.told_loss == Loss(60))
@@ -573,7 +571,9 @@ def test_news_wait_their_turn_after_a_remark(
     assert time.monotonic() - began > 1.0
 
 
-def test_what_a_hit_costs_is_taken_back_and_the_rest_stays(slurm: Path, joined: OwnElement) -> None:
+def test_the_cost_of_an_interruption_is_withdrawn_and_the_rest_kept(
+    slurm: Path, joined: OwnElement
+) -> None:
     first = entry_of(Progress((RATE,)))
     (slurm / "comment").write_text(f"joined{{2}};h{{1}};{first};mine")
     joined.report_loss(None)
@@ -581,7 +581,7 @@ def test_what_a_hit_costs_is_taken_back_and_the_rest_stays(slurm: Path, joined: 
     wait_until(lambda: joined.told_loss is None)
 
 
-def test_news_that_are_not_recorded_are_not_told(
+def test_news_that_are_not_recorded_are_not_reported(
     slurm: Path, joined: OwnElement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(comment_writer, "EVERY_S", 0.5)
@@ -597,7 +597,7 @@ def test_news_that_are_not_recorded_are_not_told(
 def test_where_no_thread_can_be_started_news_wait(
     slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user may have as many processes as the node allows; the training goes on."""
+    """The user may have as many processes as the node allows. The training goes on."""
     own = OwnElement(ENV, SignalListener())
     own.report_started()
     with monkeypatch.context() as full:
@@ -620,16 +620,18 @@ def test_outside_of_an_array_there_are_no_news(slurm: Path) -> None:
     assert asked(slurm) == []
 
 
-def test_what_is_reported_reaches_the_agent_too() -> None:
+def test_reports_reach_the_agent_too() -> None:
     mailbox = Mailbox()
     reporter = Reporter({**ENV, **mailbox.environment()}, every_s=0.0)
     reporter.report(12)
     assert mailbox.samples() == 12
 
 
-def test_how_the_training_has_ended_for_one_that_has_finished(tmp_path: Path) -> None:
-    """It may go before the others have finished, and somebody may begin the next training
-    before it looks again."""
+def test_the_end_of_the_training_for_an_agent_that_has_finished(tmp_path: Path) -> None:
+    """The agent may leave before the others have finished, and the next training may begin.
+
+    Both may happen before it reads the state again.
+    """
     directory = SharedDirectory(tmp_path / "job", "7")
     directory.open()
     others = Member("b" * 16, 2, 0, "1.0", "n2")
@@ -657,9 +659,11 @@ def test_how_the_training_has_ended_for_one_that_has_finished(tmp_path: Path) ->
         me.fall_silent()
 
 
-def test_a_training_that_has_finished_stays_so_for_those_that_look_late(tmp_path: Path) -> None:
-    """One that was done had to go before the others had finished, was put back by Slurm, and comes
-    as if the job were to run once more."""
+def test_a_finished_training_is_finished_also_for_late_readers(tmp_path: Path) -> None:
+    """An agent that was done had to leave before the others had finished.
+
+    Slurm put it back, and it starts as if the job had another run.
+    """
     directory = SharedDirectory(tmp_path / "job", "7")
     directory.open()
     members = [
@@ -710,7 +714,7 @@ def test_only_sigterm_ends_an_agent_without_a_trace(monkeypatch: pytest.MonkeyPa
     assert shown == ["SignalException", "ValueError", "one line"]
 
 
-def test_an_agent_that_sigterm_ended_skips_the_teardown_but_not_what_is_called_at_exit() -> None:
+def test_an_agent_that_sigterm_ended_skips_the_teardown_but_not_the_exit_handlers() -> None:
     program = """
 import atexit, sys
 from slurm_hooks.elastic.signals import SignalListener, skip_teardown

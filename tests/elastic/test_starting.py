@@ -1,4 +1,4 @@
-"""How torchrun's training processes start, without torchrun."""
+"""The start of torchrun's training processes, without torchrun."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Ended:
 
 
 class OneWarm(WarmPool):
-    """A pool with one process, for anything."""
+    """A pool with a single process for any purpose."""
 
     def __init__(self) -> None:
         super().__init__([], 0)
@@ -46,7 +46,7 @@ class OneWarm(WarmPool):
 
 @pytest.fixture
 def cold() -> list[Started]:
-    """What torchrun's own way has started."""
+    """The process that torchrun itself has started."""
     return []
 
 
@@ -84,7 +84,7 @@ def test_a_warm_process_is_taken_first_and_the_others_are_observed(
     assert [args for args, _ in cold] == [(*words[:2], "-c", PROGRAM, *words[2:])]
 
 
-def test_without_a_mailbox_or_a_pool_it_starts_as_it_is(
+def test_without_a_mailbox_or_a_pool_a_worker_starts_as_in_torchrun(
     handler: Any, cold: list[Started], tmp_path: Path
 ) -> None:
     processes, words = Processes(), script(tmp_path)
@@ -105,7 +105,7 @@ def test_another_launch_in_the_same_process_starts_each_worker_once(
     assert (len(first.seen), len(second.seen), len(cold)) == (0, 1, 1)
 
 
-def test_a_process_is_told_its_seat_where_its_local_rank_does_not_say_it(
+def test_a_process_gets_its_seat_where_its_local_rank_differs(
     handler: Any, cold: list[Started], tmp_path: Path
 ) -> None:
     processes, pool = Processes(), OneWarm()
@@ -118,10 +118,10 @@ def test_a_process_is_told_its_seat_where_its_local_rank_does_not_say_it(
     assert pool.seen[1][1] == cold[1][1]
 
 
-def test_the_exit_code_is_that_of_the_newest_round(
+def test_the_exit_code_belongs_to_the_newest_round(
     handler: Any, cold: list[Started], tmp_path: Path
 ) -> None:
-    """Warm or not; the first process of an agent begins another round."""
+    """Warm or not, the first process of an agent begins another round."""
     processes = Processes()
     processes.warm_pool = pool = OneWarm()
     processes.install(handler)

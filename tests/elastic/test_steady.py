@@ -1,4 +1,4 @@
-"""The rate of a training from what its processes count, whatever holds it up."""
+"""The rate of a training from its processes' counts, with any delays."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ BATCH = 32
 
 
 class Training:
-    """Steps of `step_s` seconds under a clock of its own, and the agent that watches them."""
+    """Steps of `step_s` seconds under a separate clock, and the agent that watches them."""
 
     def __init__(self, step_s: float = 0.1) -> None:
         self.now, self.step_s = 500.0, step_s
         self.clean, self.stretches = CleanTime(), Stretches()
-        self.first: Optional[Steady] = None  # what the agent tells at first
+        self.first: Optional[Steady] = None  # the agent's first report
         self._looked_at = self.now
 
     def train(self, steps: int, waited_s: float = 0.0, source: int = 1) -> None:
@@ -78,7 +78,7 @@ def evaluate_unseen(training: Training) -> None:
 
 
 def go_on(training: Training) -> None:
-    """Nothing."""
+    """Do not delay the step."""
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def go_on(training: Training) -> None:
         *((hold_up, 30) for hold_up in (save, evaluate, evaluate_at_once)),
     ],
 )
-def test_what_holds_a_training_up_now_and_then_is_left_out(
+def test_occasional_delays_of_a_training_are_left_out(
     hold_up: Callable[[Training], None], every: int
 ) -> None:
     training = Training()
@@ -186,7 +186,7 @@ def test_data_of_two_loaders_at_random() -> None:
     assert training.clean.steps > 600
 
 
-def test_each_epoch_has_an_iterator_of_its_own() -> None:
+def test_each_epoch_has_its_own_iterator() -> None:
     training = Training()
     for epoch in range(100):
         training.train(4, source=100 + epoch)
@@ -211,7 +211,7 @@ CALLS = st.one_of(
 
 @many
 @given(st.lists(CALLS, max_size=60))
-def test_no_clock_makes_clean_time_of_what_is_none(calls: list[tuple[str, float]]) -> None:
+def test_no_clock_makes_clean_time_of_a_delay(calls: list[tuple[str, float]]) -> None:
     """It runs backwards, jumps, or stands still."""
     clean, highest = CleanTime(), 0.0
     for name, *words in calls:
@@ -253,7 +253,7 @@ def test_samples_by_the_word_of_the_script() -> None:
     assert told.per_step == 128
 
 
-def test_each_report_is_a_step_where_nobody_counts_steps() -> None:
+def test_each_report_is_a_step_where_steps_are_not_counted() -> None:
     told = ToldSamples()
     told.see(0, 0)
     assert [told.see(n * 64, 0) for n in range(1, 4)] == [True] * 3
@@ -261,7 +261,7 @@ def test_each_report_is_a_step_where_nobody_counts_steps() -> None:
 
 
 class Parallel:
-    """Says what torch's module would."""
+    """Answers as torch's module would."""
 
     def __init__(self, **seen: object) -> None:
         self._seen = seen
@@ -316,18 +316,18 @@ def test_a_rate_needs_a_few_seconds() -> None:
     assert (steps.per_s, steps.batch) == (10.0, 0.0)
 
 
-def test_one_slow_stretch_is_an_outlier() -> None:
+def test_a_single_slow_stretch_is_an_outlier() -> None:
     found = steady(history(*[(3.0, 30, 64)] * 6, (3.0, 12, 64), *[(3.0, 30, 64)] * 3))
     assert found is not None
     assert found.per_s == pytest.approx(640)
 
 
-def test_where_nothing_is_steady_there_is_no_rate() -> None:
+def test_an_unsteady_training_has_no_rate() -> None:
     assert steady(history(*[(3.0, 30, 64), (3.0, 3, 64)] * 2)) is None
 
 
 @pytest.mark.parametrize("after", [(3.0, 30, 128), (3.0, 20, 64), (3.0, 25, 70.4001)])
-def test_a_change_that_stays_is_another_training(after: tuple[float, float, float]) -> None:
+def test_a_lasting_change_is_another_training(after: tuple[float, float, float]) -> None:
     before = history(*[(3.0, 30, 64)] * 20, after)
     assert len(before) == 21
     found = history(*[(3.0, 30, 64)] * 20, after, after, after)
@@ -361,7 +361,7 @@ def test_whatever_is_measured_a_rate_is_a_number(stretches: list[Stretch]) -> No
     st.integers(0, 2),
     st.floats(0.0, 0.8),
 )
-def test_a_few_outliers_do_not_move_it(
+def test_a_few_outliers_do_not_change_the_rate(
     rate: float, noise: list[float], outliers: int, slow: float
 ) -> None:
     stretches = [Stretch(3.0, 3.0 * rate * n) for n in noise]

@@ -34,7 +34,7 @@ class Agent:
 
 
 def assign(store: Any, rank: int, size: int) -> tuple[int, int]:
-    """What torchrun's agent does with a new round's store: (first rank, world size)."""
+    """The answer of torchrun's agent to a new round's store: (first rank, world size)."""
     from torch.distributed.elastic.agent.server.local_elastic_agent import (  # noqa: PLC0415
         LocalElasticAgent,
     )
@@ -57,7 +57,7 @@ def test_ranks_are_exchanged_as_ever() -> None:
     assert found == {"host": (0, 4), "guest": (2, 4)}
 
 
-def test_the_host_does_not_wait_for_one_that_is_gone() -> None:
+def test_the_host_does_not_wait_for_a_lost_member() -> None:
     host = open_store("127.0.0.1")
     began = time.monotonic()
     assert assign(RoundStore(host, 0, 3, Agent(True)), 0, 3) == (0, 6)
@@ -79,7 +79,7 @@ def test_the_loss_of_the_host_does_not_end_the_agent(when: str) -> None:
     assert time.monotonic() - began < 30
 
 
-def test_other_keys_go_to_the_real_store() -> None:
+def test_other_keys_are_passed_to_the_real_store() -> None:
     host = open_store("127.0.0.1")
     store = RoundStore(host, 0, 1, Agent(False))
     store.set("a", json.dumps(1))

@@ -1,4 +1,4 @@
-"""Who keeps the lighthouse: pure decisions."""
+"""Pure decisions about the keeper of the lighthouse."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def kept(state: State, fragment: int, lost: int = 0) -> State:
     return begin_term(state, token(fragment), ("127.0.0.1", 4000 + fragment), NOW, lost)
 
 
-def test_nobody_keeps_it_until_somebody_does() -> None:
+def test_the_lighthouse_has_no_keeper_until_an_agent_takes_it() -> None:
     state = trained_by(group(1), group(2))
     assert keeper(state) is None
     state = kept(state, 1)
@@ -60,10 +60,10 @@ def test_nobody_keeps_it_until_somebody_does() -> None:
     assert decode(encode(state)) == state
 
 
-def test_only_one_that_trains_may_keep_it() -> None:
+def test_only_a_training_agent_may_keep_the_lighthouse() -> None:
     state = join(State(run="77"), group(1))
     assert kept(state, 1) == state  # it waits still
-    assert kept(state, 9) == state  # nobody knows it
+    assert kept(state, 9) == state  # it is unknown to all
     assert successors(state) == ()
 
 
@@ -72,13 +72,13 @@ def test_the_longest_lease_is_next_and_then_slurm_order() -> None:
     assert successors(state) == (token(2), token(3), token(1))
 
 
-def test_a_second_one_does_not_take_what_is_kept() -> None:
+def test_a_second_agent_does_not_take_a_kept_lighthouse() -> None:
     state = kept(trained_by(group(1), group(2)), 1)
     assert kept(state, 2) == state
 
 
 @pytest.mark.parametrize("how", ["leaves", "dies", "departs", "does not answer"])
-def test_it_is_handed_on(how: str) -> None:
+def test_the_lighthouse_is_handed_on(how: str) -> None:
     state = kept(trained_by(group(1), group(2)), 1)
     lost = 0
     if how == "leaves":
@@ -98,7 +98,7 @@ def test_it_is_handed_on(how: str) -> None:
     assert keeper(state, lost) == find(state, token(2))
 
 
-def test_one_that_is_done_serves_the_others_still() -> None:
+def test_a_keeper_that_is_done_still_serves_the_others() -> None:
     state = kept(trained_by(group(1), group(2)), 1)
     state = succeed(state, token(1), NOW)
     assert keeper(state) == find(state, token(1))
@@ -123,12 +123,12 @@ def test_enlisting_does_not_undo_a_leave() -> None:
 def test_ids_of_quorums_differ_from_term_to_term() -> None:
     begins = [first_quorum(term) for term in range(1, 17)]
     assert min(begins) >= 32
-    assert max(begins) < 1000  # counted one by one at the start of a term
+    assert max(begins) < 1000  # counted in turn at the start of a term
     gaps = [b - a for a, b in zip(sorted(begins), sorted(begins)[1:])]
     assert min(gaps) >= 32
 
 
-def test_tells_who_came_and_who_went_and_how() -> None:
+def test_the_news_name_arrivals_and_departures_and_their_kind() -> None:
     state = trained_by(group(1), group(2), group(3), group(4))
     assert at_work(state) == (1, 2, 3, 4)
     state = announce_leave(state, token(1))

@@ -31,7 +31,7 @@ ENV = {
 OURS = Asked(BACKENDS[1], ENV["PET_RDZV_ENDPOINT"], "42", 2, 16, "10.0.0.7")
 
 
-def test_what_the_job_itself_asks_for_is_left_alone() -> None:
+def test_options_that_the_job_itself_asks_for_are_left_alone() -> None:
     assert adopted(OURS, ENV) == module.Instead(OURS)
 
 
@@ -44,7 +44,7 @@ def test_what_the_job_itself_asks_for_is_left_alone() -> None:
         (Asked("etcd-v2", "", "", 2, 16), "instead of etcd-v2"),
     ],
 )
-def test_another_rendezvous_is_replaced_in_one_line(asked: Asked, words: str) -> None:
+def test_another_rendezvous_is_replaced_with_a_single_line(asked: Asked, words: str) -> None:
     found = adopted(asked, ENV)
     assert found.asked == OURS
     (line,) = found.lines
@@ -90,7 +90,7 @@ def test_a_number_of_nodes_is_a_left_over_and_a_range_is_meant(
         ({"MALLEABLE_ENGINE": "torchft"}, (1, 1)),
     ],
 )
-def test_a_replaced_variable_does_not_hide_what_the_job_has(
+def test_a_replaced_variable_does_not_hide_the_job_s_values(
     more: dict[str, str], used: tuple[int, int]
 ) -> None:
     env = {**ENV, "PET_NNODES": "1", "MALLEABLE_KEPT": "PET_NNODES", **more}
@@ -107,7 +107,7 @@ def test_a_replaced_variable_does_not_hide_what_the_job_has(
         ((1, 64), {"MALLEABLE_KEPT": "PET_NNODES"}, "your --nnodes=1:64 is ignored"),
     ],
 )
-def test_where_workers_are_counted_a_number_of_nodes_narrows_nothing(
+def test_where_workers_are_counted_a_number_of_nodes_has_no_effect(
     asked: tuple[int, int], more: dict[str, str], words: str
 ) -> None:
     request = {"SLURM_SPANK_MALLEABLE": "4-64,unit=gpu", "PET_NNODES": "1:64"}
@@ -177,8 +177,11 @@ RIGID = (
 
 @pytest.mark.torch
 def test_scripts_of_rigid_jobs_train_together(gang: Gang) -> None:
-    """Each fragment asks for a rendezvous of its own, by flags, by variables or by a launcher that
-    hands torch its own values. They form one world, survive a death, and say where they meet."""
+    """Each fragment asks for its own rendezvous, by flags, by variables, or by a launcher.
+
+    The launcher gives torch its own values. The fragments form a single world, survive a death, and
+    log their meeting point.
+    """
     for fragment, flags in enumerate(RIGID):
         gang.flags = flags.split()
         gang.start(fragment, "1:5", 100_000)

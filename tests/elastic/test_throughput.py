@@ -1,4 +1,4 @@
-"""What an agent makes of the counts of its workers: rates by size, pauses, and what it tells."""
+"""An agent's use of its workers' counts: rates by size, pauses, and its reports."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NUMBERS = st.floats(0, 1e12)
 
 @many
 @given(st.builds(Speed, *[NUMBERS] * 6, st.just(-1.0) | st.floats(0, 1)))
-def test_what_a_worker_writes_is_what_the_agent_reads(speed: Speed) -> None:
+def test_the_agent_reads_the_words_of_a_worker(speed: Speed) -> None:
     assert len(form.pack(speed)) == form.SIZE
     assert form.unpack(form.pack(speed)) == (speed if any(form.pack(speed)) else None)
 
 
-def test_what_is_nothing_of_ours_is_nothing() -> None:
+def test_foreign_content_is_ignored() -> None:
     whole = form.pack(Speed(1.0, 2.0, 3.0, 4.0))
     assert form.unpack(b"") is form.unpack(whole[:-1]) is form.unpack(b"\0" * form.SIZE) is None
     assert form.unpack(whole[:8] + bytes([whole[8] ^ 1]) + whole[9:]) is None
@@ -45,7 +45,7 @@ def test_what_is_nothing_of_ours_is_nothing() -> None:
 
 
 class Slurm:
-    """Takes note of what it is told, at once."""
+    """Records each report at once."""
 
     def __init__(self) -> None:
         self.told_progress: Optional[Progress] = None
@@ -57,7 +57,7 @@ class Slurm:
 
 
 class Gang:
-    """The workers of one node, under a clock that the test moves."""
+    """The workers of a node, under a clock that the test moves."""
 
     def __init__(self, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
         self.slurm, self.now = Slurm(), 5000.0
@@ -121,7 +121,7 @@ def test_rates_of_all_sizes_are_kept_over_rounds(gang: Gang) -> None:
     gang.train(12, 0.1)
     assert told(gang) == [(4, 5120.0, 512.0)]
     gang.train(600, 0.1)
-    assert len(gang.slurm.words) <= 3  # its error is smaller; it is confirmed
+    assert len(gang.slurm.words) <= 3  # its error is smaller: the rate is confirmed
     gang.begin(8, joined(5))
     gang.train(20, 0.125)
     assert told(gang) == [(4, 5120.0, 512.0), (8, 8192.0, 1024.0)]
@@ -135,10 +135,10 @@ def test_rates_of_all_sizes_are_kept_over_rounds(gang: Gang) -> None:
     [
         (1, 4 / 1),  # 1 + 3 workers, a process each, seen at the first node
         (3, 4 / 3),  # the same round, seen at the second
-        (1, 2 / 1),  # one process a node, whatever Slurm gave it
+        (1, 2 / 1),  # a single process on each node, whatever Slurm gave it
     ],
 )
-def test_a_rate_is_told_at_the_workers_of_unequal_fragments(
+def test_a_rate_is_reported_at_the_workers_of_unequal_fragments(
     monkeypatch: pytest.MonkeyPatch, processes: int, times: float
 ) -> None:
     gang = Gang(Mailbox(), monkeypatch, processes)
@@ -148,7 +148,7 @@ def test_a_rate_is_told_at_the_workers_of_unequal_fragments(
     assert told(gang) == [(4, 10 * batch, batch)]
 
 
-def test_where_no_samples_are_seen_steps_are_told_by_the_workers(gang: Gang) -> None:
+def test_without_samples_steps_are_reported_by_the_workers(gang: Gang) -> None:
     gang.begin(2, START, is_first=True, workers=4)
     gang.train(18, 0.1, batch=0, times=2)
     assert told(gang) == [(4, 40.0, 0.0)]
@@ -164,11 +164,11 @@ def test_where_no_samples_are_seen_steps_are_told_by_the_workers(gang: Gang) -> 
         ({}, 0.0),
     ],
 )
-def test_a_process_knows_how_many_there_are_elsewhere(env: dict[str, str], times: float) -> None:
+def test_a_process_has_the_number_of_other_processes(env: dict[str, str], times: float) -> None:
     assert times_as_many(env) == times
 
 
-def test_a_batch_that_changes_is_told_within_a_minute(gang: Gang) -> None:
+def test_a_changed_batch_is_reported_within_a_minute(gang: Gang) -> None:
     gang.begin(1, START, is_first=True)
     gang.train(200, 0.1, batch=32)
     words = len(gang.slurm.words)
@@ -177,18 +177,18 @@ def test_a_batch_that_changes_is_told_within_a_minute(gang: Gang) -> None:
     assert told(gang) == [(1, 1280.0, 128.0)]
 
 
-def test_batches_that_are_not_all_alike_are_one_batch(gang: Gang) -> None:
+def test_unequal_batches_are_a_single_batch(gang: Gang) -> None:
     gang.begin(1, START, is_first=True)
     gang.train(60, 0.1, batch=32)
     gang.begin(2, joined(2))
     gang.train(60, 0.1, batch=33)
     assert [r.batch for r in gang.slurm.words[-1].rates] == [64.0, 128.0]
     gang.begin(4, joined(3), joined(4))
-    gang.train(60, 0.1, batch=16.5)  # what all take together is kept
+    gang.train(60, 0.1, batch=16.5)  # the common batch of all is kept
     assert [r.batch for r in gang.slurm.words[-1].rates] == [64.0, 128.0, 128.0]
 
 
-def test_a_speed_that_changes_is_told_within_a_minute(gang: Gang) -> None:
+def test_a_changed_speed_is_reported_within_a_minute(gang: Gang) -> None:
     gang.begin(1, START, is_first=True)
     gang.train(200, 0.1)
     gang.train(40, 0.2)
@@ -201,7 +201,7 @@ def test_a_speed_that_changes_is_told_within_a_minute(gang: Gang) -> None:
     assert len(gang.slurm.words) <= words + 1
 
 
-def test_where_no_samples_are_seen_steps_are_told(gang: Gang) -> None:
+def test_without_samples_steps_are_reported(gang: Gang) -> None:
     gang.begin(4, START, is_first=True)
     gang.train(30, 0.1, batch=0.0)
     assert told(gang) == [(4, 40.0, 0.0)]
@@ -211,13 +211,13 @@ def test_where_no_samples_are_seen_steps_are_told(gang: Gang) -> None:
     assert gang.slurm.words[-1].in_samples
 
 
-def test_what_a_script_reports_counts(gang: Gang) -> None:
+def test_reports_of_a_script_count(gang: Gang) -> None:
     gang.begin(4, START, is_first=True)
     gang.train(30, 0.1, batch=7.0, told=1000.0)
     assert told(gang) == [(4, 10_000.0, 1000.0)]
 
 
-def test_only_rank_0_tells_and_who_becomes_it_knows_earlier_sizes(gang: Gang) -> None:
+def test_only_rank_0_reports_and_a_new_rank_0_has_the_earlier_sizes(gang: Gang) -> None:
     gang.begin(8, START, is_first=True)
     gang.train(60, 0.1, tells=False)
     assert gang.slurm.words == []
@@ -226,7 +226,7 @@ def test_only_rank_0_tells_and_who_becomes_it_knows_earlier_sizes(gang: Gang) ->
     assert [rate.nodes for rate in gang.slurm.words[-1].rates] == [8, 4]
 
 
-def test_pauses_are_told(gang: Gang) -> None:
+def test_pauses_are_reported(gang: Gang) -> None:
     gang.now += 20
     gang.begin(2, START, is_first=True)
     gang.train(60, 0.1)
@@ -249,7 +249,7 @@ def test_workers_that_are_slower_to_begin_or_end_are_no_harm(gang: Gang) -> None
     assert told(gang)[-1] == (2, 2560.0, 256.0)
 
 
-def test_without_a_mailbox_nothing_is_told() -> None:
+def test_without_a_mailbox_there_is_no_report() -> None:
     agent: Any = Throughput(None, None)  # type: ignore[arg-type]
     agent.begin_round(Round(1, ("a",), (0,), "n1", 1, (START,), 0), True)
     agent.look(1.0, True)
@@ -259,7 +259,7 @@ def test_without_a_mailbox_nothing_is_told() -> None:
     ("causes", "is_first", "kind"),
     [
         ((START,), True, "start_s"),
-        ((joined(1),), True, ""),  # others pause for it
+        ((joined(1),), True, ""),  # others pause because of it
         ((joined(1), joined(2)), False, "grow_s"),
         ((left(1),), False, "shrink_s"),
         ((left(1), joined(2)), False, ""),
@@ -268,7 +268,7 @@ def test_without_a_mailbox_nothing_is_told() -> None:
         ((), False, ""),
     ],
 )
-def test_which_pause_it_is(causes: tuple[Cause, ...], is_first: bool, kind: str) -> None:
+def test_the_kind_of_a_pause(causes: tuple[Cause, ...], is_first: bool, kind: str) -> None:
     assert kind_of(causes, is_first) == kind
 
 
@@ -279,12 +279,12 @@ def test_a_round_that_breaks_before_a_step_is_a_part_of_the_pause() -> None:
     pauses.see([Speed(first_at=130.0)])
     assert pauses.pauses == ToldPauses(grow_s=30.0)
     pauses.begin_round([left(1)], 200.0, False)
-    pauses.begin_round([lost(2)], 0.0, False)  # nobody could tell how long either took
+    pauses.begin_round([lost(2)], 0.0, False)  # the length of either is unknown
     pauses.see([Speed(first_at=250.0)])
     assert pauses.pauses == ToldPauses(grow_s=30.0)
 
 
-def test_a_pause_before_which_nobody_saw_a_step_is_not_as_long_as_the_host_is_up() -> None:
+def test_a_pause_before_the_first_step_does_not_count_from_the_start_of_the_host() -> None:
     pauses = PauseWatch(500.0)
     pauses.begin_round([joined(1)], 0.0, True)
     pauses.begin_round([joined(2)], 0.0, False)

@@ -1,4 +1,4 @@
-"""Real torchft replica groups on this host: none of them is one that the job cannot lose."""
+"""Real torchft replica groups on this host. The job can lose any of them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def is_whole(result: dict[str, float]) -> bool:
     return result["step"] > 0 and (result["lost"], result["twice"]) == (0, 0)
 
 
-def test_each_host_is_lost_in_turn_and_no_sample_is(groups: Groups) -> None:
-    """Whoever keeps the lighthouse is killed, until only those are left who came later."""
+def test_each_host_is_lost_in_turn_and_no_sample_is_lost(groups: Groups) -> None:
+    """The keeper of the lighthouse is killed in turn, until only later groups are left."""
     groups.add(1, 2, 3)
     groups.settle(3, 0.0)
     pauses, new = [], 4
@@ -81,13 +81,13 @@ def test_leaves_as_asked_also_with_the_lighthouse(groups: Groups) -> None:
     assert restarted(groups) == []
     told = [(r["cause"], r["size"]) for r in groups.rounds()][-2:]
     assert told == [(f"left {first}", 2), (f"left {second}", 1)]
-    groups.add(4)  # after the end: nothing is left to do
+    groups.add(4)  # after the end there is no work left
     assert groups.wait_exit(4) == [0]
     assert "already finished" in groups.log(4)
 
 
 @pytest.mark.nightly
-def test_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
+def test_a_training_waits_below_the_minimum_and_goes_on(groups: Groups) -> None:
     groups.smallest = 2
     groups.add(1)
     wait_until((groups.work / "begins.jsonl").exists, explain=groups.dump)
@@ -145,8 +145,10 @@ def test_says_so_when_there_is_no_torchft(groups: Groups, tmp_path: Path) -> Non
 
 
 class Elements(Groups):
-    """Groups that are elements of a job array, with a Slurm that keeps their comments in files
-    and ends who puts itself back."""
+    """Groups that are elements of a job array.
+
+    Their Slurm keeps comments in files, and ends each agent that puts itself back.
+    """
 
     def environment(self, fragment: int, nnodes: str, restarts: int = 0) -> dict[str, str]:
         env = super().environment(fragment, nnodes, restarts)
@@ -154,7 +156,9 @@ class Elements(Groups):
         return {**env, **element, "PATH": f"{self.work}:{env['PATH']}"}
 
     def comment(self, fragment: int) -> str:
-        """Without what a hit costs, which each group tells at some moment of a minute."""
+        """The comment without the cost of an interruption, which each group reports within
+        a minute.
+        """
         path = self.work / f"comment.77_{fragment}"
         return path.read_text().replace(";h{1}", "") if path.exists() else ""
 

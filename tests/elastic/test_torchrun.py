@@ -1,4 +1,4 @@
-"""Real torchrun processes on this host: what a job lives through."""
+"""Real torchrun processes on this host, through the events of a job's life."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = 100_000
 
 
 def crashed_fragments(gang: Gang) -> list[int]:
-    """Fragments whose agent had to use restarts of its budget."""
+    """Fragments whose agent had to use up restarts."""
     return sorted({int(b["fragment"]) for b in gang.begins() if b["restarts"]})
 
 
@@ -61,10 +61,10 @@ def test_grows_and_shrinks_as_planned_without_using_restarts(gang: Gang) -> None
     assert sorted(last.split(", ")) == ["left 11", "left 2"], "one round for both"
     print(f"grow {grown_at - t:.1f} s, shrink {shrunk_at - asked_at:.1f} s,", end=" ")
     print(f"two leave {alone_at - both_at:.1f} s")
-    assert shrunk_at - asked_at < 30  # what torchrun alone gives its workers to end
+    assert shrunk_at - asked_at < 30  # the time that torchrun alone gives its workers to end
 
 
-def test_loses_the_host_of_the_store_twice_and_goes_on(gang: Gang) -> None:
+def test_a_training_that_loses_the_host_of_the_store_twice_goes_on(gang: Gang) -> None:
     gang.extra["MALLEABLE_LAST_CALL_S"] = "60"  # a first round of three: it is full
     for fragment in (1, 2, 3):
         gang.start(fragment, "1:3", LONG)
@@ -82,7 +82,7 @@ def test_loses_the_host_of_the_store_twice_and_goes_on(gang: Gang) -> None:
     assert [r["cause"] for r in gang.rounds()] == ["start", "lost 1", "lost 2"]
 
 
-def test_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
+def test_a_training_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
     for fragment in (1, 2):
         gang.start(fragment, "2:3", LONG)
     gang.wait_world(2)
@@ -95,13 +95,13 @@ def test_waits_below_the_minimum_and_comes_back(gang: Gang) -> None:
     t = time.time()
     gang.start(2, "2:3", LONG, restarts=1)
     gang.wait_world(2, since=t)
-    gang.notify(2)  # below the minimum as planned, then the last one is asked as well
+    gang.notify(2)  # below the minimum as planned, then the last fragment gets notice as well
     assert gang.wait_exit(2) == [0]
     gang.notify(1)
     assert gang.wait_exit(1) == [0]
 
 
-def test_a_late_one_finds_nothing_to_do_and_a_requeued_one_trains_again(gang: Gang) -> None:
+def test_a_late_agent_ends_at_once_and_a_requeued_agent_trains_again(gang: Gang) -> None:
     gang.start(1, "1:3", 20)
     gang.start(2, "1:3", 20)
     assert gang.wait_exit(1, 2) == [0, 0], gang.dump()
@@ -129,8 +129,9 @@ def test_gives_up_on_a_script_that_is_broken(gang: Gang) -> None:
 
 
 def stand_in(gang: Gang) -> Path:
-    """Slurm's commands, as far as agents that are no elements of an array use them; what
-    scontrol is told goes into a file."""
+    """Slurm's commands, as far as agents outside an array use them. Words for scontrol are
+    in a file.
+    """
     tools = gang.work / "tools"
     tools.mkdir()
     told_to = gang.work / "told"
@@ -166,7 +167,7 @@ def test_leaves_at_the_end_of_its_lease(gang: Gang) -> None:
     assert crashed_fragments(gang) == []
 
 
-def test_an_unusable_directory_is_one_clear_line(gang: Gang) -> None:
+def test_an_unusable_directory_is_a_single_clear_line(gang: Gang) -> None:
     gang.shared = gang.work / "file" / "dir"
     (gang.work / "file").write_text("")
     gang.start(1, "1:2", 5)
@@ -197,7 +198,7 @@ def test_the_first_workers_are_warm(gang: Gang, flags: list[str]) -> None:
     assert b"stand_by" in (gang.work / "words").read_bytes()
 
 
-def test_what_keeps_an_agent_from_starting_is_told_to_slurm_too(gang: Gang) -> None:
+def test_an_obstacle_to_an_agent_s_start_is_reported_to_slurm_too(gang: Gang) -> None:
     told_to = stand_in(gang)
     gang.flags = ["--local-addr=a b"]
     gang.extra["MALLEABLE_DIR"] = str(gang.shared)
@@ -207,7 +208,7 @@ def test_what_keeps_an_agent_from_starting_is_told_to_slurm_too(gang: Gang) -> N
     assert told.startswith("update JobId=12 Comment=mine;remark{PET_LOCAL_ADDR='a b' is neither")
 
 
-def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
+def test_with_all_helpers_no_step_is_lost_or_done_twice(gang: Gang) -> None:
     gang.script = gang.script.with_name("train_samples.py")
     for fragment in (1, 2):
         gang.start(fragment, "1:3", LONG, str(LONG))
@@ -227,11 +228,11 @@ def test_with_all_helpers_nothing_is_lost_or_done_twice(gang: Gang) -> None:
     steps = [s for _, s, _ in gang.steps()]
     again = len(steps) - len(set(steps))
     planned = [s for t, s, _ in gang.steps() if t < killed_at]
-    assert len(planned) == len(set(planned))  # the notice: not one step twice
+    assert len(planned) == len(set(planned))  # the notice: no step is done twice
     assert again <= 1  # the loss: from the memory of a survivor, no file since step 0
 
 
-def test_a_newcomer_that_was_started_with_other_words_is_told_so(gang: Gang) -> None:
+def test_a_newcomer_with_other_start_options_gets_a_message(gang: Gang) -> None:
     """As where a script decides in the shell: `[ -f ckpt ] && INIT=resume`."""
     gang.start(1, "1:3", LONG, "-1", "--init_from=scratch")
     gang.wait_world(1)
@@ -273,7 +274,7 @@ def test_a_newcomer_that_is_lost_before_the_round_costs_the_others_no_time(gang:
 
 
 def test_a_second_torchrun_of_a_fragment_gives_up_while_the_first_trains(gang: Gang) -> None:
-    """`torchrun a & torchrun b` in one script."""
+    """For example `torchrun a & torchrun b` in a single script."""
     first = gang.start(1, "1:2", LONG)
     gang.wait_world(1)
     gang.start(1, "1:2", LONG)
@@ -291,12 +292,12 @@ def test_a_second_torchrun_of_a_fragment_gives_up_while_the_first_trains(gang: G
 
 
 def members(gang: Gang) -> list[object]:
-    """Those that the agents share."""
+    """The members that the agents share."""
     return list(json.loads(gang.state().splitlines()[0])["members"])
 
 
 def planned_change(gang: Gang, fragment: int) -> str:
-    """What the mailbox of this agent says is coming."""
+    """The coming change in this agent's mailbox."""
     found = Path(f"/proc/{gang.agents[fragment].pid}/fd").glob("*")
     mailbox = next(fd for fd in found if "malleable-news" in os.readlink(fd))
     return mailbox.read_bytes()[:CHANGE_BYTES].strip(b"\0\n").decode()

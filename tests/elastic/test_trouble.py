@@ -28,7 +28,7 @@ class Bomb:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB of its own; needs root."""
+    """A separate file system of 64 KiB. It needs root."""
     disk = tmp_path / "disk"
     disk.mkdir()
     words = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]

@@ -1,5 +1,8 @@
-"""Several processes write one checkpoint: the node of one has lost the network but not the storage,
-or an agent goes while others train on."""
+"""Several processes write the same checkpoint.
+
+The node of the first has lost the network but not the storage, or an agent leaves while others
+train.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,9 @@ for step in range(int(sys.argv[2]), {2 * ROUNDS}, 2):
 
 @pytest.fixture
 def writers(tmp_path: Path) -> Iterator[list[Any]]:
-    """Two, each of every second step, in fragments of the job whose directory the file lies in."""
+    """Two writers, each of every second step, in fragments of the job that owns the file's
+    directory.
+    """
     env = {**os.environ, "MALLEABLE_DIR": str(tmp_path), "MALLEABLE_JOB_ID": "7"}
     env |= {"PYTHONPATH": os.pathsep.join(sys.path), "MALLEABLE_SLOTS": "", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", WRITE, str(tmp_path / "c.pt")]
@@ -66,7 +71,7 @@ def read_while_written(path: Path, writers: list[Any]) -> Iterator[tuple[int, An
             yield found["step"], found["content"]["x"]
 
 
-def test_the_file_is_always_whole_and_its_step_never_goes_down(
+def test_the_file_is_always_whole_and_its_step_never_decreases(
     tmp_path: Path, writers: list[Any]
 ) -> None:
     path = tmp_path / "c.pt"
@@ -86,7 +91,7 @@ def test_the_file_is_always_whole_and_its_step_never_goes_down(
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["c.pt", "checkpoint.lock"]
 
 
-def test_a_newer_file_stays_and_the_log_says_so_once(
+def test_a_newer_file_is_kept_and_the_log_says_so_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "c.pt"
@@ -137,7 +142,7 @@ def test_drafts_of_writers_that_were_killed_are_removed(tmp_path: Path, in_fragm
     assert [entry.name for entry in tmp_path.iterdir()] == ["c.pt"]
 
 
-def test_other_files_stay(tmp_path: Path, in_fragment: None) -> None:
+def test_other_files_are_kept(tmp_path: Path, in_fragment: None) -> None:
     leave(tmp_path, OTHERS)
     os.symlink(tmp_path / "c.pt.new", tmp_path / "c.pt.3.7.0.98.0.new")
     os.mkdir(tmp_path / "c.pt.3.7.0.97.0.new")
@@ -167,7 +172,7 @@ def test_the_age_of_a_draft_is_counted_by_the_clock_of_its_file_system(
     assert {entry.name for entry in tmp_path.iterdir()} == {"c.pt", "c.pt.4.7.0.99.0.new"}
 
 
-def test_a_process_keeps_the_other_drafts_of_its_own(tmp_path: Path, in_fragment: None) -> None:
+def test_a_process_keeps_its_own_other_drafts(tmp_path: Path, in_fragment: None) -> None:
     path = tmp_path / "c.pt"
     other = Draft(path, os.environ)
     torch.save({"step": 2}, other.path)

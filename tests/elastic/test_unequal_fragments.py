@@ -15,11 +15,13 @@ from .gang import Gang
 from .test_just_in_time import LONG, SCRIPT, resumed_after, train_on
 
 pytestmark = [pytest.mark.torch]
-NNODES = "1:6"  # as the plugin says: one agent for each fragment
+NNODES = "1:6"  # as the plugin does: an agent for each fragment
 
 
 def start(gang: Gang, fragment: int, gpus: int, *, processes: int = 0) -> None:
-    """A fragment on so many GPUs of a node; the script starts a process for each, or so many."""
+    """Start a fragment on so many GPUs of a node. Its script starts a process for each, or
+    so many.
+    """
     gang.flags = [f"--nproc-per-node={processes or gpus}"]
     gang.extra |= {"SLURM_GPUS_ON_NODE": str(gpus)}
     gang.start(fragment, NNODES, LONG)
@@ -46,7 +48,7 @@ def parts(gang: Gang) -> Gang:
     return gang
 
 
-def test_unequal_fragments_are_one_world_that_grows_and_shrinks(parts: Gang) -> None:
+def test_unequal_fragments_are_a_single_world_that_grows_and_shrinks(parts: Gang) -> None:
     start(parts, 1, 3)
     wait_in_vain(parts)
     assert parts.rounds() == []  # MIN is 4 workers, and here are 3
@@ -77,7 +79,7 @@ def test_unequal_fragments_are_one_world_that_grows_and_shrinks(parts: Gang) -> 
     assert words == [1, 1, 1]
 
 
-def test_a_process_of_several_gpus_counts_as_those(parts: Gang) -> None:
+def test_a_process_of_several_gpus_counts_as_several(parts: Gang) -> None:
     """Tensor parallel within a process, say: 2 processes, 5 workers."""
     start(parts, 0, 2, processes=1)
     start(parts, 1, 3, processes=1)

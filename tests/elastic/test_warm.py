@@ -1,4 +1,4 @@
-"""Workers in waiting: what they import ahead, and that they become the very worker."""
+"""Warm workers: the modules that they import ahead, and their change into the real worker."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_only_imports_before_anything_else_are_done_ahead(source: str, names: li
     assert leading_imports(source) == names
 
 
-def test_of_a_package_what_runs_first_counts() -> None:
+def test_the_module_of_a_package_that_runs_first_counts() -> None:
     assert leading_imports("import os", "", "import torch\nX = 1", "import numpy") == [
         "os",
         "torch",
@@ -91,7 +91,7 @@ def test_the_files_of_a_module_are_found_and_not_run(
     assert found("spaced") == found("nothing.of.it") == []
 
 
-def test_only_libraries_that_do_not_look_at_ranks() -> None:
+def test_only_libraries_that_do_not_read_ranks_are_imported() -> None:
     some = ["torch.nn", "deepspeed", "deepspeed:init", "transformers:Trainer", "mine"]
     assert chosen(some, ["named.by.user"]) == ["torch.nn", "transformers:Trainer", "named.by.user"]
 
@@ -126,7 +126,7 @@ def test_the_setting() -> None:
     assert warm_contexts({"MALLEABLE_WARM": "nocuda,cuda"}) is Contexts.NONE
 
 
-def test_only_what_belongs_to_the_round_may_differ() -> None:
+def test_only_variables_of_the_round_may_differ() -> None:
     began = {"A": "1", "RANK": "0"}
     assert is_same_environment(began, {"A": "1", "RANK": "5", "TORCHELASTIC_RUN_ID": "7"})
     assert not is_same_environment(began, {"A": "2"})
@@ -147,9 +147,7 @@ def command(tmp_path: Path, *args: str) -> tuple[str, ...]:
     return (sys.executable, "-u", str(tmp_path / "script.py"), *args)
 
 
-def test_a_warm_worker_is_what_a_cold_one_would_have_been(
-    warm_pool: WarmPool, tmp_path: Path
-) -> None:
+def test_a_warm_worker_equals_a_cold_worker(warm_pool: WarmPool, tmp_path: Path) -> None:
     warm_pool.wait_ready(20)
     env = {**warm_pool._workers[0].env, "RANK": "3", "LOCAL_RANK": "0"}
     words = command(tmp_path, "7")
@@ -182,7 +180,7 @@ sys.exit(int(sys.argv[1]))
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory, made the current one, with modules to be started by `-m`."""
+    """A directory, made the current directory, with modules to be started by `-m`."""
     files = {
         "absolute.py": "",
         "pkg/__init__.py": "__version__ = '1'\nimport sys\nARGV = list(sys.argv)\n",
@@ -218,7 +216,7 @@ def as_both(program: list[str], where: Path) -> tuple[list[object], list[object]
 
 
 @pytest.mark.parametrize("module", ["pkg.mod", "pkg.sub"])
-def test_a_warm_module_is_what_a_cold_one_would_have_been(package: Path, module: str) -> None:
+def test_a_warm_module_equals_a_cold_module(package: Path, module: str) -> None:
     warm, cold = as_both(["-m", module, "7", "-m"], package)
     assert warm == cold
     assert warm[0] == 7
@@ -226,9 +224,7 @@ def test_a_warm_module_is_what_a_cold_one_would_have_been(package: Path, module:
 
 
 @pytest.mark.parametrize("module", ["no.such", "pkg", "pkg.breaks.mod"])
-def test_a_module_that_cannot_start_says_what_it_would_have_said(
-    package: Path, module: str
-) -> None:
+def test_a_module_that_cannot_start_prints_the_usual_error(package: Path, module: str) -> None:
     warm, cold = as_both(["-m", module], package)
     assert warm[:2] == cold[:2] == [1, ""]
     assert str(warm[2]).splitlines()[-1] == str(cold[2]).splitlines()[-1]
@@ -246,7 +242,7 @@ def test_a_module_imports_ahead(package: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (warm[1], cold[1]) == ("None\n", "3\n")
 
 
-def test_a_script_imports_nothing_of_the_current_directory_ahead(
+def test_a_script_imports_no_module_of_the_current_directory_ahead(
     package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (package / "numpy.py").write_text("print('the wrong one')\n")
@@ -276,7 +272,7 @@ cuda = SimpleNamespace(is_available=lambda: os.environ.get("NO_GPU") != "1",
 
 
 class Devices:
-    """Workers in waiting of a script, with a torch that writes down what was asked of it."""
+    """Warm workers of a script, with a torch that records its calls."""
 
     def __init__(self, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.script, self._notes = work / "at" / "script.py", work / "notes"
@@ -297,7 +293,7 @@ class Devices:
         return sorted(self._notes.read_text().splitlines()) if self._notes.exists() else []
 
     def take(self, warm_pool: WarmPool, seat: int, **more: str) -> int | None:
-        """The exit code of the worker of a local rank; None if it has to start cold."""
+        """The exit code of the worker of a local rank, or None if it has to start cold."""
         env = {**os.environ, "LOCAL_RANK": str(seat), "RANK": str(seat), **more}
         process = warm_pool.take((sys.executable, "-u", str(self.script)), env, [None, None])
         return process and process.wait(20)
@@ -309,7 +305,7 @@ def devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Devices:
     return Devices(tmp_path, monkeypatch)
 
 
-def test_a_newcomer_makes_its_contexts_and_nobody_does_beside_running_workers(
+def test_a_newcomer_makes_its_contexts_unless_workers_run(
     devices: Devices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
@@ -341,11 +337,11 @@ def test_a_context_on_another_device_is_not_used(devices: Devices) -> None:
 
 
 @pytest.mark.parametrize(("name", "contexts"), [("NO_GPU", []), ("BROKEN", ["0  None", "1  None"])])
-def test_without_a_context_the_worker_is_warm_all_the_same(
+def test_without_a_context_the_worker_is_still_warm(
     devices: Devices, monkeypatch: pytest.MonkeyPatch, name: str, contexts: list[str]
 ) -> None:
     monkeypatch.setenv(name, "1")
-    warm_pool = devices.prepare(Contexts.FIRST, count=3)  # one more than there are devices
+    warm_pool = devices.prepare(Contexts.FIRST, count=3)  # a worker more than there are devices
     assert devices.made() == contexts
     assert [devices.take(warm_pool, seat) for seat in range(3)] == [0, 0, 0]
 
@@ -359,7 +355,7 @@ def test_without_a_context_the_worker_is_warm_all_the_same(
         "import torch.multiprocessing as mp\nmp.set_start_method('fork')",
     ],
 )
-def test_no_context_for_a_program_that_would_find_it_too_late(devices: Devices, text: str) -> None:
+def test_no_context_for_a_program_that_would_read_it_too_late(devices: Devices, text: str) -> None:
     devices.script.write_text(text)
     devices.prepare(Contexts.FIRST).dismiss()
     assert devices.made() == []
@@ -381,7 +377,7 @@ def test_a_worker_that_is_quick_is_not_taken_for_dead(
         assert warm_pool.take(command(tmp_path, "7"), env, [out, out]) is worker.process
 
 
-def test_what_does_not_fit_starts_cold(warm_pool: WarmPool, tmp_path: Path) -> None:
+def test_a_worker_that_does_not_fit_starts_cold(warm_pool: WarmPool, tmp_path: Path) -> None:
     assert warm_pool.take((sys.executable, "-u", "-m", "x"), dict(os.environ), [None, None]) is None
     warm_pool._due = 0.0
     warm_pool.prepare()
@@ -394,14 +390,14 @@ def test_what_does_not_fit_starts_cold(warm_pool: WarmPool, tmp_path: Path) -> N
     assert warm_pool.take(command(tmp_path), warm_pool._workers[0].env, [None, None]) is None
 
 
-def test_goes_with_its_agent(warm_pool: WarmPool) -> None:
+def test_a_warm_worker_ends_with_its_agent(warm_pool: WarmPool) -> None:
     worker = warm_pool._workers.pop()
     worker._channel.close()
     assert worker.process.wait(20) == 0
 
 
 @pytest.mark.parametrize(("line", "is_there"), [("", True), ("# TORCHDYNAMO_DISABLE", False)])
-def test_what_torch_puts_off_until_the_first_optimizer_is_done_ahead(
+def test_work_that_torch_delays_until_the_first_optimizer_is_done_ahead(
     package: Path, monkeypatch: pytest.MonkeyPatch, line: str, is_there: bool
 ) -> None:
     torch = package / "lib" / "torch"

@@ -1,4 +1,4 @@
-"""Objects that are watched: what is kept of them is the last step boundary, whoever writes it."""
+"""Watched objects: their kept state is the last step boundary, for any writer."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def here(agent: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, st
 
 
 class Training:
-    """One process: live objects, and their state at the last boundary as the test knows it."""
+    """A single process: live objects, and their state at the last boundary as the test has it."""
 
     def __init__(self, env: dict[str, str]) -> None:
         self.net, self.counter = net(), Counter(n=0, deep={"list": [1]})
@@ -90,7 +90,7 @@ class Training:
         self.jit = JustInTime(Watched(None, self.things), self.memory)
 
     def forward(self) -> None:
-        """The part of a step that tears nothing."""
+        """The part of a step that can be interrupted without a torn state."""
         self.counter.state["n"] += 1
         self.counter.state["deep"]["list"].append(2)
         self.optimizer.zero_grad()
@@ -110,7 +110,7 @@ class Training:
         return image.content()
 
 
-def test_what_is_kept_is_the_last_boundary_to_the_bit(agent: dict[str, str]) -> None:
+def test_the_kept_state_is_the_last_boundary_to_the_bit(agent: dict[str, str]) -> None:
     training = Training(agent)
     for step in (1, 2, 3):
         training.forward()
@@ -126,7 +126,7 @@ def test_what_is_kept_is_the_last_boundary_to_the_bit(agent: dict[str, str]) -> 
 
 
 def when_ready(readiness: Readiness) -> bool:
-    """Time stands meanwhile."""
+    """The clock stands still during this call."""
     readiness._thread.join()
     return True
 
@@ -145,7 +145,7 @@ class Clock:
 
 
 def two_optimizers(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
-    """A backward pass between them, or one before both."""
+    """A training with a backward pass between them, or a single pass before both."""
     first, second = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
     checkpoint.watch(model=model, first=first, second=second)
     for step in range(1, 7):
@@ -222,7 +222,7 @@ class Slow(torch.nn.Module):
 
 
 @pytest.mark.parametrize(("farewell_s", "lines"), [(0.0, 1), (60.0, 0)])
-def test_memory_for_a_copy_is_there_before_the_hit_and_its_time_is_told(
+def test_memory_for_a_copy_exists_before_the_interruption_and_its_time_is_reported(
     here: dict[str, str],
     mailbox: Mailbox,
     monkeypatch: pytest.MonkeyPatch,
@@ -241,13 +241,13 @@ def test_memory_for_a_copy_is_there_before_the_hit_and_its_time_is_told(
         checkpoint.end()
     handles = open_files(here["MALLEABLE_SLOTS"])
     assert all(os.fstat(handle).st_blocks * 512 >= SAMPLE for handle in handles)
-    assert checkpoint._memory.newest() == -1  # nothing was copied
+    assert checkpoint._memory.newest() == -1  # no copy was made
     err = capfd.readouterr().err
     assert err.count("a copy of this state (0.1 GiB) takes about 0 s, but a fragment") == lines
 
 
 class Counting(torch.nn.Module):
-    """Has what a module may keep besides parameters, each of them 1 after the first pass."""
+    """Has all state of a module other than parameters. Each value is 1 after the first pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -364,7 +364,7 @@ class Device:
         return Event()
 
 
-def test_a_device_that_hangs_leaves_the_boundary_that_it_has_come_to(
+def test_a_device_that_hangs_leaves_the_last_boundary_that_it_has_reached(
     agent: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = Device(monkeypatch)
@@ -380,7 +380,7 @@ def test_a_device_that_hangs_leaves_the_boundary_that_it_has_come_to(
     assert training.kept()["counter"]["n"] == 0
 
 
-def test_what_a_device_changed_meanwhile_is_not_kept(
+def test_changes_of_a_device_during_the_copy_are_not_kept(
     agent: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = Device(monkeypatch)
@@ -428,7 +428,7 @@ def test_where_weights_change_behind_a_boundary_boundaries_are_copied(
     assert capfd.readouterr().err.count("so it is also copied to memory about every 1 s") == 1
 
 
-def test_what_changes_in_its_place_in_a_step_is_no_surprise(agent: dict[str, str]) -> None:
+def test_a_change_in_place_within_a_step_is_no_surprise(agent: dict[str, str]) -> None:
     training = Training(agent)
     for step in (1, 2, 3):
         training.forward()
@@ -442,7 +442,7 @@ def test_what_changes_in_its_place_in_a_step_is_no_surprise(agent: dict[str, str
 
 
 class Accelerator:
-    """A stand-in for torch's view of a device: of one kind, that records events if it can."""
+    """A stand-in for torch's view of a device. It may or may not record events."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: str, can_record: bool = True) -> None:
         self.is_at_work, self.can_record, self.recorded = True, can_record, 0
@@ -480,7 +480,7 @@ def test_events_are_of_the_accelerator_that_is_at_work(
 
 
 @pytest.mark.parametrize(("kind", "can_record"), [("xpu", True), ("meta", False)])
-def test_a_device_whose_boundary_cannot_be_known_is_not_watched(
+def test_a_device_with_unknown_boundaries_is_not_watched(
     here: dict[str, str],
     mailbox: Mailbox,
     accelerator: Callable[..., Accelerator],
@@ -542,14 +542,14 @@ def test_a_spare_copy_is_used_again(agent: dict[str, str]) -> None:
         (Counter(lock=threading.Lock()), "the state of it cannot be copied"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_at_once(thing: Any, says: str) -> None:
+def test_an_object_that_cannot_be_kept_is_refused_at_once(thing: Any, says: str) -> None:
     with pytest.raises(TypeError, match=says):
         Watched(None, {"it": thing})
     with pytest.raises(TypeError, match="either a function or named objects"):
         Watched(None, {})
 
 
-def test_what_can_no_longer_be_kept_is_a_line_and_training_goes_on(
+def test_an_object_that_can_no_longer_be_kept_is_a_line_and_training_goes_on(
     agent: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     training = Training(agent)
@@ -583,7 +583,7 @@ def test_full_memory_is_a_line_and_leaves_the_older_copy(
     assert "step 2 does not fit into memory" in capfd.readouterr().err
 
 
-def test_without_an_agent_watching_costs_and_does_nothing(
+def test_without_an_agent_watching_has_no_cost_or_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("MALLEABLE_SLOTS", raising=False)
@@ -626,7 +626,7 @@ def test_a_wrapper_that_holds_a_part_is_sharded() -> None:
     assert not is_sharded(torch.optim.SGD(net().parameters(), lr=1.0))
 
 
-def test_a_sharded_state_is_a_line_and_needs_checkpoints_of_its_own(
+def test_a_sharded_state_is_a_line_and_needs_its_own_checkpoints(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import torch.distributed as dist  # noqa: PLC0415
@@ -647,8 +647,8 @@ def test_a_sharded_state_is_a_line_and_needs_checkpoints_of_its_own(
         checkpoint.save(1)
 
 
-# Torch is imported once. Each line on stdin is either the pid of a process to wait for, or what
-# another one is to be: a child that runs the rest as its main program.
+# Torch is imported once. Each line on stdin is the pid of a process to wait for, or the source
+# of another process: a child that runs it as its main program.
 PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
@@ -713,7 +713,7 @@ while True:
 
 
 class Parent:
-    """Of all processes that watch."""
+    """The parent of all processes that watch."""
 
     def __init__(self) -> None:
         self.left: set[int] = set()
@@ -745,7 +745,7 @@ def parent() -> Iterator[Parent]:
 
 
 class Process:
-    """One that watches, under the agent that this test is."""
+    """A process that watches its state, under this test as its agent."""
 
     def __init__(self, parent: Parent, work: Path, kind: str, **env: str) -> None:
         self.mailbox, self.parent, self.work = Mailbox(), parent, work
@@ -764,7 +764,7 @@ class Process:
         return ") Z " not in Path(f"/proc/{self.pid}/stat").read_text()
 
     def end(self) -> tuple[int, str]:
-        """Its exit code and what it has said."""
+        """The exit code and the output."""
         status = self.parent.ask(self.pid)
         self.parent.left.remove(self.pid)
         return os.waitstatus_to_exitcode(status), (self.work / "said").read_text()
@@ -801,7 +801,7 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(begin: Begin, k
     assert handled.read_text() == "7"
 
 
-def test_a_script_that_catches_what_its_handler_raises_is_not_waited_for(begin: Begin) -> None:
+def test_a_script_that_catches_its_handler_s_exception_is_not_waited_for(begin: Begin) -> None:
     process = begin("catches")
     process.ready()
     process.term()
@@ -810,7 +810,7 @@ def test_a_script_that_catches_what_its_handler_raises_is_not_waited_for(begin: 
     assert process.memory.newest() == 7
 
 
-def test_one_that_was_set_within_the_step_has_the_say(begin: Begin) -> None:
+def test_a_handler_that_was_set_within_the_step_decides(begin: Begin) -> None:
     process = begin("defers")
     process.ready()
     process.term()
@@ -820,7 +820,7 @@ def test_one_that_was_set_within_the_step_has_the_say(begin: Begin) -> None:
     assert process.is_alive()
 
 
-def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(begin: Begin) -> None:
+def test_after_a_second_sigterm_a_process_ends_with_the_farewell(begin: Begin) -> None:
     process = begin("torn", MALLEABLE_FAREWELL_S="0.8")
     process.ready()
     began = time.monotonic()
@@ -832,7 +832,7 @@ def test_after_a_second_sigterm_it_is_gone_when_the_farewell_is_over(begin: Begi
     assert process.memory.newest() == -1
 
 
-def test_a_second_sigterm_does_not_keep_it_from_writing(begin: Begin) -> None:
+def test_a_second_sigterm_does_not_prevent_the_write(begin: Begin) -> None:
     process = begin("plain", SLOW_S="0.3")
     process.ready()
     process.term()

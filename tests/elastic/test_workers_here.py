@@ -1,4 +1,4 @@
-"""What a fragment on a part of a node knows of its workers."""
+"""A fragment's knowledge of its workers on a part of a node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SLOT = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:4+mem:8192"}
         ("", None),
     ],
 )
-def test_what_the_sizes_of_a_request_count(request_text: str, found: Counted | None) -> None:
+def test_the_unit_of_a_request_s_sizes(request_text: str, found: Counted | None) -> None:
     assert counted(request_text) == found
 
 
@@ -52,13 +52,15 @@ def test_what_the_sizes_of_a_request_count(request_text: str, found: Counted | N
         ("4-64,unit=task", {**SLOT, "SLURM_CPUS_PER_TASK": "junk", "SLURM_CPUS_ON_NODE": "1"}, 1),
     ],
 )
-def test_workers_are_what_slurm_gave(request_text: str, more: dict[str, str], workers: int) -> None:
+def test_workers_are_counted_by_slurm_s_grant(
+    request_text: str, more: dict[str, str], workers: int
+) -> None:
     env = {**GIVEN, **more, "SLURM_SPANK_MALLEABLE": request_text}
     assert workers_here(env) == workers
     assert identity(env, "n1", 0).workers == workers
 
 
-def test_torchft_is_told_to_count_nodes() -> None:
+def test_torchft_counts_nodes() -> None:
     facts: Any = SimpleNamespace(env={"SLURM_SPANK_MALLEABLE": "1-8,unit=gpu,engine=torchft"})
     with pytest.raises(OptionError, match="without unit=: --malleable=1-4,engine=torchft"):
         make_world(facts)

@@ -1,5 +1,8 @@
-"""A training as in torch's own examples: an optimizer, a file written now and then by rank 0, and
-nothing of ours. Arguments: work directory, steps, steps between checkpoints."""
+"""A training as in torch's own examples, without our library.
+
+It has an optimizer and a file written now and then by rank 0. Arguments: work directory, steps,
+steps between checkpoints.
+"""
 
 import os
 import sys

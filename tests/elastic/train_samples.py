@@ -1,8 +1,9 @@
-"""A training that counts, as its model, how often it has learnt each sample, and chains the
-batches of its steps into one number; it uses all of what `slurm_hooks.elastic` offers.
+"""A training that counts, as its model, how often it has learnt each sample.
 
-Arguments: work directory, steps, steps between two files. A file `enough` ends it sooner. With
-TRAIN_WATCH it saves nothing in between and asks for no notice, but has its state watched."""
+It chains the batches of its steps into a number, and uses all of `slurm_hooks.elastic`. Arguments:
+work directory, steps, steps between two files. A file `enough` ends it sooner. With TRAIN_WATCH it
+saves no file in between and asks for no notice, but has its state watched.
+"""
 
 import json
 import os
@@ -28,7 +29,7 @@ def log(path: Path, line: str) -> None:
 
 
 def found(step: int, steps: int, model: dict[str, torch.Tensor]) -> dict[str, float]:
-    """What the model has against what it should have after `step` steps."""
+    """The difference between the model and its correct state after `step` steps."""
     wanted = torch.zeros(SAMPLES)
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
     for done in range(step):

@@ -1,7 +1,9 @@
-"""A torchft training that counts, as its model, how often it has learnt each sample, and chains
-the batches of its steps into one number. Each replica group logs the steps it has committed; a file
-every so many steps is for the case that none is left who knows better. Arguments: work directory,
-steps, steps between two files."""
+"""A torchft training that counts, as its model, how often it has learnt each sample.
+
+It chains the batches of its steps into a number. Each replica group logs the steps it has
+committed. A file every so many steps serves when no group is left with a newer state. Arguments:
+work directory, steps, steps between two files.
+"""
 
 import json
 import os
@@ -70,7 +72,7 @@ def main() -> None:
         both = torch.cat([learnt, gradient]) * world
         manager.allreduce(both).wait()
         if manager.errored():
-            pg.abort()  # who waits for us in this step need not wait for the time-out
+            pg.abort()  # a group that waits for us in this step need not wait for the time-out
         if manager.should_commit():
             together = both[:-1].round()
             model["counts"] += together

@@ -1,10 +1,13 @@
-"""A training whose live objects are watched: BatchNorm, momentum, a scheduler, a scaler, a sampler,
-a generator, and a count of how often each sample was learnt. It copies nothing itself, but notes a
-digest of its state at each step boundary, so that a test can compare what was resumed.
+"""A training whose live objects are watched.
 
-Arguments: work directory, steps; a file `enough` ends it sooner. TRAIN_HANDLER: a SIGTERM handler
-of the script's own. TRAIN_ABORTS: its backend is said to be one that ends a process whose peer is
-lost, and does so as NCCL does: a thread of its own aborts, whatever the others are at."""
+The objects are BatchNorm, momentum, a scheduler, a scaler, a sampler, a generator, and a count of
+how often each sample was learnt. It makes no copy itself, but notes a digest of its state at each
+step boundary. So a test can compare the resumed state.
+
+Arguments: work directory, steps. A file `enough` ends it sooner. TRAIN_HANDLER is a SIGTERM handler
+of the script. With TRAIN_ABORTS its backend claims to end a process whose peer is lost, and does so
+as NCCL does: a separate thread aborts, whatever the others do.
+"""
 
 import hashlib
 import json
@@ -27,13 +30,13 @@ STEP_S, ZONE_S = float(os.environ.get("TRAIN_STEP_S", "0.02")), 0.01
 
 
 class Sampler:
-    """Knows nothing but how far it is."""
+    """Knows only its position."""
 
     def __init__(self) -> None:
         self.seen: dict[str, Any] = {"samples": 0, "last": []}
 
     def state_dict(self) -> dict[str, Any]:
-        return self.seen  # live: whoever keeps it must copy it
+        return self.seen  # live: a keeper must copy it
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.seen = state
@@ -54,7 +57,7 @@ class Net(torch.nn.Module):
 
 
 def digest(value: Any) -> str:
-    """Of all that is in it, to the bit."""
+    """The digest of all content, to the bit."""
     found = hashlib.sha256()
 
     def add(value: Any) -> None:
@@ -90,7 +93,7 @@ def own_handler(work: Path) -> None:
 
 
 class Training:
-    """The objects, and what a step does to them."""
+    """The objects, and the effect of a step on them."""
 
     def __init__(self) -> None:
         self.net, self.sampler, self.generator = Net(), Sampler(), torch.Generator()
@@ -110,9 +113,9 @@ class Training:
         del self.sampler.seen["last"][:-3]
         torch.rand(3, generator=self.generator)
         learnt = torch.zeros(SAMPLES)
-        for index in share:  # a batch between two epochs may have one twice
+        for index in share:  # a batch between two epochs may have a sample twice
             learnt[index] += 1
-        x = self.inputs[share].repeat(2, 1)  # BatchNorm wants more than one
+        x = self.inputs[share].repeat(2, 1)  # BatchNorm wants more than a single sample
         loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         self.optimizer.zero_grad()
         self.scaler.scale(loss).backward()
@@ -126,14 +129,14 @@ class Training:
 
 
 def is_enough(work: Path) -> bool:
-    """Whether anybody has seen the file; all processes agree."""
+    """Tell whether any process has seen the file. All processes agree."""
     seen = torch.tensor([float((work / "enough").exists())])
     dist.all_reduce(seen)
     return bool(seen)
 
 
 def conclude(work: Path, steps: int, net: Net) -> None:
-    """How often samples were learnt too often or not often enough."""
+    """Write how often samples were learnt too often or not often enough."""
     wanted = torch.zeros(SAMPLES)
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
     for step in range(steps):
@@ -144,7 +147,7 @@ def conclude(work: Path, steps: int, net: Net) -> None:
 
 
 def backend() -> str:
-    """gloo, under another name where the process is to end as under that one."""
+    """gloo, under another name where the process is to end as under that backend."""
     if "TRAIN_ABORTS" not in os.environ:
         return "gloo"
     dist.Backend.register_backend("hccl", dist.ProcessGroupGloo, devices=["cpu"])
@@ -152,12 +155,14 @@ def backend() -> str:
 
 
 def abort_without_a_peer() -> None:
-    """What NCCL's watchdog does: a thread ends the process as soon as a peer is lost."""
+    """Act as NCCL's watchdog: a thread ends the process as soon as a peer is lost."""
     pids: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(pids, os.getpid())
 
     def watch() -> None:
-        while all(Path(f"/proc/{pid}/exe").exists() for pid in pids):  # a zombie has none
+        while all(
+            Path(f"/proc/{pid}/exe").exists() for pid in pids
+        ):  # a zombie has no command line
             time.sleep(0.01)
         os.abort()
 

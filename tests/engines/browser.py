@@ -1,4 +1,4 @@
-"""A page in a real headless browser, told what to do over its debugging port."""
+"""A page in a real headless browser, controlled over its debugging port."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ FLAGS = (
 
 @dataclass
 class Page:
-    """One tab."""
+    """A tab of the browser."""
 
     socket: Any
     asked: int = 0
 
     def ask(self, method: str, **words: object) -> dict[str, Any]:
-        """What the browser answers to a word of its protocol."""
+        """The browser's answer to a command of its protocol."""
         self.asked += 1
         self.socket.send(json.dumps({"id": self.asked, "method": method, "params": words}))
         while True:
@@ -43,18 +43,18 @@ class Page:
                 return dict(answer["result"])
 
     def value(self, expression: str) -> Any:
-        """What an expression is worth on the page, once its promise is kept."""
+        """The value of an expression on the page, once its promise is kept."""
         words = {"expression": expression, "awaitPromise": True, "returnByValue": True}
         return self.ask("Runtime.evaluate", **words)["result"].get("value")
 
     def picture(self, path: Path) -> None:
-        """A PNG of what is seen."""
+        """A PNG of the visible page."""
         path.write_bytes(base64.b64decode(self.ask("Page.captureScreenshot")["data"]))
 
 
 @contextmanager
 def opened(address: str, home: Path) -> Iterator[Page]:
-    """The page at an address; the browser keeps its files in `home`."""
+    """Open the page at an address. The browser keeps its files in `home`."""
     websocket = pytest.importorskip("websocket")
     program = shutil.which("chromium") or pytest.skip("needs chromium: apt-get install chromium")
     words = [program, *FLAGS, f"--user-data-dir={home}", "about:blank"]

@@ -1,5 +1,8 @@
-"""Container runtimes of this host, and an image made without a registry: Debian's smallest root
-with its Python. What else a training needs is mounted, as sites do with their software."""
+"""Container runtimes of this host, and an image made without a registry.
+
+The image is Debian's smallest root with its Python. Other software of a training is mounted, as
+sites do.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ FILES_MOST = 1024
 
 @dataclass(frozen=True)
 class Runtime:
-    """`words`: the command line up to the program, from the image and what is mounted."""
+    """`words`: the command line up to the program, from the image and the mounts."""
 
     name: str
     words: Callable[[Path, Sequence[Path]], list[str]]
@@ -33,7 +36,7 @@ def charliecloud(image: Path, mounted: Sequence[Path]) -> list[str]:
 
 
 def podman(image: Path, mounted: Sequence[Path], *more: str) -> list[str]:
-    """The limit is one that a host without CAP_SYS_RESOURCE can set."""
+    """A host without CAP_SYS_RESOURCE can set this limit."""
     binds = [f"--volume={path}:{path}" for path in mounted]
     limits = [f"--ulimit=nofile={FILES_MOST}:{FILES_MOST}", "--ulimit=nproc=4096:4096"]
     shared = ["--network=host", "--env-host", *more]
@@ -63,7 +66,9 @@ def usable(runtime: Runtime, image: Path) -> None:
 
 
 def make_image() -> Path:
-    """A root of this host's Debian, kept between runs; without one the test is skipped."""
+    """Make a root of this host's Debian, kept between runs. Skip the test if there is no
+    such root.
+    """
     release = _debian()
     root = BUILD / f"image-{release}"
     if root.exists():
@@ -94,12 +99,12 @@ def _debian() -> str:
 
 
 def python_of_the_tests() -> list[Path]:
-    """What of this Python is not in the image."""
+    """The parts of this Python that are not in the image."""
     return [Path(sys.prefix)]
 
 
 def slurms_commands() -> list[Path]:
-    """squeue and scontrol with what they load, to be mounted where they lie."""
+    """squeue and scontrol with their libraries, to be mounted at their own paths."""
     libraries = Path("/usr/lib").glob(f"*/{MUNGE}*")
     plugins = Path("/usr/lib").glob("*/slurm-wlm")
     found = [shutil.which(name) for name in ("squeue", "scontrol")]

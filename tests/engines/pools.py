@@ -1,4 +1,4 @@
-"""A pool on a sandbox: its ticks, and what can happen to its workers."""
+"""A pool on a sandbox: its ticks, and the events in its workers' lives."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROGRAMS = Path(sys.executable).parent
 
 
 def submit(bench: Bench, example: str, request: str, **more: str) -> int:
-    """Submit an example's script, with more in its environment; the job's id."""
+    """Submit an example's script, with more in its environment. Return the job's id."""
     lines = (EXAMPLES / example).read_text().splitlines()
     options = [line for line in lines if line.startswith("#SBATCH")]
     words = [line for line in lines if not line.startswith("#")]
@@ -71,14 +71,14 @@ def tick_until(bench: Bench, is_so: Callable[[], bool]) -> None:
 
 
 def log_of(bench: Bench) -> str:
-    """What the workers said."""
+    """The log of the workers."""
     path = bench.box.work / "pool.log"
     return path.read_text(errors="replace") if path.exists() else ""
 
 
 @contextmanager
 def taken(bench: Bench, job: int) -> Iterator[str]:
-    """One of the job's nodes is drained: a planned leave. Yields its name."""
+    """Drain a node of the job: a planned leave. Yield its name."""
     name = min(occupied(bench.job(job)))
     bench.box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
     try:
@@ -89,7 +89,7 @@ def taken(bench: Bench, job: int) -> Iterator[str]:
 
 
 def preempt(bench: Bench, nodes: int, seconds: int) -> int:
-    """A rigid job that needs so many nodes for so long; returns its id once it runs."""
+    """Submit a rigid job that needs so many nodes for so long. Return its id once it runs."""
     words = ["sbatch", "--parsable", "--partition=main", f"--nodes={nodes}", "--exclusive"]
     words += ["--time=2", "--output=/dev/null", f"--wrap=sleep {seconds}"]
     rigid = int(bench.box.run(words).stdout)
@@ -99,8 +99,10 @@ def preempt(bench: Bench, nodes: int, seconds: int) -> int:
 
 
 def kill(words: str, environment: Mapping[str, str]) -> int:
-    """SIGKILL for one process whose command line has these words, and whose environment has
-    these values; returns its number."""
+    """Send SIGKILL to a process with these words in its command line. Return its number.
+
+    Its environment must have these values.
+    """
     for pid in sorted(int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()):
         try:
             line = (Path("/proc") / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ")

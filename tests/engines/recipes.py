@@ -22,7 +22,7 @@ AT_WORK = {FragmentState.RUNNING, FragmentState.PENDING}
 
 @dataclass(frozen=True)
 class Recipe:
-    """A copy of one of the examples in the sandbox's working directory."""
+    """A copy of an example in the sandbox's working directory."""
 
     bench: Bench
     place: Path
@@ -38,13 +38,15 @@ class Recipe:
         return cls(bench, place)
 
     def submit(self, script: str, *words: str, request: str = "") -> int:
-        """As in its README, with this Python; returns the job's id."""
+        """Submit it as in its README, with this Python. Return the job's id."""
         inner = f"export PATH={Path(sys.executable).parent}:$PATH OMP_NUM_THREADS=1"
         command = f"cd {self.place}\n{inner}\n. {self.place / script} {' '.join(words)}"
         return self.bench.submit(command, request or _request_of(self.place / script), TRAINER)
 
     def processes(self, program: str) -> list[int]:
-        """Processes that run a program from the recipe's directory, the oldest first; no agents."""
+        """Processes that run a program from the recipe's directory, the oldest first,
+        without agents.
+        """
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and _runs(entry, program, self.place):
@@ -52,7 +54,9 @@ class Recipe:
         return sorted(found, key=_start_of)
 
     def disturb(self, job: int, program: str) -> None:
-        """Growth to four, two preempted, growth again, one killed, and the end."""
+        """Let the job grow to four, preempt two, let it grow again, kill a worker, and wait
+        for the end.
+        """
         self.tick_until(lambda: self.are_at_work(program, 4), job)
         self.preempt()
         self.tick_until(lambda: self.are_at_work(program, 2), job)
@@ -61,7 +65,7 @@ class Recipe:
         self.tick_to_end(job)
 
     def are_at_work(self, program: str, count: int) -> bool:
-        """Whether so many workers are alive and as many tasks have been begun and saved."""
+        """Tell whether so many workers are alive, and as many tasks have been begun and saved."""
         saved = list(self.place.glob("*/*.checkpoint"))
         return len(saved) >= count and len(self.processes(program)) == count
 
@@ -77,7 +81,7 @@ class Recipe:
         wait_until(lambda: "RUNNING" in self.bench.box.run(state).stdout, every_s=0.3)
 
     def tick_to_end(self, job: int) -> None:
-        """Tick until no worker runs and none is about to: the planner has closed the array."""
+        """Tick until no worker runs and no worker is about to: the planner has closed the array."""
         self.tick_until(lambda: self._is_over(job), job)
 
     def tick_until(self, is_so: Callable[[], bool], job: int) -> None:

@@ -1,4 +1,4 @@
-"""The architecture search: candidates of lost workers go on elsewhere, each has one result."""
+"""The architecture search: candidates of lost workers continue elsewhere, each with a result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_search_of_architectures(bench: Bench) -> None:
     again = [result for result in results if result["attempt"]]
     claims = len(list(place.glob("*.claim-*")))
     assert claims == CANDIDATES + sum(result["attempt"] for result in results)
-    assert len(again) >= 3  # two were preempted, one was killed, at least
+    assert len(again) >= 3  # at least: two were preempted, and one was killed
     assert any(result["resumed_at"] for result in again)
     assert not list(place.glob("*.checkpoint"))
     assert max(result["accuracy"] for result in results) > 0.8

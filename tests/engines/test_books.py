@@ -1,4 +1,4 @@
-"""What the recipes decide about lost work: tables, and workers that race and are killed."""
+"""Decisions of the recipes about lost work: tables, and workers that race and are killed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ while tasks.open():
 """
 
 
-def test_tasks_that_are_claimed_have_one_result_whoever_is_killed(tmp_path: Path) -> None:
+def test_claimed_tasks_have_a_single_result_whichever_worker_is_killed(tmp_path: Path) -> None:
     here = Recipe.source("architecture_search")
     workers = [started(here, tmp_path) for _ in range(4)]
     dice = random.Random(5)
@@ -74,7 +74,7 @@ def trial(number: int, state: str, **attributes: object) -> Any:
     return SimpleNamespace(number=number, user_attrs=attributes, **known)
 
 
-def test_a_task_needs_a_trial_unless_one_is_at_it_or_it_raised_too_often(tasks: Any) -> None:
+def test_a_task_needs_a_trial_unless_a_trial_runs_or_it_raised_too_often(tasks: Any) -> None:
     for state in LIVE:
         assert tasks.lacking([trial(0, state, task=0)], 1) == []
     assert tasks.lacking([trial(0, "FAIL", task=0)], 2) == [0, 1]
@@ -85,15 +85,15 @@ def test_a_task_needs_a_trial_unless_one_is_at_it_or_it_raised_too_often(tasks: 
     assert tasks.last_parameters(raised, 1) == {}
 
 
-def test_the_oldest_trial_of_a_task_is_the_one(tasks: Any) -> None:
+def test_the_oldest_trial_of_a_task_counts(tasks: Any) -> None:
     old, young = trial(3, "RUNNING", task=1), trial(7, "RUNNING", task=1)
     assert not tasks.is_spare(old, [old, young])
     assert tasks.is_spare(young, [old, young])
     assert not tasks.is_spare(young, [trial(3, "FAIL", task=1), young])
-    assert tasks.is_spare(trial(8, "RUNNING"), [old, young])  # asked for when none waited
+    assert tasks.is_spare(trial(8, "RUNNING"), [old, young])  # asked for while no trial waited
 
 
-def test_who_is_lost(tasks: Any) -> None:
+def test_the_lost_workers(tasks: Any) -> None:
     me = tasks.Worker("7-2", "3")
     running = [
         trial(0, "RUNNING", worker="7-2-3"),  # me

@@ -1,5 +1,8 @@
-"""torchrun in containers, in a real Slurm: two fragments meet, keep the state in the node's memory,
-one leaves with notice, and the training ends with every sample learnt as often as it should be."""
+"""torchrun in containers, in a real Slurm.
+
+Two fragments meet, keep the state in the node's memory, and a fragment leaves with notice. At the
+end of the training every sample was learnt as often as intended.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 
 class Training:
-    """One training and what it has noted."""
+    """A training and its notes."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -109,7 +112,7 @@ class Training:
         return node
 
     def has_kept_its_state(self) -> bool:
-        """Whether every start went on at a step of which the state was the same, to the bit."""
+        """Tell whether every start resumed at a step with the same state, to the bit."""
         known: dict[int, set[str]] = {}
         for path in self.work.glob("digests-*"):
             for step, digest in map(str.split, path.read_text().splitlines()):
@@ -166,7 +169,7 @@ def test_a_training_grows_leaves_and_finishes(bench: Bench, image: Path, runtime
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES[:1], ids=lambda runtime: runtime.name)
-def test_without_slurms_commands_it_trains_and_the_lease_ends_it(
+def test_a_training_without_slurm_s_commands_ends_with_its_lease(
     bench: Bench, image: Path, runtime: Runtime
 ) -> None:
     training = Training(bench)
@@ -204,7 +207,7 @@ def test_workers_in_containers_of_their_own_have_the_agents_memory(
 
 @pytest.fixture
 def confined(fresh_sandbox: Callable[..., Sandbox]) -> Iterator[Bench]:
-    """Slurm follows each job's processes with a cgroup of its own."""
+    """Slurm follows each job's processes with a separate cgroup."""
     if not os.access("/sys/fs/cgroup/freezer", os.W_OK):
         pytest.skip("this host has no cgroup freezer (v1) that tests may use")
     box = fresh_sandbox(

@@ -57,7 +57,7 @@ def test_results_outlive_the_workers(bench: Bench) -> None:
             tick_until(bench, lambda: workers() == 4)  # it grows
             first = client.map(squares(notes, 0.2), range(40), pure=False)
             wait_until(lambda: all(f.done() for f in first))
-            with taken(bench, job):  # a planned leave: results move, nothing is done again
+            with taken(bench, job):  # a planned leave: results move, and no task is repeated
                 wait_until(lambda: workers() == 3)
                 assert sum(client.gather(first)) == sum(n * n for n in range(40))
                 assert set(counted(notes).values()) == {1}

@@ -1,4 +1,4 @@
-"""venv, environment modules, login shells and the like, in a real Slurm: what torchrun finds."""
+"""venv, environment modules, login shells and the like, in a real Slurm: the Python of torchrun."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def log(bench: Bench, job: int) -> str:
 
 
 def is_installed() -> bool:
-    """Whether this Python has the handler without the job's PYTHONPATH."""
+    """Tell whether this Python has the handler without the job's PYTHONPATH."""
     look = "from importlib.metadata import distribution; distribution('slurm-malleable')"
     argv = [sys.executable, "-E", "-c", look]
     return not subprocess.run(
@@ -88,7 +88,7 @@ def test_the_handler_is_found(bench: Bench, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NOT_FOUND)
-def test_what_is_missing_is_named(bench: Bench, name: str) -> None:
+def test_the_missing_package_is_named(bench: Bench, name: str) -> None:
     if is_installed():
         pytest.skip("the handler is installed in this Python, so PYTHONPATH does not matter")
     job = submit(bench, NOT_FOUND[name])

@@ -1,5 +1,6 @@
-"""Gangs that are started anew, on a real Slurm: they grow, lose a node to another job and one to a
-death, and finish.
+"""Gangs that restart at each change, on a real Slurm.
+
+They grow, lose a node to another job and a node to a death, and finish.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def sizes(recipe: Recipe, job: int) -> list[int]:
 
 
 def passes(recipe: Recipe, job: int, *expected: int) -> None:
-    """Wait until steps have been done with all these sizes, one after the other."""
+    """Wait until steps have been done with all these sizes in turn."""
 
     def is_so() -> bool:
         left = iter(sizes(recipe, job))
@@ -46,7 +47,7 @@ def passes(recipe: Recipe, job: int, *expected: int) -> None:
 
 
 def live_through(recipe: Recipe, job: int, program: str) -> float:
-    """Growth, a preemption, growth again, a death, the end; the accuracy reached."""
+    """Grow, be preempted, grow again, lose a worker, end. Return the accuracy."""
     passes(recipe, job, 4)
     recipe.preempt(nodes=1, seconds=12)
     passes(recipe, job, 4, 3)
@@ -81,7 +82,7 @@ def lives_with_open_mpi(bench: Bench, example: str) -> None:
     assert live_through(recipe, job, "train.py") > 0.9
 
 
-# Deaf to SIGTERM; its child has a session of its own, as each rank has a group of its own.
+# It ignores SIGTERM. Its child has its own session, as each rank has its own group.
 STUBBORN = """#!/bin/bash
 trap '' TERM INT HUP
 setsid sleep 977 &
@@ -91,7 +92,7 @@ sleep 988
 
 
 def rounds_alive(recipe: Recipe) -> list[int]:
-    """Of each process of the job that was started in a round, the number of that round."""
+    """The round number of each process of the job that was started in a round."""
     wanted = f"MALLEABLE_DIR={recipe.bench.box.work}"
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -103,7 +104,7 @@ def rounds_alive(recipe: Recipe) -> list[int]:
 
 
 @pytest.mark.parametrize("mpirun", ["mpirun.openmpi", "mpirun.mpich"])
-def test_nothing_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
+def test_no_process_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
     if not shutil.which(mpirun):
         pytest.skip(f"{mpirun} is not installed (Debian: openmpi-bin, mpich)")
     recipe = Recipe.copied(bench, "mpi")

@@ -24,7 +24,7 @@ from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 NOTEBOOK = EXAMPLES / "notebook" / "growing.ipynb"
-# A kernel that believes itself in a test shows nothing of what its children print.
+# A kernel that sees a test environment hides the output of its children.
 LAB = f"/usr/bin/env -u PYTEST_CURRENT_TEST {PROGRAMS / 'jupyter'} lab --no-browser --allow-root"
 OPTIONS = "--ServerApp.ip=127.0.0.1 --IdentityProvider.token= --LabApp.expose_app_in_browser=True"
 RUN_ALL = "jupyterapp.commands.execute('notebook:run-all-cells'); 1"
@@ -48,7 +48,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 @pytest.fixture
 def page(bench: Bench, tmp_path: Path) -> Iterator[Page]:
-    """The notebook, open and with a kernel, in a job on one of the nodes."""
+    """The open notebook with a kernel, in a job on a node."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -69,7 +69,7 @@ def page(bench: Bench, tmp_path: Path) -> Iterator[Page]:
 
 
 def command(place: Path) -> Path:
-    """Where `malleable` lies on a host that users submit from."""
+    """The path of `malleable` on a host from which users submit."""
     place.mkdir()
     write_program(place / "malleable", f'exec {sys.executable} -m slurm_hooks.cli "$@"')
     return place
@@ -89,7 +89,7 @@ def outputs(page: Page) -> str:
 
 
 def sizes(text: str) -> list[int]:
-    """How many workers the notebook saw, without repetitions."""
+    """The numbers of workers that the notebook saw, without repetitions."""
     seen = [int(found) for found in re.findall(r"(\d+) workers", text)]
     return [size for size, _ in groupby(seen)]
 
@@ -102,7 +102,7 @@ def has_done(text: str, count: int) -> bool:
 @pytest.mark.slurm
 @pytest.mark.engines
 @pytest.mark.browser
-def test_it_grows_and_outlives_a_preemption(bench: Bench, page: Page) -> None:
+def test_a_notebook_s_pool_grows_and_outlives_a_preemption(bench: Bench, page: Page) -> None:
     page.value(RUN_ALL)
     tick_until(bench, lambda: has_done(outputs(page), 40))
     preempt(bench, 2, 6)
@@ -121,7 +121,7 @@ def test_it_grows_and_outlives_a_preemption(bench: Bench, page: Page) -> None:
 
 
 def is_over(bench: Bench, job: int) -> bool:
-    """Whether Slurm has nothing of it that runs or waits."""
+    """Tell whether Slurm has no running or waiting element of it."""
     return not bench.box.run(["squeue", "-h", "-j", str(job)], check=False).stdout.strip()
 
 

@@ -62,7 +62,7 @@ def mapping(recipe: Recipe, inputs: list[str]) -> Iterator[subprocess.Popen[str]
 
 
 @pytest.mark.slurm
-def test_every_input_is_solved_once_though_workers_go(bench: Bench) -> None:
+def test_every_input_is_solved_once_although_workers_leave(bench: Bench) -> None:
     recipe = Recipe.copied(bench, "octave")
     inputs = make_inputs(recipe, TASKS)
     with mapping(recipe, inputs) as process:
@@ -86,7 +86,9 @@ def test_every_input_is_solved_once_though_workers_go(bench: Bench) -> None:
 
 
 def test_a_task_gives_the_frequency_of_the_string(tmp_path: object) -> None:
-    """A string of constant stiffness 1 has the frequency pi; a stiffer one is higher."""
+    """A string of constant stiffness 1 has the frequency pi. A stiffer string has a higher
+    frequency.
+    """
     place = shutil.copytree(Recipe.source("octave"), f"{tmp_path}/octave")
     for name, stiffness in (("even", 0), ("stiff", 3)):
         with open(f"{place}/{name}.m", "w") as file:

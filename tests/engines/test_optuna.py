@@ -1,4 +1,6 @@
-"""The Optuna recipe: workers killed, preempted and put back, and each task has one result."""
+"""The Optuna recipe: workers are killed, preempted and put back, and each task has a single
+result.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ def recipe(bench: Bench) -> Recipe:
 
 @pytest.fixture
 def proxy(recipe: Recipe) -> Iterator[Path]:
-    """The storage proxy of the recipe, on this host; its database."""
+    """The storage proxy of the recipe, on this host. Yield its database."""
     argv = [sys.executable, "proxy.py", "--host=127.0.0.1"]
     process = subprocess.Popen(argv, cwd=recipe.place)
     try:
@@ -56,7 +58,9 @@ def assert_each_has_one_result(trials: list[Any], tasks: int = TASKS) -> None:
 
 
 def assert_three_were_lost(trials: list[Any]) -> None:
-    """Two were preempted, one was killed. A trial without a task was asked for when none waited."""
+    """Two workers were preempted, and a third was killed. A trial without a task was asked for
+    while no trial waited.
+    """
     lost = [t for t in trials if t.state.name == "FAIL" and "task" in t.user_attrs]
     assert not [t for t in lost if "error" in t.user_attrs]
     assert len({t.user_attrs["worker"] for t in lost}) >= 3
@@ -91,8 +95,8 @@ def test_a_search_behind_the_storage_proxy(recipe: Recipe, proxy: Path) -> None:
     assert_three_were_lost(trials)
 
 
-def test_a_study_goes_on_in_another_job(recipe: Recipe) -> None:
-    """All workers are killed with their job; those of the next one find what they left."""
+def test_a_study_continues_in_another_job(recipe: Recipe) -> None:
+    """All workers are killed with their job. Workers of the next job continue their trials."""
     words = ("--trials=16", *WORDS[1:])
     first = recipe.submit("search.sh", *words, request="0-4,engine=pool")
     recipe.tick_until(lambda: recipe.are_at_work("search.py", 4), first)

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.filterwarnings
 ray = pytest.importorskip("ray")
 
 HEAD = "ray start --block --head --num-cpus=0 --include-dashboard=false --disable-usage-stats"
-ROOM = 100_000_000  # bytes for objects, of one raylet
+ROOM = 100_000_000  # bytes for objects, of a single raylet
 
 
 @pytest.fixture

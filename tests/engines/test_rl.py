@@ -44,7 +44,7 @@ def start_workers(recipe: Recipe, most: int, *words: str) -> int:
 
 
 def names(recipe: Recipe, log: str, verb: str) -> list[str]:
-    """Of the rollouts of which a log says this."""
+    """The names of the rollouts in these lines of a log."""
     path = recipe.place / log
     lines = path.read_text().splitlines() if path.exists() else []
     return [line.split()[1] for line in lines if line.startswith(f"{verb} ")]
@@ -57,7 +57,7 @@ def playing(recipe: Recipe) -> set[str]:
 
 
 def rewards(recipe: Recipe) -> list[float]:
-    """Of each version."""
+    """The rewards of each version."""
     text = (recipe.place / "trainer.log").read_text()
     return [float(found) for found in re.findall(r"^version \d+: reward (\S+)", text, re.M)]
 
@@ -71,7 +71,7 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def test_the_reward_rises_though_workers_come_and_go(bench: Bench) -> None:
+def test_the_reward_rises_although_workers_start_and_end(bench: Bench) -> None:
     recipe = Recipe.copied(bench, "reinforcement")
     trainer = start_trainer(recipe, "--versions=36", "--rollouts=2", "--workers=3")
     wait_until((recipe.place / "run" / "weights").exists)
@@ -88,7 +88,7 @@ def test_the_reward_rises_though_workers_come_and_go(bench: Bench) -> None:
     recipe.tick_until(is_over, job)
     recipe.tick_to_end(job)  # by itself: the trainer has closed the queue
     check_the_books(recipe)
-    assert 1 <= len(playing(recipe)) <= 2  # of two workers, one may have been between two
+    assert 1 <= len(playing(recipe)) <= 2  # of two workers, each may have been between two versions
     assert playing(recipe) <= lost
     found = rewards(recipe)
     assert len(found) == 36
@@ -98,8 +98,10 @@ def test_the_reward_rises_though_workers_come_and_go(bench: Bench) -> None:
 
 
 def check_the_books(recipe: Recipe) -> None:
-    """Each rollout that was queued was taken once, or dropped, or waits; each process has lost one
-    at most, its last."""
+    """Each queued rollout was taken once, or dropped, or waits.
+
+    Each process has lost at most its last rollout.
+    """
     begun, queued = (names(recipe, "workers.log", verb) for verb in ("begun", "queued"))
     taken, dropped = (names(recipe, "trainer.log", verb) for verb in ("taken", "dropped"))
     waiting = [path.name for path in (recipe.place / "run" / "queue").iterdir()]

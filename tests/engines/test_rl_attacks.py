@@ -1,4 +1,4 @@
-"""The exchange of the reinforcement learning recipe: kills, restarts, alike names, a full queue."""
+"""The exchange of the reinforcement learning recipe: kills, restarts, equal names, a full queue."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def words_of(log: Path, verb: str) -> list[str]:
     return [line.split()[1] for line in lines if line.startswith(f"{verb} ")]
 
 
-def test_a_worker_that_is_killed_while_it_writes_leaves_whole_rollouts(
+def test_a_worker_killed_during_a_write_leaves_whole_rollouts(
     tmp_path: Path, exchange: ModuleType
 ) -> None:
     place = exchange.Exchange(tmp_path)
@@ -76,7 +76,7 @@ def test_a_worker_that_is_killed_while_it_writes_leaves_whole_rollouts(
     assert all(one is not None and len(set(one["all"].tolist())) == 1 for one in found)
 
 
-def test_two_workers_with_one_name_have_rollouts_of_their_own(
+def test_two_workers_with_the_same_name_have_separate_rollouts(
     tmp_path: Path, exchange: ModuleType
 ) -> None:
     exchange.Exchange(tmp_path).publish(0, policy_weights())
@@ -118,7 +118,7 @@ def test_a_worker_that_is_asked_to_leave_ends_its_rollout(
     assert words_of(log, "begun") == words_of(log, "queued") == place.waiting()
 
 
-def test_weights_that_are_gone_are_looked_for_again(tmp_path: Path, exchange: ModuleType) -> None:
+def test_missing_weights_are_searched_again(tmp_path: Path, exchange: ModuleType) -> None:
     """A directory on NFS may list a file that is gone, and a reader may find the end of it."""
     place = exchange.Exchange(tmp_path)
     (tmp_path / "weights" / "00000007.pt").write_bytes(b"PK\x03\x04")

@@ -1,4 +1,4 @@
-"""Agents with network namespaces of their own: they have nothing but each other's addresses."""
+"""Agents with their own network namespaces, which share only their addresses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def ip(*words: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[tuple[str, str]]:
-    """Two namespaces joined by a cable, each with one of ADDRESSES."""
+    """Two namespaces joined by a cable, each with an address of ADDRESSES."""
     if os.geteuid() or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and ip")
     names = (f"mal{os.getpid()}a", f"mal{os.getpid()}b")

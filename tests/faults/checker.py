@@ -1,6 +1,7 @@
-"""What must hold after any fault, judged from what squeue and sinfo answered and what ticks wrote.
+"""The conditions that must hold after any fault, judged from squeue, sinfo and the ticks' output.
 
-Pure, and apart from the product's own readers: a fault of theirs must not hide itself here.
+The checker is pure and does not use the product's own readers, because a fault there must not hide
+itself here.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ ALIVE = WAITING | {"RUNNING", "COMPLETING"}
 
 @dataclass(frozen=True)
 class Element:
-    """One array element; times in seconds since the epoch, 0 for one that squeue does not know.
+    """An array element. Times are seconds since the epoch, or 0 if squeue does not know the
+    element.
 
-    `end` of a running element is the end of its lease, of an ended one the moment of its end.
+    `end` of a running element is the end of its lease. `end` of an ended element is its last
+    moment.
     """
 
     name: str
@@ -33,7 +36,7 @@ class Element:
 
 @dataclass(frozen=True)
 class NodeSeen:
-    """One node: its state in sinfo's words, a star for no answer, and the reason noted on it."""
+    """A node: its state in sinfo's words, a star for no answer, and the reason noted on it."""
 
     name: str
     state: str
@@ -42,7 +45,7 @@ class NodeSeen:
 
 @dataclass(frozen=True)
 class Look:
-    """Slurm at one moment."""
+    """Slurm's state at a moment."""
 
     at: float
     elements: tuple[Element, ...]
@@ -51,7 +54,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Bounds:
-    """How late a lease may end, and how long one may be, in seconds."""
+    """The latest end of a lease, and its greatest length, in seconds."""
 
     grace_s: float
     longest_s: float
@@ -98,10 +101,10 @@ def late_leases(looks: Sequence[Look], bounds: Bounds) -> list[str]:
 
 
 def changed_nodes(look: Look, expected: Mapping[str, str]) -> list[str]:
-    """Nodes that are not as the fault itself made them.
+    """Nodes that differ from the state that the fault itself made.
 
-    `expected` names what the state and reason of a node must hold; all others are healthy, even if
-    one does not answer at the moment.
+    `expected` gives words of a node's state and reason. All other nodes are healthy, even if a node
+    does not answer at the moment.
     """
     faults = []
     for node in look.nodes:
@@ -122,9 +125,10 @@ def writes_on_nodes(lines: Iterable[str]) -> list[str]:
 
 
 def lost_elements(look: Look, job: int, count: int, is_over: bool = False) -> list[str]:
-    """Elements of a job with `count` of them that are no more, or that nobody can start again.
+    """Elements of a job with `count` elements that do not exist any more, or cannot be started
+    again.
 
-    Those of a job that `is_over` may have ended.
+    A job that `is_over` may have ended its elements.
     """
     found = {element.name: element for element in look.elements}
     faults = []

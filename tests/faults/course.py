@@ -1,4 +1,6 @@
-"""One case: a job that runs, a fault, ticks until nothing changes, and what is said of it."""
+"""A case: a job runs, a fault happens, ticks run until they make no change, and a verdict
+follows.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ from slurm_hooks.tick.report import TickReport
 from waiting import wait_until
 
 SLEEP = "exec sleep 600"
-TICKS = 3  # that change something, after which one changes nothing
+TICKS = 3  # ticks with changes, before a tick without changes
 
 
 @dataclass
@@ -53,9 +55,9 @@ class Noting:
 
 @dataclass(frozen=True)
 class Row:
-    """What the table says of one fault: seconds from the fault to the verdict, and faults found.
+    """A row of the table for a fault: seconds from the fault to the verdict, and broken rules.
 
-    `ticks` changed something before one did not; None if it never came to that.
+    `ticks` made changes before a tick made no change. It is None if this never happened.
     """
 
     fault: str
@@ -72,7 +74,7 @@ class Row:
         return is_settled and not (self.leases or self.nodes or self.elements)
 
     def joined(self, other: Row) -> Row:
-        """Both as one: their seconds in all, the most ticks that either took."""
+        """Join two rows: their seconds in all, and the larger number of ticks."""
         return replace(
             self,
             seconds=round(self.seconds + other.seconds, 1),
@@ -88,7 +90,7 @@ class Row:
 
 @dataclass
 class Course:
-    """A job on a bench, what was seen of it, and what ticks wrote."""
+    """A job on a bench, the readings of it, and the output of ticks."""
 
     bench: Bench
     fault: str
@@ -107,7 +109,7 @@ class Course:
         options: Sequence[str] = (),
         is_strict: bool = True,
     ) -> int:
-        """A job with as many fragments, all of which run; the fault begins when this returns."""
+        """Start a job with as many fragments. When this returns, all run, and the fault begins."""
         self.job = self.bench.submit(script, f"{minimum}-{wanted}", options=options)
         self.count = wanted
         self.bench.tick()
@@ -118,7 +120,7 @@ class Course:
         return self.job
 
     def tick(self, timeout_s: float = 10.0) -> TickReport:
-        """One tick as `malleable reconcile` runs it, and a look at what Slurm says then."""
+        """Run a tick as `malleable reconcile` does, and read Slurm's state after it."""
         port = Noting(self.bench.live)
         port.live.timeout_s = timeout_s
         try:
@@ -144,10 +146,10 @@ class Course:
         is_over: bool = False,
         nobody_s: float = 0,
     ) -> Row:
-        """Tick until one plans nothing and so many fragments run; judge; note the row.
+        """Tick until a tick plans no action and so many fragments run. Judge, and note the row.
 
-        `expected` says of nodes what the fault itself made them. A job that `is_over` may end.
-        For `nobody_s` after the end of the leases there was no slurmctld, which alone ends them.
+        `expected` gives the nodes' states after the fault itself. A job that `is_over` may end. For
+        `nobody_s` after the end of the leases there was no slurmctld, which alone ends them.
         """
         ticks = self._converge(nodes, limit_s)
         look = self.looks[-1]
@@ -173,13 +175,15 @@ class Course:
         return row
 
     def _converge(self, nodes: int, limit_s: float) -> int | None:
-        """How many ticks changed something until one did not, with so many fragments running."""
+        """The number of ticks with changes until a tick without changes, with so many
+        fragments running.
+        """
         changing, deadline = 0, time.monotonic() + limit_s
         while time.monotonic() < deadline:
             is_there = self.running() == nodes
             try:
                 is_change = bool(self.tick().plan.actions)
-            except RetryLater:  # which asks for another tick, and nothing else
+            except RetryLater:  # which only asks for another tick
                 continue
             changing += is_change
             if is_there and not is_change and self.running() == nodes:
@@ -193,7 +197,7 @@ class Course:
         )
 
     def end_leases(self, in_s: int) -> None:
-        """As an operator would: what runs ends so many seconds from now."""
+        """Act as an operator: running fragments end so many seconds from now."""
         end = int(time.time()) + in_s
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(end))
         for element in self.look().elements:
@@ -214,7 +218,9 @@ NewCourse = Callable[[Bench, str], Course]
 
 
 def patient(bench: Bench) -> Bench:
-    """Nobody is asked to leave because no agent has spoken: these jobs have none."""
+    """Settings under which no fragment must leave for want of an agent: these jobs have no
+    agents.
+    """
     text = bench.box.settings.read_text()
     if "join_s" not in text:
         bench.box.settings.write_text(f"{text}\n[failures]\njoin_s = 3600\n")

@@ -1,4 +1,4 @@
-"""The rows of all cases as one table, and as one JSON object in one line."""
+"""The rows of all cases as a table, and as a JSON object in a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEADS = ("fault", "seconds", "leases", "nodes", "elements", "ticks", "verdict")
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One line for each row, under a line of heads."""
+    """A line for each row, under a line of heads."""
     cells = [HEADS, *map(_cells, rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADS))]
     return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in cells]
@@ -28,6 +28,6 @@ def _told(faults: Sequence[str]) -> str:
 
 
 def object_line(rows: Sequence[Mapping[str, Any]], broken: Sequence[str]) -> str:
-    """Everything in one line; `broken` names the tests that failed before or at a verdict."""
+    """All rows in a line. `broken` names the tests that failed before or at a verdict."""
     is_good = not broken and all(row["is_good"] or row["known"] for row in rows)
     return json.dumps({"faults": list(rows), "failed": list(broken), "is_good": is_good})

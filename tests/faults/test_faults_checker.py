@@ -1,4 +1,4 @@
-"""The checker of faults sees what it is there to see."""
+"""The checker of faults sees each fault."""
 
 from __future__ import annotations
 
@@ -85,10 +85,10 @@ FINE = ["update jobid=7_0 ReqNodeList=n1 TimeLimit=2", "release 7_[0-3]"]
         (doubled_nodes(look(0, ONE, element("TIMEOUT", nodes="n1"))), []),
     ],
 )
-def test_each_fault_is_told_and_nothing_else(seen: list[str], told: list[str]) -> None:
+def test_each_fault_is_reported_and_only_it(seen: list[str], told: list[str]) -> None:
     assert seen == told
 
 
 @pytest.mark.parametrize(("ticks", "is_good"), [(3, True), (4, False), (None, False)])
-def test_ticks_that_do_not_come_to_rest_are_a_fault(ticks: int | None, is_good: bool) -> None:
+def test_ticks_that_never_rest_are_a_fault(ticks: int | None, is_good: bool) -> None:
     assert Row("x", 1.0, (), (), (), ticks, 3).is_good is is_good

@@ -1,4 +1,4 @@
-"""slurmctld restarted, stopped, refusing, set back to an old state; munge gone."""
+"""Restarted, stopped, refusing or outdated slurmctld, and a missing munge."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_slurmctld_restarted(course: Course) -> None:
 
 @long
 def test_slurmctld_killed_right_after_a_tick_s_writes(course: Course) -> None:
-    """slurmctld saves its state a few seconds late: what the tick wrote is lost."""
+    """slurmctld saves its state a few seconds late, so the tick's writes are lost."""
     course.job, course.count = course.bench.submit("exec sleep 600", "1-3"), 3
     course.bench.box.restart_controller()  # which saves the job itself
     course.bench.box.wait_ready()
@@ -80,7 +80,7 @@ def test_slurmctld_stopped_in_mid_write(course: Course) -> None:
 @long
 @pytest.mark.parametrize("answer", ["nothing", "noise", "refused"])
 def test_rpcs_refused(course: Course, answer: str) -> None:
-    """Who listens hangs up, answers something else, or nobody listens."""
+    """The listener hangs up, or answers something else, or there is no listener."""
     course.start()
     conf = course.bench.box.dir / "etc" / "slurm.conf"
     other = course.bench.box.work / "other.conf"
@@ -132,7 +132,7 @@ def restore_old_state(course: Course) -> None:
 @long
 @pytest.mark.parametrize("pause_s", [0, 5], ids=["tick at once", "tick after the nodes told"])
 def test_an_old_state_restored(course: Course, pause_s: int) -> None:
-    """Nothing is started a second time while a node has not told what it runs."""
+    """No fragment starts a second time while a node has not reported its running jobs."""
     restore_old_state(course)
     time.sleep(pause_s)
     course.settle(3, most_ticks=4)
@@ -141,7 +141,9 @@ def test_an_old_state_restored(course: Course, pause_s: int) -> None:
 
 @long
 def test_a_node_that_slurmctld_has_not_heard_of(course: Course) -> None:
-    """Nothing starts while it is UNKNOWN; once slurmctld has given it up the others go on."""
+    """No fragment starts while the node is UNKNOWN. Once slurmctld has given it up, the
+    others go on.
+    """
     course.start(wanted=2)
     box = course.bench.box
     course.signal("n4", signal.SIGSTOP)

@@ -1,6 +1,6 @@
-"""A backup slurmctld takes over, and the first one comes back.
+"""A backup slurmctld takes over, and the first slurmctld comes back.
 
-Each has a host name of its own, by a name space: by name slurmctld tells which of the two it is.
+Each has its own host name, by a name space: slurmctld uses the name to know which of the two it is.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="gives a process a host name"),
 ]
 SAVED_S = 7.0  # slurmctld writes its state a few seconds late (22.05)
-# Of each: listening at every address, one that tells the other to stand back would obey (24.11).
+# Both listen at every address, so a stand-back message would reach its sender, who obeys (24.11).
 OWN_ADDRESS = "CommunicationParameters=NoCtldInAddrAny"
 HOSTS = {"first": "127.0.0.1", "second": "127.0.0.2"}
-# A host name, and a hosts file that knows it, for one process.
+# A host name, and a hosts file with it, for a single process.
 ON_HOST = "mount --bind {hosts} /etc/hosts && hostname {name} && exec {slurmctld} -D -f {conf}"
 
 
 @pytest.fixture
 def second(fresh_sandbox: Callable[..., Sandbox]) -> Iterator[tuple[Sandbox, Process]]:
-    """A sandbox with two slurmctld, and the one that stands by.
+    """A sandbox with two slurmctld. Yield the backup.
 
-    That one is ended here: in a name space of its own the sandbox does not look for processes.
+    The backup is ended here, because the sandbox searches no other name space for processes.
     """
     box = fresh_sandbox(nodes=4, extra_conf="SlurmctldTimeout=10")
     give_two_controllers(box)
@@ -53,7 +53,7 @@ def second(fresh_sandbox: Callable[..., Sandbox]) -> Iterator[tuple[Sandbox, Pro
 
 
 def fail_over(course: Course, backup: Process) -> None:
-    """The first one dies, and ticks are tried until the backup answers."""
+    """The first slurmctld dies, and ticks are tried until the backup answers."""
     box = course.bench.box
     course.began = time.monotonic()
     box.kill_controller()
@@ -77,8 +77,11 @@ def test_failover_to_a_backup(second: tuple[Sandbox, Process], new_course: NewCo
 
 
 def test_failover_with_writes_lost(second: tuple[Sandbox, Process], new_course: NewCourse) -> None:
-    """The backup believes that the fragments wait, which run: until the nodes have told it, nothing
-    may start, or Slurm would drain them ("Duplicate jobid")."""
+    """The backup believes that running fragments wait.
+
+    Until the nodes have reported, no fragment may start, or Slurm would drain them ("Duplicate
+    jobid").
+    """
     box, backup = second
     course = new_course(patient(Bench(box)), "slurmctld fails over, its last writes lost")
     state, old = box.record.layout.state, box.dir / "old-state"
@@ -95,7 +98,7 @@ def test_failover_with_writes_lost(second: tuple[Sandbox, Process], new_course: 
 
 
 def give_two_controllers(box: Sandbox) -> None:
-    """Stops the one there is; nodes read the configuration anew."""
+    """Stop the present slurmctld. Nodes read the configuration again."""
     box._stop(CONTROLLER, grace_s=30)
     conf = box.record.layout.conf
     hosts = "\n".join(f"SlurmctldHost={name}({address})" for name, address in HOSTS.items())
@@ -111,7 +114,7 @@ def give_two_controllers(box: Sandbox) -> None:
 
 def start_on(box: Sandbox, name: str) -> Process:
     slurm, layout = box.record.slurm, box.record.layout
-    (layout.run / "slurmctld.pid").unlink(missing_ok=True)  # it would end who wrote that
+    (layout.run / "slurmctld.pid").unlink(missing_ok=True)  # it would end its writer
     text = ON_HOST.format(
         hosts=layout.etc / "hosts",
         name=name,
@@ -127,7 +130,7 @@ def pinged(box: Sandbox) -> str:
 
 
 def answers(course: Course) -> bool:
-    """Whether a tick gets its answers; until then it is to be told to come back later."""
+    """Tell whether a tick gets its answers. Until then it must be asked to retry later."""
     try:
         course.tick(timeout_s=5.0)
     except MalleableError as error:

@@ -1,4 +1,4 @@
-"""Prolog and Epilog killed, slow, out of disk space; slurmdbd absent."""
+"""Prolog and Epilog are killed, slow, or out of disk space, or slurmdbd is absent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slurm_hooks.sandbox import Sandbox
 pytestmark = [pytest.mark.slurm, pytest.mark.faults]
 NewSandbox = Callable[..., Sandbox]
 FAULTY = "n1"
-# What each does on one node; hooks have no PATH.
+# The action of each on a node. Hooks have no PATH.
 DEEDS = {
     "killed": "kill -9 $$",
     "out of disk space": "echo note >/dev/full || exit 1",
@@ -29,13 +29,15 @@ SILENT_S = 15.0
 
 @dataclass(frozen=True)
 class Hooks:
-    """A sandbox whose Prolog and Epilog can be made to fail; the Epilog ends in the project's."""
+    """A sandbox whose Prolog and Epilog can be made to fail. The Epilog ends in the
+    project's Epilog.
+    """
 
     bench: Bench
     place: Path
 
     def set(self, name: str, deed: str, node: str = FAULTY) -> None:
-        """What a hook does first, on one node, or on all where `node` is a star."""
+        """Set a hook's first action on a node, or on all nodes if `node` is a star."""
         last = f"exec {self.bench.box.dir}/etc/epilog.sh" if name == "epilog" else "exit 0"
         guard = f'case "$SLURMD_NODENAME" in {node}) {deed};; esac\n' if deed else ""
         draft = self.place / "draft"
@@ -67,7 +69,7 @@ def course(hooks: Hooks, new_course: NewCourse, request: pytest.FixtureRequest) 
 
 @pytest.mark.parametrize("deed", DEEDS)
 def test_prolog(hooks: Hooks, course: Course, deed: str) -> None:
-    """Slurm drains the node, requeues the fragment and holds it; it starts elsewhere."""
+    """Slurm drains the node, requeues the fragment and holds it. It starts on another node."""
     hooks.set("prolog", DEEDS[deed])
     course.start(is_strict=False)
     course.settle(3, {FAULTY: "Prolog error"}, most_ticks=6, limit_s=60)
@@ -105,7 +107,7 @@ def put_one_back(course: Course) -> None:
 
 
 def test_slurmdbd_absent(fresh_sandbox: NewSandbox, new_course: NewCourse) -> None:
-    """slurmctld keeps what it would tell it."""
+    """slurmctld keeps its messages to slurmdbd."""
     course = new_course(accounted(fresh_sandbox), "slurmdbd dies")
     course.start(2)
     course.signal("slurmdbd", signal.SIGKILL)

@@ -30,7 +30,7 @@ def one_node(course: Course) -> str:
 
 
 def on_node(course: Course, node: str) -> list[Process]:
-    """What runs on a node for jobs."""
+    """The processes of jobs on a node."""
     layout = course.bench.box.record.layout
     return [p for p in find_processes(layout.dir, layout.conf) if _is_on(p, node)]
 
@@ -72,7 +72,7 @@ def short_bench(fresh_sandbox: NewSandbox) -> Bench:
 
 
 @long
-def test_a_node_dies_and_comes_back_with_its_fragment(
+def test_a_dead_node_comes_back_with_its_fragment(
     short_bench: Bench, new_course: NewCourse
 ) -> None:
     """slurmd dies alone: Slurm gives the node up and requeues, while the processes run on."""
@@ -123,7 +123,7 @@ def test_a_node_drained_in_mid_lease(course: Course) -> None:
 def test_a_node_removed_from_the_configuration(
     fresh_sandbox: NewSandbox, new_course: NewCourse
 ) -> None:
-    """Drained and empty, as sites do it; a fragment that ran there waits, others run."""
+    """The node is drained and empty, as sites do it. Its fragment waits, and others run."""
     box = fresh_sandbox(nodes=4)
     course = new_course(patient(Bench(box)), "node removed from the configuration")
     course.start(wanted=4)
@@ -154,7 +154,7 @@ def test_a_node_removed_under_its_fragment(
 def test_a_node_removed_that_a_waiting_pair_once_ran_on(
     fresh_sandbox: NewSandbox, new_course: NewCourse
 ) -> None:
-    """slurmctld (22.05) ends, for good, what names a node that is no more in its ReqNodeList."""
+    """slurmctld (22.05) ends each job for good whose ReqNodeList names a removed node."""
     box = fresh_sandbox(nodes=4)
     course = new_course(patient(Bench(box)), "node removed, fragments of two nodes")
     course.job = course.bench.submit(SLEEP, "2-4,unit=2")
@@ -176,7 +176,7 @@ def leaving(job: MalleableJob) -> bool:
 
 
 def remove_last(box: Sandbox) -> None:
-    """n4 leaves slurm.conf; slurmctld and the other slurmd are restarted, as the manual asks."""
+    """Remove n4 from slurm.conf. Restart slurmctld and the other slurmd, as the manual asks."""
     box.stop_node("n4")
     conf, port = box.record.layout.conf, box.record.layout.node_port
     text = conf.read_text().replace("n[1-4]", "n[1-3]")

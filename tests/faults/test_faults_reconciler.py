@@ -37,7 +37,7 @@ def growing(course: Course) -> None:
 
 
 def securing(course: Course) -> None:
-    """The first tick after a start holds what runs and notes the job's priority."""
+    """The first tick after a start holds running fragments and notes the job's priority."""
     growing(course)
     course.tick()
     course.bench.until(course.job, has(2))
@@ -62,7 +62,7 @@ def putting_back(course: Course) -> None:
 
 
 def burying(course: Course) -> None:
-    """One fragment's script was killed."""
+    """A fragment's script was killed."""
     pids = course.bench.box.work
     course.start(2, "echo $$ >pid.$SLURM_ARRAY_JOB_ID.$SLURM_ARRAY_TASK_ID; exec sleep 600")
     pid_file = pids / f"pid.{course.job}.1"
@@ -72,7 +72,7 @@ def burying(course: Course) -> None:
 
 
 def closing(course: Course) -> None:
-    """One fragment has ended with 0, which is the end of a job without agents."""
+    """A fragment has ended with 0, which is the end of a job without agents."""
     script = "[ $SLURM_ARRAY_TASK_ID = 0 ] && exec sleep 4; exec sleep 600"
     course.start(3, script, options=["--exclude=n3,n4"], is_strict=False)
     course.bench.until(course.job, has(2))
@@ -134,7 +134,7 @@ def test_a_growing_tick_killed_after_its_first_write(course: Course) -> None:
 @long
 @pytest.mark.parametrize("is_first", [True, False], ids=["from the first tick on", "later"])
 def test_no_room_for_lock_and_books(course: Course, is_first: bool) -> None:
-    """A file system that is full holds the lock, the ledger, what is learned."""
+    """A full file system holds the lock, the ledger, and the learned curves."""
     bench = course.bench
     place = bench.box.dir / "full"
     place.mkdir()
@@ -195,13 +195,15 @@ def test_the_clock_of_the_tick_s_host_stepped(course: Course, step: str) -> None
     course.settle(2)
 
 
-# -- two, and none
+# -- two reconcilers, and no reconciler
 
 
 @long
 def test_two_on_two_hosts(course: Course, tmp_path: Path) -> None:
-    """Each has a lock of its own. The first has looked before the second job came, and writes
-    when the other has given the same nodes to that one."""
+    """Each reconciler has its own lock. The first has read before the second job arrived.
+
+    It writes after the other has given the same nodes to that job.
+    """
     bench = course.bench
     here = bench.settings
     there = replace(
@@ -232,20 +234,20 @@ def test_two_on_two_hosts(course: Course, tmp_path: Path) -> None:
 
 @pytest.fixture
 def forgetful_bench(fresh_sandbox: NewSandbox) -> Bench:
-    """slurmctld forgets what has ended as soon as it can."""
+    """A bench whose slurmctld forgets ended jobs as soon as it can."""
     return patient(Bench(fresh_sandbox(nodes=4, extra_conf="MinJobAge=5")))
 
 
 @long
 def test_no_tick_until_the_leases_have_ended(course: Course) -> None:
-    """As after ten minutes without one: all fragments have ended by then."""
+    """As after ten minutes without a tick: all fragments have ended by then."""
     course.start(3)
     course.end_leases(in_s=5)
     wait_until(lambda: course.running() == 0, 60, every_s=1)
     course.settle(3)
 
 
-# As an agent does shortly before its lease ends, if nobody renews it.
+# As an agent does shortly before its lease ends, without a renewal.
 LEAVE = (
     "sleep 10; me=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID; scontrol uhold $me; "
     "scontrol requeue $me; exec sleep 600"

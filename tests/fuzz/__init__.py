@@ -1,1 +1,1 @@
-"""Parsers fed with what nobody would write: short in `make fast`, at length with `make fuzz`."""
+"""Parsers fed with damaged text: short in `make fast`, at length with `make fuzz`."""

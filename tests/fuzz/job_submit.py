@@ -1,4 +1,4 @@
-"""job_submit in Lua, beside what a tick reads of the mark that it writes."""
+"""job_submit in Lua, compared with a tick's reading of the mark that it writes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _driver() -> subprocess.Popen[bytes]:
 
 
 def _answer(kind: str, text: str) -> list[str]:
-    """What was written. Raises RefusedError."""
+    """The written fields. Raises RefusedError."""
     process = _driver()
     data = text.replace("\0", "").encode("utf-8", "surrogateescape")
     ask(process, f"{kind} {data.hex()}\n".encode())
@@ -80,7 +80,7 @@ def _answer(kind: str, text: str) -> list[str]:
 
 
 def _submission(found: str) -> None:
-    """A tick reads what is asked for in the mark, and finds as many held elements."""
+    """A tick reads the request in the mark, and sees as many held elements."""
     comment, elements, partition, nodes, priority, *size = _answer("submission", found)
     if not elements:
         return  # an ordinary job
@@ -105,7 +105,7 @@ def _submission(found: str) -> None:
 
 
 def _part(request: Request, gres: str, cpus: str, memory: str) -> None:
-    """An element waits with one slot, and there are no more than its sizes need."""
+    """An element waits with a slot, and there are no more elements than its sizes need."""
     slot = request.slot
     assert slot
     assert gres == (f"gres:{slot.gres}:1" if slot.gres else "")
@@ -114,7 +114,7 @@ def _part(request: Request, gres: str, cpus: str, memory: str) -> None:
 
 
 def _change(found: str) -> None:
-    """A user's change of his own fragment is allowed or refused, never an error."""
+    """A user's change of a fragment is allowed or refused, never an error."""
     _answer("change", found)
 
 

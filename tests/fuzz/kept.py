@@ -1,4 +1,4 @@
-"""What this software keeps or says to itself: files and messages that others may have damaged."""
+"""Files and messages that this software writes for itself, and that others may have damaged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _fit(found: str) -> None:
 
 
 def _numbers(found: str) -> None:
-    """With a check that is right, or none of them would get any further."""
+    """Add a right checksum. Without it every text would be refused at once."""
     data = found.encode("utf-8", "surrogateescape")[:48].ljust(48, b"\0")
     whole = (data + zlib.crc32(data).to_bytes(4, "little")).ljust(64, b"\0")
     for seen in (speed.unpack(whole), observed.unpack(whole)):

@@ -1,5 +1,4 @@
-"""Texts made from sound ones by small damage: no grammar, so nothing that a parser expects is
-spared."""
+"""Makes texts from sound texts by small damage. It has no grammar, so damage hits every part."""
 
 from __future__ import annotations
 
@@ -21,13 +20,13 @@ WORDS = (
 
 
 class Mutator:
-    """Damages texts; the same seed gives the same ones."""
+    """Damages texts. The same seed gives the same texts."""
 
     def __init__(self, seed: int, sound: Sequence[str]) -> None:
         self._chance, self._sound = random.Random(seed), tuple(sound)
 
     def text(self) -> str:
-        """A sound text with one to eight faults."""
+        """A sound text with up to eight faults."""
         text = self._chance.choice(self._sound)
         for _ in range(self._chance.choice((1, 1, 2, 3, 8))):
             text = self._damaged(text)[:LONGEST]

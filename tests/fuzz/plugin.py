@@ -22,7 +22,7 @@ def _driver() -> subprocess.Popen[bytes]:
 
 
 def read(text: str) -> None:
-    """Whatever it is, it must be answered. Raises RefusedError for what is no request."""
+    """Every text must be answered. Raises RefusedError for a text that is no request."""
     process = _driver()
     ask(process, text.replace("\0", "").encode("utf-8", "surrogateescape") + b"\0")
     assert process.stdout is not None

@@ -1,5 +1,8 @@
-"""`make fuzz`: a million damaged texts for each parser, on all processors of the host; a table, and
-one JSON object as the last line. What fails is written to tests/fuzz/corpus, where it stays."""
+"""`make fuzz`: a million damaged texts for each parser, on all processors of the host.
+
+It prints a table, and a JSON object as the last line. Failing texts are written to
+tests/fuzz/corpus, and remain there.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ MOST_MEMORY = 2 << 30  # bytes of address space; a text that asks for more fails
 
 @dataclass
 class Sum:
-    """All parts of one target's course."""
+    """All parts of a target's course."""
 
     target: str
     inputs: int = 0

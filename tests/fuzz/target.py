@@ -1,4 +1,4 @@
-"""What a target is."""
+"""The type of a fuzz target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Target:
-    """A parser, sound texts for it, and the exceptions with which it may refuse one."""
+    """A parser, sound texts for it, and the exceptions with which it may refuse a text."""
 
     sound: tuple[str, ...]
     read: Callable[[str], object]

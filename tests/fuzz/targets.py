@@ -1,6 +1,6 @@
-"""What is fuzzed: each parser of something that a user, a file, a peer or Slurm has written.
+"""The fuzzed parsers: each reads text that a user, a file, a peer or Slurm has written.
 
-`read` raises what it likes of `refuses`, and asserts what must be true of all it accepts.
+`read` raises only exceptions of `refuses`, and asserts the properties of all accepted text.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _queue(found: str) -> None:
 
 
 def _comment(found: str) -> None:
-    """What users write freely: bounded and finite, whatever it is."""
+    """Users' free text is bounded and finite."""
     read = comment.parse(found)
     jobs.said_in(read, 0)
     assert read.loss is None or 0 <= read.loss.seconds < 1e6
@@ -110,7 +110,7 @@ def _remarks(found: str) -> None:
 
 
 def _mark(found: str) -> None:
-    """What is read of another hand is written in our own way, and that is read alike for ever."""
+    """A mark of another writer is rewritten in our own form, which is then stable."""
     parsed = mark.parse_mark(found)
     if parsed is not None:
         written = mark.format_mark(*parsed)
@@ -140,7 +140,7 @@ def _hosts(found: str) -> None:
 
 
 def _elements(found: str) -> None:
-    """An answer names the agents that are wanted in order, with the one that asked, or none."""
+    """An answer names the wanted agents in order, including the asking agent, or no agent."""
     facts = expected.parse(found, 0)
     assert list(facts.wanted) == sorted(facts.wanted)
     assert len(facts.wanted) <= expected.MOST

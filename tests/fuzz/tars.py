@@ -1,4 +1,4 @@
-"""Damaged tars, written as an environment is: what the Prolog's hook does with a user's file."""
+"""Damaged tars, written as an environment is, and the Prolog's hook that reads a user's file."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def read_bytes(found: str) -> None:
 
 
 def read_members(found: str) -> None:
-    """A tar of one member a line, of damaged fields in their places: FIELDS and the content."""
+    """A tar with a member for each line, of damaged fields in their places: FIELDS and the
+    content.
+    """
     lines = (line.split("\t") for line in found.split("\n"))
     members = (dict(zip((*FIELDS, "content"), line)) for line in lines)
     _write(b"".join(map(_member, members)) + bytes(1024))
@@ -92,7 +94,7 @@ def _member(fields: dict[str, str]) -> bytes:
 
 
 def _write(data: bytes) -> None:
-    """Nothing lands outside, nothing is more than allowed, nobody becomes somebody else."""
+    """No file is outside, no size is above the limit, and no owner changes."""
     part = Path(PLACE.name, str(os.getpid()), "part")  # many processes at a time
     part.parent.mkdir(exist_ok=True)
     remove(str(part))

@@ -1,4 +1,4 @@
-"""A short course of every target; `make fuzz` runs the long one."""
+"""A short course of every target. `make fuzz` runs the long course."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The real tick against people who do what people do, at any moment and in any order.
+"""The real tick against the usual events, at any moment and in any order.
 
-What must stay true is in `world`; this says what may happen.
+`world` has the rules that must hold. This module has the events.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SCRIPTS = st.builds(
     ignores_notice=st.sampled_from([False, False, False, True]),
 )
 CORES = st.sampled_from([0, 0, 1, 2])
-LARGEST = 3  # jobs; so all can run at once on the nodes that there are
+LARGEST = 3  # jobs; so all can run at once on the existing nodes
 
 
 def settings_in(place: Path) -> Settings:
@@ -52,7 +52,7 @@ def settings_in(place: Path) -> Settings:
 
 
 class Cluster(RuleBasedStateMachine):
-    """Users, admins, Slurm, the weather; and ticks."""
+    """Users, administrators, Slurm, the weather, and ticks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Cluster(RuleBasedStateMachine):
         self.world = World(settings_in(Path(self.place.name)))
         self.slurm = self.world.slurm
 
-    # -- who
+    # -- the chosen job
 
     def some_job(self, pick: int) -> Training:
         jobs = list(self.world.trainings.values())
@@ -127,7 +127,7 @@ class Cluster(RuleBasedStateMachine):
     def a_job_that_fails(
         self, sizes: tuple[int, int, int], script: Script, core: int, code: int, age_s: int
     ) -> None:
-        """However old it gets, nobody in it makes progress."""
+        """At any age, it makes no progress."""
         training = self.world.submit(sizes, replace(script, train_s=1_000_000), core)
         training.code, training.age_s = code, age_s
 
@@ -147,7 +147,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(pick=PICK, verb=st.sampled_from(["hold", "requeue", "requeuehold", "release"]))
     def a_user_tries_scontrol(self, pick: int, verb: str) -> None:
-        """Not on what has been cancelled: who revives that wants it to run."""
+        """Cancelled elements are left out: a user who revives an element wants it to run."""
         element = self.some_element(pick)
         if element and element.name not in self.world.of(element).gone:
             self.slurm.does(f"scontrol {verb} {element.name}", "nobody")
@@ -205,7 +205,7 @@ class Cluster(RuleBasedStateMachine):
 
     @rule(pick=PICK, count=st.integers(1, 3), ahead_s=st.integers(60, 900), force=st.booleans())
     def an_admin_reserves(self, pick: int, count: int, ahead_s: int, force: bool) -> None:
-        """Slurm refuses to reserve what is busy then, unless asked to ignore jobs."""
+        """Slurm refuses to reserve nodes that are busy then, unless asked to ignore jobs."""
         nodes, start = self.some_nodes(pick, count), self.slurm.now + ahead_s
         if force or all((e.end or 0) <= start for e in self.slurm.ours_on(nodes)):
             name = f"r{len(self.slurm.bookings)}"
@@ -225,7 +225,7 @@ class Cluster(RuleBasedStateMachine):
         (name,) = self.some_nodes(pick, 1)
         self.slurm.fail_node(name)
 
-    # -- what scripts do
+    # -- actions of scripts
 
     @precondition(has_running)
     @rule(pick=PICK, code=st.sampled_from([0, 1, 85, -9]))
@@ -245,7 +245,7 @@ class Cluster(RuleBasedStateMachine):
     def slurm_cannot_be_reached_from_a_job(self, pick: int, is_mute: bool) -> None:
         self.some_job(pick).script.is_mute = is_mute
 
-    # -- what must hold
+    # -- the rules that must hold
 
     @invariant()
     def nobody_is_wronged(self) -> None:
@@ -267,11 +267,11 @@ fast = settings(
 thorough = settings(fast, max_examples=int(os.environ.get("LIVES", "600")), stateful_step_count=40)
 
 
-def test_nobody_is_wronged() -> None:
+def test_no_job_is_wronged() -> None:
     run_state_machine_as_test(Cluster, settings=fast)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_nobody_is_wronged_in_many_lives() -> None:
+def test_no_job_is_wronged_in_many_lives() -> None:
     run_state_machine_as_test(Cluster, settings=thorough)

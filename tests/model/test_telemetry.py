@@ -1,4 +1,4 @@
-"""What a job tells about its speed: nothing that cannot be true becomes a value."""
+"""A job's report about its speed: an impossible report becomes no value."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ def test_where_plausible_curves_differ_little_is_known() -> None:
     assert learned.spread(2) < learned.spread(4)
 
 
-def test_of_a_job_that_nobody_has_seen_nothing_is_known() -> None:
+def test_an_unobserved_job_has_no_telemetry() -> None:
     assert Learned().spread(1) == math.inf

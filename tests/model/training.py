@@ -1,4 +1,4 @@
-"""What is true of one job in the model, whoever knows it."""
+"""The truth about a job in the model."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Optional
 from fake_parts import REQUEUE_WAIT_S, Element, Script
 
 ENDED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"})
-RACE_S = 10  # between a cancel and what is put back at the same moment
+RACE_S = 10  # between a cancel and a put-back at the same moment
 FAILURES = 3  # failures.limit as shipped
 
 
 @dataclass
 class Training:
-    """One job as its user sees it. `code` and `age_s` say how each of its runs fails, if it does.
+    """A job as its user sees it. `code` and `age_s` say how each of its runs fails, if it does.
 
     The first fragments, of `core` nodes together, run in the ordinary queue for `core_min` minutes.
-    Once that time is `spent` by each of them, all ends if it `ends_with_core`.
+    Once each of them has `spent` that time, the job ends if it `ends_with_core`.
 
-    `deaths` are those since somebody last made progress. `is_over` once the tick has ended it and
-    was right to; `cancelled` are the elements that its user has cancelled, `ended` those that the
-    tick has.
+    `deaths` are the deaths since the last progress. `is_over` is set once the tick has ended the
+    job rightly. `cancelled` are the elements that its user has cancelled, `ended` the elements that
+    the tick has.
     """
 
     job: int
@@ -36,8 +36,8 @@ class Training:
     is_over: bool = False
     is_cancelled: bool = False
     cancelled_at: Optional[int] = None  # when its user last cancelled some of it
-    seems_cancelled: bool = False  # one element was, when nothing else of it was alive
-    seems_finished: bool = False  # unless one of its agents speaks before the next tick looks
+    seems_cancelled: bool = False  # an element was, when no other element was alive
+    seems_finished: bool = False  # unless an agent of it reports before the next tick reads
     is_finished: bool = False
     deaths: int = 0
     cancelled: set[str] = field(default_factory=set)
@@ -45,11 +45,11 @@ class Training:
     spent: set[str] = field(default_factory=set)
     must_be_spent: set[str] = field(default_factory=set)  # not only may
     requeued_by_user: dict[str, int] = field(default_factory=dict)  # or its agent: when
-    exits: dict[str, int] = field(default_factory=dict)  # what ends in its next second, and how
+    exits: dict[str, int] = field(default_factory=dict)  # of ends in the next second
 
     @property
     def gone(self) -> set[str]:
-        """What has been cancelled, by whomever."""
+        """The elements that the user or the tick cancelled."""
         return self.cancelled | self.ended
 
     def is_core(self, element: Element) -> bool:
@@ -57,7 +57,7 @@ class Training:
         return element.index * self.unit < self.core and element.name not in self.spent
 
     def is_core_over(self, left: list[Element]) -> bool:
-        """True if all ends with the core, and none of the core is left."""
+        """True if the job ends with its core, and the core has ended."""
         has_ended = bool(self.spent) and self.ends_with_core
         return has_ended and not any(self.is_core(e) for e in left if e.state != "CANCELLED")
 
@@ -66,7 +66,7 @@ class Training:
         return self.code is not None
 
     def outcome(self, element: Element, ran_s: int, has_agent: bool) -> Optional[int]:
-        """How a run ends by itself, if it does now; see FakeSlurm."""
+        """How a run ends by itself, if it does now (see FakeSlurm)."""
         if element.run.said == "trained":
             self.deaths = 0
         if element.name in self.exits:
@@ -82,9 +82,12 @@ class Training:
         return code
 
     def seems_cancelled_to(self, left: list[Element]) -> bool:
-        """True if all that is left was put back, or lost its node, in the seconds around a cancel
-        of the rest: then nobody can tell that the job was not cancelled as a whole. What its own
-        agent put back is another matter."""
+        """True if all remaining elements were put back, or lost their node, around a cancel of the
+        rest.
+
+        Then the job looks as if it was cancelled as a whole. Elements that their own agent put back
+        do not count.
+        """
         alive = [e for e in left if e.state not in ENDED]
         return bool(alive) and all(self._was_thrown_back(e) for e in alive)
 
@@ -115,16 +118,17 @@ class Training:
         return any(e.state not in ENDED for e in left)
 
     def is_at_rest(self, left: list[Element], free: int) -> bool:
-        """True if it is where it has to be when nobody disturbs it any more.
+        """True if the job is where it has to be without further disturbance.
 
-        With too few `free` nodes it may wait: whom the nodes do most good is the planner's to say.
+        With too few `free` nodes it may wait: the planner decides which job has most use of the
+        nodes.
         """
         if self.is_over or self.is_cancelled or self.is_finished or self.is_short(left):
             return not any(self._is_restless(e) for e in left)
         if self.script.is_done and not self.is_open(left):
             return True
         if self.seems_finished and all(e.state in ("RUNNING", *ENDED) for e in left):
-            return True  # it was ended, and there was nothing to cancel
+            return True  # it was ended, and there was no element to cancel
         running = [e for e in left if e.state == "RUNNING" and e.signalled is None]
         must_end = self.is_failing or self.script.is_done
         if not must_end and len(running) * self.unit >= self._enough:
@@ -132,12 +136,12 @@ class Training:
         return not self._holds_nodes(left) and free < self.low
 
     def _is_restless(self, element: Element) -> bool:
-        """What runs when the job has finished may go on to the end of its script."""
+        """Tell whether it still has to change. Scripts of a finished job may run to their end."""
         return element.state not in ENDED and not (self.is_finished and element.state == "RUNNING")
 
     @property
     def _enough(self) -> int:
-        """Without rounds every fragment would train alone, so such a job is kept to one."""
+        """Without rounds every fragment would train alone, so such a job is kept to 1 fragment."""
         return self.low if self.script.joins else self.unit
 
     def _holds_nodes(self, left: list[Element]) -> bool:

@@ -1,7 +1,7 @@
-"""A cluster with people in it, and what must stay true whatever they do.
+"""A cluster with people in it, and the rules that must hold whatever they do.
 
-The truth is kept here: who cancelled what, who trains, what an admin holds. The real tick must find
-its way with what Slurm reports.
+The truth is kept here: cancels, training fragments, and holds of administrators. The real tick has
+only Slurm's reports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WAITS = frozenset({"PENDING", "SUSPENDED"}) | LIVE_STATES
 
 @dataclass
 class World:
-    """The fake Slurm, its people, and the real tick. `faults` is what has gone wrong."""
+    """The fake Slurm, its people, and the real tick. `faults` lists broken rules."""
 
     settings: Settings
     slurm: FakeSlurm = field(init=False)
@@ -48,8 +48,8 @@ class World:
     was_set_back: bool = False  # slurmctld's clock
     is_off: bool = False  # and a tick has seen it since
     is_calm: bool = False  # the site wants no growth, and a tick has seen that since
-    calm_off_ticks: int = 0  # undisturbed ones in a row, all while it was off
-    core_ends: dict[str, int] = field(default_factory=dict)  # of what runs in the ordinary queue
+    calm_off_ticks: int = 0  # undisturbed ticks in a row, all while it was off
+    core_ends: dict[str, int] = field(default_factory=dict)  # of running core elements
     read: int = 0  # lines of the history
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class World:
         self.slurm.started = self._started
 
     def _outcome(self, element: Element, ran_s: int) -> Optional[int]:
-        """Where no agent has ever spoken, exit code 0 is a script's end."""
+        """Where no agent has ever reported, exit code 0 is a script's end."""
         has_agent = any(e.comment for e in self.slurm.of(element.job))
         return self.of(element).outcome(element, ran_s, has_agent)
 
@@ -70,8 +70,10 @@ class World:
     def submit(
         self, sizes: tuple[int, int, int], script: Script, core: int = 0, ends_all: bool = False
     ) -> Training:
-        """`sizes` are the least and the most fragments, and the nodes of one; `core` is how many
-        of them are to be in the ordinary queue, as far as there are so many."""
+        """Submit a job. `sizes` are the least and the most fragments, and the nodes of a fragment.
+
+        `core` is the number of fragments for the ordinary queue, as far as there are so many.
+        """
         low, high, unit = sizes
         job, core = len(self.trainings) + 1, min(core, high) * unit
         training = Training(job, low * unit, high * unit, unit, script, core, core > 0 and ends_all)
@@ -91,9 +93,9 @@ class World:
     # -- time
 
     def tick(self, meanwhile: Optional[Callable[[], None]] = None) -> None:
-        """Half a minute passes, then the real tick runs, against whatever fates there are.
+        """Let half a minute pass, then run the real tick, against the fates if there are any.
 
-        `meanwhile` happens after its first questions and before its last.
+        `meanwhile` runs after its first questions and before its last.
         """
         self.slurm.advance(TICK_S)
         is_disturbed = bool(self.slurm.fates) or meanwhile is not None
@@ -115,7 +117,9 @@ class World:
             self._after_tick()
 
     def wait(self, seconds: int) -> None:
-        """No tick runs. What was cancelled in a race with the last one is forgotten meanwhile."""
+        """Let time pass without a tick. Cancels in a race with the last tick are forgotten
+        in this time.
+        """
         self.slurm.advance(seconds)
         if seconds > self.slurm.min_job_age_s:
             for training in self.trainings.values():
@@ -123,10 +127,10 @@ class World:
                     self._forget_cancel(training)
 
     def step_clock(self, seconds: int) -> None:
-        """Nobody can keep a claim that a clock brings nearer.
+        """Let the clock jump. No job can keep a claim that a clock brings nearer.
 
-        Set back, it lets Slurm forget what is cancelled now before what ended earlier: then nobody
-        can see that it was the whole job.
+        A clock set back lets Slurm forget newer cancels before older ends. Then it is unknown that
+        the whole job was cancelled.
         """
         self.slurm.step_clock(seconds)
         self.known.clear()
@@ -137,7 +141,7 @@ class World:
     # -- people
 
     def cancel(self, training: Training, element: Optional[Element]) -> None:
-        """The user's scancel: of the whole job, or of one element."""
+        """Cancel the whole job, or an element, as its user."""
         hit = [element] if element else self.slurm.of(training.job)
         found = {e.name for e in hit if e.state not in ENDED}
         training.cancelled |= found
@@ -150,23 +154,25 @@ class World:
         self.slurm.does(f"scancel {element.name if element else training.job}", "nobody")
 
     def _forget_cancel(self, training: Training) -> None:
-        """Nobody can see any more that it was the whole job."""
+        """Forget that the whole job was cancelled, because Slurm does not show it any more."""
         training.seems_cancelled |= training.is_cancelled
         training.is_cancelled = False
 
     def _is_alive(self, element: Element) -> bool:
-        """What was put back in these seconds looks as if it had been so after the cancel."""
+        """Elements put back in these seconds look as if they were put back after the cancel."""
         back = (element.eligible or 0) - REQUEUE_WAIT_S
         is_new = element.state == "PENDING" and abs(self.slurm.now - back) <= RACE_S
         return element.state not in ENDED and not is_new
 
     def hold(self, training: Training, element: Optional[Element]) -> None:
-        """An admin's hold; it counts where squeue shows it."""
+        """Hold as an administrator. The hold counts where squeue shows it."""
         self.slurm.does(f"scontrol hold {element.name if element else training.job}")
         self.admin_held |= {e.name for e in self.slurm.of(training.job) if _is_shown_held(e)}
 
     def release(self, training: Training) -> None:
-        """The admin releases what is held, with scontrol; if it is off, ticks begin anew."""
+        """Release held elements as an administrator, with scontrol. After `off`, switch
+        ticks on again.
+        """
         self.calm_off_ticks = 0
         for element in self.slurm.of(training.job):
             if element.hold == "admin" or element.description == REQUEUED_HELD:
@@ -201,7 +207,7 @@ class World:
             file.unlink(missing_ok=True)
             self.is_calm = False
 
-    # -- what must stay true
+    # -- the rules that must hold
 
     def _watch(self, verb: str, element: Element, user: str) -> None:
         is_hidden = element.state in ("FAILED", "TIMEOUT") or (verb, user) == (
@@ -211,13 +217,13 @@ class World:
         self._read_history()
         if verb == "requeue" and user != "root":
             self.of(element).requeued_by_user[element.name] = self.slurm.now
-            if element.state in FINISHED:  # who asks for that answers for its next run
+            if element.state in FINISHED:  # a user who asks for that answers for its next run
                 self.of(element).must_be_spent.discard(element.name)
                 self.admin_released.add(element.name)
         if verb == "suspend":
             self.suspended.add(element.name)
         if is_hidden or verb == "resume":
-            self.admin_held.discard(element.name)  # from then on nobody can see it
+            self.admin_held.discard(element.name)  # from then on Slurm does not show it
         if not self.is_ticking or user != "root":
             return
         if verb == "release" and element.state == "PENDING":
@@ -243,7 +249,7 @@ class World:
         return self._is_core(element) and element.state == "RUNNING" and not is_spent
 
     def _read_history(self) -> None:
-        """Find out whose time in the ordinary queue is over."""
+        """Read which elements have used up their time in the ordinary queue."""
         for line in self.slurm.history[self.read :]:
             at, name, what = line.split(" ")
             ends = self.core_ends.pop(name, None) if what != "RUNNING" else None
@@ -257,15 +263,18 @@ class World:
         self.read = len(self.slurm.history)
 
     def _forgive_requeues(self) -> None:
-        """What has ended can only be held after its requeue, and one of these came to nothing."""
+        """An ended element can only be held after its requeue, and a requeue had no effect."""
         for element in self.slurm.elements.values():
             if element.state == "PENDING" and not element.is_held:
                 self.of(element).must_be_spent.discard(element.name)
 
     def _check_nodes(self, given: Element) -> None:
-        """What the tick gives to one, no other may be on, or about to start on; to a group, no
-        other and no fellow may be, until there are too few nodes for those that wait. Where Slurm
-        has dropped an update without a word, the element has other nodes than the tick gave it."""
+        """Check that the nodes that the tick gives to an element are used by no other element.
+
+        The nodes of a group are also free of its other elements, until there are too few nodes.
+        Where Slurm has silently dropped an update, the element has other nodes than the tick gave
+        it.
+        """
         if any(f"jobid={given.job}_" in command.stdin for command in self.slurm.dropped):
             return
         others = [e for e in self.slurm.elements.values() if e is not given]
@@ -316,7 +325,7 @@ class World:
         return self.settings.lease.length_s + 60
 
     def _after_tick(self) -> None:
-        """What an undisturbed tick leaves behind."""
+        """Check the state after an undisturbed tick."""
         slurm = self.slurm
         claims = [(b.name, b.seen, b.start) for b in slurm.bookings]
         claims += [(str(r.job), r.seen, r.start) for r in slurm.rigid]
@@ -336,7 +345,7 @@ class World:
                 training.cancelled_at = None  # it has been seen
 
     def _check_off(self, is_off: bool) -> None:
-        """One tick asks all to leave, the next puts back who has not, the third sees an end."""
+        """The first tick asks all to leave, the next puts back the rest, the third sees the end."""
         self.is_off, before = is_off, self.calm_off_ticks
         self.calm_off_ticks = before + 1 if is_off else 0
         if self.calm_off_ticks >= OFF_TICKS:
@@ -360,15 +369,17 @@ class World:
         self.faults += [f"{name} is released outside the lane" for name in lent]
 
     def _check_lease(self, element: Element) -> None:
-        """A start that lies ahead of a clock that was set back allows no shorter limit, so such a
-        fragment is asked to leave."""
+        """A start in the future, by a clock that was set back, allows no shorter limit.
+
+        The tick asks such a fragment to leave.
+        """
         left_s = (element.end or 0) - self.slurm.now
         goes = self.was_set_back and element.signalled is not None
         if element.state == "RUNNING" and left_s > self.longest_s and not goes:
             self.faults.append(f"{element.name} has a lease of {left_s} s")
 
     def check(self) -> None:
-        """Raises AssertionError if anybody was wronged."""
+        """Raise AssertionError if a rule was broken."""
         self._read_history()
         for training in self.trainings.values():
             self._check_places(training)
@@ -384,14 +395,14 @@ class World:
             for v in self.slurm.violations
             if (not v.whose or v.whose in self.known) and v.element not in others_doing
         ]
-        self.slurm.violations.clear()  # what nobody could know then is not held against a tick
+        self.slurm.violations.clear()  # a tick is not blamed for facts that Slurm did not show
         if self.faults:
             raise AssertionError("; ".join(dict.fromkeys(self.faults)))
 
     # -- the end
 
     def calm(self) -> None:
-        """All people undo what they did; what only the tick may undo is not touched."""
+        """All people undo their actions. Only the tick may undo the rest."""
         slurm = self.slurm
         self.switch(is_off=False)
         self.want_no_growth(is_wanted=False)
@@ -441,8 +452,11 @@ def _once(happens: Callable[[], None]) -> Callable[[Command], None]:
 
 
 def _is_shown_held(element: Element) -> bool:
-    """Not one that its user has put back held, as soon as that is done: Slurm says only that. Nor
-    one whose bad end is not on record: it looks as if a tick had put it back."""
+    """Tell whether Slurm shows an administrator's hold.
+
+    It shows no such hold for an element that its user has just put back held. An element whose bad
+    end is not on record looks as if a tick had put it back.
+    """
     is_back = element.exit_code != 0 and "leave=" not in element.admin_comment
     is_hidden = element.description != "" or element.then == "REQUEUE_HOLD" or is_back
     return element.hold == "admin" and not is_hidden and element.state in WAITS

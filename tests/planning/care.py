@@ -1,4 +1,4 @@
-"""Upkeep of one job, as the tests of it ask for it."""
+"""Upkeep of a job, as its tests ask for it."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def _wish(draw: st.DrawFn, element: Element) -> None:
 
 
 def _under_way(draw: st.DrawFn, element: Element, state: str, nodes: frozenset[str]) -> str:
-    """Make an element pending or running; returns the rest of its mark."""
+    """Make an element pending or running. Return the rest of its mark."""
     released = START - draw(st.integers(0, 90))
     element.hold = ""
     if state == "PENDING":

@@ -1,4 +1,4 @@
-"""What a plan says, as the tests of it ask."""
+"""Questions of tests to a plan."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def grown(plan: Plan) -> set[str]:
 
 
 def renewed(plan: Plan) -> set[int]:
-    """The fragments that get a longer lease, or a shorter one, by index."""
+    """The fragments that get a new lease, longer or shorter, by index."""
     return {a.fragment.index for a in plan.actions if a.end is not None}
 
 
 def told_to_go(plan: Plan) -> set[FragmentId]:
-    """The fragments that are told to go, in one way or the other."""
+    """The fragments that are told to leave, by a notice or at once."""
     goes = (Verb.CANCEL, Verb.NOTICE, Verb.PUT_BACK)
     return {a.fragment for a in plan.actions if a.verb in goes}

@@ -1,4 +1,4 @@
-"""What a request says of its sizes: the only ones, the one that it likes, how long it stays."""
+"""The sizes in a request: the only sizes, the preferred size, and the time that it keeps a size."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def size(plan: Plan) -> int:
 
 
 @pytest.mark.parametrize(("free", "expected"), [(1, 0), (2, 2), (3, 2), (5, 4), (7, 4), (8, 8)])
-def test_a_job_starts_at_a_size_that_it_may_have(free: int, expected: int) -> None:
+def test_a_job_starts_at_an_allowed_size(free: int, expected: int) -> None:
     request = asked(allowed=POWERS)
     plan = planned(make_job(held=8, request=request), free)
     assert size(plan) == len(grown(plan)) == expected
@@ -62,7 +62,7 @@ def test_a_job_starts_at_a_size_that_it_may_have(free: int, expected: int) -> No
 @pytest.mark.parametrize(
     ("count", "free", "expected"), [(7, 0, 4), (7, 1, 8), (3, 0, 2), (3, 1, 4)]
 )
-def test_a_job_that_lost_a_node_gets_one_or_gives_back_the_rest(
+def test_a_job_that_lost_a_node_gets_another_or_gives_back_the_rest(
     count: int, free: int, expected: int
 ) -> None:
     """Even while it rests after the change."""
@@ -73,21 +73,21 @@ def test_a_job_that_lost_a_node_gets_one_or_gives_back_the_rest(
     assert set(noticed(plan).values()) <= {Why.SIZE}
 
 
-def test_nodes_that_lead_to_no_such_size_are_left_free() -> None:
-    """They are others' meanwhile, and the job says which sizes it may have."""
+def test_nodes_that_lead_to_no_allowed_size_are_left_free() -> None:
+    """Other jobs use those nodes, and the job says which sizes it may have."""
     plan = planned(running(asked(allowed=POWERS), 4), 3)
     assert (size(plan), plan.actions and grown(plan)) in [(4, set()), (4, ())]
     lines = map(reason_text, plan.jobs[0].reasons)
     assert "may have 2, 4 and 8 nodes only (sizes=)" in lines
 
 
-def test_the_largest_such_size_is_the_maximum() -> None:
+def test_the_largest_allowed_size_is_the_maximum() -> None:
     job = running(replace(asked(allowed=POWERS), max_nodes=9), 8)
     assert "its maximum is 8 nodes" in map(reason_text, planned(job, 3).jobs[0].reasons)
 
 
-def test_nodes_that_come_later_are_waited_for_at_a_size_that_it_may_have() -> None:
-    """Two of the four that it is to get are still somebody else's."""
+def test_a_job_waits_for_late_nodes_at_an_allowed_size() -> None:
+    """Two of the four nodes that it is to get still belong to another job."""
     job = running(asked(allowed=POWERS), 4)
     leaving = {"request": make_request(1, 2), "noticed": after(-1), "job_id": 8}
     gone = [make_fragment(i, RUNNING, [f"n{i + 5}"], **leaving) for i in range(2)]
@@ -98,7 +98,7 @@ def test_nodes_that_come_later_are_waited_for_at_a_size_that_it_may_have() -> No
 
 
 def test_growth_that_would_end_between_two_sizes_is_dropped() -> None:
-    """One of its nodes is taken between the two looks."""
+    """Another job takes a node of it between the two readings."""
     seen = make_snapshot(make_job(held=8, request=asked(allowed=POWERS)), nodes=make_nodes(4))
     plan = plan_for(seen)
     assert len(grown(plan)) == 4
@@ -143,7 +143,7 @@ def test_a_job_grows_soon_after_a_change_only_if_that_pays(
 
 
 def test_a_job_may_shrink_at_any_time() -> None:
-    """Another one that waits for its minimum takes two of its nodes."""
+    """Another job that waits for its minimum takes two of its nodes."""
     job = running(asked(min_run=span(600)), 4)
     other = make_job(held=2, request=make_request(2, 2), job_id=9)
     plan = plan_for(make_snapshot(job, other, nodes=nodes(4, 0)))

@@ -94,12 +94,12 @@ def test_a_fragment_that_left_as_asked_is_at_rest() -> None:
 
 
 @pytest.mark.parametrize("told", [*({name: value} for name, value in NOTES.items()), *WORDS])
-def test_a_fragment_of_which_there_is_more_to_say_is_not(told: dict[str, Any]) -> None:
+def test_a_fragment_with_a_note_or_a_word_is_not_at_rest(told: dict[str, Any]) -> None:
     assert not held(**told).is_at_rest
 
 
 def both_plans(seen: Snapshot) -> tuple[Plan, Plan]:
-    """The plan, and the one in which no fragment is passed over."""
+    """Make the plan, and the plan in which no fragment is passed over."""
     plan = make_plan(seen, Settings(), no_clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MalleableJob, "stirring", property(lambda job: job.fragments))
@@ -108,7 +108,7 @@ def both_plans(seen: Snapshot) -> tuple[Plan, Plan]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(clusters())
-def test_no_plan_is_another_for_it(slurm: FakeSlurm) -> None:
+def test_passing_over_fragments_at_rest_changes_no_plan(slurm: FakeSlurm) -> None:
     passed_over, asked = both_plans(observe(slurm, ["malleable"]))
     assert passed_over == asked
 
@@ -119,7 +119,9 @@ def test_no_plan_is_another_for_it(slurm: FakeSlurm) -> None:
     st.sampled_from(["torchrun", "pool"]),
     st.booleans(),
 )
-def test_nor_for_any_note(notes: list[dict[str, Any]], engine: str, has_agent: bool) -> None:
+def test_passing_over_fragments_with_notes_changes_no_plan(
+    notes: list[dict[str, Any]], engine: str, has_agent: bool
+) -> None:
     request = replace(make_request(), engine=engine)
     of_all: dict[str, Any] = {"request": request, "has_agent": has_agent}
     rest = [held(n, **of_all, **told) for n, told in enumerate(notes, 1)]

@@ -1,4 +1,4 @@
-"""What a user has cancelled, and what becomes of the rest."""
+"""Cancels of a user, and their effect on the rest of the job."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ TIMED_OUT, CANCELLED = FragmentState.TIMED_OUT, FragmentState.CANCELLED
 WHOLE, PART = CancelScope.WHOLE, CancelScope.PART
 
 
-def test_a_cancel_is_final_for_what_had_just_ended() -> None:
-    """scancel passes over ended elements; to put one back would revive the job."""
+def test_a_cancel_is_final_for_a_fragment_that_had_just_ended() -> None:
+    """scancel passes over ended elements. To put such an element back would revive the job."""
     job = make_job(make_fragment(0, TIMED_OUT, ["n1"]), make_fragment(1, CANCELLED))
     care = care_for(job)
     assert care.is_over
@@ -26,22 +26,21 @@ def test_a_cancel_is_final_for_what_had_just_ended() -> None:
 
 
 def test_elements_without_a_record_were_cancelled_if_slurm_says_so_of_their_array() -> None:
-    """Slurm keeps no record of an element that never ran; one that is forgotten (MinJobAge) has
-    none either."""
+    """Slurm keeps no record of an element that never ran, or that it has forgotten (MinJobAge)."""
     job = make_job(make_fragment(0, TIMED_OUT, ["n1"]))
     job = replace(job, request=replace(job.request, fragments=2))
     assert not care_for(job).is_over
     assert care_for(replace(job, is_cut=True)).is_over
 
 
-def test_a_paused_job_grows_nowhere() -> None:
+def test_a_job_on_hold_does_not_grow() -> None:
     job = make_job(make_fragment(0, RUNNING, ["n1"], is_on_hold=True), held=3)
     care = care_for(job)
     assert care.growable == ()
     assert any("malleable release 7" in reason_text(reason) for reason in care.reasons)
 
 
-def test_what_was_cancelled_long_ago_does_not_end_the_job() -> None:
+def test_an_old_cancel_does_not_end_the_job() -> None:
     ended = make_fragment(0, TIMED_OUT, ["n1"], gone=1)
     care = care_for(make_job(ended, make_fragment(1, CANCELLED)))
     assert not care.is_over
@@ -55,7 +54,7 @@ def test_a_cancel_of_a_part_is_noted() -> None:
     assert {index: mark.gone for index, mark in marks(care.actions).items()} == {0: 1, 2: 1}
 
 
-def test_while_it_is_not_clear_nothing_is_put_back() -> None:
+def test_no_fragment_is_put_back_while_the_scope_of_a_cancel_is_unclear() -> None:
     job = make_job(
         make_fragment(0, TIMED_OUT, ["n1"]),
         make_fragment(1, ENDING, ["n2"]),
@@ -70,7 +69,7 @@ def test_while_it_is_not_clear_nothing_is_put_back() -> None:
     ("back_s", "cancel_s", "wanted"),
     [(-9, -9, WHOLE), (-9, -5, WHOLE), (-60, -5, PART), (-5, -9, PART)],
 )
-def test_what_was_put_back_in_the_moment_of_the_cancel(
+def test_a_fragment_was_put_back_in_the_moment_of_the_cancel(
     back_s: float, cancel_s: float, wanted: CancelScope
 ) -> None:
     back = make_fragment(0, HELD, noticed=after(back_s))
@@ -79,7 +78,7 @@ def test_what_was_put_back_in_the_moment_of_the_cancel(
 
 
 @pytest.mark.parametrize(("requeued_s", "wanted"), [(-9, WHOLE), (3, PART)])
-def test_who_left_by_itself_after_a_cancel_of_others_goes_on(
+def test_a_fragment_that_left_after_a_cancel_of_others_goes_on(
     requeued_s: float, wanted: CancelScope
 ) -> None:
     slurm = make_slurm()

@@ -1,4 +1,6 @@
-"""The ceilings of a user and of an account: who gets what, who gives back, and what others get."""
+"""The ceilings of a user and of an account: the nodes that jobs get, give back, and leave
+to others.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def told(plan: Plan, job_id: int) -> list[str]:
 
 
 @pytest.mark.parametrize("key", KEYS)
-def test_the_jobs_of_one_share_a_ceiling_and_others_get_the_rest(key: str) -> None:
+def test_the_jobs_of_a_user_share_a_ceiling_and_others_get_the_rest(key: str) -> None:
     jobs = (
         of("ann", make_job(held=6, job_id=1)),
         of("ann", make_job(held=6, job_id=2)),
@@ -89,7 +91,7 @@ def test_nodes_that_only_a_full_user_could_have_are_idle_for_the_ceiling() -> No
     assert {found.reason: found.nodes for found in plan.idle} == {Why.STARTING: 3, Why.CEILING: 5}
 
 
-def test_a_job_that_is_larger_than_its_user_may_have_waits_and_is_told_so() -> None:
+def test_a_job_above_its_user_s_ceiling_waits_and_names_the_ceiling() -> None:
     jobs = (
         of("ann", make_job(held=4, job_id=1, request=make_request(4, 4))),
         of("bob", make_job(held=4, job_id=2, request=make_request(3, 4))),
@@ -99,7 +101,7 @@ def test_a_job_that_is_larger_than_its_user_may_have_waits_and_is_told_so() -> N
     assert any("this job needs 4, so it cannot start" in line for line in told(plan, 1))
 
 
-def test_what_is_above_a_lowered_ceiling_leaves_and_others_may_have_it() -> None:
+def test_fragments_above_a_lowered_ceiling_leave_and_others_get_their_nodes() -> None:
     running = (make_fragment(i, RUNNING, [f"n{i}"], job_id=1) for i in range(4))
     one = make_request(1, 1)
     jobs = (
@@ -124,7 +126,7 @@ def test_a_fragment_that_leaves_takes_up_its_user_s_room_until_it_has_left() -> 
     assert starts == {2: 1, 3: 2}
 
 
-def test_what_finished_jobs_still_do_counts_for_the_ceiling_and_ends_with_its_lease() -> None:
+def test_scripts_of_finished_jobs_count_for_the_ceiling_and_end_with_their_lease() -> None:
     still = make_fragment(0, RUNNING, ["n0"], job_id=1, start=after(-900), end=after(60))
     done = replace(still, mark=replace(still.mark, is_finished=True))
     trains = (
@@ -197,7 +199,7 @@ Whose = Callable[[MalleableJob], str]
 
 
 def look(slurm: FakeSlurm, mode: Mode, users: list[str]) -> tuple[Snapshot, Plan]:
-    """Jobs 1 and 2 are charged to one account, job 3 to another."""
+    """A snapshot: jobs 1 and 2 are charged to the same account, job 3 to another."""
     seen = observe(slurm, ["malleable"])
     jobs = (
         replace(job, user=users[job.job_id - 1], account="ml" if job.job_id < 3 else "phys")
@@ -208,7 +210,7 @@ def look(slurm: FakeSlurm, mode: Mode, users: list[str]) -> tuple[Snapshot, Plan
 
 
 def occupied(seen: Snapshot, plan: Plan, whose: Whose, name: str) -> set[str]:
-    """The nodes that somebody's fragments are on or on their way to, once the plan is written."""
+    """The nodes that these jobs' fragments are on, or on their way to, once the plan is written."""
     mine = {job.job_id for job in seen.jobs if whose(job) == name}
     now = (f for job in seen.jobs if job.job_id in mine for f in job.fragments)
     new = (a for a in plan.actions if a.verb is Verb.GROW and a.fragment.job_id in mine)
@@ -218,7 +220,7 @@ def occupied(seen: Snapshot, plan: Plan, whose: Whose, name: str) -> set[str]:
 
 @settings(many, max_examples=200)
 @given(clusters(), modes(), CEILINGS, USERS)
-def test_nothing_grows_above_a_ceiling(
+def test_no_job_grows_above_a_ceiling(
     slurm: FakeSlurm, mode: Mode, ceilings: dict[str, int], users: list[str]
 ) -> None:
     mode = replace(mode, **ceilings)
@@ -247,7 +249,7 @@ def test_planning_again_settles_under_ceilings(
 
 @settings(many, max_examples=100)
 @given(clusters(), modes(), USERS)
-def test_a_ceiling_that_no_user_reaches_changes_nothing(
+def test_a_ceiling_that_no_user_reaches_changes_no_plan(
     slurm: FakeSlurm, mode: Mode, users: list[str]
 ) -> None:
     high = replace(mode, max_nodes_per_user=100, max_nodes_per_account=100)
@@ -256,8 +258,8 @@ def test_a_ceiling_that_no_user_reaches_changes_nothing(
 
 @settings(many, max_examples=200)
 @given(clusters(), st.integers(1, 4))
-def test_the_other_user_loses_nothing(slurm: FakeSlurm, most: int) -> None:
-    """Jobs 1 and 2 are of a user with a ceiling; job 3 of one that does not reach it."""
+def test_the_other_user_loses_no_node(slurm: FakeSlurm, most: int) -> None:
+    """Jobs 1 and 2 belong to a user with a ceiling. Job 3 belongs to a user below the ceiling."""
     users = ["ann", "ann", "bob"]
     _, free = look(slurm, Mode(), users)
     if sizes(free).get(3, 0) <= most:

@@ -1,4 +1,6 @@
-"""Everybody's minimum comes before anybody's extra, and nobody waits for its own for ever."""
+"""All jobs' minimums come before any job's extra nodes, and no job waits for its minimum
+without end.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_a_wide_job_has_its_minimum_before_a_better_one_has_more() -> None:
 
 
 def kept(*jobs: MalleableJob, chosen: Settings = SHIPPED, **curves: Curve) -> list[int]:
-    """The nodes of all but the last, which gets what they leave once they have left it."""
+    """The nodes of all jobs but the last. The last job gets their nodes once they have left
+    them.
+    """
     return sizes(*jobs, chosen=chosen, **curves)[:-1]
 
 
@@ -74,11 +78,11 @@ def test_a_running_job_makes_room_for_a_minimum() -> None:
     assert kept(gang(8, 1, on=8), gang(9, 4), j8=LINEAR, j9=FLAT) == [4]
 
 
-def test_who_runs_stays_where_minimums_compete() -> None:
+def test_a_running_job_stays_where_minimums_compete() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S / 2)) == [4]
 
 
-def test_who_makes_room_is_told_so() -> None:
+def test_a_job_that_makes_room_is_given_the_reason() -> None:
     seen = [gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)]
     plan = plan_for(make_snapshot(*seen, nodes=nodes_of(*seen, free=0)))
     assert noticed(plan) == dict.fromkeys(range(4), Why.BETTER_USE)  # not that it has too few
@@ -96,7 +100,7 @@ def finished_pool(job_id: int, on: int, end_s: float = 100) -> MalleableJob:
 
 
 @pytest.mark.parametrize("waited_s", [HOUR_S / 2, HOUR_S + 1])
-def test_what_finished_jobs_still_do_ends_for_who_has_lost_patience(waited_s: float) -> None:
+def test_scripts_of_finished_jobs_end_for_a_job_past_its_patience(waited_s: float) -> None:
     jobs = finished_pool(8, 4), gang(9, 4, waited_s=waited_s)
     plan = plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0)))
     is_renewed = waited_s < HOUR_S
@@ -104,7 +108,7 @@ def test_what_finished_jobs_still_do_ends_for_who_has_lost_patience(waited_s: fl
     assert any(r.why is Why.GIVEN_BACK for r in plan.jobs[0].reasons) is not is_renewed
 
 
-def test_what_finished_jobs_still_do_ends_above_the_ceiling() -> None:
+def test_scripts_of_finished_jobs_end_above_the_ceiling() -> None:
     job = finished_pool(8, 4)
     seen = make_snapshot(job, nodes=nodes_of(job, free=0))
     for most, kept_ in ((3, set()), (4, set(range(4)))):
@@ -126,7 +130,7 @@ def held(job: MalleableJob) -> MalleableJob:
     ],
     ids=["held", "too wide", "elsewhere", "without patience"],
 )
-def test_what_finished_jobs_still_do_ends_for_nobody_who_could_not_start(
+def test_scripts_of_finished_jobs_go_on_if_the_waiting_job_could_not_start(
     waits: MalleableJob, chosen: Settings
 ) -> None:
     jobs = finished_pool(8, 4), waits
@@ -134,7 +138,7 @@ def test_what_finished_jobs_still_do_ends_for_nobody_who_could_not_start(
     assert renewed(plan) == set(range(4))
 
 
-def test_what_finished_jobs_still_do_ends_for_a_pool_that_needs_no_minimum() -> None:
+def test_scripts_of_finished_jobs_end_for_a_pool_without_a_minimum() -> None:
     pool = gang(9, 1, waited_s=HOUR_S + 1)
     request = replace(pool.request, engine="pool", min_nodes=0)
     fragments = tuple(replace(f, mark=replace(f.mark, request=request)) for f in pool.fragments)
@@ -142,7 +146,7 @@ def test_what_finished_jobs_still_do_ends_for_a_pool_that_needs_no_minimum() -> 
     assert not renewed(plan_for(make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0))))
 
 
-def test_the_last_lease_of_a_finished_job_is_cut_to_its_hole_all_the_same() -> None:
+def test_the_last_lease_of_a_finished_job_is_also_cut_to_its_hole() -> None:
     jobs = finished_pool(8, 4, end_s=330), gang(9, 4, waited_s=HOUR_S + 1)
     names = frozenset(n for job in jobs for n in job.nodes)
     wall = Reservation("maint", after(370), after(9000), names)
@@ -150,7 +154,7 @@ def test_the_last_lease_of_a_finished_job_is_cut_to_its_hole_all_the_same() -> N
     assert renewed(plan) == set(range(4))
 
 
-def test_who_has_lost_patience_comes_first() -> None:
+def test_a_job_past_its_patience_comes_first() -> None:
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1)) == [0]
     never = replace(SHIPPED, plan=replace(SHIPPED.plan, patience_s=0))
     assert kept(gang(8, 4, on=4), gang(9, 4, waited_s=HOUR_S + 1), chosen=never) == [4]
@@ -162,33 +166,35 @@ def began(job: MalleableJob, *ago_s: float) -> MalleableJob:
     return replace(job, fragments=(*later, *job.fragments[len(later) :]))
 
 
-def test_who_has_just_begun_stays() -> None:
-    """Of several who wait each would oust the one before it, as soon as that has started."""
+def test_a_job_that_has_just_begun_stays() -> None:
+    """Otherwise each waiting job would oust the job before it, as soon as that job has started."""
     waits = gang(9, 4, waited_s=4 * HOUR_S)
     assert kept(began(gang(8, 4, on=4), HOUR_S - 1, 60), waits) == [0]  # some have run for long
     assert kept(began(gang(8, 4, on=4), *[HOUR_S - 1] * 4), waits) == [4]
     narrow = began(gang(8, 3, most=3, on=3), 60, 60, 60)
     assert sizes(narrow, waits, free=1)[:-1] == [3]
-    assert kept(began(gang(8, 1, on=8), *[60] * 8), waits) == [4]  # what is beyond is no turn
+    assert kept(began(gang(8, 1, on=8), *[60] * 8), waits) == [4]  # only the minimum has a turn
 
 
 @pytest.mark.parametrize(("weight", "stays"), [(1.0, 0), (0.6, 0), (0.1, 4)])
 def test_patience_weighs_as_the_job_does(weight: float, stays: int) -> None:
-    """In four hours; who counts little never takes the place of one that counts much."""
+    """After four hours of waiting. A job of little weight never takes the place of a heavy job."""
     chosen = replace(SHIPPED, plan=replace(SHIPPED.plan, objective="throughput"))
     slow = Curve(((0, 0.0), (1, weight), (64, 64 * weight)))
     jobs = gang(8, 4, on=4), gang(9, 4, waited_s=4 * HOUR_S)
     assert kept(*jobs, chosen=chosen, j8=LINEAR, j9=slow) == [stays]
 
 
-def test_a_wide_one_too_pushes_out_narrow_ones_in_time() -> None:
+def test_a_wide_job_displaces_narrow_jobs_in_time() -> None:
     narrow = [gang(i, 1, most=1, on=1) for i in range(10, 14)]
     assert kept(*narrow, gang(9, 4, waited_s=HOUR_S / 2)) == [1, 1, 1, 1]
     assert kept(*narrow, gang(9, 4, waited_s=HOUR_S + 1)) == [0, 0, 0, 0]
 
 
-def test_a_narrow_one_pushes_out_a_wide_one_in_the_end() -> None:
-    """Its one node is worth less than four, so it would wait for as long as they run."""
+def test_a_narrow_job_displaces_a_wide_job_in_the_end() -> None:
+    """Its single node is worth less than four nodes, so without a limit it would wait for
+    their end.
+    """
     wide = gang(8, 4, on=4)
     assert kept(wide, gang(9, 1, waited_s=4 * HOUR_S - 1)) == [4]
     assert kept(wide, gang(9, 1, waited_s=4 * HOUR_S + 1)) == [0]
@@ -198,8 +204,8 @@ def test_a_narrow_one_pushes_out_a_wide_one_in_the_end() -> None:
     assert sizes(wide, *narrow)[0] == 0
 
 
-def test_who_waits_for_nodes_that_are_not_there_takes_only_its_turn() -> None:
-    """One that can never start does not keep the others from theirs."""
+def test_a_job_that_waits_for_missing_nodes_takes_only_its_turn() -> None:
+    """A job that can never start does not keep the others from their minimum."""
     jobs = gang(8, 4, on=4), gang(9, 1, waited_s=HOUR_S), gang(10, 64, 64, waited_s=HOUR_S)
     seen = make_snapshot(*jobs, nodes=nodes_of(*jobs, free=0))
     hasty = replace(SHIPPED, plan=replace(SHIPPED.plan, patience_s=200))
@@ -207,14 +213,14 @@ def test_who_waits_for_nodes_that_are_not_there_takes_only_its_turn() -> None:
     assert [plan_for(look, hasty).jobs[0].nodes_planned for look in turns].count(0) == 2
 
 
-def test_a_wide_one_comes_back_after_the_narrow_one_s_turn() -> None:
+def test_a_wide_job_comes_back_after_the_narrow_job_s_turn() -> None:
     narrow, wide = gang(8, 1, most=1, on=1), gang(9, 4, waited_s=HOUR_S + 1)
     assert sizes(began(narrow, 60), wide, free=3)[0] == 1
     assert sizes(narrow, wide, free=3)[0] == 0
 
 
-def test_a_job_that_counts_for_nothing_claims_nothing() -> None:
-    """What a site's own objective gives no weight waits until nobody else wants the nodes."""
+def test_a_job_without_weight_claims_no_nodes() -> None:
+    """A job without weight in a site's own objective waits until no other job wants the nodes."""
     chosen = replace(SHIPPED, plan=replace(SHIPPED.plan, objective="throughput"))
     idle = Curve(((0, 0.0), (1, 0.0)))
     assert sizes(gang(8, 1), gang(9, 1), free=4, chosen=chosen, j8=LINEAR, j9=idle) == [4, 0]
@@ -222,7 +228,7 @@ def test_a_job_that_counts_for_nothing_claims_nothing() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
-def test_nobody_has_an_extra_that_another_lacks_to_start(data: st.DataObject) -> None:
+def test_no_job_has_an_extra_node_that_another_lacks_to_start(data: st.DataObject) -> None:
     free = data.draw(st.integers(1, 12))
     jobs, curves = [], {}
     for job_id in range(8, 8 + data.draw(st.integers(2, 4))):

@@ -1,4 +1,4 @@
-"""A job's end summed up in one line, and where that line goes."""
+"""The line that sums up a job's end, and the fragment whose mark gets it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def lines(plan: Plan) -> list[tuple[str, str]]:
     return [(str(a.fragment), a.summary) for a in plan.actions if a.summary]
 
 
-def test_the_line_goes_to_one_fragment_that_runs() -> None:
+def test_a_single_running_fragment_gets_the_line() -> None:
     assert LINE == "malleable: 12.3 node-h, 4 interruptions, 2-9 nodes"
     assert lines(with_summaries(closing(), seen(), {7: LINE})) == [("7_1", LINE)]
 
 
-def test_it_shares_the_mark_that_is_written_anyway() -> None:
-    """A notice has one too, and no later write may undo it."""
+def test_the_line_shares_the_mark_that_is_written_anyway() -> None:
+    """A notice has such a line too, and no later write may undo it."""
     for verb in (Verb.STAY, Verb.NOTICE):
         mark = make_mark(is_finished=True)
         told = Intent(FragmentId(7, 1), Why.FINISHED, verb, mark=mark)
@@ -46,12 +46,12 @@ def test_it_shares_the_mark_that_is_written_anyway() -> None:
         assert [a.verb for a in plan.actions if a.summary] == [verb]
 
 
-def test_without_one_that_runs_it_goes_to_the_first_that_waits() -> None:
+def test_without_a_running_fragment_the_first_waiting_fragment_gets_the_line() -> None:
     only = make_snapshot(make_job(make_fragment(0, DONE, ["n1"]), held=3))
     assert lines(with_summaries(closing(), only, {7: LINE})) == [("7_1", LINE)]
 
 
-def test_a_job_of_which_nothing_is_open_or_known_gets_none() -> None:
+def test_a_job_without_open_or_known_fragments_gets_no_line() -> None:
     over = make_snapshot(make_job(make_fragment(0, DONE, ["n1"])))
     assert with_summaries(closing(), over, {7: LINE}) == closing()
     assert with_summaries(closing(), seen(), {8: LINE}) == closing()
@@ -59,7 +59,7 @@ def test_a_job_of_which_nothing_is_open_or_known_gets_none() -> None:
     assert ending_jobs(closing()) == {7}
 
 
-def test_one_command_more_and_before_the_cancel() -> None:
+def test_the_line_takes_a_command_more_and_precedes_the_cancel() -> None:
     plan = with_summaries(closing(), seen(), {7: LINE})
     first, second = commands(plan.actions, {FragmentId(7, 1): "ticket 42 \0 x"})
     assert first.argv[:3] == ("scontrol", "update", "jobid=7_1")
@@ -75,7 +75,7 @@ def test_one_command_more_and_before_the_cancel() -> None:
     st.integers(0, 10**5),
     st.sampled_from(["node", "gpu", "task"]),
 )
-def test_it_is_replaced_and_the_sites_own_text_is_kept(
+def test_the_line_is_replaced_and_the_site_s_own_text_is_kept(
     text: str, node_s: float, interruptions: int, most: int, unit: str
 ) -> None:
     rest = f"{text}\0"

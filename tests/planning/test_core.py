@@ -96,7 +96,7 @@ def moves(plan: Plan) -> list[Intent]:
 
 
 def untouched(plan: Plan) -> bool:
-    """True if nothing but a mark is written to the core."""
+    """Tell whether the plan writes only marks to the core."""
     mine = (i for i in plan.actions if i.fragment.index == 0)
     return all(i.parts == ("set mark",) for i in mine)
 
@@ -131,7 +131,7 @@ def test_no_fragment_gets_a_qos_that_its_user_may_not_have() -> None:
     )
 
 
-def test_what_is_in_the_lane_starts_in_holes_while_the_core_waits() -> None:
+def test_fragments_in_the_lane_start_in_holes_while_the_core_waits() -> None:
     request = asking()
     waiting = core_of(request, state=PENDING, reason="Priority", start=after(3600))
     plan = planned(waiting, *(in_lane(request, i) for i in (1, 2, 3)))
@@ -140,7 +140,7 @@ def test_what_is_in_the_lane_starts_in_holes_while_the_core_waits() -> None:
     assert untouched(plan)
 
 
-def test_nothing_starts_outside_the_lane() -> None:
+def test_no_fragment_starts_outside_the_lane() -> None:
     request = asking()
     astray = core_of(request, index=2)
     plan = planned(
@@ -150,7 +150,7 @@ def test_nothing_starts_outside_the_lane() -> None:
     assert [i.fragment.index for i in moves(plan)] == [2]
 
 
-def test_what_runs_outside_the_lane_leaves_and_is_not_renewed() -> None:
+def test_a_fragment_outside_the_lane_leaves_and_is_not_renewed() -> None:
     """An operator's release of the whole job starts all its elements in the user's partition."""
     request = asking()
     astray = core_of(request, 1, RUNNING, end=after(100))
@@ -169,14 +169,14 @@ def test_a_core_counts_for_the_minimum() -> None:
     assert plan.jobs[0].nodes_planned == 3
 
 
-def test_a_core_that_waits_counts_for_nothing() -> None:
+def test_a_waiting_core_does_not_count() -> None:
     request = asking(low=3, core=2)
     cores = [core_of(request, i, PENDING) for i in (0, 1)]
     plan = planned(*cores, in_lane(request, 2), in_lane(request, 3))
     assert by_verb(plan, Verb.GROW) == []
 
 
-def test_the_second_look_counts_no_core_that_waits() -> None:
+def test_the_second_reading_counts_no_core_that_waits() -> None:
     request = asking(low=2, core=1)
     job = job_of(core_of(request, state=PENDING), *(in_lane(request, i) for i in (1, 2, 3)))
     seen = snapshot_of(job, nodes=make_nodes(2))
@@ -230,7 +230,7 @@ def test_a_ceiling_counts_no_core() -> None:
     assert len(by_verb(plan, Verb.NOTICE)) == 1
 
 
-def test_nothing_is_queued_while_malleable_jobs_are_off() -> None:
+def test_no_core_is_queued_while_malleable_jobs_are_off() -> None:
     plan = planned(*(core_of(asking(), i) for i in range(4)), off=Off(after(-1)))
     assert by_verb(plan, Verb.QUEUE) == []
 
@@ -348,7 +348,7 @@ def test_an_operator_s_hold_keeps_a_core_out_of_the_queue() -> None:
 
 
 def test_a_core_that_fits_no_node_is_tried_again_after_long() -> None:
-    """Slurm holds what asks for more than any node of its partition has."""
+    """Slurm holds a job that asks for more than any node of its partition has."""
     request = asking()
     others = [in_lane(request, i) for i in (1, 2, 3)]
     unfit = core_of(request, released=after(-60), reason="BadConstraints")
@@ -444,7 +444,7 @@ def test_a_ceiling_need_only_hold_what_the_core_lacks(most: dict[str, int]) -> N
 
 
 @pytest.mark.parametrize("hold", [{"reason": "JobHeldAdmin"}, {"is_on_hold": True}])
-def test_what_an_operator_holds_is_not_moved(hold: dict[str, Any]) -> None:
+def test_a_fragment_that_an_operator_holds_is_not_moved(hold: dict[str, Any]) -> None:
     request = asking(high=3)
     held = [core_of(request, 1, **hold), core_of(request, 2)]
     fresh = job_of(in_lane(request, 0), *held)

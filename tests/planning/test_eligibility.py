@@ -1,4 +1,4 @@
-"""Which nodes suit which jobs: what a job asks for, where it died, whom several users accuse."""
+"""The nodes that suit a job: by its request, its deaths there, and accusations of several users."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def grown(plan: Plan, job_id: int = 7) -> set[str]:
         (Needs(features="[rack1|rack2]"), {"small", "large", "gpu"}),  # for Slurm to judge
     ],
 )
-def test_a_job_is_offered_what_fits_it(needs: Needs, wanted: set[str]) -> None:
+def test_a_job_is_offered_the_nodes_that_fit_it(needs: Needs, wanted: set[str]) -> None:
     nodes = (
         make_node("small", cpus=2, memory_mib=2000),
         make_node("large", cpus=16, memory_mib=8000, features=frozenset({"epyc"})),
@@ -89,7 +89,7 @@ def test_features(wanted: str, fits: bool) -> None:
     assert has_features(frozenset({"a", "b"}), wanted) is fits
 
 
-def test_what_slurm_finds_unfit_is_not_offered_again() -> None:
+def test_a_node_that_slurm_finds_unfit_is_not_offered_again() -> None:
     unfit = make_fragment(0, reason="BadConstraints", nodes=["n1"])
     plan = plan_for(make_job(unfit, request=make_request(1, 1)), nodes=make_nodes(2))
     assert grown(plan) == {"n2"}
@@ -134,7 +134,7 @@ def test_without_any_other_node_it_is_tried_again_where_it_died() -> None:
         (2, 3, ("n1", "n2", "n3"), {"n3"}),
     ],
 )
-def test_one_death_beside_a_training_keeps_it_from_no_node_that_it_wants(
+def test_a_single_death_beside_a_training_keeps_it_from_no_node_that_it_wants(
     deaths: int, most: int, nodes: tuple[str, ...], taken: set[str]
 ) -> None:
     """A second death on the node does, whichever fragment it was."""
@@ -173,8 +173,10 @@ def test_a_node_that_only_a_cancelled_fragment_could_use_is_not_called_free(
     assert [reason_text(r) for r in planned.reasons] == [text]
 
 
-def test_what_a_job_excludes_is_counted_as_such() -> None:
-    """Of what is free, fits, and is not its own; a job that is alike says nothing of it."""
+def test_nodes_that_a_job_excludes_are_counted_as_excluded() -> None:
+    """The count covers free, suitable nodes of others. A similar job does not name its
+    exclusions.
+    """
     nodes = (
         *make_nodes(5),
         make_node("busy", NodeState.BUSY),
@@ -210,14 +212,14 @@ def test_deaths_of_different_users_jobs_count_against_a_node_for_all() -> None:
     assert any("n1: fragments of jobs 1, 2 died there" in note_text(note) for note in plan.notes)
 
 
-def test_one_user_cannot_take_a_node_from_the_others() -> None:
+def test_a_single_user_cannot_take_a_node_from_the_others() -> None:
     jobs = [died_on("n1", job_id=i) for i in (1, 2)]
     third = make_job(held=4, job_id=7)
     assert "n1" in grown(plan_for(*jobs, third, nodes=make_nodes(4)))
 
 
-def test_a_failing_job_accuses_nobody() -> None:
-    """Two users whose scripts fail everywhere would take the machine from all others."""
+def test_a_failing_job_accuses_no_node() -> None:
+    """Two users whose scripts fail everywhere would take the machine from all other users."""
     jobs = [
         make_job(
             make_fragment(0, deaths=(AvoidedNode("n1", after(-9)),), failures=1, job_id=i),
@@ -229,13 +231,13 @@ def test_a_failing_job_accuses_nobody() -> None:
     assert "n1" in grown(plan_for(*jobs, make_job(held=4, job_id=7), nodes=make_nodes(4)))
 
 
-def test_an_accusation_of_most_of_the_machine_is_none() -> None:
+def test_an_accusation_of_most_of_the_machine_does_not_count() -> None:
     names = ("n1", "n2", "n3")
     jobs = [died_on(*names, job_id=i, user=f"user{i}") for i in (1, 2)]
     assert grown(plan_for(*jobs, make_job(held=4, job_id=7), nodes=make_nodes(4))) >= {"n1"}
 
 
-def test_a_stopped_job_accuses_nobody() -> None:
+def test_a_stopped_job_accuses_no_node() -> None:
     dead = make_fragment(0, deaths=(AvoidedNode("n1", after(-9)),), stopped="x", job_id=1)
     failing = make_job(dead, job_id=1)
     other = died_on("n1", job_id=2, user="another")
@@ -255,7 +257,7 @@ def apart(*starts: float) -> MalleableJob:
     return make_job(*fragments, waiting)
 
 
-def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
+def test_a_job_whose_fragments_do_not_meet_is_kept_to_a_single_fragment() -> None:
     nodes = [make_node(f"n{i}", NodeState.BUSY) for i in range(3)]
     plan = plan_for(apart(59, 59, 59), nodes=[*nodes, make_node("free")])
     assert noticed(plan) == {}
@@ -265,7 +267,7 @@ def test_a_job_that_nobody_joins_is_kept_to_one_fragment() -> None:
     assert any("no fragment has joined a round" in reason_text(r) for r in plan.jobs[0].reasons)
 
 
-def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -> None:
+def test_a_failed_meeting_is_remembered_after_its_fragments_have_ended() -> None:
     plan = plan_for(apart(60), nodes=[make_node("n0", NodeState.BUSY)])
     (note,) = (a for a in plan.actions if a.mark is not None)
     assert note.mark is not None
@@ -274,8 +276,8 @@ def test_that_nobody_joined_is_not_forgotten_with_the_fragments_that_did_not() -
     assert len(grown(plan_for(make_job(*waiting), nodes=make_nodes(4)))) == 1
 
 
-def test_what_is_reminded_gets_one_mark_with_all_that_is_new() -> None:
-    """Two marks in one tick would undo each other."""
+def test_a_reminded_fragment_gets_a_single_mark_with_all_news() -> None:
+    """Two marks in the same tick would undo each other."""
     old = {"start": after(-90), "has_agent": False}
     first = make_fragment(0, RUNNING, ["n0"], noticed=after(-5), priority=9, **old)
     job = make_job(first, make_fragment(1, RUNNING, ["n1"], **old))
@@ -346,8 +348,8 @@ def test_a_fragment_without_the_directory_of_those_that_train_fails_on_its_node(
     assert mark.failures == 0
 
 
-def test_one_that_gives_up_where_others_train_does_not_take_them_along() -> None:
-    """Its script has not ended yet, and the lease of the one that trains is the shorter one."""
+def test_a_fragment_that_gives_up_does_not_end_the_training_of_others() -> None:
+    """Its script has not ended yet, and the lease of the training fragment is the shorter lease."""
     gives_up = make_fragment(0, RUNNING, ["n0"], end=after(900), said=Said.APART)
     trains = make_fragment(1, RUNNING, ["n1"], end=after(600), said=Said.JOINED)
     busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(2)]
@@ -355,7 +357,7 @@ def test_one_that_gives_up_where_others_train_does_not_take_them_along() -> None
     assert list(noticed(plan)) == [0]
 
 
-def test_that_nodes_share_no_directory_is_not_forgotten_by_who_said_so() -> None:
+def test_a_fragment_that_reported_an_unshared_directory_keeps_the_report() -> None:
     """It would say something else in its next run, and the job would train apart."""
     said = make_fragment(0, said=Said.APART)
     plan = plan_for(make_job(said, held=2), nodes=make_nodes(3))
@@ -369,7 +371,7 @@ def test_that_nodes_share_no_directory_is_not_forgotten_by_who_said_so() -> None
 
 @pytest.mark.parametrize(("quiet_s", "gives_up"), [(299, False), (300, True)])
 def test_a_gang_that_stays_incomplete_gives_its_nodes_back(quiet_s: float, gives_up: bool) -> None:
-    """One of three is suspended by an operator, say."""
+    """For example, an operator has suspended a fragment."""
     request = make_request(3, 3)
     here = [
         make_fragment(i, RUNNING, [f"n{i}"], request=request, start=after(-quiet_s)) for i in (0, 1)

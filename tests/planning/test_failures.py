@@ -1,4 +1,4 @@
-"""Deaths of fragments: who is blamed, what is forgiven, when a job is stopped."""
+"""Deaths of fragments: nodes are blamed, failures forgiven, and jobs stopped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_the_third_death_stops_the_job() -> None:
     assert finished == [0, 1, 2, 3]
 
 
-def test_a_stopped_job_stays_stopped() -> None:
+def test_a_stopped_job_does_not_start_again() -> None:
     job = make_job(make_fragment(0, CANCELLED, stopped="why"), held=1)
     care = care_for(job)
     assert care.is_over
@@ -68,13 +68,15 @@ def test_the_last_two_deaths_on_a_node_are_kept() -> None:
 
 
 def test_a_peer_that_has_only_joined_is_no_excuse() -> None:
-    """Otherwise fragments that die in turn would excuse each other for ever."""
+    """Otherwise fragments that die in turn would excuse each other without end."""
     job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.JOINED))
     assert care_for(job).is_over
 
 
 @pytest.mark.parametrize(("code", "is_ours"), [("0:15", True), ("3:0", True), ("0:0", False)])
-def test_what_a_dead_tick_left_is_told_from_an_operator_s_hold(code: str, is_ours: bool) -> None:
+def test_a_hold_of_a_dead_tick_is_distinguished_from_an_operator_s_hold(
+    code: str, is_ours: bool
+) -> None:
     ran = {"released": after(-300), "restarts": 1, "reason": "JobHeldAdmin", "exit_code": code}
     care = care_for(make_job(make_fragment(0, HELD, **ran), held=1))
     assert any(a.is_held for a in care.actions) is is_ours
@@ -97,7 +99,7 @@ def test_progress_forgives() -> None:
 
 
 @pytest.mark.parametrize(("left_s", "forgiven"), [(-100, True), (-300, False)])
-def test_progress_of_a_run_that_ended_forgives_what_failed_before_it(
+def test_progress_of_an_ended_run_forgives_the_failures_before_it(
     left_s: float, forgiven: bool
 ) -> None:
     left = make_fragment(0, HELD, said=Said.TRAINED, eligible=after(left_s + 121))

@@ -94,7 +94,7 @@ def renew(end: datetime) -> Intent:
 
 
 def check(action: Intent, fresh_nodes: dict[str, NodeState], reserved_s: float = 0) -> Plan:
-    """The guarded plan of one action, with n1 reserved in `reserved_s` seconds."""
+    """The guarded plan of an action, with n1 reserved in `reserved_s` seconds."""
     seen = make_snapshot(make_job(RUNNING), nodes=make_nodes(3))
     fresh = make_snapshot(
         nodes=[make_node(name, state) for name, state in fresh_nodes.items()],
@@ -177,14 +177,14 @@ def test_a_gang_that_is_there_may_grow_by_less() -> None:
     assert len(guard(plan, fresh, fresh, SETTINGS).actions) == 1
 
 
-def test_who_needs_a_guard() -> None:
+def test_only_growth_and_renewals_need_a_guard() -> None:
     assert needs_guard(Plan((GROW,)))
     assert needs_guard(Plan((renew(after(60)),)))
     assert not needs_guard(Plan((Intent(ID, Why.HOLE_CLOSES, Verb.NOTICE, mark=make_mark()),)))
 
 
 def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Intent]:
-    """What is done about a fragment that began `start_s` ago with a lease of `lease_s`."""
+    """The actions for a fragment that began `start_s` ago with a lease of `lease_s`."""
     fragment = make_fragment(
         0, FragmentState.RUNNING, ["n1"], start=after(-start_s), limit=span(lease_s)
     )
@@ -211,12 +211,12 @@ def test_a_lease_that_overruns_is_cut() -> None:
 
 @pytest.mark.parametrize(("lease_s", "is_cut"), [(760, False), (761, True), (36_000, True)])
 def test_a_lease_longer_than_it_may_be_is_cut(lease_s: float, is_cut: bool) -> None:
-    """What Slurm itself restarts gets the sum of all that was ever added to its time limit."""
+    """A fragment that Slurm itself restarts gets the sum of all extensions as its time limit."""
     wanted = [Intent(ID, Why.LEASE_LONG, end=after(600))] if is_cut else []
     assert renewals(100, lease_s) == wanted
 
 
-def test_what_leaves_keeps_no_long_lease() -> None:
+def test_a_fragment_that_leaves_keeps_no_long_lease() -> None:
     fragment = make_fragment(
         0, FragmentState.RUNNING, ["n1"], limit=span(36_000), noticed=after(-1)
     )
@@ -225,14 +225,14 @@ def test_what_leaves_keeps_no_long_lease() -> None:
     assert [a.end for a in cuts] == [after(600)]
 
 
-def test_what_began_in_the_future_is_put_back() -> None:
+def test_a_fragment_with_a_start_in_the_future_is_put_back() -> None:
     """slurmctld's clock was set back an hour."""
     (action,) = renewals(-3600, 600)
     assert action.verb is Verb.NOTICE
     assert action.cause is Why.LEASE_LONG
 
 
-def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
+def test_no_lease_is_renewed_on_a_node_in_an_unknown_state() -> None:
     fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], start=after(-590))
     nodes = [make_node("n1", NodeState.UNKNOWN)]
     seen = make_snapshot(make_job(fragment), nodes=nodes)
@@ -240,7 +240,7 @@ def test_nothing_is_renewed_on_a_node_in_an_unknown_state() -> None:
 
 
 @pytest.mark.parametrize("hole_s", [60, 100, 130])
-def test_what_cannot_be_cut_is_asked_to_leave(hole_s: float) -> None:
+def test_a_fragment_whose_lease_cannot_be_cut_is_asked_to_leave(hole_s: float) -> None:
     (asked,) = renewals(100, 600, hole_s)
     assert asked.verb is Verb.NOTICE
     assert asked.cause is Why.HOLE_CLOSES
@@ -259,7 +259,7 @@ def test_an_endless_lease_is_cut_too() -> None:
 
 
 def test_a_handover_takes_two_steps() -> None:
-    """Nodes of a job that shrinks are given to another one once they are free."""
+    """Nodes of a job that shrinks are given to another job once they are free."""
     mine = [make_fragment(i, FragmentState.RUNNING, [f"n{i + 1}"], job_id=1) for i in range(4)]
     flat = make_job(*mine, job_id=1)
     eager = make_job(held=2, job_id=2)
@@ -273,8 +273,10 @@ def idle_of(plan: Plan) -> dict[Why, int]:
     return {each.reason: each.nodes for each in plan.idle}
 
 
-def test_a_plan_without_some_of_its_growth_tells_the_sizes_that_are_left() -> None:
-    """Four of six nodes; then one is taken, and one is wanted so soon that no lease fits."""
+def test_a_plan_without_some_of_its_growth_reports_the_remaining_sizes() -> None:
+    """Of six nodes four start. Then a node is taken, and another is wanted so soon that no
+    lease fits.
+    """
     request = make_request(1, 4)
     job = make_job(held=4, request=request)
     seen = make_snapshot(job, nodes=make_nodes(5))

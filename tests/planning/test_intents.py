@@ -1,4 +1,4 @@
-"""One intent for each fragment: how several become one, and that a plan takes no second."""
+"""An intent for each fragment: several become a single intent, and a plan takes no second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_plan_with_two_intents_on_a_fragment_is_refused() -> None:
         Plan((NOTED, HELD))
 
 
-def test_a_notice_that_is_held_and_cut_is_one_row() -> None:
+def test_a_notice_that_is_held_and_cut_is_a_single_row() -> None:
     (found,) = one_each((NOTED, HELD, NOTICE, RENEWED))
     assert found == Intent(
         ID, Why.HOLE_CLOSES, Verb.NOTICE, mark=NOTICE.mark, is_held=True, end=RENEWED.end
@@ -56,5 +56,5 @@ def test_fragments_keep_their_order() -> None:
         (Intent(ID, Why.HELD), ()),
     ],
 )
-def test_what_it_does_in_words(intent: Intent, parts: tuple[str, ...]) -> None:
+def test_an_intent_in_words(intent: Intent, parts: tuple[str, ...]) -> None:
     assert intent.parts == parts

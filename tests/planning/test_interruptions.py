@@ -1,4 +1,6 @@
-"""Who stays on a node until a planned start takes it: a question of what a hit costs the job."""
+"""Whether a fragment stays until a planned start takes its node depends on the
+interruption's cost.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ FLEE_S = 140.0  # margin, KillWait, notice and a tick
 def trainer(
     size: int, loss_s: Optional[float], held: int = 0, redoes: bool = False
 ) -> MalleableJob:
-    """A job on n1 to n`size` whose leases end in 100 s."""
+    """Make a job on n1 to n`size` whose leases end in 100 s."""
     request = make_request(1, 8)
     times = {"start": after(-500), "limit": span(600), "request": request, "redoes": redoes}
     parts = [make_fragment(i, RUNNING, [f"n{i + 1}"], loss_s=loss_s, **times) for i in range(size)]
@@ -62,7 +64,7 @@ def seen_with(job: MalleableJob, *wanted: str, start_s: float, free: int = 0) ->
     ("loss_s", "size", "taken", "stays"),
     [(1, 9, 1, True), (600, 8, 8, False), (140, 2, 1, True), (141, 2, 1, False), (140, 3, 3, True)],
 )
-def test_a_hit_of_all_is_weighed_against_leaving_with_some(
+def test_an_interruption_of_all_is_weighed_against_leaving_with_some(
     loss_s: float, size: int, taken: int, stays: bool
 ) -> None:
     assert pays_to_stay(loss_s, size, taken, FLEE_S) is stays
@@ -74,7 +76,7 @@ def test_leaving_costs_all_that_is_kept_clear_before_an_end() -> None:
 
 
 @pytest.mark.parametrize(("loss_s", "leavers"), [(1.0, []), (600.0, [0]), (None, [0])])
-def test_only_who_has_cheap_hits_stays_to_a_planned_start(
+def test_only_a_job_with_cheap_interruptions_stays_to_a_planned_start(
     loss_s: Optional[float], leavers: list[int]
 ) -> None:
     plan = plan_for(seen_with(trainer(2, loss_s), "n1", start_s=100))
@@ -83,7 +85,7 @@ def test_only_who_has_cheap_hits_stays_to_a_planned_start(
     assert (ends.get("7_0", after(0)) > after(100)) is (leavers == [])
 
 
-def test_who_redoes_as_much_after_leaving_ahead_does_not_leave() -> None:
+def test_a_job_that_redoes_as_much_after_leaving_ahead_does_not_leave() -> None:
     assert not noticed(plan_for(seen_with(trainer(2, 600.0, redoes=True), "n1", start_s=100)))
     for redoes, gained in ((False, {"n3"}), (True, {"n2", "n3"})):
         soon = seen_with(trainer(1, 200.0, 3, redoes=redoes), "n2", start_s=130, free=2)
@@ -91,22 +93,22 @@ def test_who_redoes_as_much_after_leaving_ahead_does_not_leave() -> None:
 
 
 @pytest.mark.parametrize(("loss_s", "grows"), [(60.0, True), (600.0, False), (None, True)])
-def test_a_change_is_weighed_against_what_is_done_again(
-    loss_s: Optional[float], grows: bool
-) -> None:
-    """One node more is worth half of two minutes to a job of two; half of a hit is done again."""
+def test_a_change_is_weighed_against_repeated_work(loss_s: Optional[float], grows: bool) -> None:
+    """A node more is worth half of two minutes to a job of two. Half of an interruption is
+    done again.
+    """
     job = trainer(2, loss_s, held=1, redoes=loss_s is not None)
     seen = make_snapshot(job, nodes=(*make_nodes(2, NodeState.BUSY), *make_nodes(3)[2:]))
     assert bool(grown(plan_for(seen))) is grows
 
 
-def test_what_one_start_takes_is_one_hit() -> None:
+def test_the_nodes_that_a_start_takes_are_a_single_interruption() -> None:
     job = trainer(3, 140.0)
     assert list(noticed(plan_for(seen_with(job, "n1", start_s=100)))) == [0]
     assert not noticed(plan_for(seen_with(job, "n1", "n2", start_s=100)))
 
 
-def test_a_reservation_is_a_wall_for_everybody() -> None:
+def test_a_reservation_is_a_wall_for_every_job() -> None:
     job = trainer(2, 0.0)
     nodes = make_nodes(2, NodeState.BUSY)
     sooner = [plan_start(["n1"], 100)]  # hides the reservation behind it
@@ -129,7 +131,7 @@ def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later(
 
 @pytest.mark.parametrize("loss_s", [0.0, 40.0, 70.0, 140.0, 280.0, 282.0])
 @pytest.mark.parametrize("size", range(8))
-def test_who_takes_a_node_that_is_soon_wanted_stays_on_it(loss_s: float, size: int) -> None:
+def test_a_job_that_takes_a_node_with_a_planned_start_stays_on_it(loss_s: float, size: int) -> None:
     """Or it would be told to leave in the next tick."""
     interruptions = interruptions_of(Ground(make_snapshot(), SETTINGS))
     job = trainer(size, loss_s, held=1)
@@ -150,7 +152,7 @@ def test_a_job_takes_no_node_on_which_it_would_not_stay() -> None:
 
 
 @pytest.mark.parametrize(("loss_s", "is_kept"), [(1.0, True), (600.0, False)])
-def test_the_guard_lets_those_pass_a_planned_start_that_may(loss_s: float, is_kept: bool) -> None:
+def test_the_guard_lets_allowed_jobs_pass_a_planned_start(loss_s: float, is_kept: bool) -> None:
     job = trainer(1, loss_s)
     seen = make_snapshot(job, nodes=make_nodes(1, NodeState.BUSY))
     renew = Intent(job.fragments[0].id, Why.BETTER_USE, end=after(600))
@@ -161,11 +163,11 @@ def test_the_guard_lets_those_pass_a_planned_start_that_may(loss_s: float, is_ke
     assert not guard(plan, seen, reserved, SETTINGS).actions
 
 
-def test_the_dearest_running_fragment_counts_and_else_what_was_told_before() -> None:
+def test_the_dearest_running_fragment_counts_and_else_the_last_report() -> None:
     request = make_request(1, 4)
     told = [make_fragment(i, RUNNING, [f"n{i}"], request=request, loss_s=h) for i, h in ((0, 3.0),)]
     before = make_fragment(1, FragmentState.HELD, request=request, loss_s=9.0)
     assert make_job(*told, before, request=request).loss_s == 3.0
     assert make_job(before, request=request).loss_s == 9.0
     assert make_job(held=2).loss_s is None
-    assert make_slurm().kill_wait == span(30)  # what FLEE_S counts on
+    assert make_slurm().kill_wait == span(30)  # the number of wide fragments in FLEE_S

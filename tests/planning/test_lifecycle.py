@@ -1,4 +1,4 @@
-"""What each state of a fragment calls for."""
+"""The actions that each state of a fragment calls for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SUSPENDED = FragmentState.SUSPENDED
 
 
 def steps(fragment: Fragment) -> list[tuple[str, Why]]:
-    """What is done and why, for a job with this fragment and one that waits."""
+    """Actions and reasons for a job with this fragment and a waiting fragment."""
     care = care_for(make_job(fragment, held=1))
     return [(", ".join(a.parts), a.cause) for a in care.actions]
 
@@ -89,7 +89,7 @@ def steps(fragment: Fragment) -> list[tuple[str, Why]]:
         (HELD, {"released": after(-90), "restarts": 1, "exit_code": "0:15"}, []),
     ],
 )
-def test_one_fragment(
+def test_the_action_for_a_fragment_in_each_state(
     state: FragmentState, fields: dict[str, Any], wanted: list[tuple[str, Why]]
 ) -> None:
     nodes = fields.pop("nodes", [] if state is HELD else ["n1"])
@@ -126,7 +126,7 @@ def test_only_a_clean_exit_can_finish(state: FragmentState) -> None:
     assert not is_finish(fragment, make_job(fragment))
 
 
-def test_a_finish_cancels_what_waits_and_lets_the_rest_end() -> None:
+def test_a_finish_cancels_waiting_fragments_and_lets_the_rest_end() -> None:
     job = make_job(
         make_fragment(0, DONE, ["n1"], said=Said.FINISHED),
         make_fragment(1, RUNNING, ["n2"]),
@@ -138,13 +138,13 @@ def test_a_finish_cancels_what_waits_and_lets_the_rest_end() -> None:
     assert care.is_over
     assert care.growable == ()
     note, *finish = care.actions
-    assert note.mark is not None  # Slurm may forget first who said so
+    assert note.mark is not None  # Slurm may first forget the fragment that reported it
     assert (note.fragment.index, note.verb, note.mark.is_finished) == (1, Verb.STAY, True)
     assert {a.verb for a in finish} == {Verb.CANCEL}
     assert [a.fragment.index for a in finish] == [2, 4]
 
 
-def test_a_finish_is_not_forgotten_with_those_who_said_so() -> None:
+def test_a_finish_is_remembered_after_its_fragments_are_forgotten() -> None:
     job = make_job(make_fragment(1, RUNNING, ["n2"], is_finished=True))
     job = replace(job, request=replace(job.request, fragments=3))
     assert care_for(job).is_over
@@ -155,10 +155,10 @@ def test_a_finish_that_is_done_is_not_repeated() -> None:
     assert care_for(job).actions == ()
 
 
-# -- what can grow
+# -- fragments that can grow
 
 
-def test_what_arrives_and_what_can_grow() -> None:
+def test_arriving_and_growable_fragments() -> None:
     job = make_job(
         make_fragment(0, PENDING, ["n1"], released=after(-5)),
         make_fragment(1, DONE, ["n3"], noticed=after(-3)),
@@ -171,7 +171,7 @@ def test_what_arrives_and_what_can_grow() -> None:
     assert any("malleable release 7" in reason_text(reason) for reason in care.reasons)
 
 
-def test_nothing_grows_before_a_dependency_is_met() -> None:
+def test_no_fragment_grows_before_a_dependency_is_met() -> None:
     job = make_job(make_fragment(0, HELD, depends=True), held=1)
     assert care_for(job).growable == ()
     assert "waits for its dependency" in map(reason_text, care_for(job).reasons)
@@ -181,7 +181,7 @@ def test_nothing_grows_before_a_dependency_is_met() -> None:
     ("vain", "ago_s", "can_grow"),
     [(0, 1, True), (1, 29, False), (1, 30, True), (2, 59, False), (2, 60, True), (99, 3601, True)],
 )
-def test_the_pause_after_a_release_in_vain_doubles(vain: int, ago_s: float, can_grow: bool) -> None:
+def test_the_delay_after_a_release_in_vain_doubles(vain: int, ago_s: float, can_grow: bool) -> None:
     job = make_job(make_fragment(0, HELD, vain=vain, released=after(-ago_s)), held=1)
     assert bool(care_for(job).growable) is can_grow
 
@@ -226,7 +226,7 @@ def test_notice_is_repeated_with_the_first_time() -> None:
         ({"noticed": after(3000)}, True),
     ],
 )
-def test_a_fragment_rests_before_it_runs_again(fields: dict[str, Any], rested: bool) -> None:
+def test_a_fragment_waits_before_it_runs_again(fields: dict[str, Any], rested: bool) -> None:
     """A node refuses the credential of a job that ended there in this second."""
     job = make_job(make_fragment(0, HELD, **fields))
     assert bool(care_for(job).growable) is rested
@@ -239,7 +239,7 @@ def test_the_rest_follows_slurm_s_own_wait() -> None:
     assert not upkeep(Ground(slow, SETTINGS), job).growable
 
 
-def test_holds_are_only_for_what_could_come_back_unheld() -> None:
+def test_only_fragments_that_could_come_back_unheld_are_held() -> None:
     job = make_job(
         make_fragment(0, RUNNING, ["n1"]), make_fragment(1, RUNNING, ["n2"], priority=5), held=1
     )

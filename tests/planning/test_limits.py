@@ -1,4 +1,4 @@
-"""Somebody waits for a limit that counts fragments: they leave, and come back once he runs."""
+"""Fragments leave for a job that waits for a limit on their number, and return once it runs."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def seen_with(job: MalleableJob, *waiting: Waiter, **fields: Any) -> Snapshot:
     return make_snapshot(job, nodes=nodes, waiting=waiting, **fields)
 
 
-# -- who makes room
+# -- jobs that make room
 
 
 def test_all_fragments_leave_and_none_starts() -> None:
@@ -90,19 +90,19 @@ def test_all_fragments_leave_and_none_starts() -> None:
     assert "AssocGrpNodeLimit" in reason_text(job.reasons[0])
 
 
-def test_without_anybody_waiting_they_stay_and_grow() -> None:
+def test_fragments_stay_and_grow_while_no_job_waits_for_the_limit() -> None:
     plan = plan_for(seen_with(running()))
     assert noticed(plan) == {}
     assert len(grown(plan)) == 2
 
 
-def test_what_is_about_to_start_is_held() -> None:
+def test_a_fragment_that_is_about_to_start_is_held() -> None:
     job = ann(make_fragment(0, PENDING, ["n1"], released=after(-5)))
     plan = plan_for(seen_with(job, waiter()))
     assert [a.cause for a in plan.actions if "hold" in a.parts] == [Why.LIMIT]
 
 
-def test_what_a_finished_job_still_does_is_ended() -> None:
+def test_scripts_of_a_finished_job_are_ended() -> None:
     job = ann(make_fragment(0, RUNNING, ["n1"], is_finished=True))
     causes = [a.cause for a in plan_for(seen_with(job, waiter())).actions if a.verb is Verb.CANCEL]
     assert Why.LIMIT in causes
@@ -126,7 +126,7 @@ def test_what_a_finished_job_still_does_is_ended() -> None:
         (Counted.QOS_ACCOUNT, {"account", "user"}, False),
     ],
 )
-def test_whose_fragments_a_limit_counts(counted: Counted, same: set[str], has_to: bool) -> None:
+def test_the_fragments_that_a_limit_counts(counted: Counted, same: set[str], has_to: bool) -> None:
     other = {"user": "ann", "account": "lab", "qos": "normal"}
     waits = waiter(counted, **{k: v if k in same else "other" for k, v in other.items()})
     assert is_counted(ann(), waits) is has_to
@@ -138,8 +138,8 @@ def test_an_account_is_compared_as_slurm_does() -> None:
 
 
 @pytest.mark.parametrize("counted", list(Counted))
-def test_what_is_not_known(counted: Counted) -> None:
-    """Of the same user it is taken to be the same; of others nothing is assumed."""
+def test_an_unknown_account_or_qos(counted: Counted) -> None:
+    """An unknown value counts as equal for the same user. For other users it is not assumed."""
     unknown = waiter(counted, user="ann", account="", qos="")
     is_user_s = counted in (Counted.USER, Counted.QOS_USER)
     assert is_counted(ann(), unknown) is is_user_s
@@ -161,25 +161,25 @@ def had_left(state: FragmentState = HELD, **fields: Any) -> MalleableJob:
 
 
 @pytest.mark.parametrize("reason", ["Resources", "Priority", "None"])
-def test_they_do_not_come_back_while_it_waits_for_something_else(reason: str) -> None:
+def test_fragments_do_not_come_back_while_the_job_waits_for_another_reason(reason: str) -> None:
     waits = Waiter("99", "bob", reason)
     plan = plan_for(seen_with(had_left(), waits))
     assert not grown(plan)
     assert "has not started yet" in reason_text(plan.jobs[0].reasons[0])
 
 
-def test_they_come_back_when_it_has_started() -> None:
+def test_fragments_come_back_when_the_job_has_started() -> None:
     plan = plan_for(seen_with(had_left()))
     grows = [a for a in plan.actions if a.verb is Verb.GROW]
     assert len(grows) == 3
     assert {a.mark.gave_way_to for a in grows} == {""}
 
 
-def test_who_waits_for_nodes_alone_keeps_nobody_away() -> None:
+def test_a_job_that_waits_for_nodes_only_keeps_no_fragment_away() -> None:
     assert len(grown(plan_for(seen_with(ann(), Waiter("99", "bob", "Resources"))))) == 2
 
 
-# -- what is asked and told
+# -- questions and messages
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_accounts_are_asked_only_where_they_matter(waits: Waiter, is_asked: bool
     assert not needs_charges(Ground(replace(seen, off=Off(after(-1))), ON))
 
 
-def test_why_nodes_stay_idle() -> None:
+def test_the_reason_of_idle_nodes() -> None:
     (idle,) = plan_for(seen_with(ann(), waiter())).idle
     assert (idle.reason, idle.nodes) == (Why.LIMIT, 4)
 
@@ -221,7 +221,7 @@ WAITING = st.lists(
 
 @many
 @given(clusters(), WAITING, st.sampled_from(["", "lab", "ml"]))
-def test_who_is_counted_neither_starts_nor_stays(
+def test_a_counted_fragment_neither_starts_nor_stays(
     slurm: FakeSlurm, waiting: list[Waiter], account: str
 ) -> None:
     seen = observe(slurm, ["malleable"])

@@ -39,7 +39,7 @@ def reasons_of(job: MalleableJob) -> tuple[Reason, ...]:
         ({"said": Said.STARTED, "noticed": after(-9)}, ""),  # it was asked to leave
     ],
 )
-def test_a_fragment_that_trains_nothing_for_a_minute(fields: dict[str, Any], cause: str) -> None:
+def test_a_fragment_that_does_not_train_for_a_minute(fields: dict[str, Any], cause: str) -> None:
     idle = make_fragment(1, FragmentState.RUNNING, ["n3", "n2"], **fields)
     found = reasons_of(make_job(TRAINS, idle))
     ran_s = (NOW - (idle.start or NOW)).total_seconds()
@@ -48,7 +48,7 @@ def test_a_fragment_that_trains_nothing_for_a_minute(fields: dict[str, Any], cau
 
 
 @pytest.mark.parametrize("state", [s for s in FragmentState if s is not FragmentState.RUNNING])
-def test_one_that_does_not_run_is_not_named(state: FragmentState) -> None:
+def test_a_fragment_that_does_not_run_is_not_named(state: FragmentState) -> None:
     waits = make_fragment(1, state, ["n2"], said=Said.STARTED, start=after(-200))
     assert not reasons_of(make_job(TRAINS, waits))
 
@@ -59,7 +59,7 @@ def test_workers_of_a_pool_never_meet() -> None:
     assert not reasons_of(make_job(worker))
 
 
-def test_it_is_a_reason_in_the_plan() -> None:
+def test_an_idle_fragment_is_a_reason_in_the_plan() -> None:
     idle = make_fragment(1, FragmentState.RUNNING, ["n2"], said=Said.STARTED)
     (planned,) = make_plan(make_snapshot(make_job(TRAINS, idle)), Settings(), no_clock).jobs
     (reason,) = (r for r in planned.reasons if r.why is Why.NOT_TRAINING)

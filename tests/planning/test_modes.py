@@ -1,4 +1,4 @@
-"""Off, observe, canary and the ceiling: what each lets start, and what it sends away."""
+"""Off, observe, canary and the ceiling: the fragments that each lets start or sends away."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def two_running() -> MalleableJob:
 # -- off
 
 
-def test_off_sends_all_away_and_starts_nothing() -> None:
+def test_off_ends_all_fragments_and_starts_none() -> None:
     nodes = (*busy("n1", "n2"), make_node("n3"))
     plan = plan_for(make_snapshot(two_running(), nodes=nodes, off=OFF))
     assert noticed(plan) == {0: Why.OFF, 1: Why.OFF}
@@ -118,7 +118,7 @@ def test_observing_plans_as_if_it_were_on() -> None:
     assert "only print their actions" in note_text(watched.notes[0])
 
 
-def test_observing_what_runs_is_warned_of() -> None:
+def test_observing_warns_of_running_fragments() -> None:
     seen = make_snapshot(two_running(), nodes=busy("n1", "n2"))
     (_, warning) = plan_for(seen, with_mode(level="observe")).notes
     assert note_text(warning).startswith("2 fragments in use")
@@ -140,8 +140,10 @@ def test_observing_what_runs_is_warned_of() -> None:
         ({"user": "bob"}, replace(CANARY, level="on"), {"n1", "n2", "n3"}),
     ],
 )
-def test_who_gets_which_nodes(job: dict[str, str], mode: Mode, names: set[str]) -> None:
-    """An empty list restricts nothing, and lists mean nothing at other levels."""
+def test_the_lists_of_users_and_nodes_decide_each_job_s_nodes(
+    job: dict[str, str], mode: Mode, names: set[str]
+) -> None:
+    """An empty list restricts no job, and lists have no effect at other levels."""
     seen = make_snapshot(replace(make_job(held=3), **job), nodes=make_nodes(3))
     plan = plan_for(seen, replace(ON, mode=mode))
     assert grown(plan) == names
@@ -160,7 +162,7 @@ def test_accounts_are_asked_only_where_they_matter() -> None:
     assert not needs_charges(Ground(replace(seen, off=OFF), chosen))
 
 
-def test_other_jobs_wait_and_those_that_run_leave() -> None:
+def test_jobs_outside_the_canary_wait_or_leave() -> None:
     job = replace(two_running(), user="bob")
     nodes = (*busy("n1", "n2"), make_node("n3"))
     plan = plan_for(make_snapshot(job, nodes=nodes), replace(ON, mode=CANARY))
@@ -192,7 +194,7 @@ def test_a_canary_returns_to_the_only_node_it_may_have() -> None:
     [ON, with_mode(max_nodes=5), with_mode(level="canary", users=("nobody",))],
     ids=["on", "under a ceiling", "for a canary"],
 )
-def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
+def test_no_fragment_starts_while_nodes_are_registering(mode: Settings) -> None:
     fragments = (make_fragment(0, RUNNING, ["n0"]), *(make_fragment(i) for i in range(1, 4)))
     nodes = (*busy("n0"), *make_nodes(8)[1:])
     job, fewer = make_job(*fragments), frozenset({"n5", "n6", "n7"})
@@ -210,7 +212,7 @@ def test_nothing_starts_while_nodes_are_registering(mode: Settings) -> None:
     assert grown(plan_for(make_snapshot(job, nodes=nodes), mode))
 
 
-def test_who_observes_is_told_that_nodes_are_registering() -> None:
+def test_observing_reports_that_nodes_are_registering() -> None:
     seen = make_snapshot(two_running(), nodes=busy("n1", "n2"), registering=frozenset({"n2"}))
     *_, line = plan_for(seen, with_mode(level="observe")).notes
     assert note_text(line) == (
@@ -219,7 +221,7 @@ def test_who_observes_is_told_that_nodes_are_registering() -> None:
     )
 
 
-def test_nobody_leaves_for_what_cannot_start_while_nodes_are_registering() -> None:
+def test_no_fragment_leaves_for_a_job_that_cannot_start_while_nodes_are_registering() -> None:
     request = make_request(2, 2)
     fragments = (
         make_fragment(i, RUNNING, [f"n{i}"], start=after(-40000), end=after(500), request=request)
@@ -231,7 +233,7 @@ def test_nobody_leaves_for_what_cannot_start_while_nodes_are_registering() -> No
     assert noticed(plan_for(seen, ON)) == {0: Why.BETTER_USE, 1: Why.BETTER_USE}
     silent = replace(seen, registering=frozenset({"n9"}))
     assert not noticed(plan_for(silent, ON))
-    assert noticed(plan_for(silent, with_mode(max_nodes=1)))  # a ceiling holds all the same
+    assert noticed(plan_for(silent, with_mode(max_nodes=1)))  # a ceiling still holds
 
 
 def test_nodes_that_others_have_for_themselves_may_be_silent() -> None:
@@ -240,7 +242,7 @@ def test_nodes_that_others_have_for_themselves_may_be_silent() -> None:
     assert grown(plan_for(replace(seen, registering=frozenset({"gpu1"})), ON))
 
 
-def test_what_was_planned_before_slurmctld_began_does_not_start() -> None:
+def test_fragments_planned_before_a_start_of_slurmctld_do_not_start() -> None:
     seen = make_snapshot(make_job(held=2), nodes=make_nodes(2))
     plan, fresh = plan_for(seen, ON), replace(seen, registering=frozenset({"n1"}))
     assert grown(plan)
@@ -250,7 +252,7 @@ def test_what_was_planned_before_slurmctld_began_does_not_start() -> None:
 # -- no growth now
 
 
-def test_with_no_growth_nothing_starts_and_what_runs_stays() -> None:
+def test_with_no_growth_no_fragment_starts_and_running_fragments_stay() -> None:
     nodes = (*busy("n1", "n2"), make_node("n3"))
     waits = make_job(held=2, job_id=8)
     seen = make_snapshot(two_running(), waits, nodes=nodes)
@@ -269,7 +271,7 @@ def test_with_no_growth_nothing_starts_and_what_runs_stays() -> None:
     assert [found.reason for found in plan.idle] == [Why.NO_GROWTH]
 
 
-def test_with_no_growth_leases_go_on_and_holes_close() -> None:
+def test_with_no_growth_leases_are_renewed_and_holes_close() -> None:
     soon = plan_start(["n2"], 90)
     fragments = (
         make_fragment(i, RUNNING, [f"n{i + 1}"], start=after(-500), end=after(100))
@@ -284,7 +286,7 @@ def test_with_no_growth_leases_go_on_and_holes_close() -> None:
 
 
 def test_no_job_makes_room_for_another_beyond_a_lowered_ceiling_with_no_growth() -> None:
-    """The ceiling takes back what is above it, and no more."""
+    """The ceiling takes back only the nodes above it."""
     fragments = (
         make_fragment(i, RUNNING, [f"n{i}"], start=after(-40000), end=after(500)) for i in range(4)
     )
@@ -317,7 +319,7 @@ def test_a_lowered_ceiling_takes_back() -> None:
     assert plan.jobs[0].nodes_planned == 3
 
 
-def test_what_leaves_takes_up_room_until_it_has_left() -> None:
+def test_a_leaving_fragment_takes_up_room_until_it_has_left() -> None:
     leaving = make_fragment(0, RUNNING, ["n1"], noticed=after(-5), job_id=8)
     jobs = (make_job(leaving, job_id=8), make_job(held=3))
     nodes = (*busy("n1"), *make_nodes(4)[1:])
@@ -332,14 +334,14 @@ def test_the_room_that_is_left_is_counted_in_nodes() -> None:
     assert len(grown(plan_for(make_snapshot(*jobs, nodes=nodes), with_mode(max_nodes=4)))) == 2
 
 
-def test_the_ceiling_picks_who_runs_at_all() -> None:
+def test_the_ceiling_picks_the_jobs_that_run() -> None:
     four = make_request(4, 4)
     jobs = (make_job(held=4, job_id=8, request=four), make_job(held=4, job_id=9, request=four))
     plan = plan_for(make_snapshot(*jobs, nodes=make_nodes(8)), with_mode(max_nodes=6))
     assert sorted(job.nodes_planned for job in plan.jobs) == [0, 4]
 
 
-def test_a_job_larger_than_the_ceiling_is_told_so() -> None:
+def test_a_job_larger_than_the_ceiling_names_the_ceiling() -> None:
     job = make_job(held=4, request=make_request(4, 4))
     plan = plan_for(make_snapshot(job, nodes=make_nodes(8)), with_mode(max_nodes=3))
     assert grown(plan) == set()
@@ -350,14 +352,14 @@ def test_a_job_larger_than_the_ceiling_is_told_so() -> None:
 
 
 def test_a_partition_that_is_down_takes_no_node_back() -> None:
-    """Its nodes are not counted then, but what runs in it goes on."""
+    """Its nodes are not counted then, but its running fragments go on."""
     running = (make_fragment(i, RUNNING, [f"n{i}"]) for i in range(4))
     nodes = [make_node(f"n{i}", NodeState.BUSY, partitions=frozenset({"main"})) for i in range(8)]
     plan = plan_for(make_snapshot(make_job(*running), nodes=nodes), with_mode(max_share=0.5))
     assert noticed(plan) == {}
 
 
-def test_a_partition_that_is_down_leaves_the_absolute_ceiling_as_it_is() -> None:
+def test_a_partition_that_is_down_does_not_change_the_absolute_ceiling() -> None:
     running = (make_fragment(i, RUNNING, [f"n{i}"]) for i in range(4))
     seen = make_snapshot(make_job(*running), nodes=busy("n0", "n1", "n2", "n3"))
     site = replace(ON.site, partitions=("malleable", "down"))
@@ -370,7 +372,7 @@ def test_a_partition_that_is_down_leaves_the_absolute_ceiling_as_it_is() -> None
 
 @settings(many, max_examples=200)
 @given(clusters())
-def test_with_no_growth_no_job_grows_and_none_loses_more_than_without(slurm: FakeSlurm) -> None:
+def test_with_no_growth_no_job_grows_or_loses_more_nodes(slurm: FakeSlurm) -> None:
     seen = observe(slurm, ["malleable"])
     free, calm = plan_for(seen), plan_for(replace(seen, no_growth=HOT))
     assert grown(calm) == set()
@@ -378,7 +380,7 @@ def test_with_no_growth_no_job_grows_and_none_loses_more_than_without(slurm: Fak
 
 
 def leavers_by_job(plan: Plan) -> Counter[int]:
-    """How many fragments of each job leave, or are held on their way to a node."""
+    """The number of each job's fragments that leave, or are held on their way to a node."""
     return Counter(
         a.fragment.job_id for a in plan.actions if a.fragment in told_to_go(plan) or a.is_held
     )
@@ -403,7 +405,7 @@ def occupied(seen: Snapshot) -> set[str]:
 
 @settings(many, max_examples=80)
 @given(clusters(), modes(), OFFS)
-def test_nothing_grows_above_the_ceiling(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
+def test_no_job_grows_above_the_ceiling(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
     seen, plan = look(slurm, mode, off)
     new = grown(plan)
     assert not new or len(occupied(seen) | new) <= ceiling_of(seen, mode)
@@ -411,7 +413,7 @@ def test_nothing_grows_above_the_ceiling(slurm: FakeSlurm, mode: Mode, off: Any)
 
 @settings(many, max_examples=80)
 @given(clusters(), modes(), OFFS)
-def test_nothing_starts_where_or_for_whom_it_may_not(
+def test_fragments_start_only_on_listed_nodes_and_for_listed_users(
     slurm: FakeSlurm, mode: Mode, off: Any
 ) -> None:
     _, plan = look(slurm, mode, off)
@@ -424,8 +426,10 @@ def test_nothing_starts_where_or_for_whom_it_may_not(
 
 @settings(many, max_examples=80)
 @given(clusters(), modes())
-def test_off_leaves_nobody_in_peace(slurm: FakeSlurm, mode: Mode) -> None:
-    """Who began to leave by itself needs no reminder; an operator's suspension stays."""
+def test_off_ends_every_fragment(slurm: FakeSlurm, mode: Mode) -> None:
+    """A fragment that began to leave by itself needs no reminder. An operator's suspension
+    lasts.
+    """
     seen, plan = look(slurm, mode, OFF)
     active = {f.id for f in fragments(seen).values() if f.is_active}
     assert active <= told_to_go(plan)
@@ -446,7 +450,7 @@ def test_planning_again_settles_under_any_mode(slurm: FakeSlurm, mode: Mode, off
 @settings(many, max_examples=30)
 @given(clusters(), modes())
 def test_off_empties_the_cluster(slurm: FakeSlurm, mode: Mode) -> None:
-    """Within the notice and two ticks, but for what is suspended or cannot be read."""
+    """Within the notice and two ticks, all leave except suspended and unreadable fragments."""
     for _ in range(8):
         seen, plan = look(slurm, mode, Off(after(-1)))
         write(slurm, seen, plan)
@@ -460,7 +464,9 @@ def test_off_empties_the_cluster(slurm: FakeSlurm, mode: Mode) -> None:
 @settings(many, max_examples=20)
 @given(clusters(), st.integers(1, 4))
 def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
-    """Whatever ran before: what is left on nodes is no more, but for what nobody can move."""
+    """It does not matter which jobs ran before. Only fragments that cannot be moved may be
+    above it.
+    """
     for _ in range(5):
         seen, plan = look(slurm, Mode(), None)
         write(slurm, seen, plan)
@@ -475,7 +481,7 @@ def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
     assert sum(len(f.nodes) for f in there) <= most
 
 
-def test_a_canary_of_nodes_that_are_not_there_is_told() -> None:
+def test_a_canary_of_missing_nodes_is_reported() -> None:
     chosen = with_mode(level="canary", nodes=("n1", "m2", "m1"))
     plan = plan_for(make_snapshot(nodes=make_nodes(2)), chosen)
     assert "mode.nodes: Slurm knows no node m1, m2" in map(note_text, plan.notes)

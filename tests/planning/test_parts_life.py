@@ -42,7 +42,7 @@ def slurm() -> FakeSlurm:
 
 
 def begin(slurm: FakeSlurm, name: str, gpus: int) -> None:
-    """Somebody else's job starts now, on so many GPUs of a node."""
+    """Start an ordinary job now, on so many GPUs of a node."""
     size = resources(gpus, 1000 * gpus, gpus)
     job = Rigid(900 + len(slurm.rigid), frozenset({name}), slurm.now, slurm.now, 10_000, part=size)
     slurm.rigid.append(job)
@@ -57,13 +57,13 @@ def ticks(slurm: FakeSlurm, settings: Settings, count: int) -> list[TickReport]:
 
 
 def gpus_of(slurm: FakeSlurm) -> dict[str, int]:
-    """What the job's fragments have, by node."""
+    """The GPUs of the job's fragments, by node."""
     running = [e for e in slurm.of(7) if e.state == "RUNNING" and e.part]
-    assert len({e.nodes for e in running}) == len(running)  # a gang has one on a node
+    assert len({e.nodes for e in running}) == len(running)  # a gang has a single fragment on a node
     return {name: e.part.gpus for e in running if e.part for name in e.nodes}
 
 
-def test_a_gang_takes_what_others_leave_of_their_nodes(
+def test_a_gang_takes_the_free_parts_of_other_jobs_nodes(
     slurm: FakeSlurm, settings: Settings
 ) -> None:
     reports = ticks(slurm, settings, 5)
@@ -89,7 +89,7 @@ def test_a_fragment_that_was_preempted_comes_back_of_another_size(
 
 
 def test_a_fragment_of_another_size_than_asked_leaves(slurm: FakeSlurm, settings: Settings) -> None:
-    """Slurm shows five GPUs and gives none: three are used on the node."""
+    """Slurm shows five GPUs but gives the fragment no GPU, because three are used on the node."""
     for element in slurm.of(7):
         element.is_split = True
     slurm.elements["7_0"].part = Part(0, cpus=20, memory_mib=160_000, tres="gres:gpu:5")
@@ -102,8 +102,10 @@ def test_a_fragment_of_another_size_than_asked_leaves(slurm: FakeSlurm, settings
     assert "7_0" not in [e.name for e in slurm.of(7) if "n1" in e.nodes]
 
 
-def test_no_gpu_is_kept_back_that_a_fragment_has(slurm: FakeSlurm, settings: Settings) -> None:
-    """Somebody else's small job takes those that were. Fragments keep theirs, and jobs go on."""
+def test_no_gpu_of_a_fragment_is_kept_back(slurm: FakeSlurm, settings: Settings) -> None:
+    """Another user's small job takes the kept-back GPUs. Fragments keep their GPUs, and
+    jobs go on.
+    """
     ticks(slurm, settings, 5)
     begin(slurm, "n4", 2)
     reports = ticks(slurm, settings, 2)
@@ -113,7 +115,7 @@ def test_no_gpu_is_kept_back_that_a_fragment_has(slurm: FakeSlurm, settings: Set
 
 
 def test_a_fragment_waits_where_others_took_a_part_before_it(settings: Settings) -> None:
-    """It was released for the whole node. Other jobs change their size meanwhile."""
+    """It was released for the whole node. Other jobs change their size at that time."""
     sizes = dict.fromkeys(NAMES, resources(32, 256_000, 8))
     slurm = FakeSlurm(dict.fromkeys(NAMES, ""), lanes=WITH_PARTS, sizes=sizes)
     slurm.advance(2)

@@ -36,7 +36,7 @@ def plan_for(
     return make_plan(make_snapshot(*jobs, nodes=nodes), settings, no_clock)
 
 
-def test_nothing_at_all() -> None:
+def test_the_plan_of_an_empty_snapshot_is_empty() -> None:
     assert plan_for().actions == ()
 
 
@@ -50,7 +50,7 @@ def test_only_free_nodes_are_taken() -> None:
     assert grown(plan_for(make_job(held=6), nodes=nodes)) == {"n0"}
 
 
-def test_below_min_nothing_starts() -> None:
+def test_below_min_no_fragment_starts() -> None:
     request = make_request(3, 6)
     plan = plan_for(make_job(held=6, request=request), nodes=make_nodes(2))
     assert grown(plan) == set()
@@ -78,7 +78,7 @@ def test_headroom_stays_free() -> None:
     assert len(grown(plan_for(make_job(held=6), nodes=make_nodes(5), settings=settings))) == 3
 
 
-def test_what_is_on_its_way_out_makes_up_for_no_headroom() -> None:
+def test_leaving_fragments_do_not_count_as_headroom() -> None:
     settings = parse("[plan]\nheadroom_nodes = 2")
     left = [make_fragment(i, RUNNING, {f"b{i}"}, job_id=8, noticed=after(-5)) for i in (0, 1)]
     busy = tuple(make_node(f"b{i}", NodeState.BUSY) for i in (0, 1))
@@ -95,7 +95,7 @@ def test_a_job_that_just_shrank_snoozes() -> None:
 
 
 def test_a_gang_waits_for_fragments_on_their_way_out() -> None:
-    """It cannot reach MIN now, but it will: what it has is renewed, not given up."""
+    """It cannot reach MIN now, but soon. Its nodes are renewed, not given up."""
     request = make_request(3, 3)
     job = make_job(
         make_fragment(0, RUNNING, ["n1"], request=request, start=after(-400)),

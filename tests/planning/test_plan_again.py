@@ -34,7 +34,7 @@ tell()
 
 
 def plans(hash_seed: int) -> list[str]:
-    """The jobs and the plans of the same sixty clusters, from a process of its own."""
+    """The jobs and the plans of the same sixty clusters, from a separate process."""
     told = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={

@@ -1,4 +1,4 @@
-"""What must hold for every plan, whatever the cluster looks like."""
+"""Properties of every plan, for any cluster."""
 
 from __future__ import annotations
 
@@ -99,8 +99,9 @@ def test_a_grow_is_whole_and_of_a_held_fragment(slurm: FakeSlurm) -> None:
 @many
 @given(clusters(with_cores=True))
 def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
-    """Those that lose little, by their own word or as workers of a pool, stay for others' planned
-    starts."""
+    """Fragments that lose little stay for planned starts: by their own report, or as pool
+    workers.
+    """
     seen, plan = look(slurm)
     ground, holes = Ground(seen, SETTINGS), holes_of(seen)
     ends = ends_of(ground, holes)
@@ -125,10 +126,9 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
 @settings(many, max_examples=300)
 @given(clusters(with_cores=True), st.just(SETTINGS.mode) | modes())
 def test_planned_sizes_are_allowed(slurm: FakeSlurm, mode: Mode) -> None:
-    """A job that grows, or is thinned out for a better use, ends up from MIN to MAX, or with
-    nothing but its core.
+    """A job that grows, or shrinks for a better use, has from MIN to MAX nodes, or only its core.
 
-    One in which nobody has ever joined a round is kept to one fragment.
+    A job in which no fragment has ever joined a round is kept to 1 fragment.
     """
     seen, plan = look(slurm, mode)
     sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
@@ -151,7 +151,7 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm, mode: Mode) -> None:
 
 @settings(many, max_examples=300)
 @given(clusters(with_cores=True), st.data())
-def test_a_gang_is_left_with_a_size_that_it_may_have(slurm: FakeSlurm, data: st.DataObject) -> None:
+def test_a_gang_is_left_with_an_allowed_size(slurm: FakeSlurm, data: st.DataObject) -> None:
     """Or with too little to train, until its other fragments are back."""
     seen = observe(slurm, ["malleable"])
     gangs = (job for job in seen.jobs if job.way.needs_min)
@@ -171,7 +171,7 @@ def test_a_gang_is_left_with_a_size_that_it_may_have(slurm: FakeSlurm, data: st.
 
 @many
 @given(clusters(with_cores=True))
-def test_to_name_every_size_changes_nothing(slurm: FakeSlurm) -> None:
+def test_a_request_that_names_every_size_changes_no_plan(slurm: FakeSlurm) -> None:
     seen = observe(slurm, ["malleable"])
     every = (with_sizes(job, every_size(job)) for job in seen.jobs)
     plan = make_plan(seen, SETTINGS, no_clock)
@@ -198,7 +198,7 @@ def with_sizes(job: MalleableJob, allowed: frozenset[int]) -> MalleableJob:
 
 @settings(many, max_examples=300)
 @given(clusters(with_cores=True))
-def test_a_pool_has_no_more_than_it_wishes_for(slurm: FakeSlurm) -> None:
+def test_a_pool_has_at_most_its_wish(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     sizes = {job.job_id: job.nodes_planned for job in plan.jobs}
     over = ending_jobs(plan)
@@ -212,7 +212,7 @@ def test_a_pool_has_no_more_than_it_wishes_for(slurm: FakeSlurm) -> None:
 @settings(many, max_examples=300)
 @given(clusters(with_cores=True), st.just(SETTINGS.mode) | modes())
 def test_a_core_that_waits_or_runs_is_only_noted(slurm: FakeSlurm, mode: Mode) -> None:
-    """Until its job ends. One that is held is queued, and one that has ended is put back."""
+    """Until its job ends. A held core is queued, and an ended core is put back."""
     seen, plan = look(slurm, mode)
     over = ending_jobs(plan)
     cores = {f.id: f for job in seen.jobs if job.job_id not in over for f in job.core}
@@ -230,7 +230,7 @@ def test_a_core_that_waits_or_runs_is_only_noted(slurm: FakeSlurm, mode: Mode) -
 
 @many
 @given(clusters(with_cores=True))
-def test_nothing_grows_outside_its_lane(slurm: FakeSlurm) -> None:
+def test_no_job_grows_outside_its_lane(slurm: FakeSlurm) -> None:
     seen, plan = look(slurm)
     for action in plan.actions:
         request = fragments(seen)[action.fragment].mark.request
@@ -253,7 +253,7 @@ def test_unknown_states_are_left_alone(slurm: FakeSlurm) -> None:
 
 
 def write(slurm: FakeSlurm, seen: Snapshot, plan: Plan) -> list[str]:
-    """Write a plan; what was refused comes back."""
+    """Write a plan. Refused commands come back."""
     notes = {f.id: f.note for f in fragments(seen).values()}
     refused = []
     for command in commands(plan.actions, notes):
@@ -266,10 +266,10 @@ def write(slurm: FakeSlurm, seen: Snapshot, plan: Plan) -> list[str]:
 
 @many
 @given(clusters(with_cores=True))
-def test_planning_again_settles_and_slurm_refuses_nothing(slurm: FakeSlurm) -> None:
-    """At the same moment nothing but notices is said a third time.
+def test_repeated_plans_settle_and_slurm_refuses_no_command(slurm: FakeSlurm) -> None:
+    """At the same moment a third plan repeats only notices.
 
-    The second look may use what the first one put back to held; the third has nothing new.
+    The second plan may use nodes that the first put back to held. The third has no news.
     """
     for _ in range(4):
         seen, plan = look(slurm)
@@ -280,7 +280,7 @@ def test_planning_again_settles_and_slurm_refuses_nothing(slurm: FakeSlurm) -> N
 
 @many
 @given(clusters(with_cores=True), modes())
-def test_all_that_a_plan_says_can_be_told(slurm: FakeSlurm, mode: Mode) -> None:
+def test_all_parts_of_a_plan_can_be_printed(slurm: FakeSlurm, mode: Mode) -> None:
     seen, plan = look(slurm, mode)
     data = plan_data(plan, seen.now)
     json.dumps(data)

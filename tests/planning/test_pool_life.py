@@ -1,5 +1,7 @@
-"""A pool of workers over a queue of tasks, through whatever Slurm and its people do: no task is
-lost, the pool ends, and it is never larger than it wishes."""
+"""A pool of workers over a queue of tasks, through all events of Slurm and its users.
+
+No task is lost, the pool ends, and it is never larger than its wish.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +77,11 @@ def starts(slurm: FakeSlurm) -> int:
 
 @dataclass
 class Tasks:
-    """A queue as a user may have it: a worker takes a task, and whoever finds that the owner of one
-    is gone puts it back. A worker that finds nothing ends with exit code 0."""
+    """A queue as a user may have it. A worker takes a task, and returns tasks of lost workers to
+    it.
+
+    A worker without a task ends with exit code 0.
+    """
 
     slurm: FakeSlurm
     left: list[int]
@@ -85,7 +90,7 @@ class Tasks:
     done: list[int] = field(default_factory=list)
 
     def worker(self, element: Element, ran_s: int) -> Optional[int]:
-        """One second of a worker; see FakeSlurm.outcome."""
+        """A second of a worker (see FakeSlurm.outcome)."""
         if element.job != 1:
             return None
         me = (element.name, element.restarts)
@@ -125,10 +130,10 @@ def test_a_pool_takes_all_nodes_works_and_ends() -> None:
     live(slurm, 260)
     assert sorted(tasks.done) == list(range(40))
     assert is_over(slurm)
-    assert starts(slurm) == 6  # nobody is started who would find nothing
+    assert starts(slurm) == 6  # no worker starts that would find no task
 
 
-def test_a_finished_worker_s_node_goes_to_others_while_the_last_one_works() -> None:
+def test_a_finished_worker_s_node_is_given_to_others_while_the_last_worker_works() -> None:
     slurm = cluster(4, 4)
     tasks_on(slurm, 3, 200)
     slurm.outcome = _later(slurm.outcome, "1_0", 900)
@@ -140,7 +145,7 @@ def test_a_finished_worker_s_node_goes_to_others_while_the_last_one_works() -> N
     assert starts(slurm) == 4 + 3
 
 
-def test_workers_who_all_say_that_all_is_done_and_go_on_make_room_in_the_end() -> None:
+def test_workers_that_report_the_end_and_go_on_make_room_in_the_end() -> None:
     slurm = cluster(4, 4)
     live(slurm, 100)
     slurm.does("scontrol update 1 Comment=finished{0}", "nobody")
@@ -162,10 +167,12 @@ def _later(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_happens_every_task_is_done_once_and_the_pool_ends(seed: int) -> None:
-    """Preempted, its nodes drained and lost, wishes and cancels of its user, an operator's hold,
-    ticks that get no further than half of their commands, and gaps between ticks after which Slurm
-    has forgotten who ended."""
+def test_after_any_events_every_task_is_done_once_and_the_pool_ends(seed: int) -> None:
+    """The pool meets preemptions, drained and lost nodes, wishes and cancels, and an operator's
+    hold.
+
+    Some ticks run only half of their commands. In gaps between ticks Slurm forgets ended workers.
+    """
     chance = random.Random(seed)
     slurm = cluster(6, 8)
     slurm.min_job_age_s = 300
@@ -207,7 +214,7 @@ def test_whatever_happens_every_task_is_done_once_and_the_pool_ends(seed: int) -
     assert slurm.violations == []
 
 
-def test_after_a_wish_for_none_it_waits_and_goes_on() -> None:
+def test_after_a_wish_for_0_nodes_a_pool_waits_and_goes_on() -> None:
     slurm = cluster()
     tasks = tasks_on(slurm, 30, 60)
     live(slurm, 60)
@@ -225,7 +232,7 @@ def test_after_a_wish_for_none_it_waits_and_goes_on() -> None:
     assert is_over(slurm)
 
 
-def test_a_pool_whose_every_worker_fails_is_stopped_with_few_starts() -> None:
+def test_a_pool_of_failing_workers_is_stopped_after_few_starts() -> None:
     slurm = cluster(20, 20)
     slurm.outcome = lambda element, ran_s: 9 if ran_s >= 2 else None
     live(slurm, 300)
@@ -234,7 +241,7 @@ def test_a_pool_whose_every_worker_fails_is_stopped_with_few_starts() -> None:
     assert starts(slurm) == 20 + 1 + 1
 
 
-def test_one_worker_that_fails_again_and_again_does_not_stop_the_others() -> None:
+def test_a_single_worker_that_fails_repeatedly_does_not_stop_the_others() -> None:
     slurm = cluster(6, 6)
     slurm.outcome = lambda e, ran_s: 9 if "n2" in e.nodes and ran_s >= 2 else None
     live(slurm, 900)
@@ -242,8 +249,8 @@ def test_one_worker_that_fails_again_and_again_does_not_stop_the_others() -> Non
     assert sum(line.endswith("FAILED") for line in slurm.history) <= 2
 
 
-def test_it_survives_a_start_before_its_scheduler_does() -> None:
-    """All workers fail at once, then one lives, then all do."""
+def test_a_pool_survives_a_start_before_its_scheduler() -> None:
+    """All workers fail at once. Then a single worker lives, then all do."""
     slurm = cluster(6, 6)
     ready = START + 60
     slurm.outcome = lambda e, ran_s: 1 if ran_s >= 2 and slurm.now < ready else None

@@ -1,4 +1,4 @@
-"""Between the two halves of a tick's writes: what still holds."""
+"""The plan is checked against a second reading between the two halves of a tick's writes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def is_kept(action: Intent, *fresh: Fragment) -> bool:
     return bool(kept.actions)
 
 
-def test_what_has_no_fault_goes_on_without_what_has() -> None:
+def test_actions_without_a_fault_go_on_without_the_faulty_actions() -> None:
     """An operator's hold stays, and a lease that was cut is cut."""
     both = replace(NOTICE, is_held=True, end=after(60))
     paused = make_fragment(0, RUNNING, ["n1"], reason="JobHeldAdmin", noticed=NOW)
@@ -90,7 +90,9 @@ def test_leases_and_marks_come_first_and_the_rest_later() -> None:
         (make_fragment(0, RUNNING, ["n1"]), False),
     ],
 )
-def test_what_an_operator_holds_meanwhile_is_not_released(fresh: Fragment, wanted: bool) -> None:
+def test_a_fragment_that_an_operator_has_just_held_is_not_released(
+    fresh: Fragment, wanted: bool
+) -> None:
     assert is_kept(GROW, fresh) is wanted
 
 
@@ -101,8 +103,10 @@ def test_our_hold_does_not_replace_an_operator_s() -> None:
 
 
 @pytest.mark.parametrize("cause", [Why.DIED, Why.NOTED])
-def test_what_slurm_itself_holds_as_an_operator_would_is_held_as_ours(cause: Why) -> None:
-    """RequeueExit, and a requeue of what failed while it was held; else it never ran again."""
+def test_a_fragment_that_slurm_itself_holds_is_held_as_ours(cause: Why) -> None:
+    """After RequeueExit, and after a requeue of a held fragment that failed, it would never
+    run again.
+    """
     assert is_kept(replace(HOLD, cause=cause), make_fragment(0, reason="JobHeldAdmin"))
 
 
@@ -119,7 +123,7 @@ def test_only_marked_fragments_are_signalled(fresh: Fragment, wanted: bool) -> N
 
 
 @pytest.mark.parametrize("action", [NOTICE, AWAY, BACK])
-def test_what_is_gone_is_left_alone(action: Intent) -> None:
+def test_a_fragment_that_is_gone_is_left_alone(action: Intent) -> None:
     assert not is_kept(action)
 
 
@@ -134,14 +138,14 @@ def test_what_is_gone_is_left_alone(action: Intent) -> None:
         (BACK, FragmentState.PENDING, False),  # its user was faster
     ],
 )
-def test_only_what_is_as_it_was_is_put_back(
+def test_only_an_unchanged_fragment_is_put_back(
     action: Intent, state: FragmentState, wanted: bool
 ) -> None:
     others = make_fragment(1, FragmentState.RUNNING, ["n2"])
     assert is_kept(action, make_fragment(0, state, ["n1"]), others) is wanted
 
 
-def test_nothing_of_a_cancelled_job_is_put_back() -> None:
+def test_no_fragment_of_a_cancelled_job_is_put_back() -> None:
     fresh = make_fragment(0, ENDED, ["n1"])
     assert not is_kept(BACK, fresh, make_fragment(1, FragmentState.CANCELLED))
 

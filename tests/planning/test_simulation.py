@@ -1,4 +1,4 @@
-"""Hours of a cluster's life against the whole chain: nobody is ever in anybody's way."""
+"""The whole chain through hours of a cluster's life: malleable jobs delay no other job."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def live(
     tick_s: int = TICK_S,
     once: Callable[[FakeSlurm], TickReport] = one_tick,
 ) -> list[str]:
-    """Let the cluster live; returns what Slurm refused."""
+    """Let the cluster live. Return the refusals of Slurm."""
     refused: list[str] = []
     for _ in range(seconds // tick_s):
         refused += once(slurm).refused
@@ -52,9 +52,7 @@ def busy_life(seed: int) -> FakeSlurm:
     """Two jobs, and other people's jobs and reservations announced at random."""
     chance = random.Random(seed)
     slurm = cluster()
-    slurm.submit(
-        1, 6, MARK.replace("}", ",not=-}") if seed % 2 else MARK
-    )  # together, or one by one
+    slurm.submit(1, 6, MARK.replace("}", ",not=-}") if seed % 2 else MARK)  # together, or in turn
     slurm.submit(2, 2, PAIR)
     free_from = dict.fromkeys(slurm.nodes, START)
     for number in range(12):
@@ -73,7 +71,7 @@ def busy_life(seed: int) -> FakeSlurm:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_nobody_waits_for_us(seed: int) -> None:
+def test_no_job_waits_for_malleable_jobs(seed: int) -> None:
     slurm = busy_life(seed)
     refused = live(slurm, 3000)
     assert slurm.violations == []
@@ -82,7 +80,7 @@ def test_nobody_waits_for_us(seed: int) -> None:
 
 
 def test_without_a_tick_every_lease_ends() -> None:
-    """The reconciler dies: what runs is gone before a reservation that was known then."""
+    """The reconciler dies. Each fragment ends before a reservation that was known then."""
     slurm = cluster()
     slurm.submit(1, 6, MARK)
     slurm.bookings.append(Booking("soon", frozenset({"n1", "n2"}), 0, START + 500, START + 900))
@@ -94,7 +92,7 @@ def test_without_a_tick_every_lease_ends() -> None:
     assert running(slurm) == []
 
 
-def test_a_job_takes_what_is_free_and_renews_it() -> None:
+def test_a_job_takes_free_nodes_and_renews_them() -> None:
     slurm = cluster()
     slurm.submit(1, 6, MARK)
     live(slurm, 1800)
@@ -109,7 +107,7 @@ def test_a_job_that_slurm_refuses_to_release_keeps_no_other_from_its_nodes() -> 
     slurm.submit(2, 6, MARK)
     refused = live(slurm, 3600)
     assert len(running(slurm, 2)) == 6
-    assert 0 < len([line for line in refused if "1_0:" in line]) < 10  # each pause is longer
+    assert 0 < len([line for line in refused if "1_0:" in line]) < 10  # each delay is longer
     assert all("why=Refused" in element.admin_comment for element in slurm.of(1))
 
 
@@ -138,18 +136,18 @@ def test_a_script_that_fails_at_once_is_stopped() -> None:
     assert len(starts) <= 3 * 3
 
 
-def test_a_bad_node_is_avoided_and_the_job_goes_on() -> None:
+def test_a_bad_node_is_avoided_and_the_job_continues() -> None:
     slurm = cluster(3)
     slurm.submit(1, 6, MARK)
     slurm.outcome = lambda e, ran_s: 1 if "n2" in e.nodes and ran_s >= 2 else None
     live(slurm, 1800)
     assert {n for e in running(slurm) for n in e.nodes} == {"n1", "n3"}
-    # A bug once: the node was blamed one tick too late, for the tick that saw the death.
+    # A bug once: the node was blamed a tick too late, for the tick that saw the death.
     deaths = [line for line in slurm.history if line.endswith("FAILED")]
     assert len(deaths) <= 3
 
 
-def test_a_training_returns_to_the_node_of_one_death_if_there_is_no_other() -> None:
+def test_a_training_returns_to_the_node_of_a_single_death_if_there_is_no_other() -> None:
     slurm = cluster(3)
     slurm.submit(1, 6, MARK)
     killed = []
@@ -199,7 +197,7 @@ def test_a_fragment_that_ignores_its_notice_is_put_back() -> None:
     assert "n2" not in {n for e in running(slurm) for n in e.nodes}
 
 
-def test_a_gang_moves_from_one_job_to_another() -> None:
+def test_the_nodes_of_a_gang_move_to_another_job() -> None:
     """A second job arrives on a full machine: both train, no node is idle for long."""
     slurm = cluster(4)
     slurm.submit(1, 6, MARK)
@@ -212,7 +210,7 @@ def test_a_gang_moves_from_one_job_to_another() -> None:
 
 
 def test_a_cancelled_fragment_cannot_leave_the_rest_idling() -> None:
-    """Below MIN for good: what is left of the gang is given up."""
+    """Below MIN with no way back, the rest of the gang is given up."""
     slurm = cluster(4)
     slurm.submit(1, 3, "malleable{min=3,max=3,engine=torchrun,frags=3,lease=600,hole=120}")
     live(slurm, 60)
@@ -222,7 +220,7 @@ def test_a_cancelled_fragment_cannot_leave_the_rest_idling() -> None:
     assert running(slurm) == []
 
 
-def test_a_plan_at_rest_writes_nothing() -> None:
+def test_a_plan_at_rest_writes_no_command() -> None:
     slurm = cluster()
     slurm.submit(1, 6, MARK)
     live(slurm, 100)
@@ -230,7 +228,7 @@ def test_a_plan_at_rest_writes_nothing() -> None:
 
 
 def test_two_that_have_no_room_for_both_take_turns() -> None:
-    """After an hour the one that waits comes in, after another hour the first is back."""
+    """After an hour the waiting job starts, and after another hour the first job is back."""
     slurm = cluster(4)
     whole = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
     slurm.submit(1, 4, whole)
@@ -246,8 +244,8 @@ def test_two_that_have_no_room_for_both_take_turns() -> None:
     assert slurm.violations == []
 
 
-def test_who_waits_for_other_jobs_waits_for_no_nodes() -> None:
-    """A bug once: each of a chain of jobs came before whoever ran, as soon as it could start."""
+def test_a_job_that_waits_for_other_jobs_waits_for_no_nodes() -> None:
+    """A bug once: each job of a chain came before all running jobs, as soon as it could start."""
     slurm = cluster(4)
     whole = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
     slurm.submit(1, 4, whole)
@@ -275,14 +273,14 @@ def test_several_that_have_no_room_take_turns() -> None:
 
 
 def shared_by_four(leave_s: int = 15) -> FakeSlurm:
-    """Sixteen nodes with four jobs that would take any, and need time to leave one."""
+    """Sixteen nodes with four jobs that would take any number, and need time to leave a node."""
     slurm = cluster(16)
     slurm.leave_s = leave_s
     for job in range(1, 5):
         slurm.submit(job, 8, MARK.replace("max=6", "max=8").replace("frags=6", "frags=8"))
     live(slurm, 100, 50, one_booked_tick)
     assert [len(running(slurm, job)) for job in range(1, 5)] == [1] * 4  # each is probed
-    live(slurm, 350, 50, one_booked_tick)  # and tells nothing
+    live(slurm, 350, 50, one_booked_tick)  # and reports no speed
     assert [len(running(slurm, job)) for job in range(1, 5)] == [4] * 4
     return slurm
 
@@ -290,7 +288,7 @@ def shared_by_four(leave_s: int = 15) -> FakeSlurm:
 WIDE = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
 
 
-def test_no_more_are_asked_to_leave_than_somebody_waits_for() -> None:
+def test_no_more_fragments_are_asked_to_leave_than_a_job_waits_for() -> None:
     """A bug once: each tick until the first had left asked for as many again."""
     slurm = shared_by_four()
     slurm.submit(9, 4, WIDE)
@@ -302,7 +300,7 @@ def test_no_more_are_asked_to_leave_than_somebody_waits_for() -> None:
     assert len(running(slurm, 9)) == 4
 
 
-def test_what_has_come_free_waits_for_the_rest() -> None:
+def test_freed_nodes_wait_for_the_rest() -> None:
     """A bug once: it was given away, and the gang for which it had been freed never started."""
     slurm = shared_by_four(leave_s=5)
     for job in (1, 2):
@@ -327,8 +325,10 @@ def told(slurm: FakeSlurm, rates: dict[int, tuple[float, ...]]) -> list[int]:
     return [len(running(slurm, job)) for job in rates]
 
 
-def test_jobs_that_tell_their_speed_get_what_suits_them() -> None:
-    """Whole ticks by default settings: one node first, then an equal share, then by the curves."""
+def test_jobs_that_report_their_speed_get_suitable_sizes() -> None:
+    """Whole ticks by default settings: 1 node first, then an equal share, then sizes by the
+    curves.
+    """
     slurm = cluster(8)
     rates = {
         1: tuple(100.0 * n for n in range(1, 9)),

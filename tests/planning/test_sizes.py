@@ -1,4 +1,4 @@
-"""Sizes that a script cannot have: an assertion about the number of processes, for one."""
+"""Sizes at which a script fails, for example because it asserts a number of processes."""
 
 from __future__ import annotations
 
@@ -48,8 +48,10 @@ TICK_S = 10
 
 
 class Picky:
-    """A script that trains with any number of nodes but the `bad` ones. With these its agents give
-    up after 20 s. It tells a rate once it has trained for a minute at a size."""
+    """A script that trains with any number of nodes except the `bad` numbers.
+
+    At a bad number its agents give up after 20 s. It reports a rate after a minute of training.
+    """
 
     def __init__(self, slurm: FakeSlurm, bad: frozenset[int] = frozenset({3})) -> None:
         self._slurm, self._at, self._nodes, self._since = slurm, 0, 0, 0
@@ -129,8 +131,10 @@ def test_a_size_at_which_the_script_fails_is_left_out(
 def test_a_script_that_trains_at_few_sizes_is_not_stopped_by_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It trains with 2 nodes alone when four more become free. The third failure with 6 nodes must
-    not make the first one with 5 the last."""
+    """It trains only with 2 nodes when four more become free.
+
+    The third failure with 6 nodes must not make the first failure with 5 the last.
+    """
     monkeypatch.chdir(tmp_path)
     slurm = FakeSlurm({f"n{i}": "" for i in range(1, 7)})
     slurm.rigid.append(Rigid(90, frozenset({"n3", "n4", "n5", "n6"}), START, START, 300))
@@ -145,7 +149,7 @@ def test_a_script_that_trains_at_few_sizes_is_not_stopped_by_the_others(
 
 
 def telling(*sizes: int, at_s: float = -500) -> Telemetry:
-    """What a job tells that has trained with so many nodes."""
+    """The report of a job that has trained with so many nodes."""
     at = int(after(at_s).timestamp())
     return Telemetry(tuple(Rate(n, 100.0 * n, 0.01, at) for n in sizes), Counts.SAMPLES)
 
@@ -155,7 +159,7 @@ def failed(nodes: int, times: int, ago_s: float = 300) -> tuple[FailedSize, ...]
 
 
 def waiting(**fields: Any) -> MalleableJob:
-    """A job of 2 to 6 nodes of which nothing runs."""
+    """A job of 2 to 6 nodes without a running fragment."""
     request = make_request(2, 6)
     return make_job(make_fragment(0, request=request, **fields), held=5, request=request)
 
@@ -198,8 +202,8 @@ def test_after_failures_it_first_gets_a_size_at_which_it_trained(told_s: float, 
     assert size(planned(job, 6)) == nodes
 
 
-def test_a_job_that_no_smaller_size_suits_keeps_no_other_job_from_its_nodes() -> None:
-    """Its next good size is above what is free."""
+def test_a_job_without_a_suitable_smaller_size_blocks_no_other_job() -> None:
+    """Its next good size is larger than the number of free nodes."""
     job = waiting(failed_sizes=failed(2, 3), telemetry=telling(4))
     other = make_job(held=6, job_id=8)
     nodes = make_nodes(3)
@@ -207,7 +211,7 @@ def test_a_job_that_no_smaller_size_suits_keeps_no_other_job_from_its_nodes() ->
     assert size(plan) == 3
 
 
-def test_a_job_that_is_left_with_such_a_size_gives_a_node_back() -> None:
+def test_a_job_that_is_left_with_a_failing_size_gives_a_node_back() -> None:
     request = make_request(2, 6)
     fields: dict[str, Any] = {"request": request, "said": Said.TRAINED}
     notes = {"failed_sizes": failed(3, 3), "telemetry": telling(2, 4)}
@@ -231,7 +235,7 @@ def test_a_job_that_is_left_with_such_a_size_gives_a_node_back() -> None:
         ((2,), 3, "fails with 3 nodes, trains with 2"),
     ],
 )
-def test_the_request_without_such_a_size_is_named(
+def test_the_request_without_the_failing_size_is_named(
     good: tuple[int, ...], bad: int, line: str
 ) -> None:
     job = waiting(failed_sizes=failed(bad, 3), telemetry=telling(*good))
@@ -243,7 +247,7 @@ def test_the_request_without_such_a_size_is_named(
     ("slot", "unit", "ends"),
     [(Slot("gpu"), 1, "unit=2gpu"), (Slot("gpu"), 2, "unit=2gpu"), (Slot(cpus=4), 1, "unit=2task")],
 )
-def test_the_request_of_a_job_that_counts_slots_is_one_that_sbatch_takes(
+def test_sbatch_takes_the_named_request_of_a_job_that_counts_slots(
     slot: Slot, unit: int, ends: str
 ) -> None:
     asked = replace(make_request(2, 6, unit), slot=slot)
@@ -254,7 +258,7 @@ def test_the_request_of_a_job_that_counts_slots_is_one_that_sbatch_takes(
 
 
 @pytest.mark.parametrize(("told", "is_over"), [(None, True), (telling(2), False)])
-def test_a_third_failure_at_one_size_stops_only_a_job_that_never_trained_at_another(
+def test_a_third_failure_at_a_size_stops_only_a_job_that_never_trained_at_another(
     told: Optional[Telemetry], is_over: bool
 ) -> None:
     request = make_request(2, 6)

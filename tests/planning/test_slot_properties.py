@@ -1,4 +1,4 @@
-"""A small machine whose nodes are partly used: what plan after plan makes of it."""
+"""Plan after plan for a small machine whose nodes are partly used."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TICK = span(SETTINGS.tick.every_s)
 
 @dataclass(frozen=True)
 class World:
-    """Nodes with what others use of each, and the jobs."""
+    """The nodes with the use of other jobs on each, and the jobs."""
 
     gpus: tuple[int, ...]
     others: tuple[Resources, ...]
@@ -65,7 +65,7 @@ class World:
         return make_snapshot(*self.jobs, nodes=self.nodes)
 
     def after(self, plan: Plan) -> World:
-        """What Slurm makes of the plan at once."""
+        """The world after Slurm has written the plan."""
         intents = {i.fragment: i for i in plan.actions}
         jobs = []
         for job in self.jobs:
@@ -124,7 +124,7 @@ PROPERTY = settings(max_examples=80, deadline=None, suppress_health_check=[Healt
 
 
 def check(world: World) -> None:
-    """Nobody has more of a node than there is."""
+    """Check that no node is overcommitted."""
     for node in world.nodes:
         assert node.used.fits(node.total), node
         whole = [j for j in world.jobs for f in j.active if node.name in f.nodes and not f.asks]
@@ -154,7 +154,7 @@ def test_no_plan_gives_more_of_a_node_than_there_is(world: World) -> None:
 
 @PROPERTY
 @given(worlds(), st.data())
-def test_parts_of_a_gang_make_a_size_that_it_may_have(world: World, data: st.DataObject) -> None:
+def test_parts_of_a_gang_make_an_allowed_size(world: World, data: st.DataObject) -> None:
     world = replace(world, jobs=tuple(with_sizes(job, data) for job in world.jobs))
     for _ in range(3):
         world = world.after(make_plan(world.seen, SETTINGS, no_clock))
@@ -174,7 +174,7 @@ def with_sizes(job: MalleableJob, data: st.DataObject) -> MalleableJob:
 
 @PROPERTY
 @given(worlds())
-def test_plans_come_to_rest_while_nothing_changes(world: World) -> None:
+def test_plans_come_to_rest_in_an_unchanged_world(world: World) -> None:
     for _ in range(8):
         plan = make_plan(world.seen, SETTINGS, no_clock)
         world = world.after(plan)
@@ -199,7 +199,7 @@ def test_no_part_beside_others_starts_while_a_node_stays_idle(world: World) -> N
 
 @PROPERTY
 @given(worlds())
-def test_no_job_of_others_fits_beside_what_starts_on_a_node_without_any(world: World) -> None:
+def test_a_part_on_a_node_without_other_jobs_leaves_no_room_for_another_job(world: World) -> None:
     plan = make_plan(world.seen, SETTINGS, no_clock)
     begun = {n for i in plan.actions if i.verb is Verb.GROW for n in i.nodes}
     alone = {f"n{at}" for at, used in enumerate(world.others) if used == NO_RESOURCES}

@@ -103,7 +103,7 @@ def seen(*jobs: MalleableJob, nodes: Iterable[Node]) -> Snapshot:
 
 
 def grown(plan: Plan) -> dict[str, int]:
-    """What starts where: slots, or nodes of a job that counts those, by node."""
+    """The starts by node: slots, or nodes of a job that counts nodes."""
     grows = (i for i in plan.actions if i.verb is Verb.GROW)
     return {",".join(sorted(i.nodes)): i.size for i in grows}
 
@@ -122,7 +122,7 @@ def test_a_job_takes_the_free_part_of_a_node() -> None:
     assert grow.mark.slots == 3
 
 
-def test_what_is_scarcest_on_a_node_says_how_many_slots_it_has() -> None:
+def test_the_scarcest_resource_of_a_node_limits_its_slots() -> None:
     few_cores = replace(node("n1", used=2), used=gpus(2, cpus=24))
     assert grown(plan_of(job(request(1, 8)), nodes=[few_cores])) == {"n1": 2}
     no_memory = replace(few_cores, used=replace(gpus(2), memory_mib=250_000))
@@ -138,7 +138,7 @@ def test_a_held_element_that_has_the_size_is_not_resized() -> None:
     assert not grow.is_resized
 
 
-def test_slots_come_in_whole_units_on_each_node() -> None:
+def test_each_node_gives_whole_units_of_slots() -> None:
     nodes = [node("n1", used=5), node("n2", used=1)]
     assert grown(plan_of(job(request(2, 16, unit=2)), nodes=nodes)) == {"n1": 2, "n2": 6}
 
@@ -149,7 +149,7 @@ def test_a_gang_does_not_start_below_its_minimum() -> None:
     assert grown(plan_of(job(request(4, 8)), nodes=nodes)) == {"n1": 3, "n2": 1}
 
 
-def test_a_gang_has_one_fragment_on_a_node_and_a_pool_any_number() -> None:
+def test_a_gang_has_a_single_fragment_on_a_node_and_a_pool_any_number() -> None:
     nodes = [node("n1", used=5)]
     asked = request(1, 8)
     assert grown(plan_of(job(asked, part(0, "n1", 2, asked)), nodes=nodes)) == {}
@@ -218,7 +218,7 @@ def test_parts_leave_when_a_node_has_been_idle_since_the_last_tick() -> None:
 
 
 def test_a_part_stays_while_a_neighbour_of_ours_ends_beside_it() -> None:
-    """Of a node that is completing, nothing is known but that nothing starts there."""
+    """The state of a completing node is unknown, but no fragment can start there."""
     asked = request(1, 8)
     ending = replace(part(1, "n1", 2, asked), state=FragmentState.ENDING)
     gang = job(asked, part(0, "n1", 4, asked), ending, held=0)
@@ -235,7 +235,7 @@ def test_idle_nodes_are_counted_once_where_parts_are_not_given() -> None:
     assert not plan.idle
 
 
-def test_a_node_of_two_dropped_parts_is_one_idle_node() -> None:
+def test_a_node_of_two_dropped_parts_is_a_single_idle_node() -> None:
     asked = request(0, 8, engine="pool", slot=Slot("gpu", 1, 1000))
     two = [job(replace(asked, max_nodes=4), job_id=7), job(replace(asked, max_nodes=4), job_id=8)]
     was = seen(*two, nodes=[node("n1")])
@@ -257,7 +257,7 @@ def reasons(plan: Plan) -> list[str]:
     return [reason_text(reason, unit=planned.unit) for reason in planned.reasons]
 
 
-def test_what_is_left_to_small_jobs_is_named() -> None:
+def test_the_nodes_left_to_small_jobs_are_named() -> None:
     settings = replace(SETTINGS, plan=Planning(headroom_gpus=2))
     nodes = [node("n1", used=7), node("n3", used=6), node("n4", used=8)]
     asked = request(4, 8)
@@ -289,7 +289,7 @@ def test_what_is_left_to_small_jobs_is_named() -> None:
         (request(1, 8, slot=Slot(cpus=4)), Resources(0, 99_000), "1 other node: busy"),
     ],
 )
-def test_what_is_too_small_in_the_free_part_of_a_node(
+def test_the_resource_that_is_too_small_in_the_free_part_of_a_node(
     asked: Request, left: Resources, said: str
 ) -> None:
     shared = replace(node("n1", used=7), used=gpus(8) - left)
@@ -297,7 +297,7 @@ def test_what_is_too_small_in_the_free_part_of_a_node(
     assert reason.endswith(said)
 
 
-def test_an_idle_node_that_never_fits_says_what_it_lacks() -> None:
+def test_an_idle_node_that_never_fits_names_the_missing_resource() -> None:
     bare = replace(node("n1"), gres=())
     assert reasons(plan_of(job(request(1, 8)), nodes=[bare])) == [
         "1 other node: free, but not enough gpu"
@@ -320,7 +320,7 @@ def test_idle_nodes_below_the_ceiling_do_not_stay_idle_for_it() -> None:
     assert plan.idle == (IdleNodes(Why.NOT_GIVEN, 2),)
 
 
-def test_a_part_beside_an_idle_node_says_that_this_goes_first() -> None:
+def test_a_part_beside_an_idle_node_names_the_idle_node_as_first() -> None:
     idle = replace(node("n2"), partitions=frozenset({"main"}))
     told = reasons(plan_of(job(request(1, 8)), nodes=[node("n1", used=3), idle]))
     assert told[-1] == ("not started on n1: n2 is idle, where others' small jobs would go instead")
@@ -334,7 +334,7 @@ def test_gpus_that_no_job_can_use_are_left_to_small_jobs_first() -> None:
     assert grown(plan_of(gang, nodes=nodes, settings=settings)) == {"n2": 2}
 
 
-def test_without_a_lane_for_parts_none_is_taken_and_all_leave() -> None:
+def test_without_a_lane_for_parts_no_part_starts_and_all_leave() -> None:
     asked = request(1, 8)
     nodes = [node("n1", used=5), node("n2")]
     off = Settings(site=Site(partitions=("malleable", "parts")))
@@ -344,7 +344,7 @@ def test_without_a_lane_for_parts_none_is_taken_and_all_leave() -> None:
     assert [(i.verb, i.cause) for i in plan.actions] == [(Verb.NOTICE, Why.NO_PARTS)]
 
 
-def test_a_gang_keeps_to_one_type_of_gpu() -> None:
+def test_a_gang_keeps_to_a_single_type_of_gpu() -> None:
     nodes = [node("n1", kind="a100", used=1), node("n2", kind="h100", used=2)]
     nodes += [node("n3", kind="h100", used=6)]
     plan = plan_of(job(request(1, 16)), nodes=nodes)
@@ -353,8 +353,8 @@ def test_a_gang_keeps_to_one_type_of_gpu() -> None:
     assert grown(plan_of(job(pool), nodes=nodes)) == {"n1": 7, "n2": 6, "n3": 2}
 
 
-def test_slurm_is_told_of_gpus_by_the_name_that_the_job_asked_for() -> None:
-    """It refuses a type for an element that was submitted without one, and the other way round."""
+def test_gpus_are_written_by_the_name_that_the_job_asked_for() -> None:
+    """Slurm refuses a type for an element without a type, and the other way round."""
     for name in ("gpu", "gpu:h100"):
         waiting = job(request(1, 8, slot=Slot(name)))
         plan = plan_of(waiting, nodes=[node("n1", kind="h100", used=5)])
@@ -400,7 +400,7 @@ def test_finished_jobs_give_way_to_as_many_gpus_as_a_job_has_waited_for() -> Non
     assert Why.GIVEN_BACK in {reason.why for reason in plan.jobs[0].reasons}
 
 
-def test_a_gang_leaves_the_node_of_one_death_if_there_are_gpus_enough_elsewhere() -> None:
+def test_a_gang_leaves_the_node_of_a_single_death_if_other_nodes_have_enough_gpus() -> None:
     asked = request(1, 8)
     trains = replace(part(0, "n1", 2, asked), said=Said.TRAINED)
     mark = replace(trains.mark, deaths=(AvoidedNode("n2", after(-100)),))
@@ -463,7 +463,7 @@ def test_the_guard_drops_a_part_that_no_longer_fits() -> None:
     assert grown(guard(plan, was, seen(nodes=[*before, late]), SETTINGS)) == {}
 
 
-def test_jobs_whose_slots_differ_do_not_share_a_node_in_one_tick() -> None:
+def test_jobs_with_different_slots_do_not_share_a_node_in_a_tick() -> None:
     small, big = request(1, 8), request(1, 8, slot=Slot("gpu", cpus=16, memory_mib=1000))
     plan = plan_of(job(small), job(big, job_id=8), nodes=[node("n1"), node("n2")])
     on: dict[str, set[int]] = {}
@@ -518,7 +518,7 @@ def test_no_part_leaves_to_come_back_larger_while_manners_forbid_it() -> None:
     assert not plan_of(gang, nodes=[*nodes, just_idle]).actions
 
 
-def test_no_part_leaves_to_come_back_larger_while_nothing_may_start() -> None:
+def test_no_part_leaves_to_come_back_larger_while_no_fragment_may_start() -> None:
     asked = request(1, 8)
     gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
     nodes = [node("n1", used=3), node("n2", used=8)]
@@ -530,7 +530,7 @@ def test_no_part_leaves_to_come_back_larger_while_nothing_may_start() -> None:
     assert not make_plan(silent, SETTINGS, no_clock).actions
 
 
-def test_a_gang_of_one_fragment_does_not_leave_to_come_back_larger() -> None:
+def test_a_gang_of_a_single_fragment_does_not_leave_to_come_back_larger() -> None:
     asked = request(1, 8)
     assert not plan_of(job(asked, part(0, "n1", 2, asked)), nodes=[node("n1", used=3)]).actions
 
@@ -602,7 +602,7 @@ def test_a_gang_grows_where_it_has_fragments() -> None:
     assert grown(plan_of(less, nodes=nodes)) == {"n3": 2}
 
 
-def test_holes_of_several_sizes_are_taken_on_one_switch() -> None:
+def test_holes_of_several_sizes_are_taken_on_the_same_switch() -> None:
     nodes = [node("n1", used=2, switch="s1"), node("n2", used=5, switch="s1")]
     nodes = [node("n0", used=5, switch="s2"), *nodes, node("n3", used=2, switch="s3")]
     assert grown(plan_of(job(request(1, 9)), nodes=nodes)) == {"n1": 6, "n2": 3}

@@ -1,4 +1,4 @@
-"""The terms of a lane: how long a job may wait for a node there, and what they do to the plan."""
+"""The terms of a lane: the longest wait of an ordinary job for a node there, and its effect."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def busy(job: MalleableJob, **fields: Any) -> Snapshot:
     ("grace_s", "notice_s", "hole_s", "lease_s"),
     [
         (0, 20, 120, 600),
-        (10, 20, 120, 600),  # shorter than the notice: nothing changes
+        (10, 20, 120, 600),  # shorter than the notice: no change
         (300, 300, 400, 1_160),
         (600, 600, 700, 1_760),
         (7_200, 600, 700, 1_760),  # hours would make each planned start empty its nodes
     ],
 )
-def test_what_must_be_longer_than_a_notice_grows_with_it(
+def test_times_that_must_exceed_a_notice_grow_with_it(
     grace_s: float, notice_s: float, hole_s: float, lease_s: float
 ) -> None:
     found = Lane(Terms("malleable", span(grace_s)), SETTINGS.lease)
@@ -129,7 +129,7 @@ def test_a_fragment_leaves_by_its_grace_before_a_hole_closes(grace_s: float) -> 
 def test_no_fragment_outlives_the_limit_of_its_partition(
     most_s: Optional[float], cause: Optional[Why]
 ) -> None:
-    """Renewals would go on for ever: Slurm lets an administrator exceed MaxTime."""
+    """Renewals would have no end, because Slurm lets an administrator exceed MaxTime."""
     plan = plan_for(busy(make_job(runner(start_s=-600)), **lane(most_s=most_s)))
     assert noticed(plan).get(0) is cause
 
@@ -170,7 +170,7 @@ def test_a_fragment_has_its_grace_after_a_notice() -> None:
         (7_200, 599, Why.GRACE),
     ],
 )
-def test_a_fragment_hears_in_its_grace_that_it_is_preempted(
+def test_a_fragment_is_notified_of_its_preemption_in_its_grace(
     grace_s: float, left_s: float, cause: Optional[Why]
 ) -> None:
     """Slurm has cut its lease, and would refuse to change it."""
@@ -195,7 +195,7 @@ def test_new_terms_make_no_fragment_leave(left_s: float) -> None:
     ("grace_s", "exempt_s", "leavers"),
     [(0, 0, []), (1, 0, [0]), (0, 301, [0]), (0, 299, [])],
 )
-def test_only_what_slurm_takes_at_once_stays_to_a_planned_start(
+def test_only_a_fragment_without_grace_stays_to_a_planned_start(
     grace_s: float, exempt_s: float, leavers: list[int]
 ) -> None:
     """It began 200 s ago, and the start is 100 s away."""
@@ -205,7 +205,7 @@ def test_only_what_slurm_takes_at_once_stays_to_a_planned_start(
 
 
 @pytest.mark.parametrize(("hole_s", "starts"), [(899, False), (901, True)])
-def test_nothing_starts_where_it_would_be_exempt_at_a_planned_start(
+def test_no_fragment_starts_where_it_would_be_exempt_at_a_planned_start(
     hole_s: float, starts: bool
 ) -> None:
     planned = [plan_start(["n1"], hole_s)]

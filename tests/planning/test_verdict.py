@@ -1,4 +1,6 @@
-"""One verdict on each node: `explain`, the reasons of idle nodes and the active check agree."""
+"""A single verdict on each node: `explain`, the reasons of idle nodes and the active check
+agree.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,7 @@ def without_growth(job: MalleableJob) -> MalleableJob:
     return replace(job, request=make_request(1, 1))
 
 
-def test_a_claim_is_named_only_where_it_is_in_the_way() -> None:
+def test_a_claim_is_named_only_where_it_blocks() -> None:
     seen = make_snapshot(
         waiting(needs=Needs(memory_mib=9)),
         nodes=(make_node("n1"), make_node("n2")),
@@ -112,7 +114,7 @@ def test_a_claim_is_named_only_where_it_is_in_the_way() -> None:
 
 
 def test_the_check_has_room_where_a_job_would_start() -> None:
-    """A planned start is no wall for a job that loses nothing by a hit."""
+    """A planned start is no wall for a job that loses no work by an interruption."""
     seen = make_snapshot(nodes=(make_node("n1"),), planned=[plan_start({"n1"}, 90)])
     plan = make_plan(replace(seen, jobs=(waiting(),)), EAGER, no_clock)
     assert [a.nodes for a in plan.actions if a.verb is Verb.GROW] == [{"n1"}]
@@ -132,7 +134,7 @@ def test_the_check_reads_several_features_as_the_planner_does() -> None:
     ("engine", "is_finished", "said"),
     [
         ("torchrun", False, ["has 1 node and needs 2: 1 other node: down"]),
-        ("pool", False, []),  # its minimum holds for a start from nothing
+        ("pool", False, []),  # its minimum holds only for a start from 0 nodes
         ("torchrun", True, []),  # its script still does something after the training
     ],
 )
@@ -148,7 +150,7 @@ def test_doctor_says_that_a_job_lacks_nodes_if_the_planner_does(
 
 
 def test_no_node_is_usable_while_nodes_register() -> None:
-    """A slurmctld that has just begun would start what runs there already."""
+    """A slurmctld that has just begun would start queued fragments there."""
     nodes = (make_node("n1"), make_node("n2"))
     seen = make_snapshot(waiting(), nodes=nodes, registering=frozenset({"n2"}))
     assert idle(seen) == {"registering": 2}

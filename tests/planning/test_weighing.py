@@ -1,4 +1,4 @@
-"""Jobs that have told how fast they are, or nothing: what the plan makes of it."""
+"""The plan for jobs that have reported their speed, and for jobs without a report."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def sizes(snapshot: Snapshot) -> list[int]:
     return [job.nodes_planned for job in plan_for(snapshot).jobs]
 
 
-def test_jobs_that_nobody_knows_share_equally() -> None:
+def test_jobs_of_unknown_speed_share_equally() -> None:
     assert sizes(seen(waiting(7), waiting(8))) == [4, 4]
     assert sizes(seen(waiting(7), waiting(8), waiting(9, held=2))) == [3, 3, 2]
 
 
-def test_what_was_learned_decides() -> None:
+def test_learned_speeds_decide() -> None:
     found = seen(waiting(7), waiting(8), learned={7: known(GOOD), 8: known(POOR)})
     assert sizes(found) == [7, 1]
 
 
-def test_a_job_that_is_known_does_not_take_the_share_of_one_that_is_not() -> None:
+def test_a_known_job_does_not_take_the_share_of_an_unknown_job() -> None:
     found = seen(waiting(7), waiting(8), learned={7: known(GOOD)})
     assert sizes(found) == [4, 4]
 
 
-def test_a_job_begins_on_its_least_if_it_is_to_be_learned() -> None:
+def test_a_job_begins_on_its_least_size_if_it_is_to_be_learned() -> None:
     plan = plan_for(seen(waiting(7), waiting(8), learned={7: Learned(), 8: known(GOOD)}))
     assert [job.nodes_planned for job in plan.jobs] == [1, 7]
     assert plan.jobs[0].reasons[0].why is Why.PROBED
@@ -69,12 +69,14 @@ def test_a_job_begins_on_its_least_if_it_is_to_be_learned() -> None:
 
 
 @pytest.mark.parametrize("told", [Learned(sizes_seen=(4,)), Learned(GOOD, is_shared=True), None])
-def test_a_job_that_has_told_or_never_will_does_not_begin_small(told: Optional[Learned]) -> None:
+def test_a_job_that_has_reported_or_never_will_does_not_begin_small(
+    told: Optional[Learned],
+) -> None:
     learned = {8: known(GOOD)} if told is None else {7: told, 8: known(GOOD)}
     assert sizes(seen(waiting(7), waiting(8), learned=learned))[0] >= 4
 
 
-def test_a_job_whose_engine_tells_no_rates_begins_on_its_share() -> None:
+def test_a_job_whose_engine_reports_no_rates_begins_on_its_share() -> None:
     request = replace(make_request(1, 8), engine="torchft")
     silent = make_job(job_id=7, held=8, request=request)
     assert sizes(seen(silent, waiting(8), learned={7: Learned()})) == [4, 4]
@@ -94,7 +96,7 @@ def running_on(nodes: int, since_s: float, learned: Learned, *more: MalleableJob
     return make_snapshot(job, *more, nodes=tuple(machine), learned={7: learned})
 
 
-def test_it_stays_there_until_it_tells_its_speed_but_not_for_ever() -> None:
+def test_a_job_stays_on_its_least_size_until_it_reports_but_not_without_end() -> None:
     assert sizes(running_on(1, 290, Learned(), waiting(8))) == [1, 7]
     assert sizes(running_on(1, 310, Learned(), waiting(8))) == [4, 4]
 
@@ -130,7 +132,7 @@ def test_a_curve_that_is_given_is_believed() -> None:
 
 
 class Machine:
-    """Jobs that have at the next tick what the plan gives them, and then tell how fast they are."""
+    """A machine whose jobs have the plan's sizes at the next tick, and then report their speed."""
 
     def __init__(self, shapes: dict[int, Shape], nodes: int) -> None:
         self.shapes, self.nodes, self.ticks = shapes, nodes, 0
@@ -169,8 +171,8 @@ class Machine:
         return make_job(*running, *held, job_id=number, request=request)
 
 
-def test_jobs_come_to_the_sizes_that_suit_them_and_stay_there() -> None:
-    """What they show on their least and on their share is enough."""
+def test_jobs_reach_suitable_sizes_and_keep_them() -> None:
+    """Their rates on their least size and on their share are enough."""
     machine = Machine({7: Shape(0.0, 0.1, 1.0), 8: Shape(1.2, 0.5, 1.0)}, nodes=8)
     seen = [machine.tick() for _ in range(12)]
     assert seen[0] == {7: 1, 8: 1}
@@ -185,8 +187,8 @@ def test_a_job_that_gets_no_node_at_all_does_not_begin() -> None:
     assert Why.PROBED not in [reason.why for reason in plan.jobs[1].reasons]
 
 
-def test_who_scales_well_and_came_first_leaves_an_unknown_job_its_share() -> None:
-    """A change costs pauses; a share that is kept for their sake would never be left."""
+def test_a_first_job_that_scales_well_leaves_an_unknown_job_its_share() -> None:
+    """A change costs pauses, so a job would never leave a share that is kept for this reason."""
     near = Curve(((0, 0.0), (1, 10.0), (8, 79.0)))
     request = make_request(1, 8)
     first = make_job(
@@ -205,7 +207,7 @@ def test_who_scales_well_and_came_first_leaves_an_unknown_job_its_share() -> Non
     assert [job.nodes_planned for job in plan.jobs] == [1, 4]  # and 4 when these have left
 
 
-def test_unknown_jobs_do_not_claim_what_a_wide_one_cannot_do_without() -> None:
+def test_unknown_jobs_do_not_claim_nodes_that_a_wide_job_needs() -> None:
     wide = make_request(6, 8)
     told = Learned(sizes_seen=(8,))
     learned = {7: told, 8: known(GOOD), 9: told}

@@ -1,4 +1,4 @@
-"""Pools: exit codes, wishes, what workers that come and go mean for their job."""
+"""Pools: exit codes, wishes, and the effect of starting and ending workers on their job."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from slurm_hooks.report.why import reason_text
 HELD, PENDING, RUNNING = FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING
 DONE, FAILED, TIMED_OUT = FragmentState.DONE, FragmentState.FAILED, FragmentState.TIMED_OUT
 CANCELLED, LOST, UNKNOWN = FragmentState.CANCELLED, FragmentState.LOST, FragmentState.UNKNOWN
-BACK_S = 121  # for so long Slurm makes wait what was requeued
+BACK_S = 121  # for so long Slurm delays a requeued job
 
 
 def pool_of(most: int = 6, least: int = 0, unit: int = 1) -> Request:
@@ -62,7 +62,7 @@ POOL = pool_of()
 def worker(
     index: int, state: FragmentState = HELD, nodes: tuple[str, ...] = (), **fields: Any
 ) -> Fragment:
-    """One without an agent, of a pool of 0 to 6."""
+    """A worker without an agent, of a pool of 0 to 6."""
     values = {"has_agent": False, "request": POOL, "said": Said.NOTHING}
     return make_fragment(index, state, nodes, **{**values, **fields})
 
@@ -90,7 +90,7 @@ def wished(nodes: int, at_s: float = -30) -> Wish:
 
 
 def nodes_for(*jobs: MalleableJob, free: int = 0) -> list[Node]:
-    """Busy ones for all that runs, and some free ones."""
+    """Busy nodes for all running workers, and some free nodes."""
     busy = {n for job in jobs for f in job.fragments if f.state is RUNNING for n in f.nodes}
     named = [make_node(name, NodeState.BUSY) for name in sorted(busy)]
     return [*named, *(make_node(f"free{i}") for i in range(free))]
@@ -132,7 +132,7 @@ def test_the_end_of_a_worker(state: FragmentState, fields: dict[str, Any], cause
     assert mark.failures == 0  # the other has run for 200 s
 
 
-def test_a_gang_knows_no_idle_worker() -> None:
+def test_a_gang_has_no_idle_worker() -> None:
     done = make_fragment(0, DONE, ["n1"], said=Said.TRAINED)
     assert idle_since(done) is not None
     assert not is_out_of_work(ground_under(make_job(done)), make_job(done))
@@ -148,7 +148,7 @@ def test_a_gang_knows_no_idle_worker() -> None:
         ([requeued(1, -101)], True),  # before the other found no work
         ([requeued(1, -99)], False),
         ([requeued(1, -101, noticed=after(-99))], False),
-        ([requeued(1, -300, released=after(-99))], False),  # and that release came to nothing
+        ([requeued(1, -300, released=after(-99))], False),  # and that release had no effect
         ([running(1)], False),
         ([worker(1, PENDING, ("n2",), released=after(-5))], False),
         ([worker(1, FragmentState.ENDING, ("n2",))], False),
@@ -172,7 +172,7 @@ def test_when_a_pool_is_over(first: Fragment, others: list[Fragment], is_over: b
     assert care_for(pool(first, *others)).is_over is is_over
 
 
-def test_the_end_of_a_pool_is_kept_beyond_the_cancel_of_what_waits() -> None:
+def test_the_end_of_a_pool_outlives_the_cancel_of_waiting_workers() -> None:
     care = care_for(pool(worker(0, DONE, ("n1",), end=after(-5)), held=2))
     noted, other = care.actions
     assert noted.mark is not None
@@ -205,7 +205,7 @@ def test_that_all_is_done_holds_however_the_leader_ends(state: FragmentState) ->
     assert finished == {0, 1} if state is RUNNING else 1 in finished
 
 
-def test_a_cancelled_pool_stays_so_though_a_worker_had_found_no_work() -> None:
+def test_a_cancelled_pool_remains_cancelled_although_a_worker_had_found_no_work() -> None:
     job = pool(worker(0, CANCELLED, idle=after(-50)), worker(1, CANCELLED, ("n2",)))
     assert care_for(job).reasons[0].why is Why.CANCELLED
     some = pool(running(0), worker(1, CANCELLED, ("n2",)), held=1)
@@ -214,12 +214,12 @@ def test_a_cancelled_pool_stays_so_though_a_worker_had_found_no_work() -> None:
 
 
 def forgotten() -> MalleableJob:
-    """Its first worker had found no work; no tick ran for longer than MinJobAge after it."""
+    """Its first worker had found no work. No tick ran for longer than MinJobAge after it."""
     job = pool(running(1), worker(2))
     return replace(job, request=replace(job.request, fragments=3))
 
 
-# -- who is started
+# -- workers that start
 
 IDLE = worker(1, idle=after(-100))
 LEFT_WORK = worker(1, CANCELLED, ("n2",), start=after(-300), end=after(-5))
@@ -241,13 +241,13 @@ VAIN = {"vain": 2, "released": after(-5)}
         (pool(worker(0, obstacle="AssocGrpNodeLimit", **VAIN), held=2), []),
     ],
 )
-def test_who_is_started(job: MalleableJob, started: list[int]) -> None:
+def test_the_workers_that_are_started(job: MalleableJob, started: list[int]) -> None:
     care = care_for(job)
     assert [f.id.index for f in care.growable] == started
     assert not care.is_over
 
 
-def test_nodes_that_a_pool_has_no_work_for_go_to_others_in_the_same_tick() -> None:
+def test_nodes_beyond_a_pool_s_work_are_given_to_others_in_the_same_tick() -> None:
     job = pool(running(0), IDLE, requeued(2, -50), held=4)
     found = plan(job, free=6)
     assert grown(found) == {"free0"}
@@ -282,13 +282,13 @@ def test_a_release_forgets_that_there_was_no_work() -> None:
 
 
 @pytest.mark.parametrize(("nodes", "size"), [(0, 0), (3, 3), (6, 6), (60_000, 6)])
-def test_a_pool_grows_to_what_it_wishes_for(nodes: int, size: int) -> None:
+def test_a_pool_grows_to_its_wish(nodes: int, size: int) -> None:
     found = plan(pool(held=6, wish=wished(nodes)), free=9)
     assert len(grown(found)) == found.jobs[0].nodes_planned == size
     assert (Why.WISH in whys(found)) is (nodes < 6)
 
 
-def test_beyond_the_wish_those_on_the_way_leave_first_and_then_the_youngest() -> None:
+def test_beyond_the_wish_arriving_workers_leave_first_and_then_the_youngest() -> None:
     starts = [-900, -30, -400, -100]
     workers = [running(i, start=after(s)) for i, s in enumerate(starts)]
     found = plan(pool(*workers, wish=wished(2)), free=2)
@@ -300,7 +300,7 @@ def test_beyond_the_wish_those_on_the_way_leave_first_and_then_the_youngest() ->
     assert noticed(found) == {}
 
 
-def test_a_pool_that_wants_none_gives_all_back_and_stays() -> None:
+def test_a_pool_with_a_wish_of_0_gives_all_nodes_back_and_waits() -> None:
     coming = worker(2, PENDING, ("free0",), released=after(-5))
     found = plan(pool(running(0), running(1), coming, held=1, wish=wished(0)), free=3)
     assert noticed(found) == {0: Why.WISH, 1: Why.WISH}
@@ -337,7 +337,7 @@ def test_a_pool_leaves_a_gang_its_minimum(curve: Optional[Curve]) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "gets"), [(60, 3), (2, 2), (0, 0)])
-def test_a_later_pool_gets_its_share_of_what_the_first_one_has(wanted: int, gets: int) -> None:
+def test_a_later_pool_gets_its_share_of_the_first_pool_s_nodes(wanted: int, gets: int) -> None:
     first = pool(*(running(i) for i in range(6)))
     later = [replace(worker(i), id=FragmentId(8, i)) for i in range(6)]
     later[0] = replace(later[0], wish=wished(wanted))
@@ -355,8 +355,8 @@ def test_a_pool_does_not_begin_small_to_be_seen() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.data())
-def test_no_pool_has_what_a_gang_lacks_to_start(data: st.DataObject) -> None:
-    """Whatever the gangs' curves: each node that the pool gets is one more than they all need."""
+def test_no_pool_has_a_node_that_a_gang_lacks_to_start(data: st.DataObject) -> None:
+    """For any curves of the gangs: each node of the pool is beyond the needs of all gangs."""
     free = data.draw(st.integers(1, 10))
     gangs, curves = [], {}
     for job_id in range(8, 8 + data.draw(st.integers(1, 3))):
@@ -373,7 +373,7 @@ def test_no_pool_has_what_a_gang_lacks_to_start(data: st.DataObject) -> None:
         assert sizes[gang.job_id] or sizes[7] < gang.request.min_nodes
 
 
-def test_what_people_are_shown() -> None:
+def test_the_texts_for_users() -> None:
     job = pool(running(0), held=5, wish=wished(1))
     seen = make_snapshot(job, nodes=nodes_for(job, free=4))
     lines = explain_lines(job, plan_for(seen), NOW)
@@ -384,14 +384,14 @@ def test_what_people_are_shown() -> None:
     assert [r["why"] for r in none["jobs"][0]["reasons"]] == ["wish"]
 
 
-def test_a_change_costs_a_pool_nothing_and_it_does_not_rest() -> None:
+def test_a_change_costs_a_pool_no_work_and_it_does_not_rest() -> None:
     job = pool(running(0, start=after(-2)), requeued(1, -9, noticed=after(-9)), held=2)
     assert len(grown(plan(job, free=3))) == 3
 
 
 @pytest.mark.parametrize(("runs", "reachable"), [(0, 4), (1, 1), (3, 1)])
-def test_the_minimum_of_a_pool_holds_for_a_start_from_nothing(runs: int, reachable: int) -> None:
-    """Nobody who works is sent away because another one has gone."""
+def test_the_minimum_of_a_pool_holds_for_a_start_from_0_workers(runs: int, reachable: int) -> None:
+    """No working worker is stopped because another worker has left."""
     request = pool_of(6, 4)
     workers = [running(i, request=request, start=after(-9000)) for i in range(runs)]
     rest = [worker(i, request=request) for i in range(runs, 6)]
@@ -409,7 +409,7 @@ def test_a_wish_below_the_minimum_wins(runs: int) -> None:
     assert plan(job, free=6).jobs[0].nodes_planned == 2
 
 
-def test_a_worker_stays_until_slurm_takes_its_node() -> None:
+def test_a_worker_runs_until_slurm_takes_its_node() -> None:
     job = pool(running(0), running(1))
     soon = [plan_start(["n1"], 100)]
     assert noticed(plan(job, planned=soon)) == {}
@@ -430,7 +430,7 @@ def care(*workers: Fragment) -> Upkeep:
 
 
 @pytest.mark.parametrize(("ran_s", "grows"), [(None, 1), (59, 0), (60, 4)])
-def test_after_a_failure_one_worker_is_tried_until_it_has_lived_for_a_while(
+def test_after_a_failure_a_single_worker_is_tried_until_it_has_lived_for_a_while(
     ran_s: Optional[int], grows: int
 ) -> None:
     values = {"failures": 1, "noticed": after(-90)}
@@ -459,7 +459,7 @@ def test_the_last_failure_stops_the_pool_and_names_code_and_node() -> None:
         (200, 400, True),
     ],
 )
-def test_a_worker_that_outlived_the_dead_one_shows_that_the_script_works(
+def test_a_worker_that_outlived_the_dead_worker_shows_that_the_script_works(
     peer_s: float, ran_s: float, counts: bool
 ) -> None:
     found = care(dead(0, ran_s, failures=2), running(1, start=after(-peer_s)))

@@ -39,7 +39,7 @@ def runs(slot: Optional[Slot], asks: Resources, slots: int = 4, *nodes: str) -> 
         (CORE, has(9, 4000)),
     ],
 )
-def test_a_fragment_that_has_what_was_asked_for(slot: Slot, asks: Resources) -> None:
+def test_a_fragment_that_has_the_requested_size(slot: Slot, asks: Resources) -> None:
     assert wrong_size(runs(slot, asks), NODE, NOW) is None
 
 
@@ -69,8 +69,8 @@ def test_a_fragment_of_another_size(slot: Slot, asks: Resources, text: str) -> N
     )
 
 
-def test_a_node_on_which_less_is_used_than_slurm_says() -> None:
-    """26.05 shows what was asked for, and gives nothing, after an update that it refused."""
+def test_a_node_with_less_use_than_slurm_shows() -> None:
+    """After a refused update, 26.05 shows the requested size, but does not give it."""
     found = runs(GPU, has(16, 128_000, 4))
     assert wrong_size(found, replace(NODE, used=has(20, 150_000, 6)), NOW) is None
     node = replace(NODE, used=has(20, 150_000, 2))

@@ -1,4 +1,4 @@
-"""Whole ticks by default settings, with what they keep in the test's own directory."""
+"""Whole ticks by default settings, with their books in the test's own directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_tick(slurm: FakeSlurm) -> TickReport:
 
 
 def one_booked_tick(slurm: FakeSlurm) -> TickReport:
-    """A tick as commands run it: the ledger is written, and what jobs tell is remembered."""
+    """A tick as commands run it: the ledger is written, and reports of jobs are remembered."""
     report, warnings = booked_tick(slurm, settings_in(Path.cwd()))
     assert warnings == ()
     return report

@@ -43,7 +43,7 @@ TRAINER = "root" if os.geteuid() == 0 else "nobody"
 
 
 class Killed(BaseException):
-    """Stands for a SIGKILL: nothing in the package may catch it."""
+    """A stand-in for SIGKILL: the package must not catch it."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class CutPort:
 
 @dataclass
 class Bench:
-    """Ticks and questions against one sandbox."""
+    """Ticks and questions against a sandbox."""
 
     box: Sandbox
     notice_s: int = 3
@@ -81,9 +81,9 @@ class Bench:
         self.box.settings.write_text(text + SHORT.format(notice_s=self.notice_s))
 
     def share_at_once(self) -> None:
-        """Without learning, which lets jobs that want more than there is begin on one node.
+        """Turn learning off. With learning, jobs that want more than there is begin on 1 node.
 
-        For tests of what happens once jobs have their shares; all others run the defaults.
+        For tests of jobs that have their shares. All other tests run the defaults.
         """
         text = self.box.settings.read_text()
         self.box.settings.write_text(f"{text}\n[learn]\nenabled = false\n")
@@ -126,7 +126,7 @@ class Bench:
         )
 
     def directory(self, job_id: int, user_id: int = os.geteuid()) -> Path:
-        """What the job's fragments share."""
+        """The directory that the job's fragments share."""
         cluster = self.box.record.layout.cluster
         return self.box.work / f".malleable-{user_id}" / cluster / str(job_id)
 
@@ -168,7 +168,7 @@ class Bench:
             return False
 
         def explain() -> str:
-            """Where its fragments are, and why the job has its size."""
+            """Show where the job's fragments are, and why the job has its size."""
             told = self.malleable("explain", str(job_id)).stdout
             return f"{_shown(self.job(job_id))}\n{told}"
 
@@ -183,7 +183,7 @@ class Bench:
         wait_until(self._is_empty, every_s=0.3)
 
     def _is_empty(self) -> bool:
-        """True once every node is free: one may still be completing when its job is gone."""
+        """Tell whether every node is free. A node may still be completing after its job."""
         if self.box.run(["squeue", "-h"]).stdout.strip():
             return False
         return all(node.state is NodeState.FREE for node in self.observe().nodes)
@@ -199,5 +199,5 @@ def has(count: int, state: FragmentState = FragmentState.RUNNING) -> Callable[[M
 
 
 def occupied(job: MalleableJob) -> set[str]:
-    """The nodes of all running fragments, leaving ones too."""
+    """The nodes of all running fragments, also of fragments that leave."""
     return {n for f in job.fragments if f.state is FragmentState.RUNNING for n in f.nodes}

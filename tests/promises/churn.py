@@ -1,7 +1,7 @@
-"""People who change everything on a small machine, at random, while ticks run.
+"""Users and administrators change everything on a small machine, at random, while ticks run.
 
-The seed decides who does what; when it meets what is Slurm's and this host's, so that a run is
-repeated in kind, not to the second.
+The seed decides all changes. Their moments depend on Slurm and this host, so a run repeats in kind,
+not to the second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BACK_ON = 0.2  # at each step
 
 @dataclass(frozen=True)
 class Made:
-    """A malleable job as it was submitted. One that `is_pool` passes over planned starts."""
+    """A malleable job as it was submitted. If `is_pool`, it may stay past planned starts."""
 
     request: str
     least: int
@@ -48,7 +48,9 @@ KINDS = (
 
 @dataclass
 class Churn:
-    """One course: who may do what, what they did, and what was seen after each tick."""
+    """A course: the changes that are allowed, the changes that were made, and the state after each
+    tick.
+    """
 
     bench: Bench
     dice: random.Random
@@ -72,7 +74,7 @@ class Churn:
         self.tick()
 
     def step(self) -> None:
-        """One to three changes, then a tick or a pause without one."""
+        """Make up to three changes, then run a tick or wait without one."""
         if self.is_off and self.dice.random() < BACK_ON:
             self._on()
         for _ in range(self.dice.randint(1, 3)):
@@ -81,7 +83,7 @@ class Churn:
         self.tick()
 
     def tick(self) -> Look:
-        """One tick, and what Slurm says then."""
+        """Run a tick and read Slurm's answers."""
         plan = self.bench.tick().plan
         self._note(f"tick: {'; '.join(_word(action) for action in plan.actions)}")
         self.looks.append(self.look())
@@ -94,7 +96,7 @@ class Churn:
         return parse_look(time.time(), texts[0], texts[1], texts[2], known)
 
     def calm(self) -> None:
-        """All nodes back, nothing reserved, no ordinary job, no limit, nobody's hold."""
+        """Give all nodes back and remove reservations, ordinary jobs, limits and holds."""
         for node in sorted(self.drained):
             self._resume(node)
         for name in list(self.reserved):
@@ -111,12 +113,14 @@ class Churn:
 
     @property
     def heedful(self) -> frozenset[int]:
-        """Jobs that leave before a planned start: gangs that told nothing of what a hit costs."""
+        """Jobs that leave before a planned start: gangs that did not say how much an interruption
+        costs.
+        """
         return frozenset(job for job, made in self.jobs.items() if not made.is_pool)
 
     @property
     def told(self) -> str:
-        """How much happened, for whoever reads that nothing broke."""
+        """A summary of the changes, for a reader who sees that no promise broke."""
         used = sum(len(look.running) for look in self.looks) / len(self.looks)
         begun = {(job.name, job.start) for look in self.looks for job in look.running}
         theirs = {j.name for look in self.looks for j in look.jobs if not j.is_ours and j.start}
@@ -173,7 +177,7 @@ class Churn:
             self.cancelled[element.name] = time.time()
 
     def cancel_job(self) -> None:
-        """A whole job; another comes in its place."""
+        """Cancel a whole job and submit another in its place."""
         job = self.dice.choice(sorted(self.living))
         self._do("scancel", str(job), is_user=True)
         self.cancelled[str(job)] = time.time()
@@ -267,7 +271,7 @@ class Churn:
         return [job for job in jobs if not job.is_ours and job.state == state]
 
     def _element(self) -> Job | None:
-        """Any element that lived when it was last looked; running ones are likelier."""
+        """Pick an element that was alive at the last reading. Running elements are likelier."""
         living = self.living
         found = [job for job in self.looks[-1].ours if job.job_id in living]
         found = [job for job in found if job.state in ("RUNNING", "PENDING")]

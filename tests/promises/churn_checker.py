@@ -1,8 +1,8 @@
-"""What must hold while everything changes, judged from what squeue, sinfo and scontrol answered.
+"""The conditions that hold while everything changes, judged by squeue, sinfo and scontrol.
 
-Pure, and apart from the product's own readers: a fault of theirs must not hide itself here. Most
-conditions may exist for a moment, since somebody has just changed something: they are faults only
-if they last for longer than ticks and Slurm need to end them.
+The checker is pure and does not use the product's own readers, because a fault there must not hide
+itself here. Most conditions may exist for a moment, right after a change. They are faults only if
+they last longer than ticks and Slurm need to end them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ _RESERVATION = re.compile(r"ReservationName=(\S+) StartTime=(\S+) EndTime=(\S+).
 
 @dataclass(frozen=True)
 class Job:
-    """One row of squeue: an element of ours, or somebody's job. Times in seconds since the epoch, 0
-    if there is none.
+    """A row of squeue: an element of ours, or an ordinary job. Times are seconds since the epoch,
+    or 0.
 
-    `end` of what runs is the end of its lease, `start` of what waits the planned one. `asked` are
-    the nodes in ReqNodeList, `excluded` those in ExcNodeList, `planned` those of a planned start.
+    `end` is the end of a running job's lease, `start` the planned start of a waiting job. `asked`
+    are the nodes in ReqNodeList, `excluded` the nodes in ExcNodeList, `planned` the nodes of a
+    planned start.
     """
 
     name: str
@@ -67,8 +68,11 @@ class Reserved:
 
 @dataclass(frozen=True)
 class Known:
-    """What those who changed something know: nodes they drained and since when, the ceiling (None
-    without one, 0 while switched off), elements or jobs (by id) that users cancelled and when."""
+    """Facts that the people of the test know.
+
+    These are the nodes that they drained and since when, and the ceiling (None: no ceiling, 0:
+    switched off). To them belong the elements and jobs (by id) that users cancelled, and when.
+    """
 
     drained: Mapping[str, float]
     ceiling: int | None = None
@@ -77,7 +81,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Look:
-    """Slurm at one moment, after a tick."""
+    """Slurm's state after a tick."""
 
     at: float
     jobs: tuple[Job, ...]
@@ -125,7 +129,7 @@ def parse_reservations(text: str) -> tuple[Reserved, ...]:
 
 
 def parse_look(at: float, jobs: str, nodes: str, reservations: str, known: Known) -> Look:
-    """The answers of one moment together."""
+    """Parse the answers of a moment."""
     rest = parse_nodes(nodes), parse_reservations(reservations)
     return Look(at, parse_jobs(jobs), *rest, known)
 
@@ -138,24 +142,24 @@ def _epoch(text: str) -> float:
     return float(text) if text.isdecimal() else 0.0
 
 
-# -- what may never be
+# -- conditions that may never exist
 
 
 def shared_nodes(look: Look) -> list[str]:
-    """Nodes on which something runs beside an element of ours: those are exclusive."""
+    """Nodes on which another job runs beside an element of ours. Our nodes are exclusive."""
     on = [(node, job) for job in look.jobs if job.state == "RUNNING" for node in job.nodes]
     both = {n for n, a in on for m, b in on if n == m and a is not b and (a.is_ours or b.is_ours)}
     return [f"{node} holds an element and something else" for node in sorted(both)]
 
 
 def moved_nodes(look: Look) -> list[str]:
-    """Nodes that are drained or not otherwise than those who drain and resume have made them."""
+    """Nodes whose drain state differs from the state that the people of the test gave them."""
     expected = dict.fromkeys(look.known.drained, "churn")
     return changed_nodes(NodesLook(look.at, (), look.nodes), expected)
 
 
 def started_on_drained(look: Look) -> list[str]:
-    """Runs that began on a node after it had been drained; a second is Slurm's resolution."""
+    """Runs that began on a drained node. Slurm counts in whole seconds, so a second is allowed."""
     since = look.known.drained
     begun = [(job, node) for job in look.running for node in sorted(job.nodes & since.keys())]
     return [f"{j.name} began on drained {n}" for j, n in begun if j.start > since[n] + 1]
@@ -169,12 +173,15 @@ def revived(look: Look) -> list[str]:
 
 
 def node_lists(look: Look) -> list[str]:
-    """Elements with a ReqNodeList: none is ever given one, or no range of them could be changed
-    again, and a node that leaves slurm.conf would end them."""
+    """Elements with a ReqNodeList. We set no such list: ranges of such elements cannot be changed
+    again.
+
+    Slurm would also end such an element when its node leaves slurm.conf.
+    """
     return [f"{job.name} asks for nodes" for job in look.ours if job.asked]
 
 
-# -- what may not last
+# -- conditions that may not last
 
 
 def over_ceiling(look: Look) -> list[str]:
@@ -196,8 +203,10 @@ def past_reservations(look: Look) -> list[str]:
 
 
 def past_planned_starts(look: Look, heedful: frozenset[int]) -> list[str]:
-    """Leases of `heedful` jobs that end after somebody's planned start on their nodes. (Others stay
-    until Slurm preempts them, because that is cheaper for them.)"""
+    """Leases of `heedful` jobs that end after another job's planned start on their nodes.
+
+    Other jobs stay until Slurm preempts them, because that is cheaper for them.
+    """
     waiting = [j for j in look.jobs if not j.is_ours and j.state == "PENDING"]
     return [
         f"{job.name} runs into the planned start of {other.name}"
@@ -221,7 +230,7 @@ def not_started(look: Look) -> list[str]:
 
 
 def not_back(look: Look) -> list[str]:
-    """Ended elements of jobs that go on, which nobody cancelled."""
+    """Ended elements of continuing jobs, without the cancelled elements."""
     cancelled = look.known.cancelled or {}
     ended = (job for job in look.ours if job.state not in ALIVE)
     left = (j for j in ended if j.name not in cancelled and str(j.job_id) not in cancelled)
@@ -229,10 +238,10 @@ def not_back(look: Look) -> list[str]:
 
 
 def waits_for_us(look: Look) -> list[str]:
-    """The first waiting job of somebody else, if it could start were it not for ours.
+    """The first waiting job of another user, if only our jobs keep it from starting.
 
-    Only the first, since others may wait for it. Nodes with a reservation are left out: whether
-    the job would end in time is Slurm's to say.
+    Only the first job counts, since others may wait for it. Nodes with a reservation are left out:
+    only Slurm can say whether the job would end in time.
     """
     waiting = [j for j in look.jobs if not j.is_ours and j.state == "PENDING"]
     first = min(waiting, key=lambda job: (-job.priority, job.job_id), default=None)
@@ -250,8 +259,10 @@ def waits_for_us(look: Look) -> list[str]:
 
 
 def starving(look: Look, minimums: Mapping[int, int]) -> list[str]:
-    """Jobs below their minimum though as many nodes are idle as they lack, and elements that are
-    no more; `minimums` by job id."""
+    """Jobs below their minimum although enough nodes are idle. `minimums` is by job id.
+
+    Their missing elements count too.
+    """
     idle = sum(node.state == "idle" for node in look.nodes)
     used = {job: sum(r.job_id == job for r in look.running) for job in minimums}
     lacks = {job: least - used[job] for job, least in minimums.items()}
@@ -259,15 +270,18 @@ def starving(look: Look, minimums: Mapping[int, int]) -> list[str]:
 
 
 def gone(look: Look, elements: Mapping[int, int]) -> list[str]:
-    """Elements that Slurm no longer knows; `elements` says how many a job was submitted with."""
+    """Elements that Slurm no longer knows. `elements` gives the number submitted for each job."""
     found, cancelled = {job.name for job in look.ours}, look.known.cancelled or {}
     names = [f"{job}_{index}" for job, count in elements.items() for index in range(count)]
     return [f"{name} is gone" for name in names if name not in found and name not in cancelled]
 
 
 def lasting(found: Sequence[tuple[float, Sequence[str]]], grace_s: float, ticks: int) -> list[str]:
-    """The conditions that each of more than `ticks` looks in a row saw, over more than `grace_s`
-    seconds; with no grace, those that any look saw."""
+    """The conditions that more than `ticks` readings in a row saw, over more than `grace_s`
+    seconds.
+
+    With no grace, the conditions that any reading saw.
+    """
     since: dict[str, tuple[float, int]] = {}
     faults = []
     for at, conditions in found:
@@ -279,7 +293,7 @@ def lasting(found: Sequence[tuple[float, Sequence[str]]], grace_s: float, ticks:
 
 
 def faults_in(looks: Sequence[Look], rules: Sequence[Rule]) -> list[str]:
-    """What broke which rule."""
+    """Tell which rules were broken, and by which conditions."""
     faults = []
     for rule in rules:
         found = [(look.at, rule.judge(look)) for look in looks]

@@ -1,4 +1,4 @@
-"""On a real Slurm: what the agents of a training ask of slurmctld in their first minute."""
+"""On a real Slurm: the agents of a training ask little of slurmctld in their first minute."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def noting(place: Path) -> Path:
 
 
 def calls(place: Path) -> dict[int, list[tuple[float, str]]]:
-    """By fragment: when each command was called, in seconds after its first one, and which."""
+    """By fragment: when each command was called, in seconds after its first call, and which
+    command.
+    """
     found: dict[int, list[tuple[float, str]]] = defaultdict(list)
     text = (place / "log").read_text() if (place / "log").exists() else ""
     for line in text.splitlines():

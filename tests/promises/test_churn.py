@@ -1,6 +1,6 @@
-"""Everybody changes everything at once on a real Slurm, and no promise breaks.
+"""On a real Slurm, users and administrators change everything at once, and no promise breaks.
 
-CHURN_S is for how many seconds (a minute unless it is set), CHURN_SEED repeats a course.
+CHURN_S is the number of seconds (default: 60). CHURN_SEED repeats a course.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ def bench(fresh_sandbox: Callable[..., Sandbox]) -> Bench:
 
 
 def rules(churn: Churn) -> tuple[Rule, ...]:
-    """A change is seen by the next tick; who must go has his notice, a tick that puts him back,
-    and Slurm's KillWait; what is released has its time-out to start in."""
+    """The rules with their graces: the next tick sees a change, and a released fragment has its
+    time-out.
+
+    A fragment that must leave has its notice, a tick that puts it back, and Slurm's KillWait.
+    """
     lease, kill_s = churn.bench.settings.lease, 5
     leave_s = lease.notice_s + kill_s + 5
     heedful = partial(past_planned_starts, heedful=churn.heedful)
@@ -68,7 +71,7 @@ def rules(churn: Churn) -> tuple[Rule, ...]:
     )
 
 
-def test_nothing_breaks_while_everything_changes(bench: Bench) -> None:
+def test_no_promise_breaks_while_everything_changes(bench: Bench) -> None:
     churn = Churn(bench, random.Random(SEED))
     print(f"CHURN_SEED={SEED}")
     try:

@@ -1,4 +1,4 @@
-"""The checker of churn sees what it is there to see, and nothing else."""
+"""The checker of churn sees each fault, and only faults."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def gone_of_2(seen: Look) -> list[str]:
         (gone_of_2, look(RUNS), look(RUNS, known=Known({}, cancelled={"7_1": 1}))),
     ],
 )
-def test_each_rule_is_broken_by_what_it_names(
+def test_each_rule_is_broken_by_the_condition_that_it_names(
     judge: Callable[[Look], list[str]], bad: Look, good: Look
 ) -> None:
     assert judge(bad)
@@ -151,13 +151,13 @@ def test_each_rule_is_broken_by_what_it_names(
         ([(0, ["a"]), (3, ["b"]), (6, ["b"])], 5, 1, False),
     ],
 )
-def test_what_lasts_is_a_fault(
+def test_a_condition_that_lasts_is_a_fault(
     seen: list[tuple[float, list[str]]], grace_s: float, ticks: int, is_fault: bool
 ) -> None:
     assert bool(lasting(seen, grace_s, ticks)) is is_fault
 
 
-def test_faults_are_those_of_all_rules() -> None:
+def test_faults_of_all_rules_are_listed() -> None:
     looks = [look(RUNS, OTHER, known=Known({}, 1)), look(RUNS, OTHER, known=Known({}, 1), at=1070)]
     rules = (Rule(shared_nodes), Rule(over_ceiling, 20, 1), Rule(roaming))
     assert len(faults_in(looks, rules)) == 2

@@ -1,4 +1,6 @@
-"""A core on a real Slurm: a job starts in a hole, and keeps what its user's own queue gives it."""
+"""A core on a real Slurm: a job starts in a hole, and keeps the nodes that its user's queue gives
+it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 
 def rigid(bench: Bench, nodes: int, runs_s: int, limit_min: int, name: str = "rigid") -> int:
-    """A job of somebody else, in the partition of ordinary jobs."""
+    """An ordinary job of another user, in the partition of ordinary jobs."""
     path = bench.box.work / f"{name}{time.monotonic_ns()}.sh"
     path.write_text(f"#!/bin/bash\nexec sleep {runs_s}\n")
     path.chmod(0o755)
@@ -101,7 +103,7 @@ def test_a_training_starts_in_a_hole_and_keeps_its_core(bench: Bench) -> None:
     bench.tick_until(job, lambda j: len(others(j)) == 3)
     wait_until(lambda: 4 in rounds(bench, job))
 
-    # somebody takes all others at once, and the training goes on with the core alone
+    # another job takes all other nodes at once, and the training goes on with the core alone
     third = rigid(bench, 3, 8, 1)
     bench.until(job, is_core_alone)
     wait_until(lambda: state_of(bench, third) != "PENDING")
@@ -113,7 +115,7 @@ def test_a_training_starts_in_a_hole_and_keeps_its_core(bench: Bench) -> None:
 
 @pytest.mark.parametrize("script", [SLEEP, LEAVES])
 def test_a_core_s_time_ends_and_the_job_goes_on_in_holes(bench: Bench, script: str) -> None:
-    """Whether Slurm ends it, or its agent leaves first."""
+    """Slurm ends the core, or its agent leaves first."""
     options = ["-p", "main", "--time=1"]
     job = bench.submit(script, "1-3,core=1,engine=pool", options=options)
     bench.tick_until(job, lambda j: core(j).lane == "main" and len(others(j)) == 2)
@@ -147,8 +149,10 @@ def test_a_training_ends_with_its_core(bench: Bench) -> None:
 
 
 def test_a_core_has_the_place_in_the_queue_of_an_ordinary_job(bench: Bench) -> None:
-    """One node comes free after the other: jobs start in the order in which they were submitted,
-    whether the one in the middle is a core or not."""
+    """Nodes come free in turn, and jobs start in the order of their submission.
+
+    The job in the middle of the queue may be a core or an ordinary job.
+    """
     for is_core in (False, True):
         blockers = [rigid(bench, 1, 12 + 6 * i, 5) for i in range(4)]
         wait_until(lambda ids=blockers: all(state_of(bench, i) == "RUNNING" for i in ids))

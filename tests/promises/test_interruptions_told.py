@@ -1,5 +1,4 @@
-"""On a real Slurm: what a lost node costs a plain script, and how fast it trains, reaches the tick
-and its user."""
+"""On a real Slurm: the tick and the user learn a plain script's speed and its loss with a node."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""What a fragment leaves behind in a real Slurm when it goes: an element that waits held and
-says where it stood, and a finish only where the training has finished. No tick runs here.
+"""The traces of a fragment that leaves, in a real Slurm without ticks.
+
+An element that waits is held and names its last state. Only a training that has finished leaves a
+finish.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def train(bench: Bench, steps: int, *more: str) -> str:
 
 
 def fresh(bench: Bench) -> Path:
-    """A directory for one training; the newest one."""
+    """Make a directory for a training. It replaces the newest directory."""
     place = bench.box.work / f"train{time.monotonic_ns()}"
     place.mkdir(mode=0o777)
     place.chmod(0o777)
@@ -54,7 +56,7 @@ def release(bench: Bench, job: int, number: int, minutes: int = 10) -> None:
 
 
 def shown(bench: Bench, job: int, number: int) -> dict[str, str]:
-    """What Slurm says of an element: state, reason, priority, comment."""
+    """Read an element's state, reason, priority and comment from Slurm."""
     text = bench.box.run(["scontrol", "-o", "show", "job", f"{job}_{number}"], check=False).stdout
     found = {}
     for name in ("JobState", "Reason", "Priority", "Comment", "Restarts", "ExitCode"):
@@ -80,7 +82,7 @@ def has_formed(bench: Bench, job: int, size: int) -> Callable[[], bool]:
 
 
 def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
-    """A fragment with 44 s of lease left goes along when another one comes."""
+    """A fragment with 44 s of lease left leaves in the resize in which a new fragment joins."""
     script = f"{train(bench, LONG)}\necho went on\nsleep 6\n"  # an evaluation
     work = sorted(bench.box.work.glob("train*"))[-1]
     job = submit(bench, script)
@@ -114,7 +116,7 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
     wait_until(lambda: shown(bench, job, 1)["Comment"] == "joined{1}", explain=explain)
     (work / "enough").touch()
     wait_until(lambda: all("went on" in log(bench, job, n) for n in range(3)), explain=explain)
-    bench.box.run(["scancel", "--signal=URG", "--full", str(job)])  # disturbs nobody any more
+    bench.box.run(["scancel", "--signal=URG", "--full", str(job)])  # disturbs no other fragment
     wait_until(
         lambda: all(shown(bench, job, n)["JobState"] == "COMPLETED" for n in range(3)),
         explain=explain,
@@ -167,7 +169,7 @@ def test_a_script_that_ends_with_0_after_failed_workers_has_not_finished(
 def test_a_script_that_goes_on_after_an_agent_that_gave_up_early_has_not_finished(
     bench: Bench, flag: str
 ) -> None:
-    """The shared directory is somebody else's, or torchrun does not start at all."""
+    """The directory belongs to another user, or torchrun does not start at all."""
     command = train(bench, LONG).replace("torchrun ", f"torchrun {flag}")
     taken = fresh(bench)
     if os.geteuid() == 0:

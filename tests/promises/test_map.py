@@ -80,7 +80,9 @@ def test_each_task_is_done_once_though_an_ordinary_job_takes_nodes(
     bench.tick_until(job, lambda j: not [f for f in j.fragments if f.state is FragmentState.HELD])
 
 
-def test_what_fails_is_listed_and_the_same_directory_goes_on(bench: Bench, tmp_path: Path) -> None:
+def test_failed_tasks_are_listed_and_the_same_directory_goes_on(
+    bench: Bench, tmp_path: Path
+) -> None:
     place = tmp_path / "map"
     words = ["map", "--max=2", "--retries=0", "--keep-going", f"--dir={place}", "--time=10"]
     program = ["--", "sh", "-c", 'test -e "$1/mended" || test "$0" != b', "{}", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""Users who cancel, admins who hold, nodes that break, jobs that ask for much: on a real Slurm."""
+"""On a real Slurm: users cancel, administrators hold, nodes break, and jobs ask for much."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def ticks(bench: Bench, count: int = 4) -> None:
 
 
 def text_of(path: Path) -> str:
-    """What a file says, or nothing while it is not there."""
+    """The text of a file, or "" while the file does not exist."""
     return path.read_text() if path.exists() else ""
 
 
 # -- the user who cancels
 
 
-def test_a_cancel_is_final_though_a_fragment_had_just_ended(bench: Bench) -> None:
-    """scancel passes over what has ended; the next tick must not put it back."""
+def test_a_cancel_is_final_although_a_fragment_had_just_ended(bench: Bench) -> None:
+    """scancel passes over ended elements, and the next tick must not put them back."""
     script = "echo $$ >pid.$SLURM_ARRAY_JOB_ID.$SLURM_ARRAY_TASK_ID; exec sleep 600"
     job = running(2, bench, "1-2", script)
     # Slurm calls a fragment running a moment before its script has begun.
@@ -62,7 +62,7 @@ def test_a_cancel_is_final_though_a_fragment_had_just_ended(bench: Bench) -> Non
 
 
 def test_a_cancel_of_elements_that_never_ran_leaves_no_trace_and_is_final(bench: Bench) -> None:
-    """Slurm forgets those at once: only the ended one is left to be seen."""
+    """Slurm forgets such elements at once, so only the ended element is still visible."""
     script = "[ $SLURM_ARRAY_TASK_ID = 0 ] && exit 1; exec sleep 600"
     job = bench.submit(script, "1-6")
     for name in ("n2", "n3", "n4"):
@@ -106,10 +106,10 @@ def test_a_cancel_in_the_middle_of_a_tick_is_final(bench: Bench) -> None:
                 bench.box.run(["scontrol", "update", f"nodename={node.name}", "state=resume"])
 
 
-# -- nobody ticks
+# -- no tick runs
 
 
-def test_without_a_tick_nothing_restarts_by_itself(fresh_sandbox: NewSandbox) -> None:
+def test_without_a_tick_no_fragment_restarts(fresh_sandbox: NewSandbox) -> None:
     """Renewed and then preempted, a fragment would come back for the sum of its renewals."""
     box = fresh_sandbox(nodes=2, extra_conf="")
     socket = box.dir / "run" / "munge.sock"
@@ -138,7 +138,7 @@ def test_a_lease_longer_than_it_should_be_is_cut_to_the_second(bench: Bench) -> 
     assert timedelta(seconds=110) <= left <= timedelta(seconds=bench.settings.lease.length_s)
 
 
-# -- what a job asks for
+# -- requests of a job
 
 
 @pytest.mark.parametrize("option", ["--constraint=large", "--mem=3000", "--mincpus=4"])
@@ -151,8 +151,10 @@ def test_a_job_finds_the_node_that_fits_it(fresh_sandbox: NewSandbox, option: st
     assert occupied(bench.job(job)) == {"n3"}
 
 
-def test_what_slurm_alone_can_judge_is_tried_elsewhere(fresh_sandbox: NewSandbox) -> None:
-    """A constraint with a count is not looked at: Slurm says BadConstraints, once a node."""
+def test_a_request_that_only_slurm_can_judge_is_tried_on_other_nodes(
+    fresh_sandbox: NewSandbox,
+) -> None:
+    """A constraint with a count is not evaluated: Slurm answers BadConstraints for each node."""
     bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
     job = bench.submit(SLEEP, "1-1", options=["--constraint=[large*1]"])
     bench.tick_until(job, has(1))
@@ -175,10 +177,10 @@ def test_a_script_that_fails_late_is_stopped_as_well(bench: Bench) -> None:
     assert starts <= 3 * 2 + 2
 
 
-# -- what cannot start
+# -- jobs that cannot start
 
 
-def test_a_throttled_job_blocks_nobody(bench: Bench) -> None:
+def test_a_throttled_job_blocks_no_other_job(bench: Bench) -> None:
     """Slurm (22.05) sets ArrayTaskThrottle though job_submit refuses it."""
     bench.share_at_once()  # the second job has all three nodes within seconds
     first = bench.submit(SLEEP, "1-4")
@@ -190,7 +192,7 @@ def test_a_throttled_job_blocks_nobody(bench: Bench) -> None:
     assert has(1)(bench.job(first)) or has(4, HELD)(bench.job(first))
 
 
-def test_a_job_with_a_dependency_blocks_nobody(bench: Bench) -> None:
+def test_a_job_with_a_dependency_blocks_no_other_job(bench: Bench) -> None:
     other = bench.box.run(
         ["sbatch", "--parsable", "-p", "main", "--wrap", "sleep 8", "-o", "/dev/null"]
     ).stdout.strip()
@@ -198,10 +200,10 @@ def test_a_job_with_a_dependency_blocks_nobody(bench: Bench) -> None:
     report = bench.tick()
     assert not [a for a in report.plan.actions if a.verb is Verb.GROW]
     assert "waits for its dependency" in bench.malleable("explain", str(job)).stdout
-    bench.tick_until(job, has(4))  # Slurm looks at dependencies of what is held now and then
+    bench.tick_until(job, has(4))  # Slurm checks dependencies of held jobs now and then
 
 
-# -- the admin who holds
+# -- the administrator holds
 
 
 def paused(job: MalleableJob) -> bool:
@@ -209,9 +211,9 @@ def paused(job: MalleableJob) -> bool:
 
 
 @pytest.mark.parametrize("command", ["scontrol", "malleable"])
-def test_an_operator_s_hold_lasts_until_he_lets_go(bench: Bench, command: str) -> None:
+def test_an_operator_s_hold_lasts_until_its_release(bench: Bench, command: str) -> None:
     job = running(1, bench, "1-1")
-    bench.box.run(["scontrol", "requeue", f"{job}_0"])  # one that has run waits as well
+    bench.box.run(["scontrol", "requeue", f"{job}_0"])  # a fragment that has run waits as well
     bench.until(job, has(1, HELD))
     if command == "scontrol":
         bench.box.run(["scontrol", "hold", str(job)])
@@ -224,8 +226,8 @@ def test_an_operator_s_hold_lasts_until_he_lets_go(bench: Bench, command: str) -
     bench.tick_until(job, has(1))
 
 
-def test_an_operator_s_requeuehold_lasts_until_he_lets_go(bench: Bench) -> None:
-    """Slurm would say the same if its user had done it; so that lasts as well."""
+def test_an_operator_s_requeuehold_lasts_until_its_release(bench: Bench) -> None:
+    """Slurm would show the same after a requeuehold of the user, so a user's hold lasts too."""
     job = running(2, bench, "1-2")
     bench.box.run(["scontrol", "requeuehold", f"{job}_0"])
     bench.until(job, lambda j: has(1)(j) and has(1, HELD)(j))
@@ -241,7 +243,7 @@ def test_an_operator_s_requeuehold_lasts_until_he_lets_go(bench: Bench) -> None:
     bench.tick_until(job, has(2))
 
 
-def test_a_hold_of_what_runs_lasts_over_a_preemption(bench: Bench) -> None:
+def test_a_hold_of_a_running_fragment_lasts_over_a_preemption(bench: Bench) -> None:
     job = running(4, bench, "1-4")
     bench.box.run(["scontrol", "hold", str(job)])
     bench.box.run(["sbatch", "-p", "main", "-N1", "--wrap", "sleep 1", "-o", "/dev/null"])
@@ -252,7 +254,7 @@ def test_a_hold_of_what_runs_lasts_over_a_preemption(bench: Bench) -> None:
     assert has(1, HELD)(bench.job(job))
 
 
-def test_the_node_of_a_suspended_fragment_is_left_to_it(bench: Bench) -> None:
+def test_a_suspended_fragment_keeps_its_node(bench: Bench) -> None:
     job = running(1, bench, "1-1")
     (name,) = bench.job(job).nodes
     bench.box.run(["scontrol", "suspend", f"{job}_0"])

@@ -1,4 +1,4 @@
-"""A fragment that stays past a planned start, in a real Slurm: nobody waits for it."""
+"""On a real Slurm: no job waits for a fragment that stays past a planned start."""
 
 from __future__ import annotations
 
@@ -52,15 +52,17 @@ def start_after(bench: Bench, first: int, second: int) -> float:
 
 
 def empty_start(bench: Bench) -> float:
-    """The same on nodes that nobody else has."""
+    """Measure the same start on nodes without fragments."""
     first = rigid(bench, "2", 6)
     second = rigid(bench, "4", 1)
     return start_after(bench, first, second)
 
 
 def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
-    """Two of four nodes are busy; a job that needs all four is planned for their end. Ours, on the
-    other two, stay until Slurm takes them; no tick makes them leave."""
+    """Two of four nodes are busy, and a job that needs all four is planned for their end.
+
+    Our fragments on the other two nodes stay until Slurm preempts them. No tick makes them leave.
+    """
     empty_s = empty_start(bench)
     for runs_s in (25, 59):  # ends early, ends about when its limit says
         first = rigid(bench, "2", runs_s)

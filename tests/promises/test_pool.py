@@ -15,7 +15,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.slurm
 RUNNING, HELD = FragmentState.RUNNING, FragmentState.HELD
 USER = "nobody" if os.geteuid() == 0 else None
-# A worker that runs until there is a file for it, or one for all, and then finds no work.
+# A worker runs until there is a file for it, or one for all workers, and then finds no work.
 WORKER = """
 until [ -e {dir}/end.$SLURM_ARRAY_TASK_ID ] || [ -e {dir}/end.all ]; do sleep 0.2; done
 """
@@ -23,7 +23,7 @@ until [ -e {dir}/end.$SLURM_ARRAY_TASK_ID ] || [ -e {dir}/end.all ]; do sleep 0.
 
 @pytest.fixture
 def ends(bench: Bench, tmp_path: Path) -> Path:
-    """Where a test says whose work is done, which the job's user can read."""
+    """The directory in which a test says whose work is done. The job's user can read it."""
     directory = bench.box.work / tmp_path.name
     directory.mkdir()
     directory.chmod(0o755)
@@ -35,7 +35,7 @@ def submit(bench: Bench, directory: Path, most: int = 4) -> int:
 
 
 def wish(bench: Bench, job: int, index: int, nodes: int) -> None:
-    """As the user would who has no better tool at hand."""
+    """Set the wish as a user without a better tool does."""
     text = f"wish{{{nodes},{int(time.time())}}}"
     argv = ["scontrol", "update", f"jobid={job}_{index}", f"Comment={text}"]
     bench.box.run(argv, user=USER)
@@ -45,7 +45,7 @@ def runs_of(job: MalleableJob) -> dict[int, int]:
     return {f.id.index: f.restarts for f in job.fragments}
 
 
-def test_workers_end_one_by_one_and_the_last_ends_the_array(bench: Bench, ends: Path) -> None:
+def test_workers_end_in_turn_and_the_last_ends_the_array(bench: Bench, ends: Path) -> None:
     job = submit(bench, ends)
     bench.tick_until(job, has(4))
     (ends / "end.2").touch()
@@ -98,7 +98,7 @@ def test_the_size_follows_the_wish(bench: Bench, ends: Path) -> None:
     assert has(2)(bench.job(job))
     table = bench.malleable("status").stdout
     assert "1-4, wish 2" in table
-    time.sleep(1.1)  # a newer one
+    time.sleep(1.1)  # a newer notice
     wish(bench, job, 3, 0)
     bench.tick_until(job, lambda j: not occupied(j))
     time.sleep(4)
@@ -108,7 +108,7 @@ def test_the_size_follows_the_wish(bench: Bench, ends: Path) -> None:
     bench.tick_until(job, has(3))
 
 
-def test_a_pool_whose_workers_all_fail_is_tried_with_one_and_stopped(bench: Bench) -> None:
+def test_a_pool_of_failing_workers_is_tried_with_a_single_worker_and_stopped(bench: Bench) -> None:
     job = bench.submit("exit 5", "0-4,engine=pool")
     bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
     found = bench.job(job)
@@ -116,7 +116,7 @@ def test_a_pool_whose_workers_all_fail_is_tried_with_one_and_stopped(bench: Benc
     assert sum(runs_of(found).values()) <= 4 + 2
 
 
-def test_who_says_that_the_work_is_done_goes_on_and_the_others_end(
+def test_a_worker_that_reports_the_work_as_done_goes_on_and_the_others_end(
     bench: Bench, ends: Path
 ) -> None:
     job = submit(bench, ends)
@@ -131,7 +131,7 @@ def test_who_says_that_the_work_is_done_goes_on_and_the_others_end(
     assert "a worker said that all work is done" in bench.malleable("explain", str(job)).stdout
 
 
-def test_a_preempted_worker_that_exits_with_a_code_of_its_own_is_no_failure(bench: Bench) -> None:
+def test_a_preempted_worker_with_a_nonzero_exit_code_is_no_failure(bench: Bench) -> None:
     script = "trap 'exit 3' TERM; for i in {1..600}; do sleep 0.2; done"
     job = bench.submit(script, "0-4,engine=pool")
     bench.tick_until(job, has(4))

@@ -92,7 +92,7 @@ def test_a_reconciler_killed_by_signal_leaves_no_lock(bench: Bench) -> None:
     bench.until(job, has(3))
 
 
-def test_of_two_reconcilers_at_once_one_works_and_one_says_so(bench: Bench) -> None:
+def test_a_second_reconciler_at_the_same_time_says_so_and_ends(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-3")
     inside, go_on = threading.Event(), threading.Event()
 
@@ -133,7 +133,7 @@ def test_without_slurmctld_the_command_says_so_in_one_line(bench: Bench) -> None
     bench.box.settings.write_text(
         bench.box.settings.read_text().replace("[tick]", "[tick]\ncommand_timeout_s = 2")
     )
-    time.sleep(7)  # slurmctld has saved by then what the test before has left of its nodes
+    time.sleep(7)  # slurmctld has saved by then the nodes that the test before left to it
     bench.box.kill_controller()
     try:
         done = bench.malleable("status")
@@ -170,7 +170,7 @@ def test_a_script_that_fails_at_once_is_stopped_after_three_failures(bench: Benc
     assert not [f for f in found.fragments if f.state in (HELD, RUNNING)]
 
 
-def test_a_user_who_cancels_is_obeyed(bench: Bench) -> None:
+def test_a_user_s_cancel_is_obeyed(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-3")
     bench.tick()
     bench.until(job, has(3))
@@ -189,7 +189,7 @@ def test_a_fragment_that_exits_0_ends_the_job(bench: Bench) -> None:
     assert "ended with 0" in bench.malleable("explain", str(job)).stdout
 
 
-def test_what_slurm_preempts_is_held_and_comes_back(bench: Bench) -> None:
+def test_a_preempted_fragment_is_held_and_comes_back(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-4")
     bench.tick()
     bench.until(job, has(4))
@@ -258,11 +258,11 @@ def test_with_the_reconciler_dead_a_lease_ends_on_time(bench: Bench) -> None:
     assert fragment.end is not None
     assert fragment.start is not None
     overrun = fragment.end - fragment.start - timedelta(minutes=1)
-    assert overrun <= timedelta(seconds=35)  # what lease.margin_s is for
+    assert overrun <= timedelta(seconds=35)  # the purpose of lease.margin_s
     bench.tick_until(job, has(1))
 
 
-def test_a_user_cannot_release_or_extend_his_fragment(bench: Bench) -> None:
+def test_a_user_cannot_release_or_extend_a_fragment(bench: Bench) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root: the sandbox's only user is its operator")
     job = bench.submit(SLEEP, "1-1")

@@ -1,4 +1,4 @@
-"""Fragments of a job released by one command, in a real Slurm: on which nodes, for how long."""
+"""On a real Slurm: a command releases several fragments, on given nodes, for a given time."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def scontrol(bench: Bench, words: str) -> subprocess.CompletedProcess[str]:
 
 
 def asked(bench: Bench, job: int) -> set[str]:
-    """The node lists that elements ask for; with one, no range can be changed."""
+    """The node lists that elements ask for. A range that has such a list cannot be changed."""
     said = bench.box.run(["squeue", "-h", "--array", f"--jobs={job}", "-o%n"]).stdout
     return set(said.split()) - {"(null)"}
 
 
-def test_one_line_gives_nodes_to_all_and_one_releases_them(bench: Bench) -> None:
+def test_a_single_line_gives_nodes_to_all_and_another_releases_them(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-4")
     written = [a.rpcs for a in bench.tick().asked if a.argv == ("scontrol",)]
-    assert written == [1, 1]  # their nodes; all released, if those were not refused
+    assert written == [1, 1]  # their nodes; all released, if Slurm did not refuse the nodes
     bench.until(job, has(4))
     assert occupied(bench.job(job)) == NODES
     assert asked(bench, job) == set()
@@ -48,7 +48,7 @@ def test_fragments_of_two_nodes_share_four(bench: Bench) -> None:
     assert asked(bench, job) == set()
 
 
-def test_a_pair_whose_node_went_away_waits_for_both(bench: Bench) -> None:
+def test_a_pair_that_lost_a_node_waits_for_both_nodes(bench: Bench) -> None:
     job = bench.submit(SLEEP, "2-4,unit=2")
     try:
         tick(bench.live, bench.settings, pause=_draining(bench, "n3"))
@@ -61,7 +61,7 @@ def test_a_pair_whose_node_went_away_waits_for_both(bench: Bench) -> None:
     wait_until(lambda: occupied(bench.job(job)) == NODES, every_s=0.5)
 
 
-def test_a_list_of_nodes_from_elsewhere_keeps_none_from_starting(bench: Bench) -> None:
+def test_a_node_list_of_another_program_keeps_no_fragment_from_starting(bench: Bench) -> None:
     """An operator has narrowed a held fragment to nodes that are taken, as ticks did before."""
     bench.box.run(["sbatch", "--exclusive", "--nodelist=n[1-2]", "--wrap", SLEEP])
     wait_until(lambda: bench.box.run(["squeue", "-ht", "running"]).stdout != "")
@@ -88,7 +88,7 @@ def test_holes_that_end_at_different_times_have_leases_of_their_own(bench: Bench
         scontrol(bench, "delete reservationname=r1")
 
 
-def test_what_the_user_excludes_stays_excluded(bench: Bench) -> None:
+def test_nodes_that_the_user_excludes_stay_excluded(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-4", options=["--exclude=n[1,3]"])
     bench.tick()
     bench.until(job, has(2))
@@ -100,8 +100,8 @@ def test_what_the_user_excludes_stays_excluded(bench: Bench) -> None:
     assert occupied(bench.job(job)) == {"n2", "n4"}
 
 
-def test_one_whose_node_went_away_waits_for_that_node(bench: Bench) -> None:
-    """The group's other nodes are its fellows'; nobody else is given the one that is left."""
+def test_a_fragment_whose_node_is_lost_waits_for_that_node(bench: Bench) -> None:
+    """The group's other nodes belong to its other fragments. Its free node is not given away."""
     job = bench.submit(SLEEP, "1-4")
     try:
         tick(bench.live, bench.settings, pause=_draining(bench, "n3"))
@@ -135,10 +135,12 @@ NodeName=f1 CPUs=2 RealMemory=2000 State=FUTURE
 """
 
 
-def test_no_node_of_a_cloud_is_started_for_what_waits(
+def test_no_cloud_node_is_started_for_a_waiting_fragment(
     fresh_sandbox: Callable[..., Sandbox],
 ) -> None:
-    """Slurm shows none that is powered down; it would power up one for a node that was taken."""
+    """Slurm shows no powered-down node, and would power up a node for a fragment whose node was
+    taken.
+    """
     box = fresh_sandbox(nodes=2, extra_conf=CLOUD)
     bench = Bench(box)
 

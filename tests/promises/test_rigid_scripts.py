@@ -1,4 +1,4 @@
-"""Scripts as PyTorch's and Lightning's pages print them, with one flag more, on a real Slurm."""
+"""On a real Slurm: scripts as PyTorch's and Lightning's pages print them, with a flag more."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def rounds(bench: Bench, job: int) -> list[dict[str, list[int]]]:
 
 
 def trains_on_every_node(bench: Bench, job: int) -> None:
-    """Waits for a round of one agent from each of the four nodes."""
+    """Wait for a round with an agent from each of the four nodes."""
 
     def is_so() -> bool:
         bench.tick()
@@ -160,7 +160,7 @@ srun $run train.py --steps=100 --pace=0.05
 """
 
 
-def test_of_several_agents_on_a_node_one_trains_and_the_others_say_so(bench: Bench) -> None:
+def test_several_agents_on_a_node_train_once_and_the_rest_say_so(bench: Bench) -> None:
     job = int(sbatch(bench, TWICE, "--malleable=4-4").stdout)
     trains_on_every_node(bench, job)
     bench.tick_until(job, is_over)

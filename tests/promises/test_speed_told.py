@@ -1,4 +1,4 @@
-"""On a real Slurm: what a job tells of its speed is known from the next tick on."""
+"""On a real Slurm: from the next tick on, the plan uses the speed that a job reports."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def reconcile(bench: Bench) -> None:
 
 
 def say(bench: Bench, job_id: int, comment: str, may_fail: bool = False) -> None:
-    """As an agent does, and as its user can; Slurm need not take it."""
+    """Write a comment as an agent does, and as its user can. Slurm may refuse it."""
     user = "nobody" if os.geteuid() == 0 else None
     argv = ["scontrol", "update", f"JobId={job_id}_0", f"Comment={comment}"]
     bench.box.run(argv, user=user, check=not may_fail)
@@ -52,7 +52,7 @@ def progress(*rates: str) -> str:
     return f"trained{{0}};h{{60}};progress{{s{int(time.time())},{','.join(rates)}}}"
 
 
-def test_told_then_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path) -> None:
+def test_a_reported_speed_is_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path) -> None:
     job_id = bench.submit(SLEEP, options=["--job-name=trial-1"])
     reconcile(bench)
     bench.tick_until(job_id, is_running)
@@ -81,7 +81,7 @@ def test_told_then_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path
     assert "no family" in bench.malleable("profile", "--family", "trial").stderr
 
 
-def test_what_a_user_writes_there_fails_no_tick(bench: Bench) -> None:
+def test_a_user_s_text_in_the_comment_fails_no_tick(bench: Bench) -> None:
     job_id = bench.submit(SLEEP, "1-2", options=["--job-name=liar"])
     reconcile(bench)
     bench.tick_until(job_id, is_running)
@@ -103,9 +103,11 @@ def test_what_a_user_writes_there_fails_no_tick(bench: Bench) -> None:
 @pytest.mark.torch
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_script_that_knows_nothing_of_us_is_learned(bench: Bench) -> None:
-    """On its smallest size first, then on more: there is a job that wants what it leaves. How well
-    its speed is told is another test's."""
+def test_a_script_without_our_library_is_learned(bench: Bench) -> None:
+    """It is learned on its smallest size first, then on more, because another job wants the rest.
+
+    Another test checks how exact the reported speed is.
+    """
     pytest.importorskip("torch")
     script = ROOT / "tests" / "frameworks" / "train_unknowing.py"
     shutil.copy(script, bench.box.work / script.name)

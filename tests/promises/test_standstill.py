@@ -34,7 +34,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 
 def told(bench: Bench, job: int, *words: str) -> str:
-    """What is printed, while ticks keep the job running."""
+    """The text that `explain` prints while ticks keep the job running."""
     bench.tick()
     done = bench.malleable(*words, str(job))
     return done.stdout + done.stderr
@@ -64,14 +64,14 @@ def test_a_training_that_makes_no_step_is_reported_until_it_goes_on(bench: Bench
     assert "malleable: steps go on after" in log(bench, job)
 
 
-# Each fragment finds a directory of its own, as where nodes do not share the work directory.
+# Each fragment has a directory of its own, as where nodes do not share the work directory.
 APART = f"""{WITH_TORCHRUN}
 export MALLEABLE_DIR=$PWD/apart-$MALLEABLE_JOB_ID-$MALLEABLE_FRAGMENT
 export PET_RDZV_ENDPOINT=$MALLEABLE_DIR
 exec torchrun train.py"""
 
 
-def test_of_fragments_that_do_not_share_their_directory_one_trains(bench: Bench) -> None:
+def test_a_single_fragment_trains_where_fragments_share_no_directory(bench: Bench) -> None:
     job = bench.submit(APART, "1-2", TRAINER)
     work = bench.box.work
 

@@ -56,8 +56,8 @@ def nobody_runs(job: MalleableJob) -> bool:
     return all(f.state in (HELD, FragmentState.PENDING) for f in job.fragments)
 
 
-def test_off_sends_a_training_away_and_on_brings_it_back(bench: Bench) -> None:
-    """Within the notice and a tick, whoever ticks; nothing comes back until `on`."""
+def test_off_ends_a_training_and_on_brings_it_back(bench: Bench) -> None:
+    """Within the notice and a tick, the fragments leave. They come back only after `on`."""
     job = bench.submit(TRAINING, "1-3")
     bench.tick_until(job, has(3))
     bench.tick()
@@ -84,7 +84,7 @@ def test_off_sends_a_training_away_and_on_brings_it_back(bench: Bench) -> None:
 
 
 class ThrownAtTheSecondLook:
-    """This Slurm, where somebody types `off` just before a tick looks at its jobs again."""
+    """A Slurm in which somebody types `off` just before a tick reads its jobs again."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.looks, self.asked = bench, 0, list[Asked]()
@@ -97,7 +97,7 @@ class ThrownAtTheSecondLook:
         return self.bench.live.ask(command)
 
 
-def test_a_tick_in_flight_starts_nothing_once_off_is_typed(bench: Bench) -> None:
+def test_a_tick_in_flight_starts_no_fragment_after_off(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-3")
     report = tick(ThrownAtTheSecondLook(bench), bench.settings)
     assert any("not done: grow" in note_text(note) for note in report.plan.notes)
@@ -126,7 +126,7 @@ def test_off_is_thrown_while_slurmctld_is_dead_and_thrown_again(bench: Bench) ->
 
 
 def test_on_while_fragments_leave_brings_them_back(bench: Bench) -> None:
-    """Who was given notice goes all the same, and returns as if a hole had closed."""
+    """A fragment that was given notice leaves, and returns as after a closed hole."""
     job = bench.submit(SLEEP, "1-2")
     bench.tick_until(job, has(2))
     bench.tick()
@@ -137,7 +137,7 @@ def test_on_while_fragments_leave_brings_them_back(bench: Bench) -> None:
     assert bench.job(job).failures == 0
 
 
-def test_off_reaches_everybody_s_job_whatever_is_set_for_squeue(
+def test_off_reaches_all_users_jobs_whatever_is_set_for_squeue(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many have SQUEUE_USERS or SQUEUE_PARTITION in their shell to save typing."""
@@ -161,8 +161,8 @@ def test_a_file_made_by_hand_is_a_switch(bench: Bench) -> None:
     bench.tick_until(job, has(2))
 
 
-def test_with_no_growth_what_runs_goes_on_and_nothing_starts(bench: Bench) -> None:
-    """Leases are renewed meanwhile, and a node that an ordinary job takes comes back afterwards."""
+def test_with_no_growth_running_fragments_go_on_and_no_fragment_starts(bench: Bench) -> None:
+    """Leases are renewed during this time. Nodes that ordinary jobs take come back."""
     bench.share_at_once()  # the second job would get a node of the first at once
     job = bench.submit(SLEEP, "1-2")
     bench.tick_until(job, has(2))
@@ -204,8 +204,8 @@ def as_user(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
     return bench.box.run([*python, "-m", "slurm_hooks.cli", *words], user=AS_USER, check=False)
 
 
-def test_users_are_told_why_nothing_starts(bench: Bench) -> None:
-    """They can look at the switch, and cannot throw it."""
+def test_users_see_why_no_fragment_starts(bench: Bench) -> None:
+    """Users can read the switch, but cannot change it."""
     bench.malleable("off", "--reason", "maintenance")
     job = bench.submit(SLEEP, "1-2")
     told = as_user(bench, "explain", str(job))
@@ -217,9 +217,9 @@ def test_users_are_told_why_nothing_starts(bench: Bench) -> None:
 
 
 def shown(bench: Bench, *jobs: int) -> str:
-    """All that slurmctld says of these jobs, of nodes and partitions, but for how long jobs ran.
+    """The state of these jobs, nodes and partitions in slurmctld, without run times.
 
-    Of other jobs it says that they are there: it forgets those of other tests that have ended.
+    Of other jobs only the existence counts: slurmctld forgets ended jobs of other tests.
     """
     words = (*(["job", "-d", str(job)] for job in jobs), ["nodes"], ["partitions"])
     there = bench.box.run(["squeue", "-h", "-t", "PENDING,RUNNING", "-o", "%i %T"]).stdout
@@ -227,8 +227,8 @@ def shown(bench: Bench, *jobs: int) -> str:
     return re.sub(r"(RunTime|CPULoad|FreeMem|LastBusyTime)=\S+", "", text)
 
 
-def test_observing_touches_nothing(bench: Bench) -> None:
-    """Though a job waits for nodes, and what runs on one that is drained would have to leave."""
+def test_observing_changes_no_state_in_slurm(bench: Bench) -> None:
+    """A job waits for nodes, and a fragment on a drained node would have to leave."""
     bench.share_at_once()  # the second job lacks nodes at once
     running = bench.submit(SLEEP, "1-2")
     bench.tick_until(running, has(2))
@@ -287,7 +287,7 @@ def test_a_ceiling_is_kept_and_lowered(bench: Bench) -> None:
     jobs = [bench.submit(SLEEP, "1-3"), bench.submit(SLEEP, "1-3")]
 
     def total() -> int:
-        """With what is on its way to a node, or from it."""
+        """Count the fragments on nodes, and on their way to or from a node."""
         fragments = (f for job in bench.observe().jobs for f in job.fragments)
         return sum(len(f.nodes) for f in fragments if f.state in LIVE_STATES)
 
@@ -318,7 +318,7 @@ def test_a_user_s_and_an_account_s_ceiling_is_kept_and_others_get_the_rest(bench
     assert on_nodes(*ours) == 1
     told = bench.malleable("explain", str(ours[1])).stdout
     assert "jobs of account ml together may have 1 node (mode.max_nodes_per_account)" in told
-    set_mode(bench, "max_nodes_per_user = 3")  # all three jobs are of one user
+    set_mode(bench, "max_nodes_per_user = 3")  # all three jobs have the same user
     bench.tick_until(ours[0], lambda _: on_nodes(*ours, other) == 3)
     set_mode(bench, "max_nodes_per_user = 2")
     bench.tick_until(ours[0], lambda _: on_nodes(*ours, other) == 2)

@@ -61,8 +61,8 @@ def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
     assert not [f for f in bench.job(job).fragments if f.state is FragmentState.FAILED]
 
 
-def test_a_start_and_a_growth_are_a_round_each_and_wait_for_nobody_else(bench: Bench) -> None:
-    """So patient that without knowing who is wanted no round would be formed in time."""
+def test_a_start_and_a_growth_are_a_round_each_and_wait_for_no_other_fragment(bench: Bench) -> None:
+    """The patience is long: only agents that know the number of peers form a round in time."""
     box = bench.box
     bench.share_at_once()  # whatever the training before told of its speed
     patient = "export MALLEABLE_LAST_CALL_S=200 MALLEABLE_SETTLE_S=200"
@@ -94,7 +94,7 @@ def wait_for(is_so: Callable[[], object], bench: Bench, limit_s: float = PATIENC
     wait_until(lambda: is_so() or (bench.tick() and None), limit_s, every_s=0.5)
 
 
-def test_an_unreachable_shared_directory_is_told_in_one_line_and_stops_the_job(
+def test_an_unreachable_shared_directory_is_reported_in_a_line_and_stops_the_job(
     bench: Bench,
 ) -> None:
     script = f"export PET_RDZV_ENDPOINT=/proc/nowhere\n{TRAIN} --steps=10"
@@ -102,12 +102,12 @@ def test_an_unreachable_shared_directory_is_told_in_one_line_and_stops_the_job(
     bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
     log = (bench.box.work / f"slurm-{job}_0.out").read_text()
     told = [line for line in log.splitlines() if "/proc/nowhere" in line]
-    assert len(told) == 3, log  # one for each start
+    assert len(told) == 3, log  # a round for each start
     assert "Traceback" not in log
     assert "failed-3-times:exit-1:0" in bench.malleable("explain", str(job)).stdout
 
 
-def test_flags_of_a_rigid_script_train_one_model_and_a_narrow_range_is_told(
+def test_flags_of_a_rigid_script_train_a_single_model_and_a_narrow_range_is_reported(
     bench: Bench,
 ) -> None:
     flags = "--nnodes=1:2 --rdzv_id=$RANDOM --rdzv_backend=c10d --rdzv_endpoint=$(hostname):29500"
@@ -123,7 +123,7 @@ def test_flags_of_a_rigid_script_train_one_model_and_a_narrow_range_is_told(
     assert f"malleable: {line}" in log
 
 
-def test_five_mistakes_in_the_settings_are_all_named_and_nothing_is_done(bench: Bench) -> None:
+def test_five_mistakes_in_the_settings_are_all_named_and_no_tick_runs(bench: Bench) -> None:
     job = bench.submit(TRAIN, "1-1", TRAINER)
     good = bench.box.settings.read_text()
     bad = good.replace("length_s = 120", "length_s = 5").replace("margin_s = 35", "margin_s = -1")

@@ -19,7 +19,7 @@ PAUSE_S = 45  # between two ticks that nobody calls for
 
 @pytest.fixture
 def bench(fresh_sandbox: Callable[..., Sandbox]) -> Bench:
-    """A site with a file whose touch calls for a tick, which its policy names."""
+    """A site whose policy names a file. Touching that file calls for a tick."""
     sandbox = fresh_sandbox(nodes=4)
     bench = Bench(sandbox)
     wake = sandbox.dir / "run" / "wake"

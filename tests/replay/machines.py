@@ -1,4 +1,4 @@
-"""Small machines and jobs whose replays can be worked out by hand."""
+"""Small machines and jobs whose replays can be calculated by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIX_FOUR = Rescale(6.0, 4.0)
 
 
 def two_nodes(images: float = 1e9) -> Kind:
-    """10 images/s on one node, 18 on two."""
+    """A job with 10 images/s on 1 node, and 18 on 2 nodes."""
     return kind("toy", Curve(((0, 0.0), (1, 10.0), (2, 18.0))), (1, 2), images)
 
 

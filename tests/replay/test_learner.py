@@ -1,4 +1,4 @@
-"""Jobs whose curves are hidden: what learning costs, and that it never looks at the truth."""
+"""Jobs with hidden curves: the cost of learning. The learner never reads the true curves."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_jobs_of_a_known_family_begin_where_they_pay() -> None:
     assert done[1] > 1.01 * done[0]
 
 
-def test_nothing_of_its_own_model_is_expected_of_a_job() -> None:
+def test_a_job_need_not_fit_the_learner_s_model() -> None:
     priors = priors_of(SITE)
     changed = priors_of({**SITE, "flat": SITE["steep"]})
     assert priors("flat", ()) == changed("flat", ())
@@ -66,7 +66,7 @@ def test_nothing_of_its_own_model_is_expected_of_a_job() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(TOLD_AFTER_S - 1, ()), (TOLD_AFTER_S, (2,))])
-def test_a_size_is_known_once_a_job_was_steady_on_it_for_as_long_as_it_takes_to_tell(
+def test_a_size_is_known_after_a_steady_time_that_is_long_enough(
     seconds: float, shown: tuple[int, ...]
 ) -> None:
     member = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Idle GPUs and CPUs of a cluster's accounting: on idle nodes, on partly used ones, stranded."""
+"""Idle GPUs and CPUs in a cluster's accounting: on idle nodes, on partly used nodes, stranded."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_part_of_the_time_has_the_sizes_of_the_whole(tmp_path):
     assert idle.long_s == 0, "what is cut off does not count for the length of a hole"
 
 
-def test_one_command_says_it_in_words_and_as_data(tmp_path, capsys):
+def test_a_single_command_prints_words_and_data(tmp_path, capsys):
     command = ["replay", "--sacct", str(write(tmp_path / "week", WEEK)), "--policy", "none"]
     assert main(command) == 0
     told = capsys.readouterr().out
@@ -93,7 +93,7 @@ NODES = (
 )
 
 
-def test_the_sizes_of_nodes_can_be_told(tmp_path, capsys):
+def test_the_sizes_of_nodes_can_be_given(tmp_path, capsys):
     """Without n1's second job its size could not be seen. n3 has no GPU and no job."""
     nodes = write(tmp_path / "nodes.txt", NODES)
     one = "".join(line + "\n" for line in WEEK.splitlines() if not line.startswith("2|"))
@@ -119,7 +119,7 @@ def test_the_sizes_of_nodes_can_be_told(tmp_path, capsys):
         ("NodeName=n9 CPUTot=1 RealMemory=1\n", "no job ran on any node of --nodes"),
     ],
 )
-def test_a_bad_file_of_nodes_is_told(tmp_path, text, said):
+def test_a_bad_file_of_nodes_is_reported(tmp_path, text, said):
     nodes = write(tmp_path / "nodes.txt", text)
     with pytest.raises((UsageError, BadLog), match=said):
         read_sacct(Log(write(tmp_path / "week", WEEK)), str(nodes))
@@ -138,7 +138,7 @@ def test_without_the_column_a_note_asks_for_it(tmp_path, capsys):
     assert "give sacct AllocTRES in --format too" in " ".join(told.err.split())
 
 
-def test_a_job_that_tells_nothing_counts_as_one_that_uses_nothing(tmp_path):
+def test_a_job_without_reports_counts_as_a_job_without_use(tmp_path):
     text = HEAD + "1|0|0|100|n1|cpu=4,gres/gpu=2\n2|0|100|200|n1|\n"
     record = read_sacct(Log(write(tmp_path / "week", text)))
     assert "AllocTRES is empty for 1 job" in record.notes[1]
@@ -154,7 +154,7 @@ def test_a_job_that_tells_nothing_counts_as_one_that_uses_nothing(tmp_path):
         ("billing=5,energy=7,node=1", Resources()),
     ],
 )
-def test_forms_of_what_a_job_had(text, told):
+def test_forms_of_a_job_s_resources(text, told):
     assert parse_tres(text) == told
 
 
@@ -215,7 +215,7 @@ def test_the_three_add_up_to_all_that_is_idle(found, told):
 
 
 @given(st.integers(0, 999), st.integers(0, 10**6), st.integers(0, 64), st.integers(1, 40))
-def test_what_a_job_had_is_spread_evenly(cpus, memory, count, nodes):
+def test_a_job_s_resources_are_spread_evenly(cpus, memory, count, nodes):
     parts = spread(gpus(count, cpus, memory), nodes)
     whole = Resources()
     for part in parts:

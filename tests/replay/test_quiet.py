@@ -1,4 +1,4 @@
-"""A tick is left out only where it would have changed nothing; nodes and work are conserved."""
+"""A tick is left out only where it would have no effect. Nodes and work are conserved."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def chosen(draw: st.DrawFn) -> tuple[Settings, Costs]:
 
 
 def figures(world: World) -> tuple[object, ...]:
-    """All that a run comes to, but for what planning took."""
+    """All figures of a run except planning times."""
     outcome = world.run()
     known = (
         vars(outcome.ledger),
@@ -125,7 +125,7 @@ def test_nor_where_jobs_have_parts_of_nodes(record, choices, parts, jobs, unit, 
 
 
 class Watched(Shipped):
-    """The planner that ships, which looks at who has what at each tick."""
+    """The shipped planner. It records the nodes of each job at each tick."""
 
     world: World
     record: Record

@@ -1,4 +1,4 @@
-"""Logs of any content: read, or the line that cannot be is told; never a crash."""
+"""Logs of any content are read, or the unreadable line is reported, without a crash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ODD = st.sampled_from(
 
 
 def log_of(text: str, skips: bool) -> Log:
-    """A log with this text; the one before is gone."""
+    """Write a log with this text in the place of the last log."""
     path = Path(PLACE.name) / "log"
     path.write_bytes(text.encode())
     return Log(path, skip_bad=skips)

@@ -80,7 +80,7 @@ BESIDE_1970 = """JobIDRaw|Submit|Start|End|NodeList
 """
 
 
-def test_one_row_of_1970_is_refused_with_the_cuts_to_give(tmp_path, capsys):
+def test_a_row_of_1970_is_refused_with_the_cuts_to_give(tmp_path, capsys):
     path = write(tmp_path / "week.txt", BESIDE_1970)
     command = ["replay", "--sacct", str(path)]
     assert main(command) == 64
@@ -91,13 +91,13 @@ def test_one_row_of_1970_is_refused_with_the_cuts_to_give(tmp_path, capsys):
     assert "The log covers 0.1 days of 4 nodes." in capsys.readouterr().out
 
 
-def test_a_workload_that_begins_in_1970_has_one_cut(words, tmp_path, capsys):
+def test_a_workload_that_begins_in_1970_has_a_single_cut(words, tmp_path, capsys):
     path = write(tmp_path / "log.swf", "; MaxNodes: 4\n" + swf(1, 1_764_000_000, 0, 100, 3, 200))
     assert main([*words[0], "--swf", str(path), "--to", "1763990000"]) == 64
     assert "Give a log of a shorter time" in " ".join(capsys.readouterr().err.split())
 
 
-def test_without_a_queue_all_models_of_the_table_come(words, capsys):
+def test_without_a_queue_all_models_of_the_table_run(words, capsys):
     _, idle = words
     scaling = words[0][2]
     assert main(["replay", "--idle", str(idle), "--scaling", scaling, "--json"]) == 0
@@ -168,7 +168,7 @@ def test_tables_and_pictures(words, tmp_path, capsys):
         (["--latency", "20"], "shorter than a notice, 20 s"),
     ],
 )
-def test_faults_are_one_line(words, capsys, extra, said):
+def test_each_fault_is_a_single_line(words, capsys, extra, said):
     common, idle = words
     assert main([*common, "--idle", str(idle), *extra]) == 64
     assert said in " ".join(capsys.readouterr().err.split())

@@ -1,4 +1,4 @@
-"""Logs: what is read, and what is said about lines that cannot be."""
+"""Logs are read, and unreadable lines are reported."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_idle_intervals(tmp_path, name):
         ("a,0,250,280", "idle already"),
     ],
 )
-def test_a_bad_line_is_told_with_its_number(tmp_path, line, said):
+def test_a_bad_line_is_reported_with_its_number(tmp_path, line, said):
     path = write(tmp_path / "idle.csv", IDLE + line + "\n")
     with pytest.raises(BadLog, match=f"line 6: .*{said}"):
         read_idle(Log(path))
@@ -59,7 +59,7 @@ def test_workload_log_and_its_holes(tmp_path):
     assert [job.number for job in workload.jobs] == [1, 2, 3]
     assert (workload.nodes, workload.window_s) == (4, 100.0)
     record = place(workload.jobs, 4, 100.0).record
-    # node 3 is idle until job 2, known since its submission; all are from 60 on
+    # node 3 is idle until job 2, known since its submission; all nodes are from 60 on
     assert Interval(3, 0.0, 40.0, 10.0) in record.intervals
     assert record.idle_node_s == 40 + 4 * 40
 
@@ -104,14 +104,14 @@ def test_accounting_with_dates_and_faults(tmp_path):
         read_sacct(Log(write(tmp_path / "head", "JobID|Submit|Start|End\n")))
 
 
-def test_a_list_of_nodes_that_is_none_is_a_fault_of_the_words(tmp_path):
+def test_a_text_that_is_no_list_of_nodes_is_a_fault_of_the_words(tmp_path):
     log = tmp_path / "log"
     log.write_text("JobIDRaw|Submit|Start|End|NodeList\n1|100|200|300|n1\n")
     with pytest.raises(UsageError, match="--nodes: node list"):
         read_sacct(Log(log), "n[1-")
 
 
-def test_a_queue_of_ones_own(tmp_path):
+def test_a_queue_of_the_user(tmp_path):
     curves = read_scaling(write(tmp_path / "scaling.json", SCALING))
     path = write(
         tmp_path / "queue.toml",

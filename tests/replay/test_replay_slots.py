@@ -1,4 +1,4 @@
-"""Nodes whose GPUs are idle one by one, and jobs that have some of them."""
+"""Nodes whose GPUs become idle in turn, and jobs that have some of these GPUs."""
 
 from __future__ import annotations
 
@@ -47,9 +47,12 @@ def record(*slots: tuple[int, float, float], of: int = 2, to_s: float = 600.0) -
 
 @dataclass(frozen=True)
 class Greedy(Shipped):
-    """Gives what is free of each node to one element, to each job in turn, and keeps what it was
-    shown. An element that is named in `leaving` is asked to leave at that tick. An element
-    `has_memory` if it gets all of its node."""
+    """Gives all free GPUs of each node to an element of each job in turn, and records the shown
+    nodes.
+
+    An element that is named in `leaving` is asked to leave at that tick. An element `has_memory` if
+    it gets all of its node.
+    """
 
     seen: list[Snapshot] = field(default_factory=list)
     leaving: dict[int, int] = field(default_factory=dict)
@@ -117,7 +120,7 @@ def test_slots_of_nodes_are_read(tmp_path):
         ("a,1,150,280", "slot 1 of a is idle already"),
     ],
 )
-def test_a_bad_line_is_told_with_its_number(tmp_path, line, said):
+def test_a_bad_line_is_reported_with_its_number(tmp_path, line, said):
     path = write(tmp_path / "slots.csv", f"{SLOTS}{line}\n")
     with pytest.raises(BadLog, match=f"line 6: .*{said}"):
         read_slots(Log(path))
@@ -129,7 +132,7 @@ def test_a_file_without_slots_is_refused(tmp_path):
         read_slots(Log(write(tmp_path / "slots.csv", HEAD)))
 
 
-def test_the_planner_is_shown_what_is_left_of_each_node():
+def test_the_planner_sees_the_free_part_of_each_node():
     """Node 0 has an idle GPU and node 1 two. Each is taken whole by an element 1 s after the tick,
     and at 60 s the second GPU of node 0 is there."""
     greedy = Greedy(speedup)
@@ -248,9 +251,11 @@ def test_a_fragment_that_leaves_gives_back_its_gpus():
     assert greedy.seen[3].nodes[0].idle_since == greedy.seen[0].now + timedelta(seconds=61)
 
 
-def test_jobs_of_whole_nodes_have_all_gpus_or_none():
-    """Node 0 is idle from 100 to 400 s, one of its GPUs longer. The planner that ships counts
-    nodes, and the job has four GPUs."""
+def test_jobs_of_whole_nodes_have_all_gpus_or_no_gpu():
+    """Node 0 is idle from 100 to 400 s, and a GPU of it for longer.
+
+    The shipped planner counts nodes, and the job has four GPUs.
+    """
     machine = world(
         record((0, 100, 400), *[(0, 0, 600)] * 3, (1, 0, 600), of=4),
         parts=[toy()],
@@ -263,7 +268,7 @@ def test_jobs_of_whole_nodes_have_all_gpus_or_none():
     assert [m.job.request.max_nodes for m in machine.members.values()] == [2]
 
 
-def test_sizes_are_what_fragments_can_make_up():
+def test_sizes_are_sums_of_fragments():
     five = kind("five", Curve(((0, 0.0), (13, 13.0))), (5, 13))
     (coarse,) = Grain(8, 4).queue(Queue((five,))).parts
     assert (coarse.min_nodes, coarse.max_nodes) == (8, 12)
@@ -284,7 +289,7 @@ gpu_slots = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(gpu_slots, st.integers(1, 3), st.integers(1, 3))
 def test_no_gpu_is_given_that_is_not_idle(slots, unit, jobs):
-    """At every tick, nodes show as many free GPUs as are idle and not ours, none twice."""
+    """At every tick a node shows its idle GPUs without ours, and each GPU once."""
     greedy = Greedy(speedup)
     world(
         record(*slots, of=9), jobs, parts=[toy(9)], costs=NO_COSTS, planner=greedy, unit=unit
@@ -327,12 +332,12 @@ def test_the_command_counts_gpus(tmp_path, capsys):
         (["--policy", "learned"], "a replay cannot learn"),
     ],
 )
-def test_what_does_not_go_with_slots_is_refused(tmp_path, capsys, more, said):
+def test_options_that_do_not_suit_slots_are_refused(tmp_path, capsys, more, said):
     assert main([*_words(tmp_path), *more]) == 64
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_unit_goes_with_slots(tmp_path, capsys):
+def test_the_unit_is_allowed_with_slots(tmp_path, capsys):
     idle = write(tmp_path / "idle.csv", "node,column,idle_from_s,idle_to_s\na,0,0,100\n")
     assert main(["replay", "--idle", str(idle), "--unit", "gpu"]) == 64
     assert "--unit goes with --slots" in " ".join(capsys.readouterr().err.split())

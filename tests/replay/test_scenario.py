@@ -1,4 +1,4 @@
-"""What the choices and the settings of a site mean for a run."""
+"""The effect of the choices and the settings of a site on a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FOUR = record(*((node, 0.0, 600.0) for node in range(4)), to_s=600.0)
     ],
 )
 def test_the_site_s_ceiling_holds_and_its_level_does_not(mode, nodes):
-    """Whoever tries a site in advance observes, or has a canary."""
+    """A site that tries a setting in advance observes, or has a canary."""
     outcome = scenario.run("default", FOUR, CONDITIONS, replace(Settings(), mode=mode))
     assert outcome.ledger.used_node_s == pytest.approx(nodes * 598)
 
@@ -46,7 +46,7 @@ def test_the_site_s_ceiling_holds_and_its_level_does_not(mode, nodes):
     ("policy", "ends", "interruptions"),
     [("default", "planned", 1), ("default", "unknown", 1), ("oracle", "unknown", 0)],
 )
-def test_only_the_oracle_knows_an_end_that_comes_as_a_surprise(policy, ends, interruptions):
+def test_only_the_oracle_knows_an_early_end_in_advance(policy, ends, interruptions):
     conditions = replace(CONDITIONS, jobs=1, checkpoint_s=600.0, ends=ends)
     machine = record((0, 0.0, 600.0), to_s=700.0)
     assert scenario.run(policy, machine, conditions, Settings()).interruptions == interruptions
@@ -60,8 +60,8 @@ def test_an_end_that_was_published_can_be_forgotten():
     assert scenario.run("default", machine, blind, Settings()).interruptions == 1
 
 
-def test_dedicated_nodes_run_the_jobs_one_after_the_other_without_a_pause():
-    """Two nodes are idle on average. Two jobs run on one each, in 10 s, then the next two."""
+def test_dedicated_nodes_run_the_jobs_in_turn_without_a_gap():
+    """Two nodes are idle on average. Two jobs run on a node each, in 10 s, then the next two."""
     machine = record((0, 0.0, 100.0), (1, 0.0, 100.0), to_s=100.0)
     short = kind("short", two_nodes().curve, (1, 2), 100.0)
     assert reference(machine, Queue((short,)), 2).total == pytest.approx(20)

@@ -1,6 +1,7 @@
-"""The machine of the replay and the fake Slurm, which speaks Slurm's own text, agree.
+"""The machine of the replay and the fake Slurm, which prints Slurm's own text, agree.
 
-The same nodes, the same claims, one malleable job: who runs on which node at each tick.
+Both have the same nodes, the same claims, and a malleable job. The test compares its nodes at each
+tick.
 """
 
 from __future__ import annotations

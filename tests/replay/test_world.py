@@ -1,4 +1,4 @@
-"""A recorded machine takes what the planner plans, to the second."""
+"""A recorded machine carries out the plan, to the second."""
 
 from __future__ import annotations
 
@@ -32,9 +32,12 @@ def test_a_job_has_a_node_from_the_first_tick_and_its_latency_until_it_is_lost()
     assert (outcome.interruptions, outcome.lost) == (1, [(600.0, 0)])
 
 
-def test_beside_a_core_only_that_counts_which_a_node_adds_to_it():
-    """With its core alone it makes 10 images in a second, with the node 18. For the 6 s after the
-    node has come, and the 4 s after it is lost, the core makes none either."""
+def test_beside_a_core_only_a_node_s_additional_rate_counts():
+    """With its core alone it makes 10 images in a second, with the node 18.
+
+    For the 6 s after the node's arrival, and the 4 s after its loss, the core does not train
+    either.
+    """
     beside = world(TEN_MINUTES, core=1)
     outcome = beside.run()
     assert outcome.ledger.used_node_s == pytest.approx(600 - 2)
@@ -80,12 +83,12 @@ def test_an_end_that_becomes_known_late_is_minded_from_the_next_tick_on():
     assert outcome.interruptions == 0
 
 
-def test_a_job_that_loses_a_node_pauses_and_does_again_what_it_had_not_saved():
+def test_a_job_that_loses_a_node_pauses_and_repeats_its_unsaved_work():
     outcome = played(
         record((0, 0.0, 600.0), (1, 0.0, 200.0), to_s=600.0),
         costs=replace(SIX_FOUR_COSTS, checkpoint_s=50.0),
     )
-    # both work from 8 to 200, the last checkpoint is at 158, and one works from 204 on
+    # both work from 8 to 200, the last checkpoint is at 158, and one node works from 204 on
     assert images(outcome) == pytest.approx(150 * 18 + (600 - 204) * 10)
     assert outcome.ledger.redone_node_s == pytest.approx(2 * 42)
     assert outcome.ledger.paused_node_s[Pause.LOSS] == pytest.approx(4)
@@ -108,8 +111,10 @@ class Forgetful(Asked):
 
 
 def test_a_lease_that_no_tick_renews_ends_and_costs_the_work_since_the_checkpoint():
-    """It ends at 602 s. The tick at 630 s puts the fragment back, and the next one may let it
-    start again once the job has rested for a minute, at 690 s."""
+    """It ends at 602 s. The tick at 630 s puts the fragment back.
+
+    The next tick may start it again once the job has waited for a minute, at 690 s.
+    """
     outcome = played(
         replace(TWO_HOURS, to_s=1000.0),
         costs=replace(SIX_FOUR_COSTS, checkpoint_s=500.0),
@@ -125,9 +130,9 @@ def test_a_node_that_has_left_before_the_latency_is_over_is_not_given():
     assert outcome.rescales == 0
 
 
-def test_a_job_that_is_over_gives_its_node_to_the_next_one():
+def test_a_job_that_is_over_gives_its_node_to_the_next_job():
     outcome = played(replace(TWO_HOURS, to_s=100.0), parts=[kind("short", _ten(), (1, 1), 100.0)])
-    # the first from 2 to 18, the next ones from 32 to 48, from 62 to 78 and from 92 on
+    # the first from 2 to 18, the next jobs from 32 to 48, from 62 to 78 and from 92 on
     assert outcome.job_s["short"] == pytest.approx([18.0, 30.0, 30.0])
 
 
@@ -149,8 +154,8 @@ def test_overdue_jobs_take_turns_as_counted_from_the_start_of_the_record():
             assert turn % 4 == turn_at(second, patience_s) % 4
 
 
-def test_a_job_below_its_minimum_takes_its_turn_though_nothing_has_changed():
-    """One node, two jobs. The second one has waited for its patience at 120 s."""
+def test_a_job_below_its_minimum_takes_its_turn_in_an_unchanged_world():
+    """A node and two jobs. The second job has waited for its patience at 120 s."""
     settings = settings_for(SIX_FOUR)
     settings = replace(settings, plan=replace(settings.plan, patience_s=120.0))
     one = kind("one", _ten(), (1, 1), 1e9)
@@ -160,19 +165,22 @@ def test_a_job_below_its_minimum_takes_its_turn_though_nothing_has_changed():
     assert [member.size for member in turns.members.values()] == [0, 1]
 
 
-def test_ticks_at_their_own_pace_come_often_and_a_single_dear_one_delays_none():
-    """Every 5.5 s (0.11 s is 2 % of that) while nothing moves. The tick that moves 45 nodes takes
-    0.18 s more: 14.5 s would be right, but the next one is announced."""
+def test_ticks_at_their_own_pace_run_often_and_a_single_expensive_tick_delays_no_other():
+    """Every 5.5 s (0.11 s is 2 % of that) while no node moves.
+
+    The tick that moves 45 nodes takes 0.18 s more. 14.5 s would be right, but the next tick is
+    announced.
+    """
     crowd = kind("crowd", Curve(((0, 0.0), (45, 450.0))), (1, 45), 1e9)
     machine = record(*((node, 1.0, 100.0) for node in range(45)), to_s=100.0)
     paced = world(machine, 1, [crowd], Costs(Rescale(0.0, 0.0), 2.0), pace=OwnPace(Tick(), 0))
     outcome = paced.run()
-    # at 0 nothing, at 5 all nodes, which work from 7 on; at 10.5, 16, 21.5 and so on nothing
+    # at 0 no node, at 5 all nodes, which work from 7 on; at 10.5, 16, 21.5 and so on no node
     assert images(outcome) == pytest.approx((100 - 7) * 450)
     assert outcome.ticks == 3 + math.ceil((100 - 16) / 5.5)
 
 
-def test_the_planner_none_uses_nothing():
+def test_the_planner_none_uses_no_node():
     assert played(TWO_HOURS, planner=Nothing()).ledger.used_node_s == 0
 
 

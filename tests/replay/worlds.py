@@ -34,7 +34,7 @@ class Asked(Shipped):
 
 
 def settings_for(rescale: Rescale) -> Settings:
-    """What ships, with the costs of the jobs."""
+    """The shipped settings, with the costs of the jobs."""
     plan = replace(Settings().plan, grow_s=rescale.up_s, shrink_s=rescale.down_s)
     return replace(Settings(), plan=plan)
 

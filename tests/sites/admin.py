@@ -1,4 +1,4 @@
-"""What an administrator does to a sandbox, for the tests of how sites differ."""
+"""An administrator's changes to a sandbox, for the tests of how sites differ."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sacctmgr(box: Sandbox, *words: str) -> str:
 
 @contextmanager
 def limited(box: Sandbox, kind: str, name: str, limit: str) -> Iterator[None]:
-    """A limit such as GrpTRES=node=2 of an account, a user or a QOS, for a while."""
+    """Set a limit such as GrpTRES=node=2 of an account, a user or a QOS, for a while."""
     sacctmgr(box, "modify", kind, name, "set", limit)
     try:
         yield
@@ -36,7 +36,7 @@ def limited(box: Sandbox, kind: str, name: str, limit: str) -> Iterator[None]:
 
 
 def set_site(bench: Bench, **keys: str) -> None:
-    """Replaces keys of [site] in the settings; values as TOML writes them."""
+    """Replace keys of [site] in the settings. Values are written as in TOML."""
     path = bench.box.settings
     lines = path.read_text().splitlines()
     kept = [line for line in lines if line.partition(" =")[0] not in keys]
@@ -45,7 +45,9 @@ def set_site(bench: Bench, **keys: str) -> None:
 
 
 def render(bench: Bench) -> subprocess.CompletedProcess[str]:
-    """The policy anew, as after every change of settings or of Slurm; slurmctld reads it."""
+    """Render the policy again, as after every change of settings or of Slurm. slurmctld
+    reads it.
+    """
     etc = bench.box.dir / "etc"
     done = bench.malleable("render", "lua", "-o", str(etc / "malleable_policy.lua"))
     stamp = (etc / "job_submit.lua").stat().st_mtime + 2  # slurmctld compares whole seconds
@@ -56,14 +58,14 @@ def render(bench: Bench) -> subprocess.CompletedProcess[str]:
 def submit(
     box: Sandbox, *words: str, user: str | None = "nobody", script: str = "exec sleep 600"
 ) -> subprocess.CompletedProcess[str]:
-    """An sbatch that may be refused; `words` are its options."""
+    """Call sbatch, which may refuse. `words` are its options."""
     who = user if os.geteuid() == 0 else None
     argv = ["sbatch", "--parsable", "-o", "/dev/null", *words]
     return box.run(argv, stdin=f"#!/bin/bash\n{script}\n", user=who, check=False)
 
 
 def ordinary(box: Sandbox, *words: str, seconds: int = 3, user: str | None = None) -> str:
-    """An ordinary job in partition main, root's if nobody else is named; its id."""
+    """Submit an ordinary job to partition main, as root by default. Return its id."""
     said = submit(box, "-p", "main", *words, user=user, script=f"exec sleep {seconds}")
     assert said.returncode == 0, said.stderr
     return said.stdout.strip()

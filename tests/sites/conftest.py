@@ -1,4 +1,4 @@
-"""A site is its module's own Slurm; each test leaves it without a job."""
+"""A site is its module's own Slurm. Each test leaves it without a job."""
 
 from __future__ import annotations
 

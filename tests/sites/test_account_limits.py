@@ -1,4 +1,4 @@
-"""Limits on running jobs: who waits for one does not wait for fragments.
+"""Limits on running jobs: a job that waits for such a limit does not wait for fragments.
 
 Needs MariaDB and slurmdbd, which `make test-sites` installs.
 """
@@ -33,12 +33,12 @@ pytestmark = [
 NewSite = Callable[..., Sandbox]
 SLEEP = "exec sleep 600"
 TWO_NODES = "GrpTRES=node=2"
-BOB = "daemon"  # a user that every host has, beside nobody
+BOB = "daemon"  # a user that every host has, in addition to nobody
 
 
 @pytest.fixture(scope="module")
 def site(new_site: NewSite) -> Sandbox:
-    """Four nodes; partitions decide who preempts whom, and both users have the account lab."""
+    """Four nodes. Partitions decide the preemption, and both users have the account lab."""
     skip_without_database()
     box = new_site(nodes=4, is_accounting=True)
     sacctmgr(box, "add", "user", BOB, "Account=lab")
@@ -76,8 +76,8 @@ def tick_until_it_runs(bench: Bench, job: str, limit_s: float = 90) -> None:
     )
 
 
-def test_a_limit_of_the_account_keeps_nobody_waiting(bench: Bench, full: int) -> None:
-    """Somebody else's job starts, then they come back."""
+def test_a_limit_of_the_account_delays_no_job(bench: Bench, full: int) -> None:
+    """Another user's job starts, then the fragments come back."""
     other = ordinary(bench.box, "-N1", seconds=8, user=BOB)
     waits_for(bench, other, "AssocGrpNodeLimit")
     began = time.monotonic()
@@ -90,8 +90,8 @@ def test_a_limit_of_the_account_keeps_nobody_waiting(bench: Bench, full: int) ->
     bench.tick_until(full, has(2))
 
 
-def test_they_stay_away_as_long_as_somebody_waits(bench: Bench, full: int) -> None:
-    """Three jobs one after the other: no fragment between them."""
+def test_fragments_stay_away_as_long_as_a_job_waits_for_the_limit(bench: Bench, full: int) -> None:
+    """Three jobs run in turn, and no fragment between them."""
     others = [ordinary(bench.box, "-N2", seconds=8, user=BOB) for _ in range(3)]
     waits_for(bench, others[0], "AssocGrpNodeLimit")
     tick_until_it_runs(bench, others[0])
@@ -114,7 +114,7 @@ def test_a_limit_of_the_user_counts_only_the_user_s_fragments(bench: Bench) -> N
         assert has(1)(bench.job(foreign))
 
 
-def test_with_an_account_of_their_own_nobody_waits_and_nobody_leaves(bench: Bench) -> None:
+def test_with_separate_accounts_no_job_waits_and_no_fragment_leaves(bench: Bench) -> None:
     sacctmgr(bench.box, "add", "account", "leftovers")
     sacctmgr(bench.box, "add", "user", f"nobody,{BOB}", "Account=leftovers")
     set_site(bench, account='"leftovers"')

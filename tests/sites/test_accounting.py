@@ -1,4 +1,4 @@
-"""A site with slurmdbd: preemption by QOS, fair share, submit limits, sacct, whose tick it is.
+"""A site with slurmdbd: preemption by QOS, fair share, submit limits, sacct, and the tick's user.
 
 Needs MariaDB and slurmdbd, which `make test-sites` installs.
 """
@@ -45,18 +45,18 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="jobs and ticks of oth
 
 @pytest.fixture(scope="module")
 def site(new_site: NewSite) -> Sandbox:
-    """Three nodes where QOS decide who preempts whom."""
+    """Three nodes where QOS decide the preemption."""
     skip_without_database()
     return new_site(nodes=3, is_accounting=True, preemption=Preemption.QOS)
 
 
 def column(box: Sandbox, job: int, name: str, *options: str) -> list[str]:
-    """One column of what `sacct` says of a job's fragments."""
+    """A column of `sacct` for a job's fragments."""
     argv = ["sacct", "-nPX", "-j", str(job), "-o", name, *options]
     return box.run(argv).stdout.split("\n")[:-1]
 
 
-def test_nothing_of_the_database_stays_behind_and_no_other_one_is_touched(
+def test_the_sandbox_s_database_is_removed_and_no_other_database_is_touched(
     installation: Installation,
 ) -> None:
     # A MariaDB that starts removes every temporary table in its directory for them.
@@ -84,7 +84,7 @@ def test_the_gpus_of_a_job_are_accounted_for(bare_sandbox: Callable[..., Sandbox
 def test_a_fragment_yields_to_an_ordinary_job_at_once_and_comes_back(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-3")
     bench.tick_until(job, has(3))
-    bench.tick()  # holds what runs, so that it waits for a tick once it is preempted
+    bench.tick()  # holds running fragments, so that a preempted fragment waits for a tick
     began = time.monotonic()
     other = ordinary(bench.box, "-N1")
     wait_for_state(bench.box, other, ["RUNNING", "COMPLETED"])
@@ -93,7 +93,7 @@ def test_a_fragment_yields_to_an_ordinary_job_at_once_and_comes_back(bench: Benc
     bench.tick_until(job, has(3))
 
 
-def test_the_site_is_found_fit_and_without_the_qos_it_is_not(bench: Bench) -> None:
+def test_doctor_accepts_the_site_and_refuses_it_without_the_qos(bench: Bench) -> None:
     checked = bench.malleable("render", "lua", "--check")
     assert (checked.returncode, checked.stderr) == (0, "")
     set_site(bench, qos='""')
@@ -129,7 +129,7 @@ def test_another_qos_is_refused_in_a_line(bench: Bench) -> None:
 
 
 def test_a_core_has_the_qos_and_account_of_its_user_and_no_other(bench: Bench) -> None:
-    """Slurm itself judges what is asked for, since all elements wait as ordinary jobs would."""
+    """Slurm itself judges the request, since all elements wait as ordinary jobs would."""
     core = ("--malleable=1-3,core=1", "-p", "main", "--time=2:00:00")
     job = submit(bench.box, *core, "-q", "normal").stdout.strip()
     plain = ordinary(bench.box, "--hold", "--time=2:00:00", "-q", "normal", user="nobody")
@@ -156,7 +156,7 @@ def test_a_core_has_the_qos_and_account_of_its_user_and_no_other(bench: Bench) -
 
 @needs_root
 def test_fragments_cost_no_fair_share(bench: Bench) -> None:
-    """UsageFactor=0, where an ordinary job of the same length costs what it takes."""
+    """UsageFactor=0: only an ordinary job of the same length uses up share."""
     job = bench.submit(SLEEP, "1-2")
     bench.tick_until(job, has(2))
     other = submit(bench.box, "-p", "malleable", "-N1", "-A", "lab", user=None).stdout.strip()
@@ -181,7 +181,7 @@ def test_a_submit_limit_is_a_clear_line(bench: Bench) -> None:
     try:
         wait_until(lambda: "QOSMax" in submit(box, "--malleable=1-9").stderr, every_s=1)
         assert render(bench).stderr == ""
-        assert bench.malleable("doctor", "policy").returncode == 0  # it is what was rendered
+        assert bench.malleable("doctor", "policy").returncode == 0  # it equals the rendered line
         time.sleep(1)
         said = submit(box, "--malleable=5-9").stderr
         assert "MIN 5 needs 5 fragments, and QOS scavenge lets a user submit 4 jobs" in said
@@ -197,7 +197,9 @@ def test_a_submit_limit_is_a_clear_line(bench: Bench) -> None:
 
 @needs_root
 def test_a_limit_on_running_jobs_leaves_the_nodes_to_others(bench: Bench) -> None:
-    """What Slurm will not start is held again, and its node goes to a user below the limit."""
+    """A fragment that Slurm does not start is held again. Its node is given to a user below
+    the limit.
+    """
     with limited(bench.box, "user", "nobody", "MaxJobs=1"):
         job = bench.submit(SLEEP, "1-3")
         bench.tick_until(job, has(1))
@@ -231,11 +233,11 @@ def test_sacct_shows_fragments_requeues_and_the_mark(bench: Bench) -> None:
     assert all("malleable{min=1" in text for text in column(bench.box, job, "AdminComment"))
 
 
-# -- who is a canary
+# -- the users of a canary
 
 
 @needs_root
-def test_an_account_is_a_canary_however_it_is_written(bench: Bench) -> None:
+def test_an_account_is_a_canary_in_any_spelling(bench: Bench) -> None:
     before = bench.box.settings.read_text()
     mode = '\n[mode]\nlevel = "canary"\naccounts = ["{}"]\n'
     try:
@@ -250,7 +252,7 @@ def test_an_account_is_a_canary_however_it_is_written(bench: Bench) -> None:
         bench.box.settings.write_text(before)
 
 
-# -- whose tick it is
+# -- the tick's user
 
 
 @needs_root
@@ -280,7 +282,7 @@ def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
     wait_until(lambda: tick().returncode == 0 and has(2)(bench.job(job)), every_s=1)
     node = min(bench.job(job).nodes)
     box.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=test"])
-    try:  # notice, put back, and what was put back starts elsewhere
+    try:  # notice, put back, and the fragment starts on another node
         wait_until(
             lambda: (
                 tick().returncode == 0
@@ -293,12 +295,12 @@ def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
         box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
 
 
-# -- what a core may not give, after what costs are looked at
+# -- limits of a core, after the tests of costs
 
 
 @needs_root
-def test_a_core_gives_nobody_the_qos_of_malleable_jobs(bench: Bench) -> None:
-    """A tick may give any QOS, so it asks first who may have it."""
+def test_a_core_gives_no_user_the_qos_of_malleable_jobs(bench: Bench) -> None:
+    """A tick may give any QOS, so it first asks which users may have it."""
     sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal")
     try:
         core = ("--malleable=1-3,core=1,engine=pool", "-p", "main", "-q", "normal")

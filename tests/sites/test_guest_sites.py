@@ -1,6 +1,6 @@
-"""Malleable jobs as guests in a lane that was there before: what is promised, and what is measured.
+"""Malleable jobs as guests in an existing lane: the promised wait and the measured wait.
 
-The sites are those of `guest_sites` on four nodes. A grace is 15 s there, an exempt time 20 s.
+The sites come from `guest_sites`, on four nodes. A grace is 15 s there, an exempt time 20 s.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEAF = "trap '' TERM\nfor n in {1..600}; do sleep 1; done"  # Slurm has to end i
 
 
 def up(new_site: NewSite, site: GuestSite, **spec: Any) -> Bench:
-    """A sandbox with the lines of the site in place of its own, and with the site's settings."""
+    """A sandbox with the site's lines instead of the default lines, and with its settings."""
     box = new_site(nodes=4, kill_wait_s=5, **spec)
     conf = box.dir / "etc" / "slurm.conf"
     gone = tuple(line.partition("=")[0] + "=" for line in site.small_conf().splitlines())
@@ -53,7 +53,7 @@ def up(new_site: NewSite, site: GuestSite, **spec: Any) -> Bench:
 
 
 def promise(bench: Bench) -> str:
-    """What doctor promises there; empty if a node is given at once."""
+    """Doctor's promise for the site, or "" if a node is given at once."""
     said = bench.malleable("doctor", "longest-wait", "--json")
     (check,) = json.loads(said.stdout)["checks"]
     return "".join(finding["seen"] for finding in check["findings"])
@@ -75,9 +75,10 @@ def fill(bench: Bench, *options: str) -> None:
 
 
 def measured_s(bench: Bench, site: GuestSite, terms: Terms, *words: str, late_s: float) -> float:
-    """How long an ordinary job waits for one of four nodes that fragments hold, without a tick.
+    """The seconds that an ordinary job waits for a node of four that fragments hold, without a
+    tick.
 
-    It is within the promise, which doctor states, and `late_s` for the scheduler.
+    The wait is within doctor's promise and `late_s` for the scheduler.
     """
     lease = Lane(terms, bench.settings.lease).longest_lease
     said = promise(bench)
@@ -90,7 +91,7 @@ def measured_s(bench: Bench, site: GuestSite, terms: Terms, *words: str, late_s:
 
 
 def test_delta(new_site: NewSite) -> None:
-    """A guaranteed run, then a grace: who comes at once waits for both."""
+    """A guaranteed run, then a grace: a job that arrives at the start waits for both."""
     bench = up(new_site, DELTA)
     terms = Terms(DELTA.lane, grace=15 * S, exempt=20 * S)
     found_s = measured_s(bench, DELTA, terms, late_s=15)
@@ -119,7 +120,7 @@ def test_a_qos_lane(new_site: NewSite) -> None:
     assert found_s > 10
 
 
-def test_a_lane_where_nothing_can_preempt_is_refused_with_the_line(new_site: NewSite) -> None:
+def test_a_lane_that_no_job_can_preempt_is_refused_with_the_line(new_site: NewSite) -> None:
     bench = up(new_site, ALIKE)
     line = (
         "PartitionName=preempt PriorityTier=1: no partition that shares its nodes has a higher "

@@ -46,7 +46,7 @@ def _tidy(bench: Bench) -> Iterator[None]:
 
 
 def elements(box: Sandbox, fields: str) -> list[str]:
-    """What squeue says of all elements that are not over, each once."""
+    """Rows of squeue for all elements that are not over, each once."""
     said = box.run(["squeue", "--noheader", "--array", "--sort=i", f"--format={fields}"]).stdout
     return list(dict.fromkeys(said.splitlines()))
 
@@ -73,7 +73,7 @@ def test_several_partitions_without_a_lane_are_refused_with_its_name(bench: Benc
 
 @contextmanager
 def submits(bench: Bench, kind: str, name: str, limit: str) -> Iterator[None]:
-    """With such a limit, in Slurm and in the policy."""
+    """Set such a limit, in Slurm and in the policy."""
     with limited(bench.box, kind, name, limit):
         assert render(bench).stderr == ""
         yield
@@ -86,7 +86,7 @@ def wait_for_limit(box: Sandbox, limit: str, *words: str) -> None:
     wait_until(lambda: limit in box.run(show).stdout)
 
 
-def test_max_is_cut_to_what_the_user_s_qos_lets_submit(bench: Bench) -> None:
+def test_max_is_cut_to_the_submit_limit_of_the_user_s_qos(bench: Bench) -> None:
     with submits(bench, "qos", "normal", "MaxSubmitJobsPerUser=4"):
         said = submit(bench.box, "--malleable=2-64")
         told = "note: MAX 64 is cut to 4: QOS normal lets a user submit 4 jobs, and each fragment"
@@ -146,7 +146,7 @@ def lane(box: Sandbox, *words: str) -> Iterator[None]:
 
 @contextmanager
 def enforced(box: Sandbox, how: str) -> Iterator[None]:
-    """With such an EnforcePartLimits."""
+    """Set EnforcePartLimits to this value."""
     conf = box.record.layout.conf
     text = conf.read_text()
     conf.write_text(f"{text}EnforcePartLimits={how}\n")
@@ -188,7 +188,7 @@ def test_no_fragment_is_renewed_beyond_the_limit_of_the_lane(bench: Bench) -> No
         assert has(1)(bench.job(job))
 
 
-# -- a cron job of the site that ends what has run for hours
+# -- a cron job of the site that ends jobs of some hours
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def running(bench: Bench) -> int:
     return job
 
 
-def test_what_a_cron_requeues_comes_back(bench: Bench, running: int) -> None:
+def test_a_fragment_that_a_cron_job_requeues_comes_back(bench: Bench, running: int) -> None:
     for index in range(3):
         bench.box.run(["scontrol", "requeue", f"{running}_{index}"])
     bench.until(running, has(3, FragmentState.HELD))
@@ -208,8 +208,10 @@ def test_what_a_cron_requeues_comes_back(bench: Bench, running: int) -> None:
     assert [f.mark.failures for f in bench.job(running).fragments] == [0, 0, 0]
 
 
-def test_what_a_cron_cancels_stays_away_until_it_is_requeued(bench: Bench, running: int) -> None:
-    """Slurm shows the tick a cancel and not whose it is; sacct knows."""
+def test_a_fragment_that_a_cron_job_cancels_is_gone_until_it_is_requeued(
+    bench: Bench, running: int
+) -> None:
+    """Slurm shows the tick a cancel, but not its author, whom sacct names."""
     box = bench.box
     box.run(["scancel", f"{running}_0"])
     bench.until(running, has(1, FragmentState.CANCELLED))
@@ -239,7 +241,9 @@ def test_a_cron_that_cancels_all_at_once_ends_the_job(bench: Bench, running: int
 
 @contextmanager
 def changed_after_ours(box: Sandbox, change: str) -> Iterator[None]:
-    """The site's job_submit.lua wraps ours and makes this change to what ours has accepted."""
+    """The site's job_submit.lua wraps ours and makes this change to a job that ours has
+    accepted.
+    """
     path = box.dir / "etc" / "job_submit.lua"
     text = path.read_text()
     wrapped = f"""
@@ -298,7 +302,7 @@ def test_a_job_that_lost_lane_and_hold_is_named_while_it_runs(bench: Bench) -> N
 
 
 def test_a_job_that_lost_its_hold_is_taken_over_in_the_lane(bench: Bench) -> None:
-    """It starts at once, but where it is preempted; the next tick holds what runs."""
+    """It starts at once, but where it is preempted. The next tick holds the running fragments."""
     job = submitted(bench.box, LOSES_THE_HOLD)
     bench.until(job, has(3))
     bench.tick()
@@ -307,7 +311,7 @@ def test_a_job_that_lost_its_hold_is_taken_over_in_the_lane(bench: Bench) -> Non
     bench.until(job, has(1, FragmentState.HELD))
 
 
-def test_a_job_without_its_mark_stays_held(bench: Bench) -> None:
+def test_a_job_without_its_mark_remains_held(bench: Bench) -> None:
     """No tick can tell it from an array that its user holds."""
     job = submitted(bench.box, 'desc.admin_comment = "approved"')
     assert f"{job}_0" not in bench.malleable("reconcile").stdout
@@ -316,7 +320,7 @@ def test_a_job_without_its_mark_stays_held(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("array", "most"), [("5-7", 3), ("0-5", 3), ("0-1", 2), ("0-2%1", 1)])
-def test_a_job_whose_array_was_changed_runs_on_what_is_left_of_it(
+def test_a_job_with_a_changed_array_runs_its_remaining_fragments(
     bench: Bench, array: str, most: int
 ) -> None:
     job = submitted(bench.box, f'desc.array_inx = "{array}"')

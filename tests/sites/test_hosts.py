@@ -1,4 +1,4 @@
-"""Hosts that are not all alike: submit hosts, one without the plugin, and a configless node."""
+"""Different hosts: submit hosts, a host without the plugin, and a configless node."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from waiting import wait_until
 pytestmark = pytest.mark.slurm
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts, in a namespace of its own")
 SHOW = 'echo "$MALLEABLE_MAX $MALLEABLE_ENGINE" >seen.$SLURMD_NODENAME; exec sleep 600'
-# What a configless slurmd needs before it has a configuration: a munge at the usual place. The rest
-# of /run is its own too, for it leaves a link to what it fetched there.
+# A configless slurmd needs this before it has a configuration: a munge at the usual place. The
+# rest of /run is its own too, because it leaves a link to the fetched files there.
 CONFIGLESS = (
     "mount -t tmpfs tmpfs /run && mkdir /run/munge /run/slurm && "
     "ln -s {socket} /run/munge/munge.socket.2 && exec {slurmd} -D --conf-server {server} -N {node}"
@@ -55,7 +55,7 @@ def sbatch(box: Sandbox, etc: Path, *words: str, script: str = SHOW) -> subproce
 # -- two submit hosts
 
 
-def test_a_second_submit_host_with_a_plugstack_of_its_own(bench: Bench) -> None:
+def test_a_second_submit_host_with_its_own_plugstack(bench: Bench) -> None:
     etc = second_host(bench.box, "login2")
     line = (etc / "plugstack.conf").read_text()
     (etc / "plugstack.conf").write_text(line.replace("max_restarts=1000", "max_restarts=7"))
@@ -82,7 +82,7 @@ def test_a_submit_host_without_the_plugin_says_so(bench: Bench, is_inside: bool)
 
 @pytest.fixture
 def configless(bench: Bench) -> Iterator[str]:
-    """The node n4, whose slurmd has fetched its configuration, plugstack.conf too."""
+    """The node n4. Its slurmd has fetched its configuration, plugstack.conf too."""
     box = bench.box
     conf = box.dir / "etc" / "slurm.conf"
     before = conf.read_text()

@@ -1,6 +1,6 @@
-"""Lanes with terms of their own, in a real Slurm: what a job may wait for, and what fragments get.
+"""Lanes with their own terms, in a real Slurm: the wait of a job, and the time of fragments.
 
-The promise is `Terms.longest_wait`; a tick is added, in which the scheduler looks too.
+The promise is `Terms.longest_wait`, plus a tick, in which the scheduler runs too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NODES = 4
 GRACE_S = 20
 TICK_S = 2
 DEAF = "trap '' TERM URG; for ((i = 0; i < 600; i++)); do sleep 1; done"
-# Its batch shell lives on: what it says at an urgent signal is in {told}.
+# Its batch shell survives. Its words after an urgent signal are in {told}.
 HEARS = "trap 'date +%s.%N >> {told}; exit 0' URG; for ((i = 0; i < 6000; i++)); do sleep 0.1; done"
 
 
@@ -38,7 +38,7 @@ def site(new_site: NewSite) -> Sandbox:
 @pytest.fixture
 def bench(site: Sandbox) -> Iterator[Bench]:
     bench = Bench(site)
-    with site.settings.open("a") as file:  # scripts here never meet, and may stay all the same
+    with site.settings.open("a") as file:  # scripts here never meet, and may still stay
         file.write("\n[failures]\njoin_s = 3600\n")
     yield bench
     bench.cancel_all()
@@ -90,7 +90,7 @@ def promised_s(bench: Bench, terms: Terms, lease_s: float) -> float:
 
 
 def test_a_fragment_has_its_grace_and_a_job_waits_as_promised(bench: Bench) -> None:
-    """The fragments hear nothing, and no tick runs."""
+    """The fragments get no notice, and no tick runs."""
     with lane(bench, GRACE_S) as terms:
         assert terms == Terms("malleable", timedelta(seconds=GRACE_S))
         fill(bench, DEAF)
@@ -114,7 +114,7 @@ def test_a_fragment_hears_of_its_preemption_as_its_grace_begins(bench: Bench) ->
 
 
 def test_a_planned_start_is_not_delayed_by_a_grace(bench: Bench) -> None:
-    """Fragments that stay to a planned start without a grace leave in time with one."""
+    """Fragments that stay to a planned start without a grace leave in time with a grace."""
     empty_s = empty_start(bench)
     with lane(bench, GRACE_S):
         first = rigid(bench, "2", 59)
@@ -151,7 +151,7 @@ def test_a_lease_ends_a_fragment_in_its_exempt_time(bench: Bench) -> None:
         assert 45 <= took_s <= most_s + TICK_S
 
 
-def test_nothing_starts_where_it_would_be_exempt_at_a_planned_start(bench: Bench) -> None:
+def test_no_fragment_starts_where_it_would_be_exempt_at_a_planned_start(bench: Bench) -> None:
     first = rigid(bench, "3", 200, "--time=5")
     wait_until(lambda: is_running(bench, first), every_s=0.2)
     rigid(bench, "4", 1)

@@ -1,4 +1,4 @@
-"""Machines that are not all alike: overlapping partitions, features, switches, licences."""
+"""Machines with different nodes: overlapping partitions, features, switches, licences."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_partition_that_cannot_be_preempted_is_found(bench: Bench) -> None:
         ("(fast|old)&big", {"n1"}),
     ],
 )
-def test_a_constraint_gets_the_nodes_that_have_it(
+def test_a_constraint_gets_the_matching_nodes(
     bench: Bench, constraint: str, nodes: set[str]
 ) -> None:
     job = bench.submit(SLEEP, "1-6", options=[f"--constraint={constraint}"])
@@ -114,7 +114,7 @@ def test_below_two_switches_a_job_grows_over_both(bench: Bench) -> None:
     bench.tick_until(job, has(6))
 
 
-def test_a_job_has_its_nodes_on_one_switch(bench: Bench) -> None:
+def test_a_job_has_its_nodes_on_the_same_switch(bench: Bench) -> None:
     job = bench.submit(SLEEP, "3-3", options=["-p", "right"])
     bench.tick_until(job, has(3))
     assert occupied(bench.job(job)) == {"n4", "n5", "n6"}
@@ -137,7 +137,7 @@ def test_switches_are_refused_in_a_line(bench: Bench) -> None:
 
 
 def test_licences_are_refused_in_a_line(bench: Bench) -> None:
-    """A job that waits for a licence preempts nobody: it would wait for renewed leases."""
+    """A job that waits for a licence preempts no fragment. It would wait for renewed leases."""
     said = submit(bench.box, "--malleable=1-6", "--licenses=matlab:1")
     assert said.returncode != 0
     assert "--licenses=matlab:1: Slurm preempts only for nodes" in said.stderr

@@ -1,5 +1,7 @@
-"""Parts of nodes never scatter others' jobs: what a small job takes, and what the next whole-node
-job finds, on nodes of 8 GPUs."""
+"""Parts of nodes never scatter other users' jobs, on nodes of 8 GPUs.
+
+The tests check the node of a small job, and the nodes of the next whole-node job.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.slurm
 NewSite = Callable[..., Sandbox]
 SLEEP = "exec sleep 600"
 POOL = "unit=gpu,engine=pool"
-SOON_S = 5.0  # a preemption, on a busy host; who finds no room waits for minutes
+SOON_S = 5.0  # a preemption, on a busy host; a job without room waits for minutes
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def node_of(bench: Bench, job: str) -> str:
 
 
 def goes_to(bench: Bench, job: str) -> str:
-    """The node on which it starts soon; empty if it waits."""
+    """The node on which it starts soon, or "" if it waits."""
     deadline = time.monotonic() + SOON_S
     while state_of(bench.box, job) != "RUNNING" and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -52,7 +54,7 @@ def goes_to(bench: Bench, job: str) -> str:
 
 
 def others_have(bench: Bench, **gpus: int) -> dict[str, str]:
-    """Ordinary jobs of so many GPUs on these nodes, by node; they run."""
+    """Start ordinary jobs of so many GPUs on these nodes, by node."""
     jobs = {node: rigid(bench, count, node) for node, count in gpus.items()}
     for node, job in jobs.items():
         assert goes_to(bench, job) == node
@@ -60,7 +62,7 @@ def others_have(bench: Bench, **gpus: int) -> dict[str, str]:
 
 
 def places(job: MalleableJob) -> dict[str, int]:
-    """The slots of what runs and stays, by node."""
+    """The slots of running and staying fragments, by node."""
     return {node: f.size for f in job.fragments if f.is_active for node in f.nodes}
 
 
@@ -87,7 +89,7 @@ def ours_only_on(bench: Bench, *nodes: str) -> Iterator[None]:
 
 
 def small_then_whole(bench: Bench) -> tuple[str, str]:
-    """Where a job of 2 GPUs goes, and one of 8 after it."""
+    """The nodes of a job of 2 GPUs and of a job of 8 GPUs after it."""
     return goes_to(bench, rigid(bench, 2)), goes_to(bench, rigid(bench, 8))
 
 
@@ -96,7 +98,7 @@ def test_without_malleable_jobs_slurm_packs(bench: Bench) -> None:
     assert small_then_whole(bench) == ("n1", "n2")
 
 
-def test_a_node_that_ours_have_alone_stays_whole_beside_parts_of_another(bench: Bench) -> None:
+def test_a_node_of_our_jobs_only_is_kept_whole_beside_parts_of_another_node(bench: Bench) -> None:
     without_headroom(bench)
     others_have(bench, n1=4, n3=8, n4=8)
     bench.tick_until(bench.submit(SLEEP, f"0-12,{POOL}"), at(n1=4, n2=8))
@@ -144,7 +146,7 @@ def test_parts_leave_when_a_node_has_been_idle_for_a_tick(bench: Bench) -> None:
         assert small_then_whole(bench) == ("n1", "n2")
 
 
-def test_parts_go_before_the_nodes_of_jobs_that_count_nodes(bench: Bench) -> None:
+def test_parts_leave_before_the_nodes_of_jobs_that_count_nodes(bench: Bench) -> None:
     without_headroom(bench)
     others_have(bench, n1=4, n3=8, n4=8)
     whole = bench.submit(SLEEP, "1-1")
@@ -175,7 +177,7 @@ def test_no_more_parts_are_preempted_than_needed(bench: Bench) -> None:
 
 
 def planned(bench: Bench, gpus: int) -> str:
-    """An ordinary job that waits until the one on n1 has ended; Slurm has planned its start."""
+    """An ordinary job that waits for the end of the job on n1. Slurm has planned its start."""
     waiter = rigid(bench, gpus)
     wait_until(lambda: any(p.nodes == {"n1"} for p in bench.observe().planned))
     return waiter

@@ -1,6 +1,6 @@
-"""Reservations of every kind: no fragment is inside one, each has left before it begins.
+"""Reservations of every kind: each fragment leaves before its node's reservation begins.
 
-All kinds at once, each on a node of its own, on a real Slurm under ticks.
+All kinds exist at once, each on its own node, on a real Slurm under ticks.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 NewSite = Callable[..., Sandbox]
 SLEEP = "exec sleep 900"
 SOON_S = 150
-# Kind -> what scontrol is told; each begins soon, on a node of its own.
+# Kind -> words for scontrol. Each reservation begins soon, on its own node.
 KINDS = {
     "once": "users=root",
-    "user": "users=nobody",  # whose fragments these are: they do not belong there either
+    "user": "users=nobody",  # the user of these fragments: they do not belong there either
     "flex": "users=nobody flags=FLEX",
     "maint": "users=root flags=MAINT,IGNORE_JOBS",
     "magnetic": "users=nobody flags=MAGNETIC",
@@ -35,13 +35,13 @@ KINDS = {
     "floating": "users=root flags=TIME_FLOAT",
 }
 FREE_NODES = 2
-LONG_BEFORE_S = SOON_S - 70  # until then nobody has a reason to leave
+LONG_BEFORE_S = SOON_S - 70  # until then no fragment has a reason to leave
 PARTITION = f"PartitionName=lab Nodes=n{[*KINDS].index('part') + 1} PriorityTier=10\n"
 
 
 @pytest.fixture(scope="module")
 def site(new_site: NewSite) -> Sandbox:
-    """A node for each kind, and some that nobody reserves."""
+    """A node for each kind, and some nodes without a reservation."""
     nodes = len(KINDS) + FREE_NODES
     conf = f"{PARTITION}Licenses=matlab:2\n"
     return new_site(nodes=nodes, extra_conf=conf)
@@ -50,7 +50,7 @@ def site(new_site: NewSite) -> Sandbox:
 @pytest.fixture
 def bench(site: Sandbox) -> Iterator[Bench]:
     bench = Bench(site)
-    with site.settings.open("a") as file:  # scripts here never meet, and may stay all the same
+    with site.settings.open("a") as file:  # scripts here never meet, and may still stay
         file.write("\n[failures]\njoin_s = 3600\n")
     yield bench
     for reservation in bench.observe().reservations:
@@ -71,7 +71,7 @@ def active(box: Sandbox) -> dict[str, str]:
 
 
 def overruns(seen: Snapshot) -> list[str]:
-    """Fragments whose lease reaches into a reservation of their node."""
+    """Fragments whose lease overlaps a reservation of their node."""
     return [
         f"{fragment.id} on {sorted(fragment.nodes)} until {fragment.end}: {one.name} {one.start}"
         for job in seen.jobs
@@ -84,7 +84,7 @@ def overruns(seen: Snapshot) -> list[str]:
     ]
 
 
-def test_every_kind_finds_its_node_left_before_it_begins(bench: Bench) -> None:
+def test_fragments_leave_before_a_reservation_of_any_kind_begins(bench: Bench) -> None:
     box, nodes = bench.box, bench.box.nodes
     job = bench.submit(SLEEP, f"1-{len(nodes)}", options=["--time-min=1"])
     began = time.monotonic()
@@ -109,7 +109,7 @@ def test_every_kind_finds_its_node_left_before_it_begins(bench: Bench) -> None:
 
 
 def test_a_reservation_by_count_that_moves_is_followed(bench: Bench) -> None:
-    """Slurm gives it another node when one of its own goes down."""
+    """Slurm gives the reservation another node when a node of it is down."""
     box = bench.box
     job = bench.submit(SLEEP, "1-20", options=["--exclude=" + ",".join(box.nodes[4:])])
     reserve(box, "count", "now+20minutes", "duration=10 nodecnt=2 users=root partition=main")
@@ -129,7 +129,7 @@ def test_a_reservation_by_count_that_moves_is_followed(bench: Bench) -> None:
         box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
 
 
-def test_a_magnetic_reservation_draws_no_fragment_of_its_own_user(bench: Bench) -> None:
+def test_a_magnetic_reservation_attracts_no_fragment_of_its_own_user(bench: Bench) -> None:
     box = bench.box
     held = box.nodes[0]
     reserve(box, "magnet", "now", f"duration=30 nodes={held} users=nobody flags=MAGNETIC")

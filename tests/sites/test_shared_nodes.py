@@ -1,4 +1,4 @@
-"""A machine whose jobs share nodes, and what an administrator may do to the partition for parts."""
+"""A machine whose jobs share nodes, and an administrator's changes to the partition for parts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SLEEP = "exec sleep 600"
 
 @pytest.fixture(scope="module")
 def site(new_site: NewSite) -> Sandbox:
-    """Two nodes of 4 GPUs, of one type each."""
+    """Two nodes of 4 GPUs. Each node has its own type of GPU."""
     return new_site(nodes=2, cpus=8, gpus=4, gpu_types=("a100", "h100"), kill_wait_s=3)
 
 
 @contextmanager
 def updated(box: Sandbox, partition: str, word: str, before: str) -> Iterator[None]:
-    """With one word of a partition changed by scontrol."""
+    """Change a word of a partition by scontrol."""
     update = ["scontrol", "update", f"PartitionName={partition}"]
     box.run([*update, word])
     try:
@@ -49,7 +49,7 @@ def without_parts(box: Sandbox) -> Iterator[None]:
         box.run(["scontrol", "reconfigure"])
 
 
-def test_a_sandbox_with_gpus_lacks_nothing(bench: Bench) -> None:
+def test_a_sandbox_with_gpus_passes_doctor(bench: Bench) -> None:
     assert bench.observe().no_parts == ()
 
 
@@ -75,7 +75,7 @@ def test_a_sandbox_with_gpus_lacks_nothing(bench: Bench) -> None:
         ("parts", "State=DOWN", "State=UP", "partition parts is DOWN"),
     ],
 )
-def test_a_tick_says_what_an_admin_has_changed(
+def test_a_tick_reports_the_change_of_an_administrator(
     bench: Bench, partition: str, word: str, before: str, line: str
 ) -> None:
     with updated(bench.box, partition, word, before):
@@ -85,7 +85,7 @@ def test_a_tick_says_what_an_admin_has_changed(
     assert bench.observe().no_parts == ()
 
 
-def test_a_gang_of_any_gpus_has_those_of_one_type(bench: Bench) -> None:
+def test_a_gang_of_any_gpus_has_gpus_of_a_single_type(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-8,unit=gpu")
     bench.tick_until(job, has(1))
     seen = bench.observe()
@@ -95,7 +95,7 @@ def test_a_gang_of_any_gpus_has_those_of_one_type(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("sharing", ["NO", "EXCLUSIVE"])
-def test_parts_go_before_whole_nodes_however_whole_nodes_are_asked_for(
+def test_parts_leave_before_whole_nodes_for_any_request_of_whole_nodes(
     bench: Bench, sharing: str
 ) -> None:
     box = bench.box

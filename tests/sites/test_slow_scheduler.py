@@ -23,7 +23,7 @@ CONF = """
 SchedulerParameters=defer,sched_min_interval=5000000,bf_interval=90,bf_max_job_user=128,\
 max_rpc_cnt=64,bf_ignore_newly_avail_nodes
 """
-PASS_S = 5  # from one pass of the scheduler to the next
+PASS_S = 5  # from a pass of the scheduler to the next
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def site(new_site: NewSite) -> Sandbox:
 @pytest.fixture
 def bench(site: Sandbox) -> Iterator[Bench]:
     bench = Bench(site)
-    with site.settings.open("a") as file:  # scripts here never meet, and may stay all the same
+    with site.settings.open("a") as file:  # scripts here never meet, and may still stay
         file.write("\n[failures]\njoin_s = 3600\n")
     yield bench
     bench.cancel_all()
@@ -75,11 +75,11 @@ def test_a_lease_ends_on_time_without_ticks(bench: Bench) -> None:
     bench.until(job, has(1, FragmentState.TIMED_OUT), 120 + 35 + PASS_S)
     (ended,) = bench.job(job).fragments
     assert ended.end is not None
-    assert ended.end - fragment.end <= timedelta(seconds=35)  # what lease.margin_s is for
-    bench.tick_until(job, has(1))  # what has timed out cannot be cancelled
+    assert ended.end - fragment.end <= timedelta(seconds=35)  # the purpose of lease.margin_s
+    bench.tick_until(job, has(1))  # a timed-out fragment cannot be cancelled
 
 
-def test_a_reservation_finds_its_node_left(bench: Bench) -> None:
+def test_fragments_leave_before_a_reservation_begins(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-4", options=["--time-min=1"])
     bench.tick_until(job, has(4))
     asked = "reservationname=soon starttime=now+120 duration=5 nodes=n1 users=root"

@@ -18,9 +18,9 @@ def row(job: int, account: str, qos: str = "normal") -> str:
         (row(7, "ml+x") + row(8, "m l"), {7: "ml+x"}),
         (row(7, "ml") + row(7, "ml"), {7: "ml"}),
         (row(7, "(null)"), {}),
-        (row(7, "ml") + row(7, "other"), {}),  # somebody's forged row
+        (row(7, "ml") + row(7, "other"), {}),  # a row that another user forged
         (f"9|{'x'.ljust(64)}\n{row(7, 'ml')}", {7: "ml"}),
-        (row(7, "m" * 64), {}),  # cut: nobody knows how it goes on
+        (row(7, "m" * 64), {}),  # cut: its end is unknown
         ("", {}),
         ("slurm_load_jobs error\n", {}),
     ],
@@ -43,6 +43,6 @@ def test_qos(text: str, found: Charge) -> None:
     assert parse_charges(text) == {7: found}
 
 
-def test_the_question_is_one_command_for_some_partitions_or_all() -> None:
+def test_the_question_is_a_single_command_for_some_partitions_or_all() -> None:
     assert "--partition=a,b" in charges_command(("a", "b")).argv
     assert not [word for word in charges_command().argv if word.startswith("--partition")]

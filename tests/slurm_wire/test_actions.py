@@ -1,4 +1,4 @@
-"""Intents as commands: what is said, in which order, and what shares a process."""
+"""Intents as commands: their words, their order, and the commands that share a process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def grow(fragment: FragmentId, *nodes: str, limit_s: float, mark: Mark) -> Inten
 
 
 def back(fragment: FragmentId, mark: Mark, is_held: bool = True) -> Intent:
-    """One that has ended."""
+    """Put back a fragment that has ended."""
     return Intent(fragment, Why.DIED, Verb.PUT_BACK, mark=mark, is_held=is_held, is_ended=True)
 
 
@@ -46,7 +46,7 @@ def lines(*intents: Intent, notes: dict[FragmentId, str] | None = None) -> list[
     return said
 
 
-def test_nothing_to_do_runs_nothing() -> None:
+def test_an_empty_plan_runs_no_command() -> None:
     assert commands([], {}) == []
 
 
@@ -89,7 +89,7 @@ def test_equal_renewals_share_a_line() -> None:
     ]
 
 
-def test_all_holds_of_a_job_are_one_line() -> None:
+def test_all_holds_of_a_job_share_a_line() -> None:
     assert lines(
         *(Intent(f, Why.SECURED, is_held=True) for f in (*ids(0, 1, 2), *ids(4, job=8)))
     ) == [
@@ -131,7 +131,7 @@ def test_a_word_that_is_not_plain_gets_its_own_process() -> None:
     assert said[1].stdin == ""
 
 
-def test_notices_to_many_share_one_signal() -> None:
+def test_notices_to_many_share_a_signal() -> None:
     said = commands([Intent(f, Why.HOLE_CLOSES, Verb.NOTICE, mark=MARK) for f in (A, B)], {})
     assert said[-1].argv == ("scancel", "--quiet", "--signal=URG", "--full", "7_[0-1]")
     assert said[-1].rpcs == 2
@@ -146,7 +146,7 @@ def test_the_site_s_note_is_kept() -> None:
 def slots(
     fragment: FragmentId, node: str, count: int, gres: str = "gpu", is_resized: bool = True
 ) -> Intent:
-    """One that gets so many slots of a GPU, or of a core."""
+    """Give a fragment so many slots of a GPU, or of a core."""
     request = replace(make_request(), slot=Slot(gres, 3, 10_000), excluded=frozenset())
     asks = request.slot.on(make_node(cpus=32, memory_mib=256_000)).times(count)
     intent = grow(fragment, node, limit_s=300, mark=make_mark(request, slots=count))
@@ -163,17 +163,17 @@ def size_of(intent: Intent) -> list[str]:
 @pytest.mark.parametrize(
     ("gres", "words"), [("gpu", ["Gres=gpu:4"]), ("gpu:a100", ["Gres=gpu:a100:4"]), ("", [])]
 )
-def test_the_size_of_a_fragment_is_told_with_its_node(gres: str, words: list[str]) -> None:
+def test_the_size_of_a_fragment_is_written_with_its_node(gres: str, words: list[str]) -> None:
     cpus = ["CpusPerTask=12", "NumCPUs=12", "MinCPUsNode=12"]
     assert size_of(slots(A, "n1", 4, gres)) == [*words, *cpus, "MinMemoryNode=40000"]
 
 
-def test_a_size_that_slurm_has_is_not_told() -> None:
+def test_a_size_that_slurm_has_is_not_written() -> None:
     assert size_of(slots(A, "n1", 4, is_resized=False)) == []
 
 
-def test_each_fragment_that_counts_slots_has_a_line_of_its_own() -> None:
-    """Slurm could start two of a group on one node, and gives a range no GPUs."""
+def test_each_fragment_that_counts_slots_has_its_own_line() -> None:
+    """Slurm could start two fragments of a group on the same node, and gives a range no GPUs."""
     some = [slots(A, "n1", 2), slots(B, "n2", 2), slots(C, "n3", 2, is_resized=False)]
     names = [f"n{i}" for i in range(1, 5)]
     written = [c.stdin.splitlines() for c in commands(some, {}, names)]
@@ -186,7 +186,7 @@ def test_each_fragment_that_counts_slots_has_a_line_of_its_own() -> None:
     assert (len(written), release) == (2, "release 7_[0-2]")
 
 
-def test_one_whose_exclusions_are_not_known_is_tied_to_its_node() -> None:
+def test_a_fragment_with_unknown_exclusions_is_tied_to_its_node() -> None:
     found = slots(A, "n1", 1)
     assert found.mark is not None
     request = replace(found.mark.request, excluded=None)
@@ -206,6 +206,6 @@ def test_ranges_name_every_fragment_once(pairs: set[tuple[int, int]]) -> None:
     assert named == pairs
 
 
-def test_the_partition_of_a_part_is_told_with_its_node() -> None:
+def test_the_partition_of_a_part_is_written_with_its_node() -> None:
     part = replace(slots(A, "n1", 4, is_resized=False), lane="malleable")
     assert size_of(part) == ["Partition=malleable"]

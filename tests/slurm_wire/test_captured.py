@@ -1,4 +1,4 @@
-"""What Slurm 22.05.8 really printed, read, where people did other things than in later lives."""
+"""Output of Slurm 22.05.8, with events that later captured lives lack, is read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_everything_is_understood(situation: str) -> None:
     assert seen.slurm.kill_wait == timedelta(seconds=5)
     assert seen.slurm.min_job_age == timedelta(hours=1)
     assert len(seen.nodes) == 8
-    # Elements 1_* and 4_* carry marks that lack something; nothing else is odd.
+    # Elements 1_* and 4_* carry marks that lack a field; all else is regular.
     assert all("the mark" in text for text in seen.unknown)
     assert {f.state for job in seen.jobs for f in job.fragments}.isdisjoint({STATE.UNKNOWN})
 
@@ -63,7 +63,7 @@ def test_running_done_and_failed() -> None:
     assert seen.jobs[1].user == "nobody"
 
 
-def test_requeued_by_somebody_waits_for_its_begin_time() -> None:
+def test_a_job_that_a_person_requeued_waits_for_its_begin_time() -> None:
     seen = see("requeued")
     fragment = fragments(seen, 1)[0]
     assert fragment.state is STATE.PENDING
@@ -95,6 +95,6 @@ def test_preempted_and_our_notes() -> None:
     assert begun.start <= seen.now
 
 
-def test_priority_is_that_of_the_fragments_that_have_one() -> None:
+def test_a_job_has_the_priority_of_its_fragments_with_a_priority() -> None:
     assert [job.priority for job in see("held").jobs] == [0]
     assert see("running").jobs[0].priority > 4_000_000_000

@@ -1,6 +1,6 @@
-"""The life in `tests/capture.py` as each release of Slurm told it: read alike everywhere.
+"""The life in `tests/capture.py`, as each release of Slurm printed it, is read the same everywhere.
 
-MALLEABLE_CAPTURED names one more directory with such answers: `make test-matrix` has just made it.
+MALLEABLE_CAPTURED names another directory with such answers, which `make test-matrix` has made.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def life(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(params=[CAPTURED / "22.05", *LIVES], ids=lambda path: path.name)
 def like(request: pytest.FixtureRequest) -> Path:
-    """One of these too, or the oldest answers, of a life that was much the same."""
+    """A directory of answers, or of the oldest answers, which show almost the same life."""
     path: Path = request.param
     return path
 
@@ -70,7 +70,7 @@ def test_the_directory_is_of_its_release(release: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["/tmp/", "munge", "PREEMPT_DYNAMIC", "generic"])
-def test_nothing_of_the_machine_is_in_it(life: Path, word: str) -> None:
+def test_captured_answers_name_no_machine(life: Path, word: str) -> None:
     for path in life.glob("*.txt"):
         assert word not in path.read_text(), path
 
@@ -112,7 +112,7 @@ def test_leaving(like: Path) -> None:
     assert found["n8"] is NodeState.LEAVING  # in a maintenance reservation
 
 
-def test_requeued_by_somebody(life: Path) -> None:
+def test_a_job_is_requeued_by_a_person(life: Path) -> None:
     seen = see(life, "requeued")
     fragment = seen.jobs[1].fragments[4]
     assert fragment.state is STATE.PENDING
@@ -143,7 +143,7 @@ def test_timed_out(like: Path) -> None:
 def test_back(like: Path) -> None:
     (job, _) = see(like, "back").jobs
     back = [f for f in job.fragments if f.state is STATE.HELD and f.restarts]
-    assert [f.id.index for f in back] == [0, 1, 3]  # a timed out, a running and a failed one
+    assert [f.id.index for f in back] == [0, 1, 3]  # timed out, running, failed
     assert all(not f.nodes for f in back)
 
 

@@ -1,4 +1,4 @@
-"""What scontrol says of nodes, partitions, reservations and configuration."""
+"""Answers of scontrol about nodes, partitions, reservations and configuration."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def cluster(*lines: str):  # type: ignore[no-untyped-def]
     return parse_cluster("\n".join((*lines, *TAIL)))
 
 
-def test_without_clock_or_version_nothing_is_believed() -> None:
+def test_without_clock_or_version_no_answer_is_believed() -> None:
     for text in ("", "\n".join(TAIL[:1]), "\n".join(TAIL[1:])):
         with pytest.raises(UnreadableOutput):
             parse_cluster(text)
 
 
-def test_what_admins_write_is_not_read_as_state() -> None:
+def test_text_of_administrators_is_not_read_as_state() -> None:
     (node,) = cluster(NODE.format("n1"), UP).nodes
     assert node.state is NodeState.FREE
 
@@ -35,7 +35,7 @@ def test_a_partition_that_is_down_offers_no_node() -> None:
     assert "malleable" not in node.partitions
 
 
-def test_a_reservation_nobody_understands_blocks_its_nodes() -> None:
+def test_an_unreadable_reservation_blocks_its_nodes() -> None:
     line = "ReservationName=odd StartTime=soon EndTime=1800000900 Nodes=n[1-2]"
     found = cluster(NODE.format("n1"), NODE.format("n3"), UP, line)
     assert [n.state for n in found.nodes] == [NodeState.UNKNOWN, NodeState.FREE]
@@ -147,7 +147,7 @@ def test_node_states(text: str, state: NodeState) -> None:
     assert node_state(text) is state
 
 
-def test_nodes_in_service_that_told_no_start_of_slurmd_have_not_registered() -> None:
+def test_nodes_in_service_without_a_start_of_slurmd_have_not_registered() -> None:
     row = "NodeName={} CPUTot=2 RealMemory=2000 State={} Partitions=main SlurmdStartTime={}"
     asked = ("IDLE", "ALLOCATED", "UNKNOWN", "UNKNOWN+PLANNED")
     given_up = ("DOWN*", "UNKNOWN*", "UNKNOWN+NOT_RESPONDING", "UNKNOWN+POWERED_DOWN", "FUTURE")
@@ -160,7 +160,7 @@ def test_nodes_in_service_that_told_no_start_of_slurmd_have_not_registered() -> 
 
 @pytest.mark.parametrize("total", [1, 3])
 def test_nodes_of_a_partition_that_are_not_shown(total: int) -> None:
-    """A list that agrees with what is shown is not even read: the count says so."""
+    """A list that agrees with the shown nodes is not even read, because the count says so."""
     node = "NodeName=n1 CPUTot=2 RealMemory=2000 State=IDLE Partitions=main"
     partition = f"PartitionName=main Nodes=n[1,3],c7 State=UP TotalNodes={total}"
     hidden = cluster(node, partition, "PartitionName=odd Nodes=n[3- State=UP").hidden

@@ -1,4 +1,4 @@
-"""Fragments that are released together: one update for all, and which nodes they wait for."""
+"""Fragments that are released together: their common update, and the nodes that they wait for."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def said(*grows: Intent) -> list[list[str]]:
     return [[word for word in line if not word.startswith("AdminComment")] for line in lines]
 
 
-def test_one_update_for_all_of_a_job_that_have_limit_and_mark_in_common() -> None:
+def test_fragments_with_the_same_limit_and_mark_share_an_update() -> None:
     words = said(grow(0, "n2"), grow(1, "n5"), grow(2, "n6"), grow(4, "n8"))
     assert words == [
         ["update", "jobid=7_[0-2]", "ExcNodeList=n[1,3-4,7-8]", "TimeLimit=10", "StartTime=now"],
@@ -79,13 +79,13 @@ def test_one_update_for_all_of_a_job_that_have_limit_and_mark_in_common() -> Non
     ]
 
 
-def test_one_that_did_not_start_is_alone() -> None:
+def test_a_fragment_that_did_not_start_has_its_own_command() -> None:
     """Only of a fragment by itself does Slurm say that its nodes do not fit."""
     words = said(grow(0, "n2", vain=1), grow(1, "n5", vain=1), grow(2, "n6"))
     assert [line[1] for line in words] == ["jobid=7_0", "jobid=7_1", "jobid=7_2", "7_[0-2]"]
 
 
-def test_who_is_excluded_from_what_must_be_known() -> None:
+def test_the_exclusions_of_each_fragment_must_be_known() -> None:
     """Our list would take the place of an --exclude that is too long for the mark."""
     words = said(grow(0, "n2", None), grow(1, "n5", None))
     assert [line[1:3] for line in words[:2]] == [
@@ -107,7 +107,9 @@ def test_a_list_of_nodes_that_slurm_has_for_a_fragment_ends_with_its_release(
     assert {e.state for e in slurm.of(7)} == {"RUNNING"}
 
 
-def test_the_nodes_of_a_group_are_left_to_those_that_have_not_started(settings: Settings) -> None:
+def test_the_nodes_of_a_group_are_left_to_its_fragments_that_have_not_started(
+    settings: Settings,
+) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(2+4-8)"))
     tick(slurm, settings)
@@ -132,7 +134,7 @@ def test_a_node_that_has_joined_since_counts_once() -> None:
     assert [f.nodes for f in job.fragments] == [{"n0"}, {"n3"}]
 
 
-def test_nobody_asks_for_places_while_no_group_waits(settings: Settings) -> None:
+def test_the_tick_asks_for_no_places_while_no_group_waits(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "-"))
     tick(slurm, settings)
@@ -151,14 +153,14 @@ def test_a_node_that_is_excluded_is_not_given(settings: Settings) -> None:
 
 
 def test_nodes_that_slurm_does_not_show_are_excluded_as_well(settings: Settings) -> None:
-    """Of a cloud it shows what is powered up; a group that waits would power up the rest."""
+    """Slurm shows only powered-up nodes of a cloud. A group that waits would power up the rest."""
     slurm = FakeSlurm(dict.fromkeys([*NODES, "cloud1"], ""), hidden={"cloud1"})
     slurm.submit(7, 6, MARK.replace("NOT", "n(1-7)"))
     tick(slurm, settings)
     assert "cloud1" in slurm.elements["7_0"].barred
 
 
-def test_a_node_that_joins_before_the_last_look_is_excluded_as_well(settings: Settings) -> None:
+def test_a_node_that_joins_before_the_last_reading_is_excluded_as_well(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 6, MARK.replace("NOT", "n(1-7)"))
 
@@ -171,8 +173,10 @@ def test_a_node_that_joins_before_the_last_look_is_excluded_as_well(settings: Se
     assert slurm.elements["7_0"].barred == frozenset(NODES) - {"n8"} | {"n0"}
 
 
-def test_one_that_starts_between_the_two_questions_has_its_own_node(settings: Settings) -> None:
-    """Without it the tick would count one node less than the site's ceiling allows."""
+def test_a_fragment_that_starts_between_the_two_questions_has_its_own_node(
+    settings: Settings,
+) -> None:
+    """Without its node the tick would count a node less than the site's ceiling allows."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))
     tick(slurm, settings)
@@ -186,7 +190,7 @@ def test_one_that_starts_between_the_two_questions_has_its_own_node(settings: Se
 
 
 def test_a_fragment_still_counts_once_the_core_of_its_job_has_its_node() -> None:
-    """Else the tick would start one more than the site's ceiling allows."""
+    """Otherwise the tick would start a fragment more than the site's ceiling allows."""
     request = replace(make_request(1, 3), core=1, lane="malleable", excluded=frozenset())
     core = make_fragment(0, FragmentState.RUNNING, ["n1"], request=request, lane="main")
     waits = make_fragment(1, FragmentState.PENDING, request=request, released=after(-5))
@@ -208,13 +212,13 @@ def test_a_group_of_pairs_waits_for_pairs_of_the_free_nodes(settings: Settings) 
     tick(slurm, settings)
     (job,) = observe(slurm, ["malleable"]).jobs
     assert [f.nodes for f in job.fragments] == [{"n1", "n2"}, {"n3", "n4"}]
-    slurm.nodes["n2"] = "+DRAIN"  # of an odd number one node stays alone
+    slurm.nodes["n2"] = "+DRAIN"  # an odd number of nodes leaves a node apart
     (job,) = observe(slurm, ["malleable"]).jobs
     assert [len(f.nodes) for f in job.fragments] == [2, 2]
     assert not job.fragments[0].nodes & job.fragments[1].nodes
 
 
-def test_one_with_a_list_of_its_own_is_tried_apart_when_an_update_is_refused(
+def test_a_fragment_with_its_own_list_is_tried_apart_after_a_refused_update(
     settings: Settings,
 ) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
@@ -226,8 +230,8 @@ def test_one_with_a_list_of_its_own_is_tried_apart_when_an_update_is_refused(
     assert {e.state for e in slurm.of(7)} == {"RUNNING"}
 
 
-def test_nothing_starts_until_all_nodes_have_registered(settings: Settings) -> None:
-    """Neither if the first look shows it, nor if only the last one before the writing does."""
+def test_no_fragment_starts_until_all_nodes_have_registered(settings: Settings) -> None:
+    """The first reading may show the unregistered node, or only the last one before writing."""
     for looks_before in (0, 1):
         slurm = FakeSlurm(dict.fromkeys(NODES, ""))
         slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))
@@ -247,7 +251,7 @@ def test_nothing_starts_until_all_nodes_have_registered(settings: Settings) -> N
         assert {e.state for e in slurm.of(7)} == {"RUNNING"}
 
 
-def test_each_node_is_tried_until_one_fits(settings: Settings) -> None:
+def test_each_node_is_tried_until_a_node_fits(settings: Settings) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES[:4], ""), features={"n4": frozenset({"x*1"})})
     slurm.submit(7, 1, MARK.replace("NOT", "-").replace("max=6", "max=1"))
     slurm.elements["7_0"].features = frozenset({"x*1"})  # for Slurm to judge
@@ -257,8 +261,8 @@ def test_each_node_is_tried_until_one_fits(settings: Settings) -> None:
     assert slurm.elements["7_0"].nodes == {"n4"}
 
 
-def test_a_node_that_joins_later_is_not_taken_for_one_that_did_not_fit(settings: Settings) -> None:
-    """A bug once: what had been found unfit for its group waited for any node it knew not of."""
+def test_a_node_that_joins_later_is_not_taken_for_an_unfit_node(settings: Settings) -> None:
+    """A bug once: a fragment that was unfit for its group waited for every unknown node."""
     slurm = FakeSlurm({"n1": "", "n2": ""})
     slurm.submit(7, 2, MARK.replace("NOT", "-"))
     for element in slurm.of(7):
@@ -268,14 +272,14 @@ def test_a_node_that_joins_later_is_not_taken_for_one_that_did_not_fit(settings:
         slurm.advance(10)
     before = len(slurm.commands)
     observe(slurm, ["malleable"])
-    assert len(slurm.commands) == before + 2  # they are on record: nobody asks for places again
+    assert len(slurm.commands) == before + 2  # the places are on record, so no question follows
     slurm.nodes["n0"], slurm.features["n0"] = "", frozenset({"x*1"})
     tick(slurm, settings)
     slurm.advance(1)
     assert {n for e in slurm.of(7) for n in e.nodes} == {"n0"}
 
 
-def test_what_was_refused_its_nodes_is_not_released(settings: Settings) -> None:
+def test_a_fragment_whose_nodes_were_refused_is_not_released(settings: Settings) -> None:
     """A node is gone between the last look and the update: it would start with an older lease."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"), limit_min=600)
@@ -294,7 +298,9 @@ def test_what_was_refused_its_nodes_is_not_released(settings: Settings) -> None:
     assert {n for e in slurm.of(7) for n in e.nodes} == {"n1", "n2", "n3"}
 
 
-def test_who_was_refused_his_nodes_keeps_nobody_else_from_starting(settings: Settings) -> None:
+def test_a_job_whose_nodes_were_refused_keeps_no_other_job_from_starting(
+    settings: Settings,
+) -> None:
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))
     slurm.submit(8, 2, MARK.replace("NOT", "n(1-3)").replace("max=6", "max=2"))
@@ -310,7 +316,7 @@ def _cancelled(slurm: FakeSlurm, command: Command) -> None:
 
 
 def test_a_refused_update_among_many_is_found_by_halves() -> None:
-    """A fragment of slots has a line of its own: one process for each would take half a minute."""
+    """A fragment of slots has its own line. A process for each would take half a minute."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""), sizes=dict.fromkeys(NODES, resources(64, 64_000)))
     mark = MARK.replace("NOT", "-,slot=cpu:1+mem:1000").replace("=6", "=64")
     slurm.submit(7, 64, mark, part=Part())
@@ -371,7 +377,7 @@ def test_odd_lines_are_passed_over() -> None:
 
 
 def released(slurm: FakeSlurm, *nodes: str, engine: str = "torchrun") -> None:
-    """A job of slots whose fragments wait for these nodes, one each."""
+    """Make a job of slots whose fragments wait for these nodes, a node for each."""
     changes = {"NOT": "-,at=1799999990,slot=gpu,slots=4", "torchrun": engine, "unit=1": "unit=2"}
     mark = MARK.replace("min=1", "min=2")
     for old, new in changes.items():

@@ -22,13 +22,13 @@ def found(
     return find_unfit(ours.split(), records, read_config(config), qos, parse_qos(known))
 
 
-def test_a_lane_below_one_of_its_neighbours_is_fit() -> None:
+def test_a_lane_below_a_neighbour_is_fit() -> None:
     alike = MAIN.replace("main", "debug").replace("=100", "=30")
     assert found(LANE, MAIN) == {}
     assert found(LANE, MAIN, alike) == {}
 
 
-def test_a_lane_that_shares_no_node_keeps_nobody_waiting() -> None:
+def test_a_lane_that_shares_no_node_keeps_no_job_waiting() -> None:
     assert found(LANE.replace("=30", "=100"), MAIN.replace("[1-4]", "[5-8]")) == {}
 
 
@@ -78,7 +78,7 @@ def test_a_lane_that_cannot_work_names_the_line(
     assert str(unfit).startswith(f"{shown}: ")
 
 
-def test_alike_tiers_name_the_partitions_that_are_not_above() -> None:
+def test_equal_tiers_name_the_partitions_that_are_not_above() -> None:
     alike = [MAIN.replace("main", f"p{n}").replace("=100", "=30") for n in range(5)]
     why = str(found(LANE, *alike)["lane"])
     assert "p0 (30), p1 (30), p2 (30) and 2 more" in why

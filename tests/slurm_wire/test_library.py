@@ -25,7 +25,7 @@ MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 
 @dataclass
 class Job:
-    """A record as pyslurm gives it: None where there is nothing."""
+    """A record as pyslurm gives it: None where a value is missing."""
 
     id: int = 7
     array_id: Any = None
@@ -81,8 +81,8 @@ def test_names_of_elements(changes: dict[str, Any], names: list[str]) -> None:
     assert element_names(Job(**changes)) == names
 
 
-def test_what_matters_to_no_plan_is_counted() -> None:
-    """Nothing need be exact of it, and elements that are one record are several."""
+def test_rows_that_matter_to_no_plan_are_counted() -> None:
+    """Such a row need not be exact, and elements that share a record count as several."""
     ended = Job(id=8, state="FAILED", exit_code=9)
     found = read(Job(), ended, Job(array_id=9, array_tasks_waiting="0-99"), ours())
     (job,) = found.malleable
@@ -91,8 +91,8 @@ def test_what_matters_to_no_plan_is_counted() -> None:
     assert list(answer([ended])) == ["others=1"]
 
 
-def test_who_waits_for_a_limit_or_is_named_in_a_mark() -> None:
-    """The program knows the limits by a pattern, since it imports nothing of ours."""
+def test_jobs_that_wait_for_a_limit_or_are_named_in_a_mark_have_a_row() -> None:
+    """The program knows the limits by a pattern, since it imports no module of ours."""
     waits = {"partition": "main", "priority": 5, "user_name": "bob"}
     limits = [Job(id=100 + n, state_reason=r, **waits) for n, r in enumerate(REASONS)]
     found = read(
@@ -113,7 +113,7 @@ def test_an_array_cut_by_a_cancel() -> None:
     assert job.is_cut
 
 
-def test_what_an_agent_and_the_site_say() -> None:
+def test_comments_of_an_agent_and_of_the_site_are_read() -> None:
     said = "joined{0};h{9};progress{s1790000000,2:5/9/64};and more words than fit " + "x" * 200
     note = f"site | note; {MARK}"
     job = ours(state="RUNNING", comment=said, admin_comment=note, time_limit=None, end_time=2_000)
@@ -124,7 +124,7 @@ def test_what_an_agent_and_the_site_say() -> None:
     assert fragment.note.startswith("site | note; ")
 
 
-def test_what_a_fragment_of_slots_has() -> None:
+def test_the_slots_of_a_fragment_are_read() -> None:
     mark = f"{MARK[:-1]},slot=gpu:a100,slots=4}}"
     sizes = {"memory_per_node": 40_000, "min_cpus_per_node": 12, "cpus": 12}
     job = ours(admin_comment=mark, **sizes, gres_per_node={"gpu:a100": 4})
@@ -132,7 +132,7 @@ def test_what_a_fragment_of_slots_has() -> None:
     assert found.fragments[0].asks == Resources(12, 40_000, (("gpu", 4), ("gpu:a100", 4)))
 
 
-def test_the_program_knows_how_a_row_ends() -> None:
+def test_the_program_writes_the_end_of_a_row() -> None:
     found = (library_jobs.SAID_WIDTH, library_jobs.RECORD_END)
     assert found == (rows.SAID_WIDTH, rows.RECORD_END)
 
@@ -149,12 +149,12 @@ def test_the_program_knows_how_a_row_ends() -> None:
         {"submit_line": "sbatch --tres-per-node=gres/gpu=2 x"},
     ],
 )
-def test_what_cannot_be_told_exactly_is_not_told(changes: dict[str, Any]) -> None:
+def test_a_value_that_is_not_exact_is_left_out(changes: dict[str, Any]) -> None:
     with pytest.raises(Unsure):
         list(answer([ours(**changes)]))
 
 
-def test_planned_and_recent_starts_of_others_are_told() -> None:
+def test_planned_and_recent_starts_of_other_jobs_are_printed() -> None:
     def began(job_id: int, start: int, **more: Any) -> Job:
         place = {"partition": "main", "allocated_nodes": f"n{job_id}", "state": "RUNNING"}
         return Job(id=job_id, start_time=start, **{**place, **more})
@@ -172,7 +172,7 @@ def test_planned_and_recent_starts_of_others_are_told() -> None:
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What runs in place of the library's program, and a squeue beside it."""
+    """Write a stand-in for the library's program, with a squeue beside it."""
     script = tmp_path / "library_jobs.py"
     monkeypatch.setattr(library, "_PROGRAM", script)
     squeue = tmp_path / "squeue"

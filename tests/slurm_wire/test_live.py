@@ -1,4 +1,4 @@
-"""How failures of Slurm's commands are sorted, with small programs in their place."""
+"""Failures of Slurm's commands are sorted. Small programs stand in for the commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ASK = Command(("squeue", "--all"))
 
 
 def program(directory: Path, text: str, mode: int = 0o755) -> Live:
-    """A Slurm whose squeue is this shell script."""
+    """A Slurm with this shell script as squeue."""
     write_program(directory / "squeue", text).chmod(mode)
     return Live(5.0, str(directory))
 
@@ -34,7 +34,7 @@ def test_an_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
 OPTIONS = ("SQUEUE_FORMAT2", "SQUEUE_PARTITION", "SCANCEL_STATE", "SCONTROL_ALL", "SLURM_CLUSTERS")
 
 
-def test_times_are_seconds_and_options_in_the_environment_count_for_nothing(
+def test_times_are_seconds_and_options_in_the_environment_have_no_effect(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in OPTIONS:
@@ -62,7 +62,7 @@ def test_a_busy_slurm_is_asked_later(tmp_path: Path, complaint: str) -> None:
         live.ask(ASK)
 
 
-def test_a_refusal_says_what_was_tried_and_seen(tmp_path: Path) -> None:
+def test_a_refusal_names_the_command_and_its_answer(tmp_path: Path) -> None:
     live = program(tmp_path, "echo 'Access/permission denied' >&2; exit 1")
     with pytest.raises(CommandRefused, match=r"`squeue --all` ended with 1: Access"):
         live.ask(ASK)

@@ -92,7 +92,7 @@ def test_round_trip_keeps_the_rest(mark: Mark, before: str, behind: str) -> None
     assert format_mark(*found) == comment
 
 
-def test_marks_of_a_job_share_what_it_excludes() -> None:
+def test_marks_of_a_job_share_its_exclusions() -> None:
     """`--exclude=n[1-9999]`: each mark that is remembered would take a MiB."""
     text = "malleable{{min=1,max=4,frags=4,lease=600,hole=60,not=n(1-9999),at={}}}"
     found = [parse_mark(text.format(1_800_000_000 + i)) for i in range(2)]
@@ -102,7 +102,7 @@ def test_marks_of_a_job_share_what_it_excludes() -> None:
     assert len(one) == 9999
 
 
-def test_the_rest_stays_when_the_mark_changes() -> None:
+def test_other_text_remains_when_the_mark_changes() -> None:
     found = parse_mark(f"site note; {PLAIN} | more")
     assert found is not None
     new = Mark(found[0].request, failures=2)
@@ -133,7 +133,7 @@ def test_no_mark(comment: str) -> None:
         "min=1,max=6,frags=6,lease=120,hole=60,at=soon",
         "MIN=1,max=6,frags=6,lease=120,hole=60",
         "min=1.5,max=6,frags=6,lease=120,hole=60",
-        # Show a bug once: OverflowError is no ValueError, and one such mark stopped every tick.
+        # A bug once: OverflowError is no ValueError, and such a mark stopped every tick.
         "min=1,max=6,frags=6,lease=99999999999999999,hole=60",
         "min=1,max=6,frags=6,lease=120,hole=60,at=99999999999999999999",
         "min=1,max=6,frags=6,lease=120,hole=60,avoid=n1@99999999999999999999",
@@ -187,7 +187,7 @@ def test_no_time(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["2026-03-01T12:00:00", "soon", "9" * 30, "-1", "\u00b2", "\u0663"]
 )
-def test_a_time_nobody_understands(text: str) -> None:
+def test_an_unreadable_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_time(text)
 
@@ -203,7 +203,7 @@ def test_host_lists(numbers: set[int]) -> None:
     assert expand(fold(names)) == names
 
 
-def test_padded_names_stay_padded() -> None:
+def test_padded_names_keep_their_padding() -> None:
     assert expand("n[08-11],login1") == {"n08", "n09", "n10", "n11", "login1"}
     assert fold(["n10", "n9", "n11"]) == "n[9-11]"
 

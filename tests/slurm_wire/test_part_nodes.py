@@ -38,7 +38,7 @@ CONFIG = {
 def lines(  # type: ignore[no-untyped-def]
     main=MAIN, whole=WHOLE, parts=PARTS, more=(), on="main,malleable,parts", lanes=LANES, **config
 ):
-    """What is missing where some words of a good site are others."""
+    """The missing lines of a site whose settings differ from a good site by some words."""
     words = {**CONFIG, **config}
     said = [f"{key} = {value}" for key, value in words.items() if value is not None]
     nodes = [NODE.format(1, on), NODE.format(2, "main,malleable")]
@@ -46,11 +46,11 @@ def lines(  # type: ignore[no-untyped-def]
     return parse_cluster("\n".join(text), lanes).no_parts
 
 
-def test_nothing_is_missing_where_all_is_as_the_page_says():
+def test_no_line_is_missing_where_all_is_as_the_page_says():
     assert lines() == ()
 
 
-def test_nothing_is_missing_where_no_parts_are_wanted():
+def test_no_line_is_missing_where_no_parts_are_wanted():
     wrong = {"SelectType": "select/linear", "PreemptType": "preempt/none"}
     assert lines(**wrong, parts="", lanes=LaneNames(("malleable",))) == ()
     assert len(lines(**wrong, parts="")) == 1
@@ -64,7 +64,7 @@ def changed(line: str, **words: str) -> str:
 
 
 EXCLUSIVE = {"OverSubscribe": "EXCLUSIVE"}
-# what is changed, and what the line says
+# the change, and the words of the line
 MISSING = [
     ({"parts": ""}, r"there is no partition parts; .*: PartitionName=parts Nodes=ALL .*Tier=0 "),
     ({"parts": changed(PARTS, State="DOWN")}, r"parts is DOWN; .*=parts \.\.\. State=UP"),
@@ -117,12 +117,12 @@ MISSING = [
 
 
 @pytest.mark.parametrize(("change", "line"), MISSING)
-def test_one_line_says_what_is_missing_and_what_to_write(change, line):
+def test_a_line_names_the_missing_setting_and_its_value(change, line):
     (found,) = lines(**change)
     assert re.search(line, found)
 
 
-# what Slurm was seen to allow, or what cannot be known here
+# settings that Slurm was seen to allow, or that cannot be known here
 FINE = [
     {"main": changed(MAIN, OverSubscribe="FORCE:1")},
     {"parts": f"{PARTS} MaxCPUsPerNode=UNLIMITED MaxMemPerNode=UNLIMITED"},
@@ -135,7 +135,7 @@ FINE = [
 
 
 @pytest.mark.parametrize("change", FINE)
-def test_what_slurm_allows_is_not_missed(change):
+def test_settings_that_slurm_allows_are_not_missed(change):
     assert lines(**change) == ()
 
 

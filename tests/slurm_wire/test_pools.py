@@ -1,4 +1,4 @@
-"""What `malleable pool` and `malleable map` ask of Slurm, and a wish from outside of a job."""
+"""Requests of `malleable pool` and `malleable map` to Slurm, and a wish from outside a job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ words = st.lists(
 
 
 @given(words)
-def test_the_shell_sees_each_word_as_it_was_given(command: list[str]) -> None:
+def test_the_shell_sees_each_word_as_given(command: list[str]) -> None:
     text = script(Pool(("x", *command), 4, flags=("--signal=URG",)))
     first, second = text.split("\n", 1)
     assert first == "#!/bin/sh"
@@ -40,7 +40,7 @@ def test_a_real_shell_agrees() -> None:
     assert done.stdout.split("\0")[:-1] == odd
 
 
-def test_sbatch_gets_the_request_and_what_else_the_user_has_said() -> None:
+def test_sbatch_gets_the_request_and_the_user_s_other_options() -> None:
     pool = Pool(("true",), 16, 2, (), ("--time=5", "--mem=1G"))
     argv = submit(pool).argv
     assert argv == ("sbatch", "--parsable", "--malleable=2-16,engine=pool", "--time=5", "--mem=1G")
@@ -58,7 +58,7 @@ def test_the_id_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Submitted\n", "4711 more\n", "-1\n"])
-def test_what_is_no_id_is_not(text: str) -> None:
+def test_a_word_that_is_no_id_is_refused(text: str) -> None:
     with pytest.raises(UnreadableOutput):
         read_id(text)
 
@@ -92,7 +92,7 @@ def test_a_wish_takes_its_place_and_leaves_the_rest(before: str, after: str) -> 
 
 
 @given(st.text("trained{}wsh;0123, x", max_size=60))
-def test_any_comment_has_one_wish_then(before: str) -> None:
+def test_any_comment_then_has_a_single_wish(before: str) -> None:
     after = with_wish(before, WISH)
     assert parse_wish(after) == WISH
     assert after.count(TEXT) == 1

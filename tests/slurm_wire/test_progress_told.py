@@ -1,4 +1,4 @@
-"""What a job tells of its speed: both ends of the text, and what its user may write instead."""
+"""The text in which a job reports its speed, from both ends, and texts that its user may write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOLD = Telemetry(
 )
 
 
-def test_what_is_told_is_read() -> None:
+def test_reported_progress_is_read() -> None:
     assert parse_progress(TEXT) == parse_progress(f"{TEXT};my own") == TOLD
     steps = parse_progress("progress{n5,1:2.5e-3/30/0}")
     assert steps == Telemetry((Rate(1, 0.0025, 0.03, 5),), Counts.STEPS)
@@ -81,7 +81,7 @@ def test_whatever_an_agent_writes_is_read(told: Progress) -> None:
 
 
 def test_no_more_is_read_than_an_agent_writes() -> None:
-    """Not even where what comes behind would be no entry."""
+    """The rest is not read, even where the text after it is no entry."""
     assert parse_progress(TEXT + ",1:2/3/4" * 1000) == TOLD
     assert parse_progress("progress{s1" + ",1:2/3/4" * 1000 + "}") is None
     long = "progress{s1" + "".join(f",{n}:{'1' * 7}.{'1' * 8}/3/{'1' * 7}" for n in (1, 2, 3, 4))
@@ -132,7 +132,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_what_no_agent_writes_is_nothing(text: str) -> None:
+def test_text_that_no_agent_writes_is_ignored(text: str) -> None:
     assert parse_progress(text) is None
 
 
@@ -149,7 +149,9 @@ def test_what_no_agent_writes_is_nothing(text: str) -> None:
         ({"at": NOW - 1}, True),
     ],
 )
-def test_what_differs_by_more_than_its_error(changes: dict[str, float], is_other: bool) -> None:
+def test_a_rate_that_differs_by_more_than_its_error_is_news(
+    changes: dict[str, float], is_other: bool
+) -> None:
     values = {"nodes": 4, "per_s": 100.0, "error": 0.02, "at": NOW + 60, "batch": 64.0}
     before = ToldRate(4, 100.0, 0.02, NOW, 64.0)
     assert differs(before, ToldRate(**{**values, **changes})) is is_other  # type: ignore[arg-type]
@@ -166,14 +168,14 @@ def test_what_differs_by_more_than_its_error(changes: dict[str, float], is_other
         (0.02, REFRESH_S, False, True),
     ],
 )
-def test_what_stays_the_same_is_told_again_now_and_then(
+def test_an_unchanged_rate_is_written_again_now_and_then(
     error: float, after_s: int, is_new: bool, again: bool
 ) -> None:
     before = ToldRate(4, 100.0, 0.02, NOW)
     assert is_due(before, ToldRate(4, 100.0, error, NOW + after_s), is_new) is again
 
 
-def test_what_is_worth_telling() -> None:
+def test_only_news_is_written() -> None:
     told_, new = Progress((ToldRate(1, 5.0, 0.1, NOW),)), Progress((ToldRate(1, 5.0, 0.1, NOW),))
     assert is_news(None, new)
     assert not is_news(told_, new)

@@ -1,4 +1,4 @@
-"""What sacctmgr says of QOS, and what follows for preemption."""
+"""Answers of sacctmgr about QOS, and their effect on preemption."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_submit_limits_of_three_kinds() -> None:
 
 
 @pytest.mark.parametrize("text", ["normal", "normal||cluster|||soon|", "a||cluster||x||"])
-def test_what_cannot_be_read_is_no_qos(text: str) -> None:
+def test_an_unreadable_row_is_no_qos(text: str) -> None:
     with pytest.raises(UnreadableOutput, match="not a QOS"):
         parse_qos(text)
 
@@ -98,7 +98,7 @@ def test_qos_are_asked_for_where_limits_are_enforced(enforced: str, is_asked: bo
 
 
 def policy_with(wake: Path) -> SitePolicy:
-    """As rendered where SlurmUser is who runs this."""
+    """Render the policy as if the user of this test were SlurmUser."""
     says = CLUSTER.format(kind="partition_prio", mode="REQUEUE", partition="REQUEUE")
     says += f"SlurmUser               = me({os.geteuid()})\n"
     return render_site(parse(f'[tick]\nwake = "{wake}"\n'), Canned(says, SEEN))

@@ -1,4 +1,4 @@
-"""What a job says of itself is read as text that anybody could have written."""
+"""A job's remarks are read as text that any user could have written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from slurm_hooks.slurm.remarks import COUNT, parse_remarks, remarks_command
 from slurm_hooks.words.comment import REMARK_WIDTH
 
 
-def test_one_question_for_one_job() -> None:
+def test_a_job_has_a_single_question() -> None:
     command = remarks_command(7)
     assert "--jobs=7" in command.argv
     assert command.rpcs == 1

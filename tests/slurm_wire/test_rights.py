@@ -1,4 +1,4 @@
-"""Who may have the QOS of malleable jobs, by what slurmdbd says of associations."""
+"""The users who may have the QOS of malleable jobs, by associations in slurmdbd."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SITE = Site(qos="Scavenge")
 
 
 class Told:
-    """A port that knows one answer."""
+    """A port with a single answer."""
 
     def __init__(self, text: str) -> None:
         self._text, self.commands = text, 0
@@ -100,5 +100,5 @@ def test_slurm_says_whether_a_qos_has_to_be_given(enforced: str, is_so: bool) ->
     assert seen.slurm.enforces_qos is is_so
 
 
-def test_users_are_named_in_one_question() -> None:
+def test_users_are_named_in_a_single_question() -> None:
     assert "user=ann,bob" in rights_command({"bob", "ann"}).argv

@@ -1,4 +1,4 @@
-"""What is read from squeue, odd content included."""
+"""Rows of squeue are read, also with odd content."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_bytes_of_a_comment_come_last_and_cannot_hold_an_end_of_a_row() -> N
         ("(null)", Said.NOTHING, False),
     ],
 )
-def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
+def test_words_of_the_agent_are_read(comment: str, said: Said, has_agent: bool) -> None:
     (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
     assert (job.fragments[0].said, job.fragments[0].has_agent) == (said, has_agent)
     assert job.fragments[0].note == "\0"
@@ -123,7 +123,9 @@ def test_what_the_agent_says(comment: str, said: Said, has_agent: bool) -> None:
         ("trained{2};h{123456}", None),
     ],
 )
-def test_what_the_agent_says_of_hits(comment: str, loss_s: Optional[float]) -> None:
+def test_words_of_the_agent_about_interruptions_are_read(
+    comment: str, loss_s: Optional[float]
+) -> None:
     (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
     assert job.loss_s == job.fragments[0].loss_s == loss_s
 
@@ -142,7 +144,7 @@ def test_whether_a_planned_change_costs_as_much(comment: str, redoes: bool) -> N
     assert job.redoes is redoes
 
 
-def test_what_waits_spoke_of_the_run_before() -> None:
+def test_words_of_a_waiting_fragment_are_of_its_last_run() -> None:
     (job,) = read(row(restartcnt=2, said="trained{1}")).malleable
     assert job.fragments[0].said is Said.TRAINED
     requeued = {"PriorityLong": 9, "restartcnt": 1, "EligibleTime": 1_900_000_000}
@@ -151,7 +153,7 @@ def test_what_waits_spoke_of_the_run_before() -> None:
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_what_ends_spoke_of_this_run_also_once_it_is_requeued(restarts: int) -> None:
+def test_words_of_an_ending_fragment_are_of_this_run_also_after_a_requeue(restarts: int) -> None:
     """Slurm counts a restart before the end of the run (22.05)."""
     ending = {"State": "COMPLETING", "restartcnt": restarts}
     (job,) = read(row(said="trained{0};h{5}", **ending)).malleable
@@ -172,13 +174,13 @@ FORGED = "|".join(["8_0", "RUNNING", "9", "malleable", "root", *[""] * 8, "n1", 
 
 
 def as_seen(job: MalleableJob) -> tuple[Any, ...]:
-    """Without what its user has said."""
+    """The row without its user's words."""
     return (job.job_id, [replace(f, said=Said.NOTHING, telemetry=None) for f in job.fragments])
 
 
 @pytest.mark.parametrize("end", ["|", RECORD_END, RECORD_END[1:], "|=", "\n", ""])
 @pytest.mark.parametrize("start", ["\n", "x\n", "\r\n", "\u2028", "\x85", "|(null)|\n", "|x|\n"])
-def test_a_row_in_a_comment_is_none(start: str, end: str) -> None:
+def test_a_row_in_a_comment_is_no_row(start: str, end: str) -> None:
     whole = f"{start}{FORGED};|malleable{{min=1,max=6,unit=1,frags=6,lease=9,hole=6}}|{end}"
     honest = read(row("7_0", State="RUNNING"), row("7_1"))
     for said in (whole, f"{start}{whole[-SAID_WIDTH + len(start) :]}", start + "\n" + FORGED):
@@ -195,14 +197,14 @@ COMMENTS = st.text(st.sampled_from("\n\r\x0b\u2028|=;{}7_0 \u00e9malebRUNIG"), m
     st.lists(COMMENTS | COMMENTS.map(lambda text: "=" * SAID_WIDTH + text), max_size=3),
     st.integers(0, SAID_WIDTH),
 )
-def test_whatever_users_write_the_rows_are_those_of_slurm(said: list[str], end: int) -> None:
+def test_text_of_users_makes_no_rows(said: list[str], end: int) -> None:
     texts = [*said, "=" * end + "\n", "|" + "=" * end + "\n" + FORGED]
     jobs = read(*(row(f"{n}_0", said=text) for n, text in enumerate(texts, 1)))
     assert [job.job_id for job in jobs.malleable] == list(range(1, len(texts) + 1))
     assert (jobs.unknown, jobs.records) == ((), len(texts))
 
 
-def test_what_is_cut_off_is_no_row() -> None:
+def test_a_row_that_is_cut_off_is_no_row() -> None:
     whole = row(said=f"x\n{row('8_0')}")
     for size in range(1, len(whole), 7):
         assert parse_jobs(whole[:-size], ["malleable"]).malleable == ()
@@ -226,7 +228,7 @@ def test_features_may_hold_a_separator(features: str) -> None:
     assert job.needs.features == features
 
 
-def test_what_the_job_asks_of_a_node() -> None:
+def test_the_job_s_request_of_a_node_is_read() -> None:
     line = row(MinMemory="2G", MinCPUs=4, **{"tres-per-node": "gres:gpu:a100:2"})
     (job,) = read(line).malleable
     assert job.needs == Needs("", 2048, 4, (("gpu", 2), ("gpu:a100", 2)))
@@ -237,8 +239,10 @@ CORES = f"{MARK[:-1]},slot=cpu:3,slots=4}}"
 
 
 @pytest.mark.parametrize("prefix", ["gres:", "gres/"])
-def test_what_slurm_gives_a_fragment_that_counts_slots(prefix: str) -> None:
-    """Two columns tell of processors. A run with hyperthreads has one more than it asked for."""
+def test_the_resources_of_a_fragment_that_counts_slots_are_read(prefix: str) -> None:
+    """Two columns give the processors. A run with hyperthreads has a processor more than it
+    asked for.
+    """
     sizes = {"MinCPUs": 3, "NumCPUs": 4, "MinMemory": "9G"}
     gres = {"tres-per-node": f"{prefix}gpu:a100:1,{prefix}tmp:5"}
     waits = row(comment=SLOTS, **sizes, **gres)
@@ -270,7 +274,7 @@ def test_memory_is_read_in_each_unit(text: str, mib: int) -> None:
     assert job.needs.memory_mib == mib
 
 
-def test_what_waits_for_other_jobs() -> None:
+def test_a_wait_for_other_jobs_is_read() -> None:
     (job,) = read(row(Dependency="afterany:3(unfulfilled)")).malleable
     assert job.fragments[0].depends
     (job,) = read(row(Dependency="(null)")).malleable
@@ -278,7 +282,7 @@ def test_what_waits_for_other_jobs() -> None:
 
 
 @pytest.mark.parametrize("priority", ["\u00b2", "-1", "1e9", ""])
-def test_an_odd_priority_or_time_stops_nobody(priority: str) -> None:
+def test_an_odd_priority_or_time_stops_no_job(priority: str) -> None:
     jobs = read(row(PriorityLong=priority), row("8_0", SubmitTime="soon"), row("9_0"))
     assert 9 in [job.job_id for job in jobs.malleable]
     assert any("8" in line for line in jobs.unknown)
@@ -291,7 +295,7 @@ def test_pipes_in_the_site_s_comment(note: str) -> None:
     assert job.fragments[0].note.count("|") == note.count("|")
 
 
-def test_an_empty_queue_is_nothing_odd() -> None:
+def test_an_empty_queue_is_no_oddity() -> None:
     assert parse_jobs("", ["malleable"]).unknown == ()
 
 
@@ -299,17 +303,17 @@ def test_lines_that_are_no_rows() -> None:
     jobs = read("slurm_load_jobs error", "", row(), "7_1|RUNNING")
     assert len(jobs.malleable) == 1
     assert len(jobs.unknown) == 3
-    assert read(f"7_1|RUNNING\n{row()}").malleable == ()  # nobody knows which is true
+    assert read(f"7_1|RUNNING\n{row()}").malleable == ()  # it is unknown which is true
 
 
-def test_elements_become_one_job_in_order() -> None:
+def test_elements_become_a_single_job_in_order() -> None:
     jobs = read(row("7_10"), row("8_0"), row("7_2"))
     assert [j.job_id for j in jobs.malleable] == [7, 8]
     assert [f.id.index for f in jobs.malleable[0].fragments] == [2, 10]
 
 
 @pytest.mark.parametrize("comment", ["malleable{a=1}", MARK.replace("max=6", "max=0")])
-def test_a_broken_mark_concerns_one_element(comment: str) -> None:
+def test_a_broken_mark_concerns_a_single_element(comment: str) -> None:
     jobs = read(row("7_0", comment), row("7_1"))
     assert [f.id.index for f in jobs.malleable[0].fragments] == [1]
     assert "7_0 left alone" in jobs.unknown[0]
@@ -329,7 +333,7 @@ def test_other_partitions_are_not_ours() -> None:
 
 
 def test_marked_elements_elsewhere_are_named_job_by_job() -> None:
-    """They are not preempted there, whoever has moved them."""
+    """They are not preempted there. It does not matter who moved them."""
     elsewhere = [row(f"7_{n}", Partition="main,malleable") for n in range(3)]
     runs = row("8_1", Partition="main", State="RUNNING", PriorityLong=9)
     ended = row("8_2", Partition="main", State="COMPLETED")
@@ -371,7 +375,7 @@ def test_a_released_fragment_waits_for_its_node() -> None:
     assert job.fragments[0].nodes == frozenset()
 
 
-def test_a_host_list_nobody_understands() -> None:
+def test_an_unreadable_host_list() -> None:
     jobs = read(row(State="RUNNING", NodeList="n[1-"), row("7_1"))
     assert "7_0 left alone" in jobs.unknown[0]
     assert len(jobs.malleable[0].fragments) == 1
@@ -384,5 +388,5 @@ def test_a_host_list_nobody_understands() -> None:
     ("status", "code"),
     [("1792", "7:0"), ("9", "0:9"), ("7:0", "7:0"), *[(t, t) for t in ("", "\u00b2", "9" * 30)]],
 )
-def test_an_exit_code_is_read_or_left_as_it_is(status: str, code: str) -> None:
+def test_an_exit_code_is_read_or_left_as_text(status: str, code: str) -> None:
     assert exit_code(status) == code

@@ -34,6 +34,6 @@ def test_a_slip_of_the_pen_takes_no_memory(text: str) -> None:
         unfolded(text)
 
 
-def test_what_is_no_list_is_refused() -> None:
+def test_text_that_is_no_list_is_refused() -> None:
     with pytest.raises(SettingsError, match="cannot be read as a host list"):
         unfolded("n[1-")

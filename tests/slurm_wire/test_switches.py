@@ -45,7 +45,7 @@ def test_a_node_is_on_a_leaf_switch_or_in_a_block() -> None:
 @pytest.mark.parametrize(
     "text", ["", "scontrol: error: No topology information available\n", "SwitchName=s Nodes=n[1"]
 )
-def test_what_says_nothing_of_nodes_is_passed_over(text: str) -> None:
+def test_a_switch_without_nodes_is_passed_over(text: str) -> None:
     assert parse_switches(text) == {}
 
 

@@ -1,4 +1,6 @@
-"""What Slurm says of grace and exempt time, in every form, and which of several places counts."""
+"""Grace and exempt time as Slurm prints them, in every form and place, and the place that
+counts.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def terms(*lines: str, qos: str = "", own: str = "N/A", grace: str = "20", rows:
         ("1-00:00:00", 86_400),
         ("45", 45),
         ("NONE", 0),
-        ("INFINITE", 0),  # slurmctld takes -1, INFINITE and UNLIMITED for none, and prints NONE
+        ("INFINITE", 0),  # slurmctld reads -1, INFINITE and UNLIMITED as no limit, and prints NONE
         ("-1", 0),
     ],
 )
@@ -57,7 +59,7 @@ def test_every_form_of_an_exempt_time_is_read(text: str, wanted: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "00:00:-1", "Partition_Limit"])
-def test_nonsense_counts_as_a_year_and_is_told(text: str) -> None:
+def test_nonsense_counts_as_a_year_and_is_reported(text: str) -> None:
     found, (odd,) = terms(f"PreemptExemptTime       = {text}")
     assert found.exempt == LONGEST
     assert f"PreemptExemptTime={text}" in odd
@@ -71,7 +73,7 @@ def test_nonsense_counts_as_a_year_and_is_told(text: str) -> None:
     [
         ((EXEMPT,), "long", "short", 20, 600),  # without a database there are no QOS
         ((EXEMPT, DATABASE), "", "N/A", 20, 600),
-        ((EXEMPT, DATABASE), "normal", "N/A", 20, 600),  # sets none: slurm.conf counts
+        ((EXEMPT, DATABASE), "normal", "N/A", 20, 600),  # sets no limit: slurm.conf counts
         ((EXEMPT, DATABASE), "none", "N/A", 20, 0),
         ((EXEMPT, DATABASE), "short", "N/A", 20, 120),
         ((EXEMPT, DATABASE), "short", "long", 20, 7_200),
@@ -92,7 +94,7 @@ def test_qos_count_before_the_cluster(
 @pytest.mark.parametrize(
     ("limit", "most"), [("UNLIMITED", None), ("2-00:00:00", timedelta(days=2))]
 )
-def test_the_limit_of_a_partition_is_one_of_its_terms(
+def test_the_limit_of_a_partition_belongs_to_its_terms(
     limit: str, most: Optional[timedelta]
 ) -> None:
     text = LANE.format(qos="N/A", grace=0).replace("State=UP", f"MaxTime={limit} State=UP")
@@ -104,7 +106,7 @@ def test_the_limit_of_a_partition_is_one_of_its_terms(
         assert found.most == most
 
 
-def test_without_an_answer_of_sacctmgr_nothing_is_reclaimable() -> None:
+def test_without_an_answer_of_sacctmgr_no_node_is_reclaimable() -> None:
     def busy() -> str:
         raise RetryLater("slurmdbd is away")
 
@@ -134,7 +136,7 @@ def test_slurmdbd_is_asked_once_an_hour_and_may_be_away(tmp_path: Path) -> None:
     state = tmp_path / "state"
     database = Database()
     assert qos_terms.terms_reader(database, str(state), True)() == ROWS
-    assert not state.exists()  # who only reads keeps nothing
+    assert not state.exists()  # a program that only reads keeps no record
     read = qos_terms.terms_reader(database, str(state), False)
     assert [read(), read(), read()] == [ROWS] * 3
     assert len(database.asked) == 2

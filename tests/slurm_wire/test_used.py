@@ -1,4 +1,4 @@
-"""What of a node is used, by its record in detail: never less than really is."""
+"""The used resources of a node, by its record in detail: at least the real use."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MIXED = {
 
 
 def node(**changes: Optional[str]) -> Node:
-    """The node above with other words; None leaves one out."""
+    """The node above with other words. None leaves a word out."""
     words = {**MIXED, **changes}
     record = " ".join(f"{key}={text}" for key, text in words.items() if text is not None)
     (found,) = parse_cluster(f"NodeName=n1 {record} Partitions=main\n{TAIL}").nodes
     return found
 
 
-def test_what_is_used_and_free_of_a_partly_used_node() -> None:
+def test_the_used_and_free_resources_of_a_partly_used_node() -> None:
     found = node()
     assert found.state is NodeState.SHARED
     assert found.used == Resources(8, 32_000, (("gpu", 2),))
@@ -64,7 +64,7 @@ def test_what_is_used_and_free_of_a_partly_used_node() -> None:
         ),
         ("gpu:a100_1g.5gb:7", "gpu:a100_1g.5gb:3(IDX:0-2)", {"gpu:a100_1g.5gb": 4}),
         ("gpu:4,tmp:100", "gpu:1(IDX:0),tmp:40", {"gpu": 3, "tmp": 60}),
-        # A shard or MPS takes its GPU from jobs that want a whole one.
+        # A shard or MPS takes its GPU from jobs that want a whole GPU.
         ("gpu:4,shard:16", "gpu:1(IDX:2),shard:3(1/4,0/4,-/4,2/4)", {"gpu": 1, "shard": 13}),
         ("gpu:2,mps:200", "gpu:(null):0(IDX:N/A),mps:(null):50(50/100,0/100)", {"gpu": 1}),
         ("gpu:a:2,shard:a:8", "gpu:a:0(IDX:N/A),shard:a:1(1/4,0/4)", {"gpu": 1, "gpu:a": 1}),
@@ -78,7 +78,7 @@ def test_what_is_used_and_free_of_a_partly_used_node() -> None:
         ("gpu:4,shard:16", "gpu:0,shard:3(some)", {"gpu": 0}),
     ],
 )
-def test_gpus_free_by_what_slurm_says_of_them(gres: str, used: str, free: dict[str, int]) -> None:
+def test_free_gpus_by_the_words_of_slurm(gres: str, used: str, free: dict[str, int]) -> None:
     found = dict(node(Gres=gres, GresUsed=used).free.gres)
     assert {name: found[name] for name in free} == free
     assert ("gpu" in found) == ("gpu" in free)
@@ -117,7 +117,7 @@ def test_cpus_and_memory_that_are_left(
 @pytest.mark.parametrize(
     ("configured", "allocated", "said", "free"),
     [
-        (",gres/gpu=8", ",gres/gpu=5", "gpu:2", 3),  # the greater one
+        (",gres/gpu=8", ",gres/gpu=5", "gpu:2", 3),  # the greater number
         (",gres/gpu=8", ",gres/gpu=2", "gpu:5", 3),
         (",gres/gpu=8", ",gres/gpu=5", None, 3),
         (",gres/gpu=8,gres/gpu:a100=8", ",gres/gpu=5,gres/gpu:a100=5", "gpu:2", 3),
@@ -126,7 +126,7 @@ def test_cpus_and_memory_that_are_left(
         (",gres/gpu=8", "", "gpu:2", 6),
     ],
 )
-def test_what_the_accounting_says_of_gpus(
+def test_the_words_of_the_accounting_about_gpus(
     configured: str, allocated: str, said: Optional[str], free: int
 ) -> None:
     tres = {"CfgTRES": f"cpu=32{configured}", "AllocTRES": f"cpu=8{allocated}"}
@@ -149,7 +149,7 @@ def test_an_idle_node_is_free_though_slurm_says_no_more() -> None:
     assert node(State="IDLE+PLANNED", **silent).free == Resources(32, 256_000, (("gpu", 8),))
 
 
-def test_a_completing_node_has_nothing_free_though_slurm_says_so() -> None:
+def test_a_completing_node_has_no_free_resources_although_slurm_says_so() -> None:
     empty = {"CPUAlloc": "0", "AllocMem": "0", "GresUsed": "gpu:0"}
     found = node(State="IDLE+COMPLETING", **empty)
     assert (found.free, found.used) == (Resources(), found.total)

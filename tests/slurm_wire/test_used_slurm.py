@@ -1,4 +1,4 @@
-"""On a real Slurm: what is read of each node is what jobs have there, in every state of a node."""
+"""On a real Slurm: the reading of each node agrees with its jobs, in every state of a node."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FREE = {  # state; GPUs, CPUs, MiB that a job could get
 }
 
 
-SHARDS = {  # how many GPUs are left for a job that wants whole ones, after each job
+SHARDS = {  # the GPUs left for a job that wants whole GPUs, after each job
     "--gres=shard:1": 3,
     "--gres=shard:4": 2,
     "--gres=gpu:1": 1,
@@ -63,7 +63,7 @@ def free(node: Node) -> tuple[NodeState, int, int, int]:
     return node.state, node.free.gpus, node.free.cpus, node.free.memory_mib
 
 
-def test_each_state_of_a_node_is_read_as_it_is(bare_sandbox: Callable[..., Sandbox]) -> None:
+def test_each_state_of_a_node_is_read(bare_sandbox: Callable[..., Sandbox]) -> None:
     size = {"nodes": 9, "cpus": 16, "memory_mib": 16_000, "gpus": 8, "gpu_types": TYPES}
     box = bare_sandbox(**size, kill_wait_s=60)
     jobs = {node: submit(box, node, *options) for node, options in JOBS.items()}

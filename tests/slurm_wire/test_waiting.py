@@ -1,4 +1,4 @@
-"""Who waits for a limit, by Slurm's own words."""
+"""Jobs that wait for a limit, by Slurm's own words."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def waiting(*lines: str) -> tuple[Waiter, ...]:
         ("MaxCpuRunMinsPerAccount", Counted.QOS_ACCOUNT),
     ],
 )
-def test_whom_a_limit_counts(reason: str, counted: Counted) -> None:
+def test_the_jobs_that_a_limit_counts(reason: str, counted: Counted) -> None:
     assert waiting(pending(reason=reason)) == (Waiter("9", "bob", reason, counted),)
 
 
@@ -74,7 +74,7 @@ def test_whom_a_limit_counts(reason: str, counted: Counted) -> None:
         "Licenses",
     ],
 )
-def test_what_no_end_of_a_fragment_relieves(reason: str) -> None:
+def test_limits_that_no_end_of_a_fragment_relieves(reason: str) -> None:
     assert waiting(pending(reason=reason)) == ()
 
 
@@ -86,7 +86,7 @@ def test_what_no_end_of_a_fragment_relieves(reason: str) -> None:
         {"Partition": "malleable"},  # no ordinary job
     ],
 )
-def test_who_is_not_kept_waiting_by_us(values: dict[str, object]) -> None:
+def test_jobs_that_malleable_jobs_do_not_delay(values: dict[str, object]) -> None:
     assert waiting(pending(**values)) == ()
 
 
@@ -98,7 +98,7 @@ def test_our_own_fragments_are_not_among_them() -> None:
     ("reason", "is_there"),
     [("Resources", True), ("Priority", True), ("None", True), ("Dependency", False)],
 )
-def test_for_whom_a_fragment_left_is_not_forgotten_while_it_waits(
+def test_the_job_for_which_a_fragment_left_is_remembered_while_it_waits(
     reason: str, is_there: bool
 ) -> None:
     lines = (fragment(",for=9_2"), pending("9_2", reason), pending("10", reason))
@@ -119,7 +119,7 @@ def _library() -> Path:
 
 @pytest.mark.slurm
 def test_slurm_itself_has_these_words() -> None:
-    """All but those of releases that this host does not have."""
+    """Words of releases that this host lacks are not checked."""
     library = _library()
     if not library.exists():
         pytest.skip("no libslurm here")

@@ -59,7 +59,9 @@ def job_rows(draw: st.DrawFn) -> str:
 @example([row(JobArrayID="7_0", Partition="malleable", TimeLimit="9" * 12, admin_comment=MARK)])
 @example([row(JobArrayID="7_0", Partition="malleable", NodeList="@all", admin_comment=MARK)])
 def test_any_answer_about_jobs_is_read(lines: list[str]) -> None:
-    """One odd row costs that row; what is ours is read or told, none is dropped in silence."""
+    """An odd row costs only that row. Our rows are read or reported, and no row is dropped
+    in silence.
+    """
     good = row(JobArrayID="9_0", State="RUNNING", Partition="malleable", admin_comment=MARK)
     jobs = parse_jobs("\n".join([*lines, good]), ["malleable"])
     assert 9 in {job.job_id for job in jobs.malleable}
@@ -92,7 +94,7 @@ def parsed(*lines: str) -> Cluster:
 @example([BOOKING.format("9" * 400, 2, "n1")])
 @example([NODE.format("n1", "9" * 5000, "1", "IDLE", "(null)")])
 def test_any_answer_about_the_cluster_is_read(lines: list[str]) -> None:
-    """With clock and version there is an answer; a good node beside odd lines is still known."""
+    """With clock and version there is an answer. A good node beside odd lines is still known."""
     good = NODE.format("good", 2, 2000, "IDLE", "(null)")
     found = parsed(*lines, good, PARTITION.format("malleable", "REQUEUE", "UP"))
     assert "good" in {node.name for node in found.nodes}

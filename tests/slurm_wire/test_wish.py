@@ -1,4 +1,4 @@
-"""`wish{N,T}` in a Comment: what is read, and what a user may write instead."""
+"""`wish{N,T}` in a Comment is read, and so are other texts that a user may write."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(comment: str) -> tuple[int, int]:
         f"trained{{3}};h{{600}}r;{TEXT};{PROGRESS}",
         f"trained{{3}};{PROGRESS};{TEXT}",
         f"remark{{hello}};{TEXT}",
-        f"{TEXT};wish{{9,{AT + 1}}}",  # our commands write one
+        f"{TEXT};wish{{9,{AT + 1}}}",  # our commands write this wish
     ],
 )
 def test_a_wish_is_read_among_the_entries(comment: str) -> None:
@@ -48,7 +48,7 @@ def test_a_wish_is_read_among_the_entries(comment: str) -> None:
 
 
 @pytest.mark.parametrize("standing", Standing)
-def test_every_word_of_an_agent_is_read_and_stays_first(standing: Standing) -> None:
+def test_every_word_of_an_agent_is_read_and_remains_first(standing: Standing) -> None:
     word = Comment(standing, 3).text
     assert said_in(parse(word), 3) is Said(standing.value)
     told = with_wish(f"{word};mine", Wish(after(0), 8))
@@ -59,7 +59,7 @@ def test_every_word_of_an_agent_is_read_and_stays_first(standing: Standing) -> N
     "comment",
     [f"trained{{3}};{TEXT};{PROGRESS}", f"trained{{3}};h{{60}};{TEXT};{PROGRESS};{TEXT}"],
 )
-def test_a_wish_hides_nothing_else(comment: str) -> None:
+def test_a_wish_hides_no_other_word(comment: str) -> None:
     found = parse(comment)
     assert (found.standing, found.progress) == (Standing.TRAINED, PROGRESS)
 
@@ -94,7 +94,7 @@ def test_a_wish_hides_nothing_else(comment: str) -> None:
         "WISH{8,1790000000}",
     ],
 )
-def test_what_no_command_writes_is_no_wish(comment: str) -> None:
+def test_text_that_no_command_writes_is_no_wish(comment: str) -> None:
     assert parse_wish(comment) is None
 
 
@@ -105,7 +105,7 @@ def test_the_limits_are_read() -> None:
 
 @many
 @given(st.integers(0, 65_535), st.integers(0, 99_999_999_999), st.integers(0, SAID_WIDTH))
-def test_one_that_is_cut_off_is_none(nodes: int, at: int, cut: int) -> None:
+def test_a_wish_that_is_cut_off_is_no_wish(nodes: int, at: int, cut: int) -> None:
     whole = f"trained{{3}};remark{{{'x' * 100}}};wish{{{nodes},{at}}}"
     found = parse_wish(whole[:cut])
     assert found is None or (found.nodes, int(found.at.timestamp())) == (nodes, at)
@@ -122,7 +122,7 @@ def test_a_long_row_of_entries_is_read_in_no_time() -> None:
 MARK = "malleable{min=0,max=4,unit=1,engine=pool,frags=2,lease=600,hole=120}"
 
 
-def test_a_row_of_squeue_carries_it_as_far_as_it_is_asked_for() -> None:
+def test_a_row_of_squeue_carries_a_wish_up_to_its_width() -> None:
     cells = {"State": "PENDING", "PriorityLong": 0, "Partition": "malleable", "UserName": "u"}
     beyond = "x" * (SAID_WIDTH - 5)
     told = [f"joined{{0}};{TEXT};mine", f"remark{{{beyond}}};wish{{3,{AT + 9}}}"]
@@ -147,7 +147,7 @@ POOL = replace(make_request(1, 6), min_nodes=0, engine="pool")
 @many
 @given(st.lists(st.tuples(st.integers(-900, 900), st.integers(0, 60_000)), max_size=6))
 def test_the_newest_of_any_order_counts(told: list[tuple[int, int]]) -> None:
-    """But not one from the future."""
+    """A wish from the future does not count."""
     wishes = [Wish(after(at), nodes) for at, nodes in told]
     fragments = (make_fragment(i, wish=w, request=POOL) for i, w in enumerate(wishes))
     found = make_job(*fragments, held=1, request=POOL).wish(NOW)

@@ -1,4 +1,4 @@
-"""Commands called in this process, and what they print."""
+"""Commands called in this process, and their output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Output = pytest.CaptureFixture[str]
 
 
 def run(capsys: Output, *words: str) -> tuple[int, str, str]:
-    """The exit code, and what the command has written to stdout and stderr."""
+    """Return the exit code, and the command's output on stdout and stderr."""
     code = cli.main(words)
     said = capsys.readouterr()
     return code, said.out, said.err

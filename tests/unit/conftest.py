@@ -13,7 +13,7 @@ from slurm_hooks.commands.console import err, out
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A site whose Slurm answers with captured output and writes down what it is told."""
+    """A site whose Slurm answers with captured output and records its commands."""
     captured = CAPTURED / "22.05"
     (tmp_path / "bin").mkdir()
     for name, answer in (("squeue", "held.squeue.txt"), ("scontrol", "held.scontrol.txt")):

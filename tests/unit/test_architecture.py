@@ -37,8 +37,8 @@ def test_every_module_that_a_page_names_is_there() -> None:
     assert lost == set()
 
 
-def test_no_two_test_modules_have_one_name() -> None:
-    """Pytest imports those of folders without an __init__.py by their names alone."""
+def test_no_two_test_modules_have_the_same_name() -> None:
+    """Pytest imports modules of folders without an __init__.py by their names alone."""
     modules = (ROOT / "tests").rglob("test_*.py")
     names = Counter(path.name for path in modules if not (path.parent / "__init__.py").exists())
     assert [name for name, times in names.items() if times > 1] == []

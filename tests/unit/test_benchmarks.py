@@ -1,4 +1,6 @@
-"""Benchmarks run by hand: their imports have to stay, and what decides a figure has to be right."""
+"""Benchmarks run by hand: their imports must work, and the calculation of a figure must be
+right.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ def part(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
 
 
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
-def test_it_finds_its_imports_and_explains_itself(
+def test_a_benchmark_finds_its_imports_and_prints_its_help(
     path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
@@ -33,7 +35,7 @@ def test_it_finds_its_imports_and_explains_itself(
     assert path.name in capsys.readouterr().out
 
 
-def test_holes_are_what_others_leave(part: Callable[[str], ModuleType]) -> None:
+def test_holes_are_the_free_time_of_others(part: Callable[[str], ModuleType]) -> None:
     day = part("soak_day")
     looks = [
         day.Seen(0, frozenset({"a"}), frozenset({"b"})),
@@ -46,7 +48,7 @@ def test_holes_are_what_others_leave(part: Callable[[str], ModuleType]) -> None:
     assert day.used_node_s(looks) == 10 + 2 * 20 + 10
 
 
-def test_what_grows_without_end_is_a_leak(part: Callable[[str], ModuleType]) -> None:
+def test_memory_that_grows_without_end_is_a_leak(part: Callable[[str], ModuleType]) -> None:
     day = part("soak_day")
     samples = [(60.0 * i, {"steady": 7.0, "leaky": 2.0 * i}) for i in range(61)]
     found = {name: day.growth(samples, name) for name in ("steady", "leaky")}

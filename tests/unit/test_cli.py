@@ -1,4 +1,4 @@
-"""The command line: exit codes, and one line instead of a stack trace."""
+"""The command line: exit codes, and a single line instead of a stack trace."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ def test_an_unknown_job(capsys: Output, site: Path, word: str) -> None:
 
 # The last two show a bug: str.isdigit() is true of digits that int() refuses.
 @pytest.mark.parametrize("word", ["abc", "", "-1x", "²", "1²"])
-def test_what_is_no_job_id(capsys: Output, site: Path, word: str) -> None:
+def test_words_that_are_no_job_id(capsys: Output, site: Path, word: str) -> None:
     code, _, err = run(capsys, "explain", "--", word)
     assert code == 64
     assert "is not a job id" in err
 
 
-def test_json_of_one_job(capsys: Output, site: Path) -> None:
+def test_json_of_a_single_job(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     assert str(json.loads(run(capsys, "status", word, "--json")[1])["job_id"]) == word
     assert json.loads(run(capsys, "explain", word, "--json")[1])["lines"]
 
 
 def comment(site: Path, text: str) -> None:
-    """What squeue prints when it is asked for comments."""
+    """The output of squeue for a question about comments."""
     path = site / "bin" / "squeue"
     told = f"#!/bin/sh\ncase $* in *%2000k*) {text};; esac\n"
     path.write_text(told + path.read_text())
 
 
-def test_what_a_job_says_of_itself(capsys: Output, site: Path) -> None:
+def test_the_remarks_of_a_job(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     comment(site, "echo 'mine;remark{your flag wins}'; exit 0")
     assert 'the job reports: "your flag wins"' in run(capsys, "explain", word)[1]
@@ -99,7 +99,7 @@ def test_text_for_people(capsys: Output, site: Path) -> None:
     assert f"job {word}: 0 ->" in run(capsys, "plan")[1]
 
 
-def test_a_dry_run_tells_and_writes_nothing(capsys: Output, site: Path) -> None:
+def test_a_dry_run_prints_commands_and_writes_none(capsys: Output, site: Path) -> None:
     code, out, _ = run(capsys, "reconcile", "--dry-run")
     assert code == 0
     assert "would grow" in out
@@ -184,7 +184,7 @@ def test_an_unfit_partition_fails_the_check(capsys: Output, site: Path) -> None:
     assert "PartitionName=nowhere: Slurm has no such partition" in err
 
 
-def test_an_operator_whom_nobody_knows_is_told(capsys: Output, site: Path) -> None:
+def test_an_unknown_operator_is_reported(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
     path.write_text(path.read_text().replace('"root"', '"root", "nobody-of-that-name"'))
     code, out, err = run(capsys, "render", "lua")
@@ -194,7 +194,7 @@ def test_an_operator_whom_nobody_knows_is_told(capsys: Output, site: Path) -> No
     assert run(capsys, "render", "lua", "--check")[0] == 1
 
 
-def test_what_slurm_conf_breaks_is_told_to_who_asks(capsys: Output, site: Path) -> None:
+def test_faults_of_slurm_conf_are_shown_to_users(capsys: Output, site: Path) -> None:
     path = site / "bin" / "scontrol"
     path.write_text(path.read_text().replace("cat " + str(CAPTURED), "sed 's/ 5 sec/ 99 sec/' "
                                              + str(CAPTURED)))  # fmt: skip
@@ -205,7 +205,7 @@ def test_what_slurm_conf_breaks_is_told_to_who_asks(capsys: Output, site: Path) 
 
 
 @pytest.mark.parametrize("words", [["--verbose", "reconcile"], ["reconcile", "--verbose"]])
-def test_verbose_tells_what_is_asked_and_nothing_else_changes(
+def test_verbose_prints_questions_and_changes_no_other_output(
     capsys: Output, site: Path, words: list[str]
 ) -> None:
     code, out, err = run(capsys, *words)
@@ -219,7 +219,7 @@ def test_verbose_tells_what_is_asked_and_nothing_else_changes(
     assert run(capsys, "reconcile")[2] == ""
 
 
-def test_what_is_passed_over_leaves_a_debug_line(capsys: Output, site: Path) -> None:
+def test_suppressed_errors_leave_a_debug_line(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     comment(site, r"printf 'Invalid \033 job\nid' >&2; exit 1")
     _, _, err = run(capsys, "explain", word, "--verbose")

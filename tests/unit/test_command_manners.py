@@ -24,7 +24,7 @@ def ask(site: Path, test: str, answer: str) -> None:
 
 
 @pytest.mark.parametrize("words", [["help"], ["help", "status"], ["-V"]])
-def test_what_people_try_first(capsys: Output, words: list[str]) -> None:
+def test_first_attempts_of_users(capsys: Output, words: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(words)
     assert ended.value.code == 0
@@ -86,12 +86,12 @@ def test_status_leaves_ended_jobs_out(capsys: Output, site: Path) -> None:
     assert "ended" in run(capsys, "status", "--all")[1]
 
 
-def test_a_name_is_shown_as_one_line_of_text() -> None:
+def test_a_name_is_shown_as_a_single_line_of_text() -> None:
     told = f"7|{'a':40}|\n7|{'forged':40}|\n8|{'x' * 60}|\nodd\n9|{'b' + chr(27) + 'c':40}|\n"
     assert parse_names(told) == {7: "a", 9: "b?c"}
 
 
-def test_plan_shows_what_changes(capsys: Output, site: Path) -> None:
+def test_plan_shows_the_changes(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     assert f"job {word}: 0 -> " in run(capsys, "plan")[1]
     run(capsys, "off")
@@ -113,7 +113,7 @@ def test_a_wish_of_two_numbers_is_for_that_job() -> None:
     assert not cli.is_for_a_job(["wish", "3", "--job", "83"])
 
 
-def test_one_option_names_the_file(capsys: Output, site: Path, tmp_path: Path) -> None:
+def test_a_single_option_names_the_file(capsys: Output, site: Path, tmp_path: Path) -> None:
     assert run(capsys, "plan", "-o", str(tmp_path / "seen"))[0] == 0
     assert json.loads((tmp_path / "seen").read_text())
 
@@ -161,7 +161,7 @@ def test_a_pool_is_named_after_its_command(
     assert any("worker.py" in word for word in told) is (name == "worker.py")
 
 
-def test_one_look_needs_no_terminal(capsys: Output, site: Path) -> None:
+def test_a_single_view_needs_no_terminal(capsys: Output, site: Path) -> None:
     code, shown, err = run(capsys, "top", "--once")
     assert (code, err) == (0, "")
     assert "malleable job" in shown.splitlines()[1]

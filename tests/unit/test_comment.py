@@ -1,4 +1,4 @@
-"""The Comment as one value: each entry has its place, and the user's own text stays."""
+"""The Comment as a value: each entry has its place, and the user's own text is kept."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def stands(word: str, run: int) -> dict[str, Any]:
         ("mine;joined{0};progress{a}", stands("leaving", 1), "leaving{1};mine;progress{a}"),
         ("I was joined{yesterday}", stands("joined", 1), "joined{1};I was joined{yesterday}"),
         ("trained{4}", SO, "trained{4};remark{so}"),
-        ("mine;trained{4}", SO, "mine;remark{so}"),  # where nobody reads it
+        ("mine;trained{4}", SO, "mine;remark{so}"),  # where it is not read
         ("a;remark{b};c", SO, "a;c;remark{so}"),
-        ("joitrained{1}ned{2};a", SO, "a;remark{so}"),  # none is left for the next write
+        ("joitrained{1}ned{2};a", SO, "a;remark{so}"),  # no entry is left for the next write
         ("a;reremark{b}mark{c}", SO, "a;remark{so}"),
         ("finishremark{a}ed{0}b", SO, "b;remark{so}"),
         ("mine; really", SO, "mine; really;remark{so}"),
@@ -95,7 +95,7 @@ FILLED = st.builds(
 
 
 @given(FILLED)
-def test_a_comment_is_read_as_it_was_written(comment: Comment) -> None:
+def test_a_written_comment_is_read_back(comment: Comment) -> None:
     found = parse(comment.text)
     assert replace(found, remark="", rest="") == replace(comment, remark="", rest="")
     assert found.text == comment.text
@@ -119,12 +119,12 @@ def test_any_comment_has_each_of_our_entries_once(text: str) -> None:
 
 
 @given(st.text(st.sampled_from("ab ;{}()"), max_size=12))
-def test_the_letters_of_the_user_stay(own: str) -> None:
+def test_the_letters_of_the_user_are_kept(own: str) -> None:
     text = replace(parse(own), **stands("joined", 1)).text
     assert [c for c in text[len("joined{1}") :] if c in "ab"] == [c for c in own if c in "ab"]
 
 
-def test_it_says_something_of_one_run() -> None:
+def test_the_entries_that_belong_to_a_run() -> None:
     assert parse("joined{2};mine").says(Standing.JOINED, 2)
     assert not parse("joined{2};mine").says(Standing.JOINED, 3)
     assert not parse("joined{2};mine").says(Standing.TRAINED, 2)

@@ -1,8 +1,7 @@
 """Each contract of import-linter can fail: a forbidden import breaks it.
 
-The contracts are those of pyproject.toml; the package is one of the same names and empty modules,
-so that what is reported comes from the planted import. That the real package keeps them is
-`make lint`.
+The contracts come from pyproject.toml. The package has the same names and empty modules, so each
+reported fault comes from the planted import. `make lint` checks the real package.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STANDARD = getattr(sys, "stdlib_module_names", ())  # from 3.10 on
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 
-# (contract, module, what it must not import); each contract has at least one.
+# (contract, module, forbidden import). Each contract has at least one row.
 PLANTED = (
     ("A row uses rows below it, never above", "slurm_hooks.model", "slurm_hooks.planning.plan"),
     ("A row uses rows below it, never above", "slurm_hooks.elastic.signals", "slurm_hooks.errors"),
@@ -196,7 +195,7 @@ def verdicts(said: str) -> dict[str, str]:
 
 
 def reports(said: str) -> dict[str, str]:
-    """What is said of each broken contract, below its name and a line of dashes."""
+    """The report on each broken contract, below its name and a line of dashes."""
     parts = re.split(r"^(.+)\n-+\n", said, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2]))
 
@@ -206,7 +205,7 @@ def named(module: str) -> str:
     return module if module.startswith("slurm_hooks.") else module.partition(".")[0]
 
 
-def test_every_contract_has_a_planted_import_and_none_is_broken_without(package: Path) -> None:
+def test_every_contract_has_a_planted_import_and_holds_without_it(package: Path) -> None:
     assert verdicts(lint(package)) == {contract: "KEPT" for contract, _, _ in PLANTED}
 
 
@@ -231,7 +230,7 @@ def test_each_forbidden_import_breaks_its_contract(package: Path) -> None:
 
 
 @pytest.mark.skipif(not STANDARD, reason="this Python does not list its library")
-def test_what_runs_in_a_job_uses_the_standard_library_and_torch() -> None:
+def test_modules_that_run_in_a_job_use_the_standard_library_and_torch() -> None:
     allowed = {*STANDARD, "slurm_hooks", "torch", "__future__"}
     used = {
         (path.name, name.partition(".")[0])

@@ -77,7 +77,7 @@ def test_the_folder_of_an_engine_under_torchrun_makes_its_world(name: str) -> No
 @pytest.mark.parametrize(
     "name", ["", "odd", *(row.name for row in ENGINES.values() if not row.by_torchrun)]
 )
-def test_torchrun_in_a_job_of_another_engine_is_that_of_a_script_of_its_own(name: str) -> None:
+def test_torchrun_in_a_job_of_another_engine_belongs_to_a_separate_script(name: str) -> None:
     assert world_maker(name) is world_maker(DEFAULT)
 
 

@@ -36,7 +36,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_an_installed_one(site: Path) -> None:
+def test_an_installed_entry_point(site: Path) -> None:
     job = JobFacts("1", Curve(((0, 0.0), (1, 1.0))), 1, 1, 4, partition="urgent")
     assert find_objective("urgent")(job).weight == 5.0
 
@@ -54,6 +54,6 @@ def test_ours_cannot_be_replaced(site: Path) -> None:
         ("x", "known: speedup"),
     ],
 )
-def test_bad_ones_are_settings_errors(site: Path, name: str, said: str) -> None:
+def test_bad_entry_points_are_settings_errors(site: Path, name: str, said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         find_objective(name)

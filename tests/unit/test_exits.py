@@ -1,4 +1,4 @@
-"""One table of exit codes: what the man page says, and what the commands end with."""
+"""The table of exit codes: the man page and the commands agree."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_wrong_words_name_the_help_of_their_command(capsys: Output) -> None:
         ("sbatch: error: Access/permission denied", Exit.NOT_ALLOWED),
     ],
 )
-def test_what_sbatch_refuses_is_told_in_its_own_words(
+def test_a_refusal_of_sbatch_is_shown_in_its_own_words(
     capsys: Output, site: Path, complaint: str, code: Exit
 ) -> None:
     write_program(site / "bin" / "sbatch", f'echo "{complaint}" >&2\nexit 1')
@@ -146,7 +146,7 @@ def books_of_root() -> Iterator[Path]:
 @needs_root
 @pytest.mark.parametrize("is_closed", [False, True], ids=["file", "directory"])
 @pytest.mark.parametrize("line", ["report", "metrics", "profile 7", "profile --forget ada"])
-def test_books_of_another_user_are_not_for_this_one(
+def test_books_of_another_user_are_not_readable(
     books_of_root: Path, line: str, is_closed: bool
 ) -> None:
     if is_closed:
@@ -172,7 +172,7 @@ def test_books_of_another_user_are_not_for_this_one(
 
 
 @pytest.mark.parametrize("words", [["sandbox", "status", "--json"], ["sandbox", "status"]])
-def test_output_that_cannot_be_written_is_one_line(words: list[str]) -> None:
+def test_output_that_cannot_be_written_is_a_line(words: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "slurm_hooks.cli", *words],

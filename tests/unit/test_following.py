@@ -1,4 +1,4 @@
-"""How `malleable pool` ends: what becomes of its job at signals such as a notebook's."""
+"""The end of `malleable pool`: its job after signals such as a notebook's."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ BURST = (signal.SIGINT, *[signal.SIGTERM] * 6)  # of ipykernel 7.4 at the end of
 def started(
     place: Path, words: Sequence[str], commands: Mapping[str, str]
 ) -> subprocess.Popen[str]:
-    """It, with these in the place of Slurm's commands. FORCE_COLOR is what a notebook sets: it
-    makes no terminal of a pipe."""
+    """Start it, with these programs in the place of Slurm's commands.
+
+    A notebook sets FORCE_COLOR, which makes no terminal of a pipe.
+    """
     write_programs(place, commands)
     settings = place / "malleable.toml"
     settings.write_text(f'[tick]\nslurm_bin = "{place}"\n')
@@ -43,7 +45,7 @@ def started(
 
 
 def follower(place: Path, *options: str) -> subprocess.Popen[str]:
-    """One that has told the size of its job."""
+    """A follower that has printed the size of its job."""
     command = started(place, ["pool", "--max=4", *options, "--", "worker"], SLURM)
     assert command.stdout is not None
     assert command.stdout.readline() == "job 17: 1 running, 0 waiting\n"
@@ -62,7 +64,7 @@ def test_a_burst_of_signals_cancels_once(tmp_path: Path, is_group: bool) -> None
     assert said == "job 17: cancelled\n"
 
 
-def test_without_the_option_the_job_goes_on(tmp_path: Path) -> None:
+def test_without_the_option_the_job_continues(tmp_path: Path) -> None:
     command = follower(tmp_path)
     command.send_signal(signal.SIGINT)
     _, said = command.communicate(timeout=150)

@@ -1,4 +1,4 @@
-"""Every command with --json prints one JSON object of one form, also when it fails."""
+"""Every command with --json prints a JSON object of the same form, also when it fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slurm_hooks.errors import Exit
 Output = pytest.CaptureFixture[str]
 ROOT = Path(__file__).parents[2]
 JOB = "JOBID"
-# A line that runs on the made-up site, and one that fails; {site} is its directory.
+# A line that runs on the made-up site, and a line that fails. {site} is its directory.
 LINES = {
     "status": ("status", "status 999999"),
     "explain": (f"explain {JOB}", "explain 999999"),
@@ -54,7 +54,7 @@ RIGHT = [name for name, (line, _) in LINES.items() if line]
 
 @pytest.fixture
 def busy_site(site: Path) -> Path:
-    """One that takes jobs too."""
+    """A busy site that takes jobs too."""
     write_programs(site / "bin", {"sbatch": "echo 17", "sdiag": ":", "sinfo": ":"})
     return site
 
@@ -94,7 +94,9 @@ def walk(data: Any) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_what_a_command_prints_has_one_form(capsys: Output, busy_site: Path, name: str) -> None:
+def test_the_output_of_every_command_has_the_same_form(
+    capsys: Output, busy_site: Path, name: str
+) -> None:
     code, data, _ = run(capsys, busy_site, LINES[name][0])
     assert code in (Exit.DONE, Exit.FOUND, Exit.ERRORS)
     assert data["version"] == 1
@@ -107,7 +109,7 @@ def test_what_a_command_prints_has_one_form(capsys: Output, busy_site: Path, nam
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_a_failure_has_one_form_too(capsys: Output, busy_site: Path, name: str) -> None:
+def test_every_failure_has_the_same_form(capsys: Output, busy_site: Path, name: str) -> None:
     code, data, err = run(capsys, busy_site, LINES[name][1])
     assert code >= Exit.USAGE
     assert data == {"version": 1, "error": {"exit_code": code, "lines": data["error"]["lines"]}}

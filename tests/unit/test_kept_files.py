@@ -19,5 +19,5 @@ from slurm_hooks.learning.store import schema as learned
 def test_tables_change_only_with_their_version(
     schema: ModuleType, version: int, tables: int
 ) -> None:
-    """Who changes tables raises VERSION, and both numbers here."""
+    """If you change tables, raise VERSION, and both numbers here."""
     assert (schema.VERSION, zlib.crc32(schema.CREATE.encode())) == (version, tables)

@@ -1,4 +1,4 @@
-"""Users are told that no tick comes: without one nothing starts."""
+"""Users see that no tick runs: without a tick no job starts."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def said(capsys: Output, *words: str) -> str:
     return found.out + found.err
 
 
-# The ledger is the only one of the two that a user who is not the tick's can see.
+# The ledger is the only file of the two that ordinary users can see.
 @pytest.mark.parametrize("name", ["tick.lock.done", "state/ledger.sqlite"])
-def test_a_silence_of_two_intervals_is_told(capsys: Output, site: Path, name: str) -> None:
+def test_a_silence_of_two_intervals_is_reported(capsys: Output, site: Path, name: str) -> None:
     job = job_id(capsys)
     for words in (["status"], ["status", job], ["explain", job]):
         ran(site, 75, name)
@@ -44,7 +44,7 @@ def test_a_silence_of_two_intervals_is_told(capsys: Output, site: Path, name: st
         assert "no tick" not in said(capsys, *words)
 
 
-def test_who_reads_the_ledger_hides_no_silence(capsys: Output, site: Path) -> None:
+def test_reading_the_ledger_hides_no_silence(capsys: Output, site: Path) -> None:
     """A reader touches SQLite's shared memory, and makes an empty log of changes."""
     ran(site, 75, "state/ledger.sqlite")
     ran(site, 5, "state/ledger.sqlite-shm")
@@ -61,7 +61,7 @@ def test_before_the_first_tick_there_is_a_line_too(capsys: Output, site: Path) -
     assert json.loads(said(capsys, "status", "--json"))["last_tick"].endswith("+00:00")
 
 
-def test_who_follows_a_pool_reads_why_no_worker_starts(site: Path) -> None:
+def test_a_pool_s_follower_prints_why_no_worker_starts(site: Path) -> None:
     settings = load(site / "malleable.toml")
     ran(site, 75)
     told = sizes(settings, {"PENDING": 2})

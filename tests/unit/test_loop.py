@@ -1,4 +1,6 @@
-"""`malleable reconcile --loop`: survives a failed tick, and ends once none succeeds for long."""
+"""`malleable reconcile --loop` survives a failed tick, and ends after a long time without
+success.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ BROKEN = "#!/bin/sh\necho Unable to contact >&2\nexit 1\n"
 def test_a_loop_that_cannot_tick_for_long_ends(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not at its first tick, though: what was long ago is another loop's affair."""
+    """Its first tick does not end it: an old failure belongs to another loop."""
     (site / "bin" / "squeue").write_text(BROKEN)
     stamp = site / "tick.lock.done"
     stamp.touch(mode=0o600)
@@ -41,7 +43,7 @@ def test_a_loop_that_cannot_tick_for_long_ends(
 
 
 def test_ticks_for_a_while_end_with_the_code_of_the_last(site: Path) -> None:
-    """As the timer runs them: many in a row, and the unit fails if the last one did."""
+    """As the timer runs them: many in a row, and the unit fails if the last tick did."""
     squeue = site / "bin" / "squeue"
     works = squeue.read_text()
     argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", "1", "--for", "2"]
@@ -54,7 +56,7 @@ def test_ticks_for_a_while_end_with_the_code_of_the_last(site: Path) -> None:
         assert (done.stderr.count("malleable: ") >= 2) == bool(code)
 
 
-def test_the_line_of_cron_is_one_tick_and_ends_with_its_code(site: Path) -> None:
+def test_the_line_of_cron_is_a_single_tick_and_ends_with_its_code(site: Path) -> None:
     line = (Path(__file__).parents[2] / "etc" / "cron" / "slurm-malleable").read_text()
     found = re.search(r"/malleable (reconcile .*?) 2>", line)
     assert found
@@ -68,7 +70,7 @@ def test_the_line_of_cron_is_one_tick_and_ends_with_its_code(site: Path) -> None
 
 @dataclass
 class Clock:
-    """What `time.monotonic` says; it goes on while somebody sleeps."""
+    """The value of `time.monotonic`. It moves during each sleep."""
 
     now: float = 1000.0
 
@@ -85,7 +87,7 @@ class Clock:
         (60.0, 1.0, 30.0, [(0.0, 60.0)]),  # cron's
     ],
 )
-def test_a_tick_is_told_when_the_next_one_comes(
+def test_a_tick_gets_the_time_of_the_next_tick(
     site: Path,
     monkeypatch: pytest.MonkeyPatch,
     loop_s: float,
@@ -93,7 +95,7 @@ def test_a_tick_is_told_when_the_next_one_comes(
     every_s: float,
     expected: list[tuple[float, float]],
 ) -> None:
-    """Also the last one of a loop, which the timer or cron starts again."""
+    """The rule holds also for the last tick of a loop, which the timer or cron starts again."""
     clock, told = Clock(), []
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     settings = site / "malleable.toml"
@@ -116,8 +118,8 @@ def test_for_without_loop_is_refused(site: Path, capsys: pytest.CaptureFixture[s
     assert "give --loop too" in capsys.readouterr().err
 
 
-def test_whoever_touches_the_file_gets_a_tick_soon(site: Path) -> None:
-    """At a pace of its own, which is far slower here."""
+def test_touching_the_file_starts_a_tick_soon(site: Path) -> None:
+    """The loop checks the file at its own pace, which is far slower here."""
     wake = site / "wake"
     wake.touch()
     settings = site / "malleable.toml"
@@ -134,7 +136,7 @@ def test_whoever_touches_the_file_gets_a_tick_soon(site: Path) -> None:
         for _ in range(2):
             while not (line := process.stdout.readline()).startswith("tick at"):
                 assert line, "the loop ended without the tick that was called for"
-            wake.write_text("1")  # during a tick, or in the pause after it
+            wake.write_text("1")  # during a tick, or in the wait after it
         process.terminate()
         assert process.wait(timeout=150) == 0
     finally:

@@ -1,4 +1,4 @@
-"""`malleable map`, started twice at once, and with inputs of any bytes; no Slurm."""
+"""`malleable map`, started twice at the same time, and with inputs of any bytes, without Slurm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ def start(words: list[str], place: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, cwd=place, env=env, stdin=pipe, stdout=pipe, stderr=pipe)
 
 
-def test_of_two_at_once_one_submits(words: list[str], tmp_path: Path) -> None:
+def test_only_the_first_of_two_maps_at_the_same_time_submits(
+    words: list[str], tmp_path: Path
+) -> None:
     both = [start([*words, "--", "true", ":::", "a", "b"], tmp_path) for _ in range(2)]
     said = {one.communicate(timeout=150)[0] for one in both}
     assert said == {f"17 {tmp_path / 'map'}\n".encode()}
@@ -57,7 +59,7 @@ def test_a_mistake_leaves_no_directory(words: list[str], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("there", ["inputs", "lock", "tasks/1.0.0.todo"])
-def test_a_directory_with_other_files_is_left_as_it_is(
+def test_a_directory_with_other_files_is_unchanged(
     words: list[str], there: str, tmp_path: Path
 ) -> None:
     """As `--dir .` names it."""
@@ -82,7 +84,7 @@ def test_a_percent_sign_in_the_directory_is_no_pattern_of_slurm(
     assert f"--output={tmp_path}/100%%j/worker-%a.log" in (tmp_path / "submitted").read_text()
 
 
-def test_an_empty_directory_stays_after_a_mistake(words: list[str], tmp_path: Path) -> None:
+def test_an_empty_directory_is_kept_after_a_mistake(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "map").mkdir()
     start(words, tmp_path).communicate(timeout=150)
     assert os.listdir(tmp_path / "map") == []

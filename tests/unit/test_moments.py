@@ -1,4 +1,4 @@
-"""One way to print a moment, and one way to read moments and durations."""
+"""The common way to print a moment, and to read moments and durations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_no_other_module_asks_for_local_time() -> None:
     assert found == ["model/moments.py"]
 
 
-def test_programs_see_one_form(new_york: None) -> None:
+def test_programs_see_a_single_form(new_york: None) -> None:
     assert iso(NOON.astimezone()) == iso(NOON) == "2026-03-01T12:00:00+00:00"
 
 
@@ -82,7 +82,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "2h30", "1:3", "²", "1e999", "9" * 12, "nan"])
-def test_what_is_no_duration(text: str) -> None:
+def test_texts_that_are_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration: write|too long"):
         read_span(text)
 
@@ -105,7 +105,7 @@ def test_moments(text: str, wanted: str | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "90", "2026-13-01", "9" * 11 + "w"])
-def test_what_is_no_moment(text: str) -> None:
+def test_texts_that_are_no_moment(text: str) -> None:
     with pytest.raises(ValueError, match="is not a moment"):
         read_moment(text, NOON)
 

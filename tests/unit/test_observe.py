@@ -1,4 +1,4 @@
-"""One observation holds all that a plan is made of, and asks Slurm no more than that needs."""
+"""An observation holds all facts that a plan uses, with the fewest questions to Slurm."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Charging(Recorded):
 
 
 def observed(mode: Mode, directory: Path) -> tuple[Snapshot, int]:
-    """What is seen, and how many questions that took."""
+    """The snapshot, and the number of questions that it took."""
     port = Charging(recorded("running").answers)
     seen = observe_all(port, replace(settings_in(directory), mode=mode), is_reading=False)
     assert seen.jobs
@@ -43,7 +43,7 @@ def observed(mode: Mode, directory: Path) -> tuple[Snapshot, int]:
     ("mode", "account", "questions"),
     [(ORDINARY, "", 2), (BY_USER, "", 2), (BY_ACCOUNT, "ml", 3)],
 )
-def test_accounts_are_in_it_where_they_matter(
+def test_accounts_are_read_where_they_matter(
     mode: Mode, account: str, questions: int, tmp_path: Path
 ) -> None:
     seen, asked = observed(mode, tmp_path)
@@ -53,7 +53,7 @@ def test_accounts_are_in_it_where_they_matter(
     assert seen.learned.keys() == {job.job_id for job in seen.jobs}
 
 
-def test_accounts_matter_to_nobody_while_jobs_are_switched_off(tmp_path: Path) -> None:
+def test_accounts_are_not_read_while_jobs_are_switched_off(tmp_path: Path) -> None:
     off = switch_off(str(tmp_path / "state"), "fire")
     seen, asked = observed(BY_ACCOUNT, tmp_path)
     assert (seen.off, asked) == (off, 2)

@@ -1,4 +1,4 @@
-"""Who could write to a directory, or put another one in its place."""
+"""The users who could write to a directory, or replace it."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ def test_a_directory_can_be_replaced(
     assert open_above(above / "place", rights=rights) == (above if expected else None)
 
 
-def test_the_owner_above_may_replace_it(tmp_path: Path) -> None:
+def test_the_parent_s_owner_may_replace_a_directory(tmp_path: Path) -> None:
     assert open_above(tmp_path / "place", (0, ME)) is None
     assert open_above(tmp_path / "place", (ME + 1,)) == tmp_path

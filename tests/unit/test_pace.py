@@ -1,4 +1,4 @@
-"""A loop's own pace: quick where that is free, slow where slurmctld is busy; it can be called."""
+"""A loop's own pace: quick at low cost, slow where slurmctld is busy, and a call starts a tick."""
 
 from __future__ import annotations
 
@@ -31,17 +31,15 @@ Agent queue size:     0
         (0.2, 1, 10.0),  # 2 % of the time
         (9.0, 1, 30.0),  # dear: as seldom as by the timer
         (0.05, BUSY_THREADS, 30.0),
-        (0.05, None, 30.0),  # nobody knows
+        (0.05, None, 30.0),  # unknown
     ],
 )
-def test_ticks_come_as_often_as_they_are_cheap(
-    tick_s: float, threads: int | None, expected: float
-) -> None:
+def test_cheap_ticks_run_often(tick_s: float, threads: int | None, expected: float) -> None:
     assert pause_s(tick_s, threads, Tick()) == expected
 
 
 @given(st.floats(0, 1e4), st.none() | st.integers(0, 10**6), st.floats(1, 600), st.floats(1, 600))
-def test_a_pause_stays_within_the_settings(
+def test_a_wait_is_within_the_settings(
     tick_s: float, threads: int | None, one: float, other: float
 ) -> None:
     chosen = Tick(shortest_s=min(one, other), every_s=max(one, other))
@@ -75,7 +73,7 @@ def test_a_touch_is_heard_once(tmp_path: Path) -> None:
     assert not bell.has_rung()
     os.utime(path, (1, 1))
     assert bell.has_rung()
-    bell.listen_at(str(path))  # as before each tick: what was heard stays heard
+    bell.listen_at(str(path))  # as before each tick: an earlier call is kept
     assert not bell.has_rung()
 
 
@@ -88,7 +86,7 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not bell.has_rung()
 
 
-def test_a_call_ends_a_pause_but_not_at_once(tmp_path: Path) -> None:
+def test_a_call_ends_a_wait_but_not_at_once(tmp_path: Path) -> None:
     path = tmp_path / "wake"
     path.touch()
     bell, pauses = Bell(str(path)), []
@@ -103,7 +101,7 @@ def test_a_call_ends_a_pause_but_not_at_once(tmp_path: Path) -> None:
     assert soonest_s(2.0) == pytest.approx(20.0)
 
 
-def test_without_a_call_a_pause_has_its_length_and_a_signal_ends_it(tmp_path: Path) -> None:
+def test_without_a_call_a_wait_has_its_length_and_a_signal_ends_it(tmp_path: Path) -> None:
     pauses: list[float] = []
     assert wait(30.0, 1.0, Bell(), pauses.append) is False
     assert pauses == [30.0]

@@ -36,7 +36,7 @@ def test_a_number_with_its_noun(number: int, noun: str, wanted: str) -> None:
         (4, "task", "4task"),
     ],
 )
-def test_a_unit_is_named_as_a_request_takes_it(count: int, unit: str, wanted: str) -> None:
+def test_a_unit_is_named_as_in_a_request(count: int, unit: str, wanted: str) -> None:
     assert unit_word(count, unit) == wanted
 
 

@@ -1,4 +1,4 @@
-"""The policy table is valid Lua, and what people read is right."""
+"""The policy table is valid Lua, and the texts for users are right."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ WITH_CORE = replace(make_request(), core=1, lane="malleable")
         (make_job(make_fragment(0, FragmentState.DONE)), "ended"),
     ],
 )
-def test_one_word_for_a_job(job: MalleableJob, word: str) -> None:
+def test_a_single_word_for_each_state_of_a_job(job: MalleableJob, word: str) -> None:
     assert job_state(job) == word
 
 
@@ -231,7 +231,7 @@ def test_actions_in_words() -> None:
     ]
 
 
-def test_nothing_is_markup() -> None:
+def test_brackets_are_no_markup() -> None:
     console = Console(file=io.StringIO(), width=80)
     print_lines(console, ["[bold]7_[0-5][/bold] :smile:"])
     assert isinstance(console.file, io.StringIO)
@@ -262,7 +262,7 @@ def test_until_when_a_node_may_be_used_is_said_with_its_zone() -> None:
     assert f"n1 may be used until {shown(after(3600), NOW)} (reservation: maint)" in lines
 
 
-def test_a_cancel_is_part_of_what_comes_next() -> None:
+def test_a_cancel_belongs_to_the_next_actions() -> None:
     job = make_job(make_fragment(stopped="failed-3-times"), held=2)
     lines = explain_lines(job, make_plan(make_snapshot(job), Settings(), no_clock), NOW)
     assert any(line.startswith("next tick: cancel 7_") for line in lines), lines
@@ -336,7 +336,7 @@ def test_why_fragments_may_die(fragment: Fragment, wanted: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["126:0", "127:0", "15:53"])
-def test_a_torchrun_that_never_ran_says_nothing_of_torch(code: str) -> None:
+def test_a_torchrun_that_never_ran_does_not_blame_torch(code: str) -> None:
     fragment = make_fragment(stopped=f"failed-3-times:exit-{code}-on-n1", has_agent=False)
     assert [line for line in hints(make_job(fragment)) if "torch is older" in line] == []
 
@@ -355,7 +355,7 @@ def test_no_hints_where_there_is_no_trouble() -> None:
     assert hints(make_job(RUNNING, held=5)) == ()
     assert hints(make_job(make_fragment(stopped="too-few-fragments-left"))) == ()
     met = make_fragment(stopped="failed-3-times:exit-1:0-on-n1")
-    assert "torch" not in "".join(hints(make_job(met)))  # whose agents spoke has the right torch
+    assert "torch" not in "".join(hints(make_job(met)))  # its agents reported the right torch
     other = replace(make_request(), engine="mpi")
     assert "torch" not in "".join(hints(make_job(make_fragment(request=other, failures=1))))
 

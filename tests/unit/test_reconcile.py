@@ -1,4 +1,4 @@
-"""One tick, killed anywhere, and twice at once."""
+"""A tick, killed anywhere, and two ticks at the same time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_dry_run_only_reads(situation: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_reads_are_three_commands_and_a_last_look_at_the_fragments(
+def test_reads_are_three_commands_and_a_last_reading_of_the_fragments(
     situation: str, tmp_path: Path
 ) -> None:
     port = recorded(situation)
@@ -97,7 +97,7 @@ def test_a_tick_killed_between_any_two_writes(writes: int, tmp_path: Path) -> No
     assert len({n for e in running for n in e.nodes}) == 8
 
 
-def test_two_ticks_at_the_same_moment_do_no_more_than_one(tmp_path: Path) -> None:
+def test_two_ticks_at_the_same_moment_do_no_more_than_a_single_tick(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     slurm = two_jobs()
     tick(slurm, settings)

@@ -1,4 +1,4 @@
-"""What is generated of the documentation is that of the code beside it."""
+"""The generated documentation agrees with the code beside it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reference() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "packaging" / "reference.py"))
 
 
-def test_the_files_are_those_that_the_code_makes(reference: dict[str, Any]) -> None:
+def test_the_files_equal_the_generated_files(reference: dict[str, Any]) -> None:
     for path, text in reference["written"]().items():
         assert path.read_text(encoding="utf-8") == text, f"{path}: run make docs"
 
@@ -63,7 +63,7 @@ def test_the_man_page_names_every_command_and_option(reference: dict[str, Any]) 
         assert not missing, f"malleable {command}: {missing}"
 
 
-def test_the_man_page_names_what_users_may_set() -> None:
+def test_the_man_page_names_the_settings_of_users() -> None:
     docs = ROOT / "docs"
     pages = "".join(page.read_text() for page in sorted((docs / "users").glob("*.md")))
     asked = set(re.findall(r"MALLEABLE_[A-Z_]+", pages))
@@ -99,7 +99,7 @@ def test_bash_completes_a_line(
     assert expected in done.stdout.split()
 
 
-def test_each_shell_gets_a_script_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_shell_gets_its_own_script(capsys: pytest.CaptureFixture[str]) -> None:
     scripts = {}
     for shell in ("bash", "zsh"):
         assert cli.main(["completion", shell]) == 0

@@ -86,7 +86,7 @@ def test_range_of_a_number(section: str, key: Any) -> None:
         '[tick]\nlock = ""',
     ],
 )
-def test_one_fault(text: str) -> None:
+def test_a_single_fault(text: str) -> None:
     (fault,) = faults(text)
     assert fault.startswith("file: ")
 
@@ -100,7 +100,7 @@ def test_all_faults_at_once() -> None:
     assert all(fault.startswith("file: ") for fault in found)
 
 
-def test_where_settings_are_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_places_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.toml"
     path.write_text("[lease]\nlength_s = 300\n")
     monkeypatch.setenv("MALLEABLE_SETTINGS", str(path))
@@ -122,14 +122,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
         load(path)
 
 
-def test_a_canary_needs_somebody_or_some_place() -> None:
+def test_a_canary_needs_a_user_or_a_node() -> None:
     (fault,) = faults('[mode]\nlevel = "canary"\n')
     assert "set mode.users" in fault
     assert parse('[mode]\nlevel = "canary"\naccounts = ["ml"]\n').mode.accounts == ("ml",)
     assert parse('[mode]\nlevel = "canary"\nnodes = ["n[1-4]"]\n').mode.nodes == ("n[1-4]",)
 
 
-def test_a_share_of_nothing_is_refused() -> None:
+def test_a_share_of_0_is_refused() -> None:
     """It could mean no limit, as 0 does for max_nodes, or that every fragment has to leave."""
     (fault,) = faults("[mode]\nmax_share = 0\n")
     assert "from 0.001 to 1" in fault

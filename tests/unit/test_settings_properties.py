@@ -1,4 +1,4 @@
-"""Settings of any content: read as written, or refused with every fault in a line of its own."""
+"""Settings of any content are read as written, or refused with a line for each fault."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def written(found: Settings) -> str:
 
 @settings(deadline=None)
 @given(documents())
-def test_what_was_read_can_be_written_and_read_again(text: str) -> None:
+def test_read_settings_can_be_written_and_read_again(text: str) -> None:
     try:
         found = parse(text)
     except SettingsError:

@@ -50,8 +50,10 @@ def test_whoever_leaves_a_job_behind_is_named_and_the_next_gets_a_new_sandbox(
         kept.down()
 
 
-def test_fixtures_for_a_module_are_spelled_as_the_sharing_looks_for_them() -> None:
-    """In the file that uses them, or in tests/conftest.py, whose fixtures let a file be torn."""
+def test_fixtures_for_a_module_have_the_spelling_that_the_sharing_expects() -> None:
+    """Each module has its fixture in its own file, or in tests/conftest.py. These let a
+    file be split.
+    """
     odd = re.compile(r"scope *= *(?!\"(module|session)\")|scope *= +\"|scope +=")
     for path in TESTS.rglob("*.py"):
         text = path.read_text(encoding="utf-8")
@@ -74,7 +76,7 @@ def test_fixtures_for_a_module_are_spelled_as_the_sharing_looks_for_them() -> No
         ("", 124, "exit code 124"),
     ],
 )
-def test_a_row_of_the_night_tells_how_a_suite_ended(
+def test_a_row_of_the_night_names_the_end_of_a_suite(
     tmp_path: Path, printed: str, code: int, told: str
 ) -> None:
     (tmp_path / "log").write_text(printed)

@@ -1,4 +1,4 @@
-"""Snapshots as files: nothing lost on the way, and one line for every kind of fault."""
+"""Snapshots as files: no value is lost on the way, and every kind of fault has a line."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Output = pytest.CaptureFixture[str]
 
 
 def look(situation: str = "running") -> Snapshot:
-    """What a tick sees on a real Slurm, with a curve besides."""
+    """A tick's snapshot of a real Slurm, with a curve added."""
     seen = observe(recorded(situation), ["malleable"])
     curves = {job.job_id: Curve(((0, 0.0), (1, 2.5), (4, 9.0))) for job in seen.jobs}
     return replace(seen, curves=curves)
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_what_a_real_slurm_said_survives_the_file(situation: str, tmp_path: Path) -> None:
+def test_answers_of_a_real_slurm_survive_the_file(situation: str, tmp_path: Path) -> None:
     seen = look(situation)
     files.save(seen, tmp_path / "seen.json")
     assert files.read(tmp_path / "seen.json") == seen
@@ -101,7 +101,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("where", "what", "said"), FAULTS, ids=[f[2][:40] for f in FAULTS])
-def test_a_fault_is_one_line_with_its_key(
+def test_a_fault_is_a_line_with_its_key(
     where: list[Any], what: object, said: str, tmp_path: Path, capsys: Output
 ) -> None:
     data = held()
@@ -143,7 +143,7 @@ def test_no_such_file(tmp_path: Path, capsys: Output) -> None:
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
-def test_nodes_that_the_file_forgot_stop_nothing(situation: str, tmp_path: Path) -> None:
+def test_nodes_that_the_file_lacks_stop_no_plan(situation: str, tmp_path: Path) -> None:
     data = json.loads(files.snapshot_text(look(situation)))
     data["snapshot"]["nodes"] = []
     path = tmp_path / "seen.json"
@@ -151,12 +151,12 @@ def test_nodes_that_the_file_forgot_stop_nothing(situation: str, tmp_path: Path)
     assert cli.main(["plan", "--snapshot", str(path), "--json"]) == 0
 
 
-def test_the_schema_in_the_documents_is_the_one_in_force() -> None:
+def test_the_schema_in_the_documents_is_in_force() -> None:
     stored = json.loads((ROOT / "docs/developers/snapshot.schema.json").read_text())
     assert stored == files.schema()
 
 
-def test_what_is_written_has_the_keys_of_the_schema() -> None:
+def test_a_written_snapshot_has_the_keys_of_the_schema() -> None:
     def check(schema: dict[str, Any], data: Any, key: str) -> None:
         if schema.get("type") == "object" and "properties" in schema:
             assert set(data) <= set(schema["properties"]), key

@@ -1,4 +1,4 @@
-"""The switch: a file that nobody can fail to see without saying so."""
+"""The switch: a file. A command that cannot see it says so."""
 
 from __future__ import annotations
 
@@ -107,7 +107,9 @@ def test_a_directory_that_switches_off_takes_no_reason(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("second", [10**14, -(10**14)])
 def test_a_date_that_no_calendar_has_switches_off(second: int) -> None:
-    """As `touch --date=@100000000000000` gives it; ext4 and xfs keep none beyond 2446 and 2486."""
+    """As `touch --date=@100000000000000` gives it. ext4 and xfs keep no date beyond 2446
+    and 2486.
+    """
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
         path = Path(place, "off")
         path.touch()
@@ -120,7 +122,7 @@ def test_a_date_that_no_calendar_has_switches_off(second: int) -> None:
         assert switch_on(place) == off
 
 
-def test_two_who_switch_off_at_once(tmp_path: Path) -> None:
+def test_two_people_switch_off_at_once(tmp_path: Path) -> None:
     """Neither fails, while a third switches on again and again."""
     code = (
         "import sys; from slurm_hooks.tick.switch import switch_off, switch_on\n"
@@ -139,7 +141,7 @@ def unsearchable(tmp_path: Path) -> str:
     return str(tmp_path / "file" / "state")
 
 
-def test_what_cannot_be_seen_is_not_taken_for_absent(tmp_path: Path) -> None:
+def test_an_invisible_switch_is_not_taken_for_absent(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="whether malleable jobs are switched off"):
         find_off(unsearchable(tmp_path))
 
@@ -152,25 +154,25 @@ def test_a_closed_directory_is_an_error(tmp_path: Path) -> None:
 
 
 def unsighted(tmp_path: Path) -> Settings:
-    """Settings whose state directory cannot be looked into."""
+    """Settings whose state directory cannot be read."""
     settings = settings_in(tmp_path)
     return replace(settings, tick=replace(settings.tick, state_dir=unsearchable(tmp_path)))
 
 
-def test_a_tick_that_cannot_see_the_switch_changes_nothing(tmp_path: Path) -> None:
+def test_a_tick_that_cannot_see_the_switch_changes_no_job(tmp_path: Path) -> None:
     port = recorded("running")
     with pytest.raises(SettingsError):
         tick(port, unsighted(tmp_path))
     assert all(c.argv[0] == "squeue" or c.stdin.startswith("show ") for c in port.commands)
 
 
-def test_a_reader_who_cannot_see_the_switch_is_told(tmp_path: Path) -> None:
+def test_a_reader_that_cannot_see_the_switch_gets_a_message(tmp_path: Path) -> None:
     settings = unsighted(tmp_path)
     report = tick(recorded("running"), settings, is_dry=True)
     assert any("whether malleable jobs are switched off" in note_text(n) for n in report.plan.notes)
 
 
-def test_observing_writes_nothing_and_completes_a_tick(tmp_path: Path) -> None:
+def test_observing_writes_no_command_and_completes_a_tick(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     settings = replace(settings, mode=replace(settings.mode, level="observe"))
     port = recorded("held")
@@ -183,7 +185,7 @@ def test_observing_writes_nothing_and_completes_a_tick(tmp_path: Path) -> None:
 
 
 class ThrownAtTheSecondLook:
-    """A Slurm that is asked for its jobs the second time just as somebody throws a switch."""
+    """A Slurm in which somebody changes the switch just before the second question about jobs."""
 
     def __init__(self, port: Recorded, throw: Callable[[], object]) -> None:
         self.port, self.throw = port, throw
@@ -197,7 +199,7 @@ class ThrownAtTheSecondLook:
 
 
 @pytest.mark.parametrize("name", ["off", "no-growth"])
-def test_a_tick_in_flight_starts_nothing_any_more(name: str, tmp_path: Path) -> None:
+def test_a_tick_in_flight_starts_no_fragment_any_more(name: str, tmp_path: Path) -> None:
     settings, port = settings_in(tmp_path), recorded("held")
     place = Path(settings.tick.state_dir)
 
@@ -214,7 +216,7 @@ def test_a_tick_in_flight_starts_nothing_any_more(name: str, tmp_path: Path) -> 
 # -- the commands
 
 
-def test_off_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
+def test_off_is_seen_by_all_commands(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     code, out, _ = run(capsys, "off", "--reason", "the file system is full")
     assert code == 0
@@ -234,7 +236,7 @@ def test_off_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
     assert "release " in (site / "told").read_text()
 
 
-def test_no_growth_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
+def test_no_growth_is_seen_by_all_commands(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     assert json.loads(run(capsys, "status", "--json")[1])["no_growth"] is None
     place = site / "state" / "no-growth"
@@ -255,7 +257,7 @@ def test_no_growth_is_seen_by_all_who_ask(capsys: Output, site: Path) -> None:
     assert "release " in (site / "told").read_text()
 
 
-def test_status_knows_the_nodes_of_a_host_list(capsys: Output, site: Path) -> None:
+def test_status_names_the_nodes_of_a_host_list(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
     path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-2]"]\n')
     told = run(capsys, "status")[2]
@@ -332,7 +334,7 @@ def test_off_that_cannot_be_written(capsys: Output, site: Path) -> None:
     assert "tick.state_dir" in err
 
 
-def test_a_host_list_that_is_none(capsys: Output, site: Path) -> None:
+def test_a_text_that_is_no_host_list(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
     path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-"]\n')
     code, _, err = run(capsys, "reconcile")

@@ -1,4 +1,4 @@
-"""Whoever is not the tick's user cannot stop the ticks, and ticks that do not happen are told."""
+"""Only the tick's user can stop the ticks, and missing ticks are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from slurm_hooks.tick.reconcile import tick
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
-# What anybody can do who can open the file, reading only.
+# Every user who can open the file for reading can do this.
 FLOCK = """
 import fcntl, os, sys, time
 fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
@@ -74,7 +74,7 @@ def age(settings: Settings, seconds: float) -> None:
     os.utime(f"{settings.tick.lock}.done", (moment, moment))
 
 
-def test_one_tick_at_a_time_and_the_holder_is_named(tmp_path: Path) -> None:
+def test_a_single_tick_at_a_time_and_the_holder_is_named(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     with other(TICK, settings.tick.lock) as (pid, word):
         assert word == "held"
@@ -118,7 +118,9 @@ def test_patience_follows_the_pace(every_s: float, wanted: float) -> None:
     assert patience_s(Tick(every_s=every_s)) == wanted
 
 
-def test_the_command_tells_and_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_the_holder_and_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_program(tmp_path / "squeue", "echo Unable to contact slurmctld >&2\nexit 1")
     settings = settings_in(tmp_path)
     path = tmp_path / "malleable.toml"
@@ -141,7 +143,7 @@ def test_others_cannot_take_the_lock(reachable: Path) -> None:
     lock = Path(settings.tick.lock)
     assert lock.parent.stat().st_mode & 0o777 == 0o700
     assert lock.stat().st_mode & 0o777 == 0o600
-    lock.parent.chmod(0o755)  # an older version's, or one that is shared: the file's mode is enough
+    lock.parent.chmod(0o755)  # an older version's lock, or a shared lock: the file's mode is enough
     with other(FLOCK, settings.tick.lock, NOBODY) as (_, word):
         assert word == ""
         tick(recorded("running"), settings)
@@ -192,7 +194,7 @@ def test_a_directory_that_others_write_is_refused_and_left_alone(tmp_path: Path,
 
 
 @needs_root
-def test_somebody_else_s_directory_and_file_are_refused(tmp_path: Path) -> None:
+def test_another_user_s_directory_and_file_are_refused(tmp_path: Path) -> None:
     settings = settings_in(tmp_path)
     tick(recorded("running"), settings)
     os.chown(settings.tick.lock, NOBODY, NOBODY)
@@ -205,17 +207,15 @@ def test_somebody_else_s_directory_and_file_are_refused(tmp_path: Path) -> None:
         tick(recorded("running"), settings)
 
 
-def test_a_full_disk_is_told_with_the_setting(tmp_path: Path, mocker: MockerFixture) -> None:
+def test_a_full_disk_is_reported_with_the_setting(tmp_path: Path, mocker: MockerFixture) -> None:
     settings = settings_in(tmp_path)
     mocker.patch("os.open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
     with pytest.raises(SettingsError, match=r"tick\.lock = .*cannot be used: .*No space left"):
         tick(recorded("running"), settings)
 
 
-def test_a_full_disk_takes_the_holder_s_number_and_nothing_else(
-    tmp_path: Path, mocker: MockerFixture
-) -> None:
-    """Files are there, as after any tick: what a number takes is not."""
+def test_a_full_disk_costs_only_the_holder_s_number(tmp_path: Path, mocker: MockerFixture) -> None:
+    """Files exist, as after any tick. Only the blocks for a number are missing."""
     chosen = Tick(lock=str(tmp_path / "tick.lock"))
     with locked(chosen):
         pass

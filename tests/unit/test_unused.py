@@ -1,4 +1,4 @@
-"""What no job uses of the nodes: on idle ones, on partly used ones, and stranded."""
+"""The unused resources of nodes: on idle nodes, on partly used nodes, and stranded."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def unused(*nodes: Node, jobs: tuple[MalleableJob, ...] = (), actions: tuple[Int
             Unused(part=6),
             Unused(part=24),
         ),  # no memory told
-        (gpu_node(NodeState.BUSY), Unused(), Unused()),  # not told what is used
+        (gpu_node(NodeState.BUSY), Unused(), Unused()),  # its use is not reported
         (gpu_node(NodeState.BUSY, 32, 8, 256_000), Unused(), Unused()),
     ],
 )
-def test_what_no_job_uses_of_a_node(node: Node, gpus: Unused, cpus: Unused) -> None:
+def test_the_unused_part_of_a_node(node: Node, gpus: Unused, cpus: Unused) -> None:
     assert unused(node) == {"gpu": gpus, "cpu": cpus}
 
 
 @pytest.mark.parametrize("state", [NodeState.DOWN, NodeState.LEAVING, NodeState.UNKNOWN])
-def test_a_node_out_of_service_has_nothing_unused(state: NodeState) -> None:
+def test_a_node_out_of_service_has_no_unused_part(state: NodeState) -> None:
     assert unused(gpu_node(state)) == {}
 
 
@@ -73,7 +73,7 @@ def test_nodes_that_no_malleable_job_can_use_are_not_counted() -> None:
     assert unused(gpu_node(partitions=frozenset({"main"}))) == {}
 
 
-def test_nodes_are_added_up_and_without_gpus_nothing_is_said_of_them() -> None:
+def test_nodes_are_added_up_and_gpus_are_named_only_where_they_exist() -> None:
     nodes = (gpu_node(), gpu_node(SHARED, 8, 2, name="n2"), make_node("n3", cpus=4))
     assert unused(*nodes) == {"gpu": Unused(8, 6), "cpu": Unused(36, 24)}
     assert unused(make_node("n3", cpus=4)) == {"cpu": Unused(idle=4)}
@@ -91,14 +91,14 @@ def test_a_whole_node_of_a_fragment_is_used(state: FragmentState) -> None:
     ("state", "left"), [(FragmentState.RUNNING, 6), (FragmentState.PENDING, 4)]
 )
 def test_a_part_is_used_from_its_release_and_counted_once(state: FragmentState, left: int) -> None:
-    """Slurm itself counts what a fragment has that runs."""
+    """Slurm itself counts the resources of a running fragment."""
     mark = make_mark(replace(make_request(), slot=Slot("gpu")), slots=2)
     asks = Resources(8, 64_000, (("gpu", 2),))
     jobs = (make_job(make_fragment(0, state, ["n1"], mark=mark, asks=asks)),)
     assert unused(gpu_node(SHARED, 8, 2, 64_000), jobs=jobs)["gpu"] == Unused(part=left)
 
 
-def test_what_a_plan_gives_away_is_used() -> None:
+def test_nodes_that_a_plan_gives_away_are_used() -> None:
     job = make_job(make_fragment(0), make_fragment(1))
     first, second = (f.id for f in job.fragments)
     asks = Resources(8, 64_000, (("gpu", 2),))

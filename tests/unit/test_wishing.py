@@ -20,7 +20,7 @@ GANG = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}
 
 
 class Comments(FakeSlurm):
-    """One that answers and obeys what a user asks about Comment; an agent may write over it."""
+    """A Slurm that answers and obeys commands about Comment. An agent may overwrite it."""
 
     agent_writes = False
 
@@ -44,7 +44,7 @@ def asked(slurm: Comments, job_id: int, size: int) -> Wish:
     return wish(slurm, job_to_wish(slurm, ("malleable",), job_id), size, START)
 
 
-def test_it_is_in_one_element_and_never_above_max() -> None:
+def test_a_wish_is_in_a_single_element_and_never_above_max() -> None:
     slurm = cluster()
     slurm.elements["1_0"].comment = "joined{3};mine"
     assert asked(slurm, 1, 9).nodes == 4
@@ -53,21 +53,21 @@ def test_it_is_in_one_element_and_never_above_max() -> None:
     assert slurm.elements["1_0"].comment == f"joined{{3}};wish{{4,{START}}};mine"
 
 
-def test_an_agent_that_writes_over_it_again_and_again() -> None:
+def test_an_agent_that_overwrites_a_wish_repeatedly() -> None:
     slurm = cluster()
     slurm.agent_writes = True
     with pytest.raises(RetryLater, match="keeps overwriting the wish"):
         asked(slurm, 1, 2)
 
 
-def test_what_cannot_wish_is_told_so() -> None:
+def test_a_job_that_cannot_wish_gets_a_message() -> None:
     with pytest.raises(UsageError, match="is a gang"):
         asked(cluster(GANG), 1, 2)
     with pytest.raises(UsageError, match="no malleable job 7"):
         asked(cluster(), 7, 2)
 
 
-def test_a_job_of_somebody_else_is_left_alone() -> None:
+def test_a_job_of_another_user_is_left_alone() -> None:
     class Strangers(Comments):
         def ask(self, command: Command) -> str:
             if command.argv[:2] == ("scontrol", "update"):
@@ -88,7 +88,7 @@ def test_a_job_of_somebody_else_is_left_alone() -> None:
         (POOL.replace("}", ",slot=cpu:4}"), "job 1: wishes for at most 2 tasks"),
     ],
 )
-def test_the_command_names_what_the_job_counts(
+def test_the_command_names_the_unit_of_the_job(
     mark: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("slurm_hooks.commands.wish.live", lambda settings: cluster(mark))

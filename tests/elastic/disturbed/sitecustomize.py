@@ -1,6 +1,9 @@
-"""Put on an agent's PYTHONPATH by test_rough.py: shifts its clock by TEST_SKEW_S seconds, makes
-every operation below TEST_SLOW_DIR take TEST_SLOW_S, gives workers that ignore SIGTERM
-TEST_STUBBORN_S, keeps it from the host TEST_UNREACHED. Its workers are left as they are."""
+"""Disturbs an agent. test_rough.py puts this folder on the agent's PYTHONPATH.
+
+TEST_SKEW_S shifts its clock by that many seconds. Each operation below TEST_SLOW_DIR takes
+TEST_SLOW_S. Workers that ignore SIGTERM have TEST_STUBBORN_S. TEST_UNREACHED keeps the agent from
+the host. Its workers are not disturbed.
+"""
 
 import builtins
 import os
