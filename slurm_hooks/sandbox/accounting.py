@@ -101,7 +101,9 @@ def _make_tables(slurm: Installation, layout: Layout) -> None:
     except subprocess.TimeoutExpired as error:
         raise RetryLater(f"{INSTALL} did not end within {INSTALL_LIMIT_S} s.") from error
     if done.returncode != 0:
-        raise RetryLater(f"{' '.join(argv)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise RetryLater(
+            f"{' '.join(argv)} failed with exit code {done.returncode}:\n{done.stderr[-2000:]}"
+        )
 
 
 def _as_user(layout: Layout) -> list[str]:
@@ -156,7 +158,7 @@ def fill(run: Run, layout: Layout) -> None:
         if done.returncode != 0 and "lready exist" not in done.stdout + done.stderr:
             tail = log_tail(layout, DAEMON)
             raise RetryLater(
-                f"sacctmgr {' '.join(words)} ended with {done.returncode}: {done.stdout}"
+                f"sacctmgr {' '.join(words)} failed with exit code {done.returncode}: {done.stdout}"
                 f"{done.stderr}; the end of slurmdbd's log:\n{tail}"
             )
 

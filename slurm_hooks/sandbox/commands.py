@@ -123,7 +123,8 @@ def call_command(command: Command, slurm: Installation) -> int:
 def _failure(command: Command, done: subprocess.CompletedProcess[str]) -> str:
     user = command.user or "this user"
     return (
-        f"{' '.join(command.argv)} (as {user}, in {command.cwd}) ended with {done.returncode}.\n"
+        f"{' '.join(command.argv)} (as {user}, in {command.cwd}) failed with exit code "
+        f"{done.returncode}.\n"
         f"{done.stdout}{done.stderr}"
     )
 

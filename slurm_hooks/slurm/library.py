@@ -60,5 +60,5 @@ class WithLibrary:
         try:
             return self.live.ask(library_command())
         except CommandRefused as error:
-            _log.info("pyslurm does not know, so squeue is asked: %s", error)
+            _log.info("pyslurm cannot give the answer of squeue, so squeue is asked: %s", error)
             return self.live.ask(command)

@@ -80,7 +80,8 @@ class Live:
             if command.patience_s:
                 return ""
             raise RetryLater(
-                f"`{_shown(command)}` gave no answer in {self.timeout_s:g} s; is slurmctld up?"
+                f"`{_shown(command)}` gave no answer in {self.timeout_s:g} s: "
+                "check slurmctld with `scontrol ping`"
             ) from error
         complaint = done.stderr.strip() or ("" if done.returncode == 0 else "no message")
         self._note(command, began, complaint)
@@ -91,7 +92,8 @@ class Live:
         is_barred = DENIED.search(complaint) or NOT_OWNER in complaint
         refusal = NotAllowed if is_barred else CommandRefused
         raise refusal(
-            f"`{_shown(command)}` ended with {done.returncode}: {complaint[-300:]}", complaint
+            f"`{_shown(command)}` failed with exit code {done.returncode}: {complaint[-300:]}",
+            complaint,
         )
 
     def _run(self, command: Command) -> subprocess.CompletedProcess[str]:

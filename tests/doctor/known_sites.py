@@ -324,4 +324,4 @@ def by_database(levels: dict[str, str]) -> dict[str, Any]:
     }
 
 
-NO_ANSWER = "`scontrol` gave no answer in 10 s; is slurmctld up?"
+NO_ANSWER = "`scontrol` gave no answer in 10 s: check slurmctld with `scontrol ping`"

@@ -64,7 +64,7 @@ def test_a_busy_slurm_is_asked_later(tmp_path: Path, complaint: str) -> None:
 
 def test_a_refusal_names_the_command_and_its_answer(tmp_path: Path) -> None:
     live = program(tmp_path, "echo 'Access/permission denied' >&2; exit 1")
-    with pytest.raises(CommandRefused, match=r"`squeue --all` ended with 1: Access"):
+    with pytest.raises(CommandRefused, match=r"`squeue --all` failed with exit code 1: Access"):
         live.ask(ASK)
 
 

@@ -71,7 +71,7 @@ def test_a_job_of_another_user_is_left_alone() -> None:
     class Strangers(Comments):
         def ask(self, command: Command) -> str:
             if command.argv[:2] == ("scontrol", "update"):
-                raise NotAllowed("`scontrol update ...` ended with 1: 1_0: Invalid user id")
+                raise NotAllowed("`scontrol update ...` failed with exit code 1: Invalid user id")
             return super().ask(command)
 
     slurm = Strangers({"n1": "", "n2": ""})
