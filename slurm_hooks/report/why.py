@@ -226,7 +226,7 @@ _NOTE: Forms = {
     ),
     Why.OFF: ("malleable jobs are switched off since {since:date}[ ({said})]",),
     Why.CANARY: ("mode.level = canary: only its jobs and nodes are used",),
-    Why.UNKNOWN_NODE: ("mode.nodes: Slurm knows no node {nodes}[ and {more} more]",),
+    Why.UNKNOWN_NODE: ("mode.nodes: Slurm has no node {nodes}[ and {more} more]",),
     Why.SUSPECT: (
         "{nodes}: fragments of jobs {jobs} died there; malleable jobs avoid it for now, please "
         "check the node",

@@ -167,7 +167,7 @@ def test_a_node_and_a_job_as_their_user_sees_them(sandbox: Sandbox) -> None:
     code, said = doctor(sandbox, "--job", job)
     assert "skipped  job-log: a job's log is read only as its own user" in said
     code, said = doctor(sandbox, "--job", "4711")
-    assert (code, "Slurm knows no job 4711" in said) == (2, True)
+    assert (code, "Slurm has no job 4711" in said) == (2, True)
 
 
 @pytest.mark.slurm
@@ -200,9 +200,9 @@ def test_a_canary_with_misspelled_names_is_reported_by_doctor_and_plan(sandbox: 
         sandbox.settings.write_text(before)
     assert code == 1
     assert "mode.users: this host has no user nosuchuser" in said
-    assert "mode.nodes: Slurm knows no node nope1, nope2, nope3, nope4" in said
+    assert "mode.nodes: Slurm has no node nope1, nope2, nope3, nope4" in said
     assert "note: mode.users: this host has no user nosuchuser" in plan
-    assert "note: mode.nodes: Slurm knows no node nope1, nope2, nope3, nope4" in plan
+    assert "note: mode.nodes: Slurm has no node nope1, nope2, nope3, nope4" in plan
 
 
 @pytest.mark.slurm

@@ -80,7 +80,7 @@ def test_a_grace_that_leaves_no_time_to_train_is_reported() -> None:
     found = [line for line in doctor(site, site.settings) if "longest-wait" in line]
     assert (
         "warning longest-wait: partition gpuA100x4-preempt: MaxTime 6 min leaves less than 2 min "
-        "before the notice, which is the grace, 5 min: fragments leave soon after they start"
+        "before the notice (the grace, 5 min): fragments leave soon after they start"
     ) in found
 
 
@@ -115,7 +115,7 @@ def test_before_there_are_settings_the_lanes_are_named(site: GuestSite, lanes: s
         return
     assert (paste.file, paste.line) == (facts.settings_path, f'partitions = ["{first}"]')
     assert finding.advice.startswith(
-        f"malleable jobs can be guests in a lane that you have: {lanes}"
+        f"malleable jobs can use a lane that you already have: {lanes}"
     )
     assert own in finding.advice
 

@@ -484,4 +484,4 @@ def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
 def test_a_canary_of_missing_nodes_is_reported() -> None:
     chosen = with_mode(level="canary", nodes=("n1", "m2", "m1"))
     plan = plan_for(make_snapshot(nodes=make_nodes(2)), chosen)
-    assert "mode.nodes: Slurm knows no node m1, m2" in map(note_text, plan.notes)
+    assert "mode.nodes: Slurm has no node m1, m2" in map(note_text, plan.notes)

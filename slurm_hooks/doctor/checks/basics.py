@@ -1,4 +1,4 @@
-"""Whether there is anything to look at: settings, an answer from Slurm, its release, clocks."""
+"""Checks of the basics: settings, an answer from Slurm, its release, clocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SKEW_BAD_S = 60.0
 def _settings(facts: Facts) -> Iterator[Finding]:
     for fault in facts.settings_faults:
         yield error(
-            fault, advice=f"correct {facts.settings_path}; doctor went on with the defaults"
+            fault, advice=f"correct {facts.settings_path}; doctor used the defaults instead"
         )
 
 
@@ -37,8 +37,8 @@ def _release(facts: Facts) -> Iterator[Finding]:
         yield warning(
             f"Slurm {slurm.value('SLURM_VERSION')} is not a release on which this was tested "
             f"({known_releases()})",
-            advice="run `malleable test` on a canary partition before switching it on, or install "
-            "a version of this package that knows the release",
+            advice="run `malleable test` on a canary partition first, or install a version of this "
+            "package that was tested on the release",
         )
 
 
@@ -55,14 +55,14 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
 
 
 def _nodes_ahead(now: datetime, nodes: tuple[Words, ...]) -> Iterator[Finding]:
-    """A slurmd writes down by its own clock when it started: that cannot be in the future."""
+    """A slurmd records its start by its own clock, and that cannot be in the future."""
     ahead = [words["NodeName"] for words in nodes if _started_s(words) > now.timestamp() + 60]
     if ahead:
         shown = ", ".join(ahead[:5]) + (" ..." if len(ahead) > 5 else "")
         yield error(
             f"the clock of {plural(len(ahead), 'node')} is ahead of slurmctld's: {shown}",
-            advice="synchronise them with chrony or ntpd; `malleable doctor --node clocks` there "
-            "says how far they are off",
+            advice="synchronise them with chrony or ntpd; `malleable doctor --node clocks` on a "
+            "node prints the difference",
         )
 
 
@@ -75,8 +75,7 @@ _SETTINGS = Check(
     "settings",
     Category.BASICS,
     "the settings are valid",
-    "A tick with invalid settings changes nothing and exits with 78: leases run out and no job "
-    "grows.",
+    "A tick with invalid settings stops with exit code 78. Then leases run out, and no job grows.",
     _settings,
     is_ours=True,
 )
@@ -84,24 +83,24 @@ _ANSWERS = Check(
     "slurm-answers",
     Category.BASICS,
     "slurmctld answers",
-    "Nothing else can be looked at, and no tick can do its work.",
+    "Without an answer no other check can run, and no tick can do its work.",
     _answers,
 )
 _RELEASE = Check(
     "release",
     Category.BASICS,
     "the tests of this package passed on this release of Slurm",
-    "Slurm's releases differ in what a hold, a requeue or a listing means. On a release that was "
-    "not tested the plugin does not register the option, so `sbatch --malleable` is an unknown "
-    "option there and everything else works as before.",
+    "Slurm's releases differ in the meaning of a hold, a requeue or a listing. On a release "
+    "without tests the plugin does not register its option. There `sbatch --malleable` is an "
+    "unknown option, and all else works as before.",
     _release,
 )
 _CLOCKS = Check(
     "clocks",
     Category.BASICS,
     "the clocks of slurmctld, this host and the nodes agree",
-    "A lease ends at a time of slurmctld's clock, and agents leave by their node's: a node that "
-    "is behind is told to leave too late. Munge refuses credentials when the difference is five "
+    "A lease ends by slurmctld's clock, and agents leave by the clock of their node. On a node "
+    "whose clock is behind they leave too late. Munge refuses credentials if clocks differ by five "
     "minutes.",
     _clocks,
 )

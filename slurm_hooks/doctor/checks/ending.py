@@ -1,4 +1,4 @@
-"""How fragments end and come back: kill wait, leases, requeue, how long ended jobs are known."""
+"""Check how fragments end and come back: kill wait, leases, requeue, records of ended jobs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _job_file_append(facts: Facts) -> Iterator[Finding]:
         yield warning(
             "JobFileAppend=0",
             Change("JobFileAppend", "1"),
-            advice="without it users write --open-mode=append, or a log of their own per fragment",
+            advice="without it users need --open-mode=append, or a separate log for each fragment",
         )
 
 
@@ -66,7 +66,7 @@ def _job_age(facts: Facts) -> Iterator[Finding]:
     needed_s = math.ceil(TICKS_TO_SEE_AN_END * facts.settings.tick.every_s)
     better_s = max(USUAL_JOB_AGE_S, needed_s)
     if age_s == 0 or 0 < most < FEW_JOBS_A_SECOND * age_s:
-        kept = "for ever" if age_s == 0 else f"for {age_s} s"
+        kept = "forever" if age_s == 0 else f"for {age_s} s"
         is_too_long = age_s == 0 or age_s > better_s
         shorter = (Change("MinJobAge", str(better_s)),) if is_too_long else ()
         enough = FEW_JOBS_A_SECOND * (age_s if age_s >= needed_s else better_s)
@@ -78,7 +78,7 @@ def _job_age(facts: Facts) -> Iterator[Finding]:
         )
     if 0 < age_s < needed_s:
         yield warning(
-            f"MinJobAge={age_s}: fragments that ended may be forgotten before a tick has seen how "
+            f"MinJobAge={age_s}: Slurm may forget ended fragments before a tick has seen their end "
             f"(at least {needed_s} s are needed)",
             Change("MinJobAge", str(better_s)),
         )
@@ -87,7 +87,7 @@ def _job_age(facts: Facts) -> Iterator[Finding]:
 def _unkillable(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
     limit_s, wait_s = slurm.number("UnkillableStepTimeout"), slurm.number("KillWait", 30)
-    if 0 < limit_s < min(wait_s, LONG_KILL_WAIT_S):  # a long KillWait is told of by itself
+    if 0 < limit_s < min(wait_s, LONG_KILL_WAIT_S):  # the check kill-wait covers a long KillWait
         yield warning(
             f"UnkillableStepTimeout={limit_s} is shorter than KillWait={wait_s}",
             Change("UnkillableStepTimeout", str(max(60, 2 * wait_s))),
@@ -118,9 +118,9 @@ TABLE = (
     Check(
         "lease-margin",
         Category.ENDING,
-        "lease.margin_s covers slurmctld's slow look at time limits",
-        "slurmctld looks at time limits every 30 s only: with a smaller margin a fragment overruns "
-        "its hole by as much.",
+        "lease.margin_s covers slurmctld's slow check of time limits",
+        "slurmctld checks time limits only every 30 s. With a smaller margin a fragment may "
+        "overrun its hole.",
         _margin,
         is_ours=True,
     ),
@@ -128,16 +128,16 @@ TABLE = (
         "kill-wait",
         Category.ENDING,
         f"KillWait is at most {LONG_KILL_WAIT_S} s",
-        "It is the time from SIGTERM to SIGKILL, so the longest that an urgent job waits for a "
-        "fragment that does not react, and holes are used that much less.",
+        "KillWait is the time from SIGTERM to SIGKILL. An urgent job waits that long for a "
+        "fragment that does not react, and fragments leave that much earlier.",
         _kill_wait,
     ),
     Check(
         "farewell",
         Category.ENDING,
-        "lease.farewell_s is over before KillWait is",
-        "Fragments that Slurm ends write down what they have for so long. SIGKILL comes after "
-        "KillWait and cuts that off, so the work since the last checkpoint is done again.",
+        "lease.farewell_s is shorter than KillWait",
+        "Fragments that Slurm ends save their state in that time. SIGKILL comes after KillWait. If "
+        "it comes earlier, the job repeats the work since its last checkpoint.",
         _farewell,
         is_ours=True,
     ),
@@ -145,40 +145,39 @@ TABLE = (
         "over-time-limit",
         Category.ENDING,
         "jobs in our partitions end at their time limit",
-        "A fragment's time limit is its lease, which ends before somebody else needs the node. "
-        "OverTimeLimit lets it run on.",
+        "A fragment's time limit is its lease, which ends before another job needs the node. "
+        "OverTimeLimit lets the fragment run longer.",
         _over_time,
     ),
     Check(
         "job-requeue",
         Category.ENDING,
         "jobs are requeued by default",
-        "Fragments come back by being requeued. job_submit asks for it with each malleable job, "
-        "so this is a matter of tidiness.",
+        "Fragments come back by a requeue. job_submit requests it for each malleable job, so this "
+        "setting is optional.",
         _job_requeue,
     ),
     Check(
         "job-file-append",
         Category.ENDING,
         "a requeued job appends to its log",
-        "Otherwise the log of a fragment is emptied when it comes back. Lua cannot set a job's "
+        "Otherwise Slurm empties the log of a fragment when it comes back. Lua cannot set a job's "
         "open mode.",
         _job_file_append,
     ),
     Check(
         "min-job-age",
         Category.ENDING,
-        "ended jobs are remembered long enough for a tick, and not for hours",
-        "A fragment that is forgotten before a tick has seen how it ended is lost to its job. "
-        "Ended jobs count against MaxJobCount, and once that is reached nobody on the cluster can "
-        "submit.",
+        "slurmctld keeps ended jobs long enough for a tick, but not for hours",
+        "If slurmctld forgets a fragment before a tick has seen its end, the job loses the "
+        "fragment. Ended jobs count against MaxJobCount. When that is reached, no user can submit.",
         _job_age,
     ),
     Check(
         "unkillable",
         Category.ENDING,
         "UnkillableStepTimeout is not shorter than KillWait",
-        "A node whose step does not end in that time is drained, while the step may still be "
+        "Slurm drains a node whose step does not end in that time, even if the step is still "
         "within its KillWait.",
         _unkillable,
     ),

@@ -1,4 +1,4 @@
-"""Environments that the site's Prolog lays on the node's disk: who lays them, and where."""
+"""Check the environments that the site's Prolog copies to the node's disk."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from slurm_hooks.doctor.facts import CannotLook, Facts, FileSeen, known
 from slurm_hooks.doctor.finding import Category, Change, Check, Finding, error, note, warning
 
-VARIABLE = "SPANK_MALLEABLE_ENV"  # a Prolog that lays environments asks for it
+VARIABLE = "SPANK_MALLEABLE_ENV"  # a Prolog that copies environments reads it
 HOOK = "preposition"
 SECONDS = 60  # the hook's own default
 
@@ -21,11 +21,11 @@ def _store(facts: Facts) -> tuple[str, FileSeen | None]:
 
 
 def _prologs(facts: Facts) -> list[str]:
-    """The texts of those that lay environments. Raises CannotLook where one that must be there
-    cannot be read."""
+    """The texts of the Prologs that copy environments. Raises CannotLook if such a Prolog must
+    exist but cannot be read."""
     hooks = [hook for hook in known(facts.hooks) if hook.key == "Prolog"]
-    found = [_code(hook.text) for hook in hooks if hook.text is not None]
-    laying = [text for text in found if HOOK in text or VARIABLE in text]
+    texts = [_code(hook.text) for hook in hooks if hook.text is not None]
+    laying = [text for text in texts if HOOK in text or VARIABLE in text]
     hidden = [hook.value for hook in hooks if hook.text is None]
     if hidden and not laying and _store(facts)[0]:
         raise CannotLook(f"Prolog={hidden[0]} cannot be read here")
@@ -40,7 +40,7 @@ def _laid(facts: Facts) -> Iterator[Finding]:
     (store, _), laying = _store(facts), _prologs(facts)
     if store and not laying:
         yield warning(
-            f"env_store={store} is set, and no Prolog lays environments there",
+            f"env_store={store} is set, but no Prolog copies environments there",
             advice="let the Prolog call the hook, or remove env_store=: "
             "see docs/admins/environments.md",
         )
@@ -48,13 +48,13 @@ def _laid(facts: Facts) -> Iterator[Finding]:
     named = {path for path in named if "$" not in path}
     if laying and not store:
         yield warning(
-            "the Prolog lays environments, and the plugin leads no job to them",
+            "the Prolog copies environments, but the plugin does not show them to jobs",
             advice=f"add env_store={min(named, default='STORE')} to our line of plugstack.conf",
         )
     elif named and store not in {path.rstrip("/") for path in named} | named:
         yield warning(
-            f"env_store={store}, and the Prolog lays environments in {min(named)}",
-            advice="name one directory in both",
+            f"env_store={store}, but the Prolog copies environments to {min(named)}",
+            advice="name the same directory in both",
         )
 
 
@@ -63,21 +63,22 @@ def _directory(facts: Facts) -> Iterator[Finding]:
     if not store:
         return
     if seen is None:
-        raise CannotLook(f"{store} is not on this host, which may be no compute node")
+        raise CannotLook(f"{store} is not on this host, which may not be a compute node")
     if seen.kind != "directory" or seen.uid != 0 or seen.is_open:
         yield error(
-            f"{store} is no directory of root's that only root may change: the hook lays nothing",
+            f"{store} is not a directory that only root may change: the hook refuses it",
             advice=f"remove it if a user has made it, then install -d -m 711 {store}",
         )
     elif not seen.is_reachable or not seen.mode & 0o001:
         yield warning(
-            f"users cannot enter {store}, so no job finds what is laid there",
+            f"users cannot enter {store}, so jobs cannot use the environments there",
             advice=f"chmod 711 {store}, and a+x the directories above it",
         )
     if re.match(r"(/var)?/tmp/|/dev/shm/", store + "/"):
         yield warning(
-            f"{store} is where anybody may write, and where old files are often removed",
-            advice="name a directory below ones that only root may change, which nothing cleans",
+            f"all users may write beside {store}, and old files there are often removed",
+            advice="name a directory that is never cleaned, where only root may change all "
+            "directories above it",
         )
 
 
@@ -89,8 +90,8 @@ def _in_time(facts: Facts) -> Iterator[Finding]:
         seconds = max(map(int, said), default=SECONDS)
         if limit <= seconds:
             yield error(
-                f"--seconds={seconds} and PrologEpilogTimeout={limit}: slurmd may end the Prolog, "
-                "and then it drains the node",
+                f"--seconds={seconds} and PrologEpilogTimeout={limit}: slurmd may end the Prolog "
+                "and drain the node",
                 Change("PrologEpilogTimeout", str(2 * seconds)),
             )
         if start <= seconds:
@@ -101,8 +102,8 @@ def _in_time(facts: Facts) -> Iterator[Finding]:
             )
         if re.search(r"\|\s*logger", text):
             yield note(
-                "the Prolog sends what the hook says through a pipe to logger",
-                advice="let it go to a file: a child that hangs in a dead file system would keep "
+                "the Prolog pipes the hook's output to logger",
+                advice="write it to a file: a child that hangs in a dead file system would block "
                 "logger, and with it the Prolog",
             )
 
@@ -111,28 +112,28 @@ TABLE = (
     Check(
         "environments-laid",
         Category.HOOKS,
-        "the Prolog lays environments where the plugin looks for them",
-        "--malleable-env needs both: the hook in the site's Prolog, and env_store= in our line of "
-        "plugstack.conf. With one alone each job uses the original, and nobody is told.",
+        "the Prolog copies environments to the directory that the plugin reads",
+        "--malleable-env needs both the hook in the site's Prolog and env_store= in our line of "
+        "plugstack.conf. If either is missing, each job silently uses the original.",
         _laid,
         is_ours=True,
     ),
     Check(
         "environments-store",
         Category.HOOKS,
-        "the directory of environments is root's, and users can enter it",
-        "The hook refuses a store that anybody else can change. It is looked at on the host that "
-        "this runs on, where the store is there.",
+        "only root can change the directory of environments, and users can enter it",
+        "The hook refuses a store that other users can change. This check runs on the current "
+        "host, if the store exists there.",
         _directory,
         is_ours=True,
     ),
     Check(
         "environments-time",
         Category.HOOKS,
-        "the hook gives up before slurmd gives up the Prolog",
-        "A Prolog that reaches PrologEpilogTimeout is killed, which drains the node. A batch job "
-        "that a node does not know BatchStartTimeout after its start is requeued as missing, and "
-        "while its Prolog runs no node knows it.",
+        "the hook ends before slurmd ends the Prolog",
+        "slurmd kills a Prolog at PrologEpilogTimeout, and the node is drained. While the Prolog "
+        "runs, no node knows the batch job. Slurm requeues such a job as missing after "
+        "BatchStartTimeout.",
         _in_time,
         is_ours=True,
     ),

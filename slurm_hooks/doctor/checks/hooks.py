@@ -1,4 +1,4 @@
-"""What runs around each fragment: prologs and epilogs, ours and the site's."""
+"""Check the prologs and epilogs around each fragment, ours and the site's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from slurm_hooks.doctor.facts import CannotLook, Facts, Hook, known
 from slurm_hooks.doctor.finding import Category, Change, Check, Finding, note, warning
 
 OURS = "/usr/libexec/slurm-malleable/epilog.sh"
-MARK = "SPANK_MALLEABLE"  # our Epilog asks for it, whatever it is called
+MARK = "SPANK_MALLEABLE"  # our Epilog reads this variable, whatever the name of the file
 
 
 def _hooks(facts: Facts, key: str) -> list[Hook]:
@@ -34,7 +34,7 @@ def _epilog(facts: Facts) -> Iterator[Finding]:
         if hook.text is None and "*" in hook.value:
             yield note(
                 f"Epilog={hook.value} is a pattern",
-                advice=f"one of its scripts should run {OURS}; patterns run in reverse order",
+                advice=f"let one of its scripts run {OURS}; patterns run in reverse order",
             )
         elif hook.text is not None:
             yield warning(
@@ -50,9 +50,9 @@ def _readable(facts: Facts) -> Iterator[Finding]:
     if not hook.file.is_for_all or not hook.file.mode & 0o001:
         yield warning(
             f"{hook.value} cannot be read and run by every user",
-            advice="our Epilog looks for processes with the rights of the job's user, and does "
-            "nothing where that user cannot read it: move it to a directory that all may enter, "
-            f"or chmod a+rx {hook.value}",
+            advice="our Epilog looks for processes with the rights of the job's user, so that user "
+            "must be able to read it: move it to a directory that all users may enter, or chmod "
+            f"a+rx {hook.value}",
         )
 
 
@@ -61,8 +61,8 @@ def _prolog(facts: Facts) -> Iterator[Finding]:
         if hook.file is None and "*" not in hook.value and facts.host.uid == 0:
             yield warning(
                 f"Prolog={hook.value} is not on this host",
-                advice="fine if this is no compute node: one without it is drained at its first "
-                "job",
+                advice="fine if this is not a compute node: a compute node without it is drained "
+                "at its first job",
             )
         yield from _patterns(facts, hook)
 
@@ -71,7 +71,7 @@ def _patterns(facts: Facts, hook: Hook) -> Iterator[Finding]:
     if "*" in hook.value and known(facts.slurm).is_configless:
         yield warning(
             f"{hook.key}={hook.value} is a pattern, and this cluster is configless",
-            advice="configless nodes get no such files: put them on each node, or name one script",
+            advice="configless nodes do not get them: copy them to each node, or name a script",
         )
 
 
@@ -79,9 +79,9 @@ def _on_controller(facts: Facts) -> Iterator[Finding]:
     most, _ = largest_job(facts)
     for hook in (*_hooks(facts, "EpilogSlurmctld"), *_hooks(facts, "PrologSlurmctld")):
         slow = hook.text is not None and "sleep" in hook.text
-        told = warning if slow else note
-        yield told(
-            f"{hook.key}={hook.value} runs once for each fragment, up to {most} at once for one job"
+        finding = warning if slow else note
+        yield finding(
+            f"{hook.key}={hook.value} runs once for each fragment, up to {most} at once for a job"
             + (", and it sleeps" if slow else ""),
             advice='make it leave at once for malleable jobs: [ -n "$SLURM_ARRAY_JOB_ID" ] and '
             "the job's partition tell them apart",
@@ -92,9 +92,9 @@ TABLE = (
     Check(
         "epilog",
         Category.HOOKS,
-        "something ends what a fragment leaves running",
-        "A training process that daemonized would keep the GPU of a node that has been given "
-        "back. proctrack/cgroup ends it; otherwise our Epilog does.",
+        "processes that a fragment leaves behind are ended",
+        "A daemon of a training would keep the GPU of a node that has been given back. "
+        "proctrack/cgroup or our Epilog ends it.",
         _epilog,
         is_ours=True,
     ),
@@ -102,24 +102,23 @@ TABLE = (
         "epilog-readable",
         Category.HOOKS,
         "the Epilog can be read by the users of jobs",
-        "It gives up root's rights before it looks for processes.",
+        "The Epilog drops root's rights before it looks for processes.",
         _readable,
         is_ours=True,
     ),
     Check(
         "prolog",
         Category.HOOKS,
-        "the Prolog is there wherever it is named",
-        "It runs at each start of a fragment, and a Prolog that is missing or fails drains the "
-        "node.",
+        "the Prolog exists on this host",
+        "It runs at each start of a fragment. A Prolog that is missing or fails drains the node.",
         _prolog,
     ),
     Check(
         "slurmctld-hooks",
         Category.HOOKS,
-        "nothing slow runs on the controller for each fragment",
+        "no slow script runs on the controller for each fragment",
         "EpilogSlurmctld and PrologSlurmctld run on the controller once for each fragment that "
-        "ends or starts: 512 preempted fragments are 512 processes at the same time.",
+        "ends or starts. For example, 512 preempted fragments are 512 processes at the same time.",
         _on_controller,
     ),
 )

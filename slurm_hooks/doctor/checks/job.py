@@ -1,6 +1,6 @@
-"""One job: why it is where it is, and what in its script or log says so.
+"""Check a job: the reasons for its size, its script and its log.
 
-Guesses from a user's own words, worded as guesses; nothing is decided by them.
+Findings from a user's own words are guesses, and worded as guesses. No decision depends on them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from slurm_hooks.words.engines import LAUNCHERS
 _IN_LOG = (
     (
         r"malleable-needs-torch-2\.6|not registered.*rendezvous|rendezvous.*not registered",
-        "torch is older than 2.6, or the script overwrites PYTHONPATH instead of adding to it",
+        "torch is older than 2.6, or the script overwrites PYTHONPATH instead of extending it",
     ),
     (r"out of memory|OutOfMemoryError|oom-kill", "it ran out of memory"),
     (r"ModuleNotFoundError|ImportError", "a module is missing: is the environment activated?"),
     (r"command not found", "a command is missing: is the environment activated?"),
     (r"Stale file handle", "the file system had trouble (stale file handle)"),
     (r"No space left on device|Disk quota exceeded", "a disk or quota is full"),
-    (r"DUE TO PREEMPTION|DUE TO JOB REQUEUE", "a fragment yielded to another job, as it should"),
+    (r"DUE TO PREEMPTION|DUE TO JOB REQUEUE", "a fragment yielded to another job, which is normal"),
     (r"DUE TO TIME LIMIT", "a lease ended before the fragment had left"),
 )
 
@@ -33,8 +33,8 @@ def _known(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.job)
     if not seen.words:
         yield error(
-            f"Slurm knows no job {seen.job_id}",
-            advice="it may have ended more than MinJobAge ago: sacct -j knows it",
+            f"Slurm has no job {seen.job_id}",
+            advice="it may have ended more than MinJobAge ago: see sacct -j",
         )
     elif not seen.is_malleable:
         yield error(
@@ -47,18 +47,18 @@ def _known(facts: Facts) -> Iterator[Finding]:
 def _reason(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.job)
     if not seen.is_malleable:
-        raise CannotLook("Slurm knows no malleable job of this number")
+        raise CannotLook("Slurm has no malleable job with this id")
     yield from (warning(line) for line in seen.lacks)
     yield from (note(line) for line in seen.lines if line not in seen.lacks)
 
 
 def _is_by_torchrun(facts: Facts) -> bool:
-    """Whether torchrun starts the engine in the job's mark; true if no mark can be read."""
+    """True if torchrun starts the engine in the job's mark, or if the mark cannot be read."""
     try:
-        found = parse_mark(known(facts.job).words.get("AdminComment", ""))
+        parsed = parse_mark(known(facts.job).words.get("AdminComment", ""))
     except ValueError:
         return True
-    engine = found[0].request.kind if found else None
+    engine = parsed[0].request.kind if parsed else None
     return engine is None or engine.by_torchrun
 
 
@@ -72,8 +72,8 @@ def _script(facts: Facts) -> Iterator[Finding]:
         )
     if _is_by_torchrun(facts) and not any(word in plain for word in LAUNCHERS):
         yield note(
-            "the script itself calls no torchrun: unless something it calls does, the job is kept "
-            "to one fragment"
+            "the script does not call torchrun; unless a program that it calls does, the job gets "
+            "only 1 fragment"
         )
     if re.search(r"torchrun[^\n]*\|\s*\w", plain) and "pipefail" not in plain:
         yield warning(
@@ -81,15 +81,15 @@ def _script(facts: Facts) -> Iterator[Finding]:
             advice="add `set -o pipefail` before it",
         )
     if re.search(r"^\s*(source|\.)\s+\S*activate|conda activate|module load", plain, re.M) is None:
-        yield note("the script activates no environment: python and torchrun come from PATH")
+        yield note("the script activates no environment, so python and torchrun come from PATH")
 
 
 def _log(facts: Facts) -> Iterator[Finding]:
     text = known(known(facts.job).log)
     for pattern, meaning in _IN_LOG:
-        found = re.findall(pattern, text)
-        if found:
-            yield note(f"the end of its log says so {plural(len(found), 'time')}: {meaning}")
+        matches = re.findall(pattern, text)
+        if matches:
+            yield note(f"{meaning} (the end of its log says so {plural(len(matches), 'time')})")
 
 
 TABLE = (
@@ -104,21 +104,22 @@ TABLE = (
         "job-reason",
         Category.JOB,
         "nothing limits the job",
-        "What `malleable explain` says: what ends its holes and what it waits for.",
+        "These are the lines of `malleable explain`: they name the ends of its holes, and the "
+        "reason if it waits.",
         _reason,
     ),
     Check(
         "job-script",
         Category.JOB,
-        "its script lets torchrun find the rendezvous and reports its exit code",
-        "Most jobs that fail at once do so because of their environment.",
+        "its script lets torchrun find the rendezvous, and returns torchrun's exit code",
+        "Most jobs that fail at once fail because of their environment.",
         _script,
     ),
     Check(
         "job-log",
         Category.JOB,
-        "the end of its log has no known trouble",
-        "Read only as the job's own user, and only the last part.",
+        "the end of its log has no known error",
+        "This check reads only the last part of the log, and only as the job's own user.",
         _log,
     ),
 )

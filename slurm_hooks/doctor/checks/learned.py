@@ -1,4 +1,4 @@
-"""Whether what jobs tell of their speed can be kept between ticks."""
+"""Check that ticks can keep the speeds that jobs report."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _learned(facts: Facts) -> Iterator[Finding]:
     if seen.trouble:
         yield error(
             f"{seen.path} is damaged: {seen.trouble}",
-            advice="the next tick moves it aside and begins anew; if that happens again, look at "
-            "the disk",
+            advice="the next tick moves it aside and starts a new file; if that happens again, "
+            "check the disk",
         )
     user = known(facts.tick).user
     if seen.file and user not in ("", "root", seen.file.owner):
@@ -34,19 +34,19 @@ def _learned(facts: Facts) -> Iterator[Finding]:
         yield note(
             f"{seen.path}.damaged-*: ticks moved damaged files, or files of another version, here",
             Run(f"rm {seen.path}.damaged-*", "root"),
-            advice="they still hold what users' jobs told",
+            advice="they still contain the reports of users' jobs",
         )
 
 
 def _place(seen: LearnedSeen) -> Iterator[Finding]:
     if seen.kind in NOT_LOCAL:
         yield warning(
-            f"{seen.path} lies on {seen.kind}, where SQLite's log does not keep ticks apart",
+            f"{seen.path} is on {seen.kind}, where SQLite's locks do not separate ticks",
             advice="name a directory on a local disk in tick.state_dir",
         )
     if seen.room_mib < LEAST_MIB:
         yield error(
-            f"{seen.room_mib:.0f} MiB can be written where {seen.path} lies: the file system is "
+            f"only {seen.room_mib:.0f} MiB can be written beside {seen.path}: the file system is "
             "full, or mounted read-only",
             advice="make room there, or name another directory in tick.state_dir",
         )
@@ -56,9 +56,9 @@ TABLE = (
     Check(
         "learned-file",
         Category.TICK,
-        "what jobs tell of their speed can be kept, in learned.sqlite on a local disk",
-        "Ticks go on without it, but know nothing of jobs that do not tell anything now, and "
-        "families have to be learned again.",
+        "ticks can keep the speeds of jobs, in learned.sqlite on a local disk",
+        "Ticks work without it. But then they do not know the speed of jobs that do not report it "
+        "now, and families are measured again.",
         _learned,
         is_ours=True,
     ),

@@ -1,4 +1,4 @@
-"""What bounds the number and length of fragments: arrays, job counts, accounting, partitions."""
+"""Check the limits on fragments and their length: arrays, job counts, accounting, partitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SUBMIT_LIMITS = (
 
 
 def largest_job(facts: Facts) -> tuple[int, str]:
-    """How many elements a malleable job may have, and the setting that says so."""
+    """The largest number of elements of a malleable job, and the setting that limits it."""
     request = facts.settings.request
     has_pools = any(row.is_pool for row in offered(request.engines).values())
     if has_pools and request.max_workers > request.max_fragments:
@@ -65,7 +65,8 @@ def _job_count(facts: Facts) -> Iterator[Finding]:
 
 
 def _request_rate(facts: Facts) -> Iterator[Finding]:
-    """The defaults are those of Slurm 23.02 to 26.05, where root and SlurmUser have no limit."""
+    """Warn of a low limit. The defaults are from Slurm 23.02 to 26.05. Root and SlurmUser have no
+    limit."""
     slurm, key, size = known(facts.slurm), "SlurmctldParameters", "rl_bucket_size"
     words = slurm.value(key).split(",")
     per_s = slurm.option(key, "rl_refill_rate", 2) / max(
@@ -76,8 +77,8 @@ def _request_rate(facts: Facts) -> Iterator[Finding]:
     if "rl_enable" in words and allowed < wanted:
         kept = [word for word in words if not word.startswith(size)]
         yield warning(
-            f"{key} allows a user {allowed} requests in a first minute, and a malleable job of "
-            f"{fragments} fragments makes {wanted} in its",
+            f"{key} allows a user {allowed} requests in the first minute, but a malleable job of "
+            f"{fragments} fragments makes {wanted}",
             Change(key, ",".join([*kept, f"{size}={wanted - refill}"])),
         )
 
@@ -93,19 +94,19 @@ def _submit_limits(facts: Facts) -> Iterator[Finding]:
                 yield note(
                     f"{kind} {named(least)}{others}: {key}={least[key]} is below {name} = {wanted}",
                     advice="its users can submit malleable jobs of up to that many fragments, "
-                    "less whatever else they have in the queue",
+                    "minus their other jobs in the queue",
                 )
 
 
 def here(facts: Facts) -> list[Words]:
-    """The associations of this cluster; the database may be that of several."""
+    """The associations of this cluster; the database may serve several clusters."""
     own = known(facts.slurm).value("ClusterName").lower()
     every = known(facts.accounting).associations
     return [words for words in every if words.get("Cluster", own).lower() in (own, "")]
 
 
 def named(words: Words) -> str:
-    """A QOS or an association, as people know it."""
+    """The name of a QOS or an association, for people."""
     name = [words[key] for key in ("Name", "Account", "User", "Partition") if words.get(key)]
     return "/".join(name) or "root"
 
@@ -113,7 +114,7 @@ def named(words: Words) -> str:
 def _usage(facts: Facts) -> Iterator[Finding]:
     name = facts.settings.site.qos
     rows = {words["Name"]: words for words in known(facts.accounting).qos}
-    taste = "only if leftovers should be free of charge"
+    taste = "only if idle nodes should be free of charge"
     if not name:
         yield note(
             "use of idle nodes costs fair share (site.qos is not set)",
@@ -135,7 +136,7 @@ def _usage(facts: Facts) -> Iterator[Finding]:
 
 
 def _longest_lease(words: Words, facts: Facts) -> timedelta:
-    """The longest lease in this partition: job_submit shortens leases to its MaxTime."""
+    """The longest lease in this partition. job_submit shortens leases to its MaxTime."""
     lease = timedelta(seconds=facts.settings.lease.length_s)
     try:
         most = parse_limit(words.get("MaxTime", "UNLIMITED"))
@@ -151,15 +152,14 @@ def _partition_time(facts: Facts) -> Iterator[Finding]:
         seen = f"partition {words['PartitionName']}: MaxTime={words.get('MaxTime')} is shorter than"
         if lease < timedelta(seconds=wanted.shortest_hole_s):
             yield error(
-                f"{seen} the shortest hole worth starting in "
+                f"{seen} the shortest hole for a fragment "
                 f"(lease.shortest_hole_s = {wanted.shortest_hole_s}): job_submit refuses malleable "
                 "jobs there",
                 Change("MaxTime", "INFINITE", of_partition(words)),
             )
         elif lease < timedelta(seconds=wanted.length_s):
             yield note(
-                f"{seen} a lease (lease.length_s = {wanted.length_s}): leases there are as long as "
-                "MaxTime"
+                f"{seen} a lease (lease.length_s = {wanted.length_s}): leases there last MaxTime"
             )
 
 
@@ -180,58 +180,57 @@ TABLE = (
         "max-array-size",
         Category.LIMITS,
         "MaxArraySize has room for request.max_fragments",
-        "Each fragment is an element of a job array. `malleable render lua` takes the smaller of "
-        "both, so users are refused above it.",
+        "Each fragment is an element of a job array. `malleable render lua` uses the smaller of "
+        "both limits, and job_submit refuses larger jobs.",
         _array_size,
     ),
     Check(
         "max-job-count",
         Category.LIMITS,
         f"MaxJobCount has room for {JOBS_OF_ALL} malleable jobs of full size",
-        "Every fragment counts against MaxJobCount, including ended ones for MinJobAge. Once it "
-        "is reached nobody on the cluster can submit.",
+        "Every fragment counts against MaxJobCount, and an ended fragment counts for MinJobAge. "
+        "When MaxJobCount is reached, no user can submit.",
         _job_count,
     ),
     Check(
         "request-rate",
         Category.LIMITS,
         "a limit on a user's requests (rl_enable) has room for the start of a malleable job",
-        "Fragments ask Slurm when their lease ends and tell it where they stand. Beyond the limit "
-        "Slurm makes them wait: what they tell comes late, and a fragment whose question about a "
-        "renewed lease has no answer leaves at the end that it knows.",
+        "Fragments ask Slurm for the end of their lease, and report their progress. Beyond the "
+        "limit Slurm makes them wait. Then reports come late, and a fragment without an answer "
+        "leaves at the old end of its lease.",
         _request_rate,
     ),
     Check(
         "submit-limits",
         Category.LIMITS,
         "submit limits of associations and QOS have room for the largest malleable job",
-        "Every fragment counts against MaxSubmitJobs and GrpSubmitJobs, so a large malleable job "
-        "is refused at submission where they are lower.",
+        "Every fragment counts against MaxSubmitJobs and GrpSubmitJobs. Where these are lower, "
+        "Slurm refuses a large malleable job at submission.",
         _submit_limits,
     ),
     Check(
         "usage-factor",
         Category.LIMITS,
-        "the use of leftovers is free of charge",
-        "With fair share, a user who uses idle nodes that nobody wanted gets less later. With "
-        "UsageFactor=0 of the QOS that site.qos gives to malleable jobs, they do not. That of a "
-        "QOS which is only the partition's has no effect (22.05.8).",
+        "the use of idle nodes is free of charge",
+        "With fair share, users of idle nodes get less later. UsageFactor=0 of the QOS in site.qos "
+        "prevents that. The UsageFactor of a partition's QOS has no effect (22.05.8).",
         _usage,
     ),
     Check(
         "partition-time",
         Category.LIMITS,
         "our partitions allow a whole lease",
-        "A lease is renewed while the hole lasts. Short leases are renewed more often, and each "
-        "must be as long as the shortest hole worth starting in.",
+        "Ticks renew a lease while the hole lasts. Short leases need more renewals. A lease must "
+        "be at least as long as the shortest hole for a fragment.",
         _partition_time,
     ),
     Check(
         "enforced-limits",
         Category.LIMITS,
-        "limits are not enforced in advance",
-        "With AccountingStorageEnforce=safe Slurm starts a job only if it can run to its time "
-        "limit within the limits of its association.",
+        "Slurm does not enforce limits in advance",
+        "With AccountingStorageEnforce=safe Slurm starts a job only if its association's limits "
+        "allow it to run until its time limit.",
         _enforced,
     ),
 )

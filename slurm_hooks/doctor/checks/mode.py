@@ -1,4 +1,4 @@
-"""Whether those whom [mode] names exist, and whether its ceilings mean what they seem to."""
+"""Check that the names in [mode] exist, and that its ceilings have their meaning."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
         return
     slurm = known(facts.slurm)
     there = {words["NodeName"] for words in slurm.nodes}
-    told = warning if wanted & slurm.our_nodes else error  # else no node is left at all
-    for names, what in (
-        (wanted - there, "Slurm knows no node"),
+    finding = warning if wanted & slurm.our_nodes else error  # else no usable node is left
+    for names, fault in (
+        (wanted - there, "Slurm has no node"),
         (wanted & there - slurm.our_nodes, "in no partition of site.partitions:"),
     ):
         if names:
-            yield told(f"mode.nodes: {what} {_some(names)}", advice=_correct(facts, "nodes"))
+            yield finding(f"mode.nodes: {fault} {_some(names)}", advice=_correct(facts, "nodes"))
 
 
 def _account_ceiling(facts: Facts) -> Iterator[Finding]:
@@ -60,13 +60,13 @@ def _account_ceiling(facts: Facts) -> Iterator[Finding]:
         return
     if account:
         yield warning(
-            f"{key}: all malleable jobs are charged to {account} (site.account), so it is a "
-            "ceiling for all of them together",
+            f"{key}: all malleable jobs are charged to {account} (site.account), so the ceiling "
+            "applies to all of them together",
             advice=f"set {key} = 0, and mode.max_nodes or mode.max_nodes_per_user instead",
         )
     elif known(facts.slurm).value("AccountingStorageType") != "accounting_storage/slurmdbd":
         yield warning(
-            f"{key}: without an accounting database users write into --account what they like",
+            f"{key}: without an accounting database users may write any word into --account",
             advice=f"set {key} = 0, and mode.max_nodes_per_user instead",
         )
 
@@ -76,7 +76,7 @@ TABLE = (
         "canary-users",
         Category.TICK,
         "the users in mode.users exist",
-        "Jobs of a user whose name has a slip in it wait for ever, though everything else is fine.",
+        "If a name has a typing error, the jobs of that user wait forever.",
         _users,
         is_ours=True,
     ),
@@ -84,7 +84,7 @@ TABLE = (
         "canary-accounts",
         Category.TICK,
         "the accounts in mode.accounts exist",
-        "Jobs of an account whose name has a slip in it wait for ever.",
+        "If a name has a typing error, the jobs of that account wait forever.",
         _accounts,
         is_ours=True,
     ),
@@ -92,15 +92,15 @@ TABLE = (
         "canary-nodes",
         Category.TICK,
         "the nodes in mode.nodes exist, in partitions of malleable jobs",
-        "Malleable jobs use none but these nodes, and every fragment elsewhere is told to leave.",
+        "Malleable jobs use only these nodes, and every fragment elsewhere is asked to leave.",
         _nodes,
         is_ours=True,
     ),
     Check(
         "account-ceiling",
         Category.TICK,
-        "accounts that have a ceiling (mode.max_nodes_per_account) are those of a database",
-        "Otherwise a user passes the ceiling by another word for the account.",
+        "a database defines the accounts that have a ceiling (mode.max_nodes_per_account)",
+        "Otherwise a user passes the ceiling with another word for the account.",
         _account_ceiling,
         is_ours=True,
     ),

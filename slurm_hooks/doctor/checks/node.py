@@ -1,4 +1,4 @@
-"""What only a compute node can say: its shared directory, what the Epilog needs."""
+"""Checks that only a compute node can make: its shared directory, the needs of the Epilog."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LONG_CACHE_S = 60
 def _link(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.shared)
     if seen.trouble or seen.winners != 1:
-        why = seen.trouble or f"{seen.winners} writers were told that they were first"
+        why = seen.trouble or f"{seen.winners} writers succeeded, but only 1 may"
         yield error(
             f"{seen.path} ({seen.kind}): hard links do not work as they should: {why}",
-            advice="let dir= of plugstack.conf name a file system with hard links, such as NFS, "
+            advice="name a file system with hard links in dir= of plugstack.conf, such as NFS, "
             "Lustre, GPFS or BeeGFS",
         )
     elif seen.kind in NO_LINKS:
         yield error(
             f"{seen.path} is {seen.kind}",
-            advice="let dir= of plugstack.conf name a file system with hard links",
+            advice="name a file system with hard links in dir= of plugstack.conf",
         )
 
 
@@ -34,15 +34,15 @@ def _shared(facts: Facts) -> Iterator[Finding]:
     if seen.kind in LOCAL and not 1 < seen.of == seen.met:
         yield warning(
             f"{seen.path} is {seen.kind}, which other nodes do not see",
-            advice="submit from a directory on a file system that all nodes mount, or let dir= of "
-            "plugstack.conf name one; `--directory DIR` looks at another",
+            advice="submit from a directory on a file system that all nodes mount, or name such a "
+            "directory in dir= of plugstack.conf; `--directory DIR` checks another directory",
         )
     elif seen.kind.startswith("nfs"):
         yield from _nfs(seen)
     elif seen.kind == "lustre" and "localflock" in seen.options:
         yield note(
             f"{seen.path}: lustre mounted with localflock",
-            advice="locks only keep the queue of writers short; nothing to do",
+            advice="you need to do nothing: locks only keep the queue of writers short",
         )
 
 
@@ -51,13 +51,12 @@ def _nfs(seen: SharedDirectory) -> Iterator[Finding]:
     longest = max(_seconds(options, "acdirmax", 60), _seconds(options, "actimeo", 0))
     if longest > LONG_CACHE_S:
         yield warning(
-            f"{seen.path}: NFS with acdirmax={longest}: news of others come that late",
+            f"{seen.path}: NFS with acdirmax={longest}: changes by other nodes show that late",
             advice="mount it with acdirmax=30 or less",
         )
     if "soft" in options:
         yield warning(
-            f"{seen.path}: NFS mounted soft: a server that is slow for a moment looks like an "
-            "error",
+            f"{seen.path}: NFS mounted soft: a short delay of the server causes an error",
             advice="mount it hard",
         )
     if options.get("lookupcache") == "all":
@@ -72,7 +71,7 @@ def _seconds(options: dict[str, str], name: str, default: int) -> int:
 def _setpriv(facts: Facts) -> Iterator[Finding]:
     if not known(facts.has_setpriv):
         yield warning(
-            "setpriv is not on this host, so our Epilog does nothing",
+            "setpriv is not on this host, so our Epilog has no effect",
             advice="install util-linux",
         )
 
@@ -83,9 +82,9 @@ def _met(facts: Facts) -> Iterator[Finding]:
         raise CannotLook("try it on several nodes: srun --nodes=2 malleable doctor --node")
     if seen.met < seen.of:
         yield error(
-            f"{seen.path}: {seen.met} of {seen.of} tasks of this step were seen within seconds",
-            advice="submit from a directory on a file system that all nodes mount, or let dir= of "
-            "plugstack.conf name one",
+            f"{seen.path}: only {seen.met} of {seen.of} tasks of this step were seen in time",
+            advice="submit from a directory on a file system that all nodes mount, or name such a "
+            "directory in dir= of plugstack.conf",
         )
 
 
@@ -93,8 +92,8 @@ def _locks(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.shared)
     if seen.no_locks:
         yield note(
-            f"{seen.path} ({seen.kind}) gives no locks: {seen.no_locks}",
-            advice="nothing to do for small jobs; for those of many fragments mount Lustre with "
+            f"{seen.path} ({seen.kind}) has no locks: {seen.no_locks}",
+            advice="small jobs do not need them; for jobs of many fragments mount Lustre with "
             "flock, or switch locks on in BeeGFS (tuneUseGlobalFileLocks)",
         )
 
@@ -103,39 +102,39 @@ TABLE = (
     Check(
         "locks",
         Category.NODE,
-        "the shared directory gives locks",
-        "Agents do not need them, but with them the queue of writers stays short when many "
+        "the shared directory supports locks",
+        "Agents do not need locks. But with locks the queue of writers is short when many "
         "fragments start at once.",
         _locks,
     ),
     Check(
         "hard-links",
         Category.NODE,
-        "link() works in the shared directory, and only one of many can win",
-        "The members and rounds of a job are numbered files made by link(), which fails if the "
-        "name is taken: that is what keeps two agents from writing the same revision.",
+        "link() works in the shared directory, and only a single writer succeeds",
+        "The members and rounds of a job are numbered files. Agents make them with link(), which "
+        "fails if the name exists. So two agents never write the same revision.",
         _link,
     ),
     Check(
         "shared-directory",
         Category.NODE,
-        "the shared directory is on a file system that all nodes see, soon enough",
-        "Agents on other nodes read there who takes part. In a directory that only one node sees, "
-        "each fragment would train alone.",
+        "all nodes see changes in the shared directory soon enough",
+        "Agents read there which other agents take part. In a directory that only a single node "
+        "sees, each fragment would train alone.",
         _shared,
     ),
     Check(
         "nodes-meet",
         Category.NODE,
-        "what one node writes in the shared directory the others see",
-        "Agents that do not see each other each train alone.",
+        "nodes see each other's files in the shared directory",
+        "Agents that do not see each other train alone.",
         _met,
     ),
     Check(
         "setpriv",
         Category.NODE,
-        "setpriv is there for the Epilog",
-        "Our Epilog takes the rights of the job's user with it before it looks at processes.",
+        "setpriv is installed for the Epilog",
+        "Our Epilog switches to the job's user with setpriv before it looks for processes.",
         _setpriv,
     ),
 )

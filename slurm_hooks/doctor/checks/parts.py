@@ -1,4 +1,4 @@
-"""Whether fragments may take parts of nodes (site.part_nodes), and who would notice."""
+"""Check that fragments may take parts of nodes (site.part_nodes) without harm to other jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from slurm_hooks.slurm.part_nodes import (
 )
 from slurm_hooks.slurm.scontrol import Words, of_partition
 
-# What has to be restarted for it; of the rest slurmctld reads slurm.conf again.
+# The daemons to restart for a key. For other keys slurmctld reads slurm.conf again.
 _THEN = {
     "PreemptType": "restart slurmctld",
     "PreemptParameters": "restart slurmctld",
@@ -38,9 +38,11 @@ _THEN = {
     "TaskPlugin": "restart slurmctld and all slurmd",
 }
 _CONSTRAINTS = ("ConstrainDevices", "ConstrainRAMSpace")
-_LOSES_JOBS = "Slurm forgets all jobs when SelectType changes: do it while there are none"
-_BY_QOS = 'where QOS decide who is preempted there are no parts: write part_nodes = "" in [site]'
-# A script that ends everything of a user, and one that first asks for the user's other jobs.
+_LOSES_JOBS = "Slurm forgets all jobs when SelectType changes: change it while there are no jobs"
+_BY_QOS = (
+    'preemption is by QOS here, so parts of nodes are impossible: write part_nodes = "" in [site]'
+)
+# A script that ends all processes of a user; a script that first asks for the user's other jobs.
 _ALL_OF_USER = re.compile(
     r"\b(?:pkill|killall|slay)\b[^\n#]*(?:-[a-zA-Z]*[uU]\b|--user|--euid|--uid)|"
     r"\bslay\b|\bloginctl\s+(?:terminate|kill)-user"
@@ -49,7 +51,7 @@ _ASKS_FIRST = re.compile(r"\bsqueue\b")
 
 
 def _lane(facts: Facts) -> Optional[tuple[SlurmSays, str]]:
-    """What Slurm says and the partition for parts; None if there shall be none.
+    """The facts of Slurm and the partition for parts; None without site.part_nodes.
 
     Raises CannotLook while the partition is missing.
     """
@@ -63,7 +65,7 @@ def _lane(facts: Facts) -> Optional[tuple[SlurmSays, str]]:
 
 
 def _partitions(slurm: SlurmSays) -> list[Words]:
-    """Ours, and all that share nodes with ours."""
+    """Our partitions, and all partitions that share nodes with them."""
     ours = [words for words in slurm.ours if words["PartitionName"] not in slurm.missing]
     return [*ours, *{words["PartitionName"]: words for words, _, _ in slurm.others}.values()]
 
@@ -105,7 +107,7 @@ def _same_nodes(slurm: SlurmSays, whole: str, parts: str) -> Iterator[Finding]:
     if differing:
         nodes = next((w.get("Nodes", "ALL") for w in slurm.ours if w["PartitionName"] == whole), "")
         yield note(
-            f"{plural(differing, 'node')} in only one of the partitions {whole} and {parts}",
+            f"{plural(differing, 'node')} in only {whole} or only {parts}",
             Change("Nodes", nodes, f"PartitionName={parts}"),
             advice="fine for a trial on some nodes",
         )
@@ -126,7 +128,7 @@ def _isolation(facts: Facts) -> Iterator[Finding]:
         )
     elif "task/affinity" not in plugins and not has_key(slurm.config, "ConstrainCores"):
         yield warning(
-            "nothing keeps a part to its own cores",
+            "a part may use cores of its neighbours",
             _cgroup_line(slurm, "ConstrainCores=yes"),
         )
 
@@ -135,13 +137,13 @@ def _cgroups_here(facts: Facts) -> Iterator[Finding]:
     if not facts.settings.site.part_nodes:
         return
     here = known(facts.cgroups)
-    found = {key: here.settings.get(key.lower(), "no") for key in _CONSTRAINTS}
-    for lack in unconstrained(known(facts.slurm).config, found):
+    values = {key: here.settings.get(key.lower(), "no") for key in _CONSTRAINTS}
+    for lack in unconstrained(known(facts.slurm).config, values):
         yield error(f"{here.path}: {lack.seen}", Paste(here.path, lack.pair, then="restart slurmd"))
 
 
 def _others(slurm: SlurmSays, name: str, facts: Facts) -> Iterator[Words]:
-    """The partitions of ordinary jobs that share nodes with the one for parts."""
+    """The partitions of ordinary jobs that share nodes with the partition for parts."""
     near = neighbours(name, _lists(slurm)) - set(facts.settings.site.partitions)
     return (words for words in _partitions(slurm) if words["PartitionName"] in near)
 
@@ -161,14 +163,14 @@ def _memory(facts: Facts) -> Iterator[Finding]:
 
 
 def _has_default(words: Words) -> bool:
-    """Whether a partition, or slurm.conf for all, says how much memory a job gets."""
+    """True if a partition, or slurm.conf for all, has a default for a job's memory."""
     keys = ("DefMemPerCPU", "DefMemPerNode")
     is_given = any(words.get(key, "UNLIMITED") not in ("UNLIMITED", "0") for key in keys)
     return is_given or "DefMemPerGPU=" in words.get("JobDefaults", "")
 
 
 def _memory_per_cpu(slurm: SlurmSays) -> int:
-    """MiB: the least that a node has for each of its CPUs."""
+    """MiB: the smallest memory of a node for each of its CPUs."""
     pairs = ((words.get("RealMemory", ""), words.get("CPUTot", "")) for words in slurm.nodes)
     shares = [
         int(memory) // int(cpus)
@@ -193,14 +195,14 @@ def _packing(facts: Facts) -> Iterator[Finding]:
     if kept:
         yield note(
             f"{plural(len(kept), 'node')} with RestrictedCoresPerGPU, like {kept[0]['NodeName']}",
-            advice="cores kept for GPUs are not for jobs with unit=task: such a fragment may wait",
+            advice="jobs with unit=task cannot use cores that are kept for GPUs, and may wait",
         )
 
 
 def _spreads(seen: str) -> Finding:
     return note(
         f"{seen}: Slurm spreads small jobs over all nodes",
-        advice="more parts and fewer whole idle nodes; remove it if jobs wait for whole nodes",
+        advice="that leaves fewer whole idle nodes; remove it if jobs wait for whole nodes",
     )
 
 
@@ -213,8 +215,8 @@ def _epilog(facts: Facts) -> Iterator[Finding]:
         if is_on_node and _ALL_OF_USER.search(text) and not _ASKS_FIRST.search(text):
             yield warning(
                 f"{hook.key}={hook.value} ends all processes of the job's user on the node",
-                advice="several jobs of a user share a node now: end those of the job alone "
-                "(proctrack/cgroup does), or ask squeue for the user's other jobs there first",
+                advice="several jobs of a user may share a node: end only the processes of the job "
+                "(as proctrack/cgroup does), or first ask squeue for the user's other jobs there",
             )
 
 
@@ -223,40 +225,38 @@ TABLE = (
         "part-nodes",
         Category.PARTS,
         "Slurm's settings allow fragments on parts of nodes",
-        "Looked at if site.part_nodes names a partition. Parts must give way before whole nodes, "
-        "and jobs of both sides must be able to share a node. While one line is missing, no tick "
-        "gives anybody a part.",
+        "This check needs site.part_nodes. Slurm must preempt parts before whole nodes, and jobs "
+        "of both sides must be able to share a node. While a line is missing, ticks give no parts.",
         _part_nodes,
     ),
     Check(
         "part-isolation",
         Category.PARTS,
         "cgroups keep a part to its own GPUs, memory and cores",
-        "Without ConstrainDevices and ConstrainRAMSpace a script can use what belongs to the job "
-        "beside it. slurmctld tells only of its own cgroup.conf: `malleable doctor --node` reads "
-        "that of a node.",
+        "Without ConstrainDevices and ConstrainRAMSpace a script can use the GPUs and the memory "
+        "of the job beside it. slurmctld reports only its own cgroup.conf. `malleable doctor "
+        "--node` reads the file of a node.",
         _isolation,
     ),
     Check(
         "part-cgroups",
         Category.NODE,
         "cgroup.conf of this node keeps a part to its own GPUs and memory",
-        "Looked at if site.part_nodes names a partition. slurmd reads its own file, of which "
-        "slurmctld knows nothing.",
+        "This check needs site.part_nodes. slurmd reads its own file, which slurmctld cannot see.",
         _cgroups_here,
     ),
     Check(
         "part-memory",
         Category.PARTS,
-        "a job that names no memory does not take all of its node",
+        "a job without --mem does not take all memory of its node",
         "Without DefMemPerCPU, DefMemPerGPU or DefMemPerNode a job without --mem gets the whole "
-        "memory of its nodes. GPUs beside it are stranded.",
+        "memory of its nodes. Then no job can use the GPUs beside it.",
         _memory,
     ),
     Check(
         "part-packing",
         Category.PARTS,
-        "Slurm packs small jobs, and all cores are for all jobs",
+        "Slurm packs small jobs, and all jobs may use all cores",
         "With LLN small jobs spread over all nodes. RestrictedCoresPerGPU keeps cores for jobs "
         "with GPUs.",
         _packing,
@@ -265,7 +265,7 @@ TABLE = (
         "part-epilog",
         Category.PARTS,
         "no Prolog or Epilog ends all processes of a user on the node",
-        "Where jobs share nodes, the end of one job must not end another of the same user.",
+        "Where jobs share nodes, the end of a job must not end another job of the same user.",
         _epilog,
     ),
 )

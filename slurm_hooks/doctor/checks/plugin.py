@@ -1,4 +1,4 @@
-"""The SPANK plugin on this host, and what can be said from here of the others."""
+"""Check the SPANK plugin on this host, and list the other hosts to check."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def our_line(directory: str) -> str:
 
 
 def _plugstack(facts: Facts) -> Iterator[Finding]:
-    found = known(facts.plugstack)
-    if found.ours is None:
+    stack = known(facts.plugstack)
+    if stack.ours is None:
         yield error(
-            f"{found.path} has no line for malleable.so",
-            Paste(found.path, our_line(found.directory)),
-            advice="on every submit host and every compute node",
+            f"{stack.path} has no line for malleable.so",
+            Paste(stack.path, our_line(stack.directory)),
+            advice="add it on every submit host and every compute node",
         )
         return
-    yield from _line(found.ours)
+    yield from _line(stack.ours)
 
 
 def _line(ours: PluginLine) -> Iterator[Finding]:
@@ -46,25 +46,25 @@ def _line(ours: PluginLine) -> Iterator[Finding]:
     if "%U" not in ours.arguments.get("dir", DIRECTORY):
         yield error(
             f"{path}: dir={ours.arguments['dir']} has no %U",
-            advice="nobody else can use a directory that one user has created: write "
+            advice="other users cannot use a directory that a user has created: write "
             f"dir={DIRECTORY}, or another path with %U, %C and %A",
         )
 
 
 def _ours(facts: Facts) -> tuple[Plugstack, PluginLine]:
-    """plugstack.conf and our line in it. Raises CannotLook if there is none."""
-    found = known(facts.plugstack)
-    if found.ours is None:
-        raise CannotLook(f"{found.path} has no line for it")
-    return found, found.ours
+    """plugstack.conf and our line in it. Raises CannotLook without such a line."""
+    stack = known(facts.plugstack)
+    if stack.ours is None:
+        raise CannotLook(f"{stack.path} has no line for the plugin")
+    return stack, stack.ours
 
 
 def _plugin_file(facts: Facts) -> Iterator[Finding]:
-    found, ours = _ours(facts)
+    stack, ours = _ours(facts)
     seen, path = ours.plugin_file, ours.plugin
     if seen is None:
         yield error(
-            f"{path}, which {found.path} names, is not on this host",
+            f"{path}, which {stack.path} names, is not on this host",
             advice="install the package slurm-malleable-slurm here",
         )
     elif not seen.is_for_all:
@@ -75,12 +75,12 @@ def _plugin_file(facts: Facts) -> Iterator[Finding]:
 
 
 def _plugin_release(facts: Facts) -> Iterator[Finding]:
-    slurm, (_found, ours) = known(facts.slurm), _ours(facts)
+    slurm, (_stack, ours) = known(facts.slurm), _ours(facts)
     is_tried = ours.arguments.get("untested") == "use"  # the site has tested it
     if ours.tested and slurm.version[:2] not in ours.tested and not is_tried:
         names = ", ".join(f"{year}.{month:02d}" for year, month in ours.tested)
         yield error(
-            f"{ours.plugin} knows Slurm {names}, not {slurm.value('SLURM_VERSION')}: it "
+            f"{ours.plugin} was tested with Slurm {names}, not {slurm.value('SLURM_VERSION')}: it "
             "registers no option here",
             advice="upgrade the package slurm-malleable-slurm, or build the plugin for it "
             "(docs/admins/packages.md)",
@@ -88,18 +88,18 @@ def _plugin_release(facts: Facts) -> Iterator[Finding]:
 
 
 def _job_path(facts: Facts) -> Iterator[Finding]:
-    found, ours = _ours(facts)
+    stack, ours = _ours(facts)
     path, seen = ours.arguments.get("pythonpath"), ours.job_path_file
     if path is None:
         yield error(
             f"{ours.where.file}: our line has no pythonpath=",
-            Paste(ours.where.file, our_line(found.directory), instead=ours.where),
+            Paste(ours.where.file, our_line(stack.directory), instead=ours.where),
         )
     elif seen is None:
         yield error(
             f"{path}, which pythonpath= names, is not on this host",
-            advice="install the package slurm-malleable-client here, or name a file system that "
-            "all nodes share",
+            advice="install the package slurm-malleable-client here, or name a directory that all "
+            "nodes share",
         )
     elif not seen.is_for_all:
         yield error(
@@ -109,31 +109,31 @@ def _job_path(facts: Facts) -> Iterator[Finding]:
 
 def _every_node(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
-    how = "they pass on plugstack.conf, but not the plugin itself" if slurm.is_configless else ""
     nodes = len({words["NodeName"] for words in slurm.nodes})
-    seen = f"the {plural(nodes, 'compute node')} cannot be asked from here"
+    seen = f"doctor cannot check the {plural(nodes, 'compute node')} from here"
+    configless = "configless nodes get plugstack.conf, but not the plugin itself"
     yield note(
-        f"{seen}; configless: {how}" if how else seen,
+        f"{seen}; {configless}" if slurm.is_configless else seen,
         advice="run on each, for example with clush or pdsh: malleable doctor --node",
     )
 
 
 def _pyxis(facts: Facts) -> Iterator[Finding]:
-    found = known(facts.plugstack)
-    if not found.pyxis:
+    stack = known(facts.plugstack)
+    if not stack.pyxis:
         return
-    version = found.pyxis_version
+    version = stack.pyxis_version
     if version is None:
         yield note(
-            f"{found.pyxis}: its version cannot be read here",
+            f"{stack.pyxis}: its version cannot be read here",
             advice="pyxis before 0.24 does not pass SIGTERM into containers",
         )
     elif version < PYXIS_PASSES_SIGTERM:
         shown = ".".join(map(str, version))
         yield warning(
-            f"{found.pyxis} is version {shown}",
-            advice="upgrade pyxis to 0.24 or newer, or set KillWait low: training in a container "
-            "is only ended by SIGKILL",
+            f"{stack.pyxis} is version {shown}",
+            advice="upgrade pyxis to 0.24 or newer, or set a low KillWait: only SIGKILL ends a "
+            "training in a container",
         )
 
 
@@ -141,34 +141,34 @@ TABLE = (
     Check(
         "plugstack",
         Category.PLUGIN,
-        "plugstack.conf of this host loads the plugin as an optional one",
-        "Without the plugin sbatch knows no --malleable, and a job on a node without it does not "
-        "find its rendezvous. `optional`: if it breaks, the option is gone and nothing else.",
+        "plugstack.conf of this host loads the plugin, as `optional`",
+        "Without the plugin sbatch has no option --malleable, and a job on a node without it does "
+        "not find its rendezvous. With `optional` a broken plugin costs only the option.",
         _plugstack,
         is_ours=True,
     ),
     Check(
         "plugin-file",
         Category.PLUGIN,
-        "the plugin is on this host, for all to read",
-        "Where plugstack.conf names a file that is not there, the option is silently unknown.",
+        "the plugin is on this host, and all users can read it",
+        "If plugstack.conf names a missing file, sbatch silently has no option --malleable.",
         _plugin_file,
         is_ours=True,
     ),
     Check(
         "plugin-release",
         Category.PLUGIN,
-        "the plugin on this host knows this release of Slurm",
-        "One plugin serves all releases on which it was tested. On any other it is silent and does "
-        "nothing, so that an upgrade of Slurm breaks no sbatch: --malleable is then unknown.",
+        "the plugin on this host was tested with this release of Slurm",
+        "The same plugin serves all releases on which it was tested. On any other release it does "
+        "not work, without a message, so that an upgrade of Slurm breaks no sbatch.",
         _plugin_release,
         is_ours=True,
     ),
     Check(
         "job-path",
         Category.PLUGIN,
-        "the directory that jobs get on their PYTHONPATH is on this host, for all to read",
-        "torchrun finds our rendezvous there. Without it, it says that the backend is not "
+        "the directory for the PYTHONPATH of jobs is on this host, and all users can read it",
+        "torchrun finds our rendezvous there. Without it torchrun reports that the backend is not "
         "registered.",
         _job_path,
         is_ours=True,
@@ -177,8 +177,8 @@ TABLE = (
         "plugin-on-nodes",
         Category.PLUGIN,
         "every compute node has the plugin and the job path",
-        "A fragment on a node without them trains alone, or fails. What a node has can only be "
-        "seen there.",
+        "A fragment on a node without them trains alone, or fails. Only the node itself can check "
+        "them.",
         _every_node,
         is_ours=True,
     ),
@@ -186,8 +186,8 @@ TABLE = (
         "pyxis",
         Category.PLUGIN,
         "pyxis, if it is used, passes SIGTERM into containers",
-        "A fragment that is preempted gets SIGTERM and should leave at once. Before 0.24 pyxis "
-        "kept it from what runs in the container, which then used all of KillWait.",
+        "A preempted fragment gets SIGTERM and should leave at once. Before 0.24 pyxis did not "
+        "pass SIGTERM into the container, which then used all of KillWait.",
         _pyxis,
     ),
 )

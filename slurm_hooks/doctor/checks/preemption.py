@@ -1,4 +1,4 @@
-"""Whether fragments yield to everybody else, by being requeued, and how soon."""
+"""Check that fragments yield to all other jobs by a requeue, and how soon."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _partition(facts: Facts) -> Iterator[Finding]:
 
 
 def _missing(name: str, facts: Facts, slurm: SlurmSays) -> Finding:
-    """A line of slurm.conf, or of the settings where the site has a lane already."""
+    """Suggest a line of slurm.conf, or of the settings if the site already has a lane."""
     is_for_parts = name == facts.settings.site.part_nodes
     line = (PART_LINE if is_for_parts else OUR_LINE).format(name=name)
     seen = f"Slurm has no partition {name}, which site.partitions names"
@@ -66,15 +66,15 @@ def _missing(name: str, facts: Facts, slurm: SlurmSays) -> Finding:
     return error(
         seen,
         Paste(facts.settings_path, f"partitions = {json.dumps(lanes[:1])}", place),
-        advice=f"malleable jobs can be guests in a lane that you have: {', '.join(lanes)}. A "
-        f"partition of their own is this line of {slurm.conf}: {line}",
+        advice=f"malleable jobs can use a lane that you already have: {', '.join(lanes)}. For a "
+        f"separate partition add this line to {slurm.conf}: {line}",
     )
 
 
 def _is_lane(words: Words, slurm: SlurmSays) -> bool:
-    """Whether other partitions can preempt the jobs of this one by requeue."""
+    """True if other partitions can preempt the jobs of this partition by requeue."""
     name, every = words["PartitionName"], _others(slurm)
-    near = neighbours(words, [one for one in every if one["PartitionName"] != name])
+    near = neighbours(words, [other for other in every if other["PartitionName"] != name])
     return bool(near) and not find_unfit([name], every, slurm.config) and not _is_by_qos(slurm)
 
 
@@ -91,7 +91,7 @@ def _preempt_type(facts: Facts) -> Iterator[Finding]:
 
 
 def _both(slurm: SlurmSays) -> Iterator[Change]:
-    """The settings of preemption that have to change, together."""
+    """The settings of preemption that have to change together."""
     if slurm.value("PreemptType") in ("", "preempt/none"):
         yield Change("PreemptType", _BY_TIER, then=_RESTART)
     mode = slurm.value("PreemptMode")
@@ -105,8 +105,8 @@ def _is_by_qos(slurm: SlurmSays) -> bool:
 
 
 def _unfit(slurm: SlurmSays) -> dict[str, Unfit]:
-    """Why no malleable job can run in a partition of ours, where partitions decide, or will once
-    PreemptType is right."""
+    """For each partition of ours that cannot run malleable jobs, the reason. The tiers of
+    partitions decide, or will decide when PreemptType is right."""
     names = [words["PartitionName"] for words in slurm.ours]
     config = {**slurm.config, "PreemptType": _BY_TIER}
     return find_unfit(names, (*slurm.ours, *_others(slurm)), config)
@@ -134,8 +134,10 @@ def _priority_tier(facts: Facts) -> Iterator[Finding]:
     unfit = _unfit(slurm)
     for words in slurm.ours:
         name = words["PartitionName"]
-        low = [one for one, ours, tier in slurm.others if ours == name and tier_of(one) <= tier]
-        if not low or name == facts.settings.site.part_nodes:  # part-nodes looks at that
+        low = [
+            words for words, ours, tier in slurm.others if ours == name and tier_of(words) <= tier
+        ]
+        if not low or name == facts.settings.site.part_nodes:  # the check part-nodes covers it
             continue
         above = str(tier_of(words) + 1)
         changes = [Change("PriorityTier", above, of_partition(other)) for other in low]
@@ -147,9 +149,9 @@ def _priority_tier(facts: Facts) -> Iterator[Finding]:
 
 def _waits(other: Words, lane: Words, change: Change) -> Finding:
     return warning(
-        f"partition {other['PartitionName']}: PriorityTier={tier_of(other)} is not above that of "
-        f"{lane['PartitionName']} ({tier_of(lane)}), with which it shares nodes: its jobs wait for "
-        "the end of leases",
+        f"partition {other['PartitionName']}: PriorityTier={tier_of(other)} is not above the tier "
+        f"of {lane['PartitionName']} ({tier_of(lane)}), with which it shares nodes: its jobs wait "
+        "for the end of leases",
         change,
     )
 
@@ -168,10 +170,10 @@ def _others_safe(facts: Facts) -> Iterator[Finding]:
         if is_lower and mode != "OFF" and other["PartitionName"] not in names:
             names.add(other["PartitionName"])
             yield note(
-                f"partition {other['PartitionName']}: PreemptMode={mode}: its jobs can be "
-                "preempted as well, by partitions of a higher tier",
+                f"partition {other['PartitionName']}: PreemptMode={mode}: partitions of a higher "
+                "tier can preempt its jobs too",
                 Change("PreemptMode", "OFF", of_partition(other)),
-                advice="the line is for a partition whose jobs must never be preempted",
+                advice="add the line only if its jobs must never be preempted",
             )
 
 
@@ -182,8 +184,8 @@ def _preempt_qos(facts: Facts) -> Iterator[Finding]:
         raise CannotLook("preemption is by partition here")
     if not name:
         yield error(
-            "site.qos is not set: here the QOS of a job decides, and job_submit refuses malleable "
-            "jobs until it knows theirs",
+            "site.qos is not set: preemption is by QOS here, and job_submit refuses malleable jobs "
+            "until site.qos names their QOS",
             Paste(facts.settings_path, 'qos = "NAME-OF-THE-QOS"', "in section [site]"),
             Run("malleable render lua -o /etc/slurm/malleable_policy.lua"),
         )
@@ -198,7 +200,7 @@ def _preempt_qos(facts: Facts) -> Iterator[Finding]:
 def _one_qos(name: str, qos: dict[str, Qos], slurm: SlurmSays) -> Iterator[Finding]:
     lanes = [words["PartitionName"] for words in slurm.ours]
     unfit = next(iter(find_unfit(lanes, slurm.ours, slurm.config, name, qos).values()), None)
-    lacking = sorted(one for one in qos if one != name and name not in qos[one].preempts)
+    lacking = sorted(other for other in qos if other != name and name not in qos[other].preempts)
     if unfit and unfit.key == "Preempt":
         first = lacking[0] if lacking else "normal"
         yield error(str(unfit), Run(f"sacctmgr -i modify qos {first} set Preempt+={name}"))
@@ -219,27 +221,27 @@ def _longest_wait(facts: Facts) -> Iterator[Finding]:
     terms, unread = decide(lanes, lambda: _qos_times(known(facts.accounting)))
     yield from map(warning, (*odd, *unread))
     kill_wait = timedelta(seconds=slurm.number("KillWait", 30))
-    for lane in (Lane(one, facts.settings.lease) for one in terms):
+    for lane in (Lane(each, facts.settings.lease) for each in terms):
         if not lane.terms.is_at_once:
             yield note(promise_text(lane.terms, kill_wait, lane.longest_lease))
             yield from _no_time(lane)
 
 
 def _no_time(lane: Lane) -> Iterator[Finding]:
-    """A limit that is hardly longer than the notice."""
+    """Warn of a time limit that is hardly longer than the notice."""
     least, most = timedelta(seconds=lane.lease.shortest_hole_s), lane.terms.most
     if most is not None and lane.beyond and most < lane.notice + least:
         name = lane.terms.partition
         yield warning(
             f"partition {name}: MaxTime {time_text(most)} leaves less than {time_text(least)} "
-            f"before the notice, which is the grace, {time_text(lane.notice)}: fragments leave "
-            "soon after they start",
+            f"before the notice (the grace, {time_text(lane.notice)}): fragments leave soon after "
+            "they start",
             Change("MaxTime", "INFINITE", f"PartitionName={name}"),
         )
 
 
 def _qos_times(accounting: Accounting) -> str:
-    """The answer to terms_command, from what was asked already."""
+    """The answer to terms_command, from the answers that we already have."""
     keys = ("Name", "GraceTime", "PreemptExemptTime")
     return "\n".join("|".join(words.get(key, "") for key in keys) for words in accounting.qos)
 
@@ -260,9 +262,9 @@ TABLE = (
     Check(
         "partition",
         Category.PREEMPTION,
-        "each partition of site.partitions is there, up, and has nodes",
-        "Fragments live in a preemptible partition: a lane that the site has already, or one of "
-        "their own, over the nodes that they may use when they are idle.",
+        "each partition of site.partitions exists, is up, and has nodes",
+        "Fragments run in a preemptible partition over the nodes that they may use. It is a lane "
+        "that the site already has, or a separate partition.",
         _partition,
         is_ours=True,
     ),
@@ -270,59 +272,59 @@ TABLE = (
         "preempt-type",
         Category.PREEMPTION,
         "Slurm preempts, by partition or by QOS",
-        "Urgent jobs take nodes from fragments by preemption. Without it a hole that closes early "
-        "is closed to its new owner until the lease ends.",
+        "Urgent jobs take nodes from fragments by preemption. Without it, a job that needs a hole "
+        "earlier than planned waits for the end of the lease.",
         _preempt_type,
     ),
     Check(
         "preempt-mode",
         Category.PREEMPTION,
         "preempted fragments are requeued",
-        "A fragment that yields comes back later as the same array element. A job that is "
-        "cancelled or suspended instead is lost, or keeps its memory.",
+        "A requeued fragment comes back later as the same array element. A cancelled fragment is "
+        "lost, and a suspended fragment keeps its memory.",
         _preempt_mode,
     ),
     Check(
         "priority-tier",
         Category.PREEMPTION,
         "every partition that shares nodes with ours has a higher PriorityTier",
-        "With preempt/partition_prio only jobs of a higher tier preempt. A partition on the same "
-        "tier waits for the leases of fragments to end: the queue that silently never preempts. "
-        "Where no partition has a higher tier, job_submit refuses malleable jobs.",
+        "With preempt/partition_prio only jobs of a higher tier preempt. Jobs of a partition on "
+        "the same tier wait for the leases of fragments to end. If no partition has a higher tier, "
+        "job_submit refuses malleable jobs.",
         _priority_tier,
     ),
     Check(
         "others-preempt",
         Category.PREEMPTION,
-        "partitions of other jobs do not begin to preempt each other",
-        "PreemptMode=REQUEUE for the cluster holds for each partition that does not say OFF: jobs "
-        "of a lower tier may be requeued by those of a higher one.",
+        "partitions of other jobs do not preempt each other",
+        "PreemptMode=REQUEUE of the cluster applies to each partition without PreemptMode=OFF. "
+        "There jobs of a higher tier may requeue jobs of a lower tier.",
         _others_safe,
     ),
     Check(
         "preempt-qos",
         Category.PREEMPTION,
-        "with preempt/qos, other QOS may preempt that of fragments, by requeue",
-        "With preempt/qos neither a partition's tier nor its PreemptMode means anything, nor a QOS "
-        "that is only the partition's: the job's own decides, which is site.qos, and only a QOS "
-        "that lists it in Preempt takes nodes from fragments.",
+        "with preempt/qos, other QOS may preempt the QOS of fragments by requeue",
+        "With preempt/qos only the job's own QOS counts, which is site.qos. A partition's tier, "
+        "PreemptMode and QOS have no effect. Only a QOS that lists site.qos in Preempt takes nodes "
+        "from fragments.",
         _preempt_qos,
     ),
     Check(
         "longest-wait",
         Category.PREEMPTION,
-        "a job that may preempt waits for KillWait at most",
-        "A lane with a GraceTime or a PreemptExemptTime is fine for malleable jobs. The note says "
-        "what is promised there. Slurm sees up to 30 s late that a grace is over. A tick keeps "
+        "a job that may preempt waits for at most KillWait",
+        "A lane with a GraceTime or a PreemptExemptTime is fine for malleable jobs. The note gives "
+        "the longest wait there. Slurm notices the end of a grace up to 30 s late. A tick keeps "
         "fragments off nodes that a planned job needs sooner.",
         _longest_wait,
     ),
     Check(
         "over-subscribe",
         Category.PREEMPTION,
-        "no other job is put on the nodes of a fragment",
-        "A fragment takes whole nodes, and the planner counts whole nodes. job_submit asks for "
-        "them with each job; only OverSubscribe=FORCE is stronger.",
+        "no other job shares the nodes of a fragment",
+        "A fragment takes whole nodes, and the planner counts whole nodes. job_submit requests "
+        "them for each job, and only OverSubscribe=FORCE overrides that.",
         _over_subscribe,
     ),
 )

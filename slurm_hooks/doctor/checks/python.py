@@ -1,4 +1,4 @@
-"""A Python environment of users: its version, torch, and whether torchrun finds our rendezvous."""
+"""Check a Python environment of users: its version, torch, and the entry point for torchrun."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _torch(facts: Facts) -> Iterator[Finding]:
     if not seen.torch:
         yield error(
             f"{seen.path} has no torch",
-            advice="activate the right environment, or install torch 2.6 or newer in it; jobs "
-            "that run no torchrun do not need it",
+            advice="activate the right environment, or install torch 2.6 or newer in it; only jobs "
+            "with torchrun need it",
         )
         return
     version = tuple(int(n) for n in re.findall(r"\d+", seen.torch)[:2])
@@ -40,7 +40,7 @@ def _torch(facts: Facts) -> Iterator[Finding]:
         yield warning(
             f"{seen.path} has torch {seen.torch}, newer than the newest that was tested "
             f"({_shown(TRIED_TORCH)})",
-            advice="try it with a short job first",
+            advice="test it with a short job first",
         )
 
 
@@ -49,7 +49,7 @@ def _rendezvous(facts: Facts) -> Iterator[Finding]:
     if seen.torch and not seen.has_rendezvous:
         yield error(
             f"{seen.path}: torch {seen.torch} has no torch.distributed.elastic",
-            advice="this build of torch is without distributed; install another",
+            advice="this build of torch lacks distributed; install another build",
         )
     if HANDLER not in seen.handlers:
         yield error(
@@ -69,21 +69,21 @@ TABLE = (
         "python-version",
         Category.PYTHON,
         "Python is 3.9 or newer",
-        "What runs in a job needs the standard library of 3.9.",
+        "The code that runs in a job needs the standard library of 3.9.",
         _version,
     ),
     Check(
         "torch-version",
         Category.PYTHON,
         "torch is 2.6 or newer",
-        "torchrun finds rendezvous backends of others from torch 2.6 on.",
+        "torchrun finds rendezvous backends of other packages since torch 2.6.",
         _torch,
     ),
     Check(
         "rendezvous",
         Category.PYTHON,
-        "torchrun would find our rendezvous in this environment",
-        "torchrun looks for entry points of installed packages, of which the job path is one.",
+        "torchrun finds our rendezvous in this environment",
+        "torchrun reads the entry points of installed packages. The job path is such a package.",
         _rendezvous,
     ),
 )

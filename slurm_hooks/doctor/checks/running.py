@@ -1,6 +1,7 @@
-"""Limits on running jobs that count fragments together with everybody else's jobs.
+"""Check the limits on running jobs that count fragments together with other jobs.
 
-Slurm preempts for nodes and never for a limit: who waits for one waits until fragments have left.
+Slurm preempts for nodes and never for a limit: a job that waits for a limit waits until fragments
+have left.
 """
 
 from __future__ import annotations
@@ -42,34 +43,33 @@ def _running_limits(facts: Facts) -> Iterator[Finding]:
     if limits and site.account:
         yield warning(
             f"above account {site.account}: {_listed(limits)}",
-            advice=f"these count fragments with all other jobs below; one that waits for such a "
-            f"limit in an account other than {site.account} waits for fragments, as ticks see the "
-            f"accounts above neither. Take the limit away, or give {site.account} a parent "
-            "without one",
+            advice="these limits count fragments with all other jobs below. A job of another "
+            f"account than {site.account} may wait for fragments there, and ticks do not see it. "
+            f"Remove the limit, or give {site.account} a parent without a limit",
         )
     elif limits:
         yield warning(
             _listed(limits, "association "),
             *_own(facts, "account"),
-            advice="fragments count against these like any job. While a job waits for one, the "
-            "malleable jobs of its user or account that it counts make room: it waits for a "
-            "tick and their notice. Where the limit is that of an account above, they do not. "
-            "An account of their own (site.account) makes both unnecessary",
+            advice="fragments count against these limits like any job. While a job waits for such "
+            "a limit, the malleable jobs of its user or account make room, so it waits for a tick "
+            "and their notice. They do not make room for a limit of an account above. A separate "
+            "account (site.account) avoids both",
         )
     limits = [] if site.qos else _limits(qos, _OF_QOS)
     if limits:
         yield warning(
             _listed(limits, "qos "),
             *_own(facts, "qos"),
-            advice="fragments count against these like any job. While a job waits for one, the "
-            "malleable jobs that it counts make room, also where it is the QOS of a partition "
-            "that they do not use. A QOS of their own (site.qos) makes that unnecessary",
+            advice="fragments count against these limits like any job. While a job waits for such "
+            "a limit, the malleable jobs with that QOS make room, even for the QOS of a partition "
+            "that they do not use. A separate QOS (site.qos) avoids that",
         )
 
 
-def _own(facts: Facts, what: str) -> tuple[Fix, ...]:
-    key = Paste(facts.settings_path, f'{what} = "malleable"', place="in the section [site]")
-    if what == "qos":
+def _own(facts: Facts, name: str) -> tuple[Fix, ...]:
+    key = Paste(facts.settings_path, f'{name} = "malleable"', place="in the section [site]")
+    if name == "qos":
         every = "sacctmgr -i modify account root set qos+=malleable"
         return (Run("sacctmgr -i add qos malleable"), Run(every), key)
     users = Run("sacctmgr -i add user NAMES account=malleable")
@@ -86,13 +86,13 @@ def _site_account(facts: Facts) -> Iterator[Finding]:
             f"site.account: there is no account {name} on this cluster",
             Run(f"sacctmgr -i add account {name}"),
             Run(f"sacctmgr -i add user NAMES account={name}"),
-            advice="until then Slurm refuses every malleable job; or correct site.account",
+            advice="until then Slurm refuses every malleable job; else correct site.account",
         )
     elif not any(words.get("User") for words in rows):
         yield error(
             f"site.account: no user has an association with account {name}",
             Run(f"sacctmgr -i add user NAMES account={name}"),
-            advice="Slurm refuses the malleable jobs of users who have none",
+            advice="Slurm refuses the malleable jobs of users without an association",
         )
 
 
@@ -101,8 +101,8 @@ def _is_named(words: Words, account: str) -> bool:
 
 
 def _shared(rows: list[Words], account: str) -> list[Words]:
-    """The associations whose limits count malleable jobs and others: all of them, or those of the
-    accounts above the one that malleable jobs have."""
+    """The associations whose limits count malleable and other jobs together: all associations, or
+    with `account` the associations of the accounts above it."""
     if not account:
         return rows
     accounts = {w["Account"]: w for w in rows if w.get("Account") and not w.get("User")}
@@ -115,7 +115,7 @@ def _shared(rows: list[Words], account: str) -> list[Words]:
 
 
 def _limits(rows: Iterable[Words], keys: Iterable[str]) -> list[tuple[str, str]]:
-    """Whose limits they are, and the limits: those that a fragment counts against."""
+    """The limits that count fragments, each with the name of its owner."""
     return [
         (named(words), f"{key}={words[key]}")
         for words in rows
@@ -128,26 +128,27 @@ def _counts(limit: str) -> bool:
     return limit.isdigit() or any(part.startswith(_OF_A_FRAGMENT) for part in limit.split(","))
 
 
-def _listed(limits: list[tuple[str, str]], what: str = "") -> str:
+def _listed(limits: list[tuple[str, str]], kind: str = "") -> str:
     rest = len(limits) - _MOST_NAMED
     more = f" and {rest} more" if rest > 0 else ""
-    return what + ", ".join(f"{who}: {limit}" for who, limit in limits[:_MOST_NAMED]) + more
+    return kind + ", ".join(f"{owner}: {limit}" for owner, limit in limits[:_MOST_NAMED]) + more
 
 
 TABLE = (
     Check(
         "running-limits",
         Category.LIMITS,
-        "no limit on running jobs counts fragments with other people's jobs",
-        "Slurm preempts for nodes and never for a limit: a job that waits for a limit which "
-        "fragments fill waits until ticks have asked them to leave.",
+        "no limit on running jobs counts fragments together with other jobs",
+        "Slurm preempts for nodes, but never for a limit. If fragments fill a limit, a job that "
+        "waits for it waits until ticks have asked the fragments to leave.",
         _running_limits,
     ),
     Check(
         "site-account",
         Category.LIMITS,
         "the account in site.account exists, and users have an association with it",
-        "Malleable jobs are charged to it; Slurm refuses those of users without an association.",
+        "Malleable jobs are charged to this account. Slurm refuses the jobs of users without an "
+        "association with it.",
         _site_account,
     ),
 )

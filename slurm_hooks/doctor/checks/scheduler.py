@@ -1,4 +1,4 @@
-"""Whether backfill publishes the planned starts that end holes."""
+"""Check that backfill publishes the planned starts that end holes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ DEFAULT_INTERVAL_S = 30
 
 
 def _change(facts: Facts) -> Change:
-    """All options that should have another value, in one new line; the others as they were."""
+    """A new line with all options: the wrong options changed, and the rest unchanged."""
     slurm = known(facts.slurm)
     new = {"bf_window": _better_window(facts), "bf_interval": _better_interval(facts)}
-    options = [one for one in slurm.value("SchedulerParameters").split(",") if one]
-    kept = [one for one in options if not new.get(one.split("=")[0])]
+    options = [word for word in slurm.value("SchedulerParameters").split(",") if word]
+    kept = [word for word in options if not new.get(word.split("=")[0])]
     changed = [f"{name}={number}" for name, number in new.items() if number]
     return Change("SchedulerParameters", ",".join([*kept, *changed]))
 
 
 def _better_window(facts: Facts) -> int:
-    """Minutes; 0 if the window is long enough."""
+    """A better window in minutes, or 0 if the window is long enough."""
     minutes = known(facts.slurm).option("SchedulerParameters", "bf_window", DEFAULT_WINDOW_MIN)
     lease_s = facts.settings.lease.length_s
     better = max(DEFAULT_WINDOW_MIN, math.ceil(2 * lease_s / 60))
@@ -31,7 +31,7 @@ def _better_window(facts: Facts) -> int:
 
 
 def _better_interval(facts: Facts) -> int:
-    """Seconds; 0 if the interval is short enough."""
+    """A better interval in seconds, or 0 if the interval is short enough."""
     every_s = known(facts.slurm).option("SchedulerParameters", "bf_interval", DEFAULT_INTERVAL_S)
     return DEFAULT_INTERVAL_S if every_s > facts.settings.lease.shortest_hole_s else 0
 
@@ -69,8 +69,8 @@ def _interval(facts: Facts) -> Iterator[Finding]:
 
 
 _LATE = (
-    "A planned start that backfill has not published cannot be respected in advance; such a job "
-    "takes its nodes by preemption instead."
+    "Ticks respect only planned starts that backfill has published. A job without a published "
+    "start takes its nodes by preemption."
 )
 TABLE = (
     Check(
@@ -83,14 +83,14 @@ TABLE = (
     Check(
         "bf-window",
         Category.SCHEDULER,
-        "backfill looks ahead further than two leases",
+        "backfill plans ahead for more than two leases",
         _LATE,
         _window,
     ),
     Check(
         "bf-interval",
         Category.SCHEDULER,
-        "backfill plans anew within the shortest hole",
+        "backfill plans again within the shortest hole",
         _LATE,
         _interval,
     ),

@@ -1,4 +1,4 @@
-"""Whether sbatch --malleable reaches our checks, with the policy that the settings say."""
+"""Check that sbatch --malleable reaches our checks, with the policy of the settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slurm_hooks.doctor.finding import (
 )
 
 GLUE = "/usr/share/slurm-malleable/lua/malleable_submit.lua"
-FINE_S = 1.0  # slurmctld tells its start to the second
+FINE_S = 1.0  # slurmctld reports its start in whole seconds
 OUR_SCRIPT = "/usr/share/slurm-malleable/lua/job_submit.lua"
 
 
@@ -39,7 +39,7 @@ def _chain(facts: Facts) -> Iterator[Finding]:
     found = known(facts.submission)
     if found.lines is None:
         copy = Run(f"cp {OUR_SCRIPT} {found.script}", "root", is_first=True)
-        yield error(f"{found.script} is not there", copy)
+        yield error(f"{found.script} does not exist", copy)
     elif not found.glue:
         yield error(
             f"{found.script} does not load malleable_submit.lua",
@@ -51,7 +51,7 @@ def _chain(facts: Facts) -> Iterator[Finding]:
         )
     elif not found.glue_is_there:
         yield error(
-            f"{found.script} loads {found.glue}, which is not there or not for all to read",
+            f"{found.script} loads {found.glue}, which is missing, or which not all users can read",
             advice="install the package slurm-malleable-slurm on the controller, or correct the "
             "path",
         )
@@ -61,7 +61,9 @@ def _policy(facts: Facts) -> Iterator[Finding]:
     found = known(facts.submission)
     render = Run(f"malleable render lua -o {found.policy_path} && touch {found.script}", "root")
     if found.policy is None:
-        yield error(f"{found.policy_path} is not there: malleable jobs are refused", render)
+        yield error(
+            f"{found.policy_path} does not exist, so job_submit refuses malleable jobs", render
+        )
     elif found.policy != known(found.wanted):
         keys = _differing(found.policy, known(found.wanted))
         yield warning(
@@ -72,7 +74,7 @@ def _policy(facts: Facts) -> Iterator[Finding]:
 
 
 def _differing(have: str, want: str) -> str:
-    """The keys of the lines that are not the same, sorted."""
+    """The keys of the lines that differ, sorted."""
     odd = set(have.splitlines()) ^ set(want.splitlines())
     keys = {line.split("=")[0].strip() for line in odd if "=" in line}
     return ", ".join(sorted(keys)) or "comments"
@@ -95,7 +97,7 @@ def _operators(facts: Facts) -> Iterator[Finding]:
     found = known(facts.submission)
     for name in found.strangers:
         yield warning(
-            f"operator {name} is not a user of this host and could not change malleable jobs",
+            f"operator {name} is not a user of this host, so the name has no effect",
             advice=f"correct site.operators in {facts.settings_path or 'malleable.toml'}",
         )
     runs = "" if isinstance(facts.tick, Unread) else facts.tick.user
@@ -114,7 +116,7 @@ TABLE = (
         Category.SUBMISSION,
         "job_submit/lua is switched on",
         "job_submit turns `sbatch --malleable` into an array of held elements. Without it such a "
-        "job is an ordinary one and starts as soon as it can.",
+        "job is an ordinary job and starts as soon as it can.",
         _plugin,
         is_ours=True,
     ),
@@ -122,7 +124,7 @@ TABLE = (
         "job-submit-chain",
         Category.SUBMISSION,
         "the site's job_submit.lua loads our checks",
-        "A site has only one job_submit.lua, so one line in it loads ours; its own functions run "
+        "A site has a single job_submit.lua, so a line in it loads ours. Its own functions run "
         "first, and their refusal stands.",
         _chain,
         is_ours=True,
@@ -130,9 +132,9 @@ TABLE = (
     Check(
         "policy",
         Category.SUBMISSION,
-        "the policy of job_submit is the one that the settings and this version give",
-        "Lua cannot read TOML, so the site's rules are rendered. With an old policy users get "
-        "limits that no longer hold.",
+        "the policy of job_submit matches the settings and this version",
+        "Lua cannot read TOML, so `malleable render lua` writes the site's rules for it. With an "
+        "old policy users get old limits.",
         _policy,
         is_ours=True,
     ),
@@ -140,7 +142,7 @@ TABLE = (
         "policy-loaded",
         Category.SUBMISSION,
         "slurmctld has read the policy",
-        "slurmctld only looks at the modification time of job_submit.lua.",
+        "slurmctld reads the policy only when the modification time of job_submit.lua changes.",
         _policy_loaded,
         is_ours=True,
     ),
@@ -148,7 +150,7 @@ TABLE = (
         "operators",
         Category.SUBMISSION,
         "the users in site.operators exist",
-        "Only they may release, move or extend fragments by hand; the user that runs the tick must "
+        "Only operators may release, move or extend fragments by hand. The user of the tick must "
         "be among them.",
         _operators,
         is_ours=True,

@@ -1,4 +1,4 @@
-"""Whether ticks come, by whom, and whether that user may do what they do."""
+"""Check that ticks run, and that their user has the rights for their actions."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ def _last_tick(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.tick)
     if seen.silent_s is None:
         yield error(
-            f"no tick has ever been completed ({seen.lock}.done is not there)",
+            f"no tick has ever been completed ({seen.lock}.done does not exist)",
             Run("malleable reconcile --dry-run", "the user of the tick"),
-            advice="see what a tick would do, then start the timer",
+            advice="read the actions that a tick would take, then start the timer",
         )
     elif seen.silent_s > seen.patience_s:
         yield error(
-            f"no tick has been completed for {seen.silent_s / 60:.0f} min, leases run out (a tick "
-            "whose changes Slurm refused does not count)",
+            f"no tick has been completed for {seen.silent_s / 60:.0f} min, so leases run out (a "
+            "tick whose changes Slurm refused does not count)",
             Run("journalctl -u slurm-malleable -n 20", "root"),
             Run("malleable reconcile", "the user of the tick"),
-            advice="see why in the log, or try one by hand",
+            advice="read the reason in the log, or run a tick by hand",
         )
     elif seen.silent_s > INTERVALS * seen.every_s:
         yield warning(
@@ -52,20 +52,20 @@ def _timer(facts: Facts) -> Iterator[Finding]:
     if seen.timer == "active" or seen.cron:
         if seen.timer == "active" and seen.cron:
             yield warning(
-                f"ticks are started by the timer and by {seen.cron}", Run(f"rm {seen.cron}", "root")
+                f"the timer and {seen.cron} both start ticks", Run(f"rm {seen.cron}", "root")
             )
         if seen.timer == "active" and seen.enabled == "disabled":
-            yield warning("the timer runs, but will not after a reboot", ENABLE)
+            yield warning("the timer runs, but will not run after a reboot", ENABLE)
         return
     if is_alive:
         yield note(
             "neither the timer nor a file in /etc/cron.d is active here, but ticks come",
-            advice="make sure that what starts them (`--loop`, another cron) survives a reboot",
+            advice="make sure that their source (`--loop`, another cron) survives a reboot",
         )
     elif seen.timer:
         yield error(f"the timer is {seen.timer}", ENABLE)
     else:
-        yield error("nothing starts ticks on this host: no systemd timer, no file of cron", BY_CRON)
+        yield error("neither a systemd timer nor a file of cron starts ticks on this host", BY_CRON)
 
 
 def _lock(facts: Facts) -> Iterator[Finding]:
@@ -74,12 +74,12 @@ def _lock(facts: Facts) -> Iterator[Finding]:
         return
     where = seen.lock.rpartition("/")[0]
     if seen.directory.kind != "directory":
-        yield error(f"{where} is not a directory", advice="name another in tick.lock, or remove it")
+        yield error(f"{where} is not a directory", advice="remove it, or change tick.lock")
     elif seen.directory.is_open:
         yield error(
             f"others can write to {where} (mode {seen.directory.mode:o})",
             Run(f"chmod go-w {where}", "root"),
-            advice="if the directory is used for nothing else; otherwise name another in tick.lock",
+            advice="do this if the directory has no other use; else change tick.lock",
         )
 
 
@@ -93,7 +93,7 @@ def _rights(facts: Facts) -> Iterator[Finding]:
         yield from _admin_level(user, slurm_user, known(facts.accounting))
         return
     yield error(
-        f"the tick runs as {user}, who is neither root nor SlurmUser ({slurm_user}), and there "
+        f"the tick runs as {user}, which is neither root nor SlurmUser ({slurm_user}), and there "
         "is no accounting database to make that user an Administrator",
         Paste(
             "/etc/systemd/system/slurm-malleable.service.d/user.conf",
@@ -107,7 +107,7 @@ def _admin_level(user: str, slurm_user: str, accounting: Accounting) -> Iterator
     level = accounting.levels.get(user)
     if level is None:
         yield error(
-            f"the tick runs as {user}, whom the accounting database does not know",
+            f"the tick runs as {user}, which the accounting database does not have",
             Run(f"sacctmgr -i add user {user} account=root adminlevel=admin", "root"),
             advice=f"or run it as {slurm_user}",
         )
@@ -130,7 +130,7 @@ def _one_host(facts: Facts) -> Iterator[Finding]:
                 'grep -q "at $$(hostname -s) "\'',
                 then="systemctl daemon-reload",
             ),
-            advice="with it only the host of the active slurmctld runs the tick",
+            advice="with these lines only the host of the active slurmctld runs the tick",
         )
 
 
@@ -146,16 +146,16 @@ def _textfile(facts: Facts) -> Iterator[Finding]:
         )
     if seen.directory is None or seen.directory.kind != "directory":
         yield error(
-            f"metrics.textfile = {path}: its directory is not there",
-            advice="name the one that node_exporter is started with "
-            "(--collector.textfile.directory), which the user of the tick can write to",
+            f"metrics.textfile = {path}: its directory does not exist",
+            advice="name the directory of node_exporter (--collector.textfile.directory), and let "
+            "the user of the tick write there",
         )
     elif tick.silent_s is not None and (
         seen.age_s is None or seen.age_s > tick.silent_s + tick.patience_s
     ):
         yield error(
             f"{path} was not written by the last ticks",
-            advice="a tick says why in its log: the user of the tick must be able to write there",
+            advice="read the reason in the tick's log; its user must be able to write there",
         )
 
 
@@ -172,9 +172,9 @@ TABLE = (
     Check(
         "lock-directory",
         Category.TICK,
-        "nobody else can write to the directory of the lock",
-        "Whoever can open the lock could hold it and block every tick; a tick refuses to use such "
-        "a directory (78).",
+        "other users cannot write to the directory of the lock",
+        "A user that can open the lock could hold it and block every tick. So a tick refuses such "
+        "a directory (exit code 78).",
         _lock,
         is_ours=True,
     ),
@@ -182,25 +182,25 @@ TABLE = (
         "rights",
         Category.TICK,
         "the user of the tick may write AdminComment",
-        "The mark of a fragment is in its AdminComment, which only root, SlurmUser and "
-        "Administrators of the accounting database may write; an Operator may not.",
+        "The mark of a fragment is in its AdminComment. Only root, SlurmUser and Administrators of "
+        "the accounting database may write it. An Operator may not.",
         _rights,
         is_ours=True,
     ),
     Check(
         "last-tick",
         Category.TICK,
-        "a tick was completed lately",
-        "Without ticks no job grows and no lease is renewed: fragments end with their leases.",
+        "a tick was completed recently",
+        "Without ticks jobs do not grow, and fragments end with their leases.",
         _last_tick,
         is_ours=True,
     ),
     Check(
         "timer",
         Category.TICK,
-        "something starts ticks, once, and does so after a reboot",
-        "A timer that was started but not enabled is gone with the next reboot; two that start "
-        "ticks get in each other's way.",
+        "a single timer starts ticks, also after a reboot",
+        "A timer that was started but not enabled ends with the next reboot. Two sources of ticks "
+        "disturb each other.",
         _timer,
         is_ours=True,
     ),
@@ -208,8 +208,8 @@ TABLE = (
         "solver",
         Category.TICK,
         "a MILP solver is installed",
-        "The built-in solvers are exact where all nodes are alike and where few jobs ask. "
-        "Elsewhere they prove how near the best answer is, and a MILP solver closes the gap.",
+        "The built-in solvers are exact for equal nodes, and for few jobs. In other cases they "
+        "return a good answer with a bound, and a MILP solver closes the gap.",
         _solver,
         is_ours=True,
     ),
@@ -217,15 +217,14 @@ TABLE = (
         "one-host",
         Category.TICK,
         "only one host runs the tick",
-        "The lock is local to its host: timers on two controllers would overwrite each other's "
-        "marks.",
+        "The lock is local to its host. Two controllers would overwrite each other's marks.",
         _one_host,
         is_ours=True,
     ),
     Check(
         "metrics-file",
         Category.TICK,
-        "metrics.textfile, if it is set, is written and has a name that node_exporter reads",
+        "metrics.textfile, if it is set, is written, and node_exporter reads its name",
         "Without it the dashboard shows a cluster without malleable jobs.",
         _textfile,
         is_ours=True,
