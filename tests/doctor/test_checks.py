@@ -710,6 +710,14 @@ def test_a_missing_partition_is_a_single_line_and_hides_no_other_finding() -> No
     assert look("priority-tier", facts)[0] == "error"
 
 
+def test_a_missing_partition_promises_no_longest_wait() -> None:
+    says = read_slurm(answer(), ["soon"])
+    facts = replace(GOOD_SITE, slurm=says)
+    assert look("longest-wait", facts) == ("skipped", "there is no partition soon yet")
+    both = replace(GOOD_SITE, slurm=read_slurm(answer(), ["malleable", "soon"]))
+    assert look("longest-wait", both) == ("ok", "")
+
+
 def test_a_missing_partition_for_parts_has_its_own_line() -> None:
     settings = Settings(site=Site(("malleable", "parts"), "parts"))
     said = read_slurm(answer(), ["malleable", "parts"])

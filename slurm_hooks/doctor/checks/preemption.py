@@ -216,7 +216,10 @@ def _one_qos(name: str, qos: dict[str, Qos], slurm: SlurmSays) -> Iterator[Findi
 
 def _longest_wait(facts: Facts) -> Iterator[Finding]:
     slurm = known(facts.slurm)
-    names = [words["PartitionName"] for words in slurm.ours]
+    ours = (words["PartitionName"] for words in slurm.ours)
+    names = [name for name in ours if name not in slurm.missing]
+    if slurm.missing and not names:
+        raise CannotLook(f"there is no partition {', '.join(slurm.missing)} yet")
     lanes, odd = lane_terms(names, slurm.ours, slurm.config, facts.settings.site.qos)
     terms, unread = decide(lanes, lambda: _qos_times(known(facts.accounting)))
     yield from map(warning, (*odd, *unread))
