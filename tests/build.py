@@ -1,4 +1,4 @@
-"""Small builders with good defaults, so that a test names only what it is about."""
+"""Small builders with good defaults, so that a test names only its own subject."""
 
 from __future__ import annotations
 
@@ -69,8 +69,10 @@ def make_fragment(
     job_id: int = 7,
     **fields: Any,
 ) -> Fragment:
-    """A fragment of a job with rounds; one that runs or has run began 200 s ago with a lease of
-    600 s, is held and has joined."""
+    """A fragment of a job with rounds.
+
+    A running or ended fragment began 200 s ago with a lease of 600 s, is held and has joined.
+    """
     mark = fields.pop("mark", None) or make_mark(fields.pop("request", None))
     names = {f.name for f in dataclasses.fields(Mark)} & fields.keys() - {"priority"}
     mark = replace(mark, **{name: fields.pop(name) for name in names})
@@ -94,7 +96,7 @@ def make_job(
     user: str = "nobody",
     needs: Needs = NO_NEEDS,
 ) -> MalleableJob:
-    """A job of these fragments and `held` more that wait; no other element ever was."""
+    """A job of these fragments and `held` more that wait. It has no other elements."""
     asked = request or (fragments[0].mark.request if fragments else make_request())
     first = max((f.id.index for f in fragments), default=-1) + 1
     waiting = tuple(

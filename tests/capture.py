@@ -1,10 +1,10 @@
-"""Captures what a real Slurm answers in a life of two malleable jobs, one file per situation.
+"""Captures the answers of a real Slurm in a life of two malleable jobs, a file for each situation.
 
     python -m capture DIRECTORY        # as root; `make test-matrix` runs it on other releases
 
-What is captured names no host, no kernel and no user but root and nobody, so it can be kept:
-tests/captured/24.11, 25.11 and 26.05 were made so. (That of 22.05 is of an older
-life.) What the files must say is in `tests/slurm_wire/test_captured_life.py`.
+The files name no host, no kernel and no user except root and `nobody`, so they can be kept.
+tests/captured/24.11, 25.11 and 26.05 were made this way. (22.05 has an older life.)
+`tests/slurm_wire/test_captured_life.py` says how the files must read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NODES = 8
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 FOREIGN = f"site note; {MARK} | more|text"
 CONF = "MinJobAge=3600\n"
-# Of slurmctld's configuration, what the readers look for; the rest names hosts and paths.
+# The fields of slurmctld's configuration that the readers use. The rest names hosts and paths.
 CONFIG = re.compile(
     r"(Configuration data|(ClusterName|JobRequeue|KillWait|MaxArraySize|MinJobAge|Preempt\w+"
     r"|Priority(Type|Flags)|SchedulerType|OverTimeLimit|SLURM_VERSION) )"
@@ -61,7 +61,7 @@ class Keeper:
 
 
 def scrub(answer: str) -> str:
-    """Without kernel, and of the configuration only what is read."""
+    """Remove the kernel, and all of the configuration that is not read."""
     head, config, rest = answer.partition("scontrol: show config\n")
     lines = [line for line in rest.splitlines(keepends=True) if CONFIG.match(line)]
     head = re.sub(r"OS=Linux .*? (?=RealMemory=)", "OS=Linux 6.1.0 #1 SMP ", head)
@@ -70,13 +70,13 @@ def scrub(answer: str) -> str:
 
 @dataclass
 class Life:
-    """A machine on which people act, and what Slurm says of it to `to`."""
+    """A machine on which people act, and Slurm's answers about it in `to`."""
 
     box: Sandbox
     to: Path
 
     def do(self, *argv: str, user: str = "root") -> str:
-        """Types a command; its output."""
+        """Type a command. Return its output."""
         as_user = None if user == "root" else user
         return self.box.run(list(argv), user=as_user).stdout
 
@@ -85,7 +85,7 @@ class Life:
         self.do("scontrol", *words)
 
     def look(self) -> tuple[Snapshot, Keeper]:
-        """What a tick sees now, and the answers it saw it in."""
+        """The snapshot of a tick now, and the answers that it used."""
         keeper = Keeper(Live(20.0, environment=dict(self.box.environment)))
         return observe(keeper, ["malleable"]), keeper
 
@@ -115,7 +115,7 @@ class Life:
         self.control("release", element)
 
     def rigid(self, *options: str) -> str:
-        """Somebody else's job that sleeps; its id."""
+        """Submit a job of another user that sleeps. Return its id."""
         argv = ["sbatch", "--parsable", "-p", "main", "--output=/dev/null", *options]
         return self.do(*argv, "--wrap=exec sleep 600").strip()
 

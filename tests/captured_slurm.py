@@ -15,12 +15,12 @@ SITUATIONS = sorted(p.name.split(".")[0] for p in (CAPTURED / "22.05").glob("*.s
 
 
 def recorded(situation: str, version: str = "22.05") -> Recorded:
-    """That Slurm in that situation."""
+    """The recorded Slurm in that situation."""
     return recorded_in(CAPTURED / version, situation)
 
 
 def recorded_in(directory: Path, situation: str) -> Recorded:
-    """The Slurm whose answers are in a directory, in that situation."""
+    """The Slurm with answers from a directory, in that situation."""
     return Recorded(
         {
             "squeue": as_asked_today((directory / f"{situation}.squeue.txt").read_text()),

@@ -1,10 +1,10 @@
-"""Fixtures that more than one part's tests use: above all, a real Slurm with this project in it.
+"""Fixtures that several parts' tests use: above all, a real Slurm with this project in it.
 
-Slurm tests are skipped, with what to install, on a host without Slurm; when one fails, the end
-of slurmctld's log is added to its report.
+On a host without Slurm, tests on Slurm are skipped with a note of the packages to install. A
+failing test has the end of slurmctld's log in its report.
 
-Generated examples are the same in every run, so that what is landed passed for a reason; a search
-among new ones is `make search`.
+Generated examples are the same in every run, so that a landed change passed for a reason. `make
+search` searches among new examples.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation, find_installation
 
 LOG_LINES = 60
-# A run that is ended lets its fixtures end what they have started.
+# A run that is ended lets its fixtures end their processes.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 T = TypeVar("T")
 
@@ -37,13 +37,13 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "repeatable")
 hypothesis.settings.load_profile(PROFILE)
 if PROFILE == "repeatable":
     # Hypothesis draws the constants of the modules that happen to be imported, which depends on the
-    # tests that ran before: so it learns of none, and draws the same wherever a test runs.
+    # tests that ran before. So it learns from no other test, and draws the same wherever it runs.
     providers._get_local_constants = lambda: providers._local_constants
 
 
 @pytest.fixture(scope="session")
 def installation() -> Installation:
-    """This host's Slurm; without one the test is skipped."""
+    """This host's Slurm. Without a Slurm the test is skipped."""
     try:
         return find_installation()
     except MissingProgram as error:
@@ -86,9 +86,10 @@ def bench(sandbox: Sandbox) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def pyslurm_of_this_slurm(installation: Installation) -> str:
-    """The version of the pyslurm that fits this host's Slurm; without one the test is skipped.
+    """The version of pyslurm that fits this host's Slurm. Without pyslurm the test is skipped.
 
-    It is not imported: that would read a slurm.conf, and end this process where there is none.
+    It is not imported, because the import reads a slurm.conf, and ends this process without that
+    file.
     """
     try:
         found = metadata.version("pyslurm")
@@ -101,7 +102,7 @@ def pyslurm_of_this_slurm(installation: Installation) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadscope` workers share single tests; see `sharing`."""
+    """With `--dist loadscope` workers share single tests (see `sharing`)."""
     if config.getoption("dist") != "loadscope":
         return None
     from sharing import SingleTests  # noqa: PLC0415  (some environments have no xdist)
@@ -112,7 +113,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each stretch of a run on several workers its share of every kind of test.
 
-    Tests on a real Slurm wait, those with torch do both, the others compute.
+    Tests on a real Slurm wait, tests with torch wait and compute, and the others compute.
     """
     if not hasattr(config, "workerinput"):
         return
@@ -131,7 +132,7 @@ def evenly(*lists: list[T]) -> list[T]:
 
 @dataclass
 class SandboxFactory:
-    """Called with fields of SandboxSpec, starts a sandbox; remembers them to end them."""
+    """Starts a sandbox from fields of SandboxSpec. Remembers sandboxes to end them."""
 
     make_spec: Callable[..., SandboxSpec]
     boxes: list[Sandbox] = field(default_factory=list)
@@ -155,7 +156,7 @@ def fresh_sandbox(installation: Installation) -> Iterator[SandboxFactory]:
 
 @pytest.fixture(scope="module")
 def new_site(installation: Installation) -> Iterator[SandboxFactory]:
-    """As fresh_sandbox, for sandboxes that the tests of one module share."""
+    """Like fresh_sandbox, for sandboxes that the tests of a module share."""
     factory = SandboxFactory(partial(project_spec_or_skip, slurm=installation))
     yield factory
     factory.down()
@@ -163,7 +164,7 @@ def new_site(installation: Installation) -> Iterator[SandboxFactory]:
 
 @pytest.fixture
 def bare_sandbox(installation: Installation) -> Iterator[SandboxFactory]:
-    """As fresh_sandbox, but Slurm alone: nothing of this project runs in it."""
+    """Like fresh_sandbox, but Slurm alone: no part of this project runs in it."""
     factory = SandboxFactory(partial(SandboxSpec, slurm=installation))
     yield factory
     factory.down()

@@ -1,7 +1,7 @@
-"""What runs inside a fragment of the fake Slurm: a script, and the agents of our rendezvous.
+"""Programs inside a fragment of the fake Slurm: a script, and the agents of our rendezvous.
 
-Agents say in the Comment of their element where they stand, and put themselves back when they
-leave. They know what a job can know, and may do what its user may do.
+Agents write their standing into the Comment of their element, and put themselves back when they
+leave. They have the knowledge of a job, and the rights of its user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AGAIN_S = 3  # between two tries to put itself back
 
 
 def act(slurm: FakeSlurm, element: Element) -> Optional[int]:
-    """One second of a running element; its exit code if the script ends."""
+    """A second of a running element. Return its exit code if the script ends."""
     script, run = slurm.job(element).script, element.run
     code = slurm.outcome(element, run.ran_s)
     if code is not None:

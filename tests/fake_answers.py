@@ -1,4 +1,4 @@
-"""What the fake Slurm prints: the same fields and words as 22.05."""
+"""The output of the fake Slurm: the same fields and words as 22.05."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EMPTY = {
 
 
 def row(command: Optional[Command] = None, **values: object) -> str:
-    """A line of squeue with the fields that are asked for; what is not known is empty."""
+    """A line of squeue with the asked fields. An unknown field is empty."""
     given = {**_EMPTY, **{key: value for key, value in values.items() if value is not None}}
     return "".join(
         _cell(str(given.get(name, "")), size) + suffix
@@ -55,7 +55,7 @@ def _limit(minutes: int) -> str:
 
 
 def _cell(text: str, size: str) -> str:
-    """With a size, in bytes, squeue cuts and pads; without one it prints what there is."""
+    """With a size, in bytes, squeue cuts and pads. Without a size it prints the whole text."""
     if not size:
         return text
     cut = text.encode("utf-8", "surrogateescape")[: int(size)].ljust(int(size))
@@ -63,7 +63,7 @@ def _cell(text: str, size: str) -> str:
 
 
 def place_lines(slurm: FakeSlurm, shown: Container[str]) -> Iterable[str]:
-    """What squeue says with --states=PENDING,RUNNING,COMPLETING --format=%i|%x|%N."""
+    """The output of squeue with --states=PENDING,RUNNING,COMPLETING --format=%i|%x|%N."""
     asked = ("PENDING", "RUNNING", "COMPLETING")
     found = (e for e in slurm.elements.values() if e.state in asked and e.partition in shown)
     return (f"{e.name}|{fold(e.barred)}|{fold(e.nodes)}" for e in found)
@@ -199,7 +199,7 @@ def _resources(slurm: FakeSlurm, name: str) -> str:
 
 
 def _node_text(slurm: FakeSlurm, name: str, flags: str) -> str:
-    """Slurm looks at processors alone."""
+    """Slurm's words depend on processors alone."""
     if re.match(r"[A-Z]", flags):
         return flags
     left = slurm.size_of(name).cpus - slurm.used(name).cpus

@@ -1,4 +1,4 @@
-"""What the fake Slurm does when asked: scontrol's verbs and scancel, as 22.05 takes them."""
+"""The commands of the fake Slurm: scontrol's verbs and scancel, as 22.05 takes them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OF_USERS = frozenset({"Comment", "ArrayTaskThrottle"})  # the rest job_submit r
 
 
 def obey(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
-    """One line for scontrol. What cannot be done to one element does not keep it from others."""
+    """Obey a line for scontrol. A failure for an element does not keep it from others."""
     verb, target, *rest = words
     if "[" in target and _OF_ONE & {word.partition("=")[0] for word in rest}:
         return [f"Invalid job ID {target}"]
@@ -94,7 +94,7 @@ def _refusal(slurm: FakeSlurm, element: Element, changes: dict[str, str], user: 
 
 
 def moment(slurm: FakeSlurm, text: str) -> int:
-    """A time as scontrol reads it, in epoch seconds; `now` is that of the host it runs on."""
+    """A time as scontrol reads it, in epoch seconds. `now` belongs to the host that it runs on."""
     later = re.fullmatch(r"now(?:\+(\d+)(?:seconds)?)?", text)
     if later:
         return slurm.now + int(later.group(1) or 0)
@@ -221,8 +221,10 @@ def _uhold(_slurm: FakeSlurm, element: Element, _words: list[str], user: str) ->
 
 
 def _hold_as(element: Element, kind: str, user: str) -> str:
-    """A running element runs on; Slurm's own text for a requeued one is not replaced, nor is an
-    operator's hold by that of a user."""
+    """A running element goes on. Slurm's own text for a requeued element is kept.
+
+    An operator's hold is not replaced by a user's hold.
+    """
     if element.state in FINISHED:
         return ENDED
     if not element.is_held and element.state != "PENDING":
@@ -241,7 +243,7 @@ def _requeuehold(slurm: FakeSlurm, element: Element, _words: list[str], _user: s
 
 
 def _put_back(slurm: FakeSlurm, element: Element, how: str) -> str:
-    """Cancelled elements come back as well, and those that are still on their way out."""
+    """Cancelled elements come back as well, and so do elements that are still ending."""
     if element.state in ("PENDING", "SPECIAL_EXIT") or element.then in fake_life.BACK:
         return PENDING
     if element.state == "COMPLETING":
@@ -284,7 +286,7 @@ _VERBS: dict[str, Callable[[FakeSlurm, Element, list[str], str], str]] = {
 
 
 def cancel(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
-    """scancel: a signal to what runs, or the end."""
+    """scancel: send a signal to running elements, or end them."""
     options = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
     faults: list[str] = []
     for target in (word for word in words if not word.startswith("--")):
@@ -309,7 +311,7 @@ def _signal(slurm: FakeSlurm, element: Element) -> None:
 
 
 def _cancel(slurm: FakeSlurm, element: Element, is_whole: bool) -> None:
-    """What waits in the array's common record leaves no trace, unless it is the last there."""
+    """An element in the array's common record leaves no trace, unless it is the last there."""
     if element.state in ("RUNNING", "SUSPENDED"):
         fake_life.end(slurm, element, "CANCELLED")
     elif element.state == "COMPLETING":

@@ -1,4 +1,4 @@
-"""What happens in the fake Slurm while time passes, without anybody's command."""
+"""Events in the fake Slurm while time passes, without any command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BACK = frozenset({"REQUEUE", "REQUEUE_HOLD", "PREEMPTED"})
 
 
 def second(slurm: FakeSlurm) -> None:
-    """All that happens in one second."""
+    """All events of a second."""
     for element in list(slurm.elements.values()):
         if element.state == "COMPLETING" and element.gone_at is not None:
             if slurm.steady >= element.gone_at:
@@ -76,13 +76,13 @@ def leave(slurm: FakeSlurm, element: Element, code: int) -> None:
 
 
 def end(slurm: FakeSlurm, element: Element, then: str) -> None:
-    """Slurm ends it: SIGTERM, then SIGKILL after KillWait; a suspended one at once."""
+    """Slurm ends it: SIGTERM, then SIGKILL after KillWait. A suspended element ends at once."""
     element.state, element.then = "COMPLETING", then
     element.gone_at = slurm.steady + min(slurm.term_s, slurm.kill_wait_s)
 
 
 def lose(slurm: FakeSlurm, element: Element) -> None:
-    """Its node is gone: it is requeued at once, with its hold if it has one."""
+    """Its node is lost: it is requeued at once, with its hold if it has a hold."""
     if element.state == "RUNNING":
         element.then = "REQUEUE"
     settle(slurm, element)
@@ -100,9 +100,9 @@ def settle(slurm: FakeSlurm, element: Element) -> None:
 
 
 def requeue(slurm: FakeSlurm, element: Element, is_held: bool) -> None:
-    """Back into the queue, with its limit, its comments, and the hold it may have had.
+    """Put it back into the queue, with its limit, its comments, and its hold.
 
-    Whose hold that was Slurm reads from the reason, which a bad end has replaced.
+    Slurm reads the holder from the reason, which a bad end has replaced.
     """
     if element.is_held and element.state in ("FAILED", "TIMEOUT"):
         element.hold = "admin"
@@ -121,7 +121,7 @@ def _purge(slurm: FakeSlurm, element: Element) -> None:
 
 
 def waits_for(slurm: FakeSlurm, element: Element) -> Optional[str]:
-    """Why a released element does not start, in Slurm's words; empty if it can, None if n/a."""
+    """Why a released element does not start, in Slurm's words ("" if it can, None if n/a)."""
     if element.state != "PENDING" or element.is_held or element.is_unfit:
         return None
     job = slurm.job(element)
@@ -136,7 +136,7 @@ def waits_for(slurm: FakeSlurm, element: Element) -> Optional[str]:
 
 
 def _place(slurm: FakeSlurm, element: Element) -> tuple[frozenset[str], str]:
-    """Nodes on which it can start now, or why there are none."""
+    """Nodes on which it can start now, or the reason without such nodes."""
     able = {n for n in slurm.nodes if element.features <= slurm.features.get(n, frozenset())}
     able = {n for n in able - element.barred if _could_fit(slurm, element, n)}
     if not element.asked <= able or len(able) < element.count:
@@ -177,11 +177,11 @@ def covers(left: Resources, need: Resources) -> bool:
 def victims(
     slurm: FakeSlurm, name: str, need: Resources, below: Optional[str] = None
 ) -> list[Element]:
-    """Who is preempted on a node for a job that needs so much of it, in a partition `below` its own
-    if it is one of ours.
+    """The elements preempted on a node for a job that needs so much of it.
 
-    As many as it takes: the lower partition first, of one partition the oldest. The last of them
-    is then tried first, once (preempt_reorder_count). Where something is ending, Slurm waits.
+    The job may be in a partition `below` its own if it is ours. As many as needed are preempted:
+    the lower partition first, and the oldest of a partition. Then the last of them is tried first,
+    once (preempt_reorder_count). Where an element is ending, Slurm waits.
     """
     room = slurm.room(name)
     if slurm.is_completing(name) or covers(room, need):
@@ -195,7 +195,7 @@ def victims(
 
 
 def _enough(slurm: FakeSlurm, name: str, order: list[Element], need: Resources) -> list[Element]:
-    """The first of these after whose end there is room; none if there never is."""
+    """The first of these elements whose end makes enough room, or None."""
     room = slurm.room(name)
     for count, element in enumerate(order, 1):
         room += element.part.asks if element.part else slurm.size_of(name)
@@ -205,8 +205,10 @@ def _enough(slurm: FakeSlurm, name: str, order: list[Element], need: Resources) 
 
 
 def _push_out(slurm: FakeSlurm, element: Element) -> None:
-    """An element takes its nodes from those of a lower partition, if that is enough. It waits for
-    what is ending there already."""
+    """An element takes its nodes from elements of a lower partition, if they are enough.
+
+    It waits for elements that are already ending there.
+    """
     found: dict[str, list[Element]] = {}
     for name in sorted(element.asked or slurm.nodes.keys() - element.barred):
         need = element.part.asks if element.part else slurm.size_of(name)
@@ -220,7 +222,7 @@ def _push_out(slurm: FakeSlurm, element: Element) -> None:
 
 
 def _comes_free(slurm: FakeSlurm, element: Element, name: str) -> bool:
-    """True if it could start there now, or once what ends there has ended."""
+    """True if it could start there now, or after the end of the elements that are ending."""
     is_open = slurm.nodes[name] in ("", "+PLANNED")
     return is_open and (slurm.is_completing(name) or fits(slurm, element, name))
 
@@ -233,7 +235,7 @@ def _is_booked(slurm: FakeSlurm, name: str, until: int) -> bool:
 
 
 def find_unfit(slurm: FakeSlurm) -> None:
-    """What can never run on the nodes it asks for gets priority 0, as if it were held."""
+    """A job that can never run on its asked nodes gets priority 0, as if it were held."""
     for element in slurm.elements.values():
         if waits_for(slurm, element) == "BadConstraints":
             element.is_unfit = True
@@ -249,14 +251,14 @@ def _start(slurm: FakeSlurm, element: Element) -> None:
 
 
 def _rigid(slurm: FakeSlurm, job: Rigid) -> None:
-    """Others' jobs preempt; that is bad news only if their start was announced."""
+    """Others' jobs preempt. That is a fault only if their start was announced."""
     if job.state == "RUNNING" and slurm.now >= job.start + job.seconds:
         job.state = "COMPLETED"
     if job.state != "PENDING" or slurm.now < job.start:
         return
     ends = [e.end for e in slurm.ours_on(job.nodes) if e.partition == MAIN and e.end is not None]
     if any(end > slurm.now for end in ends):
-        job.start = max(ends)  # a core that runs is in nobody's way: Slurm plans around it
+        job.start = max(ends)  # a running core delays no other job, because Slurm plans around it
         return
     for element in _in_the_way(slurm, job):
         if job.seen < job.start:

@@ -1,4 +1,6 @@
-"""What the fake Slurm keeps: array elements, what their scripts do, others' jobs and claims."""
+"""The records of the fake Slurm: array elements, actions of their scripts, others' jobs and
+claims.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from slurm_hooks.model import Resources
 START = 1_800_000_000
 REQUEUE_WAIT_S = 121
 MAIN = "main"  # where ordinary jobs run, above all lanes
-LIMIT_CHECK_S = 30  # slurmctld looks at time limits every half minute
+LIMIT_CHECK_S = 30  # slurmctld checks time limits every half minute
 FINISHED = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "NODE_FAIL"})
 LIVE_STATES = frozenset({"RUNNING", "COMPLETING"})
 # Slurm's own text, printed instead of the kind of hold until the element is released.
@@ -19,7 +21,7 @@ REQUEUED_HELD = "job requeued in held state"
 
 @dataclass
 class Run:
-    """What is true of an element's present run, whether Slurm and the tick know it or not."""
+    """The truth about an element's present run, whether or not Slurm and the tick know it."""
 
     ran_s: int = 0
     late_s: int = 0  # beyond its lease
@@ -30,7 +32,7 @@ class Run:
 
 @dataclass
 class Part:
-    """What an element asks for on its one node, as a single task; `tres` is what squeue prints.
+    """An element's request on its single node, as a single task. `tres` is squeue's text.
 
     Slurm gives `gpus`, which only a text that it understands changes. It starts no element whose
     three counts of processors differ.
@@ -67,11 +69,11 @@ def resources(cpus: int, memory_mib: int, gpus: int = 0, gpu: str = "gpu") -> Re
 
 @dataclass
 class Element:
-    """One array element as slurmctld keeps it; times are epoch seconds.
+    """An array element as slurmctld keeps it. Times are epoch seconds.
 
-    `hold` says who holds it (empty, user, admin), `description` what is printed instead. One that
-    was never touched since its submission is not `is_split`: it has no record of its own yet. It
-    takes whole nodes unless it asks for a `part` of one.
+    `hold` names the holder (empty, user, admin), `description` is printed instead. An element that
+    was never touched since its submission is not `is_split`: it has no separate record yet. It
+    takes whole nodes unless it asks for a `part` of a node.
     """
 
     job: int
@@ -99,7 +101,7 @@ class Element:
     exit_code: int = 0
     signalled: Optional[int] = None
     gone_at: Optional[int] = None  # when the processes of a COMPLETING element are gone
-    then: str = ""  # what a COMPLETING element becomes
+    then: str = ""  # the state after COMPLETING
     run: Run = field(default_factory=Run)
 
     @property
@@ -113,13 +115,13 @@ class Element:
 
 @dataclass
 class Script:
-    """What a job's batch script does.
+    """The actions of a job's batch script.
 
     With `joins` it trains under agents, which speak through the Comment and put themselves back
-    when they leave. One that `ignores_notice` has agents that look neither at notices nor at
-    their lease; in one that `is_mute` Slurm's commands do not work. When it `is_done` all work is
-    done, and whoever trains, or starts later, finishes; fragments take a few seconds more the
-    higher their index.
+    when they leave. If it `ignores_notice`, its agents read neither notices nor their lease. If it
+    `is_mute`, Slurm's commands do not work in it. When it `is_done`, all work is done: each
+    fragment that trains, or starts later, finishes. Fragments take a few seconds more the higher
+    their index.
     """
 
     joins: bool = True
@@ -132,7 +134,7 @@ class Script:
 
 @dataclass
 class Job:
-    """What belongs to a whole array."""
+    """The facts of a whole array."""
 
     throttle: int = 0
     is_dependent: bool = False  # on a job that has not ended
@@ -141,10 +143,10 @@ class Job:
 
 @dataclass
 class Rigid:
-    """A job of somebody else: seen in the queue from `seen`, starts at `start`.
+    """A job of another user, in the queue from `seen`. It starts at `start`.
 
-    One that starts as it is seen takes its nodes from whoever may be preempted, or the `part` of
-    each that it needs.
+    If both are equal, it takes its nodes from preemptible elements, or the `part` of each that it
+    needs.
     """
 
     job: int
@@ -169,7 +171,7 @@ class Booking:
 
 @dataclass(frozen=True)
 class Violation:
-    """Something of ours in somebody's way: `whose` is the job or reservation, or empty."""
+    """An element of ours that delays a job or reservation. `whose` names that, or is empty."""
 
     at: int
     element: str

@@ -1,7 +1,7 @@
-"""A Slurm that behaves: holds jobs and nodes, obeys commands, lets time pass.
+"""A Slurm that behaves: it holds jobs and nodes, obeys commands, and lets time pass.
 
-It speaks the same text as the real one (22.05), so everything from parsing to planning to writing
-runs against it. It must not know what the planner wants; it only knows what slurmctld does.
+It prints the same text as a real Slurm (22.05), so parsing, planning and writing all run against
+it. It must not know the planner's wishes. It only knows the actions of slurmctld.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ SMALL = resources(2, 2000)
 class FakeSlurm:
     """A Port. `outcome` says how an element's script ends by itself, if it does.
 
-    `fates` are those of the next commands that change something: empty (done), refused, dropped
-    (not done, and nobody notices), unanswered (done, but the answer is lost), cut (the first half
-    is done, then silence), silent. `before` is called with each command before it is looked at,
-    `watch` with each change of an element: verb, element, who asks for it.
+    `fates` belong to the next changing commands: empty (done), refused, dropped (silently not
+    done), unanswered (done, but the answer is lost), cut (the first half is done, then silence),
+    silent. `before` is called with each command first, `watch` with each change of an element:
+    verb, element, and the user.
     """
 
     nodes: dict[str, str] = field(default_factory=dict)  # name: flags such as "+DRAIN", or "DOWN"
@@ -49,13 +49,13 @@ class FakeSlurm:
     silent: set[str] = field(default_factory=set)  # of these: not registered since slurmctld began
     features: dict[str, frozenset[str]] = field(default_factory=dict)
     sizes: dict[str, Resources] = field(default_factory=dict)  # of nodes that are not SMALL
-    lanes: tuple[str, ...] = ("malleable",)  # partitions that can be preempted, the last one first
+    lanes: tuple[str, ...] = ("malleable",)  # partitions that can be preempted, the last first
     elements: dict[str, Element] = field(default_factory=dict)
     jobs: dict[int, Job] = field(default_factory=dict)
     rigid: list[Rigid] = field(default_factory=list)
     bookings: list[Booking] = field(default_factory=list)
     now: int = START
-    stepped: int = 0  # by how much its clock was set forward meanwhile
+    stepped: int = 0  # by how much its clock was set forward in between
     kill_wait_s: int = 30
     min_job_age_s: int = 3600
     leave_s: int = 5
@@ -74,7 +74,7 @@ class FakeSlurm:
 
     @property
     def steady(self) -> int:
-        """A clock that nobody sets."""
+        """A clock that is never set."""
         return self.now - self.stepped
 
     def submit(
@@ -87,8 +87,11 @@ class FakeSlurm:
         part: Optional[Part] = None,
         partition: str = "",
     ) -> None:
-        """A held array of `count` elements. Without a partition, those that take a part of a node
-        are in the last lane, and others in the first."""
+        """Submit a held array of `count` elements.
+
+        Without a partition, elements on a part of a node are in the last lane, and others in the
+        first.
+        """
         self.jobs[job] = Job(script=script or Script())
         lane = partition or self.lanes[-1 if part else 0]
         for index in range(count):
@@ -105,7 +108,7 @@ class FakeSlurm:
     # -- commands
 
     def ask(self, command: Command) -> str:
-        """Answer or obey the tick; see Port."""
+        """Answer or obey the tick (see Port)."""
         self.asked.append(Asked(command.argv, command.rpcs, 0.0))
         self.commands.append(command)
         self.before(command)
@@ -118,7 +121,7 @@ class FakeSlurm:
 
     def _write(self, command: Command, lines: list[list[str]]) -> str:
         fate = self.fates.pop(0) if self.fates else ""
-        if command.patience_s:  # nobody looks at its answer
+        if command.patience_s:  # its answer is not read
             fate = "dropped" if fate in ("refused", "silent") else ""
         if fate == "refused":
             raise CommandRefused(f"{command.argv[0]}: not now")
@@ -134,17 +137,17 @@ class FakeSlurm:
         return ""
 
     def run(self, program: str, words: list[str], user: str = "root") -> list[str]:
-        """One line of somebody's for scontrol or scancel; says what was refused."""
+        """Run a person's line for scontrol or scancel. Return the refusals."""
         if program == "scancel":
             return fake_commands.cancel(self, words, user)
         return fake_commands.obey(self, words, user)
 
     def does(self, line: str, user: str = "root") -> list[str]:
-        """What somebody types; says what was refused."""
+        """Type a person's command. Return the refusals."""
         program, *words = line.split(" ")
         return self.run(program, words, user)
 
-    # -- what happens
+    # -- events
 
     def advance(self, seconds: int) -> None:
         """Let time pass, a second at a time."""
@@ -153,7 +156,7 @@ class FakeSlurm:
             fake_life.second(self)
 
     def step_clock(self, seconds: int) -> None:
-        """Somebody sets slurmctld's clock; no time passes."""
+        """Set slurmctld's clock. No time passes."""
         self.now += seconds
         self.stepped += seconds
 
@@ -162,12 +165,12 @@ class FakeSlurm:
         fake_life.end(self, self.elements[name], "PREEMPTED")
 
     def fail_node(self, name: str) -> None:
-        """A node is gone, with what ran there."""
+        """A node is lost, with its running elements."""
         self.nodes[name] = "DOWN"
         for element in self.ours_on(frozenset({name})):
             fake_life.lose(self, element)
 
-    # -- who is where
+    # -- places
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -191,7 +194,7 @@ class FakeSlurm:
         return self.sizes.get(name, SMALL)
 
     def used(self, name: str) -> Resources:
-        """What runs there has; what is ending has nothing any more."""
+        """The resources of running elements there. An ending element has no resources any more."""
         size, found = self.size_of(name), resources(0, 0)
         for element in self.elements.values():
             if element.state == "RUNNING" and name in element.nodes:
@@ -205,13 +208,13 @@ class FakeSlurm:
         return any(e.state == "COMPLETING" for e in self.ours_on(frozenset({name})))
 
     def room(self, name: str) -> Resources:
-        """What a job could get on the node now."""
+        """The resources that a job could get on the node now."""
         if self.nodes[name] not in ("", "+PLANNED") or self.is_completing(name):
             return resources(0, 0)
         return self.size_of(name) - self.used(name)
 
     def lent_on(self, nodes: frozenset[str]) -> list[Element]:
-        """Those there that can be preempted."""
+        """The preemptible elements there."""
         return [e for e in self.ours_on(nodes) if e.partition in self.lanes]
 
     def ours_on(self, nodes: frozenset[str]) -> list[Element]:

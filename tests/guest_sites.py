@@ -1,7 +1,7 @@
 """Four kinds of sites that have a preemptible lane already, as their documents describe them.
 
-Each is a slurm.conf as such a site writes it, and what malleable.toml says there. The fast tests
-make scontrol's answer of it. The tests on a real Slurm scale it down to four nodes.
+Each has a slurm.conf as this site writes it, and the words of malleable.toml there. The fast tests
+turn it into scontrol's answer. The tests on a real Slurm scale it down to four nodes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ _UNITS = {"KillWait": " sec", "MinJobAge": " sec", "UnkillableStepTimeout": " se
 
 @dataclass(frozen=True)
 class GuestSite:
-    """A site, the lane where malleable jobs are guests there, and the partition of an ordinary job
-    that may preempt them. `small` turns words of the file into those for four nodes."""
+    """A site, its lane for malleable jobs as guests, and the partition of an ordinary job above it.
+
+    `small` replaces words of the file for four nodes.
+    """
 
     conf: str
     version: str
@@ -35,12 +37,12 @@ class GuestSite:
 
     @property
     def settings(self) -> str:
-        """What a guest writes."""
+        """The settings that a guest writes."""
         qos = f'qos = "{self.qos}"\n' if self.qos else ""
         return f'[site]\npartitions = ["{self.lane}"]\n{qos}'
 
     def answer(self, usual: str) -> str:
-        """What scontrol would say there. What the file does not name is as usual."""
+        """The answer of scontrol there. Values that the file does not name are as usual."""
         config = {**read_config(usual), "SLURM_VERSION": self.version}
         records = []
         for line in self.lines:

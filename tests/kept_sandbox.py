@@ -1,4 +1,4 @@
-"""One sandbox for each worker, kept for every module whose tests leave it as they found it."""
+"""A sandbox for each worker, kept for every module whose tests leave it unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live
 from waiting import PATIENCE_S, until_or_last
 
-# Differs from one look to the next on a node at rest.
+# Differs from a reading to the next on a node at rest.
 VOLATILE = re.compile(
     r" (?:BootTime|SlurmdStartTime|LastBusyTime|CPULoad|FreeMem|ResumeAfterTime)=\S*"
 )
@@ -31,12 +31,12 @@ ASKED = {
 
 
 class KeptSandbox:
-    """A sandbox that starts when it is first wanted, and again after a module has spoiled it.
+    """A sandbox that starts at its first use, and again after a module has spoiled it.
 
-    Files are put back before each module: the settings, everything in `work` and what ticks
-    keep. Slurm itself is only looked at, since a job, node, partition or reservation that is left
-    behind is a fault of the test that left it. Slurm still knows jobs that ended within the last
-    five minutes, and so do ticks: tests look at their own jobs only.
+    Files are put back before each module: the settings, everything in `work` and the ticks' files.
+    Slurm itself is only checked, since a job, node, partition or reservation that is left behind is
+    a fault of its test. Slurm and ticks still know jobs that ended within the last five minutes, so
+    tests check only their own jobs.
     """
 
     def __init__(self, nodes: int) -> None:
@@ -47,11 +47,11 @@ class KeptSandbox:
         self._files: dict[Path, bytes] = {}
 
     def take(self) -> Sandbox:
-        """The sandbox, as it was when it had just started.
+        """Return the sandbox, as it was right after its start.
 
         Daemons that a test has started again are children of this process, and tests of processes
-        (elastic/test_kin.py) end all of these. Then there is a new sandbox, and also where jobs of
-        two users died on one node: for an hour no tick would use it.
+        (elastic/test_kin.py) end all of these. Then a new sandbox starts. It also starts if jobs of
+        two users died on a node, because no tick would use that node for an hour.
         """
         if self._box is not None and (self._dead(self._box) or _suspects(self._box)):
             self.down()
@@ -77,7 +77,7 @@ class KeptSandbox:
         assert not left, f"{user} left this behind in a shared sandbox:\n" + "\n".join(left)
 
     def down(self) -> None:
-        """End the sandbox, if there is one."""
+        """End the sandbox, if it runs."""
         if self._box is not None:
             self._box.down()
         self._box = None
@@ -96,7 +96,7 @@ class KeptSandbox:
         ] + [f"changed: {path}" for path in self._changed_files(box)]
 
     def _changed_files(self, box: Sandbox) -> list[Path]:
-        """Files that the daemons read; the settings are read by ticks alone and are put back."""
+        """Files that the daemons read. Ticks alone read the settings, which are put back."""
         now = _files(box)
         changed = {path for path in {*now, *self._files} if now.get(path) != self._files.get(path)}
         return sorted(changed - {box.settings})
@@ -112,7 +112,7 @@ class KeptSandbox:
 
 
 def _start_apart(nodes: int) -> Sandbox:
-    """Its daemons are not children of this process: tests of processes look at those."""
+    """Its daemons are not children of this process, because tests of processes check these."""
     program = (
         "from slurm_hooks.sandbox import Sandbox\n"
         "from slurm_hooks.sandbox.project import project_spec\n"

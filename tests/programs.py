@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def write_program(path: Path, text: str) -> Path:
-    """A program that everybody may run. Without a first line of its own it is one for /bin/sh."""
+    """A program that every user may run. Without a first line it is a script for /bin/sh."""
     path.write_text(text if text.startswith("#!") else f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
 
 
 def write_programs(directory: Path, texts: Mapping[str, str]) -> None:
-    """Programs by name; `{place}` in their text is the directory."""
+    """Write programs by name. `{place}` in their text is the directory."""
     for name, text in texts.items():
         write_program(directory / name, text.replace("{place}", str(directory)))

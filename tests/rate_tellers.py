@@ -28,7 +28,7 @@ def rate(nodes: int, at: int = 0, per_s: float = 0.0, batch: float = 0.0) -> Rat
 def teller(
     job_id: int, *rates: Rate, user: str = "ada", name: str = "train.sh", most: int = 16
 ) -> MalleableJob:
-    """A job on as many nodes as its newest rate is of, else one."""
+    """A job on as many nodes as its newest rate has, or on 1 node."""
     request = replace(make_request(1, most), name=name)
     nodes = rates[-1].nodes if rates else 1
     told = Telemetry(rates) if rates else None
@@ -54,7 +54,7 @@ def seen_at(seconds: float, *jobs: MalleableJob) -> Snapshot:
 def one_tick(
     settings: Settings, seconds: float, *jobs: MalleableJob
 ) -> tuple[dict[int, Learned], tuple[str, ...]]:
-    """What the plan of this tick goes by, and the warnings behind it."""
+    """The curves of this tick's plan, and the warnings behind it."""
     seen = recall(seen_at(seconds, *jobs), settings)
     return seen.learned, remember(seen, settings)
 

@@ -12,7 +12,7 @@ SHARED = 'scope="module"'
 
 
 class SingleTests(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out single tests in their order; a file with a fixture for its module stays whole."""
+    """Deals out single tests in their order. A file with a fixture for its module is kept whole."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.partition("::")[0]

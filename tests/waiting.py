@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
-# Thirty times what most waits take: a busy host makes a test late, and not wrong. Pass a limit only
-# for what must not take longer.
+# Thirty times the length of most waits: a busy host makes a test late, and not wrong. Pass a limit
+# only if the event must not take longer.
 PATIENCE_S = 150.0
 
 
@@ -20,7 +20,7 @@ def wait_until(
 ) -> T:
     """The first true value that `look` returns.
 
-    Fails after `limit_s` seconds, with what `explain` says then.
+    Fail after `limit_s` seconds, with the answer of `explain` at that time.
     """
     deadline = time.monotonic() + limit_s
     while not (found := look()):
@@ -30,7 +30,7 @@ def wait_until(
 
 
 def until_or_last(look: Callable[[], T], is_good: Callable[[T], bool], limit_s: float) -> T:
-    """The first good value that `look` returns, or the last one after `limit_s` seconds."""
+    """The first good value that `look` returns, or the last value after `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
     while not is_good(found := look()) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""Rates that jobs could tell, true ones and others."""
+"""True and false rates that jobs could report."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def priors(draw: st.DrawFn) -> Prior:
 def rates_of(
     shape: Shape, sizes: Iterable[int], noise: float = 0.0, seed: int = 1, at: int = 0
 ) -> list[Rate]:
-    """What a job of that shape would tell, a minute apart."""
+    """The reports of a job of that shape, a minute apart."""
     draw = random.Random(seed)
     return [
         Rate(

@@ -1,4 +1,6 @@
-"""Which rates count: a job that changes is learned anew, one bad minute changes nothing."""
+"""The rates that count: a job that changes is learned again, and a single bad minute has no
+effect.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,18 @@ def faster(rates: list[Rate], by: float, later: int = 1000) -> list[Rate]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(ANY_RATES, max_size=30))
-def test_some_of_what_was_told_counts_whatever_it_is(rates: list[Rate]) -> None:
+def test_some_of_the_reported_rates_always_count(rates: list[Rate]) -> None:
     kept = current(rates)
     assert bool(kept) == bool(rates)
     assert set(kept) <= set(rates)
 
 
-def test_a_steady_job_keeps_all_that_it_has_shown() -> None:
+def test_a_steady_job_keeps_all_its_rates() -> None:
     told = rates_of(SHAPE, (1, 2, 8, 2, 8, 1), noise=0.02)
     assert current(told) == tuple(told)
 
 
-def test_one_bad_minute_is_left_out() -> None:
+def test_a_single_bad_minute_is_left_out() -> None:
     told = rates_of(SHAPE, (1, 2, 8))
     bad = faster(told[-1:], 0.6, 60)
     after = faster(told[-1:], 1.0, 120)
@@ -40,7 +42,7 @@ def test_one_bad_minute_is_left_out() -> None:
     assert current([*told, *bad, *after]) == (*told, *after)
 
 
-def test_a_change_that_is_confirmed_makes_what_was_known_void() -> None:
+def test_a_confirmed_change_makes_older_rates_void() -> None:
     told = rates_of(SHAPE, (1, 2, 8))
     new = [*faster(told[-1:], 0.6, 60), *faster(told[-1:], 0.61, 120)]
     assert current([*told, *new]) == tuple(new)
@@ -66,6 +68,6 @@ def test_rates_that_cannot_both_be_true_are_of_two_phases() -> None:
 
 
 def test_a_bad_network_on_two_nodes_is_no_change() -> None:
-    """Seen in real curves: .42 of one node's rate on two nodes, 1.02 on three."""
+    """Seen in real curves: .42 of a single node's rate on two nodes, 1.02 on three."""
     rates = [Rate(1, 100, 0.03, 0), Rate(2, 42, 0.03, 60), Rate(3, 102, 0.03, 120)]
     assert current(rates) == tuple(rates)

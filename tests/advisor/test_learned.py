@@ -1,4 +1,4 @@
-"""What is learned: the truth from honest jobs, and nothing dangerous from any others."""
+"""Learning gives the truth from honest jobs, and no dangerous curve from other jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NETWORKS = [Shape(0.0, 0.05, 1.0), Shape(0.1, 0.5, 2.0), Shape(0.9, 0.3, 1.0), S
 
 
 def is_safe(curve: Curve, unit: int, most: int) -> bool:
-    """True if it is finite, rises, and stays below linear of its own one-unit rate."""
+    """True if it is finite, rises, and is never above a line through its rate at 1 unit."""
     points = curve.points
     base = curve(unit) / unit
     return (
@@ -36,7 +36,7 @@ def is_safe(curve: Curve, unit: int, most: int) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(ANY_RATES, max_size=30), priors(), st.integers(1, 4), st.integers(1, 40))
-def test_whatever_a_job_tells_its_curve_is_safe(
+def test_the_curve_of_any_reports_is_safe(
     rates: list[Rate], prior: Prior, unit: int, units: int
 ) -> None:
     learned = learn(rates, prior, unit, unit * units)
@@ -49,13 +49,13 @@ def test_whatever_a_job_tells_its_curve_is_safe(
 @settings(max_examples=50, deadline=None)
 @example([Rate(1, 1.0, 0.0, 0, 0.0), Rate(1, 1.0, 0.0, 0, 1.0), Rate(1, 2.0, 0.0, 0, 2.0)], 0)
 @given(st.lists(ANY_RATES, max_size=12), st.integers(0, 99))
-def test_the_order_in_which_rates_are_told_does_not_matter(rates: list[Rate], seed: int) -> None:
+def test_the_order_of_reported_rates_does_not_matter(rates: list[Rate], seed: int) -> None:
     assert learn(rates, NOBODY, 1, 16) == learn(shuffled(rates, seed), NOBODY, 1, 16)
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(NETWORKS), st.floats(1e-6, 1e9))
-def test_what_is_counted_makes_no_difference(shape: Shape, scale: float) -> None:
+def test_the_counted_unit_makes_no_difference(shape: Shape, scale: float) -> None:
     plain = rates_of(shape, (1, 2, 8))
     scaled = [replace(r, per_s=r.per_s * scale) for r in plain]
     one, other = learn(plain, NOBODY, 1, 16).curve, learn(scaled, NOBODY, 1, 16).curve
@@ -93,7 +93,7 @@ def test_the_smallest_that_a_job_can_have_is_small_enough() -> None:
     assert learn(told, NOBODY, 1, 16, min_nodes=8).curve
 
 
-def test_a_family_that_is_known_needs_to_show_nothing() -> None:
+def test_a_known_family_needs_no_rates() -> None:
     shape = NETWORKS[2]
     fits = [fit_of(rates_of(shape, (1, 2, 8), 0.01, seed), 1) for seed in range(2)]
     learned = learn([], prior_of([f for f in fits if f], ()), 1, 16)
@@ -111,7 +111,7 @@ def test_a_job_that_is_unlike_its_family_is_believed() -> None:
     assert learned.curve(8) / learned.curve(1) == pytest.approx(8 / own.slowdown(8), rel=0.1)
 
 
-def test_others_jobs_say_what_to_expect() -> None:
+def test_other_users_jobs_give_the_expectation() -> None:
     cliff = [fit_of(rates_of(Shape(c, 0.1, 1.0), (1, 2, 16)), 1) for c in (0.8, 0.9, 1.0)]
     told = rates_of(Shape(0.9, 0.1, 1.0), (1,))
     among = learn(told, prior_of((), [f for f in cliff if f]), 1, 16)
@@ -128,7 +128,7 @@ def test_three_hundred_jobs_are_learned_within_a_tick() -> None:
     assert time.process_time() - began < 1.5
 
 
-def test_jobs_that_show_little_do_not_blur_what_their_family_has_shown() -> None:
+def test_jobs_with_few_rates_do_not_blur_the_curve_of_their_family() -> None:
     shape = NETWORKS[2]
     sharp = [fit_of(rates_of(shape, (1, 2, 8, 16), 0.01, seed), 1) for seed in range(2)]
     vague = [fit_of(rates_of(shape, (6, 7), 0.03, seed), 1) for seed in range(30)]

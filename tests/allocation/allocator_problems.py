@@ -101,7 +101,7 @@ def problems(draw: st.DrawFn, most_classes: int = 3) -> Problem:
 def torn(seed: int, most_jobs: int = 4, most_nodes: int = 6) -> Problem:
     """Two to so many jobs of realistic curves that want more nodes than there are.
 
-    Prices alone miss the best answer by up to half in one of twenty.
+    In a twentieth of them, prices alone miss the best answer by up to half.
     """
     draw = random.Random(seed)
     holes = [math.inf, 120.0, 60.0, 30.0, 20.0]

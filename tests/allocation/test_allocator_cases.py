@@ -1,4 +1,4 @@
-"""What the allocator does in situations that are easy to tell: one promise each."""
+"""The allocator in situations that are easy to describe, with a promise for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEP_AT_4 = Curve(((0, 0.0), (1, 1.0), (3, 1.0), (4, 4.0), (64, 64.0)))
 
 
 def job(name: str = "a", **changes: object) -> JobAsk:
-    """A job that scales perfectly from 1 to 64 nodes, holds none and rescales for free."""
+    """A job that scales perfectly from 1 to 64 nodes, holds no node and rescales for free."""
     ask = JobAsk(
         name=name, min_nodes=1, max_nodes=64, curve=LINEAR, held=(0,), usable=(True,), unit=1
     )
@@ -104,7 +104,7 @@ def test_longer_hole_is_preferred(solver: str) -> None:
 
 
 @pytest.mark.parametrize("solver", ["auto", "highs", "cbc"])
-def test_growing_job_keeps_what_it_holds(solver: str) -> None:
+def test_a_growing_job_keeps_its_nodes(solver: str) -> None:
     """No migration: to leave the closing class it would have to lose nodes and gain others."""
     ask = job(max_nodes=3, held=(2, 0), usable=(True, True))
     problem = Problem((ask,), (NodeClass(2, 30), NodeClass(3)))
@@ -155,7 +155,7 @@ def test_gaining_and_losing_at_once_is_infeasible() -> None:
     assert "gains and loses" in infeasibility(problem, ((0, 1),))
 
 
-# What happens when solvers fail.
+# Cases in which solvers fail.
 
 TWO_CLASSES = Problem(
     (
@@ -166,7 +166,7 @@ TWO_CLASSES = Problem(
 )
 
 
-def test_no_time_at_all_returns_what_is_held() -> None:
+def test_without_time_each_job_keeps_its_nodes() -> None:
     found = solve_milp(TWO_CLASSES, Limits(seconds=0))
     assert found.solve.status is SolveStatus.UNCHANGED
     assert found.counts == held_counts(TWO_CLASSES)
@@ -234,13 +234,13 @@ def test_cbc_steps_in_without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert allocate(TWO_CLASSES, solver="milp").solve.solver == "cbc"
 
 
-def test_seconds_come_from_the_clock() -> None:
+def test_seconds_are_read_from_the_clock() -> None:
     ticks = iter([10.0, 12.5])
     assert allocate(one_class(4, job()), clock=lambda: next(ticks)).solve.seconds == 2.5
 
 
 @pytest.mark.parametrize("problem", [one_class(4), one_class(0, job())])
-def test_nothing_to_do(problem: Problem) -> None:
+def test_a_problem_without_jobs(problem: Problem) -> None:
     found = allocate(problem)
     assert found.solve.status is SolveStatus.NOTHING
     assert found.counts == held_counts(problem)
@@ -254,7 +254,7 @@ def test_nothing_to_do(problem: Problem) -> None:
         one_class(3, job(min_nodes=5, max_nodes=4)),
     ],
 )
-def test_contradicting_problem_changes_nothing(problem: Problem) -> None:
+def test_a_contradicting_problem_changes_no_job(problem: Problem) -> None:
     found = allocate(problem)
     assert found.solve.status is SolveStatus.UNCHANGED
     assert found.counts == held_counts(problem)

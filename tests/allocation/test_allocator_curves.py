@@ -1,4 +1,4 @@
-"""Curves for unknown jobs, and curves from measurements that nobody vouches for."""
+"""Curves for unknown jobs, and curves from unreliable measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares, p
 
 
 @given(st.floats(0, 1), st.integers(1, 3000))
-def test_prior_rises_and_stays_below_linear(serial_fraction: float, most: int) -> None:
+def test_the_prior_rises_and_is_below_linear(serial_fraction: float, most: int) -> None:
     curve = prior(serial_fraction, most)
     assert curve.points[-1][0] == most
     for n in {1, 2, 3, 7, most // 2, most}:
@@ -86,7 +86,7 @@ def test_an_equal_share_counts_for_more_than_a_perfect_scaler_s_and_the_rest_for
 
 
 @given(st.lists(st.integers(1, 50), max_size=10), st.integers(0, 300))
-def test_equal_shares_use_what_there_is_and_differ_only_where_they_must(
+def test_equal_shares_use_all_nodes_and_differ_only_where_they_must(
     most: list[int], nodes: int
 ) -> None:
     shares = equal_shares(most, nodes)
@@ -101,7 +101,7 @@ def test_equal_shares_use_what_there_is_and_differ_only_where_they_must(
 @given(
     st.lists(st.tuples(st.integers(1, 20), st.integers(0, 30)), max_size=10), st.integers(0, 300)
 )
-def test_equal_shares_leave_everybody_what_he_cannot_do_without(
+def test_equal_shares_leave_every_job_its_minimum(
     bounds: list[tuple[int, int]], nodes: int
 ) -> None:
     least, most = [low for low, _ in bounds], [low + more for low, more in bounds]
@@ -123,7 +123,7 @@ def test_equal_shares_leave_everybody_what_he_cannot_do_without(
         (1, 0, 1, [(1, 1.0)]),
     ],
 )
-def test_a_pool_is_linear_and_knows_its_share(
+def test_a_pool_is_linear_and_has_its_share(
     share: int, most: int, unit: int, points: list[tuple[int, float]]
 ) -> None:
     curve = pool_curve(share, most, unit)

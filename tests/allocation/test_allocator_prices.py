@@ -42,7 +42,9 @@ def order_of(problem: Problem, asked: list[float]) -> list[list[int]]:
 @settings(max_examples=150, deadline=None)
 @given(problems(), prices, st.booleans())
 def test_a_bid_is_the_best_row(problem: Problem, asked: list[float], is_short: bool) -> None:
-    """Against every row; with little left, against those that take no more new nodes than that."""
+    """Compared with every row. With few nodes left, compared with rows that take at most so
+    many.
+    """
     asked = asked[: len(problem.classes)]
     spans = periods(problem)
     caps = [c.capacity for c in problem.classes]
@@ -83,7 +85,7 @@ def test_search_is_allowed_and_between_greedy_and_bound(problem: Problem) -> Non
 
 
 def test_a_gang_that_is_not_completed_is_given_up() -> None:
-    """Its one node alone would be an answer that is not allowed."""
+    """Its single node alone would be an answer that is not allowed."""
     curve = Curve(((0, 0.0), (1, 0.125)))
     whole = JobAsk("whole", 4, 4, curve, held=(0, 1), usable=(True, True))
     other = JobAsk("other", 1, 2, Curve(((0, 0.0), (2, 0.125))), (0, 0), (True, True))
@@ -94,7 +96,7 @@ def test_a_gang_that_is_not_completed_is_given_up() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(problems(), st.sampled_from([1e-3, 1e-9]))
-def test_allocate_keeps_the_gap_it_claims(problem: Problem, gap: float) -> None:
+def test_the_allocator_keeps_its_claimed_gap(problem: Problem, gap: float) -> None:
     """On every small case: as good as brute force up to the gap, and never more than the bound."""
     found = allocate(problem, Limits(seconds=20, gap=gap))
     best = brute_force(problem)
@@ -107,7 +109,7 @@ def test_allocate_keeps_the_gap_it_claims(problem: Problem, gap: float) -> None:
 def test_small_problems_are_exact_without_a_milp_solver(
     monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
-    """The packages carry no solver, and a host may have none."""
+    """The packages contain no solver, and a host may have no solver."""
     monkeypatch.setattr(allocate_module, "solve_milp", missing)
     for seed in range(first, first + 20):
         found = allocate(torn(seed), Limits(gap=1e-9))
@@ -125,7 +127,7 @@ def amdahl(serial: float) -> Curve:
 
 
 def machine(jobs: int, nodes: int, classes: int, sectors: int = 1) -> Problem:
-    """Two jobs in three hold nodes; a class in two closes within the look-ahead."""
+    """Two jobs in three hold nodes. A class in two closes within the look-ahead."""
     holes = tuple(NodeClass(nodes // classes, math.inf if c % 2 else 40.0) for c in range(classes))
     asks = tuple(
         JobAsk(
@@ -192,7 +194,7 @@ def test_prices_stand_in_for_a_milp_that_fails(monkeypatch: pytest.MonkeyPatch) 
 
 @settings(max_examples=100, deadline=None)
 @given(problems())
-def test_climbing_from_something_keeps_it(problem: Problem) -> None:
+def test_climbing_from_an_answer_keeps_its_nodes(problem: Problem) -> None:
     counts = climb_from(problem, solve_greedy(problem))
     assert infeasibility(problem, counts) == ""
     assert value(problem, counts) >= value(problem, solve_greedy(problem)) - 1e-9

@@ -32,7 +32,7 @@ EXACT = Limits(seconds=20, gap=1e-9)
 
 @settings(max_examples=150, deadline=None)
 @given(problems(), st.sampled_from(["milp", "milp", "cbc"]), st.booleans())
-def test_milp_finds_the_optimum(problem: Problem, name: str, is_warm: bool) -> None:
+def test_milp_returns_the_optimum(problem: Problem, name: str, is_warm: bool) -> None:
     """Whichever solver does it, and wherever it starts."""
     found = solve_milp(problem, EXACT, name, solve_greedy(problem) if is_warm else None)
     assert infeasibility(problem, found.counts) == ""
@@ -43,7 +43,7 @@ def test_milp_finds_the_optimum(problem: Problem, name: str, is_warm: bool) -> N
 @settings(max_examples=60, deadline=None)
 @given(problems())
 def test_start_is_a_solution_of_the_model(problem: Problem) -> None:
-    """The values given to the solver meet every constraint and are worth what `value` says."""
+    """The values given to the solver meet every constraint and have the worth of `value`."""
     start = solve_greedy(problem)
     sheet, models = build(problem, start)
     assert tuple(model.row() for model in models) == start
@@ -55,7 +55,7 @@ def test_start_is_a_solution_of_the_model(problem: Problem) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(problems(most_classes=1))
-def test_knapsack_finds_the_optimum(problem: Problem) -> None:
+def test_knapsack_returns_the_optimum(problem: Problem) -> None:
     counts = solve_knapsack(problem)
     assert infeasibility(problem, counts) == ""
     assert agree(value(problem, counts), brute_force(problem))
@@ -156,7 +156,7 @@ def test_knapsack_gives_up_rather_than_run_for_hours() -> None:
         solve_knapsack(problem, most_steps=1)
 
 
-def test_knapsack_is_for_one_class() -> None:
+def test_knapsack_is_for_a_single_class() -> None:
     problem = Problem((), (NodeClass(1), NodeClass(1)))
     with pytest.raises(ValueError, match="one class"):
         solve_knapsack(problem)
@@ -173,8 +173,8 @@ model.solve(find_backend("NAME", Limits(5.0, 0.01)).solver)
 
 
 @pytest.mark.parametrize("name", ["highs", "cbc"])
-def test_a_solver_says_nothing(name: str) -> None:
-    """In a process of its own: what C prints appears when that ends."""
+def test_a_solver_prints_no_text(name: str) -> None:
+    """In a separate process, because C's output appears when the process ends."""
     if name == "highs":
         pytest.importorskip("highspy")
     argv = [sys.executable, "-c", ONE_SOLVE.replace("NAME", name)]

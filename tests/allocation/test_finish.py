@@ -1,4 +1,4 @@
-"""The search of what prices leave open: the right rows, and the best answer out of them."""
+"""The search among rows that prices leave open: the right rows, and the best answer from them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SLACK = 1e-6
 @given(
     problems() | st.integers(0, 500).map(torn), PRICES, st.sampled_from([0.0, 0.3, 0.7, 0.95, 1])
 )
-def test_open_rows_are_those_that_lose_little(
+def test_rows_with_a_small_loss_are_open(
     problem: Problem, asked: list[float], share: float
 ) -> None:
     """Against every allowed row, each with its surplus and no row twice."""
@@ -109,7 +109,7 @@ def test_a_dozen_jobs_and_more_are_solved_to_the_end(seed: int) -> None:
 @pytest.mark.parametrize(
     ("module", "limit"), [(prices_module, "MOST_STEPS"), (open_rows_module, "MOST_ROWS")]
 )
-def test_a_search_that_is_too_large_leaves_what_prices_found(
+def test_a_search_that_is_too_large_keeps_the_answer_of_prices(
     monkeypatch: pytest.MonkeyPatch, module: object, limit: str
 ) -> None:
     problem = torn(15)

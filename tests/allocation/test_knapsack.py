@@ -16,14 +16,14 @@ WORTHS = st.lists(st.integers(-20, 60).map(float), max_size=5)
 
 @st.composite
 def tables(draw: st.DrawFn) -> Table:
-    """What 0 nodes are worth, and what sizes in a row are: many of them equal or on a line."""
+    """The worth of 0 nodes, and of sizes in a row: many of them equal or on a line."""
     least = draw(st.integers(1, 4))
     return {0: 0.0, **dict(enumerate(draw(WORTHS), start=least))}
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(tables(), min_size=1, max_size=4), st.integers(0, 14))
-def test_sizes_are_those_of_brute_force(tables: list[Table], most: int) -> None:
+def test_sizes_equal_the_sizes_of_brute_force(tables: list[Table], most: int) -> None:
     found = best_sizes([menu_of(table) for table in tables], most)
     assert sum(found) <= most
     worth = [
@@ -35,6 +35,6 @@ def test_sizes_are_those_of_brute_force(tables: list[Table], most: int) -> None:
 
 
 @pytest.mark.parametrize("corners", [[], [1, 2]])
-def test_a_menu_without_nothing_is_refused(corners: list[int]) -> None:
+def test_a_menu_without_0_nodes_is_refused(corners: list[int]) -> None:
     with pytest.raises(ValueError, match="size 0"):
         Menu(float, corners)

@@ -1,4 +1,4 @@
-"""What each objective prefers, and that nobody's objective can stop a tick."""
+"""The preference of each objective, and that no objective can stop a tick."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_priority_decides_between_equals() -> None:
     assert sizes[1] > sizes[0]
 
 
-def test_a_site_may_weigh_as_it_likes() -> None:
+def test_a_site_may_choose_its_weights() -> None:
     def urgent(job: JobFacts) -> Worth:
         return Worth(9.0 if job.user == "ada" else 1.0, job.curve)
 
@@ -82,7 +82,7 @@ def broken(job: JobFacts) -> Worth:
         (lambda job: Worth("1", job.curve), "failed: TypeError"),
     ],
 )
-def test_a_bad_objective_is_told_and_replaced(objective: object, said: str) -> None:
+def test_a_bad_objective_is_reported_and_replaced(objective: object, said: str) -> None:
     worth, fault = weigh(objective, facts())  # type: ignore[arg-type]
     assert worth == Worth(1.0, SLOW)
     assert said in fault
@@ -92,14 +92,14 @@ def test_a_bad_objective_is_told_and_replaced(objective: object, said: str) -> N
 
 
 def with_priority(job: MalleableJob, priority: int) -> MalleableJob:
-    """The job, with what Slurm gave its first fragment before it was held."""
+    """The job, with the priority that Slurm gave its first fragment before the hold."""
     first, *others = job.fragments
     first = replace(first, mark=replace(first.mark, priority=priority))
     return replace(job, fragments=(first, *others))
 
 
 def two_jobs(**changes: object) -> Snapshot:
-    """Two jobs of four held fragments each, one more important to Slurm, and six free nodes."""
+    """Two jobs of four held fragments each, of unequal importance to Slurm, and six free nodes."""
     low = with_priority(make_job(held=4, job_id=7), 1)
     high = with_priority(make_job(held=4, job_id=8), 1000)
     return make_snapshot(low, high, nodes=make_nodes(6), **changes)
@@ -122,7 +122,7 @@ def test_plan_follows_a_sites_own_objective() -> None:
     assert sizes(parse('[plan]\nobjective = "site"\n'), first) == {7: 4, 8: 2}
 
 
-def test_plan_tells_of_a_broken_objective() -> None:
+def test_plan_reports_a_broken_objective() -> None:
     plan = make_plan(two_jobs(), Settings(), no_clock, broken)
     assert [note_text(note) for note in plan.notes if note.why is Why.OBJECTIVE] == [
         "job 7: the objective failed: KeyError: 'nobody'",

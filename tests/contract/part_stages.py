@@ -1,4 +1,4 @@
-"""Nodes that jobs share, on the fake Slurm and on a real one."""
+"""Nodes that jobs share, on the fake Slurm and on a real Slurm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mark_of(slot: str) -> str:
 
 
 def of_one(slot: str) -> Part:
-    """What a fragment of one slot is submitted with."""
+    """The options of a fragment with a single slot."""
     return Part(1 if slot.startswith("gpu") else 0, cpus=2, memory_mib=4000)
 
 
@@ -44,17 +44,17 @@ class PartStage(Protocol):
     port: Port
 
     def submit(self, count: int, slot: str, is_stubborn: bool = False) -> int:
-        """A held array of fragments of one slot. If stubborn they do not end on SIGTERM."""
+        """Submit a held array of fragments of a slot. If stubborn they do not end on SIGTERM."""
         ...
 
     def rigid(self, node: str, size: Resources) -> int:
-        """Somebody else's job, which needs so much of a node."""
+        """Submit a job of another user, which needs so much of a node."""
         ...
 
     def has_started(self, rigid: int) -> bool: ...
 
     def does(self, line: str) -> bool:
-        """Type a command; true if nothing was refused."""
+        """Type a command. Return True if it was not refused."""
         ...
 
     def now(self) -> int: ...

@@ -1,4 +1,4 @@
-"""The same acts on the fake Slurm and on a real one, for what both must answer alike."""
+"""The same acts on the fake Slurm and on a real Slurm, which must give equal answers."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ class Stage(Protocol):
     """A cluster of three nodes on which people act."""
 
     def submit(self, count: int, code: Optional[int] = None, partition: str = "malleable") -> int:
-        """A held array whose script sleeps, or ends with `code` after a second."""
+        """Submit a held array whose script sleeps, or ends with `code` after a second."""
         ...
 
     def does(self, line: str, user: str = "root") -> bool:
-        """Type a command; true if nothing was refused."""
+        """Type a command. Return True if it was not refused."""
         ...
 
     def rows(self, job: int, partition: str = "malleable,main") -> dict[int, Row]:
-        """What squeue says of its elements in these partitions."""
+        """Rows of squeue for its elements in these partitions."""
         ...
 
     def preempt(self) -> None:
-        """Somebody of a higher tier needs all nodes for a moment."""
+        """A job of a higher tier needs all nodes for a moment."""
         ...
 
     def idle(self) -> int:
-        """How many nodes are idle."""
+        """The number of idle nodes."""
         ...
 
     def now(self) -> int:
@@ -153,7 +153,7 @@ class Real:
         )
         try:
             return read(self.live.ask(Command(argv)), job)
-        except CommandRefused:  # nothing of the job is known any more
+        except CommandRefused:  # the job is unknown by now
             return {}
 
     def preempt(self) -> None:
@@ -171,7 +171,7 @@ class Real:
         time.sleep(0.2)
 
     def tidy(self) -> None:
-        # Not by user: 26.05 does not take nobody for one.
+        # Not by user: for 26.05 nobody is no user.
         for partition in ("malleable", "main"):
             self.box.run(["scancel", f"--partition={partition}"], check=False)
         until(self, lambda: self.idle() == NODES)

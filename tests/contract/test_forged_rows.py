@@ -36,7 +36,7 @@ def box(installation: Any) -> Iterator[Sandbox]:
         yield found
 
 
-def test_a_row_is_what_slurm_says(box: Sandbox) -> None:
+def test_a_row_has_slurm_s_values(box: Sandbox) -> None:
     script = box.work / "sleep.sh"
     script.write_text("#!/bin/bash\nsleep 600\n")
     script.chmod(0o755)

@@ -1,4 +1,4 @@
-"""What the rest of the package may expect of any Port: recorded, fake and live."""
+"""The contract of any Port: recorded, fake and live."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_snapshot_in_two_commands(port: Port) -> None:
     assert len(seen.slurm.version) == 3
 
 
-def test_looking_again_takes_one(port: Port) -> None:
+def test_a_second_reading_takes_a_single_command(port: Port) -> None:
     seen = observe(port, ["malleable"])
     fresh = read_again(port, seen, NO_LANE_NAMES)
     assert len(port.asked) == 3
@@ -65,7 +65,7 @@ def test_the_malleable_partition_can_be_preempted(port: Port) -> None:
     assert find_unfit(["main"], partitions, config)["main"].key in ("PreemptMode", "PartitionName")
 
 
-def test_what_is_asked_is_remembered(port: Port) -> None:
+def test_questions_are_remembered(port: Port) -> None:
     read_cluster(port)
     (asked,) = port.asked
     assert asked.argv[0] == "scontrol"
@@ -74,7 +74,7 @@ def test_what_is_asked_is_remembered(port: Port) -> None:
 
 
 @pytest.mark.slurm
-def test_a_refusal_is_told(sandbox: Any) -> None:
+def test_a_refusal_is_returned(sandbox: Any) -> None:
     live = Live(10.0, environment=dict(sandbox.environment))
     with pytest.raises(CommandRefused, match="99999"):
         live.ask(Command(("scontrol",), "hold 99999_0\n"))

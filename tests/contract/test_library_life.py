@@ -1,4 +1,4 @@
-"""In every situation of a life, what is seen through libslurm is what is seen through squeue."""
+"""In every situation of a life, libslurm and squeue show the same snapshot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Compared(Life):
     by_library: list[str] = field(default_factory=list)  # the situations squeue was not asked in
 
     def keep(self, situation: str, holds: Callable[[Snapshot], bool], limit_s: int = 60) -> None:
-        """Waits for the situation, and until nothing changes between two looks by squeue."""
+        """Wait for the situation, and until two readings by squeue are equal."""
         wait_until(lambda: holds(self.look()[0]), limit_s, lambda: (situation, self.look()[0]))
         before, found, after = wait_until(self._three_looks, explain=lambda: situation)
         assert found == before == after, situation

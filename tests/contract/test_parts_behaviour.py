@@ -1,4 +1,4 @@
-"""What slurmctld does with fragments on parts of nodes: the fake and a real one."""
+"""Slurmctld's treatment of fragments on parts of nodes: the fake Slurm and a real Slurm."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def stage(request: pytest.FixtureRequest) -> Iterator[PartStage]:
 
 
 def gpus(count: int) -> Resources:
-    """So many slots of a GPU; a slot's own GPU has no other name."""
+    """A request of so many slots of a GPU. A slot's own GPU has no other name."""
     return Resources(2 * count, 4000 * count, (("gpu", count),))
 
 
@@ -94,7 +94,7 @@ def wait_a_little(stage: PartStage) -> None:
     until(stage, lambda: stage.now() > since + 1)
 
 
-def test_several_sizes_are_told_at_once(stage: PartStage) -> None:
+def test_several_sizes_are_written_at_once(stage: PartStage) -> None:
     job = stage.submit(3, GPU)
     release(stage, job, {0: ("n1", gpus(3)), 1: ("n2", gpus(5)), 2: ("n1", gpus(4))})
     until(stage, lambda: states(stage, job, 0, 1, 2) == {RUNNING})
@@ -110,9 +110,12 @@ def test_of_a_range_the_first_element_alone_gets_gpus(stage: PartStage) -> None:
     assert asks == [gpus(2), Resources(4, 8000, (("gpu", 1),)), gpus(1)]
 
 
-def test_what_slurm_takes_and_does_not_give_is_seen(stage: PartStage) -> None:
-    """22.05 takes a text without its prefix, and gives what it gave. 26.05 refuses it, shows the
-    old text, and gives nothing at all: only the node tells. The whole recipe mends both."""
+def test_a_size_that_slurm_takes_but_does_not_give_is_detected(stage: PartStage) -> None:
+    """22.05 takes a text without its prefix, and gives the same GPUs as before.
+
+    26.05 refuses it, shows the old text, and gives no GPU at all, which only the node shows. The
+    whole recipe mends both.
+    """
     job = stage.submit(1, GPU)
     is_taken = stage.does(f"scontrol update jobid={job}_0 TresPerNode=gpu:4 ExcNodeList=n2")
     assert fragments(stage, job)[0].asks.gpus == (0 if is_taken else 1)
@@ -139,7 +142,7 @@ def test_gpus_alone_do_not_bring_their_processors(stage: PartStage) -> None:
     assert node(stage, "n1").used.cpus == 4
 
 
-def test_a_size_is_not_changed_while_it_runs(stage: PartStage) -> None:
+def test_a_running_fragment_s_size_is_not_changed(stage: PartStage) -> None:
     job = stage.submit(1, GPU)
     start(stage, job, "n1", gpus(2))
     for word in ("Gres=gpu:1", "NumCPUs=1", "MinMemoryNode=1", "CpusPerTask=1", "MinCPUsNode=1"):
@@ -190,8 +193,8 @@ def test_as_few_fragments_as_needed_are_preempted(
     assert asks == [gpus(count) for count in before]  # a size outlives a preemption
 
 
-def test_the_lower_partition_goes_first(stage: PartStage) -> None:
-    """Though its fragment is the younger one."""
+def test_the_lower_partition_is_preempted_first(stage: PartStage) -> None:
+    """The rule holds although its fragment is the younger."""
     job = stage.submit(2, GPU)
     assert stage.does(f"scontrol update jobid={job}_0 Partition=malleable")
     start(stage, job, "n1", gpus(4), gpus(4))
@@ -201,7 +204,9 @@ def test_the_lower_partition_goes_first(stage: PartStage) -> None:
     assert [found[i].state is RUNNING for i in (0, 1)] == [True, False]
 
 
-def test_a_fragment_of_a_higher_partition_takes_the_node_of_lower_ones(stage: PartStage) -> None:
+def test_a_fragment_of_a_higher_partition_takes_the_node_of_lower_fragments(
+    stage: PartStage,
+) -> None:
     job = stage.submit(4, GPU)
     assert stage.does(f"scontrol update jobid={job}_3 Partition=malleable")
     start(stage, job, "n1", gpus(2), gpus(2))
@@ -212,8 +217,10 @@ def test_a_fragment_of_a_higher_partition_takes_the_node_of_lower_ones(stage: Pa
     assert [found[i].state is RUNNING for i in (0, 1, 2)] == [False, False, True]
 
 
-def test_a_node_on_which_something_ends_takes_nothing(stage: PartStage) -> None:
-    """It shows what runs on, and no more; what ends has its GPUs for a while yet."""
+def test_a_node_with_an_ending_fragment_starts_no_fragment(stage: PartStage) -> None:
+    """The node shows only its running elements, but an ending element has its GPUs for a
+    while yet.
+    """
     job = stage.submit(3, GPU, is_stubborn=True)
     start(stage, job, "n1", gpus(2), gpus(3))
     wait_a_little(stage)  # until the script has said that it does not listen

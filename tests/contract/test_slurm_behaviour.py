@@ -1,6 +1,6 @@
-"""What slurmctld does when people and the tick act on array elements: the fake and a real one.
+"""Slurmctld's reaction to acts of people and ticks on array elements: fake Slurm and real Slurm.
 
-Where these pass on both, the model of `tests/model` stands on facts.
+Where these tests pass on both, the model of `tests/model` rests on facts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def row(stage: Stage, job: int, index: int = 0) -> Row:
 
 
 def hold_of(stage: Stage, job: int, index: int = 0) -> tuple[bool, str]:
-    """Whether it is held, and Slurm's reason."""
+    """Tell whether it is held, and return Slurm's reason."""
     found = row(stage, job, index)
     return found["PriorityLong"] == "0", found["Reason"]
 
@@ -62,7 +62,7 @@ def ended(stage: Stage, code: int) -> int:
     return job
 
 
-def test_a_cancelled_element_comes_back_if_it_is_put_back(stage: Stage) -> None:
+def test_a_cancelled_element_that_is_put_back_runs_again(stage: Stage) -> None:
     job = running(stage)
     assert stage.does(f"scancel {job}_0", "nobody")
     until(stage, lambda: state(stage, job) == "CANCELLED")
@@ -79,7 +79,7 @@ def test_a_cancel_on_the_way_back_is_final(stage: Stage) -> None:
     until(stage, lambda: state(stage, job) == "CANCELLED")
 
 
-def test_one_that_never_started_leaves_no_trace_of_a_cancel(stage: Stage) -> None:
+def test_a_cancelled_element_that_never_started_leaves_no_trace(stage: Stage) -> None:
     job = stage.submit(3)
     assert stage.does(f"scancel {job}_1", "nobody")
     assert set(stage.rows(job)) == {0, 2}
@@ -92,7 +92,7 @@ def test_a_job_that_waits_is_cancelled_as_a_whole(stage: Stage) -> None:
     assert [r["State"] for r in stage.rows(job).values()] == ["CANCELLED"] * 3
 
 
-def test_a_cancel_does_not_reach_what_has_ended(stage: Stage) -> None:
+def test_a_cancel_does_not_reach_ended_elements(stage: Stage) -> None:
     job = ended(stage, 0)
     stage.does(f"scancel {job}", "nobody")
     assert state(stage, job) == "COMPLETED"
@@ -100,7 +100,7 @@ def test_a_cancel_does_not_reach_what_has_ended(stage: Stage) -> None:
     assert not stage.does(f"scontrol hold {job}_0")
 
 
-def test_who_holds_what_waits(stage: Stage) -> None:
+def test_the_holder_of_a_waiting_element(stage: Stage) -> None:
     job = stage.submit(2)
     assert hold_of(stage, job) == (True, "JobHeldUser")
     assert stage.does(f"scontrol hold {job}_0")
@@ -113,7 +113,9 @@ def test_who_holds_what_waits(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("verb", "reason"), [("uhold", "JobHeldUser"), ("hold", "JobHeldAdmin")])
-def test_what_is_held_while_it_runs_comes_back_held(stage: Stage, verb: str, reason: str) -> None:
+def test_an_element_held_while_running_comes_back_held(
+    stage: Stage, verb: str, reason: str
+) -> None:
     job = running(stage)
     assert stage.does(f"scontrol {verb} {job}_0")
     assert state(stage, job) == "RUNNING"
@@ -124,7 +126,7 @@ def test_what_is_held_while_it_runs_comes_back_held(stage: Stage, verb: str, rea
     assert row(stage, job)["restartcnt"] == "1"
 
 
-def test_what_nobody_holds_comes_back_to_wait_two_minutes(stage: Stage) -> None:
+def test_an_element_without_a_hold_comes_back_to_wait_two_minutes(stage: Stage) -> None:
     job = running(stage)
     stage.preempt()
     until(stage, lambda: state(stage, job) == "PENDING")
@@ -145,7 +147,7 @@ def test_put_back_and_held_a_hold_cannot_be_read(stage: Stage) -> None:
     assert hold_of(stage, job) == (True, "JobHeldUser")
 
 
-def test_a_running_one_that_is_held_and_requeued(stage: Stage) -> None:
+def test_a_running_element_is_held_and_requeued(stage: Stage) -> None:
     job = running(stage)
     assert stage.does(f"scontrol uhold {job}_0")
     assert stage.does(f"scontrol requeue {job}_0")
@@ -154,7 +156,7 @@ def test_a_running_one_that_is_held_and_requeued(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_one_that_ended_is_requeued_and_held(stage: Stage, code: int) -> None:
+def test_an_ended_element_is_requeued_and_held(stage: Stage, code: int) -> None:
     job = ended(stage, code)
     assert stage.does(f"scontrol requeue {job}_0")
     assert stage.does(f"scontrol uhold {job}_0")
@@ -165,7 +167,7 @@ def test_one_that_ended_is_requeued_and_held(stage: Stage, code: int) -> None:
     assert row(stage, job)["exit_code"] in ("0", "0:0")
 
 
-def test_what_waits_cannot_be_requeued_and_keeps_nobody_else_from_it(stage: Stage) -> None:
+def test_a_waiting_element_is_not_requeued_and_prevents_no_other_requeue(stage: Stage) -> None:
     job = running(stage, 2, 3)
     assert not stage.does(f"scontrol requeuehold {job}_[0-2]")
     until(stage, lambda: state(stage, job) == state(stage, job, 1) == "PENDING")
@@ -195,9 +197,9 @@ def test_limit_and_comments_outlive_a_requeue(stage: Stage) -> None:
     assert found["TimeLimit"].endswith("7:00")
 
 
-def test_a_suspended_one_is_still_on_a_node_that_reads_idle(stage: Stage) -> None:
+def test_a_suspended_element_is_still_on_a_node_that_reads_idle(stage: Stage) -> None:
     job = running(stage)
-    # On 26.05 its user may do so, before that nobody but an operator.
+    # On 26.05 its user may do so. Before, only an operator may.
     assert stage.does(f"scontrol suspend {job}_0", "nobody") or stage.does(
         f"scontrol suspend {job}_0"
     )
@@ -210,7 +212,7 @@ def test_a_suspended_one_is_still_on_a_node_that_reads_idle(stage: Stage) -> Non
     assert state(stage, job) == "RUNNING"
 
 
-def test_a_throttle_is_told_as_the_reason(stage: Stage) -> None:
+def test_a_throttle_is_the_printed_reason(stage: Stage) -> None:
     job = stage.submit(2)
     assert stage.does(f"scontrol update jobid={job} ArrayTaskThrottle=1", "nobody")
     assert stage.does(f"scontrol release {job}_[0-1]")
@@ -218,8 +220,8 @@ def test_a_throttle_is_told_as_the_reason(stage: Stage) -> None:
 
 
 @pytest.mark.slurm
-def test_what_has_ended_is_forgotten(bare_sandbox: Any) -> None:
-    """The fake does the same; there it is a matter of arithmetic."""
+def test_an_ended_element_is_forgotten(bare_sandbox: Any) -> None:
+    """The fake does the same, by arithmetic."""
     real = Real(bare_sandbox(nodes=NODES, extra_conf="MinJobAge=5"))
     job = real.submit(2, 0)
     assert real.does(f"scontrol release {job}_0")
@@ -228,7 +230,7 @@ def test_what_has_ended_is_forgotten(bare_sandbox: Any) -> None:
     assert state(real, job, 1) == "PENDING"
 
 
-def test_held_ones_are_moved_while_one_waits_as_an_ordinary_job(stage: Stage) -> None:
+def test_held_elements_are_moved_while_another_waits_as_an_ordinary_job(stage: Stage) -> None:
     lent = running(stage, NODES, NODES)
     job = stage.submit(4, partition="main")
     assert stage.does(f"scontrol update jobid={job}_[1-3] Partition=malleable TimeLimit=5")

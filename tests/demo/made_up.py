@@ -1,7 +1,7 @@
-"""Recordings that never happened, small enough to judge by eye. Seconds count from ZERO.
+"""Invented recordings, small enough to judge by eye. Seconds count from ZERO.
 
-The only one here to import the demo's package: linters take its name for this project's or for
-somebody else's, depending on whether the demo has been run and left its directory of results.
+Only this module imports the demo's package. Linters take the package's name for ours or for a
+foreign name, depending on whether the demo has been run and left its directory of results.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def planned(name: str, submit: float, start: float, *nodes: str) -> Row:
 
 
 def sample(t: float, *rows: Row) -> Sample:
-    """What squeue said at `t`."""
+    """The answer of squeue at `t`."""
     return Sample(ZERO + t, rows)
 
 
 def act(t: float, kind: str, cause: str, *fragments: str, nodes: tuple[str, ...] = ()) -> Act:
-    """One action of the tick at `t`."""
+    """A single action of the tick at `t`."""
     return Act(ZERO + t, kind, fragments, cause, nodes)
 
 

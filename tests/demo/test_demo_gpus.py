@@ -1,4 +1,4 @@
-"""The demo's story in GPUs: whose they are, what Slurm took, and what is said of it."""
+"""The demo's story in GPUs: their owners, Slurm's preemptions, and the text about them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def part(index: int, node: str, gpus: int, state: str = "RUNNING") -> records.Ro
 
 
 def rigid(name: str, node: str, at: float, state: str = "RUNNING") -> records.Row:
-    """A job of one node since `at`."""
+    """A single-node job since `at`."""
     (told,) = (one for one in SHARED.rigid if one.name == name)
     moments = (ZERO + told.at_s, ZERO + at)
     return records.Row(
@@ -81,7 +81,7 @@ def test_squeue_says_how_many_gpus_a_job_has_of_each_node() -> None:
     assert (first.gpus, second.gpus) == (4, 0)
 
 
-def test_each_gpu_has_one_owner_and_a_job_without_gpus_has_whole_nodes() -> None:
+def test_each_gpu_has_a_single_owner_and_a_job_without_gpus_has_whole_nodes() -> None:
     owners = story.occupants(run().with_it[1], run())
     assert len(owners) == 16
     of = {n: [owners[n, i] for i in range(4)] for n in SHARED.node_names}
@@ -99,7 +99,7 @@ def test_room_is_counted_in_gpus_of_a_node(name: str, has_room: bool) -> None:
     assert story.has_room(one, run().with_it[1], run()) is has_room
 
 
-def test_sizes_and_hits_count_gpus() -> None:
+def test_sizes_and_interruptions_count_gpus() -> None:
     report = verdict.report(run(), ABOUT)
     (job,) = report["malleable_jobs"]
     assert [row["gpus"] for row in job["sizes"]] == [0, 5, 1, 5, 1, 5, 0]
@@ -109,7 +109,7 @@ def test_sizes_and_hits_count_gpus() -> None:
 
 
 @pytest.mark.parametrize(("took", "is_met"), [(0, True), (1, True), (None, False)])
-def test_each_urgent_job_takes_one_fragment(took: Optional[int], is_met: bool) -> None:
+def test_each_urgent_job_takes_a_single_fragment(took: Optional[int], is_met: bool) -> None:
     found = checks(run(took=took))
     assert found["the pair job took one fragment"] is is_met
     assert found["the whole job took one fragment"]

@@ -1,4 +1,4 @@
-"""Who submits the demo's job with which Python, and what is said where none will do."""
+"""The user and the Python of the demo's job, and the message where no Python will do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_hooks.errors import UsageError
 MPI = work.WORKS["mpi"]
 
 
-def test_what_is_missing_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINES_PYTHON", "/nowhere/python")
     with pytest.raises(UsageError, match="no_such_program"):
         place.submitter(replace(MPI, programs=("no_such_program",)))

@@ -1,4 +1,4 @@
-"""What the demo reads of a tick is what a tick prints."""
+"""The demo reads the output of a tick."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slurm_hooks.report.why import action_text
 from slurm_hooks.tick.report import TickReport
 
 
-def test_each_fragment_has_one_act_and_cancels_share_theirs() -> None:
+def test_each_fragment_has_a_single_act_and_cancels_share_an_act() -> None:
     ids = [FragmentId(3, index) for index in range(7)]
     plan = Plan(
         (

@@ -27,7 +27,7 @@ def failed_checks(run: records.Recording) -> list[str]:
     return [check["what"] for check in verdict.report(run, ABOUT)["checks"] if not check["met"]]
 
 
-def test_a_good_run_breaks_nothing_and_meets_every_check():
+def test_a_good_run_breaks_no_rule_and_meets_every_check():
     report = json.loads(json.dumps(verdict.report(good(), ABOUT)))
     assert report["violations"] == []
     assert failed_checks(good()) == []
@@ -56,7 +56,7 @@ def test_sizes_carry_their_causes():
 
 
 def test_a_leaver_that_ends_slowly_was_not_preempted():
-    """Slurm shows a start that moves with the clock while what is requeued still ends."""
+    """Slurm shows a start that moves with the clock while a requeued fragment still ends."""
     ran, ends = fragment(2, "n8", 0, 120), fragment(2, "n8", 0, 120, state="COMPLETING")
     seen = recording(
         sample(1, ran),
@@ -97,14 +97,14 @@ AFTER = WHOLE.booking.starts_s + 2
         ([sample(107, URGENT, BELOW), sample(113, URGENT, BELOW)], "waited"),
     ],
 )
-def test_each_violation_is_seen_and_nothing_else(samples: list[records.Sample], told: str):
+def test_each_violation_is_detected_and_only_it(samples: list[records.Sample], told: str):
     found = verdict.violations(recording(*samples))
     assert len(found) == bool(told)
     assert all(told in line for line in found)
 
 
 def farm(**told: int) -> records.Recording:
-    """The good run as a pool's, whose result says this."""
+    """The good run as a pool's, whose result is this."""
     result = {"tasks": 360, "done": 360, "lost": 0, "repeated": 0, **told}
     return replace(good(), work=work.WORKS["pool"], rounds=(), result=result)
 
@@ -139,7 +139,7 @@ def test_each_check_can_fail(run: records.Recording, what: str):
     assert [name for name in failed_checks(run) if name.startswith(what)]
 
 
-def test_nothing_seen_is_reported_not_raised():
+def test_an_empty_recording_is_reported_not_raised():
     empty = verdict.report(recording(), ABOUT)
     assert not all(check["met"] for check in empty["checks"])
     assert failed_checks(farm()) == []

@@ -1,4 +1,4 @@
-"""The lines to paste of docs/users/checklist.md do what the page says."""
+"""The lines to paste of docs/users/checklist.md have the described effect."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_handler_that_compares_the_process_id_saves_once(number: int, tmp_path
         assert (tmp_path / "saved").read_text() == "x" * times
 
 
-def test_a_process_killed_while_it_saves_leaves_the_old_checkpoint(tmp_path: Path) -> None:
+def test_a_process_killed_during_a_save_leaves_the_old_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "ckpt.pt").write_text("old")
     script = f"""
 import os, signal

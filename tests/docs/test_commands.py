@@ -1,7 +1,7 @@
-"""What the documents tell people to type: every command exists, and those that can run here do.
+"""Commands of the documents: every command exists, and commands that can run here succeed.
 
-Not run here: what needs a terminal (`top`), what has real-Slurm tests of its own (`test`,
-`sandbox`), and what needs files that only a site has (`replay`).
+Not run here: `top`, which needs a terminal, `test` and `sandbox`, which have their own tests on a
+real Slurm, and `replay`, which needs a site's files.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))  # commands as they were then
 PAGES = sorted({ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")} - {*LAB})
 ELSEWHERE = ("top", "test", "sandbox", "replay", "pool", "map")
 IN_A_JOB = ("run", "finish")  # of the command that a job has in PATH
-CODES = (0, 1, 2, 3)  # doctor and render --check say by 1 to 3 what they found
+CODES = (0, 1, 2, 3)  # the exit codes 1 to 3 of doctor and render --check are findings
 
 
 def blocks(page: Path) -> list[str]:
-    """The lines of code in a page, continued ones joined."""
+    """The lines of code in a page, with continued lines joined."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     return [line.strip() for line in text.splitlines() if line.startswith("    ")]
 
 
 def commands(program: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Every call of a program in a line of code, with the page it is on; comments are left out."""
+    """Every call of a program in a line of code, with its page. Comments are left out."""
     found = []
     for page in PAGES:
         for line in blocks(page):
@@ -55,7 +55,7 @@ MALLEABLE = sorted({words for _, words in commands("malleable") if not is_prose(
 
 
 def filled(words: tuple[str, ...], job: str = "7", python: str = "/usr/bin/python3") -> list[str]:
-    """Words with values in place of what stands for one."""
+    """The words with values in place of placeholders."""
     values = {"JOBID": job, "ID": job, "PATH": python, "DIR": "/tmp/somewhere"}
     return [values.get(word, word) for word in words]
 
@@ -66,8 +66,8 @@ def reference() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("words", MALLEABLE, ids=" ".join)
-def test_the_command_line_is_one(reference: dict[str, Any], words: tuple[str, ...]) -> None:
-    if words[0] in ("pool", "map"):  # what they do not know goes to sbatch
+def test_every_command_line_is_valid(reference: dict[str, Any], words: tuple[str, ...]) -> None:
+    if words[0] in ("pool", "map"):  # sbatch gets the options that they do not know
         parser = reference["subcommands"](reference["whole_parser"]())[words[0]]
         parser.parse_known_args(split(words[1:])[0])
     else:
@@ -80,7 +80,7 @@ def test_the_pages_show_the_commands() -> None:
 
 
 @pytest.mark.parametrize("target", sorted({words[0] for _, words in commands("make") if words}))
-def test_the_make_target_is_one(target: str) -> None:
+def test_every_make_target_exists(target: str) -> None:
     if re.match(r"[A-Z_]+=", target) or target == "install":
         return
     assert re.search(rf"^([\w-]+ )*{target}( [\w-]+)*:", (ROOT / "Makefile").read_text(), re.M)
@@ -119,7 +119,7 @@ def test_the_index_of_the_lab_has_every_entry() -> None:
     assert listed == [entry.name for entry in entries]
 
 
-def test_every_benchmark_has_a_figure_that_it_keeps() -> None:
+def test_every_benchmark_has_a_figure_to_keep() -> None:
     text = (ROOT / "docs" / "developers" / "performance.md").read_text(encoding="utf-8")
     names = re.findall(r"\| `bench-([a-z-]+)` \|", text)
     scripts = [path.stem.replace("_", "-") for path in (ROOT / "benchmarks").glob("*.py")]
@@ -127,8 +127,10 @@ def test_every_benchmark_has_a_figure_that_it_keeps() -> None:
 
 
 @pytest.mark.slurm
-def test_what_is_shown_runs(sandbox: Sandbox, tmp_path: Path, monkeypatch: Any) -> None:
-    """In one sandbox, in the order of their names; whatever they write goes elsewhere."""
+def test_shown_commands_run(sandbox: Sandbox, tmp_path: Path, monkeypatch: Any) -> None:
+    """The commands run in a single sandbox, in the order of their names. Their files are written
+    elsewhere.
+    """
     bench = Bench(sandbox)
     job = str(bench.submit("sleep 60", "1-1"))
     monkeypatch.chdir(tmp_path)

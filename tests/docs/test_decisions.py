@@ -39,7 +39,7 @@ def test_numbers_have_no_holes() -> None:
     assert [int(record.name[:4]) for record in RECORDS] == list(range(1, len(RECORDS) + 1))
 
 
-def test_index_lists_every_record_as_it_is() -> None:
+def test_the_index_lists_every_record_with_its_status() -> None:
     rows = ROW.findall((FOLDER / "index.md").read_text(encoding="utf-8"))
     expected = []
     for record in RECORDS:

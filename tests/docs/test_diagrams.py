@@ -38,7 +38,7 @@ def test_changed_text_makes_its_diagram_old(tmp_path: Path) -> None:
     assert not DIAGRAMS["is_current"](text)
 
 
-def test_script_says_what_to_install_where_graphviz_is_missing(
+def test_the_script_names_the_package_where_graphviz_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "docs" / "developers" / "diagrams"

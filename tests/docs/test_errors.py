@@ -11,14 +11,14 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "users" / "errors.md"
 LITERAL = re.compile(r'"((?:\\.|[^"\\\n])*)"')
-SHARE = 0.7  # of the words of a message that one row has, in any form of the sentence
+SHARE = 0.7  # of the words of a message that a single row has, in any form of the sentence
 COMMON = {"malleable", "write", "drop", "and", "the", "for", "not"}
 LOG_SHARE = 0.6  # of the triples of a line, since the code puts some lines together from parts
 WORDS = 6  # of lower-case letters make a sentence of a text
 
 
 def joined(text: str, glue: str) -> Iterator[str]:
-    """The texts of a program, those with nothing but `glue` between them as one."""
+    """The texts of a program. Texts with only `glue` between them are joined."""
     last, end = "", 0
     for found in LITERAL.finditer(text):
         if last and re.fullmatch(glue, text[end : found.start()]):
@@ -31,7 +31,7 @@ def joined(text: str, glue: str) -> Iterator[str]:
 
 
 def of_lua() -> Iterator[str]:
-    """All sentences of job_submit, without those on the policy file, which the log gets."""
+    """All sentences of job_submit, except sentences about the policy file, which the log gets."""
     for path in sorted((ROOT / "plugins" / "lua").glob("*.lua")):
         text = re.sub(r'(?m)(^|\s)--[^\n"]*$', "", path.read_text())
         text = re.sub(r"(?ms)^function M\.check_policy.*?^end$", "", text)
@@ -60,7 +60,7 @@ SAID = sorted({text for text in (*of_lua(), *of_plugin()) if is_sentence(text)})
 
 
 def is_covered(text: str, rows: list[str]) -> bool:
-    """Whether a row has the option that this message begins with, and most of its words."""
+    """Tell whether a row has the option at the start of this message, and most of its words."""
     asked = words(text)
     option = re.match(r"--(?!malleable)[a-z-]+|", text)
     named = [row for row in rows if not option or option[0] in row]
@@ -78,7 +78,7 @@ def test_the_texts_of_the_code_are_found() -> None:
 
 
 @pytest.mark.parametrize("text", SAID)
-def test_a_row_explains_it(text: str) -> None:
+def test_a_row_explains_every_message(text: str) -> None:
     assert is_covered(text, rows())
 
 

@@ -95,7 +95,7 @@ def test_check_of_the_page_warns_and_is_listed(install: Install, capsys: Output)
         assert [finding.seen for finding in check.look(facts)] == seen
 
 
-def test_engine_of_the_page_tells_each_member_its_role(install: Install) -> None:
+def test_the_engine_of_the_page_gives_each_member_its_role(install: Install) -> None:
     module = importlib.import_module(install("engines.md"))
     places = (Place("10.0.0.1", "n1", 7000, 1, 1), Place("10.0.0.2", "n2", 7001, 1, 1))
     told = [module.ParameterServer().variables(GangWorld(1, rank, places)) for rank in (0, 1)]

@@ -73,7 +73,7 @@ def test_every_link_leads_to_a_page_of_the_site(kind: str, request: pytest.Fixtu
     assert dead == []
 
 
-def test_a_page_loads_nothing_from_a_network(site: Path) -> None:
+def test_a_page_loads_no_file_from_a_network(site: Path) -> None:
     for page, reader in readers(site).items():
         assert reader.loaded
         assert [place for place in reader.loaded if urlsplit(place).netloc] == [], page
@@ -222,7 +222,7 @@ def test_a_browser_opens_the_place_that_doctor_names(site: Path, tmp_path: Path)
     place = f"file://{site}/admins/doctor.html#kill-wait"
     top = "Math.round(page.querySelector(':target').getBoundingClientRect().top)"
     found = measured(tmp_path, [place], 1280, top)
-    assert 0 <= found[place] < 150  # one screen has 150 pixels in a frame
+    assert 0 <= found[place] < 150  # a single screen has 150 pixels in a frame
 
 
 @pytest.mark.browser

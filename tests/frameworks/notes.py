@@ -1,4 +1,4 @@
-"""Trainings of frameworks under real torchrun: what their scripts note of themselves."""
+"""Trainings of frameworks under real torchrun, and the notes of their scripts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SAMPLES, STEPS_OF_EPOCH = 840, 70  # of a global batch of 12
 
 
 def begin(gang: Gang, script: str, world: int = 2) -> Gang:
-    """Two fragments that train, neither of which writes a file; `world` processes in all."""
+    """Two fragments that train, with `world` processes in all. Neither writes a file."""
     gang.script = HERE / script
     for fragment in (1, 2):
         gang.start(fragment, NNODES, LONG)
@@ -39,8 +39,11 @@ def noted(gang: Gang) -> list[dict[str, float]]:
 
 
 def resumed_after(gang: Gang, since: float) -> int:
-    """The step at which the round after that time began; checks that all processes have the weights
-    that were noted after this step, and that it is the last or the one before."""
+    """The step at which the round after that time began.
+
+    Check that all processes have the weights that were noted after this step, and that it is the
+    last step or the step before.
+    """
     begins = [b for b in gang.begins() if b["t"] > since]
     step, begun = int(begins[0]["step"]), min(b["t"] for b in begins)
     before = [row for row in noted(gang) if row["t"] < begun]
@@ -50,8 +53,10 @@ def resumed_after(gang: Gang, since: float) -> int:
 
 
 def samples_off(gang: Gang) -> int:
-    """How often a sample of an epoch that is over was learnt too often, counting
-    of each step what the last round made of it (a process may not live to note it)."""
+    """How often samples of a past epoch were learnt too often.
+
+    Of each step, only the last round's version counts, because a process may not live to note it.
+    """
     rounds: dict[int, dict[str, list[float]]] = {}
     for row in noted(gang):
         of = rounds.setdefault(int(row["step"]), {})

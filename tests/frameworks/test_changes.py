@@ -1,4 +1,4 @@
-"""What holds for each framework; of the scripts only that of accelerate has lines of ours."""
+"""Properties of each framework. Only the script of accelerate has lines of our library."""
 
 from __future__ import annotations
 

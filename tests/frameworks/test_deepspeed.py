@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO by its universal checkpoint: another number of processes loads the last one."""
+"""DeepSpeed's ZeRO by its universal checkpoint: another number of processes loads the newest."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For what DeepSpeed compiles at its first start."""
+    """A directory for the code that DeepSpeed compiles at its first start."""
     return tmp_path_factory.mktemp("built")
 
 
 @pytest.fixture
 def zero(gang: Gang, built: Path) -> Gang:
-    for lock in built.rglob("lock"):  # of a process that was killed; others would wait for it
+    for lock in built.rglob("lock"):  # of a process that was killed: others would wait for it
         lock.unlink()
     gang.extra["TORCH_EXTENSIONS_DIR"] = str(built)
     return gang

@@ -52,8 +52,10 @@ def test_a_planned_change_that_the_script_hears_of_costs_no_step(gang: Gang) -> 
 
 
 def resumed_after(gang: Gang, since: float) -> tuple[int, int]:
-    """The step at which the round after that time began, and the last one before; checks that all
-    processes have the weights that were noted after that step."""
+    """The step at which the round after that time began, and the last step before.
+
+    Check that all processes have the weights that were noted after that step.
+    """
     begins = [b for b in gang.begins() if b["t"] > since]
     step, begun = int(begins[0]["step"]), min(b["t"] for b in begins)
     before = [row for row in noted(gang) if row["t"] < begun]

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
 
 
 @pytest.mark.nightly
-def test_a_search_that_draws_another_model_goes_on(gang: Gang) -> None:
+def test_a_search_that_draws_another_model_continues(gang: Gang) -> None:
     gang.script = Path(__file__).with_name("train_search.py")
     gang.start(1, "1:1", 0)
     wait_until(lambda: len(gang.steps()) > 10, explain=gang.dump)

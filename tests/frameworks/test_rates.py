@@ -1,4 +1,6 @@
-"""How fast scripts train that know nothing of us: what agents tell Slurm, beside what they note."""
+"""The speed of scripts without our library: agents' reports to Slurm, compared with the
+scripts' notes.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def own_steps(gang: Gang, until: float, seconds: float = 30.0) -> list[tuple[flo
 
 
 def own_rate(gang: Gang, until: float) -> float:
-    """Samples a second by the notes of the script, of steps that nothing held up."""
+    """Samples a second by the notes of the script, of steps without delays."""
     steps = own_steps(gang, until)
     taken = [(after[0] - before[0], after[1]) for before, after in zip(steps, steps[1:])]
     usual = sorted(seconds for seconds, _ in taken)[len(taken) // 2]
@@ -69,7 +71,7 @@ def own_rate(gang: Gang, until: float) -> float:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["plain", "lightning", "trainer", "accelerate", "streaming"])
-def test_what_is_told_is_what_the_script_finds_itself(job: Gang, kind: str) -> None:
+def test_the_reported_rate_equals_the_script_s_own_rate(job: Gang, kind: str) -> None:
     start(job, 1, kind)
     alone = rate_of(job, 1)
     found = {1: (alone, own_rate(job, alone.at))}
@@ -87,7 +89,7 @@ def test_what_is_told_is_what_the_script_finds_itself(job: Gang, kind: str) -> N
 
 
 @pytest.mark.nightly
-def test_a_batch_that_changes_in_mid_run_is_told(job: Gang) -> None:
+def test_a_batch_that_changes_in_mid_run_is_reported(job: Gang) -> None:
     start(job, 1, "plain")
     before = rate_of(job, 1)
     (job.work / "double").touch()

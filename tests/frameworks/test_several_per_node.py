@@ -1,4 +1,6 @@
-"""Two training processes on each node, with frameworks: what Slurm's preemption of a node costs."""
+"""Two training processes on each node, with frameworks: the cost of Slurm's preemption of a
+node.
+"""
 
 from __future__ import annotations
 

@@ -41,6 +41,6 @@ def test_a_trial_of_a_search_begins_at_its_own_beginning(gang: Gang) -> None:
     gang.script = HERE / "train_trials.py"
     gang.start(1, "1:1", LONG)
     wait_until(lambda: len(gang.steps()) > 10, 300, gang.dump)
-    os.kill(min(gang.worker_pids(1)), signal.SIGTERM)  # what comes then draws another one
+    os.kill(min(gang.worker_pids(1)), signal.SIGTERM)  # the next draw gives another trial
     wait_until(lambda: len(gang.begins()) > 1, 300, gang.dump)
     assert [begin["step"] for begin in gang.begins()] == [0, 0]

@@ -1,6 +1,7 @@
-"""A training with accelerate, with the three lines of ours; the global batch is fixed.
+"""A training with accelerate and our three lines. The global batch is fixed.
 
-Arguments: work directory, steps."""
+Arguments: work directory, steps.
+"""
 
 import sys
 from itertools import cycle, islice

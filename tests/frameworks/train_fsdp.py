@@ -1,8 +1,11 @@
-"""FSDP2 and torch.distributed.checkpoint, as people write it: nothing of ours. A checkpoint is
-written to a new directory, which then gets its name, every ten steps. With several processes per
-node it is HSDP: the state is sharded within a node, and each node has all of it.
+"""FSDP2 and torch.distributed.checkpoint, as users write it, without our library.
 
-Arguments: work directory, steps. TRAIN_NOTICE: one is written before a planned change, too."""
+Every ten steps a checkpoint is written to a new directory, which then gets its name. With several
+processes on a node it is HSDP: the state is sharded within a node, and each node has all of it.
+
+Arguments: work directory, steps. With TRAIN_NOTICE a checkpoint is written before a planned change,
+too.
+"""
 
 import os
 import sys

@@ -1,7 +1,8 @@
-"""A Lightning training as people write it for a rigid job: a number of nodes, checkpoints of its
-own now and then, resuming from the last. It notes its steps and the samples of each.
+"""A Lightning training as users write it for a rigid job.
 
-Arguments: work directory, steps."""
+It has a number of nodes, writes its own checkpoints now and then, and resumes from the last. It
+notes its steps and the samples of each. Arguments: work directory, steps.
+"""
 
 import json
 import os

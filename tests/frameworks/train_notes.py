@@ -1,4 +1,4 @@
-"""What the training scripts of these tests share: data, a model, and what they note."""
+"""The common parts of these tests' training scripts: data, a model, and their notes."""
 
 import json
 import os
@@ -44,7 +44,7 @@ class Net(torch.nn.Module):
 
 
 def weights(net: torch.nn.Module) -> float:
-    """That tells one state from another."""
+    """A digest of the weights, which differs from state to state."""
     return float(torch.cat([p.detach().flatten() for p in net.parameters()]).double().sum())
 
 

@@ -1,4 +1,4 @@
-"""What people do with lightning: a search that draws the size of the model in each process anew."""
+"""A typical use of lightning: a search in which each process draws the size of the model again."""
 
 from __future__ import annotations
 

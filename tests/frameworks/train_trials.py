@@ -13,7 +13,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 
 class Notes(TrainerCallback):
-    """What the test wants to know."""
+    """Notes for the test."""
 
     def __init__(self, work: Path) -> None:
         self.work = work

@@ -1,10 +1,11 @@
-"""Five trainings as people write them, that know nothing of us; they evaluate and save at times.
+"""Five trainings as users write them, without our library. They evaluate and save at times.
+
 Rank 0 notes the time and the samples of all processes after each step.
 
-Arguments: work directory, kind (plain, lightning, trainer, accelerate,
-streaming: accelerate on data that the first process reads for all). UNKNOWING_STEP_S are the
-seconds of a step, UNKNOWING_NETWORK the part by which every doubling of the processes makes it
-longer."""
+Arguments: work directory, kind (plain, lightning, trainer, accelerate, streaming: accelerate on
+data that the first process reads for all). UNKNOWING_STEP_S are the seconds of a step.
+UNKNOWING_NETWORK is the share by which every doubling of the processes makes it longer.
+"""
 
 import math
 import os
@@ -40,7 +41,7 @@ class Samples(Dataset):  # type: ignore[type-arg]
 
 
 class Stream(IterableDataset):  # type: ignore[type-arg]
-    """The same samples, one after the other."""
+    """The same samples in their order."""
 
     def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
         samples = Samples()
@@ -48,7 +49,7 @@ class Stream(IterableDataset):  # type: ignore[type-arg]
 
 
 class Net(torch.nn.Module):
-    """Small; a step takes its time."""
+    """A small net whose step takes its time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,7 +72,7 @@ def note(samples: int) -> None:
 
 
 def plain() -> None:
-    """As in torch's own examples. The batch is doubled when somebody says so."""
+    """A training as in torch's own examples. The batch is doubled on request."""
     torch.distributed.init_process_group("gloo")
     net = Net()
     model = torch.nn.parallel.DistributedDataParallel(net)
@@ -167,7 +168,7 @@ def trainer() -> None:
 
 
 def accelerate(is_stream: bool = False) -> None:
-    """A loop of one's own, and accelerate for the rest."""
+    """A hand-written loop, with accelerate for the rest."""
     from accelerate import Accelerator  # noqa: PLC0415
 
     accelerator = Accelerator(cpu=True)

@@ -1,4 +1,4 @@
-"""Fragments on one host, each with GPUs of its own, and the training that they run."""
+"""Fragments on a host, each with its own GPUs, and their training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = 1_000_000  # steps
 
 @dataclass(frozen=True)
 class Device:
-    """`kind` and `backend` in torch's words; `sizes_mib` of a state that is copied."""
+    """A device: `kind` and `backend` in torch's words, `sizes_mib` of a state that is copied."""
 
     kind: str
     name: str
@@ -33,7 +33,7 @@ STAND_IN = Device("cpu", "stand-in", "hccl", 8, (8, 16))
 
 
 def found_device() -> Device | None:
-    """What torch finds here."""
+    """The device that torch sees here."""
     import torch  # noqa: PLC0415  (takes seconds)
 
     if not torch.cuda.is_available():
@@ -44,7 +44,7 @@ def found_device() -> Device | None:
 
 
 class Bench(Gang):
-    """As Gang; each fragment sees GPUs of its own."""
+    """A Gang whose fragments each have their own GPUs."""
 
     def __init__(self, device: Device, job_path: Path, work: Path) -> None:
         super().__init__(job_path, work)
@@ -69,22 +69,22 @@ class Bench(Gang):
         self.start(fragment, "1:2", LONG)
 
     def told(self) -> Loss | None:
-        """What the job says that a hit costs."""
+        """The cost of an interruption that the job reports."""
         texts = [path.read_text() for path in self.work.glob("comment.*")]
         losses = (parse(text).loss for text in texts)
         return next((loss for loss in losses if loss is not None), None)
 
     def figures(self, name: str) -> list[Any]:
-        """What the training has written down under this name, in any process."""
+        """The training's figures under this name, from any process."""
         found = []
         for path in self.work.glob(f"{name}-*.jsonl"):
-            lines = path.read_text().split("\n")[:-1]  # the last one may be half written
+            lines = path.read_text().split("\n")[:-1]  # the last line may be incomplete
             found += [json.loads(line) for line in lines]
         return found
 
 
 def copies_of(device: Device, mib: int) -> dict[str, Any]:
-    """How long the first and the later copies of such a state take, in a process of its own."""
+    """The time of the first and the later copies of this state, in a separate process."""
     words = [sys.executable, str(HERE / "copies.py"), device.kind, str(mib)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,8 +1,10 @@
-"""What only a GPU can show, for a site to run unattended: `make test-gpu`. Rows of figures travel
-with the tests' reports, and the last line of the run is one JSON object with all of them.
+"""Tests that need a GPU, for a site to run unattended: `make test-gpu`.
 
-`--stand-in` runs the same code on the CPU with gloo, which shows that the suite itself works, and
-nothing about a GPU.
+Rows of figures travel with the tests' reports, and the last line of the run is a JSON object with
+all of them.
+
+`--stand-in` runs the same code on the CPU with gloo. That shows that the suite itself works, but no
+property of a GPU.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> Device:
-    """The GPUs of this host, or what stands in for them."""
+    """The GPUs of this host, or a stand-in for them."""
     if request.config.getoption("--stand-in", default=False):
         return STAND_IN
     found = found_device()
@@ -45,7 +47,7 @@ def device(request: pytest.FixtureRequest) -> Device:
 
 @pytest.fixture
 def two_devices(device: Device) -> Device:
-    """NCCL takes one process for each GPU."""
+    """NCCL takes a process for each GPU."""
     if device.count < 2:
         pytest.skip("a second fragment needs a second GPU")
     return device

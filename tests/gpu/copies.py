@@ -1,7 +1,7 @@
 """Watch a state of so many MiB on a device, and copy it as at the end of a process.
 
-Arguments: device, MiB. Prints one JSON object. `ready_s`: until memory for copies was there, while
-the training could go on. `told_s`: what the log expects of a copy.
+Arguments: device, MiB. It prints a JSON object. `ready_s`: the seconds until memory for copies was
+there, while the training could go on. `told_s`: the log's expectation for a copy.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
-"""What only a GPU and NCCL can show: that a training grows, hears of it, and survives a lost
-process; what copies and notices cost; and whether warm workers with a CUDA context are quicker."""
+"""Tests that need a GPU and NCCL.
+
+A training grows, gets a notice of it, and survives a lost process. Others measure the cost of
+copies and notices, and the speed of warm workers with a CUDA context.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ SIZES = 4
 
 
 def grown(bench: Bench) -> dict[str, float | int]:
-    """Grow from one fragment to two; the pause, and how many steps were done twice."""
+    """Grow from 1 fragment to 2. Return the pause, and the number of repeated steps."""
     bench.begin(1)
     bench.wait_world(1)
     time.sleep(3.0)  # its warm worker for the next round is ready
@@ -51,7 +54,7 @@ def test_a_warm_worker_with_a_context_is_tried(bench: Bench, measured: Measured,
     measured("warm", warm=warm, **grown(bench))
 
 
-def test_a_killed_process_costs_what_was_told(bench: Bench, measured: Measured) -> None:
+def test_a_killed_process_has_the_reported_cost(bench: Bench, measured: Measured) -> None:
     bench.pretend_slurm()
     for fragment in (1, 2):
         bench.begin(fragment)
@@ -98,7 +101,7 @@ def test_unequal_fragments_train_together(bench: Bench, measured: Measured) -> N
     measured("unequal", all_s=round(grown[0]["t"] - began, 3), back_after_s=round(back_s, 3))
 
 
-def test_what_a_notice_costs(bench: Bench, measured: Measured) -> None:
+def test_the_cost_of_a_notice(bench: Bench, measured: Measured) -> None:
     """By the quickest block of steps with and without: other work makes blocks slower only."""
     bench.extra["TRAIN_BLOCK"] = "100"
     for fragment in (1, 2):

@@ -1,4 +1,4 @@
-"""The suite for GPUs works where there is none: its code is run with a stand-in."""
+"""The suite for GPUs works without a GPU: its code is run with a stand-in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def told(*words: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def test_the_suite_measures_on_a_stand_in_and_tells_it_in_its_last_line() -> None:
+def test_the_suite_measures_on_a_stand_in_and_prints_it_in_its_last_line() -> None:
     found = told("--stand-in", "-k", "copies and 0")
     assert found["passed"] == 1
     (row,) = found["gpu"]

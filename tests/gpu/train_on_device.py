@@ -1,8 +1,8 @@
-"""A training on a device: watched, with a `notice()` after each step, or in every other block of
-steps so that its cost shows.
+"""A training on a device: watched, with a `notice()` after each step.
 
-Arguments: work directory, steps. TRAIN_DEVICE: cuda or cpu. TRAIN_BACKEND: nccl, empty for none
-named, or hccl, which is gloo that ends the process as NCCL does. TRAIN_BLOCK: steps of a block.
+In alternate blocks of steps there is no notice, so that its cost shows. Arguments: work directory,
+steps. TRAIN_DEVICE: cuda or cpu. TRAIN_BACKEND: nccl, "" for no name, or hccl, which is gloo that
+ends the process as NCCL does. TRAIN_BLOCK: steps of a block.
 """
 
 import json

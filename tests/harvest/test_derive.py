@@ -1,4 +1,4 @@
-"""What two snapshots that follow each other say of the time between."""
+"""Events between two snapshots that follow each other."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_core_is_no_harvest() -> None:
     assert third.endings == ()
 
 
-def test_a_clock_that_was_set_back_counts_nothing_twice() -> None:
+def test_a_clock_that_was_set_back_counts_no_time_twice() -> None:
     first = then(None, at(100, make_job(running())))
     assert then(first.seen, at(50, make_job(running()))).node_s == 0
 
@@ -136,7 +136,7 @@ HIT_STATES = (
 
 
 @pytest.mark.parametrize(("least", "kind"), [(1, Why.LEFT), (2, Why.DIED)])
-def test_one_that_gives_up_apart_has_died_where_a_tick_counts_a_failure(
+def test_a_fragment_that_gives_up_apart_has_died_where_a_tick_counts_a_failure(
     least: int, kind: Why
 ) -> None:
     gave_up = make_fragment(
@@ -163,7 +163,7 @@ def test_how_a_run_ended(fragment: Fragment, kind: Why) -> None:
     assert ending.node_s == (600 if kind is Why.LEASE_ENDED else 220)
 
 
-def test_a_requeue_that_a_tick_has_planned_is_no_hit() -> None:
+def test_a_requeue_that_a_tick_has_planned_is_no_interruption() -> None:
     down = replace(make_nodes(1)[0], state=NodeState.LEAVING)
     seen = at(0, make_job(running()), nodes=(down,))
     first = then(None, seen, make_plan(seen, Settings(), no_clock))
@@ -182,9 +182,7 @@ def test_a_requeue_that_a_tick_has_planned_is_no_hit() -> None:
         (Said.TRAINED, 230, False),
     ],
 )
-def test_a_run_that_joined_no_round_trained_nothing(
-    said: Said, ran_s: float, is_told: bool
-) -> None:
+def test_a_run_that_joined_no_round_did_not_train(said: Said, ran_s: float, is_told: bool) -> None:
     first = then(None, at(0, make_job(running(start_s=30 - ran_s))))
     back = make_fragment(0, HELD, restarts=1, eligible=after(151), said=said)
     (ending,) = then(first.seen, at(30, make_job(back))).endings
@@ -230,7 +228,7 @@ def test_how_a_job_ended_that_slurm_has_dropped(
     assert (lost.job_id, lost.how) == (7, how)
 
 
-def test_an_end_that_slurm_does_not_tell_is_halfway_and_said_to_be_uncertain() -> None:
+def test_an_end_without_a_moment_is_halfway_and_marked_uncertain() -> None:
     first = then(None, at(0, make_job(running())))
     record = then(first.seen, at(30, make_job(make_fragment(0, HELD, restarts=1))))
     assert (record.node_s, record.uncertain_node_s) == (15, 15)
@@ -247,7 +245,7 @@ def test_a_requeued_run_that_is_still_ending_has_not_ended() -> None:
     assert (end.kind, end.node_s) == (Why.PREEMPTED, 205)
 
 
-def test_a_run_that_no_tick_saw_is_a_hit_of_unknown_length() -> None:
+def test_a_run_that_no_tick_saw_is_an_interruption_of_unknown_length() -> None:
     first = then(None, at(0, make_job(make_fragment(0, HELD, released=NOW))))
     back = make_fragment(0, HELD, restarts=1, released=NOW, eligible=after(141))
     (ending,) = then(first.seen, at(30, make_job(back))).endings
@@ -255,20 +253,20 @@ def test_a_run_that_no_tick_saw_is_a_hit_of_unknown_length() -> None:
     assert (ending.node_s, ending.is_exact) == (0, False)
 
 
-def test_a_job_that_slurm_has_forgotten_is_no_hit() -> None:
+def test_a_job_that_slurm_has_forgotten_is_no_interruption() -> None:
     first = then(None, at(0, make_job(running())))
     (ending,) = then(first.seen, at(30)).endings
     assert (ending.kind, ending.is_interruption) == (Why.UNKNOWN, False)
 
 
-def test_what_slurm_has_forgotten_did_not_outlive_its_lease() -> None:
+def test_a_forgotten_fragment_did_not_outlive_its_lease() -> None:
     first = then(None, at(0, make_job(running(end=after(40)))))
     record = then(first.seen, at(1000))
     assert [(job.job_id, job.node_s) for job in record.forgotten] == [(7, 20)]
     assert (record.node_s, record.uncertain_node_s) == (20, 20)
 
 
-def test_what_is_still_ending_has_not_ended() -> None:
+def test_an_ending_fragment_has_not_ended() -> None:
     first = then(None, at(0, make_job(running())))
     ending = make_fragment(0, FragmentState.ENDING, ["n1"], end=after(20))
     second = then(first.seen, at(30, make_job(ending)))
@@ -296,7 +294,7 @@ def test_a_late_start_is_ours_only_while_we_were_on_its_nodes() -> None:
 @pytest.mark.parametrize(
     ("start_s", "name", "taker"), [(25, "n1", "gpu"), (25, "n2", ""), (5, "n1", "")]
 )
-def test_who_began_on_the_nodes_of_a_preempted_fragment_took_them(
+def test_a_job_that_began_on_the_nodes_of_a_preempted_fragment_took_them(
     said: Said, start_s: int, name: str, taker: str
 ) -> None:
     """In a grace time the fragment leaves by itself. A job that began before is another's."""
@@ -307,7 +305,7 @@ def test_who_began_on_the_nodes_of_a_preempted_fragment_took_them(
     assert (ending.taker, ending.taken) == (taker, frozenset({"n1"} if taker else ()))
 
 
-def test_nobody_takes_what_a_tick_gave_back() -> None:
+def test_nodes_that_a_tick_gave_back_are_not_preempted() -> None:
     first = then(None, at(0, make_job(running(noticed=after(-5)))))
     began = (OtherStart("9", after(25), frozenset({"n1"}), "gpu"),)
     gone = make_fragment(0, HELD, restarts=1, eligible=after(141), noticed=after(-5))
@@ -315,7 +313,7 @@ def test_nobody_takes_what_a_tick_gave_back() -> None:
     assert (ending.kind, ending.taker) == (Why.LEFT, "")
 
 
-def test_promises_of_jobs_that_never_come_are_bounded() -> None:
+def test_promises_of_jobs_that_never_start_are_bounded() -> None:
     plan = tuple(PlannedStart(f"{i}", after(10**6 + i), frozenset()) for i in range(MOST + 5))
     first = then(None, at(0, planned=plan))
     assert len(first.seen.promises) == MOST + 5
@@ -389,11 +387,11 @@ def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
     assert idle(Mode(max_nodes_per_user=3)) == {Why.STARTING: 3, Why.CEILING: 1}
     resting = make_job(running(noticed=after(-5)), held=5)
     assert idle(Mode(max_nodes=1), job=resting) == {Why.CEILING: 3}
-    assert idle(Mode(max_nodes=2), job=resting) == {Why.RESTING: 3}  # room for one
+    assert idle(Mode(max_nodes=2), job=resting) == {Why.RESTING: 3}  # room for a single node
 
 
-def test_a_node_for_jobs_outside_of_the_canary_alone_is_idle_because_of_it() -> None:
-    """Nobody could have used it, so it does not count against the efficiency."""
+def test_a_node_for_jobs_outside_of_the_canary_only_is_idle_because_of_it() -> None:
+    """No job could have used it, so it does not count against the efficiency."""
     ann = make_job(held=6, user="ann", needs=Needs("gpu"))
     bob = make_job(held=6, user="bob", job_id=8)
     gpu = make_node("n1", features=frozenset({"gpu"}))

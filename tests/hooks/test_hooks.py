@@ -31,7 +31,7 @@ def script() -> Iterator[Path]:
 
 
 def run(script: Path, user: Optional[int] = None, **values: str) -> str:
-    """Run it as slurmd does; it always ends with 0."""
+    """Run it as slurmd does. It always ends with 0."""
     environment = {
         **OURS,
         "SPANK_MALLEABLE": "1-6,unit=1,engine=torchrun",
@@ -79,7 +79,7 @@ class Sleepers:
         self.found.append(subprocess.Popen(argv, env=values, cwd="/", **more))
 
     def codes(self) -> list[Optional[int]]:
-        """Of each whether it lives (None) or by which signal it was ended."""
+        """The state of each process: None while it is alive, or the signal that ended it."""
         time.sleep(0.2)
         return [process.poll() for process in self.found]
 
@@ -101,7 +101,7 @@ OF_ONE_ARRAY = {"SLURM_ARRAY_JOB_ID": "42", "MALLEABLE_JOB_ID": "42", "PET_RDZV_
 
 
 @needs_root
-def test_what_a_fragment_left_behind_is_ended(sleepers: Sleepers, script: Path) -> None:
+def test_remaining_processes_of_a_fragment_are_ended(sleepers: Sleepers, script: Path) -> None:
     for values in (
         OURS,
         {**OURS, "SLURM_JOB_ID": "421"},
@@ -118,7 +118,7 @@ def test_what_a_fragment_left_behind_is_ended(sleepers: Sleepers, script: Path) 
 
 
 @needs_root
-def test_it_has_the_rights_of_the_job_s_user_and_no_more(sleepers: Sleepers, script: Path) -> None:
+def test_the_hook_has_only_the_rights_of_the_job_s_user(sleepers: Sleepers, script: Path) -> None:
     """Only root could read this environment: another group is a barrier to /proc/PID/environ."""
     sleepers.start(OURS, group=NOBODY - 1)
     run(script)
@@ -128,7 +128,7 @@ def test_it_has_the_rights_of_the_job_s_user_and_no_more(sleepers: Sleepers, scr
 
 
 @needs_root
-def test_without_setpriv_nothing_is_done(sleepers: Sleepers, script: Path) -> None:
+def test_without_setpriv_no_process_is_ended(sleepers: Sleepers, script: Path) -> None:
     lame = script.with_name("lame.sh")
     lame.write_text(script.read_text().replace("setpriv --reuid", "/nowhere/setpriv --reuid"))
     lame.chmod(0o755)
@@ -168,8 +168,10 @@ def test_other_people_s_jobs_and_odd_values_are_left_alone(
     assert not [values for values, code in codes.items() if code is not None]
 
 
-def test_what_older_versions_made_is_left_alone(script: Path) -> None:
-    """Their hooks.conf named a directory in which this script removed; it reads none now."""
+def test_files_of_older_versions_are_left_alone(script: Path) -> None:
+    """Their hooks.conf named a directory in which this script removed files. Now it reads
+    no such name.
+    """
     made = script.parent / "scratch" / "n1.42"
     made.mkdir(parents=True)
     script.with_name("hooks.conf").write_text(f"scratch_root={script.parent}/scratch\n")

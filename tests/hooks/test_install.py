@@ -1,4 +1,4 @@
-"""What `make install` lays out: readable by everybody, and naming paths that exist."""
+"""The result of `make install`: readable by every user, and with paths that exist."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_cron_mails_failures_alone_and_logs_all(
 
 
 def install(root: Path, **words: str) -> str:
-    """`make install` as an administrator whose files are nobody else's."""
+    """Run `make install` as an administrator whose umask hides files from other users."""
     argv = ["make", "-C", str(TREE), "-o", "setup", "install", f"DESTDIR={root}"]
     words["PYTHON"] = sys.executable
     argv += [f"{key}={value}" for key, value in words.items()]
@@ -73,7 +73,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_compiler
-def test_everybody_can_read_what_is_installed(root: Path) -> None:
+def test_all_users_can_read_the_installed_files(root: Path) -> None:
     found = [path for path in root.rglob("*") if not path.is_symlink()]
     assert len(found) > 30
     closed = [path for path in found if path.stat().st_mode & 0o044 != 0o044]
@@ -104,7 +104,7 @@ def test_unit_and_cron_line_name_the_program_that_is_there(root: Path) -> None:
 
 
 @needs_compiler
-def test_the_program_is_found_where_pip_put_it(
+def test_the_program_is_found_in_pip_s_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "bin" / "malleable"
@@ -116,12 +116,12 @@ def test_the_program_is_found_where_pip_put_it(
     assert f"ExecStart={program} reconcile" in unit.read_text()
 
 
-def test_a_job_that_starts_during_an_upgrade_finds_everything(
+def test_a_job_that_starts_during_an_upgrade_has_all_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Old versions emptied the directory first; now what is there stays, and a link is switched."""
+    """Old versions emptied the directory first. Now its content is kept, and a link is switched."""
     dest = tmp_path / "jobpath"
-    old = tmp_path / "jobpath" / "slurm_malleable_elastic-0.0.1.dist-info"  # of such a version
+    old = tmp_path / "jobpath" / "slurm_malleable_elastic-0.0.1.dist-info"  # of an old version
     old.mkdir(parents=True)
     (old / "entry_points.txt").write_text(jobpath.ENTRY_POINTS)
     done = threading.Event()
@@ -129,7 +129,7 @@ def test_a_job_that_starts_during_an_upgrade_finds_everything(
 
     def start_jobs() -> None:
         while not done.is_set():
-            # through one look at the link, as an import system does that lists the directory
+            # reads the link once, like an import system that lists the directory
             names = os.listdir(os.path.realpath(dest))
             holes.append(sum(name.endswith(".dist-info") for name in names))
 
@@ -181,4 +181,4 @@ def test_directories_made_on_the_way_can_be_read_whatever_the_umask(tmp_path: Pa
     assert path.parent.stat().st_mode & 0o7777 == 0o755
     assert path.parent.parent.stat().st_mode & 0o7777 == 0o755
     assert path.stat().st_mode & 0o7777 == 0o755
-    assert tmp_path.stat().st_mode & 0o7777 == 0o711  # what was there is left as it was
+    assert tmp_path.stat().st_mode & 0o7777 == 0o711  # the old content is unchanged

@@ -24,7 +24,7 @@ print(json.dumps([sys.argv[1:], slurm_hooks.__file__, os.environ["PYTHONPATH"], 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A job path whose `malleable` says what it sees."""
+    """A job path whose `malleable` prints its environment."""
     source = tmp_path / "source"
     (source / "elastic").mkdir(parents=True)
     (source / "words").mkdir()
@@ -55,7 +55,7 @@ def told(done: subprocess.CompletedProcess[str]) -> tuple[list[str], str, str, s
 
 
 @pytest.mark.parametrize("before", [None, "", "/mine", "/mine:"])
-def test_it_brings_its_modules(path: Path, tmp_path: Path, before: Optional[str]) -> None:
+def test_the_command_brings_its_modules(path: Path, tmp_path: Path, before: Optional[str]) -> None:
     home = os.path.realpath(path)
     env = {} if before is None else {"PYTHONPATH": before}
     arguments, module, python_path, _ = told(run(path / "bin/malleable", tmp_path / "work", **env))
@@ -81,7 +81,7 @@ def test_files_of_the_user_do_not_stand_in_for_modules(path: Path, tmp_path: Pat
     assert not told(run(path / "bin/malleable", work))[3].startswith(str(work))
 
 
-def test_it_is_found_through_links_and_at_another_place(path: Path, tmp_path: Path) -> None:
+def test_the_command_works_through_links_and_at_another_place(path: Path, tmp_path: Path) -> None:
     moved = tmp_path / "in a container"
     shutil.copytree(path, moved)
     link = tmp_path / "link"
@@ -90,7 +90,7 @@ def test_it_is_found_through_links_and_at_another_place(path: Path, tmp_path: Pa
         assert told(run(program, tmp_path / "work"))[1].startswith(f"{moved}/slurm_hooks/")
 
 
-def test_without_python_it_says_what_to_do(path: Path, tmp_path: Path) -> None:
+def test_without_python_the_command_says_how_to_get_it(path: Path, tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     for tool in ("sh", "readlink"):
@@ -103,8 +103,8 @@ def test_without_python_it_says_what_to_do(path: Path, tmp_path: Path) -> None:
     )
 
 
-def test_an_old_python_says_what_to_do(path: Path) -> None:
-    """The real one is that of Rocky 8, 3.6, in tests/packages."""
+def test_an_old_python_prints_the_remedy(path: Path) -> None:
+    """The real old Python is Rocky 8's 3.6, in tests/packages."""
     pretend = "import sys; sys.version_info = (3, 6, 8); exec(open(sys.argv[1]).read())"
     argv = [sys.executable, "-c", pretend, str(path / "__main__.py")]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=150, check=False)
@@ -115,7 +115,7 @@ def test_an_old_python_says_what_to_do(path: Path) -> None:
     )
 
 
-def test_everybody_may_run_it_and_nothing_else(path: Path) -> None:
+def test_all_users_may_run_the_command_and_only_run_it(path: Path) -> None:
     files = [file for file in path.resolve().rglob("*") if file.is_file()]
     assert [file.name for file in files if file.stat().st_mode & 0o777 == 0o755] == ["malleable"]
     assert {file.stat().st_mode & 0o777 for file in files} == {0o755, 0o644}

@@ -34,7 +34,7 @@ needs_root = pytest.mark.skipif(not IS_ROOT, reason="a hook that is not root cha
 
 @dataclass(frozen=True)
 class Node:
-    """A node's store, and a directory of the user's that stands for the shared one."""
+    """A node's store, and a directory of the user's that stands for the shared directory."""
 
     store: Path
     shared: Path
@@ -57,7 +57,7 @@ class Node:
         return subprocess.Popen(words, env=environ, stdout=pipe, stderr=pipe, text=True)
 
     def run(self, path: Path, job: int = 7, *more: str) -> str:
-        """What it says; it must end with 0."""
+        """Return its output. It must end with 0."""
         process = self.begin(path, job, *more)
         said = process.communicate(timeout=150)[1]
         assert process.returncode == 0, said
@@ -109,7 +109,7 @@ def test_a_tar_is_laid_once_for_all_jobs_of_its_user(node: Node) -> None:
     assert node.parts() == []
 
 
-def test_two_tars_of_one_content_share_it_and_another_content_does_not(node: Node) -> None:
+def test_two_tars_of_the_same_content_share_it_and_another_content_does_not(node: Node) -> None:
     tar = node.tar("env.tar", a="1")
     node.run(tar)
     node.run(Path(shutil.copy(tar, node.shared / "copy.tar")), 8)
@@ -134,13 +134,13 @@ def test_a_directory_is_copied_with_its_links_and_modes(node: Node) -> None:
     assert not os.path.lexists(copy / "fifo")
 
 
-def test_a_squashfs_image_is_copied_as_it_is(node: Node) -> None:
+def test_a_squashfs_image_is_copied_unchanged(node: Node) -> None:
     (node.shared / "env.squashfs").write_bytes(b"hsqs" + bytes(5000))
     node.run(node.shared / "env.squashfs")
     assert (node.home / "job-7/image.squashfs").read_bytes() == b"hsqs" + bytes(5000)
 
 
-def test_a_venv_s_python_finds_its_modules_in_the_copy(node: Node) -> None:
+def test_a_venv_s_python_imports_its_modules_from_the_copy(node: Node) -> None:
     venv = node.shared / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
     (site,) = venv.glob("lib/python*/site-packages")
@@ -160,7 +160,7 @@ def test_names_that_lead_out_are_refused(node: Node, name: str) -> None:
     assert node.laid() == node.parts() == []
 
 
-def test_nothing_is_written_through_a_link_of_the_tar(node: Node) -> None:
+def test_no_file_is_written_through_a_link_of_the_tar(node: Node) -> None:
     victim = node.shared / "victim"
     victim.mkdir(mode=0o777)
     os.chown(victim, USER.pw_uid, USER.pw_gid)
@@ -186,7 +186,7 @@ def test_devices_and_setuid_bits_are_not_laid(node: Node) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no tar at all" * 1000, b"\0" * 3])
-def test_what_is_no_tar_leaves_nothing_and_ends_well(node: Node, content: bytes) -> None:
+def test_a_file_that_is_no_tar_leaves_no_copy_and_ends_well(node: Node, content: bytes) -> None:
     (node.shared / "env.tar").write_bytes(content)
     node.run(node.shared / "env.tar")
     assert node.parts() == []
@@ -199,7 +199,7 @@ def test_a_fifo_does_not_hold_the_job_up(node: Node) -> None:
     assert time.monotonic() - begin < 15
 
 
-def test_what_is_too_large_is_not_laid(node: Node) -> None:
+def test_a_tar_that_is_too_large_is_not_laid(node: Node) -> None:
     tar = node.tar("env.tar", a="x" * 100_000)
     assert "larger than" in node.run(tar, 7, "--user-gib=0.00005")
     assert node.laid() == node.parts() == []
@@ -215,7 +215,7 @@ def test_root_s_files_are_read_and_written_as_the_user(node: Node) -> None:
 
 
 @needs_root
-def test_a_store_or_home_that_is_not_as_it_must_be_is_refused(node: Node) -> None:
+def test_an_unsafe_store_or_home_is_refused(node: Node) -> None:
     tar = node.tar("env.tar", a="x")
     elsewhere = node.shared / "elsewhere"
     elsewhere.mkdir(mode=0o700)
@@ -232,7 +232,7 @@ def test_a_store_or_home_that_is_not_as_it_must_be_is_refused(node: Node) -> Non
 
 
 @needs_root
-def test_links_that_a_user_plants_at_home_harm_nobody_else(node: Node) -> None:
+def test_links_that_a_user_plants_at_home_harm_no_other_user(node: Node) -> None:
     tar = node.tar("env.tar", a="x")
     node.run(tar)
     victim = node.shared / "root-s"
@@ -247,7 +247,7 @@ def test_links_that_a_user_plants_at_home_harm_nobody_else(node: Node) -> None:
     assert (victim / "file").read_text() == "root's"
 
 
-def test_of_many_that_race_one_lays(node: Node) -> None:
+def test_a_single_process_of_many_that_race_lays(node: Node) -> None:
     tar = node.tar("env.tar", **{f"m{i}": "x" * 1000 for i in range(2000)})
     said: dict[int, str] = {}
     racers = [
@@ -272,7 +272,7 @@ def slow_tar(node: Node) -> Path:
     return node.tar("env.tar", **{f"m{i}": "x" for i in range(SLOW)})
 
 
-def test_what_a_dead_one_left_is_removed_by_the_next(node: Node) -> None:
+def test_remains_of_a_dead_hook_are_removed_by_the_next(node: Node) -> None:
     tar = slow_tar(node)
     (node.store / ".tidied").touch()  # or the hook itself would remove it
     first = node.begin(tar)
@@ -304,7 +304,7 @@ def age(path: Path, days: float) -> None:
     os.utime(path, (at, at), follow_symlinks=False)
 
 
-def test_the_unused_go_by_age_and_by_size_and_what_a_job_uses_stays(node: Node) -> None:
+def test_unused_copies_are_evicted_by_age_and_size_and_used_copies_are_kept(node: Node) -> None:
     jobs = {job: node.tar(f"{job}.tar", a=str(job) * 200_000) for job in (1, 2, 3)}
     for job, tar in jobs.items():
         node.run(tar, job)
@@ -326,12 +326,12 @@ def test_the_unused_go_by_age_and_by_size_and_what_a_job_uses_stays(node: Node) 
     assert second.exists()
     assert third.exists()  # the oldest, but job 3 runs
     node.run(jobs[2], 2)
-    assert third.exists()  # nothing is evicted where nothing is laid
+    assert third.exists()  # without a new copy no old copy is evicted
     node.run(node.tar("5.tar", a="5"), 5)
     assert not third.exists()
 
 
-def test_what_was_evicted_is_laid_again(node: Node) -> None:
+def test_an_evicted_copy_is_laid_again(node: Node) -> None:
     tar = node.tar("env.tar", a="x")
     node.run(tar)
     age(node.home / "job-7", 1)
@@ -343,7 +343,7 @@ def test_what_was_evicted_is_laid_again(node: Node) -> None:
 
 
 @needs_root
-def test_once_a_day_the_old_goes_of_users_who_do_not_come_back(node: Node) -> None:
+def test_old_copies_of_absent_users_are_removed_once_a_day(node: Node) -> None:
     node.run(node.tar("env.tar", a="x"))
     age(node.home / "job-7", 1)
     age(node.home / node.laid()[0], 30)
@@ -430,7 +430,7 @@ def test_the_members_of_a_tar_are_not_kept_in_memory(node: Node) -> None:
     assert most < 2**20
 
 
-def test_what_jobs_use_counts_for_the_limit(node: Node) -> None:
+def test_copies_that_jobs_use_count_for_the_limit(node: Node) -> None:
     limit = f"--user-gib={500_000 / 2**30}"
     for job in (1, 2, 3):
         said = node.run(node.tar(f"{job}.tar", a=str(job) * 200_000), job, limit)
@@ -447,10 +447,10 @@ def test_a_share_of_the_disk_is_left_to_all(node: Node) -> None:
     age(node.home / "job-7", 1)
     said = node.run(node.tar("other.tar", a="y"), 8, "--free-share=1")
     assert "fuller than the site allows" in said
-    assert node.laid() == node.parts() == []  # and what nobody uses makes room
+    assert node.laid() == node.parts() == []  # and unused copies make room
 
 
-def test_the_disk_is_looked_at_while_much_is_written() -> None:
+def test_the_disk_is_checked_during_large_writes() -> None:
     answers = iter([True, True, False])
     room = content.Room(2**40, lambda: next(answers))
     room.take(2**30)
@@ -473,7 +473,7 @@ def test_a_copy_that_a_job_has_write_protected_is_evicted(node: Node) -> None:
     assert list(node.home.glob("gone-*")) == []
 
 
-def test_a_clock_that_was_ahead_keeps_nothing_for_ever(node: Node) -> None:
+def test_a_clock_that_was_ahead_keeps_no_copy_endlessly(node: Node) -> None:
     node.run(node.tar("env.tar", a="x"))
     for path in (node.home / "job-7", node.home / node.laid()[0], node.store / ".tidied"):
         age(path, -4000)
@@ -481,7 +481,7 @@ def test_a_clock_that_was_ahead_keeps_nothing_for_ever(node: Node) -> None:
     assert node.laid() == []
 
 
-def test_who_has_no_time_to_tidy_leaves_it_to_the_next(node: Node) -> None:
+def test_a_hook_without_time_to_tidy_leaves_it_to_the_next(node: Node) -> None:
     hook.tidy_once_a_day(str(node.store), Rules(2**30, 0, 14 * 86400), 0)
     assert not (node.store / ".tidied").exists()
 
@@ -504,9 +504,9 @@ def test_a_hook_that_is_killed_leaves_no_process_for_long(node: Node) -> None:
     os.kill(int(child), signal.SIGSTOP)
     first.kill()
     first.wait()
-    time.sleep(1.6)  # its seconds are over, and a stopped process knows nothing of them
+    time.sleep(1.6)  # its seconds are over, but a stopped process does not know it
     os.kill(int(child), signal.SIGCONT)
-    first.communicate(timeout=150)  # until nobody has the other end
+    first.communicate(timeout=150)  # until the other end is closed
     assert node.laid() == []
 
 
@@ -536,7 +536,7 @@ def test_a_copy_that_a_crash_may_have_cut_is_not_used_after_it(node: Node) -> No
     assert (node.home / "job-9/a").read_text() == "content"
 
 
-def test_a_copy_that_is_on_the_disk_stays_after_a_crash(node: Node) -> None:
+def test_a_copy_that_is_on_the_disk_survives_a_crash(node: Node) -> None:
     tar = node.tar("env.tar", a="content")
     node.run(tar)
     (mark,) = node.home.glob("boot-*")
@@ -557,7 +557,7 @@ def test_locks_do_not_pile_up(node: Node) -> None:
     assert len(list(node.home.glob("lock-*"))) == 1
 
 
-def test_a_hard_link_to_a_link_or_a_file_is_one(node: Node) -> None:
+def test_a_hard_link_to_a_link_or_a_file_is_kept_as_a_hard_link(node: Node) -> None:
     with tarfile.open(node.shared / "env.tar", "w") as archive:
         add(archive, "./file", "x")
         link = tarfile.TarInfo("link")

@@ -58,12 +58,14 @@ def run(box: Any, name: str, *options: str, body: str = SCRIPT) -> str:
 
 
 def lines(log: Path) -> str:
-    """What the script wrote: slurmstepd may say between its lines that TMPDIR is not writable."""
+    """The output of the script. slurmstepd may print between its lines that TMPDIR is not
+    writable.
+    """
     written = log.read_text().splitlines(keepends=True)
     return "".join(line for line in written if not line.startswith("slurmstepd"))
 
 
-def test_a_job_finds_its_environment_on_the_node(site: Any) -> None:
+def test_a_job_has_its_environment_on_the_node(site: Any) -> None:
     box, store = site
     tar = box.work / "env.tar"
     tool = box.work / "tool"
@@ -76,7 +78,7 @@ def test_a_job_finds_its_environment_on_the_node(site: Any) -> None:
     assert f"env {laid}\ncontent\nstep {laid}\n" in log
 
 
-def test_one_that_cannot_be_laid_is_used_where_it_is(site: Any) -> None:
+def test_an_environment_that_cannot_be_laid_is_used_in_its_place(site: Any) -> None:
     box, _ = site
     log = run(box, "cold", "--malleable-env=/nowhere/env.tar")
     assert "env /nowhere/env.tar\n" in log
@@ -85,7 +87,7 @@ def test_one_that_cannot_be_laid_is_used_where_it_is(site: Any) -> None:
     assert not [state for state in states if "drain" in state]
 
 
-def test_a_job_that_names_none_gets_none(site: Any) -> None:
+def test_a_job_that_names_no_environment_gets_none(site: Any) -> None:
     assert "env \n" in run(site[0], "none")
 
 
@@ -96,14 +98,14 @@ def test_a_path_that_depends_on_the_directory_is_refused(site: Any) -> None:
     assert "not an absolute path" in done.stderr
 
 
-def test_an_ordinary_job_is_told_that_it_gets_none(site: Any) -> None:
+def test_an_ordinary_job_gets_a_message_and_no_environment(site: Any) -> None:
     argv = ["sbatch", "--hold", "--parsable", "--malleable-env=/env.tar", "--wrap=true"]
     done = site[0].run(argv, user="nobody")
     site[0].run(["scancel", done.stdout.strip()])
     assert "needs --malleable=MIN-MAX" in done.stderr
 
 
-def test_a_job_submitted_from_inside_does_not_inherit_it(site: Any) -> None:
+def test_a_job_submitted_from_inside_does_not_inherit_the_environment(site: Any) -> None:
     box, _ = site
     inner = box.work / "inner.sh"
     inner.write_text(SCRIPT)

@@ -1,4 +1,4 @@
-"""What is new in what a job tells: hostile clocks, floods and lies."""
+"""New reports of a job: hostile clocks, floods and lies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ rates = st.builds(
 
 
 @given(st.lists(st.lists(rates, max_size=4), max_size=9), st.integers(1, 4))
-def test_whatever_is_told_counts_so_often_at_most_and_at_moments_that_have_come(
+def test_any_report_counts_with_a_limit_and_only_from_the_past(
     tellings: list[list[Rate]], unit: int
 ) -> None:
     request = make_request(unit, 8 * unit, unit)
@@ -93,7 +93,7 @@ def test_a_clock_that_is_ahead_counts_as_now() -> None:
     assert new.at == NOW
 
 
-def test_what_comes_too_soon_is_taken_later() -> None:
+def test_a_report_that_is_too_soon_is_taken_later() -> None:
     kept = [rate(2, NOW)]
     told = JobReport((rate(2, NOW + 5, per_s=50.0),))
     soon = news(told, kept, NOW + 10)
@@ -101,14 +101,14 @@ def test_what_comes_too_soon_is_taken_later() -> None:
     assert news(told, kept, NOW + GAP_S).is_all
 
 
-def test_the_same_again_is_nothing_new_unless_it_was_measured_again() -> None:
+def test_a_repeated_report_is_new_only_if_measured_again() -> None:
     kept = [rate(2, NOW)]
     for at in (NOW - 3600, NOW, NOW + 10**6):
         assert news(JobReport((rate(2, at),)), kept, NOW + 99).rates == ()
     assert news(JobReport((rate(2, NOW + 90),)), kept, NOW + 99).rates == (rate(2, NOW + 90),)
 
 
-def test_nobody_tells() -> None:
+def test_no_job_reports() -> None:
     assert report_of(teller(1)) is None
 
 

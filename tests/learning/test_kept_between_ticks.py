@@ -1,4 +1,4 @@
-"""What is learned between ticks: kept, shared, dropped, and never a reason for a tick to fail."""
+"""Learned curves between ticks are kept, shared and dropped, and never make a tick fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def anew() -> None:
-    """The next tick is one of another process."""
+    """The next tick, in another process."""
     tick._held.clear()
 
 
@@ -56,7 +56,7 @@ def count(settings: Settings, table: str) -> int:
         return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
-def test_what_is_told_is_the_curve_of_the_next_tick(settings: Settings) -> None:
+def test_reports_make_the_curve_of_the_next_tick(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     anew()
     learned, _ = one_tick(settings, 30, teller(7, rate(1)))
@@ -67,7 +67,7 @@ def test_what_is_told_is_the_curve_of_the_next_tick(settings: Settings) -> None:
         assert curve(nodes) / curve(1) == pytest.approx(TRUE(nodes) / TRUE(1), rel=0.1)
 
 
-def test_with_one_size_there_is_no_curve_and_with_none_nothing(settings: Settings) -> None:
+def test_a_single_size_gives_no_curve_and_no_size_gives_no_record(settings: Settings) -> None:
     tell(settings, 0, 7, 4)
     learned, _ = one_tick(settings, 30, teller(7), teller(8, name="other"))
     assert learned[7].curve is None
@@ -75,7 +75,7 @@ def test_with_one_size_there_is_no_curve_and_with_none_nothing(settings: Setting
     assert learned[8] == Learned()
 
 
-def test_jobs_of_a_family_that_never_tells_are_not_waited_for(settings: Settings) -> None:
+def test_jobs_of_a_family_that_never_reports_are_not_waited_for(settings: Settings) -> None:
     for seconds in range(0, 7200, 600):
         learned, _ = one_tick(settings, seconds, teller(7), teller(8, user="bob"))
     assert 7 not in learned
@@ -86,7 +86,7 @@ def test_jobs_of_a_family_that_never_tells_are_not_waited_for(settings: Settings
     assert 9 in learned
 
 
-def test_what_is_told_again_is_nothing_new(settings: Settings) -> None:
+def test_a_repeated_report_is_not_new(settings: Settings) -> None:
     job = teller(7, rate(1, moment(0)), rate(2, moment(10)))
     for seconds in range(20, 620, 30):
         one_tick(settings, seconds, job)
@@ -94,7 +94,7 @@ def test_what_is_told_again_is_nothing_new(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("later", [-7200.0, 0.0])
-def test_a_clock_of_slurmctld_that_is_set_back_or_stands_still_silences_nobody(
+def test_a_clock_of_slurmctld_that_is_set_back_or_stands_still_silences_no_job(
     settings: Settings, later: float
 ) -> None:
     tell(settings, 0, 7, 1, 2)
@@ -137,7 +137,7 @@ def test_a_number_that_slurm_uses_again_is_another_job(settings: Settings) -> No
     assert learned[7].curve is None
 
 
-def test_jobs_of_a_family_begin_with_what_it_knows(settings: Settings) -> None:
+def test_jobs_of_a_family_begin_with_its_curve(settings: Settings) -> None:
     for job_id in (1, 2):
         tell(settings, 10.0 * job_id, job_id, 1, 2, 8, name=f"trial-{job_id}")
     anew()
@@ -153,7 +153,7 @@ def test_jobs_of_a_family_begin_with_what_it_knows(settings: Settings) -> None:
     assert learned[5] == Learned()
 
 
-def test_one_job_speaks_for_no_family(settings: Settings) -> None:
+def test_a_single_job_speaks_for_no_family(settings: Settings) -> None:
     tell(settings, 0, 1, 1, 2, 8)
     learned, _ = one_tick(settings, 60, teller(2))
     assert learned[2].curve is None
@@ -186,7 +186,7 @@ def test_steps_and_samples_are_not_compared(settings: Settings) -> None:
 @pytest.mark.parametrize(
     "damage", ["text", "torn", "earlier", "later", "foreign", "learned", "rate", "fit"]
 )
-def test_a_damaged_file_is_moved_aside_and_what_jobs_still_tell_counts(
+def test_a_damaged_file_is_moved_aside_and_present_reports_count(
     settings: Settings, damage: str
 ) -> None:
     told = teller(7, rate(1, moment(0)), rate(2, moment(1)), rate(8, moment(2)))
@@ -222,7 +222,7 @@ def test_a_damaged_file_is_moved_aside_and_what_jobs_still_tell_counts(
     assert learned[8].curve is not None
 
 
-def test_a_file_that_is_gone_costs_no_curve_of_jobs_that_still_tell(settings: Settings) -> None:
+def test_a_missing_file_costs_no_curve_of_jobs_that_still_report(settings: Settings) -> None:
     told = teller(7, rate(1, moment(0)), rate(2, moment(1)), rate(8, moment(2)))
     one_tick(settings, 10, told)
     before, _ = one_tick(settings, 40, told)
@@ -236,7 +236,7 @@ def test_a_file_that_is_gone_costs_no_curve_of_jobs_that_still_tell(settings: Se
     assert after[7].curve(8) == pytest.approx(before[7].curve(8), rel=0.02)
 
 
-def test_somebody_holds_it(settings: Settings) -> None:
+def test_another_process_holds_the_file(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     with closing(sqlite3.connect(learned_path(settings), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -246,7 +246,7 @@ def test_somebody_holds_it(settings: Settings) -> None:
     assert one_tick(settings, 60, teller(7))[1] == ()
 
 
-def test_a_loop_that_cannot_read_goes_on_with_what_it_has(settings: Settings) -> None:
+def test_a_loop_that_cannot_read_goes_on_with_its_own_curves(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     before, _ = one_tick(settings, 30, teller(7))
     learned_path(settings).rename(learned_path(settings).with_name("elsewhere"))
@@ -267,7 +267,7 @@ def test_a_fault_in_learning_fails_no_tick(
     assert "ZeroDivisionError: a fault" in line
 
 
-def test_who_tells_from_very_many_names_does_not_speak_for_all(settings: Settings) -> None:
+def test_a_user_that_reports_under_many_names_does_not_speak_for_all(settings: Settings) -> None:
     tell(settings, 0, 1, 1, 2, 8, user="bob")
     one_tick(settings, 1, *(teller(100 + n, name=f"n{n}x") for n in range(450)))
     with writing(settings) as database:
@@ -288,14 +288,14 @@ def test_a_directory_that_others_can_write_to_is_not_used(settings: Settings) ->
     assert list(directory.iterdir()) == []
 
 
-def test_switched_off_nothing_is_read_or_written(settings: Settings) -> None:
+def test_learning_that_is_switched_off_reads_and_writes_no_file(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     off = replace(settings, learn=replace(settings.learn, enabled=False))
     assert one_tick(off, 30, teller(7, rate(16, moment(20)))) == ({}, ())
     assert count(settings, "sample") == 3
 
 
-def test_who_may_read_it(settings: Settings) -> None:
+def test_the_readers_of_the_file(settings: Settings) -> None:
     hidden = replace(settings, learn=replace(settings.learn, public=False))
     before = os.umask(0o027)
     try:
@@ -323,7 +323,7 @@ def test_forgetting(settings: Settings) -> None:
     assert count(settings, "sample") == 2
 
 
-def test_what_nobody_has_seen_for_long_is_dropped(settings: Settings) -> None:
+def test_long_unseen_jobs_are_dropped(settings: Settings) -> None:
     tell(settings, 0, 1, 1, 2)
     day = 86_400
     one_tick(settings, 89 * day, teller(2, rate(1), name="other"))
@@ -342,7 +342,7 @@ def test_a_full_file_loses_its_oldest_jobs_and_goes_on(
         tell(small, job_id, job_id, 1, 2, name=f"n{job_id}x")
     monkeypatch.setattr(drop, "FULL", 0.0)
     assert one_tick(small, 60, teller(50, rate(1, moment(50))))[1] == ()
-    assert count(small, "job") == 21  # none has been gone for long
+    assert count(small, "job") == 21  # no job has been absent for long
     assert one_tick(small, drop.GONE_S + 10, teller(50))[1] == ()
     with reading(small) as database:
         assert {p.job_id for p in job_profiles(database)} == {*range(6, 21), 50}
@@ -360,7 +360,7 @@ def test_a_file_that_cannot_grow_is_a_line_of_warning(settings: Settings) -> Non
     assert learned[7].curve is not None
 
 
-def test_who_submits_very_many_jobs_pushes_out_his_own(
+def test_a_user_with_very_many_jobs_pushes_out_only_own_jobs(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "USER_JOBS", 10)
@@ -373,7 +373,7 @@ def test_who_submits_very_many_jobs_pushes_out_his_own(
         assert len(family_profiles(database, user="ada")) <= 10
 
 
-def test_more_jobs_at_once_than_are_kept_of_a_user_take_nothing_from_others(
+def test_more_jobs_at_once_than_are_kept_of_a_user_push_out_no_other_user_s(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(write, "USER_JOBS", 5)
@@ -391,7 +391,7 @@ def test_more_jobs_at_once_than_are_kept_of_a_user_take_nothing_from_others(
     assert [r.per_s for r in kept.rates if r.nodes == 1] == [95.0, 96.0, 97.0, 98.0]
 
 
-def test_many_tell_at_once_and_all_are_learned_in_the_end(
+def test_many_jobs_report_at_once_and_all_are_learned_in_the_end(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tick, "REFIT_S", 0.0)
@@ -402,7 +402,7 @@ def test_many_tell_at_once_and_all_are_learned_in_the_end(
         assert sum(each.curve is not None for each in learned.values()) == min(step, 5)
 
 
-def test_who_has_many_jobs_that_tell_keeps_nobody_waiting(
+def test_a_user_with_many_reporting_jobs_delays_no_other_user(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tick, "REFIT_S", 0.0)
@@ -461,7 +461,7 @@ def test_a_clock_that_is_set_back_keeps_no_tick_from_learning(settings: Settings
     assert curve(1) == pytest.approx(TRUE(1) / 2, rel=0.05)
 
 
-def test_a_profile_says_what_was_told_and_what_counts(settings: Settings) -> None:
+def test_a_profile_shows_the_reports_and_the_rates_that_count(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     with reading(settings) as database:
         found = job_profile(database, 7)
@@ -474,7 +474,7 @@ def test_a_profile_says_what_was_told_and_what_counts(settings: Settings) -> Non
     assert (family.jobs, family.speaking, family.most) == (1, 1, 16)
 
 
-def test_a_batch_that_changes_begins_anew(settings: Settings) -> None:
+def test_a_changed_batch_starts_a_new_curve(settings: Settings) -> None:
     first = [rate(n, moment(n), batch=32.0 * n) for n in (1, 2, 8)]
     one_tick(settings, 60, teller(7, *first))
     half = rate(8, moment(200), per_s=TRUE(8) / 3, batch=16.0 * 8)
@@ -519,7 +519,7 @@ def test_a_gang_that_changes_its_type_of_gpu_has_a_curve_on_each(settings: Setti
     tick.remember(seen(200, on_gpus("a100", 0, *slow)), settings)
     first = tick.recall(seen(230, on_gpus("a100", 0, *slow)), settings).learned[7]
     assert first.sizes_seen == (1, 2, 4)
-    moved = on_gpus("h100", 600, *slow)  # the agent remembers what it told before
+    moved = on_gpus("h100", 600, *slow)  # the agent remembers its earlier report
     assert tick.recall(seen(610, moved), settings).learned[7].sizes_seen == ()
     tick.remember(seen(640, moved), settings)
     assert count(settings, "sample") == 3
@@ -533,7 +533,7 @@ def test_a_gang_that_changes_its_type_of_gpu_has_a_curve_on_each(settings: Setti
     assert back == first
 
 
-def test_a_job_begins_with_what_its_family_knows_of_its_type_of_gpu(settings: Settings) -> None:
+def test_a_job_begins_with_its_family_s_curve_for_its_type_of_gpu(settings: Settings) -> None:
     told = [rate(n, moment(100 + n)) for n in (1, 2, 4)]
     tick.remember(replace(seen_at(200, on_gpus("h100", 0, *told)), nodes=GPU_NODES), settings)
     for name, is_known in (("h100", True), ("a100", False)):

@@ -1,4 +1,4 @@
-"""`malleable profile`, and what `malleable explain` says of what is known."""
+"""`malleable profile`, and the words of `malleable explain` about learned curves."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_pictures(settings: Settings, profile, tmp_path: Path) -> None:  # type:
         ("--forget", "\x1b[1m"),
     ],
 )
-def test_what_can_be_no_name_or_number_is_no_stack_trace(
+def test_a_wrong_name_or_number_is_no_stack_trace(
     settings: Settings,
     profile,  # type: ignore[no-untyped-def]
     words: tuple[str, ...],
@@ -162,7 +162,7 @@ def test_a_damaged_file_is_no_stack_trace(settings: Settings, profile) -> None: 
         assert "moves it aside" in text
 
 
-def test_what_explain_says(settings: Settings) -> None:
+def test_the_words_of_explain(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     pauses = Pauses(start_s=40.0, grow_s=6.0)
     job = teller(7, rate(1, moment(-3)), rate(2, moment(-2)), rate(8, moment(-1)))
@@ -177,7 +177,7 @@ def test_what_explain_says(settings: Settings) -> None:
     assert paused == "learned: measured pauses: start 40 s, growth 6 s"
 
 
-def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) -> None:
+def test_the_words_of_explain_about_jobs_with_few_rates(settings: Settings) -> None:
     tell(settings, 0, 7, 4)
     (line,) = told_of(settings, teller(7), 30)
     assert "a second size is missing" in line
@@ -191,8 +191,8 @@ def test_what_explain_says_of_jobs_that_have_shown_little(settings: Settings) ->
     assert "`report()` in its script" in lines[1]
 
 
-def test_what_explain_says_of_an_engine_that_tells_no_rates() -> None:
-    """`report()` in its script would change nothing."""
+def test_the_words_of_explain_about_an_engine_without_rates() -> None:
+    """`report()` in its script would have no effect."""
     job = teller(7)
     other = replace(job, request=replace(job.request, engine="torchft"))
     (line,) = learned_lines(other, Learned(), None, moment(900))
@@ -200,7 +200,7 @@ def test_what_explain_says_of_an_engine_that_tells_no_rates() -> None:
     assert "engine=torchft" in line
 
 
-def test_what_explain_says_of_a_family(settings: Settings) -> None:
+def test_the_words_of_explain_about_a_family(settings: Settings) -> None:
     for job_id in (1, 2):
         tell(settings, job_id, job_id, 1, 2, 8)
     lines = told_of(settings, teller(3), 60)
@@ -208,7 +208,7 @@ def test_what_explain_says_of_a_family(settings: Settings) -> None:
     assert "same name" in lines[-1]
 
 
-def test_explain_tells_of_a_file_that_cannot_be_read(settings: Settings) -> None:
+def test_explain_reports_an_unreadable_file(settings: Settings) -> None:
     job = teller(7)
     report = TickReport(seen_at(0).now, Plan(), seen_at(0, job), (), (), 0.0, is_dry=True)
     assert "cannot be read" not in known_lines(settings, report, job)[-1]

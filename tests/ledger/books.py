@@ -1,4 +1,4 @@
-"""Ticks for the ledger on a Slurm that behaves; as a program it ticks until it is killed."""
+"""Ticks for the ledger on a Slurm that behaves. As a program it ticks until it is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def settings_in(directory: Path, max_mib: int = 256) -> Settings:
 
 
 def busy_slurm() -> FakeSlurm:
-    """Two jobs that fill six nodes at once: no job waits for more, so none is probed."""
+    """Two jobs that fill six nodes at once: no job waits for more, so no job is probed."""
     slurm = FakeSlurm({f"n{i}": "" for i in range(1, 7)})
     slurm.submit(1, 4, MARK.format(4))
     slurm.submit(2, 2, MARK.format(2))

@@ -1,4 +1,4 @@
-"""The ledger: what it keeps, and that no trouble with it ever fails a tick."""
+"""The ledger: its rows, and that no trouble with it ever fails a tick."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def test_a_job_that_counts_gpus_has_its_sizes_in_them(settings: Settings) -> Non
         assert lives_of(ledger, [7])[7].line.endswith(f"{job.least}-12 GPUs")
 
 
-def test_what_is_lost_at_once_is_one_hit() -> None:
+def test_nodes_lost_at_once_are_a_single_interruption() -> None:
     assert moments_of([]) == 0
     assert moments_of([5.0, 6.0, 30.0, 59.0, 90.0, 500.0]) == 3
 
 
-def test_what_a_busy_hour_leaves(settings: Settings) -> None:
+def test_the_rows_of_a_busy_hour(settings: Settings) -> None:
     slurm = busy_slurm()
     for step in range(60):
         _, warnings = one_tick(slurm, settings)
@@ -137,11 +137,11 @@ def slurm_time(slurm: FakeSlurm) -> datetime:
     return datetime.fromtimestamp(slurm.now, timezone.utc)
 
 
-def test_a_loop_names_who_took_most() -> None:
+def test_a_loop_names_the_user_with_the_most_nodes() -> None:
     losses = [Loss(100.0 * n, "gpu" if n != 2 else "cpu", (f"n{n}",)) for n in range(4)]
     assert loop_of(losses) == Loop(4, LOOP_S, "gpu", ("n0", "n1", "n3"))
     assert loop_of(losses[:3]) is None
-    assert loop_of([replace(loss, at_s=0.0) for loss in losses]) is None  # one moment
+    assert loop_of([replace(loss, at_s=0.0) for loss in losses]) is None  # the same moment
     unknown = loop_of([replace(loss, taker="") for loss in losses])
     assert unknown == Loop(4, LOOP_S, "", ())
     request = make_request(2, 8)
@@ -155,7 +155,7 @@ def test_a_loop_names_who_took_most() -> None:
     assert loop_lines(None, request) == ()
 
 
-def test_a_part_of_it(settings: Settings) -> None:
+def test_a_part_of_the_ledger(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(3):
         one_tick(slurm, settings)
@@ -189,7 +189,7 @@ def test_months_that_follow_each_other_add_up(settings: Settings) -> None:
         assert before + after == both
 
 
-def test_the_share_of_one_user_is_of_what_all_left_idle(settings: Settings) -> None:
+def test_the_share_of_a_user_is_a_share_of_all_idle_nodes(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(30):
         one_tick(slurm, settings)
@@ -206,7 +206,7 @@ def test_the_share_of_one_user_is_of_what_all_left_idle(settings: Settings) -> N
     assert ann + bob == pytest.approx(whole)
 
 
-def test_a_short_span_of_one_user_is_widened_to_whole_hours(settings: Settings) -> None:
+def test_a_short_span_of_a_user_is_widened_to_whole_hours(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(30):
         one_tick(slurm, settings)
@@ -217,7 +217,7 @@ def test_a_short_span_of_one_user_is_widened_to_whole_hours(settings: Settings) 
     assert found.node_s == found.all_node_s == told(settings).node_s
 
 
-def test_of_a_tick_that_only_observed_nothing_was_done(settings: Settings) -> None:
+def test_a_tick_that_only_observed_has_no_actions(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(2):
         report = tick(slurm, settings, is_dry=True)
@@ -239,14 +239,14 @@ def test_accounts_are_asked_once_and_for_all_jobs_together(settings: Settings) -
     assert [(a.name, a.jobs) for a in told(settings).accounts] == [("", 2)]
 
 
-def test_a_site_without_a_ledger_writes_nothing(settings: Settings) -> None:
+def test_a_site_without_a_ledger_writes_no_file(settings: Settings) -> None:
     off = replace(settings, ledger=replace(settings.ledger, enabled=False))
     assert one_tick(busy_slurm(), off)[1] == ()
     assert not path_of(settings).exists()
 
 
 @pytest.mark.parametrize("damage", ["text", "torn", "earlier", "later", "memory", "foreign"])
-def test_a_damaged_ledger_is_moved_aside_and_begun_anew(settings: Settings, damage: str) -> None:
+def test_a_damaged_ledger_is_moved_aside_and_replaced(settings: Settings, damage: str) -> None:
     slurm, path = busy_slurm(), path_of(settings)
     for _ in range(5):
         one_tick(slurm, settings)
@@ -294,7 +294,7 @@ def test_a_ledger_damaged_after_the_clock_went_back_is_kept_too(settings: Settin
     assert len(aside(path)) == MOST_ASIDE
 
 
-def test_somebody_holds_it(settings: Settings) -> None:
+def test_another_process_holds_the_ledger(settings: Settings) -> None:
     slurm = busy_slurm()
     one_tick(slurm, settings)
     with closing(sqlite3.connect(path_of(settings), isolation_level=None)) as other:
@@ -305,7 +305,7 @@ def test_somebody_holds_it(settings: Settings) -> None:
     assert one_tick(slurm, settings)[1] == ()
 
 
-def test_a_reader_sees_one_moment_and_stops_nobody(settings: Settings) -> None:
+def test_a_reader_sees_a_single_moment_and_stops_no_tick(settings: Settings) -> None:
     slurm = busy_slurm()
     one_tick(slurm, settings)
     with reading(path_of(settings)) as ledger:
@@ -346,7 +346,7 @@ def test_an_older_program_does_not_read_a_later_ledger(settings: Settings) -> No
 
 
 def ticking(directory: Path, ticks: int, before: str = "") -> list[str]:
-    """A command that ticks on a machine of its own, after shell words that may confine it."""
+    """A command that ticks on its own machine, after shell words that may confine it."""
     code = f"{before} exec {sys.executable} {ROOT}/tests/ledger/books.py {directory} {ticks}"
     return ["sh", "-c", code]
 
@@ -377,9 +377,7 @@ def small_disk(tmp_path: Path) -> list[str]:
     return [*words, mount]
 
 
-def test_a_full_disk_costs_one_line_a_tick_and_no_tick(
-    small_disk: list[str], tmp_path: Path
-) -> None:
+def test_a_full_disk_costs_a_line_a_tick_and_no_tick(small_disk: list[str], tmp_path: Path) -> None:
     *words, mount = small_disk
     disk = tmp_path / "disk"
     fill = f"head -c 9M /dev/zero >{disk}/ballast 2>/dev/null; "
@@ -411,7 +409,7 @@ def test_a_limit_of_file_size_is_as_good_as_a_full_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ticks", [1, 3, 8])
-def test_killed_at_any_moment_it_stays_whole(tmp_path: Path, ticks: int) -> None:
+def test_a_ledger_killed_at_any_moment_is_whole(tmp_path: Path, ticks: int) -> None:
     settings = settings_in(tmp_path)
     with subprocess.Popen(
         ticking(tmp_path, 10_000)[2].partition("exec ")[2].split(),
@@ -430,7 +428,7 @@ def test_killed_at_any_moment_it_stays_whole(tmp_path: Path, ticks: int) -> None
     assert one_tick(busy_slurm(), settings)[1] == ()
 
 
-def test_old_days_go_and_counters_stay(settings: Settings) -> None:
+def test_old_days_are_removed_and_counters_kept(settings: Settings) -> None:
     short = replace(settings, ledger=replace(settings.ledger, keep_days=1))
     slurm = busy_slurm()
     for _ in range(3):
@@ -447,7 +445,9 @@ FULL_TICKS = 92_000  # fill more than 0.9 of 4 MiB
 
 
 def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
-    """A site whose ledger is nearly full of made-up ticks, one a second, some of them ahead."""
+    """A site whose ledger is nearly full of made-up ticks, a tick each second, some of them
+    ahead.
+    """
     settings = settings_in(directory, max_mib=4)
     one_tick(slurm, settings)
     moments = (*ahead, *range(START - FULL_TICKS, START))
@@ -459,7 +459,7 @@ def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
     return settings
 
 
-def test_the_file_stays_within_its_size(tmp_path: Path) -> None:
+def test_the_file_is_kept_within_its_size(tmp_path: Path) -> None:
     """It drops the oldest and goes on."""
     slurm = busy_slurm()
     settings = filled(tmp_path, slurm)
@@ -485,7 +485,7 @@ def test_a_file_that_has_become_too_large_gets_smaller(tmp_path: Path) -> None:
     assert path_of(settings).stat().st_size < before - 50 * 4096
 
 
-def test_one_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_nothing(tmp_path: Path) -> None:
+def test_a_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_no_row(tmp_path: Path) -> None:
     slurm = busy_slurm()
     settings = filled(tmp_path, slurm, START + 10**9)
     for _ in range(3):
@@ -494,7 +494,7 @@ def test_one_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_nothing(tmp_path
     assert [job.first for job in told(settings).jobs] == [BEGIN, BEGIN]
 
 
-def test_a_job_that_outlived_a_long_gap_has_one_line(settings: Settings) -> None:
+def test_a_job_that_outlived_a_long_gap_has_a_single_line(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(3):
         one_tick(slurm, settings)
@@ -529,7 +529,7 @@ def test_the_first_word_about_an_end_counts(
     assert rows == [(kept,)]
 
 
-def test_a_job_that_slurm_has_forgotten_keeps_what_it_used(settings: Settings) -> None:
+def test_a_job_that_slurm_has_forgotten_keeps_its_usage(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(2):
         one_tick(slurm, settings)
@@ -553,12 +553,12 @@ def test_a_job_that_slurm_has_forgotten_keeps_what_it_used(settings: Settings) -
     assert counters["harvested_node_seconds", "nobody"] == found.node_s
 
 
-def test_what_slurm_refused_for_want_of_rights_was_not_done(settings: Settings) -> None:
+def test_an_action_refused_for_want_of_rights_was_not_done(settings: Settings) -> None:
     report = replace(tick(busy_slurm(), settings), refused=("7_0: Access/permission denied",))
     assert any(action.verb is Verb.GROW for action in report.plan.actions)
     assert keep_books(report, settings, busy_slurm()) == ()
     one_tick(busy_slurm(), settings)
-    assert sum(user.releases for user in told(settings).users) == 6  # those of the second tick
+    assert sum(user.releases for user in told(settings).users) == 6  # in the second tick
 
 
 def test_a_pipe_in_its_place_keeps_no_reader_waiting(settings: Settings) -> None:

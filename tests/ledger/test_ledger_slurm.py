@@ -1,4 +1,4 @@
-"""On a real Slurm: what ticks write down is what Slurm did, and a job's end is summed up."""
+"""On a real Slurm: the books of ticks agree with Slurm, and a job's end is summed up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def report(bench: Bench, *words: str) -> dict[str, Any]:
     return found
 
 
-def test_what_is_reported_is_what_slurm_did(bench: Bench) -> None:
+def test_the_report_agrees_with_slurm(bench: Bench) -> None:
     job = bench.submit("exec sleep 600", "1-3", options=["--account=physics"])
     tick_until(bench, job, 3)
     starts = {f.id: f.start for f in bench.job(job).fragments}

@@ -1,4 +1,4 @@
-"""GPUs and CPUs that no job uses, from one tick to the next: ledger, metrics, report."""
+"""GPUs and CPUs that no job uses, from a tick to the next: ledger, metrics, report."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def seen(seconds: float, nodes: tuple[Node, ...] = GPU_NODES) -> Snapshot:
 
 @contextmanager
 def books(path: Path, *ticks: tuple[Snapshot, Plan]) -> Iterator[tuple[Totals, Standing]]:
-    """What a ledger says after these ticks."""
+    """The contents of a ledger after these ticks."""
     for snapshot, plan in ticks:
         with writing(path, 8) as ledger:
             write(ledger, record_of(last_seen(ledger), snapshot, plan, COST, LIMITS), {})
@@ -63,7 +63,7 @@ def books(path: Path, *ticks: tuple[Snapshot, Plan]) -> Iterator[tuple[Totals, S
         yield totals(ledger, Query(after(-9), after(9999))), standing(ledger)
 
 
-def test_what_no_job_used_counts_from_tick_to_tick(tmp_path: Path) -> None:
+def test_unused_resources_count_from_tick_to_tick(tmp_path: Path) -> None:
     ticks = [(seen(at), Plan()) for at in (0, 30, 60)]
     with books(tmp_path / "l", *ticks) as (found, stands):
         assert found.unused == {name: unused.times(60) for name, unused in NOW_UNUSED.items()}
@@ -78,7 +78,7 @@ def test_after_a_gap_the_last_tick_holds_for_a_bounded_time(tmp_path: Path) -> N
         assert found.unused["gpu"] == NOW_UNUSED["gpu"].times(120)
 
 
-def test_what_a_tick_gave_away_is_not_unused_until_the_next(tmp_path: Path) -> None:
+def test_resources_that_a_tick_gave_away_are_not_unused_until_the_next(tmp_path: Path) -> None:
     grow = Intent(JOB.fragments[0].id, Why.HOLE_OPEN, Verb.GROW, nodes=frozenset({"n1"}))
     with books(tmp_path / "l", (seen(0), Plan((grow,))), (seen(30), Plan())) as (found, _):
         assert found.unused["gpu"] == Unused(0, 6 * 30, 30)
@@ -92,13 +92,13 @@ def test_gpus_that_have_gone_are_booked_until_then(tmp_path: Path) -> None:
         assert stands.tick.unused["gpu"] == Unused()
 
 
-def test_what_a_tick_remembers_of_it_comes_back(tmp_path: Path) -> None:
+def test_the_record_of_unused_resources_is_read_back(tmp_path: Path) -> None:
     record = record_of(None, seen(0), Plan(), COST, LIMITS)
     assert dict(record.seen.unused) == NOW_UNUSED
     assert from_text(to_text(record.seen)) == record.seen
 
 
-def test_old_rows_go_and_counters_stay(tmp_path: Path) -> None:
+def test_old_rows_are_removed_and_counters_kept(tmp_path: Path) -> None:
     with (
         books(tmp_path / "l", (seen(0), Plan()), (seen(30), Plan())),
         writing(tmp_path / "l", 8) as ledger,
@@ -108,12 +108,12 @@ def test_old_rows_go_and_counters_stay(tmp_path: Path) -> None:
         assert standing(ledger).counters["unused_gpu_seconds", "idle"] == 8 * 30
 
 
-def test_a_partly_used_node_is_one_of_others() -> None:
+def test_a_partly_used_node_belongs_to_others() -> None:
     record = record_of(None, seen(0), Plan(), COST, LIMITS)
     assert record.nodes == NodeCounts(total=3, ours=0, busy=2, out=0)
 
 
-def test_metrics_say_where_it_is(tmp_path: Path) -> None:
+def test_metrics_show_the_place_of_unused_resources(tmp_path: Path) -> None:
     with books(tmp_path / "l", (seen(0), Plan()), (seen(30), Plan())) as (_, stands):
         found = values(text_of(stands, Chosen()).decode())
     assert found["malleable_unused_gpus{where=part}"] == 6
@@ -130,7 +130,7 @@ def bars_of(found: Totals) -> str:
     return chart.svg
 
 
-def test_the_report_says_where_it_is(tmp_path: Path) -> None:
+def test_the_report_shows_the_place_of_unused_resources(tmp_path: Path) -> None:
     ticks = [(seen(hours * 100.0), Plan()) for hours in range(37)]
     with books(tmp_path / "l", *ticks) as (found, _):
         said = (
@@ -146,7 +146,7 @@ def test_the_report_says_where_it_is(tmp_path: Path) -> None:
         assert told["gpu"] == {"idle": 8 * 3600.0, "part": 6 * 3600.0, "stranded": 3600.0}
 
 
-def test_without_gpus_nothing_is_said_of_them(tmp_path: Path) -> None:
+def test_without_gpus_no_line_names_them(tmp_path: Path) -> None:
     nodes = (make_node("n1"), make_node("n2", NodeState.BUSY))
     with books(tmp_path / "l", (seen(0, nodes), Plan()), (seen(30, nodes), Plan())) as said:
         found, stands = said
@@ -159,7 +159,7 @@ def test_without_gpus_nothing_is_said_of_them(tmp_path: Path) -> None:
         assert [line for line in words if "GPU" in line] == []
 
 
-def test_a_tick_that_changes_nothing_says_it() -> None:
+def test_a_tick_without_changes_reports_unused_resources() -> None:
     report = rehearse(seen(0), Settings())
     said = "15 GPUs that no job uses: 8 on idle nodes, 6 on partly used nodes, 1 stranded"
     assert said in tick_lines(report)

@@ -71,7 +71,7 @@ def test_glue(lua: str, scratch: Path) -> None:
 
 
 def test_example_works_without_the_package(lua: str) -> None:
-    """The example's path need not exist: the site's file must load all the same."""
+    """The example's path need not exist, because the site's file must load without it."""
     run([lua, "-e", f"slurm = {{SUCCESS = 0}} assert(dofile('{MODULES}/job_submit.lua') == 0)"])
 
 

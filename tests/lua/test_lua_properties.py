@@ -100,10 +100,10 @@ def test_any_request_is_read_or_refused(lua: str, requests: list[bytes]) -> None
         max_size=50,
     )
 )
-def test_what_the_site_allows_is_read_as_written(
+def test_a_request_that_the_site_allows_is_read_as_written(
     lua: str, sizes: list[tuple[int, int, int, str]]
 ) -> None:
-    """Gangs have a least size, pools need none."""
+    """Gangs have a least size, pools need no such size."""
     wanted = [
         (low * unit, (low + more) * unit, unit, "torchrun" if low else "pool", word or "node")
         for low, more, unit, word in sizes

@@ -1,4 +1,4 @@
-"""The submit script in a real slurmctld: what sbatch and scontrol do with malleable jobs."""
+"""The submit script in a real slurmctld: sbatch and scontrol with malleable jobs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCRIPT = "#!/bin/sh\nexec sleep 600\n"
 
 
 def submit(sandbox: Any, *options: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """sbatch by an ordinary user; the script writes no log."""
+    """Run sbatch as an ordinary user. The script writes no log."""
     script = sandbox.work / "lua_job.sh"
     script.write_text(SCRIPT)
     script.chmod(0o755)
@@ -79,7 +79,7 @@ CORE = ("--malleable=1-4,core=1,core_end=finish,sizes=x2,prefer=2,min_run=5m", "
 
 @pytest.mark.parametrize("partition", [["-p", "main"], ["-p", "main,malleable"], []], ids=str)
 def test_a_core_waits_where_its_users_ordinary_jobs_do(sandbox: Any, partition: list[str]) -> None:
-    """All elements do: Slurm judges them as it judges those jobs, and only a tick moves some."""
+    """All elements wait: Slurm judges them as ordinary jobs, and only a tick moves some."""
     done = submit(sandbox, *CORE, *partition, "--time=2:00:00")
     squeue = ["squeue", "-h", "-r", "-o", "%K|%P|%l|%T|%Q|%r", "-j", done.stdout.strip()]
     rows = sandbox.run(squeue, user=USER).stdout.split()
@@ -93,7 +93,7 @@ def test_a_core_waits_where_its_users_ordinary_jobs_do(sandbox: Any, partition: 
     )
 
 
-def test_a_core_gets_the_time_of_the_partition_without_one_of_its_own(sandbox: Any) -> None:
+def test_a_core_without_its_own_time_gets_the_time_of_the_partition(sandbox: Any) -> None:
     ordinary = submit(sandbox, "--hold", "--output=/dev/null").stdout.strip()
     core = submit(sandbox, *CORE).stdout.strip()
     assert show(sandbox, core)["TimeLimit"] == show(sandbox, ordinary)["TimeLimit"]
@@ -124,7 +124,7 @@ def test_a_core_beside_a_lane_closed_to_its_user_is_refused(sandbox: Any) -> Non
     "change",
     ["Partition=malleable", "Partition=main", "TimeLimit=1", "Nice=5", "QOS=normal", "release"],
 )
-def test_the_elements_of_a_core_job_stay_as_they_are(sandbox: Any, change: str) -> None:
+def test_the_elements_of_a_core_job_are_unchanged(sandbox: Any, change: str) -> None:
     """They are in the user's own partition, and would start there as ordinary jobs."""
     job = submit(sandbox, *CORE, "-p", "main").stdout.strip()
     for element in (f"{job}_0", f"{job}_3", job):
@@ -138,7 +138,7 @@ def test_the_elements_of_a_core_job_stay_as_they_are(sandbox: Any, change: str) 
     assert (seen["Partition"], seen["Priority"], seen["Reason"]) == ("main", "0", "JobHeldUser")
 
 
-def test_nodes_and_tasks_of_a_rigid_script_become_those_of_a_fragment(sandbox: Any) -> None:
+def test_nodes_and_tasks_of_a_rigid_script_become_a_fragment_s(sandbox: Any) -> None:
     done = submit(sandbox, "--malleable=2-4", "--nodes=4", "--ntasks=8", "--output=/dev/null")
     seen = show(sandbox, done.stdout.strip())
     assert (seen["ArrayTaskId"], seen["NumNodes"]) == ("0-3", "1-1")
@@ -229,7 +229,7 @@ def test_user_cannot_break_the_mechanism(sandbox: Any, job: str, words: list[str
     ],
     ids=" ".join,
 )
-def test_user_may_change_what_is_harmless(sandbox: Any, job: str, words: list[str]) -> None:
+def test_a_user_may_make_harmless_changes(sandbox: Any, job: str, words: list[str]) -> None:
     done = update(sandbox, *(word.format(job=job) for word in words))
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -251,7 +251,7 @@ def wait_for_reason(sandbox: Any, job: str, wanted: str) -> None:
     wait_until(is_so, explain=lambda: show(sandbox, job))
 
 
-def test_who_waits_for_a_malleable_job(sandbox: Any) -> None:
+def test_jobs_that_wait_for_a_malleable_job(sandbox: Any) -> None:
     """Why choosing.md says afterany: the fragments that are not needed any more end CANCELLED."""
     script = sandbox.work / "short.sh"
     script.write_text("#!/bin/sh\n")
@@ -271,6 +271,6 @@ def test_who_waits_for_a_malleable_job(sandbox: Any) -> None:
     assert show(sandbox, after)["JobState"] != "PENDING"
 
 
-def test_user_can_cancel_his_job(sandbox: Any, job: str) -> None:
+def test_a_user_can_cancel_an_own_job(sandbox: Any, job: str) -> None:
     assert sandbox.run(["scancel", job], user=USER, check=False).returncode == 0
     assert show(sandbox, job)["JobState"] == "CANCELLED"

@@ -14,8 +14,15 @@ from typing import Any
 from metrics.dashboard import board, colours_of, words_of
 from slurm_hooks.report.drawing import pyplot
 
-WIDTH, INCH = 24, 0.55  # columns of the board, and how wide one is drawn
-CYCLE = ("#0072B2", "#56B4E9", "#CC79A7", "#882255", "#44AA99", "#DDCC77")  # without those of uses
+WIDTH, INCH = 24, 0.55  # columns of the board, and the drawn width of a column
+CYCLE = (
+    "#0072B2",
+    "#56B4E9",
+    "#CC79A7",
+    "#882255",
+    "#44AA99",
+    "#DDCC77",
+)  # not the colours of uses
 Answers = Sequence[tuple[str, str, list[dict[str, Any]]]]
 
 

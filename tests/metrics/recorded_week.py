@@ -2,10 +2,10 @@
 
     PYTHONPATH=.:tests python tests/metrics/recorded_week.py LOG.swf.gz DIRECTORY
 
-The jobs of the log start when they did, on the lowest free nodes, and announce their start from
-their submission on. Five made-up users always have one malleable job each. Ticks, plans and ledger
-are those that ship, training is imitated. DIRECTORY gets `malleable.toml`, with which `malleable
-report` reads the ledger, and `dashboard.png`, for which a real Prometheus answers.
+The jobs of the log start at their recorded times, on the lowest free nodes, and announce their
+start from their submission on. Five made-up users always have a malleable job each. Ticks, plans
+and ledger are the shipped programs, training is imitated. DIRECTORY gets `malleable.toml`, with
+which `malleable report` reads the ledger, and `dashboard.png`, for which a real Prometheus answers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MARK = "malleable{{min={0},max={1},unit=1,engine=torchrun,frags={1},lease=3600,h
 
 @dataclass
 class Person:
-    """Somebody with one malleable job at a time, each of which has `work_s` node-seconds to do."""
+    """A user with a single malleable job at a time, each with `work_s` node-seconds of work."""
 
     user: str
     name: str
@@ -52,7 +52,7 @@ class Person:
     done_s: float = 0.0
 
     def look(self, slurm: FakeSlurm, job_ids: Iterator[int]) -> None:
-        """Counts what ran since the last tick; at the end of a job comes the next."""
+        """Count the work since the last tick. At the end of a job submit the next."""
         elements = slurm.of(self.job)
         self.done_s += TICK_S * sum(element.state == "RUNNING" for element in elements)
         if all(element.state in FINISHED for element in elements):
@@ -116,7 +116,7 @@ def play(workload: Workload, settings: Settings) -> Iterator[tuple[int, str]]:
 
 
 def openmetrics(scrapes: list[tuple[int, str]]) -> str:
-    """What `promtool tsdb create-blocks-from openmetrics` reads: curve by curve."""
+    """The input of `promtool tsdb create-blocks-from openmetrics`, curve by curve."""
     found: dict[str, list[str]] = {}
     for at, text in scrapes:
         for line in text.splitlines():

@@ -73,7 +73,7 @@ def after_ticks(directory: Path, ticks: int = 12, by_user: bool = False) -> dict
     return values((directory / PROM).read_text())
 
 
-def test_the_file_has_what_happened(tmp_path: Path) -> None:
+def test_the_file_has_the_events(tmp_path: Path) -> None:
     found = after_ticks(tmp_path)
     assert found["malleable_ticks_total"] == 12
     assert found["malleable_nodes{use=ours}"] == 6
@@ -86,7 +86,7 @@ def test_the_file_has_what_happened(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def test_no_growth_is_told_with_its_age(tmp_path: Path) -> None:
+def test_no_growth_is_shown_with_its_age(tmp_path: Path) -> None:
     assert after_ticks(tmp_path, 1)["malleable_no_growth_seconds"] == 0
     place = Path(settings_in(tmp_path).tick.state_dir) / "no-growth"
     place.touch()
@@ -157,7 +157,7 @@ def test_users_only_if_the_site_says_so(tmp_path: Path) -> None:
     assert found["malleable_user_harvested_node_seconds_total{user=nobody}"] == whole > 0
 
 
-def test_a_file_that_cannot_be_written_costs_one_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_costs_a_line(tmp_path: Path) -> None:
     settings = with_textfile(tmp_path)
     where = replace(settings.metrics, textfile=str(tmp_path / "none" / PROM))
     report, (line,) = one_tick(busy_slurm(), replace(settings, metrics=where))
@@ -171,7 +171,7 @@ def in_the_way(settings: Settings) -> None:
     (Path(settings.tick.state_dir) / "ledger.sqlite").mkdir(parents=True)
 
 
-def test_a_ledger_that_cannot_be_read_is_told_in_the_file(tmp_path: Path) -> None:
+def test_an_unreadable_ledger_is_reported_in_the_file(tmp_path: Path) -> None:
     settings = with_textfile(tmp_path)
     in_the_way(settings)
     _, (line,) = one_tick(busy_slurm(), settings)
@@ -179,7 +179,7 @@ def test_a_ledger_that_cannot_be_read_is_told_in_the_file(tmp_path: Path) -> Non
     assert values((tmp_path / PROM).read_text()) == {"malleable_ledger_readable": 0}
 
 
-def test_a_ledger_that_can_only_be_read_is_told_as_it_stands(tmp_path: Path) -> None:
+def test_a_read_only_ledger_is_shown_unchanged(tmp_path: Path) -> None:
     settings, slurm = with_textfile(tmp_path), busy_slurm()
     one_tick(slurm, settings)
     (tmp_path / PROM).unlink()
@@ -191,7 +191,7 @@ def test_a_ledger_that_can_only_be_read_is_told_as_it_stands(tmp_path: Path) -> 
     assert values((tmp_path / PROM).read_text())["malleable_ticks_total"] == 1
 
 
-def test_ledger_and_file_that_cannot_be_written_are_both_told(tmp_path: Path) -> None:
+def test_ledger_and_file_that_cannot_be_written_are_both_reported(tmp_path: Path) -> None:
     settings = with_textfile(tmp_path / "none")
     settings = replace(settings, tick=settings_in(tmp_path).tick)
     in_the_way(settings)
@@ -200,7 +200,7 @@ def test_ledger_and_file_that_cannot_be_written_are_both_told(tmp_path: Path) ->
     assert "metrics.textfile" in of_file
 
 
-def test_a_damaged_ledger_is_told_beside_a_file_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_reported_beside_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     settings = with_textfile(tmp_path / "none")
     settings = replace(settings, tick=settings_in(tmp_path).tick)
     (tmp_path / "state").mkdir()
@@ -210,7 +210,7 @@ def test_a_damaged_ledger_is_told_beside_a_file_that_cannot_be_written(tmp_path:
     assert "metrics.textfile" in of_file
 
 
-def test_who_reads_the_file_sees_it_whole(tmp_path: Path) -> None:
+def test_readers_see_the_whole_file(tmp_path: Path) -> None:
     path = tmp_path / PROM
     path.symlink_to(tmp_path / "elsewhere")
     for text in (b"one\n", b"two\n"):
@@ -283,6 +283,6 @@ def test_over_http_with_and_without_a_ledger(tmp_path: Path, endpoint: str) -> N
     wait_until(lambda: scrape(endpoint) == {"malleable_ledger_readable": 0})
 
 
-def test_an_address_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_that_is_no_address(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["metrics", "--listen", "9777"]) == 64
     assert "must be ADDRESS:PORT" in capsys.readouterr().err

@@ -51,7 +51,7 @@ def promtool(*words: str) -> str:
     return done.stdout
 
 
-def test_the_rules_are_valid_and_do_what_they_say() -> None:
+def test_the_rules_are_valid_and_have_the_described_effect() -> None:
     assert "12 rules found" in promtool("check", "rules", "malleable.rules.yml")
     promtool("test", "rules", "malleable.rules.test.yml")
 
@@ -91,7 +91,7 @@ class Prometheus:
     def answers(
         self, asked: list[Question], past_s: float, now: float, step_s: float = 2
     ) -> Answers:
-        """What each panel shows: a number, or curves of the time before `now`."""
+        """The values of each panel: a number, or curves of the time before `now`."""
         span = {"start": str(now - past_s), "end": str(now), "step": str(step_s)}
         found = []
         for q in asked:
@@ -172,7 +172,9 @@ def test_every_panel_and_rule_has_data(sandbox: Sandbox, tmp_path: Path) -> None
         asked = questions("30s", "5s")
         empty = [(q.panel, q.expr) for q in asked if not server.value(q.expr)]
         draw(server.answers(asked, 240, time.time()), tmp_path / "dashboard.png")
-        assert {panel for panel, _ in empty} <= {"Unused GPUs, and where"}  # a site may have none
+        assert {panel for panel, _ in empty} <= {
+            "Unused GPUs, and where"
+        }  # not every site has GPUs
         assert server.value('malleable_ends_total{how="preempted"}') == [2.0]
         assert server.value("malleable:harvested_nodes:rate5m")[0] > 0
         assert 0 < server.value("malleable:used_share:ratio_rate1h")[0] <= 1

@@ -1,4 +1,4 @@
-"""What the pictures in the documents are made from, on two hours of a small machine."""
+"""The data of the pictures in the documents, on two hours of a small machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from slurm_hooks.replay.logs.swf import RigidJob, Workload
 HOUR_S = 3600.0
 
 
-def test_two_hours_are_played_and_told(tmp_path: Path) -> None:
+def test_two_hours_are_played_and_recorded(tmp_path: Path) -> None:
     whole = RigidJob(1, submit_s=0, start_s=HOUR_S, run_s=HOUR_S / 2, request_s=HOUR_S, nodes=4)
     scrapes = list(play(Workload((whole,), nodes=4, window_s=2 * HOUR_S), settings_in(tmp_path)))
     found = list(text_string_to_metric_families(openmetrics(scrapes)))

@@ -14,7 +14,7 @@ import pytest
 from packages.root import TREE, Root, overlay
 
 OLDER = "0.9.0"
-NEWER = "0.10.0"  # and yet before the older one in the alphabet
+NEWER = "0.10.0"  # and yet before the older version in the alphabet
 PARTS = ("", "-slurm", "-client", "-sandbox")
 BUILD_LIMIT_S = 900
 PROGRAMS = ("rpmbuild", "rpm", "dpkg-buildpackage", "dh", "unshare", "nsenter")
@@ -22,14 +22,14 @@ PROGRAMS = ("rpmbuild", "rpm", "dpkg-buildpackage", "dh", "unshare", "nsenter")
 
 @dataclass(frozen=True)
 class Packages:
-    """Packages of one kind in two versions, each a directory with four of them."""
+    """Packages of a kind in two versions, each a directory with four of them."""
 
     kind: str  # rpm or deb
     old: Path
     new: Path
 
     def install(self, root: Root, version: str = "old") -> str:
-        """Install or upgrade, and return what the administrator reads."""
+        """Install or upgrade. Return the text that the administrator reads."""
         files = sorted(getattr(self, version).glob(f"*.{self.kind}"))
         target = f"/tmp/{version}"
         for path in files:
@@ -42,7 +42,7 @@ class Packages:
         return done.stdout + done.stderr
 
     def remove(self, root: Root) -> str:
-        """Remove all, and return what the administrator reads."""
+        """Remove all. Return the text that the administrator reads."""
         names = [f"slurm-malleable{part}" for part in reversed(PARTS)]
         if self.kind == "rpm":
             done = root.run(["rpm", "--force-debian", "-e", *names])
@@ -72,7 +72,7 @@ def packages(request: pytest.FixtureRequest) -> Packages:
 
 
 def _build(kind: str, target: Path, words: dict[str, str]) -> None:
-    if os.environ.get("PACKAGES_BUILT") and any(target.glob("*")):  # by a run before this one
+    if os.environ.get("PACKAGES_BUILT") and any(target.glob("*")):  # by an earlier run
         return
     shutil.rmtree(target, ignore_errors=True)
     done = subprocess.run(
@@ -88,7 +88,7 @@ def _build(kind: str, target: Path, words: dict[str, str]) -> None:
 
 @pytest.fixture(scope="session")
 def root(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
-    """A root of its own, in which the tests of one kind follow each other."""
+    """A separate root, in which the tests of a kind follow each other."""
     try:
         with overlay(tmp_path_factory.mktemp(packages.kind)) as made:
             yield made

@@ -1,7 +1,7 @@
-"""A copy of this host's root file system, or of another, that ends with the test: an overlay in
-namespaces of its own.
+"""A copy of this host's root file system, or of another, that ends with the test.
 
-What is installed there writes to a layer of its own, so that `changed` tells every file it left.
+It is an overlay in separate namespaces. Installed files are in a separate layer, so `changed` lists
+every file that an installation left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Optional
 
 TREE = Path(__file__).resolve().parents[2]
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-# Run as process 1 of the namespaces. Of this host's, the tree is hidden: nothing may come from it.
+# Run as process 1 of the namespaces. This host's tree is hidden: no file may come from it.
 SETUP = r"""
 set -eu
 scratch=$1 tree=$2 venv=$3 below=$4
@@ -53,7 +53,7 @@ while :; do sleep 1; done
 
 @dataclass(frozen=True)
 class Root:
-    """The namespaces of process `pid`, whose root is `path` as seen from inside them."""
+    """The namespaces of process `pid`. `path` is their root as seen from inside them."""
 
     pid: int
     scratch: Path
@@ -65,7 +65,7 @@ class Root:
         check: bool = True,
         timeout_s: float = 120.0,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in there, as root, with an environment of its own; output as text."""
+        """Run a command in there, as root, with its own environment. Return its output as text."""
         done = subprocess.run(
             self._enter(argv, env or {}),
             capture_output=True,
@@ -125,8 +125,10 @@ class Root:
 
 @contextmanager
 def overlay(scratch: Path, below: Path = Path("/")) -> Iterator[Root]:
-    """A root like the one `below` that ends, with all its processes, when this does. Raises OSError
-    if that cannot be had here."""
+    """A root like the root `below`. It ends, with all its processes, when this context does.
+
+    Raises OSError if this host does not allow it.
+    """
     argv = ["unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork"]
     argv += ["--kill-child=KILL", "sh", "-c", SETUP, "sh"]
     argv += [str(scratch), str(TREE), sys.prefix, str(below)]

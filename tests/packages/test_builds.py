@@ -1,4 +1,4 @@
-"""What a build gives, before anybody installs it: what lint says, what options make of the RPMs."""
+"""The result of a build, before its installation: lint's findings, and the RPMs for each option."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def output(argv: list[str]) -> str:
     return done.stdout
 
 
-def test_lint_finds_nothing(packages: Packages) -> None:
+def test_lint_has_no_findings(packages: Packages) -> None:
     argv = LINT[packages.kind]
     if shutil.which(argv[0]) is None:
         pytest.skip(f"{argv[0]} is not installed: make package-tools")
@@ -44,7 +44,7 @@ def spec(packages: Packages) -> Path:
 
 
 def asked(spec: Path, form: str, *options: str) -> list[str]:
-    """What rpm says of each package, by a format of its own."""
+    """The answer of rpm about each package, in its own format."""
     argv = ["rpmspec", "-q", *options, "--qf", f"%{{NAME}}: {form}\\n", str(spec)]
     return output(argv).splitlines()
 
@@ -52,7 +52,7 @@ def asked(spec: Path, form: str, *options: str) -> list[str]:
 @pytest.mark.skipif(
     not Path("/usr/include/slurm/slurm_version.h").exists(), reason="needs Slurm's headers"
 )
-def test_a_strict_rpm_is_for_one_release(spec: Path) -> None:
+def test_a_strict_rpm_is_for_a_single_release(spec: Path) -> None:
     (ours,) = (
         line
         for line in asked(spec, "%{RELEASE}[ %{REQUIRES}]", "--with", "slurm_strict")
@@ -62,8 +62,8 @@ def test_a_strict_rpm_is_for_one_release(spec: Path) -> None:
     assert "libslurm" not in "".join(asked(spec, "[ %{REQUIRES}]"))
 
 
-def test_all_scripts_use_the_python_that_is_asked_for(spec: Path) -> None:
-    """As on RHEL 8, whose own is too old."""
+def test_all_scripts_use_the_requested_python(spec: Path) -> None:
+    """As on RHEL 8, whose own Python is too old."""
     other = ("--define", "malleable_python /usr/bin/python3.12")
     scripts = "".join(
         line

@@ -19,7 +19,7 @@ SOURCE = TREE / "packaging" / "source.sh"
 
 
 def lay_out(root: Path, function: str) -> None:
-    """What this function of the script puts there."""
+    """The files that this function of the script installs."""
     (root / "carried" / "html").mkdir(parents=True, exist_ok=True)
     functions = LAY_OUT.read_text(encoding="utf-8").split("\ncommand_and_code\n")[0]
     words = [f"{functions}\n{function}", str(LAY_OUT), str(root / "carried"), str(root)]
@@ -35,7 +35,7 @@ def carried(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "usr" / "share" / "doc" / "slurm-malleable"
 
 
-def test_what_packages_install_only_observes(tmp_path: Path) -> None:
+def test_the_installed_settings_only_observe(tmp_path: Path) -> None:
     lay_out(tmp_path, "settings")
     installed = load(tmp_path / "etc" / "slurm-malleable" / "malleable.toml")
     shipped = Settings()

@@ -1,6 +1,6 @@
-"""The installed packages on the oldest Python that they promise: Debian 11, in a root of its own.
+"""The installed packages on the oldest Python that they promise: Debian 11, in a separate root.
 
-The first run makes that root (debootstrap, a minute or two); build/roots keeps it.
+The first run makes that root (debootstrap, a minute or two). build/roots keeps it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RELEASE, PYTHON = "bullseye", "3.9"
 NEEDED = ("python3", "adduser", "systemd")
 HOME = "/usr/lib/slurm-malleable"
 JOB_PATH = "/usr/share/slurm-malleable/jobpath"
-# What the tests of a job side need, nothing compiled. The last releases for 3.9 are named, since
+# Packages that the tests of a job side need, without compiled code. The last releases for 3.9 are
 # not every mirror tells pip which Python a release needs.
 TOOLS = ("pytest==8.4.2", "pytest-mock==3.15.1", "pytest-timeout==2.4.0", "iniconfig==2.1.0")
 TOOLS += ("hypothesis==6.141.1", "exceptiongroup==1.3.1", "typing_extensions")
@@ -57,7 +57,7 @@ def debian_11(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> I
     if made.returncode != 0:
         pytest.skip(f"no Debian 11 here: {made.stderr.strip()}")
     with overlay(tmp_path_factory.mktemp(RELEASE), TREE / "build" / "roots" / RELEASE) as root:
-        for part in ("", "-client", "-sandbox"):  # the tests use the last one
+        for part in ("", "-client", "-sandbox"):  # the tests use the last release
             (path,) = packages.old.glob(f"slurm-malleable{part}_*.deb")
             root.put(path, "/tmp/debs")
         root.run(["sh", "-c", "dpkg -i /tmp/debs/*.deb"])

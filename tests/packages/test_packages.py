@@ -1,6 +1,6 @@
 """RPMs and debs, as an administrator meets them: installed, used, upgraded, removed.
 
-Each kind has one root, and the tests follow each other in it: a later one needs the earlier ones.
+Each kind has a root, and its tests follow each other there: a later test needs the earlier tests.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HOME = "/usr/lib/slurm-malleable"
 SHARE = "/usr/share/slurm-malleable"
 INSTALLED = {"PYTHONPATH": HOME, "PYTHONDONTWRITEBYTECODE": "1"}
 LOCK = "/run/slurm-malleable/tick.lock"
-# What packaging itself writes: its databases, the system user and what is made of lists of files.
+# Files of packaging itself: its databases, the system user and results of lists of files.
 BOOKS = re.compile(
     r"/var/(lib/(dpkg|rpm|systemd)|cache|log)(/|$)|/root/\.rpmdb"
     r"|/etc/(passwd|group|shadow|gshadow|subuid|subgid)-?$"
@@ -39,13 +39,13 @@ SYSTEM = {"/usr/share/licenses", "/usr/lib64/slurm"}
 
 
 def foreign(root: Root, packages: Packages) -> set[str]:
-    """What has changed and neither belongs to the packages nor to packaging itself."""
+    """Changed files that belong neither to the packages nor to packaging itself."""
     is_there = root.run(["test", "-e", HOME], check=False).returncode == 0
     owned = packages.contents(root) if is_there else set()
     return {path for path in root.changed() - owned - SYSTEM if not BOOKS.match(path)}
 
 
-def test_installing_switches_nothing_on_and_touches_no_file_of_others(
+def test_installing_starts_no_service_and_touches_no_file_of_others(
     packages: Packages, root: Root
 ) -> None:
     before = root.changed()
@@ -77,7 +77,7 @@ def test_the_units_hold(packages: Packages, root: Root) -> None:
     assert "ExecStart=/usr/bin/malleable reconcile --loop --for 25\n" in text
 
 
-def test_the_command_needs_nothing_but_its_own_directory(packages: Packages, root: Root) -> None:
+def test_the_command_needs_only_its_own_directory(packages: Packages, root: Root) -> None:
     root.run(["mkdir", "-p", "/tmp/hostile/rich"])
     root.write("/tmp/hostile/rich/__init__.py", "raise SystemExit('not this one')")
     root.write("/tmp/hostile/sitecustomize.py", "raise SystemExit('nor this')")
@@ -143,19 +143,19 @@ def box(packages: Packages, root: Root) -> dict[str, Any]:
     argv = ["malleable", "sandbox", *base(root), "up", "--nodes", "4", "--json"]
     made = root.run(argv, timeout_s=120)
     found: dict[str, Any] = json.loads(made.stdout)
-    # What only sleeps would soon be limited to one fragment.
+    # A script that only sleeps would soon be limited to 1 fragment.
     settings = found["environment"]["MALLEABLE_SETTINGS"]
     root.write(settings, root.run(["cat", settings]).stdout + "\n[failures]\njoin_s = 3600\n")
     return found
 
 
 def base(root: Root) -> list[str]:
-    """Where its sandbox lives: by a path that no sandbox of the host has."""
+    """The place of its sandbox: a path that no sandbox of the host has."""
     return ["--base", f"/tmp/box{root.pid}"]
 
 
 def submit(root: Root, box: dict[str, Any], request: str) -> str:
-    """A job of user nobody that sleeps; its id."""
+    """Submit a job of user `nobody` that sleeps. Return its id."""
     argv = [
         "malleable",
         "sandbox",
@@ -176,10 +176,12 @@ def running(root: Root, box: dict[str, Any], job: str) -> list[str]:
     return sorted(root.run(argv, env=box["environment"]).stdout.splitlines())
 
 
-def test_the_user_of_the_unit_is_told_which_right_it_lacks(
+def test_the_unit_s_user_learns_which_right_it_lacks(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
-    """It plans with no rights at all, and Slurm lets it change nothing unless somebody says so."""
+    """It plans with no rights at all, and Slurm refuses its changes unless an administrator
+    gives rights.
+    """
     job = submit(root, box, "1-2")
     text = root.run(["cat", box["environment"]["MALLEABLE_SETTINGS"]]).stdout
     root.write("/tmp/own.toml", re.sub(r"(?m)^lock = .*$", f'lock = "{LOCK}"', text))
@@ -207,7 +209,7 @@ def test_the_client_may_lie_elsewhere(packages: Packages, root: Root) -> None:
 
 
 def test_an_empty_root_gets_files_of_root_alone(packages: Packages, tmp_path: Path) -> None:
-    """As an image is filled from outside: no scripts, nothing but the files."""
+    """Like an image that is filled from outside: no scripts, only the files."""
     if packages.kind == "rpm":
         files = [str(path) for path in packages.old.glob("*.rpm")]
         words = ["rpm", "--force-debian", f"--root={tmp_path}", "--nodeps", "--noscripts", "-i"]
@@ -228,7 +230,7 @@ def test_an_empty_root_gets_files_of_root_alone(packages: Packages, tmp_path: Pa
     assert done.stdout == f"malleable {OLDER}\n", done.stderr
 
 
-def test_a_job_grows_and_the_running_one_and_the_tick_outlive_an_upgrade(
+def test_a_job_grows_and_the_running_job_and_the_tick_outlive_an_upgrade(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
     env = box["environment"]
@@ -307,11 +309,11 @@ def test_a_training_grows_and_finishes_from_the_installed_example(
         root.run(["scancel", job], env=env)
 
 
-OF_THE_SOURCE = ("test_ondemand.py", "test_spank_releases.py")  # of its forms; of other builds
+OF_THE_SOURCE = ("test_ondemand.py", "test_spank_releases.py")  # of its forms, and of other builds
 
 
 @pytest.mark.skipif("PACKAGES_DEMO" not in os.environ, reason="four minutes: PACKAGES_DEMO=1")
-@pytest.mark.timeout(900)  # of all tests it is the only one that may take more than five minutes
+@pytest.mark.timeout(900)  # the only test of all that may take more than five minutes
 def test_the_demo_runs_from_the_installed_files(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
@@ -338,7 +340,7 @@ def test_the_tests_of_the_plugin_pass_on_the_installed_files(
     assert " passed" in done.stdout
 
 
-def test_removing_says_what_to_take_out_and_leaves_nothing(
+def test_removing_names_the_lines_to_take_out_and_leaves_no_file(
     packages: Packages, root: Root, box: dict[str, Any]
 ) -> None:
     root.run(["malleable", "sandbox", *base(root), "down", "--all"])
@@ -357,7 +359,7 @@ def test_removing_says_what_to_take_out_and_leaves_nothing(
     assert foreign(root, packages) == set()
 
 
-def test_an_epilog_that_slurm_still_names_stays_as_one_that_does_nothing(
+def test_an_epilog_that_slurm_still_names_is_kept_as_an_empty_script(
     packages: Packages, root: Root
 ) -> None:
     """Slurm drains every node whose Epilog is missing."""

@@ -20,7 +20,7 @@ SCRIPTS = TREE / "packaging" / "scripts"
 
 
 def call(script: str, *words: str, instead: Optional[Mapping[str, object]] = None) -> str:
-    """Call a function of a script, with other paths `instead` of its own."""
+    """Call a function of a script, with the paths of `instead`."""
     text = (SCRIPTS / script).read_text()
     for there, here in (instead or {}).items():
         assert there in text
@@ -41,7 +41,7 @@ def install_client(base: Path, name: str) -> None:
     call("client.sh", "switch_client", str(base))
 
 
-def test_the_client_of_an_upgrade_is_the_new_one(tmp_path: Path) -> None:
+def test_the_client_of_an_upgrade_is_the_new_client(tmp_path: Path) -> None:
     """Whatever comes last in the alphabet."""
     older, newer, mended = "jobpath-0.9.0-5", "jobpath-0.10.0-7", "jobpath-0.10.0-3"
     for name in (older, newer, mended, older):
@@ -61,7 +61,7 @@ def write_link(etc: Path, epilog: Path) -> None:
 
 
 def write_pipe(etc: Path, epilog: Path) -> None:
-    """And a pipe beside it, which nobody writes to."""
+    """Make also a pipe beside it, which has no writer."""
     (etc / "slurm.conf").write_text("")
     os.mkfifo(etc / "pipe.conf")
 
@@ -85,7 +85,7 @@ def fail_as_without_slurmctld(etc: Path, epilog: Path) -> None:
         (write_pipe, False),
     ],
 )
-def test_an_epilog_that_slurm_names_stays(
+def test_an_epilog_that_slurm_names_is_kept(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     site: Callable[[Path, Path], None],
@@ -106,7 +106,7 @@ def test_an_epilog_that_slurm_names_stays(
     not Path("/usr/include/slurm/slurm_version.h").exists() or shutil.which("dpkg-query") is None,
     reason="needs Slurm's headers, and Debian",
 )
-def test_a_strict_deb_is_for_one_release() -> None:
+def test_a_strict_deb_is_for_a_single_release() -> None:
     argv = [TREE / "packaging" / "strict-depends.sh"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
     found = re.fullmatch(r"(\S+) \(>= (\d+)\.(\d+)\), \1 \(<< \2\.(\d+)~\)\n", said)

@@ -74,7 +74,7 @@ class Churn:
         self.tick()
 
     def step(self) -> None:
-        """Make up to three changes, then run a tick or wait without one."""
+        """Make up to three changes, then run a tick or only wait."""
         if self.is_off and self.dice.random() < BACK_ON:
             self._on()
         for _ in range(self.dice.randint(1, 3)):

@@ -1,4 +1,4 @@
-"""Jobs whose curves are hidden: what learning costs, and that it never looks at the truth."""
+"""Jobs with hidden curves: the cost of learning. The learner never reads the true curves."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def test_learning_is_nearly_as_good_as_knowing() -> None:
     assert ends["learned"] < ends["equal"]
 
 
-def test_each_job_is_looked_at_once_where_it_begins() -> None:
+def test_each_job_is_probed_once_at_its_start() -> None:
     spent = replay("learned", MIX, 4).spent
     assert spent.looks == spent.jobs == len(MIX)
     assert 0 < spent.probed_node_s < 0.02 * spent.node_s
 
 
-def test_jobs_of_a_known_family_are_not_looked_at() -> None:
+def test_jobs_of_a_known_family_are_not_probed() -> None:
     short = (job("usual", 3_000.0),) * 60
     spent = replay("learned", short, 4, shares=True).spent
     assert spent.jobs == 60
@@ -81,7 +81,7 @@ def test_jobs_of_a_known_family_are_not_looked_at() -> None:
 
 
 def test_only_sizes_that_a_job_was_steady_on_are_known() -> None:
-    """The policy is shown seconds; until they are enough, the job keeps its smallest size."""
+    """The policy is shown seconds. Until they are enough, the job keeps its smallest size."""
     inner = Allocator(Shipped(UP_DOWN, 120.0))
     policy = Learning(inner, priors_of(SITE), UP_DOWN)
     asked = Question((Held(job("flat"), (0,)),), (16,), (math.inf,))

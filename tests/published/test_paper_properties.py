@@ -1,4 +1,4 @@
-"""What holds for every replay: nodes, work and the bound; and that the tabled search is exact."""
+"""Properties of every replay: nodes, work and the bound. The tabled search is exact."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def records(draw: st.DrawFn) -> Record:
 
 
 class Watched:
-    """Asks another policy, and looks at who holds what when it does."""
+    """Asks another policy, and records the nodes of each job at that time."""
 
     def __init__(self, inner: Policy, record: Record) -> None:
         self.sees_ends = inner.sees_ends
@@ -107,7 +107,7 @@ KINDS = (
     st.integers(0, 6),
     st.sampled_from([Rescale(18.0, 12.0), Rescale(1.0, 0.7), Rescale(60.0, 40.0)]),
 )
-def test_the_tabled_answer_is_worth_what_the_allocator_finds(drawn, spare, rescale) -> None:
+def test_the_tabled_answer_is_worth_the_allocator_s_answer(drawn, spare, rescale) -> None:
     jobs = []
     for of_kind, wanted in drawn:
         jobs.append(Held(of_kind, (wanted if wanted >= of_kind.min_nodes else 0,)))

@@ -21,14 +21,14 @@ from slurm_hooks.replay.work import kind
 EVENTS = Rules(SIX_FOUR)
 
 
-def test_a_start_from_nothing_stalls():
+def test_a_start_from_0_nodes_stalls():
     outcome = replay(record((0, 0.0, 100.0)), EVENTS)
     assert images(outcome) == pytest.approx(94 * 10)
 
 
-def test_growth_and_loss_stall_and_the_loss_is_a_hit():
+def test_growth_and_loss_stall_and_the_loss_is_an_interruption():
     outcome = replay(record((0, 0.0, 100.0), (1, 50.0, 80.0)), EVENTS)
-    # 6..50 on one node, 56..80 on two, 84..100 on one
+    # 6..50 on 1 node, 56..80 on 2, 84..100 on 1
     assert images(outcome) == pytest.approx(44 * 10 + 24 * 18 + 16 * 10)
     assert outcome.interruptions == 1
     assert outcome.ledger.used_node_s == pytest.approx(130)
@@ -36,19 +36,19 @@ def test_growth_and_loss_stall_and_the_loss_is_a_hit():
     assert outcome.ledger.paused_node_s[Pause.GROW] == pytest.approx(6 + 2 * 6)
 
 
-def test_a_later_stall_replaces_an_earlier_one():
-    # the second node comes at 50 and goes at 52: the growth's pause to 56 becomes one to 56 too
+def test_a_later_stall_replaces_an_earlier_stall():
+    # the second node joins at 50 and leaves at 52: the growth's pause to 56 is extended to 56 too
     outcome = replay(record((0, 0.0, 100.0), (1, 50.0, 51.0)), EVENTS)
     assert images(outcome) == pytest.approx(44 * 10 + 45 * 10)  # paused to 51 + 4
 
 
-def test_nodes_that_leave_together_hit_a_job_once():
+def test_nodes_that_leave_together_interrupt_a_job_once():
     outcome = replay(record((0, 0.0, 60.0), (1, 0.0, 60.0)), EVENTS)
     assert outcome.interruptions == 1
     assert images(outcome) == pytest.approx(54 * 18)
 
 
-def test_a_node_that_leaves_and_joins_at_one_moment_is_lost_first():
+def test_a_node_that_leaves_and_joins_at_the_same_moment_is_lost_first():
     outcome = replay(record((0, 0.0, 50.0), (0, 50.0, 100.0)), EVENTS)
     assert outcome.interruptions == 1
     assert images(outcome) == pytest.approx(44 * 10 + 44 * 10)
@@ -68,18 +68,18 @@ def test_unplanned_loss_costs_the_work_since_the_checkpoint():
     assert outcome.ledger.redone_node_s == pytest.approx(5)
 
 
-def test_equal_share_fills_the_first_jobs_with_what_is_left():
+def test_equal_share_fills_the_first_jobs_with_the_rest():
     jobs = tuple(Held(two_nodes(), (0,)) for _ in range(3))
     asked = Question(jobs, (5,), (math.inf,))
     assert list(Equal().decide(asked)) == [(2,), (2,), (1,)]
 
 
-def test_the_policy_none_uses_nothing():
+def test_the_policy_none_uses_no_node():
     outcome = replay(dedicated(3, 0.0, 100.0), EVENTS, Nothing())
     assert outcome.ledger.used_node_s == 0
 
 
-def test_changes_of_one_moment_are_together():
+def test_changes_of_the_same_moment_are_together():
     found = moments(record((0, 0.0, 50.0), (1, 50.0, 100.0)).intervals, 100.0)
     assert [(m.at_s, m.leaves, len(m.joins)) for m in found] == [(0.0, (), 1), (50.0, (0,), 1)]
 

@@ -1,4 +1,4 @@
-"""`malleable report`: what it says of a ledger, and what it says when there is none."""
+"""`malleable report`: its text about a ledger, and its text without a ledger."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SPAN = ("--since", BEGIN, "--until", END)
 
 @pytest.fixture
 def hour(tmp_path: Path) -> Path:
-    """The settings of a site whose ledger holds an hour: a preemption and a planned start."""
+    """The settings of a site whose ledger has an hour: a preemption and a planned start."""
     settings, slurm = settings_in(tmp_path), busy_slurm()
     slurm.rigid.append(
         Rigid(99, frozenset({"n1", "n2"}), slurm.now + 300, slurm.now + 900, seconds=300)
@@ -76,7 +76,7 @@ def test_the_numbers_of_an_hour(hour: Path, capsys: pytest.CaptureFixture[str]) 
     assert done["notice", "hole_closes"] >= 2
 
 
-def test_a_lane_that_gives_no_node_at_once_is_told(
+def test_a_lane_that_gives_no_node_at_once_is_reported(
     hour: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report(hour, *SPAN) == 0
@@ -109,7 +109,7 @@ def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("name", ["r.html", "r.png"])
-def test_a_file_is_what_its_name_says(
+def test_a_file_has_the_format_of_its_name(
     hour: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -131,7 +131,7 @@ def test_jobs_beyond_the_first_are_counted_below_the_table(hour: Path) -> None:
     assert [line for line in lines if len(line) > 80 or line.endswith(" ")] == []
 
 
-def test_one_user(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_user(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(hour, *SPAN, "--json", "--user", "somebody") == 0
     assert json.loads(capsys.readouterr().out)["node_s"] == 0
 
@@ -152,14 +152,14 @@ def test_no_tick_in_the_span(hour: Path, capsys: pytest.CaptureFixture[str]) -> 
         (("--since", "999999d"), "'999999d' is not a moment"),
     ],
 )
-def test_what_cannot_be_asked(
+def test_questions_that_are_refused(
     hour: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], said: str
 ) -> None:
     assert report(hour, *words) == UsageError.exit_code
     assert said in capsys.readouterr().err
 
 
-def test_without_a_ledger_it_says_who_makes_one(
+def test_without_a_ledger_the_report_says_how_to_get_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "malleable.toml"
@@ -177,7 +177,9 @@ def test_a_damaged_ledger_is_no_stack_trace(hour: Path, capsys: pytest.CaptureFi
     assert "The next tick moves it aside" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_picture_does_not_go_back_when_summer_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_s_time_does_not_step_back_when_summer_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     began = datetime(2026, 10, 24, 22, tzinfo=timezone.utc)
     samples = [Sample(began + timedelta(hours=h), 0, 0, 0, {}) for h in range(6)]
     monkeypatch.setenv("TZ", "Europe/Berlin")
@@ -217,11 +219,11 @@ def test_every_reason_and_end_has_words() -> None:
     assert set(HOW_ENDED) == set(Of.END.whys)
 
 
-def test_nothing_in_a_name_steers_a_terminal() -> None:
+def test_a_name_does_not_control_a_terminal() -> None:
     assert printable("ann\x1b[31m\x07\u202e") == "ann?[31m??"
 
 
-def test_a_user_without_jobs_is_told(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_without_jobs_is_reported(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(hour, *SPAN, "--user", "nosuch") == 0
     assert "note: there is no job of user nosuch in this time" in capsys.readouterr().err
     assert report(hour, *SPAN) == 0

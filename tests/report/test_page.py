@@ -1,4 +1,4 @@
-"""The HTML page: its text, and what a real browser makes of it."""
+"""The HTML page: its text, and its rendering in a real browser."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read(text: str) -> Reader:
     return reader
 
 
-def test_every_table_is_on_the_page_and_nothing_is_loaded() -> None:
+def test_every_table_is_on_the_page_and_no_file_is_loaded() -> None:
     found = totals()
     reader = read(page(found))
     assert reader.counts["caption"] == reader.counts["table"] == len(tables(found)) == 8
@@ -110,7 +110,7 @@ def written(place: Path, found: Totals) -> str:
 
 
 @pytest.mark.browser
-def test_a_browser_draws_every_chart_and_complains_of_nothing(tmp_path: Path) -> None:
+def test_a_browser_draws_every_chart_without_complaint(tmp_path: Path) -> None:
     dom, console = browser(tmp_path, "--dump-dom", written(tmp_path, totals()))
     body = dom.partition("</head>")[2]
     assert console == []

@@ -61,7 +61,7 @@ def test_the_parts_add_up(grace_s: int, exempt_s: int, lease_s: int, wanted: str
     assert text.endswith(", KillWait 30 s") or wanted.endswith(": KillWait 30 s")
 
 
-def test_what_is_at_once() -> None:
+def test_promises_that_are_at_once() -> None:
     assert Terms("gpu").is_at_once
     assert not Terms("gpu", grace=S).is_at_once
     assert not Terms("gpu", exempt=S).is_at_once

@@ -1,4 +1,4 @@
-"""One style of tables, in the columns that there are."""
+"""The common style of tables, in the available columns."""
 
 from __future__ import annotations
 

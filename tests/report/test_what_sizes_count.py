@@ -111,14 +111,14 @@ def test_status_shows_the_size_and_not_the_nodes() -> None:
 @pytest.mark.parametrize(
     ("slot", "noun"), [(Slot("gpu:a100"), "GPUs"), (Slot(cpus=2), "tasks"), (None, "nodes")]
 )
-def test_explain_names_what_the_job_counts(slot: Slot, noun: str) -> None:
+def test_explain_names_the_job_s_unit(slot: Slot, noun: str) -> None:
     job = job_of(request(slot=slot), 5) if slot else make_job(held=2)
     lines = explain_lines(job, plan_of(job), NOW)
     assert f"{5 if slot else 0} {noun} of" in lines[0]
     assert (", on n1, engine" in lines[0]) is bool(slot)
 
 
-def test_reasons_count_what_the_job_counts() -> None:
+def test_reasons_count_in_the_job_s_unit() -> None:
     reasons = (
         (Why.MAXIMUM, Detail(most=8), "its maximum is 8 GPUs"),
         (Why.WISH, Detail(wish=2), "wishes for at most 2 GPUs now"),
@@ -133,12 +133,12 @@ def test_reasons_count_what_the_job_counts() -> None:
         assert "node" not in reason_text(Reason(why, detail), NOW, "gpu")
 
 
-def test_doctor_says_what_a_job_lacks_in_its_own_unit() -> None:
+def test_doctor_gives_a_job_s_lack_in_its_own_unit() -> None:
     job = job_of(request(), 3)
     assert next(lacks(job, plan_of(job), NOW)).startswith("has 3 GPUs and needs 4")
 
 
-def test_what_a_tick_does_with_a_part_has_its_size() -> None:
+def test_an_action_for_a_part_has_its_size() -> None:
     mark = Mark(request(), slots=3)
     there = {"mark": mark, "nodes": frozenset({"n3"}), "limit": span(600)}
     grow = Intent(FragmentId(7, 0), Why.HOLE_OPEN, Verb.GROW, **there)  # type: ignore[arg-type]
@@ -163,7 +163,7 @@ def test_top_shows_the_size() -> None:
     assert [lease[3:5] for lease in board_of(report).leases] == [("3 GPUs", "n1"), ("2 GPUs", "n2")]
 
 
-def test_what_is_learned_is_told_of_gpus() -> None:
+def test_learned_rates_are_shown_by_gpus() -> None:
     job = job_of(request(2, 8, unit=2), 4)
     learned = Learned(Curve(((0, 0.0), (2, 2.0), (4, 3.0), (8, 4.0))), sizes_seen=(2, 4))
     profile = JobProfile(7, family_of(job, "gpu"), 2, 8, 0.0, 0.0, learned)

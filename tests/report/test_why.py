@@ -22,11 +22,11 @@ from slurm_hooks.report.why import LONGEST, action_text, headline, note_text, ov
 
 
 @pytest.mark.parametrize("why", Of.ACTION.whys)
-def test_what_is_done_to_a_fragment_has_words(why: Why) -> None:
+def test_every_action_has_words(why: Why) -> None:
     assert action_text(why.value) != why.value
 
 
-def test_other_words_of_the_ledger_stay() -> None:
+def test_other_words_of_the_ledger_are_kept() -> None:
     """A later version may know other causes."""
     assert action_text("a_later_cause") == "a_later_cause"
 
@@ -79,7 +79,7 @@ FULL = Detail(
 )
 
 
-def test_what_is_behind_a_size_has_words() -> None:
+def test_every_reason_of_a_size_has_words() -> None:
     texts = {why: reason_text(Reason(why, FULL)) for why in Of.JOB.whys}
     assert all(text != why.value for why, text in texts.items())
 
@@ -122,7 +122,7 @@ def test_how_a_job_ended_has_words() -> None:
         ),
     ],
 )
-def test_the_form_goes_with_the_detail(detail: Detail, text: str) -> None:
+def test_the_form_agrees_with_the_detail(detail: Detail, text: str) -> None:
     assert reason_text(Reason(Why.REGISTERING, detail)).startswith(text)
 
 
@@ -153,6 +153,6 @@ def test_a_reason_without_a_form_has_its_identifier() -> None:
     assert reason_text(Reason(Why.NO_JOB)) == "no_job"
 
 
-def test_words_of_somebody_else_are_no_form() -> None:
+def test_words_of_another_program_are_no_form() -> None:
     detail = Detail(since=NOW, said="{because} [fire] {")
     assert note_text(Reason(Why.OFF, detail)).endswith("({because} [fire] {)")

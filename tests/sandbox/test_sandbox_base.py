@@ -1,4 +1,6 @@
-"""The directory that sandboxes live in: refused where it is unsafe, locked by one at a time."""
+"""The directory of sandboxes: refused where it is unsafe, and locked by a single process at
+a time.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def test_a_base_that_is_a_link_is_refused(tmp_path):
 
 @pytest.fixture
 def open_path(tmp_path):
-    """A directory that everybody can reach; pytest's own are its user's alone."""
+    """A directory that every user can reach. pytest's own directories are open to their
+    user alone.
+    """
     path = Path(f"/tmp/sbo-{os.getpid()}")
     path.mkdir(mode=0o755)
     yield path
@@ -44,7 +48,7 @@ def test_a_base_that_others_cannot_reach_is_refused(open_path):
         make_base(open_path / "closed" / "base")
 
 
-def test_the_lock_clears_what_a_killed_creator_left(open_path):
+def test_the_lock_clears_the_remains_of_a_killed_creator(open_path):
     base = open_path / "base"
     (base / ".new-sb1").mkdir(parents=True)
     base.chmod(0o755)
@@ -52,7 +56,7 @@ def test_the_lock_clears_what_a_killed_creator_left(open_path):
         assert list(real.iterdir()) == []
 
 
-def test_the_lock_is_held_by_one(open_path):
+def test_the_lock_has_a_single_holder(open_path):
     with locked(open_path), pytest.raises(RetryLater, match="lock"):  # noqa: SIM117
         with locked(open_path, limit_s=0.1):
             pass

@@ -1,4 +1,4 @@
-"""What a sandbox writes, finds and refuses, without starting anything."""
+"""The files, programs and refusals of a sandbox, without starting it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def conf_lines(spec: SandboxSpec, layout: Layout = LAYOUT) -> list[str]:
         ((26, 5, 5), "CgroupPlugin=disabled\n"),
     ],
 )
-def test_cgroups_are_disabled_where_slurm_knows_how(version, cgroup):
+def test_cgroups_are_disabled_where_slurm_can_do_it(version, cgroup):
     assert render_conf(SandboxSpec(), slurm(*version), LAYOUT).get("cgroup.conf") == cgroup
 
 
@@ -116,7 +116,7 @@ def test_without_gpus_there_is_no_word_of_parts():
 
 
 @pytest.mark.parametrize("word", ["JobSubmitPlugins", "Prolog", "Epilog", "MessageTimeout"])
-def test_slurm_conf_leaves_out_what_was_not_asked_for(word):
+def test_slurm_conf_leaves_out_parts_without_a_request(word):
     assert not [line for line in conf_lines(SandboxSpec()) if line.startswith(word)]
 
 
@@ -151,7 +151,7 @@ def test_gpus_are_accounted_for_where_there_is_accounting():
         assert (line in found) is is_there
 
 
-def test_without_accounting_there_is_no_word_of_it():
+def test_without_accounting_no_line_names_it():
     files = render_conf(SandboxSpec(), slurm(22, 5, 8), LAYOUT)
     assert "slurmdbd.conf" not in files
     assert "Accounting" not in files["slurm.conf"]
@@ -177,7 +177,7 @@ def test_extra_files_lie_beside_slurm_conf():
     assert render_conf(spec, slurm(22, 5, 8), LAYOUT)["topology.conf"].startswith("SwitchName=s")
 
 
-def test_extra_conf_comes_last_and_whole():
+def test_extra_conf_is_last_and_whole():
     assert conf_lines(SandboxSpec(extra_conf="A=1\nB=2\n"))[-2:] == ["A=1", "B=2"]
 
 
@@ -280,7 +280,7 @@ def test_parse_version(text, version):
     assert parse_version(text) == version
 
 
-def test_parse_version_says_what_it_saw():
+def test_parse_version_quotes_its_input():
     with pytest.raises(UnreadableOutput, match="no such thing"):
         parse_version("no such thing")
 
@@ -316,7 +316,7 @@ def test_the_environment_hides_other_slurms():
     assert clean_environment(environ, None) == {"HOME": "/h"}
 
 
-def test_another_user_gets_his_own_home_and_nothing_of_ours():
+def test_another_user_gets_an_own_home_and_no_part_of_ours():
     kept = clean_environment({"HOME": "/secret", "TOKEN": "x", "LANG": "C"}, "root")
     assert kept["HOME"] == "/root"
     assert kept["LANG"] == "C"

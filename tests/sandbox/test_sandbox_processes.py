@@ -1,4 +1,6 @@
-"""Ending processes: what may not be signalled is returned, and told to whoever asks for details."""
+"""Ending processes: processes that may not be signalled are returned, and named in the
+debug log.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def test_a_number_used_again_is_not_ours():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a mount namespace, which needs root")
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_a_sandbox_in_a_container_is_not_the_one_of_that_name_here(
+def test_a_sandbox_in_a_container_is_not_the_sandbox_of_that_name_here(
     tmp_path: Path, elsewhere: bool
 ) -> None:
     program = (

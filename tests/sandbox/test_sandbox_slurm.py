@@ -1,4 +1,4 @@
-"""Real sandboxes: what comes up, what jobs can do in them, and that nothing stays behind."""
+"""Real sandboxes: their daemons start, jobs run in them, and no process remains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def state(box: Sandbox, job: str) -> str:
 
 
 def is_reachable(tree: str) -> bool:
-    """Whether every directory on the way can be entered by anybody."""
+    """Tell whether every user can enter every directory on the way."""
     return all(path.stat().st_mode & 0o001 for path in [Path(tree), *Path(tree).parents])
 
 
@@ -44,7 +44,7 @@ def family(box: Sandbox) -> list[Process]:
     return find_processes(box.dir, box.record.layout.conf)
 
 
-def test_all_nodes_come_up_and_nothing_stays_behind(bare_sandbox):
+def test_all_nodes_start_and_no_process_remains(bare_sandbox):
     box = bare_sandbox(nodes=4)
     job = submit(box, STUBBORN, "-N2")
     wait_until(lambda: state(box, job) == "RUNNING")
@@ -95,13 +95,13 @@ def test_a_part_of_a_node_starts_beside_another_job_and_can_be_resized(bare_sand
 
 @pytest.fixture
 def own_base():
-    """A directory of its own: in the usual one others may take a name as soon as it is free."""
+    """A separate directory. In the usual directory others may take a name as soon as it is free."""
     base = Path(f"/tmp/sbo-{os.getpid()}")
     yield base
     base.rmdir()
 
 
-def test_one_that_has_ended_never_ends_the_next_of_its_name(installation, own_base):
+def test_an_ended_sandbox_never_ends_the_next_of_its_name(installation, own_base):
     spec = SandboxSpec(nodes=1, slurm=installation, base=own_base)
     with Sandbox.up(spec) as one:
         seen_by_others = Sandbox.attach(one.dir)
@@ -114,14 +114,14 @@ def test_one_that_has_ended_never_ends_the_next_of_its_name(installation, own_ba
             assert set(two.running()) == {"munged", "slurmctld", "n1"}
 
 
-def test_the_context_ends_it_after_an_error(installation, own_base):
+def test_the_context_ends_a_sandbox_after_an_error(installation, own_base):
     spec = SandboxSpec(nodes=1, slurm=installation, base=own_base)
     with pytest.raises(KeyError), Sandbox.up(spec) as box:
         raise KeyError
     assert not box.dir.exists()
 
 
-def test_two_at_once_share_nothing(bare_sandbox):
+def test_two_sandboxes_at_once_share_no_file(bare_sandbox):
     one, two = bare_sandbox(nodes=2), bare_sandbox(nodes=2)
     job = submit(one, "#!/bin/sh\nsleep 60\n")
     wait_until(lambda: state(one, job) == "RUNNING")
@@ -174,7 +174,7 @@ def test_a_node_can_be_stopped_and_started(bare_sandbox):
 
 
 @needs_root
-def test_another_user_runs_jobs_and_owns_what_they_write(bare_sandbox):
+def test_another_user_runs_jobs_and_owns_their_files(bare_sandbox):
     box = bare_sandbox(nodes=2)
     job = submit(box, "#!/bin/sh\nid -un; hostname >&2\nsrun -N2 id -un\n", "-N2", user="nobody")
     output = box.work / f"slurm-{job}.out"
@@ -184,8 +184,10 @@ def test_another_user_runs_jobs_and_owns_what_they_write(bare_sandbox):
 
 
 @needs_root
-def test_an_ordinary_user_can_have_one(installation):
-    """A process that is `nobody` from its start; run by such a user, the other tests show it."""
+def test_an_ordinary_user_can_have_a_sandbox(installation):
+    """A process that is `nobody` from its start. The other tests show it when such a user
+    runs them.
+    """
     python = shutil.which("python3", path="/usr/bin:/bin")
     tree = str(Path(__file__).resolve().parents[2])
     if python is None or not is_reachable(tree):
@@ -223,7 +225,7 @@ def test_many_nodes(bare_sandbox):
     assert sorted(ran) == sorted(box.nodes)
 
 
-def test_a_killed_parent_leaves_what_down_can_end(installation):
+def test_a_killed_parent_leaves_a_sandbox_that_down_can_end(installation):
     base = Path(f"/tmp/sbk-{os.getpid()}")
     script = (
         "import sys, time; from pathlib import Path; from slurm_hooks.sandbox import *\n"
@@ -245,7 +247,7 @@ def test_a_killed_parent_leaves_what_down_can_end(installation):
     base.rmdir()
 
 
-def test_a_parent_killed_while_it_starts_leaves_what_down_can_end(installation):
+def test_a_parent_killed_during_the_start_leaves_a_sandbox_that_down_can_end(installation):
     base = Path(f"/tmp/sbm-{os.getpid()}")
     script = (
         "import sys; from pathlib import Path; from slurm_hooks.sandbox import *\n"
@@ -261,7 +263,7 @@ def test_a_parent_killed_while_it_starts_leaves_what_down_can_end(installation):
     base.rmdir()
 
 
-def test_a_failed_start_says_why_and_leaves_nothing(installation):
+def test_a_failed_start_gives_its_reason_and_leaves_no_process(installation):
     base = Path(f"/tmp/sbf-{os.getpid()}")
     with pytest.raises(RetryLater, match="slurmctld ended as soon as it started"):
         Sandbox.up(SandboxSpec(nodes=1, base=base, slurm=installation, extra_conf="Nonsense=1"))
@@ -288,7 +290,7 @@ def test_a_failing_command_shows_its_output(bare_sandbox):
         box.run(["true"], user="nobody-of-that-name")
 
 
-def test_attach_finds_a_running_one(bare_sandbox):
+def test_attach_returns_a_running_sandbox(bare_sandbox):
     box = bare_sandbox(nodes=2)
     other = Sandbox.attach(box.dir)
     assert other.running() == box.running()
@@ -297,7 +299,7 @@ def test_attach_finds_a_running_one(bare_sandbox):
         Sandbox.attach(box.work)
 
 
-def test_the_project_is_in_the_shared_one(sandbox):
+def test_the_project_is_in_the_shared_sandbox(sandbox):
     assert "--malleable=" in sandbox.run(["sbatch", "--help"]).stdout
     job = sandbox.run(
         ["sbatch", "--parsable", "--malleable=1-2"], stdin="#!/bin/sh\nenv | sort\n"
@@ -347,7 +349,7 @@ def test_the_command_line(installation, capfd):
         base.rmdir()
 
 
-def test_up_prints_what_a_shell_can_eval(installation, capfd):
+def test_up_prints_lines_that_a_shell_can_eval(installation, capfd):
     base = Path(f"/tmp/sbe-{os.getpid()}")
     try:
         assert cli.main(["--base", str(base), "up", "--plain", "--nodes", "1"]) == 0

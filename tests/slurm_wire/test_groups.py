@@ -231,7 +231,7 @@ def test_a_fragment_with_its_own_list_is_tried_apart_after_a_refused_update(
 
 
 def test_no_fragment_starts_until_all_nodes_have_registered(settings: Settings) -> None:
-    """The first reading may show the unregistered node, or only the last one before writing."""
+    """The first reading may show the unregistered node, or only the last reading before writing."""
     for looks_before in (0, 1):
         slurm = FakeSlurm(dict.fromkeys(NODES, ""))
         slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"))

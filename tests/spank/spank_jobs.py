@@ -1,4 +1,4 @@
-"""Jobs that print their environment, and what the plugin may put there: for the tests beside it."""
+"""Jobs that print their environment, and the plugin's variables in it: for the tests beside it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def submit(
     env: Optional[Mapping[str, str]] = None,
     user: str = USER,
 ) -> str:
-    """Submits as an ordinary user; the array job id."""
+    """Submit as an ordinary user. Return the array job id."""
     output = f"--output={path.with_suffix('')}.%a.out"
     argv = ["sbatch", "--parsable", "--open-mode=append", output, *options, str(path)]
     return str(sandbox.run(argv, user=user, env=env).stdout.strip())
@@ -69,7 +69,7 @@ def wait_for(path: Path, text: str, count: int = 1) -> str:
 def run_fragment(
     sandbox: Any, path: Path, *options: str, user: str = USER, **env: str
 ) -> tuple[str, str]:
-    """Runs the first fragment to its end; the array job id and the fragment's log."""
+    """Run the first fragment to its end. Return the array job id and the fragment's log."""
     job = submit(sandbox, path, *options, env=env, user=user)
     release(sandbox, f"{job}_0")
     log = wait_for(path.with_suffix(".0.out"), "\nEND\n")
@@ -78,7 +78,7 @@ def run_fragment(
 
 
 def printed(log: str, who: str) -> dict[str, str]:
-    """The environment that print_env wrote; empty if it did not run."""
+    """The environment that print_env wrote, or {} if it did not run."""
     return dict(re.findall(rf"^{who} (\w+)=(.*)$", log, flags=re.MULTILINE))
 
 

@@ -1,6 +1,6 @@
 """Notebooks from portals: the app of Open OnDemand and the profile of JupyterHub.
 
-Rendered as the portals do it, by Ruby and by execution, with stand-ins for what they provide.
+Both are rendered as the portals do it, by Ruby and by execution, with stand-ins for their values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_the_notebook_is_an_ordinary_job() -> None:
 
 @needs_ruby
 @pytest.mark.parametrize(("count", "told"), [("12", "12"), ("12; touch /tmp/x", "12"), ("", "0")])
-def test_what_the_job_starts(tmp_path: Path, count: str, told: str) -> None:
+def test_the_programs_that_the_job_starts(tmp_path: Path, count: str, told: str) -> None:
     """JupyterLab where the portal's proxy looks for it, with the token of the link."""
     text = 'printf "%s\\n" "$WORKER_NODES" "$JUPYTER_TOKEN" "$@"'
     write_program(tmp_path / "jupyter", text)
@@ -73,7 +73,7 @@ def test_what_the_job_starts(tmp_path: Path, count: str, told: str) -> None:
 
 @needs_ruby
 @pytest.mark.parametrize("name", ["before.sh.erb", "script.sh.erb"])
-def test_what_the_shell_reads_is_well_formed(name: str) -> None:
+def test_the_shell_s_input_is_well_formed(name: str) -> None:
     text = render(f"template/{name}", ANSWER, "text")
     done = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

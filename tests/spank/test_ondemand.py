@@ -1,7 +1,7 @@
-"""The form for Open OnDemand: what it makes of an answer, and that a real Slurm takes it.
+"""The form for Open OnDemand: its result for an answer, and that a real Slurm takes it.
 
-Rendered as the portal does it, by Ruby; submitted as its adapter for Slurm does it: the variables
-in the environment of sbatch and their names in --export.
+Ruby renders it, as in the portal. The test submits it as the portal's adapter for Slurm does: the
+variables in the environment of sbatch and their names in --export.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def render(name: str, answer: dict[str, str], kind: str = "yaml") -> str:
     return ruby("-e", RUBY, str(FORM / name), json.dumps(answer), kind)
 
 
-def test_the_form_asks_for_what_the_submission_uses() -> None:
+def test_the_form_asks_for_the_fields_of_the_submission() -> None:
     for name in ("form.yml", "manifest.yml"):
         assert json.loads(render(name, {}))
     form = json.loads(render("form.yml", {}))
@@ -60,7 +60,7 @@ def test_the_submission() -> None:
     assert script["job_environment"] == {"SBATCH_MALLEABLE": "1-3"}
 
 
-def test_nothing_but_numbers_gets_through() -> None:
+def test_only_numbers_are_accepted() -> None:
     answer = {**ANSWER, "malleable_max": '4"\n  native: ["--uid=0"]', "lease_hours": "x"}
     script = json.loads(render("submit.yml.erb", answer))["script"]
     assert script == {"wall_time": 0, "job_environment": {"SBATCH_MALLEABLE": "1-4"}}
@@ -76,7 +76,7 @@ def test_a_path_with_a_quote(tmp_path: Path) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root")
-def test_slurm_takes_it(sandbox: Any) -> None:
+def test_slurm_takes_the_form_s_submission(sandbox: Any) -> None:
     inner = Path(sandbox.work) / "ondemand_inner.sh"
     inner.write_text(PRINT + "print_env batch\necho END\n")
     script = json.loads(render("submit.yml.erb", ANSWER))["script"]

@@ -22,7 +22,7 @@ from waiting import wait_until
 
 SBIN = "/usr/sbin:/usr/local/sbin:/opt/slurm/sbin"
 SLURMRESTD = shutil.which("slurmrestd", path=f"{os.environ.get('PATH', '')}:{SBIN}")
-SINCE_SPANK = (23, 11)  # since when a description has spank_environment; 22.05 has none
+SINCE_SPANK = (23, 11)  # the first version whose description has spank_environment; 22.05 lacks it
 SCRIPT = PRINT + "print_env batch\nsrun bash -c 'print_env step'\necho END\n"
 
 pytestmark = [
@@ -46,7 +46,7 @@ class OverUnixSocket(http.client.HTTPConnection):
 
 
 def version(installation: Installation) -> str:
-    """The API version to speak; 0.0.42 is common to 24.11 and 26.05."""
+    """The API version to use. 0.0.42 is common to 24.11 and 26.05."""
     return "v0.0.38" if installation.version < (23, 2) else "v0.0.42"
 
 
@@ -117,4 +117,4 @@ def test_a_described_job_is_malleable(
 def test_a_refusal(sandbox: Any, installation: Installation, rest: Path) -> None:
     answer = submit(rest, version(installation), sandbox.work, {"SBATCH_MALLEABLE": "3"})
     assert not answer.get("job_id")
-    assert answer["errors"]  # but not why: what job_submit says is dropped (22.05.8, 26.05.5)
+    assert answer["errors"]  # without job_submit's message, which is dropped (22.05.8, 26.05.5)

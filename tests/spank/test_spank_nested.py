@@ -1,7 +1,7 @@
 """Submissions from inside a malleable job, which must not inherit it.
 
-What job_submit sees of the option is judged by what it makes of a job: with the option an array
-with an AdminComment, without it neither.
+The job shows whether job_submit saw the option: with the option it is an array with an
+AdminComment, without the option it has neither.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def nested(sandbox: Any) -> tuple[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", ["all", "none", "some"])
-def test_nested_submission_inherits_nothing(
+def test_a_nested_submission_does_not_inherit_the_request(
     sandbox: Any, nested: tuple[str, dict[str, str]], name: str
 ) -> None:
     seen = show(sandbox, nested[1][name])

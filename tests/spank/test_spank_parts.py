@@ -1,4 +1,6 @@
-"""Jobs that count GPUs or tasks, on a real Slurm: what an element waits with, and what it gets."""
+"""Jobs that count GPUs or tasks, on a real Slurm: the request of a waiting element, and its
+grant.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def resize(site: Sandbox, job: str, gpus: int = 4) -> None:
     site.run(["scontrol", "release", f"{job}_0"])
 
 
-def test_an_element_waits_with_one_gpu_of_its_share(site: Sandbox) -> None:
+def test_an_element_waits_with_a_single_gpu_of_its_share(site: Sandbox) -> None:
     _, seen = element(site, "--malleable=4-64,unit=gpu")
     assert (seen["ArrayTaskId"], seen["Partition"], seen["NumNodes"]) == ("0-2", "parts", "1-1")
     assert seen["TresPerNode"] in ("gres:gpu:1", "gres/gpu:1")
@@ -161,7 +163,7 @@ def test_a_pool_from_the_command_line(site: Sandbox, unit: str, slot: Slot) -> N
         ("--malleable=2-3 --partition=parts", "write --partition=malleable"),
     ],
 )
-def test_what_has_no_meaning_is_refused(site: Sandbox, options: str, said: str) -> None:
+def test_options_without_a_meaning_are_refused(site: Sandbox, options: str, said: str) -> None:
     assert said in refused(site, *options.split())
 
 
@@ -176,7 +178,7 @@ def test_whole_nodes_are_as_before(site: Sandbox) -> None:
     assert slot_of(seen) is None
 
 
-# What sbatch leaves in the environment would give srun another size than that of the fragment.
+# The variables that sbatch leaves would give srun another size than the fragment's.
 @pytest.mark.parametrize(
     "options",
     [
@@ -201,7 +203,7 @@ def test_a_plain_srun_gets_the_whole_fragment(site: Sandbox, options: str) -> No
     assert re.findall(r"^task (\d)$", log, re.MULTILINE) == [
         "2",
         "2",
-    ]  # a step may have a size of its own
+    ]  # a step may have its own size
     assert (batch["PET_NNODES"], batch["PET_NPROC_PER_NODE"]) == ("1:8", "gpu")
     assert batch["SLURM_SPANK_MALLEABLE"] == "2-8,unit=gpu,engine=torchrun"
     assert batch["SLURM_SPANK_MALLEABLE_SLOT"].startswith("gpu")

@@ -1,5 +1,7 @@
-"""A pool in a real Slurm, and the other engines without torchrun: what is accepted and refused, and
-what the processes get."""
+"""A pool in a real Slurm, and the other engines without torchrun.
+
+The tests check accepted and refused requests, and the variables of the processes.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def test_a_pool_may_have_no_nodes(sandbox: Any) -> None:
     assert seen["AdminComment"].startswith("malleable{min=0,max=4,unit=1,engine=pool,frags=4,")
 
 
-def test_a_worker_knows_its_request_and_its_place(sandbox: Any, pool: tuple[str, str]) -> None:
+def test_a_worker_has_its_request_and_its_place(sandbox: Any, pool: tuple[str, str]) -> None:
     job, log = pool
     seen = printed(log, "batch")
     assert ours(seen) == WITHOUT_TORCHRUN | {"MALLEABLE_SET", "MALLEABLE_PYTHONPATH"}
@@ -75,7 +77,7 @@ def test_a_worker_knows_its_request_and_its_place(sandbox: Any, pool: tuple[str,
     assert not [name for name in seen if name.startswith("PET_")]
 
 
-def test_a_step_knows_the_same(pool: tuple[str, str]) -> None:
+def test_a_step_has_the_same_variables(pool: tuple[str, str]) -> None:
     batch, step, bare = (printed(pool[1], who) for who in ("batch", "step", "bare"))
     assert {name: step[name] for name in ours(step)} == {name: batch[name] for name in ours(batch)}
     assert step["PATH"] == batch["PATH"]
@@ -93,7 +95,7 @@ def test_the_command_is_in_the_path(sandbox: Any, pool: tuple[str, str]) -> None
     assert path == f"{Path(program).parent}:/usr/bin:/bin"
 
 
-def test_an_ordinary_job_submitted_by_a_worker_inherits_nothing(
+def test_an_ordinary_job_submitted_by_a_worker_does_not_inherit_the_request(
     sandbox: Any, pool: tuple[str, str]
 ) -> None:
     (job,) = re.findall(r"^nested (\d+)$", pool[1], flags=re.MULTILINE)
@@ -145,7 +147,7 @@ REFUSED = {
 }
 
 
-def test_what_a_site_does_not_offer_is_refused(fresh_sandbox: Any) -> None:
+def test_an_engine_that_a_site_does_not_offer_is_refused(fresh_sandbox: Any) -> None:
     limits = '[request]\nengines = ["torchrun", "pool"]\nmax_workers = 8\nmax_fragments = 4\n'
     box = fresh_sandbox(nodes=1, settings_text=limits)
     for value, said in REFUSED.items():

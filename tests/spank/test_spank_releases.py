@@ -1,6 +1,6 @@
-"""The plugin where it was not tested: a real Slurm of a release that its list does not name.
+"""The plugin on an untested release: a real Slurm whose release is not in its list.
 
-An upgrade of Slurm must break no sbatch, and print nothing either.
+An upgrade of Slurm must break no sbatch, and print no line either.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Ended:
-    """What sbatch said, and the job's log."""
+    """The output of sbatch, and the job's log."""
 
     submission: subprocess.CompletedProcess[str]
     log: str
@@ -65,11 +65,11 @@ def untested(
 
 @pytest.fixture(scope="module")
 def ended(untested: Sandbox) -> Ended:
-    """A job whose environment carries all that could switch the plugin on."""
+    """A job whose environment has all variables that could switch the plugin on."""
     return run_job(untested, "plain", SLURM_SPANK_MALLEABLE="1-2,unit=1,engine=torchrun")
 
 
-def test_sbatch_says_what_it_says_without_the_plugin(ended: Ended) -> None:
+def test_sbatch_prints_the_same_as_without_the_plugin(ended: Ended) -> None:
     assert ended.submission.stdout.strip().isdecimal()
     assert ended.submission.stderr == ""
 
@@ -103,7 +103,7 @@ def test_the_option_is_not_there(untested: Sandbox) -> None:
     assert "unrecognized option '--malleable=1-2'" in done.stderr
 
 
-def test_an_administrator_can_use_it_nevertheless(untested: Sandbox) -> None:
+def test_an_administrator_can_still_use_the_plugin(untested: Sandbox) -> None:
     line = untested.dir / "etc" / "plugstack.conf"
     before = line.read_text()
     line.write_text(f"{before.rstrip()} untested=use\n")

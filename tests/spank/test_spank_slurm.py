@@ -1,4 +1,4 @@
-"""The SPANK plugin in a real Slurm: the option, its refusals and what the processes get."""
+"""The SPANK plugin in a real Slurm: the option, its refusals and the processes' variables."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ def test_the_path_of_programs(basic: tuple[str, str]) -> None:
     assert "PATH" not in printed(basic[1], "bare")  # so a shell there has its own
 
 
-def test_step_sees_what_the_script_sees(basic: tuple[str, str]) -> None:
+def test_a_step_has_the_variables_of_the_script(basic: tuple[str, str]) -> None:
     batch, step = printed(basic[1], "batch"), printed(basic[1], "step")
     assert ours(step) == ours(batch) >= NAMES
     assert all(step[name] == batch[name] for name in ours(step))
@@ -227,7 +227,7 @@ def test_users_values_win_and_are_reported(sandbox: Any) -> None:
 
 
 def test_an_upgrade_changes_no_module_under_a_running_job(fresh_sandbox: Any) -> None:
-    """What `make install` leaves is a link to a version; a job keeps to the one it began with."""
+    """`make install` leaves a link to a version. A job keeps the version of its start."""
     box = fresh_sandbox(nodes=2)
     link = box.record.layout.job_path
     first = link.rename(link.with_name("jobpath-1"))
@@ -249,8 +249,10 @@ def test_an_upgrade_changes_no_module_under_a_running_job(fresh_sandbox: Any) ->
     assert printed(log, "batch")["PYTHONPATH"] == str(link.with_name("jobpath-2"))
 
 
-def test_a_fragment_without_the_work_directory_meets_nobody(sandbox: Any) -> None:
-    """slurmd runs the script in /tmp then; a directory there would be this node's alone."""
+def test_a_fragment_without_the_work_directory_meets_no_other(sandbox: Any) -> None:
+    """In this case slurmd runs the script in /tmp. A directory there would belong to this
+    node alone.
+    """
     path = script(sandbox, "astray", "print_env batch\npwd\nsrun bash -c 'print_env step'")
     log = run_fragment(sandbox, path, "--malleable=1-2", "--chdir=/no/such/directory")[1]
     seen, step = printed(log, "batch"), printed(log, "step")
@@ -261,7 +263,7 @@ def test_a_fragment_without_the_work_directory_meets_nobody(sandbox: Any) -> Non
     assert log.count("malleable: this fragment cannot meet the others") == 1
 
 
-def test_users_of_one_work_directory_have_directories_of_their_own(sandbox: Any) -> None:
+def test_users_of_the_same_work_directory_have_separate_directories(sandbox: Any) -> None:
     logs = [
         run_fragment(
             sandbox, script(sandbox, f"of_{user}", "print_env batch"), "--malleable=1-2", user=user
@@ -272,7 +274,7 @@ def test_users_of_one_work_directory_have_directories_of_their_own(sandbox: Any)
     assert parents == {f".malleable-{pwd.getpwnam(user).pw_uid}" for user in (USER, SHELL_USER)}
 
 
-def test_other_jobs_get_nothing(sandbox: Any) -> None:
+def test_other_jobs_get_no_variable(sandbox: Any) -> None:
     path = script(sandbox, "plain", "print_env batch\nsrun bash -c 'print_env step'")
     submit(sandbox, path, f"--output={path.with_suffix('.out')}")
     log = wait_for(path.with_suffix(".out"), "\nEND\n")
@@ -308,7 +310,7 @@ def test_without_job_submit_the_job_is_rigid_and_says_so(fresh_sandbox: Any) -> 
     assert log.count("malleable: this job is not an array, so it runs") == 1
 
 
-def test_a_job_whose_engine_has_no_traits_says_so_and_meets_nobody(
+def test_fragments_of_an_engine_without_traits_say_so_and_do_not_meet(
     fresh_sandbox: Any, tmp_path: Path
 ) -> None:
     """The job is older than the plugin, or a site's own script writes over ours."""

@@ -54,7 +54,7 @@ def exported(build: Path) -> set[str]:
 
 
 @needs_header
-def test_what_is_installed_exports_nothing_but_spank_symbols(tmp_path: Path) -> None:
+def test_the_installed_plugin_exports_only_spank_symbols(tmp_path: Path) -> None:
     build = tmp_path / "build"
     make(build, "install", f"DESTDIR={tmp_path}/root", "PLUGIN_DIR=/usr/lib64/slurm")
     assert exported(build) == EXPORTS
@@ -78,7 +78,7 @@ def test_can_be_loaded_where_slurm_has_dropped_a_function(tmp_path: Path) -> Non
 
 
 @needs_header
-def test_is_made_anew_with_other_options_alone(tmp_path: Path) -> None:
+def test_the_plugin_is_built_again_only_with_other_options(tmp_path: Path) -> None:
     build = tmp_path / "build"
     make(build, "all", "TESTED=2605,2611")
     assert " -c " not in make(build, "all", "TESTED=2605,2611")
@@ -88,8 +88,8 @@ def test_is_made_anew_with_other_options_alone(tmp_path: Path) -> None:
     assert ctypes.c_uint.in_dll(plugin, "plugin_version").value != 0
 
 
-def test_the_list_of_releases_is_that_of_the_package() -> None:
-    """What checks an installation has a list of its own, as it may lack this source."""
+def test_the_list_of_releases_equals_the_package_s_list() -> None:
+    """The checker of an installation has a separate list, as it may lack this source."""
     releases = pytest.importorskip("slurm_hooks.slurm.releases")
     found = re.search(r"#define MALLEABLE_TESTED ([\d, ]+)", (SOURCE / "releases.h").read_text())
     assert found

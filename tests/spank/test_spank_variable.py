@@ -29,7 +29,7 @@ def plain(sandbox: Any) -> Path:
 
 
 def run_ordinary(sandbox: Any, path: Path, **env: str) -> tuple[str, str]:
-    """Runs a job that nobody releases; its id and its log."""
+    """Run a job that is not released. Return its id and its log."""
     log = path.with_suffix(".log")
     log.unlink(missing_ok=True)
     job = submit(sandbox, path, "-p", "main", f"--output={log}", env=env)
@@ -37,7 +37,7 @@ def run_ordinary(sandbox: Any, path: Path, **env: str) -> tuple[str, str]:
 
 
 def size(sandbox: Any, job: str) -> str:
-    """The indices of the job's array; empty if it is an ordinary job."""
+    """The indices of the job's array, or "" if it is an ordinary job."""
     seen = show(sandbox, job)
     sandbox.run(["scancel", job])
     return seen.get("ArrayTaskId", "")
@@ -64,17 +64,17 @@ def test_the_command_line_wins(sandbox: Any, plain: Path) -> None:
     assert size(sandbox, job) == "0-1"
 
 
-def test_it_wins_over_the_script(sandbox: Any) -> None:
+def test_the_variable_wins_over_the_script(sandbox: Any) -> None:
     """As Slurm's own SBATCH_ variables do."""
     path = script(sandbox, "variable_directive", "", head="#SBATCH --malleable=1-2\n")
     assert size(sandbox, submit(sandbox, path, env={"SBATCH_MALLEABLE": "1-4"})) == "0-3"
 
 
-def test_an_empty_one_is_none(sandbox: Any, plain: Path) -> None:
+def test_an_empty_variable_has_no_effect(sandbox: Any, plain: Path) -> None:
     assert size(sandbox, submit(sandbox, plain, "--hold", env={"SBATCH_MALLEABLE": ""})) == ""
 
 
-def test_a_wrong_one_is_named(sandbox: Any, plain: Path) -> None:
+def test_a_wrong_variable_is_named(sandbox: Any, plain: Path) -> None:
     done = sandbox.run(
         ["sbatch", str(plain)], user=USER, env={"SBATCH_MALLEABLE": "4"}, check=False
     )
@@ -92,7 +92,7 @@ def test_a_variable_of_others_makes_no_difference(sandbox: Any, plain: Path, val
     assert not ours(seen)
 
 
-def test_a_refusal_of_the_controller_names_it(sandbox: Any, plain: Path) -> None:
+def test_a_refusal_of_the_controller_names_the_variable(sandbox: Any, plain: Path) -> None:
     argv = ["sbatch", "--array=1-3", str(plain)]
     done = sandbox.run(argv, user=USER, env={"SBATCH_MALLEABLE": "1-4"}, check=False)
     assert done.returncode != 0
@@ -105,8 +105,8 @@ def test_other_commands_do_not_care(sandbox: Any, command: str) -> None:
     assert "malleable" not in done.stderr
 
 
-def test_what_the_job_submits_is_ordinary(sandbox: Any) -> None:
-    """And so is what that job submits in turn."""
+def test_jobs_that_the_job_submits_are_ordinary(sandbox: Any) -> None:
+    """The rule holds for jobs of that job in turn."""
     last = script(sandbox, "variable_last", "print_env last")
     between = script(sandbox, "variable_between", f"sbatch --parsable --hold {last}; print_env it")
     log_between = between.with_suffix(".out")
@@ -122,7 +122,9 @@ def test_what_the_job_submits_is_ordinary(sandbox: Any) -> None:
 
 
 def test_without_the_plugin_on_the_submit_host(sandbox: Any, plain: Path) -> None:
-    """Such as a portal's: job_submit reads the variable, the plugin on the node does the rest."""
+    """For example, a portal's host: job_submit reads the variable, the plugin on the node
+    does the rest.
+    """
     conf = sandbox.dir / "etc" / "slurm.conf"
     portal = sandbox.dir / "portal"
     portal.mkdir()

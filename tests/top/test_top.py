@@ -1,4 +1,4 @@
-"""`malleable top`: the rows of one look, and the keys on a screen without a terminal."""
+"""`malleable top`: the rows of a reading, and the keys on a screen without a terminal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LATER = make_fragment(0, FragmentState.RUNNING, ["n2"], job_id=8, end=after(500)
 
 
 def machine() -> Snapshot:
-    """Two jobs of two users on six nodes, of which three are idle and one of those is claimed."""
+    """Two jobs of two users on six nodes. Three nodes are idle, and a job claims a node of them."""
     busy = (make_node("n1", NodeState.BUSY), make_node("n2", NodeState.BUSY))
     return make_snapshot(
         make_job(RUNNING, make_fragment(1), user="ann"),
@@ -52,7 +52,7 @@ def look(seen: Snapshot) -> TickReport:
 
 
 @pytest.mark.parametrize("name", ["off", "no_growth"])
-def test_a_switch_that_is_set_is_told_with_its_reason(name: str) -> None:
+def test_a_switch_that_is_set_is_shown_with_its_reason(name: str) -> None:
     assert len(board_of(look(machine())).summary) == 3
     seen = replace(machine(), **{name: Off(after(-600), "fire")})
     *_, line = board_of(look(seen)).summary
@@ -60,7 +60,7 @@ def test_a_switch_that_is_set_is_told_with_its_reason(name: str) -> None:
     assert shown(after(-600)) in line
 
 
-def test_jobs_that_are_over_come_last_and_use_nothing() -> None:
+def test_jobs_that_are_over_are_last_and_use_no_node() -> None:
     ended = make_job(make_fragment(0, FragmentState.DONE, job_id=3), job_id=3)
     seen = machine()
     board = board_of(look(replace(seen, jobs=(ended, *seen.jobs))))
@@ -94,7 +94,7 @@ def test_a_board_has_a_row_for_each_job_hole_and_lease() -> None:
     assert third == "3 CPUs that no job uses: 3 on idle nodes, 0 on partly used nodes, 0 stranded"
 
 
-def test_a_board_for_one_user_has_the_jobs_of_that_one() -> None:
+def test_a_board_for_a_user_has_only_that_user_s_jobs() -> None:
     board = board_of(look(machine()), "ann")
     assert [row[0] for row in board.jobs] == ["7"]
     assert [row[0] for row in board.leases] == ["7_0"]
@@ -136,7 +136,7 @@ def text_of(app: Any, name: str) -> str:
     return str(app.query_one(name).render())
 
 
-def test_the_screen_shows_what_the_board_says_as_it_is() -> None:
+def test_the_screen_shows_the_text_of_the_board_unchanged() -> None:
     async def steps(app: Any, pilot: Any) -> None:
         assert [row[1] for row in cells(app, "jobs")] == ["ann", "b[red]ob"]
         assert len(cells(app, "holes")) == 2
@@ -159,7 +159,7 @@ def test_eighty_columns_have_room_for_all_of_it() -> None:
     drive(lambda: look(seen), steps, width=80)
 
 
-def test_u_shows_the_jobs_of_the_caller_and_enter_explains_one() -> None:
+def test_u_shows_the_jobs_of_the_caller_and_enter_explains_a_job() -> None:
     async def steps(app: Any, pilot: Any) -> None:
         await pilot.press("u")
         assert [row[0] for row in cells(app, "jobs")] == ["7"]
@@ -175,7 +175,7 @@ def test_u_shows_the_jobs_of_the_caller_and_enter_explains_one() -> None:
     drive(lambda: look(machine()), steps)
 
 
-def test_a_tab_that_comes_to_the_front_has_the_keys() -> None:
+def test_the_front_tab_has_the_keys() -> None:
     async def steps(app: Any, pilot: Any) -> None:
         await pilot.press("h")
         await pilot.press("j")
@@ -200,7 +200,7 @@ def test_a_slow_slurm_is_not_asked_again_before_it_has_answered() -> None:
         for _ in range(4):
             app.action_refresh()
             await pilot.pause()
-        assert len(asked) == 2  # the first look, and one that is under way
+        assert len(asked) == 2  # the first reading, and a reading that is under way
         answer.set()
         await settled(app, pilot)
         app.action_refresh()
@@ -210,7 +210,7 @@ def test_a_slow_slurm_is_not_asked_again_before_it_has_answered() -> None:
     drive(slow, steps)
 
 
-def test_a_look_that_fails_is_told_and_the_last_tables_stay() -> None:
+def test_a_failed_reading_is_reported_and_the_last_tables_are_kept() -> None:
     outcomes = iter([look(machine())])
 
     def once() -> TickReport:
@@ -228,7 +228,7 @@ def test_a_look_that_fails_is_told_and_the_last_tables_stay() -> None:
     drive(once, steps)
 
 
-def test_a_slow_look_keeps_no_key_waiting_and_pause_stops_looking() -> None:
+def test_a_slow_reading_delays_no_key_and_pause_stops_reading() -> None:
     looks: list[float] = []
     go = threading.Event()
 
@@ -252,7 +252,7 @@ def test_a_slow_look_keeps_no_key_waiting_and_pause_stops_looking() -> None:
     drive(slow, steps)
 
 
-def test_without_a_terminal_it_says_what_to_use_instead(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_top_names_the_alternative(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["top"]) == 64
     assert "malleable top --once" in capsys.readouterr().err
 

@@ -1,4 +1,6 @@
-"""What an active check may expect before it submits: idle nodes, and whose jobs are tried."""
+"""Expectations of an active check before it submits: idle nodes, and the users that may be
+tried.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def test_all_idle_nodes_of_the_partition() -> None:
     )
 
 
-def test_a_crowded_canary_is_told_before_anything_is_submitted() -> None:
+def test_a_crowded_canary_is_reported_before_any_job_is_submitted() -> None:
     told = said(make_snapshot(nodes=CROWDED), Mode("canary", nodes=("n1", "n2")))
     assert "1 idle node of partition malleable can be used (n2); 2 not: not one of the" in told
     assert "the check wants 2: it waits until other jobs leave more to it" in told
@@ -41,7 +43,7 @@ def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
     assert "without" not in said(seen, Mode(), feature="gpu*2")  # left to Slurm
 
 
-def test_the_ceiling_counts_what_malleable_jobs_have() -> None:
+def test_the_ceiling_counts_the_nodes_of_malleable_jobs() -> None:
     job = make_job(make_fragment(0, FragmentState.RUNNING, ["n1"]))
     seen = make_snapshot(job, nodes=CROWDED)
     assert "max_share leave 1 node, and the check wants 2" in said(seen, Mode(max_nodes=2))
@@ -60,5 +62,5 @@ def test_the_ceiling_counts_what_malleable_jobs_have() -> None:
         (Mode("canary", users=("bob",), accounts=("ml",)), "bio", True),
     ],
 )
-def test_whom_a_canary_leaves_out(mode: Mode, account: str, is_out: bool) -> None:
+def test_the_users_that_a_canary_leaves_out(mode: Mode, account: str, is_out: bool) -> None:
     assert is_left_out(mode, "ann", account) is is_out

@@ -1,4 +1,4 @@
-"""The active check's own answers: what it reads, what it refuses; no Slurm needed."""
+"""The active check's own answers: its readings and refusals, without Slurm."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_cost_by_user() -> None:
     assert parse_cost("") == {}
 
 
-def test_what_was_asked_between_two_looks() -> None:
+def test_the_questions_between_two_readings() -> None:
     seen = window(
         {"a": Cost(10, 1.0), "b": Cost(5, 1.0)}, {"a": Cost(40, 1.5), "b": Cost(5, 1)}, 60
     )
@@ -61,7 +61,7 @@ def test_the_partition_of_the_ordinary_job(text: str, picked: str) -> None:
 
 
 def test_words_of_the_caller_are_single_arguments() -> None:
-    """No shell sees them, and none can become an option of its own."""
+    """No shell sees them, and no word can become a separate option."""
     wish = Wish("x", partition="a b --wrap=rm", account="$(id)", constraint="--uid=0")
     argv = submit_malleable(wish).argv
     assert "--partition=a b --wrap=rm" in argv
@@ -69,18 +69,20 @@ def test_words_of_the_caller_are_single_arguments() -> None:
     assert "--constraint=--uid=0" in argv
 
 
-def test_a_user_who_is_not_there() -> None:
+def test_a_missing_user() -> None:
     with pytest.raises(UsageError, match="there is no user 'nobody-of-that-name'"):
         Live(user="nobody-of-that-name").ask(Command(("true",)))
 
 
-def test_who_may_submit_as_whom(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_users_that_may_submit_for_others(
+    site: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["test"] if os.geteuid() == 0 else ["test", "--user", "root"]
     assert cli.main(words) == 64
     assert "--user" in capsys.readouterr().err
 
 
-def test_a_caller_without_a_name_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caller_without_a_name_gets_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container that was started with a bare number."""
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_001)
     with pytest.raises(UsageError, match="no name of user 4000000001"):

@@ -1,4 +1,4 @@
-"""The active check on a real Slurm: it goes through, it fails with reasons, and leaves nothing."""
+"""The active check on a real Slurm: it succeeds, it fails with reasons, and leaves no job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LIMIT_S = 150
 
 
 def start(bench: Bench, *words: str) -> subprocess.Popen[str]:
-    """The check in a session of its own, as from a terminal."""
+    """The check in a separate session, as from a terminal."""
     return subprocess.Popen(
         [sys.executable, "-m", "slurm_hooks.cli", "test", *AS_USER, "--baseline", "1", *words],
         env={**os.environ, **bench.box.environment},
@@ -52,7 +52,7 @@ def assert_nothing_is_left(bench: Bench) -> None:
     wait_until(bench._is_empty)
 
 
-def test_the_whole_life_with_ticks_of_its_own(bench: Bench) -> None:
+def test_the_whole_life_with_the_check_s_own_ticks(bench: Bench) -> None:
     code, out, err = check(bench, "--ticks", "--timeout", "120")
     assert code == 0, out + err
     assert ticks_in_ledger(bench) > 0
@@ -81,13 +81,13 @@ def test_the_whole_life_with_a_timer_s_ticks(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("words", [["--nodes", "1"], ["--plain"]])
-def test_one_node_is_enough(bench: Bench, words: list[str]) -> None:
+def test_a_single_node_is_enough(bench: Bench, words: list[str]) -> None:
     code, out, err = check(bench, "--ticks", *words, "--timeout", "120")
     assert code == 0, out + err
     assert_nothing_is_left(bench)
 
 
-def test_without_ticks_it_says_what_it_waited_for(bench: Bench) -> None:
+def test_without_ticks_the_check_names_the_missing_event(bench: Bench) -> None:
     code, out, _ = check(bench, "--timeout", "4")
     assert code == 1
     assert "FAILED start: not within the time limit" in out
@@ -96,7 +96,7 @@ def test_without_ticks_it_says_what_it_waited_for(bench: Bench) -> None:
 
 
 def test_a_long_wait_is_explained_once_while_it_lasts(bench: Bench) -> None:
-    """Nobody runs ticks."""
+    """In this test no tick runs."""
     told: list[tuple[Step, list[str]]] = []
     name = f"late-{time.monotonic_ns()}"
     port = Live(10, environment={**os.environ, **bench.box.environment})
@@ -156,7 +156,7 @@ def test_observing_is_said_at_once(bench: Bench) -> None:
         bench.box.settings.write_text(before)
 
 
-def test_what_sbatch_refuses_is_shown(bench: Bench) -> None:
+def test_a_refusal_of_sbatch_is_shown(bench: Bench) -> None:
     code, out, _ = check(bench, "--partition", "main")
     assert code == 1
     assert "FAILED submit: sbatch was refused" in out
@@ -169,11 +169,11 @@ def test_other_signals_clean_up_too(bench: Bench, number: signal.Signals) -> Non
 
 
 @pytest.mark.parametrize("step", STEPS[:-2])
-def test_ctrl_c_after_any_step_leaves_nothing(bench: Bench, step: str) -> None:
+def test_ctrl_c_after_any_step_leaves_no_job(bench: Bench, step: str) -> None:
     interrupt_after(bench, step, signal.SIGINT)
 
 
-def test_ctrl_c_again_and_again_leaves_nothing(bench: Bench) -> None:
+def test_ctrl_c_pressed_repeatedly_leaves_no_job(bench: Bench) -> None:
     interrupt_after(bench, "grow", signal.SIGINT, times=6)
 
 
