@@ -1,6 +1,6 @@
 """Measure how long the allocator takes as the machine grows.
 
-Shapes are jobs x nodes x classes. Half of the classes stay open, the others close one by one over
+Shapes are jobs x nodes x classes. Half of the classes stay open. The others close in turn over
 twenty minutes (the mean life of a hole on Summit). The look-ahead is two minutes. Two jobs in three
 hold nodes already, at least a tenth of the nodes is free, and every job can use four classes in
 five. The milp starts from the greedy answer, as in `allocate`. Memory is the peak of a process that
@@ -40,7 +40,7 @@ SWEEPS: dict[str, list[Shape]] = {
 
 
 def make_curve(rng: random.Random) -> Curve:
-    """Amdahl curves of different quality; every fourth job has a step, as real ones do."""
+    """Amdahl curves of different quality. Every fourth job has a step, as real jobs do."""
     smooth = prior(rng.choice([0.0016, 0.005, 0.0244]), 64)
     if rng.random() < 0.75:
         return smooth
@@ -86,7 +86,7 @@ def time_solver(solve: Callable[[], Allocation], repeats: int) -> tuple[float, A
 
 
 def solvers(problem: Problem, limits: Limits) -> dict[str, Callable[[], Allocation]]:
-    """The solvers that fit the problem, by name; each builds its model anew."""
+    """The solvers that fit the problem, by name. Each builds its model again."""
 
     def plain(solve: Callable[[Problem], Counts]) -> Callable[[], Allocation]:
         return lambda: Allocation(solve(problem))
@@ -104,7 +104,9 @@ def solvers(problem: Problem, limits: Limits) -> dict[str, Callable[[], Allocati
 
 
 def measure(shape: Shape, options: argparse.Namespace) -> list[dict[str, Any]]:
-    """Time every solver on one shape. Shares are of the least bound that any of them proved."""
+    """Time every solver on a shape. Shares are relative to the least bound that any solver
+    proved.
+    """
     problem = merge(make_problem(*shape)).problem
     runs = []
     for name, solve in solvers(problem, Limits(seconds=options.seconds)).items():

@@ -9,10 +9,10 @@ our own words, through PuLP:
     S_j piecewise linear over (N_ji, O_ji), weights of two neighbours at most (SOS2, by binaries)
     u_j = 1 if n_j > C_j, d_j = 1 if n_j < C_j; r_j = O_j(C_j), so that a start from zero is free
 
-"Equals one or the other" is switched by a big-M. Published is M = N + 1: then D_j + (n_j - C_j),
-twice the growth, stays below N + 1, so nobody grows by more than (N + 1) / 2 nodes in one solve.
-Repaired is M = 2 N. Both solvers get the same instances: one class of nodes, since the baseline
-knows no hole ends.
+A big-M switches between the two cases of D_j. Published is M = N + 1. Then D_j + (n_j - C_j), twice
+the growth, is below N + 1, so no job grows by more than (N + 1) / 2 nodes in a solve. The repaired
+M is 2 N. Both solvers get the same instances. They have a single class of nodes, since the baseline
+has no hole ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SERIAL = (0.0016, 0.0021, 0.0036, 0.00495, 0.0074, 0.0128, 0.0244)
 
 @dataclass(frozen=True)
 class Trainer:
-    """One job of the baseline: sizes, curve, rescale seconds, the nodes that it holds."""
+    """A job of the baseline: sizes, curve, rescale seconds, and its present nodes."""
 
     low: int
     high: int
@@ -50,7 +50,7 @@ class Trainer:
 
     @property
     def rate(self) -> float:
-        """What it does now."""
+        """The job's present rate."""
         return self.curve(len(self.nodes))
 
     def worth(self, size: int) -> float:
@@ -117,7 +117,7 @@ def add_curve(lp: Any, name: str, curve: Curve, size: Any) -> Any:
 
 
 def find_solver(name: str, seconds: float, gap: float) -> Any:
-    """HiGHS or CBC through PuLP, one thread."""
+    """HiGHS or CBC through PuLP, with a single thread."""
     if name == "highs":
         return pulp.HiGHS(msg=False, timeLimit=seconds, gapRel=gap, threads=1)
     path = pulp.PULP_CBC_CMD.pulp_cbc_path
@@ -164,7 +164,9 @@ def run_node_level(
 
 
 def as_problem(trainers: list[Trainer], nodes: int) -> Problem:
-    """The same instance in counts: one class, starts for free, the same curves in the same unit."""
+    """The same instance in counts: a single class, free starts, the same curves in the same
+    unit.
+    """
     asks = (
         JobAsk(
             name=f"job{at:03}",
@@ -200,7 +202,7 @@ def worth(trainers: list[Trainer], sizes: tuple[int, ...]) -> float:
 
 
 def compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Run one instance: the baseline once, then ours several times."""
+    """Run an instance: the baseline once, then ours several times."""
     trainers = make_trainers(JOBS, options.nodes, seed)
     solver = find_solver(options.solver, SECONDS, GAP)
     theirs = run_node_level(trainers, options.nodes, solver)
@@ -220,7 +222,7 @@ def compare(options: argparse.Namespace, seed: int) -> dict[str, Any]:
 
 
 def big_m() -> dict[str, int]:
-    """One job, ten free nodes: what each formulation gives it."""
+    """A job and ten free nodes: the nodes that each formulation gives it."""
     alone = [Trainer(1, 64, Curve(((0, 0.0), (64, 64.0))), frozenset())]
     solver = find_solver("cbc", 30.0, 1e-6)
     published = run_node_level(alone, 10, solver, is_published=True)

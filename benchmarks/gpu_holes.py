@@ -1,12 +1,13 @@
 """Replay three simulated weeks of a shared GPU cluster, by whole nodes and by GPUs.
 
 Nodes have 8 GPUs. The queue has seven models on 1 to 64 GPUs, 35 jobs at a time. A rescale costs
-0.3 s up and 0.35 s down, ticks come every 5 s, the latency is 1 s, checkpoints come every second.
-U is work done over that of the same queue on as many GPUs of its own as are idle on average.
+0.3 s up and 0.35 s down. Ticks run every 5 s, the latency is 1 s, and checkpoints are written every
+second. U is the work done, relative to the same queue on as many dedicated GPUs as are idle on
+average.
 
-The bound is event-driven: each GPU is a node, and a decision comes at each change and at once. By
-GPUs, without manners, U must be at least .95 of it. Manners are GPUs that are left free on partly
-used nodes, and parts that leave once a node stays idle.
+The bound is event-driven: each GPU is a node, and each change brings a decision at once. By GPUs,
+without manners, U must be at least .95 of it. Manners are GPUs that are left free on partly used
+nodes, and parts that leave once a node stays idle.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _conditions(unit: int = 0, has_manners: bool = True) -> Conditions:
 
 
 def _bound(record: Record) -> dict[str, Any]:
-    """The same GPUs as nodes of their own. Nothing is done again after a hit."""
+    """The bound: each GPU is a separate node, and no work is done again after an interruption."""
     conditions = replace(_conditions(), latency_s=0.0, checkpoint_s=0.0, ends="unknown")
     return _line(lambda r: events.run("default", r, conditions, SETTINGS), _apart(record))
 
@@ -98,7 +99,7 @@ def _line(play: Any, record: Record) -> dict[str, Any]:
 
 
 def _apart(record: Record) -> Record:
-    """The record in which each idle time of a slot is that of a node of its own."""
+    """The record in which each idle time of a slot belongs to a separate node."""
     apart = tuple(replace(interval, node=at) for at, interval in enumerate(record.intervals))
     return replace(record, intervals=apart, nodes=len(apart), slots=1)
 

@@ -1,4 +1,4 @@
-"""Measure what the Epilog costs a job that is not ours, beside a shell that does nothing."""
+"""Measure the Epilog's cost for an ordinary job, beside an empty shell."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENVIRONMENT = {"SLURM_JOB_ID": "1", "SLURM_JOB_UID": "65534"}
 
 
 def start(argv: tuple[str, ...]) -> None:
-    """Run one program to its end, fork and exec included."""
+    """Run a program to its end, fork and exec included."""
     pid = os.posix_spawn(argv[0], argv, ENVIRONMENT)
     if os.waitpid(pid, 0)[1]:
         raise SystemExit(f"{' '.join(argv)} failed")

@@ -1,12 +1,12 @@
-"""Measure how much longer ordinary jobs wait because of us.
+"""Measure how much longer ordinary jobs wait because of malleable jobs.
 
-Starts: `srun -N1 true` again and again, on a real Slurm whose machine is empty, full of ordinary
-jobs of one node but for two nodes, full of malleable jobs but for a headroom of two, or full of
-malleable jobs. Ticks run at their own pace. The kinds of machine take turns in rounds, so each
-finds the same host. All nodes share this host, so each kind waits until they have all started.
+Starts: `srun -N1 true` repeatedly, on a real Slurm. The machine is empty, full of ordinary
+single-node jobs except two nodes, full of malleable jobs except a headroom of two, or full of
+malleable jobs. Ticks run at their own pace. The kinds of machine take turns in rounds, so each has
+the same host. All nodes share this host, so each kind waits until all nodes have started.
 
-Overheads: the same srun and sbatch on two Slurms of four nodes in turns, one of them without
-anything of ours, and no malleable job on either. The goal is 1.1 times the empty machine with the
+Overheads: the same srun and sbatch on two Slurms of four nodes in turns. The second has our
+software, and neither has a malleable job. The goal is 1.1 times the empty machine with the
 headroom, at the median and at p99.
 """
 
@@ -71,7 +71,7 @@ def main() -> int:
 
 
 def starts(nodes: int, each: int, rounds: int) -> Times:
-    """Seconds of each start, by what the machine was."""
+    """Seconds of each start, by the state of the machine."""
     found: Times = {kind: [] for kind in KINDS}
     with Sandbox.up(project_spec(nodes=nodes, settings_text="")) as box:
         configure(box)
@@ -111,7 +111,7 @@ def filled(box: Sandbox, nodes: int, free: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def others(box: Sandbox, nodes: int, free: int) -> Iterator[None]:
-    """Keep ordinary jobs of one node on all nodes but these, in our partition."""
+    """Keep ordinary single-node jobs on all nodes except these, in our partition."""
     (box.work / "other").write_text(SLEEPER)
     words = (f"--array=1-{nodes - free}", "--exclusive", "-N1", "-t60", "-o/dev/null", "other")
     submitted(box, "-pmalleable", *words)
@@ -129,8 +129,10 @@ def _seconds(box: Sandbox, *words: str) -> float:
 
 
 def overheads(count: int) -> tuple[dict[str, Times], Row]:
-    """Return the seconds of srun and of sbatch on a Slurm without and one with us, and the
-    milliseconds of their slurmctlds."""
+    """Return the seconds of srun and of sbatch on a Slurm without and with our software.
+
+    The result includes the milliseconds of their slurmctlds.
+    """
     commands = {
         "srun": ("srun", "-N1", "true"),
         "sbatch": ("sbatch", "--hold", "-o/dev/null", "--wrap=true"),

@@ -1,10 +1,10 @@
-"""Measure what is lost because nobody has said how jobs scale.
+"""Measure the loss because the curves of jobs are unknown.
 
-Recorded holes, event-driven, with the true curves hidden behind the advisor. A job tells the rate
-of a size after a few steady seconds there, 3 % off. No curve of its own model is in what the
-advisor expects of it. Beside it stand equal shares, linear until known, and the largest size first,
-all relative to the allocation by the true curves. `family` is a queue of many short jobs of one
-family, `search` a search with early stopping.
+The holes are recorded, the replay is event-driven, and the advisor does not see the true curves. A
+job reports the rate of a size after a few steady seconds there, 3 % off. The advisor's expectation
+contains no curve of the job's own model. The alternatives are equal shares, linear until known, and
+the largest size first. All are relative to the allocation by the true curves. `family` is a queue
+of many short jobs of the same family, `search` a search with early stopping.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ TRUE, LEARNED = "default", "learned"
 OTHERS = ("equal", "linear", "descending")
 GOALS = {"summit": 0.97, "sia": 0.96}
 MOST_PROBING = 0.02
-MOST_OF_FAMILY = 20  # jobs looked at: those that began before two had ended, and a few
-JOB_NODE_S = 54_000.0  # work of a job of the Sia queue, in seconds of one node
+MOST_OF_FAMILY = 20  # probed jobs: the jobs that began before two had ended, and a few
+JOB_NODE_S = 54_000.0  # work of a job of the Sia queue, in seconds of a single node
 SHORT_NODE_S = 3_000.0
 PARTS = ("shufflenet", "mix7", "sia", "family", "search")
 
@@ -97,7 +97,7 @@ def sia_curves(folder: Path) -> dict[str, Curve]:
 
 
 def _nodes(row: Mapping[str, str]) -> int:
-    """Nodes of a row whose nodes are all full, else 0."""
+    """Nodes of a row whose nodes are all full, or else 0."""
     if "placement" in row:
         return len(row["placement"]) if set(row["placement"]) == {"4"} else 0
     nodes = int(row["num_nodes"])
@@ -134,13 +134,15 @@ def _run(case: Case, record: Record, policy: str) -> Outcome:
 
 
 def done(outcome: Outcome, queue: Queue) -> float:
-    """Images, each in those that its model does on one node in a second: models count alike."""
+    """Images, relative to the images of the model on 1 node in a second, so that models
+    count equally.
+    """
     unit = {k.name: k.rates[k.min_nodes] / k.min_nodes for k in queue.kinds}
     return math.fsum(images / unit[name] for name, images in outcome.ledger.images.items())
 
 
 def _measured(case: Case, record: Record) -> dict[str, Any]:
-    """All ways, relative to the true curves: in images, and with all models counting alike."""
+    """All ways, relative to the true curves: in images, and with all models counting equally."""
     row: dict[str, Any] = {"queue": case.name, "jobs": case.jobs}
     began, base, alike = time.process_time(), 0.0, 0.0
     for policy in (TRUE, LEARNED, *OTHERS):
@@ -170,7 +172,7 @@ def _spent(outcome: Outcome) -> dict[str, Any]:
 
 
 def _family(record: Record) -> dict[str, Any]:
-    """A thousand short jobs of one script: how many of them are looked at."""
+    """A thousand short jobs of a single script. The result is the number of probed jobs."""
     scaling = read_scaling(data() / "bftrainer" / "dnn_scaling.json")
     short = _sized("shufflenet", scaling["shufflenet"], SHORT_NODE_S)
     queue = Queue((short,) * 1000, is_endless=False)
@@ -190,9 +192,11 @@ TRIALS = 243
 
 
 def _search(record: Record, jobs: int) -> dict[str, Any]:
-    """Trials of a search with asynchronous successive halving: of three, one goes on to the next
-    rung, with three times the work. Their batch sizes differ, and with them how they scale; those
-    of one batch size are a family."""
+    """Trials of a search with asynchronous successive halving: a third reaches the next rung.
+
+    Each rung has three times the work. Batch sizes differ, and so do the curves. Trials of the same
+    batch size are a family.
+    """
     draw = random.Random(1)
     sia = {n: c for n, c in sia_curves(data() / "sia").items() if model_of(n) == "imagenet"}
     parts = []

@@ -1,16 +1,15 @@
 """Play a recorded machine on a real Slurm, beside the prediction of `malleable replay`.
 
-The nodes of a log with the most changes in a part of it are played, faster than they were. When
-others took such a node, or GPUs of it, an ordinary job for them is submitted, and Slurm preempts
-the fragments there. Ticks at their own pace give malleable jobs the rest. Summit has whole nodes;
-the other logs have nodes of 8 GPUs (simulated, not measured), and malleable jobs count GPUs. The
-ordinary jobs are first played without malleable ones, and their delays stand beside each other.
+The benchmark plays the nodes of a log with the most changes in a part of it, faster than in the
+record. When other jobs took such a node, or GPUs of it, an ordinary job for them is submitted, and
+Slurm preempts the fragments there. Ticks at their own pace give malleable jobs the rest. Summit has
+whole nodes. The other logs have nodes of 8 GPUs (simulated, not measured), and malleable jobs count
+GPUs. The ordinary jobs are first played without malleable jobs, and both delays are shown.
 
-One host plays all nodes, so fragments are light: a shell notes when it starts and when it leaves or
-is taken, tells what an agent would, and leaves at a notice as an agent does. So Slurm, ticks and
-preemptions are real, and training is modelled. A job's work is its throughput at the size it has,
-from these notes. Each change costs the pauses given, each loss the work of half a second, the mean
-of what the replay takes.
+The host plays all nodes, so fragments are light. A shell notes its start and its end, writes an
+agent's reports, and leaves at a notice as an agent does. So Slurm, ticks and preemptions are real,
+and training is modelled. A job's work is the throughput of its sizes, from these notes. Each change
+costs the given pauses. Each loss costs the work of half a second, the mean of the replay's loss.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.entry_points import find_objective
 
-LOST_S = 1.0  # what a loss redoes at most: the state of every second is kept
+LOST_S = 1.0  # the most that a loss repeats: the state of every second is kept
 IMAGES = 1e12  # no job ends
-# Ticks come every 5 s on a busy host too. Shells tell no rates, so nothing can be learned of them.
+# Ticks run every 5 s on a busy host too. Shells report no rates, so no curve can be learned.
 STEADY = "share = 0.5\n"
 PLAN = f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n\n[learn]\nenabled = false\n"
-MOST = 64  # what a malleable job may have
+MOST = 64  # the share that a malleable job may have
 FRAGMENT = """#!/bin/bash
 log={work}/fragment-$SLURM_ARRAY_JOB_ID-$SLURM_ARRAY_TASK_ID.log
 note() {{ echo "$EPOCHREALTIME $1 ${{SLURM_GPUS_ON_NODE:-1}}" >>$log; }}
@@ -71,17 +70,17 @@ note start
 
 
 class Unknowing(Shipped):
-    """The planner that ships, where nobody has said how jobs scale and nothing is learned."""
+    """The shipped planner, where curves are unknown and not learned."""
 
     def curves(self, _members: Iterable[Member]) -> dict[int, Curve]:
-        """Nothing is known: jobs have equal shares."""
+        """No curve is known: jobs have equal shares."""
         return {}
 
 
 def predicted(
     record: Record, jobs: int, settings: Settings, curve: Curve, latency_s: float = 1.0
 ) -> dict[str, Any]:
-    """What the replay says of the same record under the same settings."""
+    """The prediction of the replay for the same record under the same settings."""
     conditions = Conditions(
         queue=Queue((kind("light", curve, (1, curve.points[-1][0]), IMAGES),)),
         jobs=jobs,
@@ -100,7 +99,7 @@ def predicted(
 
 
 def play(box: Sandbox, record: Record, jobs: int, run: str = "with") -> Others:
-    """Play the record beside so many malleable jobs; without any there are no ticks either."""
+    """Play the record beside so many malleable jobs. Without malleable jobs no tick runs."""
     (box.work / "job.sh").write_text(FRAGMENT.format(work=box.work, told=CHEAP))
     others = Others(box, record, run)
     others.settle()
@@ -119,7 +118,7 @@ def play(box: Sandbox, record: Record, jobs: int, run: str = "with") -> Others:
 
 @dataclass(frozen=True)
 class Change:
-    """A job's size changes by `by` at `at_s`; a loss if it was not asked to leave before."""
+    """A job's size changes by `by` at `at_s`. It is a loss if the job had no notice before."""
 
     at_s: float
     by: int
@@ -127,7 +126,7 @@ class Change:
 
 
 def changes(box: Sandbox, began: float, to_s: float) -> dict[str, list[Change]]:
-    """What the fragments noted, by job."""
+    """The notes of the fragments, by job."""
     found: dict[str, list[Change]] = defaultdict(list)
     for path in sorted(box.work.glob("fragment-*.log")):
         job = path.stem.split("-")[1]
@@ -142,7 +141,7 @@ def changes(box: Sandbox, began: float, to_s: float) -> dict[str, list[Change]]:
 
 
 def worked(each: Sequence[Change], curve: Curve, until_s: float) -> tuple[float, float, int]:
-    """Work, node-seconds and losses of one job."""
+    """Work, node-seconds and losses of a job."""
     work = used = 0.0
     size = losses = 0
     moments = [*each, Change(until_s, 0)]
@@ -161,7 +160,7 @@ def worked(each: Sequence[Change], curve: Curve, until_s: float) -> tuple[float,
 
 
 def measured(box: Sandbox, began: float, record: Record, curve: Curve) -> dict[str, Any]:
-    """What the run was worth."""
+    """The worth of the run."""
     noted = changes(box, began, record.to_s)
     looked = looks(box, began)
     rows = [worked(each, curve, record.to_s) for each in noted.values()]
@@ -175,7 +174,7 @@ def measured(box: Sandbox, began: float, record: Record, curve: Curve) -> dict[s
 
 
 def delayed(others: Others) -> dict[str, Any]:
-    """How long the ordinary jobs waited, those of whole nodes also by themselves."""
+    """The waits of the ordinary jobs, and of whole-node jobs separately."""
     every = others.delays()
     delays = sorted(delay for _, delay in every)
     return {
@@ -190,7 +189,7 @@ def delayed(others: Others) -> dict[str, Any]:
 
 
 def looks(box: Sandbox, began: float) -> list[float]:
-    """When ticks looked at the machine, to a second."""
+    """The times at which ticks read the machine, to a second."""
     lines = (box.work / "ticks.log").read_text().splitlines()
     said = [" ".join(line.split()[2:4]) for line in lines if line.startswith("tick at")]
     return [datetime.fromisoformat(f"{at}+00:00").timestamp() + 0.5 - began for at in said]

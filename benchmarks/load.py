@@ -1,11 +1,11 @@
-"""Compare how long ordinary jobs wait on two Slurms, one of them with malleable jobs.
+"""Compare how long ordinary jobs wait on two Slurms, only the second with malleable jobs.
 
 Both clusters get the same random rigid jobs at the same moments. The malleable jobs only sleep, so
-they ignore every notice. Single delays go both ways: with fragments on some nodes, jobs start on
-other nodes, and one different choice reorders what follows. So the first job in the queue is
-watched too: it must not wait while nodes of ours, with the idle ones, would do for it. A job counts
-as urgent if it starts at once without malleable jobs, else as planned. It starts when its script
-says so. Exit code 1 if a promise broke.
+they ignore every notice. Single delays vary in both directions: with fragments on some nodes, jobs
+start on other nodes, and a different choice reorders the rest. So the first job in the queue is
+watched too: it must not wait while our nodes, with the idle nodes, would suffice. A job counts as
+urgent if it starts at once without malleable jobs, else as planned. Its script notes the start.
+Exit code 1 if a promise broke.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ TICK_S = 5
 KILL_WAIT_S = 5
 CLOCK_S = 3.0  # two clusters, whole seconds, a scheduler that looks once a second
 FIRST = "-OJobArrayID:|,NumNodes:|,TimeLimit:|"
-AT_ONCE_S = 2.0  # who starts within that on a Slurm without us finds free nodes
+AT_ONCE_S = 2.0  # a job that starts within that time on a Slurm without us found free nodes
 AS_EMPTY_S = 0.5
 
 
 @dataclass(frozen=True)
 class Load:
-    """What ordinary jobs are like: seconds between two submissions, limits in minutes, and what
-    share of its limit a job runs."""
+    """The shape of ordinary jobs: seconds between two submissions, limits in minutes.
+
+    It also has the share of its limit for which a job runs.
+    """
 
     every_s: tuple[float, float]
     limits: tuple[int, ...]
@@ -54,7 +56,7 @@ LOADS = {
 
 @dataclass(frozen=True)
 class Asked:
-    """An ordinary job on one of the clusters: its id, and when it was submitted."""
+    """An ordinary job on a cluster: its id, and the time of its submission."""
 
     id: str
     at: float
@@ -62,14 +64,14 @@ class Asked:
 
 @dataclass
 class Watch:
-    """What the samples showed; `broken` maps a promise to its worst case in seconds."""
+    """The results of the samples. `broken` maps a promise to its worst case in seconds."""
 
     broken: dict[str, float] = field(default_factory=dict)
     used_node_s: float = 0.0
     waiting: dict[str, datetime] = field(default_factory=dict)
 
     def look(self, port: Live, since_s: float) -> None:
-        """One sample of the cluster with malleable jobs."""
+        """Take a sample of the cluster with malleable jobs."""
         seen = observe(port, ["malleable"])
         on_nodes = (FragmentState.RUNNING, FragmentState.ENDING)
         fragments = [f for j in seen.jobs for f in j.fragments if f.state in on_nodes]
@@ -85,7 +87,9 @@ class Watch:
         self._look_at_first(port, seen, {n for f in fragments for n in f.nodes})
 
     def _look_at_first(self, port: Live, seen: Snapshot, ours: set[str]) -> None:
-        """The first job in the queue must not wait for what it could take from us."""
+        """Check that the first job in the queue does not wait for nodes that it could take
+        from us.
+        """
         argv = ("squeue", "-h", "-p", "main", "--states=PENDING", "--sort=i", FIRST)
         rows = [line.split("|") for line in port.ask(Command(argv)).splitlines()]
         waiting = {}
@@ -154,7 +158,9 @@ def requests(nodes: int) -> tuple[str, str, str]:
 
 
 def submit(box: Sandbox, twin: Sandbox, load: Load, chance: random.Random) -> tuple[Asked, Asked]:
-    """The same rigid job in both; one in six asks for half of the machine."""
+    """Submit the same rigid job to both clusters. A sixth of the jobs ask for half of the
+    machine.
+    """
     size = len(box.nodes)
     nodes = max(1, chance.choice((1, 1, size // 8, size // 5, size // 4, size // 2)))
     limit = chance.choice(load.limits)
@@ -170,8 +176,10 @@ def submit(box: Sandbox, twin: Sandbox, load: Load, chance: random.Random) -> tu
 
 
 def reserve(box: Sandbox, twin: Sandbox, chance: random.Random, number: int) -> None:
-    """The same reservation in both, two minutes ahead, over whatever runs there; in none if one of
-    them has another there at that time."""
+    """Make the same reservation in both, two minutes ahead, over any running jobs.
+
+    If a cluster has another reservation there at that time, make it in neither.
+    """
     first = chance.randint(1, len(box.nodes) - 2)
     words = f"scontrol create reservation reservationname=r{number} starttime=now+130 duration=1 "
     words += f"users=root flags=ignore_jobs nodes=n[{first}-{first + 1}]"
@@ -215,7 +223,9 @@ def report(watch: Watch, pairs: list[tuple[float, float]]) -> dict[str, Any]:
 
 
 def distribution(pairs: list[tuple[float, float]]) -> dict[str, float]:
-    """Of the delays of one kind of job: seconds, and the share that is as on an empty machine."""
+    """The distribution of delays for a kind of job: seconds, and the share as on an empty
+    machine.
+    """
     delays = sorted(a - b for a, b in pairs)
     return {
         "jobs": len(delays),

@@ -1,7 +1,8 @@
-"""Measure what observation costs a training process that says nothing.
+"""Measure the cost of observation for a training process without our library.
 
-It costs each step, each batch drawn, each checkpoint, and the start. Blocks with and without take
-turns in one process. Processor time counts, so other work on the host disturbs little.
+The costs are for each step, each drawn batch, each checkpoint, and the start. Blocks with and
+without observation take turns in a process. Processor time counts, so other work on the host
+disturbs little.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def paired(plain: Callable[[], object], seen: Callable[[], object], blocks: int,
 
 
 def step_cost(blocks: int) -> float:
-    """The hook after an optimizer's step, with what it tells the agent once a second."""
+    """The hook after an optimizer's step, with its reports to the agent once a second."""
     import torch  # noqa: PLC0415
     from torch.optim.optimizer import _global_optimizer_post_hooks as hooks  # noqa: PLC0415
 
@@ -83,7 +84,7 @@ def step_cost(blocks: int) -> float:
 
 
 def draw_cost(blocks: int) -> float:
-    """The wrapper around what a DataLoader gives next."""
+    """The wrapper around the next batch of a DataLoader."""
     from torch.utils.data import dataloader  # noqa: PLC0415
 
     loader = dataloader.DataLoader([1.0] * (STEPS + 1), batch_size=1)

@@ -1,14 +1,15 @@
 """Compare how long ordinary jobs of GPUs wait on Slurms with and without jobs on parts of nodes.
 
-All Slurms get the same random rigid jobs at the same moments, in Poisson order: one to eight GPUs
-of a node, or two to four whole nodes. A pool and two gangs of malleable fragments take what is
-left, on each such Slurm with another headroom. Single delays go both ways, since one different
-choice reorders what follows. So the waits of all jobs are compared too, and those of whole nodes
-apart. A second Slurm without malleable jobs tells how far two equal ones differ on a busy host.
+All Slurms get the same random rigid jobs at the same moments, in Poisson order: up to eight GPUs of
+a node, or two to four whole nodes. A pool and two gangs of malleable fragments take the rest, on
+each such Slurm with another headroom. Single delays vary in both directions, because a different
+choice reorders the rest. So the waits of all jobs are compared too, with whole-node jobs
+separately. A second Slurm without malleable jobs shows how far two equal Slurms differ on a busy
+host.
 
-GPUs are preempted beyond what was wanted if the fragments that went for a job had more than it got.
-The goal: with the first headroom, jobs of whole nodes wait at most a second longer, at the median
-and on average.
+The preemption is excessive if the fragments that left for a job had more GPUs than it got. The
+goal: with the first headroom, jobs of whole nodes wait at most a second longer, at the median and
+on average.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Rigid:
 
     @property
     def words(self) -> list[str]:
-        """What sbatch is told of its size."""
+        """The options of sbatch for its size."""
         words = [f"--nodes={self.nodes}", f"--gres=gpu:{self.gpus}", "--ntasks-per-node=1"]
         return [*words, f"--cpus-per-task={self.gpus}"]
 
@@ -137,7 +138,7 @@ def played(
         began = time.monotonic()
         for number, job in enumerate(load):
             time.sleep(max(0.0, job.at_s - (time.monotonic() - began)))
-            for kind in chance.sample(list(boxes), len(boxes)):  # none is always the first
+            for kind in chance.sample(list(boxes), len(boxes)):  # neither is always the first
                 asked[kind].append(_submit(boxes[kind], job))
             if number % 50 == 0:
                 SAY.print(f"{number} jobs after {time.monotonic() - began:.0f} s")
@@ -160,14 +161,14 @@ def _submit(box: Sandbox, job: Rigid) -> tuple[str, float]:
 
 
 def _wait(box: Sandbox, job: str, at: float) -> Optional[float]:
-    """How long the job waited; None if it has not started in time."""
+    """The job's wait, or None if it has not started in time."""
     path = box.work / f"start-{job}"
     text = path.read_text().strip() if path.exists() else ""
     return float(text) - at if text else None
 
 
 def preempted(log: str, wanted: dict[str, int]) -> Counter[str]:
-    """GPUs that were preempted, and how many of them beyond what the jobs got for whom it was."""
+    """The preempted GPUs, and the part of them beyond the GPUs of the jobs that preempted."""
     sizes: dict[str, int] = {}
     lost: Counter[str] = Counter()
     for line in log.splitlines():
@@ -180,7 +181,9 @@ def preempted(log: str, wanted: dict[str, int]) -> Counter[str]:
 
 
 def rows_of(kind: str, jobs: list[Rigid], waits: dict[str, list[Optional[float]]]) -> Iterator[Row]:
-    """Of one Slurm: the waits of parts and of whole nodes, and the delays beside that without."""
+    """The rows of a Slurm: waits of parts and of whole nodes, and delays compared with no
+    fragments.
+    """
     for name, is_whole in (("parts", False), ("whole nodes", True)):
         pairs = [
             (own, base)

@@ -1,16 +1,17 @@
 """Measure how long a wide job waits for nodes that fragments hold.
 
 A job that needs 8, 64 and half of the nodes of a sandbox is submitted in turns to:
-empty: an empty machine.
-plain: a machine full of ordinary jobs of one node, which Slurm may preempt.
-ours: a machine full of malleable jobs of 64 fragments, one a node, that end at SIGTERM.
-ahead: the same, but one command gives back just so many fragments before the submission.
-waves: the same in waves, as a tick could do it ahead of Slurm.
-wide: a machine full of fragments of 8 nodes.
 
-A row has the seconds from sbatch (or that command) to the wide job's first line, slurmctld's
-processor seconds until then, how busy the host's cores were, the most processes that wanted them at
-once, and the longest squeue beside it. The goal is 1.3 times the empty machine.
+* empty: an empty machine.
+* plain: a machine full of ordinary single-node jobs, which Slurm may preempt.
+* ours: a machine full of malleable jobs of 64 fragments, each on a node, that end at SIGTERM.
+* ahead: the same, but a command gives back just so many fragments before the submission.
+* waves: the same in waves, as a tick could do it ahead of Slurm.
+* wide: a machine full of fragments of 8 nodes.
+
+A row has the seconds from sbatch (or that command) to the wide job's first line. It has slurmctld's
+processor seconds until then, the load of the host's cores, the most processes that wanted them at
+once, and the longest squeue in that time. The goal is 1.3 times the empty machine.
 """
 
 from __future__ import annotations
@@ -59,9 +60,12 @@ WIDE = "#!/bin/bash\ndate +%s.%N >first\n"
 
 @dataclass(frozen=True)
 class Reclaim:
-    """Seconds to the wide job's first line, and what was seen meanwhile: processor seconds of
-    slurmctld, the share of the host's cores that was busy, the longest squeue in seconds, and the
-    most processes that ran or wanted to at once. `taken` are the nodes that others lost."""
+    """Seconds to the wide job's first line, and the measurements until then.
+
+    These are processor seconds of slurmctld, the busy share of the host's cores, the longest squeue
+    in seconds, and the most processes that ran or wanted to at once. `taken` are the nodes that
+    others lost.
+    """
 
     seconds: float
     controller_s: float
@@ -72,7 +76,7 @@ class Reclaim:
 
 
 class Run:
-    """One Slurm that is filled, asked for nodes, and emptied again."""
+    """A Slurm that is filled, asked for nodes, and emptied again."""
 
     def __init__(self, box: Sandbox, nodes: int) -> None:
         self._box, self._nodes = box, nodes
@@ -135,7 +139,7 @@ def busy_s() -> float:
 
 @dataclass
 class Seen:
-    """What was seen while a wide job waited: each squeue's seconds, the most processes at once."""
+    """Measurements while a wide job waited: each squeue's seconds, the most processes at once."""
 
     squeues: list[float]
     runnable: int = 0
@@ -143,7 +147,7 @@ class Seen:
 
 @contextmanager
 def watched(box: Sandbox) -> Iterator[Seen]:
-    """Ask Slurm and the host again and again meanwhile."""
+    """Measure Slurm and the host repeatedly while the body runs."""
     done, found = threading.Event(), Seen([0.0])
 
     def ask() -> None:
@@ -218,7 +222,7 @@ def table(size: int, kinds: dict[str, list[Reclaim]]) -> list[Row]:
 
 
 def measure(options: argparse.Namespace, sizes: list[int]) -> dict[int, dict[str, list[Reclaim]]]:
-    """The starts of wide jobs by size and by what the machine was full of, in turns."""
+    """The starts of wide jobs by size and by the state of the machine, in turns."""
     text = SETTINGS.format(nodes=options.nodes)
     found: dict[int, dict[str, list[Reclaim]]] = {
         size: {kind: [] for kind in options.kinds} for size in sizes

@@ -1,9 +1,9 @@
-"""Compare the allocator that ships with the published formulation.
+"""Compare the shipped allocator with the published formulation.
 
-summit: hole ends unknown, event-driven. The published objective (120 s ahead) stands against the
-defaults that ship and an oracle that knows every hole end. planned: Theta and Curie, as `malleable
+summit: hole ends unknown, event-driven. The published objective (120 s ahead) is compared with the
+shipped defaults and an oracle that knows every hole end. planned: Theta and Curie, as `malleable
 replay` plans them. Hole ends are unknown, known from the submission of the job that takes the node,
-or all known. mix: objectives for seven models. Nothing is tuned per log.
+or all known. mix: objectives for seven models. No value is tuned for a log.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def summit() -> list[Row]:
 
 
 def planned() -> list[Row]:
-    """What the ends that Slurm publishes are worth. Six weeks take about half an hour."""
+    """The worth of the ends that Slurm publishes. Six weeks take about half an hour."""
     rows = []
     for log in ("theta_2022", "curie_2012_thin"):
         blind = Run(log, "default", 35, RESCALES[0], tick_s=SETTINGS.tick.every_s)

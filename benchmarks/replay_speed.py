@@ -1,7 +1,7 @@
 """Time the replay of a week of Summit: 400 nodes, and with --wide 1,024.
 
-Everything counts: reading the log, the run on dedicated nodes, the replay with the defaults that
-ship, for 10 jobs. The goals are two minutes and ten minutes of one core.
+All parts count: reading the log, the run on dedicated nodes, and the replay with the shipped
+defaults, for 10 jobs. The goals are two minutes and ten minutes of a single core.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Measure what a change of size costs a training.
+"""Measure the cost of a change of size for a training.
 
-Every engine runs the same training on a sandbox of four nodes, a real Slurm, and lives through the
-same changes.
+Every engine runs the same training on a sandbox of four nodes, a real Slurm, with the same changes.
 
 A pause is the longest time that any survivor went without a finished step. `effect` is the time
 from the request to the first step at the new size on every survivor. `slurm` is its part until the
-batch script of a new fragment has started. `ours` of a restart is the time from the end of one
+batch script of a new fragment has started. `ours` of a restart is the time from the end of a
 command to the start of the next.
 
 A planned change is a notice and a requeue for a malleable job, as the tick does it. For the others
@@ -13,10 +12,11 @@ it is a requeue at once, SIGTERM to all processes. A preemption is an ordinary j
 node of a fragment. A loss is SIGKILL to all processes of a fragment. Rank 0 of torchft is the
 fragment with the lighthouse.
 
-`again` counts steps that survivors finished twice, or tasks of a pool that anybody did twice. Lost
-tasks are those that no worker has ended or will find.
+`again` counts steps that survivors finished twice, or tasks that a pool did twice. Lost tasks are
+tasks that no worker has ended or will take.
 
-Between two changes the training rests for `--rest` seconds, so that warm workers are ready again.
+Between two changes the training runs undisturbed for `--rest` seconds, so that warm workers are
+ready again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class LostError(Exception):
 
 @dataclass
 class Found:
-    """What one engine made of one kind of change; seconds."""
+    """An engine's results for a kind of change, in seconds."""
 
     pauses: list[float] = field(default_factory=list)
     effects: list[float] = field(default_factory=list)
@@ -90,7 +90,7 @@ class Found:
 
 @dataclass
 class Change:
-    """A change that was asked for at `asked`: who comes, who goes, who stays."""
+    """A change that was requested at `asked`: the joining, leaving and staying fragments."""
 
     asked: float
     coming: list[int]
@@ -103,7 +103,7 @@ class Change:
 
 
 class Course:
-    """One training through its changes."""
+    """A training through its changes."""
 
     def __init__(self, engine: Engine, fleet: Fleet, work: Path, rest_s: float) -> None:
         self._engine = engine
@@ -122,7 +122,7 @@ class Course:
         row.slurm.append(max(starts(self._work, begun.coming)) - begun.asked)
 
     def measure(self, kind: str, row: Found) -> None:
-        """Live through one change and note what it cost. Raises LostError."""
+        """Make a change and note its cost. Raises LostError."""
         time.sleep(self._rest_s)
         change = self._plan(kind)
         restarts = self._begins.restarts(change.survivors)
@@ -198,7 +198,7 @@ class Course:
 
 
 def run_course(engine: Engine, rest_s: float, rows: dict[str, Found], label: str) -> None:
-    """Take one job on a new Slurm through all changes, or until it is lost."""
+    """Take a job on a new Slurm through all changes, or until it is lost."""
     with Sandbox.up(project_spec(nodes=SIZE)) as box, engine.beside() as added:
         path = box.work / "train.sh"
         path.write_text(script(engine, box.work, added))
@@ -229,7 +229,7 @@ def evidence(work: Path) -> str:
 
 
 def summary(engine: Engine, kind: str, row: Found) -> Row:
-    """Return one line of the table."""
+    """Return a line of the table."""
     return {
         "engine": engine.name,
         "change": LABELS[kind],
@@ -247,14 +247,14 @@ def summary(engine: Engine, kind: str, row: Found) -> Row:
 
 
 def stop_once(number: int, _frame: FrameType | None) -> None:
-    """The first signal ends the run in order; further ones cannot disturb the taking down."""
+    """The first signal ends the run in order. Further signals cannot disturb the end."""
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     sys.exit(128 + number)
 
 
 def options_of() -> argparse.Namespace:
-    """Return what to run."""
+    """Return the options of the run."""
     parser = arguments(__doc__)
     parser.add_argument("--runs", type=int, default=10, help="courses of each engine")
     parser.add_argument("--baseline-runs", type=int, help="of foreign engines (as --runs)")
@@ -281,11 +281,11 @@ def main() -> int:
             found[name] = {}
     try:
         for run in range(max(options.runs, options.baseline_runs)):
-            for name, rows in found.items():  # in turn: other work of the host hits all engines
+            for name, rows in found.items():  # in turn: other work of the host disturbs all engines
                 runs = options.runs if ENGINES[name].is_ours else options.baseline_runs
                 if run < runs:
                     run_course(ENGINES[name], options.rest, rows, f"{run + 1}/{runs}")
-    finally:  # what was measured before a signal counts too
+    finally:  # measurements before a signal count too
         lines = [
             summary(ENGINES[name], kind, row)
             for name, rows in found.items()

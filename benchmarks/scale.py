@@ -2,9 +2,9 @@
 
 Ticks run without Slurm, from text to text, up to 100,000 nodes, 1,000 malleable jobs of 64
 fragments and 100,000 pending jobs of others: processor seconds, in parts. The allocator solves
-problems of that size in whole, and divided into parts that know nothing of each other (POP:
-Narayanan et al., SOSP 2021). Each part has a share of the jobs, their nodes and of the free nodes.
-The share is the value that is left.
+problems of that size as a whole, and divided into independent parts (POP: Narayanan et al., SOSP
+2021). Each part has a share of the jobs, their nodes and of the free nodes. The reported share is
+the value that is left.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def main() -> int:
 
 
 def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
-    """Microseconds to read a record of each kind; seconds to plan, to check, to write commands."""
+    """Microseconds to read a record of each kind, and seconds to plan, to check, to write
+    commands.
+    """
     seen = snapshot(nodes, jobs, FRAGMENTS)
     port, without = answers(seen, others), answers(seen)
     ours_s, whole_s = _reading(without), _reading(port)
@@ -92,8 +94,10 @@ def divided(problem: Problem, parts: int) -> Row:
 
 
 def split(problem: Problem, parts: int) -> list[Problem]:
-    """Problems with every so-manieth job, in random order, what these hold, and as many of the
-    free nodes of each class."""
+    """Problems with every so-manieth job, in random order, with their nodes.
+
+    Each problem has as many of the free nodes of each class.
+    """
     order = list(problem.jobs)
     random.Random(1).shuffle(order)
     found = []

@@ -1,9 +1,9 @@
-"""Measure how long Slurm takes to hear the sizes of fragments before they are released.
+"""Measure how long Slurm takes for the sizes of fragments before they are released.
 
-Fragments that count slots of a node have a line of scontrol each: its node, its lease, its mark,
-and its size if it has another one. Fragments of whole nodes share a line. The lines are those of a
-tick, and one scontrol takes them all. Every fragment changes its size in every round. The processor
-seconds are slurmctld's. Exit code 1 if the goal is missed.
+Fragments that count slots of a node each have a line of scontrol: node, lease, mark, and a changed
+size. Fragments of whole nodes share a line. The lines are a tick's lines, and a single scontrol
+takes them all. Every fragment changes its size in every round. The processor seconds are
+slurmctld's. Exit code 1 if the goal is missed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def measured(box: Sandbox, fragments: int, rounds: int) -> dict[str, Row]:
 
 
 def grow(fragment: FragmentId, slots: int, kind: str) -> Intent:
-    """What a tick wants of a fragment."""
+    """The intent of a tick for a fragment."""
     request = Request(1, 4000, 500, LEASE, LEASE, excluded=frozenset())
     if kind != WHOLE:
         request = replace(request, slot=SLOT)
@@ -77,7 +77,7 @@ def grow(fragment: FragmentId, slots: int, kind: str) -> Intent:
 
 
 def took_s(box: Sandbox, grows: Sequence[Intent]) -> tuple[float, float]:
-    """The seconds that the updates take, and slurmctld's among them. Nothing is released."""
+    """The seconds that the updates take, and slurmctld's part of them. No fragment is released."""
     *updates, _ = starts(grows, {}, AllBut(f"n{n}" for n in range(1, NODES + 1)))
     slurm, began, cpu_s = port(box), time.monotonic(), controller_cpu_s(box)
     for command in updates:

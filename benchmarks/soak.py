@@ -2,13 +2,13 @@
 
 Ordinary jobs of ThetaGPU's log (24 nodes) are submitted as its users did, 60 times as fast, to a
 real Slurm of as many nodes. Slurm starts them, backfill and all. Ten malleable jobs of real engines
-train on the rest, with slow steps, since one host plays all nodes. Ticks run at their own pace.
+train on the rest, with slow steps, since the host plays all nodes. Ticks run at their own pace.
 
-Every two seconds a look asks whether anybody waits for nodes of ours, a lease is overrun, a node
-drained or given twice, an element lost, and how large our processes and files are. At the end of
-the day the trainings end by themselves, and all jobs must be gone. The replay gets the holes that
-there were; its used share stands beside the measured one. Exit code 1 if a promise broke or
-something leaked. Without the log it says so and succeeds.
+Every two seconds a reading checks the promises. No job waits for our nodes, no lease is overrun, no
+node is drained or given twice, and no element is lost. It also measures our processes and files. At
+the end of the day the trainings end by themselves, and all jobs must be gone. The replay gets the
+observed holes, and its used share is shown beside the measured share. Exit code 1 if a promise
+broke or memory or files grew. Without the log it says so and succeeds.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ JOBS = (
     ("tensorflow", 2, 1),
     ("pool", 24, 3),
 )
-# Growth between early and late. Python's allocator keeps what a busy tick needed; a fragment more
+# Growth between early and late. Python's allocator keeps the memory of a busy tick; a fragment more
 # at work is a socket or two.
 ALLOWED = {"tick loop MiB": 40.0, "tick loop descriptors": 8.0, "files of the tick": 10.0}
 
 
 @dataclass
 class Course:
-    """What was seen so far. `jobs` are the elements of each malleable job."""
+    """The readings so far. `jobs` are the elements of each malleable job."""
 
     box: Sandbox
     watch: Watch = field(default_factory=Watch)
@@ -82,7 +82,7 @@ class Course:
     since: dict[str, float] = field(default_factory=dict)
 
     def look(self, at_s: float, since_s: float, pids: Mapping[str, int]) -> None:
-        """One look at Slurm and at our processes, `since_s` after the last."""
+        """Read Slurm and our processes, `since_s` after the last reading."""
         self.watch.look(port(self.box), since_s)
         found = self._slurm()
         for fault in (*changed_nodes(found, {}), *doubled_nodes(found)):
@@ -105,7 +105,7 @@ class Course:
         return Look(time.time(), parse_elements(texts[0]), parse_nodes(texts[1]))
 
     def _judge_elements(self, look: Look, at_s: float) -> None:
-        """What ended waits for the next tick; what waits for longer is lost."""
+        """Ended elements wait for the next tick. An element that waits for longer is lost."""
         lost = [f for job, n in self.jobs.items() for f in lost_elements(look, job, n)]
         self.since = {fault: self.since.get(fault, at_s) for fault in lost}
         for fault, since in self.since.items():
@@ -126,7 +126,7 @@ class Course:
 
 
 def _count_files(work: Path) -> int:
-    """Without those by which a pool's worker claims a task, which are as many as the tasks."""
+    """Count without the files by which a pool's worker claims a task, which grow with the tasks."""
     return sum(len(names) for top, _, names in os.walk(work) if Path(top).name != "claims")
 
 
@@ -160,7 +160,9 @@ def main() -> int:
 
 
 def play(course: Course, jobs: list[Ordinary], seconds: float) -> list[str]:
-    """The day, and the end of all jobs after it; those that have not ended in time."""
+    """Play the day, and the end of all jobs after it. Return the jobs that have not ended
+    in time.
+    """
     box, until = course.box, time.time() + seconds
     course.jobs = start(box, until)
     with ticks(box) as loop:
@@ -189,7 +191,7 @@ def start(box: Sandbox, until: float) -> dict[int, int]:
 
 
 def train(box: Sandbox, engine: Engine, name: str, most: int, until: float) -> str:
-    """Submit one training in a directory of its own; its id."""
+    """Submit a training in a separate directory. Return its id."""
     work = box.work / name
     work.mkdir()
     added = {"TRAIN_UNTIL": f"{until:.0f}", "TRAIN_STEP_S": f"{STEP_S:g}"}
@@ -209,7 +211,7 @@ def submit(box: Sandbox, job: Ordinary) -> None:
 
 
 def ends(course: Course) -> list[str]:
-    """Wait until no malleable job is left; what is left of them after `GONE_S`."""
+    """Wait until no malleable job is left. Return the rest after `GONE_S`."""
     deadline = time.monotonic() + GONE_S
     words = ["squeue", "-h", "-p", "malleable", "-o", "%F %j %T %r"]
     while time.monotonic() < deadline:
@@ -221,7 +223,7 @@ def ends(course: Course) -> list[str]:
 
 
 def judged(course: Course, workload: Workload, stays: list[str]) -> dict[str, Any]:
-    """What the day was like."""
+    """The verdict on the day."""
     record = holes(course.seen, course.box.nodes)
     settings = load(course.box.settings)
     linear = Curve(((0, 0.0), (1, 1.0), (workload.nodes, float(workload.nodes))))

@@ -1,9 +1,10 @@
-"""Measure what a tick costs.
+"""Measure the cost of a tick.
 
-decisions: plan and guard a large machine. learned: what learned jobs add to that. whole: a tick
-there from text to text, within 2 s and 300 MiB. shared: the same where jobs share nodes of 8 GPUs,
-within 2.5 s and 400 MiB. slurm: ticks on a real Slurm with many jobs in the
-queue (seconds, commands, RPCs).
+* decisions: plan and guard a large machine.
+* learned: the additional cost of learned jobs.
+* whole: a tick there from text to text, within 2 s and 300 MiB.
+* shared: the same where jobs share nodes of 8 GPUs, within 2.5 s and 400 MiB.
+* slurm: ticks on a real Slurm with many jobs in the queue (seconds, commands, RPCs).
 """
 
 from __future__ import annotations
@@ -87,10 +88,10 @@ def measure(box: Sandbox, rigid: int, malleable: int) -> Row:
 
 
 def _queue(box: Sandbox, jobs: int) -> None:
-    """Hand in so many pending jobs of others, each with a record in slurmctld.
+    """Submit so many pending jobs of others, each with a record in slurmctld.
 
-    slurmctld keeps one record for all elements of an array that were never touched, so every
-    second one is touched.
+    slurmctld keeps a common record for all untouched elements of an array, so every second element
+    is touched.
     """
     hold = ["sbatch", "-p", "main", "--hold", "--wrap", "sleep 1", "--output=/dev/null"]
     for _ in range(jobs // HALF):

@@ -1,9 +1,9 @@
-"""Measure what watched objects cost in an ordinary step.
+"""Measure the cost of watched objects in an ordinary step.
 
-Steps of two small networks run on this host, with `watch()` and without, in turns, in seconds of
-one processor. The networks are far smaller, per tensor, than real ones, so the share of a step is
-an upper bound. The seconds of Checkpoint in a step count by themselves too, since the difference of
-two steps is noisier than the cost. The goal is 0.5 % of a step.
+Steps of two small networks run on this host, with `watch()` and without, in turns, in seconds of a
+single processor. The networks are far smaller, per tensor, than real networks, so the share of a
+step is an upper bound. The seconds of Checkpoint in a step count by themselves too, since the
+difference of two steps is noisier than the cost. The goal is 0.5 % of a step.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def attention() -> tuple[torch.nn.Module, torch.Tensor]:
 
 
 class Training:
-    """One network, watched, whose checkpoint can be told to look away."""
+    """A watched network, whose checkpoint can be told to ignore it."""
 
     def __init__(self, network: torch.nn.Module, inputs: torch.Tensor, work: Path) -> None:
         self.network, self._inputs = network, inputs
@@ -78,7 +78,7 @@ class Training:
         self._checkpoint.end()
 
     def _step(self) -> tuple[float, float]:
-        """Return the processor seconds of a step, and those of Checkpoint in it."""
+        """Return the processor seconds of a step, and the part of Checkpoint in it."""
         began = time.thread_time()
         self._optimizer.zero_grad()
         self.network(self._inputs).square().mean().backward()

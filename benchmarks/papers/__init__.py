@@ -1,5 +1,5 @@
-"""Replays as papers describe them: each change of the machine is answered at once, by any policy.
+"""Replays as papers describe them: any policy answers each change of the machine at once.
 
-What ships is replayed by `malleable replay`, which plans ticks (`slurm_hooks/replay/world`). These
-simulations show that the work and the figures agree with what was published.
+`malleable replay` replays the shipped programs, and plans ticks (`slurm_hooks/replay/world`). These
+simulations show that the work and the figures agree with the publications.
 """

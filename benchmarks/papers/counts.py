@@ -12,7 +12,7 @@ from slurm_hooks.replay.running import Running
 
 @dataclass(frozen=True)
 class Move:
-    """What one job gives up and gets, by node."""
+    """The nodes that a job gives up and gets, by node."""
 
     job: Running
     gone: Sequence[int]
@@ -20,7 +20,7 @@ class Move:
 
 
 def question(jobs: Sequence[Running], supply: Supply, classes: Classes, now: float) -> Question:
-    """The nodes that jobs hold, and those there are, in counts."""
+    """The question in counts: the nodes of each job, and all nodes."""
     capacity = [0] * len(classes.open_s)
     for c in classes.of_node.values():
         capacity[c] += 1
@@ -45,10 +45,10 @@ def moves(
     classes: Classes,
     free: Iterable[int],
 ) -> list[Move]:
-    """Name the nodes: a job gives up those it got last, and gets those free last.
+    """Name the nodes: a job gives up its newest nodes, and gets the nodes that became free last.
 
-    A node that one job gives up goes to another at once. A gang starts with its minimum or not
-    at all.
+    A node that a job gives up is given to another at once. A gang starts with its minimum or not at
+    all.
     """
     gone = [
         _given_up(job, held.row, row, classes) for job, held, row in zip(jobs, asked.jobs, rows)
@@ -73,7 +73,7 @@ def _gained(job: Running, held: Row, row: Row, pool: Sequence[list[int]]) -> lis
 
 
 def _given_up(job: Running, held: Row, row: Row, classes: Classes) -> list[int]:
-    """The nodes a job gives back: of each class those it got last."""
+    """The nodes that a job gives back: its newest nodes of each class."""
     if row == held:
         return []
     if classes.is_one:

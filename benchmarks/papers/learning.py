@@ -1,10 +1,10 @@
-"""Jobs whose curves nobody knows: what they show is learned, and the allocator goes by that.
+"""Jobs with unknown curves: the allocator uses curves that are learned from their rates.
 
-The allocator that ships is asked about jobs with the curves that are believed instead of their own.
-Beside the advisor (`Way.LEARNED`) there are the ways of others to get along without curves, to
-compare it with. A job tells the rate of a size after `MEASURE_S` of steady work there, once, with
-an error of `NOISE`; errors do not average out. It begins on its least, and waits there for the
-first. Jobs know nothing of each other, unless those of one model are a family.
+The shipped allocator gets the believed curves instead of the true curves. In addition to the
+advisor (`Way.LEARNED`) there are the ways of other systems without curves, for comparison. A job
+reports the rate of a size after `MEASURE_S` of steady work there, once, with an error of `NOISE`.
+Errors do not average out. It begins on its least size, and waits there for the first rate. Jobs
+share no knowledge, unless jobs of the same model are a family.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from slurm_hooks.replay.work import Kind
 from slurm_hooks.replay.world.learner import NOISE, Priors
 
 MEASURE_S = 15.0
-ALIKE = 0.1  # in the logarithm: sizes so close say nothing new
+ALIKE = 0.1  # in the logarithm: sizes so close bring no news
 LOOK_AGAIN_S = 300.0
-LOOK_S = 180.0  # a look that has shown nothing by then is given up
+LOOK_S = 180.0  # a probe without a rate by then is given up
 
 
 class Way(enum.Enum):
-    """How to get along without curves."""
+    """The ways to do without curves."""
 
     LEARNED = "learned"  # the advisor
-    LINEAR = "linear"  # linear until known: what was measured, linear beyond
+    LINEAR = "linear"  # linear until known: the measured rates, and linear beyond
     DESCENDING = "descending"  # the largest size first, then each half, as MalleTrain does
 
 
@@ -51,7 +51,7 @@ class _Look:
 
 @dataclass(eq=False)
 class _Pupil:
-    """One job, and what it has shown."""
+    """A job, and the rates that it has shown."""
 
     number: int
     kind: Kind
@@ -64,7 +64,9 @@ class _Pupil:
     looked_s: float = -math.inf
 
     def has_shown(self, nodes: int) -> bool:
-        """True if it told the rate of that size, or of one so close that it makes no difference."""
+        """True if it reported the rate of that size, or of a size so close that it makes no
+        difference.
+        """
         if nodes < 4:
             return any(r.nodes == nodes for r in self.rates)
         return any(abs(math.log(r.nodes / nodes)) < ALIKE for r in self.rates)
@@ -96,7 +98,7 @@ class Learning:
         self._now = -math.inf
 
     def look(self, now: float, jobs: Iterable[tuple[int, Kind, Mapping[int, float]]]) -> None:
-        """What jobs show: number, kind and the steady seconds of each size so far.
+        """Record the state of jobs: number, kind and the steady seconds of each size so far.
 
         The next question is about these jobs, in this order.
         """
@@ -140,7 +142,7 @@ class Learning:
             self._learn(pupil)
 
     def _learn(self, pupil: _Pupil) -> None:
-        """From what it has shown so far; what is believed of it is thought over."""
+        """Learn from its rates so far, and revise the belief about it."""
         pupil.believed, pupil.looked_s = None, -math.inf
         if self._way is not Way.LEARNED:
             return
@@ -208,7 +210,7 @@ class Learning:
         return _Look(kind.min_nodes, self._rescale.up_s * share)
 
     def _half(self, pupil: _Pupil, share: int) -> Optional[_Look]:
-        """From its share down to its least, each size half of the one before."""
+        """Sizes from its share down to its least. Each size is half of the size before."""
         size = min(share, pupil.kind.max_nodes)
         while size >= max(pupil.kind.min_nodes, 1) and pupil.has_shown(size):
             size //= 2

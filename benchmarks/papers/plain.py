@@ -1,4 +1,4 @@
-"""Policies that weigh nothing up: nodes for nobody, and the same for everybody."""
+"""Policies without weighing: no nodes for any job, or an equal number for all."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ from slurm_hooks.replay.work import Kind
 
 
 class Nothing:
-    """Nobody gets anything: the machine as it was."""
+    """No job gets a node: the machine as it was."""
 
     sees_ends = False
 
     def decide(self, question: Question) -> Sequence[Row]:
-        """Zero for everybody."""
+        """Zero for every job."""
         return [(0,) for _ in question.jobs]
 
 
 class Equal:
-    """BFTrainer's baseline: everybody the same, leftovers to the first."""
+    """BFTrainer's baseline: the same number for all, and the rest to the first jobs."""
 
     sees_ends = False
 
     def decide(self, question: Question) -> Sequence[Row]:
-        """floor(nodes / jobs) each, at most MAX; what is left fills the first jobs up to MAX."""
+        """floor(nodes / jobs) for each job, at most MAX. The rest fills the first jobs up
+        to MAX.
+        """
         jobs, most = question.jobs, question.capacity[0]
         share = most // len(jobs) if jobs else 0
         sizes = [_allowed(job.kind, share) for job in jobs]

@@ -17,8 +17,8 @@ class Optimum:
     """The exact optimum of BFTrainer's objective, at each question.
 
     Sum over the jobs of t_fwd * r(n) - up * r(c) where n > c - down * r(c) where n < c, with c the
-    nodes now (arXiv 2106.12091, as in the authors' released code). A start from nothing is free in
-    it. `is_normalised` divides r by the job's own rate on one node: the objective `speedup`.
+    present nodes (arXiv 2106.12091, as in the authors' released code). A start from 0 nodes is free
+    in it. `is_normalised` divides r by the job's own rate on 1 node: the objective `speedup`.
     """
 
     sees_ends = False
@@ -41,7 +41,7 @@ class Optimum:
         return [(n,) for n in self._answers[key]]
 
     def _key(self, job: Held) -> _Key:
-        """On what the worth of a job's sizes depends."""
+        """The values on which the worth of a job's sizes depends."""
         is_free = not self._rescale.up_s and not self._rescale.down_s
         return (job.kind, 0 if is_free else job.row[0])
 

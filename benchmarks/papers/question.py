@@ -1,7 +1,7 @@
-"""The simulator's question to a policy: the nodes that jobs hold, and those there are.
+"""The simulator's question to a policy: the nodes of each job, and all nodes.
 
-Classes are of nodes that are alike; a policy that does not look at hole ends sees one class. A
-policy knows no more of the future than the question tells.
+Classes group equal nodes. A policy that ignores hole ends sees a single class. A policy knows no
+more of the future than the question gives.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Question:
 
 
 class Policy(Protocol):
-    """Answers questions; `sees_ends` asks the simulator for one class per hole end."""
+    """Answers questions. If it `sees_ends`, it asks the simulator for a class for each hole end."""
 
     sees_ends: bool
 
@@ -45,8 +45,10 @@ class Policy(Protocol):
 
 @dataclass
 class Spent:
-    """Node-seconds that jobs had, and those of them in which they had a size only to be seen there.
-    `looks` counts these, `jobs_probed` the jobs that had one."""
+    """Node-seconds of jobs, and the part of them spent at a size only to probe it.
+
+    `looks` counts the probes, `jobs_probed` the jobs with a probe.
+    """
 
     node_s: float = 0.0
     probed_node_s: float = 0.0

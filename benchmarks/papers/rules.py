@@ -10,10 +10,10 @@ from slurm_hooks.replay.costs import Rescale
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one run: every change is answered at once.
+    """The rules of a run: every change is answered at once.
 
-    Ends beyond `horizon_s` make no difference. A loss costs the work since the last checkpoint,
-    where `checkpoint_s` zero means that no work is lost.
+    Ends beyond `horizon_s` make no difference. A loss costs the work since the last checkpoint. If
+    `checkpoint_s` is zero, no work is lost.
     """
 
     rescale: Rescale

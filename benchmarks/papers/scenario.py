@@ -67,7 +67,7 @@ def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
 
 
 def run(name: str, record: Record, conditions: Conditions, settings: Settings) -> Outcome:
-    """One line: the policy of that name over the record."""
+    """A line: the policy of that name over the record."""
     if name == "oracle":
         known = tuple(replace(i, known_s=-math.inf) for i in record.intervals)
         record = replace(record, intervals=known)

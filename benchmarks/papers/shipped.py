@@ -1,7 +1,7 @@
-"""The allocator that ships, asked at each change instead of by a tick.
+"""The shipped allocator, asked at each change instead of by a tick.
 
-`allocate` answers. Where all nodes are alike, what each size is worth is tabled once and searched
-as in the knapsack: a replay meets the same tables again and again.
+`allocate` answers. Where all nodes are equal, the worth of each size is tabled once and searched as
+in the knapsack, because a replay meets the same tables again and again.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MOST_MENUS = 20_000
 class Shipped:
     """The settings' costs, look-ahead and solver. With `sees_ends` known ends matter.
 
-    `is_tabled` allows the tabled search where it is exact; otherwise the allocator is always asked.
-    That needs an objective that looks at nothing but the curve, as ours do here.
+    `is_tabled` allows the tabled search where it is exact. Otherwise the allocator is always asked.
+    The objective must depend only on the curve, as ours do here.
     """
 
     rescale: Rescale

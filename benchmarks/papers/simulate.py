@@ -1,8 +1,8 @@
 """Malleable jobs on a recorded machine, from change to change, as in the replays of papers.
 
-A decision comes at every moment at which a node joins or leaves and at every completion, and is
-carried out at once. Leaves come first among the changes of one moment, then joins, then
-completions, then the decision. Policies decide about sizes.
+A decision follows each join or leave of a node and each completion, and is carried out at once.
+Leaves are first among the changes of the same moment, then joins, then completions, then the
+decision. Policies decide about sizes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from slurm_hooks.replay.work import Kind, Queue
 
 
 class Simulation:
-    """One run of one policy over one record."""
+    """A run of a policy over a record."""
 
     def __init__(
         self, record: Record, queue: Queue, jobs: int, policy: Policy, rules: Rules
@@ -36,7 +36,7 @@ class Simulation:
         self._coming: Iterator[Kind] = iter(queue)
         self._number = 0
         self._most_jobs = jobs
-        self._wake_s = math.inf  # when to decide even if nothing changes
+        self._wake_s = math.inf  # the time of a decision even without a change
         self._admit(record.from_s)
 
     def run(self) -> Outcome:
@@ -107,7 +107,7 @@ class Simulation:
         return moves(self.jobs, asked, rows, classes, self._supply.free)
 
     def _carry_out(self, orders: Sequence[Move], now: float) -> None:
-        """Those who lose go first."""
+        """Carry out the moves. Jobs that lose nodes are first."""
         ledger, rescale = self.outcome.ledger, self._rules.rescale
         for move in orders:
             move.job.advance(now, ledger)

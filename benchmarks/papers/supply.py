@@ -1,7 +1,7 @@
-"""Which nodes are there, who has them, and how long they are known to stay.
+"""The present nodes, their jobs, and how long they are known to stay.
 
-Nodes with a known end within the look-ahead form classes, one for each end; all others are one
-class, the first.
+Nodes with a known end within the look-ahead form a class for each end. All other nodes form the
+first class.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from slurm_hooks.replay.running import Running
 
 @dataclass(frozen=True)
 class Classes:
-    """The seconds for which nodes of each class stay, those without an end first, and which class a
-    node is in, if not the first."""
+    """The seconds for which nodes of each class stay, first the class without an end.
+
+    It also has the class of each node outside the first class.
+    """
 
     open_s: tuple[float, ...]
     of_node: dict[int, int]
 
     @property
     def is_one(self) -> bool:
-        """True if all nodes are alike."""
+        """True if all nodes are equal."""
         return len(self.open_s) == 1
 
 
@@ -34,7 +36,7 @@ ONE_CLASS = Classes((math.inf,), {})
 
 
 class Supply:
-    """The idle nodes of the machine at one moment."""
+    """The idle nodes of the machine at a moment."""
 
     def __init__(self, record: Record, sees_ends: bool, rules: Rules) -> None:
         self._rules = rules
@@ -47,11 +49,11 @@ class Supply:
 
     @property
     def present(self) -> int:
-        """How many nodes there are, free or not."""
+        """The number of present nodes, free or not."""
         return len(self._present)
 
     def leave(self, nodes: Sequence[int]) -> dict[Running, list[int]]:
-        """Nodes go; the jobs that had them, and which."""
+        """Remove nodes. Return the jobs that had them, with their nodes."""
         robbed: dict[Running, list[int]] = {}
         for node in nodes:
             del self._present[node]
@@ -80,7 +82,7 @@ class Supply:
         self.free[node] = None
 
     def classes(self, now: float) -> Classes:
-        """Nodes by known end, as far ahead as it matters to who has them, or might get them."""
+        """Nodes by known end, as far ahead as it matters for their present or next jobs."""
         left = {i.node: self._rules.open_s(i.end_s - now) for i in self._ending(now)}
         spans = sorted(set(left.values()) - {math.inf})
         place = {open_s: at for at, open_s in enumerate((math.inf, *spans))}

@@ -16,7 +16,7 @@ from slurm_hooks.replay.work import Kind, Queue
 class Watcher(Policy, Protocol):
     """A policy that is shown the jobs before each question about them.
 
-    It also wants to be asked at `wake_s`, even if nothing has changed until then.
+    It must also be asked at `wake_s`, even without a change until then.
     """
 
     wake_s: float
@@ -26,7 +26,7 @@ class Watcher(Policy, Protocol):
 
 
 class WatchedSimulation(Simulation):
-    """One run of a policy that learns."""
+    """A run of a policy that learns."""
 
     def __init__(
         self, record: Record, queue: Queue, jobs: int, policy: Watcher, rules: Rules

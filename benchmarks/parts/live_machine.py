@@ -1,7 +1,7 @@
-"""A recorded machine on a real Slurm: which nodes, and what its own jobs have of them when.
+"""A recorded machine on a real Slurm: its nodes, and the times and nodes of its jobs.
 
-What others had of a node is an ordinary job for that node. All jobs of one run are told to begin
-together, so that those of the beginning do not end early.
+Each use of a node by others is an ordinary job for that node. All jobs of a run get the order to
+begin at the same time, so that the first jobs do not end early.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ class Taken:
 
 
 def taken(record: Record) -> list[Taken]:
-    """What others have, in the order in which they come. Slots that come and go together are those
-    of one job."""
+    """The use by others, in the order of its starts.
+
+    Slots that start and end together belong to a single job.
+    """
     found: Counter[tuple[float, int, float]] = Counter()
     for node in range(record.nodes):
         mine = [i for i in record.intervals if i.node == node]
@@ -86,8 +88,10 @@ def taken(record: Record) -> list[Taken]:
 def _pair(
     node: int, busy: Counter[float], to_s: float, found: Counter[tuple[float, int, float]]
 ) -> None:
-    """Jobs of a node from the moments at which others have more slots or fewer: who came last
-    leaves first, unless those who leave have as many as one job."""
+    """Jobs of a node, from the moments at which others have more or fewer slots.
+
+    The newest job leaves first, unless another job has exactly the leaving slots.
+    """
     running: list[tuple[float, int]] = []
     for at_s in sorted(at for at in busy if at < to_s):
         if busy[at_s] > 0:
@@ -108,8 +112,10 @@ def _pair(
 
 @dataclass
 class Others:
-    """The ordinary jobs of one run: what they are, and when each was asked for. `began` is when the
-    record began."""
+    """The ordinary jobs of a run: their sizes, and the time of each request.
+
+    `began` is the begin of the record.
+    """
 
     box: Sandbox
     record: Record
@@ -122,7 +128,7 @@ class Others:
         (self.box.work / "other.sh").write_text(OTHER)
 
     def settle(self) -> None:
-        """Those of the beginning start, and wait for the others to begin."""
+        """Start the jobs of the beginning. They wait for the order to begin."""
         while self._coming and self._coming[0].start_s == 0:
             self._take(self._coming.pop(0), 0.0)
         waiting = ["squeue", "-h", "-pmain", "-tPD,CF"]

@@ -32,7 +32,7 @@ notice_s = {notice_s}
 [plan]
 snooze_s = 0
 """
-# For a job's script, what an agent would tell: it trains, and a hit costs a second's work.
+# For a job's script, the report of an agent: it trains, and an interruption costs a second's work.
 CHEAP = """job=${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID
 scontrol update jobid=$job "comment=trained{${SLURM_RESTART_COUNT:-0}};h{1}"
 """
@@ -48,12 +48,12 @@ def configure(
 
 
 def port(box: Sandbox) -> Live:
-    """Return what asks this Slurm."""
+    """Return the port of this Slurm."""
     return Live(environment={**os.environ, **box.environment})
 
 
 def tick(box: Sandbox) -> TickReport:
-    """Do one tick in this process."""
+    """Run a tick in this process."""
     return reconcile.tick(port(box), load(box.settings))
 
 

@@ -1,7 +1,7 @@
 """Options, timing and printing that all benchmarks share.
 
-A benchmark prints its tables, then one JSON object as its last line. It ends with 1 if it missed
-its goal.
+A benchmark prints its tables, then a JSON object as its last line. It ends with 1 if it missed its
+goal.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def tell(benchmark: str, is_met: bool = True, **found: Any) -> int:
 
 
 def timed(body: Callable[[], T], clock: Callable[[], float] = time.perf_counter) -> tuple[T, float]:
-    """Return what the body returns, and its seconds on this clock."""
+    """Return the body's result, and its seconds on this clock."""
     began = clock()
     found = body()
     return found, clock() - began
@@ -75,7 +75,7 @@ def seconds_of(body: Callable[[], object], clock: Callable[[], float]) -> float:
 def in_turns(
     one: Callable[[], float], other: Callable[[], float], pairs: int
 ) -> list[tuple[float, float]]:
-    """Return what both give, again and again. Neither is always the first of a pair."""
+    """Return the results of both, in turns. Each is first in half of the pairs."""
     return [(one(), other()) if n % 2 else (other(), one())[::-1] for n in range(pairs)]
 
 
@@ -86,7 +86,7 @@ def middle(values: Iterable[float], digits: int = 3) -> Optional[float]:
 
 
 def alone(body: Callable[..., T], *words: object) -> T:
-    """Return what the body returns in a new process, so that its memory is its own."""
+    """Return the body's result from a new process, so that its memory is separate."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(body, words)
 
@@ -94,7 +94,7 @@ def alone(body: Callable[..., T], *words: object) -> T:
 def peak_mib() -> float:
     """Return the most memory that this process has had.
 
-    Linux gives a parent's peak in getrusage to a new program; /proc counts this program alone.
+    Linux passes a parent's peak in getrusage on to a new program. /proc counts this program alone.
     """
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024

@@ -1,6 +1,6 @@
-"""Recorded logs, and one line of a replay of them.
+"""Recorded logs, and a line of a replay of them.
 
-The logs are no part of the project; they are looked for beside the checkout, in `../shared/data`,
+The logs do not belong to the project. They are searched beside the checkout, in `../shared/data`,
 or in $MALLEABLE_DATA. Without them a benchmark says so and succeeds.
 """
 
@@ -34,8 +34,11 @@ RESCALES = (Rescale(18.0, 12.0), Rescale(60.0, 40.0), Rescale(1.0, 0.7))
 
 @dataclass(frozen=True)
 class Run:
-    """One line: log, queue, policy. With `tick_s` what ships is replayed. Zero is event-driven, as
-    in papers, where latency and checkpoints do not count. `t_fwd_s` zero: as ships."""
+    """A line: log, queue, policy. With `tick_s` it replays the shipped programs.
+
+    Zero is event-driven, as in papers, where latency and checkpoints do not count. If `t_fwd_s` is
+    zero, the shipped value holds.
+    """
 
     log: str
     policy: str
@@ -49,7 +52,7 @@ class Run:
 
 
 def data() -> Path:
-    """The directory of the logs; ends the program, successfully, if there is none."""
+    """The directory of the logs. Without it the program ends with success."""
     named = os.environ.get("MALLEABLE_DATA")
     found = Path(named) if named else Path(__file__).resolve().parents[3] / "shared" / "data"
     if not (found / "bftrainer").is_dir():
@@ -95,7 +98,7 @@ def _conditions(run: Run) -> Conditions:
 
 
 def measure(run: Run) -> dict[str, Any]:
-    """The numbers of one line, `wall_s` included."""
+    """The numbers of a line, `wall_s` included."""
     record = record_of(run.log)
     base = _reference(run.log, run.queue, run.jobs)
     conditions = _conditions(run)
@@ -105,7 +108,7 @@ def measure(run: Run) -> dict[str, Any]:
 
 
 def with_policy(run: Run, policy: str) -> Run:
-    """The same line for another policy; the published one looks ahead 120 s."""
+    """The same line for another policy. The published policy looks ahead 120 s."""
     t_fwd_s = PUBLISHED_T_FWD_S if policy == "optimum" else 0.0
     return replace(run, policy=policy, t_fwd_s=t_fwd_s)
 

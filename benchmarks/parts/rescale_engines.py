@@ -1,8 +1,7 @@
-"""The engines that `benchmarks/rescale.py` compares: a table, one entry each.
+"""The engines that `benchmarks/rescale.py` compares: a table with an entry for each.
 
-An entry says how its job is asked for and what its batch script runs; what happens to the job is
-none of its business. A training is called with the directory into which it writes what
-rescale_steps.py reads.
+An entry has the request of its job and the commands of its batch script. It does not decide the
+job's events. A training is called with the directory for its notes, which rescale_steps.py reads.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from parts.rescale_steps import Begins
 
 HERE = Path(__file__).resolve().parents[1]
 TRAININGS = HERE / "trainings"
-SIZES = "1-8"  # more than there are nodes: how many there will be, nobody can know
+SIZES = "1-8"  # more than the number of nodes, whose future is unknown
 
 
 @contextmanager
 def nothing() -> Iterator[dict[str, str]]:
-    """Most engines need nothing beside their job."""
+    """Most engines need no program beside their job."""
     yield {}
 
 
@@ -54,13 +53,13 @@ def lighthouse(work: Path) -> int:
 
 @dataclass(frozen=True)
 class Engine:
-    """`request` is the value of --malleable; without one the job is a plain array of held elements.
+    """`request` is the value of --malleable. Without it the job is a plain array of held elements.
 
-    `needs` are the programs and modules without which it is left out: those of a Python of its own,
-    in build/engines or $ENGINES_PYTHON. With `has_own_tmp` each fragment has a directory for
-    temporary files, as a node has. With `is_pool` fragments do tasks instead of steps.
-    `beside` runs for as long as the job does and gives variables that its script exports; `first`
-    tells which fragment has what the others depend on.
+    `needs` are the programs and modules without which it is left out. They belong to a separate
+    Python in build/engines or $ENGINES_PYTHON. With `has_own_tmp` each fragment has a directory for
+    temporary files, as a node has. With `is_pool` fragments do tasks instead of steps. `beside`
+    runs as long as the job does and gives variables that its script exports. `first` names the
+    fragment on which the others depend.
     """
 
     name: str
@@ -141,18 +140,18 @@ ENGINES = {
 
 
 def lacking(engine: Engine) -> list[str]:
-    """What it needs and is not here."""
+    """The missing programs and modules."""
     return [name for name in engine.needs if not (shutil.which(name) or _imports(name))]
 
 
 def _imports(module: str) -> bool:
-    """Whether the Python of gangs has it."""
+    """Tell whether the Python of gangs has it."""
     words = [OTHER, "-c", f"import importlib.util as u; u.find_spec({module!r}) or exit(1)"]
     return subprocess.run(words, check=False, capture_output=True, timeout=60).returncode == 0
 
 
 def script(engine: Engine, work: Path, added: Mapping[str, str]) -> str:
-    """The batch script of a job that trains in `work`; it notes when it starts."""
+    """The batch script of a job that trains in `work`. It notes its start."""
     quiet = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     exports = {**quiet, **engine.variables, **added}
     lines = [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]

@@ -1,8 +1,8 @@
-"""The fragments of one job on a sandbox: released, told to go, killed, put back to held.
+"""The fragments of a job on a sandbox: released, given notice, killed, put back to held.
 
-A malleable job is treated as the tick treats it: the same actions through the same gateway, and
-what becomes of ended fragments is decided by the tick's own lifecycle. A plain array of held
-elements gets what Slurm has. Knows nothing of engines or of what the fragments run.
+A malleable job is treated as the tick treats it. The same actions pass the same gateway, and the
+tick's own lifecycle decides about ended fragments. A plain array of held elements gets Slurm's own
+means. This module knows neither engines nor the programs of fragments.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ KILL_S = 10.0
 
 
 class FleetError(Exception):
-    """The sandbox did not do what was asked of it."""
+    """The sandbox did not carry out the request."""
 
 
 class Fleet:
-    """A plain array of held elements; fragment i always gets node n(i+1)."""
+    """A plain array of held elements. Fragment i always gets node n(i+1)."""
 
     def __init__(self, box: Sandbox, script: Path, request: str, count: int) -> None:
         self.box = box
@@ -58,11 +58,11 @@ class Fleet:
         self.job_id = int(box.run(words, cwd=script.parent).stdout)
 
     def options(self, request: str, count: int) -> list[str]:
-        """What to tell sbatch."""
+        """The options of sbatch."""
         return [f"--partition={PARTITION}", "--hold", "--requeue", f"--array=0-{count - 1}"]
 
     def states(self) -> dict[int, FragmentState]:
-        """Every fragment's state as Slurm tells it, in one command."""
+        """Every fragment's state as Slurm prints it, in a single command."""
         fields = "-OArrayTaskID:|,State:|,PriorityLong:|"
         words = ["squeue", "-h", "--array", "--states=all", f"--jobs={self.job_id}", fields]
         rows = (line.split("|") for line in self.box.run(words).stdout.splitlines())
@@ -112,7 +112,7 @@ class Fleet:
         return find_processes([*words, f"SLURM_CONF={conf}"])
 
     def tend(self) -> None:
-        """Put back to held what has ended."""
+        """Put ended fragments back to held."""
         self.dismiss([f for f, state in self.states().items() if state in ENDED_STATES])
 
     def put_back(self, fragments: Sequence[int]) -> None:
@@ -130,7 +130,7 @@ class MalleableFleet(Fleet):
     """A malleable job."""
 
     def options(self, request: str, count: int) -> list[str]:
-        """See Fleet; the number of elements follows from the request."""
+        """See Fleet. The request decides the number of elements."""
         return [f"--malleable={request}"]
 
     def release(self, fragments: Iterable[int]) -> None:
@@ -150,7 +150,7 @@ class MalleableFleet(Fleet):
         settings = load(self.box.settings)
         actions = upkeep(Ground(seen, settings), self._job(seen)).actions
         for half in (first_half(actions), second_half(actions)):
-            apply(port(self.box), seen, half, lambda _: None)  # what is refused is said again
+            apply(port(self.box), seen, half, lambda _: None)  # a refused line is repeated
 
     def _chosen(self, seen: Snapshot, fragments: Iterable[int]) -> list[Fragment]:
         return [self._job(seen).fragments[fragment] for fragment in fragments]
@@ -188,5 +188,5 @@ def find_processes(variables: Sequence[str]) -> list[int]:
 def _environment(pid: int) -> set[bytes]:
     try:
         return set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
-    except OSError:  # gone meanwhile, or somebody else's
+    except OSError:  # gone by now, or another user's
         return set()

@@ -1,8 +1,8 @@
-"""What a training wrote down while its size changed, and how long it paused. Reads files only.
+"""The notes of a training while its size changed, and the length of its pauses. Reads only files.
 
-Every process appends "TIME STEP SIZE" to steps-FRAGMENT.log when it has finished a step, a worker
-of a pool "TIME TASK SIZE" when it has finished a task; and a line to begins.jsonl when it starts to
-train: rank, fragment, and how many restarts its agent has used.
+Every process appends "TIME STEP SIZE" to steps-FRAGMENT.log when it has finished a step. A worker
+of a pool appends "TIME TASK SIZE" when it has finished a task. Each start of training is a line in
+begins.jsonl: rank, fragment, and the restarts that its agent has used.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class Steps:
         self._offsets: dict[int, int] = {}
 
     def of(self, fragment: int, since: float) -> list[Step]:
-        """One fragment's steps that finished after `since`, in order."""
+        """A fragment's steps that finished after `since`, in order."""
         steps = self._read.setdefault(fragment, [])
         steps += self._news(fragment)
         return list(takewhile(lambda step: step.at > since, reversed(steps)))[::-1]
 
     def _news(self, fragment: int) -> list[Step]:
-        """What was added since the last look; a line that is still being written waits."""
+        """The new lines since the last reading. A line that is still being written waits."""
         text = b""
         with suppress(FileNotFoundError), open(self._work / f"steps-{fragment}.log", "rb") as file:
             file.seek(self._offsets.get(fragment, 0))
@@ -54,8 +54,11 @@ class Steps:
         return [Step(float(at), int(size), int(number)) for at, number, size in rows]
 
     def arrival(self, fragments: Iterable[int], size: int, since: float) -> float | None:
-        """When the last of these fragments finished a step at `size` and no more at another; None
-        if not all do."""
+        """The time when the last of these fragments had finished a step at `size` and at no later
+        size.
+
+        None if not all have finished such a step.
+        """
         first = []
         for fragment in fragments:
             steps = self.of(fragment, since)
@@ -66,7 +69,7 @@ class Steps:
         return max(first)
 
     def again(self, fragments: Iterable[int], since: float) -> int:
-        """Steps that these fragments, who do the same ones, finished twice, counted once."""
+        """The number of steps that these fragments finished twice. All do the same steps."""
         return max(_repeated([step.number for step in self.of(f, since)]) for f in fragments)
 
     def tasks_again(self, since: float) -> int:
@@ -76,7 +79,9 @@ class Steps:
         return _repeated([step.number for f in fragments for step in self.of(f, since)])
 
     def pause(self, fragments: Iterable[int], since: float) -> float:
-        """The longest time that any of these fragments went without finishing a step; seconds."""
+        """The longest time that any of these fragments went without finishing a step, in
+        seconds.
+        """
         return max(_longest_gap([step.at for step in self.of(f, since)]) for f in fragments)
 
 
@@ -89,7 +94,7 @@ def _repeated(numbers: list[int]) -> int:
 
 
 class Begins:
-    """Who began to train as what."""
+    """The starts of training: rank and fragment of each."""
 
     def __init__(self, work: Path) -> None:
         self._path = work / "begins.jsonl"
@@ -100,12 +105,12 @@ class Begins:
         return [json.loads(line) for line in lines]
 
     def count(self, fragments: Iterable[int]) -> dict[int, int]:
-        """How often the training processes of these fragments have begun."""
+        """The number of starts of the training processes of these fragments."""
         begun = Counter(begin["fragment"] for begin in self.read())
         return {fragment: begun[fragment] for fragment in fragments}
 
     def restarts(self, fragments: Iterable[int]) -> int:
-        """How much of their budgets of restarts the agents of these fragments have used."""
+        """The restarts that the agents of these fragments have used up."""
         last = {begin["fragment"]: begin["restarts"] for begin in self.read()}
         return sum(last.get(fragment, 0) for fragment in fragments)
 
@@ -114,8 +119,10 @@ _BEGAN = re.compile(r"^malleable: round \d+ began here ([\d.]+) s after", re.MUL
 
 
 def between(work: Path, fragments: Iterable[int]) -> float | None:
-    """Seconds from the end of the command of one round to the start of that of the next, at the
-    slowest of these fragments, as their agents said last; None where there are no such commands."""
+    """Seconds from the end of a round's command to the start of the next round's command.
+
+    The slowest of these fragments counts, as its agent last reported. None without such commands.
+    """
     logs = [work / f"fragment-{fragment}.log" for fragment in fragments]
     said = [_BEGAN.findall(log.read_text(errors="replace")) for log in logs if log.exists()]
     return max((float(found[-1]) for found in said if found), default=None)

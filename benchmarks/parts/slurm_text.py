@@ -1,7 +1,7 @@
-"""What squeue and scontrol of a machine of any size would print, and a port that prints it.
+"""The output of squeue and scontrol for a machine of any size, and a port that prints it.
 
-Made from a Snapshot, in the words of Slurm 22.05, with all the words of a record that nobody reads,
-so that reading costs what it costs at a site.
+It is made from a Snapshot, in the words of Slurm 22.05. It includes the unread words of a record,
+so that reading costs as much as at a site.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ SLURM_VERSION           = 22.05.8
 
 @dataclass
 class Answers:
-    """A port that prints the same each time, and keeps what it is told to do."""
+    """A port that prints the same each time, and records its commands."""
 
     queue: str
     cluster: str
@@ -83,7 +83,7 @@ class Answers:
     told: list[Command] = field(default_factory=list)
 
     def ask(self, command: Command) -> str:
-        """The answer to a question; nothing to whatever changes something."""
+        """The answer to a question, or "" for a changing command."""
         self.asked.append(Asked(command.argv, command.rpcs, 0.0))
         if command.argv[0] == "squeue":
             return self.queue
@@ -94,7 +94,9 @@ class Answers:
 
 
 def answers(seen: Snapshot, others: int = 0) -> Answers:
-    """The port of this machine, with so many pending jobs of others beside those planned."""
+    """The port of this machine, with so many pending jobs of others in addition to the
+    planned jobs.
+    """
     return Answers("".join(_queue(seen, others)), "".join(_cluster(seen)))
 
 
@@ -112,7 +114,7 @@ def _queue(seen: Snapshot, others: int) -> Iterator[str]:
 
 
 def _fields() -> list[tuple[str, int, str]]:
-    """Name, size (0 for none) and suffix of each field that is asked for."""
+    """Name, size (0: no size) and suffix of each asked field."""
     (asked,) = (word[2:] for word in jobs_command().argv if word.startswith("-O"))
     found = [re.fullmatch(r"(\w+(?:-\w+)*):(\d*)(.*)", part) for part in asked.split(",")]
     return [(m.group(1), int(m.group(2) or 0), m.group(3)) for m in found if m]
@@ -180,7 +182,7 @@ def _cluster(seen: Snapshot) -> Iterator[str]:
 
 
 def _of_node(node: Node) -> str:
-    """A node of which no part is told is used by one job in whole, or free."""
+    """A node without a part is used by a job as a whole, or free."""
     names = {NodeState.FREE: "IDLE", NodeState.SHARED: "MIXED"}
     used = node.used
     if node.state is NodeState.BUSY and not used.cpus:

@@ -1,5 +1,7 @@
-"""What `make soak` plays, and what it makes of what it saw: a part of a log as ordinary jobs, the
-holes that there were as a record for the replay, growth of memory and files. Pure.
+"""The input of `make soak`, and the evaluation of its readings. Pure.
+
+A part of a log becomes ordinary jobs, the holes become a record for the replay, and growth of
+memory and files is judged.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ END_S = 5.0  # a job's own start and end, within its limit
 
 @dataclass(frozen=True)
 class Ordinary:
-    """A job of somebody else: submitted `at_s` after the beginning, runs `run_s`; its limit."""
+    """A job of another user: submitted at `at_s` after the beginning, runs for `run_s`,
+    with its limit.
+    """
 
     at_s: float
     nodes: int
@@ -28,8 +32,11 @@ class Ordinary:
 def ordinary_jobs(
     workload: Workload, from_s: float, hours: float, compress: float
 ) -> list[Ordinary]:
-    """The jobs that had nodes within these hours of the log, `compress` times as fast, in the order
-    of their submissions. What was there at the beginning is submitted then, with what was left."""
+    """The jobs that had nodes within these hours of the log, `compress` times as fast.
+
+    They are in the order of their submissions. A job that ran at the beginning is submitted then,
+    with its remaining time.
+    """
     to_s, found = from_s + hours * 3600, []
     for job in workload.jobs:
         if job.start_s >= to_s or job.end_s <= from_s:
@@ -44,7 +51,7 @@ def ordinary_jobs(
 
 @dataclass(frozen=True)
 class Seen:
-    """The nodes of others and of ours at one moment, in seconds since the beginning."""
+    """The nodes of others and of ours at a moment, in seconds since the beginning."""
 
     at_s: float
     others: frozenset[str]
@@ -52,7 +59,7 @@ class Seen:
 
 
 def holes(seen: Sequence[Seen], nodes: Sequence[str]) -> Record:
-    """When each node was not somebody else's, as far as the looks tell."""
+    """The times at which each node was free of others' jobs, as far as the readings show."""
     intervals = []
     for place, name in enumerate(nodes):
         since = None
@@ -83,7 +90,7 @@ class Growth:
 
 
 def growth(samples: Sequence[tuple[float, Mapping[str, float]]], name: str) -> Growth:
-    """How a sampled quantity grew; `samples` are (seconds, values by name), at least ten."""
+    """The growth of a sampled quantity. `samples` are (seconds, values by name), at least ten."""
     known = [(at_s, values[name]) for at_s, values in samples if name in values]
     fifth = max(1, len(known) // 5)
     early, late = known[fifth : 2 * fifth], known[-fifth:]
@@ -93,7 +100,7 @@ def growth(samples: Sequence[tuple[float, Mapping[str, float]]], name: str) -> G
 
 
 def leaks(found: Mapping[str, Growth], allowed: Mapping[str, float]) -> list[str]:
-    """What grew by more than it may, by name."""
+    """The names that grew by more than their limit."""
     return [
         f"{name} grew from {found[name].early:g} to {found[name].late:g}"
         for name, most in sorted(allowed.items())

@@ -42,7 +42,7 @@ SHARES = (0.25, 0.5, 1.0)
 NODES, JOBS, FRAGMENTS = 10_000, 300, 64  # of the whole; fragments of each job
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 LEASE = timedelta(minutes=10)
-BUSY_SHARE = 0.7  # of the nodes, those that fragments are on
+BUSY_SHARE = 0.7  # of the nodes, the nodes with fragments
 PARTITIONS = frozenset({"malleable", "main"})
 SLURM = Slurm((22, 5, 8), timedelta(seconds=30), timedelta(seconds=300), 1001, 100_000)
 GPUS = 8  # of a node that jobs share
@@ -75,7 +75,7 @@ def measure(nodes: int, jobs: int, fragments: int) -> Row:
 
 @contextmanager
 def own_state() -> Iterator[Settings]:
-    """Give the shipped settings with a state directory that nobody else uses."""
+    """Give the shipped settings with a separate state directory."""
     with tempfile.TemporaryDirectory() as place:
         shipped = Settings()
         site = Site(partitions=("malleable", "parts"), part_nodes="parts")
@@ -84,8 +84,11 @@ def own_state() -> Iterator[Settings]:
 
 
 def snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
-    """Jobs of 1 to `fragments` nodes on most of the machine, each with half of its fragments
-    running for as long as nodes last, and planned starts of others that close some holes."""
+    """Jobs of 1 to `fragments` nodes on most of the machine, and planned starts that close some
+    holes.
+
+    Half of each job's fragments run, as long as there are nodes.
+    """
     names = [f"n{i}" for i in range(nodes)]
     busy = names[: round(BUSY_SHARE * nodes)]
     free = iter(busy)
@@ -112,8 +115,10 @@ def snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
 
 
 def shared_snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
-    """GPU nodes of which others use some GPUs, and jobs of 1 to 512 GPUs with a third of their
-    fragments in what others leave. Each GPU has its share of its node."""
+    """GPU nodes with some GPUs used by others, and jobs of 1 to 512 GPUs in the rest.
+
+    A third of the jobs' fragments run. Each GPU has its share of its node.
+    """
     draw = random.Random(1)
     others = {f"n{i}": draw.choice((0, 2, 3, 4, 5, 6, 7, 8, 8, 8)) for i in range(nodes)}
     left = iter([name for name, used in others.items() if used < GPUS])

@@ -1,5 +1,7 @@
-"""What a training that `benchmarks/rescale.py` disturbs writes down: for rescale_steps.py, and its
-newest step for the next start. Standard library only: it runs in jobs of all kinds.
+"""The notes of a training that `benchmarks/rescale.py` disturbs, for rescale_steps.py.
+
+They include its newest step for the next start. Standard library only: it runs in jobs of all
+kinds.
 """
 
 import json
@@ -8,7 +10,7 @@ import time
 from pathlib import Path
 
 STEP_S = float(os.environ.get("TRAIN_STEP_S", "0.03"))
-UNTIL = float(os.environ.get("TRAIN_UNTIL", "inf"))  # seconds since 1970; then a training ends
+UNTIL = float(os.environ.get("TRAIN_UNTIL", "inf"))  # seconds since 1970, then a training ends
 
 
 def is_over() -> bool:
@@ -17,7 +19,7 @@ def is_over() -> bool:
 
 
 class Notes:
-    """Of one process, `rank` of `size`. `step` is the newest finished step of the training."""
+    """Notes of a process, `rank` of `size`. `step` is the newest finished step of the training."""
 
     def __init__(self, work: Path, rank: int, size: int) -> None:
         self._rank, self._size = rank, size
@@ -30,7 +32,7 @@ class Notes:
         self._log = open(work / f"steps-{fragment}.log", "a", buffering=1)  # noqa: SIM115
 
     def finish_step(self) -> None:
-        """One more step is done, which rank 0 keeps."""
+        """Note a finished step, which rank 0 keeps."""
         self.step += 1
         if self._rank == 0:
             draft = self._checkpoint.with_suffix(".new")

@@ -1,5 +1,6 @@
-"""The training that `benchmarks/rescale.py` disturbs: an ordinary torchrun script. A step is
-an all_reduce and 30 ms; every step is kept, so a gap between two steps is pause and nothing else.
+"""The training that `benchmarks/rescale.py` disturbs: an ordinary torchrun script.
+
+A step is an all_reduce and 30 ms. Every step is kept, so a gap between two steps is only the pause.
 """
 
 import json

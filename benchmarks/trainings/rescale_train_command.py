@@ -1,6 +1,7 @@
-"""The training that `benchmarks/rescale.py` has started anew at each change of size: by `malleable
-run`, on every fragment, with the new size in its environment. A step is 30 ms; there is nothing to
-agree on, so what passes between two steps is the restart and nothing else.
+"""The training that `benchmarks/rescale.py` restarts at each change of size.
+
+`malleable run` starts it on every fragment, with the new size in its environment. A step is 30 ms.
+Its processes need no agreement, so the time between two steps is only the restart.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""A worker of the pool that `benchmarks/rescale.py` disturbs: tasks of 30 ms, without end for it.
+"""A worker of the pool that `benchmarks/rescale.py` disturbs: endless tasks of 30 ms.
 
-A task is a number. Whoever makes claims/N has it, says so in run/N.FRAGMENT, and notes its end; at
-SIGTERM it goes to back/N, for the next worker that looks. One that had no time for that finds it
-in run/ when it starts again. How many work together is seen from locks, which the kernel ends with
-their process; all fragments are on one host here. Standard library only.
+A task is a number. The worker that makes claims/N has it, notes this in run/N.FRAGMENT, and notes
+its end. At SIGTERM it moves the task to back/N, for the next worker. A worker without time for that
+continues the task from run/ at its next start. Locks show how many workers run, because the kernel
+ends them with their process. All fragments are on the same host here. Standard library only.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from rescale_notes import STEP_S, is_over
 
 
 class Worker:
-    """Of one fragment, in the directory of the job."""
+    """A worker of a fragment, in the directory of the job."""
 
     def __init__(self, work: Path) -> None:
         self._name = os.environ["MALLEABLE_FRAGMENT"]
@@ -74,7 +74,7 @@ class Worker:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether its worker lives."""
+    """Tell whether its worker is alive."""
     with open(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
 """A command that restarts at each change of size. It counts steps, which rank 0 keeps.
 
-work_anew.py WORK STEPS [EXIT] ends with EXIT after so many steps in all
+work_anew.py WORK STEPS [EXIT]    ends with EXIT after so many steps in all
 """
 
 import json
