@@ -311,7 +311,7 @@ end
 -- asked: {request, faults, note} from malleable_request.lua (request is nil if it cannot be
 -- parsed). It also has the answers of the other modules: `options` are the faults of the job's
 -- other options, `shape` the nodes and tasks of a fragment or its part of a node, `script` the
--- fault or note of the script.
+-- faults or note of the script.
 -- job: fields as the user set them. site: {partition, admin_comment, exc_nodes, qos, default_qos,
 -- parts, expedite}: fields after the site's own function, Slurm's partition records by name, and
 -- the bit in bitflags that means --requeue=expedite (nil before 25.11). policy: a checked policy.
@@ -327,6 +327,7 @@ function M.submit(asked, job, site, policy)
   elseif request then
     faults[#faults + 1] = asked.shape.fault
     add(faults, asked.shape.faults or {})
+    faults[#faults + 1] = asked.script.signal
     faults[#faults + 1] = asked.script.fault
   end
   add(faults, asked.options)

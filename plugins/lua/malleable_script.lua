@@ -1,4 +1,4 @@
---- Read in the batch script how it starts its training.
+--- Read in the batch script how it starts its training, and whether it submits itself again.
 --
 -- A user wrote the text, and a shell can hide anything. So this module refuses only a call that is
 -- plain to see, and gives a note on a script that leaves a doubt. Pure; Lua 5.1 (Debian's Slurm) to
@@ -259,23 +259,86 @@ local function check_identical(script, request)
   return "TORCH_ELASTIC_WORKER_IDENTICAL=1: fragments have different numbers of workers; drop it"
 end
 
---- Return {fault, note} of the script of a training that torchrun starts: at most a single field.
--- tasks: on each node, nil if the job does not say; launchers: the words for torch's launchers.
-function M.check(script, request, tasks, launchers)
-  local is_read = launchers and script and script:find("^#![^\n]*sh")
-  if not is_read or request.engine ~= "torchrun" then return {} end
-  local lines = read_lines(script)
-  local commands, nodes = read_commands(lines), request.counted and 1 or request.unit
-  local fault = check_identical(lines, request)
+--- The verdict on a training that torchrun starts. parts: {script, lines, commands}.
+local function check_training(parts, request, tasks, launchers)
+  local commands, nodes = parts.commands, request.counted and 1 or request.unit
+  local fault = check_identical(parts.lines, request)
     or check_workers(commands, request, launchers)
   if fault then return { fault = fault } end
-  if calls_launcher(script, launchers) then
+  if calls_launcher(parts.script, launchers) then
     local verdict = check_agents(commands, tasks, launchers)
     verdict.note = not verdict.fault and write_step_note(commands, nodes) or nil
     return verdict
   end
   if request.max <= request.unit then return {} end
   return check_copies(commands, request, tasks)
+end
+
+--- The options of a line of #SBATCH, without quoted text and comment.
+local function read_options(line)
+  return line:gsub('"[^"]*"', ""):gsub("'[^']*'", ""):gsub("%s#.*$", "")
+end
+
+--- The word --signal of the #SBATCH lines, as written, else nil. sbatch reads these lines up to the
+-- first command. It accepts the option's name cut short.
+local function find_signal(script)
+  for line in (script .. "\n"):gmatch("([^\n]*)\n") do
+    if not line:find("^%s*#") and line:find("%S") then return nil end
+    for word in read_options(line:match("^#SBATCH(.*)$") or ""):gmatch("%S+") do
+      local name = word:match("^%-%-(sig%a*)")
+      if name and name == ("signal"):sub(1, #name) then return word end
+    end
+  end
+  return nil
+end
+
+--- Refuse a signal before the end of the lease: its trap would act once in each fragment.
+local function check_signal(script)
+  local option = find_signal(script)
+  if not option then return nil end
+  return option:sub(1, WRITTEN):gsub("[^ -~]", "?") .. ": Slurm would signal each fragment at the "
+    .. "end of its first lease only; delete the line and its trap: a malleable job continues by "
+    .. "itself, and notice() in your script takes the place of the signal"
+end
+
+--- The first call that submits or requeues a job, else nil. A trap may hold the call in its text.
+local function find_resubmission(commands)
+  for _, words in ipairs(commands) do
+    local last = name_of(words[1]) == "trap" and #words or 1
+    for index = 1, last do
+      local name = name_of(words[index])
+      if name == "sbatch" then return name end
+      if name == "scontrol" and words[index + 1] == "requeue" then return "scontrol requeue" end
+    end
+  end
+  return nil
+end
+
+--- A note if the script has a trap and submits or requeues a job: each fragment would do so.
+local function write_trap_note(commands)
+  local has_trap = false
+  for _, words in ipairs(commands) do
+    has_trap = has_trap or words[1] == "trap"
+  end
+  local call = has_trap and find_resubmission(commands)
+  if not call then return nil end
+  return "note: the script has a trap and calls " .. call .. ": each fragment would do so; delete "
+    .. "both if they only continue the job: a malleable job continues by itself"
+end
+
+--- Return {fault, note, signal} of the script. `signal` is the fault of its #SBATCH lines; of the
+-- other two fields at most a single field is there.
+-- tasks: on each node, nil if the job does not say; launchers: the words for torch's launchers.
+function M.check(script, request, tasks, launchers)
+  local signal = check_signal(script or "")
+  if not (script and script:find("^#![^\n]*sh")) then return { signal = signal } end
+  local parts = { script = script, lines = read_lines(script) }
+  parts.commands = read_commands(parts.lines)
+  local is_training = launchers and request.engine == "torchrun"
+  local verdict = is_training and check_training(parts, request, tasks, launchers) or {}
+  if not verdict.fault then verdict.note = write_trap_note(parts.commands) or verdict.note end
+  verdict.signal = signal
+  return verdict
 end
 
 return M

@@ -988,6 +988,55 @@ for _, case in ipairs(SCRIPTS) do
   local said = table.concat(decision.notes, "\n")
   check(name .. " (note)", said:find(case.note or "^$") ~= nil, said)
 end
+-- Lines of #SBATCH that ask for a signal: the job of a trap would come once for each fragment.
+local SIGNALS = {
+  { "#SBATCH --signal=B:USR1@120", fault = "^%-%-signal=B:USR1@120: " },
+  { "#SBATCH --signal=SIGUSR1@90", fault = "delete the line and its trap" },
+  { "#SBATCH --signal B:USR1@120", fault = "^%-%-signal: " },
+  { "#SBATCH --nodes=2 --signal=USR1  # soon", fault = "^%-%-signal=USR1: " },
+  { "#SBATCH\t--sig=USR1", fault = "^%-%-sig=USR1: " },
+  { "# a comment\n\n#SBATCH --signal=USR1", fault = "^%-%-signal=USR1: " },
+  { "#SBATCH --signal=" .. ("U"):rep(500), fault = "^%-%-signal=U+: " },
+  { "#SBATCH --signal=USR1", first = "#!/usr/bin/env python3", fault = "^%-%-signal" },
+  { "#SBATCH --signal=USR1", text = "0-4,engine=tasks", fault = "^%-%-signal" },
+  { "##SBATCH --signal=USR1" },
+  { "# SBATCH --signal=USR1" },
+  { "#SBATCH --mem=0 # not --signal=USR1" },
+  { "#SBATCH --comment=--signal=USR1" },
+  { "true\n#SBATCH --signal=USR1" }, -- sbatch stops at the first command
+}
+for _, case in ipairs(SIGNALS) do
+  local script = (case.first or "#!/bin/bash") .. "\n" .. case[1] .. "\ntorchrun train.py\n"
+  local seen = table.concat(submit({ text = case.text or "2-4",
+    job = { script = script } }).faults, "\n")
+  check("signal " .. case[1]:sub(1, 60), seen:find(case.fault or "^$") ~= nil, seen)
+  check("signal " .. case[1]:sub(1, 60) .. " (short)", #seen < 400, seen)
+end
+
+check("signal and separate copies", #submit({ job = {
+  script = "#!/bin/bash\n#SBATCH --signal=USR1\nsrun python train.py\n" } }).faults == 2)
+
+-- A trap that submits the job again does so in each fragment.
+local TRAPS = {
+  { "trap 'sbatch --malleable=1-4 $0' USR1\nsrun torchrun t.py &\nwait", call = "sbatch" },
+  { "again() {\n  /usr/bin/sbatch $0\n}\ntrap again TERM\ntorchrun t.py", call = "sbatch" },
+  { 'trap "scontrol requeue $SLURM_JOB_ID" USR1\ntorchrun t.py', call = "scontrol requeue" },
+  { "trap again EXIT\nagain() { scontrol requeue $SLURM_JOB_ID; }", call = "scontrol requeue" },
+  { "trap 'sbatch $0' USR1\nmpirun x", text = "2-4,engine=tasks", call = "sbatch" },
+  { "trap 'rm -rf $TMP' EXIT\ntorchrun t.py" },
+  { "trap 'scontrol show job' EXIT\ntorchrun t.py" },
+  { "torchrun t.py && sbatch next.sh" },
+  { "trap : TERM\n# sbatch next.sh\necho sbatch\ntorchrun t.py" },
+}
+for _, case in ipairs(TRAPS) do
+  local decision = submit({ text = case.text or "2-4",
+    job = { script = "#!/bin/bash\n" .. case[1] .. "\n" } })
+  local said = table.concat(decision.notes, "\n")
+  local line = case.call and "^note: the script has a trap and calls " .. case.call .. ": each "
+  check("trap " .. case[1]:sub(1, 60), #decision.faults == 0 and said:find(line or "^$") ~= nil,
+    said)
+end
+
 check("no launchers: a policy of an older version", #submit({ policy = { launchers = ABSENT },
   job = { script = "#!/bin/sh\nsrun python train.py\n" } }).faults == 0)
 

@@ -251,6 +251,36 @@ def wait_for_reason(sandbox: Any, job: str, wanted: str) -> None:
     wait_until(is_so, explain=lambda: show(sandbox, job))
 
 
+TRAP = """#!/bin/bash
+#SBATCH --nodes=4 {signal}
+trap 'sbatch --malleable=1-4 $0' USR1
+srun torchrun train.py &
+wait
+"""
+
+
+def submit_trap(sandbox: Any, signal: str) -> subprocess.CompletedProcess[str]:
+    """Submit a script that would submit itself again at each signal."""
+    script = sandbox.work / "trap.sh"
+    script.write_text(TRAP.format(signal=signal))
+    argv = ["sbatch", "--parsable", "--malleable=1-4", "--output=/dev/null", str(script)]
+    done: subprocess.CompletedProcess[str] = sandbox.run(argv, user=USER, check=False)
+    return done
+
+
+def test_a_script_with_a_signal_is_refused_because_each_fragment_would_get_it(sandbox: Any) -> None:
+    refused = submit_trap(sandbox, "--signal=B:USR1@120")
+    assert refused.returncode != 0
+    assert "--signal=B:USR1@120: Slurm would signal each fragment" in refused.stderr
+    assert "delete the line and its trap" in refused.stderr
+
+
+def test_a_trap_that_submits_the_job_again_gets_a_note(sandbox: Any) -> None:
+    done = submit_trap(sandbox, "")
+    assert show(sandbox, done.stdout.strip())["ArrayTaskId"] == "0-3"
+    assert "note: the script has a trap and calls sbatch: each fragment would do so" in done.stderr
+
+
 def test_jobs_that_wait_for_a_malleable_job(sandbox: Any) -> None:
     """Why choosing.md says afterany: the fragments that are not needed any more end CANCELLED."""
     script = sandbox.work / "short.sh"

@@ -111,7 +111,7 @@ def test_the_script_of_lightnings_page_is_refused_with_the_line_to_write(bench: 
     refused = sbatch(bench, LIGHTNING, "--malleable=1-4")
     line = "torchrun --nproc-per-node=2 train.py"
     assert refused.returncode != 0
-    assert f"write `{line}` in its place" in refused.stderr
+    assert f"write `{line}` instead" in refused.stderr
     mended = LIGHTNING.replace("srun python3 train.py", f"{line} --steps=100000 --pace=0.05")
     done = sbatch(bench, mended, "--malleable=1-4")
     assert done.stderr == "sbatch: malleable: --nodes=4 is replaced by --malleable=1-4\n"
@@ -138,7 +138,8 @@ def test_the_torchrun_scripts_that_users_are_shown_are_both_accepted(bench: Benc
 def test_the_lightning_scripts_that_users_are_shown(bench: Bench) -> None:
     rigid, malleable = shown("Lightning")
     refused = sbatch(bench, rigid, "--malleable=2-4")
-    assert f"write `{malleable.splitlines()[-1]}` in its place" in refused.stderr
+    assert f"write `{malleable.splitlines()[-1]}` instead" in refused.stderr
+    assert "--signal=SIGUSR1@90: Slurm would signal each fragment" in refused.stderr
     assert sbatch(bench, malleable, "--malleable=2-4").stderr == ""
 
 
