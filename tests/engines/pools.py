@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from programs import write_program
 from promises.bench import TRAINER, Bench, occupied
 from waiting import wait_until
 
@@ -30,6 +31,13 @@ def submit(bench: Bench, example: str, request: str, **more: str) -> int:
     text = "\n".join([*options, *first, *words])
     where = [f"--chdir={bench.box.work}", "--output=pool.log", "--time=30"]
     return bench.submit(text, request, TRAINER, where)
+
+
+def command(place: Path) -> Path:
+    """Where `malleable` lies on a host that users submit from."""
+    place.mkdir()
+    write_program(place / "malleable", f'exec {sys.executable} -m slurm_hooks.cli "$@"')
+    return place
 
 
 @contextmanager

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import socket
-import sys
 import urllib.request
 from collections.abc import Iterator
 from itertools import groupby
@@ -17,8 +16,7 @@ from pathlib import Path
 import pytest
 
 from engines.browser import Page, opened
-from engines.pools import EXAMPLES, PROGRAMS, preempt, tick_until
-from programs import write_program
+from engines.pools import EXAMPLES, PROGRAMS, command, preempt, tick_until
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
@@ -66,13 +64,6 @@ def page(bench: Bench, tmp_path: Path) -> Iterator[Page]:
         wait_until(lambda: page.value(kernel), 60, every_s=1)
         wait_until(lambda: page.value("document.querySelectorAll('.jp-Cell').length") >= 4)
         yield page
-
-
-def command(place: Path) -> Path:
-    """The path of `malleable` on a host from which users submit."""
-    place.mkdir()
-    write_program(place / "malleable", f'exec {sys.executable} -m slurm_hooks.cli "$@"')
-    return place
 
 
 def answers(address: str) -> bool:
