@@ -4,6 +4,7 @@ result.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,8 +31,9 @@ def recipe(bench: Bench) -> Recipe:
 @pytest.fixture
 def proxy(recipe: Recipe) -> Iterator[Path]:
     """The storage proxy of the recipe, on this host. Yield its database."""
-    argv = [sys.executable, "proxy.py", "--host=127.0.0.1"]
-    process = subprocess.Popen(argv, cwd=recipe.place)
+    argv = ["bash", "proxy.sh", "--host=127.0.0.1"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    process = subprocess.Popen(argv, cwd=recipe.place, env={**os.environ, "PATH": path})
     try:
         wait_until((recipe.place / "study" / "proxy.address").exists)
         yield recipe.place / "study" / "study.db"

@@ -241,7 +241,7 @@ def test_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert {each["name"] for each in told} == {name.partition("{")[0] for name in printed}
     path.write_text(f'[tick]\nstate_dir = "{tmp_path}/none"\n')
     assert cli.main(["metrics", "--settings", str(path)]) == UsageError.exit_code
-    assert "The first tick makes it" in capsys.readouterr().err
+    assert "The first tick creates it" in capsys.readouterr().err
 
 
 def free_port() -> int:

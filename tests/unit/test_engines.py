@@ -85,7 +85,7 @@ def test_each_gang_that_torchrun_does_not_start_has_its_object() -> None:
     gangs = [row.name for row in ENGINES.values() if row.is_gang and not row.by_torchrun]
     assert gangs == ["mpi", "tensorflow", "command"]
     for name in gangs:
-        assert callable(find_engine(name).told)
+        assert callable(find_engine(name).variables)
 
 
 OWN = '[request]\nengines = ["torchrun", "horovod:gang+rounds", "dask:pool"]\n'
