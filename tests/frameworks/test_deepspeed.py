@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from .test_fsdp import resumed_after
 
 pytest.importorskip("deepspeed", reason="not installed: pip install deepspeed==0.19.8")
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "deepspeed" / "train.py"
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
 
 
@@ -57,3 +61,28 @@ def test_a_planned_change_that_the_script_hears_of_costs_no_step(zero: Gang) -> 
     zero.wait_world(3, since=t, timeout=300)
     step, last = resumed_after(zero, t)
     assert 0 < step == last
+
+
+@pytest.mark.parametrize("stage", ["1", "3"])
+def test_the_example_itself_resumes_on_another_number_of_processes(
+    tmp_path: Path, built: Path, stage: str
+) -> None:
+    def train(processes: int, steps: int) -> str:
+        """The words of the example under torchrun, as a user starts it."""
+        argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+        argv += [f"--nproc-per-node={processes}", str(EXAMPLE), f"--steps={steps}", "--every=3"]
+        done = subprocess.run(
+            [*argv, f"--stage={stage}"],
+            cwd=tmp_path,
+            env={**os.environ, "TORCH_EXTENSIONS_DIR": str(built), "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    assert "step 0 of 6: 2 processes, new" in train(2, 6)
+    assert "step 6 of 8: 1 processes, step-6-of-2-universal" in train(1, 8)
+    assert "step 8 of 9: 1 processes, step-8-of-1\n" in train(1, 9)
