@@ -36,3 +36,12 @@ def test_the_python_of_other_engines_is_taken_where_ours_cannot(
     alone = replace(MPI, programs=())
     assert place.submitter(replace(alone, modules=("only_there",))).python == other
     assert place.submitter(replace(alone, modules=("json",))).python == Path(sys.executable)
+
+
+def test_the_run_of_the_night_plays_each_work() -> None:
+    """So that each script of a work is run."""
+    night = (Path(__file__).parents[2] / ".ci" / "nightly").read_text(encoding="utf-8")
+    default, *others = work.WORKS
+    options = [f"--engine {name}" for name in others] + ["--unit gpu"]
+    assert default == "torchrun"
+    assert [option for option in options if f"make demo DEMO_ARGS='{option}'" not in night] == []
