@@ -269,7 +269,7 @@ class Pool:
         """
         shared = (key for key in self.keys if key.is_shared and eligibility.counts_gpus(key.jobs))
         for key in sorted(shared, key=lambda key: (-self._all(key), key)):
-            kept = min(headroom, self._all(key))
+            kept = max(0, min(headroom, self._all(key)))
             self.kept_back[key] += kept
             headroom -= kept
 

@@ -252,6 +252,18 @@ def test_parts_leave_some_gpus_to_small_jobs() -> None:
     assert grown(plan_of(job(request(1, 8)), nodes=nodes, settings=settings)) == {"n1": 2}
 
 
+def test_gpus_that_no_part_can_use_add_no_room_to_the_other_nodes() -> None:
+    """Here 3 GPUs stand on nodes with a single free GPU, and parts of the job have 2."""
+    odd = [node(f"n{i}", used=7) for i in (1, 2, 3)]
+    nodes = [*odd, node("n4", used=6)]
+    asked, wide = request(2, 6, unit=2), request(4, 4, unit=2)
+    running = job(asked, part(0, "n4", 2, asked), job_id=7)
+    nodes[-1] = node("n4", used=8)
+    plan = make_plan(seen(running, job(wide, job_id=8), nodes=nodes), SETTINGS, no_clock)
+    assert [i.fragment for i in plan.actions if i.verb is not Verb.STAY] == []
+    assert [planned.nodes_planned for planned in plan.jobs] == [2, 0]
+
+
 def reasons(plan: Plan) -> list[str]:
     (planned,) = plan.jobs
     return [reason_text(reason, unit=planned.unit) for reason in planned.reasons]
