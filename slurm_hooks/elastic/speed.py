@@ -23,7 +23,7 @@ class Speed:
     * `first_at`: when its first step ended (0: no step yet).
     * `seconds`: clean time, without warm-up and pauses. In it the worker made
       `steps` of its optimizer on `samples` drawn from its DataLoaders (0: unknown).
-    * `told`: samples in a step of all processes together, by its `report()` (0: no report).
+    * `reported`: samples in a step of all processes together, by its `report()` (0: no report).
     * `times`: how many times as many processes there are in all as on this node (0: unknown).
     * `sync`: the share of a step that waits for other processes (negative: unknown).
     """
@@ -32,7 +32,7 @@ class Speed:
     seconds: float = 0.0
     steps: float = 0.0
     samples: float = 0.0
-    told: float = 0.0
+    reported: float = 0.0
     times: float = 0.0
     sync: float = -1.0
 

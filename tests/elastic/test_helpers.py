@@ -116,7 +116,7 @@ def test_the_leader_reports_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
         time.sleep(0.01)
     assert mailbox.samples() == 0
     (speed,) = mailbox.speeds().values()
-    assert speed.told == 64
+    assert speed.reported == 64
     Reporter({**os.environ, "RANK": "1"}).report(9999)
     assert mailbox.samples() == 0
     Reporter(os.environ, every_s=0.0).report(6400)

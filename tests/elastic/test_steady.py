@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from slurm_hooks.elastic.agent.stretches import Stretches
 from slurm_hooks.elastic.agent.throughput import LOOK_S
 from slurm_hooks.elastic.script.clean_time import SPAN, CleanTime
-from slurm_hooks.elastic.script.told_samples import ToldSamples
+from slurm_hooks.elastic.script.reported_samples import ReportedSamples
 from slurm_hooks.elastic.script.waiting_share import NOT_SEEN, waiting_share
 from slurm_hooks.elastic.speed import Speed
 from slurm_hooks.elastic.steady import KEPT, Steady, Stretch, extended, steady
@@ -240,7 +240,7 @@ def test_a_clock_that_is_set_now_and_then_does_little_harm(
 
 
 def test_samples_by_the_word_of_the_script() -> None:
-    told = ToldSamples()
+    told = ReportedSamples()
     assert not told.see(1000, 10)  # it resumes there
     assert told.see(1640, 20)
     assert told.per_step == 64
@@ -254,7 +254,7 @@ def test_samples_by_the_word_of_the_script() -> None:
 
 
 def test_each_report_is_a_step_where_steps_are_not_counted() -> None:
-    told = ToldSamples()
+    told = ReportedSamples()
     told.see(0, 0)
     assert [told.see(n * 64, 0) for n in range(1, 4)] == [True] * 3
     assert told.per_step == 64

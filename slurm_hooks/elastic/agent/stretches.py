@@ -56,7 +56,7 @@ def _difference(before: Speed, after: Speed) -> Speed:
         seconds=after.seconds - before.seconds,
         steps=after.steps - before.steps,
         samples=after.samples - before.samples,
-        told=after.told,
+        reported=after.reported,
         times=after.times,
     )
 
@@ -69,7 +69,7 @@ def stretch_of(workers: list[Speed], nodes: int) -> Stretch:
     """
     seconds = fmean(worker.seconds for worker in workers)
     steps_s = fmean(w.steps / w.seconds if w.seconds else 0.0 for w in workers)
-    reported = max(worker.told for worker in workers)
+    reported = max(worker.reported for worker in workers)
     drawn = [worker.samples / worker.steps for worker in workers]
     times = max(worker.times for worker in workers) or nodes
     batch = reported or (times * sum(drawn) if all(drawn) else 0.0)

@@ -59,12 +59,12 @@ def see_saved(began: float) -> None:
         _observer.see_saved(began)
 
 
-def see_told(samples: int) -> None:
+def see_reported(samples: int) -> None:
     """Note the script's report, also if no observer runs."""
     global _observer  # noqa: PLW0603
     if _observer is None:
         _observer = Observer()
-    _observer.see_told(samples)
+    _observer.see_reported(samples)
 
 
 def seen() -> Observed:

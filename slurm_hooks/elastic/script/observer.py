@@ -17,7 +17,7 @@ from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.script.clean_time import CleanTime
-from slurm_hooks.elastic.script.told_samples import ToldSamples
+from slurm_hooks.elastic.script.reported_samples import ReportedSamples
 from slurm_hooks.elastic.script.waiting_share import NOT_SEEN, waiting_share
 from slurm_hooks.elastic.speed import Speed
 
@@ -48,7 +48,7 @@ class Observer:
         self._first_at = 0.0
         self._saves, self._saved_at = 0, 0.0
         self._ages: deque[float] = deque(maxlen=AGES)
-        self._clean, self._reported = CleanTime(), ToldSamples()
+        self._clean, self._reported = CleanTime(), ReportedSamples()
         self._loader: Optional[weakref.ref[Any]] = None
         self._loaders = 0
         self._thread = 0  # the thread that steps
@@ -77,7 +77,7 @@ class Observer:
             seconds=clean.seconds,
             steps=clean.steps,
             samples=clean.samples,
-            told=self._reported.per_step,
+            reported=self._reported.per_step,
             times=self._times,
             sync=self._sync,
         )
@@ -110,7 +110,7 @@ class Observer:
         """The training is distributed by a module that measures its waits for others."""
         self._parallel = weakref.ref(module)
 
-    def see_told(self, samples: int) -> None:
+    def see_reported(self, samples: int) -> None:
         """The script has reported how far all processes are together. If no optimizer of torch
         steps, that counts as a step.
         """

@@ -32,7 +32,7 @@ class Reporter:
             return
         with suppressed(TypeError, ValueError, OverflowError, doing="reading what was reported"):
             count = int(samples)
-            observation.see_told(count)
+            observation.see_reported(count)
             now = time.monotonic()
             if now >= self._due and count >= 0:
                 self._due = now + self._every_s

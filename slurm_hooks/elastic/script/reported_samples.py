@@ -6,7 +6,7 @@ _ALIKE = 0.2  # a smaller difference is smoothed
 _NEW = 0.2
 
 
-class ToldSamples:
+class ReportedSamples:
     """`per_step`: samples per step of all processes together, 0 while unknown."""
 
     def __init__(self) -> None:
