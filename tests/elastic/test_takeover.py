@@ -14,7 +14,7 @@ import pytest
 from slurm_hooks.elastic.engines.torchrun import takeover as module
 from slurm_hooks.elastic.engines.torchrun.flags import overrides
 from slurm_hooks.elastic.engines.torchrun.register import program_of
-from slurm_hooks.elastic.engines.torchrun.takeover import Asked, adopted, take_over
+from slurm_hooks.elastic.engines.torchrun.takeover import Requested, adopted, take_over
 from slurm_hooks.words.engines import BACKENDS
 
 from .gang import Gang
@@ -28,7 +28,7 @@ ENV = {
     "MALLEABLE_MAX": "32",
     "MALLEABLE_UNIT": "2",
 }
-OURS = Asked(BACKENDS[1], ENV["PET_RDZV_ENDPOINT"], "42", 2, 16, "10.0.0.7")
+OURS = Requested(BACKENDS[1], ENV["PET_RDZV_ENDPOINT"], "42", 2, 16, "10.0.0.7")
 
 
 def test_options_that_the_job_itself_asks_for_are_left_alone() -> None:
@@ -38,26 +38,29 @@ def test_options_that_the_job_itself_asks_for_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        (Asked("c10d", "head:29500", "123", 2, 16), "instead of c10d at head:29500"),
-        (Asked("static", "127.0.0.1:29500", "none", 2, 16), "instead of static at 127.0.0.1:29500"),
-        (Asked("c10d", "localhost:0", "uuid", 2, 16), "instead of c10d at localhost:0"),
-        (Asked("etcd-v2", "", "", 2, 16), "instead of etcd-v2"),
+        (Requested("c10d", "head:29500", "123", 2, 16), "instead of c10d at head:29500"),
+        (
+            Requested("static", "127.0.0.1:29500", "none", 2, 16),
+            "instead of static at 127.0.0.1:29500",
+        ),
+        (Requested("c10d", "localhost:0", "uuid", 2, 16), "instead of c10d at localhost:0"),
+        (Requested("etcd-v2", "", "", 2, 16), "instead of etcd-v2"),
     ],
 )
-def test_another_rendezvous_is_replaced_with_a_single_line(asked: Asked, words: str) -> None:
+def test_another_rendezvous_is_replaced_with_a_single_line(asked: Requested, words: str) -> None:
     found = adopted(asked, ENV)
-    assert found.asked == OURS
+    assert found.values == OURS
     (line,) = found.lines
     assert line.endswith(words)
 
 
 def test_a_directory_that_the_user_has_chosen_is_kept() -> None:
     mine = replace(OURS, endpoint="/scratch/mine")
-    assert adopted(mine, ENV).asked.endpoint == "/scratch/mine"
+    assert adopted(mine, ENV).values.endpoint == "/scratch/mine"
     other = replace(OURS, endpoint="head:29500")
-    assert adopted(other, ENV).asked.endpoint == ENV["PET_RDZV_ENDPOINT"]
+    assert adopted(other, ENV).values.endpoint == ENV["PET_RDZV_ENDPOINT"]
     env = {**ENV, "PET_RDZV_ENDPOINT": "head:29500", "MALLEABLE_DIR": "/shared/42"}
-    assert adopted(other, env).asked.endpoint == "/shared/42"
+    assert adopted(other, env).values.endpoint == "/shared/42"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +80,7 @@ def test_a_number_of_nodes_is_a_left_over_and_a_range_is_meant(
     asked: tuple[int, int], used: tuple[int, int], words: str
 ) -> None:
     found = adopted(replace(OURS, min_nodes=asked[0], max_nodes=asked[1]), ENV)
-    assert (found.asked.min_nodes, found.asked.max_nodes) == used
+    assert (found.values.min_nodes, found.values.max_nodes) == used
     assert [words in line for line in found.lines] == ([True] if words else [])
     assert found.is_narrowed is (used[1] < 16)
 
@@ -94,7 +97,7 @@ def test_a_replaced_variable_does_not_hide_the_job_s_values(
     more: dict[str, str], used: tuple[int, int]
 ) -> None:
     env = {**ENV, "PET_NNODES": "1", "MALLEABLE_KEPT": "PET_NNODES", **more}
-    found = adopted(replace(OURS, min_nodes=1, max_nodes=1), env).asked
+    found = adopted(replace(OURS, min_nodes=1, max_nodes=1), env).values
     assert (found.min_nodes, found.max_nodes) == used
 
 
@@ -112,7 +115,7 @@ def test_where_workers_are_counted_a_number_of_nodes_has_no_effect(
 ) -> None:
     request = {"SLURM_SPANK_MALLEABLE": "4-64,unit=gpu", "PET_NNODES": "1:64"}
     found = adopted(replace(OURS, min_nodes=asked[0], max_nodes=asked[1]), ENV | request | more)
-    assert (found.asked.min_nodes, found.asked.max_nodes) == (4, 64)
+    assert (found.values.min_nodes, found.values.max_nodes) == (4, 64)
     assert [line.startswith(words) for line in found.lines] == ([True] if words else [])
     assert not found.is_narrowed
 

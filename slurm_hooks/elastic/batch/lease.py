@@ -38,12 +38,14 @@ class Step(Enum):
     LEAVE = "leave"
 
 
-def decide(now: float, ends: int, notice_s: float, asked: bool, together: bool = False) -> Step:
+def decide(
+    now: float, ends: int, notice_s: float, is_confirmed: bool, together: bool = False
+) -> Step:
     """Return the next step. `ends` and `now` are in epoch seconds. With `ends` 0 (unknown) it is
     KEEP.
 
-    `asked`: Slurm confirmed this very end a moment ago. `together`: others leave right now, and a
-    lease that ends soon leaves with them to spare a second interruption.
+    `is_confirmed`: Slurm confirmed this very end a moment ago. `together`: others leave right now,
+    and a lease that ends soon leaves with them to spare a second interruption.
     """
     if ends <= 0:
         return Step.KEEP
@@ -51,7 +53,7 @@ def decide(now: float, ends: int, notice_s: float, asked: bool, together: bool =
     ahead_s = notice_s + (JOINT_S if together else ASK_AHEAD_S)
     if left_s > ahead_s:
         return Step.KEEP
-    if not asked:
+    if not is_confirmed:
         return Step.ASK
     return Step.LEAVE if together or left_s <= notice_s else Step.KEEP
 
@@ -126,14 +128,14 @@ class Lease:
             self._ask_again()
         now += self._behind_s
         self._look_early(now)
-        asked = now - self._confirmed_at < ASK_AHEAD_S + 1.0
-        step = decide(now, self.ends, self._notice_s, asked, together)
+        is_confirmed = now - self._confirmed_at < ASK_AHEAD_S + 1.0
+        step = decide(now, self.ends, self._notice_s, is_confirmed, together)
         if step is Step.ASK:
             ends = ask(self._env)
-            asked = ends <= self.ends
-            self._confirmed_at = now if asked else float("-inf")
+            is_confirmed = ends <= self.ends
+            self._confirmed_at = now if is_confirmed else float("-inf")
             self.ends = ends or self.ends  # a lease may have been cut as well
-            step = decide(now, self.ends, self._notice_s, asked, together)
+            step = decide(now, self.ends, self._notice_s, is_confirmed, together)
         return step is Step.LEAVE
 
     def _look_early(self, now: float) -> None:

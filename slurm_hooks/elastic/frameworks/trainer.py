@@ -72,9 +72,9 @@ def _as(plain: Any, instead: Any) -> Any:
     return instead
 
 
-def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) -> Any:
+def _place(trainer: Any, resume_from: Any, memory: StepMemory, callback: _Callback) -> Any:
     """Return the place from which the Trainer resumes, the same in all processes."""
-    place, on_disk = _on_disk(trainer, asked)
+    place, on_disk = _on_disk(trainer, resume_from)
     step, content = memory.load()
     if not content or on_disk > step:
         return place
@@ -84,13 +84,13 @@ def _place(trainer: Any, asked: Any, memory: StepMemory, callback: _Callback) ->
     return _as_directory(trainer, callback, content)
 
 
-def _on_disk(trainer: Any, asked: Any) -> tuple[str | None, int]:
+def _on_disk(trainer: Any, resume_from: Any) -> tuple[str | None, int]:
     """Return the checkpoint to resume from and its step, -1 if unknown, the same in all processes.
 
     The first process looks for all, since it must open each file of a checkpoint to see whether it
     is whole.
     """
-    all_ = [(None, -1)] if _rank() else [_look(trainer, asked)]
+    all_ = [(None, -1)] if _rank() else [_look(trainer, resume_from)]
     if dist.is_initialized() and dist.get_world_size() > 1:
         dist.broadcast_object_list(all_, 0)
     return all_[0]
@@ -100,18 +100,18 @@ def _rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def _look(trainer: Any, asked: Any) -> tuple[str | None, int]:
-    if not asked:
+def _look(trainer: Any, resume_from: Any) -> tuple[str | None, int]:
+    if not resume_from:
         return None, -1
-    if asked is True:
+    if resume_from is True:
         place = newest_whole(Path(trainer.args.output_dir))
     else:
-        place = instead_of(Path(asked))
+        place = instead_of(Path(resume_from))
     if place is None:
         say(f"no whole checkpoint in {trainer.args.output_dir} yet: starting from the beginning")
         return None, -1
-    if asked is not True and str(place) != str(Path(asked)):
-        say(f"{asked} is not whole: resuming from {place}")
+    if resume_from is not True and str(place) != str(Path(resume_from)):
+        say(f"{resume_from} is not whole: resuming from {place}")
     return str(place), step_of(place)
 
 

@@ -62,10 +62,10 @@ class GangAgent:
         code = self._watch()
         if code == 0:
             return True
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         self._crew.end_round()
         self._ended_at = time.monotonic()
-        took_s = self._ended_at - asked
+        took_s = self._ended_at - asked_at
         say(f"round {round_.number} ended here, {took_s:.2f} s after its stop signal")
         self._session.begin_wait(code or 0)
         return False

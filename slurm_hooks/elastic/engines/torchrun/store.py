@@ -80,7 +80,7 @@ def _gather(
 ) -> bool:
     pause_s = 0.02 if size <= 64 else 0.1
     deadline = time.monotonic() + patience_s
-    asked = time.monotonic()
+    asked_at = time.monotonic()
     try:
         if store.add(key, 1) >= size:
             time.sleep(linger_s)
@@ -89,8 +89,8 @@ def _gather(
         while time.monotonic() < deadline:
             if store.check([f"{key}/all"]):
                 return True
-            if time.monotonic() - asked > 0.25:
-                asked = time.monotonic()
+            if time.monotonic() - asked_at > 0.25:
+                asked_at = time.monotonic()
                 if agent.is_broken():
                     return False
             time.sleep(pause_s)
@@ -147,11 +147,11 @@ class RoundStore:
 
     def _come(self, keys: list[str]) -> bool:
         """Wait for the keys. Return False if the round breaks before they are there."""
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         try:
             while not self._store.check(keys):
-                if time.monotonic() - asked > 0.25:
-                    asked = time.monotonic()
+                if time.monotonic() - asked_at > 0.25:
+                    asked_at = time.monotonic()
                     if self._agent.is_broken():
                         return False
                 time.sleep(0.01)

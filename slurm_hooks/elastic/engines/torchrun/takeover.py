@@ -27,7 +27,7 @@ _KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "lo
 
 
 @dataclass(frozen=True)
-class Asked:
+class Requested:
     """The values that a program requests from torch, in the names of RendezvousParameters."""
 
     backend: str
@@ -44,35 +44,37 @@ class Instead:
     change keeps the job from using all the nodes that it may get.
     """
 
-    asked: Asked
+    values: Requested
     lines: tuple[str, ...] = ()
     is_narrowed: bool = False
 
 
-def adopted(asked: Asked, env: Mapping[str, str]) -> Instead:
+def adopted(requested: Requested, env: Mapping[str, str]) -> Instead:
     """Return the values to use in the fragment with this environment.
 
     An absolute path as endpoint of ours is kept: the user has chosen that directory. Without a
     directory of the job, the requested values stay.
     """
     lines = []
-    place = asked.endpoint if asked.backend in BACKENDS else ""
+    place = requested.endpoint if requested.backend in BACKENDS else ""
     place = _first_path(place, env.get("PET_RDZV_ENDPOINT", ""), env.get("MALLEABLE_DIR", ""))
-    if asked.backend not in BACKENDS:
-        where = f" at {asked.endpoint[:100]}" if asked.endpoint else ""
-        lines.append(f"fragments use the job's own rendezvous instead of {asked.backend}{where}")
-    mine = asked.min_nodes, asked.max_nodes
+    if requested.backend not in BACKENDS:
+        where = f" at {requested.endpoint[:100]}" if requested.endpoint else ""
+        lines.append(
+            f"fragments use the job's own rendezvous instead of {requested.backend}{where}"
+        )
+    mine = requested.min_nodes, requested.max_nodes
     job = _range_of_job(env) or mine
     request = request_of(env)
     low, high, line = _workers(mine, request, env) if request else _nodes(mine, job)
     instead = replace(
-        asked,
-        backend=asked.backend if asked.backend in BACKENDS else BACKENDS[-1],
-        endpoint=place or asked.endpoint,
-        run_id=env.get("MALLEABLE_JOB_ID") or env.get("PET_RDZV_ID") or asked.run_id,
+        requested,
+        backend=requested.backend if requested.backend in BACKENDS else BACKENDS[-1],
+        endpoint=place or requested.endpoint,
+        run_id=env.get("MALLEABLE_JOB_ID") or env.get("PET_RDZV_ID") or requested.run_id,
         min_nodes=low,
         max_nodes=high,
-        local_addr=asked.local_addr or env.get("PET_LOCAL_ADDR") or None,
+        local_addr=requested.local_addr or env.get("PET_LOCAL_ADDR") or None,
     )
     is_narrowed = request is None and high < job[1]
     return Instead(instead, tuple([*lines, line] if line else lines), is_narrowed)
@@ -82,19 +84,19 @@ def _first_path(*places: str) -> str:
     return next((place for place in places if place.startswith("/")), "")
 
 
-def _nodes(asked: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, str]:
+def _nodes(requested: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, str]:
     """Return the least and the largest number of agents, and a line.
 
     A plain number describes the script's rigid job, so it is ignored. A range is meant, and narrows
     the job's range.
     """
-    if asked == job:
-        return (*asked, "")
+    if requested == job:
+        return (*requested, "")
     whole = f"{job[0]}:{job[1]}"
-    low, high = max(asked[0], job[0]), min(asked[1], job[1])
-    if asked[0] == asked[1]:
-        return (*job, f"your --nnodes={asked[0]} is ignored; the job's range is {whole}")
-    given = f"your --nnodes={asked[0]}:{asked[1]}"
+    low, high = max(requested[0], job[0]), min(requested[1], job[1])
+    if requested[0] == requested[1]:
+        return (*job, f"your --nnodes={requested[0]} is ignored; the job's range is {whole}")
+    given = f"your --nnodes={requested[0]}:{requested[1]}"
     if low > high:
         return (*job, f"{given} is ignored; the job's range is {whole}")
     if (low, high) == job:
@@ -107,14 +109,14 @@ def _nodes(asked: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, str]
 
 
 def _workers(
-    asked: tuple[int, int], request: Counted, env: Mapping[str, str]
+    requested: tuple[int, int], request: Counted, env: Mapping[str, str]
 ) -> tuple[int, int, str]:
     """Return the least and the largest number of workers, and a line. Agents do not measure them,
     so the script's range does not narrow the request's.
     """
     low, _, high = env.get("PET_NNODES", "").partition(":")
-    is_plugins = not _is_kept(env) and asked == (number(low), number(high) or number(low))
-    given = f"{asked[0]}" if asked[0] == asked[1] else f"{asked[0]}:{asked[1]}"
+    is_plugins = not _is_kept(env) and requested == (number(low), number(high) or number(low))
+    given = f"{requested[0]}" if requested[0] == requested[1] else f"{requested[0]}:{requested[1]}"
     line = f"your --nnodes={given} is ignored; the job's range is {request.text}"
     return max(1, request.smallest), request.largest, "" if is_plugins else line
 
@@ -163,9 +165,9 @@ def take_over(
         given = dict(zip(_KNOWN[1:], words))
         rest = {name: value for name, value in named.items() if name not in _KNOWN}
         given.update((name, value) for name, value in named.items() if name in _KNOWN)
-        instead = adopted(Asked(**given), env)
+        instead = adopted(Requested(**given), env)
         report(instead)
-        plain(self, **vars(instead.asked), **rest)
+        plain(self, **vars(instead.values), **rest)
 
     parameters.__init__ = begin
     return True
