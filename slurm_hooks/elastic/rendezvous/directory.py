@@ -118,7 +118,7 @@ class SharedDirectory:
                     return written
                 time.sleep(random.uniform(0.002, 0.03))
         raise DirectoryError(
-            f"updating {self.path}: not possible within {timeout_s:.0f} s; "
+            f"cannot update {self.path} within {timeout_s:.0f} s; "
             "check whether the file system is slow or full"
         )
 
@@ -135,7 +135,7 @@ class SharedDirectory:
             debug(f"reading {self.path}: {problem}; retrying")
             time.sleep(0.05 * (attempt + 1))
         raise DirectoryError(
-            f"reading {self.path}: {problem}; "
+            f"cannot read {self.path}: {problem}; "
             "remove that directory if no fragment of the job is running"
         )
 
@@ -166,7 +166,7 @@ class SharedDirectory:
     @contextmanager
     def _my_turn(self, deadline: float) -> Iterator[None]:
         if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise DirectoryError(f"updating {self.path}: another thread of this agent hangs")
+            raise DirectoryError(f"cannot update {self.path}: another thread of this agent hangs")
         try:
             handle = self._file("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -200,7 +200,7 @@ class SharedDirectory:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise DirectoryError(f"reading a heartbeat in {self.path}: {error}") from None
+            raise DirectoryError(f"cannot read a heartbeat in {self.path}: {error}") from None
         return int(text) if re.fullmatch(rb"[0-9]{16}\n", text) else None
 
     def remove_beat(self, token: str) -> None:
@@ -247,9 +247,11 @@ def _explained(path: Path, deed: str) -> Iterator[None]:
     try:
         yield
     except (StateFormatError, RevisionError) as error:
-        raise DirectoryError(f"{deed} in {path}: {error}") from None
+        raise DirectoryError(f"cannot {deed} in {path}: {error}") from None
     except OSError as error:
-        raise DirectoryError(f"{deed} in {path}: {error.strerror}; {_advice(error)}") from None
+        raise DirectoryError(
+            f"cannot {deed} in {path}: {error.strerror}; {_advice(error)}"
+        ) from None
 
 
 def _advice(error: OSError) -> str:

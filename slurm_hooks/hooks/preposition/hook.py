@@ -163,21 +163,30 @@ def arguments(words: list[str]) -> argparse.Namespace:
         "--store", required=True, help="root's directory on the node's own disk (required)"
     )
     parser.add_argument(
-        "--seconds", type=amount, default=60.0, help="the longest wait of the job (default 60)"
+        "--seconds",
+        type=amount,
+        default=60.0,
+        help="the longest wait of the job (default %(default)g)",
     )
     parser.add_argument(
-        "--user-gib", type=amount, default=50.0, help="limit of a user on a node (default 50)"
+        "--user-gib",
+        type=amount,
+        default=50.0,
+        help="limit of a user on a node (default %(default)g)",
     )
     parser.add_argument(
-        "--free-gib", type=amount, default=10.0, help="leave this free on the disk (default 10)"
+        "--free-gib",
+        type=amount,
+        default=10.0,
+        help="leave this free on the disk (default %(default)g)",
     )
-    share = "leave this share of the disk's bytes and inodes free, 0 to 1 (default 0.05)"
+    share = "leave this share of the disk's bytes and inodes free, 0 to 1 (default %(default)g)"
     parser.add_argument("--free-share", type=amount, default=0.05, help=share)
     parser.add_argument(
         "--days",
         type=amount,
         default=14.0,
-        help="remove an environment after so many days without use (default 14)",
+        help="remove an environment after so many days without use (default %(default)g)",
     )
     return parser.parse_args(words)
 
