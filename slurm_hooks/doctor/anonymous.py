@@ -1,7 +1,7 @@
-"""Names of a site replaced by words that mean nothing outside of one bundle. Pure.
+"""Replace the names of a site by words that have a meaning only within a bundle. Pure.
 
-The same name becomes the same word within a bundle, so that what belongs together stays together;
-with another salt it becomes another word, so that two bundles cannot be compared.
+Within a bundle the same name always becomes the same word. With another salt it becomes another
+word, so that two bundles cannot be compared.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ _IPV6 = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}(?::|[0-9a-fA-F]{1,4})(
 
 
 class Anonymiser:
-    """Replaces known names; `names` says of each what it is: host, user, account, ..."""
+    """Replaces known names. `names` gives the kind of each: host, user, account, ..."""
 
     def __init__(self, salt: bytes, names: Mapping[str, str]) -> None:
         self._salt = salt
         self._kinds = {name: kind for name, kind in names.items() if name and name not in COMMON}
 
     def word(self, kind: str, name: str) -> str:
-        """What stands for a name: its kind and a few digits."""
+        """The word for a name: its kind and a few digits."""
         digest = hashlib.blake2s(f"{kind}:{name}".encode(), key=self._salt).hexdigest()
         return f"{kind}-{digest[:LENGTH]}"
 
     def text(self, text: str) -> str:
-        """A text without the names, host lists written out."""
-        text = _LIST.sub(lambda found: self._written_out(found.group()), text)
-        text = _MAIL.sub(lambda found: self.word("mail", found.group()), text)
-        text = _HOME.sub(lambda found: found.group(1) + self._user(found.group(2)), text)
-        text = _TOKEN.sub(lambda found: self._token(found.group()), text)
-        text = _IPV6.sub(lambda found: self.word("address", found.group()), text)
-        return _IPV4.sub(lambda found: self.word("address", found.group()), text)
+        """A text without the names, with host lists written out."""
+        text = _LIST.sub(lambda match: self._written_out(match.group()), text)
+        text = _MAIL.sub(lambda match: self.word("mail", match.group()), text)
+        text = _HOME.sub(lambda match: match.group(1) + self._user(match.group(2)), text)
+        text = _TOKEN.sub(lambda match: self._token(match.group()), text)
+        text = _IPV6.sub(lambda match: self.word("address", match.group()), text)
+        return _IPV4.sub(lambda match: self.word("address", match.group()), text)
 
     def data(self, value: Any) -> Any:
-        """Plain data without the names; keys of mappings stay."""
+        """Plain data without the names. Keys of mappings are kept."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
@@ -58,7 +58,7 @@ class Anonymiser:
         return value
 
     def _written_out(self, hosts: str) -> str:
-        """A list that cannot be unfolded is a slip, whose beginning may be a name all the same."""
+        """Write out a list of hosts. A list that cannot be unfolded may begin with a name."""
         try:
             names = sorted(expand(hosts))
         except NodeSetParseError:

@@ -1,7 +1,7 @@
-"""What a bug report needs, in one archive: made of facts, without the names of the site.
+"""Build the archive for a bug report from facts, without the names of the site.
 
-Pure but for `write`. No script, output or environment of a user is ever part of it, and names of
-jobs are not even asked for.
+Pure, except `write`. It never contains a user's script, output or environment, and nothing asks
+Slurm for names of jobs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOLDER = "malleable-bundle"
 
 @dataclass(frozen=True)
 class Part:
-    """A file of the bundle; `text` is Unread if it could not be made."""
+    """A file of the bundle. `text` is Unread if it could not be made."""
 
     name: str
     what: str
@@ -40,7 +40,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a bundle is made of."""
+    """The sources of a bundle."""
 
     facts: Facts
     report: Mapping[str, Any]  # of doctor
@@ -50,12 +50,12 @@ class Seen:
 
 
 def parts(seen: Seen, salt: bytes) -> tuple[Part, ...]:
-    """The files, without names; the last one says what the others are."""
+    """The files, without names. The last file describes the others."""
     hide = Anonymiser(salt, names_of(seen))
     slurm, snapshot, journal = seen.facts.slurm, seen.snapshot, seen.journal
     if isinstance(slurm, Unread):
-        journal = Unread("without Slurm's answer the names in it are not known")
-    found = (
+        journal = Unread("without Slurm's answer its names cannot be replaced")
+    every = (
         Part(
             "versions.json",
             "versions of this package, Python, Slurm, the system",
@@ -77,15 +77,15 @@ def parts(seen: Seen, salt: bytes) -> tuple[Part, ...]:
         ),
         Part(
             "ticks.txt",
-            "what the last ticks printed",
+            "output of the last ticks",
             journal if isinstance(journal, Unread) else hide.text(journal),
         ),
     )
-    return (*found, Part("README.txt", "this list", _readme(found, hide)))
+    return (*every, Part("README.txt", "this list", _readme(every, hide)))
 
 
 def names_of(seen: Seen) -> dict[str, str]:
-    """Every name that is known of the site, and what it is; a host's kind wins over a user's."""
+    """All names of the site with their kinds. If a host and a user share a name, it is a host."""
     names: dict[str, str] = {}
     for name, kind in (*_people(seen), *_places(seen)):
         names[name] = kind
@@ -140,7 +140,7 @@ def _config(slurm: SlurmSays, hide: Anonymiser) -> Iterator[str]:
 
 
 def _snapshot(snapshot: Snapshot, hide: Anonymiser) -> str:
-    """A file that `malleable plan --snapshot` reads; others' text in AdminComment is left out."""
+    """A file for `malleable plan --snapshot`, without other programs' text in AdminComment."""
     data = json.loads(snapshot_text(snapshot))
     for job in data["snapshot"]["jobs"]:
         marks = [fragment["mark"] for fragment in job["fragments"]]
@@ -155,32 +155,30 @@ def _json(value: Any) -> str:
     return json.dumps(to_data(value), indent=1) + "\n"
 
 
-def _readme(found: Sequence[Part], hide: Anonymiser) -> str:
+def _readme(every: Sequence[Part], hide: Anonymiser) -> str:
     lines = [
         "For a bug report about slurm-malleable. Names of hosts, users, accounts, reservations",
         "and the cluster are replaced by words that are the same within this bundle only.",
-        "Names of jobs are not asked for; users' scripts and output are not read.",
+        "It has no names of jobs, and no scripts or output of users.",
         "",
     ]
-    for part in found:
-        why = (
-            f" (not there: {hide.text(part.text.because)})" if isinstance(part.text, Unread) else ""
-        )
+    for part in every:
+        why = f" (missing: {hide.text(part.text.because)})" if isinstance(part.text, Unread) else ""
         lines.append(f"{part.name:20} {part.what}{why}")
     return "\n".join(lines) + "\n"
 
 
-def write(path: Path, found: Sequence[Part]) -> int:
-    """The archive, readable by its maker alone; returns its bytes.
+def write(path: Path, every: Sequence[Part]) -> int:
+    """Write the archive so that only its maker can read it. Return its number of bytes.
 
-    Raises OSError, also if there is a file of that name.
+    Raises OSError, also if the file exists.
     """
     handle = os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
     )
     with os.fdopen(handle, "wb") as file:
         with tarfile.open(fileobj=file, mode="w:gz") as archive:
-            for part in found:
+            for part in every:
                 if not isinstance(part.text, Unread):
                     content = part.text.encode("utf-8", "replace")
                     entry = tarfile.TarInfo(f"{FOLDER}/{part.name}")

@@ -1,7 +1,7 @@
-"""All checks in the order in which they are shown, and those of the site beside them.
+"""All checks in the order of the output, and the site's own checks.
 
-A site's own come from installed packages only, through the entry point group
-`slurm_malleable.checks`: never a path, never a module named by a user.
+A site's own checks come only from installed packages, through the entry point group
+`slurm_malleable.checks`: never from a path, never from a module that a user names.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ MODULES = (
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in MODULES for check in module.TABLE)
 _ON_NODE = (Category.BASICS, Category.PLUGIN, Category.HOOKS, Category.NODE)
-_ELSEWHERE = ("settings", "plugin-on-nodes", "slurmctld-hooks")  # not a matter of a node
+_ELSEWHERE = ("settings", "plugin-on-nodes", "slurmctld-hooks")  # not checks of a node
 _ASKED_FOR = (Category.NODE, Category.PYTHON, Category.JOB)
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What to look at: names alone, or a node, an interpreter, a job, else the whole site.
+    """The object of the checks: named checks only, a node, an interpreter, a job, else the site.
 
     With `has_directory` a directory of the node was named.
     """
@@ -75,13 +75,13 @@ class Wish:
 
 
 def choose(wish: Wish, checks: Sequence[Check]) -> tuple[Check, ...]:
-    """The checks for a wish, in order. Raises UsageError for a name that no check has, and for an
-    option that none of the named ones looks at."""
+    """The checks for a wish, in order. Raises UsageError for an unknown name, and for an option
+    that the named checks do not use."""
     known = {check.id for check in checks}
     strange = [name for name in wish.names if name not in known]
     if strange:
         raise UsageError(
-            f"there is no check {', '.join(strange)}: `malleable doctor --list` shows them all"
+            f"there is no check {', '.join(strange)}: `malleable doctor --list` lists all checks"
         )
     if wish.names:
         chosen = tuple(check for check in checks if check.id in wish.names)
@@ -99,8 +99,8 @@ def _raise_if_in_vain(wish: Wish, chosen: Sequence[Check]) -> None:
     ):
         if is_given and category not in there:
             raise UsageError(
-                f"{option}: {', '.join(wish.names)} would not look at it; leave that option out, "
-                "or the names of checks"
+                f"{option}: the checks {', '.join(wish.names)} do not use it; leave out the "
+                "option, or the names of checks"
             )
 
 
@@ -117,18 +117,18 @@ def _is_wanted(check: Check, wish: Wish) -> bool:
 
 
 def site_checks() -> tuple[Check, ...]:
-    """The checks that installed packages add; one that cannot be loaded says so when it is run."""
+    """The checks of installed packages. A check that cannot be loaded reports that as a finding."""
     return tuple(check for entry in entries(GROUP) for check in _loaded(entry))
 
 
 def _loaded(entry: Any) -> Iterator[Check]:
     try:
-        found = entry.load()
-        for check in [found] if isinstance(found, Check) else list(found):
+        loaded = entry.load()
+        for check in [loaded] if isinstance(loaded, Check) else list(loaded):
             if not isinstance(check, Check):
                 raise TypeError(f"{check!r} is not a Check")
             yield replace(check, category=Category.SITE)
-    except Exception as fault:  # somebody else's code
+    except Exception as fault:  # code of another package
         yield _broken(entry, f"{type(fault).__name__}: {fault}")
 
 

@@ -1,4 +1,4 @@
-"""The part of doctor that `malleable render lua --check` prints: what Slurm says, a line each."""
+"""The part of doctor that `malleable render lua --check` prints: a line for each fault in Slurm."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ CHECKS = tuple(
 
 
 def check_conf(answer: str, settings: Settings, port: Port) -> tuple[str, ...]:
-    """Warnings and errors in the answer to cluster_command, none if it cannot be read. Where QOS
-    decide who preempts whom, the accounting database is asked, and this raises as the port does.
+    """Warnings and errors in the answer to cluster_command, empty if it cannot be read. With
+    preemption by QOS this asks the accounting database too, and raises what the port raises.
     """
     try:
         slurm = read_slurm(answer, settings.site.partitions)
@@ -39,12 +39,12 @@ def check_conf(answer: str, settings: Settings, port: Port) -> tuple[str, ...]:
     accounting: Accounting | Unread = ask_accounting(port) if by_qos else unread
     facts = Facts(Host("", 0, ""), settings, slurm=slurm, accounting=accounting)
     outcomes = [_unsaid(outcome) for outcome in run(CHECKS, facts, is_before=False)]
-    findings = [found for outcome in outcomes for found in outcome.findings]
+    findings = [finding for outcome in outcomes for finding in outcome.findings]
     return one_liners(outcomes, Remedies(findings, slurm, unread))
 
 
 def _unsaid(outcome: Outcome) -> Outcome:
-    """The outcome without the errors that `render lua` has printed already."""
+    """The outcome without the errors that `render lua` has already printed."""
     if outcome.check.id not in _ERRORS_SAID:
         return outcome
     left = tuple(f for f in outcome.findings if f.severity is not Severity.ERROR)

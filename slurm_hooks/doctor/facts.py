@@ -1,7 +1,7 @@
-"""What is known of a site before anybody judges it. Values only.
+"""The facts about a site, before checks judge them. Values only.
 
-Each fact is a value or `Unread`, which says why it is not known; a check takes a fact by `known`
-and is then skipped with that reason.
+Each fact is a value or `Unread`, which has the reason why it is unknown. A check takes a fact by
+`known`, and is skipped with that reason.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _NONE = ("", "(null)", "N/A", "none", "None", "NONE")
 
 
 class CannotLook(Exception):
-    """A check needs a fact that could not be read; its text says why."""
+    """A check needs a fact that could not be read. The text is the reason."""
 
 
 @dataclass(frozen=True)
 class Unread:
-    """A fact that is not known, because of this."""
+    """An unknown fact, with the reason."""
 
     because: str
 
 
 def known(fact: Union[T, Unread]) -> T:
-    """The fact. Raises CannotLook if it is not known."""
+    """The fact. Raises CannotLook if it is unknown."""
     if isinstance(fact, Unread):
         raise CannotLook(fact.because)
     return fact
@@ -49,26 +49,26 @@ class Host:
 
 @dataclass(frozen=True)
 class Line:
-    """One logical line of a configuration file, without comment, and where it begins."""
+    """A logical line of a configuration file, without comment, and the place where it begins."""
 
     file: str
     number: int
     text: str
-    lines: int = 1  # in the file: a backslash at the end of one continues it
+    lines: int = 1  # in the file: a backslash at the end continues a line
 
 
 @dataclass(frozen=True)
 class SlurmSays:
-    """What slurmctld says of itself: words of its configuration, partitions and nodes.
+    """The answer of slurmctld: words of its configuration, partitions and nodes.
 
-    `ours` are the partitions of the settings as they are, `missing` names those that Slurm does
-    not know, `our_nodes` are those of ours. `offset_s` is this host's clock minus slurmctld's, in
-    seconds.
+    `ours` are the partitions of the settings, `missing` names the partitions among them that Slurm
+    does not have, `our_nodes` are the nodes of ours. `offset_s` is this host's clock minus
+    slurmctld's, in seconds.
     """
 
     config: Words
     ours: tuple[Words, ...]
-    others: tuple[tuple[Words, str, int], ...]  # (another, one of ours that it overlaps, its tier)
+    others: tuple[tuple[Words, str, int], ...]  # (another, ours that it overlaps, tier of ours)
     missing: tuple[str, ...]
     nodes: tuple[Words, ...]
     our_nodes: frozenset[str] = frozenset()
@@ -81,41 +81,41 @@ class SlurmSays:
         return self.config.get("SLURM_CONF", "slurm.conf")
 
     def value(self, key: str) -> str:
-        """A setting, empty for none; `Epilog` also finds `Epilog[0]` of later releases."""
+        """A setting, empty if unset. `Epilog` also reads `Epilog[0]` of later releases."""
         text = self.config.get(key, self.config.get(f"{key}[0]", "")).strip()
         return "" if text in _NONE else text
 
     def values(self, key: str) -> tuple[str, ...]:
-        """All values of a setting that can be given several times, which 24.11 numbers."""
+        """All values of a setting that may occur several times. Slurm 24.11 numbers them."""
         numbered = [name for name in self.config if name.startswith(f"{key}[")]
         return tuple(filter(None, map(self.value, numbered or [key])))
 
     def number(self, key: str, default: int = -1) -> int:
         """The whole number at the beginning of a setting."""
-        found = re.match(r"\d+", self.value(key))
-        return int(found.group()) if found else default
+        match = re.match(r"\d+", self.value(key))
+        return int(match.group()) if match else default
 
     def option(self, key: str, name: str, default: int) -> int:
         """A number in a list of options, like bf_window in SchedulerParameters."""
-        found = re.search(rf"(?:^|,){name}=(\d+)", self.value(key))
-        return int(found.group(1)) if found else default
+        match = re.search(rf"(?:^|,){name}=(\d+)", self.value(key))
+        return int(match.group(1)) if match else default
 
     @property
     def version(self) -> tuple[int, ...]:
-        """Such as (22, 5, 8)."""
+        """The version of Slurm, such as (22, 5, 8)."""
         return tuple(int(n) for n in re.findall(r"\d+", self.config.get("SLURM_VERSION", ""))[:3])
 
     @property
     def is_configless(self) -> bool:
-        """Whether nodes may get their configuration from slurmctld."""
+        """True if nodes may get their configuration from slurmctld."""
         return "enable_configless" in self.value("SlurmctldParameters")
 
 
 @dataclass(frozen=True)
 class FileSeen:
-    """A file or directory as it is: `mode` has permission bits, `kind` is file or directory.
+    """The state of a file or directory: `mode` has permission bits, `kind` is file or directory.
 
-    `is_reachable` says whether every user may enter the directories above it.
+    `is_reachable` is true if every user may enter the directories above it.
     """
 
     kind: str
@@ -127,21 +127,21 @@ class FileSeen:
 
     @property
     def is_open(self) -> bool:
-        """Whether others than its owner can write to it."""
+        """True if users other than its owner can write to it."""
         return bool(self.mode & OTHERS)
 
     @property
     def is_for_all(self) -> bool:
-        """Whether every user can read it."""
+        """True if every user can read it."""
         needed = 0o005 if self.kind == "directory" else 0o004
         return self.is_reachable and self.mode & needed == needed
 
 
 @dataclass(frozen=True)
 class Submission:
-    """The site's job_submit.lua and the policy beside it, and the policy as it should be.
+    """The site's job_submit.lua, the policy beside it, and the policy that should be there.
 
-    A text is None if the file is not there.
+    A text is None if the file does not exist.
     """
 
     script: str
@@ -151,14 +151,14 @@ class Submission:
     policy: Optional[str]
     policy_changed: Optional[datetime]
     wanted: Union[str, Unread]
-    strangers: tuple[str, ...]  # names in site.operators that this host does not know
-    glue: str = ""  # the path of malleable_submit.lua as job_submit.lua names it
+    strangers: tuple[str, ...]  # names in site.operators without a user on this host
+    glue: str = ""  # the path of malleable_submit.lua in job_submit.lua
     glue_is_there: bool = False
 
 
 @dataclass(frozen=True)
 class PluginLine:
-    """The line of plugstack.conf that loads our plugin, and what it names."""
+    """The line of plugstack.conf that loads our plugin, and the files that it names."""
 
     where: Line
     is_required: bool
@@ -168,12 +168,12 @@ class PluginLine:
     unknown: tuple[str, ...]
     job_path_file: Optional[FileSeen] = None
     env_store_file: Optional[FileSeen] = None
-    tested: tuple[tuple[int, int], ...] = ()  # the releases that the plugin's file says it knows
+    tested: tuple[tuple[int, int], ...] = ()  # the releases in the plugin's file
 
 
 @dataclass(frozen=True)
 class Plugstack:
-    """plugstack.conf as this host sees it: its path, our line if there is one, pyxis if there."""
+    """plugstack.conf of this host: its path, our line and pyxis if it has them."""
 
     path: str
     ours: Optional[PluginLine]
@@ -192,7 +192,7 @@ class Cgroups:
 
 @dataclass(frozen=True)
 class Hook:
-    """A script that slurm.conf names; `text` is None if it cannot be read here."""
+    """A script that slurm.conf names. `text` is None if it cannot be read here."""
 
     key: str
     value: str
@@ -202,7 +202,7 @@ class Hook:
 
 @dataclass(frozen=True)
 class Accounting:
-    """QOS and associations as sacctmgr prints them, and the users with an admin level."""
+    """QOS and associations in sacctmgr's words, and the users with an admin level."""
 
     qos: tuple[Words, ...]
     associations: tuple[Words, ...]
@@ -211,10 +211,10 @@ class Accounting:
 
 @dataclass(frozen=True)
 class TickSeen:
-    """The lock of the tick, when the last one was completed, and what starts them.
+    """The lock of the tick, the time of the last completed tick, and the source of ticks.
 
-    `silent_s` is the time since the last completed tick, None if there has been none.
-    `timer` and `user` come from systemd, empty where there is none; `cron` is a file of cron's.
+    `silent_s` is the time since the last completed tick, None before the first tick. `timer` and
+    `user` come from systemd, empty without systemd. `cron` is a file of cron's.
     """
 
     lock: str
@@ -230,7 +230,7 @@ class TickSeen:
 
 @dataclass(frozen=True)
 class Textfile:
-    """The file for Prometheus's node exporter: its directory, how old it is, None for no file."""
+    """The file for Prometheus's node exporter: its directory and its age, None without a file."""
 
     directory: Optional[FileSeen]
     age_s: Optional[float]
@@ -238,48 +238,51 @@ class Textfile:
 
 @dataclass(frozen=True)
 class LearnedSeen:
-    """The file of what is learned of jobs, if there is one; how it is damaged, empty if it is not;
-    whether a damaged one was moved aside; its file system, and what can be written there."""
+    """The file with the measured speeds of jobs, if it exists.
+
+    `trouble` names its damage, and is empty if it is sound. `has_damaged` is true if a damaged file
+    was moved aside. `kind` is its file system, `room_mib` the free space there.
+    """
 
     path: str
     file: Optional[FileSeen]
     trouble: str
     has_damaged: bool
     kind: str
-    room_mib: float  # 0 where it is mounted read-only
+    room_mib: float  # 0 if it is mounted read-only
 
 
 @dataclass(frozen=True)
 class SharedDirectory:
-    """What happened when files were made and linked in a directory of the job's kind."""
+    """The result of making and linking files in a directory such as a job's."""
 
     path: str
     kind: str  # of the file system, as the kernel names it
     options: str
-    trouble: str  # what link() did wrong, empty if all went well
-    winners: int = 1  # how many of those who linked at once to one name were told they had it
-    no_locks: str = ""  # why a lock (fcntl) was refused, empty if it was not
-    met: int = 1  # tasks of this step, on other nodes as a rule, that were seen there
+    trouble: str  # the fault of link(), empty without a fault
+    winners: int = 1  # number of writers whose link() to the same name succeeded
+    no_locks: str = ""  # the reason why a lock (fcntl) was refused, empty if it was granted
+    met: int = 1  # tasks of this step, usually on other nodes, that were seen there
     of: int = 1
 
 
 @dataclass(frozen=True)
 class PythonSeen:
-    """What an interpreter says of itself."""
+    """The answers of an interpreter about itself."""
 
     path: str
     version: tuple[int, ...]
     torch: str = ""  # version, empty without torch
     has_rendezvous: bool = False
-    handlers: tuple[str, ...] = ()  # entry points that torchrun would find with the job path
+    handlers: tuple[str, ...] = ()  # entry points that torchrun sees with the job path
     job_path: str = ""
 
 
 @dataclass(frozen=True)
 class JobSeen:
-    """One job: the lines of `explain`, its script and the end of its log where readable.
+    """A job: the lines of `explain`, its script, and the end of its log if readable.
 
-    `lacks` are those that say why it has fewer nodes than it needs.
+    `lacks` are the lines that explain why it has fewer nodes than it needs.
     """
 
     job_id: int
@@ -297,14 +300,14 @@ SILENT = Unread("slurmctld does not answer")
 
 @dataclass(frozen=True)
 class Facts:
-    """Everything that checks may look at."""
+    """All facts that checks may use."""
 
     host: Host
     settings: Settings = field(default_factory=Settings)
     settings_path: str = ""
     settings_faults: tuple[str, ...] = ()
     slurm: Union[SlurmSays, Unread] = NOT_ASKED
-    silence: str = ""  # what was seen instead, where slurmctld did not answer
+    silence: str = ""  # the message if slurmctld did not answer
     conf: Union[tuple[Line, ...], Unread] = NOT_ASKED
     submission: Union[Submission, Unread] = NOT_ASKED
     plugstack: Union[Plugstack, Unread] = NOT_ASKED
@@ -316,7 +319,7 @@ class Facts:
     learned: Union[LearnedSeen, Unread] = NOT_ASKED
     shared: Union[SharedDirectory, Unread] = NOT_ASKED
     has_setpriv: Union[bool, Unread] = NOT_ASKED
-    milp: Union[str, Unread] = NOT_ASKED  # the solver that a tick finds, empty without one
+    milp: Union[str, Unread] = NOT_ASKED  # the solver that a tick uses, empty without a solver
     strange_users: Union[tuple[str, ...], Unread] = NOT_ASKED  # in mode.users, not of this host
     python: Union[PythonSeen, Unread] = NOT_ASKED
     job: Union[JobSeen, Unread] = NOT_ASKED

@@ -1,4 +1,4 @@
-"""What a check says: a finding with its severity, and what to write where. Values only."""
+"""The findings of a check: severity, observation, and lines to write. Values only."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from slurm_hooks.doctor.facts import Facts, Line
 
 
 class Severity(enum.Enum):
-    """How much a finding matters."""
+    """The severity of a finding."""
 
-    NOTE = "note"  # worth knowing, nothing to do
-    WARNING = "warning"  # works, but worse than it could, or not for everybody
+    NOTE = "note"  # information only
+    WARNING = "warning"  # works, but worse than it could, or not for all users
     ERROR = "error"  # a promise is broken, or malleable jobs do not work at all
 
 
@@ -41,7 +41,7 @@ class Category(enum.Enum):
 class Change:
     """A key of slurm.conf that should have another value.
 
-    `owner` is the beginning of its line if the key is a word of a longer one, like
+    `owner` is the beginning of its line if the key is a word within a line, like
     `PartitionName=main`, else empty.
     """
 
@@ -53,9 +53,9 @@ class Change:
 
 @dataclass(frozen=True)
 class Paste:
-    """A line that should be in a file, `instead` of another if that is given.
+    """A line that should be in a file, `instead` of another line if given.
 
-    `place` says where in it, `then` what to run after.
+    `place` is the place in the file, `then` the next step.
     """
 
     file: str
@@ -67,7 +67,7 @@ class Paste:
 
 @dataclass(frozen=True)
 class Run:
-    """A command to run, as whom if that matters; one that `is_first` before slurmctld restarts."""
+    """A command to run, and its user if that matters. `is_first`: before slurmctld restarts."""
 
     command: str
     who: str = ""
@@ -79,9 +79,9 @@ Fix = Union[Change, Paste, Run]
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen, and what to do about it: lines to paste, or a sentence of `advice`.
+    """An observation and its remedy: lines to paste, or a sentence of `advice`.
 
-    `is_missing` marks a note that is one only because the package is not installed yet.
+    `is_missing` marks a fault that counts as a note only until the package is installed.
     """
 
     severity: Severity
@@ -92,7 +92,7 @@ class Finding:
 
     @property
     def is_to_do(self) -> bool:
-        """Whether malleable jobs need it; what a plain note says is a matter of taste."""
+        """True if malleable jobs need the remedy. The remedy of a plain note is optional."""
         return self.is_missing or self.severity is not Severity.NOTE
 
 
@@ -101,10 +101,10 @@ Look = Callable[[Facts], Iterable[Finding]]
 
 @dataclass(frozen=True)
 class Check:
-    """One question. Its `id` never changes: people name it, and docs link to it.
+    """A question. Its `id` never changes, since people use it and docs link to it.
 
-    `title` says what is so when all is well, `why` what goes wrong otherwise. With
-    `is_ours` it asks about a part of this package, which is not there before the installation.
+    `title` is true if all is well, `why` describes the harm otherwise. With `is_ours` it checks a
+    part of this package, which is missing before the installation.
     """
 
     id: str
@@ -116,15 +116,15 @@ class Check:
 
 
 def note(seen: str, *fixes: Fix, advice: str = "") -> Finding:
-    """Worth knowing."""
+    """A finding for information only."""
     return Finding(Severity.NOTE, seen, fixes, advice)
 
 
 def warning(seen: str, *fixes: Fix, advice: str = "") -> Finding:
-    """Works, but badly."""
+    """A finding on a site that works, but badly."""
     return Finding(Severity.WARNING, seen, fixes, advice)
 
 
 def error(seen: str, *fixes: Fix, advice: str = "") -> Finding:
-    """Does not work, or breaks a promise."""
+    """A finding on a site that does not work, or breaks a promise."""
     return Finding(Severity.ERROR, seen, fixes, advice)

@@ -1,7 +1,7 @@
-"""From what should change to the very lines to paste, and where. Pure.
+"""Turn changes into lines to paste, with their places. Pure.
 
-All changes of one line of slurm.conf go into the same new line, so that pasting the line of one
-finding never undoes that of another. What a plain note suggests is in the line of that note alone.
+All changes of a line of slurm.conf go into the same new line, so that pasting the line of a finding
+never undoes another finding. Only the note itself has the suggestion of a plain note.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Remedies:
         self._changes = _by_owner(finding for finding in findings if finding.is_to_do)
 
     def of(self, finding: Finding) -> tuple[Remedy, ...]:
-        """The remedies of one finding, in its order."""
+        """The remedies of a finding, in its order."""
         own = _by_owner([finding])
         return tuple(self._remedy(fix, own) for fix in finding.fixes)
 
@@ -68,21 +68,21 @@ class Remedies:
     def _word(self, change: Change, own: _Changes) -> Remedy:
         owner_key, _, owner = change.owner.partition("=")
         pattern = re.compile(rf"\s*{owner_key}\s*=\s*{re.escape(owner)}(\s|$)", re.IGNORECASE)
-        found = self._last(pattern)
+        old = self._last(pattern)
         words = {**self._changes.get(change.owner, {}), **own[change.owner]}
-        if found is None:
+        if old is None:
             pairs = " ".join(f"{key}={value}" for key, value in words.items())
             place = f"in the line that begins with {change.owner}"
             return Remedy(self._path, f"{change.owner} ... {pairs}", place=place, then=change.then)
-        return self._placed(_changed(found.text, words), found, change.then, "")
+        return self._placed(_changed(old.text, words), old, change.then, "")
 
-    def _placed(self, line: str, found: Optional[Line], then: str, place: str) -> Remedy:
-        if found is None:
+    def _placed(self, line: str, old: Optional[Line], then: str, place: str) -> Remedy:
+        if old is None:
             return Remedy(self._path, line, place=place, then=then)
-        return Remedy(found.file, line, found.number, found.lines, found.text, place, then)
+        return Remedy(old.file, line, old.number, old.lines, old.text, place, then)
 
     def _last(self, pattern: re.Pattern[str]) -> Optional[Line]:
-        """The last line that matches: of several settings Slurm takes the last."""
+        """The last line that matches: Slurm uses the last of several settings."""
         return next((line for line in reversed(self._conf) if pattern.match(line.text)), None)
 
 
@@ -96,7 +96,7 @@ def _by_owner(findings: Iterable[Finding]) -> _Changes:
 
 
 def _changed(text: str, words: Mapping[str, str]) -> str:
-    """The line with these words changed where they stand, or added at its end."""
+    """The line with these words changed in place, or added at its end."""
     line = text
     for key, value in words.items():
         pattern = re.compile(rf"(?<=\s){re.escape(key)}=(\"[^\"]*\"|\S*)", re.IGNORECASE)

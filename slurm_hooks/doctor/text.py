@@ -30,9 +30,8 @@ class Shown:
 
 
 def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Iterator[Shown]:
-    """One line for each check, by category; what was found is told in full, and at the end all
-    that is to be done."""
-    told: dict[Remedy, str] = {}
+    """A line for each check, by category, with findings in full, and all steps at the end."""
+    printed: dict[Remedy, str] = {}
     for category in Category:
         group = [outcome for outcome in outcomes if outcome.check.category is category]
         if group:
@@ -42,7 +41,7 @@ def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Itera
                 yield from _skipped(reason, [outcome.check.id for outcome in alike])
             else:
                 for outcome in alike:
-                    yield from _outcome(outcome, remedies, manual, told)
+                    yield from _outcome(outcome, remedies, manual, printed)
         if group:
             yield Shown("")
     todo = to_do(outcomes, remedies)
@@ -52,16 +51,16 @@ def lines(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> Itera
 
 
 def in_rows(shown: Iterable[Shown], width: int) -> Iterator[Shown]:
-    """The lines in a terminal of that width. Those to paste, and names of files, stay whole."""
+    """The lines in a terminal of that width. Lines to paste and names of files are not cut."""
     for line in shown:
         rows = [line.text] if line.style == "paste" else folded(line.text, width)
         yield from (Shown(row, line.style) for row in rows)
 
 
 def _outcome(
-    outcome: Outcome, remedies: Remedies, manual: str, told: dict[Remedy, str]
+    outcome: Outcome, remedies: Remedies, manual: str, printed: dict[Remedy, str]
 ) -> Iterator[Shown]:
-    """`told` is what was printed already, and at which check."""
+    """The lines of an outcome. `printed` maps each printed remedy to its check."""
     check = outcome.check
     if not outcome.findings:
         yield Shown(f"{'ok':8} {check.id}: {check.title}", "ok")
@@ -71,21 +70,21 @@ def _outcome(
         if finding.advice:
             yield from _wrapped("do", finding.advice)
         wanted = remedies.of(finding)
-        for name in dict.fromkeys(told[remedy] for remedy in wanted if remedy in told):
+        for name in dict.fromkeys(printed[remedy] for remedy in wanted if remedy in printed):
             yield Shown(f"{_INDENT}as for {name}")
         for remedy in wanted:
-            if remedy not in told:
+            if remedy not in printed:
                 yield from _remedy(remedy)
-                told[remedy] = check.id
+                printed[remedy] = check.id
     if outcome.findings:
         yield from _wrapped("why", check.why)
         yield Shown(f"{_INDENT}see  {manual}#{check.id}")
 
 
 def _skipped(reason: str, ids: Sequence[str]) -> Iterator[Shown]:
-    """Checks that follow each other and were skipped for the same reason, told once."""
-    told = f"{'skipped':8} {', '.join(ids)}: {reason}"
-    for line in textwrap.wrap(told, WIDTH, subsequent_indent=_INDENT, **_UNBROKEN):
+    """A line for neighbouring checks that were skipped for the same reason."""
+    text = f"{'skipped':8} {', '.join(ids)}: {reason}"
+    for line in textwrap.wrap(text, WIDTH, subsequent_indent=_INDENT, **_UNBROKEN):
         yield Shown(line, "skipped")
 
 
@@ -120,7 +119,7 @@ def _to_do(todo: ToDo) -> Iterator[Shown]:
         yield Shown(f"  then {', '.join(todo.then)}")
     yield from _commands(todo.commands)
     if todo.in_words:
-        yield Shown(f"  and what is said above of {', '.join(todo.in_words)}")
+        yield Shown(f"  and follow the advice above on {', '.join(todo.in_words)}")
     yield Shown("")
 
 
@@ -149,7 +148,7 @@ def _wrapped(word: str, text: str) -> Iterator[Shown]:
 
 
 def data(outcomes: Sequence[Outcome], remedies: Remedies, manual: str) -> dict[str, Any]:
-    """The same as plain data; keys are only ever added."""
+    """The outcomes as plain data. New versions only add keys."""
     return {
         "exit_code": exit_code(outcomes),
         "summary": closing(outcomes),
@@ -197,14 +196,14 @@ def _to_do_data(todo: ToDo) -> dict[str, Any]:
 
 
 def one_liners(outcomes: Sequence[Outcome], remedies: Remedies) -> tuple[str, ...]:
-    """Warnings and errors in one line each: what was seen, why it matters, what to write."""
-    told = []
+    """A line for each warning and error: the observation, its harm, and the line to write."""
+    rows = []
     for outcome in outcomes:
         for finding in outcome.findings:
             if finding.severity.value != "note":
                 written = "; ".join(_short(remedy) for remedy in remedies.of(finding))
-                told.append(f"{finding.seen}: {outcome.check.why} {written}".strip())
-    return tuple(told)
+                rows.append(f"{finding.seen}: {outcome.check.why} {written}".strip())
+    return tuple(rows)
 
 
 def _short(remedy: Remedy) -> str:
@@ -212,7 +211,7 @@ def _short(remedy: Remedy) -> str:
 
 
 def listing(checks: Sequence[Check]) -> Iterator[Shown]:
-    """All checks by category, one line each."""
+    """All checks by category, a line each."""
     for category in Category:
         group = [check for check in checks if check.category is category]
         if group:
@@ -222,7 +221,7 @@ def listing(checks: Sequence[Check]) -> Iterator[Shown]:
 
 
 def explained(checks: Sequence[Check], manual: str) -> Iterator[Shown]:
-    """The text of each check, and its place on the page that has them all."""
+    """The text of each check, and its place on the page of all checks."""
     for check in checks:
         yield Shown(f"{check.id} ({check.category.value})", "category")
         yield from _wrapped("fine", f"if {check.title}")
@@ -232,7 +231,7 @@ def explained(checks: Sequence[Check], manual: str) -> Iterator[Shown]:
 
 
 def listed(checks: Sequence[Check], manual: str) -> list[dict[str, str]]:
-    """Each check as plain data, without looking at the site."""
+    """Each check as plain data, without a look at the site."""
     return [
         {
             "id": check.id,

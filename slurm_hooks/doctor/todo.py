@@ -1,7 +1,7 @@
-"""All that is to be done, once each and in an order that works. Pure.
+"""List all steps to do, each once and in an order that works. Pure.
 
-The findings say why, and repeat a line that mends several of them; this is what is typed.
-"""
+The findings have the reasons, and repeat a line that mends several of them. This list is for
+typing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESTARTS = ("restart slurmctld", "scontrol reconfigure")
 
 @dataclass(frozen=True)
 class FileToDo:
-    """What to write into one file: lines to replace, the last first, then lines to add."""
+    """The changes of a file: lines to replace, the last first, then lines to add."""
 
     file: str
     lines: tuple[Remedy, ...]
@@ -26,9 +26,9 @@ class FileToDo:
 
 @dataclass(frozen=True)
 class ToDo:
-    """Files to edit, commands to run `first`, `then` what makes them known, other `commands`.
+    """Files to edit, commands to run `first`, `then` the loading of the files, other `commands`.
 
-    `in_words` are the checks that say in words what to do.
+    `in_words` are the checks whose remedy is a sentence.
     """
 
     files: tuple[FileToDo, ...]
@@ -39,14 +39,14 @@ class ToDo:
 
     @property
     def is_worth_telling(self) -> bool:
-        """Whether there is more than one thing: a single one was just said."""
+        """True for more than a single step: a single step was just printed."""
         return sum(len(one.lines) for one in self.files) + len(self.first + self.commands) > 1
 
 
 def to_do(outcomes: Sequence[Outcome], remedies: Remedies) -> ToDo:
-    """Of all findings but plain notes, which are a matter of taste."""
-    found = [(o.check.id, f) for o in outcomes for f in o.findings if f.is_to_do]
-    every = _unique(remedy for _, finding in found for remedy in remedies.of(finding))
+    """The steps of all findings except plain notes, which are optional."""
+    due = [(o.check.id, f) for o in outcomes for f in o.findings if f.is_to_do]
+    every = _unique(remedy for _, finding in due for remedy in remedies.of(finding))
     pasted = [remedy for remedy in every if not remedy.command]
     commands = [remedy for remedy in every if remedy.command]
     return ToDo(
@@ -54,7 +54,7 @@ def to_do(outcomes: Sequence[Outcome], remedies: Remedies) -> ToDo:
         first=tuple(one for one in commands if one.is_first),
         then=tuple(sorted(_unique(one.then for one in pasted if one.then), key=_rank)),
         commands=tuple(one for one in commands if not one.is_first),
-        in_words=_unique(name for name, finding in found if not finding.fixes),
+        in_words=_unique(name for name, finding in due if not finding.fixes),
     )
 
 
@@ -63,7 +63,7 @@ def _unique(things: Iterable[_T]) -> tuple[_T, ...]:
 
 
 def _file(name: str, pasted: Sequence[Remedy]) -> FileToDo:
-    """The last line first: the numbers of those above it stay what they are."""
+    """Put the last line first, so that the numbers of the lines above it do not change."""
     own = [remedy for remedy in pasted if remedy.file == name]
     return FileToDo(name, tuple(sorted(own, key=lambda remedy: -remedy.number)))
 

@@ -141,7 +141,7 @@ def test_without_slurm_s_answer_no_file_with_unknown_names_is_included() -> None
     facts = replace(seen().facts, slurm=SILENT)
     found = parts(seen(facts=facts, snapshot=SILENT, report={}), SALT)
     assert "secretnode9" not in text_of(found)
-    assert "names in it are not known" in text_of(found[-1:])
+    assert "its names cannot be replaced" in text_of(found[-1:])
 
 
 @pytest.mark.parametrize("slip", ["gpu[1-999999999]", "gpu[2-1]", "gpu[1,,2]", "a.b-c[-]"])
@@ -166,7 +166,7 @@ def test_unreadable_files_are_named() -> None:
     found = parts(seen(snapshot=Unread("secretnode9 is gone"), journal=Unread("no rights")), SALT)
     readme = found[-1].text
     assert isinstance(readme, str)
-    assert re.search(r"ticks.txt .*not there: no rights", readme)
+    assert re.search(r"ticks.txt .*missing: no rights", readme)
     assert re.search(r"snapshot.json .*not there: host-[0-9a-f]{8} is gone", readme)
 
 

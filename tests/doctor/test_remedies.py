@@ -126,7 +126,7 @@ def test_all_that_is_to_be_done_once_each_and_in_order(is_before: bool) -> None:
         "      PreemptType=preempt/partition_prio\n"
     )
     order = ["in /etc/slurm/plugstack.conf:", "cp /usr/share", "then restart slurmctld, scontrol",
-             "malleable render lua", "and what is said above of prolog"]  # fmt: skip
+             "malleable render lua", "and follow the advice above on prolog"]  # fmt: skip
     assert [text.index(words) for words in order] == sorted(text.index(words) for words in order)
     assert "UsageFactor" not in text  # a note is a matter of taste
 
@@ -257,7 +257,7 @@ def test_a_name_that_no_check_has() -> None:
     ],
 )
 def test_an_option_that_no_named_check_uses_is_refused(wish: Wish, option: str) -> None:
-    with pytest.raises(UsageError, match=f"{option}: .* would not look at it"):
+    with pytest.raises(UsageError, match=f"{option}: .* do not use it"):
         choose(wish, CHECKS)
 
 

@@ -28,8 +28,8 @@ def test_all_idle_nodes_of_the_partition() -> None:
 
 def test_a_crowded_canary_is_reported_before_any_job_is_submitted() -> None:
     told = said(make_snapshot(nodes=CROWDED), Mode("canary", nodes=("n1", "n2")))
-    assert "1 idle node of partition malleable can be used (n2); 2 not: not one of the" in told
-    assert "the check wants 2: it waits until other jobs leave more to it" in told
+    assert "1 idle node of partition malleable can be used (n2); 2 not: outside the canary" in told
+    assert "the test needs 2 nodes: it waits for idle nodes" in told
 
 
 def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
@@ -46,7 +46,7 @@ def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
 def test_the_ceiling_counts_the_nodes_of_malleable_jobs() -> None:
     job = make_job(make_fragment(0, FragmentState.RUNNING, ["n1"]))
     seen = make_snapshot(job, nodes=CROWDED)
-    assert "max_share leave 1 node, and the check wants 2" in said(seen, Mode(max_nodes=2))
+    assert "max_share leave 1 node, but the test needs 2" in said(seen, Mode(max_nodes=2))
     assert "max_share" not in said(seen, Mode(max_nodes=3))
 
 

@@ -58,7 +58,7 @@ def test_the_whole_life_with_the_check_s_own_ticks(bench: Bench) -> None:
     assert ticks_in_ledger(bench) > 0
     lines = [line for line in out.splitlines() if line.startswith("ok ")]
     assert [line[6:15].strip() for line in lines] == STEPS
-    assert "all 7 steps came true" in out
+    assert "all 7 steps succeeded" in out
     assert "RPCs/min" in out
     assert_nothing_is_left(bench)
 
@@ -123,7 +123,7 @@ def test_a_canary_that_is_too_small_is_said_first(bench: Bench) -> None:
         code, out, _ = check(bench, "--ticks", "--timeout", "8")
         assert code == 1
         assert "1 idle node of partition malleable can be used (n1); " in out
-        assert out.index("the check wants 2: it waits") < out.index("ok    submit")
+        assert out.index("the test needs 2 nodes: it waits") < out.index("ok    submit")
         bench.box.settings.write_text(f'{before}{canary}users = ["nosuchuser"]\n')
         code, _, err = check(bench, "--ticks")
         assert code == 64

@@ -1,1 +1,1 @@
-"""Where facts come from: each is read once, or it is said why it could not be read."""
+"""Read each fact once, or record why it could not be read."""

@@ -1,4 +1,4 @@
-"""cgroup.conf as slurmd of this host reads it."""
+"""Read the cgroup.conf of this host's slurmd."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from slurm_hooks.doctor.gather.plugstack import find_beside
 
 
 def read_cgroups(slurm: SlurmSays | Unread) -> Cgroups:
-    """Its settings, none if there is no such file. Raises UsageError if no directory of Slurm's is
-    found, OSError."""
+    """The settings in cgroup.conf, empty without the file. Raises UsageError without a directory of
+    Slurm's, and OSError."""
     path = find_beside(slurm, "cgroup.conf")
     lines = configuration(path) if path.exists() else ()
     pairs = (line.text.partition("=")[::2] for line in lines)

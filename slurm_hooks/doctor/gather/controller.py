@@ -1,4 +1,4 @@
-"""Files of the controller: slurm.conf's neighbours, prolog and epilog, the tick and its timer."""
+"""Read files of the controller: beside slurm.conf, prolog and epilog, the tick and its timer."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str, port: Port) ->
 
 def hooks(slurm: SlurmSays) -> tuple[Hook, ...]:
     """The prologs and epilogs that slurm.conf names. Raises OSError."""
-    found = []
+    scripts = []
     for key in HOOKS:
         for value in slurm.values(key):
             path = Path(value)
             is_one = path.is_absolute() and "*" not in value
             seen = see(path) if is_one else None
-            found.append(Hook(key, value, seen, text_or_none(path) if is_one else None))
-    return tuple(found)
+            scripts.append(Hook(key, value, seen, text_or_none(path) if is_one else None))
+    return tuple(scripts)
 
 
 def tick(settings: Settings, timeout_s: float) -> TickSeen:
-    """The lock's directory, the last completed tick and what starts them. Raises OSError."""
+    """The lock's directory, the last completed tick and the source of ticks. Raises OSError."""
     lock = Path(settings.tick.lock)
     timer = _unit(TIMER, timeout_s)
     return TickSeen(
@@ -82,7 +82,7 @@ def tick(settings: Settings, timeout_s: float) -> TickSeen:
 
 
 def textfile(settings: Settings) -> Textfile:
-    """What there is of `metrics.textfile`. Raises OSError."""
+    """The state of `metrics.textfile`. Raises OSError."""
     path = Path(settings.metrics.textfile)
     return Textfile(see(path.parent), _silent_s(path))
 
@@ -100,11 +100,11 @@ def _silent_s(stamp: Path) -> Optional[float]:
 
 
 def _unit(name: str, timeout_s: float) -> dict[str, str]:
-    """Some properties of a unit; none where systemd does not run."""
+    """Some properties of a unit, empty if systemd does not run."""
     wanted = "--property=ActiveState,UnitFileState,User,LoadState"
     try:
         answer = Live(timeout_s).ask(Command(("systemctl", "show", wanted, name)))
     except MalleableError:
         return {}
-    found = dict(line.partition("=")[::2] for line in answer.splitlines())
-    return found if found.get("LoadState") == "loaded" else {}
+    properties = dict(line.partition("=")[::2] for line in answer.splitlines())
+    return properties if properties.get("LoadState") == "loaded" else {}

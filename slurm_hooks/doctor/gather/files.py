@@ -1,4 +1,4 @@
-"""Reads files and directories of this host: bounded in size and in time."""
+"""Read files and directories of this host, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ DEEPEST_INCLUDE = 3
 
 
 def attempt(read: Callable[[], T], commands_s: float = 0.0) -> Union[T, Unread]:
-    """What `read` returns, or why it could not: within seconds, whatever a file system does.
+    """Return the result of `read`, or its fault: within seconds, whatever a file system does.
 
-    `commands_s` is how long the commands that it runs may take, which have limits of their own.
+    `commands_s` is the time for the commands of `read`, which have separate limits.
     """
     answer: list[Union[T, Unread]] = []
 
@@ -34,7 +34,7 @@ def attempt(read: Callable[[], T], commands_s: float = 0.0) -> Union[T, Unread]:
             answer.append(Unread(str(error).replace("\n", " ")))
         except OSError as error:
             answer.append(Unread(f"{error.filename or 'this host'}: {error.strerror or error}"))
-        except Exception as error:  # an answer that nobody has seen yet
+        except Exception as error:  # an answer of a new kind
             answer.append(Unread(f"it cannot be read: {type(error).__name__}: {error}"))
 
     thread = threading.Thread(target=work, daemon=True)
@@ -45,7 +45,7 @@ def attempt(read: Callable[[], T], commands_s: float = 0.0) -> Union[T, Unread]:
 
 
 def read_text(path: Path) -> str:
-    """The beginning of a plain file. Raises OSError, also for what is not a plain file."""
+    """The beginning of a plain file. Raises OSError, also for other kinds of files."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -54,7 +54,7 @@ def read_text(path: Path) -> str:
 
 
 def text_or_none(path: Path) -> Optional[str]:
-    """The text, or None if the file is not there or not ours to read."""
+    """The text, or None if the file is missing or not readable."""
     try:
         return read_text(path)
     except OSError:
@@ -62,18 +62,18 @@ def text_or_none(path: Path) -> Optional[str]:
 
 
 def see(path: Path) -> Optional[FileSeen]:
-    """A file or directory as it is; None if there is none. Raises OSError if that is unknown."""
+    """The state of a file or directory; None if it does not exist. Raises OSError if unknown."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    kind = "directory" if stat.S_ISDIR(found.st_mode) else "file"
+    kind = "directory" if stat.S_ISDIR(status.st_mode) else "file"
     return FileSeen(
         kind=kind,
-        mode=stat.S_IMODE(found.st_mode),
-        uid=found.st_uid,
-        owner=user_name(found.st_uid),
-        changed=moment(found.st_mtime),
+        mode=stat.S_IMODE(status.st_mode),
+        uid=status.st_uid,
+        owner=user_name(status.st_uid),
+        changed=moment(status.st_mtime),
         is_reachable=all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents),
     )
 
@@ -87,16 +87,16 @@ def user_name(uid: int) -> str:
 
 
 def configuration(path: Path, depth: int = 0) -> tuple[Line, ...]:
-    """The logical lines of a file of Slurm's, with those that it includes. Raises OSError."""
-    found: list[Line] = []
+    """The logical lines of a file of Slurm's and of its included files. Raises OSError."""
+    lines: list[Line] = []
     for line in _logical(path):
         words = line.text.split(None, 1)
         if words[0].lower() != "include":
-            found.append(line)
+            lines.append(line)
         elif len(words) == 2 and depth < DEEPEST_INCLUDE:
             for other in _included(path, words[1]):
-                found += configuration(other, depth + 1)
-    return tuple(found)
+                lines += configuration(other, depth + 1)
+    return tuple(lines)
 
 
 def _included(path: Path, pattern: str) -> list[Path]:

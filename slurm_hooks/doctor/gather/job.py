@@ -1,4 +1,4 @@
-"""One job: what Slurm, `explain`, its script and its log say, as far as the caller may read."""
+"""Read a job from Slurm, `explain`, its script and its log, as far as the caller may read them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ LACKING = (Why.APART, Why.DIED, Why.STOPPED, Why.NOT_STARTED)
 
 
 def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
-    """Raises what the port raises."""
+    """The facts of a job. Raises MalleableError if Slurm does not answer."""
     words = _words(port, job_id)
     if not words:
-        unknown = Unread(f"Slurm knows no job {job_id}")
+        unknown = Unread(f"Slurm has no job {job_id}")
         return JobSeen(job_id, {}, False, (), unknown, unknown)
     report = tick(port, settings, is_dry=True)
     job = find_job(report.snapshot, job_id)
@@ -49,7 +49,7 @@ def ask_job(port: Port, settings: Settings, job_id: int) -> JobSeen:
 
 
 def lacks(job: MalleableJob, plan: Plan, now: datetime) -> Iterator[str]:
-    """Why it is smaller than it must be, if so, and what the planner says of its failures."""
+    """The reasons why it is smaller than it must be, and the planner's lines on its failures."""
     for planned in (p for p in plan.jobs if p.job_id == job.job_id):
         reasons = [(r.why, reason_text(r, now, planned.unit)) for r in planned.reasons]
         if planned.nodes_now < planned.nodes_needed:
@@ -61,12 +61,12 @@ def lacks(job: MalleableJob, plan: Plan, now: datetime) -> Iterator[str]:
 
 def _words(port: Port, job_id: int) -> Words:
     try:
-        found = read_records(
+        records = read_records(
             port.ask(Command(("scontrol", "--oneliner", "show", "job", str(job_id)))), "JobId"
         )
     except CommandRefused:
         return {}
-    return found[0] if found else {}
+    return records[0] if records else {}
 
 
 def _script(port: Port, job_id: int) -> str:
@@ -74,8 +74,8 @@ def _script(port: Port, job_id: int) -> str:
 
 
 def _log(words: Words) -> str:
-    """The end of its log. Raises CommandRefused unless the caller is the job's user, and no root:
-    the path is a user's. Raises OSError."""
+    """The end of its log. Raises CommandRefused unless the caller is the job's user and not root,
+    since the path is a user's. Raises OSError."""
     uid = re.search(r"\((\d+)\)", words.get("UserId", ""))
     if os.geteuid() == 0 or uid is None or int(uid.group(1)) != os.geteuid():
         raise CommandRefused("a job's log is read only as its own user")

@@ -1,4 +1,4 @@
-"""The file of what is learned, and the disk on which it lies."""
+"""Read the state of the file with the measured speeds of jobs, and of its disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 2**20
 
 
 def read_learned(settings: Settings) -> LearnedSeen:
-    """Raises OSError, and Unusable, if this user may not look."""
+    """The state of the file. Raises OSError or Unusable if this user may not read it."""
     path = learned_path(settings)
     file = see(path)
     place = _nearest(path.parent)
@@ -33,5 +33,5 @@ def read_learned(settings: Settings) -> LearnedSeen:
 
 
 def _nearest(directory: Path) -> Path:
-    """The directory, or where the first tick will make it."""
+    """The directory, or its nearest existing parent."""
     return next(path for path in (directory, *directory.parents) if see(path))

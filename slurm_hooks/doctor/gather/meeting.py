@@ -1,6 +1,6 @@
-"""Several nodes look for each other in one directory: `srun --nodes=4 malleable doctor --node`.
+"""Test that nodes see each other in a directory: `srun --nodes=4 malleable doctor --node`.
 
-Each task of the step makes a file and waits for those of the others.
+Each task of the step makes a file and waits for the files of the others.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ _NUMBERS = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_STEP_NUM_TAS
 
 
 def meet(path: Path, environ: Mapping[str, str]) -> tuple[int, int]:
-    """How many tasks of this step, this one included, were seen below `path`, and how many there
-    are. (1, 1) outside of a step. Raises OSError, also if somebody else made the meeting place.
+    """Return the number of tasks of this step that were seen below `path`, with this task, and the
+    number of all its tasks. (1, 1) outside a step. Raises OSError, also if another user made the
+    meeting place.
     """
-    told = [environ.get(name, "") for name in _NUMBERS]
-    if not all(re.fullmatch(r"\d{1,10}", text, re.ASCII) for text in told):
+    values = [environ.get(name, "") for name in _NUMBERS]
+    if not all(re.fullmatch(r"\d{1,10}", text, re.ASCII) for text in values):
         return 1, 1
-    job, step, task, count = map(int, told)
+    job, step, task, count = map(int, values)
     if count == 1:
         return 1, 1
     place = path / f".malleable-doctor-{job}.{step}"
@@ -40,22 +41,22 @@ def meet(path: Path, environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _make(place: Path) -> None:
-    """Made by us or by another task of ours; nobody else can write there."""
+    """Make the meeting place, unless another task of ours has made it. Other users cannot write."""
     try:
         place.mkdir(mode=0o700)
     except FileExistsError:
-        found = place.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-            raise PermissionError(1, "made by somebody else", str(place)) from None
+        status = place.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            raise PermissionError(1, "made by another user", str(place)) from None
 
 
 def _count(place: Path, word: str) -> int:
-    """How many files of a kind there are; a new listing asks an NFS server."""
+    """The number of files of a kind. A new listing asks an NFS server."""
     return sum(name.startswith(f"{word}.") for name in os.listdir(place))
 
 
 def _first(place: Path) -> int:
-    """The lowest task that was here, which clears up; with nothing there it was done already."""
+    """The lowest task that was here, which cleans up; -1 if that is already done."""
     try:
         numbers = [name.rpartition(".")[2] for name in os.listdir(place)]
     except FileNotFoundError:
@@ -64,7 +65,7 @@ def _first(place: Path) -> int:
 
 
 def _wait(look: Callable[[], int], count: int) -> int:
-    """What `look` returns once that is `count`, or after the limit."""
+    """The result of `look` when it reaches `count`, or after the limit."""
     deadline = time.monotonic() + LIMIT_S
     while (seen := look()) < count and time.monotonic() < deadline:
         time.sleep(EVERY_S)

@@ -1,4 +1,4 @@
-"""plugstack.conf as this host sees it, and the files that it names."""
+"""Read plugstack.conf of this host, and the files that it names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_BYTES = 1 << 22
 
 
 def read_plugstack(slurm: SlurmSays | Unread) -> Plugstack:
-    """What loads plugins here. Raises UsageError if no plugstack.conf is found, OSError."""
+    """The file that loads plugins here. Raises UsageError without a plugstack.conf, and OSError."""
     named = "" if isinstance(slurm, Unread) else slurm.value("PlugStackConfig")
     path = find_beside(slurm, "plugstack.conf", named)
     directory = "/usr/lib64/slurm"
@@ -41,25 +41,25 @@ def read_plugstack(slurm: SlurmSays | Unread) -> Plugstack:
 
 
 def find_beside(slurm: SlurmSays | Unread, file: str, named: str = "") -> Path:
-    """Where this host's Slurm looks for a file: beside slurm.conf, unless it is told otherwise.
+    """The path of a file of this host's Slurm: beside slurm.conf, unless a setting names it.
 
-    Raises UsageError if no directory of Slurm's is there.
+    Raises UsageError without a directory of Slurm's.
     """
     local = os.environ.get("SLURM_CONF", "")
     beside = [] if isinstance(slurm, Unread) else [str(Path(slurm.conf).parent)]
     places = [*([str(Path(local).parent)] if local else []), *beside, *_cache(slurm), *CACHES]
     choices = [Path(named)] if named else [Path(place) / file for place in places]
-    found = next((choice for choice in choices if choice.exists()), None)
-    if found is not None:
-        return found
+    file_there = next((choice for choice in choices if choice.exists()), None)
+    if file_there is not None:
+        return file_there
     if not any(choice.parent.is_dir() for choice in choices):
         shown = ", ".join(map(str, choices))
-        raise UsageError(f"no {file} on this host (looked for {shown})")
+        raise UsageError(f"there is no {file} on this host (tried {shown})")
     return next(choice for choice in choices if choice.parent.is_dir())
 
 
 def _cache(slurm: SlurmSays | Unread) -> list[str]:
-    """Where slurmd of this host keeps the configuration that slurmctld has sent it."""
+    """The directory in which this host's slurmd keeps the configuration from slurmctld."""
     spool = "" if isinstance(slurm, Unread) else slurm.value("SlurmdSpoolDir")
     name = socket.gethostname().split(".")[0]
     return [f"{spool.replace('%h', name).replace('%n', name)}/conf-cache"] if spool else []
@@ -88,27 +88,27 @@ def _plugin_line(line: Line, directory: str) -> PluginLine:
 
 
 def _seen(path: Optional[str]) -> Optional[FileSeen]:
-    """What a path names; None if there is none, or if it cannot be seen."""
-    found = attempt(lambda: see(Path(path))) if path else None
-    return None if isinstance(found, Unread) else found
+    """The state of a path; None without a file, or if it cannot be read."""
+    state = attempt(lambda: see(Path(path))) if path else None
+    return None if isinstance(state, Unread) else state
 
 
 def _tested(path: Path) -> tuple[tuple[int, int], ...]:
-    """The releases on which a plugin's file says that it was tested; none for a strict build."""
+    """The releases on which a plugin was tested, from its file; empty for a strict build."""
     try:
         with path.open("rb") as file:
-            found = _TESTED.search(file.read(MOST_BYTES))
+            match = _TESTED.search(file.read(MOST_BYTES))
     except OSError:
         return ()
-    numbers = [int(number) for number in re.findall(rb"\d+", found.group(1))] if found else []
+    numbers = [int(number) for number in re.findall(rb"\d+", match.group(1))] if match else []
     return tuple(divmod(number, 100) for number in numbers)
 
 
 def _version(path: Path) -> Optional[tuple[int, ...]]:
-    """The version in a plugin's text, if there is exactly one that looks like it."""
+    """The version in a plugin's text, if exactly a single text looks like a version."""
     try:
         with path.open("rb") as file:
-            found = set(_VERSION.findall(file.read(MOST_BYTES)))
+            versions = set(_VERSION.findall(file.read(MOST_BYTES)))
     except OSError:
         return None
-    return tuple(map(int, found.pop().split(b"."))) if len(found) == 1 else None
+    return tuple(map(int, versions.pop().split(b"."))) if len(versions) == 1 else None

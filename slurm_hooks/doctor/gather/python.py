@@ -1,4 +1,4 @@
-"""Asks an interpreter what it is. Never as root one that somebody else could have written."""
+"""Ask an interpreter about itself. Root never runs an interpreter that another user can write."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ print(json.dumps(said))
 
 
 def ask_python(named: str, job_path: str) -> PythonSeen:
-    """What an interpreter says of itself with the job path in front, without importing torch.
+    """The answers of an interpreter with the job path in front, without an import of torch.
 
-    Raises UsageError if there is none, or if root would run what others can write; what Live
-    raises; UnreadableOutput if it says something else.
+    Raises UsageError without an interpreter, or if root would run a file that others can write.
+    Raises UnreadableOutput for another answer, and the errors of Live.
     """
     path = shutil.which(named)
     if path is None:
@@ -68,10 +68,10 @@ def ask_python(named: str, job_path: str) -> PythonSeen:
 
 
 def _refuse_strange(path: Path) -> None:
-    """Raises UsageError if anybody but root could change what would be run."""
+    """Raises UsageError if a user other than root could change the program."""
     for part in _parts(path):
-        found = part.lstat()
-        is_strange = found.st_uid != 0 if part.is_symlink() else is_open(found, (0,))
+        status = part.lstat()
+        is_strange = status.st_uid != 0 if part.is_symlink() else is_open(status, (0,))
         if is_strange:
             raise UsageError(
                 f"{part} can be written by others than root, who runs this: run "
@@ -80,7 +80,7 @@ def _refuse_strange(path: Path) -> None:
 
 
 def _parts(path: Path) -> Iterator[Path]:
-    """The interpreter, what it is a link to, where it finds its modules, and all above them."""
+    """The interpreter, its link's target, the directories of its modules, and all above them."""
     ends = [path, path.resolve(), *path.parent.parent.glob("lib*/python3*/site-packages")]
     seen = {part for end in ends for part in (end, *end.parents)}
     if path.parent.parent.joinpath("pyvenv.cfg").exists():

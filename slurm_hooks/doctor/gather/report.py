@@ -1,4 +1,4 @@
-"""What a bundle needs beyond the facts of doctor: a snapshot, versions, the last ticks."""
+"""Read the parts of a bundle beyond the facts of doctor: a snapshot, versions, the last ticks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = "300"
 
 
 def take_snapshot(facts: Facts) -> Union[Snapshot, Unread]:
-    """Slurm as a tick would see it now, without the switch, accounts and what is learned."""
+    """A tick's snapshot of Slurm now, without the switch, accounts and measured speeds."""
     tick = facts.settings.tick
     port = Live(tick.command_timeout_s, tick.slurm_bin)
     site = facts.settings.site
@@ -37,7 +37,7 @@ def read_journal(facts: Facts) -> Union[str, Unread]:
 
 
 def find_versions(facts: Facts) -> dict[str, str]:
-    """Versions by name; empty for what is not installed."""
+    """Versions by name, empty if not installed."""
     slurm = facts.slurm.value("SLURM_VERSION") if isinstance(facts.slurm, SlurmSays) else ""
     return {
         "slurm-malleable": __version__,

@@ -1,4 +1,4 @@
-"""Tries hard links in a directory, and says what file system it is on."""
+"""Try hard links in a directory, and name its file system."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 
 def job_directory(named: str, current: Path) -> Path:
-    """The part of dir= that is the same for all jobs; for %w the current directory."""
+    """The part of dir= that is the same for all jobs. %w is the current directory."""
     head = named.split("%", 1)[0]
     return Path(head).parent if head and not head.endswith("/") else Path(head or current)
 
 
 def try_links(path: Path) -> SharedDirectory:
-    """Several writers link to one name in a directory of their own below `path`.
+    """Let several writers link to the same name in a new directory below `path`.
 
-    Raises OSError; UsageError as root in somebody else's directory, where a link could be laid.
+    Raises OSError. As root it raises UsageError in another user's directory, which may have links.
     """
     if os.geteuid() == 0:
         _refuse_strange(path)
@@ -40,7 +40,7 @@ def try_links(path: Path) -> SharedDirectory:
 
 
 def _refuse_strange(path: Path) -> None:
-    """Raises UsageError if anybody but root could replace a new file in `path`."""
+    """Raises UsageError if a user other than root could replace a new file in `path`."""
     part = open_above(path.resolve() / "new", (0,))
     if part is not None:
         raise UsageError(
@@ -63,7 +63,7 @@ def _race(place: Path) -> tuple[str, int]:
 
 
 def _lock(path: Path) -> str:
-    """Why the file system gives no lock; empty if it does."""
+    """The reason why the file system has no locks; empty if it has them."""
     with path.open("w") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -83,7 +83,7 @@ def _link(draft: Path, target: Path) -> bool:
 def file_system(path: Path, mounts: Sequence[str]) -> tuple[str, str]:
     """Type and options of the file system at a path, from the lines of mountinfo."""
     where = str(path.resolve())
-    best, found = -1, ("unknown", "")
+    best, kind = -1, ("unknown", "")
     for line in mounts:
         words = line.split()
         if "-" not in words:
@@ -92,5 +92,5 @@ def file_system(path: Path, mounts: Sequence[str]) -> tuple[str, str]:
         point = words[4].encode().decode("unicode_escape")
         is_above = where == point or where.startswith(point.rstrip("/") + "/")
         if is_above and len(point) >= best:
-            best, found = len(point), (tail[0], ",".join([words[5], *tail[2:3]]))
-    return found
+            best, kind = len(point), (tail[0], ",".join([words[5], *tail[2:3]]))
+    return kind

@@ -1,4 +1,4 @@
-"""Everything that checks may look at, each thing read once."""
+"""Read all facts for the checks, each once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NO_JOB = Unread("name a job with --job")
 
 @dataclass(frozen=True)
 class Asked:
-    """What is looked at beyond the site itself."""
+    """The objects to read besides the site."""
 
     settings: Optional[Path] = None
     is_node: bool = False
@@ -62,7 +62,7 @@ class Asked:
 
 
 def gather(asked: Asked) -> Facts:
-    """All facts; what cannot be read says why. Raises nothing that a site can cause."""
+    """All facts. A fact that cannot be read has the reason. No fault of a site raises an error."""
     settings, faults = _settings(asked.settings)
     port = Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
     host = Host(socket.gethostname(), os.geteuid(), user_name(os.geteuid()))
@@ -119,12 +119,12 @@ def _settings(path: Optional[Path]) -> tuple[Settings, tuple[str, ...]]:
 def _on_controller(
     slurm: SlurmSays | Unread, host: Host, read: Callable[[SlurmSays], T], commands_s: float
 ) -> Union[T, Unread]:
-    """What is read on the controller only: elsewhere its files may be others of the same name."""
+    """Read a fact on the controller only: other hosts may have other files of the same name."""
     if isinstance(slurm, Unread):
         return SILENT
     hosts = controllers(slurm)
     if hosts and host.name.split(".")[0] not in hosts:
-        return Unread(f"only to be seen on the controller ({', '.join(hosts)})")
+        return Unread(f"run this check on the controller ({', '.join(hosts)})")
     return attempt(lambda: read(slurm), commands_s)
 
 
@@ -135,11 +135,11 @@ def controllers(slurm: SlurmSays) -> tuple[str, ...]:
 
 
 def _shared(asked: Asked, named: Path) -> Union[SharedDirectory, Unread]:
-    """Root's own directory is no place where jobs run, so root has to name one."""
+    """Test the shared directory. Jobs do not run in root's directory, so root must name another."""
     if not asked.is_node:
         return NOT_ASKED
     if asked.directory is None and os.geteuid() == 0:
-        return Unread("root's directory is not where jobs run: name one with --directory")
+        return Unread("jobs do not run in root's directory: name another with --directory")
     return attempt(lambda: try_links(named))
 
 

@@ -1,4 +1,4 @@
-"""What slurmctld and sacctmgr say, as facts."""
+"""Turn the answers of slurmctld and sacctmgr into facts."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ SUPPOSED = {
 def read_slurm(answer: str, partitions: Sequence[str], asked_at: float = 0.0) -> SlurmSays:
     """The facts in the answer to cluster_command, which came at `asked_at` (epoch seconds).
 
-    A partition of ours that is missing is supposed to be as we would write it, over all nodes, so
-    that one look finds everything there is to do. Raises UnreadableOutput without a version, and
-    for a PriorityTier that is no number.
+    For a missing partition of ours it assumes our own line, over all nodes, so that a single run
+    lists all steps. Raises UnreadableOutput without a version, and for a PriorityTier that is not
+    a number.
     """
     config = read_config(answer)
     if "SLURM_VERSION" not in config:
-        raise UnreadableOutput(f"scontrol show config said no version: {answer[-200:]!r}")
-    found = read_records(answer, "PartitionName")
+        raise UnreadableOutput(f"scontrol show config has no version: {answer[-200:]!r}")
+    records = read_records(answer, "PartitionName")
     nodes = tuple(read_records(answer, "NodeName"))
-    ours = [words for words in found if words["PartitionName"] in partitions]
+    ours = [words for words in records if words["PartitionName"] in partitions]
     missing = tuple(sorted(set(partitions) - {words["PartitionName"] for words in ours}))
     everywhere = ",".join(words["NodeName"] for words in nodes)
     supposed = [{**SUPPOSED, "PartitionName": name, "Nodes": everywhere} for name in missing]
     mine = (*ours, *supposed)
-    others = [words for words in found if words["PartitionName"] not in partitions]
+    others = [words for words in records if words["PartitionName"] not in partitions]
     tiers = {words["PartitionName"]: _tier(words) for words in (*mine, *others)}
     has = {words["PartitionName"]: _nodes(words) for words in (*mine, *others)}
     now = clock(config)
@@ -81,7 +81,7 @@ def _tier(partition: Words) -> int:
 
 
 def _nodes(partition: Words) -> frozenset[str]:
-    """Its nodes; none if the list cannot be read, which each tick reports."""
+    """Its nodes, empty if the list cannot be read, which each tick reports."""
     try:
         return expand(partition.get("Nodes", ""))
     except NodeSetParseError:
@@ -89,14 +89,14 @@ def _nodes(partition: Words) -> frozenset[str]:
 
 
 def ask_slurm(port: Port, command: Command, partitions: Sequence[str]) -> tuple[str, SlurmSays]:
-    """The answer and its facts. Raises what the port raises, and UnreadableOutput."""
+    """The answer and its facts. Raises UnreadableOutput, and the errors of the port."""
     before = time.time()
     answer = port.ask(command)
     return answer, read_slurm(answer, partitions, (before + time.time()) / 2)
 
 
 def ask_accounting(port: Port) -> Accounting:
-    """QOS, associations and admin levels. Raises what the port raises."""
+    """QOS, associations and admin levels. Raises the errors of the port."""
     users = _table(port, "user", "User,Admin")
     return Accounting(
         qos=_table(port, "qos", _QOS),

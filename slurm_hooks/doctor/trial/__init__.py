@@ -1,1 +1,1 @@
-"""The active check: a tiny malleable job goes through its whole life, and nothing is left of it."""
+"""The active check: run a small malleable job through its whole life, and clean up."""

@@ -1,4 +1,4 @@
-"""What slurmctld had to do for whom, from sdiag's statistics by user."""
+"""The work of slurmctld for each user, from sdiag's statistics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROW = re.compile(
 
 @dataclass(frozen=True)
 class Cost:
-    """Remote procedure calls, and the seconds slurmctld spent on them."""
+    """Remote procedure calls, and slurmctld's seconds for them."""
 
     rpcs: int = 0
     seconds: float = 0.0
@@ -21,7 +21,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Window:
-    """What all users together, and each, asked of slurmctld within `seconds`."""
+    """The requests of each user to slurmctld within `seconds`."""
 
     seconds: float
     users: tuple[tuple[str, Cost], ...]
@@ -33,19 +33,19 @@ class Window:
 
     @property
     def load(self) -> float:
-        """The part of the time that slurmctld worked for them; its threads add up."""
+        """The share of the time in which slurmctld worked, summed over its threads."""
         return sum(cost.seconds for _, cost in self.users) / max(self.seconds, 1e-9)
 
 
 def parse_cost(text: str) -> dict[str, Cost]:
-    """Cost by user since slurmctld started or its statistics were reset; empty without these."""
+    """Cost by user since slurmctld's start or a reset of its statistics; empty without them."""
     part = text.partition("statistics by user")[2].partition("\n\n")[0]
-    found = (_ROW.fullmatch(line) for line in part.splitlines())
-    return {m.group(1): Cost(int(m.group(2)), int(m.group(3)) / 1e6) for m in found if m}
+    rows = (_ROW.fullmatch(line) for line in part.splitlines())
+    return {m.group(1): Cost(int(m.group(2)), int(m.group(3)) / 1e6) for m in rows if m}
 
 
 def window(before: Mapping[str, Cost], after: Mapping[str, Cost], seconds: float) -> Window:
-    """What was asked between two looks; statistics that were reset meanwhile count from zero."""
+    """The requests between two readings. If the statistics were reset, count from zero."""
     users = []
     for name, late in sorted(after.items()):
         early = before.get(name, Cost())

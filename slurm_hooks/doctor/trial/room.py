@@ -1,4 +1,4 @@
-"""Which idle nodes a malleable job could have now, and why it could not have the others. Pure."""
+"""The idle nodes that a malleable job could use now, and the reasons for the others. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from slurm_hooks.slurm.text import fold
 
 @dataclass(frozen=True)
 class Room:
-    """The idle nodes of a partition: those that could be used, and how many not, by verdict.
+    """The idle nodes of a partition: the usable nodes, and the number of others by verdict.
 
-    `left` is what the site's ceiling leaves to all malleable jobs together (None: no ceiling).
+    `left` is the number of nodes below the site's ceiling (None: no ceiling).
     """
 
     partition: str
@@ -34,7 +34,7 @@ class Room:
 
 
 def find_room(snapshot: Snapshot, settings: Settings, partition: str, feature: str = "") -> Room:
-    """The room for a job of this partition that leaves all to the settings but `feature`, its
+    """The room for a job of this partition with default settings, and `feature` as its
     --constraint."""
     job = _hypothetical(settings, partition, feature)
     survey = survey_of(Ground(snapshot, settings))
@@ -42,12 +42,12 @@ def find_room(snapshot: Snapshot, settings: Settings, partition: str, feature: s
     eligibility = Eligibility(survey, [situation_of(survey, each) for each in jobs])
     idle = (n.name for n in snapshot.nodes if partition in n.partitions)
     kind = eligibility.kind(job.job_id)
-    found = {name: eligibility.verdict(name, kind) for name in idle if eligibility.room(name)}
-    barred = Counter(verdict for verdict in found.values() if verdict != USABLE)
+    verdicts = {name: eligibility.verdict(name, kind) for name in idle if eligibility.room(name)}
+    barred = Counter(verdict for verdict in verdicts.values() if verdict != USABLE)
     ceiling = survey.mandate.ceiling
     return Room(
         partition,
-        usable=tuple(name for name, verdict in found.items() if verdict == USABLE),
+        usable=tuple(name for name, verdict in verdicts.items() if verdict == USABLE),
         barred=tuple(sorted(barred.items(), key=lambda item: obstacle_text(item[0]))),
         left=None if ceiling is None else max(0, ceiling - len(eligibility.taken)),
     )
@@ -60,24 +60,24 @@ def _hypothetical(settings: Settings, partition: str, feature: str) -> Malleable
 
 
 def room_lines(room: Room, wanted: int) -> Iterator[str]:
-    """What to expect of a job that wants so many nodes."""
+    """The outlook of a job that wants `wanted` nodes."""
     names = f" ({fold(room.usable)})" if room.usable else ""
-    told = [
+    parts = [
         f"{plural(len(room.usable), 'idle node')} of partition {room.partition} can be used{names}"
     ]
-    told += [f"{barred} not: {obstacle_text(verdict)}" for verdict, barred in room.barred]
-    yield "; ".join(told)
+    parts += [f"{barred} not: {obstacle_text(verdict)}" for verdict, barred in room.barred]
+    yield "; ".join(parts)
     if room.left is not None and room.left < wanted:
         yield (
-            f"mode.max_nodes and max_share leave {plural(room.left, 'node')}, and the check wants "
+            f"mode.max_nodes and max_share leave {plural(room.left, 'node')}, but the test needs "
             f"{wanted}"
         )
     if len(room.usable) < wanted:
-        yield f"the check wants {wanted}: it waits until other jobs leave more to it"
+        yield f"the test needs {plural(wanted, 'node')}: it waits for idle nodes"
 
 
 def is_left_out(mode: Mode, user: str, account: str) -> bool:
-    """Whether a canary leaves out the jobs of this user; empty is an account that Slurm chooses."""
+    """True if a canary leaves out this user's jobs. Slurm chooses the account if it is empty."""
     is_unknown = bool(mode.accounts) and not account
     is_out = not (is_unknown or is_in_canary(mode, user, account))
     return mode.level == Level.CANARY.value and is_out

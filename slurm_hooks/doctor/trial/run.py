@@ -1,7 +1,7 @@
-"""Carries out the active check: submits, looks until each step has come true, and cleans up.
+"""Run the active check: submit, wait until each step is reached, and clean up.
 
-Whatever happens, the last thing is that both jobs are cancelled by their name and are seen to be
-gone. A signal does not interrupt a command; it ends the check before the next one.
+At the end it always cancels both jobs by their name, and waits until they are gone. A signal does
+not interrupt a command. It ends the check before the next command.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Step(enum.Enum):
-    """What a malleable job goes through, in this order."""
+    """The steps of a malleable job's life, in order."""
 
     SUBMIT = "submit"
     START = "start"
@@ -45,7 +45,7 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True)
 class Done:
-    """A step that came true: how long it took and what was seen."""
+    """A step that was reached: its duration and the observation."""
 
     step: Step
     seconds: float
@@ -53,7 +53,7 @@ class Done:
 
 
 class StepFailed(MalleableError):
-    """A step did not come true; `step` is its, `job_id` that of the malleable job (0: none)."""
+    """A step was not reached. `job_id` is the malleable job's id, 0 without a job."""
 
     exit_code = Exit.FOUND
 
@@ -64,11 +64,11 @@ class StepFailed(MalleableError):
 
 @dataclass
 class Trial:
-    """One check.
+    """A run of the check.
 
-    `port` speaks to Slurm as the user, `meanwhile` is called between looks (it may tick), `tell`
-    with each step that came true, `explain` with the job that failed, while it is there; its lines
-    become the `reasons`. They go to `tell_late`, once a step, when one takes over `patience_s`.
+    `port` asks Slurm as the user. `meanwhile` is called between questions, and may run a tick.
+    `tell` gets each step that was reached. `explain` gets the id of a job that failed, and returns
+    the `reasons`. If a step takes more than `patience_s`, `tell_late` gets reasons once.
     """
 
     wish: Wish
@@ -86,8 +86,8 @@ class Trial:
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """The whole life. Raises StepFailed, KeyboardInterrupt after a signal, and what commands
-        raise; in every case nothing is left, or the error says what is."""
+        """Run the whole life. Raises StepFailed, KeyboardInterrupt after a signal, and the errors
+        of commands. It always cleans up, or the error names the jobs that are left."""
         with self.signals_noted():
             try:
                 self._live()
@@ -108,7 +108,7 @@ class Trial:
 
     @property
     def asked(self) -> int:
-        """How many commands the check itself ran, most of them to look."""
+        """The number of commands that the check ran."""
         return len(self.port.asked)
 
     # -- the steps
@@ -129,7 +129,7 @@ class Trial:
         return int(head)
 
     def _yield(self, deadline: float) -> None:
-        """An ordinary job wants a node of ours, and has it when it runs."""
+        """Submit an ordinary job for a node of ours, and wait until it runs."""
         job = self._look()
         node = min(job.nodes, default="") if job else ""
         if not node:
@@ -152,16 +152,16 @@ class Trial:
     def _partition_for(self, node: str) -> str:
         if self.wish.ordinary_partition:
             return self.wish.ordinary_partition
-        found = script.pick_partition(self.port.ask(script.partitions_of(node)), self.partitions)
-        if not found:
+        chosen = script.pick_partition(self.port.ask(script.partitions_of(node)), self.partitions)
+        if not chosen:
             raise UsageError(
                 f"{node} is in no partition for ordinary jobs that is up: name one with "
                 "--ordinary-partition"
             )
-        return found
+        return chosen
 
     def _finish(self, deadline: float) -> None:
-        """The signal is sent until it is heard: a fragment may just be starting."""
+        """Send the signal until it takes effect: a fragment may just be starting."""
         began = time.monotonic()
         job = self._look()
         while job and any(f.is_active for f in job.fragments):
@@ -196,11 +196,11 @@ class Trial:
 
     def _look(self) -> Optional[MalleableJob]:
         self._check()
-        found = read_jobs(self.port, self.partitions, ())
-        return next((job for job in found if job.job_id == self.job_id), None)
+        jobs = read_jobs(self.port, self.partitions, ())
+        return next((job for job in jobs if job.job_id == self.job_id), None)
 
     def _pause(self, step: Step, began: float, saw: str = "") -> None:
-        """Between two looks. `saw` says what is waited for, if not for the malleable job."""
+        """Wait between two questions. `saw` describes another job if the step waits for it."""
         self._check()
         self.meanwhile()
         if step not in self._late and time.monotonic() - began > self.patience_s:
@@ -222,13 +222,13 @@ class Trial:
         self.tell(done)
 
     def rest(self, seconds: float) -> None:
-        """Wait; with the signals noted, KeyboardInterrupt if one comes."""
+        """Wait. Within `signals_noted` a signal raises KeyboardInterrupt."""
         self._stop.wait(seconds)
         self._check()
 
     @contextmanager
     def signals_noted(self) -> Iterator[None]:
-        """Meanwhile a signal interrupts no command, and none is lost."""
+        """Within the block signals do not interrupt commands, and are not lost."""
         before = {number: signal.getsignal(number) for number in _SIGNALS}
         for number in _SIGNALS:
             signal.signal(number, lambda *_: self._stop.set())
@@ -241,11 +241,11 @@ class Trial:
     # -- the end
 
     def _clean(self) -> None:
-        """Cancel by name until twice in a row nothing is left: an sbatch that was killed may have
-        been heard. Raises RetryLater with what is left."""
+        """Cancel by name until no job is left twice in a row: a killed sbatch may still have
+        submitted a job. Raises RetryLater with the jobs that are left."""
         began, empty, left = time.monotonic(), 0, "unknown"
         while time.monotonic() - began < CLEAN_LIMIT_S:
-            with suppress(MalleableError):  # nothing to cancel, or no answer: it is looked at next
+            with suppress(MalleableError):  # no job to cancel, or no answer: checked next
                 self.port.ask(script.cancel_all(self.wish))
             try:
                 left = " ".join(self.port.ask(script.what_is_left(self.wish)).split())
@@ -256,17 +256,17 @@ class Trial:
                 return self._remember(Step.CLEAN, began, "no job is left")
             time.sleep(LOOK_EVERY_S / 2)
         todo = f"cancel them with `scancel --name={self.wish.name}`"
-        raise RetryLater(f"jobs of this check are left: {left}; {todo}")
+        raise RetryLater(f"jobs of this test are left: {left}; {todo}")
 
 
 def _running(job: Optional[MalleableJob], least: int) -> str:
-    """Where the fragments train, if on so many nodes; else empty."""
+    """The nodes of the fragments, if at least `least`; else empty."""
     nodes = sorted(job.nodes) if job else []
     return f"on {', '.join(nodes)}" if len(nodes) >= least else ""
 
 
 def _ended(job: Optional[MalleableJob]) -> str:
-    """What became of the fragments, once none waits or runs; else empty."""
+    """The end of the fragments, when all have ended; else empty."""
     ended = {FragmentState.DONE, FragmentState.CANCELLED}
     states = [f.state for f in job.fragments] if job else []
     is_over = set(states) <= ended and FragmentState.DONE in states
@@ -276,7 +276,7 @@ def _ended(job: Optional[MalleableJob]) -> str:
 
 def _seen(job: Optional[MalleableJob]) -> str:
     if job is None:
-        return "Slurm no longer knows the job"
+        return "Slurm no longer has the job"
     return "; ".join(
         f"{f.id} is {f.mark.stopped or f.state.value}" + (f" ({f.reason})" if f.reason else "")
         for f in job.fragments

@@ -1,7 +1,7 @@
-"""What the active check submits, as commands: a malleable job without torch, and an ordinary one.
+"""The commands of the active check: a malleable job without torch, and an ordinary job.
 
-Neither writes a file. The malleable job ends by itself after a while, so that one nobody cleaned up
-after is not left for long.
+Neither job writes a file. The malleable job ends automatically after a while, even if the cleaning
+fails.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from slurm_hooks.slurm.text import Command
 
 FINISH = "USR1"
-"""The signal at which the training ends successfully. Until its program is up it is ignored."""
+"""The signal that ends the training successfully. It is ignored until the program has started."""
 
 _TRAINING = f"""import signal, sys
 signal.signal(signal.SIG{FINISH}, lambda *_: sys.exit(0))
@@ -31,10 +31,10 @@ while [ $n -lt {{limit_s}} ]; do sleep 1; n=$((n + 1)); done
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be tried. Empty words leave the choice to Slurm and the site.
+    """The options of the test. Empty words leave the choice to Slurm and the site.
 
-    `name` is that of both jobs, by which they are found again. One that `is_plain` needs no Python
-    on the nodes; nobody speaks for its fragments, so it can have only one.
+    Both jobs have the name `name`, which identifies them. With `is_plain` the job needs no Python
+    on the nodes. Then it has no agents, and so only a single fragment.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Wish:
 
 
 def submit_malleable(wish: Wish) -> Command:
-    """Submits the malleable job; prints its id."""
+    """Submit the malleable job, and print its id."""
     options = _options(wish, wish.partition)
     options += (f"--constraint={wish.constraint}",) if wish.constraint else ()
     text = _PLAIN_SCRIPT if wish.is_plain else _SCRIPT
@@ -57,19 +57,19 @@ def submit_malleable(wish: Wish) -> Command:
 
 
 def submit_ordinary(wish: Wish, partition: str, node: str, seconds: int) -> Command:
-    """Submits an ordinary job that wants the whole of this node for so many seconds."""
+    """Submit an ordinary job that takes this whole node for `seconds`."""
     own = ("--exclusive", "--nodes=1", f"--nodelist={node}", "--time=2")
     argv = ("sbatch", *_options(wish, partition), *own)
     return Command(argv, f"#!/bin/sh\nexec sleep {seconds}\n")
 
 
 def finish(wish: Wish, job_id: int) -> Command:
-    """Tells the training in all running fragments that it has finished."""
+    """Tell the training in all running fragments that it has finished."""
     return Command(("scancel", f"--signal={FINISH}", "--full", f"--name={wish.name}", f"{job_id}"))
 
 
 def cancel_all(wish: Wish) -> Command:
-    """Cancels every job of this trial, whether its id is known or not."""
+    """Cancel every job of this trial, also jobs without a known id."""
     return Command(("scancel", f"--name={wish.name}"))
 
 
@@ -79,19 +79,19 @@ def what_is_left(wish: Wish) -> Command:
 
 
 def state_of(job_id: int) -> Command:
-    """State and reason of one job, also if it has ended."""
+    """State and reason of a job, also if it has ended."""
     asked = ("--states=all", f"--jobs={job_id}", "-OState:|,Reason:|")
     return Command(("squeue", "--noheader", *asked))
 
 
 def partitions_of(node: str) -> Command:
-    """The partitions that are up and have this node; the default one ends with a star."""
+    """The partitions that are up and have this node; the default partition ends with a star."""
     return Command(("sinfo", "--noheader", f"--nodes={node}", "--format=%P %a"))
 
 
 def pick_partition(text: str, ours: tuple[str, ...]) -> str:
-    """The partition for an ordinary job, from the answer of `partitions_of`: Slurm's default if it
-    is among them, else the first that is not one of `ours`; empty if there is none."""
+    """The partition for an ordinary job, from the answer of `partitions_of`: Slurm's default if
+    listed, else the first partition outside `ours`, else empty."""
     rows = [line.split() for line in text.splitlines()]
     up = [row[0] for row in rows if len(row) == 2 and row[1] == "up"]
     others = [name for name in up if name.rstrip("*") not in ours]
@@ -101,5 +101,5 @@ def pick_partition(text: str, ours: tuple[str, ...]) -> str:
 
 def _options(wish: Wish, partition: str) -> tuple[str, ...]:
     chosen = (("--partition", partition), ("--account", wish.account))
-    said = tuple(f"{option}={word}" for option, word in chosen if word)
-    return ("--parsable", f"--job-name={wish.name}", "--output=/dev/null", "--chdir=/", *said)
+    own = tuple(f"{option}={word}" for option, word in chosen if word)
+    return ("--parsable", f"--job-name={wish.name}", "--output=/dev/null", "--chdir=/", *own)

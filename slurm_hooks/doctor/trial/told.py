@@ -1,4 +1,4 @@
-"""How an active check ended, as lines for people and as plain data. Pure."""
+"""The result of an active check, as lines for people and as plain data. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from slurm_hooks.doctor.trial.run import StepFailed, Trial
 def end_lines(
     trial: Trial, failure: Optional[StepFailed], without: Window, during: Window
 ) -> Iterator[str]:
-    """Why it failed, if so; what slurmctld had to do before and during the check; a sum."""
+    """The reason of a failure, the work of slurmctld before and during the check, and a sum."""
     if failure is not None:
         yield f"FAILED {failure.step.value}: {failure}"
         yield from (f"  {line}" for line in trial.reasons)
-        yield "  see also: malleable doctor last-tick timer, and what the ticks say"
+        yield "  see also: malleable doctor last-tick timer, and the log of the ticks"
     if during.users:
         yield (
             f"slurmctld before: {without.rpcs_per_min:.0f} RPCs/min, {without.load:.3%} busy; "
-            f"during the check: {during.rpcs_per_min:.0f} RPCs/min, {during.load:.3%} busy"
+            f"during the test: {during.rpcs_per_min:.0f} RPCs/min, {during.load:.3%} busy"
         )
-        told = (f"{name} {cost.rpcs} RPCs {cost.seconds:.3f} s" for name, cost in during.users)
-        yield f"  of which: {'; '.join(told)} ({trial.asked} to look at it)"
+        costs = (f"{name} {cost.rpcs} RPCs {cost.seconds:.3f} s" for name, cost in during.users)
+        yield f"  by user: {'; '.join(costs)} (the test itself ran {trial.asked} commands)"
     if failure is None:
         total = sum(done.seconds for done in trial.done)
-        yield f"all {len(trial.done)} steps came true in {total:.0f} s"
+        yield f"all {len(trial.done)} steps succeeded in {total:.0f} s"
 
 
 def end_data(
     trial: Trial, failure: Optional[StepFailed], without: Window, during: Window
 ) -> dict[str, Any]:
-    """The same, with each step; keys are only ever added."""
+    """The result with each step, as plain data. New versions only add keys."""
     failed = None if failure is None else {"step": failure.step.value, "why": str(failure)}
     return {
         "ok": failure is None,
