@@ -1,1 +1,1 @@
-"""What the command `malleable` does, one module for each family of commands."""
+"""The commands of `malleable`, a module for each family of commands."""

@@ -12,7 +12,7 @@ SHELLS = ("bash", "zsh")
 
 
 def add(commands: Any, whole: Callable[[], argparse.ArgumentParser]) -> None:
-    """Add this command to the parser; `whole` makes the parser with all commands."""
+    """Add this command to the parser. `whole` makes the parser with all commands."""
     text = "print completions for a shell"
     use = 'Use it with: eval "$(malleable completion bash)"'
     parser = commands.add_parser("completion", help=text, description=f"P{text[1:]}. {use}")

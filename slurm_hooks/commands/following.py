@@ -77,14 +77,14 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_options(options: Sequence[str]) -> None:
-    """Raises UsageError for what is ours to say to sbatch."""
+    """Raises UsageError for options of sbatch that this command sets."""
     for word in options:
         if word.split("=", 1)[0] in ("--malleable", "--array", "-a", "--wrap", "--parsable"):
-            raise UsageError(f"{word}: this command says that to sbatch itself; leave it out")
+            raise UsageError(f"{word}: this command sets that option itself; leave it out")
 
 
 def reach(settings: Settings) -> Port:
-    """Slurm, as the settings say, by commands that the signals to this one's group do not reach."""
+    """Slurm, by the settings. Signals to this command's group do not reach its own commands."""
     tick = settings.tick
     return Live(tick.command_timeout_s, tick.slurm_bin, is_detached=True)
 
@@ -102,7 +102,7 @@ def sizes(settings: Settings, states: Mapping[str, int]) -> str:
 
 
 def count_elements(port: Port, job_id: int) -> Mapping[str, int] | None:
-    """The number of elements in each state, empty after the job has ended; None if Slurm does not
+    """The number of elements in each state, empty after the job has ended, None if Slurm does not
     answer now."""
     try:
         return count(port.ask(states(job_id)))

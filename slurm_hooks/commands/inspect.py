@@ -1,4 +1,4 @@
-"""`malleable status`, `explain`, `plan`: show jobs, reasons, and the next tick; read-only."""
+"""`malleable status`, `explain`, `plan`: show jobs, reasons, and the next tick, read-only."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _jobs_data(
 
 
 def _names(port: Port, settings: Settings) -> Mapping[int, str]:
-    """The names of jobs; empty if Slurm does not answer, since the rest is worth printing."""
+    """The names of jobs, empty if Slurm does not answer, since the rest is worth printing."""
     try:
         return parse_names(port.ask(names_command(settings.site.partitions)))
     except (CommandRefused, RetryLater) as error:
@@ -214,7 +214,7 @@ def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> li
 def _of_ledger(
     settings: Settings, job_id: int, now: datetime
 ) -> tuple[Optional[Interruptions], Optional[Loop]]:
-    """Read the ledger; None without a ledger, or if only the tick's user may read it."""
+    """Read the ledger, None without a ledger, or if only the tick's user may read it."""
     path = ledger_path(settings.tick.state_dir)
     try:
         with reading(path) as ledger:

@@ -38,7 +38,7 @@ TURN_S = 60.0
 
 @dataclass(frozen=True)
 class Counts:
-    """The number of tasks in each state; `interrupted` counts tries that are repeated."""
+    """The number of tasks in each state. `interrupted` counts tries that are repeated."""
 
     todo: int = 0
     run: int = 0

@@ -114,7 +114,7 @@ class _Rhythm:
             return Tick()
 
     def wait(self, seconds: float, sleep: Callable[[float], Optional[bool]]) -> bool:
-        """Pause; True if the loop is to end."""
+        """Wait. Return True if the loop should end."""
         end_after = self._arguments.end_after
         if end_after and time.monotonic() + seconds > self._began + end_after:
             return True

@@ -373,7 +373,7 @@ def _tick(text: str) -> float | str:
 
 
 def _unit(text: str) -> int:
-    """GPUs of a unit; 0 for whole nodes."""
+    """GPUs of a unit, 0 for whole nodes."""
     match = re.fullmatch(r"node|([1-9][0-9]{0,3})?gpu", text, re.ASCII)
     if not match:
         raise argparse.ArgumentTypeError(f"must be gpu, 2gpu, ... or node, not {text!r}")

@@ -1,4 +1,4 @@
-"""`malleable report`: report the use of idle nodes, from the ledger; read-only."""
+"""`malleable report`: report the use of idle nodes, from the ledger, read-only."""
 
 from __future__ import annotations
 

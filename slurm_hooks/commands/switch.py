@@ -98,7 +98,7 @@ def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickR
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Optional[Settings], list[str]]:
-    """The settings; None with lines on the consequences if they are wrong."""
+    """The settings, None with lines on the consequences if they are wrong."""
     try:
         return load(arguments.settings), []
     except SettingsError as error:

@@ -162,7 +162,7 @@ def _room(settings: Settings, wish: Wish) -> list[str]:
 
 
 def _nothing() -> None:
-    """Do nothing between questions: a timer runs the ticks."""
+    """Run no tick between questions: a timer runs the ticks."""
 
 
 def _port(user: Optional[str], settings: Settings) -> Live:
@@ -234,7 +234,7 @@ class _Teller:
 
 
 def _cost(port: Port) -> dict[str, Cost]:
-    """The load of slurmctld; empty if the user may not see it, since the test does not need it."""
+    """The load of slurmctld, empty if the user may not see it, since the test does not need it."""
     try:
         return parse_cost(port.ask(diagnosis_command()))
     except (CommandRefused, RetryLater):

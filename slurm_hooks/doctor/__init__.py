@@ -1,1 +1,1 @@
-"""`malleable doctor`: facts are gathered once, then pure checks say what they mean."""
+"""`malleable doctor`: gather facts once, then judge them by pure checks."""

@@ -1,7 +1,6 @@
 """Build the archive for a bug report from facts, without the names of the site.
 
-Pure, except `write`. It never contains a user's script, output or environment, and nothing asks
-Slurm for names of jobs.
+Pure, except `write`. It never contains a user's script, output or environment, or names of jobs.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CHECKS = tuple(
 
 def check_conf(answer: str, settings: Settings, port: Port) -> tuple[str, ...]:
     """Warnings and errors in the answer to cluster_command, empty if it cannot be read. With
-    preemption by QOS this asks the accounting database too, and raises what the port raises.
+    preemption by QOS this asks the accounting database too, and raises the errors of the port.
     """
     try:
         slurm = read_slurm(answer, settings.site.partitions)

@@ -23,7 +23,7 @@ _UNBROKEN: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": F
 
 @dataclass(frozen=True)
 class Shown:
-    """A line to print; `style` is ok, note, warning, error, skipped, category, paste or empty."""
+    """A line to print. `style` is ok, note, warning, error, skipped, category, paste or empty."""
 
     text: str
     style: str = ""

@@ -1,6 +1,6 @@
-"""A recorded machine under the planner: what a site would gain, before it installs anything.
+"""Simulate the planner on a recorded machine, so that a site sees its gain before it installs.
 
-Readers turn logs into idle intervals of nodes. `world` is the machine that has them, with malleable
-jobs on it: `planning` decides about its snapshots. What is not replayed is listed in
-docs/admins/replay.md. Nothing in here talks to Slurm.
+Readers turn logs into idle intervals of nodes. `world` is the machine with these intervals and with
+malleable jobs: `planning` decides on its snapshots. docs/admins/replay.md lists the omissions. No
+module here talks to Slurm.
 """

@@ -1,4 +1,4 @@
-"""What changes cost the jobs of a replay, and how often ticks come that choose it themselves."""
+"""The cost of changes for the jobs of a replay, and the pace of ticks that choose it themselves."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ class Rescale:
 
 @dataclass(frozen=True)
 class Costs:
-    """What happens at changes, in seconds: pauses, work since the last checkpoint, and the time
-    from a tick's look at the machine to the effect. With `redoes_planned` a planned change goes
-    back to the checkpoint too."""
+    """The costs of changes, in seconds: pauses, work since the last checkpoint, and the time from a
+    tick's snapshot to its effect. With `redoes_planned` a planned change repeats that work too."""
 
     rescale: Rescale
     latency_s: float = 0.0
@@ -39,12 +38,12 @@ class Costs:
 
 @dataclass(frozen=True)
 class OwnPace:
-    """How often ticks come where they choose that themselves: as the loop does, on a machine of
-    `nodes` nodes whose slurmctld is not busy with others, since logs do not say when it was."""
+    """The pace of ticks that choose it themselves, as the loop does. The machine has `nodes` nodes,
+    and its slurmctld is not busy, since logs do not show its load."""
 
     chosen: Tick
     nodes: int
 
     def pause_s(self, moved: int) -> float:
-        """Seconds from the start of a tick that moved so many nodes to the next."""
+        """Seconds from the start of a tick that moved this number of nodes to the next."""
         return pause_s(LOOK_S + MOVE_S * moved + NODE_S * self.nodes, 0, self.chosen)

@@ -1,4 +1,4 @@
-"""The same jobs on nodes of their own, without pauses: what a replay is compared with."""
+"""The same jobs on dedicated nodes, without pauses, for comparison with a replay."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Reference:
 
 
 def reference(record: Record, queue: Queue, jobs: int) -> Reference:
-    """The queue on as many nodes as are idle on average, `jobs` of its jobs at a time.
+    """Run the queue on the average number of idle nodes, `jobs` of its jobs at a time.
 
-    Whole nodes are run, and the result is scaled to the exact average. Sizes make the sum of
-    speed-ups as large as possible whatever the policies want, so that lines can be compared.
+    It runs on whole nodes, and the result is scaled to the exact average. Sizes maximize the sum of
+    speed-ups for all policies, so that lines can be compared.
     """
     nodes = max(round(record.equivalent_nodes), 1)
     factor = record.equivalent_nodes / nodes
@@ -67,7 +67,7 @@ def _share(jobs: Sequence[Running], nodes: int, now: float, ledger: Ledger) -> N
 
 @cache
 def _menu(kind: Kind) -> Menu:
-    """What each size of such a job is worth."""
+    """The value of each size of such a job."""
     unit = kind.min_nodes / kind.rates[kind.min_nodes]
     sizes = (0, *range(kind.min_nodes, kind.max_nodes + 1))
     return menu_of({n: kind.rates[n] * unit for n in sizes})

@@ -1,6 +1,6 @@
-"""What a fragment of a replayed job is: a whole node, or some of the slots of a node.
+"""The fragments of a replayed job: a whole node, or some of the slots of a node.
 
-Sizes of jobs count slots in both. Where nodes have one slot each, a slot is a node.
+Sizes of jobs count slots in both cases. If nodes have a single slot each, a slot is a node.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Grain:
 
     @property
     def slot(self) -> Optional[Slot]:
-        """What one worker of a job needs; None if jobs count nodes."""
+        """The needs of a worker of a job, None if jobs count nodes."""
         return Slot(GPU) if self.unit else None
 
     @property
@@ -39,21 +39,21 @@ class Grain:
 
     @property
     def per(self) -> int:
-        """How many slots are one of what the requests of jobs count."""
+        """The number of slots in a unit of the jobs' requests."""
         return 1 if self.unit else self.slots
 
     def of(self, slots: int) -> Resources:
-        """So many slots of a node."""
+        """This number of slots of a node."""
         if self.slots == 1:
             return NO_RESOURCES
         return Resources(slots * CPUS, slots * MEMORY_MIB, ((GPU, slots),))
 
     def fragments(self, kind: Kind) -> int:
-        """How many fragments such a job has at most."""
+        """The largest number of fragments of such a job."""
         return kind.max_nodes // self._step
 
     def queue(self, queue: Queue) -> Queue:
-        """The same jobs, in sizes that such fragments can make up. Raises UsageError."""
+        """The same jobs, with sizes that such fragments can reach. Raises UsageError."""
         return replace(queue, parts=tuple(map(self._coarse, queue.parts)))
 
     def _coarse(self, fine: Kind) -> Kind:
@@ -70,7 +70,7 @@ class Grain:
         return replace(found, checkpoint_s=fine.checkpoint_s)
 
     def curve(self, kind: Kind) -> Curve:
-        """How such a job scales by what its request counts."""
+        """The scaling of such a job by the units of its request."""
         if self.per == 1:
             return kind.curve
         sizes = range(kind.max_nodes // self.per + 1)

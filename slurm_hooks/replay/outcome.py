@@ -1,4 +1,4 @@
-"""What happened in one run."""
+"""The events of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""Idle GPUs and CPUs by where they are: on idle nodes, on partly used nodes, or stranded.
+"""Idle GPUs and CPUs by place: on idle nodes, on partly used nodes, or stranded.
 
-Where nobody told how large the nodes are, the most that jobs had of a node at once is
-taken for its size.
+If the sizes of nodes are unknown, the most that jobs had of a node at once counts as its size.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ SEVERAL = (2, 4)
 
 @dataclass
 class Idle:
-    """Seconds of one kind of thing, say GPU-seconds: of all, used or not, and of those idle.
+    """Seconds of a resource, such as GPU-seconds: all, and idle by place.
 
     Of `part_s`, `long_s` are in holes of an hour or more, and `beside_s[n]` on nodes with n or more
-    of the kind to be had. A hole lasts as long as so many are to be had on its node.
+    free. A hole lasts while its number of GPUs or CPUs is free on the node.
     """
 
     all_s: float = 0.0
@@ -35,17 +34,17 @@ class Idle:
 
     @property
     def idle_s(self) -> float:
-        """All that is idle."""
+        """The sum of all idle seconds."""
         return self.on_idle_s + self.part_s + self.stranded_s
 
     def part_share(self, seconds: float) -> float:
-        """So many seconds as a share of what is on partly used nodes."""
+        """These seconds as a share of the idle seconds on partly used nodes."""
         return seconds / self.part_s if self.part_s else 0.0
 
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A time in which nothing changes on a node: how many jobs are there, and what they have."""
+    """A time without a change on a node: its number of jobs, and the resources that they have."""
 
     start_s: float
     end_s: float
@@ -54,7 +53,7 @@ class _Stretch:
 
     @property
     def length_s(self) -> float:
-        """How long it is."""
+        """Its length."""
         return self.end_s - self.start_s
 
 
@@ -81,7 +80,7 @@ def _most(one: Resources, other: Resources) -> Resources:
 
 
 def idle_parts(record: Record, name: str) -> Idle:
-    """What is idle of GPUs or CPUs on all nodes of the record whose size is known."""
+    """The idle GPUs or CPUs on all nodes of the record with a known size."""
     total, uses = Idle(), by_node(record.uses)
     for node, size in sizes_of(record).items():
         stretches = _stretches(uses.get(node, []), record.from_s, record.to_s)
@@ -90,7 +89,7 @@ def idle_parts(record: Record, name: str) -> Idle:
 
 
 def sizes_of(record: Record) -> dict[int, Resources]:
-    """The sizes that were told, or those of the nodes that had a job."""
+    """The sizes in the record, or the sizes guessed from jobs."""
     if record.sizes:
         return dict(enumerate(record.sizes))
     return {node: size_of(uses) for node, uses in by_node(record.uses).items()}
@@ -117,10 +116,10 @@ def _add_node(total: Idle, name: str, size: Resources, stretches: Sequence[_Stre
 
 
 class _Holes:
-    """The holes of one node, one for each thing to be had: those that came last close first.
+    """The holes of a node, a hole for each free GPU or CPU: the newest holes close first.
 
-    `part_s` is for how long the node was partly used so far, `long_s` the part of such time that is
-    in holes of an hour or more.
+    `part_s` is the time in which the node was partly used so far, `long_s` the part of that time in
+    holes of an hour or more.
     """
 
     def __init__(self) -> None:
@@ -129,7 +128,7 @@ class _Holes:
         self._count = 0
 
     def change(self, count: int, now: float) -> None:
-        """From now on so many are to be had."""
+        """Set the number that is free from now on."""
         if count > self._count:
             self._open.append((count - self._count, now, self.part_s))
         while self._count > count:
@@ -143,7 +142,7 @@ class _Holes:
 
 
 def _stretches(uses: Sequence[Use], from_s: float, to_s: float) -> Iterator[_Stretch]:
-    """The time from `from_s` to `to_s` on a node; at one moment jobs end before others start."""
+    """The time from `from_s` to `to_s` on a node. At a moment jobs end before others start."""
     changes = [(use.start_s, 1, use.taken) for use in uses]
     changes += [(use.end_s, -1, use.taken) for use in uses]
     at, jobs, used = from_s, 0, NO_RESOURCES

@@ -1,7 +1,7 @@
-"""What a recorded machine looks like to the simulator: when each node was idle.
+"""A recorded machine for the simulator: the times in which each node was idle.
 
-Times are seconds from the start of the record, nodes are numbers; nothing here depends on the kind
-of log that the record came from.
+Times are seconds from the start of the record, nodes are numbers. This module does not depend on
+the kind of log.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from slurm_hooks.model.resources import Resources
 class Interval:
     """Node `node` is idle from `start_s` to `end_s`.
 
-    `known_s` is the moment from which on the end could be known: the submission of the job that
-    takes the node. Infinite: it comes as a surprise. Where nodes have several slots, one slot is
+    `known_s` is the first moment at which the end can be known: the submission of the job that
+    takes the node. Infinite: the end is a surprise. If nodes have several slots, a single slot is
     idle.
     """
 
@@ -42,12 +42,11 @@ class Use:
 class Record:
     """Idle intervals of `nodes` nodes between `from_s` and `to_s`.
 
-    `skipped` counts lines of the log that could not be read and were left out; `notes` say what a
-    reader should know about where the intervals come from. `uses` are those of the whole log, also
-    of a part of its time. There are none if the log does not tell what jobs had of their nodes.
-    `sizes` are those of all nodes in turn; there are none if they are not known.
-    Each node has `slots`, which are idle or not one by one. With more than one, all sums are of
-    slots: seconds of a slot, and not of a node.
+    `skipped` counts unreadable lines of the log, which were left out. `notes` explain the source of
+    the intervals to readers. `uses` cover the whole log, also in a part of its time. They are empty
+    if the log does not list the resources of jobs. `sizes` are the sizes of all nodes in order,
+    empty if unknown. Each node has `slots`, and each slot is idle or not. With more than 1 slot all
+    sums count slots: seconds of a slot, and not of a node.
     """
 
     intervals: tuple[Interval, ...]
@@ -71,7 +70,7 @@ class Record:
 
     @property
     def noun(self) -> str:
-        """What its sums count."""
+        """The noun for the unit of its sums."""
         return "node" if self.slots == 1 else "GPU"
 
     @property
@@ -117,7 +116,7 @@ def dedicated(nodes: int, from_s: float, to_s: float) -> Record:
 
 @dataclass(frozen=True)
 class Moment:
-    """What changes on the machine at one time: nodes that leave come first."""
+    """The changes on the machine at a moment: nodes that leave come first."""
 
     at_s: float
     leaves: tuple[int, ...]
@@ -125,7 +124,7 @@ class Moment:
 
 
 def moments(intervals: Iterable[Interval], to_s: float) -> list[Moment]:
-    """All changes before `to_s`, in order of time; those of one time together."""
+    """All changes before `to_s` in order, with the changes of a moment together."""
     leaves: dict[float, list[int]] = {}
     joins: dict[float, list[Interval]] = {}
     for interval in sorted(intervals, key=lambda i: (i.start_s, i.node)):

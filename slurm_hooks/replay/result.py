@@ -1,7 +1,7 @@
-"""What a run means: the numbers that people and scripts read.
+"""The result of a run: the numbers for people and scripts.
 
-Efficiency U is work done over the work of the same queue on dedicated nodes, as many as are idle
-on average (BFTrainer, arXiv 2106.12091).
+Efficiency U is the work done over the work of the same queue on dedicated nodes. Their number is
+the average number of idle nodes (BFTrainer, arXiv 2106.12091).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from slurm_hooks.replay.running import Pause
 
 
 def result(outcome: Outcome, record: Record, base: Reference) -> dict[str, Any]:
-    """The numbers of one line, as plain data for JSON."""
+    """The numbers of a line, as plain data for JSON."""
     ledger, window_s = outcome.ledger, record.window_s
     images = {name: n / window_s for name, n in ledger.images.items()}
     total = math.fsum(images.values())

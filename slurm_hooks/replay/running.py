@@ -1,6 +1,6 @@
-"""One malleable job in the simulator: its nodes, its progress, its pauses.
+"""A malleable job in the simulator: its nodes, its progress, its pauses.
 
-Progress is kept in images and brought up to date only when something about the job changes.
+Progress counts images. It is updated only when the job changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from slurm_hooks.replay.work import Kind
 
 
 class Pause(enum.Enum):
-    """Why a job makes no progress for a while."""
+    """The reason why a job makes no progress for a while."""
 
     NONE = "none"
     GROW = "grow"
@@ -36,10 +36,10 @@ class Ledger:
 
 
 class Running:
-    """A job among those that share the nodes now; times in seconds.
+    """A job that shares the nodes now. Times are in seconds.
 
-    It may have a core: so many nodes besides, which are no part of the record. The ledger counts
-    what the others add to it.
+    It may have a core: more nodes, which are not part of the record. The ledger counts the work of
+    its other nodes.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Running:
         self.left = kind.images
         self._pause = Pause.NONE
         self._paused_until = now
-        self.loss_s = checkpoint_s  # what a hit costs it, at most
+        self.loss_s = checkpoint_s  # the most work that an interruption costs
         self._checkpoint_s = checkpoint_s
         self._unsaved = 0.0  # images since the last checkpoint
         self._unsaved_s = 0.0
@@ -68,11 +68,11 @@ class Running:
 
     @property
     def lent(self) -> int:
-        """Those of them that the record has."""
+        """The nodes or slots from the record, without the core."""
         return self.size - self.core
 
     def advance(self, now: float, ledger: Ledger) -> None:
-        """Bring progress up to `now`. To be called before the size changes."""
+        """Bring progress up to `now`. Call this before the size changes."""
         dt, size = now - self.since, self.size
         if dt > 0 and size:
             worked = min(max(now - self._paused_until, 0.0), dt)
@@ -101,7 +101,7 @@ class Running:
         ledger.images[self.kind.name] = ledger.images.get(self.kind.name, 0.0) + count
 
     def worked(self, now: float) -> dict[int, float]:
-        """Seconds of steady work by size so far; changes nothing."""
+        """Seconds of steady work by size so far."""
         found, size = dict(self._worked_s), self.size
         steady = now - max(self.since, self._paused_until)
         if size and steady > 0:
@@ -109,25 +109,25 @@ class Running:
         return found
 
     def pause(self, why: Pause, seconds: float) -> None:
-        """No progress for so long from now on, whatever pause there was; the job is up to date."""
+        """Stop progress for this time, whatever pause there was. The job must be up to date."""
         self._pause = why
         self._paused_until = self.since + seconds
         rate = self.kind.rates[min(self.size, self.kind.max_nodes)]
         self.finish_s = self._paused_until + self.left / rate if rate > 0 else math.inf
 
     def save(self) -> None:
-        """The work done so far is kept, as at a planned change, which comes at a step boundary."""
+        """Keep the work done so far, as at a planned change, which comes at a step boundary."""
         self._unsaved = self._unsaved_s = 0.0
 
     def forget(self, size: int, ledger: Ledger) -> None:
-        """Lose the work since the last checkpoint, done on `size` nodes; the job is up to date."""
+        """Lose the work on `size` nodes since the last checkpoint. The job must be up to date."""
         self.left += self._unsaved
         self._add_images(-self._unsaved, ledger)
         ledger.redone_node_s += (size - self.core) * self._unsaved_s
         self.save()
 
     def complete(self, now: float, ledger: Ledger) -> None:
-        """Bring progress to the end; rounding leaves nothing undone."""
+        """Bring progress to the end, without a rest by rounding."""
         self.advance(now, ledger)
         self._add_images(self.left, ledger)
         self.left = 0.0

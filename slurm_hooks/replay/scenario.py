@@ -1,6 +1,6 @@
-"""From choices to a run: which record, which queue, which planner under which settings.
+"""Turn choices into a run: the record, the queue, the planner and the settings.
 
-The rules come from the site's settings, so that a site replays what it would run.
+The rules come from the site's settings, so that a replay matches the site's own ticks.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SLURM = Slurm(
 
 @dataclass(frozen=True)
 class Source:
-    """Where the record comes from: `kind` is idle, slots, swf or sacct."""
+    """The source of the record: `kind` is idle, slots, swf or sacct."""
 
     kind: str
     path: Path
@@ -64,14 +64,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What every line of one replay has in common. With `has_own_pace`, `tick_s` is the first
+    """The conditions of every line of a replay. With `has_own_pace`, `tick_s` is the first
     interval, and ticks choose the others.
 
-    Where curves have to be learned, `site` are those that its other models have shown before, by
-    name: one of the same `family_of` is none of them. With `shares_family`, jobs of one model know
-    what those before them have shown. Fragments have a multiple of `unit` GPUs of a node, or whole
-    nodes if it is 0. Without manners, jobs do not mind where others' jobs would be packed. Each job
-    has `core` nodes of its own besides, which are in no record.
+    If curves must be learned, `site` are the curves that its other models have shown before, by
+    name, without models of the same `family_of`. With `shares_family`, jobs of a model use the
+    measurements of earlier jobs. Fragments have a multiple of `unit` GPUs of a node, or whole nodes
+    if it is 0. Without manners, jobs ignore where other jobs would be packed. Each job has `core`
+    more nodes, which are in no record.
     """
 
     queue: Queue
@@ -81,7 +81,7 @@ class Conditions:
     tick_s: float
     latency_s: float
     checkpoint_s: float
-    objective: str = ""  # empty: that of the settings
+    objective: str = ""  # empty: the objective of the settings
     ends: str = "planned"
     redoes_planned: bool = False
     has_own_pace: bool = False
@@ -108,7 +108,7 @@ def load(source: Source, tell: Callable[[str], None]) -> Record:
 
 
 def window(record: Record, from_s: Optional[float], to_s: Optional[float]) -> Record:
-    """The part of the record that was asked for. Raises UsageError if there is none, or if it has a
+    """The part of the record from `from_s` to `to_s`. Raises UsageError if it is empty, or has a
     lull of more than `LONGEST_LULL_S`."""
     start = record.from_s if from_s is None else max(from_s, record.from_s)
     end = record.to_s if to_s is None else min(to_s, record.to_s)
@@ -135,7 +135,7 @@ def _refuse_lull(record: Record) -> None:
 
 
 def shortest_gap_s(settings: Settings) -> float:
-    """The shortest time between two jobs of others that is worth a start, for most jobs."""
+    """The shortest gap between two ordinary jobs that pays for a start, for most jobs."""
     lease = settings.lease
     return lease.margin_s + SLURM.kill_wait.total_seconds() + lease.shortest_hole_s
 
@@ -147,7 +147,7 @@ def run(
     settings: Settings,
     tell: Callable[[float], None] = lambda share: None,
 ) -> Outcome:
-    """One line: the policy of that name over the record."""
+    """Run a line: the policy of that name over the record."""
     planner = planner_of(name, conditions, settings)
     known = _with_ends(name, record, conditions)
     return world_of(known, conditions, settings, planner).run(tell)
@@ -165,7 +165,7 @@ def planner_of(name: str, conditions: Conditions, settings: Settings) -> Planner
 
 
 def _with_ends(name: str, record: Record, conditions: Conditions) -> Record:
-    """The record in which ends become known when the policy hears of them."""
+    """The record in which ends become known at the time for the policy."""
     if name == "oracle":
         known_s = -math.inf
     elif conditions.ends == "unknown":
@@ -176,7 +176,7 @@ def _with_ends(name: str, record: Record, conditions: Conditions) -> Record:
 
 
 def world_of(record: Record, conditions: Conditions, settings: Settings, planner: Planner) -> World:
-    """The machine of the record, under what the settings and the conditions say."""
+    """The machine of the record, under the settings and the conditions."""
     rescale, grain = conditions.rescale, Grain(record.slots, conditions.unit)
     plan = replace(
         settings.plan,
@@ -202,7 +202,7 @@ def world_of(record: Record, conditions: Conditions, settings: Settings, planner
 
 
 def with_parts(settings: Settings, grain: Grain) -> Settings:
-    """The settings of a site that lets jobs have parts of its nodes, if these jobs do."""
+    """The settings, with parts of nodes if these jobs use parts."""
     site = settings.site
     if site.part_nodes or not grain.unit:
         return settings
@@ -211,7 +211,7 @@ def with_parts(settings: Settings, grain: Grain) -> Settings:
 
 
 def _ceiling(mode: Mode, nodes: int) -> int:
-    """The most nodes that malleable jobs may have on a machine of so many; 0 is no limit."""
+    """The most nodes that malleable jobs may have on a machine of this size, 0 without a limit."""
     share = max(1, int(mode.max_share * nodes + 1e-9)) if mode.max_share < 1 else 0
     given = [most for most in (mode.max_nodes, share) if most]
     return min(given, default=0)

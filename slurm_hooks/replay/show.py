@@ -1,4 +1,4 @@
-"""Results for people: an answer, tables and a picture. Nothing is simulated here."""
+"""Results for people: an answer, tables and a picture, without simulation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
 
 
 def answer(line: Mapping[str, Any], record: Record, least_s: float) -> str:
-    """How much was idle in gaps of at least `least_s`, and what jobs would have made of it."""
+    """The sentence on the idle time in gaps of at least `least_s`, and its use by jobs."""
     idle_s, worked_s = record.idle_in_gaps_s(least_s), line["worked_node_s"]
     weekly = WEEK_S / record.window_s / HOUR_S
     gaps = f" in gaps of at least {least_s / 60:g} minutes" if least_s else ""
@@ -48,13 +48,13 @@ def answer(line: Mapping[str, Any], record: Record, least_s: float) -> str:
 
 
 def parts(record: Record) -> dict[str, Any]:
-    """Where idle GPUs and CPUs are, as plain data; empty if the log does not tell."""
+    """Idle GPUs and CPUs by place, as plain data, empty if the log does not list them."""
     if not record.uses:
         return {}
-    found = {name: _part(idle_parts(record, name)) for name in (GPU, CPU)}
+    idle = {name: _part(idle_parts(record, name)) for name in (GPU, CPU)}
     sized = len(sizes_of(record))
     return {
-        **found,
+        **idle,
         "sizes": "told" if record.sizes else "most_used_at_once",
         "nodes": sized,
         "nodes_without_size": record.nodes - sized,
@@ -62,7 +62,7 @@ def parts(record: Record) -> dict[str, Any]:
 
 
 def _part(idle: Idle) -> dict[str, Any]:
-    """As seconds of a thing, and as shares of what is on partly used nodes."""
+    """The seconds by place, and shares of the seconds on partly used nodes."""
     shares = {f"{n}_or_more_share": idle.part_share(s) for n, s in idle.beside_s.items()}
     return {
         "all_s": idle.all_s,
@@ -75,41 +75,41 @@ def _part(idle: Idle) -> dict[str, Any]:
     }
 
 
-def parts_lines(told: Mapping[str, Any], record: Record) -> list[str]:
-    """The same in words; nothing if the log does not tell."""
-    if not told:
+def parts_lines(places: Mapping[str, Any], record: Record) -> list[str]:
+    """Idle GPUs and CPUs by place, in words, empty if the log does not list them."""
+    if not places:
         return []
-    gpus = _part_lines(GPU, told[GPU], record.window_s)
+    gpus = _part_lines(GPU, places[GPU], record.window_s)
     gpus = gpus or ["AllocTRES has no gres/gpu (AccountingStorageTRES): GPUs are not counted."]
-    cpus = _part_lines(CPU, told[CPU], record.window_s)
+    cpus = _part_lines(CPU, places[CPU], record.window_s)
     if record.sizes:
         return [*gpus, *cpus]
-    few = told["nodes_without_size"]
+    few = places["nodes_without_size"]
     left_out = f" {plural(few, 'node')} had no job and no known size." if few else ""
-    size = f"Taken for the size of each node: the most that its jobs had at once.{left_out}"
+    size = f"The size of each node is the most that its jobs had at once.{left_out}"
     return [*gpus, *cpus, size]
 
 
-def _part_lines(name: str, told: Mapping[str, Any], window_s: float) -> list[str]:
+def _part_lines(name: str, seconds: Mapping[str, Any], window_s: float) -> list[str]:
     noun = UNITS[name]
-    if not told["idle_s"]:
-        return [f"No {noun} was idle."] if told["all_s"] else []
+    if not seconds["idle_s"]:
+        return [f"No {noun} was idle."] if seconds["all_s"] else []
     places = ("on_idle_nodes", "on_partly_used_nodes", "stranded")
-    idle, part, stranded = (_percent(told[f"{p}_s"] / told["idle_s"]) for p in places)
-    weekly = told["idle_s"] * WEEK_S / window_s / HOUR_S
-    share = _percent(told["idle_s"] / told["all_s"])
+    idle, part, stranded = (_percent(seconds[f"{p}_s"] / seconds["idle_s"]) for p in places)
+    weekly = seconds["idle_s"] * WEEK_S / window_s / HOUR_S
+    share = _percent(seconds["idle_s"] / seconds["all_s"])
     lacking = "CPU or memory" if name == GPU else "memory"
     first = (
         f"{weekly:,.0f} {noun}-hours a week were idle ({share}): "
         f"{idle} on idle nodes, {part} on partly used nodes, {stranded} with no {lacking} left."
     )
-    if not told["on_partly_used_nodes_s"]:
+    if not seconds["on_partly_used_nodes_s"]:
         return [first]
-    shares = [f"{_percent(told['an_hour_or_more_share'])} in holes of an hour or more"]
+    shares = [f"{_percent(seconds['an_hour_or_more_share'])} in holes of an hour or more"]
     if name == GPU:
         for n in SEVERAL:
-            shares.append(f"{_percent(told[f'{n}_or_more_share'])} on nodes with {n} or more")
-    return [first, f"Of those on partly used nodes: {', '.join(shares)}."]
+            shares.append(f"{_percent(seconds[f'{n}_or_more_share'])} on nodes with {n} or more")
+    return [first, f"Shares of the hours on partly used nodes: {', '.join(shares)}."]
 
 
 def _percent(share: float) -> str:
@@ -117,8 +117,7 @@ def _percent(share: float) -> str:
 
 
 def table(lines: Mapping[str, Mapping[str, Any]], noun: str) -> Table:
-    """One column for each policy. A row of which no line says anything is left out. `noun` says
-    what is counted."""
+    """A column for each policy, without empty rows. `noun` is the unit of the sums."""
     nodes = next(iter(lines.values()))["equivalent_nodes"]
     cells = ((title, [text(line) for line in lines.values()]) for title, text in ROWS)
     rows = (
@@ -127,12 +126,12 @@ def table(lines: Mapping[str, Mapping[str, Any]], noun: str) -> Table:
         if any(words)
     )
     heads = ("", *(f">{name}" for name in lines))
-    title = f"{nodes:,.1f} {noun}s idle on average, and what was made of them"
+    title = f"Use of {nodes:,.1f} {noun}s that were idle on average"
     return table_of(Rows(title, heads, tuple(rows)))
 
 
 def models_table(line: Mapping[str, Any]) -> Table:
-    """One row for each model of the first line."""
+    """A row for each model of the first line."""
     rows = (
         (
             name,
@@ -163,7 +162,7 @@ def chart(path: Path, lines: Mapping[str, Mapping[str, Any]], outcome: Outcome) 
     axes[0].legend()
     bars = (
         ("efficiency", [line["efficiency"] for line in lines.values()]),
-        ("preemption hits", [line["preemptions"] for line in lines.values()]),
+        ("interruptions", [line["preemptions"] for line in lines.values()]),
         ("work lost, node-h", [line["work_lost_node_s"] / HOUR_S for line in lines.values()]),
     )
     for axis, (title, values) in zip(axes[1:], bars):

@@ -1,6 +1,6 @@
-"""The malleable work that lives in the holes: models, how they scale, and the order they come in.
+"""The malleable work for the holes: models, their scaling, and their order.
 
-Everything is checked when it is read, with the file and the key in the message.
+All values are checked when they are read, with the file and the key in the message.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ MOST_NODES = 65_535
 
 @dataclass(frozen=True)
 class Kind:
-    """Jobs of one model: `rates[n]` images/s on n nodes, zero below `min_nodes`.
+    """Jobs of a model: `rates[n]` images/s on n nodes, zero below `min_nodes`.
 
-    `checkpoint_s` is the time between checkpoints, None if it is that of the replay.
+    `checkpoint_s` is the time between checkpoints, None for the replay's own.
     """
 
     name: str
@@ -67,9 +67,9 @@ def kind(name: str, curve: Curve, sizes: tuple[int, int] = (1, 64), images: floa
 
 @dataclass(frozen=True)
 class Queue:
-    """Jobs in the order they come: blocks of `parts`, shuffled if there is a seed.
+    """Jobs in their order: blocks of `parts`, shuffled with a seed.
 
-    An endless queue starts again after each block; another one ends after `parts`.
+    An endless queue starts again after each block. Other queues end after `parts`.
     """
 
     parts: tuple[Kind, ...]
@@ -93,8 +93,8 @@ class Queue:
 
 
 def assumed_scaling() -> dict[str, Curve]:
-    """One model, for a site that has measured none: Amdahl's law, with the serial fraction that
-    planning assumes. Its images have no size: a job of IMAGES takes one node ASSUMED_NODE_H."""
+    """A model for a site without measurements: Amdahl's law, with the serial fraction of planning.
+    Its images are abstract: a job of IMAGES takes a single node ASSUMED_NODE_H."""
     per_s = IMAGES / (ASSUMED_NODE_H * 3600)
     return {ASSUMED: Curve(tuple((n, per_s * rate) for n, rate in prior().points))}
 
@@ -124,8 +124,8 @@ def _curve(path: Path, name: str, entry: Any) -> Curve:
 
 
 def read_queue(name: str, curves: Mapping[str, Curve], seed: int) -> Queue:
-    """The queue of that name, or of that file; without a name all models of `curves` in equal
-    parts. Raises UsageError."""
+    """The queue of that name or file. Without a name it has all models of `curves` in equal parts.
+    Raises UsageError."""
     if not name:
         return Queue(tuple(_whole(model, curve) for model, curve in curves.items()), seed=seed)
     if name == "shufflenet":
@@ -151,7 +151,7 @@ def read_queue(name: str, curves: Mapping[str, Curve], seed: int) -> Queue:
 
 
 def _whole(model: str, curve: Curve) -> Kind:
-    """Jobs of any size that the model was measured on."""
+    """Jobs of all sizes at which the model was measured."""
     try:
         return kind(model, curve, (1, curve.points[-1][0]))
     except ValueError as error:

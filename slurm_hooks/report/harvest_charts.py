@@ -77,7 +77,7 @@ def charts(totals: Totals) -> tuple[Chart, ...]:
 
 
 def picture(path: Path, totals: Totals) -> None:
-    """Write the report as one picture, for mails and slides. Raises what `pyplot` raises."""
+    """Write the report as a picture, for mails and slides. Raises MissingProgram."""
     with pyplot().rc_context(_STYLE):
         figure = pyplot().figure(figsize=(12, 7.2), layout="constrained")
         over, left, right = figure.subplot_mosaic([["over", "over"], ["left", "right"]]).values()

@@ -10,7 +10,7 @@ from slurm_hooks.report.why import over_text
 
 
 def harvest_data(totals: Totals) -> dict[str, Any]:
-    """Totals of a span. Keys end in their units; `idle` is by reason, in node-seconds."""
+    """Totals of a span. Keys end in their units. `idle` is by reason, in node-seconds."""
     data: dict[str, Any] = plain(totals)
     data["idle"] = {reason.value: node_s for reason, node_s in totals.idle.items()}
     for sample, item in zip(totals.samples, data["samples"]):

@@ -28,7 +28,7 @@ _TORCHRUN = (
 
 
 def hints(job: MalleableJob) -> tuple[str, ...]:
-    """Lines for people; empty for a job whose fragments live or whose training has finished."""
+    """Lines for people, empty for a job whose fragments live or whose training has finished."""
     stops = [f.mark.stopped for f in job.fragments if f.mark.stopped.startswith("failed-")]
     if not stops and (not job.failures or is_finished(job)):
         return ()

@@ -20,7 +20,7 @@ VERSION = 1
 
 
 def json_text(data: Mapping[str, Any], indent: Optional[int] = None) -> str:
-    """The object of a command; `data` may contain values of the model."""
+    """The object of a command. `data` may contain values of the model."""
     return json.dumps({"version": VERSION, **plain(data)}, indent=indent)
 
 
@@ -57,7 +57,7 @@ def _item(key: str, value: Any) -> Any:
 
 
 def plan_data(plan: Plan, now: datetime) -> dict[str, Any]:
-    """A plan; reasons and notes have their sentences beside them."""
+    """A plan, with sentences beside its reasons and notes."""
     data: dict[str, Any] = plain(plan)
     for planned, item in zip(plan.jobs, data["jobs"]):
         item["reasons"] = [reason_data(each, now, planned.unit) for each in planned.reasons]

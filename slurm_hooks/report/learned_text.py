@@ -84,7 +84,7 @@ def _pause_lines(profile: Optional[JobProfile]) -> list[str]:
 
 
 def pause_words(pauses: Pauses) -> str:
-    """The pauses that were measured; empty without a measurement."""
+    """The pauses that were measured, empty without a measurement."""
     named = (
         ("start", pauses.start_s),
         ("growth", pauses.grow_s),
@@ -149,7 +149,7 @@ def sizes_of(learned: Learned, newest: Iterable[int] = ()) -> list[int]:
 
 
 def _known(learned: Learned, nodes: int, unit: int, error: float = 0.0) -> tuple[str, str, str]:
-    """Speed-up, its error, share of linear; `error` is the error of the measurement."""
+    """Speed-up, its error, share of linear. `error` is the error of the measurement."""
     if learned.curve is None:
         return "", "", ""
     gain = speedup(learned.curve, nodes, unit)
@@ -162,7 +162,7 @@ def _source(rate: Rate, now_s: float) -> str:
 
 
 def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableType:
-    """All families, one line each."""
+    """All families, a line each."""
     heads = ("FAMILY", ">UNIT", "ENGINE", ">JOBS", ">SHOWN", ">SPEED-UP", "LAST SEEN")
     rows = (
         (
@@ -186,7 +186,7 @@ def _begins_with(each: FamilyProfile) -> str:
 
 
 def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -> RenderableType:
-    """One family: what its jobs begin with, and what each has shown."""
+    """A family: the curve for its new jobs, and the measurements of each job."""
     family = each.family
     needs = f", nodes with {family.kind}" if family.kind else ""
     head = (

@@ -37,7 +37,7 @@ def _parts(terms: Terms, kill_wait: timedelta, lease: timedelta) -> Iterator[str
 
 
 def time_text(span: timedelta) -> str:
-    """`10 min 30 s`; whole seconds."""
+    """`10 min 30 s`, whole seconds."""
     left, words = round(span.total_seconds()), []
     for unit, seconds in _UNITS:
         number, left = divmod(left, seconds)

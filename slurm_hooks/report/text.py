@@ -228,7 +228,7 @@ def _places(job: MalleableJob) -> str:
 
 
 def remark_lines(remarks: Sequence[str]) -> list[str]:
-    """The job's own words in quotes, without quotes of its own."""
+    """The job's own words in quotes, with inner quotes replaced."""
     texts = (text.replace('"', "'") for text in remarks)
     return [f'the job reports: "{text}"' for text in texts]
 

@@ -270,7 +270,7 @@ _WORDS: dict[enum.Enum, str] = {
 
 
 def action_text(cause: str) -> str:
-    """The cause of an action on a fragment, from the value of a `Why`; other words unchanged."""
+    """The cause of an action on a fragment, from the value of a `Why`. Other words are kept."""
     return {why.value: text for why, text in _DONE.items()}.get(cause, cause)
 
 
@@ -299,7 +299,7 @@ def note_text(note: Reason, now: Optional[datetime] = None) -> str:
 
 
 def over_text(over: Optional[Why], stop: str = "") -> str:
-    """The way in which a job ended; `stop` is the word in its marks."""
+    """The way in which a job ended. `stop` is the word in its marks."""
     if over is None:
         return "not ended"
     return stop if over is Why.STOPPED and stop else _OVER[over]
@@ -376,7 +376,7 @@ def _counts(resources: Resources) -> list[str]:
 
 
 def _listed(items: list[str], noun: str) -> str:
-    """`a, b`; with a noun `1 and 2 nodes`, and with `and` no noun."""
+    """`a, b`, or with a noun `1 and 2 nodes`, or with `and` no noun."""
     if not noun or not items:
         return ", ".join(items)
     *others, last = items

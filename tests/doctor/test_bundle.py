@@ -167,7 +167,7 @@ def test_unreadable_files_are_named() -> None:
     readme = found[-1].text
     assert isinstance(readme, str)
     assert re.search(r"ticks.txt .*missing: no rights", readme)
-    assert re.search(r"snapshot.json .*not there: host-[0-9a-f]{8} is gone", readme)
+    assert re.search(r"snapshot.json .*missing: host-[0-9a-f]{8} is gone", readme)
 
 
 def test_the_archive_is_private_and_replaces_no_file(tmp_path: Path) -> None:

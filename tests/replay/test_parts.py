@@ -65,8 +65,8 @@ def test_a_single_command_prints_words_and_data(tmp_path, capsys):
     told = capsys.readouterr().out
     assert (
         "1,680 GPU-hours a week were idle (62 %): 67 % on idle nodes, 13 % on partly used nodes, "
-        "20 % with no CPU or memory left.\nOf those on partly used nodes: 100 % in holes of an "
-        "hour or more, 100 % on nodes with 2 or more, 100 % on nodes with 4 or more.\n"
+        "20 % with no CPU or memory left.\nShares of the hours on partly used nodes: 100 % in "
+        "holes of an hour or more, 100 % on nodes with 2 or more, 100 % on nodes with 4 or more.\n"
     ) in told
     assert "2,688 CPU-hours a week were idle (50 %)" in told
     assert "Taken for the size of each node: the most that its jobs had at once.\n" in told

@@ -315,7 +315,7 @@ def test_the_command_counts_gpus(tmp_path, capsys):
     assert main([*_words(tmp_path), "--policy", "none"]) == 0
     told = capsys.readouterr()
     assert "GPU-hours a week were idle" in told.out
-    assert "2.0 GPUs idle on average" in told.out
+    assert "Use of 2.0 GPUs that were idle on average" in told.out
     assert "each node has 2 slots" in told.err
     assert main([*_words(tmp_path), "--unit", "node", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -1,1 +1,1 @@
-"""The checks: facts in, findings out; one module per category, each ends with its table."""
+"""The checks: facts in, findings out. A module for each category ends with its table."""

@@ -99,7 +99,7 @@ def _submit_limits(facts: Facts) -> Iterator[Finding]:
 
 
 def here(facts: Facts) -> list[Words]:
-    """The associations of this cluster; the database may serve several clusters."""
+    """The associations of this cluster. The database may serve several clusters."""
     own = known(facts.slurm).value("ClusterName").lower()
     every = known(facts.accounting).associations
     return [words for words in every if words.get("Cluster", own).lower() in (own, "")]

@@ -51,7 +51,7 @@ _ASKS_FIRST = re.compile(r"\bsqueue\b")
 
 
 def _lane(facts: Facts) -> Optional[tuple[SlurmSays, str]]:
-    """The facts of Slurm and the partition for parts; None without site.part_nodes.
+    """The facts of Slurm and the partition for parts, None without site.part_nodes.
 
     Raises CannotLook while the partition is missing.
     """

@@ -62,7 +62,7 @@ def text_or_none(path: Path) -> Optional[str]:
 
 
 def see(path: Path) -> Optional[FileSeen]:
-    """The state of a file or directory; None if it does not exist. Raises OSError if unknown."""
+    """The state of a file or directory, None if it does not exist. Raises OSError if unknown."""
     try:
         status = path.stat()
     except (FileNotFoundError, NotADirectoryError):

@@ -56,7 +56,7 @@ def _count(place: Path, word: str) -> int:
 
 
 def _first(place: Path) -> int:
-    """The lowest task that was here, which cleans up; -1 if that is already done."""
+    """The lowest task that was here, which cleans up, -1 if that is already done."""
     try:
         numbers = [name.rpartition(".")[2] for name in os.listdir(place)]
     except FileNotFoundError:

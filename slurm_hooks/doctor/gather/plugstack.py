@@ -88,13 +88,13 @@ def _plugin_line(line: Line, directory: str) -> PluginLine:
 
 
 def _seen(path: Optional[str]) -> Optional[FileSeen]:
-    """The state of a path; None without a file, or if it cannot be read."""
+    """The state of a path, None without a file, or if it cannot be read."""
     state = attempt(lambda: see(Path(path))) if path else None
     return None if isinstance(state, Unread) else state
 
 
 def _tested(path: Path) -> tuple[tuple[int, int], ...]:
-    """The releases on which a plugin was tested, from its file; empty for a strict build."""
+    """The releases on which a plugin was tested, from its file, empty for a strict build."""
     try:
         with path.open("rb") as file:
             match = _TESTED.search(file.read(MOST_BYTES))

@@ -63,7 +63,7 @@ def _race(place: Path) -> tuple[str, int]:
 
 
 def _lock(path: Path) -> str:
-    """The reason why the file system has no locks; empty if it has them."""
+    """The reason why the file system has no locks, empty if it has them."""
     with path.open("w") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

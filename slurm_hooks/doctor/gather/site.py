@@ -52,7 +52,7 @@ NO_JOB = Unread("name a job with --job")
 
 @dataclass(frozen=True)
 class Asked:
-    """The objects to read besides the site."""
+    """The objects to read in addition to the site."""
 
     settings: Optional[Path] = None
     is_node: bool = False

@@ -38,7 +38,7 @@ class Window:
 
 
 def parse_cost(text: str) -> dict[str, Cost]:
-    """Cost by user since slurmctld's start or a reset of its statistics; empty without them."""
+    """Cost by user since slurmctld's start or a reset of its statistics, empty without them."""
     part = text.partition("statistics by user")[2].partition("\n\n")[0]
     rows = (_ROW.fullmatch(line) for line in part.splitlines())
     return {m.group(1): Cost(int(m.group(2)), int(m.group(3)) / 1e6) for m in rows if m}

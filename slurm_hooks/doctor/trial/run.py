@@ -260,13 +260,13 @@ class Trial:
 
 
 def _running(job: Optional[MalleableJob], least: int) -> str:
-    """The nodes of the fragments, if at least `least`; else empty."""
+    """The nodes of the fragments, if at least `least`, else empty."""
     nodes = sorted(job.nodes) if job else []
     return f"on {', '.join(nodes)}" if len(nodes) >= least else ""
 
 
 def _ended(job: Optional[MalleableJob]) -> str:
-    """The end of the fragments, when all have ended; else empty."""
+    """The end of the fragments, when all have ended, else empty."""
     ended = {FragmentState.DONE, FragmentState.CANCELLED}
     states = [f.state for f in job.fragments] if job else []
     is_over = set(states) <= ended and FragmentState.DONE in states

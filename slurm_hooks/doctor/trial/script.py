@@ -85,7 +85,7 @@ def state_of(job_id: int) -> Command:
 
 
 def partitions_of(node: str) -> Command:
-    """The partitions that are up and have this node; the default partition ends with a star."""
+    """The partitions that are up and have this node. The default partition ends with a star."""
     return Command(("sinfo", "--noheader", f"--nodes={node}", "--format=%P %a"))
 
 

@@ -1,1 +1,1 @@
-"""One reader for each format of log, and what turns jobs into idle intervals of nodes."""
+"""Readers for each format of log, and the step from jobs to idle intervals of nodes."""

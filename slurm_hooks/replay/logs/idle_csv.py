@@ -1,7 +1,7 @@
 """Idle intervals as a table: `node,column,idle_from_s,idle_to_s`.
 
-`column` numbers the nodes; a range of columns selects some of them. A first comment line may say
-`duration_s=N`, the length of the record; otherwise the record ends with its last interval.
+`column` numbers the nodes, and a range of columns selects some of them. A first comment line may
+give `duration_s=N`, the length of the record. Otherwise the record ends with its last interval.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEADER = "node,column,idle_from_s,idle_to_s"
 def read_idle(log: Log, columns: Optional[tuple[int, int]] = None) -> Record:
     """The record in the file, of columns `columns` (first, last) only. Raises BadLog, UsageError.
 
-    An interval that overlaps the one before on its node is a bad line.
+    An interval that overlaps the previous interval of its node is a bad line.
     """
     intervals: list[Interval] = []
     last_end: dict[int, float] = {}

@@ -1,7 +1,7 @@
-"""Logs line by line: plain or compressed, with every bad line known by file and number.
+"""Read logs by lines: plain or compressed. Each bad line is reported by file and number.
 
-A reader of one format turns a line into a value or raises `BadLine`; whether that ends the reading
-or is counted and passed over is decided here.
+A reader of a format turns a line into a value or raises `BadLine`. This module then ends the
+reading, or counts the line and continues.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ MOST_TOLD = 20
 
 
 class BadLine(ValueError):
-    """A line that says nothing usable; the message says why."""
+    """A line without a usable value. The message has the reason."""
 
 
 class BadLog(MalleableError):
-    """A log has a line that cannot be used; nothing was simulated."""
+    """A log has an unusable line, so the replay was not run."""
 
     exit_code = Exit.BAD_DATA
 
 
 class Log:
-    """One log file. `skip_bad` passes over bad lines, `skipped` counts them."""
+    """A log file. With `skip_bad` it skips bad lines, and `skipped` counts them."""
 
     def __init__(
         self, path: Path, skip_bad: bool = False, tell: Callable[[str], None] = lambda line: None
@@ -55,7 +55,7 @@ class Log:
             raise UsageError(f"cannot read {self.path}: {error.strerror or error}") from error
 
     def parsed(self, number: int, text: str, parse: Callable[[str], T]) -> list[T]:
-        """The value of a line, in a list; an empty list if the line was bad and is skipped."""
+        """The value of a line, in a list. The list is empty for a bad line that is skipped."""
         try:
             return [parse(text)]
         except BadLine as error:
@@ -76,7 +76,7 @@ class Log:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[TextIO]:
-    """The text of the file; what is not UTF-8 shows up as replacement characters."""
+    """The text of the file. Bytes that are not UTF-8 become replacement characters."""
     if path.suffix == ".gz":
         with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
             yield stream

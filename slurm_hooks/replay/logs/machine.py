@@ -1,4 +1,4 @@
-"""Which nodes a machine has, and how large they are: a list of names, or `scontrol show nodes`."""
+"""The nodes of a machine and their sizes, from a list of names or from `scontrol show nodes`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from slurm_hooks.slurm.text import parse_gres
 
 
 def read_sizes(named: str) -> Mapping[str, Resources]:
-    """The size of each node, from a file with the answer to `scontrol -o show nodes`. Empty if
-    there is no such file. Raises BadLog, UsageError.
+    """The size of each node, from a file with the answer to `scontrol -o show nodes`. Empty without
+    such a file. Raises BadLog, UsageError.
 
-    Processors and memory that are set apart for the node's own system do not count.
+    Processors and memory that are reserved for the node's own system do not count.
     """
     if not os.path.isfile(named):
         return {}

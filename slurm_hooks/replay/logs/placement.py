@@ -1,9 +1,9 @@
-"""From jobs without node names to idle intervals of nodes.
+"""Turn jobs without node names into idle intervals of nodes.
 
-A workload log says how many nodes a job had, not which. Here a job gets the free nodes with the
-lowest numbers, which is what Slurm's default selection by weight and position does on an empty
-machine. How many nodes are idle at any time follows from the log alone; how long single nodes stay
-idle depends on this choice, and is not a fact about the machine.
+A workload log has the number of a job's nodes, but not their names. Here a job gets the free nodes
+with the lowest numbers, as from Slurm's default selection on an empty machine. The number of idle
+nodes follows from the log alone. But the lengths of a node's idle intervals depend on this choice,
+and are not facts about the machine.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Placed:
 
 
 def place(jobs: Iterable[RigidJob], nodes: int, window_s: float) -> Placed:
-    """Put jobs on nodes at their starts; what is left over between 0 and `window_s` is idle.
+    """Put jobs on nodes at their starts. The rest between 0 and `window_s` is idle.
 
-    The end of a hole is known from the submission of the job that ends it. A job that needs more
-    nodes than are free at its start (logs round times, machines change) gets those there are; the
-    notes count such jobs.
+    The end of a hole is known from the submission of the job that ends it. A job may need more
+    nodes than are free at its start, since logs round times and machines change. Then it gets the
+    free nodes, and the notes count such jobs.
     """
     ranked = sorted(enumerate(jobs), key=lambda e: (e[1].start_s, e[1].submit_s, e[0]))
     free = list(range(nodes))

@@ -1,10 +1,10 @@
-"""The site's own cluster, from its accounting: who was on which node when.
+"""Read the jobs of each node from the accounting of the site's own cluster.
 
-What is needed: `sacct --allusers --allocations --parsable2 --truncate --starttime=A --endtime=B
+The input is `sacct --allusers --allocations --parsable2 --truncate --starttime=A --endtime=B
 --format=JobIDRaw,Submit,Start,End,NodeList,AllocTRES`, best with SLURM_TIME_FORMAT=%s in the
-environment (then a change of the clock in spring does no harm). Other columns may be there and are
-not read. Without AllocTRES, all that is known of a node is whether it had a job.
-Accounting does not know which nodes were down or reserved: they look idle.
+environment (then a change of the clock in spring does no harm). Other columns are ignored. Without
+AllocTRES a node is only known to have a job or not. Accounting does not record nodes that were down
+or reserved: they look idle.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ NO_NODES = ("None assigned", "")
 
 @dataclass(frozen=True)
 class Stay:
-    """A job of somebody else on named nodes; times in seconds since 1970.
+    """An ordinary job on named nodes. Times are seconds since 1970.
 
-    `taken` is what it had of all its nodes together, None if the accounting does not tell.
+    `taken` are its resources on all its nodes together, None if the accounting lacks them.
     """
 
     submit_s: float
@@ -50,7 +50,7 @@ class Stay:
 def read_sacct(log: Log, machine: str = "") -> Record:
     """The holes between the jobs of the accounting. Raises BadLog, UsageError.
 
-    `machine` is a folded list of all nodes, or a file of them; without it the machine is every node
+    `machine` is a folded list of all nodes, or a file of them. Without it the machine is every node
     that had a job.
     """
     sizes = read_sizes(machine)
@@ -101,7 +101,7 @@ def _notes(stays: Sequence[Stay]) -> tuple[str, ...]:
 
 
 def _uses(order: Sequence[str], stays: Sequence[Stay]) -> tuple[Use, ...]:
-    """What the jobs had of each node, from the start of the first; nothing if no job tells it."""
+    """The resources of jobs on each node, since the first start, empty if the log lacks them."""
     if all(stay.taken is None for stay in stays):
         return ()
     places = {name: at for at, name in enumerate(order)}
@@ -122,7 +122,7 @@ def _machine(folded: str) -> set[str]:
 
 
 def _holes(at: int, stays: Sequence[Stay], window: tuple[float, float]) -> list[Interval]:
-    """What is left of the window on one node; its jobs may share it."""
+    """The rest of the window on a node, whose jobs may share it."""
     start, end = window
     holes, since = [], start
     for stay in stays:

@@ -1,7 +1,7 @@
 """Idle slots of nodes, say GPUs, as a table: `node,slot,idle_from_s,idle_to_s`.
 
-Slots of a node are alike and counted from 0. All nodes have as many as the highest slot of the file
-says. The record ends with its last interval.
+Slots of a node are equal, and counted from 0. The highest slot in the file gives the number of
+slots of all nodes. The record ends with its last interval.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MOST_SLOTS = 1024
 def read_slots(log: Log) -> Record:
     """The record in the file. Raises BadLog, UsageError.
 
-    An interval that overlaps the one before of its slot is a bad line.
+    An interval that overlaps the previous interval of its slot is a bad line.
     """
     numbers: dict[str, int] = {}
     intervals: list[Interval] = []

@@ -1,9 +1,9 @@
-"""Jobs of rigid users, and the standard workload format in which archives keep them.
+"""Rigid jobs, and the standard workload format in which archives keep them.
 
-Eighteen fields, `;` comments (Feitelson and others, Parallel Workloads Archive). Processors count
-as nodes: a log in cores has to be converted first. The meaning of field 15 in a window cut from a
-longer log: 1 submitted and started within, 2 queued already at time 0, 3 running already at time
-0 (request and run time are what remained), 4 started after the window's end.
+The format has eighteen fields and `;` comments (Feitelson and others, Parallel Workloads Archive).
+Processors count as nodes: convert a log in cores first. In a window cut from a longer log, field 15
+has these values. 1: submitted and started within. 2: queued at time 0. 3: running at time 0, with
+the remaining request and run time. 4: started after the window's end.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ RUNNING_AT_START = 3
 
 @dataclass(frozen=True)
 class RigidJob:
-    """A job of somebody else; times in seconds. `start_s` is what the log says.
+    """An ordinary job. Times are in seconds. `start_s` is its start in the log.
 
-    `is_running` is true if it was running already when the log begins.
+    `is_running` is true if it already ran when the log begins.
     """
 
     number: int
@@ -34,7 +34,7 @@ class RigidJob:
 
     @property
     def end_s(self) -> float:
-        """When it ends, by the log."""
+        """Its end in the log."""
         return self.start_s + self.run_s
 
 
@@ -50,7 +50,7 @@ class Workload:
 def read_swf(log: Log) -> Workload:
     """The jobs of a log. Raises BadLog, UsageError.
 
-    Jobs that never ran (run time or nodes unknown or zero) are not bad lines; they are left out.
+    Jobs that never ran (run time or nodes unknown or zero) are left out, and are not bad lines.
     """
     header: dict[str, str] = {}
     jobs: list[RigidJob] = []
@@ -70,7 +70,7 @@ def read_swf(log: Log) -> Workload:
 
 
 def _last_submit(jobs: list[RigidJob]) -> float:
-    """Where no window is given: until the last submission; afterwards the machine only drains."""
+    """The end without a window: the last submission. Afterwards the machine only drains."""
     return max([1.0, *(job.submit_s for job in jobs)])
 
 

@@ -1,4 +1,4 @@
-"""What a job had, as accounting writes it: `billing=32,cpu=32,gres/gpu=4,mem=250G,node=2`."""
+"""The resources of a job in accounting: `billing=32,cpu=32,gres/gpu=4,mem=250G,node=2`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SIZE = re.compile(r"\d{1,12}(?:\.\d{1,3})?[KMGT]?", re.ASCII)
 def parse_tres(text: str) -> Resources:
     """Processors, memory and GPUs. Raises BadLine.
 
-    Accounting may know GPUs by type alone. Where it knows both, the sum has all types.
+    Accounting may have GPUs by type only. If it has both, the sum contains all types.
     """
     counts: dict[str, int] = {}
     memory = 0
@@ -38,7 +38,7 @@ def parse_tres(text: str) -> Resources:
 
 
 def spread(whole: Resources, nodes: int) -> Sequence[Resources]:
-    """The part of each of so many nodes, as even as whole numbers are: accounting has sums only."""
+    """The part of each node, as even as whole numbers allow: accounting has only sums."""
     cpus, memory, gpus = (_even(n, nodes) for n in (whole.cpus, whole.memory_mib, whole.gpus))
     return [Resources(c, m, ((GPU, g),) if g else ()) for c, m, g in zip(cpus, memory, gpus)]
 

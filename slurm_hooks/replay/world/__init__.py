@@ -1,5 +1,5 @@
-"""A recorded machine as Slurm would show it: it is planned for, and takes what was planned.
+"""A recorded machine in Slurm's view: it shows snapshots, and carries out plans.
 
-The decisions are those of `planning`. What really happens, such as pauses, lost work and nodes that
-go, is simulated here.
+`planning` makes the decisions. This package simulates their effects, such as pauses, lost work and
+nodes that leave.
 """

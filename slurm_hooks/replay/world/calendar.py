@@ -25,7 +25,7 @@ class Calendar:
 
 
 def calendar_of(patience_s: float) -> Calendar:
-    """A calendar in which overdue jobs take turns as they would count them from second 0."""
+    """A calendar in which overdue jobs count their turns from second 0."""
     patiences = math.ceil(SOME_MIDNIGHT_S / patience_s) if patience_s else 1
     epoch_s = patiences * patience_s if patience_s else SOME_MIDNIGHT_S
     return Calendar(datetime.fromtimestamp(epoch_s, timezone.utc))

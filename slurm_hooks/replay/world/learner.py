@@ -1,8 +1,8 @@
-"""The planner that ships, where nobody has said how jobs scale: it goes by what they show.
+"""The shipped planner without known curves: it uses the measurements of jobs.
 
-A job tells the rate of a size once it has been steady there for as long as an agent takes to tell
-it, with an error of `NOISE`. Errors do not average out. Jobs know nothing of each other, unless
-those of one model are a family.
+A job reports the rate of a size after steady work there for an agent's reporting time, with an
+error of `NOISE`. Errors do not average out. Jobs do not share measurements, unless the jobs of a
+model are a family.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Priors = Callable[[str, Sequence[Fit]], Prior]
 def priors_of(
     curves: Mapping[str, Curve], group: Callable[[str], str] = lambda name: name
 ) -> Priors:
-    """What is expected of a model: what the others have shown, never anything of its own group."""
+    """The expectation for a model: the curves of other models, without its own group."""
     fits = {name: fit_of(_rates(curve), 1) for name, curve in curves.items()}
 
     @cache
@@ -46,7 +46,7 @@ def _rates(curve: Curve) -> list[Rate]:
 
 @dataclass(eq=False)
 class _Pupil:
-    """One job, and what it has shown."""
+    """A job with its measurements."""
 
     kind: Kind
     learned: Learned
@@ -54,7 +54,7 @@ class _Pupil:
 
 
 class Learner:
-    """Plans with curves that it has to find out."""
+    """A planner that must learn the curves."""
 
     asks_always = True
     """A job waits on its least for so long and no longer."""
@@ -66,15 +66,15 @@ class Learner:
         self._families: dict[str, list[Fit]] = {}
 
     def plan(self, snapshot: Snapshot, settings: Settings) -> Plan:
-        """The plan of one tick."""
+        """The plan of a tick."""
         return self._shipped.plan(snapshot, settings)
 
     def curves(self, _members: Iterable[Member]) -> dict[int, Curve]:
-        """Nothing is known from elsewhere."""
+        """Return no curves: they must be measured."""
         return {}
 
     def learned(self, now: float, members: Iterable[Member]) -> dict[int, Learned]:
-        """What each job has shown until now."""
+        """The measurements of each job until now."""
         found = {member.number: member for member in members}
         for number in self._pupils.keys() - found.keys():
             self._leave(self._pupils.pop(number))
@@ -95,7 +95,7 @@ class Learner:
             self._families.setdefault(pupil.kind.name, []).insert(0, fit)
 
     def _measure(self, pupil: _Pupil, worked: Mapping[int, float]) -> None:
-        """Take down the rates of sizes that are new."""
+        """Record the rates of new sizes."""
         shown = {rate.nodes for rate in pupil.rates}
         least = pupil.kind.min_nodes
         told = [n for n, s in worked.items() if s >= TOLD_AFTER_S and n >= least and n not in shown]

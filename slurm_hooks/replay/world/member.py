@@ -1,7 +1,7 @@
-"""A malleable job of the recorded machine, with the fragments that Slurm would show.
+"""A malleable job of the recorded machine, with its fragments in Slurm's view.
 
-A fragment that leaves, or that Slurm preempts, is held again at once: Slurm lets it wait from then
-on. Its agent has told from the first moment on what a hit costs.
+A fragment that leaves, or that Slurm preempts, is held again at once, and then waits. Its agent
+reports the cost of an interruption from the first moment on.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ OTHERS = "others"
 
 @dataclass(frozen=True)
 class Terms:
-    """What is the same for the fragments of all jobs.
+    """The common terms of all jobs' fragments.
 
-    Without manners, no part of a node leaves because others could pack their jobs better then. Each
-    job has a core of `core` nodes, which run from its first moment on and are in no record.
+    Without manners, no part of a node leaves to let other jobs be packed better. Each job has a
+    core of `core` nodes, which run from its first moment on and are in no record.
     """
 
     settings: Settings
@@ -52,18 +52,18 @@ class Terms:
 
     @property
     def partitions(self) -> frozenset[str]:
-        """The partitions of all nodes. Those of others count for jobs that have parts of nodes."""
+        """The partitions of all nodes. Parts of nodes also need other jobs'."""
         others = (OTHERS,) if self.grain.unit and self.has_manners else ()
         return frozenset((*self.settings.site.partitions, *others))
 
     @property
     def partition(self) -> str:
-        """Where the jobs are."""
+        """The partition of the jobs."""
         site = self.settings.site
         return site.part_nodes if self.grain.unit else site.partitions[0]
 
     def request(self, kind: Kind) -> Request:
-        """What the user of such a job asked for."""
+        """The request of such a job's user."""
         lease, grain = self.settings.lease, self.grain
         return Request(
             kind.min_nodes // grain.per,
@@ -90,7 +90,7 @@ def number_of(name: str) -> int:
 
 
 class Member(Running):
-    """A job among those that share the nodes now."""
+    """A job that shares the nodes now."""
 
     def __init__(
         self, number: int, kind: Kind, now: float, checkpoint_s: float, terms: Terms
@@ -137,12 +137,12 @@ class Member(Running):
 
     @property
     def curve(self) -> Curve:
-        """How it scales, by what its request counts."""
+        """Its scaling by the units of its request."""
         return self._terms.grain.curve(self.kind)
 
     @property
     def oldest_s(self) -> float:
-        """When the element came that has run the longest."""
+        """The start of the element that has run the longest."""
         start = self._fragments[0 if self.core else next(iter(self.leases))].start
         assert start is not None
         return self._terms.calendar.seconds(start)
@@ -163,14 +163,14 @@ class Member(Running):
 
     @property
     def lease_end(self) -> float:
-        """When the first of its leases ends; infinite if it has none."""
+        """The first end of its leases, infinite without a lease."""
         if self._lease_end is None:
             self._lease_end = min(self.leases.values(), default=math.inf)
         return self._lease_end
 
     @property
     def noted(self) -> frozenset[float]:
-        """When fragments were asked to leave, put back or requeued, as far as that counts."""
+        """The times at which fragments were asked to leave, put back or requeued, if they count."""
         if self._noted is None:
             self._noted = frozenset(self._moments())
         return self._noted
@@ -194,7 +194,7 @@ class Member(Running):
         self._change(index, mark=mark)
 
     def begin(self, grow: Intent, now: float) -> None:
-        """An element starts as it was planned."""
+        """Start an element as planned."""
         start = self._terms.calendar.at(now)
         self.leases[grow.fragment.index] = now + grow.limit.total_seconds()
         self._slots[grow.fragment.index] = grow.size * self._terms.grain.per
@@ -212,13 +212,13 @@ class Member(Running):
         )
 
     def renew(self, index: int, end_s: float) -> None:
-        """The lease of an element ends then."""
+        """Set the end of an element's lease."""
         if index in self.leases:
             self.leases[index] = end_s
             self._change(index, end=self._terms.calendar.at(end_s))
 
     def stop(self, index: int, now: float, said: Said = Said.TRAINED) -> None:
-        """An element is requeued by its agent, or by Slurm, and is held again."""
+        """Requeue an element, as its agent or Slurm does, and hold it again."""
         self._leave(index)
         moment = self._terms.calendar.at(now)
         self._requeue(
@@ -226,7 +226,7 @@ class Member(Running):
         )
 
     def expire(self, index: int, now: float) -> None:
-        """Slurm ends an element at the end of its lease."""
+        """End an element at the end of its lease, as Slurm does."""
         self._leave(index)
         self._change(index, state=FragmentState.TIMED_OUT, end=self._terms.calendar.at(now))
 
@@ -234,7 +234,7 @@ class Member(Running):
         del self.leases[index], self._slots[index]
 
     def put_back(self, index: int) -> None:
-        """A tick requeues an element that has ended."""
+        """Requeue an element that has ended, as a tick does."""
         self._requeue(index)
 
     def _requeue(self, index: int, **news: Any) -> None:

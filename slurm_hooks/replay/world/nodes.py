@@ -1,4 +1,4 @@
-"""The nodes of a recorded machine that are idle in its log, or partly so, and who has them."""
+"""The nodes of a recorded machine that are idle or partly idle in its log, and their jobs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Held = tuple[Member, int]  # an element that runs
 
 
 class Nodes:
-    """Which nodes there are now. Those of other jobs are left out: no fragment can use them.
+    """The nodes at a moment, without nodes of other jobs, which fragments cannot use.
 
-    Of a node that is left, some slots are idle or ours. Others have the rest.
+    Some slots of a listed node are idle or ours. Other jobs have the rest.
     """
 
     def __init__(
@@ -39,27 +39,27 @@ class Nodes:
 
     @property
     def present(self) -> int:
-        """How many slots there are, free or not."""
+        """The number of slots, free or not."""
         return sum(map(len, self._present.values()))
 
     @property
     def used(self) -> int:
-        """How many slots jobs have."""
+        """The number of slots of jobs."""
         return sum(sum(held.values()) for held in self._held.values())
 
     def room(self, node: int) -> int:
-        """How many slots of the node are there that no job has. Fewer than none: jobs of ours
-        have slots that others take now."""
+        """The number of free slots of the node. Negative if jobs of ours have slots that other jobs
+        take now."""
         return len(self._present.get(node, ())) - sum(self._held.get(node, {}).values())
 
     def join(self, moment: Moment) -> None:
-        """Slots come."""
+        """Add slots."""
         for interval in moment.joins:
             self._present.setdefault(interval.node, []).append(interval)
             self._rest(interval.node, moment.at_s)
 
     def leave(self, moment: Moment) -> dict[Member, list[int]]:
-        """Slots go. Gives the jobs that had too many there, and which of their elements end."""
+        """Remove slots. Return the jobs that had too many there, and their elements that end."""
         robbed: dict[Member, list[int]] = {}
         for node in moment.leaves:
             self._go(node, moment.at_s)
@@ -70,7 +70,7 @@ class Nodes:
         return robbed
 
     def _go(self, node: int, at_s: float) -> None:
-        """One slot of the node that is idle until then."""
+        """Remove a slot of the node that is idle until then."""
         slots = self._present[node]
         slots.remove(next(interval for interval in slots if interval.end_s == at_s))
         self.idle_since.pop(node, None)
@@ -78,8 +78,8 @@ class Nodes:
             del self._present[node]
 
     def _victims(self, node: int) -> list[Held]:
-        """The elements that Slurm preempts: the oldest first, until there is room. The last one
-        is tried before the others then, once (preempt_reorder_count)."""
+        """The elements that Slurm preempts: the oldest first, until there is room. Then Slurm tries
+        the last element before the others, once (preempt_reorder_count)."""
         lacking = -self.room(node)
         held = list(self._held.get(node, {}).items())
         first = _enough(held, lacking)
@@ -88,8 +88,7 @@ class Nodes:
         return found if closing is None or closing in found else [*found, closing]
 
     def give(self, node: int, held: Held, slots: int, closes: bool) -> None:
-        """An element has so many slots of the node from now on, and all memory if it `closes` the
-        node."""
+        """Give slots of the node to an element, and all memory if it `closes` the node."""
         self._held.setdefault(node, {})[held] = slots
         self.idle_since.pop(node, None)
         if closes:
@@ -103,7 +102,7 @@ class Nodes:
             del self._closing[node]
 
     def take(self, node: int, held: Held, now: float) -> None:
-        """An element has none from now on."""
+        """Take all slots from an element."""
         self._end(node, held)
         self._rest(node, now)
 
@@ -115,7 +114,7 @@ class Nodes:
         return node not in self._held and len(self._present.get(node, ())) == self._grain.slots
 
     def shown(self) -> tuple[Node, ...]:
-        """The nodes as Slurm shows them."""
+        """The nodes in Slurm's view."""
         return tuple(
             self._shown(node, self._state(node), self._use(node), self.idle_since.get(node))
             for node in sorted(self._present)
@@ -123,7 +122,8 @@ class Nodes:
         )
 
     def _is_shown(self, node: int) -> bool:
-        """Whether jobs of whole nodes could have it, or have it; others, whatever is left of it."""
+        """True if jobs of whole nodes have the node or could have it. For other jobs any rest
+        counts."""
         return bool(self._grain.unit) or node in self._held or self._is_idle(node)
 
     def _state(self, node: int) -> NodeState:
@@ -153,7 +153,7 @@ class Nodes:
         return None if seconds is None else self._calendar.at(seconds)
 
     def planned(self, now: float) -> tuple[PlannedStart, ...]:
-        """The planned starts of others: what starts at one moment is one job."""
+        """The planned starts of other jobs. All starts at the same moment are a single job."""
         names: dict[float, set[str]] = {}
         for interval in self._known(now):
             names.setdefault(interval.end_s, set()).add(name_of(interval.node))
@@ -163,7 +163,7 @@ class Nodes:
         )
 
     def ends(self, now: float) -> set[float]:
-        """When nodes are known to go."""
+        """The known times at which nodes leave."""
         return {interval.end_s for interval in self._known(now)}
 
     def _known(self, now: float) -> Iterator[Interval]:
@@ -172,7 +172,7 @@ class Nodes:
 
 
 def _enough(held: list[tuple[Held, int]], lacking: int) -> list[tuple[Held, int]]:
-    """The first of these that have so many slots together."""
+    """The first of these that together have this number of slots."""
     found = []
     for element in held:
         if lacking <= 0:
@@ -183,5 +183,5 @@ def _enough(held: list[tuple[Held, int]], lacking: int) -> list[tuple[Held, int]
 
 
 def known_later(record: Record) -> list[float]:
-    """When the ends of idle nodes become known, later than they begin, in order."""
+    """The moments at which ends of idle nodes become known after their start, in order."""
     return sorted({i.known_s for i in record.intervals if i.start_s < i.known_s < i.end_s})

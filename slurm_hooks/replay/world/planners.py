@@ -1,4 +1,4 @@
-"""Who plans the ticks of a replay."""
+"""The planners of a replay's ticks."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from slurm_hooks.settings.values import Settings
 
 
 class Planner(Protocol):
-    """Plans ticks, and says what it knows of the jobs."""
+    """Plans ticks, and reports the curves of jobs."""
 
     @property
     def asks_always(self) -> bool:
         """True if its plans depend on time in more ways than `quiet` knows."""
 
     def plan(self, snapshot: Snapshot, settings: Settings) -> Plan:
-        """The plan of one tick."""
+        """The plan of a tick."""
 
     def curves(self, members: Iterable[Member]) -> dict[int, Curve]:
-        """What is known from elsewhere of how jobs scale, by number."""
+        """The curves from other sources, by job number."""
 
     def learned(self, now: float, members: Iterable[Member]) -> dict[int, Learned]:
-        """What jobs have shown of how they scale, by number."""
+        """The measurements of jobs, by job number."""
 
 
 @dataclass(frozen=True)
 class Shipped:
-    """The planner that ships. It knows how each job scales."""
+    """The shipped planner, with the true curve of each job."""
 
     objective: Objective
 
     @property
     def asks_always(self) -> bool:
-        """An objective of the site may look at the age of a job."""
+        """True for an objective of the site, which may use the age of a job."""
         return self.objective not in OBJECTIVES.values()
 
     def plan(self, snapshot: Snapshot, settings: Settings) -> Plan:
-        """The plan of one tick."""
+        """The plan of a tick."""
         return make_plan(snapshot, settings, time.monotonic, self.objective)
 
     def curves(self, members: Iterable[Member]) -> dict[int, Curve]:
@@ -51,12 +51,12 @@ class Shipped:
         return {member.number: member.curve for member in members}
 
     def learned(self, _now: float, _members: Iterable[Member]) -> dict[int, Learned]:
-        """Nothing has to be learned."""
+        """Return no measurements: the curves are known."""
         return {}
 
 
 class Nothing:
-    """Plans nothing: the machine as it was."""
+    """A planner without actions: the machine without malleable jobs."""
 
     asks_always = False
 

@@ -1,6 +1,6 @@
-"""When time alone changes what a tick would plan: until then, on the same machine, it need not ask.
+"""The moments at which time alone changes a plan. Until then an unchanged machine needs no plan.
 
-A moment too many costs one plan. One that is missing changes the figures: a property test compares
+A superfluous moment costs a plan. A missing moment changes the figures: a property test compares
 with a replay that plans at each tick (`tests/replay/test_quiet.py`).
 """
 
@@ -21,7 +21,7 @@ MINUTE_S, START_S, REST_S = (span.total_seconds() for span in (MINUTE, START, RE
 
 
 class Quiet:
-    """What the settings say of moments."""
+    """The moments that follow from the settings."""
 
     def __init__(self, settings: Settings, kill_wait_s: float) -> None:
         lease, plan = settings.lease, settings.plan
@@ -42,8 +42,8 @@ class Quiet:
         idle_since: Iterable[float],
         members: Iterable[Member],
     ) -> float:
-        """The first moment from `now` on at which another plan could come out. `ends` are when
-        nodes are known to go. Parts of nodes leave once a node is idle for a tick."""
+        """The first moment from `now` on at which the plan could differ. `ends` are the known times
+        at which nodes leave. Parts of nodes leave after a node is idle for a tick."""
         since = now - MOMENT_S
         moments = (*self._moments(since, ends, members), *(s + self._tick_s for s in idle_since))
         found = (moment for moment in moments if moment >= since)
@@ -66,7 +66,7 @@ class Quiet:
                 yield from self._patience(since, member)
 
     def _patience(self, since: float, member: Member) -> Sequence[float]:
-        """When a job that waits counts more, or one that runs no longer has begun just now."""
+        """The time at which a waiting job counts more, or a running job is no longer new."""
         if member.size >= member.kind.min_nodes:
             return [member.oldest_s + self._patience_s]
         waits_s = max(member.noted | {member.entered_s})

@@ -1,8 +1,8 @@
 """Malleable jobs on a recorded machine, from moment to moment.
 
 A tick shows the planner a snapshot and takes the actions of its plan. They take effect a latency
-later, and a node that one job gives up is free at the next tick. Of the changes of one moment,
-nodes that leave come first, then those that join, then jobs that end, then the tick.
+later, and a node that a job gives up is free at the next tick. At the same moment, nodes leave
+first, then nodes join, then jobs end, then the tick runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from slurm_hooks.replay.world.quiet import Quiet
 
 @dataclass
 class _Orders:
-    """What a plan has begun, and the latency has not yet let happen."""
+    """The actions of a plan that wait for the latency."""
 
     at_s: float = math.inf
     grows: list[Intent] = field(default_factory=list)
@@ -38,7 +38,7 @@ class _Orders:
 
 
 class World:
-    """One run. `pace` chooses each interval between ticks; without it all are `tick.every_s`."""
+    """A run. `pace` chooses each interval between ticks. Without it all are `tick.every_s`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class World:
         costs: Costs,
         pace: Optional[OwnPace] = None,
     ) -> None:
-        """`work` is the queue, and how many of its jobs there are at any time."""
+        """`work` is the queue, and the number of its jobs at any time."""
         queue, self._most = work
         self.outcome = Outcome()
         self.members: dict[int, Member] = {}
@@ -86,14 +86,14 @@ class World:
         return self.outcome
 
     def _next(self) -> float:
-        """When something happens next."""
+        """The time of the next event."""
         changes = [self._changes[0].at_s] if self._changes else []
         ours = (min(m.finish_s, m.lease_end) for m in self.members.values())
         known = [self._known[0]] if self._known else []
         return min(*changes, *known, *ours, self._tick_s, self._orders.at_s)
 
     def _happen(self, now: float) -> None:
-        """What happens at this moment, but for the tick."""
+        """Carry out the events of this moment, except the tick."""
         if self._changes and self._changes[0].at_s == now:
             self._change(self._changes.popleft())
         if self._known and self._known[0] == now:
@@ -109,8 +109,8 @@ class World:
     # -- ticks
 
     def _tick(self, now: float) -> float:
-        """One tick. Gives when the next one comes: a dear one does not put off the next, which was
-        announced before."""
+        """Run a tick, and return the time of the next. An expensive tick does not delay the next
+        tick, which was announced before."""
         self.outcome.ticks += 1
         is_same = not self._is_news and now < self._quiet_until
         if is_same and not self._planner.asks_always:
@@ -131,7 +131,7 @@ class World:
         return now + min(step, every_s)
 
     def _decide(self, now: float) -> int:
-        """Plan, and begin what is planned. Gives how many nodes change hands."""
+        """Plan, and start the actions. Return the number of nodes that move."""
         self._is_news = False
         self._seen = self.snapshot(now)
         plan = self._planner.plan(self._seen, self._settings)
@@ -142,7 +142,7 @@ class World:
         return moved
 
     def snapshot(self, now: float) -> Snapshot:
-        """The machine as a tick sees it."""
+        """The snapshot of the machine for a tick."""
         members = self.members.values()
         return Snapshot(
             now=self._terms.calendar.at(now),
@@ -168,7 +168,7 @@ class World:
         return moved
 
     def _write(self, intent: Intent, orders: _Orders) -> None:
-        """Write the lease and the mark of a fragment, and put back or send away what is to go."""
+        """Write the lease and the mark of a fragment, and put it back or send it away."""
         member, index = self.members[intent.fragment.job_id], intent.fragment.index
         if intent.end is not None:
             member.renew(index, self._terms.calendar.seconds(intent.end))
@@ -182,7 +182,7 @@ class World:
             orders.going.append((member, index))
 
     def _renew(self, now: float) -> None:
-        """What a tick does on a machine that is as it was: it renews leases."""
+        """Renew leases, as a tick does on an unchanged machine."""
         due_s = now + self._settings.lease.length_s / 2
         due = [member for member in self.members.values() if member.lease_end <= due_s]
         if not due:
@@ -213,14 +213,14 @@ class World:
             self.members[self._number] = Member(self._number, kind, now, checkpoint_s, self._terms)
 
     def _change(self, moment: Moment) -> None:
-        """Nodes leave and join. Slurm requeues the fragments of those that leave."""
+        """Let nodes leave and join. Slurm requeues the fragments of nodes that leave."""
         self._is_news = True
         for member, elements in self.nodes.leave(moment).items():
             self._lose(member, elements, moment.at_s, member.stop)
         self.nodes.join(moment)
 
     def _expire(self, now: float) -> None:
-        """Leases end that no tick has renewed."""
+        """End the leases that no tick has renewed."""
         self._is_news = True
         for member in [m for m in self.members.values() if m.lease_end <= now]:
             elements = [index for index, end_s in member.leases.items() if end_s <= now]
@@ -240,7 +240,7 @@ class World:
         now: float,
         end: Callable[[int, float], None],
     ) -> None:
-        """A hit: the whole job goes back to its checkpoint, and pauses."""
+        """Interrupt a job: it goes back to its checkpoint, and pauses."""
         ledger, size = self.outcome.ledger, member.size
         lost = (member.node(index) for index in elements)
         self.outcome.lost += [(now, node) for node in lost if node is not None]
@@ -263,7 +263,7 @@ class World:
         self._admit(now)
 
     def _carry_out(self, now: float) -> None:
-        """Those that leave go first. What has changed since the plan is left alone."""
+        """Carry out the plan, leaving nodes first. Skip actions whose object has changed since."""
         orders, self._orders, self._is_news = self._orders, _Orders(), True
         before: dict[Member, int] = {}
         grown: set[Member] = set()

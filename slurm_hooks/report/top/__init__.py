@@ -1,1 +1,1 @@
-"""`malleable top`: the machine in one terminal, read-only."""
+"""`malleable top`: the machine in a terminal, read-only."""

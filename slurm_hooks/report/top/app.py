@@ -1,4 +1,4 @@
-"""The screen of `malleable top`: tables that a background thread refreshes. It decides nothing."""
+"""The screen of `malleable top`: tables that a background thread refreshes, without decisions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Explanation(ModalScreen[None]):
 
 
 class Top(App[None]):
-    """Calls `look`, which changes nothing, every `every_s` seconds in a separate thread.
+    """Calls `look`, which only reads, every `every_s` seconds in a separate thread.
 
     If `look` fails, a line at the top says so, and the last tables stay.
     """
@@ -171,7 +171,7 @@ class Top(App[None]):
 
 
 def _rows_of(board: Board, width: int) -> dict[str, tuple[Row, ...]]:
-    """The rows of each table. Rows of jobs are cut to the screen; Enter shows the whole reason."""
+    """The rows of each table. Rows of jobs are cut to the screen. Enter shows the whole reason."""
     jobs = fitted(Rows("", JOB_COLUMNS, board.jobs), width - GAP).rows
     actions = tuple((line,) for line in board.actions)
     return {"jobs": jobs, "leases": board.leases, "holes": board.holes, "actions": actions}

@@ -1,4 +1,4 @@
-"""The rows of `malleable top`: a pure function of a tick that changed nothing."""
+"""The rows of `malleable top`: a pure function of a dry tick."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Board:
 
 
 def board_of(report: TickReport, user: str = "") -> Board:
-    """The board of a tick that changed nothing; with `user`, only this user's jobs."""
+    """The board of a dry tick. With `user`, it has only this user's jobs."""
     seen = report.snapshot
     jobs = [job for job in seen.jobs if not user or job.user == user]
     jobs.sort(key=lambda job: (job_state(job) in OVER, job.job_id))
@@ -72,7 +72,7 @@ def board_of(report: TickReport, user: str = "") -> Board:
 
 
 def job_lines(report: TickReport, job_id: int) -> tuple[str, ...]:
-    """The lines of `malleable explain` on a job; empty if it is gone."""
+    """The lines of `malleable explain` on a job, empty if it is gone."""
     for job in report.snapshot.jobs:
         if job.job_id == job_id:
             return tuple(explain_lines(job, report.plan, report.at))
