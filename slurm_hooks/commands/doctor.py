@@ -1,4 +1,4 @@
-"""`malleable doctor`: what is wrong with a site, and the lines that mend it; changes nothing."""
+"""`malleable doctor`: find the faults of a site, and print the lines that mend them; read-only."""
 
 from __future__ import annotations
 
@@ -37,21 +37,23 @@ STYLES = {
 
 def add(commands: Commands) -> None:
     """Add this command to the parser."""
-    text = "what is wrong with this site, and the lines that mend it"
+    text = "find the faults of this site, and print the lines that mend them"
     parser = add_command(commands, "doctor", _doctor, text)
-    parser.add_argument("checks", nargs="*", metavar="CHECK", help="only these checks, or a JOBID")
+    parser.add_argument(
+        "checks", nargs="*", metavar="CHECK", help="run only these checks, or check a JOBID"
+    )
     parser.add_argument(
         "--pre", action="store_true", help="before installation: print the lines to add"
     )
-    parser.add_argument("--node", action="store_true", help="look at this compute node")
+    parser.add_argument("--node", action="store_true", help="check this compute node")
     parser.add_argument(
         "--directory",
         type=Path,
         metavar="DIR",
-        help="with --node: where jobs have their shared directory (default: here, or as dir= says)",
+        help="with --node: the shared directory of jobs (default: from dir=, else here)",
     )
-    parser.add_argument("--python", default="", metavar="PATH", help="look at this interpreter")
-    parser.add_argument("--job", metavar="JOBID", help="look at this job: why it is where it is")
+    parser.add_argument("--python", default="", metavar="PATH", help="check this interpreter")
+    parser.add_argument("--job", metavar="JOBID", help="check this job, and explain its size")
     parser.add_argument(
         "--explain", action="store_true", help="print the text of each CHECK and end"
     )
@@ -61,7 +63,7 @@ def add(commands: Commands) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     checks = (*CHECKS, *site_checks())
     if arguments.list or arguments.explain:
-        return _tell_of(checks, arguments)
+        return _describe(checks, arguments)
     names = tuple(word for word in arguments.checks if not word[:1].isdigit())
     job = _job(arguments, names)
     is_node = arguments.node or arguments.directory is not None
@@ -72,10 +74,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
     asked = Asked(arguments.settings, is_linked, arguments.directory, arguments.python, job)
     facts = gather(asked)
     if facts.settings_faults and names and "settings" not in names:
-        chosen = (*choose(Wish(("settings",)), CHECKS), *chosen)  # the others saw the defaults
+        chosen = (*choose(Wish(("settings",)), CHECKS), *chosen)  # the others use the defaults
     outcomes = run(chosen, facts, arguments.pre)
-    found = [finding for outcome in outcomes for finding in outcome.findings]
-    remedies = Remedies(found, facts.slurm, facts.conf)
+    findings = [finding for outcome in outcomes for finding in outcome.findings]
+    remedies = Remedies(findings, facts.slurm, facts.conf)
     if arguments.json:
         print(json_text(data(outcomes, remedies, manual.place()), indent=1))
     else:
@@ -87,11 +89,11 @@ def _job(arguments: argparse.Namespace, names: tuple[str, ...]) -> int | None:
     """The job that was named as a word or by --job. Raises UsageError for several."""
     words = [word for word in (arguments.job, *arguments.checks) if word and word not in names]
     if len(words) > 1:
-        raise UsageError(f"give one job, not {len(words)}")
+        raise UsageError(f"give a single job, not {len(words)}")
     return job_id(words[0]) if words else None
 
 
-def _tell_of(checks: tuple[Check, ...], arguments: argparse.Namespace) -> int:
+def _describe(checks: tuple[Check, ...], arguments: argparse.Namespace) -> int:
     names = tuple(arguments.checks)
     chosen = choose(Wish(names), checks) if names else checks
     if arguments.json:
@@ -102,7 +104,7 @@ def _tell_of(checks: tuple[Check, ...], arguments: argparse.Namespace) -> int:
 
 
 def show(shown: Iterable[Shown]) -> None:
-    """Print lines: as they are for programs, in colours and folded on a terminal."""
+    """Print lines: unchanged for programs, in colours and folded on a terminal."""
     for line in in_rows(shown, out.width) if out.is_terminal else shown:
         style = Style.parse(STYLES.get(line.style, ""))
         out.print(Text(line.text, style=style), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Prints docs/admins/doctor.md from the checks: `python -m slurm_hooks.doctor.manual`."""
+"""Print docs/admins/doctor.md from the checks: `python -m slurm_hooks.doctor.manual`."""
 
 from __future__ import annotations
 
@@ -18,47 +18,72 @@ PAGES = (
     TREE / "docs" / "admins" / "doctor.md",
 )
 _INTRODUCTION = """\
-# What `malleable doctor` checks
+# The checks of `malleable doctor`
 
-    malleable doctor --pre            # before anything is switched on: the lines to write
+    malleable doctor --pre            # before the installation: the lines to write
     malleable doctor                  # on the controller or a submit host
-    malleable doctor --node           # on a compute node, best as the user who submits there
+    malleable doctor --node           # on a compute node, best as a user with jobs there
     malleable doctor --python PATH    # a Python environment of users
-    malleable doctor --job ID         # one job: why it is where it is
-    malleable doctor kill-wait clocks # these checks alone; `--list` shows them all
-    malleable doctor --explain clocks # what a check looks for and why, without looking
+    malleable doctor --job ID         # a job, and the reasons for its size
+    malleable doctor kill-wait clocks # only these checks; `--list` lists all checks
+    malleable doctor --explain clocks # the text of a check, without running it
 
-It changes nothing. It asks slurmctld once, the accounting database and systemd if they are there,
-reads a few files, and says for each check: ok, note, warning, error, or skipped and why. A finding
-comes with what was seen, the line to write and the file it belongs in, why it matters, and the
-place on this page. Lines of `slurm.conf` are printed whole, with all that doctor would change in
-them, so that they can be pasted over the old ones. At the end stands all that is to be done, once
-each and in an order that works: files, what to restart, commands. What notes suggest is a matter of
-taste and not among it.
+Doctor is read-only.
+It asks slurmctld once, asks the accounting database and systemd if they exist, and reads a few
+files.
+Each check prints ok, note, warning, error, or skipped with the reason.
+A finding has these parts:
 
-Its exit code is 0 if all is well (notes do not count), 1 if there are warnings or nothing could be
-looked at, 2 if there are errors. `--json` prints the same as one JSON object. With `--pre`, what is
-missing of this package is a note, and the exit code is 3 if such steps are all that is left to do.
-With `--job`, a job that has fewer nodes than it needs is a warning, and a job that Slurm does not
-know is an error.
+* the observation
+* the line to write, and its file
+* the harm
+* the place on this page
 
-What another host has cannot be seen from here. Files of the controller are read on the controller
-only; run `malleable doctor --node` on each compute node (`clush -a malleable doctor --node`), on a
-configless cluster too: it passes on `plugstack.conf`, but not the plugin. As a user, in the
-directory where jobs run, `srun --nodes=4 malleable doctor --node` also shows whether the nodes see
-there what the others write.
+Doctor prints whole lines of `slurm.conf` with all its changes, so that you can replace the old
+lines.
+At the end it lists all steps, each once and in an order that works: files, restarts, commands.
+Suggestions of notes are optional, and not in that list.
 
-As root, doctor runs nothing that a user could have written: `--python` takes an interpreter that
-belongs to root all the way up, the directory for `hard-links` must be root's, and users' logs are
-not read. Run these as the user.
+| exit code | meaning |
+|---|---|
+| 0 | all is well (notes do not count) |
+| 1 | there are warnings, or no check could run |
+| 2 | there are errors |
+| 3 | with `--pre`: only steps of the installation are left |
+
+* `--json` prints a JSON object with the same content.
+* With `--pre`, missing parts of this package are notes.
+* With `--job`, a job with fewer nodes than it needs is a warning. A job that Slurm does not have is
+  an error.
+
+Doctor checks only the current host.
+It reads the controller's files on the controller only.
+Run `malleable doctor --node` on each compute node (`clush -a malleable doctor --node`).
+A configless cluster needs this too: nodes get `plugstack.conf`, but not the plugin.
+As a user, run `srun --nodes=4 malleable doctor --node` in the directory where jobs run.
+It also checks that nodes see each other's files there.
+
+As root, doctor runs no program that a user could have written:
+
+* `--python` needs an interpreter that only root can change, with all directories above it.
+* The directory for `hard-links` must be root's.
+* Users' logs are not read.
+
+Run these checks as the user.
 
 ## Bug reports
-`malleable bundle` prints what it is about to write, then writes one archive that only you can read:
-settings, the findings of doctor, `scontrol show config` without passwords and keys, a snapshot that
-`malleable plan --snapshot` reads, versions, and what the last ticks printed. Names of hosts, users,
-accounts, reservations and the cluster, mail and network addresses are replaced by words that differ
-from bundle to bundle; names of jobs are not asked for, scripts and output of users not read.
-Partitions, QOS, features and paths are kept: look through it before you pass it on.
+`malleable bundle` lists the contents of its archive, then writes it so that only you can read it.
+The archive has these files:
+
+* the settings, and the findings of doctor
+* `scontrol show config` without passwords and keys
+* a snapshot for `malleable plan --snapshot`
+* versions, and the output of the last ticks
+
+Words that differ from bundle to bundle replace the names of hosts, users, accounts, reservations
+and the cluster, and mail and network addresses.
+The archive has no names of jobs, and no scripts or output of users.
+It keeps the names of partitions, QOS, features and paths, so read it before you send it.
 
 ## Checks of your own
 A small package can add checks of your site: [a check in ten minutes](../developers/check.md).

@@ -1,4 +1,4 @@
-"""Runs checks on facts and says how each came out. Pure."""
+"""Run checks on facts, and return their outcomes. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HAS_STEPS = Exit.TO_DO
 
 @dataclass(frozen=True)
 class Outcome:
-    """One check, what it found, and why it could not look, if so."""
+    """A check with its findings, or with the reason why it was skipped."""
 
     check: Check
     findings: tuple[Finding, ...] = ()
@@ -34,9 +34,9 @@ class Outcome:
 
 
 def run(checks: Sequence[Check], facts: Facts, is_before: bool) -> tuple[Outcome, ...]:
-    """All checks on the same facts.
+    """Run all checks on the same facts.
 
-    With `is_before` the package is not installed yet: what is missing of it is no fault.
+    With `is_before` the package is not installed yet, so its missing parts are not faults.
     """
     return tuple(_look(check, facts, is_before) for check in checks)
 
@@ -46,22 +46,22 @@ def _look(check: Check, facts: Facts, is_before: bool) -> Outcome:
         findings = tuple(check.look(facts))
     except CannotLook as reason:
         return Outcome(check, skipped=str(reason))
-    except Exception as fault:  # a site's own code, or an answer that nobody has seen yet
+    except Exception as fault:  # a site's own code, or an answer of a new kind
         seen = f"this check failed: {type(fault).__name__}: {fault}"
         return Outcome(check, (warning(seen, advice="report it with `malleable bundle`"),))
     if is_before and check.is_ours:
         findings = tuple(
-            replace(found, severity=Severity.NOTE, is_missing=found.is_to_do) for found in findings
+            replace(each, severity=Severity.NOTE, is_missing=each.is_to_do) for each in findings
         )
     return Outcome(check, findings)
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
-    """0 if all is well (notes do not count), 1 with warnings or if nothing could be looked at,
-    2 with errors, 3 if there is nothing but what an installation has yet to do."""
+    """0 if all is well (notes do not count), 1 with warnings or if no check could run, 2 with
+    errors, 3 if only steps of the installation are left."""
     words = {outcome.word for outcome in outcomes}
     if words == {"skipped"}:
-        return HAS_WARNINGS  # nothing was looked at: that is no good news
+        return HAS_WARNINGS  # no check could run, which is not good news
     if Severity.ERROR.value in words:
         return HAS_ERRORS
     if Severity.WARNING.value in words:
@@ -70,21 +70,21 @@ def exit_code(outcomes: Sequence[Outcome]) -> int:
 
 
 def _waiting(outcomes: Sequence[Outcome]) -> int:
-    """How many checks wait for a step of the installation."""
+    """The number of checks that wait for a step of the installation."""
     return sum(any(f.is_missing for f in outcome.findings) for outcome in outcomes)
 
 
 def closing(outcomes: Sequence[Outcome]) -> str:
-    """One sentence that sums it up."""
+    """A sentence that sums the outcomes up."""
     count = Counter(f.severity for outcome in outcomes for f in outcome.findings)
     words = Counter(outcome.word for outcome in outcomes)
     rest = f"{plural(words['ok'], 'check')} fine, {words['skipped']} skipped"
     notes = f", {plural(count[Severity.NOTE], 'note')}" if count[Severity.NOTE] else ""
     if set(words) == {"skipped"}:
-        return f"Nothing could be looked at: {rest}."
+        return f"No check could run: {rest}."
     left = f"{plural(_waiting(outcomes), 'check')} waiting for the steps above"
     if exit_code(outcomes) == HAS_STEPS:
-        return f"To do: {left}. Nothing else is wrong: {rest}."
+        return f"To do: {left}. There is no other fault: {rest}."
     if not (count[Severity.ERROR] or count[Severity.WARNING]):
         return f"All is well: {rest}{notes}."
     return (

@@ -177,7 +177,7 @@ def test_exit_codes_and_the_closing_sentence() -> None:
     skipped = Outcome(check, skipped="no rights")
     assert exit_code([good, skipped]) == 0
     assert exit_code([skipped]) == 1
-    assert closing([skipped]).startswith("Nothing could be looked at")
+    assert closing([skipped]).startswith("No check could run")
     assert closing([good]) == "All is well: 1 check fine, 0 skipped."
     assert closing([good, worse]).startswith("2 errors") is False
     assert closing([good, worse]).startswith("1 error and 1 warning, 1 check fine")

@@ -69,7 +69,7 @@ def test_a_single_command_prints_words_and_data(tmp_path, capsys):
         "holes of an hour or more, 100 % on nodes with 2 or more, 100 % on nodes with 4 or more.\n"
     ) in told
     assert "2,688 CPU-hours a week were idle (50 %)" in told
-    assert "Taken for the size of each node: the most that its jobs had at once.\n" in told
+    assert "The size of each node is the most that its jobs had at once.\n" in told
     assert main([*command, "--json"]) == 0
     gpu = json.loads(capsys.readouterr().out)["idle_parts"]["gpu"]
     assert (gpu["idle_s"], gpu["on_partly_used_nodes_s"]) == (30 * HOUR, 4 * HOUR)

@@ -60,7 +60,7 @@ def test_every_error_ends_with_a_code_of_the_table() -> None:
         ("wish --job 83_1 2", "malleable wish 83"),
         ("wish 83_1 2", "malleable wish 83"),
         ("explain 1 --job 2", "not allowed with"),
-        ("doctor 1 --job 2", "give one job, not 2"),
+        ("doctor 1 --job 2", "give a single job, not 2"),
         ("report -o r.txt", "give a name with the ending .html or .png"),
         ("metrics --listen 127.0.0.1:9777 --json", "leave --json out"),
         ("pool --max=0 -- true", "must be at least 1"),
