@@ -96,7 +96,7 @@ def _start(box: Sandbox) -> float:
 
 @contextlib.contextmanager
 def filled(box: Sandbox, nodes: int, free: int) -> Iterator[None]:
-    """Keep malleable jobs on all nodes but these, with ticks."""
+    """Keep malleable jobs on all nodes except these, with ticks."""
     if free == nodes:
         yield
         return

@@ -44,7 +44,7 @@ PARTS = ("shufflenet", "mix7", "sia", "family", "search")
 
 @dataclass(frozen=True)
 class Case:
-    """A queue on the holes of Summit, so many jobs at once."""
+    """A queue on the holes of Summit, with so many jobs at the same time."""
 
     name: str
     jobs: int

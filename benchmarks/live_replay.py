@@ -196,7 +196,7 @@ def looks(box: Sandbox, began: float) -> list[float]:
 
 
 def latency_s(noted: Iterable[Change], looked: Sequence[float]) -> float:
-    """The median from the last look before a start to this start."""
+    """The median time from the last reading before a start to this start."""
     starts = [change.at_s for change in noted if change.by > 0]
     return statistics.median(at - max((s for s in looked if s <= at), default=at) for at in starts)
 

@@ -47,7 +47,7 @@ PREEMPTED = re.compile(r"preempted JobId=\S*?(\d+)\)? has been requeued .* for J
 
 @dataclass(frozen=True)
 class Rigid:
-    """An ordinary job: when it comes, its shape, and how long it runs."""
+    """An ordinary job: its submission time, its shape, and its run time."""
 
     at_s: float
     nodes: int
@@ -100,7 +100,7 @@ def main() -> int:
 
 
 def arrivals(chance: random.Random, options: Any) -> Iterator[Rigid]:
-    """The jobs, in the order in which they come."""
+    """The jobs, in the order of their submissions."""
     mean = sum(w * n * g for w, (n, g) in zip(WEIGHTS, SHAPES)) / sum(WEIGHTS)
     runs_s = options.busy * options.nodes * GPUS * options.every / mean
     at_s = 0.0
@@ -127,7 +127,7 @@ def _up(kind: str, options: Any) -> Sandbox:
 def played(
     boxes: dict[str, Sandbox], load: list[Rigid], chance: random.Random
 ) -> dict[str, list[tuple[str, float]]]:
-    """The id of each job on each Slurm, and when it was submitted there."""
+    """The id of each job on each Slurm, and the time of its submission there."""
     asked: dict[str, list[tuple[str, float]]] = {kind: [] for kind in boxes}
     with ExitStack() as stack:
         for kind, box in boxes.items():

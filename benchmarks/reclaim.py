@@ -85,7 +85,7 @@ class Run:
             (box.work / name).write_text(text)
 
     def taken(self, kind: str, size: int) -> Reclaim:
-        """A job of so many nodes from a machine of this kind."""
+        """Submit a job of so many nodes to a machine of this kind."""
         self._fill(kind)
         self._first.unlink(missing_ok=True)
         box = self._box
@@ -116,7 +116,7 @@ class Run:
         time.sleep(2)
 
     def _give_back(self, kind: str, size: int) -> None:
-        """As many fragments as the wide job needs nodes: at once, or in waves."""
+        """Give back as many fragments as the wide job needs nodes: at once, or in waves."""
         if kind not in ("ahead", "waves"):
             return
         running = self._box.run(["squeue", "-h", "--array", "--states=R", "-o%i"]).stdout.split()
@@ -131,7 +131,7 @@ class Run:
 
 
 def busy_s() -> float:
-    """Processor seconds of all of the host's cores so far that were not idle."""
+    """The busy processor seconds of all the host's cores so far."""
     fields = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
     user, nice, system, _idle, _iowait, hard, soft = fields[:7]
     return (user + nice + system + hard + soft) / CLOCK

@@ -115,7 +115,7 @@ class Course:
         self._lost = 0
 
     def start(self, row: Found) -> None:
-        """The whole size at once. Raises LostError if it does not train."""
+        """Start the whole size at once. Raise LostError if it does not train."""
         begun = Change(time.time(), list(range(SIZE)), [], [])
         self._fleet.release(begun.coming)
         row.effects.append(self._settle(begun) - begun.asked)
@@ -175,7 +175,7 @@ class Course:
             self._fleet.kill(change.going)
 
     def _settle(self, change: Change) -> float:
-        """When the change had taken effect, in seconds since 1970."""
+        """The time at which the change had taken effect, in seconds since 1970."""
         watched = change.survivors or change.coming
         deadline = time.monotonic() + PATIENCE_S
         asked = 0.0
@@ -220,7 +220,7 @@ def run_course(engine: Engine, rest_s: float, rows: dict[str, Found], label: str
 
 
 def evidence(work: Path) -> str:
-    """The end of each fragment's log: the sandbox is about to go."""
+    """The end of each fragment's log, before the sandbox is removed."""
     tails = [
         [f"--- {log.name}", *log.read_text(errors="replace").splitlines()[-8:]]
         for log in sorted(work.glob("fragment-*.log"))

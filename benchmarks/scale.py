@@ -75,7 +75,7 @@ def _reading(port: Answers) -> float:
 
 
 def divided(problem: Problem, parts: int) -> Row:
-    """The value of so many parts together, each solved by itself, and their seconds."""
+    """The total value of so many parts, each solved separately, and their seconds."""
     whole = value(problem, allocate(problem, LIMITS, clock=time.monotonic).counts)
     got, seconds = 0.0, []
     for part in split(problem, parts):

@@ -205,7 +205,7 @@ def train(box: Sandbox, engine: Engine, name: str, most: int, until: float) -> s
 
 
 def submit(box: Sandbox, job: Ordinary) -> None:
-    """An ordinary job, as its user handed it in."""
+    """Submit an ordinary job as its user did."""
     words = [f"--nodes={job.nodes}", "--exclusive", f"--time={job.limit_min}"]
     submitted(box, "-pmain", *words, "--output=/dev/null", f"--wrap=exec sleep {job.run_s:.2f}")
 

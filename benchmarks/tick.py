@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def measure(box: Sandbox, rigid: int, malleable: int) -> Row:
-    """Fill the queue, then time ticks that only look."""
+    """Fill the queue, then time ticks that only read."""
     _queue(box, rigid)
     for _ in range(malleable):
         fill(box, 16)

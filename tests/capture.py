@@ -90,7 +90,7 @@ class Life:
         return observe(keeper, ["malleable"]), keeper
 
     def keep(self, situation: str, holds: Callable[[Snapshot], bool], limit_s: int = 60) -> None:
-        """Waits until Slurm says that something holds, and keeps how it said so."""
+        """Wait until Slurm shows the condition, and keep its answer."""
 
         def look() -> dict[str, str]:
             seen, keeper = self.look()
@@ -109,7 +109,7 @@ class Life:
         return job
 
     def start(self, element: str, node: str, limit: str = "10") -> None:
-        """As a tick does it."""
+        """Start fragments as a tick does."""
         changes = [f"ReqNodeList={node}", f"TimeLimit={limit}", "StartTime=now"]
         self.control("update", f"JobId={element}", *changes)
         self.control("release", element)
@@ -202,7 +202,7 @@ def live(life: Life) -> None:
 
 
 def main(to: Path) -> None:
-    """Captures into `to`, which is made."""
+    """Capture into `to`, which is made."""
     to.mkdir(parents=True, exist_ok=True)
     with Sandbox.up(SandboxSpec(nodes=NODES, extra_conf=CONF)) as box:
         script = box.work / "fragment.sh"

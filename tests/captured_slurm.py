@@ -33,8 +33,11 @@ _WITHOUT_NUMCPUS = re.compile(r"^((?:[^|\n]*\|){18}([^|\n]*)\|)(?=\D)", re.MULTI
 
 
 def as_asked_today(text: str) -> str:
-    """Some were captured when less of Comment was asked for: no comment in them is longer. Some
-    were captured without NumCPUs, which for a job of whole nodes is not read."""
+    """Change today's question to the question of the capture.
+
+    Some answers have a shorter Comment column. Some lack NumCPUs, which is not read for jobs of
+    whole nodes.
+    """
     text = _WITHOUT_NUMCPUS.sub(r"\1\2|", text)
     if RECORD_END in text:
         return text

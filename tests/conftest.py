@@ -69,7 +69,7 @@ def kept_sandbox(installation: Installation) -> Iterator[KeptSandbox]:
 
 @pytest.fixture(scope="module")
 def sandbox(kept_sandbox: KeptSandbox, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """Four nodes with plugin, submit script and hooks, which the tests leave as they were."""
+    """Four nodes with plugin, submit script and hooks, which the tests leave unchanged."""
     yield kept_sandbox.take()
     kept_sandbox.check(request.node.nodeid)
 

@@ -42,7 +42,7 @@ def _must_go(slurm: FakeSlurm, element: Element) -> bool:
 
 
 def _put_back(slurm: FakeSlurm, element: Element) -> None:
-    """It never returns control to the script: it waits until Slurm takes it away."""
+    """Put itself back. It never returns control to the script, but waits until Slurm ends it."""
     assert element.run.left_at is not None
     waited = slurm.steady - element.run.left_at
     if waited >= 0 and waited % AGAIN_S == 0 and not slurm.job(element).script.is_mute:
@@ -64,7 +64,7 @@ def _train(slurm: FakeSlurm, element: Element) -> Optional[int]:
 
 
 def _say(slurm: FakeSlurm, element: Element, word: str) -> bool:
-    """Our word first in the Comment, the user's own text behind it."""
+    """Write our word first into the Comment, with the user's own text after it."""
     if slurm.job(element).script.is_mute:
         return False
     if element.run.said != word:

@@ -118,7 +118,7 @@ def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:
 
 
 def _asked_partitions(slurm: FakeSlurm, command: Command) -> Sequence[str]:
-    """All, unless the command names some."""
+    """The named partitions of the command, or all."""
     named = (w.partition("=")[2] for w in command.argv if w.startswith("--partition="))
     return next((names.split(",") for names in named), slurm.partitions)
 

@@ -111,7 +111,7 @@ def _limit(_slurm: FakeSlurm, element: Element, text: str) -> None:
 
 
 def _end_time(slurm: FakeSlurm, element: Element, text: str) -> None:
-    """The limit follows by the difference in minutes, as an unsigned number of 32 bits."""
+    """The limit follows from the difference in minutes, as an unsigned number of 32 bits."""
     assert element.end is not None
     later_s = moment(slurm, text) - element.end
     element.end += later_s
@@ -149,7 +149,7 @@ def _gres(_slurm: FakeSlurm, element: Element, text: str) -> None:
 
 
 def _tres_per_node(_slurm: FakeSlurm, element: Element, text: str) -> None:
-    """Shown, and obeyed only with its prefix."""
+    """Slurm shows the value, but obeys it only with its prefix."""
     assert element.part is not None
     element.part.tres = text
     if text.startswith("gres:"):

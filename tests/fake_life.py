@@ -89,7 +89,7 @@ def lose(slurm: FakeSlurm, element: Element) -> None:
 
 
 def settle(slurm: FakeSlurm, element: Element) -> None:
-    """Its processes are gone."""
+    """Settle an element whose processes have ended."""
     then, element.then, element.gone_at = element.then, "", None
     slurm.history.append(f"{slurm.now} {element.name} {then}")
     if then in BACK:
@@ -169,7 +169,7 @@ def fits(slurm: FakeSlurm, element: Element, name: str) -> bool:
 
 
 def covers(left: Resources, need: Resources) -> bool:
-    """True if all that is needed is there."""
+    """True if all needed resources are there."""
     gres = all(left.count(name) >= count for name, count in need.gres)
     return gres and left.cpus >= need.cpus and left.memory_mib >= need.memory_mib
 

@@ -53,7 +53,7 @@ class Part:
 
     @property
     def is_whole(self) -> bool:
-        """True if the counts go together."""
+        """True if the counts agree."""
         return self.cpus == self.cpus_per_task == self.min_cpus
 
     @property

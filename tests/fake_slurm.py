@@ -161,7 +161,7 @@ class FakeSlurm:
         self.stepped += seconds
 
     def preempt(self, name: str) -> None:
-        """Slurm takes an element's nodes for a higher tier."""
+        """Preempt an element for a higher tier."""
         fake_life.end(self, self.elements[name], "PREEMPTED")
 
     def fail_node(self, name: str) -> None:

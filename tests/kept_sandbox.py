@@ -65,9 +65,9 @@ class KeptSandbox:
         return self._box
 
     def check(self, user: str) -> None:
-        """Fails, and gives this sandbox up, if Slurm is not as it was before its `user`.
+        """Give this sandbox up if Slurm has changed since before its `user`.
 
-        Raises AssertionError with every line of Slurm's that came or went.
+        Raise AssertionError with every added or removed line of Slurm's.
         """
         box = self._box
         assert box is not None

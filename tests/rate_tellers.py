@@ -1,4 +1,4 @@
-"""Jobs that tell how fast they train, on a curve that the tests know."""
+"""Jobs that report their speed, on a curve that the tests know."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def one_tick(
 
 
 def tell(settings: Settings, seconds: float, job_id: int, *sizes: int, **who: str) -> None:
-    """A job shows these sizes, all well."""
+    """Report these sizes of a job, without a fault."""
     told = [rate(nodes, at=moment(seconds) - len(sizes) + i) for i, nodes in enumerate(sizes)]
     _, warnings = one_tick(settings, seconds, teller(job_id, *told, **who))  # type: ignore[arg-type]
     assert warnings == ()

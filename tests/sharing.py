@@ -1,4 +1,6 @@
-"""Which worker runs which test: single tests, but whole files that make something for a module."""
+"""The distribution of tests to workers: single tests, but whole files with a fixture for a
+module.
+"""
 
 from __future__ import annotations
 

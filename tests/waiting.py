@@ -1,4 +1,4 @@
-"""Waiting for something to become so, with a limit."""
+"""Waiting for a condition, with a limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From nodes to counts and back: the question a policy is asked, and the moves it comes to."""
+"""From nodes to counts and back: the question to a policy, and the moves that it answers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class Way(enum.Enum):
 
 @dataclass(frozen=True)
 class _Look:
-    """A size that a job is to show, and the node-seconds that this costs at most."""
+    """A size that a job shall show, and the most node-seconds that this costs."""
 
     nodes: int
     cost_node_s: float
@@ -168,11 +168,11 @@ class Learning:
         return rows
 
     def _count(self, seconds: float) -> None:
-        """The node-seconds that jobs had since the last decision."""
+        """The node-seconds of jobs since the last decision."""
         self.spent.node_s += seconds * sum(size for _, size in self._had)
 
     def _choose(self, question: Question, shares: Sequence[int]) -> None:
-        """Choose the jobs that are to show a size now. A look that goes on is kept."""
+        """Choose the jobs that shall show a size now. A running probe is kept."""
         if self._way is Way.LINEAR:
             return
         for held, pupil, share in zip(question.jobs, self._order, shares):
@@ -203,7 +203,7 @@ class Learning:
         self.spent.looks += look.cost_node_s > 0
 
     def _first(self, pupil: _Pupil, nodes: int, share: int) -> Optional[_Look]:
-        """Its least, where it begins."""
+        """Its least size, at which it begins."""
         known, kind = pupil.learned, pupil.kind
         if nodes or known.sizes_seen or known.is_shared or kind.max_nodes <= kind.min_nodes:
             return None
@@ -219,7 +219,7 @@ class Learning:
         return _Look(size, (MEASURE_S + self._rescale.down_s) * max(share - size, 0))
 
     def _believed(self, pupil: _Pupil, share: int) -> Kind:
-        """The kind of job that the allocator takes it for."""
+        """The kind of job with the believed curve, for the allocator."""
         kind, look = pupil.kind, pupil.look
         if look:
             return self._capped(kind, max(look.nodes, kind.min_nodes))

@@ -27,7 +27,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Question:
-    """Jobs, and for each class the nodes there are (free or held) and the seconds they stay."""
+    """Jobs, and for each class its nodes (free or held) and the seconds for which they stay."""
 
     jobs: tuple[Held, ...]
     capacity: tuple[int, ...]

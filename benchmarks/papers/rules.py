@@ -21,5 +21,5 @@ class Rules:
     checkpoint_s: float = 0.0
 
     def open_s(self, left_s: float) -> float:
-        """The part of the time a node stays that matters."""
+        """The part of a node's remaining time that matters."""
         return left_s if left_s < self.horizon_s else math.inf

@@ -65,7 +65,9 @@ class Allocator:
         return Problem(self._asks(question), classes, horizon_s=self._shipped.horizon_s)
 
     def _asks(self, question: Question) -> tuple[JobAsk, ...]:
-        """The request of each job, with its claim to its minimum. No job waits here."""
+        """The request of each job, with its claim to its minimum. In this simulation no job
+        waits.
+        """
         asks = [self._ask(f"{at:06}", job) for at, job in enumerate(question.jobs)]
         standings = [
             Standing(at, is_short=sum(job.row) < job.kind.min_nodes)
@@ -100,7 +102,7 @@ class Allocator:
         return menu
 
     def _tabled(self, job: Held, claim: float) -> Menu:
-        """The worth of every size, by the allocator's own definition."""
+        """The worth of every size, as the allocator defines it."""
         ask = replace(self._ask("job", job), claim=claim)
         spans = periods(Problem((ask,), (NodeClass(0),), self._shipped.horizon_s))
         sizes = (0, *range(max(1, job.kind.min_nodes), job.kind.max_nodes + 1))

@@ -65,7 +65,7 @@ class Supply:
         return robbed
 
     def join(self, moment: Moment) -> None:
-        """Nodes come."""
+        """Add nodes."""
         for interval in moment.joins:
             self._present[interval.node] = interval
             self.free[interval.node] = None

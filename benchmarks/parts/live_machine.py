@@ -57,7 +57,7 @@ def part(log: str, nodes: int, seconds: float, compress: float) -> Record:
 
 @dataclass(frozen=True, order=True)
 class Taken:
-    """So many slots of a node that others have from `start_s` to `end_s`."""
+    """Slots of a node that others use from `start_s` to `end_s`."""
 
     start_s: float
     node: int
@@ -135,7 +135,7 @@ class Others:
         await_(lambda: not self.box.run(waiting).stdout.strip(), "the ordinary jobs of the start")
 
     def play(self) -> None:
-        """Ask for each job when the log has it, until the record ends."""
+        """Submit each job at its time in the log, until the record ends."""
         self.began = time.time()
         (self.box.work / f"go-{self.run}").write_text(str(self.began))
         for each in self._coming:
@@ -144,7 +144,7 @@ class Others:
         time.sleep(max(0.0, self.began + self.record.to_s - time.time()))
 
     def _take(self, one: Taken, now_s: float) -> None:
-        """An ordinary job for its node, until the log has that free again."""
+        """Submit an ordinary job for its node. It ends when the node is free in the log."""
         limit = f"--time={math.ceil((one.end_s - now_s + PATIENCE_S) / 60)}"
         words = ("-pmain", f"--nodelist={self.box.nodes[one.node]}", limit, "--output=/dev/null")
         has_part = self.record.slots > 1
@@ -154,8 +154,9 @@ class Others:
         submitted(self.box, *words, "-n1", *size, "other.sh", name, self.run, f"{one.end_s:.2f}")
 
     def delays(self) -> list[tuple[int, float]]:
-        """The slots of each job that came during the record, and the seconds from the question for
-        it to its start. Infinite: it did not start."""
+        """The slots of each job of the record, and the seconds from its request to its start.
+        Infinite: it did not start.
+        """
         return [
             (one.slots, self._started(place) - asked)
             for place, (one, asked) in enumerate(self.asked)

@@ -59,8 +59,9 @@ def tick(box: Sandbox) -> TickReport:
 
 @contextmanager
 def ticks(box: Sandbox, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a loop of ticks, at its own pace without `words`. It writes to `ticks.log`. Gives its
-    process."""
+    """Run a loop of ticks, at its own pace without `words`. It writes to `ticks.log`.
+    Return its process.
+    """
     argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", *words]
     environment = {**os.environ, **box.environment}
     with (box.work / "ticks.log").open("w") as log:
@@ -87,12 +88,12 @@ def controller_cpu_s(box: Sandbox) -> float:
 
 
 def submitted(box: Sandbox, *words: str) -> str:
-    """Hand a job in. Return its id."""
+    """Submit a job. Return its id."""
     return box.run(["sbatch", "--parsable", *words], cwd=box.work).stdout.strip()
 
 
 def fill(box: Sandbox, nodes: int, unit: int = 1) -> None:
-    """Hand in malleable jobs that want all these nodes, `unit` for each fragment."""
+    """Submit malleable jobs that want all these nodes, `unit` for each fragment."""
     (box.work / "filler").write_text(SLEEPER)
     most = min(FRAGMENTS * unit, nodes)
     wanted = f"--malleable={unit}-{most}" + (f",unit={unit}" if unit > 1 else "")
@@ -101,7 +102,7 @@ def fill(box: Sandbox, nodes: int, unit: int = 1) -> None:
 
 
 def held_nodes(box: Sandbox, partition: str) -> int:
-    """Return how many nodes the running jobs of a partition have."""
+    """Return the number of nodes of the running jobs of a partition."""
     words = ["squeue", "-h", "--array", f"--partition={partition}", "--states=R", "-o%D"]
     return sum(map(int, box.run(words).stdout.split()))
 
@@ -118,7 +119,7 @@ def empty(box: Sandbox, partition: str, nodes: int) -> None:
 
 
 def await_(look: Callable[[], T], what: str, every_s: float = 0.1) -> T:
-    """Return the first true value of `look`. Raises TimeoutError."""
+    """Return the first true value of `look`. Raise TimeoutError."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := look()):
         if time.monotonic() > deadline:

@@ -114,5 +114,5 @@ def with_policy(run: Run, policy: str) -> Run:
 
 
 def label(rescale: Rescale) -> str:
-    """Like 18/12."""
+    """A label such as 18/12."""
     return f"{rescale.up_s:g}/{rescale.down_s:g}"

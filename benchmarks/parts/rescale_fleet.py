@@ -69,13 +69,13 @@ class Fleet:
         return {int(f): fragment_state(state.strip(), p.strip()) for f, state, p, *_ in rows}
 
     def seen(self) -> str:
-        """The fragments and their nodes as Slurm tells them, for people."""
+        """The fragments and their nodes as Slurm shows them, for people."""
         fields = "-OJobArrayID:12,State:12,Reason:28,StartTime:21,PriorityLong:12,NodeList"
         jobs = self.box.run(["squeue", "--array", "--states=all", fields], check=False).stdout
         return jobs + self.box.run(["sinfo", "--Node", "--long"], check=False).stdout
 
     def release(self, fragments: Iterable[int]) -> None:
-        """Start these, each on its node."""
+        """Start these fragments, each on its node."""
         lines = []
         for fragment in fragments:
             where = f"ReqNodeList={node(fragment)} NumNodes=1 StartTime=now"
@@ -84,13 +84,15 @@ class Fleet:
         self.box.run(["scontrol"], stdin="".join(lines))
 
     def dismiss(self, fragments: Iterable[int]) -> None:
-        """Take these back: SIGTERM to all their processes, SIGKILL after KillWait."""
+        """Requeue these fragments: SIGTERM to all their processes, SIGKILL after KillWait."""
         found = [f"{self.job_id}_{fragment}" for fragment in fragments]
         lines = [f"requeue {name}\nuhold {name}\n" for name in found]
         self.box.run(["scontrol"], stdin="".join(lines))
 
     def kill(self, fragments: Sequence[int]) -> None:
-        """All processes of these at once, as when their nodes fail. Raises FleetError."""
+        """Kill all processes of these fragments at once, as when their nodes fail. Raise
+        FleetError.
+        """
         deadline = time.monotonic() + KILL_S
         while found := [pid for f in fragments for pid in self._processes(f)]:
             for pid in found:
@@ -100,7 +102,7 @@ class Fleet:
                 raise FleetError(f"processes {found} survive SIGKILL")
 
     def preempt(self, fragments: Sequence[int]) -> None:
-        """An ordinary job comes, needs the nodes of these, and is soon done."""
+        """Submit a short ordinary job that needs the nodes of these fragments."""
         nodes = ",".join(map(node, fragments))
         words = ["sbatch", "--partition=main", "--exclusive", f"--nodes={len(fragments)}"]
         words += [f"--nodelist={nodes}", "--time=1", "--output=/dev/null", "--wrap=exec sleep 1"]
@@ -116,7 +118,7 @@ class Fleet:
         self.dismiss([f for f, state in self.states().items() if state in ENDED_STATES])
 
     def put_back(self, fragments: Sequence[int]) -> None:
-        """Tend until these are held again. Raises FleetError."""
+        """Tend until these fragments are held again. Raise FleetError."""
         deadline = time.monotonic() + BACK_S
         while any(self.states()[f] is not FragmentState.HELD for f in fragments):
             if time.monotonic() > deadline:
@@ -134,18 +136,18 @@ class MalleableFleet(Fleet):
         return [f"--malleable={request}"]
 
     def release(self, fragments: Iterable[int]) -> None:
-        """A tick that finds their nodes free."""
+        """Act as a tick for which their nodes are free."""
         seen = self._observe()
         self._apply(seen, [_grow(f, seen) for f in self._chosen(seen, fragments)])
 
     def dismiss(self, fragments: Iterable[int]) -> None:
-        """A tick that wants their nodes for others: marks and SIGURG."""
+        """Act as a tick that wants their nodes for others: marks and SIGURG."""
         seen = self._observe()
         chosen = self._chosen(seen, fragments)
         self._apply(seen, [notice(f.id, f.mark, Why.BETTER_USE, seen.now) for f in chosen])
 
     def tend(self) -> None:
-        """A tick that leaves sizes alone."""
+        """Act as a tick that changes no size."""
         seen = self._observe()
         settings = load(self.box.settings)
         actions = upkeep(Ground(seen, settings), self._job(seen)).actions

@@ -21,7 +21,9 @@ SETTLED = 5  # steps in a row at the new size: then the change has taken effect
 
 
 class Step(NamedTuple):
-    """A finished step, or task: when, in seconds since 1970, how many trained together, which."""
+    """A finished step, or task: its time in seconds since 1970, the number of members, and
+    its number.
+    """
 
     at: float
     size: int
@@ -73,7 +75,7 @@ class Steps:
         return max(_repeated([step.number for step in self.of(f, since)]) for f in fragments)
 
     def tasks_again(self, since: float) -> int:
-        """Tasks of a pool that were finished more than once, by whomever."""
+        """Tasks of a pool that any workers finished more than once."""
         logs = self._work.glob("steps-*.log")
         fragments = [int(path.stem.removeprefix("steps-")) for path in logs]
         return _repeated([step.number for f in fragments for step in self.of(f, since)])
@@ -100,7 +102,7 @@ class Begins:
         self._path = work / "begins.jsonl"
 
     def read(self) -> list[dict[str, int]]:
-        """Every begin so far, oldest first."""
+        """Every start so far, oldest first."""
         lines = self._path.read_text().splitlines() if self._path.exists() else []
         return [json.loads(line) for line in lines]
 
@@ -129,7 +131,7 @@ def between(work: Path, fragments: Iterable[int]) -> float | None:
 
 
 def starts(work: Path, fragments: Iterable[int]) -> list[float]:
-    """When the batch scripts of these fragments started last, as they wrote into starts.log."""
+    """The last start times of these fragments' batch scripts, as they wrote into starts.log."""
     path = work / "starts.log"
     rows = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
     last = {int(fragment): float(at) for at, fragment in rows}
@@ -137,7 +139,7 @@ def starts(work: Path, fragments: Iterable[int]) -> list[float]:
 
 
 def lost(work: Path) -> int:
-    """Tasks that were begun, have not ended, and that no worker has or will find."""
+    """Tasks that were begun and have not ended, and that no worker has or will take."""
     claims = set(os.listdir(work / "claims"))
     kept = set(os.listdir(work / "back")) | {path.stem for path in (work / "run").iterdir()}
     texts = [path.read_text() for path in work.glob("steps-*.log")]

@@ -76,13 +76,15 @@ def holes(seen: Sequence[Seen], nodes: Sequence[str]) -> Record:
 
 
 def used_node_s(seen: Sequence[Seen]) -> float:
-    """Node-seconds that were ours."""
+    """Node-seconds of malleable jobs."""
     return math.fsum(len(a.ours) * (b.at_s - a.at_s) for a, b in zip(seen, seen[1:]))
 
 
 @dataclass(frozen=True)
 class Growth:
-    """A quantity early, once all runs, and late: medians of the second and the last fifth."""
+    """A quantity early (after all jobs have started) and late: medians of the second and
+    the last fifth.
+    """
 
     early: float
     late: float

@@ -84,7 +84,7 @@ def _remembered(seen: Snapshot, settings: Settings) -> None:
 
 
 def _telling(seen: Snapshot, number: int) -> Snapshot:
-    """Every job tells its sizes, each time a little different."""
+    """Every job reports its sizes, each time with slightly different rates."""
     now = seen.now + number * STEP
     return replace(seen, now=now, jobs=tuple(_teller(j, int(now.timestamp())) for j in seen.jobs))
 

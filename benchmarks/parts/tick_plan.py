@@ -177,7 +177,7 @@ def _job(job_id: int, fragments: int, free: Iterator[str]) -> MalleableJob:
 
 
 def _running(fragment: FragmentId, request: Request, node: str) -> Fragment:
-    """Some of them are due for a renewal, others are not."""
+    """Running fragments, some of which are due for a renewal."""
     start = NOW - timedelta(seconds=400 - 5 * fragment.index)
     return Fragment(
         fragment,

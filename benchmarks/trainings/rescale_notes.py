@@ -14,7 +14,7 @@ UNTIL = float(os.environ.get("TRAIN_UNTIL", "inf"))  # seconds since 1970, then 
 
 
 def is_over() -> bool:
-    """True once the training is to end."""
+    """True once the training shall end."""
     return time.time() >= UNTIL
 
 

@@ -44,7 +44,7 @@ class Worker:
         self._is_asked_to_go = True
 
     def work(self) -> None:
-        """Task after task, until asked to go."""
+        """Do task after task until SIGTERM."""
         while not self._is_asked_to_go and not is_over():
             mine = self._claim()
             time.sleep(STEP_S)

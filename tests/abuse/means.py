@@ -78,7 +78,7 @@ class Canaries:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment that brings them into every process that takes it over."""
+        """The environment that loads them into every process that inherits it."""
         return {
             "LD_PRELOAD": str(self._library),
             "PATH": f"{self._path}:/usr/bin:/bin",
@@ -88,6 +88,6 @@ class Canaries:
         }
 
     def kinds(self, user: int) -> set[str]:
-        """Which of them have run as this user."""
+        """The kinds of canaries that have run as this user."""
         names = (path.name.split(".") for path in self.seen.iterdir())
         return {name[0] for name in names if name[1] == str(user)}

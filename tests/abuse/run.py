@@ -51,7 +51,7 @@ class Rows:
 
 
 def _reason(report: pytest.TestReport) -> str:
-    """The last line of why it failed or was skipped."""
+    """The last line of the reason for its failure or skip."""
     lines = str(report.longrepr or "").strip().splitlines()
     return lines[-1][:200] if lines else ""
 

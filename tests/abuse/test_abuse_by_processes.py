@@ -222,7 +222,7 @@ def test_root_ignores_the_content_of_the_shared_directory(bench: Bench, row: Row
 
 
 def test_output_into_a_link_to_a_file_of_root(bench: Bench, row: Row) -> None:
-    """Slurm opens it, as the user."""
+    """Slurm opens the file as the user."""
     victim, path = bench.box.dir / "of_root", bench.box.work / "out.link"
     victim.write_text("root's own\n")
     victim.chmod(0o600)

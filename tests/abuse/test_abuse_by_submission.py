@@ -126,7 +126,7 @@ def test_a_mark_in_a_user_s_own_admin_comment(
 
 
 def test_jobs_that_look_like_ours_are_left_alone(bench: Bench, row: Row) -> None:
-    """In our partition, named and commented like fragments, without --malleable."""
+    """They are in our partition, named and commented like fragments, without --malleable."""
     before_ids, ours = ids(bench), bench.submit(SLEEP, "1-2", user=OTHER)
     options = ["-p", "malleable", f"--job-name={MARK}", f"--comment={MARK}", "--array=0-1"]
     path = bench.box.work / "alike.sh"

@@ -203,7 +203,7 @@ def test_words_of_a_user_about_own_fragments(
     row(f"{len(texts)} changes", said)
 
 
-def test_ends_that_a_user_makes(attack: Attack, row: Row) -> None:
+def test_fragments_that_their_user_ends_requeues_or_signals(attack: Attack, row: Row) -> None:
     """A requeued fragment waits for a tick, and gets a normal lease."""
     for text in ENDS:
         attack.try_out(text)

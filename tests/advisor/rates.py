@@ -31,7 +31,7 @@ FITS = st.builds(
 
 @st.composite
 def priors(draw: st.DrawFn) -> Prior:
-    """With no, some or many fits of a family and of others."""
+    """Priors with no, some or many fits of a family and of others."""
     return prior_of(draw(st.lists(FITS, max_size=3)), draw(st.lists(FITS, max_size=3)))
 
 
@@ -52,5 +52,5 @@ def rates_of(
 
 
 def shuffled(rates: Sequence[Rate], seed: int) -> list[Rate]:
-    """The same in another order."""
+    """The same rates in another order."""
     return random.Random(seed).sample(list(rates), len(rates))

@@ -77,7 +77,7 @@ def test_three_sizes_say_how_a_job_scales(shape: Shape, unit: int) -> None:
     assert learned.sizes_seen == (unit, 2 * unit, 16 * unit)
 
 
-def test_the_more_is_seen_the_less_is_left_open() -> None:
+def test_more_rates_narrow_the_spread() -> None:
     told = rates_of(NETWORKS[1], (1, 2, 16))
     left = [learn(told[:n], NOBODY, 1, 16).spread(16) for n in (1, 2, 3)]
     assert left[0] > left[1] > left[2]

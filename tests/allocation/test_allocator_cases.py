@@ -173,7 +173,7 @@ def test_without_time_each_job_keeps_its_nodes() -> None:
 
 
 @NEEDS_HIGHS
-def test_no_time_at_all_returns_where_the_search_started() -> None:
+def test_without_time_the_search_returns_its_start() -> None:
     start = ((6, 5), (0, 0))
     found = solve_milp(TWO_CLASSES, Limits(seconds=0), "highs", start)
     assert found.solve.solver == "highs"

@@ -33,7 +33,7 @@ EXACT = Limits(seconds=20, gap=1e-9)
 @settings(max_examples=150, deadline=None)
 @given(problems(), st.sampled_from(["milp", "milp", "cbc"]), st.booleans())
 def test_milp_returns_the_optimum(problem: Problem, name: str, is_warm: bool) -> None:
-    """Whichever solver does it, and wherever it starts."""
+    """The result holds for any solver and any start."""
     found = solve_milp(problem, EXACT, name, solve_greedy(problem) if is_warm else None)
     assert infeasibility(problem, found.counts) == ""
     assert found.solve.status is SolveStatus.OPTIMAL
@@ -106,7 +106,9 @@ def carried_out(problem: Problem) -> Problem:
 @settings(max_examples=80, deadline=None)
 @given(problems())
 def test_planning_again_settles(problem: Problem) -> None:
-    """Not at once, since a row that is dear to reach from here may be cheap from halfway."""
+    """It may take several plans, since a row that is expensive to reach from here may be cheap from
+    halfway.
+    """
     for _ in range(4):
         problem = carried_out(problem)
     assert carried_out(problem) == problem

@@ -34,7 +34,7 @@ SLACK = 1e-6
 def test_rows_with_a_small_loss_are_open(
     problem: Problem, asked: list[float], share: float
 ) -> None:
-    """Against every allowed row, each with its surplus and no row twice."""
+    """Compared with every allowed row, each with its surplus and no row twice."""
     prices = asked[: len(problem.classes)]
     spans = periods(problem)
     for job in problem.jobs:
@@ -54,7 +54,7 @@ def test_rows_with_a_small_loss_are_open(
 
 @pytest.mark.parametrize("price", [1.0, 400.0])
 def test_a_job_off_its_unit_has_two_rows(price: float) -> None:
-    """Whichever is better: it is kept or given up."""
+    """The better row decides: it is kept or given up."""
     curve = Curve(((0, 0.0), (4, 4.0)))
     job = JobAsk("a", 1, 4, curve, held=(3,), usable=(True,), unit=2)
     bidder = Bidder(job, periods(Problem((job,), (NodeClass(4),))), [4])
@@ -67,7 +67,7 @@ def test_a_job_off_its_unit_has_two_rows(price: float) -> None:
 def test_the_best_rows_are_found_at_any_prices(
     classes: int, data: st.DataObject, asked: list[float]
 ) -> None:
-    """With and without minimums, ceilings, headroom and holes that end."""
+    """The test has cases with and without minimums, ceilings, headroom and holes that end."""
     problem = data.draw(problems(most_classes=classes))
     market = Market(problem, solve_greedy(problem))
     bound = market.ask(asked[: len(problem.classes)]).bound
@@ -81,7 +81,7 @@ def test_the_best_rows_are_found_at_any_prices(
 
 @settings(max_examples=100, deadline=None)
 @given(problems(), PRICES)
-def test_there_are_no_rows_better_than_the_best(problem: Problem, asked: list[float]) -> None:
+def test_no_row_is_better_than_the_best(problem: Problem, asked: list[float]) -> None:
     market = Market(problem, solve_greedy(problem))
     bound = market.ask(asked[: len(problem.classes)]).bound
     gap = bound - brute_force(problem) - SLACK

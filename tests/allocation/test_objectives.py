@@ -32,7 +32,7 @@ def facts(curve: Curve = SLOW, **changes: object) -> JobFacts:
 
 
 def split(objective: str, nodes: int, *jobs: JobFacts) -> list[int]:
-    """Sizes that the objective leads to on so many nodes."""
+    """The sizes of jobs under the objective on so many nodes."""
     asks = []
     for at, job in enumerate(jobs):
         worth, fault = weigh(OBJECTIVES[objective], job)

@@ -159,7 +159,7 @@ def node(stage: Any, name: str) -> Node:
 
 
 def gpus_used(stage: PartStage, name: str) -> int:
-    """As Slurm says it, whatever is made of it."""
+    """The GPUs in use, in Slurm's own words."""
     records = read_records(stage.port.ask(cluster_command()), "NodeName")
     (said,) = (words["GresUsed"] for words in records if words["NodeName"] == name)
     return dict(parse_gres(said))["gpu"]
@@ -176,8 +176,10 @@ def release(
     where: Mapping[int, tuple[str, Resources]],
     is_told: bool = False,
 ) -> None:
-    """As a tick does it: all by their index, each with its node and size. Slurm is told sizes that
-    it does not show, or all."""
+    """Release fragments as a tick does, by index, each with its node and size.
+
+    The command has only the sizes that Slurm does not show, or all sizes.
+    """
     found = fragments(stage, job)
     intents = [
         Intent(

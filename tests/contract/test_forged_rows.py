@@ -1,4 +1,4 @@
-"""Whatever users write into comments of their jobs, a real squeue's answer has the same rows."""
+"""A real squeue's answer has the same rows for any text in users' comments."""
 
 from __future__ import annotations
 

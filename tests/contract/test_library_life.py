@@ -29,7 +29,7 @@ pytestmark = [
 
 @dataclass
 class Compared(Life):
-    """A life that looks through both."""
+    """A life that reads through both."""
 
     by_library: list[str] = field(default_factory=list)  # the situations squeue was not asked in
 
@@ -52,7 +52,7 @@ class Compared(Life):
 
 
 def timeless(seen: Snapshot) -> Snapshot:
-    """Without the clock."""
+    """The snapshot without the clock."""
     return replace(seen, now=seen.now - timedelta(seconds=seen.now.timestamp()))
 
 

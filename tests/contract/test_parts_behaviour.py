@@ -102,7 +102,7 @@ def test_several_sizes_are_written_at_once(stage: PartStage) -> None:
     assert [node(stage, name).used.gpus for name in NAMES] == [7, 5]
 
 
-def test_of_a_range_the_first_element_alone_gets_gpus(stage: PartStage) -> None:
+def test_only_the_first_element_of_a_range_gets_gpus(stage: PartStage) -> None:
     job = stage.submit(3, GPU)
     size = "Gres=gpu:2 CpusPerTask=4 NumCPUs=4 MinCPUsNode=4 MinMemoryNode=8000"
     assert stage.does(f"scontrol update jobid={job}_[0-1] {size}")
@@ -163,7 +163,7 @@ def test_a_fragment_starts_beside_a_job(stage: PartStage) -> None:
 
 
 def test_a_node_without_processors_left_reads_as_allocated(stage: PartStage) -> None:
-    """Though GPUs are free."""
+    """It reads so although GPUs are free."""
     rigid = stage.rigid("n1", resources(CPUS, 8000, 2))
     until(stage, lambda: stage.has_started(rigid))
     found = node(stage, "n1")

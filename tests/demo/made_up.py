@@ -65,7 +65,7 @@ def recording(*samples: Sample, **more: Any) -> Recording:
 
 
 def good() -> Recording:
-    """A run in which everything that the demo promises happens."""
+    """A run in which all promised events of the demo happen."""
     one, two, three = (fragment(i, f"n{6 + i}", 4, 125) for i in range(3))
     longer = replace(one, end=ZERO + 245), replace(two, end=ZERO + 245)
     starts = [

@@ -45,7 +45,9 @@ def commands(program: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def is_prose(words: tuple[str, ...]) -> bool:
-    """In a drawing or a tree, not to be typed: `malleable replay` alone is no whole command."""
+    """Tell whether the line is a drawing or a tree, not a command: `malleable replay` alone is
+    incomplete.
+    """
     if not words or not words[0].isalpha() or words[0] in IN_A_JOB:
         return True
     return words in [("replay",), ("sandbox",), ("map",), ("pool",)]

@@ -190,7 +190,7 @@ def test_the_archive_is_private_and_replaces_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.slurm
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
-def test_of_a_real_slurm(fresh_sandbox: Any, tmp_path: Path) -> None:
+def test_the_answers_of_a_real_slurm(fresh_sandbox: Any, tmp_path: Path) -> None:
     box = fresh_sandbox(nodes=2)
     script = box.work / "job.sh"
     script.write_text("#!/bin/sh\necho script-secret\n")

@@ -165,7 +165,7 @@ def test_a_configless_node_has_plugstack_in_its_spool(
         ("/scratch/%U/%A", "/scratch"),
     ],
 )
-def test_where_jobs_have_their_directory(named: str, wanted: str) -> None:
+def test_the_directory_of_a_job(named: str, wanted: str) -> None:
     assert job_directory(named, Path("/here")) == Path(wanted)
 
 

@@ -21,7 +21,7 @@ ELSEWHERE = {"job-submit-plugin", "usage-factor", "plugin-on-nodes"}
 
 
 def doctor(site: GuestSite, settings: str) -> list[str]:
-    """All that it found, and its last line."""
+    """All findings, and the last line."""
     chosen = parse(settings)
     slurm = read_slurm(site.answer(GOOD), chosen.site.partitions, 1795287648.0)
     accounting = Accounting(site.qos_rows, (), {}) if site.qos_rows else Unread("no slurmdbd")
@@ -64,7 +64,7 @@ GOLDEN = {
 
 
 @pytest.mark.parametrize("name", SITES)
-def test_the_promises_at_each_site(name: str) -> None:
+def test_the_findings_at_each_site(name: str) -> None:
     assert doctor(SITES[name], SITES[name].settings) == GOLDEN[name]
 
 
@@ -120,7 +120,7 @@ def test_before_there_are_settings_the_lanes_are_named(site: GuestSite, lanes: s
     assert own in finding.advice
 
 
-def test_without_settings_an_existing_lane_is_kept() -> None:
+def test_without_settings_an_existing_lane_has_no_finding() -> None:
     """Its PreemptMode makes it a lane."""
     slurm = read_slurm(DELTA.answer(GOOD), ["malleable"])
     facts = Facts(Host("ctl", 0, "root"), slurm=slurm)

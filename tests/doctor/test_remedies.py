@@ -45,7 +45,7 @@ def test_a_setting_that_is_not_there_is_added() -> None:
     )
 
 
-def test_the_last_of_several_lines_is_replaced_whatever_its_case() -> None:
+def test_the_last_of_several_lines_is_replaced_in_any_case() -> None:
     found = remedy(Change("KillWait", "30"), "KillWait=300\na=b\nkillwait = 200\nKillWaitX=1")
     assert (found.line, found.number, found.instead_of) == ("KillWait=30", 3, "killwait = 200")
 
@@ -110,7 +110,7 @@ BARE = replace(
 
 
 @pytest.mark.parametrize("is_before", [False, True])
-def test_all_that_is_to_be_done_once_each_and_in_order(is_before: bool) -> None:
+def test_all_remedies_are_listed_once_and_in_order(is_before: bool) -> None:
     todo, text = told(BARE, is_before)
     pasted = [remedy.line for one in todo.files for remedy in one.lines]
     assert len(set(pasted)) == len(pasted)
@@ -267,7 +267,7 @@ def test_ids_are_unique_and_words_of_a_link() -> None:
     assert all(name.replace("-", "").isalpha() and name == name.lower() for name in ids)
 
 
-def test_the_page_is_that_of_the_checks() -> None:
+def test_the_page_is_generated_from_the_checks() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "admins" / "doctor.md"
     assert page.read_text() == manual.manual(CHECKS), "run make docs"
     for check in CHECKS:

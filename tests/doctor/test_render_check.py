@@ -25,7 +25,7 @@ from slurm_hooks.slurm.text import Command
 
 @dataclass
 class NoPort:
-    """A Slurm that must not be asked anything."""
+    """A Slurm that must not get any question."""
 
     asked: list[Asked] = field(default_factory=list)
 

@@ -90,7 +90,7 @@ class Site:
         return re.sub(r"/\S*/malleable\.so", str(self.etc / "malleable.so"), line)
 
     def heal(self, report: dict[str, Any]) -> None:
-        """Do all that is to be done, in the order in which it is said."""
+        """Carry out all remedies in the printed order."""
         todo = report["to_do"]
         for file in todo["files"]:
             for remedy in file["lines"]:

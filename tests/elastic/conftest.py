@@ -22,7 +22,7 @@ def no_process_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_stays_watched() -> Iterator[None]:
-    """A later test in this process may watch, as a training does that comes after another."""
+    """Clean up, so that a later test in this process can watch."""
     yield
     checkpoint = sys.modules.get("slurm_hooks.elastic.script.checkpoint")
     for watched in list(checkpoint._watching) if checkpoint else ():

@@ -85,7 +85,7 @@ class Gang:
         return agent
 
     def pretend_slurm(self) -> None:
-        """Agents find a squeue and a scontrol, which keep the Comments of job 77 in files."""
+        """Give agents a squeue and a scontrol, which keep the Comments of job 77 in files."""
         tools = self.work / "tools"
         tools.mkdir()
         write_programs(tools, {"squeue": SQUEUE, "scontrol": SCONTROL})
@@ -109,7 +109,9 @@ class Gang:
         return [self.agents[f].wait() for f in fragments]
 
     def _dump_stacks(self) -> str:
-        """As dump, after SIGABRT to all that still runs: it writes where it is, and ends."""
+        """Dump the logs after SIGABRT to all running processes, which makes them write their stacks
+        and end.
+        """
         for fragment, agent in self.agents.items():
             for pid in [*self.worker_pids(fragment), agent.pid] if agent.poll() is None else []:
                 with contextlib.suppress(ProcessLookupError):
@@ -123,7 +125,7 @@ class Gang:
         return [int(p) for p in text.split()]
 
     def cut_off(self, fragment: int, sig: signal.Signals) -> None:
-        """As Slurm ends a fragment: every process gets the signal at once."""
+        """End a fragment as Slurm does: every process gets the signal at once."""
         for pid in [*self.worker_pids(fragment), self.agents[fragment].pid]:
             os.kill(pid, sig)
 
@@ -153,7 +155,7 @@ class Gang:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def wait_world(self, world: int, since: float = 0.0, timeout: float = PATIENCE_S) -> float:
-        """Time of the first step with this world size after `since`."""
+        """Wait for the first step with this world size after `since`. Return its time."""
 
         def seen() -> float:
             return next((t for t, _, w in self.steps() if w == world and t > since), 0.0)

@@ -52,7 +52,9 @@ class Groups(Gang):
         return sorted(rows)
 
     def settle(self, groups: int, since: float, timeout: float = PATIENCE_S) -> float:
-        """Time of the first step after `since` by so many groups, once steps stay so."""
+        """Wait until steps are done by so many groups. Return the time of the first such step after
+        `since`.
+        """
 
         def seen() -> float:
             after = [(t, w) for t, _, w, _ in self.group_steps() if t > since]
@@ -63,7 +65,7 @@ class Groups(Gang):
         return wait_until(seen, timeout, self.dump)
 
     def pause(self, since: float, going: tuple[int, ...] = ()) -> float:
-        """The longest time without a finished step of any group that stays."""
+        """The longest time without a finished step of any remaining group."""
         times = [t for t, _, _, f in self.group_steps() if t > since - 0.5 and f not in going]
         return max(b - a for a, b in zip(times, times[1:]))
 

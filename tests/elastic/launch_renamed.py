@@ -1,5 +1,6 @@
-"""As a torch that calls two private things by other names starts torchrun: the key of its last
-barrier, and a parameter of the method that starts workers.
+"""Starts torchrun as a torch with two other private names does.
+
+The names are the key of its last barrier, and a parameter of the method that starts workers.
 """
 
 from typing import Any

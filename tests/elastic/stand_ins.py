@@ -1,4 +1,4 @@
-"""Libraries that are not installed, as much of them as we touch."""
+"""Stand-ins for libraries that are not installed, with the parts that we use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Standing:
 
 
 class Trainer:
-    """As much of transformers' as we touch."""
+    """The parts of transformers' Trainer that we use."""
 
     def __init__(self) -> None:
         self.accelerator = self.is_fsdp_enabled = self.is_deepspeed_enabled = None

@@ -65,7 +65,7 @@ def test_only_the_future_rank_0_forms_the_round() -> None:
     assert next_action(BOTH, OTHER, None, LIMITS, patience) == Wait(0.1)
 
 
-def test_an_agent_left_behind_waits_unless_its_workers_failed() -> None:
+def test_an_agent_left_behind_is_done_unless_its_workers_failed() -> None:
     left = replace(TRAINING, members=TRAINING.members[:1], done=((2, 0, "1.0"),))
     assert next_action(come_back(left, ME), ME, ROUND, LIMITS, FRESH) == Over()
     failed = come_back(left, replace(ME, failed=1))

@@ -1,4 +1,6 @@
-"""All processes hear of a change at the same call, and a step that never changes hardly pays."""
+"""All processes learn of a change at the same call, at almost no cost for a step without a
+change.
+"""
 
 from __future__ import annotations
 

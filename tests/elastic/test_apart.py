@@ -47,7 +47,7 @@ broken line
         ("run", ""),
     ],
 )
-def test_the_kind_of_file_system_is_that_of_the_nearest_mount_point(path: str, kind: str) -> None:
+def test_the_nearest_mount_point_decides_the_kind_of_file_system(path: str, kind: str) -> None:
     assert kind_of(path, MOUNTS) == kind
 
 
@@ -328,7 +328,7 @@ def test_a_training_agent_asks_once_after_a_minute() -> None:
 
 
 def test_each_round_has_its_own_minute() -> None:
-    """The others may still stop their workers when the first round of a new directory forms."""
+    """Other agents may still stop their workers when the first round of a new directory forms."""
     answer = "7_0|0|joined{0}\n"
     env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
     found = Apart("/scratch/7", env, lambda _: answer)

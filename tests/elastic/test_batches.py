@@ -31,7 +31,7 @@ def test_epochs_and_seeds_give_different_shuffled_orders() -> None:
     st.integers(8, 64),
     st.lists(st.tuples(st.integers(1, 8), st.integers(0, 12)), max_size=12),
 )
-def test_whatever_the_sizes_each_epoch_has_every_sample_once(
+def test_each_epoch_of_any_sizes_has_every_sample_once(
     samples: int, batch: int, course: list[tuple[int, int]]
 ) -> None:
     total = 2 * samples // batch + 1

@@ -1,4 +1,4 @@
-"""Causes of rounds, and states as versions before they were an enum have written them."""
+"""Causes of rounds, and states as older versions have written them."""
 
 from __future__ import annotations
 

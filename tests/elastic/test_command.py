@@ -68,7 +68,7 @@ def test_the_command_to_run() -> None:
 
 
 @pytest.mark.parametrize(("notice_s", "grace_s"), [("", 15.0), ("60", 55.0), ("3", 0.0)])
-def test_the_command_is_over_before_the_notice_is(notice_s: str, grace_s: float) -> None:
+def test_the_command_is_over_before_the_end_of_the_notice(notice_s: str, grace_s: float) -> None:
     assert read_order(["a"], {"MALLEABLE_NOTICE_S": notice_s}).grace_s == grace_s
 
 
@@ -209,7 +209,7 @@ def test_a_command_with_exit_code_0_after_a_notice_has_not_finished(
     slurm: Path,  # noqa: F811
     number: signal.Signals,
 ) -> None:
-    """Slurm's signals reach the command itself, before or after the agent."""
+    """Slurm's signals reach the command directly, before or after the agent."""
     answer = "trap 'exit 0' TERM URG; echo begun; while :; do sleep 0.1; done"
     agent = begun("sh", "-c", answer)
     children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
@@ -237,7 +237,7 @@ def test_a_command_that_has_outlived_a_lease_has_made_progress(slurm: Path) -> N
 
 
 def test_a_user_s_signal_at_the_end_kills_no_process(slurm: Path) -> None:  # noqa: F811
-    """The agent reports that the work has finished, and goes, while signals still come."""
+    """The agent reports that the work has finished, and ends, while signals still arrive."""
     agent = begun("sh", "-c", "trap '' USR1; echo begun; sleep 1")
     time.sleep(0.3)  # the agent has its handlers
     while agent.poll() is None:

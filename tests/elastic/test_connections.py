@@ -72,14 +72,14 @@ def make_agents(tmp_path: Path) -> Iterator[Callable[[int], list[Agent]]]:
 
 
 def wait_until(is_so: Callable[[], object]) -> float:
-    """The seconds that it took."""
+    """Wait until the condition holds. Return the seconds that it took."""
     began = time.monotonic()
     waiting.wait_until(is_so, every_s=0.01)
     return time.monotonic() - began
 
 
 def are_connected(agents: list[Agent]) -> bool:
-    """Each to all that it watches, and known to them."""
+    """Tell whether each agent is connected to all agents that it watches, and known to them."""
     tokens = {a.me.token for a in agents}
     states = [a.directory.read() for a in agents]
     return all(
@@ -173,7 +173,7 @@ def test_a_heartbeat_goes_on_above_1023(make_agents: Callable[[int], list[Agent]
 def test_news_is_known_everywhere(
     make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though an agent reads by itself only long after this test has given up."""
+    """Without news an agent would read only long after this test has given up."""
     monkeypatch.setattr(heartbeat_module, "LONGEST_S", TOO_LATE_S)
     agents = make_agents(12)
     wait_until(lambda: are_connected(agents))
@@ -239,7 +239,7 @@ def test_an_agent_that_accepts_no_connection_is_kept_by_its_file(
 def test_an_agent_that_hangs_is_kept_and_an_agent_on_a_lost_host_is_not(
     make_agents: Callable[[int], list[Agent]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A host that vanishes closes no connection: it stays, and falls silent."""
+    """A lost host closes no connection. The connection remains, but is silent."""
     (agent,) = make_agents(1)
     silent = socket.create_server(("127.0.0.1", 0))
     peer = Member(f"{7:016x}", 7, 0, "1.0", "127.0.0.1", ping_port=silent.getsockname()[1])
@@ -305,7 +305,7 @@ def test_a_heartbeat_connects_and_probes_where_no_thread_can_be_started(
 
 
 def no_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of processes is reached."""
+    """Reach the limit of processes."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -352,7 +352,7 @@ def test_a_process_without_free_descriptors_takes_no_other_for_dead(
     listener.close()
 
 
-def test_an_agent_that_hangs_is_not_gone_for_all_that_probe_it() -> None:
+def test_an_agent_that_hangs_is_alive_for_all_that_ping_it() -> None:
     """Its kernel accepts the pings of four watchers in a minute, and of waiting agents."""
     listener = PingListener(A)
     try:

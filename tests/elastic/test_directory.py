@@ -73,7 +73,7 @@ def test_a_directory_of_another_job_is_refused(tmp_path: Path) -> None:
         SharedDirectory(tmp_path, "8").read()
 
 
-def test_damage_is_reported_with_what_to_do(tmp_path: Path) -> None:
+def test_damage_is_reported_with_its_remedy(tmp_path: Path) -> None:
     (tmp_path / "state.3").write_text("{torn")
     with pytest.raises(DirectoryError, match="remove that directory"):
         opened(tmp_path).read()
@@ -87,7 +87,7 @@ def test_a_file_system_without_hard_links_is_refused(tmp_path: Path, mocker: Moc
 
 
 @pytest.mark.parametrize("name", ["file/dir", "missing\0byte"])
-def test_an_unusable_path_is_reported_in_one_line(tmp_path: Path, name: str) -> None:
+def test_an_unusable_path_is_reported_in_a_line(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises((DirectoryError, ValueError)) as caught:
         opened(tmp_path / name)

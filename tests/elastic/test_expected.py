@@ -76,7 +76,7 @@ def test_the_wanted_fragments_according_to_slurm(
         ("SOMETHING_NEW", 9, "None", False),
     ],
 )
-def test_which_elements_are_wanted(state: str, priority: int, reason: str, wanted: bool) -> None:
+def test_the_wanted_elements(state: str, priority: int, reason: str, wanted: bool) -> None:
     assert is_wanted(state, priority, reason) is wanted
 
 
@@ -231,7 +231,7 @@ def test_an_answer_without_the_newcomer_is_too_old() -> None:
     assert expect(join(joined, member(3)), (1, 2, 3, 4)).wanted == (1, 2, 3, 4)
 
 
-def test_of_a_fragment_with_two_nodes_both_agents_must_be_named() -> None:
+def test_both_agents_of_a_fragment_with_two_nodes_must_be_named() -> None:
     second = replace(member(1), token="f" * 16, node=1)
     state = join(expect(gathered(1), (1,)), second)
     assert expect(state, ()).wanted == ()

@@ -1,5 +1,7 @@
-"""Copies are taken although no process ends, where a lost peer would often leave no whole state, or
-would end the process without a word."""
+"""Copies are taken while all processes run, if a lost peer often leaves no whole state.
+
+They are also taken where a lost peer ends the process without a signal.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from slurm_hooks.elastic.script.exposure import COST, EVERY_S, TRIFLE, Exposure
 
 
 def trained(exposed_s: float, steps: int = 100, step_s: float = 0.1) -> tuple[Exposure, float]:
-    """After so many steps, in each of which the state is exposed for so long."""
+    """A training after so many steps, each with the state exposed for so long."""
     exposure, now = Exposure(0.0), 0.0
     for _ in range(steps):
         exposure.close(now)  # the first optimizer begins

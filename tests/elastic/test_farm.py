@@ -1,4 +1,4 @@
-"""The task farm of the examples: workers come, go and die, and each task is done once."""
+"""The task farm of the examples: workers start, leave and die, and each task is done once."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_killed_worker_gets_its_task_back_when_it_starts_again(farm: Farm) -> 
 
 
 def test_a_worker_without_a_task_waits_while_others_work(farm: Farm) -> None:
-    """A worker that ends with 0 tells Slurm that no work is left."""
+    """A worker that ends with 0 reports that no work is left."""
     first = farm.start(0)
     farm.wait_for("tasks/*.run.0")
     first.send_signal(signal.SIGSTOP)

@@ -136,7 +136,7 @@ def test_the_round_has_the_number_of_nodes(
 
 @pytest.mark.parametrize("here", [1, 3])
 def test_unequal_nodes_times_processes_are_the_world(here: int) -> None:
-    """As Lightning checks its number of nodes, and divides the samples."""
+    """Lightning checks its number of nodes, and divides the samples."""
     env = {"GROUP_WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": str(here), "WORLD_SIZE": "4"}
     nodes = lightning_world.nodes_of(env)
     assert isinstance(nodes, int)
@@ -145,7 +145,7 @@ def test_unequal_nodes_times_processes_are_the_world(here: int) -> None:
 
 
 def checkpoint(directory: Path, step: int) -> Path:
-    """As transformers writes it."""
+    """A checkpoint as transformers writes it."""
     place = directory / f"checkpoint-{step}"
     place.mkdir()
     header = json.dumps({"w": {"dtype": "U8", "shape": [5], "data_offsets": [0, 5]}}).encode()
@@ -171,7 +171,7 @@ def test_a_torn_checkpoint_is_skipped(tmp_path: Path, name: str, keep: int) -> N
     assert newest_whole(tmp_path) == instead_of(newer) == older
 
 
-def test_a_checkpoint_that_was_begun_and_one_with_parts_missing(tmp_path: Path) -> None:
+def test_a_begun_checkpoint_and_a_checkpoint_with_missing_parts(tmp_path: Path) -> None:
     place = checkpoint(tmp_path, 5)
     index = {"weight_map": {"w": "model.safetensors", "v": "model-2.safetensors"}}
     (place / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -204,7 +204,7 @@ def test_the_state_of_another_model_is_recognized() -> None:
 def test_the_first_process_searches_checkpoints_for_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stand_in: Standing
 ) -> None:
-    """They may be many, each of many files, and the processes too."""
+    """There may be many checkpoints, each of many files, and many processes."""
     pytest.importorskip("torch")
     from slurm_hooks.elastic.frameworks import trainer  # noqa: PLC0415
 

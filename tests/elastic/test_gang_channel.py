@@ -60,7 +60,7 @@ def test_silent_strangers_keep_no_agent_out(listener: Listener) -> None:
 def test_a_connection_that_cannot_be_taken_is_not_the_last(
     listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when the process is out of descriptors."""
+    """For example, the process is out of descriptors."""
     accept, refused = socket.socket.accept, []
 
     def first_not(self: socket.socket) -> tuple[socket.socket, object]:

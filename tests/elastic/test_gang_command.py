@@ -63,7 +63,7 @@ def newest(job: Gang) -> list[dict[str, str]]:
 
 
 def runs(job: Gang, *fragments: int) -> None:
-    """Wait until just these work together, and work goes on."""
+    """Wait until exactly these fragments work together, and work goes on."""
 
     def has_begun() -> bool:
         found = newest(job)

@@ -39,7 +39,7 @@ def test_a_planned_change_reaches_workers_and_their_answers_the_agent() -> None:
     assert readers[0].read() is None
 
 
-def test_how_far_the_training_is_reaches_the_agent() -> None:
+def test_the_progress_of_the_training_reaches_the_agent() -> None:
     mailbox = Mailbox()
     reader = MailboxReader(mailbox.environment())
     forewarning = Forewarning(mailbox, 9.0)
@@ -71,7 +71,7 @@ def test_only_listening_workers_are_waited_for_and_not_endlessly() -> None:
 
 
 @pytest.mark.parametrize("where", ["", "x", "1", "0:0", "{own}:0", "999999999:3"])
-def test_anything_else_is_not_a_mailbox(where: str) -> None:
+def test_a_file_of_another_kind_is_not_a_mailbox(where: str) -> None:
     reader = MailboxReader({"MALLEABLE_MAILBOX": where.format(own=os.getpid())})
     reader.listen()
     assert reader.read() is None
@@ -209,7 +209,7 @@ def test_a_remark_that_cannot_be_written_does_no_harm(
 @pytest.mark.torch
 @pytest.mark.parametrize("first", ["torch.distributed.elastic.rendezvous.registry", "math"])
 def test_names_that_scripts_import_are_never_modules(job_path: Path, first: str) -> None:
-    """torch loads the handler, and with it modules of ours, whenever it likes."""
+    """torch may load the handler, and with it our modules, at any time."""
     code = (
         f"import {first}, types, slurm_hooks.elastic as ours;"
         "import pkgutil; modules = {m.name for m in pkgutil.iter_modules(ours.__path__)};"

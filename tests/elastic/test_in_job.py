@@ -1,4 +1,4 @@
-"""`malleable` in a job: wishes, the end of a pool, and words that are for another command."""
+"""`malleable` in a job: wishes, the end of a pool, and words for another command."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_text_that_is_no_wish_is_refused(slurm: Path, words: tuple[str, ...]) 
     assert asked(slurm) == []
 
 
-def test_outside_of_a_job_they_say_so(slurm: Path) -> None:  # noqa: F811
+def test_outside_of_a_job_the_commands_say_so(slurm: Path) -> None:  # noqa: F811
     for words, said in (
         (("wish", "3"), "this is no fragment of a malleable job"),
         (("run", "true"), "this is no malleable job"),
@@ -87,7 +87,7 @@ def test_finish_reports_that_all_work_is_done(slurm: Path) -> None:  # noqa: F81
     assert call("finish", **{**POOL, "MALLEABLE_ENGINE": "mpi"}).returncode == os.EX_USAGE
 
 
-def test_a_pool_of_the_sites_own_is_known_by_its_traits(slurm: Path) -> None:  # noqa: F811
+def test_a_site_s_own_pool_is_known_by_its_traits(slurm: Path) -> None:  # noqa: F811
     own = {**POOL, "MALLEABLE_ENGINE": "dask", "SLURM_SPANK_MALLEABLE_TRAITS": "pool"}
     assert call("finish", **own).returncode == 0
     assert comment(slurm) == "finished{2}"
@@ -121,7 +121,7 @@ def test_other_words_are_passed_to_the_next_command(tmp_path: Path) -> None:
     assert "`malleable status` is not installed on this node" in done.stderr
 
 
-def test_the_next_command_does_not_pass_it_back(tmp_path: Path) -> None:
+def test_the_next_command_does_not_pass_words_back(tmp_path: Path) -> None:
     """Two job paths in PATH would call each other endlessly."""
     own = Path(slurm_hooks.__file__).parents[1] / "bin"
     write_program(tmp_path / "malleable", 'echo "$PATH"')
@@ -162,7 +162,7 @@ def test_a_file_may_hold_the_wish(slurm: Path, tmp_path: Path) -> None:  # noqa:
 def test_a_wish_that_the_agent_has_overwritten_is_written_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The agent may have read before the wish was there, and write after."""
+    """The agent may have read before the wish, and write after it."""
     written: list[str] = []
 
     def write(_job: str, text: str, _limit_s: float) -> None:

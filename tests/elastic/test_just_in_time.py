@@ -62,7 +62,7 @@ def reached(gang: Gang, before: float) -> int:
 
 
 def train_on(gang: Gang, steps: int = 10) -> None:
-    """Until so many more steps are done."""
+    """Wait until so many more steps are done."""
     wanted = reached(gang, time.time()) + steps
     wait_until(lambda: reached(gang, time.time()) >= wanted, explain=gang.dump)
 
@@ -99,7 +99,9 @@ def resumed_after(gang: Gang, since: float) -> int:
 def test_a_lost_node_costs_at_most_a_step_and_no_sample(
     gang: Gang, first: signal.Signals, second: signal.Signals
 ) -> None:
-    """A node, and then the host of the round, after which a newcomer alone has the state."""
+    """First a node is lost, then the host of the round. After that only a newcomer has the
+    state.
+    """
     gang.extra["MALLEABLE_FAREWELL_S"] = "30"  # no worker that is lost waits for its end
     begin(gang, NNODES)
     lose(gang, 2, first)
@@ -183,7 +185,7 @@ def test_a_second_preemption_and_a_death_within_the_farewell(gang: Gang) -> None
 
 
 @pytest.mark.parametrize("handler", ["exit", "stay"])
-def test_whatever_a_script_does_on_sigterm_its_state_is_kept(gang: Gang, handler: str) -> None:
+def test_the_state_is_kept_for_any_sigterm_handler_of_a_script(gang: Gang, handler: str) -> None:
     gang.extra["TRAIN_HANDLER"] = handler
     begin(gang, NNODES)
     train_on(gang)

@@ -1,4 +1,4 @@
-"""A command is ended with all that came of it, and does not outlive its agent."""
+"""A command is ended with all its processes, and does not outlive its agent."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_command_has_its_grace_after_its_first_process_has_ended(place: Path) 
 
 
 def test_an_ended_orphan_causes_no_wait(tmp_path: Path) -> None:
-    """It is this process that has to collect it."""
+    """This process has to collect the orphan."""
     command = Command(["sh", "-c", "sleep 0.2 & exit 0"], os.environ)
     wait_until(lambda: command.exit_code() == 0)
     time.sleep(0.4)

@@ -50,7 +50,7 @@ for _ in range(40):
 
 
 def test_a_child_that_is_ended_right_after_fork_does_not_end_its_parent() -> None:
-    """Its SIGTERM would be in the pipe of both before it has left that."""
+    """Its SIGTERM would be in the common pipe before the child has left it."""
     argv = [sys.executable, "-c", FORKS]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -187,7 +187,7 @@ def test_sigterm_during_the_write_leaves_no_draft(
     mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SignalException(Exception):
-        """As torchrun's own handler raises it."""
+        """The exception of torchrun's own handler."""
 
     def terminated(handle: int) -> None:
         raise SignalException
@@ -264,7 +264,7 @@ def test_the_time_of_writing_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     assert agent.writing_s() == both_s > file_s
 
 
-def test_of_two_checkpoints_each_loads_its_own(
+def test_each_of_two_checkpoints_loads_its_own_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     agent = Mailbox()

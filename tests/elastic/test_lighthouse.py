@@ -1,4 +1,4 @@
-"""torchft's own lighthouse as we serve it."""
+"""torchft's own lighthouse under our service."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_counting_leaves_an_unused_id_and_time_for_all_to_arrive(
     assert 0.15 < waited_s < 5
 
 
-def test_closing_cuts_off_whoever_waits() -> None:
+def test_closing_cuts_off_every_waiting_caller() -> None:
     lighthouse = Lighthouse("127.0.0.1", LighthouseTiming(beat_s=5, join_s=5))
     lighthouse.count_to(1)  # no heartbeat delays the quorum
     address = f"http://127.0.0.1:{lighthouse.port}"

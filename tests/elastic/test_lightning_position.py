@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.torch]
 
 
 class Trainer:
-    """As much of Lightning's as a position touches: a data connector, and how far the loops are."""
+    """The parts of Lightning's Trainer that a position uses: a data connector, and the
+    loops' progress.
+    """
 
     def __init__(self, samples: int, world: int, rank: int, batch: int) -> None:
         self.world, self.rank, self.training = world, rank, True

@@ -60,7 +60,7 @@ def test_an_error_is_passed_over_also_where_logging_fails(
 @pytest.mark.parametrize(
     "command", [["/nowhere/squeue"], ["sh", "-c", "echo no such job >&2; exit 1"]]
 )
-def test_why_the_lease_could_not_be_read_is_found(
+def test_the_reason_of_an_unreadable_lease_is_logged_if_wanted(
     is_wanted: bool, capfd: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     assert answer(command) == ""

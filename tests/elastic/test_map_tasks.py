@@ -74,7 +74,7 @@ def test_other_files_are_no_tasks(name: str) -> None:
     assert parse(name) is None
 
 
-def test_how_a_try_ends() -> None:
+def test_the_end_of_a_try() -> None:
     run = claimed(Task(5, 1, 1), ME)
     assert given_back(run) == Task(5, 2, 1)
     assert ended(run, 0, 0) == Task(5, 1, 1, State.DONE)
@@ -125,7 +125,7 @@ def test_a_wish_counts_in_the_unit_of_the_sizes(request_text: str, unit: int) ->
         (("p",), ["p", "a b"]),
     ],
 )
-def test_the_place_of_the_input(command: tuple[str, ...], words: list[str]) -> None:
+def test_the_input_is_put_into_the_command(command: tuple[str, ...], words: list[str]) -> None:
     assert Order(command, 0, False).words("a b") == words
 
 

@@ -1,4 +1,4 @@
-"""A release of torch or of a framework that has renamed something private stops no job."""
+"""A release of torch or of a framework with other private names stops no job."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_an_accelerator_that_lacks_a_name_keeps_no_state(
 
 @pytest.mark.torch
 def test_a_torch_with_other_names_trains_to_its_end(gang: Gang) -> None:
-    """Workers start as torch alone starts them, and the end of the training is still told."""
+    """Workers start as torch alone starts them, and the end of the training is still reported."""
     gang.pretend_slurm()
     gang.launcher = [str(Path(__file__).with_name("launch_renamed.py"))]
     for fragment in (0, 1):
@@ -254,7 +254,7 @@ class Other(Base):
         ("nowhere", ["Other.nowhere"]),
     ],
 )
-def test_which_names_a_class_has(stand_in: Standing, name: str, absent: list[str]) -> None:
+def test_the_names_of_a_class(stand_in: Standing, name: str, absent: list[str]) -> None:
     stand_in("made_up.part", Other=Other)
     assert names.missing({"made_up.part:Other": (name,)}) == absent
 

@@ -27,7 +27,7 @@ WORDS = LARGE // 4  # a float32 tensor of so many numbers is a large tensor
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> None:
-    """A child of a fork has no others."""
+    """The child of a fork has only this thread."""
     torch.set_num_threads(1)
 
 

@@ -121,7 +121,7 @@ LAST = "train(1.5)\n"
 
 
 def test_steps_and_checkpoints_of_a_plain_script_are_seen(script: Script, tmp_path: Path) -> None:
-    """By whatever name it saves, and whatever stands before its imports."""
+    """The save may have any name, and any code may stand before the imports."""
     before = "import os\nos.environ['X'] = '1'\nfrom torch.serialization import save\n"
     script.path.write_text(before + textwrap.dedent(TRAIN) + textwrap.dedent(MORE) + LAST)
     done = script.run_observed(str(tmp_path))

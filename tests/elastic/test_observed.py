@@ -97,7 +97,7 @@ def test_each_worker_has_its_place_and_a_new_round_forgets(mailbox: Mailbox) -> 
 
 
 class Clock:
-    """Time that passes when the test says so."""
+    """A clock that the test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -114,7 +114,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Optimizer(SimpleNamespace):
-    """May be referred to weakly, as torch's may."""
+    """Supports weak references, as torch's does."""
 
 
 def optimizer(size: int) -> Any:
@@ -221,7 +221,7 @@ def test_a_process_forked_before_the_first_step_may_be_the_training_process(
 
 
 def test_our_own_calls_end_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads that step at the same moment, say."""
+    """For example, two threads step at the same moment."""
     hooks: list[Any] = []
     torch = SimpleNamespace(compiler=SimpleNamespace(is_compiling=lambda: False))
     monkeypatch.setattr(observation, "_observer", Observer())
@@ -233,7 +233,7 @@ def test_our_own_calls_end_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Loader:
-    """Gives `batch` samples at a time, as torch's would."""
+    """Gives `batch` samples at a time, as torch's DataLoader does."""
 
     _index_sampler, _auto_collation = None, False
 
@@ -245,7 +245,7 @@ class Loader:
 
 
 class Dispatcher:
-    """As accelerate's: the first of `state.num_processes` draws for all."""
+    """As accelerate's dispatcher: the first of `state.num_processes` draws for all."""
 
     def __init__(self, index: int) -> None:
         self.state = SimpleNamespace(num_processes=4, process_index=index)
@@ -346,7 +346,7 @@ def test_a_report_of_an_earlier_run_counts_until_it_is_outdated(
     assert slurm.words == words
 
 
-def test_an_agent_that_is_no_longer_the_first_takes_back_its_word(mailbox: Mailbox) -> None:
+def test_an_agent_that_is_no_longer_the_first_withdraws_its_report(mailbox: Mailbox) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
     interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     reader.write_watched(True)

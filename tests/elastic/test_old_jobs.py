@@ -28,7 +28,7 @@ ME = Member("a" * 16, 1, 0, "1.0", "n1", ends=9000)
 
 
 def job(place: Path, job_id: int) -> dict[str, str]:
-    """The environment of a job that has left in its directory whatever jobs leave."""
+    """The environment of an ended job, with all its files in its directory."""
     env = {"MALLEABLE_DIR": str(place), "MALLEABLE_JOB_ID": str(job_id)}
     for directory in (place, place / "groups" / "3"):
         shared = SharedDirectory(directory, str(job_id))
@@ -49,7 +49,7 @@ def job(place: Path, job_id: int) -> dict[str, str]:
 
 
 def leave_round_of_own_engine(env: dict[str, str]) -> None:
-    """As an agent that is killed in it."""
+    """Leave a round of our own engine, as an agent that is killed in it."""
     order = Order(("true",))
     engine: Any = SimpleNamespace(
         variables=lambda _world: {}, lay_out=lambda _world: {"hosts": "n1"}
@@ -93,7 +93,7 @@ def test_all_files_of_an_old_job_are_removed(
 
 
 @pytest.mark.torch
-def test_an_agent_removes_them_while_it_trains(gang: Gang) -> None:
+def test_an_agent_removes_old_files_while_it_trains(gang: Gang) -> None:
     pytest.importorskip("torch")
     gang.shared = gang.work / ".malleable-0" / "77"
     old = gang.shared.with_name("76")

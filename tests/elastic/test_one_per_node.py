@@ -70,7 +70,7 @@ def test_the_second_ends_when_the_first_is_killed_and_at_once_at_sigterm() -> No
     assert second.wait(timeout=60) == 0
 
 
-def test_so_does_malleable_run() -> None:
+def test_a_second_malleable_run_on_a_node_waits_as_well() -> None:
     first = start(0)
     assert said(first) == "takes part\n"
     words = [sys.executable, "-m", "slurm_hooks.elastic", "run", "--", "true"]

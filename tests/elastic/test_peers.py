@@ -90,7 +90,7 @@ class Group:
 
 
 def expect(step: int, rank: int) -> Body:
-    """All have the state of that step, statistics as that rank has them."""
+    """Check that all have the state of that step, with their own rank's statistics."""
 
     def body(own: int, checkpoint: Checkpoint) -> None:
         found_step, found = checkpoint.load()
@@ -159,7 +159,9 @@ def test_a_newer_file_wins(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_does_not_count(tmp_path: Path) -> None:
-    """Its step can be read, not its tensors: the others hear of it before they wait for them."""
+    """Its step is readable, but not its tensors. The others learn this before they wait for
+    them.
+    """
     group = Group(tmp_path, [0, 1])
     group.memory(1).write(7, state(7, 1))
     path = tmp_path / "checkpoint.pt"

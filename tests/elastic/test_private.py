@@ -117,7 +117,7 @@ def test_a_replaced_directory_is_refused_too(sticky: Path, kind: str) -> None:
     assert target.read_text() == "precious"
 
 
-def test_many_agents_make_it_at_once(tmp_path: Path) -> None:
+def test_many_agents_make_the_directory_at_once(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path;"
         "from slurm_hooks.elastic.rendezvous.directory import *;"

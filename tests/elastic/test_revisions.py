@@ -32,7 +32,7 @@ LATE = Member("a" * 16, 1, 0, "1.0", "n1")
 
 
 class Killed(BaseException):
-    """The process is no more."""
+    """The process has ended."""
 
 
 class Gate:
@@ -118,8 +118,10 @@ def held_up(gate: Gate, point: int, deed: Callable[[], object], others: Callable
 def test_a_writer_that_is_held_up_anywhere_counts_once(
     gate: Gate, tmp_path: Path, others: int
 ) -> None:
-    """The case that lost joins: its turn is long over when the writer continues. With KEPT + 3
-    others its revision has been tidied away and the name is free again."""
+    """This case once lost joins: the writer continues long after its turn.
+
+    With KEPT + 3 others its revision has been tidied away, and the name is free again.
+    """
     for point, late, other in pairs(tmp_path):
         seen: list[int] = []
 

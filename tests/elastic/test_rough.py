@@ -1,5 +1,6 @@
-"""Real torchrun processes under rougher conditions: scripts that ignore SIGTERM, clocks
-that disagree, a shared directory that takes its time."""
+"""Real torchrun processes under rougher conditions: scripts that ignore SIGTERM, clocks that
+disagree, and a slow shared directory.
+"""
 
 from __future__ import annotations
 

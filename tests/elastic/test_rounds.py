@@ -138,7 +138,7 @@ def test_a_full_round_does_not_stop_for_newcomers() -> None:
 
 
 def held(*workers: int) -> State:
-    """Members that wait, with so many workers each, numbered from 0."""
+    """A state with waiting members, with so many workers each, numbered from 0."""
     state = State(run="7")
     for number, count in enumerate(workers):
         state = join(state, member(number, workers=count))
@@ -299,13 +299,13 @@ def test_a_newcomer_steps_over_trainings_that_are_behind_the_others() -> None:
 
 
 def failed(state: State, *numbers: int, at: int) -> State:
-    """The workers of these fail, and the next round is formed."""
+    """Let the workers of these fragments fail, and form the next round."""
     for number in numbers:
         state = join(state, replace(member(number), failed=1 + 7))
     return form(state, LIMITS, "n1", 4000, at)
 
 
-def test_workers_that_only_ever_fail_end_the_training_however_slowly() -> None:
+def test_workers_that_always_fail_end_the_training_at_any_pace() -> None:
     state = running(1, 2)
     for turn in range(1, 4):
         assert state.outcome is Outcome.OPEN, turn
@@ -346,7 +346,7 @@ def test_a_long_round_is_progress_whenever_the_last_round_broke() -> None:
     assert is_progress(running(1, 2), 0)
 
 
-def test_a_new_try_of_a_failed_training_has_to_get_farther() -> None:
+def test_another_try_of_a_failed_training_must_make_more_progress() -> None:
     state = running(1, 2)
     for turn in (1, 2, 3):
         state = failed(state, 1, 2, at=NOW + 30 * turn)
@@ -393,7 +393,7 @@ def test_the_most_informative_exit_code_is_reported() -> None:
 
 
 def test_a_waiting_fragment_never_takes_a_healthy_round_over() -> None:
-    """With --nnodes=1, or 2 of 4, it did so every minute, from the beginning each time."""
+    """A bug once: with --nnodes=1, or 2 of 4, it did so every minute, from step 0 each time."""
     one = Limits(1, 1)
     state = form(gathered(1), one, "n1", 4000, NOW)
     state = join(join(state, member(2)), member(3))
@@ -417,7 +417,7 @@ events = st.lists(
 
 @settings(max_examples=300, deadline=None)
 @given(events, st.sampled_from([(LIMITS, (1,) * 8), (Limits(4, 8), WORKERS)]))
-def test_whatever_happens_rounds_are_sound(
+def test_rounds_are_sound_after_any_events(
     sequence: list[tuple[str, int]], held_by: tuple[Limits, tuple[int, ...]]
 ) -> None:
     (limits, workers), state, leaving = held_by, State(run="7"), set()

@@ -103,7 +103,7 @@ def test_a_late_agent_forms_no_second_round_over_the_first(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_an_agent_whose_connection_closes_and_that_has_not_finished_is_dead_at_once(
+def test_an_unfinished_agent_whose_connection_closes_is_dead_at_once(
     tmp_path: Path, is_done: bool
 ) -> None:
     directory = SharedDirectory(tmp_path, "7")

@@ -47,7 +47,7 @@ def pairs(gang: Gang) -> Gang:
 
 
 def test_a_lost_process_costs_at_most_a_step(pairs: Gang) -> None:
-    """The world is as large as before."""
+    """The world keeps its size."""
     for local_rank in (0, 1):
         last = {b["rank"]: b for b in pairs.begins() if b["fragment"] == 1}
         t = time.time()
@@ -109,7 +109,7 @@ def test_a_single_process_of_a_node_writes_its_memory(
 
 
 def test_with_a_device_for_each_process_no_context_is_made_in_advance() -> None:
-    """It would see the devices of all."""
+    """A warm worker would see the devices of all."""
     spec = SimpleNamespace(
         entrypoint=sys.executable, args=("-u", "t.py"), local_world_size=2, virtual_local_rank=True
     )

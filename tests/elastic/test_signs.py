@@ -204,7 +204,7 @@ def test_torchrun_outside_of_a_fragment_is_left_alone() -> None:
     assert not is_ours({"PET_RDZV_BACKEND": "c10d", **other})
 
 
-def test_for_how_long_a_value_has_not_changed() -> None:
+def test_the_time_for_which_a_value_has_not_changed() -> None:
     quiet = Unchanged()
     assert quiet.observe(5.0, "a") == 0.0
     assert quiet.observe(7.0, "a") == 2.0

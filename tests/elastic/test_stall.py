@@ -60,7 +60,7 @@ def test_a_stall_is_ten_usual_steps_long_and_a_minute_at_least(
 
 
 def test_a_standstill_that_ended_by_itself_is_known_from_then_on() -> None:
-    """As an evaluation after each epoch: it is reported once, not each time."""
+    """For example, an evaluation after each epoch is reported once, not each time."""
     training = Training(0.4)
     reports = 0
     for _ in range(5):

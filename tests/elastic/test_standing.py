@@ -97,7 +97,7 @@ def says(place: Path, text: str) -> Callable[[], bool]:
     return lambda: (place / "comment").read_text() == text
 
 
-def test_the_speaker_and_its_words() -> None:
+def test_the_element_and_the_run_of_a_report() -> None:
     assert element(ENV) == "7_3"
     assert element({"SLURM_JOB_ID": "7"}) == ""
     assert run_of(ENV) == 2
@@ -106,7 +106,7 @@ def test_the_speaker_and_its_words() -> None:
     assert not is_reporter({"SLURM_PROCID": "1"})
 
 
-def test_that_there_is_an_agent_stands_there_at_once(slurm: Path) -> None:
+def test_the_report_of_an_agent_is_written_at_once(slurm: Path) -> None:
     own_element = OwnElement(ENV, SignalListener())
     own_element.report_started()
     assert says(slurm, "started{2}")()
@@ -188,7 +188,7 @@ def test_a_leave_does_not_wait_for_an_old_refusal_of_slurm(
     wait_until(says(slurm, "leaving{2}"), 20)
 
 
-def test_the_larger_the_job_the_longer_its_fragments_take_to_say_that_they_joined() -> None:
+def test_fragments_of_a_larger_job_spread_their_reports_over_a_longer_time() -> None:
     def longest_s(fragments: int) -> float:
         own_element = OwnElement(ENV, SignalListener())
         own_element._facts = ArrayFacts(wanted=tuple(range(fragments)))
@@ -339,7 +339,7 @@ def taken(place: Path) -> None:
         place.write_text("")
 
 
-def test_words_follow_each_other_and_are_said_again_until_they_stand(slurm: Path) -> None:
+def test_words_are_written_in_order_and_repeated_until_slurm_shows_them(slurm: Path) -> None:
     own_element = OwnElement(ENV, SignalListener())
     (slurm / "refuse").touch()
     own_element.report(Standing.JOINED)
@@ -534,7 +534,7 @@ def test_news_of_the_training_follow_its_standing_in_the_same_change(
 
 
 def test_waiting_news_are_written_with_the_next_standing(slurm: Path, joined: OwnElement) -> None:
-    """They would have waited for EVERY_S."""
+    """Without the standing they would have waited for EVERY_S."""
     joined.report_loss(Loss(60))
     wait_until(lambda: joined.told_loss == Loss(60))
     joined.report_loss(Loss(90))
@@ -594,7 +594,7 @@ def test_news_that_are_not_recorded_are_not_reported(
     wait_until(lambda: joined.told_progress is not None)
 
 
-def test_where_no_thread_can_be_started_news_wait(
+def test_news_wait_where_no_thread_can_be_started(
     slurm: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The user may have as many processes as the node allows. The training goes on."""

@@ -52,7 +52,7 @@ def cold() -> list[Started]:
 
 @pytest.fixture
 def handler(cold: list[Started]) -> Any:
-    """As torch's SubprocessHandler."""
+    """A handler with the interface of torch's SubprocessHandler."""
 
     class Handler:
         local_rank_id, _stdout, _stderr = 0, "out", "err"

@@ -45,7 +45,7 @@ class Training:
 
     @property
     def per_s(self) -> float:
-        """Samples a second, as the agent tells them."""
+        """Samples a second, as the agent reports them."""
         found = self.stretches.steady()
         assert found is not None
         return found.per_s
@@ -67,7 +67,7 @@ def evaluate(training: Training) -> None:
 
 
 def evaluate_at_once(training: Training) -> None:
-    """Much faster than a step, and with gradients on, as transformers' Trainer does it."""
+    """Evaluate much faster than a step, with gradients on, as transformers' Trainer does."""
     for _ in range(10):
         training.clean.draw(7, BATCH)
         training.now += 0.001
@@ -115,7 +115,7 @@ def test_first_steps_are_left_out(step_s: float) -> None:
 
 
 @pytest.mark.parametrize("burst", [2, 8, 16])
-def test_a_training_that_always_waits_for_input_is_as_slow_as_that(burst: int) -> None:
+def test_a_training_that_always_waits_for_input_has_the_pace_of_its_input(burst: int) -> None:
     """Processes of a DataLoader that work at the same pace deliver at the same moment."""
     training = Training(0.01)
     for _ in range(400):
@@ -176,7 +176,7 @@ def test_data_of_two_loaders_in_every_step() -> None:
 
 
 def test_data_of_two_loaders_at_random() -> None:
-    """Three more batches a step, each of any of the two."""
+    """Draw three more batches a step, each from a random loader of the two."""
     training, chance = Training(), random.Random(3)
     for _ in range(1000):
         for source in chance.choices([1, 2], k=3):
@@ -212,7 +212,7 @@ CALLS = st.one_of(
 @many
 @given(st.lists(CALLS, max_size=60))
 def test_no_clock_makes_clean_time_of_a_delay(calls: list[tuple[str, float]]) -> None:
-    """It runs backwards, jumps, or stands still."""
+    """The clock runs backwards, jumps, or stands still."""
     clean, highest = CleanTime(), 0.0
     for name, *words in calls:
         before = (clean.seconds, clean.steps, clean.samples)
@@ -342,7 +342,7 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
 
 @many
 @given(st.lists(st.builds(Stretch, ANY, ANY, ANY)))
-def test_whatever_is_measured_a_rate_is_a_number(stretches: list[Stretch]) -> None:
+def test_a_rate_is_a_number_for_any_measurement(stretches: list[Stretch]) -> None:
     found: tuple[Stretch, ...] = ()
     for stretch in stretches:
         found = extended(found, stretch)

@@ -1,4 +1,4 @@
-"""The store as torchrun's agent sees it, when a round breaks at its beginning."""
+"""The store of torchrun's agent, when a round breaks at its beginning."""
 
 from __future__ import annotations
 

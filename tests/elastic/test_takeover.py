@@ -152,7 +152,7 @@ def test_a_lone_dash_is_a_script(words: str) -> None:
         (print, (), []),
     ],
 )
-def test_which_program_workers_run(
+def test_the_program_that_workers_run(
     entrypoint: object, args: tuple[str, ...], program: list[str]
 ) -> None:
     assert program_of(entrypoint, args) == program

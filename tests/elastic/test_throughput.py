@@ -312,7 +312,7 @@ def test_pauses_are_seconds(rounds: list[tuple[Cause, float, float, bool]]) -> N
         assert all(s is None or 0 <= s <= 9999 for s in found)
 
 
-def test_when_a_fragment_began() -> None:
+def test_the_start_of_a_fragment() -> None:
     now = time.monotonic()
     assert fragment_began({"SLURM_JOB_START_TIME": str(int(time.time()) - 50)}) < now - 40
     for text in ("", "soon", "0", str(int(time.time()) + 9999), "9" * 30):

@@ -148,7 +148,9 @@ touch "asked.$job"
 
 
 def test_leaves_at_the_end_of_its_lease(gang: Gang) -> None:
-    """A stand-in squeue: fragment 1 is renewed after the first answer, 2 never is."""
+    """With a stand-in for squeue: fragment 1 is renewed after the first answer, fragment 2
+    never.
+    """
     tools = gang.work / "tools"
     tools.mkdir()
     write_programs(tools, {"squeue": SQUEUE})
@@ -233,7 +235,7 @@ def test_with_all_helpers_no_step_is_lost_or_done_twice(gang: Gang) -> None:
 
 
 def test_a_newcomer_with_other_start_options_gets_a_message(gang: Gang) -> None:
-    """As where a script decides in the shell: `[ -f ckpt ] && INIT=resume`."""
+    """For example, a script decides in the shell: `[ -f ckpt ] && INIT=resume`."""
     gang.start(1, "1:3", LONG, "-1", "--init_from=scratch")
     gang.wait_world(1)
     gang.start(2, "1:3", LONG, "-1", "--init_from=resume")

@@ -39,7 +39,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, delay_s: float) -> None:
-    """Every operation on a file takes so long."""
+    """Make every operation on a file take so long."""
 
     def late(function: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +56,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, delay_s: float) -> None:
 def test_a_very_slow_directory_loses_no_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half a second for every operation, two agents at once."""
+    """Every operation takes half a second, with two agents at once."""
     agents = [opened(tmp_path) for _ in range(2)]
     slow(monkeypatch, 0.5)
     written: list[int] = []

@@ -164,7 +164,7 @@ def test_outside_of_a_job_only_quiet_drafts_are_removed(
 def test_the_age_of_a_draft_is_counted_by_the_clock_of_its_file_system(
     tmp_path: Path, in_fragment: None, monkeypatch: pytest.MonkeyPatch, ahead_s: float
 ) -> None:
-    """This host's clock is that much ahead of the file server's."""
+    """This host's clock is ahead of the file server's by so much."""
     leave(tmp_path, {"c.pt.4.7.0.99.0.new": 0.0, "c.pt.4.7.0.98.0.new": QUIET_S + 60})
     told = time.time
     monkeypatch.setattr(time, "time", lambda: told() + ahead_s)

@@ -34,7 +34,7 @@ def begun(gang: Gang, world: int) -> list[tuple[int, int]]:
 
 
 def wait_in_vain(gang: Gang) -> None:
-    """Until an agent is on the waiting list, and two seconds more."""
+    """Wait until an agent is on the waiting list, and two seconds more."""
     wait_until(lambda: '"ready"' in gang.state(), explain=gang.dump)
     time.sleep(2.0)
 
@@ -80,7 +80,7 @@ def test_unequal_fragments_are_a_single_world_that_grows_and_shrinks(parts: Gang
 
 
 def test_a_process_of_several_gpus_counts_as_several(parts: Gang) -> None:
-    """Tensor parallel within a process, say: 2 processes, 5 workers."""
+    """For example, tensor parallel within a process: 2 processes, 5 workers."""
     start(parts, 0, 2, processes=1)
     start(parts, 1, 3, processes=1)
     parts.wait_world(2)

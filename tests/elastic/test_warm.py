@@ -289,7 +289,7 @@ class Devices:
         return warm_pool
 
     def made(self) -> list[str]:
-        """For which devices contexts were made ahead, with CUDA_VISIBLE_DEVICES and rank."""
+        """The devices for which contexts were made ahead, with CUDA_VISIBLE_DEVICES and rank."""
         return sorted(self._notes.read_text().splitlines()) if self._notes.exists() else []
 
     def take(self, warm_pool: WarmPool, seat: int, **more: str) -> int | None:

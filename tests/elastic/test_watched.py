@@ -39,7 +39,7 @@ def net() -> Any:
 
 
 class Counter:
-    """As little as can be watched."""
+    """The smallest object that can be watched."""
 
     def __init__(self, **state: Any) -> None:
         self.state = state
@@ -73,7 +73,7 @@ def agent(mailbox: Mailbox) -> dict[str, str]:
 
 @pytest.fixture
 def here(agent: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """This process is a worker of the agent."""
+    """Make this process a worker of the agent."""
     for name, value in agent.items():
         monkeypatch.setenv(name, value)
     return agent
@@ -132,7 +132,7 @@ def when_ready(readiness: Readiness) -> bool:
 
 
 class Clock:
-    """Stands unless the training does something that takes time."""
+    """Stands still unless the training takes time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -158,7 +158,7 @@ def two_optimizers(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool
 
 
 def metric(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
-    """Summed over all processes before the boundary, or after it."""
+    """Sum a metric over all processes before the boundary, or after it."""
     optimizer = torch.optim.AdamW(model.parameters())
     checkpoint.watch(model=model, optimizer=optimizer)
     for step in range(1, 7):
@@ -171,7 +171,7 @@ def metric(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> Non
 
 
 def closure(checkpoint: Checkpoint, model: Any, clock: Clock, waits: bool) -> None:
-    """Called several times within a step, or once before anything changes."""
+    """Call a closure several times within a step, or once before any change."""
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
     if waits:
         optimizer = torch.optim.LBFGS(model.parameters(), lr=1e-3, max_iter=5, tolerance_change=0)
@@ -214,7 +214,7 @@ def test_a_state_that_is_torn_while_others_are_waited_for_is_copied(
 
 
 class Slow(torch.nn.Module):
-    """A state that is large enough to be measured, and takes its time to be copied."""
+    """A state that is large enough to be measured, and slow to copy."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -270,7 +270,7 @@ class Counting(torch.nn.Module):
 
 
 @pytest.mark.parametrize("passes", [0, 1, 3])
-def test_all_that_a_pass_changes_in_a_module_is_that_of_the_boundary(passes: int) -> None:
+def test_all_changes_of_a_pass_in_a_module_belong_to_the_boundary(passes: int) -> None:
     module = Counting()
     watched = Watched(None, {"module": module})
     spare = watched.copy({})
@@ -393,7 +393,7 @@ def test_changes_of_a_device_during_the_copy_are_not_kept(
     assert training.memory.newest() == -1
 
 
-def test_weights_that_change_without_an_optimizer_are_not_kept_as_if_they_had_not(
+def test_weights_that_change_without_an_optimizer_are_not_kept(
     agent: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     training = Training(agent)
@@ -843,7 +843,7 @@ def test_a_second_sigterm_does_not_prevent_the_write(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize(("kind", "kept"), [("fails", 7), ("succeeds", -1)])
-def test_an_exit_code_tells_whether_the_state_is_still_needed(
+def test_an_exit_code_shows_whether_the_state_is_still_needed(
     begin: Begin, kind: str, kept: int
 ) -> None:
     process = begin(kind)

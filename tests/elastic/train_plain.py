@@ -27,7 +27,7 @@ parallel = DistributedDataParallel(model)
 
 
 def note() -> None:
-    """For the test: a checkpoint is there, or the first step begins."""
+    """Note for the test that a checkpoint exists, or that the first step begins."""
     with open(work / "saved", "a") as file:
         file.write(f"{time.monotonic()}\n")
 

@@ -1,4 +1,4 @@
-"""A training as small as can be: an all_reduce per step, the step number as checkpoint."""
+"""The smallest training: an all_reduce per step, the step number as checkpoint."""
 
 import json
 import os

@@ -43,7 +43,7 @@ class Sampler:
 
 
 class Net(torch.nn.Module):
-    """Small, with statistics, and the count."""
+    """A small net with statistics and the count."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -53,7 +53,7 @@ PODMAN_ALONE = Runtime("podman, process ids of its own", podman)
 
 
 def usable(runtime: Runtime, image: Path) -> None:
-    """Skip the test where this host does not run containers in this way."""
+    """Skip the test if this host does not run containers in this way."""
     words = [word.replace('"$PWD"', "/") for word in runtime.words(image, [])]
     if shutil.which(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed")
@@ -112,7 +112,7 @@ def slurms_commands() -> list[Path]:
 
 
 def prepare(image: Path, mounted: Sequence[Path]) -> None:
-    """Make the places in the image at which something is mounted."""
+    """Make the mount points in the image."""
     for path in mounted:
         place = image / path.relative_to("/")
         if place.exists() or place.is_symlink():

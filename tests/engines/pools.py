@@ -42,7 +42,7 @@ def command(place: Path) -> Path:
 
 @contextmanager
 def beside(bench: Bench, *words: str, **more: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program of this environment, run beside the cluster as a scheduler or head is."""
+    """Run a program of this environment beside the cluster, like a scheduler or head."""
     with (bench.box.work / "beside.log").open("ab") as log:
         program = subprocess.Popen(
             [str(PROGRAMS / words[0]), *words[1:]],
@@ -63,7 +63,7 @@ def beside(bench: Bench, *words: str, **more: str) -> Iterator[subprocess.Popen[
 
 
 def tick_until(bench: Bench, is_so: Callable[[], bool]) -> None:
-    """Tick about once a second until it is so."""
+    """Tick about once a second until the condition holds."""
     last = 0.0
 
     def look() -> bool:

@@ -70,11 +70,11 @@ class Recipe:
         return len(saved) >= count and len(self.processes(program)) == count
 
     def kill_one(self, program: str) -> None:
-        """The oldest, which is at a task."""
+        """Kill the oldest worker, which is at a task."""
         os.kill(self.processes(program)[0], signal.SIGKILL)
 
     def preempt(self, nodes: int = 2, seconds: int = 4) -> None:
-        """An ordinary job takes nodes of a pool that has all of them."""
+        """Let an ordinary job take nodes of a pool that has all of them."""
         argv = ["sbatch", "-p", "main", f"-N{nodes}", "--time=1", "--parsable"]
         number = self.bench.box.run([*argv, "--wrap", f"sleep {seconds}"]).stdout.strip()
         state = ["squeue", "-h", "-j", number, "-o", "%T"]

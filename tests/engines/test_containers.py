@@ -186,9 +186,7 @@ def test_a_training_without_slurm_s_commands_ends_with_its_lease(
     assert (training.work / "finished").exists()
 
 
-def test_workers_in_containers_of_their_own_have_the_agents_memory(
-    bench: Bench, image: Path
-) -> None:
+def test_workers_in_separate_containers_have_the_agents_memory(bench: Bench, image: Path) -> None:
     """The agent runs on the node, each of its workers in a container with its own process ids."""
     training = Training(bench)
     first = command(PODMAN_ALONE, image, mounts(bench))

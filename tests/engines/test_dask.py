@@ -1,4 +1,4 @@
-"""Dask workers as a pool: the computation is complete and right, whatever happens to them."""
+"""Dask workers as a pool: the computation is complete and right after any loss of workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 
 def squares(notes: Path, seconds: float) -> Callable[[int], int]:
-    """A task: a line in the notes at its end. Made here, as workers do not have this module."""
+    """Make a task that writes a line into the notes at its end. Workers do not have this module."""
 
     def square(number: int) -> int:
         time.sleep(seconds)

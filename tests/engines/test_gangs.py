@@ -28,7 +28,7 @@ OPEN_MPI = {  # all nodes of a sandbox are this host, which may be without a net
 
 
 def sizes(recipe: Recipe, job: int) -> list[int]:
-    """With how many the newest steps were done, as the logs of all fragments say."""
+    """The sizes at which the newest steps were done, by the logs of all fragments."""
     logs = recipe.bench.box.work.glob(f"slurm-{job}_*.out")
     lines = re.findall(
         r"^step (\d+) of \d+: (\d+) ", "".join(p.read_text() for p in logs), re.MULTILINE

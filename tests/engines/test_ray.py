@@ -1,4 +1,4 @@
-"""Ray's worker nodes as a pool: every task has its result, whatever happens to them."""
+"""Ray's worker nodes as a pool: every task has its result after any loss of nodes."""
 
 from __future__ import annotations
 

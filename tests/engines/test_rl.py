@@ -1,4 +1,6 @@
-"""Reinforcement learning: workers come and go beside a trainer that stays, and the reward rises."""
+"""Reinforcement learning: workers start and leave beside a permanent trainer, and the
+reward rises.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def rewards(recipe: Recipe) -> list[float]:
 
 
 def process_of(name: str) -> str:
-    """The worker's process that has made a rollout."""
+    """The process of the worker that has made a rollout."""
     return name.split(".")[1]
 
 
@@ -117,7 +119,9 @@ def check_the_books(recipe: Recipe) -> None:
 def test_rollouts_per_node_hour_beside_a_fixed_number_of_workers(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For the same node-seconds. The test takes the rollouts, as a trainer that is never busy."""
+    """Both have the same node-seconds. The test takes the rollouts, like a trainer that is
+    never busy.
+    """
     monkeypatch.syspath_prepend(str(Recipe.source("reinforcement")))
     recipe = Recipe.copied(bench, "reinforcement")
     place = __import__("exchange").Exchange(recipe.place / "run")
@@ -147,7 +151,7 @@ def start_fixed(recipe: Recipe, nodes: int, *words: str) -> int:
 
 
 def running(bench: Bench, job: int) -> int:
-    """Nodes that the job has now."""
+    """The nodes of the job now."""
     asked = ["squeue", "-h", "-t", "RUNNING,COMPLETING", "-o", "%D", "-j", str(job)]
     return sum(map(int, bench.box.run(asked, check=False).stdout.split()))
 

@@ -119,7 +119,7 @@ def test_a_worker_that_is_asked_to_leave_ends_its_rollout(
 
 
 def test_missing_weights_are_searched_again(tmp_path: Path, exchange: ModuleType) -> None:
-    """A directory on NFS may list a file that is gone, and a reader may find the end of it."""
+    """A directory on NFS may list a removed file, and a reader may get an empty file."""
     place = exchange.Exchange(tmp_path)
     (tmp_path / "weights" / "00000007.pt").write_bytes(b"PK\x03\x04")
     assert place.newest(-1) is None
@@ -130,7 +130,7 @@ def test_missing_weights_are_searched_again(tmp_path: Path, exchange: ModuleType
     assert place.newest(9) is None
 
 
-def test_a_trainer_that_is_killed_again_and_again_counts_each_rollout_once(
+def test_a_trainer_that_is_killed_repeatedly_counts_each_rollout_once(
     tmp_path: Path, exchange: ModuleType
 ) -> None:
     place = exchange.Exchange(tmp_path)

@@ -1,4 +1,4 @@
-"""Spark's standalone workers as a pool: the sum is right, whatever happens to them."""
+"""Spark's standalone workers as a pool: the sum is right after any loss of workers."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class TwoHosts(Gang):
         return self.agents[fragment]
 
 
-def test_they_meet_at_their_addresses(tmp_path: Path, hosts: tuple[str, str]) -> None:
+def test_fragments_meet_at_their_addresses(tmp_path: Path, hosts: tuple[str, str]) -> None:
     pytest.importorskip("torch")
     gang = TwoHosts(write_job_path(tmp_path / "jobpath"), tmp_path)
     gang.names = hosts

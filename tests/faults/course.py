@@ -37,7 +37,7 @@ TICKS = 3  # ticks with changes, before a tick without changes
 
 @dataclass
 class Noting:
-    """Slurm, and every line that was written to it."""
+    """A Slurm that records every line that was written to it."""
 
     live: Live
     written: list[str] = field(default_factory=list)
@@ -208,7 +208,7 @@ class Course:
         self.look()
 
     def signal(self, daemon: str, number: int) -> None:
-        """To munged, slurmctld or a node's slurmd, which is a process of this sandbox alone."""
+        """Send a signal to munged, slurmctld or a node's slurmd of this sandbox."""
         process = self.bench.box.record.daemons[daemon]
         assert identify(process.pid) == process
         os.kill(process.pid, number)

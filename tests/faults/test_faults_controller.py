@@ -60,7 +60,7 @@ def test_slurmctld_stopped_for_longer_than_the_time_out(course: Course) -> None:
 
 @long
 def test_slurmctld_stopped_in_mid_write(course: Course) -> None:
-    """The writes time out, and slurmctld carries them out when it goes on."""
+    """The writes time out, but slurmctld carries them out when it continues."""
     course.job, course.count = course.bench.submit("exec sleep 600", "1-3"), 3
     course.began = time.monotonic()
     port = course.bench.live
@@ -111,7 +111,7 @@ def _hang_up(server: socket.socket, answer: str) -> None:
 
 
 def restore_old_state(course: Course) -> None:
-    """slurmctld believes that all fragments wait, while their processes run."""
+    """Make slurmctld believe that all fragments wait, while their processes run."""
     box, layout = course.bench.box, course.bench.box.record.layout
     course.job, course.count = course.bench.submit("exec sleep 600", "1-3"), 3
     box.restart_controller()  # which saves

@@ -53,7 +53,7 @@ def is_down(course: Course, node: str) -> bool:
 
 
 def test_slurmd_killed_and_started_again(course: Course) -> None:
-    """It finds its fragment running, which never stopped."""
+    """Its fragment still runs, because it never stopped."""
     course.start()
     node = one_node(course)
     before = on_node(course, node)
@@ -67,7 +67,7 @@ def test_slurmd_killed_and_started_again(course: Course) -> None:
 
 @pytest.fixture
 def short_bench(fresh_sandbox: NewSandbox) -> Bench:
-    """On its own: nodes that do not answer are down after seconds."""
+    """A separate bench where silent nodes are down after seconds."""
     return patient(Bench(fresh_sandbox(nodes=4, extra_conf=SHORT)))
 
 
@@ -75,7 +75,7 @@ def short_bench(fresh_sandbox: NewSandbox) -> Bench:
 def test_a_dead_node_comes_back_with_its_fragment(
     short_bench: Bench, new_course: NewCourse
 ) -> None:
-    """slurmd dies alone: Slurm gives the node up and requeues, while the processes run on."""
+    """Only slurmd dies: Slurm gives the node up and requeues, while the processes go on."""
     course = new_course(short_bench, "slurmd dies")
     course.start()
     node = one_node(course)

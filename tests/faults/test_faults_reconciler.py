@@ -1,4 +1,4 @@
-"""The tick killed at every write, without room on disk, at a wrong hour, doubled, missed."""
+"""The tick is killed at every write, has no room on disk or a wrong clock, is doubled or missed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def noticing(course: Course) -> None:
 
 
 def putting_back(course: Course) -> None:
-    """Notice was given, and is over: `sleep` has not heard it."""
+    """The time of the notice is over, because `sleep` has ignored it."""
     noticing(course)
     course.tick()
     time.sleep(course.bench.notice_s + 1)
@@ -258,7 +258,7 @@ LEAVE = (
 def test_no_tick_for_longer_than_slurmctld_remembers(
     forgetful_bench: Bench, new_course: NewCourse
 ) -> None:
-    """Fragments put themselves back before their leases end, and are there still."""
+    """Fragments put themselves back before their leases end, and still exist."""
     course = new_course(forgetful_bench, "no tick for longer than MinJobAge, with agents")
     course.start(3, LEAVE)
     rigid = ["sbatch", "--parsable", "-p", "main", "-N1", "--wrap", "true"]

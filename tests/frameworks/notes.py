@@ -25,13 +25,13 @@ def begin(gang: Gang, script: str, world: int = 2) -> Gang:
 
 
 def train_on(gang: Gang, steps: int = 12) -> None:
-    """Until so many more steps are done."""
+    """Wait until so many more steps are done."""
     wanted = gang.steps()[-1][1] + steps
     wait_until(lambda: gang.steps()[-1][1] >= wanted, explain=gang.dump)
 
 
 def noted(gang: Gang) -> list[dict[str, float]]:
-    """Each step of each fragment."""
+    """The notes of each step of each fragment."""
     rows = []
     for path in gang.work.glob("steps-*.jsonl"):
         rows += [json.loads(line) for line in path.read_text().splitlines()]

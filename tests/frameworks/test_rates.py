@@ -34,14 +34,14 @@ def start(gang: Gang, fragment: int, kind: str) -> None:
 
 
 def told(gang: Gang) -> Optional[Telemetry]:
-    """The newest that any fragment tells."""
+    """The newest report of any fragment."""
     paths = gang.work.glob("comment.77_*")
     found = [parse_progress(parse(path.read_text()).progress) for path in paths]
     return max((t for t in found if t), key=lambda t: t.rates[-1].at, default=None)
 
 
 def rate_of(gang: Gang, nodes: int, is_so: Callable[[Rate], bool] = lambda rate: True) -> Rate:
-    """The first that is told of this size."""
+    """The first reported rate of this size."""
     found: list[Rate] = []
 
     def is_told() -> bool:
@@ -55,7 +55,9 @@ def rate_of(gang: Gang, nodes: int, is_so: Callable[[Rate], bool] = lambda rate:
 
 
 def own_steps(gang: Gang, until: float, seconds: float = 30.0) -> list[tuple[float, int]]:
-    """When the script ended a step by its notes, and on how many samples of all processes."""
+    """The end time of each step by the script's notes, and its number of samples over all
+    processes.
+    """
     rows = [line.split() for line in (gang.work / "own").read_text().splitlines()]
     return [(float(t), int(n)) for t, n in rows[:-1] if until - seconds <= float(t) <= until]
 

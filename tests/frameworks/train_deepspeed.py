@@ -22,7 +22,7 @@ IS_WARNED = "TRAIN_NOTICE" in os.environ
 
 
 def full(parameters: list[torch.nn.Parameter]) -> torch.nn.Module:
-    """Something with `samples`, and the whole parameters."""
+    """A model with `samples`, and the whole parameters."""
     with deepspeed.zero.GatheredParameters(parameters):
         plain = torch.nn.ParameterList([p.detach().clone() for p in parameters])
     plain.samples = []

@@ -69,7 +69,7 @@ def mesh() -> DeviceMesh:
 
 
 def full(model: torch.nn.Module) -> torch.nn.Module:
-    """Something with `samples`, and the whole parameters."""
+    """A model with `samples`, and the whole parameters."""
     whole = [p.full_tensor().clone() for p in model.parameters()]
     plain = torch.nn.ParameterList(whole)
     plain.samples = []

@@ -18,7 +18,7 @@ SAMPLES = 840
 
 
 class Net(pl.LightningModule):
-    """Small, with statistics."""
+    """A small net with statistics."""
 
     def __init__(self, work: Path) -> None:
         super().__init__()

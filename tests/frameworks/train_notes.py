@@ -28,7 +28,7 @@ class Samples(Dataset):
 
 
 class Net(torch.nn.Module):
-    """Small, with statistics."""
+    """A small net with statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,14 +49,14 @@ def weights(net: torch.nn.Module) -> float:
 
 
 def note_begin(work: Path, net: torch.nn.Module, step: int) -> None:
-    """A round begins after this step."""
+    """Note that a round begins after this step."""
     begin = {"rank": RANK, "world": WORLD, "fragment": FRAGMENT, "step": step}
     begin |= {"restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}
     _log(work / "begins.jsonl", json.dumps(begin | {"sum": weights(net), "t": time.time()}))
 
 
 def note_step(work: Path, net: Any, step: int, epoch: float = 0) -> None:
-    """A step is done."""
+    """Note a finished step."""
     row = {"t": time.time(), "step": step, "world": WORLD, "epoch": epoch}
     row |= {"samples": net.samples, "sum": weights(net), "round": os.environ["MASTER_PORT"]}
     _log(work / f"steps-{FRAGMENT}.jsonl", json.dumps(row))

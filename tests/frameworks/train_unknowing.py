@@ -28,7 +28,7 @@ EVERY = 150  # steps between evaluations, and checkpoints
 
 
 class Samples(Dataset):  # type: ignore[type-arg]
-    """A few thousand of them."""
+    """A few thousand samples."""
 
     def __init__(self, count: int = 4000) -> None:
         self.x = torch.randn(count, 8, generator=torch.Generator().manual_seed(1))
@@ -65,7 +65,7 @@ class Net(torch.nn.Module):
 
 
 def note(samples: int) -> None:
-    """A step is done, on so many samples in this process."""
+    """Note a finished step on so many samples in this process."""
     if os.environ["RANK"] == "0":
         with open(WORK / "own", "a") as file:
             file.write(f"{time.time()} {samples * int(os.environ['WORLD_SIZE'])}\n")
@@ -95,7 +95,7 @@ def plain() -> None:
 
 
 def evaluate(net: Net) -> None:
-    """On other data, without gradients."""
+    """Evaluate on other data, without gradients."""
     net.eval()
     with torch.no_grad():
         for one in DataLoader(Samples(400), 100):
@@ -105,7 +105,7 @@ def evaluate(net: Net) -> None:
 
 
 def lightning() -> None:
-    """A module, a Trainer."""
+    """Train with a module and a Trainer."""
     import lightning.pytorch as pl  # noqa: PLC0415
 
     class Module(pl.LightningModule):
@@ -141,7 +141,7 @@ def lightning() -> None:
 
 
 def trainer() -> None:
-    """Hugging Face's Trainer."""
+    """Train with Hugging Face's Trainer."""
     from transformers import Trainer, TrainerCallback, TrainingArguments  # noqa: PLC0415
 
     class Notes(TrainerCallback):

@@ -119,7 +119,7 @@ def _change(found: str) -> None:
 
 
 def _policy(found: str) -> None:
-    """Whatever settings a site has, Lua reads the same partitions."""
+    """Lua reads the same partitions for any settings of a site."""
     settings = parse_settings(found)
     text = render_policy(settings, LIMITS, {"root": 0}, SUBMITS)
     assert _answer("policy", text) == list(settings.site.partitions)

@@ -11,14 +11,14 @@ class RefusedError(Exception):
 
 
 def start(*argv: str) -> subprocess.Popen[bytes]:
-    """It must end by itself once there are no more texts."""
+    """Start the process. It must end by itself after the last text."""
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     atexit.register(_end, process)
     return process
 
 
 def ask(process: subprocess.Popen[bytes], text: bytes) -> None:
-    """The answer is read from its stdout by the caller."""
+    """Send a text. The caller reads the answer from its stdout."""
     assert process.stdin is not None
     process.stdin.write(text)
     process.stdin.flush()

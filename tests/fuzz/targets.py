@@ -71,7 +71,7 @@ BEFORE = next(
 
 
 def _queue(found: str) -> None:
-    """Whatever a row holds, the row before it is read as ever."""
+    """For any content of a row, the row before it is read as usual."""
     seen = jobs.parse_jobs(BEFORE + found, ["malleable"])
     alone = jobs.parse_jobs(BEFORE, ["malleable"])
     (kept,) = (f for job in alone.malleable for f in job.fragments)
@@ -150,7 +150,7 @@ def _elements(found: str) -> None:
 
 
 def _flags(found: str) -> None:
-    """The words behind the script are not torchrun's."""
+    """The words after the script do not belong to torchrun."""
     words, ours = found.split(" "), {"PET_RDZV_BACKEND": "malleable"}
     flags.overrides(["torchrun", *words], {})
     assert flags.overrides(["torchrun", "train.py", *words], ours) == ""

@@ -120,7 +120,7 @@ def _look(part: Path) -> None:
 
 
 def _with_sums(data: bytes) -> bytes:
-    """With sound check sums, or most damage would end there."""
+    """Add sound check sums. Without them most damage would be refused at once."""
     blocks = [data[at : at + 512] for at in range(0, len(data), 512)]
     return b"".join(map(_with_sum, blocks))
 

@@ -68,7 +68,7 @@ def job_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def measured(request: pytest.FixtureRequest, device: Device) -> Measured:
-    """Called with a name and figures."""
+    """A function that records figures under a name."""
 
     def add(case: str, **figures: object) -> None:
         row = {"case": case, "device": device.name, **figures}

@@ -102,7 +102,9 @@ def test_unequal_fragments_train_together(bench: Bench, measured: Measured) -> N
 
 
 def test_the_cost_of_a_notice(bench: Bench, measured: Measured) -> None:
-    """By the quickest block of steps with and without: other work makes blocks slower only."""
+    """The quickest block of steps with and without counts, because other work only makes
+    blocks slower.
+    """
     bench.extra["TRAIN_BLOCK"] = "100"
     for fragment in (1, 2):
         bench.begin(fragment)

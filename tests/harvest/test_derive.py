@@ -64,7 +64,7 @@ def running(index: int = 0, node: str = "n1", start_s: float = -200, **fields: A
     return make_fragment(index, RUNNING, [node], start=after(start_s), **fields)
 
 
-def test_the_first_tick_only_says_where_things_stand() -> None:
+def test_the_first_tick_only_records_the_present_state() -> None:
     record = then(None, at(0, make_job(running())))
     assert (record.span_s, record.node_s, record.endings) == (0, 0, ())
     assert record.jobs[0].nodes == 1
@@ -154,7 +154,7 @@ def test_a_fragment_that_gives_up_apart_has_died_where_a_tick_counts_a_failure(
 
 
 @pytest.mark.parametrize(("fragment", "kind"), HIT_STATES, ids=[k.value for _, k in HIT_STATES])
-def test_how_a_run_ended(fragment: Fragment, kind: Why) -> None:
+def test_the_end_of_a_run(fragment: Fragment, kind: Why) -> None:
     first = then(None, at(0, make_job(running())))
     now = 410 if kind is Why.LEASE_ENDED else 30
     (ending,) = then(first.seen, at(now, make_job(fragment))).endings
@@ -204,7 +204,7 @@ OVER = (
 
 
 @pytest.mark.parametrize(("fragments", "over"), OVER, ids=[str(over) for _, over in OVER])
-def test_why_a_job_is_over(fragments: tuple[Fragment, ...], over: Optional[Why]) -> None:
+def test_the_reason_why_a_job_is_over(fragments: tuple[Fragment, ...], over: Optional[Why]) -> None:
     seen = at(0, make_job(*fragments))
     record = then(None, seen, make_plan(seen, Settings(), no_clock))
     assert record.jobs[0].over is over
@@ -220,7 +220,7 @@ def test_why_a_job_is_over(fragments: tuple[Fragment, ...], over: Optional[Why])
         (running(), 30, Why.UNKNOWN),
     ],
 )
-def test_how_a_job_ended_that_slurm_has_dropped(
+def test_the_end_of_a_job_that_slurm_has_dropped(
     fragment: Fragment, late_s: float, how: Why
 ) -> None:
     first = then(None, at(0, make_job(fragment)))
@@ -235,7 +235,9 @@ def test_an_end_without_a_moment_is_halfway_and_marked_uncertain() -> None:
 
 
 def test_a_requeued_run_that_is_still_ending_has_not_ended() -> None:
-    """Slurm counts the restart already, and says that it starts now, whenever it is asked."""
+    """Slurm already counts the restart, and gives the present time as its start at each
+    question.
+    """
     first = then(None, at(0, make_job(running())))
     ending = make_fragment(0, FragmentState.ENDING, ["n1"], restarts=1, start=after(10))
     second = then(first.seen, at(10, make_job(ending)))
@@ -297,7 +299,9 @@ def test_a_late_start_is_ours_only_while_we_were_on_its_nodes() -> None:
 def test_a_job_that_began_on_the_nodes_of_a_preempted_fragment_took_them(
     said: Said, start_s: int, name: str, taker: str
 ) -> None:
-    """In a grace time the fragment leaves by itself. A job that began before is another's."""
+    """In a grace time the fragment leaves by itself. A job that began earlier did not take
+    its nodes.
+    """
     first = then(None, at(0, make_job(running())))
     began = (OtherStart("9", after(start_s), frozenset({name, "n7"}), "gpu"),)
     gone = make_fragment(0, HELD, restarts=1, eligible=after(141), said=said)
@@ -355,7 +359,7 @@ def test_no_node_second_is_counted_twice(ran: int, runs: int, wait: int, ahead: 
     assert from_text(to_text(record.seen)) == record.seen
 
 
-def test_why_nodes_are_idle() -> None:
+def test_the_reasons_of_idle_nodes() -> None:
     def idle(*jobs: MalleableJob, **fields: Any) -> dict[Why, int]:
         plan = make_plan(at(0, *jobs, **fields), Settings(), no_clock)
         return {item.reason: item.nodes for item in plan.idle}
@@ -370,7 +374,7 @@ def test_why_nodes_are_idle() -> None:
     }
 
 
-def test_why_a_mode_or_a_ceiling_leaves_nodes_idle() -> None:
+def test_a_mode_or_a_ceiling_is_named_as_the_reason_of_idle_nodes() -> None:
     def idle(mode: Mode, **fields: Any) -> dict[Why, int]:
         settings = replace(Settings(), mode=mode)
         fields.setdefault("job", make_job(held=6, user="ann"))

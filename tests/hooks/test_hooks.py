@@ -139,7 +139,7 @@ def test_without_setpriv_no_process_is_ended(sleepers: Sleepers, script: Path) -
 
 @needs_root
 def test_where_slurmd_runs_as_the_user_of_the_job(sleepers: Sleepers, script: Path) -> None:
-    """Then the script is a process of that user itself, and must spare its own kind."""
+    """In this case the script is a process of that user, and must not end itself."""
     sleepers.start(OURS)
     sleepers.start({**OURS, "SLURM_SCRIPT_CONTEXT": "epilog_slurmd"})
     assert run(script, user=NOBODY) == ""

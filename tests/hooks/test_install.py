@@ -171,7 +171,7 @@ def test_packages_inside_are_copied_and_the_same_content_lies_once(
     assert len(list(path.parent.iterdir())) == 2
 
 
-def test_directories_made_on_the_way_can_be_read_whatever_the_umask(tmp_path: Path) -> None:
+def test_directories_made_on_the_way_are_readable_with_any_umask(tmp_path: Path) -> None:
     tmp_path.chmod(0o711)
     before = os.umask(0o077)
     try:

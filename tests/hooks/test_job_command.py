@@ -1,5 +1,6 @@
-"""The command `malleable` in a job: it finds its modules wherever the job path lies, and whatever
-the user's script has done to PYTHONPATH."""
+"""The command `malleable` in a job: it imports its modules from any job path, with any
+PYTHONPATH.
+"""
 
 from __future__ import annotations
 

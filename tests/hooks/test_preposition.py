@@ -394,7 +394,7 @@ def test_a_directory_that_cannot_be_read_leaves_no_half_copy(node: Node, mode: i
     assert len(node.laid()) == (mode == 0o700)
 
 
-def test_the_age_of_a_tar_s_root_is_not_that_of_its_use(node: Node) -> None:
+def test_the_age_of_a_tar_s_root_is_not_the_age_of_its_use(node: Node) -> None:
     with tarfile.open(node.shared / "env.tar", "w") as archive:
         root = tarfile.TarInfo(".")
         root.type, root.mtime = tarfile.DIRTYPE, 1_000_000_000

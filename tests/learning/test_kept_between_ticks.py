@@ -160,7 +160,7 @@ def test_a_single_job_speaks_for_no_family(settings: Settings) -> None:
     assert not learned[2].is_shared
 
 
-def test_node_seconds_are_those_between_ticks(settings: Settings) -> None:
+def test_node_seconds_count_between_ticks(settings: Settings) -> None:
     def node_s() -> float:
         with reading(settings) as database:
             return float(database.execute("SELECT node_s FROM job").fetchone()[0])
@@ -489,7 +489,7 @@ def test_a_changed_batch_starts_a_new_curve(settings: Settings) -> None:
 
 
 def on_gpus(name: str, start_s: float, *rates: Rate) -> MalleableJob:
-    """A gang of 4 GPUs on a node with that name, which tells these rates."""
+    """A gang of 4 GPUs on a node with that name, which reports these rates."""
     request = replace(make_request(1, 8), slot=Slot("gpu"), name="train.sh")
     fragment = make_fragment(
         0,

@@ -115,8 +115,8 @@ def test_the_rows_of_a_busy_hour(settings: Settings) -> None:
     assert len(found.samples) == 60
 
 
-def test_a_job_that_is_preempted_again_and_again_is_in_a_loop(settings: Settings) -> None:
-    """By the partition that took most, at four moments within two hours."""
+def test_a_job_that_is_preempted_repeatedly_is_in_a_loop(settings: Settings) -> None:
+    """The loop counts by the partition with most preemptions, at four moments within two hours."""
     slurm = busy_slurm()
     found = []
     for step in range(60):
@@ -167,7 +167,7 @@ def test_a_part_of_the_ledger(settings: Settings) -> None:
 
 
 def test_months_that_follow_each_other_add_up(settings: Settings) -> None:
-    """Also where they are asked about by user, so by whole hours, and a tick falls on midnight."""
+    """This also holds for a question by user, thus by whole hours, and for a tick at midnight."""
     slurm = busy_slurm()
     midnight = START + 3600
     slurm.now = midnight - 300
@@ -460,7 +460,7 @@ def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
 
 
 def test_the_file_is_kept_within_its_size(tmp_path: Path) -> None:
-    """It drops the oldest and goes on."""
+    """The ledger drops the oldest rows and goes on."""
     slurm = busy_slurm()
     settings = filled(tmp_path, slurm)
     for _ in range(10):
@@ -517,7 +517,7 @@ def test_a_job_that_outlived_a_long_gap_has_a_single_line(settings: Settings) ->
 def test_the_first_word_about_an_end_counts(
     settings: Settings, told: tuple[Optional[Why], ...], kept: str
 ) -> None:
-    """Slurm forgets the fragment that said it before the others."""
+    """Slurm forgets the fragment that reported the end before the others."""
     report = one_tick(busy_slurm(), settings)[0]
     seen = report.snapshot
     limits = Limits(timedelta(seconds=60), frozenset({"malleable"}), 60, settings.lease)

@@ -124,7 +124,7 @@ def test_metrics_show_the_place_of_unused_resources(tmp_path: Path) -> None:
 
 
 def bars_of(found: Totals) -> str:
-    """The picture of it in the page."""
+    """The bars of unused resources in the page."""
     pytest.importorskip("matplotlib")
     (chart,) = (c for c in charts(found) if c.title == "Resources that no job used")
     return chart.svg

@@ -105,7 +105,7 @@ def test_a_core_in_a_lane_alone_is_refused(sandbox: Any) -> None:
     assert "write --partition=main,malleable" in done.stderr
 
 
-def test_a_core_beside_a_lane_closed_to_its_user_is_refused(sandbox: Any) -> None:
+def test_a_core_beside_a_lane_that_is_closed_to_its_user_is_refused(sandbox: Any) -> None:
     """A tick may move any job to the lane, and Slurm asks for no group of the user's then."""
     job = submit(sandbox, *CORE).stdout.strip()
     update(sandbox, "update", "PartitionName=malleable", "AllowGroups=root", user=None)
@@ -281,8 +281,10 @@ def test_a_trap_that_submits_the_job_again_gets_a_note(sandbox: Any) -> None:
     assert "note: the script has a trap and calls sbatch: each fragment would do so" in done.stderr
 
 
-def test_jobs_that_wait_for_a_malleable_job(sandbox: Any) -> None:
-    """Why choosing.md says afterany: the fragments that are not needed any more end CANCELLED."""
+def test_a_job_with_afterany_starts_after_a_malleable_job(sandbox: Any) -> None:
+    """This is why choosing.md says afterany: fragments that are not needed any more end
+    CANCELLED.
+    """
     script = sandbox.work / "short.sh"
     script.write_text("#!/bin/sh\n")
     script.chmod(0o755)

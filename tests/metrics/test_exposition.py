@@ -167,7 +167,7 @@ def test_a_file_that_cannot_be_written_costs_a_line(tmp_path: Path) -> None:
 
 
 def in_the_way(settings: Settings) -> None:
-    """Something that no ledger can be written to, nor read from."""
+    """An obstacle: no ledger can be written to it, nor read from it."""
     (Path(settings.tick.state_dir) / "ledger.sqlite").mkdir(parents=True)
 
 

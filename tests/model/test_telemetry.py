@@ -40,7 +40,7 @@ def test_waiting_for_others_takes_a_share_of_a_step(share: float) -> None:
         Telemetry(sync=share)
 
 
-def test_where_plausible_curves_differ_little_is_known() -> None:
+def test_the_spread_of_plausible_curves_shows_how_much_is_known() -> None:
     curves = tuple(Curve(((0, 0.0), (1, 1.0), (4, at_four))) for at_four in (2.0, 4.0))
     learned = Learned(curves[0], curves, sizes_seen=(1,))
     assert learned.spread(1) == 0

@@ -114,7 +114,7 @@ class Training:
         return sum(e.state != "CANCELLED" for e in left) * self.unit < self.low
 
     def is_open(self, left: list[Element]) -> bool:
-        """True if anything of it could still run."""
+        """True if any element of it could still run."""
         return any(e.state not in ENDED for e in left)
 
     def is_at_rest(self, left: list[Element], free: int) -> bool:

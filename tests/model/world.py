@@ -181,7 +181,7 @@ class World:
                 self.slurm.does(f"scontrol release {element.name}")
 
     def raise_limit(self, element: Element) -> None:
-        """The operator answers for it until a tick has seen it."""
+        """Raise a limit. The operator is responsible until a tick has seen it."""
         self.slurm.does(f"scontrol update jobid={element.name} TimeLimit={RAISED_MIN}")
         self.admin_released.add(element.name)
         self.known.clear()
@@ -189,7 +189,7 @@ class World:
             self.core_ends[element.name] = element.end
 
     def switch(self, is_off: bool) -> None:
-        """An admin switches malleable jobs off, or on again."""
+        """Switch malleable jobs off, or on again, as an administrator."""
         place = self.settings.tick.state_dir
         if is_off:
             switch_off(place, "a test")
@@ -198,7 +198,7 @@ class World:
             self.is_off = False
 
     def want_no_growth(self, is_wanted: bool) -> None:
-        """The site's cron writes the file, or removes it."""
+        """Write the file as the site's cron, or remove it."""
         file = Path(self.settings.tick.state_dir) / NO_GROWTH
         if is_wanted:
             file.parent.mkdir(exist_ok=True)
@@ -240,7 +240,7 @@ class World:
             self.faults.append(f"{verb} of {element.name}, which runs as a core")
 
     def _is_core(self, element: Element) -> bool:
-        """True if it is where its job's core may be."""
+        """True if the element is at a place where its job's core may be."""
         training = self.of(element)
         return element.partition == MAIN and element.index * training.unit < training.core
 
@@ -361,7 +361,7 @@ class World:
             self.faults.append(f"{element.name} has another end, and runs as a core")
 
     def _check_places(self, training: Training) -> None:
-        """No more is released, or runs, outside the lane than the core has."""
+        """Check that no more elements than the core are released, or run, outside the lane."""
         there = [e for e in self.slurm.of(training.job) if e.partition == MAIN]
         asked = self.admin_released | self.admin_started
         out = [e for e in there if e.state == "RUNNING" or _is_released(e)]
@@ -421,7 +421,7 @@ class World:
                 element.eligible = min(element.eligible or 0, slurm.now)
 
     def settle(self) -> None:
-        """Every job ends up where it has to, in a bounded number of ticks."""
+        """Check that every job reaches its proper place in a bounded number of ticks."""
         for _ in range(PATIENCE_TICKS):
             self.calm()  # again: a running fragment's hold shows once it is put back
             restless = self.restless()
@@ -440,7 +440,7 @@ class World:
 
 
 def _once(happens: Callable[[], None]) -> Callable[[Command], None]:
-    """Called with each command of a tick: lets something happen before the last question."""
+    """Let an event happen before the last question of a tick. It is called with each command."""
     asked: list[Command] = []
 
     def before(command: Command) -> None:

@@ -79,7 +79,7 @@ class Root:
         return done
 
     def start(self, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[str]:
-        """Start a command in there and do not wait for it."""
+        """Start a command in there without waiting for its end."""
         pipe = subprocess.PIPE
         return subprocess.Popen(self._enter(argv, env), stdout=pipe, stderr=pipe, text=True)
 

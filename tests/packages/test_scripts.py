@@ -42,7 +42,7 @@ def install_client(base: Path, name: str) -> None:
 
 
 def test_the_client_of_an_upgrade_is_the_new_client(tmp_path: Path) -> None:
-    """Whatever comes last in the alphabet."""
+    """The alphabetical order does not matter."""
     older, newer, mended = "jobpath-0.9.0-5", "jobpath-0.10.0-7", "jobpath-0.10.0-3"
     for name in (older, newer, mended, older):
         install_client(tmp_path, name)
@@ -67,7 +67,7 @@ def write_pipe(etc: Path, epilog: Path) -> None:
 
 
 def answer_for_slurmctld(etc: Path, epilog: Path) -> None:
-    """As where slurm.conf lies elsewhere: scontrol alone finds it."""
+    """As if slurm.conf had another place that only scontrol knows."""
     write_program(etc / "scontrol", f"echo 'Epilog[0]  = {epilog}'")
 
 
@@ -120,7 +120,7 @@ def test_a_strict_deb_is_for_a_single_release() -> None:
 
 
 def test_an_interrupted_set_up_leaves_no_policy_behind(tmp_path: Path) -> None:
-    """With it, no service of this host would start again."""
+    """With a remaining policy, no service of this host would start again."""
     policy, fakes = tmp_path / "policy-rc.d", tmp_path / "bin"
     fakes.mkdir()
     write_programs(fakes, {"dpkg-query": "", "apt-get": "sleep 2", "id": "echo 0"})

@@ -20,5 +20,5 @@ def ground_under(job: MalleableJob, settings: Settings = SETTINGS) -> Ground:
 
 
 def marks(intents: tuple[Intent, ...]) -> dict[int, Mark]:
-    """The marks that are written, by index."""
+    """The written marks, by index."""
     return {i.fragment.index: i.mark for i in intents if i.mark is not None}

@@ -15,7 +15,7 @@ def plan_for(seen: Snapshot, chosen: Settings = SHIPPED) -> Plan:
 
 
 def noticed(plan: Plan) -> dict[int, Why]:
-    """Why fragments are asked to leave, by index."""
+    """The reasons for notices to fragments, by index."""
     return {a.fragment.index: a.cause for a in plan.actions if a.verb is Verb.NOTICE}
 
 

@@ -65,7 +65,7 @@ def test_a_job_starts_at_an_allowed_size(free: int, expected: int) -> None:
 def test_a_job_that_lost_a_node_gets_another_or_gives_back_the_rest(
     count: int, free: int, expected: int
 ) -> None:
-    """Even while it rests after the change."""
+    """The rule holds also while it waits after the change."""
     job = running(asked(allowed=POWERS), count)
     lost = replace(job.fragments[-1], mark=replace(job.fragments[-1].mark, noticed=after(-5)))
     plan = planned(replace(job, fragments=(*job.fragments[:-1], lost)), free)

@@ -1,4 +1,4 @@
-"""Fragments at rest are passed over, and no plan is another for that."""
+"""Fragments at rest are passed over, without any change of the plan."""
 
 from __future__ import annotations
 

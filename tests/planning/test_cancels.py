@@ -69,7 +69,7 @@ def test_no_fragment_is_put_back_while_the_scope_of_a_cancel_is_unclear() -> Non
     ("back_s", "cancel_s", "wanted"),
     [(-9, -9, WHOLE), (-9, -5, WHOLE), (-60, -5, PART), (-5, -9, PART)],
 )
-def test_a_fragment_was_put_back_in_the_moment_of_the_cancel(
+def test_a_put_back_at_the_moment_of_a_cancel_decides_its_scope(
     back_s: float, cancel_s: float, wanted: CancelScope
 ) -> None:
     back = make_fragment(0, HELD, noticed=after(back_s))

@@ -152,14 +152,14 @@ def test_the_lower_of_user_and_account_counts() -> None:
     assert found[1] + found[2] + found[3] == 5
 
 
-def test_a_word_that_is_no_account_is_no_way_around_the_ceiling() -> None:
+def test_a_word_that_is_no_account_does_not_evade_the_ceiling() -> None:
     jobs = [replace(make_job(held=4, job_id=i), user=f"u{i}") for i in (1, 2)]
     seen = make_snapshot(*jobs, nodes=make_nodes(8))
     assert sum(sizes(plan_for(seen, with_mode(max_nodes_per_account=3))).values()) == 3
 
 
 @pytest.mark.parametrize(("most", "left"), [(9, 8), (8, 8), (7, 4), (3, 0)])
-def test_a_job_that_may_have_some_sizes_only_asks_for_one_that_fits(most: int, left: int) -> None:
+def test_a_job_with_a_list_of_sizes_asks_for_a_size_that_fits(most: int, left: int) -> None:
     sizes = frozenset({4, 8})
     ask = JobAsk("1", 2, 8, prior(max_nodes=8), held=(8,), usable=(True,), sizes=sizes)
     quota = Quota(Ceiling(most, user="ann"), frozenset({1}), most, room=0)

@@ -63,7 +63,7 @@ def sizes(
     return [job.nodes_planned for job in plan_for(seen, chosen).jobs]
 
 
-def test_a_wide_job_has_its_minimum_before_a_better_one_has_more() -> None:
+def test_a_wide_job_has_its_minimum_before_a_better_job_has_more() -> None:
     assert sizes(gang(8, 1), gang(9, 6), free=8, j8=LINEAR, j9=FLAT) == [2, 6]
 
 
@@ -89,7 +89,7 @@ def test_a_job_that_makes_room_is_given_the_reason() -> None:
 
 
 def finished_pool(job_id: int, on: int, end_s: float = 100) -> MalleableJob:
-    """All workers say that all work is done, and go on."""
+    """A pool whose workers all report that all work is done, and go on."""
     request = replace(make_request(1, on), engine="pool")
     fragments = (
         make_fragment(i, RUNNING, {f"j{job_id}n{i}"}, job_id, request=request, said=Said.FINISHED,
@@ -242,7 +242,7 @@ def test_no_job_has_an_extra_node_that_another_lacks_to_start(data: st.DataObjec
     assert all(size or left + extra < need for size, need in zip(found, least))
 
 
-def test_how_long_a_job_has_waited() -> None:
+def test_the_time_for_which_a_job_has_waited() -> None:
     ground = Ground(make_snapshot(), SHIPPED)
 
     def seconds(job: MalleableJob) -> float:

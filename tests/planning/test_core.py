@@ -198,7 +198,7 @@ SOON = PlannedStart("90", after(40), frozenset({"n1", "n2"}))
         {"nodes": (make_node("n1", NodeState.LEAVING), make_node("n2", NodeState.LEAVING))},
     ],
 )
-def test_whatever_makes_the_others_leave_the_core_stays(seen: dict[str, Any]) -> None:
+def test_the_core_stays_for_any_reason_that_makes_others_leave(seen: dict[str, Any]) -> None:
     request = asking()
     others = (
         in_lane(request, 1, RUNNING, said=Said.TRAINED),
@@ -254,7 +254,7 @@ def test_a_core_whose_time_is_over_goes_on_in_holes() -> None:
 
 
 def back_by_itself(after_s: int, **fields: Any) -> Fragment:
-    """A core with two hours of time that its agent has put back so long after its start."""
+    """A core with two hours of time. Its agent has put it back so long after its start."""
     said, end = Said.LEAVING, after(-10)
     released, eligible = end - span(after_s), end + make_slurm().requeue_wait
     fields = {"said": said, "released": released, "restarts": 1, "limit": span(7200), **fields}
@@ -279,7 +279,7 @@ def test_a_core_that_was_put_back_before_its_time_is_queued_again() -> None:
 
 
 def test_a_core_notes_when_it_started() -> None:
-    """Or the time for which it waited would count as its own."""
+    """Otherwise its waiting time would count as its run time."""
     request = asking()
     seen = {"start": after(-200), "released": after(-7000), "restarts": 1}
     core = core_of(request, state=RUNNING, noticed=after(-250), **seen)  # it died, and was not held

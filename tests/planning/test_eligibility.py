@@ -111,12 +111,12 @@ def died_on(*names: str, ago_s: float = 100, **fields: object) -> MalleableJob:
     return make_job(make_fragment(0, deaths=avoided), **fields)  # type: ignore[arg-type]
 
 
-def test_the_next_try_goes_elsewhere() -> None:
+def test_the_next_try_is_on_another_node() -> None:
     assert grown(plan_for(died_on("n1"), nodes=make_nodes(2))) == {"n2"}
     assert grown(plan_for(died_on("n1", ago_s=3600), nodes=make_nodes(1))) == {"n1"}
 
 
-def test_without_any_other_node_it_is_tried_again_where_it_died() -> None:
+def test_without_another_node_a_job_is_tried_again_where_it_died() -> None:
     assert grown(plan_for(died_on("n1"), nodes=make_nodes(1))) == {"n1"}
     busy = (make_node("n1"), make_node("n2", NodeState.BUSY))
     assert grown(plan_for(died_on("n1"), nodes=busy)) == set()  # n2 will be free again
@@ -137,7 +137,7 @@ def test_without_any_other_node_it_is_tried_again_where_it_died() -> None:
 def test_a_single_death_beside_a_training_keeps_it_from_no_node_that_it_wants(
     deaths: int, most: int, nodes: tuple[str, ...], taken: set[str]
 ) -> None:
-    """A second death on the node does, whichever fragment it was."""
+    """A second death of any fragment on the node does."""
     request = make_request(1, most)
     died = [(AvoidedNode("n2", after(-400 - 60 * n)),) for n in range(deaths)]
     trains = make_fragment(0, RUNNING, ["n1"], said=Said.TRAINED, request=request, deaths=died[0])
@@ -148,7 +148,7 @@ def test_a_single_death_beside_a_training_keeps_it_from_no_node_that_it_wants(
 
 
 def test_nodes_that_the_job_excludes_are_no_choice() -> None:
-    """It would wait for as long as it avoids the node."""
+    """Otherwise it would wait for as long as it avoids the node."""
     request = replace(make_request(1, 1), excluded=frozenset({"n2", "n3"}))
     job = died_on("n1", request=request)
     assert grown(plan_for(job, nodes=make_nodes(3))) == {"n1"}
@@ -332,7 +332,7 @@ def test_a_job_that_needs_several_fragments_fails_where_its_nodes_share_no_direc
     assert not any("1 fragment only" in reason_text(r) for r in plan.jobs[0].reasons)
 
 
-def test_a_fragment_without_the_directory_of_those_that_train_fails_on_its_node() -> None:
+def test_a_fragment_without_the_training_fragments_directory_fails_on_its_node() -> None:
     request = make_request(2, 3)
     train = [
         make_fragment(i, RUNNING, [f"n{i}"], request=request, said=Said.TRAINED) for i in (0, 1)
@@ -358,7 +358,7 @@ def test_a_fragment_that_gives_up_does_not_end_the_training_of_others() -> None:
 
 
 def test_a_fragment_that_reported_an_unshared_directory_keeps_the_report() -> None:
-    """It would say something else in its next run, and the job would train apart."""
+    """Otherwise its next run would overwrite the report, and the job would train apart."""
     said = make_fragment(0, said=Said.APART)
     plan = plan_for(make_job(said, held=2), nodes=make_nodes(3))
     assert [a.fragment.index for a in plan.actions if a.verb is Verb.GROW] == [1]
@@ -383,7 +383,7 @@ def test_a_gang_that_stays_incomplete_gives_its_nodes_back(quiet_s: float, gives
 
 
 def test_a_node_with_a_suspended_fragment_is_not_free() -> None:
-    """Slurm says IDLE of it (22.05)."""
+    """Slurm shows IDLE for it (22.05)."""
     still = make_fragment(0, FragmentState.SUSPENDED, ["n1"])
     plan = plan_for(make_job(still), make_job(held=2, job_id=8), nodes=make_nodes(2))
     assert grown(plan, 8) == {"n2"}

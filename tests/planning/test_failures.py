@@ -20,7 +20,7 @@ def dead(index: int = 0, node: str = "n1", **fields: Any) -> Fragment:
     return make_fragment(index, FAILED, [node], end=after(-1), **fields)
 
 
-def test_the_first_deaths_are_counted_once_a_tick_whatever_their_age() -> None:
+def test_the_first_deaths_of_any_age_are_counted_once_a_tick() -> None:
     job = make_job(dead(0, start=after(-90_000)), dead(1, "n2", failures=1))
     found = marks(care_for(job).actions)
     assert {mark.failures for mark in found.values()} == {2}
@@ -47,7 +47,7 @@ def test_a_stopped_job_does_not_start_again() -> None:
     assert "stopped: why" in map(reason_text, care.reasons)
 
 
-def test_where_others_train_on_the_node_is_blamed() -> None:
+def test_the_node_is_blamed_where_others_train() -> None:
     job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.TRAINED))
     care = care_for(job)
     assert not care.is_over

@@ -27,7 +27,7 @@ def test_a_notice_that_is_held_and_cut_is_a_single_row() -> None:
     assert found.parts == ("notice", "hold", "renew")
 
 
-def test_the_reason_is_that_of_the_weightiest_part() -> None:
+def test_the_reason_belongs_to_the_weightiest_part() -> None:
     """A hold for RequeueExit replaces an operator's: its reason must not come from a mark."""
     for one, two in ((NOTED, HELD), (HELD, NOTED)):
         assert merged(one, two) == Intent(ID, Why.SECURED, mark=NOTED.mark, is_held=True)
@@ -35,7 +35,7 @@ def test_the_reason_is_that_of_the_weightiest_part() -> None:
     assert merged(NOTED, RENEWED).cause is Why.NOTED
 
 
-def test_of_two_marks_the_later_one_counts() -> None:
+def test_the_later_of_two_marks_counts() -> None:
     later = Intent(ID, Why.APART, mark=make_mark(is_apart=True))
     assert merged(NOTED, later).mark == later.mark
     assert merged(NOTICE, later).mark == later.mark

@@ -132,7 +132,7 @@ def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later(
 @pytest.mark.parametrize("loss_s", [0.0, 40.0, 70.0, 140.0, 280.0, 282.0])
 @pytest.mark.parametrize("size", range(8))
 def test_a_job_that_takes_a_node_with_a_planned_start_stays_on_it(loss_s: float, size: int) -> None:
-    """Or it would be told to leave in the next tick."""
+    """Otherwise the next tick would ask it to leave."""
     interruptions = interruptions_of(Ground(make_snapshot(), SETTINGS))
     job = trainer(size, loss_s, held=1)
     before = replace(job, fragments=(*job.fragments, make_fragment(9, loss_s=loss_s)))

@@ -114,7 +114,7 @@ def test_the_action_for_a_fragment_in_each_state(
 def test_the_round_s_own_word_decides(
     fields: dict[str, Any], has_agent: bool, wanted: bool
 ) -> None:
-    """However long before the end of its lease it exits."""
+    """It may exit any time before the end of its lease."""
     other = make_fragment(1, has_agent=has_agent)
     done = make_fragment(0, DONE, ["n1"], has_agent=False, **fields)
     assert is_finish(done, make_job(done, other)) is wanted

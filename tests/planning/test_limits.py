@@ -77,7 +77,7 @@ def seen_with(job: MalleableJob, *waiting: Waiter, **fields: Any) -> Snapshot:
 # -- jobs that make room
 
 
-def test_all_fragments_leave_and_none_starts() -> None:
+def test_all_fragments_leave_and_no_fragment_starts() -> None:
     plan = plan_for(seen_with(running(), waiter()))
     assert noticed(plan) == {0: Why.LIMIT, 1: Why.LIMIT}
     assert not grown(plan)
@@ -146,7 +146,7 @@ def test_an_unknown_account_or_qos(counted: Counted) -> None:
 
 
 @pytest.mark.parametrize("counted", [Counted.QOS, Counted.QOS_USER, Counted.QOS_ACCOUNT])
-def test_with_a_qos_of_their_own_limits_of_qos_do_not_matter(counted: Counted) -> None:
+def test_limits_of_qos_do_not_matter_to_fragments_with_a_separate_qos(counted: Counted) -> None:
     seen = seen_with(ann(), waiter(counted, user="ann"))
     assert len(grown(plan_for(seen))) == 0
     assert len(grown(plan_for(seen, OWN_QOS))) == 2

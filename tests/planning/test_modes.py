@@ -94,7 +94,7 @@ def test_off_ends_all_fragments_and_starts_none() -> None:
         (make_fragment(0, RUNNING, ["n1"], is_finished=True), Verb.CANCEL),
     ],
 )
-def test_off_ends_whatever_is_or_will_be_on_a_node(fragment: Fragment, does: Verb) -> None:
+def test_off_ends_every_present_and_arriving_fragment(fragment: Fragment, does: Verb) -> None:
     plan = plan_for(make_snapshot(make_job(fragment), nodes=busy("n1"), off=OFF))
     (action,) = plan.actions
     assert action.verb is does
@@ -179,7 +179,7 @@ def test_fragments_on_other_nodes_leave() -> None:
 
 
 def test_a_canary_returns_to_the_only_node_it_may_have() -> None:
-    """It avoids a node where it died only as long as others would do."""
+    """It avoids a node where it died only as long as other nodes would do."""
     dead = make_fragment(0, deaths=(AvoidedNode("n1", after(-100)),))
     job = make_job(dead, user="ann", request=make_request(1, 1))
     chosen = with_mode(level="canary", nodes=("n1",))

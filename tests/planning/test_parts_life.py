@@ -73,7 +73,7 @@ def test_a_gang_takes_the_free_parts_of_other_jobs_nodes(
     assert slurm.violations == []
 
 
-def test_a_fragment_that_was_preempted_comes_back_of_another_size(
+def test_a_preempted_fragment_comes_back_with_another_size(
     slurm: FakeSlurm, settings: Settings
 ) -> None:
     ticks(slurm, settings, 3)

@@ -1,4 +1,4 @@
-"""Whole plans for situations that once went wrong, or easily could."""
+"""Whole plans for situations that once went wrong, or easily could go wrong."""
 
 from __future__ import annotations
 

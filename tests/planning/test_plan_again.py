@@ -1,4 +1,4 @@
-"""Same snapshot, same plan: in any process, whatever order Python gives to the names in a set."""
+"""Same snapshot, same plan: in any process, for any order of names in a Python set."""
 
 from __future__ import annotations
 

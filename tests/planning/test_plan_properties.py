@@ -152,7 +152,7 @@ def test_planned_sizes_are_allowed(slurm: FakeSlurm, mode: Mode) -> None:
 @settings(many, max_examples=300)
 @given(clusters(with_cores=True), st.data())
 def test_a_gang_is_left_with_an_allowed_size(slurm: FakeSlurm, data: st.DataObject) -> None:
-    """Or with too little to train, until its other fragments are back."""
+    """Or it has too few nodes to train, until its other fragments are back."""
     seen = observe(slurm, ["malleable"])
     gangs = (job for job in seen.jobs if job.way.needs_min)
     allowed = {j.job_id: data.draw(st.frozensets(sizes_of(j), min_size=1)) for j in gangs}
@@ -181,7 +181,7 @@ def test_a_request_that_names_every_size_changes_no_plan(slurm: FakeSlurm) -> No
 
 
 def every_size(job: MalleableJob) -> frozenset[int]:
-    """All that its request has, if it is a gang."""
+    """All sizes of its request, if it is a gang."""
     low, high = job.request.min_nodes, job.request.max_nodes
     return frozenset(range(low, high + 1, job.request.unit) if job.way.needs_min else ())
 

@@ -227,7 +227,7 @@ def test_a_plan_at_rest_writes_no_command() -> None:
     assert [a for a in one_tick(slurm).plan.actions if a.verb is not Verb.NOTICE] == []
 
 
-def test_two_that_have_no_room_for_both_take_turns() -> None:
+def test_two_jobs_without_room_for_both_take_turns() -> None:
     """After an hour the waiting job starts, and after another hour the first job is back."""
     slurm = cluster(4)
     whole = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
@@ -260,8 +260,8 @@ def test_a_job_that_waits_for_other_jobs_waits_for_no_nodes() -> None:
     assert len(running(slurm, 2)) == 4
 
 
-def test_several_that_have_no_room_take_turns() -> None:
-    """A bug once: all that had waited for long enough ousted each other, tick by tick."""
+def test_several_jobs_without_room_for_all_take_turns() -> None:
+    """A bug once: all jobs past their patience ousted each other, tick by tick."""
     slurm = cluster(4)
     whole = MARK.replace("min=1,max=6", "min=4,max=4").replace("frags=6", "frags=4")
     for job in range(1, 5):
@@ -301,7 +301,7 @@ def test_no_more_fragments_are_asked_to_leave_than_a_job_waits_for() -> None:
 
 
 def test_freed_nodes_wait_for_the_rest() -> None:
-    """A bug once: it was given away, and the gang for which it had been freed never started."""
+    """A bug once: a freed node was given away, and the gang that waited for it never started."""
     slurm = shared_by_four(leave_s=5)
     for job in (1, 2):
         slurm.jobs[job].script.ignores_notice = True  # for a minute or so
@@ -316,7 +316,7 @@ def test_freed_nodes_wait_for_the_rest() -> None:
 
 
 def told(slurm: FakeSlurm, rates: dict[int, tuple[float, ...]]) -> list[int]:
-    """The sizes of the jobs, of which each says how fast it is on as many nodes, and no more."""
+    """The sizes of the jobs after a tick. Each job reports only its speed on its present size."""
     for job, of_size in rates.items():
         mine = running(slurm, job)
         said = f"progress{{s{slurm.now},{len(mine)}:{of_size[max(len(mine), 1) - 1]}/10/0}}"

@@ -89,7 +89,7 @@ class Picky:
 
 
 def live(slurm: FakeSlurm, seconds: int) -> list[str]:
-    """The reasons that the last tick gave."""
+    """Run ticks. Return the reasons that the last tick gave."""
     for _ in range(seconds // TICK_S):
         report = one_tick(slurm)
         slurm.advance(TICK_S)
@@ -186,17 +186,19 @@ def size(plan: Plan) -> int:
         (failed(4, 3) + failed(3, 3), telling(2, 6), {4: 2, 5: 5}),
     ],
 )
-def test_which_sizes_a_job_is_given(
+def test_the_sizes_that_a_job_is_given(
     failures: tuple[FailedSize, ...], told: Optional[Telemetry], sizes: dict[int, int]
 ) -> None:
-    """By the number of nodes that are free."""
+    """The cases are by the number of free nodes."""
     job = waiting(failed_sizes=failures, telemetry=told)
     assert {nodes: size(planned(job, nodes)) for nodes in sizes} == sizes
 
 
 @pytest.mark.parametrize(("told_s", "nodes"), [(-500, 4), (-100, 5)])
-def test_after_failures_it_first_gets_a_size_at_which_it_trained(told_s: float, nodes: int) -> None:
-    """Until it has told a rate again: a failure with 5 nodes would stop it."""
+def test_after_failures_a_job_first_gets_a_size_at_which_it_trained(
+    told_s: float, nodes: int
+) -> None:
+    """The rule holds until it has reported a rate again: a failure with 5 nodes would stop it."""
     told = telling(2, 4, at_s=told_s)
     job = waiting(failed_sizes=failed(6, 3), telemetry=told, failures=2)
     assert size(planned(job, 6)) == nodes

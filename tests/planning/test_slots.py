@@ -178,7 +178,7 @@ def test_a_job_of_whole_nodes_never_gets_a_part() -> None:
     assert "8" not in {str(i.fragment.job_id) for i in plan.actions if i.verb is Verb.GROW}
 
 
-def test_a_part_on_its_way_takes_its_room() -> None:
+def test_an_arriving_part_takes_up_its_room() -> None:
     asked = request(0, 8, engine="pool")
     going = make_fragment(
         0, FragmentState.PENDING, ["n1"], request=asked, slots=2, released=after(-2), asks=gpus(2)
@@ -558,8 +558,8 @@ def test_a_gang_does_not_leave_for_gpus_that_are_kept_for_small_jobs() -> None:
     assert plan_of(gang, nodes=alone, settings=kept).actions
 
 
-def test_a_gang_that_left_to_come_back_larger_does_not_rest_first() -> None:
-    """Its node would stay idle, for which all parts beside others' jobs would leave."""
+def test_a_gang_that_left_to_come_back_larger_does_not_wait_first() -> None:
+    """Otherwise its node would stay idle, and all parts beside others' jobs would leave for it."""
     settings = replace(SETTINGS, plan=Planning(headroom_gpus=0, snooze_s=60))
     asked = request(1, 8)
     stays, small = part(0, "n2", 2, asked), part(1, "n1", 2, asked)

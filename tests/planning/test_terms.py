@@ -183,7 +183,7 @@ def test_a_fragment_is_notified_of_its_preemption_in_its_grace(
 
 @pytest.mark.parametrize("left_s", [10, 299])
 def test_new_terms_make_no_fragment_leave(left_s: float) -> None:
-    """Its lease was as long as it should be until they changed."""
+    """Its lease had the right length under the old terms."""
     fragment = replace(runner(), end=after(left_s), limit=span(200 + left_s))
     plan = plan_for(busy(make_job(fragment), **lane(300)))
     assert not noticed(plan)

@@ -65,7 +65,7 @@ def waiting(**fields: Any) -> MalleableJob:
 
 
 def test_a_node_with_a_suspended_fragment_is_usable_for_no_judge() -> None:
-    """Slurm says IDLE of it (22.05)."""
+    """Slurm shows IDLE for it (22.05)."""
     still = make_job(make_fragment(0, FragmentState.SUSPENDED, ["n1"], job_id=8), job_id=8)
     seen = make_snapshot(still, waiting(), nodes=(make_node("n1"),))
     assert idle(seen) == {}

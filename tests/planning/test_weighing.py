@@ -106,7 +106,7 @@ def test_a_job_that_has_more_is_not_made_smaller_to_be_seen() -> None:
 
 
 def test_a_job_that_waits_for_its_minimum_goes_on_beginning() -> None:
-    """Its patience counts from when the minimum is there."""
+    """Its patience counts from the moment at which it has its minimum."""
     request = make_request(2, 8)
     starts = (after(-400), after(-10))
     running = (

@@ -168,7 +168,7 @@ def test_a_gang_has_no_idle_worker() -> None:
 @pytest.mark.parametrize(
     "first", [worker(0, idle=after(-100)), worker(0, DONE, ("n1",), end=after(-100))]
 )
-def test_when_a_pool_is_over(first: Fragment, others: list[Fragment], is_over: bool) -> None:
+def test_the_end_of_a_pool(first: Fragment, others: list[Fragment], is_over: bool) -> None:
     assert care_for(pool(first, *others)).is_over is is_over
 
 
@@ -194,7 +194,7 @@ def test_a_row_that_cannot_be_read_may_be_a_worker(unread: int) -> None:
 
 
 @pytest.mark.parametrize("state", [RUNNING, HELD, DONE, FAILED, TIMED_OUT])
-def test_that_all_is_done_holds_however_the_leader_ends(state: FragmentState) -> None:
+def test_a_report_of_the_end_holds_for_any_end_of_the_leader(state: FragmentState) -> None:
     leader = worker(0, state, ("n1",), has_agent=True, said=Said.FINISHED)
     job = pool(leader, running(1), worker(2, PENDING, ("n3",), released=after(-5)), held=1)
     care = care_for(job)
@@ -330,7 +330,7 @@ def test_a_pool_that_never_reported_is_no_lone_script() -> None:
 
 @pytest.mark.parametrize("curve", [None, Curve(((0, 0.0), (1, 1.0), (3, 1.2), (6, 1.3)))])
 def test_a_pool_leaves_a_gang_its_minimum(curve: Optional[Curve]) -> None:
-    """However large the pool, and however badly the gang scales."""
+    """The rule holds for any size of the pool and any curve of the gang."""
     gang = make_job(held=6, job_id=8, request=make_request(3, 6))
     job = pool(*(running(i) for i in range(6)))
     assert len(noticed(plan(job, gang, curves={8: curve} if curve else {}))) >= 3
@@ -373,7 +373,7 @@ def test_no_pool_has_a_node_that_a_gang_lacks_to_start(data: st.DataObject) -> N
         assert sizes[gang.job_id] or sizes[7] < gang.request.min_nodes
 
 
-def test_the_texts_for_users() -> None:
+def test_texts_about_a_pool_show_its_wish() -> None:
     job = pool(running(0), held=5, wish=wished(1))
     seen = make_snapshot(job, nodes=nodes_for(job, free=4))
     lines = explain_lines(job, plan_for(seen), NOW)
@@ -384,7 +384,7 @@ def test_the_texts_for_users() -> None:
     assert [r["why"] for r in none["jobs"][0]["reasons"]] == ["wish"]
 
 
-def test_a_change_costs_a_pool_no_work_and_it_does_not_rest() -> None:
+def test_a_change_costs_a_pool_no_work_and_no_wait() -> None:
     job = pool(running(0, start=after(-2)), requeued(1, -9, noticed=after(-9)), held=2)
     assert len(grown(plan(job, free=3))) == 3
 
@@ -484,7 +484,7 @@ def test_a_worker_that_outlived_the_dead_worker_shows_that_the_script_works(
         ),
     ],
 )
-def test_work_done_forgives(peer: Fragment, forgives: bool) -> None:
+def test_finished_work_forgives_failures(peer: Fragment, forgives: bool) -> None:
     failed = worker(0, failures=2, deaths=(AvoidedNode("n1", after(-50)),))
     extra = running(2, start=after(-5))
     assert (marks(care(failed, peer, extra).actions).get(0, failed.mark).failures == 0) is forgives

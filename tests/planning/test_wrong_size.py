@@ -1,4 +1,4 @@
-"""A fragment that counts slots and runs with other resources than were asked for."""
+"""A fragment that counts slots and runs with other resources than requested."""
 
 from __future__ import annotations
 

@@ -145,13 +145,13 @@ class Bench:
     def until(
         self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = PATIENCE_S
     ) -> None:
-        """Wait without ticking."""
+        """Wait without ticks."""
         self._wait(job_id, is_so, limit_s, lambda: None)
 
     def tick_until(
         self, job_id: int, is_so: Callable[[MalleableJob], bool], limit_s: float = PATIENCE_S
     ) -> None:
-        """Tick once a second until it is so."""
+        """Tick once a second until the condition holds."""
         self._wait(job_id, is_so, limit_s, lambda: self.tick() and None)
 
     def _wait(

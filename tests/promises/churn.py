@@ -130,7 +130,7 @@ class Churn:
         )
 
     def nothing(self) -> None:
-        """Or no fragment would ever live for long."""
+        """Make no change. Without this choice no fragment would ever live for long."""
 
     # -- ordinary jobs
 

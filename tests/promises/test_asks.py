@@ -66,7 +66,7 @@ def calls(place: Path) -> dict[int, list[tuple[float, str]]]:
 
 
 def newest_start(place: Path) -> float:
-    """When the last of the fragments called its first command, in epoch seconds."""
+    """The time at which the last fragment called its first command, in epoch seconds."""
     first: dict[str, float] = {}
     for line in (place / "log").read_text().splitlines():
         stamp, fragment, _ = line.split(" ", 2)

@@ -53,7 +53,7 @@ def state_of(bench: Bench, job: int) -> str:
 
 
 def started(bench: Bench, job: str) -> str:
-    """When Slurm started it, as it says it."""
+    """The start time of the job in Slurm."""
     said = bench.box.run(["scontrol", "-o", "show", "job", job]).stdout
     return next(word for word in said.split() if word.startswith("StartTime="))
 

@@ -51,7 +51,7 @@ def test_old_checkpoints_are_dear_and_a_watched_state_is_not(bench: Bench) -> No
     assert re.search(r";h\{\d+\}r", comment)
 
 
-def test_how_fast_a_plain_script_trains_reaches_the_tick(bench: Bench) -> None:
+def test_the_speed_of_a_plain_script_reaches_the_tick(bench: Bench) -> None:
     job_id = bench.submit(f"{TORCHRUN} train_plain.py . 100000 1250", "1-1", TRAINER)
 
     def is_told(job: MalleableJob) -> bool:

@@ -125,7 +125,7 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
     assert comments == ["finished{0}", "finished{1}", "finished{0}"]
 
 
-def test_a_notice_puts_a_fragment_back_and_a_preemption_is_one_line(bench: Bench) -> None:
+def test_a_notice_puts_a_fragment_back_and_a_preemption_is_a_single_line(bench: Bench) -> None:
     script = f"exec {train(bench, LONG)}"
     job = submit(bench, script)
 

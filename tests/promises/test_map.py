@@ -45,7 +45,7 @@ def tick_until_over(
     wait_until(is_over, limit_s, every_s=0.5)
 
 
-def test_each_task_is_done_once_though_an_ordinary_job_takes_nodes(
+def test_each_task_is_done_once_although_an_ordinary_job_takes_nodes(
     bench: Bench, tmp_path: Path
 ) -> None:
     place = tmp_path / "map"

@@ -79,7 +79,7 @@ def test_a_cancel_of_elements_that_never_ran_leaves_no_trace_and_is_final(bench:
 
 
 def test_a_cancel_in_the_middle_of_a_tick_is_final(bench: Bench) -> None:
-    """Slurm revives a cancelled element that is requeued."""
+    """Otherwise a requeue would make Slurm revive the cancelled element."""
     job = running(2, bench, "1-2")
     for name in sorted(bench.job(job).nodes):
         bench.box.run(["scontrol", "update", f"nodename={name}", "state=drain", "reason=test"])
@@ -142,7 +142,7 @@ def test_a_lease_longer_than_it_should_be_is_cut_to_the_second(bench: Bench) -> 
 
 
 @pytest.mark.parametrize("option", ["--constraint=large", "--mem=3000", "--mincpus=4"])
-def test_a_job_finds_the_node_that_fits_it(fresh_sandbox: NewSandbox, option: str) -> None:
+def test_a_job_gets_the_node_that_fits_it(fresh_sandbox: NewSandbox, option: str) -> None:
     bench = Bench(fresh_sandbox(nodes=3, large_nodes=1))
     job = bench.submit(SLEEP, "1-2", options=[option])
     tried = {node for a in bench.tick().plan.actions if a.verb is Verb.GROW for node in a.nodes}
@@ -164,7 +164,7 @@ def test_a_request_that_only_slurm_can_judge_is_tried_on_other_nodes(
 # -- nodes that break
 
 
-def test_one_broken_node_stops_no_job(bench: Bench) -> None:
+def test_a_broken_node_stops_no_job(bench: Bench) -> None:
     job = bench.submit('[ "$SLURMD_NODENAME" = n1 ] && exit 1; exec sleep 600', "1-1")
     bench.tick_until(job, has(1))
     assert "n1" not in occupied(bench.job(job))
@@ -181,7 +181,7 @@ def test_a_script_that_fails_late_is_stopped_as_well(bench: Bench) -> None:
 
 
 def test_a_throttled_job_blocks_no_other_job(bench: Bench) -> None:
-    """Slurm (22.05) sets ArrayTaskThrottle though job_submit refuses it."""
+    """Slurm (22.05) sets ArrayTaskThrottle although job_submit refuses it."""
     bench.share_at_once()  # the second job has all three nodes within seconds
     first = bench.submit(SLEEP, "1-4")
     bench.box.run(

@@ -21,7 +21,7 @@ def rigid(bench: Bench, nodes: str, seconds: int, *more: str) -> int:
 
 
 def tells_cheap_hits(bench: Bench, job: int) -> None:
-    """As its agents would: whatever is lost is a second's work."""
+    """Report, as its agents would, that an interruption costs a second's work."""
     for fragment in bench.job(job).fragments:
         name = f"jobid={fragment.id}"
         bench.box.run(

@@ -65,10 +65,10 @@ def test_workers_end_in_turn_and_the_last_ends_the_array(bench: Bench, ends: Pat
     assert not bench.tick().plan.actions
 
 
-def test_a_preempted_worker_comes_back_though_another_found_no_work(
+def test_a_preempted_worker_comes_back_although_another_found_no_work(
     bench: Bench, ends: Path
 ) -> None:
-    """And the ordinary job that took its node did not wait for it."""
+    """The ordinary job that took its node did not wait for it either."""
     job = submit(bench, ends)
     bench.tick_until(job, has(4))
     bench.tick()  # holds them in case of a requeue

@@ -128,7 +128,7 @@ def test_slurmctld_restarted_in_mid_tick(bench: Bench) -> None:
     bench.tick_until(job, has(3))
 
 
-def test_without_slurmctld_the_command_says_so_in_one_line(bench: Bench) -> None:
+def test_without_slurmctld_the_command_says_so_in_a_line(bench: Bench) -> None:
     bench.box.run(["squeue"])
     bench.box.settings.write_text(
         bench.box.settings.read_text().replace("[tick]", "[tick]\ncommand_timeout_s = 2")

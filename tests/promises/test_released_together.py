@@ -72,7 +72,7 @@ def test_a_node_list_of_another_program_keeps_no_fragment_from_starting(bench: B
     assert asked(bench, job) == set()
 
 
-def test_holes_that_end_at_different_times_have_leases_of_their_own(bench: Bench) -> None:
+def test_holes_that_end_at_different_times_have_separate_leases(bench: Bench) -> None:
     scontrol(
         bench,
         "create reservation reservationname=r1 starttime=now+110 duration=1 users=root nodes=n1,n2",
@@ -115,7 +115,7 @@ def test_a_fragment_whose_node_is_lost_waits_for_that_node(bench: Bench) -> None
 
 
 def _draining(bench: Bench, node: str) -> Callable[[str], None]:
-    """Before the tick's first write an operator drains a node that it is about to give."""
+    """An operator drains a node that the tick is about to give, before its first write."""
 
     def drain(command: str) -> None:
         if command == "scontrol" and not drained:

@@ -94,7 +94,7 @@ def test_a_single_fragment_trains_where_fragments_share_no_directory(bench: Benc
     assert "do not share its work directory" in told(bench, job, "explain")
 
 
-def test_fragments_that_need_each_other_and_share_no_directory_give_their_nodes_back(
+def test_fragments_that_need_each_other_but_share_no_directory_give_their_nodes_back(
     bench: Bench,
 ) -> None:
     job = bench.submit(APART, "2-2", TRAINER)

@@ -106,7 +106,7 @@ def test_a_tick_in_flight_starts_no_fragment_after_off(bench: Bench) -> None:
     bench.tick_until(job, has(3))
 
 
-def test_off_is_thrown_while_slurmctld_is_dead_and_thrown_again(bench: Bench) -> None:
+def test_off_is_typed_twice_while_slurmctld_is_dead(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-2")
     bench.tick_until(job, has(2))
     bench.tick()
@@ -140,7 +140,7 @@ def test_on_while_fragments_leave_brings_them_back(bench: Bench) -> None:
 def test_off_reaches_all_users_jobs_whatever_is_set_for_squeue(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Many have SQUEUE_USERS or SQUEUE_PARTITION in their shell to save typing."""
+    """Many users have SQUEUE_USERS or SQUEUE_PARTITION in their shell to save typing."""
     job = bench.submit(SLEEP, "1-2")
     bench.tick_until(job, has(2))
     monkeypatch.setenv("SQUEUE_USERS", "root")
@@ -199,7 +199,7 @@ def test_with_no_growth_running_fragments_go_on_and_no_fragment_starts(bench: Be
 
 
 def as_user(bench: Bench, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command, typed by a user without rights."""
+    """Run the command as a user without rights."""
     python = ("env", f"PYTHONPATH={TREE}", sys.executable)
     return bench.box.run([*python, "-m", "slurm_hooks.cli", *words], user=AS_USER, check=False)
 

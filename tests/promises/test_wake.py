@@ -1,4 +1,4 @@
-"""A submission calls for a tick, in a real Slurm: from job_submit to a loop that pauses."""
+"""A submission calls for a tick, in a real Slurm: from job_submit to a waiting loop."""
 
 from __future__ import annotations
 

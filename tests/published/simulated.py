@@ -1,4 +1,4 @@
-"""Replays of papers on machines that can be worked out by hand."""
+"""Replays of papers on machines that can be calculated by hand."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def replay(policy: str, parts: tuple[Kind, ...], jobs: int, shares: bool = False
 MIX = tuple(job(name) for name in ("steep", "flat", "usual", "cliff") * 3)
 
 
-def test_learning_is_nearly_as_good_as_knowing() -> None:
+def test_learned_curves_are_nearly_as_good_as_true_curves() -> None:
     ends = {p: replay(p, MIX, 4).last_done_s for p in ("default", "learned", "equal")}
     assert ends["learned"] < 1.08 * ends["default"]
     assert ends["learned"] < ends["equal"]

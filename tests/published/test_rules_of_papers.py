@@ -1,4 +1,4 @@
-"""The rules that papers replay by, on machines small enough to work out by hand."""
+"""The rules of replays in papers, on machines small enough to calculate by hand."""
 
 from __future__ import annotations
 

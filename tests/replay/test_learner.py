@@ -39,7 +39,7 @@ def learner(is_family: bool = False) -> Learner:
     return Learner(Shipped(speedup), priors_of(SITE), is_family)
 
 
-def test_learning_is_nearly_as_good_as_knowing() -> None:
+def test_learned_curves_are_nearly_as_good_as_true_curves() -> None:
     parts = [job(name, 8_000.0) for name in ("steep", "flat", "usual", "cliff")]
     learns = learner()
     known = world(dedicated(8, 0.0, 9_000.0), 3, parts, SIX_FOUR_COSTS).run()

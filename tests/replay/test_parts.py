@@ -94,7 +94,7 @@ NODES = (
 
 
 def test_the_sizes_of_nodes_can_be_given(tmp_path, capsys):
-    """Without n1's second job its size could not be seen. n3 has no GPU and no job."""
+    """Without n1's second job its size would be unknown. n3 has no GPU and no job."""
     nodes = write(tmp_path / "nodes.txt", NODES)
     one = "".join(line + "\n" for line in WEEK.splitlines() if not line.startswith("2|"))
     record = read_sacct(Log(write(tmp_path / "week", one)), str(nodes))
@@ -195,7 +195,7 @@ uses = st.lists(
 @settings(deadline=None)
 @given(uses, st.none() | st.integers(0, 9))
 def test_the_three_add_up_to_all_that_is_idle(found, told):
-    """Second by second, and GPU by GPU. Jobs may have more than was told."""
+    """The sum holds for each second and GPU. Jobs may have more than the given sizes."""
     sizes = () if told is None else (gpus(told, told, told),) * 3
     record = Record((), 3, 0.0, 50.0, uses=tuple(found), sizes=sizes)
     idle, cpus = idle_parts(record, GPU), idle_parts(record, CPU)

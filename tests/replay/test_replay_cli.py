@@ -129,7 +129,7 @@ def test_jobs_may_have_a_core_in_the_ordinary_queue(words, capsys):
     assert beside["used_node_s"] > 0
 
 
-def test_learning_is_shown_beside_knowing(words, capsys):
+def test_learned_and_true_curves_are_shown_together(words, capsys):
     common, idle = words
     ticks = ["--tick", "20", "--checkpoint", "0"]
     command = [*common, "--idle", str(idle), *ticks, "--policy", "learned"]

@@ -46,7 +46,7 @@ def test_the_site_s_ceiling_holds_and_its_level_does_not(mode, nodes):
     ("policy", "ends", "interruptions"),
     [("default", "planned", 1), ("default", "unknown", 1), ("oracle", "unknown", 0)],
 )
-def test_only_the_oracle_knows_an_early_end_in_advance(policy, ends, interruptions):
+def test_only_the_oracle_knows_a_surprising_end_in_advance(policy, ends, interruptions):
     conditions = replace(CONDITIONS, jobs=1, checkpoint_s=600.0, ends=ends)
     machine = record((0, 0.0, 600.0), to_s=700.0)
     assert scenario.run(policy, machine, conditions, Settings()).interruptions == interruptions

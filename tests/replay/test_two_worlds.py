@@ -27,7 +27,7 @@ LONG_S = 3_000
 
 
 class Noting(Asked):
-    """The planner that ships. It notes which nodes the job trains on at each tick."""
+    """The shipped planner. It notes the nodes on which the job trains at each tick."""
 
     seen: list[list[str]]
 
@@ -37,7 +37,7 @@ class Noting(Asked):
 
 
 def by_replay(claims: list[tuple[int, int, int, int]]) -> list[list[str]]:
-    """`claims` are node, when it is known, start and end."""
+    """`claims` are node, the time at which it is known, start and end."""
     intervals = []
     for node in range(NODES):
         mine = sorted((start, end, seen) for n, seen, start, end in claims if n == node)

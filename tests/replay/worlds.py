@@ -1,4 +1,4 @@
-"""Small recorded machines under the planner that ships, to be worked out by hand."""
+"""Small recorded machines under the shipped planner, to be calculated by hand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIX_FOUR_COSTS = Costs(SIX_FOUR, latency_s=2.0)
 
 @dataclass(frozen=True)
 class Asked(Shipped):
-    """The planner that ships, asked at each tick."""
+    """The shipped planner, asked at each tick."""
 
     @property
     def asks_always(self) -> bool:

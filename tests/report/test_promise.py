@@ -1,4 +1,4 @@
-"""The promise of a lane in words."""
+"""The promise of a lane, in words."""
 
 from __future__ import annotations
 

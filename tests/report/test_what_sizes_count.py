@@ -1,4 +1,4 @@
-"""A job that counts GPUs or tasks is spoken of in these, wherever its size is named."""
+"""The size of a job that counts GPUs or tasks is always shown in its own unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each `Why` has words for all that it may speak of."""
+"""Each `Why` has words for all its uses."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_notes_on_a_plan_have_words() -> None:
     assert texts[Why.NOT_DONE] == "not done: grow 7_0: it is gone"
 
 
-def test_how_a_job_ended_has_words() -> None:
+def test_every_end_of_a_job_has_words() -> None:
     assert all(map(over_text, Of.OVER.whys))
 
 

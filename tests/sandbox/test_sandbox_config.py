@@ -109,7 +109,7 @@ def test_gpus_stand_at_the_end_of_the_line_of_their_nodes():
     ]
 
 
-def test_without_gpus_there_is_no_word_of_parts():
+def test_without_gpus_no_line_names_parts():
     files = render_conf(SandboxSpec(), slurm(22, 5, 8), LAYOUT)
     assert "gres.conf" not in files
     assert not [text for text in files.values() if "parts" in text or "CR_Core_Memory" in text]

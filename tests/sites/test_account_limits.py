@@ -67,7 +67,7 @@ def waits_for(bench: Bench, job: str, reason: str) -> None:
 
 
 def tick_until_it_runs(bench: Bench, job: str, limit_s: float = 90) -> None:
-    """Ticks until an ordinary job has started."""
+    """Tick until an ordinary job has started."""
     wait_until(
         lambda: bench.tick() and state_of(bench.box, job) == "RUNNING",
         limit_s,

@@ -81,7 +81,7 @@ def submits(bench: Bench, kind: str, name: str, limit: str) -> Iterator[None]:
 
 
 def wait_for_limit(box: Sandbox, limit: str, *words: str) -> None:
-    """Until slurmctld shows it, as sacctmgr does not wait for that."""
+    """Wait until slurmctld shows the limit, because sacctmgr does not wait for that."""
     show = ["scontrol", "-o", "show", "assoc_mgr", *words]
     wait_until(lambda: limit in box.run(show).stdout)
 
@@ -98,7 +98,7 @@ def test_max_is_cut_to_the_submit_limit_of_the_user_s_qos(bench: Bench) -> None:
         assert "MIN 5 needs 5 fragments, and QOS normal lets a user submit 4" in refused.stderr
 
 
-def test_of_the_limits_that_are_used_slurm_speaks(bench: Bench) -> None:
+def test_slurm_reports_a_limit_that_is_used_up(bench: Bench) -> None:
     """A first job leaves too little for a second, which no policy can know."""
     with submits(bench, "qos", "normal", "MaxSubmitJobsPerUser=4"):
         assert submit(bench.box, "--malleable=1-3").returncode == 0
@@ -121,7 +121,7 @@ def test_a_partition_s_qos_counts_before_the_user_s(bench: Bench) -> None:
         box.run([*update, "QOS="])
 
 
-def test_of_a_limit_of_the_association_slurm_speaks(bench: Bench) -> None:
+def test_slurm_reports_a_limit_of_the_association(bench: Bench) -> None:
     with submits(bench, "user", "nobody", "MaxSubmitJobs=3"):
         wait_for_limit(bench.box, "MaxSubmitJobs=3(0)", "flags=assoc", "users=nobody")
         said = submit(bench.box, "--malleable=1-4")
@@ -135,7 +135,7 @@ def test_of_a_limit_of_the_association_slurm_speaks(bench: Bench) -> None:
 
 @contextmanager
 def lane(box: Sandbox, *words: str) -> Iterator[None]:
-    """With other times of the partition."""
+    """Set other times of the partition."""
     update = ["scontrol", "update", "PartitionName=malleable"]
     box.run([*update, *words])
     try:
@@ -167,7 +167,7 @@ def test_a_lane_s_default_time_is_not_that_of_fragments(bench: Bench) -> None:
 
 @pytest.mark.parametrize("how", ["ALL", "ANY", "NO"])
 def test_a_lane_shorter_than_the_lease_takes_shorter_leases(bench: Bench, how: str) -> None:
-    """However Slurm enforces limits of partitions, as the job is within them."""
+    """Slurm's enforcement of partition limits does not matter, because the job is within them."""
     render(bench)
     with enforced(bench.box, how), lane(bench.box, "MaxTime=1"):
         said = submit(bench.box, "--malleable=1-2", "-p", "main,malleable", "--time=60")
@@ -292,7 +292,7 @@ def test_a_job_that_is_moved_from_the_lane_never_starts_and_is_named(
 
 
 def test_a_job_that_lost_lane_and_hold_is_named_while_it_runs(bench: Bench) -> None:
-    """Slurm preempts it no more than any job of its user: no tick can mend that."""
+    """Slurm does not preempt it any more, and no tick can mend that."""
     job = submitted(bench.box, f"{LOSES_THE_HOLD} {GOES_ELSEWHERE}")
     wait_until(lambda: elements(bench.box, "%P %T") == ["main RUNNING"])
     said = bench.malleable("reconcile").stdout
@@ -312,7 +312,7 @@ def test_a_job_that_lost_its_hold_is_taken_over_in_the_lane(bench: Bench) -> Non
 
 
 def test_a_job_without_its_mark_remains_held(bench: Bench) -> None:
-    """No tick can tell it from an array that its user holds."""
+    """For a tick it looks like an array that its user holds."""
     job = submitted(bench.box, 'desc.admin_comment = "approved"')
     assert f"{job}_0" not in bench.malleable("reconcile").stdout
     assert find_job(bench.observe(), job) is None

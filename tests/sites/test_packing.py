@@ -78,7 +78,7 @@ def ticks(bench: Bench, count: int) -> None:
 
 @contextmanager
 def ours_only_on(bench: Bench, *nodes: str) -> Iterator[None]:
-    """While malleable jobs may use these nodes alone."""
+    """Let malleable jobs use only these nodes, for a while."""
     for name in ("malleable", "parts"):
         bench.box.run(["scontrol", "update", f"PartitionName={name}", f"Nodes={','.join(nodes)}"])
     try:
@@ -124,7 +124,7 @@ def test_a_part_of_an_idle_node_attracts_no_small_job(bench: Bench) -> None:
     assert small_then_whole(bench) == ("n1", "n2")
 
 
-def test_no_part_is_taken_while_a_node_is_idle_that_others_could_use(bench: Bench) -> None:
+def test_no_part_is_taken_while_others_could_use_an_idle_node(bench: Bench) -> None:
     without_headroom(bench)
     others_have(bench, n1=4, n3=8, n4=8)
     with ours_only_on(bench, "n1", "n3", "n4"):

@@ -36,7 +36,7 @@ def updated(box: Sandbox, partition: str, word: str, before: str) -> Iterator[No
 
 @contextmanager
 def without_parts(box: Sandbox) -> Iterator[None]:
-    """While slurm.conf has no partition `parts`."""
+    """Remove the partition `parts` from slurm.conf, for a while."""
     conf = box.record.layout.conf
     text = conf.read_text()
     lines = [line for line in text.splitlines() if not line.startswith("PartitionName=parts")]
@@ -118,8 +118,9 @@ def test_parts_leave_before_whole_nodes_for_any_request_of_whole_nodes(
 
 
 def test_a_removed_partition_disturbs_no_neighbour(bench: Bench) -> None:
-    """The job is back with its partition, where Slurm lets jobs of a partition that went come back:
-    26.05 marks them as not to be requeued."""
+    """The job comes back with its partition, if Slurm allows it: 26.05 marks such jobs as not to be
+    requeued.
+    """
     box = bench.box
     neighbour = ordinary(box, "--nodelist=n1", "--gres=gpu:2", seconds=600)
     wait_until(lambda: state_of(box, neighbour) == "RUNNING")

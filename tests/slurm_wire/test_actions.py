@@ -154,7 +154,7 @@ def slots(
 
 
 def size_of(intent: Intent) -> list[str]:
-    """The words between the limit and StartTime."""
+    """The words between limit and StartTime."""
     line, _ = lines(intent)
     words = line.split(" ")
     return words[words.index("TimeLimit=5") + 1 : words.index("StartTime=now")]

@@ -81,7 +81,7 @@ def test_down_node_future_reservation_planned_small_job() -> None:
     assert len(seen.planned) == 1
 
 
-def test_preempted_and_our_notes() -> None:
+def test_a_preempted_job_with_our_notes() -> None:
     seen = see("preempted")
     by_index = {f.id.index: f for f in fragments(seen, 0)}
     assert by_index[5].state is STATE.PENDING

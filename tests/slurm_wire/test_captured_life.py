@@ -140,14 +140,14 @@ def test_timed_out(like: Path) -> None:
     assert timedelta(0) < late < timedelta(seconds=40)  # a check each half minute, then KillWait
 
 
-def test_back(like: Path) -> None:
+def test_an_element_comes_back(like: Path) -> None:
     (job, _) = see(like, "back").jobs
     back = [f for f in job.fragments if f.state is STATE.HELD and f.restarts]
     assert [f.id.index for f in back] == [0, 1, 3]  # timed out, running, failed
     assert all(not f.nodes for f in back)
 
 
-def test_preempted_and_notes_of_others(life: Path) -> None:
+def test_a_preempted_job_with_notes_of_others(life: Path) -> None:
     seen = see(life, "preempted")
     by_index = {f.id.index: f for f in seen.jobs[1].fragments}
     assert by_index[5].state is STATE.PENDING

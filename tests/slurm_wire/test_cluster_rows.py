@@ -67,7 +67,7 @@ def test_a_reservation_with_an_odd_host_list_is_about_every_node() -> None:
         ("DAILY", -5, -595),  # not over yet
     ],
 )
-def test_of_a_repeated_reservation_the_next_instance_counts(
+def test_the_next_instance_of_a_repeated_reservation_counts(
     flags: str, ended_s: int, next_s: int
 ) -> None:
     now, end = 1_800_000_000, 1_800_000_000 - ended_s
@@ -92,7 +92,7 @@ def test_a_node_with_odd_numbers_is_left_alone(number: str) -> None:
         ("SchedulerParameters = bf_continue,requeue_delay=7", "25.11.8", 8),
     ],
 )
-def test_how_long_slurm_keeps_a_requeued_job_waiting(
+def test_the_time_for_which_slurm_delays_a_requeued_job(
     config: str, version: str, wait_s: int
 ) -> None:
     text = f"{config}\n{TAIL[0]}\nSLURM_VERSION = {version}"

@@ -80,13 +80,13 @@ def test_fragments_with_the_same_limit_and_mark_share_an_update() -> None:
 
 
 def test_a_fragment_that_did_not_start_has_its_own_command() -> None:
-    """Only of a fragment by itself does Slurm say that its nodes do not fit."""
+    """Slurm reports unfit nodes only for a single fragment."""
     words = said(grow(0, "n2", vain=1), grow(1, "n5", vain=1), grow(2, "n6"))
     assert [line[1] for line in words] == ["jobid=7_0", "jobid=7_1", "jobid=7_2", "7_[0-2]"]
 
 
 def test_the_exclusions_of_each_fragment_must_be_known() -> None:
-    """Our list would take the place of an --exclude that is too long for the mark."""
+    """Our list would replace an --exclude that is too long for the mark."""
     words = said(grow(0, "n2", None), grow(1, "n5", None))
     assert [line[1:3] for line in words[:2]] == [
         ["jobid=7_0", "ReqNodeList=n2"],
@@ -97,7 +97,7 @@ def test_the_exclusions_of_each_fragment_must_be_known() -> None:
 def test_a_list_of_nodes_that_slurm_has_for_a_fragment_ends_with_its_release(
     settings: Settings,
 ) -> None:
-    """An operator's: with ours no node would be left for it."""
+    """An operator's list remains: with our list no node would be left for it."""
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(1+3-5)"))
     slurm.elements["7_1"].asked = frozenset({"n1"})
@@ -280,7 +280,9 @@ def test_a_node_that_joins_later_is_not_taken_for_an_unfit_node(settings: Settin
 
 
 def test_a_fragment_whose_nodes_were_refused_is_not_released(settings: Settings) -> None:
-    """A node is gone between the last look and the update: it would start with an older lease."""
+    """A node is lost between the last reading and the update. The fragment would start with an
+    older lease.
+    """
     slurm = FakeSlurm(dict.fromkeys(NODES, ""))
     slurm.submit(7, 3, MARK.replace("NOT", "n(4-8)"), limit_min=600)
 

@@ -1,4 +1,4 @@
-"""In which partitions no malleable job can run, and the line of Slurm's that shows why."""
+"""The partitions in which no malleable job can run, and Slurm's line that shows the reason."""
 
 from __future__ import annotations
 

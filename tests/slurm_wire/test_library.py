@@ -1,4 +1,4 @@
-"""The answer made from libslurm's records, and when it is left to squeue."""
+"""The answer made from libslurm's records, and the cases that are left to squeue."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_round_trip_keeps_the_rest(mark: Mark, before: str, behind: str) -> None
 
 
 def test_marks_of_a_job_share_its_exclusions() -> None:
-    """`--exclude=n[1-9999]`: each mark that is remembered would take a MiB."""
+    """With `--exclude=n[1-9999]`, each separate mark would take a MiB."""
     text = "malleable{{min=1,max=4,frags=4,lease=600,hole=60,not=n(1-9999),at={}}}"
     found = [parse_mark(text.format(1_800_000_000 + i)) for i in range(2)]
     one, two = (seen[0].request.excluded for seen in found if seen)
@@ -169,7 +169,7 @@ def test_limits(text: str, seconds: Optional[int]) -> None:
     "text",
     ["soon", "1:2:3:4", "a-1:00:00", "1-x", "-1", "\u00b2", "\u0663", "9" * 400, "999999999-0"],
 )
-def test_no_limit_at_all(text: str) -> None:
+def test_without_a_limit(text: str) -> None:
     with pytest.raises(ValueError):
         parse_limit(text)
 

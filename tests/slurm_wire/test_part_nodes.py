@@ -1,4 +1,4 @@
-"""Which of Slurm's settings are missing before a part of a node is taken."""
+"""The settings of Slurm that are missing before a part of a node can be used."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_partition_on_other_nodes_does_not_matter():
     assert len(lines(more=[OTHER.format(1)], on="main,malleable,parts,big")) == 1
 
 
-def test_beside_a_partition_of_whole_nodes_there_are_parts_of_the_others_nodes():
+def test_a_partition_of_whole_nodes_leaves_parts_of_the_other_nodes():
     assert lines(more=[OTHER.format(20)], on="main,malleable,parts,big") == ()
     main = changed(MAIN, **EXCLUSIVE)
     assert len(lines(more=[OTHER.format(20)], on="main,malleable,parts,big", main=main)) == 2

@@ -63,7 +63,7 @@ TOLDS = st.builds(
 
 @many
 @given(TOLDS)
-def test_whatever_an_agent_writes_is_read(told: Progress) -> None:
+def test_every_text_of_an_agent_is_read(told: Progress) -> None:
     text = entry(told)
     assert len(text) <= PROGRESS_WIDTH
     found = parse_progress(text)

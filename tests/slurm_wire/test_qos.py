@@ -40,7 +40,7 @@ def test_an_unreadable_row_is_no_qos(text: str) -> None:
 
 @dataclass
 class Canned:
-    """A Slurm that says two things."""
+    """A Slurm with two answers."""
 
     cluster: str
     qos: str
@@ -105,7 +105,7 @@ def policy_with(wake: Path) -> SitePolicy:
 
 
 def test_job_submit_touches_no_file_that_others_could_replace_by_a_link(tmp_path: Path) -> None:
-    """slurmctld would follow it."""
+    """slurmctld would follow the link."""
     place = tmp_path / "place"
     place.mkdir(mode=0o755)
     assert f'wake = "{place}/wake",' in policy_with(place / "wake").text

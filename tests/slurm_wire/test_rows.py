@@ -139,7 +139,7 @@ def test_words_of_the_agent_about_interruptions_are_read(
         ("trained{2}r", False),
     ],
 )
-def test_whether_a_planned_change_costs_as_much(comment: str, redoes: bool) -> None:
+def test_a_planned_change_may_cost_as_much_as_an_interruption(comment: str, redoes: bool) -> None:
     (job,) = read(row(State="RUNNING", restartcnt=2, said=comment)).malleable
     assert job.redoes is redoes
 
@@ -260,7 +260,7 @@ def test_gpus_that_slurm_does_not_give(mark: str, text: str) -> None:
 
 
 def test_a_job_that_counts_slots_needs_features_only() -> None:
-    """Its fragments differ in all else."""
+    """Its fragments differ in all other values."""
     sizes = {"MinCPUs": 12, "NumCPUs": 12, "MinMemory": "9G", "tres-per-node": "gres:gpu:4"}
     (job,) = read(row(comment=SLOTS, Feature="ib", **sizes)).malleable
     assert job.needs == Needs("ib")

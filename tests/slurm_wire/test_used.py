@@ -144,7 +144,7 @@ def test_a_drained_gpu_is_not_free(drain: str, free: int) -> None:
     assert node(GresDrain=drain).free.gpus == free
 
 
-def test_an_idle_node_is_free_though_slurm_says_no_more() -> None:
+def test_an_idle_node_is_free_although_slurm_says_no_more() -> None:
     silent = {"CPUAlloc": None, "AllocMem": None, "GresUsed": None}
     assert node(State="IDLE+PLANNED", **silent).free == Resources(32, 256_000, (("gpu", 8),))
 

@@ -90,7 +90,7 @@ def test_jobs_that_malleable_jobs_do_not_delay(values: dict[str, object]) -> Non
     assert waiting(pending(**values)) == ()
 
 
-def test_our_own_fragments_are_not_among_them() -> None:
+def test_our_own_fragments_are_left_out() -> None:
     assert waiting(fragment().replace("JobHeldUser", "AssocGrpNodeLimit")) == ()
 
 

@@ -1,4 +1,4 @@
-"""Whatever Slurm prints: read, or told as not understood, never a crash."""
+"""Any output of Slurm is read, or reported as unknown, without a crash."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ODD = st.sampled_from(
 
 @st.composite
 def job_rows(draw: st.DrawFn) -> str:
-    """A row of ours in which some fields are as Slurm never printed them, or no row at all."""
+    """A row of ours with some fields that Slurm never prints, or no row at all."""
     usual = {
         "JobArrayID": f"{draw(st.integers(1, 3))}_{draw(st.integers(0, 3))}",
         "State": "RUNNING",

@@ -57,7 +57,7 @@ def release(sandbox: Any, element: str, *changes: str) -> None:
 
 
 def wait_for(path: Path, text: str, count: int = 1) -> str:
-    """The file's content as soon as `text` is in it `count` times."""
+    """Wait until `text` is in the file `count` times. Return the content."""
 
     def content() -> str:
         return path.read_text() if path.exists() else ""

@@ -66,7 +66,7 @@ def refused(site: Sandbox, *options: str) -> str:
 
 
 def resize(site: Sandbox, job: str, gpus: int = 4) -> None:
-    """To four workers, as a tick does before it releases an element."""
+    """Resize to four workers, as a tick does before it releases an element."""
     cpus = [f"{key}=12" for key in ("CpusPerTask", "NumCPUs", "MinCPUsNode")]
     gres = [f"Gres=gpu:{gpus}"] if gpus else []
     sizes = [*gres, *cpus, "MinMemoryNode=4000", "TimeLimit=2"]

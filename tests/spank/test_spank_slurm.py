@@ -102,7 +102,7 @@ def test_refused_by_commands_that_cannot_requeue(sandbox: Any, command: str) -> 
 
 
 def test_renamed_commands(sandbox: Any) -> None:
-    """A site's wrapper may call its copy of sbatch or salloc something else."""
+    """A site's wrapper may have another name for its copy of sbatch or salloc."""
     find = 'cp "$(command -v {0})" ./my{0} && ./my{0} {1}'
     good = sandbox.run(
         ["bash", "-c", find.format("sbatch", "--parsable --malleable=1-2 --wrap=true")],
@@ -191,14 +191,16 @@ def test_export_does_not_lose_the_request(sandbox: Any, export: str) -> None:
     assert seen.get("X") == ("1" if "X=1" in export else None)
 
 
-def test_a_job_of_another_cluster_that_submits_does_not_name_its_own(sandbox: Any) -> None:
+def test_a_submission_from_a_job_of_another_cluster_ignores_that_cluster_s_name(
+    sandbox: Any,
+) -> None:
     path = script(sandbox, "nested_cluster", "print_env batch")
     job, log = run_fragment(sandbox, path, "--malleable=1-2", SLURM_CLUSTER_NAME="elsewhere")
     assert printed(log, "batch")["MALLEABLE_DIR"] == shared_dir(sandbox, job)
 
 
-def test_the_notice_is_that_of_the_settings(fresh_sandbox: Any) -> None:
-    """Whatever plugstack.conf says, and however much of the environment the user leaves out."""
+def test_the_notice_equals_the_settings(fresh_sandbox: Any) -> None:
+    """Neither the words of plugstack.conf nor variables that the user leaves out change it."""
     box = fresh_sandbox(
         nodes=1, settings_text="[lease]\nnotice_s = 35\n", job_dir="%w/.malleable/%A notice=7"
     )

@@ -52,7 +52,7 @@ def test_the_job_is_malleable(sandbox: Any, plain: Path) -> None:
 
 
 @pytest.mark.parametrize("export", ["NONE", "HOME,PATH"])
-def test_whatever_is_exported(sandbox: Any, plain: Path, export: str) -> None:
+def test_the_variable_works_with_any_export(sandbox: Any, plain: Path, export: str) -> None:
     log = run_fragment(
         sandbox, plain, f"--export={export}", user=SHELL_USER, SBATCH_MALLEABLE="1-3"
     )[1]
@@ -65,7 +65,7 @@ def test_the_command_line_wins(sandbox: Any, plain: Path) -> None:
 
 
 def test_the_variable_wins_over_the_script(sandbox: Any) -> None:
-    """As Slurm's own SBATCH_ variables do."""
+    """Slurm's own SBATCH_ variables win too."""
     path = script(sandbox, "variable_directive", "", head="#SBATCH --malleable=1-2\n")
     assert size(sandbox, submit(sandbox, path, env={"SBATCH_MALLEABLE": "1-4"})) == "0-3"
 
@@ -84,7 +84,7 @@ def test_a_wrong_variable_is_named(sandbox: Any, plain: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["1", "2-4", "yes"])
-def test_a_variable_of_others_makes_no_difference(sandbox: Any, plain: Path, value: str) -> None:
+def test_variables_of_other_programs_have_no_effect(sandbox: Any, plain: Path, value: str) -> None:
     job, log = run_ordinary(sandbox, plain, MALLEABLE=value)
     assert size(sandbox, job) == ""
     seen = printed(log, "batch")
@@ -100,7 +100,7 @@ def test_a_refusal_of_the_controller_names_the_variable(sandbox: Any, plain: Pat
 
 
 @pytest.mark.parametrize("command", ["srun -N1 -p main true", "salloc -N1 -p main true"])
-def test_other_commands_do_not_care(sandbox: Any, command: str) -> None:
+def test_other_commands_ignore_the_variable(sandbox: Any, command: str) -> None:
     done = sandbox.run(command.split(), user=USER, env={"SBATCH_MALLEABLE": "1-3"})
     assert "malleable" not in done.stderr
 

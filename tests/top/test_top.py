@@ -145,7 +145,7 @@ def test_the_screen_shows_the_text_of_the_board_unchanged() -> None:
     drive(lambda: look(machine()), steps)
 
 
-def test_eighty_columns_have_room_for_all_of_it() -> None:
+def test_eighty_columns_have_room_for_the_whole_board() -> None:
     named = make_job(LATER, job_id=8, user="b" * 40)
     seen = replace(machine(), jobs=(named,))
 

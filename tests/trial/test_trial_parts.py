@@ -83,7 +83,7 @@ def test_the_users_that_may_submit_for_others(
 
 
 def test_a_caller_without_a_name_gets_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container that was started with a bare number."""
+    """For example, a container was started with a bare number as user."""
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000_001)
     with pytest.raises(UsageError, match="no name for user 4000000001"):
         caller()

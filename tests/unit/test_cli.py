@@ -83,7 +83,7 @@ def test_the_remarks_of_a_job(capsys: Output, site: Path) -> None:
     assert "flag" not in before
 
 
-def test_a_job_is_explained_though_its_words_cannot_be_had(capsys: Output, site: Path) -> None:
+def test_a_job_is_explained_although_its_words_are_unreadable(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     comment(site, "echo Invalid job id specified >&2; exit 1")
     code, out, err = run(capsys, "explain", word)

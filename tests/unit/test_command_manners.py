@@ -1,4 +1,4 @@
-"""Small things that people meet first: help, options before the command, tables that fit."""
+"""The first impressions of users: help, options before the command, tables that fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unit.calls import Output, job_id, run
 
 
 def ask(site: Path, test: str, answer: str) -> None:
-    """Have squeue answer so where its words match."""
+    """Make squeue give this answer where its words match."""
     path = site / "bin" / "squeue"
     path.write_text(f"#!/bin/sh\ncase $* in {test}) {answer};; esac\n" + path.read_text())
 

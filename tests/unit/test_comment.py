@@ -124,7 +124,7 @@ def test_the_letters_of_the_user_are_kept(own: str) -> None:
     assert [c for c in text[len("joined{1}") :] if c in "ab"] == [c for c in own if c in "ab"]
 
 
-def test_the_entries_that_belong_to_a_run() -> None:
+def test_an_entry_belongs_to_a_single_run() -> None:
     assert parse("joined{2};mine").says(Standing.JOINED, 2)
     assert not parse("joined{2};mine").says(Standing.JOINED, 3)
     assert not parse("joined{2};mine").says(Standing.TRAINED, 2)

@@ -177,7 +177,7 @@ def file_of(root: Path, module: str) -> Path:
 
 
 def lint(root: Path) -> str:
-    """Everything that import-linter says of the package in this directory."""
+    """The output of import-linter for the package in this directory."""
     done = subprocess.run(
         [sys.executable, "-c", LINT, "--no-cache", "--no-logo"],
         cwd=root,
@@ -201,7 +201,7 @@ def reports(said: str) -> dict[str, str]:
 
 
 def named(module: str) -> str:
-    """A module as a report names it: of other packages the name alone."""
+    """A module as a report names it: for other packages only the name."""
     return module if module.startswith("slurm_hooks.") else module.partition(".")[0]
 
 

@@ -91,7 +91,7 @@ def test_each_gang_that_torchrun_does_not_start_has_its_object() -> None:
 OWN = '[request]\nengines = ["torchrun", "horovod:gang+rounds", "dask:pool"]\n'
 
 
-def test_an_engine_of_the_sites_own_is_known_by_its_traits() -> None:
+def test_a_site_s_own_engine_is_known_by_its_traits() -> None:
     settings = parse(OWN)
     slurm: Any = SimpleNamespace(version=(), max_array_size=1, appends=True)
     policy = render_policy(settings, slurm, {})

@@ -41,7 +41,7 @@ def test_an_installed_entry_point(site: Path) -> None:
     assert find_objective("urgent")(job).weight == 5.0
 
 
-def test_ours_cannot_be_replaced(site: Path) -> None:
+def test_our_objectives_cannot_be_replaced(site: Path) -> None:
     assert find_objective("efficiency") is efficiency
     assert callable(find_objective("speedup"))
 

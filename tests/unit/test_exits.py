@@ -101,7 +101,7 @@ def test_a_refusal_of_sbatch_is_shown_in_its_own_words(
 @needs_root
 @pytest.mark.parametrize("mode", [0o700, 0o755])
 def test_only_the_user_of_the_tick_may_hold_jobs(tmp_path: Path, mode: int) -> None:
-    """Also where the directory hides the lock."""
+    """The rule holds also where the directory hides the lock."""
     program = (
         "import os, sys; from pathlib import Path\n"
         "from slurm_hooks.settings.values import Tick\n"

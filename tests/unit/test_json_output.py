@@ -86,7 +86,7 @@ def run(capsys: Output, site: Path, line: str) -> tuple[int, Any, str]:
 
 
 def walk(data: Any) -> Iterator[tuple[str, Any]]:
-    """Every key with its value."""
+    """All keys with their values."""
     rows = enumerate(data) if isinstance(data, list) else ()
     for key, value in data.items() if isinstance(data, dict) else rows:
         yield str(key), value

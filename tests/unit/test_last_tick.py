@@ -17,7 +17,7 @@ from unit.calls import Output, job_id
 
 
 def ran(site: Path, seconds_ago: float, name: str = "tick.lock.done") -> None:
-    """As if a tick had left this file so long ago."""
+    """Make the file that a tick of so long ago would have left."""
     path = site / name
     path.parent.mkdir(exist_ok=True)
     path.touch()

@@ -62,7 +62,7 @@ def test_a_mistake_leaves_no_directory(words: list[str], tmp_path: Path) -> None
 def test_a_directory_with_other_files_is_unchanged(
     words: list[str], there: str, tmp_path: Path
 ) -> None:
-    """As `--dir .` names it."""
+    """For example, `--dir .` names such a directory."""
     precious = tmp_path / "map" / there
     precious.parent.mkdir(parents=True)
     precious.write_text("precious")
@@ -91,7 +91,7 @@ def test_an_empty_directory_is_kept_after_a_mistake(words: list[str], tmp_path: 
 
 
 def test_half_a_map_is_made_whole(words: list[str], tmp_path: Path) -> None:
-    """As after a full disk, or SIGKILL."""
+    """The state is as after a full disk, or SIGKILL."""
     half = tmp_path / "map"
     for path in (half / "tasks" / "1.0.0.todo", half / "map.json.draft"):
         path.parent.mkdir(parents=True, exist_ok=True)

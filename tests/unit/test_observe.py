@@ -22,7 +22,7 @@ BY_ACCOUNT = Mode("canary", accounts=("ml",))
 
 @dataclass
 class Charging(Recorded):
-    """A Slurm that also says to which account every job is charged."""
+    """A Slurm that also names the account of every job."""
 
     def ask(self, command: Command) -> str:
         answer = super().ask(command)

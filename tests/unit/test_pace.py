@@ -48,7 +48,7 @@ def test_a_wait_is_within_the_settings(
     assert pause == chosen.every_s or tick_s <= chosen.share * pause * (1 + 1e-9)
 
 
-def test_a_site_may_want_its_timer_quicker_than_that() -> None:
+def test_a_site_may_set_a_quicker_timer() -> None:
     assert pause_s(0.0, 0, Tick(every_s=2)) == 2.0
 
 

@@ -111,7 +111,7 @@ def test_odd_names_cannot_break_out(name: str) -> None:
     assert lua(text, "p.engines.torchrun") == "gang+rounds+torchrun"
 
 
-def test_why_no_malleable_job_can_run_in_a_partition() -> None:
+def test_the_reason_why_no_malleable_job_can_run_in_a_partition() -> None:
     why = 'PartitionName=b "PriorityTier=1": alike'
     text = render_policy(Settings(), slurm_with(), {}, unfit={"b": why})
     assert lua(text, "p.unfit.b") == why
@@ -127,7 +127,7 @@ def test_a_partition_for_parts_of_nodes() -> None:
 @pytest.mark.parametrize(
     ("version", "begins"), [((), "gres:"), ((22, 5, 8), "gres:"), ((23, 2, 0), "gres/")]
 )
-def test_how_this_slurm_names_a_gpu(version: tuple[int, ...], begins: str) -> None:
+def test_the_name_of_a_gpu_in_this_slurm(version: tuple[int, ...], begins: str) -> None:
     known = replace(slurm_with(), version=version)
     assert lua(render_policy(Settings(), known, {}), "p.gres") == begins
 
@@ -142,7 +142,7 @@ def test_a_partition_with_a_grace_has_its_own_notice() -> None:
     assert lua(render_policy(parse(text), slurm_with(), {}), "tostring(p.notices)") == "nil"
 
 
-def test_an_account_and_a_qos_of_their_own() -> None:
+def test_a_separate_account_and_qos() -> None:
     settings = parse('[site]\nqos = "scavenge"\naccount = "spare"')
     text = render_policy(settings, slurm_with(), {})
     assert (lua(text, "p.qos"), lua(text, "p.account")) == ("scavenge", "spare")
@@ -253,7 +253,7 @@ def test_a_job_is_explained() -> None:
     json.dumps(plan_data(plan, NOW))
 
 
-def test_until_when_a_node_may_be_used_is_said_with_its_zone() -> None:
+def test_the_end_of_a_node_s_use_is_printed_with_its_zone() -> None:
     job = make_job(RUNNING, held=5)
     seen = make_snapshot(
         job, nodes=[make_nodes(1, NodeState.BUSY)[0]], reservations=[reserve(["n1"], 3600)]
@@ -328,7 +328,7 @@ def test_checkpoints_far_apart_are_worth_a_hint(
         ),
     ],
 )
-def test_why_fragments_may_die(fragment: Fragment, wanted: str) -> None:
+def test_possible_causes_of_a_fragment_s_death(fragment: Fragment, wanted: str) -> None:
     job = make_job(fragment)
     assert wanted in "\n".join(hints(job))
     plan = make_plan(make_snapshot(job), Settings(), no_clock)

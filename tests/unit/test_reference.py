@@ -122,7 +122,7 @@ def test_zsh_takes_its_script(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 
 def untold(parser: Any, subcommands: Any) -> list[str]:
-    """Options and words without a text."""
+    """The options and words without a text."""
     found = [
         f"{parser.prog} {a.dest}" for a in parser._actions if a.help is None and a.nargs != "A..."
     ]

@@ -1,4 +1,4 @@
-"""The tests' own machinery: shared sandboxes, tests that are handed out, the page of the night."""
+"""The tests' own machinery: shared sandboxes, distributed tests, the page of the night."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ nightly = load(TESTS.parent / ".ci" / "nightly")
 
 
 @pytest.mark.slurm
-def test_whoever_leaves_a_job_behind_is_named_and_the_next_gets_a_new_sandbox(
+def test_a_test_that_leaves_a_job_behind_is_named_and_the_next_gets_a_new_sandbox(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_S", 1.0)

@@ -137,7 +137,7 @@ def test_a_file_that_is_no_snapshot(text: str, said: str, tmp_path: Path, capsys
     assert said in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_no_such_file(tmp_path: Path, capsys: Output) -> None:
+def test_a_missing_file(tmp_path: Path, capsys: Output) -> None:
     assert cli.main(["plan", "--snapshot", str(tmp_path / "none.json")]) == 74
     assert "none.json" in capsys.readouterr().err.replace("\n", "")
 

@@ -54,7 +54,7 @@ def test_a_second_off_keeps_the_date_and_takes_the_new_reason(tmp_path: Path) ->
     assert first.since != second.since
 
 
-def test_users_can_read_the_reason_whatever_the_umask(tmp_path: Path) -> None:
+def test_users_can_read_the_reason_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         switch_off(str(tmp_path), "x")
@@ -65,7 +65,7 @@ def test_users_can_read_the_reason_whatever_the_umask(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "find"), [("off", find_off), ("no-growth", find_no_growth)])
 @pytest.mark.parametrize("kind", ["empty", "directory", "link", "dangling", "pipe", "binary"])
-def test_whatever_lies_there_is_a_switch(
+def test_a_file_of_any_kind_is_a_switch(
     kind: str, name: str, find: Callable[[str], Optional[Off]], tmp_path: Path
 ) -> None:
     path, other = tmp_path / name, tmp_path / "other"
@@ -123,7 +123,7 @@ def test_a_date_that_no_calendar_has_switches_off(second: int) -> None:
 
 
 def test_two_people_switch_off_at_once(tmp_path: Path) -> None:
-    """Neither fails, while a third switches on again and again."""
+    """Neither fails while a third person switches on repeatedly."""
     code = (
         "import sys; from slurm_hooks.tick.switch import switch_off, switch_on\n"
         "for i in range(1500): switch_off(sys.argv[1], f'{sys.argv[2]} {i}')"
@@ -136,7 +136,7 @@ def test_two_people_switch_off_at_once(tmp_path: Path) -> None:
 
 
 def unsearchable(tmp_path: Path) -> str:
-    """A state directory that cannot be looked into, not even by root: a file is in the way."""
+    """A state directory that not even root can read: a file is in its place."""
     (tmp_path / "file").write_text("")
     return str(tmp_path / "file" / "state")
 

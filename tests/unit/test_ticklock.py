@@ -69,7 +69,7 @@ def reachable() -> Iterator[Path]:
 
 
 def age(settings: Settings, seconds: float) -> None:
-    """As if the last tick had been completed so long ago."""
+    """Make the last tick seem completed so long ago."""
     moment = time.time() - seconds
     os.utime(f"{settings.tick.lock}.done", (moment, moment))
 
@@ -101,7 +101,7 @@ def test_ticks_that_do_not_happen_become_a_failure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [7 * 60, -7 * 60])
 def test_slurm_that_does_not_answer_for_long_is_named(tmp_path: Path, seconds: float) -> None:
-    """Both ways: a stamp in the future tells of a clock that was set back."""
+    """This holds both ways: a stamp in the future means that the clock was set back."""
     settings = settings_in(tmp_path)
     port = recorded("running")
     port.answers = {**port.answers, "squeue": RetryLater("is slurmctld up?")}
@@ -137,7 +137,7 @@ def test_the_command_reports_the_holder_and_fails(
 
 
 @needs_root
-def test_others_cannot_take_the_lock(reachable: Path) -> None:
+def test_other_users_cannot_take_the_lock(reachable: Path) -> None:
     settings = settings_in(reachable)
     tick(recorded("running"), settings)
     lock = Path(settings.tick.lock)

@@ -1,4 +1,4 @@
-"""A wish from the host of submission: into which element, and whether it stays there."""
+"""A wish from the submit host: the element that gets it, and whether it is kept there."""
 
 from __future__ import annotations
 
