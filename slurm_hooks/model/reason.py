@@ -113,6 +113,7 @@ class Why(enum.Enum):
     NODE_IDLE = "node_idle", _ACT | _DROPPED  # one is, where others' small jobs would go
     NO_WORK = "no_work", _JOB | _ACT | _OVER  # workers of the pool found none
     BELOW_MIN = "below_min", _JOB | _ACT | _DROPPED  # its other fragments are not back yet
+    NO_FIT = "no_fit"  # no node of its partition has what a fragment needs
     PROBED = "probed"  # it has a size only so that its speed there is seen
     OTHER_NODES = "other_nodes"  # what stands in the way on nodes that it does not have
     KEPT_BACK = "kept_back"  # GPUs of partly used nodes are left to others' small jobs
@@ -214,6 +215,7 @@ class Detail(TypedDict, total=False):
     verdict: Verdict
     given: Resources  # to a fragment by Slurm, as far as it is not what was asked for
     asked: Resources
+    partition: str
     because: Reason
 
 

@@ -339,6 +339,19 @@ class Eligibility:
         """The kind of a job."""
         return self._jobs[job_id]
 
+    def missing(self, kind: JobKind) -> Optional[Resources]:
+        """Return the resources that a fragment needs and that no node of its partition has."""
+        nodes = [node for node in set(self._nodes.values()) if kind.partition in node.partitions]
+        if kind.slot is not None or any(self._judge(node, kind)[0] is None for node in nodes):
+            return None
+        needs, totals = kind.needs, [node.total for node in nodes]
+        found = Resources(
+            needs.cpus if all(t.cpus < needs.cpus for t in totals) else 0,
+            needs.memory_mib if all(t.memory_mib < needs.memory_mib for t in totals) else 0,
+            tuple((g, n) for g, n in needs.gres if all(t.count(g) < n for t in totals)),
+        )
+        return found if found.gpus_by_type or found.cpus or found.memory_mib else None
+
     def shunned(self, job: MalleableJob) -> Mapping[str, Verdict]:
         """The nodes that a job keeps away from now."""
         excluded = dict.fromkeys(job.request.excluded or (), Verdict(Why.EXCLUDED))

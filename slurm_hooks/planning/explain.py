@@ -13,6 +13,7 @@ from slurm_hooks.model import (
     Hole,
     MalleableJob,
     Reason,
+    Resources,
     Verdict,
     Why,
 )
@@ -43,6 +44,7 @@ class Obstacles:
         self._pool = pool
         self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
         self._counts: dict[JobKind, Counter[Verdict]] = {}
+        self._missing: dict[JobKind, Optional[Resources]] = {}
         self._of_left: dict[tuple[JobKind, LeftToOthers], Counter[Verdict]] = {}
 
     def reasons(self, job: MalleableJob) -> list[Reason]:
@@ -64,6 +66,16 @@ class Obstacles:
             Reason(Why.OTHER_NODES, Detail(count=counted[verdict], verdict=verdict))
             for verdict in sorted(open_verdicts, key=_rank)
         ]
+
+    def of_partition(self, job: MalleableJob) -> Optional[Reason]:
+        """Say that no node of the partition has what a fragment needs, whether free or busy."""
+        kind = self._eligibility.kind(job.job_id)
+        if kind not in self._missing:
+            self._missing[kind] = self._eligibility.missing(kind)
+        asked = self._missing[kind]
+        if asked is None:
+            return None
+        return Reason(Why.NO_FIT, Detail(partition=job.partition, asked=asked))
 
     def of_all(self, situation: Situation) -> list[Reason]:
         """The limits of all jobs, of the user or of the account that keep this job from growing."""
@@ -148,6 +160,9 @@ def reasons_for(
         reasons.append(Reason(Why.RESTING, failed))
     if situation.job.way.zero_is_idle and not situation.upkeep.growable:
         return tuple(reasons)
+    no_fit = obstacles.of_partition(situation.job)
+    if no_fit:
+        return (*reasons, no_fit)
     least = situation.least
     if situation.reachable < least and not (situation.snoozes or care.reasons):
         lacks = Detail(nodes_usable=situation.reachable, nodes_needed=least)

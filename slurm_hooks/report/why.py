@@ -189,6 +189,10 @@ _REASON: Forms = {
         "can reach {nodes_usable:size} now, needs {nodes_needed}; it waits for its other fragments "
         "to come back",
     ),
+    Why.NO_FIT: (
+        "no node of partition {partition} has {asked}; scancel the job, and submit it again with "
+        "less for each node",
+    ),
     Why.PROBED: ("begins on {nodes_planned:size}, to measure its speed there",),
     Why.OTHER_NODES: (
         "not started on {nodes}: {because}",

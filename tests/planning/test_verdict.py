@@ -28,6 +28,7 @@ from slurm_hooks.model import (
     FragmentState,
     MalleableJob,
     Needs,
+    Node,
     NodeState,
     Plan,
     Snapshot,
@@ -64,6 +65,11 @@ def waiting(**fields: Any) -> MalleableJob:
     return make_job(held=2, **fields)
 
 
+def large(name: str) -> Node:
+    """A busy node with the memory that some jobs here lack."""
+    return make_node(name, NodeState.BUSY, memory_mib=9)
+
+
 def test_a_node_with_a_suspended_fragment_is_usable_for_no_judge() -> None:
     """Slurm shows IDLE for it (22.05)."""
     still = make_job(make_fragment(0, FragmentState.SUSPENDED, ["n1"], job_id=8), job_id=8)
@@ -89,7 +95,7 @@ def test_a_suspect_node_that_is_too_small_is_unfit() -> None:
         for i in (1, 2)
     ]
     accusers = [replace(job, user=f"user{job.job_id}") for job in accusers]
-    nodes = (make_node("n1"), *(make_node(f"x{i}", NodeState.BUSY) for i in (1, 2)))
+    nodes = (make_node("n1"), *(large(f"x{i}") for i in (1, 2)))
     seen = make_snapshot(*accusers, waiting(needs=Needs(memory_mib=9)), nodes=nodes)
     assert "1 other node: free, but not enough memory" in explained(seen)
     healthy = make_snapshot(*accusers, waiting(), nodes=nodes)
@@ -107,10 +113,41 @@ def without_growth(job: MalleableJob) -> MalleableJob:
 def test_a_claim_is_named_only_where_it_blocks() -> None:
     seen = make_snapshot(
         waiting(needs=Needs(memory_mib=9)),
-        nodes=(make_node("n1"), make_node("n2")),
+        nodes=(make_node("n1"), make_node("n2"), large("n3")),
         reservations=[reserve({"n1"}, 90)],
     )
-    assert explained(seen) == {"2 other nodes: free, but not enough memory"}
+    assert explained(seen) == {"2 other nodes: free, but not enough memory", "1 other node: busy"}
+
+
+def gpus(name: str, count: int, state: NodeState = NodeState.FREE) -> Node:
+    return make_node(name, state, gres=(("gpu", count),))
+
+
+@pytest.mark.parametrize(
+    ("needs", "has"),
+    [
+        (Needs(gres=(("gpu", 8),)), "8 GPUs"),
+        (Needs(gres=(("gpu:a100", 2),)), "2 a100 GPUs"),
+        (Needs(gres=(("gpu", 2),), memory_mib=9_000_000), "9000000 MiB"),
+        (Needs(gres=(("gpu", 8),), cpus=900), "8 GPUs and 900 CPUs"),
+    ],
+)
+def test_a_job_is_told_that_no_node_has_what_it_asks_for(needs: Needs, has: str) -> None:
+    """Otherwise it would wait for busy nodes that are too small for it."""
+    nodes = (gpus("n1", 4), gpus("n2", 4, NodeState.BUSY), gpus("n3", 2, NodeState.DOWN))
+    (planned,) = plan_of(make_snapshot(waiting(needs=needs), nodes=nodes)).jobs
+    texts = [reason_text(reason) for reason in planned.reasons]
+    assert f"no node of partition malleable has {has}" in texts[-1]
+    assert not [text for text in texts if "other node" in text]
+
+
+def test_a_job_waits_for_the_only_node_that_is_large_enough() -> None:
+    nodes = (gpus("n1", 4), gpus("n2", 8, NodeState.BUSY))
+    seen = make_snapshot(waiting(needs=Needs(gres=(("gpu", 8),))), nodes=nodes)
+    assert explained(seen) == {
+        "1 other node: free, but not enough gpu",
+        "1 other node: busy",
+    }
 
 
 def test_the_check_has_room_where_a_job_would_start() -> None:

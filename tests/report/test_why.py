@@ -75,6 +75,7 @@ FULL = Detail(
     verdict=USABLE,
     given=Resources(gres=(("gpu", 2),)),
     asked=Resources(gres=(("gpu", 4),)),
+    partition="gpu",
     because=Reason(Why.GONE),
 )
 
