@@ -166,6 +166,24 @@ local function write_mark(request, slot, times, name, excluded, policy, lane)
     write_excluded(excluded), part, write_sizes(request))
 end
 
+--- Seconds as `sbatch --time` reads them.
+local function spell_time(seconds)
+  local days, hours = math.floor(seconds / 86400), math.floor(seconds / 3600) % 24
+  local rest = string.format("%02d:%02d", math.floor(seconds / 60) % 60, seconds % 60)
+  if days > 0 then return string.format("%d-%02d:%s", days, hours, rest) end
+  if hours > 0 then return string.format("%d:%s", hours, rest) end
+  return (rest:gsub("^0", ""))
+end
+
+--- A note if the user gave more time than a fragment may have. With a core it is the core's time.
+local function write_cut_note(request, job, lease)
+  local is_lease = not request.core and is_given(job.time_limit)
+  if not is_lease or job.time_limit == M.INFINITE then return nil end
+  if job.time_limit * 60 <= lease then return nil end
+  return string.format("note: --time=%s is cut to %s, the longest lease here; the job continues "
+    .. "after it", spell_time(job.time_limit * 60), spell_time(lease))
+end
+
 --- True if all fragments would write to the same file.
 local function is_shared_file(path)
   return path ~= nil and path ~= "/dev/null" and not path:find("%%%d*[ajJN]")
@@ -302,6 +320,7 @@ local function accept(asked, job, site, policy, place, times)
   notes[#notes + 1] = write_core_note(request, place, job, site.parts)
     or write_partition_note(place.lane, job)
   notes[#notes + 1] = write_size_note(request, place.lane, site.parts[place.lane])
+  notes[#notes + 1] = write_cut_note(request, job, times.lease)
   add(notes, write_notes(job, site, policy, lost_mail))
   return { faults = {}, notes = notes, set = set,
     environment = write_environment(request, shape, policy, place.lane) }

@@ -61,7 +61,8 @@ end
 local function read_tres(job)
   local faults, tres = {}, {}
   local sources = {
-    { "node", job.tres_per_node, "--gpus-per-node" }, { "job", job.tres_per_job, "--gpus" },
+    { "node", job.tres_per_node, "--gres or --gpus-per-node" },
+    { "job", job.tres_per_job, "--gpus" },
     { "task", job.tres_per_task, "--gpus-per-task" },
     { "cpus", job.cpus_per_tres, "--cpus-per-gpu" },
     { "memory", job.mem_per_tres, "--mem-per-gpu" },
@@ -214,7 +215,7 @@ local function list_replaced(job, tres)
   local is_counted = per_node and read(job.num_tasks) == per_node * (nodes or 1) -- by Slurm
   local tasks = not is_counted and not tres.task and read(job.num_tasks)
   add("--ntasks=%d", tasks and tasks > 1 and tasks)
-  add("--gpus-per-node=%d", tres.node and tres.node.count > 1 and tres.node.count)
+  add("gpu:%d of each node", tres.node and tres.node.count > 1 and tres.node.count)
   add("--gpus=%d", tres.job and tres.job.count)
   local least = read(job.pn_min_cpus)
   add("--mincpus=%d", least ~= read(job.cpus_per_task) and least)

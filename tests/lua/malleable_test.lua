@@ -109,7 +109,16 @@ local SOUND = {
   { name = "floats as Lua 5.3 sees Slurm's numbers", job = { time_limit = 5.0, time_min = 3.0 },
     set = { time_limit = 5, time_min = NO_VAL, admin_comment =
       "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=300,hole=180,not=-}" } },
-  { name = "time is capped", job = { time_limit = 60 }, set = { time_limit = 10 } },
+  { name = "time is capped", job = { time_limit = 60 }, set = { time_limit = 10 },
+    note = "^note: %-%-time=1:00:00 is cut to 10:00, the longest lease here; the job continues "
+      .. "after it$" },
+  { name = "two days are capped", job = { time_limit = 2880 }, set = { time_limit = 10 },
+    note = "%-%-time=2%-00:00:00 is cut to 10:00" },
+  { name = "a long lease", job = { time_limit = 1565.0 }, policy = { lease_s = 90000 },
+    set = { time_limit = 1500 }, note = "%-%-time=1%-02:05:00 is cut to 1%-01:00:00" },
+  { name = "an odd longest lease", job = { time_limit = 3 }, policy = { lease_s = 150 },
+    set = { time_limit = 2 }, note = "%-%-time=3:00 is cut to 2:30" },
+  { name = "time of the longest lease", job = { time_limit = 10 }, set = { time_limit = 10 } },
   { name = "time unlimited", job = { time_limit = INFINITE }, set = { time_limit = 10 } },
   { name = "shorter time with its own minimum", job = { time_limit = 1, time_min = 1 },
     set = { time_limit = 1, admin_comment =
@@ -470,7 +479,7 @@ local SLOTS = {
   { name = "a GPU without a number", slot = "gpu", job = { tres_per_node = "gres:gpu" } },
   { name = "GPUs of a node", slot = "gpu", job = { tres_per_node = "gres:gpu:8" },
     set = { tres_per_node = "gres:gpu:1" },
-    note = "^malleable: %-%-gpus%-per%-node=8 is replaced by %-%-malleable=4%-64,unit=gpu$" },
+    note = "^malleable: gpu:8 of each node is replaced by %-%-malleable=4%-64,unit=gpu$" },
   { name = "GPUs of the job", slot = "gpu:h100", job = { tres_per_job = "gres:gpu:h100:64" },
     set = { tres_per_node = "gres:gpu:h100:1", tres_per_job = "" },
     note = "^malleable: %-%-gpus=64 is replaced by" },
@@ -485,7 +494,7 @@ local SLOTS = {
     max_nodes = 4, num_tasks = 32, ntasks_per_node = 8, cpus_per_task = 8, min_cpus = 256,
     tres_per_node = "gres:gpu:8", min_mem_per_node = 491520 }, set = { ntasks_per_node = NO_VAL16,
     num_tasks = 1, cpus_per_task = 8 }, note = "^malleable: %-%-nodes=4 and "
-      .. "%-%-ntasks%-per%-node=8 and %-%-gpus%-per%-node=8 are replaced by .*\n"
+      .. "%-%-ntasks%-per%-node=8 and gpu:8 of each node are replaced by .*\n"
       .. "malleable: each GPU comes with 8 CPUs and 61440 MiB$" },
   { name = "one agent a node", slot = "gpu+cpu:8", job = { min_nodes = 2, max_nodes = 2,
     num_tasks = 2, ntasks_per_node = 1, cpus_per_task = 64, tres_per_node = "gres:gpu:8" },

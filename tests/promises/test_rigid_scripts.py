@@ -114,8 +114,16 @@ def test_the_script_of_lightnings_page_is_refused_with_the_line_to_write(bench: 
     assert f"write `{line}` instead" in refused.stderr
     mended = LIGHTNING.replace("srun python3 train.py", f"{line} --steps=100000 --pace=0.05")
     done = sbatch(bench, mended, "--malleable=1-4")
-    assert done.stderr == "sbatch: malleable: --nodes=4 is replaced by --malleable=1-4\n"
+    assert done.stderr == (
+        f"sbatch: malleable: --nodes=4 is replaced by --malleable=1-4\n{cut('2:00:00')}"
+    )
     trains_on_every_node(bench, int(done.stdout))
+
+
+def cut(time: str) -> str:
+    """The note on a time above the longest lease of the sandbox."""
+    after = "the longest lease here; the job continues after it"
+    return f"sbatch: note: --time={time} is cut to 10:00, {after}\n"
 
 
 def shown(tool: str) -> tuple[str, str]:
@@ -131,8 +139,8 @@ def test_the_torchrun_scripts_that_users_are_shown_are_both_accepted(bench: Benc
     rigid, malleable = shown("torchrun")
     assert rigid.count("\\\n--rdzv-backend=c10d") == 1
     told = "sbatch: malleable: --nodes=4 and --ntasks=4 are replaced by --malleable=2-4\n"
-    assert sbatch(bench, rigid, "--malleable=2-4").stderr == told
-    assert sbatch(bench, malleable, "--malleable=2-4").stderr == ""
+    assert sbatch(bench, rigid, "--malleable=2-4").stderr == told + cut("2-00:00:00")
+    assert sbatch(bench, malleable, "--malleable=2-4").stderr == cut("1:00:00")
 
 
 def test_the_lightning_scripts_that_users_are_shown(bench: Bench) -> None:
@@ -140,7 +148,7 @@ def test_the_lightning_scripts_that_users_are_shown(bench: Bench) -> None:
     refused = sbatch(bench, rigid, "--malleable=2-4")
     assert f"write `{malleable.splitlines()[-1]}` instead" in refused.stderr
     assert "--signal=SIGUSR1@90: Slurm would signal each fragment" in refused.stderr
-    assert sbatch(bench, malleable, "--malleable=2-4").stderr == ""
+    assert sbatch(bench, malleable, "--malleable=2-4").stderr == cut("1:00:00")
 
 
 def test_a_torchrun_for_each_task_is_refused_with_the_line_to_write(bench: Bench) -> None:
