@@ -25,7 +25,15 @@ dist.destroy_process_group()
 EXTENDS = "#%Module\nprepend-path PYTHONPATH {code}\nprepend-path PATH {bin}\n"
 REPLACES = "#%Module\nsetenv PYTHONPATH {code}\nprepend-path PATH {bin}\n"
 MISSING = "malleable-needs-torch-2.6-or-newer-and-the-PYTHONPATH-of-the-job"
+# As `conda activate`, whose packages may set variables in activate.d.
+CONDA = """mkdir -p env/activate.d
+echo 'export PYTHONPATH=/of/the/package' > env/activate.d/package.sh
+for each in env/activate.d/*.sh; do . $each; done
+"""
 FOUND = {
+    "conda package that sets PYTHONPATH, and the job path again": (
+        CONDA + "export PYTHONPATH=$MALLEABLE_PYTHONPATH:$PYTHONPATH\n{bin}/torchrun train.py"
+    ),
     "venv": "source {bin}/activate\ntorchrun train.py",
     "module that extends PYTHONPATH": "{modules}\nmodule load extends\ntorchrun train.py",
     "module purge": "{modules}\nmodule load extends\nmodule purge\n{bin}/torchrun train.py",
@@ -35,6 +43,7 @@ FOUND = {
     "login shell": "exec bash -lc 'export PATH={bin}:$PATH; torchrun train.py'",
 }
 NOT_FOUND = {
+    "conda package that sets PYTHONPATH": CONDA + "{bin}/torchrun train.py",
     "module that replaces PYTHONPATH": "{modules}\nmodule load replaces\ntorchrun train.py",
     "script that replaces PYTHONPATH": "export PYTHONPATH=$PWD\n{bin}/torchrun train.py",
     "python that ignores it": "{bin}/python -E -m torch.distributed.run train.py",
