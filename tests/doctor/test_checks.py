@@ -591,7 +591,6 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("part-epilog", {**parts(), **hook("Epilog", "/e", text="# pkill -u $SLURM_JOB_USER\n")}),
     ("part-epilog", {**parts(), **hook("Epilog", "/e", text="pkill -P $pid; rm -rf /x\n")}),
     ("part-epilog", {**parts(), **hook("Epilog", "/e", text="squeue -u $U\npkill -U $U\n")}),
-    ("part-epilog", hook("Epilog", "/e", text="pkill -u $SLURM_JOB_USER\n")),
     ("over-subscribe", parts(lane={"OverSubscribe": "FORCE:1"})),  # part-nodes checks that
     ("priority-tier", parts()),
     ("metrics-file", textfile()),
@@ -620,7 +619,7 @@ def look(name: str, facts: Facts) -> tuple[str, str]:
     return outcome.word, " ".join(" ".join(said).split())
 
 
-@pytest.mark.parametrize("check", [c.id for c in CHECKS if c.id not in OF_ANOTHER_SITE])
+@pytest.mark.parametrize("check", [c.id for c in CHECKS if c.id not in OF_ANOTHER_SITE + PARTS])
 def test_a_good_site_passes(check: str) -> None:
     assert look(check, GOOD_SITE) == ("ok", "")
 
@@ -654,6 +653,13 @@ def test_a_check_that_does_not_apply_is_skipped(
     word, said = look(check, replace(GOOD_SITE, **changed))
     assert word == "skipped"
     assert reason in said
+
+
+@pytest.mark.parametrize("check", PARTS)
+def test_without_a_partition_for_parts_its_checks_promise_nothing(check: str) -> None:
+    assert look(check, GOOD_SITE) == ("skipped", "site.part_nodes is empty")
+    faulty = replace(GOOD_SITE, **parts(), settings_faults=("site.x: unknown key",))
+    assert look(check, faulty) == ("skipped", "the settings have a fault: site.part_nodes is unknown")
 
 
 @pytest.mark.parametrize(("check", "changed"), FINE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Optional
 
 from slurm_hooks.doctor.facts import CannotLook, Facts, SlurmSays, known
 from slurm_hooks.doctor.finding import (
@@ -50,14 +49,18 @@ _ALL_OF_USER = re.compile(
 _ASKS_FIRST = re.compile(r"\bsqueue\b")
 
 
-def _lane(facts: Facts) -> Optional[tuple[SlurmSays, str]]:
-    """The facts of Slurm and the partition for parts, None without site.part_nodes.
+def _part_nodes_name(facts: Facts) -> str:
+    """The partition for parts. Raises CannotLook if the site has none, as far as known."""
+    if facts.settings_faults:
+        raise CannotLook("the settings have a fault: site.part_nodes is unknown")
+    if not facts.settings.site.part_nodes:
+        raise CannotLook("site.part_nodes is empty")
+    return facts.settings.site.part_nodes
 
-    Raises CannotLook while the partition is missing.
-    """
-    name = facts.settings.site.part_nodes
-    if not name:
-        return None
+
+def _lane(facts: Facts) -> tuple[SlurmSays, str]:
+    """The facts of Slurm and the partition for parts. Raises CannotLook while it is missing."""
+    name = _part_nodes_name(facts)
     slurm = known(facts.slurm)
     if name in slurm.missing:
         raise CannotLook(f"there is no partition {name} yet")
@@ -76,10 +79,7 @@ def _lists(slurm: SlurmSays) -> Iterator[str]:
 
 
 def _part_nodes(facts: Facts) -> Iterator[Finding]:
-    lane = _lane(facts)
-    if lane is None:
-        return
-    slurm, name = lane
+    slurm, name = _lane(facts)
     lanes = LaneNames(facts.settings.site.partitions, name)
     for lack in find_lacks(lanes, _partitions(slurm), _lists(slurm), slurm.config):
         yield _of_lack(lack, slurm)
@@ -114,10 +114,7 @@ def _same_nodes(slurm: SlurmSays, whole: str, parts: str) -> Iterator[Finding]:
 
 
 def _isolation(facts: Facts) -> Iterator[Finding]:
-    lane = _lane(facts)
-    if lane is None:
-        return
-    slurm, _ = lane
+    slurm, _ = _lane(facts)
     plugins = slurm.value("TaskPlugin").split(",")
     wanted = Change("TaskPlugin", "task/cgroup,task/affinity", then=_THEN["TaskPlugin"])
     if not sees_cgroups(slurm.config):
@@ -134,8 +131,7 @@ def _isolation(facts: Facts) -> Iterator[Finding]:
 
 
 def _cgroups_here(facts: Facts) -> Iterator[Finding]:
-    if not facts.settings.site.part_nodes:
-        return
+    _part_nodes_name(facts)
     here = known(facts.cgroups)
     values = {key: here.settings.get(key.lower(), "no") for key in _CONSTRAINTS}
     for lack in unconstrained(known(facts.slurm).config, values):
@@ -149,10 +145,7 @@ def _others(slurm: SlurmSays, name: str, facts: Facts) -> Iterator[Words]:
 
 
 def _memory(facts: Facts) -> Iterator[Finding]:
-    lane = _lane(facts)
-    if lane is None:
-        return
-    slurm, name = lane
+    slurm, name = _lane(facts)
     for words in _others(slurm, name, facts):
         if not (_has_default(words) or _has_default(slurm.config)):
             yield warning(
@@ -182,10 +175,7 @@ def _memory_per_cpu(slurm: SlurmSays) -> int:
 
 
 def _packing(facts: Facts) -> Iterator[Finding]:
-    lane = _lane(facts)
-    if lane is None:
-        return
-    slurm, name = lane
+    slurm, name = _lane(facts)
     for words in _others(slurm, name, facts):
         if words.get("LLN") == "YES":
             yield _spreads(f"partition {words['PartitionName']}: LLN=YES")
@@ -207,8 +197,7 @@ def _spreads(seen: str) -> Finding:
 
 
 def _epilog(facts: Facts) -> Iterator[Finding]:
-    if not facts.settings.site.part_nodes:
-        return
+    _part_nodes_name(facts)
     for hook in known(facts.hooks):
         is_on_node = hook.key in ("Prolog", "Epilog") and hook.text is not None
         text = re.sub(r"(?m)^\s*#.*", "", hook.text or "")
