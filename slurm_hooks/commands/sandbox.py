@@ -155,7 +155,7 @@ def _usage(box: Sandbox) -> str:
             f"# Sandbox {box.name}: {plural(len(box.nodes), 'node')}, "
             f"Slurm {box.record.slurm.version_text}, files in {box.dir}.",
             f"# Try:  malleable sandbox run {box.name} -- sinfo",
-            '# Use it in this shell:  eval "$(malleable sandbox up)"',
+            f"# A shell in it:  malleable sandbox run {box.name} -- bash",
             f"# End:  malleable sandbox down {box.name}",
         ]
     )

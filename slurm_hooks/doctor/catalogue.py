@@ -31,7 +31,7 @@ from slurm_hooks.doctor.checks import (
 )
 from slurm_hooks.doctor.facts import Facts
 from slurm_hooks.doctor.finding import Category, Check, Finding, error
-from slurm_hooks.errors import UsageError
+from slurm_hooks.errors import UsageError, nearest
 from slurm_hooks.tick.entry_points import entries
 
 GROUP = "slurm_malleable.checks"
@@ -81,7 +81,8 @@ def choose(wish: Wish, checks: Sequence[Check]) -> tuple[Check, ...]:
     strange = [name for name in wish.names if name not in known]
     if strange:
         raise UsageError(
-            f"there is no check {', '.join(strange)}: `malleable doctor --list` lists all checks"
+            f"there is no check {', '.join(strange)}{nearest(strange[0].lower(), known)} "
+            "(`malleable doctor --list` lists all checks)"
         )
     if wish.names:
         chosen = tuple(check for check in checks if check.id in wish.names)

@@ -90,5 +90,5 @@ def closing(outcomes: Sequence[Outcome]) -> str:
     return (
         f"{plural(count[Severity.ERROR], 'error')} and "
         f"{plural(count[Severity.WARNING], 'warning')}, "
-        f"{rest}{notes}: write the lines above, then run doctor again."
+        f"{rest}{notes}: do as the lines above say, then run doctor again."
     )

@@ -68,8 +68,9 @@ def test_findings_name_the_page_for_a_browser_where_a_package_has_it(
 
 
 def test_a_name_that_does_not_exist(capsys: Output) -> None:
-    assert cli.main(["doctor", "killwait"]) == 64
-    assert "there is no check killwait: `malleable doctor --list`" in capsys.readouterr().err
+    assert cli.main(["doctor", "KillWait"]) == 64
+    said = capsys.readouterr().err
+    assert "there is no check KillWait; did you mean kill-wait? (`malleable doctor --list`" in said
 
 
 def test_doctor_reports_without_slurm_and_with_bad_settings(capsys: Output, tmp_path: Path) -> None:

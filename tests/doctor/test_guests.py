@@ -42,7 +42,7 @@ GOLDEN = {
         "(22.05, 24.11, 25.11, 26.05)",
         "note longest-wait: partition lowest: a job may wait up to 11 min for a node with a "
         "fragment: grace 10 min, 30 s until Slurm's check, KillWait 30 s",
-        "0 errors and 1 warning, 1 note: write the lines above, then run doctor again.",
+        "0 errors and 1 warning, 1 note: do as the lines above say, then run doctor again.",
     ],
     "delta": [
         "note longest-wait: partition gpuA100x4-preempt: a job may wait up to 16 min for a node "
@@ -58,7 +58,7 @@ GOLDEN = {
     "alike": [
         "error priority-tier: PartitionName=preempt PriorityTier=1: no partition that shares its "
         "nodes has a higher tier, so no job can preempt there: gpu (1), debug (1)",
-        "1 error and 0 warnings: write the lines above, then run doctor again.",
+        "1 error and 0 warnings: do as the lines above say, then run doctor again.",
     ],
 }
 
@@ -87,7 +87,7 @@ def test_a_grace_that_leaves_no_time_to_train_is_reported() -> None:
 def test_the_other_lane_of_the_gpu_cluster_promises_at_once() -> None:
     found = doctor(GPU_CLUSTER, '[site]\npartitions = ["scavenge"]\n')
     assert [line for line in found if "release" not in line] == [
-        "0 errors and 1 warning: write the lines above, then run doctor again."
+        "0 errors and 1 warning: do as the lines above say, then run doctor again."
     ]
 
 

@@ -129,7 +129,8 @@ TABLE = (
         Category.ENDING,
         f"KillWait is at most {LONG_KILL_WAIT_S} s",
         "KillWait is the time from SIGTERM to SIGKILL. An urgent job waits that long for a "
-        "fragment that does not react, and fragments leave that much earlier.",
+        "fragment that does not react, and longer in a lane with a grace or an exempt time "
+        "(longest-wait). Fragments leave that much earlier.",
         _kill_wait,
     ),
     Check(
