@@ -24,7 +24,7 @@ help:
 	@echo "  test-X     nightly, sites, metrics, browser, packages, engines (4 GB),"
 	@echo "             frameworks (2 GB), matrix (root only), gpu, pyslurm SLURM_SOURCE=FILE"
 	@echo "Change it"
-	@echo "  lint       format, types, imports, Lua, shell, links of the documents"
+	@echo "  lint       format, types, imports, Lua, shell, plain words, links"
 	@echo "  docs       write generated pages and diagrams"
 	@echo "  site       the documents as pages for a browser: build/site/index.html"
 	@echo "  clean      remove what was built; .venv stays"
@@ -117,6 +117,7 @@ lint: setup
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
+	@$(PYTHON) packaging/prose.py
 	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua tests/fuzz
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh packaging/debian/*inst packaging/debian/*rm
 	@shellcheck --shell=sh packaging/scripts/*.sh .ci/run

@@ -659,7 +659,8 @@ def test_a_check_that_does_not_apply_is_skipped(
 def test_without_a_partition_for_parts_its_checks_promise_nothing(check: str) -> None:
     assert look(check, GOOD_SITE) == ("skipped", "site.part_nodes is empty")
     faulty = replace(GOOD_SITE, **parts(), settings_faults=("site.x: unknown key",))
-    assert look(check, faulty) == ("skipped", "the settings have a fault: site.part_nodes is unknown")
+    fault = "the settings have a fault: site.part_nodes is unknown"
+    assert look(check, faulty) == ("skipped", fault)
 
 
 @pytest.mark.parametrize(("check", "changed"), FINE)

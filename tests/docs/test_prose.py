@@ -1,0 +1,87 @@
+"""The count of plain English sees each kind of fault, and counts sentences as people do."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def prose() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "packaging" / "prose.py"))
+
+
+def sentences(prose: dict[str, Any], path: Path, text: str) -> list[str]:
+    path.write_text(text)
+    return [sentence.text for sentence in prose["sentences"](path)]
+
+
+def test_code_tables_headings_and_comments_are_no_sentences(
+    prose: dict[str, Any], tmp_path: Path
+) -> None:
+    text = """# A heading; with what
+
+A fragment waits. It
+starts `a; b` [later](x.md#none).
+
+    code; of one
+
+| a table; | of nothing |
+
+```
+more; code
+```
+
+* An item
+* and another item. <!-- not; this -->
+"""
+    assert sentences(prose, tmp_path / "page.md", text) == [
+        "A fragment waits.",
+        "It starts CODE later.",
+        "An item",
+        "and another item.",
+    ]
+
+
+def test_docstrings_are_counted_and_other_texts_of_a_program_are_not(
+    prose: dict[str, Any], tmp_path: Path
+) -> None:
+    text = '"""Plan a tick."""\nX = "what; one"\ndef f():\n    """Return a job, or None."""\n'
+    assert sentences(prose, tmp_path / "a.py", text) == ["Plan a tick.", "Return a job, or CODE."]
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ("A job waits; it starts.", "semicolons"),
+        ("It takes " + "a node and " * 14 + "ends.", "over 40"),
+        ("It shows what waits.", "what"),
+        ("There is nothing.", "nobody"),
+        ("The larger one starts.", "one"),
+        ("It starts anew.", "anew"),
+        ("The end is that of the hole.", "that of"),
+    ],
+)
+def test_each_fault_passes_its_limit_and_is_listed_with_its_line(
+    prose: dict[str, Any], tmp_path: Path, fault: str, name: str
+) -> None:
+    page = ROOT / "build" / "test-prose.md"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(f"A job waits.\n\n{fault}\n")
+    try:
+        found = list(prose["sentences"](page))
+        assert name in prose["Count"].of(found).passed()
+        (line,) = prose["faults"](found)
+        assert line.startswith("build/test-prose.md:3: ")
+    finally:
+        page.unlink()
+
+
+def test_a_question_may_ask_what_it_wants(prose: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("What changes on your cluster?")
+    assert prose["Count"].of(list(prose["sentences"](tmp_path / "page.md"))).figures["what"] == 0
