@@ -66,8 +66,8 @@ class Grain:
                 f"model {fine.name}: no multiple of {step} GPUs is within "
                 f"{fine.min_nodes} to {fine.max_nodes}"
             )
-        found = kind(fine.name, fine.curve, (least, most), fine.images)
-        return replace(found, checkpoint_s=fine.checkpoint_s)
+        coarse = kind(fine.name, fine.curve, (least, most), fine.images)
+        return replace(coarse, checkpoint_s=fine.checkpoint_s)
 
     def curve(self, kind: Kind) -> Curve:
         """The scaling of such a job by the units of its request."""

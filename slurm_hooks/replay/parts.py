@@ -59,10 +59,10 @@ class _Stretch:
 
 def by_node(uses: Iterable[Use]) -> dict[int, list[Use]]:
     """The uses of each node."""
-    found: dict[int, list[Use]] = {}
+    nodes: dict[int, list[Use]] = {}
     for use in uses:
-        found.setdefault(use.node, []).append(use)
-    return found
+        nodes.setdefault(use.node, []).append(use)
+    return nodes
 
 
 def size_of(uses: Sequence[Use]) -> Resources:

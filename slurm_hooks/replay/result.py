@@ -40,7 +40,7 @@ def result(outcome: Outcome, record: Record, base: Reference) -> dict[str, Any]:
         "redone_node_s": ledger.redone_node_s,
         "rescales": outcome.rescales,
         "ticks": outcome.ticks,
-        "mean_job_s": {name: fmean(found) for name, found in sorted(outcome.job_s.items())},
+        "mean_job_s": {name: fmean(times) for name, times in sorted(outcome.job_s.items())},
         "jobs_done": sum(map(len, outcome.job_s.values())),
         "solve_s": _times(outcome.solve_s),
     }

@@ -102,11 +102,11 @@ class Running:
 
     def worked(self, now: float) -> dict[int, float]:
         """Seconds of steady work by size so far."""
-        found, size = dict(self._worked_s), self.size
+        seconds, size = dict(self._worked_s), self.size
         steady = now - max(self.since, self._paused_until)
         if size and steady > 0:
-            found[size] = found.get(size, 0.0) + steady
-        return found
+            seconds[size] = seconds.get(size, 0.0) + steady
+        return seconds
 
     def pause(self, why: Pause, seconds: float) -> None:
         """Stop progress for this time, whatever pause there was. The job must be up to date."""

@@ -183,8 +183,8 @@ def _parts(entry: Any, curves: Mapping[str, Curve]) -> list[Kind]:
         raise ValueError(f"count {count} must be from 1 to 1000000")
     curve = curves[model]
     sizes = (int(entry.get("min", 1)), int(entry.get("max", curve.points[-1][0])))
-    found = kind(model, curve, sizes, float(entry.get("images", IMAGES)))
-    return [replace(found, checkpoint_s=_checkpoint(entry))] * count
+    made = kind(model, curve, sizes, float(entry.get("images", IMAGES)))
+    return [replace(made, checkpoint_s=_checkpoint(entry))] * count
 
 
 def _checkpoint(entry: Mapping[str, Any]) -> Optional[float]:

@@ -104,8 +104,8 @@ def _nodes(samples: Sequence[Sample]) -> _Layers:
 
 
 def _idle_nodes(samples: Sequence[Sample]) -> _Layers:
-    found = [reason for reason in Of.IDLE.whys if any(s.idle.get(reason) for s in samples)]
-    return [(WHY_IDLE[r], BARS[r][1], [s.idle.get(r, 0.0) for s in samples]) for r in found]
+    reasons = [reason for reason in Of.IDLE.whys if any(s.idle.get(reason) for s in samples)]
+    return [(WHY_IDLE[r], BARS[r][1], [s.idle.get(r, 0.0) for s in samples]) for r in reasons]
 
 
 def _users(totals: Totals) -> _Bars:

@@ -81,8 +81,8 @@ def _figures(totals: Totals) -> str:
     return f'<div class="figures">{"".join(parts)}</div>'
 
 
-def _tables(found: Iterable[Rows]) -> Iterable[str]:
-    for rows in found:
+def _tables(tables: Iterable[Rows]) -> Iterable[str]:
+    for rows in tables:
         numeric = [name.startswith(">") for name in rows.columns]
         head = "".join(
             f'<th scope="col"{_class(is_number)}>{escape(name.lstrip(">"))}</th>'

@@ -25,7 +25,7 @@ def job_picture(path: Path, profile: JobProfile) -> None:
 
 def family_picture(path: Path, each: FamilyProfile, jobs: Sequence[JobProfile]) -> None:
     """Write the picture of a family. Raises MissingProgram without matplotlib."""
-    title = f"{each.family}: {each.speaking} of {plural(each.jobs, 'job')} told how they scale"
+    title = f"{each.family}: {each.speaking} of {plural(each.jobs, 'job')} reported how they scale"
     _picture(path, title, each.learned, each.family, each.most, jobs)
 
 

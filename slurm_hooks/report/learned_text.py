@@ -79,8 +79,8 @@ def _gain(job: MalleableJob, learned: Learned, size: int, error: float = 0.0) ->
 
 
 def _pause_lines(profile: Optional[JobProfile]) -> list[str]:
-    told = pause_words(profile.pauses) if profile else ""
-    return [f"measured pauses: {told}"] if told else []
+    words = pause_words(profile.pauses) if profile else ""
+    return [f"measured pauses: {words}"] if words else []
 
 
 def pause_words(pauses: Pauses) -> str:
@@ -114,8 +114,8 @@ def job_view(profile: JobProfile, now_s: float) -> RenderableType:
     ]
     if learned.is_shared:
         head.append("jobs of its family count too")
-    told = pause_words(profile.pauses)
-    head += [f"measured pauses: {told}"] if told else []
+    words = pause_words(profile.pauses)
+    head += [f"measured pauses: {words}"] if words else []
     if profile.sync is not None:
         head.append(f"{100 * profile.sync:.0f} % of a step waits for other workers")
     old = len(profile.rates) - len(profile.counted)
@@ -161,7 +161,7 @@ def _source(rate: Rate, now_s: float) -> str:
     return f"measured {age_text(now_s - rate.at)} ago, +- {100 * rate.error:.1f} %"
 
 
-def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableType:
+def families_view(families: Sequence[FamilyProfile], now_s: float) -> RenderableType:
     """All families, a line each."""
     heads = ("FAMILY", ">UNIT", "ENGINE", ">JOBS", ">SHOWN", ">SPEED-UP", "LAST SEEN")
     rows = (
@@ -174,7 +174,7 @@ def families_view(found: Sequence[FamilyProfile], now_s: float) -> RenderableTyp
             _begins_with(each),
             f"{age_text(now_s - each.last_at)} ago",
         )
-        for each in found
+        for each in families
     )
     return _table(heads, rows)
 
@@ -191,14 +191,14 @@ def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -
     needs = f", nodes with {family.kind}" if family.kind else ""
     head = (
         f"{family}: unit {unit_word(family.unit, family.size_unit)}, {family.engine}{needs}; "
-        f"{each.speaking} of {plural(each.jobs, 'job')} told how they scale"
+        f"{each.speaking} of {plural(each.jobs, 'job')} reported how they scale"
     )
     known = (
         (str(nodes), *_known(each.learned, nodes, family.unit)) for nodes in sizes_of(each.learned)
     )
     size = noun_of(family.size_unit)
     curve = _table((_head(size), ">SPEED-UP", ">+-", ">OF LINEAR"), known)
-    told = (
+    job_rows = (
         (
             str(job.job_id),
             _list(job.learned.sizes_seen),
@@ -206,7 +206,8 @@ def family_view(each: FamilyProfile, jobs: Sequence[JobProfile], now_s: float) -
         )
         for job in jobs
     )
-    return Group(Text(head), curve, _table((">JOBID", f"{size.upper()}S SEEN", "LAST SEEN"), told))
+    seen = _table((">JOBID", f"{size.upper()}S SEEN", "LAST SEEN"), job_rows)
+    return Group(Text(head), curve, seen)
 
 
 def _head(noun: str) -> str:

@@ -83,7 +83,7 @@ def test_families(settings: Settings, profile) -> None:  # type: ignore[no-untyp
     assert [line.split()[0] for line in text.splitlines()[1:]] == ["bob/train.sh", "ada/trial"]
     code, text = profile("--family", "ada/trial")
     assert code == 0
-    assert "2 of 2 jobs told how they scale" in text
+    assert "2 of 2 jobs reported how they scale" in text
     assert profile("--family", "trial")[1] == text
     data = json.loads(profile("--family", "trial", "--json")[1])
     assert [job["job_id"] for job in data["families"][0]["of"]] == [2, 1]

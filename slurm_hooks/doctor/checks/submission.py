@@ -36,38 +36,38 @@ def _plugin(facts: Facts) -> Iterator[Finding]:
 
 
 def _chain(facts: Facts) -> Iterator[Finding]:
-    found = known(facts.submission)
-    if found.lines is None:
-        copy = Run(f"cp {OUR_SCRIPT} {found.script}", "root", is_first=True)
-        yield error(f"{found.script} does not exist", copy)
-    elif not found.glue:
+    seen = known(facts.submission)
+    if seen.lines is None:
+        copy = Run(f"cp {OUR_SCRIPT} {seen.script}", "root", is_first=True)
+        yield error(f"{seen.script} does not exist", copy)
+    elif not seen.glue:
         yield error(
-            f"{found.script} does not load malleable_submit.lua",
+            f"{seen.script} does not load malleable_submit.lua",
             Paste(
-                found.script,
+                seen.script,
                 f'pcall(dofile, "{GLUE}")',
                 place="before its final `return slurm.SUCCESS`",
             ),
         )
-    elif not found.glue_is_there:
+    elif not seen.glue_is_there:
         yield error(
-            f"{found.script} loads {found.glue}, which is missing, or which not all users can read",
+            f"{seen.script} loads {seen.glue}, which is missing, or which not all users can read",
             advice="install the package slurm-malleable-slurm on the controller, or correct the "
             "path",
         )
 
 
 def _policy(facts: Facts) -> Iterator[Finding]:
-    found = known(facts.submission)
-    render = Run(f"malleable render lua -o {found.policy_path} && touch {found.script}", "root")
-    if found.policy is None:
+    seen = known(facts.submission)
+    render = Run(f"malleable render lua -o {seen.policy_path} && touch {seen.script}", "root")
+    if seen.policy is None:
         yield error(
-            f"{found.policy_path} does not exist, so job_submit refuses malleable jobs", render
+            f"{seen.policy_path} does not exist, so job_submit refuses malleable jobs", render
         )
-    elif found.policy != known(found.wanted):
-        keys = _differing(found.policy, known(found.wanted))
+    elif seen.policy != known(seen.wanted):
+        keys = _differing(seen.policy, known(seen.wanted))
         yield warning(
-            f"{found.policy_path} is older than the settings, Slurm's limits or this version "
+            f"{seen.policy_path} is older than the settings, Slurm's limits or this version "
             f"({keys} differ)",
             render,
         )
@@ -81,21 +81,21 @@ def _differing(have: str, want: str) -> str:
 
 
 def _policy_loaded(facts: Facts) -> Iterator[Finding]:
-    found = known(facts.submission)
-    if found.policy_changed is None or found.script_changed is None:
+    seen = known(facts.submission)
+    if seen.policy_changed is None or seen.script_changed is None:
         raise CannotLook("there is no policy")
     started_s = known(facts.slurm).number("BOOT_TIME", 0)
-    looked_s = max(found.script_changed.timestamp(), started_s)
-    if found.policy_changed.timestamp() > looked_s + FINE_S:
+    looked_s = max(seen.script_changed.timestamp(), started_s)
+    if seen.policy_changed.timestamp() > looked_s + FINE_S:
         yield warning(
-            f"{found.policy_path} is newer than {found.script}, so slurmctld has not read it yet",
-            Run(f"touch {found.script}", "root"),
+            f"{seen.policy_path} is newer than {seen.script}, so slurmctld has not read it yet",
+            Run(f"touch {seen.script}", "root"),
         )
 
 
 def _operators(facts: Facts) -> Iterator[Finding]:
-    found = known(facts.submission)
-    for name in found.strangers:
+    seen = known(facts.submission)
+    for name in seen.strangers:
         yield warning(
             f"operator {name} is not a user of this host, so the name has no effect",
             advice=f"correct site.operators in {facts.settings_path or 'malleable.toml'}",

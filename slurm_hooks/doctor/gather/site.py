@@ -87,8 +87,8 @@ def gather(asked: Asked) -> Facts:
         settings_faults=faults,
         slurm=slurm,
         silence=heard.because if isinstance(heard, Unread) else "",
-        conf=here(lambda found: configuration(Path(found.conf))),
-        submission=here(lambda found: controller.submission(settings, found, answer, port)),
+        conf=here(lambda says: configuration(Path(says.conf))),
+        submission=here(lambda says: controller.submission(settings, says, answer, port)),
         plugstack=plugstack,
         cgroups=attempt(lambda: read_cgroups(slurm)) if asked.is_node else NOT_ASKED,
         hooks=attempt(lambda: controller.hooks(known(slurm)))

@@ -45,8 +45,8 @@ def read_idle(log: Log, columns: Optional[tuple[int, int]] = None) -> Record:
 
 
 def _duration(comment: str) -> float:
-    found = re.search(r"\bduration_s=([0-9]{1,12})\b", comment)
-    return float(found.group(1)) if found else 0.0
+    match = re.search(r"\bduration_s=([0-9]{1,12})\b", comment)
+    return float(match.group(1)) if match else 0.0
 
 
 def _interval(text: str) -> Interval:

@@ -37,7 +37,7 @@ def place(jobs: Iterable[RigidJob], nodes: int, window_s: float) -> Placed:
     free = list(range(nodes))
     idle_since = [0.0] * nodes
     ending: list[tuple[float, int, tuple[int, ...]]] = []
-    found: list[Interval] = []
+    intervals: list[Interval] = []
     given: dict[int, tuple[int, ...]] = {}
     short = 0
     for at, job in ranked:
@@ -54,7 +54,7 @@ def place(jobs: Iterable[RigidJob], nodes: int, window_s: float) -> Placed:
         known = job.submit_s if job.submit_s < job.start_s else math.inf
         for node in mine:
             if idle_since[node] < job.start_s:
-                found.append(Interval(node, idle_since[node], job.start_s, known))
+                intervals.append(Interval(node, idle_since[node], job.start_s, known))
         given[at] = mine
         if mine:
             heapq.heappush(ending, (job.end_s, at, mine))
@@ -63,14 +63,12 @@ def place(jobs: Iterable[RigidJob], nodes: int, window_s: float) -> Placed:
         for node in back:
             idle_since[node] = end
             free.append(node)
-    found += [Interval(n, idle_since[n], window_s) for n in free if idle_since[n] < window_s]
+    intervals += [Interval(n, idle_since[n], window_s) for n in free if idle_since[n] < window_s]
     notes = [
         "the log names no nodes: each job was put on the lowest free ones, so how long single "
         "nodes stay idle is a guess; how many are idle is not"
     ]
     if short:
-        notes.append(
-            f"{plural(short, 'job')} found fewer free nodes at their start than the log says"
-        )
-    ordered = tuple(sorted(found, key=lambda i: (i.start_s, i.node)))
+        notes.append(f"{plural(short, 'job')} had fewer free nodes at their start than in the log")
+    ordered = tuple(sorted(intervals, key=lambda i: (i.start_s, i.node)))
     return Placed(Record(ordered, nodes, 0.0, window_s, notes=tuple(notes)), given)

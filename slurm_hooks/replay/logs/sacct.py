@@ -70,14 +70,14 @@ def read_sacct(log: Log, machine: str = "") -> Record:
                 busy[name].append(stay)
     if not any(busy.values()):
         raise BadLog(f"{log.path}: no job ran on any node of --nodes {machine}")
-    found = [
+    holes = [
         hole
         for at, name in enumerate(order)
         for hole in _holes(at, sorted(busy[name], key=lambda s: s.start_s), (start, end))
     ]
-    found.sort(key=lambda i: (i.start_s, i.node))
+    holes.sort(key=lambda i: (i.start_s, i.node))
     return Record(
-        tuple(found),
+        tuple(holes),
         len(order),
         0.0,
         end - start,

@@ -75,9 +75,9 @@ def _last_submit(jobs: list[RigidJob]) -> float:
 
 
 def _comment(text: str, header: dict[str, str]) -> None:
-    found = re.match(r"\s*;\s*(MaxNodes|MaxProcs):\s*([0-9]{1,9})\b", text)
-    if found:
-        header[found.group(1)] = found.group(2)
+    size = re.match(r"\s*;\s*(MaxNodes|MaxProcs):\s*([0-9]{1,9})\b", text)
+    if size:
+        header[size.group(1)] = size.group(2)
     window = re.search(r"\(window 0 \.\. ([0-9]{1,12}) s\)", text)
     if window:
         header["window"] = window.group(1)

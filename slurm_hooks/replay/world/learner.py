@@ -75,14 +75,14 @@ class Learner:
 
     def learned(self, now: float, members: Iterable[Member]) -> dict[int, Learned]:
         """The measurements of each job until now."""
-        found = {member.number: member for member in members}
-        for number in self._pupils.keys() - found.keys():
+        by_number = {member.number: member for member in members}
+        for number in self._pupils.keys() - by_number.keys():
             self._leave(self._pupils.pop(number))
-        for number, member in found.items():
+        for number, member in by_number.items():
             if number not in self._pupils:
                 self._pupils[number] = _Pupil(member.kind, self._known(member.kind, []))
             self._measure(self._pupils[number], member.worked(now))
-        return {number: self._pupils[number].learned for number in found}
+        return {number: self._pupils[number].learned for number in by_number}
 
     def _known(self, kind: Kind, rates: Sequence[Rate]) -> Learned:
         family = self._families.get(kind.name, [])[:MOST_OF_FAMILY]
@@ -98,10 +98,11 @@ class Learner:
         """Record the rates of new sizes."""
         shown = {rate.nodes for rate in pupil.rates}
         least = pupil.kind.min_nodes
-        told = [n for n, s in worked.items() if s >= TOLD_AFTER_S and n >= least and n not in shown]
-        for nodes in told:
+        steady = [n for n, s in worked.items() if s >= TOLD_AFTER_S and n >= least]
+        new = [n for n in steady if n not in shown]
+        for nodes in new:
             rate = pupil.kind.rates[min(nodes, pupil.kind.max_nodes)]
             noisy = rate * math.exp(self._draw.gauss(0, NOISE))
             pupil.rates.append(Rate(nodes, noisy, NOISE, at=len(pupil.rates)))
-        if told:
+        if new:
             pupil.learned = self._known(pupil.kind, pupil.rates)

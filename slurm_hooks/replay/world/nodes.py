@@ -83,9 +83,9 @@ class Nodes:
         lacking = -self.room(node)
         held = list(self._held.get(node, {}).items())
         first = _enough(held, lacking)
-        found = [key for key, _ in _enough([*first[-1:], *first[:-1]], lacking)]
+        victims = [key for key, _ in _enough([*first[-1:], *first[:-1]], lacking)]
         closing = self._closing.get(node)
-        return found if closing is None or closing in found else [*found, closing]
+        return victims if closing is None or closing in victims else [*victims, closing]
 
     def give(self, node: int, held: Held, slots: int, closes: bool) -> None:
         """Give slots of the node to an element, and all memory if it `closes` the node."""
@@ -158,8 +158,8 @@ class Nodes:
         for interval in self._known(now):
             names.setdefault(interval.end_s, set()).add(name_of(interval.node))
         return tuple(
-            PlannedStart(str(FIRST_OTHER + place), self._calendar.at(end_s), frozenset(found))
-            for place, (end_s, found) in enumerate(sorted(names.items()))
+            PlannedStart(str(FIRST_OTHER + place), self._calendar.at(end_s), frozenset(nodes))
+            for place, (end_s, nodes) in enumerate(sorted(names.items()))
         )
 
     def ends(self, now: float) -> set[float]:
@@ -173,13 +173,13 @@ class Nodes:
 
 def _enough(held: list[tuple[Held, int]], lacking: int) -> list[tuple[Held, int]]:
     """The first of these that together have this number of slots."""
-    found = []
+    first = []
     for element in held:
         if lacking <= 0:
             break
-        found.append(element)
+        first.append(element)
         lacking -= element[1]
-    return found
+    return first
 
 
 def known_later(record: Record) -> list[float]:

@@ -46,8 +46,8 @@ class Quiet:
         at which nodes leave. Parts of nodes leave after a node is idle for a tick."""
         since = now - MOMENT_S
         moments = (*self._moments(since, ends, members), *(s + self._tick_s for s in idle_since))
-        found = (moment for moment in moments if moment >= since)
-        return min(found, default=math.inf) - MOMENT_S
+        later = (moment for moment in moments if moment >= since)
+        return min(later, default=math.inf) - MOMENT_S
 
     def _moments(
         self, since: float, ends: Iterable[float], members: Iterable[Member]

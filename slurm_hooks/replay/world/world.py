@@ -274,15 +274,15 @@ class World:
             self._take(member, index, now)
             member.stop(index, now, Said.LEAVING)
         for grow in orders.grows:
-            found = self.members.get(grow.fragment.job_id)
+            growing = self.members.get(grow.fragment.job_id)
             node, slots = number_of(next(iter(grow.nodes))), grow.size * self._terms.grain.per
-            if found is None or self.nodes.room(node) < slots:
+            if growing is None or self.nodes.room(node) < slots:
                 continue
-            self._touch(found, before, now)
+            self._touch(growing, before, now)
             closes = grow.asks.memory_mib > self._terms.grain.of(slots).memory_mib
-            self.nodes.give(node, (found, grow.fragment.index), slots, closes)
-            found.begin(grow, now)
-            grown.add(found)
+            self.nodes.give(node, (growing, grow.fragment.index), slots, closes)
+            growing.begin(grow, now)
+            grown.add(growing)
         for member, size in before.items():
             self._rescaled(member, size, member in grown)
 
