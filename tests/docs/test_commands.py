@@ -1,7 +1,6 @@
 """Commands of the documents: every command exists, and commands that can run here succeed.
 
-Not run here: `top`, which needs a terminal, `test` and `sandbox`, which have their own tests on a
-real Slurm, and `replay`, which needs a site's files.
+Other tests run the rest on a real Slurm (`ELSEWHERE`), test_submissions.py the calls of sbatch.
 """
 
 from __future__ import annotations
@@ -15,21 +14,37 @@ from typing import Any
 import pytest
 
 from promises.bench import Bench
+from slurm_hooks import cli
 from slurm_hooks.commands.following import split
 from slurm_hooks.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = sorted((ROOT / "docs" / "lab").glob("*.md"))  # commands as they were then
-PAGES = sorted({ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")} - {*LAB})
-ELSEWHERE = ("top", "test", "sandbox", "replay", "pool", "map")
+TREES = [ROOT / "docs", ROOT / "examples"]
+WRITTEN = {page for tree in TREES for page in tree.rglob("*.md")}
+PAGES = sorted({ROOT / "README.md", ROOT / "CHANGELOG.md", *WRITTEN} - {*LAB})
+ELSEWHERE = {
+    "map": "promises/test_map.py",
+    "pool": "promises/test_map.py",
+    "sandbox": "sandbox/test_sandbox_slurm.py",
+    "test": "trial/test_trial_slurm.py",
+    "top": "top/test_top_slurm.py",
+}
 IN_A_JOB = ("run", "finish")  # of the command that a job has in PATH
+# Of the fields that the pages ask sacct for.
+WEEK = """JobIDRaw|Submit|Start|End|NodeList|AllocTRES
+1|0|1000|4600|n[1-4]|cpu=8,mem=8G,node=4
+2|8000|8300|11800|n[1-4]|cpu=8,mem=8G,node=4
+"""
 CODES = (0, 1, 2, 3)  # the exit codes 1 to 3 of doctor and render --check are findings
 
 
 def blocks(page: Path) -> list[str]:
     """The lines of code in a page, with continued lines joined."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    return [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    fenced = re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S)
+    indented = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    return [*indented, *"".join(fenced).splitlines()]
 
 
 def commands(program: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -79,6 +94,33 @@ def test_every_command_line_is_valid(reference: dict[str, Any], words: tuple[str
 def test_the_pages_show_the_commands() -> None:
     shown = {words[0] for words in MALLEABLE}
     assert {"doctor", "test", "off", "on", "report", "plan", "top", "render"} <= shown
+
+
+def test_code_between_fences_is_seen() -> None:
+    """Of a shell; other tests read the other languages."""
+    fences = {f for page in PAGES for f in re.findall(r"^```(\w.*)$", page.read_text(), re.M)}
+    assert fences == {"bash", "python", "toml"}
+    assert ("reconcile", "--loop", "10") in MALLEABLE
+
+
+@pytest.mark.parametrize(("command", "file"), ELSEWHERE.items())
+def test_a_command_that_does_not_run_here_runs_in_another_test(command: str, file: str) -> None:
+    text = (ROOT / "tests" / file).read_text(encoding="utf-8")
+    assert "pytest.mark.slurm" in text
+    assert re.search(rf'["/]{command}"', text)
+
+
+@pytest.mark.parametrize("words", [w for w in MALLEABLE if w[0] == "replay"], ids=" ".join)
+def test_a_replay_answers(
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("week.txt").write_text(WEEK)
+    assert cli.main([*words]) == 0
+    assert re.match(r"[\d,]+ node-hours a week were idle in gaps of at ", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("target", sorted({words[0] for _, words in commands("make") if words}))
@@ -138,10 +180,10 @@ def test_shown_commands_run(sandbox: Sandbox, tmp_path: Path, monkeypatch: Any) 
     monkeypatch.chdir(tmp_path)
     assert bench.malleable("plan", "--save", "seen.json").returncode == 0
     (tmp_path / "other.toml").write_text(sandbox.settings.read_text())
-    for words in (words for words in MALLEABLE if words[0] not in ELSEWHERE):
+    for words in (words for words in MALLEABLE if words[0] not in {"replay", *ELSEWHERE}):
         if "--listen" in words or "--loop" in words:
             continue
-        typed = [re.sub(r"^/etc/slurm/", f"{tmp_path}/", w) for w in filled(words, job)]
+        typed = [re.sub(r"^(/etc/slurm|\$etc)/", f"{tmp_path}/", w) for w in filled(words, job)]
         done = bench.malleable(*typed)
         assert done.returncode in CODES, (words, done.stdout, done.stderr)
         assert "Traceback" not in done.stderr, (words, done.stderr)
