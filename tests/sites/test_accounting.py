@@ -6,6 +6,7 @@ Needs MariaDB and slurmdbd, which `make test-sites` installs.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -234,6 +235,23 @@ def test_sacct_shows_fragments_requeues_and_the_mark(bench: Bench) -> None:
 
 
 # -- the users of a canary
+
+
+@needs_root
+def test_the_replay_reads_what_the_shown_sacct_writes(bench: Bench, tmp_path: Path) -> None:
+    """The lines of the decision page, with the days of this test."""
+    page = (ROOT / "docs" / "admins" / "should-i.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^    sacct (?:.*\\\n)*.* > week.txt$", page, re.M)
+    days = {"2024-05-01": "now-1days", "2024-05-08": "now+1days"}
+    line = re.sub("|".join(days), lambda found: days[found[0]], shown)
+    argv = ["sbatch", "--wait", "-p", "main", "-N3", "--time=1", "--output=/dev/null"]
+    bench.box.run([*argv, "--wrap=sleep 2"])
+    week = tmp_path / "week.txt"
+    bench.box.run(["sh", "-c", line.replace("week.txt", str(week))])
+    assert "JobIDRaw|Submit|Start|End|NodeList|AllocTRES" in week.read_text()
+    done = bench.malleable("replay", "--sacct", str(week), "--tick", "10")
+    assert done.returncode == 0, done.stderr
+    assert "node-hours a week were idle" in done.stdout
 
 
 @needs_root
