@@ -174,7 +174,7 @@ def with_sizes(job: MalleableJob, data: st.DataObject) -> MalleableJob:
 
 @PROPERTY
 @given(worlds())
-def test_plans_come_to_rest_in_an_unchanged_world(world: World) -> None:
+def test_plans_come_to_rest_while_nothing_changes(world: World) -> None:
     for _ in range(8):
         plan = make_plan(world.seen, SETTINGS, no_clock)
         world = world.after(plan)
