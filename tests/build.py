@@ -140,5 +140,7 @@ def reserve(nodes: Iterable[str], start_s: float, end_s: float = 86_400.0) -> Re
     return Reservation("maint", after(start_s), after(end_s), frozenset(nodes))
 
 
-def plan_start(nodes: Iterable[str], start_s: float, job_id: str = "99") -> PlannedStart:
-    return PlannedStart(job_id, after(start_s), frozenset(nodes))
+def plan_start(
+    nodes: Iterable[str], start_s: float, job_id: str = "99", preempts: bool = True
+) -> PlannedStart:
+    return PlannedStart(job_id, after(start_s), frozenset(nodes), preempts)

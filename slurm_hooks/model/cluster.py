@@ -67,11 +67,15 @@ class Node:
 
 @dataclass(frozen=True)
 class PlannedStart:
-    """A pending job of other users for which Slurm has planned a start on named nodes."""
+    """A pending job of other users for which Slurm has planned a start on named nodes.
+
+    It `preempts` fragments there, unless it waits in a lane itself.
+    """
 
     job_id: str
     start: datetime
     nodes: frozenset[str]
+    preempts: bool = True
 
 
 @dataclass(frozen=True)
@@ -228,6 +232,7 @@ class HoleEnd(enum.Enum):
 
     RESERVATION = "reservation"
     PLANNED = "planned start"
+    IN_LANE = "planned start in the lane"  # its job cannot preempt a fragment
     NOBODY = "nobody"
 
 

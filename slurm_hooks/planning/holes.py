@@ -1,7 +1,7 @@
 """Finds the holes: how long each node is free of claims by others, and which lease fits inside.
 
 Only reservations and planned starts count, since Slurm publishes them. Preemption handles unplanned
-ends.
+ends. A job that waits in the lane cannot preempt, so its planned start binds like a reservation.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ def holes_of(snapshot: Snapshot) -> dict[str, Hole]:
     A reservation that has begun and not ended closes its nodes now.
     """
     holes = {node.name: Hole(node.name) for node in snapshot.nodes}
-    _claim_reserved(holes, snapshot)
+    _claim_firmly(holes, snapshot)
     for planned in snapshot.planned:
-        _claim(holes, planned.nodes, (planned.start, HoleEnd.PLANNED, f"job {planned.job_id}"))
+        if planned.preempts:
+            _claim(holes, planned.nodes, (planned.start, HoleEnd.PLANNED, f"job {planned.job_id}"))
     return holes
 
 
-def _claim_reserved(holes: dict[str, Hole], snapshot: Snapshot) -> None:
+def _claim_firmly(holes: dict[str, Hole], snapshot: Snapshot) -> None:
+    for planned in snapshot.planned:
+        if not planned.preempts:
+            _claim(holes, planned.nodes, (planned.start, HoleEnd.IN_LANE, f"job {planned.job_id}"))
     for reservation in snapshot.reservations:
         if reservation.end > snapshot.now:
             claim = (reservation.start, HoleEnd.RESERVATION, reservation.name)
@@ -38,10 +42,10 @@ def _claim_reserved(holes: dict[str, Hole], snapshot: Snapshot) -> None:
 
 
 def _walls_of(snapshot: Snapshot, holes: Mapping[str, Hole]) -> dict[str, Hole]:
-    """The holes as reservations alone end them."""
+    """The holes as claims end them for which Slurm does not preempt."""
     is_planned = HoleEnd.PLANNED
     walls = {n: Hole(n) if hole.source is is_planned else hole for n, hole in holes.items()}
-    _claim_reserved(walls, snapshot)
+    _claim_firmly(walls, snapshot)
     return walls
 
 
@@ -71,8 +75,9 @@ class Ends:
     """The last moments for leases, by node. None: no limit.
 
     `latest` is for fragments that leave before every claim. A fragment that stays until Slurm takes
-    its node ends by `walls`, the reservations. Its new lease ends by `until`, since Slurm starts no
-    job that would run into a planned start. Renewals go beyond that.
+    its node ends by `walls`, the reservations and the planned starts of jobs in the lane. Its new
+    lease ends by `until`, since Slurm starts no job that would run into a planned start. Renewals
+    go beyond that.
     """
 
     latest: Mapping[str, Optional[datetime]]

@@ -10,7 +10,17 @@ from itertools import chain, groupby
 from typing import Optional
 
 from slurm_hooks.errors import CommandRefused, RetryLater
-from slurm_hooks.model import REFUSED, Intent, MalleableJob, Node, Snapshot, Verb, Waiter, Why
+from slurm_hooks.model import (
+    REFUSED,
+    Intent,
+    MalleableJob,
+    Node,
+    PlannedStart,
+    Snapshot,
+    Verb,
+    Waiter,
+    Why,
+)
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
 from slurm_hooks.slurm.actions import commands, groups, starts
@@ -68,7 +78,7 @@ def observe(
         slurm=cluster.slurm,
         nodes=cluster.nodes,
         jobs=tuple(_in_lane(job, part_nodes) for job in jobs.malleable),
-        planned=jobs.planned,
+        planned=_all_preempt(jobs.planned) if qos else jobs.planned,
         reservations=cluster.reservations,
         unknown=jobs.unknown + cluster.unknown + odd,
         records=jobs.records,
@@ -79,6 +89,11 @@ def observe(
         no_parts=cluster.no_parts,
         terms=terms,
     )
+
+
+def _all_preempt(planned: Iterable[PlannedStart]) -> tuple[PlannedStart, ...]:
+    """Return the starts for a site whose lane is a QOS: there the partition decides nothing."""
+    return tuple(replace(start, preempts=True) for start in planned)
 
 
 def _in_lane(job: MalleableJob, part_nodes: str) -> MalleableJob:

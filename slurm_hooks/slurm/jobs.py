@@ -130,7 +130,7 @@ def _read(record: str, ours: frozenset[str]) -> Optional[_Read]:
         return None
     fragment = _fragment(row) if _may_be_ours(row, ours) else None
     is_planned = fragment is None or fragment.is_core
-    return _Read(row, fragment, _planned(row) if is_planned else None)
+    return _Read(row, fragment, _planned(row, ours) if is_planned else None)
 
 
 _read_again = lru_cache(maxsize=1 << 15)(_read)  # most were equal in the last tick
@@ -265,11 +265,12 @@ def exit_code(text: str) -> str:
     return f"{int(text) >> 8}:{int(text) & 0x7F}" if is_status else text
 
 
-def _planned(row: Mapping[str, str]) -> Optional[PlannedStart]:
+def _planned(row: Mapping[str, str], ours: frozenset[str]) -> Optional[PlannedStart]:
     start, nodes = parse_time(row["StartTime"]), expand(row["SchedNodes"])
     if row["State"] != "PENDING" or start is None or not nodes:
         return None
-    return PlannedStart(row["JobArrayID"], start, nodes)
+    preempts = ours.isdisjoint(row["Partition"].split(","))
+    return PlannedStart(row["JobArrayID"], start, nodes, preempts)
 
 
 _STATES = {

@@ -119,6 +119,15 @@ def test_a_reservation_is_a_wall_for_every_job() -> None:
     assert causes[1][0] <= after(510)  # the margin and KillWait before it
 
 
+def test_a_planned_start_in_the_lane_is_a_wall_since_its_job_cannot_preempt() -> None:
+    job, nodes = trainer(2, 0.0), make_nodes(2, NodeState.BUSY)
+    for preempts, leavers in ((True, []), (False, [0])):
+        lane = [plan_start(["n2"], 90), plan_start(["n1"], 100, "98", preempts)]
+        assert list(noticed(plan_for(make_snapshot(job, nodes=nodes, planned=lane)))) == leavers
+    hidden = [plan_start(["n1"], 90), plan_start(["n1"], 100, "98", preempts=False)]
+    assert list(noticed(plan_for(make_snapshot(job, nodes=nodes, planned=hidden)))) == [0]
+
+
 def test_a_new_lease_ends_before_the_planned_start_although_it_is_renewed_later() -> None:
     job = trainer(1, 1.0, held=3)
     seen = seen_with(job, "n2", start_s=130, free=2)

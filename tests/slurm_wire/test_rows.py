@@ -363,6 +363,15 @@ def test_an_ordinary_job_in_our_partition_can_have_a_planned_start() -> None:
     assert (start.job_id, start.nodes) == ("9", {"n1", "n2"})
 
 
+@pytest.mark.parametrize(
+    ("partition", "preempts"), [("malleable", False), ("main,malleable", False), ("main", True)]
+)
+def test_a_job_that_waits_in_the_lane_preempts_no_fragment(partition: str, preempts: bool) -> None:
+    line = row("9", "(null)", StartTime=1_800_000_300, SchedNodes="n1", PriorityLong=5)
+    (start,) = read(line.replace("|malleable|", f"|{partition}|")).planned
+    assert start.preempts is preempts
+
+
 def test_a_released_fragment_waits_for_its_node() -> None:
     (job,) = read(row(PriorityLong=9, ReqNodes="n3")).malleable
     assert job.fragments[0].nodes == {"n3"}
