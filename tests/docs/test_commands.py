@@ -170,6 +170,20 @@ def test_every_benchmark_has_a_figure_to_keep() -> None:
     assert sorted(names) == sorted(scripts)
 
 
+FIGURES = ("admins/measured.md", "admins/should-i.md", "developers/performance.md")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_has_its_command_or_its_entry(name: str) -> None:
+    """Each row of a table with a column for them."""
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    tables = re.findall(r"^\|.*\| (?:lab|measured) \|.*\n\|[-|]+\|\n((?:\|.*\n)+)", text, re.M)
+    rows = [row for rows in tables for row in rows.splitlines() if re.search(r"\d", row)]
+    source = re.compile(r"`make [a-z]|\]\(\.\./lab/|\]\([a-z]+\.md\)|`[a-z]+/test_\w+\.py`")
+    assert len(rows) > 4
+    assert [row for row in rows if not source.search(row)] == []
+
+
 @pytest.mark.slurm
 def test_shown_commands_run(sandbox: Sandbox, tmp_path: Path, monkeypatch: Any) -> None:
     """The commands run in a single sandbox, in the order of their names. Their files are written
