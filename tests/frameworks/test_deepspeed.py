@@ -63,21 +63,20 @@ def test_a_planned_change_that_the_script_hears_of_costs_no_step(zero: Gang) -> 
     assert 0 < step == last
 
 
-@pytest.mark.parametrize("stage", ["1", "3"])
 def test_the_example_itself_resumes_on_another_number_of_processes(
-    tmp_path: Path, built: Path, stage: str
+    tmp_path: Path, built: Path
 ) -> None:
     def train(processes: int, steps: int) -> str:
         """The words of the example under torchrun, as a user starts it."""
         argv = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
         argv += [f"--nproc-per-node={processes}", str(EXAMPLE), f"--steps={steps}", "--every=3"]
         done = subprocess.run(
-            [*argv, f"--stage={stage}"],
+            argv,
             cwd=tmp_path,
             env={**os.environ, "TORCH_EXTENSIONS_DIR": str(built), "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=300,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
