@@ -19,7 +19,7 @@ from .test_fsdp import resumed_after
 pytest.importorskip("deepspeed", reason="not installed: pip install deepspeed==0.19.8")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deepspeed" / "train.py"
-pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.frameworks, pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
