@@ -25,7 +25,7 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
     ("efficiency (1: as on dedicated nodes)", lambda line: f"{line['efficiency']:.4f}"),
     ("{noun}-hours harvested", lambda line: f"{line['node_hours']:,.0f}"),
     ("share of idle time", lambda line: f"{line['used_share']:.1%}"),
-    ("preemption hits", lambda line: f"{line['preemptions']:,}"),
+    ("interruptions", lambda line: f"{line['preemptions']:,}"),
     ("work lost, {noun}-hours", lambda line: f"{line['work_lost_node_s'] / HOUR_S:,.1f}"),
     ("rescales", lambda line: f"{line['rescales']:,}"),
     ("jobs done", lambda line: f"{line['jobs_done']:,}"),
