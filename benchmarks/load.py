@@ -121,7 +121,7 @@ def main() -> int:
     with Sandbox.up(spec) as box, Sandbox.up(spec) as twin:
         configure(box, lease_s=120, notice_s=5, tick=f"every_s = {TICK_S}\n")
         chance = random.Random(options.seed)
-        is_cheap, load = options.interruptions == "cheap", LOADS[options.jobs]
+        is_cheap, load = options.hits == "cheap", LOADS[options.jobs]
         result = play(box, twin, options.minutes * 60, load, is_cheap, chance)
     return tell("load", not result["broken"], **vars(options), **result)
 

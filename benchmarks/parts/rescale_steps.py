@@ -117,7 +117,7 @@ class Begins:
         return sum(last.get(fragment, 0) for fragment in fragments)
 
 
-_BEGAN = re.compile(r"^malleable: round \d+ began here ([\d.]+) s after", re.MULTILINE)
+_BEGAN = re.compile(r"^malleable: round \d+ started, ([\d.]+) s after", re.MULTILINE)
 
 
 def between(work: Path, fragments: Iterable[int]) -> float | None:

@@ -4,14 +4,18 @@ right.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import runpy
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
+
+from slurm_hooks.elastic.engines.gang.agent import GangAgent
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -33,6 +37,34 @@ def test_a_benchmark_finds_its_imports_and_prints_its_help(
         runpy.run_path(str(path), run_name="__main__")
     assert ended.value.code == 0
     assert path.name in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
+def test_a_benchmark_reads_only_options_that_it_has(path: Path) -> None:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant)}
+    has = {text.lstrip("-").replace("-", "_") for text in texts if isinstance(text, str)}
+    reads = {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "options"
+    }
+    assert reads <= has
+
+
+def test_the_time_between_two_rounds_is_read_from_the_log_of_an_agent(
+    part: Callable[[str], ModuleType], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    agent = object.__new__(GangAgent)
+    vars(agent).update(
+        _crew=SimpleNamespace(begin_round=lambda *_: True),
+        _session=SimpleNamespace(rank=0, is_broken=False),
+        _ended_at=time.monotonic() - 7.0,
+        _watch=lambda: 0,
+    )
+    agent._live(SimpleNamespace(number=2))  # type: ignore[arg-type]
+    (tmp_path / "fragment-0.log").write_text(capfd.readouterr().err)
+    assert part("rescale_steps").between(tmp_path, [0]) == pytest.approx(7.0, abs=0.5)
 
 
 def test_holes_are_the_free_time_of_others(part: Callable[[str], ModuleType]) -> None:
