@@ -124,7 +124,7 @@ def test_a_tick_of_an_ordinary_user_fails(fresh_sandbox: Any) -> None:
     argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--settings", str(path)]
     done = box.run(argv, user="nobody", check=False, env={"PYTHONPATH": str(tree)})
     assert done.returncode == 77, done.stdout + done.stderr
-    assert "Operators cannot write AdminComment" in " ".join(done.stderr.split())
+    assert "An Operator cannot write AdminComment" in " ".join(done.stderr.split())
 
 
 @pytest.mark.slurm

@@ -125,7 +125,7 @@ def test_a_pool_is_followed_until_it_is_over_and_wishes(bench: Bench, tmp_path: 
     tick_until_over(bench, command)
     output, errors = command.communicate()
     assert (command.returncode, errors) == (0, "")
-    assert output.endswith(f"job {job}: over\n")
+    assert output.endswith(f"job {job}: ended\n")
 
 
 def test_a_worker_wishes_in_words_and_in_a_file_and_finishes(bench: Bench, tmp_path: Path) -> None:
@@ -152,4 +152,4 @@ def test_a_worker_wishes_in_words_and_in_a_file_and_finishes(bench: Bench, tmp_p
     bench.tick_until(job, has(2))
     (tmp_path / "finish").touch()
     bench.tick_until(job, lambda j: not any(f.is_active for f in j.fragments))
-    assert "a worker said that all work is done" in bench.malleable("explain", str(job)).stdout
+    assert "a worker reported that all work is done" in bench.malleable("explain", str(job)).stdout

@@ -128,7 +128,7 @@ def test_a_worker_that_reports_the_work_as_done_goes_on_and_the_others_end(
     (ends / "end.1").touch()
     bench.until(job, has(1, FragmentState.DONE))
     assert not bench.tick().plan.actions
-    assert "a worker said that all work is done" in bench.malleable("explain", str(job)).stdout
+    assert "a worker reported that all work is done" in bench.malleable("explain", str(job)).stdout
 
 
 def test_a_preempted_worker_with_a_nonzero_exit_code_is_no_failure(bench: Bench) -> None:

@@ -257,7 +257,7 @@ def test_a_canary_is_narrowed_while_jobs_run(bench: Bench) -> None:
     bench.tick_until(job, has(4))
     set_mode(bench, 'level = "canary"\nnodes = ["n[1-2]"]')
     bench.tick_until(job, lambda j: has(2)(j) and occupied(j) == {"n1", "n2"})
-    assert "knows none of them" not in bench.malleable("status").stderr
+    assert "has no node" not in bench.malleable("status").stderr
     set_mode(bench, 'level = "canary"\nusers = ["somebody-else"]')
     bench.tick_until(job, nobody_runs)
     told = json.loads(bench.malleable("explain", str(job), "--json").stdout)["lines"]

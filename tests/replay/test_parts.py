@@ -104,7 +104,7 @@ def test_the_sizes_of_nodes_can_be_given(tmp_path, capsys):
     assert idle_parts(record, CPU).on_idle_s == 16 * 2.5 * HOUR + 8 * 3 * HOUR
     command = ["replay", "--sacct", str(tmp_path / "week"), "--nodes", str(nodes)]
     assert main([*command, "--policy", "none"]) == 0
-    assert "Taken for the size" not in capsys.readouterr().out
+    assert "The size of each node is" not in capsys.readouterr().out
     assert main([*command, "--policy", "none", "--json"]) == 0
     parts = json.loads(capsys.readouterr().out)["idle_parts"]
     assert (parts["sizes"], parts["nodes"], parts["nodes_without_size"]) == ("told", 3, 0)

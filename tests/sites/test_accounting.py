@@ -295,7 +295,7 @@ def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-2")
     said = tick()
     assert said.returncode == NotAllowed.exit_code == 77, said.stderr
-    assert "Operators cannot write AdminComment" in said.stderr
+    assert "An Operator cannot write AdminComment" in said.stderr
     sacctmgr(box, "modify", "user", "daemon", "set", "AdminLevel=Administrator")
     wait_until(lambda: tick().returncode == 0 and has(2)(bench.job(job)), every_s=1)
     node = min(bench.job(job).nodes)

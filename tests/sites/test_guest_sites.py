@@ -124,7 +124,7 @@ def test_a_lane_that_no_job_can_preempt_is_refused_with_the_line(new_site: NewSi
     bench = up(new_site, ALIKE)
     line = (
         "PartitionName=preempt PriorityTier=1: no partition that shares its nodes has a higher "
-        "one, so no job can preempt there: gpu (1), debug (1)"
+        "tier, so no job can preempt there: gpu (1), debug (1)"
     )
     assert line in render(bench).stderr
     refused = submit(bench.box, "--malleable=1-4")
