@@ -232,7 +232,7 @@ def _facts(report: dict[str, Any]) -> list[str]:
         f"Ticks: {ticks['count']}, RPCs {ticks['rpcs_per_tick']['median']:g} (at most "
         f"{ticks['rpcs_per_tick']['max']}), seconds {ticks['seconds_per_tick']['median']:g} "
         f"(at most {ticks['seconds_per_tick']['max']:g}).",
-        f"Slurm took for other jobs: {_of_hits(job['interruptions'], unit)}.",
+        f"Slurm took for other jobs: {_of_interruptions(job['interruptions'], unit)}.",
         f"{NAMES[unit]}-seconds: rigid {here['rigid']:.0f}, malleable {here[OURS]:.0f}, reserved "
         f"{here[RESERVED]:.0f}, idle {here[IDLE]:.0f} (without the malleable job "
         f"{there[IDLE]:.0f} idle).",
@@ -247,7 +247,7 @@ def _of_rounds(job: dict[str, Any]) -> str:
     return f"{job['rounds']} rounds, {job['restarts_used']} restarts of the budget used, "
 
 
-def _of_hits(interruptions: Sequence[dict[str, Any]], unit: str) -> str:
+def _of_interruptions(interruptions: Sequence[dict[str, Any]], unit: str) -> str:
     counted = SCENARIOS[unit].counted
     told = [f"{counted(hit[f'{unit}s'])} at {hit['t']:.0f} s" for hit in interruptions]
     return ", ".join(told) or "nothing"

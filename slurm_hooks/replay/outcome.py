@@ -13,9 +13,9 @@ MOST_SAMPLES = 2_000
 class Outcome:
     """Sums over the whole record.
 
-    `hits` counts how often a job lost nodes without notice (once per moment), `lost` says which
-    (time, node). `samples` are (time, idle nodes, used nodes). `last_done_s` is when the last job
-    ended.
+    `interruptions` counts how often a job lost nodes without notice (once per moment), `lost` says
+    which (time, node). `samples` are (time, idle nodes, used nodes). `last_done_s` is when the last
+    job ended.
     """
 
     ledger: Ledger = field(default_factory=Ledger)

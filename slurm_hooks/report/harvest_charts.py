@@ -71,7 +71,7 @@ def charts(totals: Totals) -> tuple[Chart, ...]:
         title, unit = "Resources that no job used", f"{UNITS[name]}-hours"
         drawn.append(_narrow(title, caption, _unused(unused), unit))
     if totals.ends:
-        caption = "Runs of fragments. A hit is an end that neither a tick nor the user wanted."
+        caption = "An interruption is an end that neither a tick nor the user wanted."
         drawn.append(_narrow("How runs ended", caption, _ends(totals), "runs"))
     return tuple(drawn)
 
