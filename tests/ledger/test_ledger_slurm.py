@@ -119,6 +119,7 @@ def test_a_finished_job_is_summed_up_beside_the_sites_text(bench: Bench) -> None
     summed = [text for text in found if "node-h" in text]
     assert len(summed) == 1, found
     assert re.fullmatch(
-        r"ticket 42 malleable\{.*\} malleable: 0\.\d\d node-h, \d interruptions, \d-2 nodes", summed[0]
+        r"ticket 42 malleable\{.*\} malleable: 0\.\d\d node-h, \d interruptions, \d-2 nodes",
+        summed[0],
     )
     assert all(text.startswith("ticket 42 malleable{") for text in found)

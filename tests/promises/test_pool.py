@@ -61,7 +61,7 @@ def test_workers_end_in_turn_and_the_last_ends_the_array(bench: Bench, ends: Pat
     (ends / "end.all").touch()
     bench.tick_until(job, lambda j: not [f for f in j.fragments if f.state in (HELD, RUNNING)])
     said = bench.malleable("explain", str(job)).stdout
-    assert "no work was left" in said
+    assert "all work is done" in said
     assert not bench.tick().plan.actions
 
 

@@ -333,7 +333,7 @@ def test_the_command_line(installation, capfd):
         assert "n[1-2]" in said
         assert "sb1: up, 2 of 2 nodes" in said
         assert malleable(["sandbox", *options, "down", "sb2"]) == UsageError.exit_code
-        assert "Known: sb1." in capfd.readouterr().err
+        assert "name one of sb1" in capfd.readouterr().err
         assert cli.main([*options, "run", "--json", "sb1", "--", "sh", "-c", "echo x; exit 7"]) == 7
         data = json.loads(capfd.readouterr().out)
         assert (data["exit_code"], data["stdout"]) == (7, "x\n")

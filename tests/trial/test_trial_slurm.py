@@ -127,7 +127,7 @@ def test_a_canary_that_is_too_small_is_said_first(bench: Bench) -> None:
         bench.box.settings.write_text(f'{before}{canary}users = ["nosuchuser"]\n')
         code, _, err = check(bench, "--ticks")
         assert code == 64
-        assert "only those of nosuchuser" in err
+        assert "only jobs of nosuchuser" in err
     finally:
         bench.box.settings.write_text(before)
     assert_nothing_is_left(bench)
