@@ -132,8 +132,9 @@ local function check_min(request, policy)
   if request.min > 0 or not is_known or is_pool(request, policy) then return nil end
   local unit = request.unit
   local pools = list_engines(policy.engines, "pool")
-  return string.format("--malleable: only pools may have MIN 0%s; with engine=%s write %s",
-    pools == "" and ", and pools are not offered here" or ", engine=" .. pools, request.engine,
+  return string.format("--malleable: only pools%s may have MIN 0%s; with engine=%s write %s",
+    pools == "" and "" or " (engine=" .. pools .. ")",
+    pools == "" and ", and pools are not offered here" or "", request.engine,
     spell_largest(setmetatable({ min = unit, max = math.floor(request.max / unit) * unit },
       { __index = request }), policy))
 end

@@ -136,7 +136,7 @@ def test_a_pool_may_start_its_workers_with_srun(sandbox: Any) -> None:
 
 
 REFUSED = {
-    "0-4": "only pools may have MIN 0, engine=pool; with engine=torchrun write --malleable=1-4",
+    "0-4": r"only pools \(engine=pool\) may have MIN 0; with engine=torchrun write --malleable=1-4",
     "0-9,engine=pool": r"needs 9 fragments, and a job may have 8 here \(max_workers\); "
     "write --malleable=0-8,engine=pool",
     "0-16,unit=2,engine=pool": r"may have 4 here \(max_fragments\)",
