@@ -171,8 +171,8 @@ class OwnElement:
             return
         if not self._has_recorded(Standing.FINISHED):
             say(
-                "the training finished, but this could not be recorded in the job's Comment; Slurm "
-                "may count the run as failed"
+                "the training finished, but this could not be recorded in the job's Comment; the "
+                "run may count as failed"
             )
 
     def report_apart(self) -> None:
