@@ -136,4 +136,4 @@ def _job(port: Port, settings: Settings, job_id: int) -> MalleableJob:
     for job in read_jobs(port, settings.site.partitions):
         if job.job_id == job_id:
             return job
-    raise UsageError(f"Slurm knows no malleable job {job_id} (see `malleable status`)")
+    raise UsageError(f"Slurm has no malleable job {job_id} (see `malleable status`)")

@@ -54,4 +54,4 @@ def job_to_wish(port: Port, partitions: tuple[str, ...], job_id: int) -> Malleab
     for job in read_jobs(port, partitions):
         if job.job_id == job_id:
             return job
-    raise UsageError(f"Slurm knows no malleable job {job_id} (see `malleable status`)")
+    raise UsageError(f"Slurm has no malleable job {job_id} (see `malleable status`)")
