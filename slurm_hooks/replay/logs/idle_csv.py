@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
+from slurm_hooks.model.plural import plural
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log, seconds, whole
 from slurm_hooks.replay.record import Interval, Record
 
@@ -52,7 +53,7 @@ def _duration(comment: str) -> float:
 def _interval(text: str) -> Interval:
     fields = text.split(",")
     if len(fields) != 4:
-        raise BadLine(f"{len(fields)} fields, expected {HEADER}")
+        raise BadLine(f"{plural(len(fields), 'field')}, expected {HEADER}")
     column = whole(fields[1], "column")
     start, end = seconds(fields[2], "idle_from_s"), seconds(fields[3], "idle_to_s")
     if column < 0:

@@ -6,6 +6,7 @@ slots of all nodes. The record ends with its last interval.
 
 from __future__ import annotations
 
+from slurm_hooks.model.plural import plural
 from slurm_hooks.replay.logs.log_lines import BadLine, BadLog, Log, seconds, whole
 from slurm_hooks.replay.record import Interval, Record
 
@@ -43,7 +44,7 @@ def read_slots(log: Log) -> Record:
 def _slot(text: str) -> tuple[str, int, float, float]:
     fields = text.split(",")
     if len(fields) != 4:
-        raise BadLine(f"{len(fields)} fields, expected {HEADER}")
+        raise BadLine(f"{plural(len(fields), 'field')}, expected {HEADER}")
     slot = whole(fields[1], "slot")
     start, end = seconds(fields[2], "idle_from_s"), seconds(fields[3], "idle_to_s")
     if not 0 <= slot < MOST_SLOTS:
