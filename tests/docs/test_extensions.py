@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from captured_slurm import recorded
+from shown import PAGES, files_shown
 from slurm_hooks import cli
 from slurm_hooks.doctor.catalogue import site_checks
 from slurm_hooks.doctor.facts import Facts, Host, SlurmSays
@@ -26,15 +27,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "developers"
 Output = pytest.CaptureFixture[str]
 Install = Callable[[str], str]
-
-
-def blocks(page: str) -> dict[str, str]:
-    """The files that a page shows, by name. The first line of each is a comment with its name."""
-    text = (PAGES / page).read_text(encoding="utf-8")
-    return dict(re.findall(r"```(?:python|toml)\n# ([\w.]+)\n(.*?)```", text, re.S))
 
 
 @pytest.fixture
@@ -42,7 +36,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install the package of a page as pip does, and return the name of its module."""
 
     def lay_out(page: str) -> str:
-        shown = blocks(page)
+        shown = files_shown(page)
         project = tomllib.loads(shown["pyproject.toml"])
         (module,) = project["tool"]["setuptools"]["py-modules"]
         name = project["project"]["name"]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from programs import write_program
+from shown import files_shown
 from slurm_hooks.sandbox import list_sandboxes
 from slurm_hooks.sandbox.installation import Installation
 
@@ -21,7 +22,16 @@ ROOT = Path(__file__).resolve().parents[2]
 # `malleable` with the sandboxes of this test alone.
 COMMAND = """
 [ "$1" != sandbox ] || { shift; set -- sandbox --base "$BASE" "$@"; }
-PYTHONPATH=$SOURCE exec "$PYTHON" -m slurm_hooks.cli "$@"
+PYTHONPATH=$SOURCE${PYTHONPATH:+:$PYTHONPATH} exec "$PYTHON" -m slurm_hooks.cli "$@"
+"""
+
+# The job says how it ended, in the comment of an element.
+UNTIL_FINISHED = """
+for _ in $(seq 60); do
+  said=$(scontrol show job 1 | grep Comment=) || true
+  case $said in *finished{*) echo "$said"; break ;; esac
+  sleep 1
+done
 """
 
 
@@ -72,11 +82,21 @@ def test_commands_of_the_readme(tmp_path: Path, base: Path) -> None:
     assert not list_sandboxes(base)
 
 
-def test_a_new_engine_is_tried(tmp_path: Path, base: Path) -> None:
-    script = block("docs/developers/engines.md", "exec malleable run")
+def test_a_new_engine_is_tried(tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = "docs/developers/engines.md"
+    script = [line.replace("~/venv", sys.prefix) for line in block(page, "#SBATCH --malleable")]
     (tmp_path / "train.sh").write_text("\n".join([*script, ""]))
-    *lines, last = block("docs/developers/engines.md", "malleable sandbox up")
+    for name, text in files_shown("engines.md").items():
+        (tmp_path / name).write_text(text)
+    info = tmp_path / "our_paramserver-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: our-paramserver\nVersion: 1.0\n")
+    entry = "[slurm_malleable.engines]\nparamserver = paramserver:ParameterServer\n"
+    (info / "entry_points.txt").write_text(entry)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    *lines, last = block(page, "malleable sandbox up")
     assert last == "malleable reconcile --loop 10"
-    said = typed([*lines, "malleable reconcile"], tmp_path, base)
+    said = typed([*lines, "malleable reconcile", UNTIL_FINISHED], tmp_path, base)
     assert "Submitted batch job 1" in said
     assert "grow 1_1 on n" in said
+    assert "finished{" in said

@@ -7,11 +7,13 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from shown import files_shown
 from slurm_hooks.elastic.engines.gang.crew import slots
 from slurm_hooks.elastic.mailbox import LENT, MAILBOX, find_files
 from waiting import wait_until
@@ -172,19 +174,20 @@ class Horovod:
 """
 
 
-def install(job: Gang, text: str) -> None:
+def install(job: Gang, text: str, engine: str = "our_horovod:Horovod") -> None:
     """A package with an engine, in the environment of the job's user."""
+    module, _, class_ = engine.partition(":")
     site = job.work / "site"
     info = site / "our_horovod-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: our-horovod\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[slurm_malleable.engines]\nhorovod = our_horovod:Horovod\n"
+        f"[slurm_malleable.engines]\n{class_.lower()} = {engine}\n"
     )
-    (site / "our_horovod.py").write_text(text)
+    (site / f"{module}.py").write_text(text)
     job.extra |= {
         "PYTHONPATH": f"{job.job_path}:{site}",
-        "MALLEABLE_ENGINE": "horovod",
+        "MALLEABLE_ENGINE": class_.lower(),
         "SLURM_SPANK_MALLEABLE_TRAITS": "gang+rounds",
     }
 
@@ -239,6 +242,41 @@ def test_a_gang_goes_on_after_its_secret_was_removed(job: Gang) -> None:
     secret.unlink()
     start(job, 2)
     runs(job, 0, 1, 2)
+
+
+SERVE = """
+[ ! -e $1/began.$MALLEABLE_RANK ] || exit 3
+touch $1/began.$MALLEABLE_RANK
+[ $MALLEABLE_RANK = 1 ] || until [ -e $1/go-on ]; do sleep 0.1; done
+"""
+
+
+def test_a_server_that_goes_on_holds_the_finished_members(job: Gang) -> None:
+    """A finished member waits. A change of size then neither stops nor starts a command."""
+    job.script = job.work / "serve.sh"
+    job.script.write_text(SERVE)
+    job.flags = ["--grace=2", "--", "sh"]
+    start(job, 0)
+    start(job, 1)
+    wait_until(lambda: ',"done",' in job.state())
+    start(job, 2)
+    wait_until(lambda: ',"ready",' in job.state())
+    time.sleep(1.0)
+    assert [agent.poll() for agent in job.agents.values()] == [None] * 3
+    (job.work / "go-on").touch()
+    assert job.wait_exit(0, 1, 2) == [0, 0, 0]
+    assert sorted(path.name for path in job.work.glob("began.*")) == ["began.0", "began.1"]
+
+
+def test_the_example_of_the_page_ends_when_its_last_worker_has(job: Gang) -> None:
+    shown = files_shown("engines.md")
+    job.script = job.work / "train.py"
+    job.script.write_text(shown["train.py"])
+    install(job, shown["paramserver.py"], "paramserver:ParameterServer")
+    for fragment in (0, 1, 2):
+        start(job, fragment)
+    assert job.wait_exit(0, 1, 2) == [0, 0, 0]
+    assert [r["size"] for r in job.rounds()] == [3]
 
 
 def test_a_finish_ends_all(job: Gang) -> None:
