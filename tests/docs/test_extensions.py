@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -70,6 +71,23 @@ def test_objective_of_the_page_plans_from_a_file(
     assert "known: speedup, throughput, efficiency, priority, urgent" in "".join(
         capsys.readouterr()
     )
+
+
+def test_objective_of_the_page_changes_the_sizes_as_the_page_prints(
+    install: Install, tmp_path: Path, capsys: Output
+) -> None:
+    install("objective.md")
+    program = files_shown("objective.md")["two_jobs.py"]
+    made = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+    (tmp_path / "seen.json").write_bytes(made.stdout)
+    page = (PAGES / "objective.md").read_text(encoding="utf-8")
+    for objective in ("speedup", "urgent"):
+        (printed,) = re.findall(rf"^\| `{objective}` \| `(job 1.+)`, `(job 2.+)` \|$", page, re.M)
+        (tmp_path / "other.toml").write_text(f'[plan]\nobjective = "{objective}"\n')
+        words = ["plan", "--snapshot", str(tmp_path / "seen.json"), "--settings"]
+        assert cli.main([*words, str(tmp_path / "other.toml")]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line for line in lines if line.startswith("job ")] == list(printed)
 
 
 def test_objective_page_lists_every_fact_of_a_job() -> None:
