@@ -58,13 +58,13 @@ def charts(totals: Totals) -> tuple[Chart, ...]:
         caption = "Who used the nodes of the malleable partitions."
         drawn.append(_wide("Nodes over time", caption, samples, _nodes(samples)))
     if layers := _idle_nodes(samples):
-        caption = "Free nodes that nobody used, by the reason that each tick gave."
+        caption = "Free nodes without a job, by the reason that each tick gave."
         drawn.append(_wide("Idle nodes, and why", caption, samples, layers))
     if totals.users:
         caption = "Node-hours on nodes that others left idle."
         drawn.append(_narrow("Harvested, by user", caption, _users(totals), "node-hours"))
     if totals.idle:
-        caption = "Node-hours that nobody used."
+        caption = "Node-hours without a job."
         drawn.append(_narrow("Why nodes stayed idle", caption, _idle(totals), "node-hours"))
     for name, unused in tuple(totals.unused.items())[:1]:
         caption = f"{UNITS[name]}s that no job used, by where they were."

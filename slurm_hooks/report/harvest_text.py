@@ -147,13 +147,17 @@ def _doubts(totals: Totals) -> list[str]:
 
 def figures(totals: Totals) -> tuple[tuple[str, str], ...]:
     """The numbers to show large, each with its label."""
-    held_s = sum(delay.held_s for delay in totals.caused)
+    held = [delay.held_s for delay in totals.caused]
+    starts = plural(totals.starts, "published start")
     return (
         (_hours(totals.node_s), "node-hours harvested"),
         (_percent(totals.used_share), "of the hours left idle"),
         (_percent(totals.efficiency), "of the hours that waiting jobs could use"),
         (str(sum(end.count for end in totals.interruptions)), "interruptions"),
-        (f"{held_s:.0f} s", f"delay caused at most, in {totals.starts} published starts"),
+        (
+            f"{max(held, default=0):.0f} s",
+            f"longest delay caused, {sum(held):.0f} s in all {starts}",
+        ),
     )
 
 
