@@ -85,3 +85,19 @@ def test_each_fault_passes_its_limit_and_is_listed_with_its_line(
 def test_a_question_may_ask_what_it_wants(prose: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("What changes on your cluster?")
     assert prose["Count"].of(list(prose["sentences"](tmp_path / "page.md"))).figures["what"] == 0
+
+
+REFERENCES = ("users/checkpoints.md", "users/errors.md", "admins/settings.md", "admins/doctor.md")
+LONGEST = 1500  # words of prose
+
+
+def test_a_page_that_is_read_through_has_at_most_1500_words(prose: dict[str, Any]) -> None:
+    """References may be longer, because people search in them."""
+    docs = ROOT / "docs"
+    pages = {p.relative_to(docs).as_posix(): p for p in docs.rglob("*.md") if "lab" not in p.parts}
+    words = {
+        name: sum(sentence.words for sentence in prose["sentences"](page))
+        for name, page in pages.items()
+    }
+    assert [name for name in words if words[name] > LONGEST and name not in REFERENCES] == []
+    assert all(words[name] > LONGEST for name in ("users/checkpoints.md", "admins/doctor.md"))
