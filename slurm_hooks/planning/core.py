@@ -125,7 +125,7 @@ def kept_out(ground: Ground, job: MalleableJob) -> Iterator[Reason]:
         yield Reason(Why.TO_LANE, Detail(user=job.user, said=ground.settings.site.qos))
 
 
-def is_over(job: MalleableJob) -> bool:
+def has_ended(job: MalleableJob) -> bool:
     """Tell whether the job ends with its core, and the core's time is over."""
     is_left = any(f.state is not FragmentState.CANCELLED for f in job.core)
     return job.request.ends_all and any(f.mark.is_spent for f in job.fragments) and not is_left

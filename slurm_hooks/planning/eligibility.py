@@ -92,7 +92,7 @@ class Eligibility:
         kinds: dict[JobKind, JobKind] = {}  # equal kinds share an object, for quick lookups
         made = ((s.job.job_id, _job_kind(survey.ground, s)) for s in ranked)
         self._jobs = {job_id: kinds.setdefault(kind, kind) for job_id, kind in made}
-        self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.is_over)
+        self._asking = tuple(s.job.job_id for s in ranked if not s.upkeep.has_ended)
         self._nodes = _node_kinds(survey)
         waits = survey.mandate.waits
         self._usable = Verdict(waits[0].why) if waits else USABLE
@@ -345,12 +345,12 @@ class Eligibility:
         if kind.slot is not None or any(self._judge(node, kind)[0] is None for node in nodes):
             return None
         needs, totals = kind.needs, [node.total for node in nodes]
-        found = Resources(
+        lacking = Resources(
             needs.cpus if all(t.cpus < needs.cpus for t in totals) else 0,
             needs.memory_mib if all(t.memory_mib < needs.memory_mib for t in totals) else 0,
             tuple((g, n) for g, n in needs.gres if all(t.count(g) < n for t in totals)),
         )
-        return found if found.gpus_by_type or found.cpus or found.memory_mib else None
+        return lacking if lacking.gpus_by_type or lacking.cpus or lacking.memory_mib else None
 
     def shunned(self, job: MalleableJob) -> Mapping[str, Verdict]:
         """The nodes that a job keeps away from now."""

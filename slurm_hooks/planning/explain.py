@@ -137,7 +137,7 @@ def reasons_for(
 ) -> tuple[Reason, ...]:
     """The reasons for a job's size, the most important first."""
     ground, care = survey.ground, situation.upkeep
-    if care.is_over:
+    if care.has_ended:
         return care.reasons
     leaving = _leaving(survey, situation)
     idle = idle_fragments(ground, situation.job)

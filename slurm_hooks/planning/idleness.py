@@ -44,7 +44,7 @@ def idle_nodes(
 
 def _wants_more(situation: Situation, given: int) -> bool:
     most = situation.job.request.max_nodes if situation.is_apart else situation.most
-    return not situation.upkeep.is_over and situation.size + given < most
+    return not situation.upkeep.has_ended and situation.size + given < most
 
 
 def _nodes_of(request: Request) -> int:

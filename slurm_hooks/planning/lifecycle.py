@@ -56,13 +56,13 @@ class Upkeep:
     """The steps that a job needs, and the fragments that can get nodes.
 
     `arriving` fragments were released and have not started yet. `growable` fragments are held and
-    wait for a hole. A job that `is_over` gets no more nodes.
+    wait for a hole. A job that `has_ended` gets no more nodes.
     """
 
     actions: tuple[Intent, ...] = ()
     arriving: tuple[Fragment, ...] = ()
     growable: tuple[Fragment, ...] = ()
-    is_over: bool = False
+    has_ended: bool = False
     reasons: tuple[Reason, ...] = ()
 
 
@@ -77,12 +77,12 @@ def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
         return _out_of_work(job)
     cancel = cancel_scope(job, ground.slurm)
     if cancel is CancelScope.WHOLE:
-        return _close(job, Reason(Why.CORE_OVER if core.is_over(job) else Why.CANCELLED))
+        return _close(job, Reason(Why.CORE_OVER if core.has_ended(job) else Why.CANCELLED))
     if cancel is CancelScope.UNCLEAR:
         return Upkeep(reasons=(Reason(Why.CANCEL_UNCLEAR),))
     if is_crippled(job):
         return _stop(job, "too-few-fragments-left")
-    if core.is_over(job):
+    if core.has_ended(job):
         return _close(job, Reason(Why.CORE_OVER))
     died = tuple(f for f in job.stirring if is_death(f))
     guilty = culprits(ground, job, died)
@@ -170,7 +170,7 @@ def _close(job: MalleableJob, reason: Reason) -> Upkeep:
     ends = (f for f in job.fragments if f.state in open_states)
     open_ids = (f.id for f in ends if not (is_finish and _says_finished(f)))
     cancels = tuple(Intent(name, reason.why, Verb.CANCEL) for name in open_ids)
-    return Upkeep(actions=cancels, is_over=True, reasons=(reason,))
+    return Upkeep(actions=cancels, has_ended=True, reasons=(reason,))
 
 
 def _says_finished(fragment: Fragment) -> bool:
@@ -182,7 +182,7 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
     reachable = {*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING, *BACK_STATES}
     actions = tuple(_stopped(f, why) for f in job.fragments if f.state in reachable)
     reason = Reason(Why.STOPPED, Detail(said=why))
-    return Upkeep(actions=actions, is_over=True, reasons=(reason,))
+    return Upkeep(actions=actions, has_ended=True, reasons=(reason,))
 
 
 def _stopped(fragment: Fragment, why: str) -> Intent:

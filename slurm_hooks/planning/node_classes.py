@@ -137,7 +137,7 @@ class Pool:
 
     Under a ceiling, `ceiling` units of all these may be given, and `room` units now. Fragments on
     their way out take up room, and while no fragment may start there is no room. `quotas` say the
-    same of users and accounts. The pool `is_over` if more is held than may be given. It `is_closed`
+    same of users and accounts. The pool `is_above` if more is held than may be given. It `is_closed`
     if no fragment may start, and then no job makes room. `names` are its nodes.
     """
 
@@ -147,7 +147,7 @@ class Pool:
     kept_back: Counter[ClassKey] = field(default_factory=Counter)
     ceiling: Optional[int] = None
     room: Optional[int] = None
-    is_over: bool = False
+    is_above: bool = False
     is_closed: bool = False
     per_node: int = 1
     names: set[str] = field(default_factory=set)
@@ -218,7 +218,7 @@ class Pool:
 
     def has_to_give_back(self, job_id: int) -> bool:
         """Tell whether the job is above a ceiling, alone or with others."""
-        return self.is_over or any(quota.is_over for quota in self.quotas_of(job_id))
+        return self.is_above or any(quota.is_above for quota in self.quotas_of(job_id))
 
     def is_full(self, job: MalleableJob) -> bool:
         """Tell whether the limit of its user or account leaves no room for another fragment."""
@@ -377,7 +377,7 @@ def _limit(pool: Pool, mandate: Mandate, uses: Sequence[Use]) -> None:
         most = None if mandate.most_kept is None else mandate.most_kept * pool.per_node
         pool.ceiling = max(0, ceiling - kept, min(size, size if most is None else most - kept))
         pool.room = max(0, ceiling - taken)
-        pool.is_over = size > pool.ceiling
+        pool.is_above = size > pool.ceiling
     if mandate.waits:
         pool.is_closed, pool.room = True, 0
 

@@ -131,7 +131,7 @@ def _job_plan(survey: Survey, situation: Situation, made: Change, obstacles: Obs
     lost = sum(f.size for f in situation.job.fragments if f.id in made.going)
     planned = situation.size + grown - lost
     now = sum(f.size for f in situation.job.active)
-    needed = 0 if situation.upkeep.is_over else situation.least
+    needed = 0 if situation.upkeep.has_ended else situation.least
     reasons = reasons_for(survey, situation, planned, obstacles)
     unit = situation.job.request.size_unit
     return JobPlan(situation.job.job_id, now, planned, reasons, nodes_needed=needed, unit=unit)

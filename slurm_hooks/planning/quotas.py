@@ -27,14 +27,14 @@ class Quota:
     """The ceiling of a user or an account, for its `jobs`, by their ids.
 
     The allocator may give them `most` units together, and `room` units are left now. A fragment on
-    its way out takes up room. The quota `is_over` if the allocator has to take something back.
+    its way out takes up room. The quota `is_above` if the allocator has to take something back.
     """
 
     ceiling: Ceiling
     jobs: frozenset[int]
     most: int
     room: int
-    is_over: bool = False
+    is_above: bool = False
 
 
 def quotas_of(mandate: Mandate, per_node: int, uses: Iterable[Use]) -> tuple[Quota, ...]:
@@ -53,5 +53,5 @@ def _quota(ceiling: Ceiling, per_node: int, uses: list[Use]) -> Quota:
     units = ceiling.nodes * per_node
     most = max(0, units - sum(use.kept for use in uses))
     room = max(0, units - sum(use.taken for use in uses))
-    is_over = sum(use.held for use in uses) > most
-    return Quota(ceiling, frozenset(use.job.job_id for use in uses), most, room, is_over)
+    is_above = sum(use.held for use in uses) > most
+    return Quota(ceiling, frozenset(use.job.job_id for use in uses), most, room, is_above)

@@ -100,7 +100,7 @@ class Situation:
         Running fragments of a job that is over are cancelled without notice.
         """
         leaving = ((f, cause) for f in self.job.active if (cause := self.stays[f.id].leaves))
-        if self.upkeep.is_over:
+        if self.upkeep.has_ended:
             return tuple(Intent(f.id, cause, Verb.CANCEL) for f, cause in leaving)
         return tuple(self.notice(f, cause, now) for f, cause in leaving)
 
@@ -199,28 +199,28 @@ class Situation:
         left alone until they are back. So is a core that may have no fragments beside it.
         """
         is_open = bool(self.lent) or self.reachable >= self.core + self.job.request.unit
-        return not self.upkeep.is_over and self.reachable >= self.least and is_open
+        return not self.upkeep.has_ended and self.reachable >= self.least and is_open
 
 
 def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     """The situation of a job, before any allocation."""
     ground = survey.ground
     care = upkeep(ground, job)
-    is_apart = not care.is_over and _is_apart(ground, job)
+    is_apart = not care.has_ended and _is_apart(ground, job)
     care = _with_apart_noted(job, care) if is_apart else care
     waiter, wish = survey.queue.first(job), job.wish(ground.now)
     bars = survey.mandate.bars_job(job) or why_no_parts(ground, job)
     bars = bars or (why_waiting(waiter) if waiter else None)
-    barred = None if care.is_over else bars or _why_unwanted(job, wish)
-    care = care if care.is_over else _within_bars(survey, care, barred)
-    care = care if care.is_over or barred else _with_core_queued(survey, job, care)
+    barred = None if care.has_ended else bars or _why_unwanted(job, wish)
+    care = care if care.has_ended else _within_bars(survey, care, barred)
+    care = care if care.has_ended or barred else _with_core_queued(survey, job, care)
     running = (f for f in job.stirring if f.state is FragmentState.RUNNING)
     past = survey.interruptions.staying(job, survey.holes)
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
     marks = _marks_of(care)
     marked = _with_marks(job, marks)
     avoided = shunned(ground, marked)
-    if care.is_over:
+    if care.has_ended:
         return Situation(job, care, stays, marked, marks, avoided, past=past)
     situation = Situation(
         job=job,

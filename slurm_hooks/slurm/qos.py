@@ -22,13 +22,13 @@ class Qos:
     """A QOS: which others it may preempt, and how its own jobs are preempted.
 
     `submits` are its submit limits for a `user`, an `account` and `all`. Every array element
-    counts. If it `is_over`, they count before the limits of the partition's QOS."""
+    counts. If it `overrides_partition`, they count before the limits of the partition's QOS."""
 
     name: str
     preempts: frozenset[str]
     mode: str
     submits: Mapping[str, int] = field(default_factory=dict)
-    is_over: bool = False
+    overrides_partition: bool = False
 
 
 def qos_command() -> Command:
@@ -50,7 +50,7 @@ def _qos(row: Sequence[str]) -> Qos:
         return replace(
             qos_of(words),
             submits={kind: int(words[name]) for name, kind in _LIMITS.items() if words[name]},
-            is_over="OverPartQOS" in words["Flags"].split(","),
+            overrides_partition="OverPartQOS" in words["Flags"].split(","),
         )
     except (KeyError, ValueError) as error:
         raise UnreadableOutput(f"sacctmgr show qos: not a QOS: {'|'.join(row)[:120]!r}") from error

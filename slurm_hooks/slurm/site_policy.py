@@ -78,7 +78,7 @@ def _submits(known: Mapping[str, Qos], partitions: Sequence[Words]) -> Submits:
     return Submits(
         of_qos=dict(sorted(limited.items())),
         qos_of_partition={p: name for p, name in own.items() if name in limited},
-        over=frozenset(name for name in limited if known[name].is_over),
+        over=frozenset(name for name in limited if known[name].overrides_partition),
     )
 
 

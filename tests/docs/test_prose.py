@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import runpy
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,19 @@ def test_a_page_that_is_read_through_has_at_most_1500_words(prose: dict[str, Any
     }
     assert [name for name in words if words[name] > LONGEST and name not in REFERENCES] == []
     assert all(words[name] > LONGEST for name in ("users/checkpoints.md", "admins/doctor.md"))
+
+
+def test_no_value_of_the_product_is_called_found_or_told() -> None:
+    """Such a name says how the value came, and not which value it is."""
+    names = {
+        (path.name, node.id if isinstance(node, ast.Name) else node.arg)
+        for path in (ROOT / "slurm_hooks").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and is_bound(node))
+    }
+    assert len(names) > 3000
+    assert {name for name in names if name[1] in ("found", "told")} == set()
+
+
+def is_bound(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Store)

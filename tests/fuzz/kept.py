@@ -95,7 +95,7 @@ def _process(found: str) -> None:
     line = f"7 ({name}) S 1 7 7 0 -1 4194304 " + " ".join(map(str, range(40))) + "\n"
     place = _file("stat", line, "7").parent
     (process,) = kin.living(place.parent)
-    assert (process.pid, process.parent, process.is_over) == (7, 1, False)
+    assert (process.pid, process.parent, process.is_zombie) == (7, 1, False)
 
 
 def _file(name: str, text: str, directory: str = "") -> Path:

@@ -21,7 +21,7 @@ def test_a_cancel_is_final_for_a_fragment_that_had_just_ended() -> None:
     """scancel passes over ended elements. To put such an element back would revive the job."""
     job = make_job(make_fragment(0, TIMED_OUT, ["n1"]), make_fragment(1, CANCELLED))
     care = care_for(job)
-    assert care.is_over
+    assert care.has_ended
     assert care.actions == ()
 
 
@@ -29,8 +29,8 @@ def test_elements_without_a_record_were_cancelled_if_slurm_says_so_of_their_arra
     """Slurm keeps no record of an element that never ran, or that it has forgotten (MinJobAge)."""
     job = make_job(make_fragment(0, TIMED_OUT, ["n1"]))
     job = replace(job, request=replace(job.request, fragments=2))
-    assert not care_for(job).is_over
-    assert care_for(replace(job, is_cut=True)).is_over
+    assert not care_for(job).has_ended
+    assert care_for(replace(job, is_cut=True)).has_ended
 
 
 def test_a_job_on_hold_does_not_grow() -> None:
@@ -43,14 +43,14 @@ def test_a_job_on_hold_does_not_grow() -> None:
 def test_an_old_cancel_does_not_end_the_job() -> None:
     ended = make_fragment(0, TIMED_OUT, ["n1"], gone=1)
     care = care_for(make_job(ended, make_fragment(1, CANCELLED)))
-    assert not care.is_over
+    assert not care.has_ended
     assert [a.verb for a in care.actions] == [Verb.PUT_BACK]
 
 
 def test_a_cancel_of_a_part_is_noted() -> None:
     job = make_job(make_fragment(0, RUNNING, ["n1"]), make_fragment(1, CANCELLED), held=1)
     care = care_for(job)
-    assert not care.is_over
+    assert not care.has_ended
     assert {index: mark.gone for index, mark in marks(care.actions).items()} == {0: 1, 2: 1}
 
 
@@ -61,7 +61,7 @@ def test_no_fragment_is_put_back_while_the_scope_of_a_cancel_is_unclear() -> Non
         make_fragment(2, CANCELLED),
     )
     care = care_for(job)
-    assert not care.is_over
+    assert not care.has_ended
     assert care.actions == ()
 
 

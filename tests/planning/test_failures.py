@@ -31,7 +31,7 @@ def test_the_first_deaths_of_any_age_are_counted_once_a_tick() -> None:
 def test_the_third_death_stops_the_job() -> None:
     starting = make_fragment(1, RUNNING, ["n2"], said=Said.NOTHING)
     care = care_for(make_job(dead(0, failures=2), starting, held=2))
-    assert care.is_over
+    assert care.has_ended
     found = marks(care.actions)
     assert len(found) == 4
     assert all(mark.stopped == "failed-3-times:exit-1:0-on-n1" for mark in found.values())
@@ -42,7 +42,7 @@ def test_the_third_death_stops_the_job() -> None:
 def test_a_stopped_job_does_not_start_again() -> None:
     job = make_job(make_fragment(0, CANCELLED, stopped="why"), held=1)
     care = care_for(job)
-    assert care.is_over
+    assert care.has_ended
     assert [a.verb for a in care.actions] == [Verb.CANCEL]
     assert "stopped: why" in map(reason_text, care.reasons)
 
@@ -50,7 +50,7 @@ def test_a_stopped_job_does_not_start_again() -> None:
 def test_the_node_is_blamed_where_others_train() -> None:
     job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.TRAINED))
     care = care_for(job)
-    assert not care.is_over
+    assert not care.has_ended
     mark = marks(care.actions)[0]
     assert [a.node for a in mark.deaths] == ["n1"]
     assert mark.failures == 2  # not counted; forgiven once it is back
@@ -70,7 +70,7 @@ def test_the_last_two_deaths_on_a_node_are_kept() -> None:
 def test_a_peer_that_has_only_joined_is_no_excuse() -> None:
     """Otherwise fragments that die in turn would excuse each other without end."""
     job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.JOINED))
-    assert care_for(job).is_over
+    assert care_for(job).has_ended
 
 
 @pytest.mark.parametrize(("code", "is_ours"), [("0:15", True), ("3:0", True), ("0:0", False)])
@@ -84,7 +84,7 @@ def test_a_hold_of_a_dead_tick_is_distinguished_from_an_operator_s_hold(
 
 def test_a_failed_node_is_no_failure_of_the_script() -> None:
     care = care_for(make_job(make_fragment(0, LOST, ["n1"], failures=2)))
-    assert not care.is_over
+    assert not care.has_ended
     assert marks(care.actions)[0].failures == 2
 
 

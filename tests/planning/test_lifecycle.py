@@ -135,7 +135,7 @@ def test_a_finish_cancels_waiting_fragments_and_lets_the_rest_end() -> None:
         held=1,
     )
     care = care_for(job)
-    assert care.is_over
+    assert care.has_ended
     assert care.growable == ()
     note, *finish = care.actions
     assert note.mark is not None  # Slurm may first forget the fragment that reported it
@@ -147,7 +147,7 @@ def test_a_finish_cancels_waiting_fragments_and_lets_the_rest_end() -> None:
 def test_a_finish_is_remembered_after_its_fragments_are_forgotten() -> None:
     job = make_job(make_fragment(1, RUNNING, ["n2"], is_finished=True))
     job = replace(job, request=replace(job.request, fragments=3))
-    assert care_for(job).is_over
+    assert care_for(job).has_ended
 
 
 def test_a_finish_that_is_done_is_not_repeated() -> None:

@@ -268,7 +268,7 @@ def test_a_third_failure_at_a_size_stops_only_a_job_that_never_trained_at_anothe
     dead = [make_fragment(i, FAILED, [f"n{i}"], end=after(-1), **fields) for i in range(2)]
     last = make_fragment(2, RUNNING, ["n2"], telemetry=told, failed_sizes=failed(3, 2), **fields)
     care = care_for(make_job(*dead, last, held=3, request=request))
-    assert care.is_over is is_over
+    assert care.has_ended is is_over
     if not is_over:
         mark = marks(care.actions)[0]
         assert mark.failures == 2

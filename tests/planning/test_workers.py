@@ -126,7 +126,7 @@ def test_the_end_of_a_worker(state: FragmentState, fields: dict[str, Any], cause
     care = care_for(pool(ended, running(1)))
     (back,) = (a for a in care.actions if a.verb is Verb.PUT_BACK)
     assert back.cause is cause
-    assert not care.is_over
+    assert not care.has_ended
     mark = marks(care.actions)[0]
     assert mark.idle == (after(-7) if cause is Why.NO_WORK else None)
     assert mark.failures == 0  # the other has run for 200 s
@@ -169,7 +169,7 @@ def test_a_gang_has_no_idle_worker() -> None:
     "first", [worker(0, idle=after(-100)), worker(0, DONE, ("n1",), end=after(-100))]
 )
 def test_the_end_of_a_pool(first: Fragment, others: list[Fragment], is_over: bool) -> None:
-    assert care_for(pool(first, *others)).is_over is is_over
+    assert care_for(pool(first, *others)).has_ended is is_over
 
 
 def test_the_end_of_a_pool_outlives_the_cancel_of_waiting_workers() -> None:
@@ -198,7 +198,7 @@ def test_a_report_of_the_end_holds_for_any_end_of_the_leader(state: FragmentStat
     leader = worker(0, state, ("n1",), has_agent=True, said=Said.FINISHED)
     job = pool(leader, running(1), worker(2, PENDING, ("n3",), released=after(-5)), held=1)
     care = care_for(job)
-    assert care.is_over
+    assert care.has_ended
     cancelled = {a.fragment.index for a in care.actions if a.verb is Verb.CANCEL}
     assert cancelled == ({0, 1, 2, 3} if state is HELD else {1, 2, 3})
     finished = {i for i, mark in marks(care.actions).items() if mark.is_finished}
@@ -209,7 +209,7 @@ def test_a_cancelled_pool_remains_cancelled_although_a_worker_had_found_no_work(
     job = pool(worker(0, CANCELLED, idle=after(-50)), worker(1, CANCELLED, ("n2",)))
     assert care_for(job).reasons[0].why is Why.CANCELLED
     some = pool(running(0), worker(1, CANCELLED, ("n2",)), held=1)
-    assert not care_for(some).is_over
+    assert not care_for(some).has_ended
     assert not is_crippled(replace(some, request=pool_of(6, 3)))
 
 
@@ -244,7 +244,7 @@ VAIN = {"vain": 2, "released": after(-5)}
 def test_the_workers_that_are_started(job: MalleableJob, started: list[int]) -> None:
     care = care_for(job)
     assert [f.id.index for f in care.growable] == started
-    assert not care.is_over
+    assert not care.has_ended
 
 
 def test_nodes_beyond_a_pool_s_work_are_given_to_others_in_the_same_tick() -> None:
@@ -444,7 +444,7 @@ def test_after_a_failure_a_single_worker_is_tried_until_it_has_lived_for_a_while
 
 def test_the_last_failure_stops_the_pool_and_names_code_and_node() -> None:
     found = care(dead(2, failures=2), worker(3))
-    assert found.is_over
+    assert found.has_ended
     assert {m.stopped for m in marks(found.actions).values()} == {"failed-3-times:exit-1:0-on-n3"}
 
 
@@ -463,7 +463,7 @@ def test_a_worker_that_outlived_the_dead_worker_shows_that_the_script_works(
     peer_s: float, ran_s: float, counts: bool
 ) -> None:
     found = care(dead(0, ran_s, failures=2), running(1, start=after(-peer_s)))
-    assert found.is_over is counts
+    assert found.has_ended is counts
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_submit_limits_of_three_kinds() -> None:
     rows = parse_qos("a||cluster|100|30|50|DenyOnLimit,OverPartQOS\nb||cluster||||DenyOnLimit\n")
     assert rows["a"].submits == {"user": 100, "account": 30, "all": 50}
     assert rows["b"].submits == {}
-    assert (rows["a"].is_over, rows["b"].is_over) == (True, False)
+    assert (rows["a"].overrides_partition, rows["b"].overrides_partition) == (True, False)
 
 
 @pytest.mark.parametrize("text", ["normal", "normal||cluster|||soon|", "a||cluster||x||"])

@@ -22,10 +22,11 @@ if sys.argv[1]:
     sys.path.insert(0, sys.argv[1])
 try:
     from importlib import metadata, util
-    found = metadata.entry_points()
+    points = metadata.entry_points()
     group = "torchrun.handlers"
-    chosen = found.select(group=group) if hasattr(found, "select") else found.get(group, ())
-    said["handlers"] = sorted({one.name for one in chosen})
+    is_new = hasattr(points, "select")  # since Python 3.10
+    chosen = points.select(group=group) if is_new else points.get(group, ())
+    said["handlers"] = sorted({point.name for point in chosen})
     said["torch"] = metadata.version("torch")
     places = util.find_spec("torch").submodule_search_locations
     said["rendezvous"] = any(

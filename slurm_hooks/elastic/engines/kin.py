@@ -22,14 +22,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class Process(NamedTuple):
     """A process. `born` counts clock ticks since the host was booted. With the number, it names a
-    process without doubt. `is_over`: its parent has not collected it yet.
+    process without doubt. `is_zombie`: its parent has not collected it yet.
     """
 
     pid: int
     parent: int
     session: int
     born: int
-    is_over: bool = False
+    is_zombie: bool = False
 
 
 class Kin:
@@ -52,7 +52,7 @@ class Kin:
         have ended, or descend from such a process.
         """
         everybody = living(self._proc)
-        alive = {process for process in everybody if not process.is_over}
+        alive = {process for process in everybody if not process.is_zombie}
         orphans = {process for process in everybody if self._is_orphan(process)}
         kin = {process for process in alive if self._root in (process.pid, process.session)}
         kin |= (self._known | orphans) & alive
@@ -63,7 +63,7 @@ class Kin:
                 break
             kin |= more
         for process in everybody:
-            if process.is_over and self._is_adopted(process):
+            if process.is_zombie and self._is_adopted(process):
                 with suppress(OSError):  # another thread was faster
                     os.waitpid(process.pid, os.WNOHANG)
         self._known = kin
@@ -103,8 +103,8 @@ def find(pid: int, proc: Path = Path("/proc")) -> Optional[Process]:
     except OSError:
         return None
     state, *words = text[text.rindex(")") + 1 :].split()
-    is_over = state in "ZX"
-    return Process(pid, int(words[0]), int(words[2]), int(words[18]), is_over)
+    is_zombie = state in "ZX"
+    return Process(pid, int(words[0]), int(words[2]), int(words[18]), is_zombie)
 
 
 def adopt() -> None:

@@ -57,8 +57,8 @@ def read(path: Path) -> Snapshot:
 
 def parse(data: Any) -> Snapshot:
     """The snapshot in plain data. Raises BadData."""
-    found: Snapshot = from_data(Snapshot, data)
-    return found
+    snapshot: Snapshot = from_data(Snapshot, data)
+    return snapshot
 
 
 def schema() -> dict[str, Any]:

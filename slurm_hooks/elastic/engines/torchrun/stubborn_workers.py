@@ -82,4 +82,4 @@ def _end(chosen: list[Process], after_s: float) -> None:
 def _lives(process: Process) -> bool:
     """Tell whether it lives. Its number may belong to another process by now."""
     now = find(process.pid)
-    return now is not None and now.born == process.born and not now.is_over
+    return now is not None and now.born == process.born and not now.is_zombie
