@@ -128,7 +128,7 @@ def _loaded(entry: Any) -> Iterator[Check]:
         for check in [loaded] if isinstance(loaded, Check) else list(loaded):
             if not isinstance(check, Check):
                 raise TypeError(f"{check!r} is not a Check")
-            yield replace(check, category=Category.SITE)
+            yield replace(check, category=Category.SITE, source=entry.value)
     except Exception as fault:  # code of another package
         yield _broken(entry, f"{type(fault).__name__}: {fault}")
 

@@ -104,7 +104,8 @@ class Check:
     """A question. Its `id` never changes, since people use it and docs link to it.
 
     `title` is true if all is well, `why` describes the harm otherwise. With `is_ours` it checks a
-    part of this package, which is missing before the installation.
+    part of this package, which is missing before the installation. `source` is the entry point of a
+    site's own check.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Check:
     why: str
     look: Look
     is_ours: bool = False
+    source: str = ""
 
 
 def note(seen: str, *fixes: Fix, advice: str = "") -> Finding:

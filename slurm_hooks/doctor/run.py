@@ -48,12 +48,18 @@ def _look(check: Check, facts: Facts, is_before: bool) -> Outcome:
         return Outcome(check, skipped=str(reason))
     except Exception as fault:  # a site's own code, or an answer of a new kind
         seen = f"this check failed: {type(fault).__name__}: {fault}"
-        return Outcome(check, (warning(seen, advice="report it with `malleable bundle`"),))
+        return Outcome(check, (warning(seen, advice=_after_fault(check)),))
     if is_before and check.is_ours:
         findings = tuple(
             replace(each, severity=Severity.NOTE, is_missing=each.is_to_do) for each in findings
         )
     return Outcome(check, findings)
+
+
+def _after_fault(check: Check) -> str:
+    if check.source:
+        return f"correct the package that has {check.source}, or remove it"
+    return "report it with `malleable bundle`"
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:

@@ -77,8 +77,18 @@ def _outcome(
                 yield from _remedy(remedy)
                 printed[remedy] = check.id
     if outcome.findings:
-        yield from _wrapped("why", check.why)
-        yield Shown(f"{_INDENT}see  {manual}#{check.id}")
+        yield from _reasons(check, manual)
+
+
+def _reasons(check: Check, manual: str) -> Iterator[Shown]:
+    yield from _wrapped("why", check.why)
+    if see := _see(check, manual):
+        yield Shown(f"{_INDENT}see  {see}")
+
+
+def _see(check: Check, manual: str) -> str:
+    """The address of the check on the page of all checks, which has no check of a site."""
+    return "" if check.category is Category.SITE else f"{manual}#{check.id}"
 
 
 def _skipped(reason: str, ids: Sequence[str]) -> Iterator[Shown]:
@@ -165,7 +175,7 @@ def _check_data(outcome: Outcome, remedies: Remedies, manual: str) -> dict[str, 
         "result": outcome.word,
         "skipped_because": outcome.skipped,
         "why": check.why,
-        "see": f"{manual}#{check.id}",
+        "see": _see(check, manual),
         "findings": [
             {
                 "severity": finding.severity.value,
@@ -225,9 +235,7 @@ def explained(checks: Sequence[Check], manual: str) -> Iterator[Shown]:
     for check in checks:
         yield Shown(f"{check.id} ({check.category.value})", "category")
         yield from _wrapped("fine", f"if {check.title}")
-        yield from _wrapped("why", check.why)
-        if check.category is not Category.SITE:
-            yield Shown(f"{_INDENT}see  {manual}#{check.id}")
+        yield from _reasons(check, manual)
 
 
 def listed(checks: Sequence[Check], manual: str) -> list[dict[str, str]]:
@@ -238,7 +246,7 @@ def listed(checks: Sequence[Check], manual: str) -> list[dict[str, str]]:
             "category": check.category.value,
             "title": check.title,
             "why": check.why,
-            "see": f"{manual}#{check.id}",
+            "see": _see(check, manual),
         }
         for check in checks
     ]

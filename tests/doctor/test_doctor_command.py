@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -100,7 +100,7 @@ def test_bad_settings_are_reported_with_any_option(capsys: Output, tmp_path: Pat
 class Entry:
     """An entry point of a package that a site has installed."""
 
-    name = value = "site-own"
+    name, value = "site-own", "our_site:OWN"
 
     def __init__(self, found: object) -> None:
         self._found = found
@@ -119,6 +119,36 @@ def test_a_site_adds_checks(capsys: Output, monkeypatch: pytest.MonkeyPatch, is_
     assert cli.main(["doctor", "site-own"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("checks of this site\nnote     site-own: mine\n")
+
+
+def test_a_check_of_a_site_is_on_no_page_of_ours(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Check("site-own", Category.SITE, "all is ours", "because", lambda _: [note("mine")])
+    monkeypatch.setattr(catalogue, "entries", lambda group: [Entry(check)])
+    assert cli.main(["doctor", "site-own"]) == 0
+    assert "why  because" in (said := capsys.readouterr().out)
+    assert "see " not in said
+    for words in (["doctor", "--json", "site-own"], ["doctor", "--json", "--list"]):
+        cli.main(words)
+        report = json.loads(capsys.readouterr().out)
+        (found,) = (check for check in report["checks"] if check["id"] == "site-own")
+        assert found["see"] == ""
+
+
+def test_a_check_of_a_site_that_fails_names_its_package(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(_facts: object) -> NoReturn:
+        raise ValueError("odd")
+
+    check = Check("site-own", Category.SITE, "all is ours", "because", look)
+    monkeypatch.setattr(catalogue, "entries", lambda group: [Entry(check)])
+    assert cli.main(["doctor", "site-own"]) == 1
+    said = capsys.readouterr().out
+    assert "this check failed: ValueError: odd" in said
+    assert "do   correct the package that has our_site:OWN, or remove it" in said
+    assert "malleable bundle" not in said
 
 
 @pytest.mark.parametrize("found", [ValueError("odd"), 7, [7]])
