@@ -221,6 +221,22 @@ def test_an_engine_that_cannot_be_loaded_is_a_line(job: Gang, text: str | None, 
     assert said in line
 
 
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ('{"PS_WORKERS": world.size}', "variables(world) gives PS_WORKERS = 1, which is no text"),
+        ("{7: 'a'}", "variables(world) gives 7 = 'a', which is no text"),
+        ("None", "variables(world) gives None, which is no mapping"),
+    ],
+)
+def test_a_variable_that_is_no_text_is_a_line(job: Gang, returned: str, said: str) -> None:
+    install(job, f"class Horovod:\n    def variables(self, world):\n        return {returned}\n")
+    start(job, 0)
+    assert job.wait_exit(0) == [os.EX_USAGE]
+    assert f"malleable: engine=horovod: {said}" in job.log(0)
+    assert "Traceback" not in job.log(0)
+
+
 def test_a_package_with_damaged_entry_points_is_a_line(job: Gang) -> None:
     """It does not matter which package: Python reads the entry points of all packages."""
     install(job, HOROVOD)

@@ -18,7 +18,7 @@ from slurm_hooks.elastic.agent.workers_here import request_of, workers_here
 from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.gang import world as worlds
 from slurm_hooks.elastic.engines.gang.channel import ChannelError, Listener
-from slurm_hooks.elastic.engines.gang.engine import GangEngine, lays_out
+from slurm_hooks.elastic.engines.gang.engine import GangEngine, lays_out, variables_of
 from slurm_hooks.elastic.engines.gang.gathering import GATHER, Gatherings, gather
 from slurm_hooks.elastic.engines.gang.launching import LAUNCH, Daemons
 from slurm_hooks.elastic.engines.gang.world import GangWorld, Place, place_said
@@ -62,7 +62,10 @@ class Crew:
         return self._listener.port
 
     def begin_round(self, round_: Round, rank: int, is_broken: Callable[[], bool]) -> bool:
-        """Meet the others and start. Return False if the round breaks before."""
+        """Meet the others and start. Return False if the round breaks before.
+
+        Raises OptionError if the engine's variables are no texts.
+        """
         self._round, self._rank = round_, rank
         with suppressed(DirectoryError, doing="reading the job's secret again"):
             # A user may have removed it. A member that joins now knows the present secret.
@@ -89,14 +92,17 @@ class Crew:
         env = {**self._env, **worlds.common_variables(world)}
         lay_out = lays_out(self._engine)
         if lay_out is None:
-            self._run({**env, **self._engine.variables(world)})
+            self._run({**env, **self._variables(world)})
             return
         env = worlds.without_slurm(env)
         self._daemons.begin_round(world.round, env)
         if world.rank == 0:
             self._lay_out(world.folder, lay_out(world))
             agents = {"MALLEABLE_AGENTS": worlds.agents_of(world)}
-            self._run({**env, **self._engine.variables(world), **agents})
+            self._run({**env, **self._variables(world), **agents})
+
+    def _variables(self, world: GangWorld) -> Mapping[str, str]:
+        return variables_of(self._engine, self._env.get("MALLEABLE_ENGINE", ""), world)
 
     def _run(self, env: Mapping[str, str]) -> None:
         self._command = Command(self._order.command, env, self._order.signal)

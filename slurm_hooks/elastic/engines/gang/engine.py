@@ -74,6 +74,18 @@ def _entry_point(name: str) -> Optional[Any]:
         raise OptionError(f"engine={name}: {where}: {error!r}") from error
 
 
+def variables_of(engine: GangEngine, name: str, world: GangWorld) -> Mapping[str, str]:
+    """Return the engine's variables for this member. Raises OptionError if one is no text."""
+    given: object = engine.variables(world)
+    fault = f"engine={name}: variables(world) gives"
+    if not isinstance(given, Mapping):
+        raise OptionError(f"{fault} {given!r}, which is no mapping")
+    for key, value in given.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise OptionError(f"{fault} {key} = {value!r}, which is no text")
+    return given
+
+
 def lays_out(engine: GangEngine) -> Optional[Callable[[GangWorld], Mapping[str, str]]]:
     """Return its method `lay_out`, or `None`."""
     return getattr(engine, "lay_out", None)
