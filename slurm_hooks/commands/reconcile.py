@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable, Optional
 from slurm_hooks.commands.arguments import seconds_between
 from slurm_hooks.commands.console import add_command, err, failed, live, out
 from slurm_hooks.errors import Exit, MalleableError, NotAllowed, NoTickForLong, UsageError
-from slurm_hooks.planning.interval import pause_s
+from slurm_hooks.planning.interval import gap_s
 from slurm_hooks.report.json_data import json_text, tick_data
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import tick_lines
@@ -63,7 +63,7 @@ def _reconcile(arguments: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     rhythm = _Rhythm(arguments)
-    loop(rhythm.tick, lambda pause: rhythm.wait(pause, stop.wait))
+    loop(rhythm.tick, lambda gap: rhythm.wait(gap, stop.wait))
     return rhythm.code if arguments.end_after and not stop.is_set() else 0
 
 
@@ -78,7 +78,7 @@ class _Rhythm:
         self._arguments = arguments
         self._began = time.monotonic()
         self._tick_s = 0.0
-        self._pause_s = arguments.loop or pause_s(0.0, 0, self._settings())
+        self._gap_s = arguments.loop or gap_s(0.0, 0, self._settings())
         self._bell = Bell()
 
     def tick(self) -> float:
@@ -89,22 +89,22 @@ class _Rhythm:
         self.code = _tolerant_tick(self._arguments, self._began, until_next_s)
         self._tick_s = time.monotonic() - began
         if self._arguments.loop == OWN_PACE:
-            self._pause_s = self._own_pace_s()
-        return min(until_next_s, self._pause_s)
+            self._gap_s = self._own_pace_s()
+        return min(until_next_s, self._gap_s)
 
     def _until_next_s(self) -> float:
         """The time to the next tick of this loop, or of the loop that starts after its end."""
         end_after = self._arguments.end_after
         if not end_after:
-            return self._pause_s
+            return self._gap_s
         ran_s = time.monotonic() - self._began
-        return until_next_s(self._pause_s, ran_s, end_after, self._settings().every_s)
+        return until_next_s(self._gap_s, ran_s, end_after, self._settings().every_s)
 
     def _own_pace_s(self) -> float:
-        """The pause that fits the duration of the last tick and slurmctld's load."""
+        """The gap that fits the duration of the last tick and slurmctld's load."""
         chosen = self._settings()
         threads = ask_threads(Live(chosen.command_timeout_s, chosen.slurm_bin))
-        return pause_s(self._tick_s, threads, chosen)
+        return gap_s(self._tick_s, threads, chosen)
 
     def _settings(self) -> Tick:
         """The current settings. The tick itself reports their faults."""

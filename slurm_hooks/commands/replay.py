@@ -20,7 +20,7 @@ from slurm_hooks.commands.arguments import Parser, seconds_between
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model.moments import LONGEST_S
 from slurm_hooks.model.plural import plural
-from slurm_hooks.planning.interval import pause_s
+from slurm_hooks.planning.interval import gap_s
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.costs import Rescale
 from slurm_hooks.replay.dedicated import reference
@@ -232,7 +232,7 @@ def _source(arguments: argparse.Namespace) -> Source:
 def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions:
     plan = settings.plan
     has_own_pace = arguments.tick == OWN_PACE
-    given = pause_s(0.0, 0, settings.tick) if has_own_pace else arguments.tick
+    given = gap_s(0.0, 0, settings.tick) if has_own_pace else arguments.tick
     tick = given or settings.tick.every_s
     for name, most_s in (("a tick", tick), ("a notice", settings.lease.notice_s)):
         if arguments.latency >= most_s:

@@ -28,8 +28,8 @@ from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.sizes import failing, with_failure
 from slurm_hooks.planning.workers import has_worked, outlived
 
-_FIRST_PAUSE = timedelta(seconds=30)
-_LONGEST_PAUSE = timedelta(hours=1)
+_FIRST_REST = timedelta(seconds=30)
+_LONGEST_REST = timedelta(hours=1)
 NOT_STARTED = "NotStarted"  # the obstacle of a release if Slurm names no other
 
 
@@ -178,8 +178,8 @@ def is_vain(fragment: Fragment, now: datetime) -> bool:
     tries = fragment.mark.vain - (fragment.mark.obstacle == REFUSED)
     if tries <= 0:
         return False
-    pause = min(_FIRST_PAUSE * 2 ** min(tries - 1, 10), _LONGEST_PAUSE)
-    return is_within(now, fragment.mark.released, pause)
+    rest = min(_FIRST_REST * 2 ** min(tries - 1, 10), _LONGEST_REST)
+    return is_within(now, fragment.mark.released, rest)
 
 
 def is_in_the_way(fragment: Fragment, now: datetime) -> bool:

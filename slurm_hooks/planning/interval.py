@@ -9,7 +9,7 @@ from slurm_hooks.settings.values import Tick
 BUSY_THREADS = 64  # a quarter of slurmctld's (MAX_SERVER_THREADS, 22.05 to 26.05)
 
 
-def pause_s(tick_s: float, threads: Optional[int], chosen: Tick) -> float:
+def gap_s(tick_s: float, threads: Optional[int], chosen: Tick) -> float:
     """Seconds from the start of a tick that took `tick_s` to the start of the next.
 
     slurmctld answers `threads` requests at once. While that number is unknown or large, ticks keep

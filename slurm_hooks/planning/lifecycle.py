@@ -246,12 +246,12 @@ def _death(fragment: Fragment) -> Detail:
 
 def _holds(job: MalleableJob) -> Iterator[Reason]:
     """Say that an operator holds the whole job, or some of its fragments."""
-    paused = [f for f in job.stirring if f.is_on_hold and f.state not in ENDED_STATES]
+    on_hold = [f for f in job.stirring if f.is_on_hold and f.state not in ENDED_STATES]
     if any(f.mark.is_on_hold for f in job.stirring):
         yield Reason(Why.HELD, Detail(job=job.job_id))
-    elif paused:
-        detail = Detail(job=job.job_id, fragments=tuple(f.id for f in paused))
-        if any(f.is_requeue_held for f in paused):
+    elif on_hold:
+        detail = Detail(job=job.job_id, fragments=tuple(f.id for f in on_hold))
+        if any(f.is_requeue_held for f in on_hold):
             detail["command"] = "requeuehold"
         yield Reason(Why.HELD, detail)
 

@@ -137,8 +137,8 @@ class Pool:
 
     Under a ceiling, `ceiling` units of all these may be given, and `room` units now. Fragments on
     their way out take up room, and while no fragment may start there is no room. `quotas` say the
-    same of users and accounts. The pool `is_above` if more is held than may be given. It `is_closed`
-    if no fragment may start, and then no job makes room. `names` are its nodes.
+    same of users and accounts. The pool `is_above` if more is held than may be given. It
+    `is_closed` if no fragment may start, and then no job makes room. `names` are its nodes.
     """
 
     free: dict[ClassKey, Stock] = field(default_factory=dict)

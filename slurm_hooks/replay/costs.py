@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurm_hooks.planning.interval import pause_s
+from slurm_hooks.planning.interval import gap_s
 from slurm_hooks.settings.values import Tick
 
 LOOK_S, MOVE_S, NODE_S = 0.11, 0.004, 4.7e-5
@@ -44,6 +44,6 @@ class OwnPace:
     chosen: Tick
     nodes: int
 
-    def pause_s(self, moved: int) -> float:
+    def gap_s(self, moved: int) -> float:
         """Seconds from the start of a tick that moved this number of nodes to the next."""
-        return pause_s(LOOK_S + MOVE_S * moved + NODE_S * self.nodes, 0, self.chosen)
+        return gap_s(LOOK_S + MOVE_S * moved + NODE_S * self.nodes, 0, self.chosen)

@@ -189,11 +189,11 @@ def read_again(port: Port, seen: Snapshot, lanes: LaneNames) -> Snapshot:
 
 
 def apply(
-    port: Port, seen: Snapshot, intents: Sequence[Intent], pause: Callable[[str], None]
+    port: Port, seen: Snapshot, intents: Sequence[Intent], announce: Callable[[str], None]
 ) -> list[str]:
     """Write all intents. Return a line for each that Slurm refused. The others are written.
 
-    `pause` is called before each command with its text, for progress and for tests that stop
+    `announce` is called before each command with its text, for progress and for tests that stop
     between any two writes. Raises RetryLater if Slurm stops answering. The next tick continues.
     """
     fragments = [f for job in seen.jobs for f in job.fragments]
@@ -202,7 +202,7 @@ def apply(
     grows = [i for i in intents if i.verb is Verb.GROW]
     others = [i for i in intents if i.verb is not Verb.GROW]
     written = commands(others, notes)
-    refused = _write(port, [c for c in written if not c.patience_s], pause)
+    refused = _write(port, [c for c in written if not c.patience_s], announce)
     machine = AllBut((*(node.name for node in seen.nodes), *seen.hidden) if grows else ())
 
     def start(some: Sequence[Intent]) -> list[str]:
@@ -212,9 +212,9 @@ def apply(
         counts as a release in vain: the next tick would be refused too.
         """
         *updates, release = starts(some, notes, machine, tied)
-        faults = _write(port, updates, pause)
+        faults = _write(port, updates, announce)
         if not faults:
-            return _write(port, [release], pause)
+            return _write(port, [release], announce)
         parts = groups(some, notes, tied)
         if len(parts) > 1:
             halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
@@ -224,18 +224,18 @@ def apply(
             for i in some
             if i.mark is not None
         ]
-        return faults + _write(port, commands(vain, notes), pause)
+        return faults + _write(port, commands(vain, notes), announce)
 
     refused += start(grows) if grows else []
-    return refused + _write(port, [c for c in written if c.patience_s], pause)
+    return refused + _write(port, [c for c in written if c.patience_s], announce)
 
 
-def _write(port: Port, written: Sequence[Command], pause: Callable[[str], None]) -> list[str]:
+def _write(port: Port, written: Sequence[Command], announce: Callable[[str], None]) -> list[str]:
     refused: list[str] = []
     for is_quick, group in groupby(written, lambda c: c.patience_s > 0):
         batch = list(group)
         for command in batch:
-            pause(" ".join(command.argv))
+            announce(" ".join(command.argv))
             if not is_quick:
                 refused += _ask(port, command)
         if is_quick:

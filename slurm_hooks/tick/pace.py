@@ -25,13 +25,13 @@ def soonest_s(tick_s: float) -> float:
     return max(SOONEST_S, tick_s / MOST_CALLED_FOR)
 
 
-def until_next_s(pause: float, ran_s: float, end_after: float, every_s: float) -> float:
+def until_next_s(gap: float, ran_s: float, end_after: float, every_s: float) -> float:
     """Seconds from the start of a tick to the next, if its loop has run for `ran_s`.
 
     A loop starts no tick after `end_after`. Then the next tick is the first of the following loop,
     `every_s` after this loop began.
     """
-    return pause if ran_s + pause <= end_after else max(pause, every_s - ran_s)
+    return gap if ran_s + gap <= end_after else max(gap, every_s - ran_s)
 
 
 def ask_threads(port: Port) -> Optional[int]:
@@ -85,10 +85,10 @@ def wait(
     If `sleep` returns True, the loop is to end, and this returns True too.
     """
     look_s = LOOK_S if bell.is_hung else seconds
-    pause, left = min(max(soonest, look_s), seconds), seconds
-    while not sleep(pause):
-        left -= pause
+    gap, left = min(max(soonest, look_s), seconds), seconds
+    while not sleep(gap):
+        left -= gap
         if left <= 0 or bell.has_rung():
             return False
-        pause = min(look_s, left)
+        gap = min(look_s, left)
     return True

@@ -41,7 +41,7 @@ from slurm_hooks.tick.switch import with_switches
 _log = logging.getLogger(__name__)
 
 
-def _no_pause(command: str) -> None:
+def _silent(command: str) -> None:
     """Go on before each write. Tests and progress displays replace it."""
 
 
@@ -54,7 +54,7 @@ def tick(
     port: Port,
     settings: Settings,
     is_dry: bool = False,
-    pause: Callable[[str], None] = _no_pause,
+    announce: Callable[[str], None] = _silent,
     sum_up: Callable[[Snapshot, Plan], Mapping[int, str]] = _no_summaries,
 ) -> TickReport:
     """Run a tick. With `is_dry` it needs no lock and does not write.
@@ -84,7 +84,7 @@ def tick(
         _log.debug("planned: %s by %s", plural(len(plan.actions), "action"), plan.solve.solver)
         if not is_dry:
             plan = with_summaries(plan, seen, sum_up(seen, plan))
-            plan, refused = _write(port, newest, plan, settings, pause)
+            plan, refused = _write(port, newest, plan, settings, announce)
             outcome.is_completed = not lacks_rights(refused)
     asked = tuple(port.asked[before:])
     seconds = time.monotonic() - began
@@ -108,16 +108,16 @@ def _uncollected() -> Iterator[None]:
 
 
 def _write(
-    port: Port, seen: Snapshot, plan: Plan, settings: Settings, pause: Callable[[str], None]
+    port: Port, seen: Snapshot, plan: Plan, settings: Settings, announce: Callable[[str], None]
 ) -> tuple[Plan, list[str]]:
     """Write a plan. Return it without intents that no longer held, and Slurm's refusals."""
-    refused = apply(port, seen, first_half(plan.actions), pause)
+    refused = apply(port, seen, first_half(plan.actions), announce)
     if needs_second_look(plan.actions):
         fresh = read_jobs(port, settings.site.partitions, seen.jobs)
         plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
         now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # set since?
         plan = without(plan, switched_off(plan.actions, now))
-    return plan, refused + apply(port, seen, second_half(plan.actions), pause)
+    return plan, refused + apply(port, seen, second_half(plan.actions), announce)
 
 
 def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
@@ -135,7 +135,7 @@ def _unused(seen: Snapshot, settings: Settings) -> dict[str, Unused]:
 
 
 def loop(once: Callable[[], float], wait: Callable[[float], Optional[bool]]) -> None:
-    """Call `once` repeatedly until `wait(pause)` returns True.
+    """Call `once` repeatedly until `wait(gap)` returns True.
 
     `once` returns the seconds from its start to the next call. A tick that takes longer delays the
     next. Missed ticks are not repeated.

@@ -70,7 +70,7 @@ def test_slurmctld_stopped_in_mid_write(course: Course) -> None:
             tick(
                 port,
                 course.bench.settings,
-                pause=lambda _: course.signal(CONTROLLER, signal.SIGSTOP),
+                announce=lambda _: course.signal(CONTROLLER, signal.SIGSTOP),
             )
     finally:
         course.signal(CONTROLLER, signal.SIGCONT)

@@ -79,7 +79,7 @@ def test_a_reconciler_killed_by_signal_leaves_no_lock(bench: Bench) -> None:
     code = (
         "import os, signal, sys; from slurm_hooks.tick.reconcile import tick;"
         "from slurm_hooks.settings.file import load; from slurm_hooks.slurm.live import Live;"
-        "tick(Live(), load(), pause=lambda text: os.kill(os.getpid(), signal.SIGKILL))"
+        "tick(Live(), load(), announce=lambda text: os.kill(os.getpid(), signal.SIGKILL))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -122,7 +122,7 @@ def test_slurmctld_restarted_in_mid_tick(bench: Bench) -> None:
     port = bench.live
     port.timeout_s = 3
     with pytest.raises(RetryLater):
-        tick(port, bench.settings, pause=pause)
+        tick(port, bench.settings, announce=pause)
     bench.box.start_controller()
     bench.box.wait_ready()
     bench.tick_until(job, has(3))

@@ -51,7 +51,7 @@ def test_fragments_of_two_nodes_share_four(bench: Bench) -> None:
 def test_a_pair_that_lost_a_node_waits_for_both_nodes(bench: Bench) -> None:
     job = bench.submit(SLEEP, "2-4,unit=2")
     try:
-        tick(bench.live, bench.settings, pause=_draining(bench, "n3"))
+        tick(bench.live, bench.settings, announce=_draining(bench, "n3"))
         bench.until(job, has(1))
         (waiting,) = (f for f in bench.job(job).fragments if f.state is FragmentState.PENDING)
         assert waiting.nodes == {"n3"} | (NODES - occupied(bench.job(job)) - {"n3"})
@@ -104,7 +104,7 @@ def test_a_fragment_whose_node_is_lost_waits_for_that_node(bench: Bench) -> None
     """The group's other nodes belong to its other fragments. Its free node is not given away."""
     job = bench.submit(SLEEP, "1-4")
     try:
-        tick(bench.live, bench.settings, pause=_draining(bench, "n3"))
+        tick(bench.live, bench.settings, announce=_draining(bench, "n3"))
         bench.until(job, has(3))
         (waiting,) = (f for f in bench.job(job).fragments if f.state is FragmentState.PENDING)
         assert waiting.nodes == {"n3"}
@@ -152,7 +152,7 @@ def test_no_cloud_node_is_started_for_a_waiting_fragment(
 
     taken: list[str] = []
     job = bench.submit(SLEEP, "1-2")
-    tick(bench.live, bench.settings, pause=take)
+    tick(bench.live, bench.settings, announce=take)
     bench.until(job, has(1))
     said = box.run(["squeue", "-h", "--array", f"--jobs={job}", "-o%T|%N|%x"]).stdout.split()
     assert sorted(said) == ["PENDING||c[1-2],f1", "RUNNING|n1|c[1-2],f1"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from captured_slurm import recorded
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.planning.interval import BUSY_THREADS, pause_s
+from slurm_hooks.planning.interval import BUSY_THREADS, gap_s
 from slurm_hooks.settings.values import Tick
 from slurm_hooks.slurm.sdiag import parse_threads
 from slurm_hooks.tick.pace import Bell, ask_threads, soonest_s, wait
@@ -35,7 +35,7 @@ Agent queue size:     0
     ],
 )
 def test_cheap_ticks_run_often(tick_s: float, threads: int | None, expected: float) -> None:
-    assert pause_s(tick_s, threads, Tick()) == expected
+    assert gap_s(tick_s, threads, Tick()) == expected
 
 
 @given(st.floats(0, 1e4), st.none() | st.integers(0, 10**6), st.floats(1, 600), st.floats(1, 600))
@@ -43,13 +43,13 @@ def test_a_wait_is_within_the_settings(
     tick_s: float, threads: int | None, one: float, other: float
 ) -> None:
     chosen = Tick(shortest_s=min(one, other), every_s=max(one, other))
-    pause = pause_s(tick_s, threads, chosen)
-    assert chosen.shortest_s <= pause <= chosen.every_s
-    assert pause == chosen.every_s or tick_s <= chosen.share * pause * (1 + 1e-9)
+    gap = gap_s(tick_s, threads, chosen)
+    assert chosen.shortest_s <= gap <= chosen.every_s
+    assert gap == chosen.every_s or tick_s <= chosen.share * gap * (1 + 1e-9)
 
 
 def test_a_site_may_set_a_quicker_timer() -> None:
-    assert pause_s(0.0, 0, Tick(every_s=2)) == 2.0
+    assert gap_s(0.0, 0, Tick(every_s=2)) == 2.0
 
 
 def test_slurmctld_says_how_many_requests_it_answers() -> None:
@@ -108,4 +108,4 @@ def test_without_a_call_a_wait_has_its_length_and_a_signal_ends_it(tmp_path: Pat
     pauses.clear()
     assert wait(2.6, 1.0, Bell(str(tmp_path / "none")), pauses.append) is False
     assert sum(pauses) == pytest.approx(2.6)
-    assert wait(30.0, 1.0, Bell(), lambda pause: True) is True
+    assert wait(30.0, 1.0, Bell(), lambda gap: True) is True

@@ -80,7 +80,7 @@ def test_a_tick_killed_between_any_two_writes(writes: int, tmp_path: Path) -> No
     killed = 0
     for _ in range(40):
         try:
-            tick(slurm, settings, pause=pause)
+            tick(slurm, settings, announce=pause)
         except Killed:
             killed += 1
             break

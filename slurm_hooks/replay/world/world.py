@@ -121,7 +121,7 @@ class World:
         start, step = self._record.from_s, self._settings.tick.every_s
         if self._pace is None:
             return start + (round((now - start) / step) + 1) * step
-        every_s = self._pace.pause_s(moved)
+        every_s = self._pace.gap_s(moved)
         if every_s != step:
             self._settings = replace(
                 self._settings, tick=replace(self._settings.tick, every_s=every_s)
