@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 packages="slurmctld slurmd slurm-client munge libslurm-dev libmunge-dev gcc libc6-dev make
 python3 python3-venv lua5.1 lua5.3 lua5.4 lua-check shellcheck slurmrestd ruby $*"
-[ "${1:-}" != packages ] || packages="libslurm-dev gcc libc6-dev make python3 python3-venv binutils
+[ "${1:-}" != packages ] || packages="build-essential libslurm-dev gcc libc6-dev make python3 python3-venv binutils
 rpm rpmlint debhelper dpkg-dev fakeroot lintian"
 
 missing=

@@ -135,3 +135,13 @@ def test_an_interrupted_set_up_leaves_no_policy_behind(tmp_path: Path) -> None:
     setup.terminate()
     assert setup.wait(20) != 0
     assert not policy.exists()
+
+
+def test_a_fresh_debian_gets_all_that_a_deb_needs_to_be_built() -> None:
+    """dpkg-buildpackage also asks for build-essential, which no control file names."""
+    setup = (TREE / "packaging" / "install-missing.sh").read_text()
+    listed = re.findall(r'packages="([^"$]*)"$', setup, re.MULTILINE)[0].split()
+    control = (TREE / "packaging" / "debian" / "control").read_text()
+    wanted = re.findall(r"Build-Depends: (.*?)\n(?=\S)", control, re.DOTALL)[0].split(",")
+    names = {name.split()[0] for name in wanted if name.strip()}
+    assert {"build-essential", *names} - {"debhelper-compat"} <= set(listed)
