@@ -39,10 +39,12 @@ say_next_steps() {
 
 say_what_is_left() {
   echo "slurm-malleable: to take out, if you put them there:"
-  echo "  /etc/systemd/system/slurm-malleable.service.d, /etc/cron.d/slurm-malleable"
+  echo "  /etc/systemd/system/slurm-malleable.service.d, /etc/tmpfiles.d/slurm-malleable.conf"
+  echo "  /etc/cron.d/slurm-malleable, /etc/cron.d/slurm-malleable-boot"
   echo "  malleable_policy.lua beside slurm.conf; the partition for malleable jobs in slurm.conf, and"
   echo "  PreemptType, PreemptMode if they were set for it"
   echo "  in the accounting database: sacctmgr delete user slurm-malleable, and the QOS of site.qos"
+  echo "  .malleable-UID in users' working directories, and cbc if no other program needs it"
   echo "Kept, unless you purge: /var/lib/slurm-malleable and the user slurm-malleable."
 }
 

@@ -1,7 +1,8 @@
 epilog=/usr/libexec/slurm-malleable/epilog.sh
 
 say_lines() {
-  echo "slurm-malleable-slurm: take these out, if you put them there, and reconfigure Slurm:"
+  echo "slurm-malleable-slurm: take these out, if you put them there. Then restart slurmctld, and run"
+  echo "scontrol reconfigure. Cancel malleable jobs that wait first, or they are lost:"
   echo "  slurm.conf       Epilog=$epilog; JobSubmitPlugins=lua if job_submit.lua goes as well"
   echo "  plugstack.conf   the line with malleable.so"
   echo "  job_submit.lua   the line with malleable_submit.lua (does nothing by now)"

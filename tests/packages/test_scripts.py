@@ -145,3 +145,15 @@ def test_a_fresh_debian_gets_all_that_a_deb_needs_to_be_built() -> None:
     wanted = re.findall(r"Build-Depends: (.*?)\n(?=\S)", control, re.DOTALL)[0].split(",")
     names = {name.split()[0] for name in wanted if name.strip()}
     assert {"build-essential", *names} - {"debhelper-compat"} <= set(listed)
+
+
+def test_removing_names_each_file_that_the_page_has_you_write() -> None:
+    page = (TREE / "docs" / "admins" / "packages.md").read_text()
+    written = set(
+        re.findall(r"/etc/(?:systemd|cron\.d|tmpfiles\.d)/[\w./-]*malleable[\w.-]*\w", page)
+    )
+    assert len(written) > 2
+    said = call("core.sh", "say_what_is_left")
+    assert {path for path in written if path not in said} == set()
+    assert ".malleable-UID" in said
+    assert "wait" in call("slurm.sh", "say_lines")
