@@ -213,8 +213,9 @@ class Accounting:
 class TickSeen:
     """The lock of the tick, the time of the last completed tick, and the source of ticks.
 
-    `silent_s` is the time since the last completed tick, None before the first tick. `timer` and
-    `user` come from systemd, empty without systemd. `cron` is a file of cron's.
+    `silent_s` is the time since the last completed tick, None before the first tick. `timer`
+    comes from systemd, empty without systemd. `cron` is a file of cron's, and `has_cron` is false
+    if neither systemd nor a cron daemon can start it. `user` comes from the source in use.
     """
 
     lock: str
@@ -226,6 +227,7 @@ class TickSeen:
     enabled: str = ""
     user: str = ""
     cron: str = ""
+    has_cron: bool = True
 
 
 @dataclass(frozen=True)

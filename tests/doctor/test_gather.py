@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -16,10 +17,11 @@ from captured_slurm import recorded
 from programs import write_program
 from slurm_hooks.books.storage.place import set_aside
 from slurm_hooks.doctor.catalogue import CHECKS
-from slurm_hooks.doctor.facts import Unread
+from slurm_hooks.doctor.facts import Unread, known
+from slurm_hooks.doctor.finding import Run
 from slurm_hooks.doctor.gather import files
 from slurm_hooks.doctor.gather.cgroups import read_cgroups
-from slurm_hooks.doctor.gather.controller import hooks, submission
+from slurm_hooks.doctor.gather.controller import cron_user, hooks, runs_cron, submission
 from slurm_hooks.doctor.gather.job import ask_job
 from slurm_hooks.doctor.gather.learned import read_learned
 from slurm_hooks.doctor.gather.plugstack import ARGUMENTS, read_plugstack
@@ -369,3 +371,39 @@ def test_root_runs_no_program_that_others_could_have_written(tmp_path: Path, whi
     with pytest.raises(UsageError, match="as the user of that environment"):
         ask_python(str(script), "")
     assert not trace.exists()
+
+
+def test_the_user_of_the_cron_line_is_the_one_that_doctor_s_command_writes() -> None:
+    shipped = Path(__file__).parents[2] / "etc" / "cron" / "slurm-malleable"
+    assert cron_user(shipped.read_text()) == "slurm-malleable"
+    (check,) = (check for check in CHECKS if check.id == "rights")
+    by_cron = replace(known(GOOD_SITE.tick), timer="", cron="/etc/cron.d/x", user="bob")
+    (outcome,) = run([check], replace(GOOD_SITE, tick=by_cron), is_before=False)
+    (finding,) = outcome.findings
+    (command,) = (
+        fix.command for fix in finding.fixes if isinstance(fix, Run) and "told" in fix.command
+    )
+    here = command.replace("/usr/share/slurm-malleable/cron/slurm-malleable", str(shipped))
+    written = subprocess.check_output(["sh", "-c", here.split(" >")[0]], text=True)
+    assert cron_user(written) == "slurm"
+
+
+@pytest.mark.parametrize(
+    ("names", "runs"),
+    [
+        ({"1": "init", "7": "cron"}, True),
+        ({"1": "init", "7": "cronometer"}, False),
+        ({"7": "a"}, True),
+    ],
+)
+def test_a_cron_daemon_is_seen_among_the_processes(
+    names: dict[str, str], runs: bool, tmp_path: Path
+) -> None:
+    for number, name in names.items():
+        (tmp_path / number).mkdir()
+        (tmp_path / number / "comm").write_text(f"{name}\n")
+    assert runs_cron(tmp_path) is runs
+
+
+def test_this_host_s_processes_can_be_read() -> None:
+    assert files.text_or_none(Path("/proc/self/comm"))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slurm_hooks.doctor.facts import Accounting, Facts, known
+from slurm_hooks.doctor.facts import Accounting, Facts, SlurmSays, TickSeen, known
 from slurm_hooks.doctor.finding import (
     Category,
     Check,
     Finding,
+    Fix,
     Paste,
     Run,
     error,
@@ -18,7 +19,7 @@ from slurm_hooks.doctor.finding import (
 from slurm_hooks.tick.last_tick import INTERVALS
 
 ENABLE = Run("systemctl enable --now slurm-malleable.timer", "root")
-BY_CRON = Run("cp /usr/share/slurm-malleable/cron/slurm-malleable /etc/cron.d/", "root")
+_CRON = "/usr/share/slurm-malleable/cron/slurm-malleable"
 ACTIVE_DROP_IN = "/etc/systemd/system/slurm-malleable.service.d/active.conf"
 
 
@@ -54,6 +55,12 @@ def _timer(facts: Facts) -> Iterator[Finding]:
             yield warning(
                 f"the timer and {seen.cron} both start ticks", Run(f"rm {seen.cron}", "root")
             )
+        if seen.timer != "active" and not seen.has_cron:
+            severity = warning if is_alive else error
+            yield severity(
+                f"no cron daemon runs here, so {seen.cron} starts no tick",
+                advice="install and start a cron daemon, also after a reboot",
+            )
         if seen.timer == "active" and seen.enabled == "disabled":
             yield warning("the timer runs, but will not run after a reboot", ENABLE)
         return
@@ -65,7 +72,9 @@ def _timer(facts: Facts) -> Iterator[Finding]:
     elif seen.timer:
         yield error(f"the timer is {seen.timer}", ENABLE)
     else:
-        yield error("neither a systemd timer nor a file of cron starts ticks on this host", BY_CRON)
+        yield error(
+            "neither a systemd timer nor a file of cron starts ticks on this host", _by_cron(facts)
+        )
 
 
 def _lock(facts: Facts) -> Iterator[Finding]:
@@ -85,20 +94,66 @@ def _lock(facts: Facts) -> Iterator[Finding]:
 
 def _rights(facts: Facts) -> Iterator[Finding]:
     slurm, seen = known(facts.slurm), known(facts.tick)
-    user = seen.user or (seen.directory.owner if seen.directory else "")
-    slurm_user = slurm.value("SlurmUser").split("(")[0]
+    user, slurm_user = _user(seen), _slurm_user(slurm)
     if user in ("", "root", slurm_user):
         return
-    if slurm.value("AccountingStorageType") == "accounting_storage/slurmdbd":
+    if _has_database(slurm):
         yield from _admin_level(user, slurm_user, known(facts.accounting))
         return
     yield error(
         f"the tick runs as {user}, which is neither root nor SlurmUser ({slurm_user}), and there "
         "is no accounting database to make that user an Administrator",
-        Paste(
-            "/etc/systemd/system/slurm-malleable.service.d/user.conf",
-            f"[Service]\nUser={slurm_user}",
-            then="systemctl daemon-reload",
+        _run_as(slurm_user) if _is_by_systemd(seen) else _by_cron(facts),
+        *_directories_for(slurm_user),
+    )
+
+
+def _user(seen: TickSeen) -> str:
+    return seen.user or (seen.directory.owner if seen.directory else "")
+
+
+def _slurm_user(slurm: SlurmSays) -> str:
+    return slurm.value("SlurmUser").split("(")[0]
+
+
+def _has_database(slurm: SlurmSays) -> bool:
+    return slurm.value("AccountingStorageType") == "accounting_storage/slurmdbd"
+
+
+def _is_by_systemd(seen: TickSeen) -> bool:
+    return seen.timer == "active" or (bool(seen.timer) and not seen.cron)
+
+
+def _run_as(user: str) -> Fix:
+    return Paste(
+        "/etc/systemd/system/slurm-malleable.service.d/user.conf",
+        f"[Service]\nUser={user}",
+        then="systemctl daemon-reload",
+    )
+
+
+def _by_cron(facts: Facts) -> Fix:
+    """The command that installs the cron line. The same for `timer` and `rights`, so that the list
+    of steps has it once."""
+    slurm = facts.slurm
+    if isinstance(slurm, SlurmSays) and not _has_database(slurm):
+        change = f"s/ slurm-malleable told=/ {_slurm_user(slurm)} told=/"
+        return Run(f"sed '{change}' {_CRON} >/etc/cron.d/slurm-malleable", "root")
+    return Run(f"cp {_CRON} /etc/cron.d/", "root")
+
+
+def _directories_for(user: str) -> tuple[Fix, ...]:
+    change = f"s/ slurm-malleable slurm-malleable / {user} {user} /"
+    return (
+        Run(
+            f"sed '{change}' /usr/lib/tmpfiles.d/slurm-malleable.conf "
+            ">/etc/tmpfiles.d/slurm-malleable.conf",
+            "root",
+        ),
+        Run("systemd-tmpfiles --create slurm-malleable.conf", "root"),
+        Run(
+            f"rm -f /run/slurm-malleable/*; chown -R {user}: /var/lib/slurm-malleable",
+            "root",
         ),
     )
 

@@ -20,6 +20,7 @@ from slurm_hooks.tick.lock import patience_s
 
 HOOKS = ("Prolog", "Epilog", "PrologSlurmctld", "EpilogSlurmctld")
 CRON = Path("/etc/cron.d/slurm-malleable")
+CRON_DAEMONS = {"cron", "crond", "fcron", "supercronic"}
 TIMER = "slurm-malleable.timer"
 SERVICE = "slurm-malleable.service"
 _DOFILE = re.compile(r"""dofile\b[^"'\n]*["']([^"'\n]*malleable_submit\.lua)["']""")
@@ -68,6 +69,8 @@ def tick(settings: Settings, timeout_s: float) -> TickSeen:
     """The lock's directory, the last completed tick and the source of ticks. Raises OSError."""
     lock = Path(settings.tick.lock)
     timer = _unit(TIMER, timeout_s)
+    by_systemd = _unit(SERVICE, timeout_s).get("User", "")
+    is_by_cron = CRON.exists() and timer.get("ActiveState") != "active"
     return TickSeen(
         lock=str(lock),
         directory=see(lock.parent),
@@ -76,9 +79,23 @@ def tick(settings: Settings, timeout_s: float) -> TickSeen:
         patience_s=patience_s(settings.tick),
         timer=timer.get("ActiveState", ""),
         enabled=timer.get("UnitFileState", ""),
-        user=_unit(SERVICE, timeout_s).get("User", ""),
+        user=cron_user(read_text(CRON)) if is_by_cron else by_systemd,
         cron=str(CRON) if CRON.exists() else "",
+        has_cron=bool(timer) or runs_cron(Path("/proc")),
     )
+
+
+def cron_user(text: str) -> str:
+    """The user in the first line of a file of cron's that runs a command, else empty."""
+    lines = (line.split() for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return next((words[5] for words in lines if len(words) > 6), "")
+
+
+def runs_cron(proc: Path) -> bool:
+    """Whether a cron daemon runs. True also where the processes of others are hidden."""
+    names = {text_or_none(one) for one in proc.glob("[0-9]*/comm")}
+    is_hidden = text_or_none(proc / "1" / "comm") is None
+    return is_hidden or bool({name.strip() for name in names if name} & CRON_DAEMONS)
 
 
 def textfile(settings: Settings) -> Textfile:
