@@ -115,7 +115,7 @@ def _make_directory(path: Path) -> None:
     except PermissionError as error:
         raise NotAllowed(
             "only the tick's user may run ticks and hold jobs: run this as root or as SlurmUser "
-            f"({path} is not there, and this user cannot make it)"
+            f"({path} does not exist, and this user cannot make it{_remake(path)})"
         ) from error
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
@@ -129,6 +129,13 @@ def _make_directory(path: Path) -> None:
             "tick: name a directory that is used for nothing else"
         )
     refuse_open_above(path)
+
+
+def _remake(path: Path) -> str:
+    """How root makes the packages' directory again. /run is empty after a reboot."""
+    if path != Path(Tick().lock).parent:
+        return ""
+    return ": as root, run `systemd-tmpfiles --create slurm-malleable.conf`"
 
 
 @contextlib.contextmanager

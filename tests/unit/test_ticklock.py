@@ -207,6 +207,14 @@ def test_another_user_s_directory_and_file_are_refused(tmp_path: Path) -> None:
         tick(recorded("running"), settings)
 
 
+def test_after_a_reboot_the_packages_directory_has_a_command(mocker: MockerFixture) -> None:
+    mocker.patch.object(Path, "mkdir", side_effect=PermissionError)
+    advice = r"does not exist.*as root, run `systemd-tmpfiles --create slurm-malleable.conf`"
+    for lock, said in ((Tick().lock, advice), ("/run/other/tick.lock", r"cannot make it\)")):
+        with pytest.raises(NotAllowed, match=said), locked(Tick(lock=lock)):
+            pytest.fail("the lock was taken without its directory")
+
+
 def test_a_full_disk_is_reported_with_the_setting(tmp_path: Path, mocker: MockerFixture) -> None:
     settings = settings_in(tmp_path)
     mocker.patch("os.open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
