@@ -40,12 +40,18 @@ command_and_code() {
   find "$code/vendor" -name '*.py' -exec sed -i '1s|^#!.*||' {} +
 }
 
+# The pages lie elsewhere than in the source.
+name_documents() { # FILE...
+  sed -i -E "s#\bdocs/((admins|users|developers)/)#/usr/share/doc/slurm-malleable/\1#g" "$@"
+}
+
 settings() {
   install -d "$root/etc/slurm-malleable"
   sed -e 's|^operators = .*|operators = ["root", "slurm", "slurm-malleable"]|' \
     -e 's|^level = .*|level = "observe"|' etc/malleable.toml \
     >"$root/etc/slurm-malleable/malleable.toml"
   chmod 644 "$root/etc/slurm-malleable/malleable.toml"
+  name_documents "$root/etc/slurm-malleable/malleable.toml"
 }
 
 units() {
@@ -59,6 +65,7 @@ units() {
   install -d "$share/cron"
   sed 's|@BINDIR@|/usr/bin|' etc/cron/slurm-malleable >"$share/cron/slurm-malleable"
   copy_tree etc/dashboards "$share/dashboards"
+  name_documents "$lib"/systemd/system/* "$lib"/sysusers.d/* "$share/cron/slurm-malleable" "$share"/dashboards/*
   copy_tree etc/ondemand "$share/ondemand"
   copy_tree etc/ondemand-notebook "$share/ondemand-notebook"
   copy_tree etc/jupyterhub "$share/jupyterhub"
@@ -68,13 +75,22 @@ units() {
   chmod 644 "$root/usr/share/bash-completion/completions/malleable"
 }
 
+# Links to files that packages leave out. packaging/site/hooks.py says the same of pages for a browser.
+here=' in the source'
+of_the_source_alone="
+s#\[[^]]*\]\((\.\./)*(developers/)?nightly[^)]*\)#docs/developers/nightly.md$here#g
+s#\[(the )?lab( note)?\]\((\.\./)*lab/([^)\#]+)[^)]*\)#docs/lab/\4$here#g
+s#\[docs/lab/[^]]*\]\((\.\./)*lab/([^)\#]+)[^)]*\)#docs/lab/\2$here#g
+s#\[([^]]+)\]\((\.\./)*lab/([^)\#]*\1[^)\#]*)[^)]*\)#docs/lab/\3$here#g
+s#\[([^]]*)\]\((\.\./)*lab/([^)\#]+)[^)]*\)#\1 (docs/lab/\3$here)#g
+s#\[([^]]*)\]\((\.\./\.\./|(\.\./)?lab/|examples|etc/)[^)]*\)#\1#g"
+
 documents() {
   copy_tree docs "$doc"
   rm -rf "$doc/man" "$doc/lab" "$doc/developers/nightly.md"
   put 644 "$doc" README.md CHANGELOG.md LICENSE
   sed -i 's|](docs/|](|g' "$doc/README.md" "$doc/CHANGELOG.md" # they lie beside them here
-  find "$doc" -name '*.md' -exec sed -i -E \
-    's#\[([^]]*)\]\((\.\./\.\./|\.\./lab/|lab/|examples|etc/|(\.\./)?(developers/)?nightly)[^)]*\)#\1#g' {} + # of the source alone
+  find "$doc" -name '*.md' -exec sed -i -E "$of_the_source_alone" {} +
   copy_tree "$carried/html" "$doc/html"
   put 644 "$doc" "$carried/third-party.md" "$carried/sbom.cdx.json"
   for page in docs/man/*.[158]; do

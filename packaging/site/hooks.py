@@ -78,9 +78,18 @@ def _link(page: str, config: MkDocsConfig, match: re.Match[str]) -> str:
     path = posixpath.normpath(posixpath.join(posixpath.dirname(here), target))
     inside = path if path in BESIDE else path.removeprefix("docs/")
     if path not in BESIDE and (inside == path or _is_left_out(inside, config)):
-        return text
+        return _without_link(text, path)
     target = posixpath.relpath(inside, posixpath.dirname(page) or ".")
     return f"{mark}[{text}]({target}{anchor or ''})"
+
+
+def _without_link(text: str, path: str) -> str:
+    """The text of a link to a file that the site leaves out, with the place of a dated page."""
+    if not path.startswith(("docs/lab/", "docs/developers/nightly")):
+        return text
+    if text.removeprefix("the ") in ("lab", "lab note") or text in path or path in text:
+        return f"{path} in the source"
+    return f"{text} ({path} in the source)"
 
 
 def on_post_build(config: MkDocsConfig) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +45,35 @@ def test_the_installed_settings_only_observe(tmp_path: Path) -> None:
         mode=replace(shipped.mode, level="observe"),
         site=replace(shipped.site, operators=("root", "slurm", "slurm-malleable")),
     )
+
+
+def test_installed_files_name_the_installed_documents(
+    tmp_path: Path, carried: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUILD_PYTHON", sys.executable)
+    lay_out(tmp_path, "settings\nunits")
+    texts = [
+        (file, file.read_text(encoding="utf-8"))
+        for top in ("etc", "usr")
+        for file in sorted((tmp_path / top).rglob("*"))
+        if file.is_file()
+    ]
+    of_source = [file.name for file, text in texts if re.search(r"(?<!doc/)\bdocs/\w+/", text)]
+    assert of_source == []
+    place = "/usr/share/doc/slurm-malleable/"
+    named = {page for _, text in texts for page in re.findall(rf"{place}([\w/.-]+\.md)", text)}
+    assert "admins/packages.md" in named
+    assert {page for page in named if not (carried / page).exists()} == set()
+
+
+def test_carried_pages_say_where_the_pages_lie_that_they_lack(carried: Path) -> None:
+    text = (carried / "admins" / "should-i.md").read_text(encoding="utf-8")
+    assert "| docs/lab/2026-11-21-tick.md in the source |" in text
+    html = (carried / "html" / "admins" / "should-i.html").read_text(encoding="utf-8")
+    assert "docs/lab/2026-11-21-tick.md in the source" in html
+    for page in ("README.md", "html/index.html", "CONTRIBUTING.md", "html/CONTRIBUTING.html"):
+        said = (carried / page).read_text(encoding="utf-8")
+        assert "docs/developers/nightly.md in the source" in said, page
 
 
 def test_packages_carry_the_figures_without_the_laboratory_book(carried: Path) -> None:
