@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pytest_mock import MockerFixture
 
 from slurm_hooks import cli
 from slurm_hooks.commands.console import caller
 from slurm_hooks.doctor.trial.cost import Cost, parse_cost, window
+from slurm_hooks.doctor.trial.run import Step, StepFailed, Trial
 from slurm_hooks.doctor.trial.script import Wish, pick_partition, submit_malleable
 from slurm_hooks.errors import UsageError
 from slurm_hooks.slurm.live import Live
@@ -67,6 +70,27 @@ def test_words_of_the_caller_are_single_arguments() -> None:
     assert "--partition=a b --wrap=rm" in argv
     assert "--account=$(id)" in argv
     assert "--constraint=--uid=0" in argv
+
+
+@pytest.mark.parametrize(
+    ("seen", "grew"),
+    [([["n1", "n2"]] * 2, "on n1, n2, all from the start"), ([["n1"], ["n1", "n2"]], "on n1, n2")],
+)
+def test_a_job_that_starts_on_all_nodes_is_not_said_to_grow(
+    seen: list[list[str]], grew: str, mocker: MockerFixture
+) -> None:
+    looks = [SimpleNamespace(nodes=set(nodes), fragments=[]) for nodes in seen]
+    mocker.patch.multiple(
+        Trial,
+        _submit=lambda _: "job 7",
+        _look=lambda _: looks.pop(0),
+        _yield=mocker.Mock(side_effect=StepFailed(Step.YIELD, "far enough")),
+        _clean=lambda _: None,
+    )
+    trial = Trial(Wish("x"), mocker.Mock(), (), lambda _: None)
+    with pytest.raises(StepFailed, match="far enough"):
+        trial.run()
+    assert [done.saw for done in trial.done if done.step is Step.GROW] == [grew]
 
 
 def test_a_missing_user() -> None:

@@ -101,7 +101,7 @@ class Trial:
         deadline = time.monotonic() + self.wish.limit_s
         self._note(Step.SUBMIT, self._submit)
         self._wait(Step.START, deadline, lambda job: _running(job, 1))
-        self._wait(Step.GROW, deadline, lambda job: _running(job, self.wish.nodes))
+        self._wait(Step.GROW, deadline, self._grown)
         self._yield(deadline)
         self._wait(Step.RETURN, deadline, lambda job: _running(job, self.wish.nodes))
         self._finish(deadline)
@@ -127,6 +127,11 @@ class Trial:
         if not (head.isascii() and head.isdigit()):
             raise StepFailed(step, f"sbatch printed no job id but {said[:200]!r}", self.job_id)
         return int(head)
+
+    def _grown(self, job: Optional[MalleableJob]) -> str:
+        """The nodes, when the job has all. A job that started on all of them did not grow."""
+        nodes = _running(job, self.wish.nodes)
+        return f"{nodes}, all from the start" if nodes and nodes == self.done[-1].saw else nodes
 
     def _yield(self, deadline: float) -> None:
         """Submit an ordinary job for a node of ours, and wait until it runs."""
