@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +27,51 @@ def test_a_search_that_draws_another_model_continues(gang: Gang) -> None:
     os.kill(min(gang.worker_pids(1)), signal.SIGTERM)
     assert gang.wait_exit(1, timeout=200) == [0], gang.dump()
     assert "belongs to another model" in gang.log(1)
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "users" / "frameworks.md"
+START = """
+import torch, lightning as L
+from lightning import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+class Net(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.line = torch.nn.Linear(8, 1)
+    def on_train_start(self):
+        print("starts at", self.global_step, flush=True)
+    def training_step(self, batch, index):
+        return (self.line(batch) ** 2).mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-2)
+    def train_dataloader(self):
+        return torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=8)
+model = Net()
+"""
+
+
+@pytest.mark.parametrize(("left_out", "second"), [("", 10), ("dirpath='ck', ", 0)])
+def test_the_lines_of_the_page_resume_in_a_new_job(
+    tmp_path: Path, left_out: str, second: int
+) -> None:
+    """Without a fixed directory a new job begins again, as the page says."""
+    shown = re.findall(
+        r"^    (saves = .*)\n    (trainer = .*)\n    (trainer.fit.*)$", PAGE.read_text(), re.M
+    )
+    lines = "\n".join(shown[0]).replace('dirpath="checkpoints"', "dirpath='ck'")
+    lines = lines.replace("every_n_train_steps=500", "every_n_train_steps=5").replace(
+        left_out, "", 1
+    )
+    host = "accelerator='cpu', devices=1, max_steps=10 * int(sys.argv[1])"
+    lines = lines.replace('devices=8, num_nodes=4, strategy="ddp"', host)
+    script = tmp_path / "start.py"
+    script.write_text(f"import sys{START}{lines}\n")
+    starts = []
+    for turn in ("1", "2"):
+        argv = [sys.executable, str(script), turn]
+        done = subprocess.run(
+            argv, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        starts += re.findall(r"starts at (\d+)", done.stdout)
+    assert starts == ["0", str(second)]
