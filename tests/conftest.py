@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import Any, TypeVar
 
 import hypothesis
@@ -39,6 +41,16 @@ if PROFILE == "repeatable":
     # Hypothesis draws the constants of the modules that happen to be imported, which depends on the
     # tests that ran before. So it learns from no other test, and draws the same wherever it runs.
     providers._get_local_constants = lambda: providers._local_constants
+
+
+@pytest.fixture
+def module_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory on the import path. After the test, nobody has imported anything from it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if Path(getattr(module, "__file__", None) or "/").is_relative_to(tmp_path):
+            del sys.modules[name]
 
 
 @pytest.fixture(scope="session")

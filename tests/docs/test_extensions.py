@@ -33,7 +33,7 @@ Install = Callable[[str], str]
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+def install(module_dir: Path) -> Install:
     """Install the package of a page as pip does, and return the name of its module."""
 
     def lay_out(page: str) -> str:
@@ -41,15 +41,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         project = tomllib.loads(shown["pyproject.toml"])
         (module,) = project["tool"]["setuptools"]["py-modules"]
         name = project["project"]["name"]
-        info = tmp_path / f"{name.replace('-', '_')}-1.0.dist-info"
+        info = module_dir / f"{name.replace('-', '_')}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         groups = project["project"]["entry-points"].items()
         lines = [f"[{group}]\n{key} = {value}" for group, e in groups for key, value in e.items()]
         (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
-        (tmp_path / f"{module}.py").write_text(shown[f"{module}.py"])
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, module, raising=False)
+        (module_dir / f"{module}.py").write_text(shown[f"{module}.py"])
         return str(module)
 
     return lay_out

@@ -16,14 +16,11 @@ from slurm_hooks.elastic.script.after_import import AfterImport
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def place(module_dir: Path) -> Iterator[Path]:
     """A directory of modules."""
-    before, finders = set(sys.modules), list(sys.meta_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
+    finders = list(sys.meta_path)
+    yield module_dir
     sys.meta_path[:] = finders
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
 
 
 def test_a_function_is_called_with_a_module_once_its_import_has_ended(place: Path) -> None:

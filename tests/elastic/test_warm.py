@@ -97,9 +97,9 @@ def test_only_libraries_that_do_not_read_ranks_are_imported() -> None:
 
 
 def test_names_are_asked_for_as_the_program_would(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    package = tmp_path / "lazy_package"
+    package = module_dir / "lazy_package"
     package.mkdir()
     (package / "__init__.py").write_text(
         "import importlib\n"
@@ -110,8 +110,7 @@ def test_names_are_asked_for_as_the_program_would(
     )
     (package / "part.py").write_text("class Part: pass\n")
     (package / "other.py").write_text("")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.chdir(tmp_path.parent)
+    monkeypatch.chdir(module_dir.parent)
     _import_ahead(["lazy_package", "lazy_package:Part", "lazy_package:other"], "/nowhere")
     assert {"lazy_package.part", "lazy_package.other"} <= set(sys.modules)
     _import_ahead(["lazy_package:absent"], "/nowhere")  # the program will meet the same

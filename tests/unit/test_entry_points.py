@@ -22,18 +22,17 @@ NUMBER = 3
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def site(module_dir: Path) -> Path:
     """An installed package with three entry points, two of them bad."""
-    (tmp_path / "site_rules.py").write_text(OBJECTIVE)
-    info = tmp_path / "site_rules-1.dist-info"
+    (module_dir / "site_rules.py").write_text(OBJECTIVE)
+    info = module_dir / "site_rules-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: site-rules\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[slurm_malleable.objectives]\nurgent = site_rules:urgent_first\n"
         "number = site_rules:NUMBER\ngone = site_rules:gone\nspeedup = site_rules:NUMBER\n"
     )
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
+    return module_dir
 
 
 def test_an_installed_entry_point(site: Path) -> None:
