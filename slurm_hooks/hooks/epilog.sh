@@ -13,11 +13,14 @@ export PATH
 newline='
 '
 
-end_processes() { # job, node, cluster
+end_processes() { # job, node, cluster; `again` says that another look may show more
+  again=
   # shellcheck disable=SC2044 # paths in /proc have no spaces
   for proc in $(find /proc -maxdepth 1 -name '[0-9]*' -uid "$(id -u)" 2>/dev/null); do
-    env=$newline$({ tr '\0' '\n' <"$proc/environ"; } 2>/dev/null)$newline
+    env=$newline$({ tr '\0' '\n' <"$proc/environ"; } 2>/dev/null)$newline || continue
     case $env in
+      # It has ended, or the kernel is just starting a program in it.
+      "$newline$newline") again=yes && continue ;;
       # This script itself and its like, where slurmd runs as the user of the job.
       *"${newline}SLURM_SCRIPT_CONTEXT="*) continue ;;
     esac
@@ -25,11 +28,18 @@ end_processes() { # job, node, cluster
     for line in "SLURM_JOB_ID=$1" "SLURMD_NODENAME=$2" "SLURM_CLUSTER_NAME=$3"; do
       case $env in *"$newline$line$newline"*) ;; *) continue 2 ;; esac
     done
-    kill -KILL "${proc#/proc/}" 2>/dev/null
+    kill -KILL "${proc#/proc/}" 2>/dev/null && again=yes # it may have started another meanwhile
   done
 }
 
-[ "$1" != work ] || { end_processes "$2" "$3" "$4"; exit 0; }
+if [ "$1" = work ]; then
+  for _ in 1 2 3; do
+    end_processes "$2" "$3" "$4"
+    [ -n "$again" ] || break
+    sleep 0.1
+  done
+  exit 0
+fi
 
 case $SLURM_JOB_ID in '' | *[!0-9]*) exit 0 ;; esac
 case $SLURM_JOB_GID in '' | *[!0-9]*) exit 0 ;; esac

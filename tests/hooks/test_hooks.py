@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
@@ -73,8 +73,13 @@ class Sleepers:
     def __init__(self) -> None:
         self.found: list[subprocess.Popen[bytes]] = []
 
-    def start(self, values: dict[str, str], user: int = NOBODY, group: int = NOBODY) -> None:
-        argv = ["/bin/sleep", "30"]
+    def start(
+        self,
+        values: dict[str, str],
+        user: int = NOBODY,
+        group: int = NOBODY,
+        argv: Sequence[str] = ("/bin/sleep", "30"),
+    ) -> None:
         more: dict[str, Any] = {"user": user, "group": group, "extra_groups": []}
         self.found.append(subprocess.Popen(argv, env=values, cwd="/", **more))
 
@@ -115,6 +120,16 @@ def test_remaining_processes_of_a_fragment_are_ended(sleepers: Sleepers, script:
     sleepers.start(OURS, user=NOBODY - 1)
     assert run(script) == ""
     assert sleepers.codes() == [-9, None, None, None, None, None, None, None]
+
+
+@needs_root
+def test_a_process_that_follows_an_ended_one_is_ended_too(sleepers: Sleepers, script: Path) -> None:
+    job = " ".join(f"{name}={value}" for name, value in OURS.items())
+    argv = ["/bin/sh", "-c", f"env {job} sleep 30 & wait; exec env {job} sleep 30"]
+    sleepers.start({"PATH": os.environ["PATH"]}, argv=argv)
+    time.sleep(0.2)
+    assert run(script) == ""
+    assert sleepers.codes() == [-9]
 
 
 @needs_root
