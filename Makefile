@@ -2,6 +2,7 @@ PYTHON := .venv/bin/python
 BUILD := build
 # Debian packages on top of what the other tests need; only sandboxes start MariaDB and slurmdbd.
 FOR_SITES := mariadb-server slurmdbd
+FOR_METRICS := prometheus
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
 EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults and not gpu
@@ -79,7 +80,7 @@ test-matrix: plugin
 
 # What further suites install, ahead of them: first Debian's packages, then the environments of two.
 debian-packages:
-	@packaging/install-missing.sh $(FOR_SITES) $(FOR_ENGINES)
+	@packaging/install-missing.sh $(FOR_SITES) $(FOR_METRICS) $(FOR_ENGINES)
 
 environments: debian-packages
 	@packaging/frameworks.sh --install $(BUILD)/frameworks
@@ -104,7 +105,7 @@ test-pyslurm: plugin
 
 # In a real Prometheus and a real browser, which neither `make test` nor a site needs.
 test-metrics:
-	@packaging/install-missing.sh prometheus
+	@packaging/install-missing.sh $(FOR_METRICS)
 	@$(MAKE) --no-print-directory plugin
 	@$(PYTHON) -m pytest -m prometheus $(PYTEST_ARGS)
 
