@@ -148,7 +148,7 @@ def _doubts(totals: Totals) -> list[str]:
 def figures(totals: Totals) -> tuple[tuple[str, str], ...]:
     """The numbers to show large, each with its label."""
     held = [delay.held_s for delay in totals.caused]
-    starts = plural(totals.starts, "published start")
+    late = f"{len(held)} of {plural(totals.starts, 'start')}"
     return (
         (_hours(totals.node_s), "node-hours harvested"),
         (_percent(totals.used_share), "of the hours left idle"),
@@ -156,7 +156,7 @@ def figures(totals: Totals) -> tuple[tuple[str, str], ...]:
         (str(sum(end.count for end in totals.interruptions)), "interruptions"),
         (
             f"{max(held, default=0):.0f} s",
-            f"longest delay caused, {sum(held):.0f} s in all {starts}",
+            f"longest delay. All delays together: {sum(held):.0f} s ({late})",
         ),
     )
 

@@ -29,6 +29,7 @@ from slurm_hooks.report.harvest_charts import BARS
 from slurm_hooks.report.harvest_text import (
     HOW_ENDED,
     WHY_IDLE,
+    figures,
     harvest_view,
     headline,
     moments,
@@ -210,6 +211,8 @@ def test_doubts_and_delays_are_said() -> None:
         "delays caused: at most 60 s in all, 60 s for a single job; 1 of 3 jobs with a published"
         in text
     )
+    delays = "longest delay. All delays together: 60 s (1 of 3 starts)"
+    assert figures(doubtful)[-1] == ("60 s", delays)
     assert "reasons are unknown for 0.500 of 1.00 hours" in text
     assert "0.100 node-hours of all jobs are estimated" in text
 
