@@ -26,7 +26,7 @@ CYCLE = (
 Answers = Sequence[tuple[str, str, list[dict[str, Any]]]]
 
 
-def draw(answers: Answers, path: Path) -> None:
+def draw(answers: Answers, path: Path, title: str = "") -> None:
     """Draw all panels. An answer is a panel's title, a legend, and Prometheus's result."""
     panels = board()["panels"]
     rows = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in panels)
@@ -42,7 +42,8 @@ def draw(answers: Answers, path: Path) -> None:
                 _number(axes, panel, found)
             else:
                 _curves(axes, panel, found)
-        figure.savefig(path, dpi=90, format="png")
+        figure.suptitle(title, y=1.02, fontsize=14)
+        figure.savefig(path, dpi=90, format="png", bbox_inches="tight", pad_inches=0.2)
         pyplot().close(figure)
 
 

@@ -5,7 +5,8 @@
 The jobs of the log start at their recorded times, on the lowest free nodes, and announce their
 start from their submission on. Five made-up users always have a malleable job each. Ticks, plans
 and ledger are the shipped programs, training is imitated. DIRECTORY gets `malleable.toml`, with
-which `malleable report` reads the ledger, and `dashboard.png`, for which a real Prometheus answers.
+which `malleable report` reads the ledger, `dashboard.png`, for which a real Prometheus answers, and
+`report.png`, the page in a real browser. Both pictures say that the week is simulated.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from itertools import count
 from pathlib import Path
 
+from browsing import browser
 from fake_parts import FINISHED, START, Rigid, Script
 from fake_slurm import FakeSlurm
 from metrics.dashboard import questions
 from metrics.draw_dashboard import draw
 from metrics.test_exposition import free_port
 from metrics.test_prometheus import Prometheus, program, running
+from slurm_hooks import cli
 from slurm_hooks.books.harvest.totals import Chosen
 from slurm_hooks.books.metrics.exposition import text_of
 from slurm_hooks.replay.logs.log_lines import Log
@@ -37,6 +41,7 @@ from waiting import wait_until
 TICK_S = 60
 SCRAPE_S = 300
 STEP_S = 1800  # between two points of a curve
+SIMULATED = "A simulated week, from no site"
 MARK = "malleable{{min={0},max={1},unit=1,engine=torchrun,frags={1},lease=3600,hole=120,name={2}}}"
 
 
@@ -150,14 +155,32 @@ def picture(directory: Path, from_s: int, to_s: int) -> None:
         wait_until(server.is_ready, 60)
         asked = questions(f"{to_s - from_s}s", f"{STEP_S}s")
         answers = server.answers(asked, to_s - from_s - STEP_S, to_s, STEP_S)
-        draw(answers, directory / "dashboard.png")
+        draw(answers, directory / "dashboard.png", f"{SIMULATED}: the dashboard")
+
+
+def picture_of_page(directory: Path, from_s: int, to_s: int) -> None:
+    """The page of `malleable report` for that span, in a browser."""
+    page, heading = directory / "report.html", "<h1>Use of idle nodes</h1>"
+    where = ["--settings", str(directory / "malleable.toml"), "--html", str(page)]
+    span = ["--since", moment(from_s), "--until", moment(to_s)]
+    assert cli.main(["report", *where, *span]) == 0
+    before, _, after = page.read_text().partition(heading)
+    page.write_text(f"{before}{heading.replace('Use', f'{SIMULATED}: use')}{after}")
+    size, place = "--window-size=1240,1560", directory / "report.png"
+    browser(directory, size, f"--screenshot={place}", f"file://{page.resolve()}")
+
+
+def moment(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, timezone.utc).isoformat()
 
 
 def main(log: Path, directory: Path) -> None:
     directory.mkdir(parents=True)
     scrapes = list(play(read_swf(Log(log)), settings_in(directory)))
     (directory / "metrics.txt").write_text(openmetrics(scrapes))
-    picture(directory, scrapes[0][0], scrapes[-1][0])
+    span = scrapes[0][0], scrapes[-1][0]
+    picture(directory, *span)
+    picture_of_page(directory, *span)
 
 
 if __name__ == "__main__":
