@@ -70,7 +70,7 @@ def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
     """The steps that the states of a job's fragments require."""
     stopped = next((f.mark.stopped for f in job.stirring if f.mark.stopped), "")
     if stopped:
-        return _close(job, Reason(Why.STOPPED, Detail(said=stopped)))
+        return _stop(job, stopped)
     if is_finished(job):
         return _finish(job)
     if is_out_of_work(ground, job):

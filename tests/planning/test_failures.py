@@ -47,6 +47,15 @@ def test_a_stopped_job_does_not_start_again() -> None:
     assert "stopped: why" in map(reason_text, care.reasons)
 
 
+def test_a_fragment_that_comes_back_after_the_stop_gets_the_reason_too() -> None:
+    """It was completing while the reason was written, and Slurm takes no mark then."""
+    job = make_job(make_fragment(0, CANCELLED, stopped="why"), dead(1), held=1)
+    care = care_for(job)
+    assert care.has_ended
+    assert {mark.stopped for mark in marks(care.actions).values()} == {"why"}
+    assert [a.fragment.index for a in care.actions if a.verb is Verb.CANCEL] == [1, 2]
+
+
 def test_the_node_is_blamed_where_others_train() -> None:
     job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.TRAINED))
     care = care_for(job)

@@ -160,8 +160,7 @@ def test_a_fragment_killed_by_sigkill_comes_back(bench: Bench) -> None:
 
 def test_a_script_that_fails_at_once_is_stopped_after_three_failures(bench: Bench) -> None:
     job = bench.submit("exit 7", "1-2")
-    bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
-    bench.tick()
+    bench.tick_until(job, lambda j: all(f.mark.stopped for f in j.fragments))
     found = bench.job(job)
     assert all(f.mark.stopped.startswith("failed-3-times:exit-7") for f in found.fragments)
     comment = bench.box.run(["scontrol", "show", "job", f"{job}_0"]).stdout
