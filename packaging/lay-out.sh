@@ -42,7 +42,7 @@ command_and_code() {
 
 # The pages lie elsewhere than in the source.
 name_documents() { # FILE...
-  sed -i -E "s#\bdocs/((admins|users|developers)/)#/usr/share/doc/slurm-malleable/\1#g" "$@"
+  sed -i -E "s#(\.\./)*\bdocs/((admins|users|developers)/)#/usr/share/doc/slurm-malleable/\2#g" "$@"
 }
 
 settings() {
@@ -96,6 +96,7 @@ documents() {
   for page in docs/man/*.[158]; do
     put 644 "$root/usr/share/man/man${page##*.}" "$page"
   done
+  name_documents "$root"/usr/share/man/man*/*
 }
 
 slurm_side() {
@@ -105,6 +106,7 @@ slurm_side() {
   put 644 "$share/lua" plugins/lua/*.lua
   put 755 "$root/usr/libexec/slurm-malleable" slurm_hooks/hooks/epilog.sh
   put 644 "$share/preposition" slurm_hooks/hooks/preposition/*.py
+  name_documents "$share"/preposition/*
 }
 
 # The directory for a job's PYTHONPATH, named by its content. The packages' scripts put it beside the
@@ -125,6 +127,7 @@ write_job_path(pathlib.Path(sys.argv[1]))' "$draft/jobpath"
 examples() {
   copy_tree examples "$share/examples"
   chmod 755 "$share/examples/digits"/*.sh
+  name_documents "$share/examples/digits/README.md"
 }
 
 command_and_code

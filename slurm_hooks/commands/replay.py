@@ -166,7 +166,7 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
         "--objective",
         metavar="NAME",
         default="",
-        help="maximize this objective (docs/admins/objectives.md)",
+        help="maximize this objective (see Objectives in the administrators' pages)",
     )
     add(
         "--ends",

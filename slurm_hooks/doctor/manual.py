@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.finding import Category, Check
+from slurm_hooks.report.pages import address
 
 WIDTH = 100
-INSTALLED = Path("/usr/share/doc/slurm-malleable")
-TREE = Path(__file__).resolve().parents[2]
-PAGES = (
-    INSTALLED / "html" / "admins" / "doctor.html",
-    INSTALLED / "admins" / "doctor.md",
-    TREE / "docs" / "admins" / "doctor.md",
-)
 _INTRODUCTION = """\
 # The checks of `malleable doctor`
 
@@ -105,9 +98,8 @@ def _chapters(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def place() -> str:
-    """Return the page of this installation: the address for a browser, or a file."""
-    page = next((path for path in PAGES if path.exists()), Path("docs/admins/doctor.md"))
-    return page.as_uri() if page.suffix == ".html" else str(page)
+    """Return the address of this page on this host."""
+    return address("admins/doctor")
 
 
 if __name__ == "__main__":

@@ -14,13 +14,14 @@ from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import Counts, Curve, Learned, MalleableJob, Pauses, Rate
 from slurm_hooks.model.moments import age_text
 from slurm_hooks.model.plural import noun_of, plural, sized, unit_word
+from slurm_hooks.report.pages import address
 from slurm_hooks.report.tables import Rows, table_of
 
 UNITS = {Counts.SAMPLES: "samples/s", Counts.STEPS: "steps/s x {}s"}
 _NOTHING = "its scaling is not measured yet, so {}s are shared equally"
 _UNSEEN = (
     "its steps cannot be counted: it uses neither an optimizer nor a DataLoader of torch. Call "
-    "`report()` in its script (docs/users/checkpoints.md)"
+    "`report()` in its script ({})"
 )
 _UNCOUNTED = "with engine={} the speed of all fragments together cannot be measured"
 QUIET_S = 300.0  # a job that has had its minimum for so long without a report will not report
@@ -38,7 +39,8 @@ def learned_lines(
         if not job.tells_rates:
             uncounted = _UNCOUNTED.format(job.request.engine)
             return [f"learned: {_NOTHING.format(noun)}. {uncounted.capitalize()}"]
-        return [f"learned: {_NOTHING.format(noun)}", *([f"learned: {_UNSEEN}"] if is_quiet else [])]
+        unseen = [f"learned: {_UNSEEN.format(address('users/checkpoints'))}"] if is_quiet else []
+        return [f"learned: {_NOTHING.format(noun)}", *unseen]
     lines = (*_seen_lines(job, learned, profile, now_s), *_pause_lines(profile))
     return [f"learned: {line}" for line in lines]
 

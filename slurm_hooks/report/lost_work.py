@@ -10,12 +10,12 @@ from typing import Optional
 
 from slurm_hooks.books.harvest.lives import Interruptions, Loop
 from slurm_hooks.model import MalleableJob, Request
+from slurm_hooks.report.pages import address
 from slurm_hooks.slurm.text import fold
 
 DEAR_S = 60.0  # a smaller loss is no reason to change a script
 _LINES = (
-    "`checkpoint.watch(...)` and `checkpoint.reached(step)` reduce that to a single step: see "
-    "docs/users/checkpoints.md"
+    "`checkpoint.watch(...)` and `checkpoint.reached(step)` reduce that to a single step: see {}"
 )
 
 
@@ -33,12 +33,13 @@ class LostWork:
         """A sentence if a change of the script pays."""
         if self.loss_s is None or self.loss_s < DEAR_S:
             return ()
+        lines = _LINES.format(address("users/checkpoints"))
         apart = f"its checkpoints are up to {_span(self.loss_s)} apart"
         if not self.interruptions or not self.done_twice:
-            return (f"{apart}, so a lost node repeats as much work; {_LINES}",)
+            return (f"{apart}, so a lost node repeats as much work; {lines}",)
         share = f"about {100 * self.done_twice:.0f} % of its work was done twice"
         times = "once" if self.interruptions == 1 else f"{self.interruptions} times"
-        return (f"{share}: {apart}, and nodes were lost without notice {times}; {_LINES}",)
+        return (f"{share}: {apart}, and nodes were lost without notice {times}; {lines}",)
 
 
 def lost_work(job: MalleableJob, interruptions: Optional[Interruptions]) -> LostWork:

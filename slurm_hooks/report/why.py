@@ -150,7 +150,7 @@ _REASON: Forms = {
     ),
     Why.NO_PARTS: (
         "parts of nodes are not used here, as other jobs would wait for them; {said}. An "
-        "administrator can mend that (docs/admins/shared-nodes.md)",
+        "administrator can mend that (see Shared nodes in the administrators' pages)",
     ),
     Why.GIVEN_BACK: (
         "{nodes} is given back: {cause}[ ({source}: {by})]",

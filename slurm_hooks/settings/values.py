@@ -305,7 +305,7 @@ def _contradictions(settings: Settings) -> list[str]:
         faults.append(
             f'site.part_nodes = "{site.part_nodes}": must be in site.partitions, but not the '
             "first, which is for whole nodes; add a second partition with a lower PriorityTier "
-            "(docs/admins/shared-nodes.md)"
+            "(see Shared nodes in the administrators' pages)"
         )
     mode = settings.mode
     if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):

@@ -56,17 +56,6 @@ def test_without_a_name_every_check_explains_itself(capsys: Output) -> None:
     assert told[: len(CHECKS)] == [check.id for check in CHECKS]
 
 
-def test_findings_name_the_page_for_a_browser_where_a_package_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert manual.place() == str(TREE / "docs" / "admins" / "doctor.md")
-    page = tmp_path / "doctor.html"
-    monkeypatch.setattr(manual, "PAGES", (page, *manual.PAGES))
-    assert manual.place() == str(TREE / "docs" / "admins" / "doctor.md")
-    page.touch()
-    assert manual.place() == f"file://{page}"
-
-
 def test_a_name_that_does_not_exist(capsys: Output) -> None:
     assert cli.main(["doctor", "KillWait"]) == 64
     said = capsys.readouterr().err

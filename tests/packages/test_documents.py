@@ -51,13 +51,10 @@ def test_installed_files_name_the_installed_documents(
     tmp_path: Path, carried: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUILD_PYTHON", sys.executable)
-    lay_out(tmp_path, "settings\nunits")
-    texts = [
-        (file, file.read_text(encoding="utf-8"))
-        for top in ("etc", "usr")
-        for file in sorted((tmp_path / top).rglob("*"))
-        if file.is_file()
-    ]
+    lay_out(tmp_path, "settings\nunits\nexamples")
+    tops = (tmp_path / "etc", tmp_path / "usr", carried.parents[1] / "man")
+    files = [file for top in tops for file in sorted(top.rglob("*")) if file.is_file()]
+    texts = [(file, file.read_text(encoding="utf-8").replace("\\-", "-")) for file in files]
     of_source = [file.name for file, text in texts if re.search(r"(?<!doc/)\bdocs/\w+/", text)]
     assert of_source == []
     place = "/usr/share/doc/slurm-malleable/"

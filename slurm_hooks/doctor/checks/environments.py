@@ -41,8 +41,8 @@ def _laid(facts: Facts) -> Iterator[Finding]:
     if store and not laying:
         yield warning(
             f"env_store={store} is set, but no Prolog copies environments there",
-            advice="let the Prolog call the hook, or remove env_store=: "
-            "see docs/admins/environments.md",
+            advice="let the Prolog call the hook, or remove env_store= (see Environments on the "
+            "nodes' own disks in the administrators' pages)",
         )
     named = {path for text in laying for path in re.findall(r"--store[= ]([^\s\"']+)", text)}
     named = {path for path in named if "$" not in path}

@@ -83,7 +83,7 @@ def _plugin_release(facts: Facts) -> Iterator[Finding]:
             f"{ours.plugin} was tested with Slurm {names}, not {slurm.value('SLURM_VERSION')}: it "
             "registers no option here",
             advice="upgrade the package slurm-malleable-slurm, or build the plugin for it "
-            "(docs/admins/packages.md)",
+            "(see Packages in the administrators' pages)",
         )
 
 
