@@ -115,13 +115,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the load")
     parser.add_argument("--nodes", type=int, default=16, help="of each Slurm")
     parser.add_argument("--jobs", choices=LOADS, default="long", help="ordinary jobs")
-    parser.add_argument("--hits", choices=("dear", "cheap"), default="dear", help="as agents tell")
+    parser.add_argument(
+        "--interruptions", choices=("dear", "cheap"), default="dear", help="as agents tell"
+    )
     options = parser.parse_args()
     spec = project_spec(nodes=options.nodes, kill_wait_s=KILL_WAIT_S)
     with Sandbox.up(spec) as box, Sandbox.up(spec) as twin:
         configure(box, lease_s=120, notice_s=5, tick=f"every_s = {TICK_S}\n")
         chance = random.Random(options.seed)
-        is_cheap, load = options.hits == "cheap", LOADS[options.jobs]
+        is_cheap, load = options.interruptions == "cheap", LOADS[options.jobs]
         result = play(box, twin, options.minutes * 60, load, is_cheap, chance)
     return tell("load", not result["broken"], **vars(options), **result)
 

@@ -86,6 +86,27 @@ def test_the_file_has_the_events(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+def test_an_interrupted_fragment_is_counted_from_its_start(tmp_path: Path) -> None:
+    settings, slurm = with_textfile(tmp_path), busy_slurm()
+    for step in range(12):
+        one_tick(slurm, settings)
+        if step == 6:
+            slurm.preempt("1_0")
+        slurm.advance(10)
+    samples = values((tmp_path / PROM).read_text())
+    name = "malleable_interrupted_node_seconds_total"
+    assert 60 <= samples[f"{name}{{how=preempted}}"] <= 70
+    assert samples[f"{name}{{how=node_failed}}"] == 0
+
+
+def test_every_metric_is_on_the_page(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "admins" / "metrics.md").read_text()
+    text = text.replace("`...", "`malleable_last_tick")
+    names = {name.partition("{")[0] for name in after_ticks(tmp_path)}
+    assert len(names) > 20
+    assert {name for name in names if f"`{name}" not in text} == set()
+
+
 def test_no_growth_is_shown_with_its_age(tmp_path: Path) -> None:
     assert after_ticks(tmp_path, 1)["malleable_no_growth_seconds"] == 0
     place = Path(settings_in(tmp_path).tick.state_dir) / "no-growth"

@@ -20,7 +20,7 @@ def rigid(bench: Bench, nodes: str, seconds: int, *more: str) -> int:
     return int(bench.box.run([*argv, "--wrap", f"sleep {seconds}"]).stdout)
 
 
-def tells_cheap_hits(bench: Bench, job: int) -> None:
+def tell_cheap_interruptions(bench: Bench, job: int) -> None:
     """Report, as its agents would, that an interruption costs a second's work."""
     for fragment in bench.job(job).fragments:
         name = f"jobid={fragment.id}"
@@ -69,7 +69,7 @@ def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
         wait_until(lambda first=first: is_running(bench, first), every_s=0.2)
         job = bench.submit(SLEEP, "1-2")
         bench.tick_until(job, has(2))
-        tells_cheap_hits(bench, job)
+        tell_cheap_interruptions(bench, job)
         mine = occupied(bench.job(job))
         second = rigid(bench, "4", 1)
         wait_until(lambda: bool(bench.observe().planned))

@@ -14,8 +14,15 @@ from pathlib import Path
 import pytest
 
 from promises.bench import Bench, has
-from promises.test_planned_starts import LATE_S, empty_start, epoch, is_running, rigid, start_after
-from promises.test_planned_starts import tells_cheap_hits as tell_cheap_hits
+from promises.test_planned_starts import (
+    LATE_S,
+    empty_start,
+    epoch,
+    is_running,
+    rigid,
+    start_after,
+    tell_cheap_interruptions,
+)
 from slurm_hooks.model import Terms
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
@@ -121,7 +128,7 @@ def test_a_planned_start_is_not_delayed_by_a_grace(bench: Bench) -> None:
         wait_until(lambda: is_running(bench, first), every_s=0.2)
         job = bench.submit("exec sleep 600", "1-2")
         bench.tick_until(job, has(2))
-        tell_cheap_hits(bench, job)
+        tell_cheap_interruptions(bench, job)
         second = rigid(bench, "4", 1)
         wait_until(lambda: bool(bench.observe().planned))
         while is_running(bench, first):

@@ -233,7 +233,7 @@ def _counts(record: Record, forgotten: Iterable[_Forgotten]) -> Iterator[tuple[s
     yield "releases", "", sum(job.releases for job in record.jobs)
     yield from _by_label("ends", ((e.kind.value, 1) for e in record.endings))
     lost = ((e.kind.value, e.node_s) for e in record.endings if e.is_interruption)
-    yield from _by_label("hit_node_seconds", lost)
+    yield from _by_label("interrupted_node_seconds", lost)
     yield "promised_starts", "", record.starts
     held = [d for d in record.delays if d.held_s > 0]
     yield "delayed_jobs", "", len(held)

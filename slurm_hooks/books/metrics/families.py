@@ -57,7 +57,7 @@ def _counters(counters: Mapping[tuple[str, str], float], chosen: Chosen) -> Iter
         ("idle_node_seconds", "Node-seconds that were idle, by reason", "reason", reasons),
         ("ends", "Runs of fragments that ended, by the way they ended", "how", kinds),
         (
-            "hit_node_seconds",
+            "interrupted_node_seconds",
             "Node-seconds since their starts of fragments that were interrupted",
             "how",
             interruptions,

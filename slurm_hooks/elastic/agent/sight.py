@@ -18,7 +18,7 @@ class Sight:
     def __init__(
         self, mailbox: Optional[Mailbox], own_element: OwnElement, keep_state: bool
     ) -> None:
-        self._hit_cost = InterruptionCost(mailbox, own_element, keep_state)
+        self._interruption_cost = InterruptionCost(mailbox, own_element, keep_state)
         self._throughput = Throughput(None if keep_state else mailbox, own_element)
         self._stalls = StallReports(mailbox)
 
@@ -30,7 +30,7 @@ class Sight:
     def look(self, now: float, rank: int) -> None:
         """Look at the workers. The agent of rank 0 reports. Cheap. Does not raise."""
         self._throughput.look(now, tells=rank == 0)
-        self._hit_cost.look(now, is_first=rank == 0)
+        self._interruption_cost.look(now, is_first=rank == 0)
         self._stalls.look(now, tells=rank == 0)
 
     def end(self) -> None:
