@@ -132,7 +132,7 @@ def family_profiles(
 
 _JOB = (
     f"SELECT {_COLUMNS}, job.id, job_id, min_nodes, max_nodes, first_at, job.last_at, "
-    "counts, sync, start_s, grow_s, shrink_s, hit_s, job.learned "
+    "counts, sync, start_s, grow_s, shrink_s, loss_s, job.learned "
     "FROM job JOIN family ON family.id = family"
 )
 

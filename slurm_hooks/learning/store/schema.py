@@ -1,6 +1,6 @@
 """The tables of learned knowledge. Moments are epoch seconds by slurmctld's clock.
 
-`told` is a digest of a job's last report. As long as it stays the same, there is no work.
+`digest` stands for a job's last report. As long as it stays the same, there is no work.
 `changed_at` is later than `learned_at` as long as a job has to be learned again, even if a clock
 changes.
 """
@@ -8,7 +8,7 @@ changes.
 from __future__ import annotations
 
 APPLICATION_ID = 0x6D6C6C6E  # "mlln"
-VERSION = 2
+VERSION = 3
 
 CREATE = """
 CREATE TABLE family (
@@ -21,8 +21,8 @@ CREATE TABLE job (
     id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, family INTEGER NOT NULL,
     min_nodes INTEGER NOT NULL, max_nodes INTEGER NOT NULL, first_at REAL NOT NULL,
     last_at REAL NOT NULL, nodes INTEGER NOT NULL,
-    node_s REAL NOT NULL, told TEXT NOT NULL, counts TEXT NOT NULL,
-    sync REAL, start_s REAL, grow_s REAL, shrink_s REAL, hit_s REAL,
+    node_s REAL NOT NULL, digest TEXT NOT NULL, counts TEXT NOT NULL,
+    sync REAL, start_s REAL, grow_s REAL, shrink_s REAL, loss_s REAL,
     changed_at REAL NOT NULL, learned_at REAL NOT NULL, fit TEXT, learned TEXT,
     UNIQUE (job_id, family));
 CREATE INDEX job_family ON job (family, changed_at);

@@ -48,7 +48,7 @@ def put(database: sqlite3.Connection, jobs: Sequence[Present], now_s: float) -> 
         if not row and not room.is_made_for(job.family.user):
             continue
         key = row["id"] if row else _add_job(database, job, families[job.family], now_s)
-        if job.report is not None and job.report.digest != (row["told"] if row else ""):
+        if job.report is not None and job.report.digest != (row["digest"] if row else ""):
             _put_report(database, key, job.report, now_s)
 
 
@@ -60,7 +60,7 @@ def _known(
     for begin in range(0, len(jobs), TOGETHER):
         some = [job.job_id for job in jobs[begin : begin + TOGETHER]]
         rows = database.execute(
-            "SELECT id, job_id, family, last_at, nodes, told FROM job "
+            "SELECT id, job_id, family, last_at, nodes, digest FROM job "
             f"WHERE job_id IN ({', '.join('?' * len(some))})",
             some,
         )
@@ -95,7 +95,7 @@ def _add_job(database: sqlite3.Connection, job: Present, family: int, now_s: flo
     row = (job.job_id, family, job.min_nodes, job.max_nodes, now_s, now_s, job.nodes)
     added = database.execute(
         "INSERT INTO job (job_id, family, min_nodes, max_nodes, first_at, last_at, nodes, "
-        "node_s, told, counts, changed_at, learned_at) "
+        "node_s, digest, counts, changed_at, learned_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?, 0, '', '', 0, 0)",
         row,
     )
@@ -152,8 +152,8 @@ def _put_report(database: sqlite3.Connection, key: int, report: JobReport, now_s
     _drop_rates(database, key)
     pauses = report.pauses
     database.execute(
-        "UPDATE job SET told = ?, counts = ?, sync = ?, start_s = ?, grow_s = ?, shrink_s = ?, "
-        "hit_s = ?, changed_at = CASE WHEN ? THEN max(?, learned_at + 1) ELSE changed_at END "
+        "UPDATE job SET digest = ?, counts = ?, sync = ?, start_s = ?, grow_s = ?, shrink_s = ?, "
+        "loss_s = ?, changed_at = CASE WHEN ? THEN max(?, learned_at + 1) ELSE changed_at END "
         "WHERE id = ?",
         (
             *(report.digest if new.is_all else "", report.counts.value, report.sync),
