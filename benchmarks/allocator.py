@@ -121,11 +121,11 @@ def measure(shape: Shape, options: argparse.Namespace) -> list[dict[str, Any]]:
             "shape": "x".join(map(str, shape)),
             "solver": name,
             "seconds": seconds,
-            "share_of_bound": round(value(problem, found.counts) / min(bounds), 6),
-            "status": found.solve.status.value if found.solve.solver != "none" else "",
-            "is_feasible": is_feasible(problem, found.counts),
+            "share_of_bound": round(value(problem, allocation.counts) / min(bounds), 6),
+            "status": allocation.solve.status.value if allocation.solve.solver != "none" else "",
+            "is_feasible": is_feasible(problem, allocation.counts),
         }
-        for name, seconds, found in runs
+        for name, seconds, allocation in runs
     ]
 
 
@@ -134,10 +134,10 @@ def sweep(shapes: Sequence[Shape]) -> list[dict[str, Any]]:
     points = []
     for shape in shapes:
         problem = make_problem(*shape)
-        seconds, found = time_solver(partial(allocate, problem, clock=time.perf_counter), 3)
-        gap = found.solve.bound / found.solve.value - 1
+        seconds, allocation = time_solver(partial(allocate, problem, clock=time.perf_counter), 3)
+        gap = allocation.solve.bound / allocation.solve.value - 1
         point = {"shape": "x".join(map(str, shape)), "seconds": seconds, "gap": round(gap, 6)}
-        points.append({**point, "solver": found.solve.solver})
+        points.append({**point, "solver": allocation.solve.solver})
     return points
 
 

@@ -159,8 +159,8 @@ def run_node_level(
     solved = time.perf_counter()
     is_proven = lp.sol_status == pulp.LpSolutionOptimal
     has_answer = is_proven or lp.sol_status == pulp.LpSolutionIntegerFeasible
-    found = tuple(round(pulp.value(size) or 0) if has_answer else 0 for size in sizes)
-    return Run(found, built - start, solved - built, cpu_seconds() - cpu, is_proven)
+    whole_sizes = tuple(round(pulp.value(size) or 0) if has_answer else 0 for size in sizes)
+    return Run(whole_sizes, built - start, solved - built, cpu_seconds() - cpu, is_proven)
 
 
 def as_problem(trainers: list[Trainer], nodes: int) -> Problem:
@@ -189,9 +189,9 @@ def run_ours(trainers: list[Trainer], nodes: int, gap: float) -> Run:
     start, cpu = time.perf_counter(), cpu_seconds()
     problem = as_problem(trainers, nodes)
     built = time.perf_counter()
-    found = allocate(problem, Limits(gap=gap), clock=time.perf_counter)
-    sizes = tuple(sum(row) for row in found.counts)
-    is_proven = found.solve.bound <= found.solve.value * (1 + gap)
+    allocation = allocate(problem, Limits(gap=gap), clock=time.perf_counter)
+    sizes = tuple(sum(row) for row in allocation.counts)
+    is_proven = allocation.solve.bound <= allocation.solve.value * (1 + gap)
     solved = time.perf_counter()
     return Run(sizes, built - start, solved - built, cpu_seconds() - cpu, is_proven)
 

@@ -86,14 +86,14 @@ def _replayed(record: Record, unit: int, has_manners: bool) -> dict[str, Any]:
 
 def _line(play: Any, record: Record) -> dict[str, Any]:
     outcome, wall_s = timed(lambda: play(record))
-    found = result(outcome, record, reference(record, queue_of("mix7"), 35))
+    figures = result(outcome, record, reference(record, queue_of("mix7"), 35))
     return {
-        "U": round(found["efficiency"], 4),
-        "images/s": round(found["images_per_s"]),
-        "used": round(found["used_share"], 4),
-        "interruptions": found["preemptions"],
-        "rescales": found["rescales"],
-        "plans": found["solve_s"]["count"],
+        "U": round(figures["efficiency"], 4),
+        "images/s": round(figures["images_per_s"]),
+        "used": round(figures["used_share"], 4),
+        "interruptions": figures["preemptions"],
+        "rescales": figures["rescales"],
+        "plans": figures["solve_s"]["count"],
         "wall_s": round(wall_s),
     }
 

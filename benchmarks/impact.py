@@ -48,31 +48,33 @@ def main() -> int:
     parser.add_argument("--starts", type=int, default=100, help="on each kind of machine")
     parser.add_argument("--rounds", type=int, default=4, help="in which the kinds take turns")
     options = parser.parse_args()
-    found = {}
+    by_nodes = {}
     for nodes in options.nodes:
         times = starts(nodes, options.starts // options.rounds, options.rounds)
-        found[nodes] = rows_of(times, "empty")
-        show(f"{nodes} nodes: seconds that srun -N1 true takes", found[nodes])
+        by_nodes[nodes] = rows_of(times, "empty")
+        show(f"{nodes} nodes: seconds that srun -N1 true takes", by_nodes[nodes])
     costs, slurmctld_ms = overheads(options.starts)
-    told = [
+    overhead_rows = [
         {**row, "kind": f"{name} {row['kind']}"}
         for name, times in costs.items()
         for row in rows_of(times, "without")
     ]
-    show("seconds of a command, without and with us", told)
+    show("seconds of a command, without and with us", overhead_rows)
     show("slurmctld's milliseconds of a processor for each pair", [slurmctld_ms])
     worst = max(
         max(row["p50_ratio"], row["p99_ratio"])
-        for rows in found.values()
+        for rows in by_nodes.values()
         for row in rows
         if row["kind"] == "headroom"
     )
-    return tell("impact", worst <= GOAL, starts=found, overheads=told, slurmctld_ms=slurmctld_ms)
+    return tell(
+        "impact", worst <= GOAL, starts=by_nodes, overheads=overhead_rows, slurmctld_ms=slurmctld_ms
+    )
 
 
 def starts(nodes: int, each: int, rounds: int) -> Times:
     """Seconds of each start, by the state of the machine."""
-    found: Times = {kind: [] for kind in KINDS}
+    times: Times = {kind: [] for kind in KINDS}
     with Sandbox.up(project_spec(nodes=nodes, settings_text="")) as box:
         configure(box)
         shipped = box.settings.read_text()
@@ -85,8 +87,8 @@ def starts(nodes: int, each: int, rounds: int) -> Times:
                 keep = others if kind == "ordinary" else filled
                 with keep(box, nodes, free):
                     time.sleep(SETTLE_S)
-                    found[kind] += [_start(box) for _ in range(each)]
-    return found
+                    times[kind] += [_start(box) for _ in range(each)]
+    return times
 
 
 def _start(box: Sandbox) -> float:
@@ -137,7 +139,7 @@ def overheads(count: int) -> tuple[dict[str, Times], Row]:
         "srun": ("srun", "-N1", "true"),
         "sbatch": ("sbatch", "--hold", "-o/dev/null", "--wrap=true"),
     }
-    found = {}
+    costs = {}
     with Sandbox.up(SandboxSpec(nodes=4)) as bare, Sandbox.up(project_spec(nodes=4)) as ours:
         boxes = {"without": bare, "with": ours}
         used = {who: controller_cpu_s(box) for who, box in boxes.items()}
@@ -147,8 +149,8 @@ def overheads(count: int) -> tuple[dict[str, Times], Row]:
                 lambda words=words: _seconds(ours, *words),
                 count,
             )
-            found[name] = dict(zip(boxes, map(list, zip(*turns))))
-        return found, {
+            costs[name] = dict(zip(boxes, map(list, zip(*turns))))
+        return costs, {
             who: round(1000 * (controller_cpu_s(box) - used[who]) / count, 1)
             for who, box in boxes.items()
         }
@@ -161,11 +163,11 @@ def rows_of(times: Times, base: str) -> list[Row]:
         {
             "kind": kind,
             **{f"p{p}": round(cuts[kind][p - 1], 3) for p in (50, 95, 99)},
-            "worst": round(max(found), 3),
+            "worst": round(max(seconds), 3),
             **{f"p{p}_ratio": round(cuts[kind][p - 1] / cuts[base][p - 1], 4) for p in (50, 99)},
-            "n": len(found),
+            "n": len(seconds),
         }
-        for kind, found in times.items()
+        for kind, seconds in times.items()
     ]
 
 

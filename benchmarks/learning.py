@@ -84,15 +84,15 @@ def _cases(parts: Iterable[str], jobs: Iterable[int]) -> list[Case]:
 
 def sia_curves(folder: Path) -> dict[str, Curve]:
     """Samples/s over nodes of four GPUs, a curve for each model and local batch: `bert-8`."""
-    found: dict[str, dict[int, float]] = defaultdict(lambda: {0: 0.0})
+    by_name: dict[str, dict[int, float]] = defaultdict(lambda: {0: 0.0})
     for path in sorted(folder.glob("*-aws.csv")):
         with path.open(encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
                 nodes, batch = _nodes(row), int(row["local_bsz"])
                 if nodes:
                     rate = 4 * nodes * batch / float(row["step_time"])
-                    found[f"{path.name.split('-')[0]}-{batch}"][nodes] = rate
-    whole = {name: points for name, points in found.items() if 1 in points and 16 in points}
+                    by_name[f"{path.name.split('-')[0]}-{batch}"][nodes] = rate
+    whole = {name: points for name, points in by_name.items() if 1 in points and 16 in points}
     return {name: Curve(tuple(sorted(points.items()))) for name, points in sorted(whole.items())}
 
 
@@ -207,12 +207,12 @@ def _search(record: Record, jobs: int) -> dict[str, Any]:
         parts.append(_sized(name, sia[name], 4 * JOB_NODE_S * share))
     every = sia_curves(data() / "sia")
     case = Case("search", jobs, Queue(tuple(parts), is_endless=False), every, shares_family=True)
-    found = {p: _run(case, record, p) for p in (TRUE, LEARNED, *OTHERS)}
-    ended = {p: o.last_done_s if _all(o) == TRIALS else math.inf for p, o in found.items()}
+    outcomes = {p: _run(case, record, p) for p in (TRUE, LEARNED, *OTHERS)}
+    ended = {p: o.last_done_s if _all(o) == TRIALS else math.inf for p, o in outcomes.items()}
     return {
         "queue": case.name,
         "jobs": jobs,
-        **_spent(found[LEARNED]),
+        **_spent(outcomes[LEARNED]),
         "makespan_s": {p: round(s) if math.isfinite(s) else None for p, s in ended.items()},
         "of_equal": round(ended[LEARNED] / ended["equal"], 4)
         if ended["equal"] < math.inf

@@ -65,7 +65,7 @@ leave() {{
 trap 'note taken; exit 143' TERM
 trap leave URG
 note start
-{told}while :; do sleep 3600 & wait $!; done
+{report}while :; do sleep 3600 & wait $!; done
 """
 
 
@@ -100,7 +100,7 @@ def predicted(
 
 def play(box: Sandbox, record: Record, jobs: int, run: str = "with") -> Others:
     """Play the record beside so many malleable jobs. Without malleable jobs no tick runs."""
-    (box.work / "job.sh").write_text(FRAGMENT.format(work=box.work, told=CHEAP))
+    (box.work / "job.sh").write_text(FRAGMENT.format(work=box.work, report=CHEAP))
     others = Others(box, record, run)
     others.settle()
     if not jobs:
@@ -127,7 +127,7 @@ class Change:
 
 def changes(box: Sandbox, began: float, to_s: float) -> dict[str, list[Change]]:
     """The notes of the fragments, by job."""
-    found: dict[str, list[Change]] = defaultdict(list)
+    by_job: dict[str, list[Change]] = defaultdict(list)
     for path in sorted(box.work.glob("fragment-*.log")):
         job = path.stem.split("-")[1]
         size = 0
@@ -135,9 +135,9 @@ def changes(box: Sandbox, began: float, to_s: float) -> dict[str, list[Change]]:
             at, word, slots = line.split()
             at_s, now = max(0.0, float(at) - began), int(slots) if word == "start" else 0
             if at_s <= to_s and now != size:
-                found[job].append(Change(at_s, now - size, word == "taken"))
+                by_job[job].append(Change(at_s, now - size, word == "taken"))
                 size = now
-    return {job: sorted(each, key=lambda c: c.at_s) for job, each in found.items()}
+    return {job: sorted(each, key=lambda c: c.at_s) for job, each in by_job.items()}
 
 
 def worked(each: Sequence[Change], curve: Curve, until_s: float) -> tuple[float, float, int]:
@@ -224,7 +224,7 @@ def main() -> int:
     said = predicted(record, options.jobs, settings, curve)
     paced = replace(settings.tick, shortest_s=max(1.0, every_s))
     slow = predicted(record, options.jobs, replace(settings, tick=paced), curve, run["latency_s"])
-    found = {
+    figures = {
         **vars(options),
         "changes": len(record.intervals),
         "idle_nodes": round(record.equivalent_nodes, 2),
@@ -240,9 +240,9 @@ def main() -> int:
         "losses_replay": said["preempted_nodes"],
         "load": os.getloadavg()[1],
     }
-    show("run and replay", [found])
+    show("run and replay", [figures])
     show("delays of ordinary jobs", [{"malleable jobs": who, **row} for who, row in delays.items()])
-    return tell("live-replay", **found, delays=delays)
+    return tell("live-replay", **figures, delays=delays)
 
 
 if __name__ == "__main__":

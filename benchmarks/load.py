@@ -194,8 +194,8 @@ def waits(
     box: Sandbox, twin: Sandbox, pairs: list[tuple[Asked, Asked]]
 ) -> list[tuple[float, float]]:
     """Seconds from submission to start with and without malleable jobs, where both started."""
-    found = [(_wait(box, a), _wait(twin, b)) for a, b in pairs]
-    return [(a, b) for a, b in found if a is not None and b is not None]
+    seconds = [(_wait(box, a), _wait(twin, b)) for a, b in pairs]
+    return [(a, b) for a, b in seconds if a is not None and b is not None]
 
 
 def _wait(box: Sandbox, job: Asked) -> Optional[float]:
@@ -210,7 +210,7 @@ def report(watch: Watch, pairs: list[tuple[float, float]]) -> dict[str, Any]:
         "urgent": [(a, b) for a, b in pairs if b < AT_ONCE_S],
         "planned": [(a, b) for a, b in pairs if b >= AT_ONCE_S],
     }
-    rows = [{"kind": kind, **distribution(found)} for kind, found in kinds.items() if found]
+    rows = [{"kind": kind, **distribution(of_kind)} for kind, of_kind in kinds.items() if of_kind]
     broken = {what: round(over, 1) for what, over in watch.broken.items()}
     if rows:
         show("seconds that ordinary jobs wait longer", rows)

@@ -95,8 +95,8 @@ def main() -> int:
     whole = {row["kind"]: row for row in rows if row["jobs"] == "whole nodes"}
     first, base = whole[kinds[2]], whole[WITHOUT]
     is_met = first["median"] <= base["median"] + LATE_S and first["mean"] <= base["mean"] + LATE_S
-    told = {kind: dict(found) for kind, found in extra.items()}
-    return tell("packing", is_met, **vars(options), rows=rows, gpus=told)
+    gpus = {kind: dict(counts) for kind, counts in extra.items()}
+    return tell("packing", is_met, **vars(options), rows=rows, gpus=gpus)
 
 
 def arrivals(chance: random.Random, options: Any) -> Iterator[Rigid]:
@@ -172,10 +172,10 @@ def preempted(log: str, wanted: dict[str, int]) -> Counter[str]:
     sizes: dict[str, int] = {}
     lost: Counter[str] = Counter()
     for line in log.splitlines():
-        if found := PREEMPTED.search(line):
-            lost[found[2]] += sizes.get(found[1], 0)
-        elif found := SIZED.search(line):
-            sizes[found[2]] = int(found[1])
+        if match := PREEMPTED.search(line):
+            lost[match[2]] += sizes.get(match[1], 0)
+        elif match := SIZED.search(line):
+            sizes[match[2]] = int(match[1])
     beyond = sum(max(0, count - wanted.get(job, count)) for job, count in lost.items())
     return Counter(preempted=sum(lost.values()), beyond=beyond, jobs=len(lost))
 

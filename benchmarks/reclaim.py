@@ -90,7 +90,7 @@ class Run:
         self._first.unlink(missing_ok=True)
         box = self._box
         used, asked, busy = controller_cpu_s(box), time.time(), busy_s()
-        with watched(box) as found:
+        with watched(box) as seen:
             self._give_back(kind, size)
             submitted(box, "-pmain", f"-N{size}", "--output=/dev/null", "wide")
             await_(lambda: self._first.exists() and self._first.read_text(), "the wide job", 0.02)
@@ -99,7 +99,7 @@ class Run:
         share = busy / (seconds * (os.cpu_count() or 1))
         left = self._nodes - held_nodes(box, "malleable") if kind != "empty" else 0
         empty(box, "malleable", self._nodes)
-        return Reclaim(seconds, used, share, max(found.squeues), found.runnable, left)
+        return Reclaim(seconds, used, share, max(seen.squeues), seen.runnable, left)
 
     def _fill(self, kind: str) -> None:
         if kind == "plain":
@@ -148,24 +148,24 @@ class Seen:
 @contextmanager
 def watched(box: Sandbox) -> Iterator[Seen]:
     """Measure Slurm and the host repeatedly while the body runs."""
-    done, found = threading.Event(), Seen([0.0])
+    done, seen = threading.Event(), Seen([0.0])
 
     def ask() -> None:
         while not done.wait(0.2):
             began = time.monotonic()
             box.run(["squeue", "-h", "-o%i", "--states=R"], check=False)
-            found.squeues.append(time.monotonic() - began)
+            seen.squeues.append(time.monotonic() - began)
 
     def count() -> None:
         while not done.wait(0.05):
             running = Path("/proc/loadavg").read_text().split()[3].partition("/")[0]
-            found.runnable = max(found.runnable, int(running))
+            seen.runnable = max(seen.runnable, int(running))
 
     threads = [threading.Thread(target=ask), threading.Thread(target=count)]
     for thread in threads:
         thread.start()
     try:
-        yield found
+        yield seen
     finally:
         done.set()
         for thread in threads:
@@ -181,13 +181,13 @@ def main() -> int:
     options = parser.parse_args()
     options.kinds = [kind for kind in KINDS if kind in {"empty", *options.kinds}]
     half = options.nodes // 2
-    found = measure(options, sorted({size for size in (8, 64, half) if size <= half}))
-    rows = [row for size, kinds in found.items() for row in table(size, kinds)]
+    by_size = measure(options, sorted({size for size in (8, 64, half) if size <= half}))
+    rows = [row for size, kinds in by_size.items() for row in table(size, kinds)]
     show(f"{options.nodes} nodes: until a wide job starts, medians", rows)
     ratios = [row["times_empty"] for row in rows if row["kind"] == "ours"]
     raw = {
         size: {kind: [asdict(one) for one in runs] for kind, runs in kinds.items()}
-        for size, kinds in found.items()
+        for size, kinds in by_size.items()
     }
     is_met = all(ratio <= GOAL for ratio in ratios)
     return tell("reclaim", is_met, **vars(options), rows=rows, reclaims=raw)
@@ -224,7 +224,7 @@ def table(size: int, kinds: dict[str, list[Reclaim]]) -> list[Row]:
 def measure(options: argparse.Namespace, sizes: list[int]) -> dict[int, dict[str, list[Reclaim]]]:
     """The starts of wide jobs by size and by the state of the machine, in turns."""
     text = SETTINGS.format(nodes=options.nodes)
-    found: dict[int, dict[str, list[Reclaim]]] = {
+    by_size: dict[int, dict[str, list[Reclaim]]] = {
         size: {kind: [] for kind in options.kinds} for size in sizes
     }
     with TemporaryDirectory(prefix="reclaim-") as site:
@@ -236,8 +236,8 @@ def measure(options: argparse.Namespace, sizes: list[int]) -> dict[int, dict[str
             for _ in range(options.runs):
                 for size in sizes:
                     for kind in options.kinds:
-                        found[size][kind].append(run.taken(kind, size))
-    return found
+                        by_size[size][kind].append(run.taken(kind, size))
+    return by_size
 
 
 def epilog_slurmctld(site: Path, seconds: int) -> str:

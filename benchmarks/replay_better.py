@@ -70,11 +70,11 @@ TABLES = {"summit": summit, "planned": planned, "mix": mix}
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--only", nargs="+", choices=TABLES, default=list(TABLES), help="tables")
-    found: dict[str, Any] = {}
+    tables: dict[str, Any] = {}
     for name in parser.parse_args().only:
-        found[name] = TABLES[name]()
-        show(name, found[name])
-    return tell("replay-better", t_fwd_s=SETTINGS.plan.horizon_s, **found)
+        tables[name] = TABLES[name]()
+        show(name, tables[name])
+    return tell("replay-better", t_fwd_s=SETTINGS.plan.horizon_s, **tables)
 
 
 if __name__ == "__main__":

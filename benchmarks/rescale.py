@@ -66,7 +66,7 @@ class LostError(Exception):
 
 
 @dataclass
-class Found:
+class Result:
     """An engine's results for a kind of change, in seconds."""
 
     pauses: list[float] = field(default_factory=list)
@@ -114,14 +114,14 @@ class Course:
         self._running: list[int] = []
         self._lost = 0
 
-    def start(self, row: Found) -> None:
+    def start(self, row: Result) -> None:
         """Start the whole size at once. Raise LostError if it does not train."""
         begun = Change(time.time(), list(range(SIZE)), [], [])
         self._fleet.release(begun.coming)
         row.effects.append(self._settle(begun) - begun.asked)
         row.slurm.append(max(starts(self._work, begun.coming)) - begun.asked)
 
-    def measure(self, kind: str, row: Found) -> None:
+    def measure(self, kind: str, row: Result) -> None:
         """Make a change and note its cost. Raises LostError."""
         time.sleep(self._rest_s)
         change = self._plan(kind)
@@ -197,7 +197,7 @@ class Course:
             raise LostError(f"survivors have ended: {ended}")
 
 
-def run_course(engine: Engine, rest_s: float, rows: dict[str, Found], label: str) -> None:
+def run_course(engine: Engine, rest_s: float, rows: dict[str, Result], label: str) -> None:
     """Take a job on a new Slurm through all changes, or until it is lost."""
     with Sandbox.up(project_spec(nodes=SIZE)) as box, engine.beside() as added:
         path = box.work / "train.sh"
@@ -205,7 +205,7 @@ def run_course(engine: Engine, rest_s: float, rows: dict[str, Found], label: str
         fleet = (MalleableFleet if engine.request else Fleet)(box, path, engine.request, SIZE)
         course = Course(engine, fleet, box.work, rest_s)
         for kind in ("start", *CHANGES):
-            row, change = rows.setdefault(kind, Found()), f"{engine.name} {label}: {LABELS[kind]}:"
+            row, change = rows.setdefault(kind, Result()), f"{engine.name} {label}: {LABELS[kind]}:"
             try:
                 course.start(row) if kind == "start" else course.measure(kind, row)
             except LostError as error:
@@ -228,7 +228,7 @@ def evidence(work: Path) -> str:
     return "\n".join(line for tail in tails for line in tail)
 
 
-def summary(engine: Engine, kind: str, row: Found) -> Row:
+def summary(engine: Engine, kind: str, row: Result) -> Row:
     """Return a line of the table."""
     return {
         "engine": engine.name,
@@ -273,22 +273,23 @@ def main() -> int:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
             signal.signal(number, stop_once)
-    found: dict[str, dict[str, Found]] = {}
+    by_engine: dict[str, dict[str, Result]] = {}
     for name in options.engines:
         if missing := lacking(ENGINES[name]):
             SAY.print(f"{ENGINES[name].name}: left out, {', '.join(missing)} is missing")
         else:
-            found[name] = {}
+            by_engine[name] = {}
     try:
         for run in range(max(options.runs, options.baseline_runs)):
-            for name, rows in found.items():  # in turn: other work of the host disturbs all engines
+            # In turn, since other work of the host disturbs all engines.
+            for name, rows in by_engine.items():
                 runs = options.runs if ENGINES[name].is_ours else options.baseline_runs
                 if run < runs:
                     run_course(ENGINES[name], options.rest, rows, f"{run + 1}/{runs}")
     finally:  # measurements before a signal count too
         lines = [
             summary(ENGINES[name], kind, row)
-            for name, rows in found.items()
+            for name, rows in by_engine.items()
             for kind, row in rows.items()
         ]
         show("pause of training when its size changes", lines)

@@ -58,7 +58,7 @@ def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
     nodes_s = seconds_of(lambda: parse_cluster(port.cluster), CPU)
     plan, plan_s = timed(lambda: make_plan(seen, Settings(), CPU), CPU)
     guard_s = seconds_of(lambda: guard(plan, seen, seen, Settings()), CPU)
-    told, write_s = timed(lambda: commands(plan.actions, {}, (n.name for n in seen.nodes)), CPU)
+    changes, write_s = timed(lambda: commands(plan.actions, {}, (n.name for n in seen.nodes)), CPU)
     return {
         "fragment_us": round(1e6 * ours_s / (jobs * FRAGMENTS), 1),
         "other_us": round(1e6 * (whole_s - ours_s) / others, 1),
@@ -66,7 +66,7 @@ def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
         "plan_s": round(plan_s, 2),
         "guard_s": round(guard_s, 2),
         "write_s": round(write_s, 2),
-        "commands_kib": round(sum(len(c.stdin) for c in told) / 1024),
+        "commands_kib": round(sum(len(c.stdin) for c in changes) / 1024),
     }
 
 
@@ -79,8 +79,10 @@ def divided(problem: Problem, parts: int) -> Row:
     whole = value(problem, allocate(problem, LIMITS, clock=time.monotonic).counts)
     got, seconds = 0.0, []
     for part in split(problem, parts):
-        found, took = timed(lambda part=part: allocate(part, LIMITS, clock=time.monotonic), CPU)
-        got += value(part, found.counts)
+        allocation, took = timed(
+            lambda part=part: allocate(part, LIMITS, clock=time.monotonic), CPU
+        )
+        got += value(part, allocation.counts)
         seconds.append(took)
     return {
         "jobs": len(problem.jobs),
@@ -100,12 +102,12 @@ def split(problem: Problem, parts: int) -> list[Problem]:
     """
     order = list(problem.jobs)
     random.Random(1).shuffle(order)
-    found = []
+    problems = []
     for at in range(parts):
         jobs = tuple(order[at::parts])
         classes = tuple(_share(problem, i, jobs, parts) for i in range(len(problem.classes)))
-        found.append(replace(problem, jobs=jobs, classes=classes))
-    return found
+        problems.append(replace(problem, jobs=jobs, classes=classes))
+    return problems
 
 
 def _share(problem: Problem, i: int, jobs: tuple[JobAsk, ...], parts: int) -> NodeClass:

@@ -38,10 +38,10 @@ def main() -> int:
     chosen = parser.parse_args()
     spec = SandboxSpec(nodes=NODES, cpus=CPUS, memory_mib=MEMORY_MIB, gpus=GPUS)
     with Sandbox.up(spec) as box:
-        found = measured(box, chosen.fragments, chosen.rounds)
-    rows = [{"fragments": kind, **row} for kind, row in found.items()]
+        medians = measured(box, chosen.fragments, chosen.rounds)
+    rows = [{"fragments": kind, **row} for kind, row in medians.items()]
     show(f"{chosen.fragments} fragments get their nodes", rows)
-    return tell("sizes", found[CHANGED]["wall_s"] <= GOAL_S, rows=rows)
+    return tell("sizes", medians[CHANGED]["wall_s"] <= GOAL_S, rows=rows)
 
 
 def measured(box: Sandbox, fragments: int, rounds: int) -> dict[str, Row]:
@@ -55,7 +55,7 @@ def measured(box: Sandbox, fragments: int, rounds: int) -> dict[str, Row]:
         for kind in (CHANGED, SAME, WHOLE):
             grows = [grow(FragmentId(job, n), slots, kind) for n in range(fragments)]
             times[kind].append(took_s(box, grows))
-    return {kind: told(pairs) for kind, pairs in times.items()}
+    return {kind: median_row(pairs) for kind, pairs in times.items()}
 
 
 def grow(fragment: FragmentId, slots: int, kind: str) -> Intent:
@@ -85,7 +85,7 @@ def took_s(box: Sandbox, grows: Sequence[Intent]) -> tuple[float, float]:
     return time.monotonic() - began, controller_cpu_s(box) - cpu_s
 
 
-def told(pairs: Sequence[tuple[float, float]]) -> Row:
+def median_row(pairs: Sequence[tuple[float, float]]) -> Row:
     wall, cpu = (statistics.median(column) for column in zip(*pairs))
     return {"wall_s": round(wall, 2), "slurmctld_s": round(cpu, 2)}
 

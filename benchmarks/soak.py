@@ -84,11 +84,11 @@ class Course:
     def look(self, at_s: float, since_s: float, pids: Mapping[str, int]) -> None:
         """Read Slurm and our processes, `since_s` after the last reading."""
         self.watch.look(port(self.box), since_s)
-        found = self._slurm()
-        for fault in (*changed_nodes(found, {}), *doubled_nodes(found)):
+        look = self._slurm()
+        for fault in (*changed_nodes(look, {}), *doubled_nodes(look)):
             self.broken.setdefault(fault, at_s)
-        self._judge_elements(found, at_s)
-        ours = frozenset(e.nodes for e in found.elements if e.state in ("RUNNING", "COMPLETING"))
+        self._judge_elements(look, at_s)
+        ours = frozenset(e.nodes for e in look.elements if e.state in ("RUNNING", "COMPLETING"))
         words = ["squeue", "-h", "-p", "main", "-t", "R,CG", "-o", "%N"]
         others = [expand(line) for line in self.box.run(words).stdout.splitlines()]
         self.seen.append(Seen(at_s, frozenset().union(*others), ours - {""}))
@@ -113,16 +113,16 @@ class Course:
                 self.broken.setdefault(fault, since)
 
     def _sizes(self, pids: Mapping[str, int]) -> dict[str, float]:
-        found = {}
+        sizes = {}
         for name, pid in pids.items():
-            found[f"{name} MiB"] = _resident_mib(pid)
-            found[f"{name} descriptors"] = float(len(os.listdir(f"/proc/{pid}/fd")))
+            sizes[f"{name} MiB"] = _resident_mib(pid)
+            sizes[f"{name} descriptors"] = float(len(os.listdir(f"/proc/{pid}/fd")))
         state = load(self.box.settings).tick.state_dir
         files = [path for path in Path(state).rglob("*") if path.is_file()]
-        found["files of the tick"] = float(len(files))
-        found["files of jobs"] = float(_count_files(Path(self.box.work)))
-        found["ledger MiB"] = sum(p.stat().st_size for p in files if "ledger" in p.name) / 2**20
-        return found
+        sizes["files of the tick"] = float(len(files))
+        sizes["files of jobs"] = float(_count_files(Path(self.box.work)))
+        sizes["ledger MiB"] = sum(p.stat().st_size for p in files if "ledger" in p.name) / 2**20
+        return sizes
 
 
 def _count_files(work: Path) -> int:
@@ -148,15 +148,15 @@ def main() -> int:
         configure(box, lease_s=LEASE_S)
         course, left_out = Course(box), [name for name, *_ in JOBS if lacking(ENGINES[name])]
         stays = play(course, jobs, seconds)
-        found = judged(course, workload, stays)
-    told = {**vars(options), "ordinary_jobs": len(jobs), "left_out": left_out, **found}
-    rows = [{"of": name, **each} for name, each in found["growth"].items()]
+        judgement = judged(course, workload, stays)
+    figures = {**vars(options), "ordinary_jobs": len(jobs), "left_out": left_out, **judgement}
+    rows = [{"of": name, **each} for name, each in judgement["growth"].items()]
     show(f"growth in {options.hours:g} h of {LOG}", rows)
-    run, replay = found["used_share_run"], found["used_share_replay"]
+    run, replay = judgement["used_share_run"], judgement["used_share_replay"]
     SAY.print(f"used of the holes: {run:.3f}, by the replay {replay:.3f}")
-    for line in (*found["broken"], *found["leaks"]):
+    for line in (*judgement["broken"], *judgement["leaks"]):
         SAY.print(f"broken: {line}")
-    return tell("soak", not (found["broken"] or found["leaks"]), **told)
+    return tell("soak", not (judgement["broken"] or judgement["leaks"]), **figures)
 
 
 def play(course: Course, jobs: list[Ordinary], seconds: float) -> list[str]:
@@ -181,13 +181,13 @@ def play(course: Course, jobs: list[Ordinary], seconds: float) -> list[str]:
 
 def start(box: Sandbox, until: float) -> dict[int, int]:
     """The malleable jobs, which train until then: their elements, by id."""
-    found = {}
+    elements = {}
     for name, most, count in JOBS:
         if lacking(ENGINES[name]):
             continue
         for number in range(count):
-            found[int(train(box, ENGINES[name], f"{name}{number}", most, until))] = most
-    return found
+            elements[int(train(box, ENGINES[name], f"{name}{number}", most, until))] = most
+    return elements
 
 
 def train(box: Sandbox, engine: Engine, name: str, most: int, until: float) -> str:

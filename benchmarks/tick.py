@@ -34,27 +34,27 @@ def main() -> int:
     parser.add_argument("--rigid", type=int, default=2000, help="pending jobs of others")
     parser.add_argument("--malleable", type=int, default=20, help="jobs of 16 fragments each")
     options = parser.parse_args()
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     if "decisions" in options.only:
-        found["decisions"] = costs()
-        show("processor seconds of the decisions", found["decisions"])
+        parts["decisions"] = costs()
+        show("processor seconds of the decisions", parts["decisions"])
     if "learned" in options.only:
-        found["learned"] = learned_costs()
-        show("processor milliseconds with learned jobs", [found["learned"]])
+        parts["learned"] = learned_costs()
+        show("processor milliseconds with learned jobs", [parts["learned"]])
     if "whole" in options.only:
-        found["whole"] = whole_ticks()
-        show("processor seconds of a whole tick", found["whole"])
+        parts["whole"] = whole_ticks()
+        show("processor seconds of a whole tick", parts["whole"])
     if "shared" in options.only:
-        found["shared"] = shared_ticks()
-        show("processor seconds of a whole tick on shared nodes", found["shared"])
+        parts["shared"] = shared_ticks()
+        show("processor seconds of a whole tick on shared nodes", parts["shared"])
     if "slurm" in options.only:
         spec = project_spec(nodes=16, extra_conf="MaxJobCount=300000\n")
         with Sandbox.up(spec) as box:
-            found["slurm"] = measure(box, options.rigid, options.malleable)
-        show("a tick on a real Slurm", [found["slurm"]])
-    is_fine = "whole" not in found or is_quick(found["whole"])
-    is_fine = is_fine and ("shared" not in found or is_quick_where_shared(found["shared"]))
-    return tell("tick", is_fine, **found)
+            parts["slurm"] = measure(box, options.rigid, options.malleable)
+        show("a tick on a real Slurm", [parts["slurm"]])
+    is_fine = "whole" not in parts or is_quick(parts["whole"])
+    is_fine = is_fine and ("shared" not in parts or is_quick_where_shared(parts["shared"]))
+    return tell("tick", is_fine, **parts)
 
 
 def measure(box: Sandbox, rigid: int, malleable: int) -> Row:

@@ -95,9 +95,9 @@ def measure(name: str, training: Training, pairs: int) -> Row:
     """Compare steps with and without."""
     in_turns(training.plain, training.watched, 5)
     training.own_s.clear()
-    found = in_turns(training.plain, training.watched, pairs)
+    turns = in_turns(training.plain, training.watched, pairs)
     training.end()
-    step_s = statistics.median(plain for plain, _ in found)
+    step_s = statistics.median(plain for plain, _ in turns)
     own_s = statistics.median(training.own_s)
     return {
         "network": name,
@@ -106,7 +106,7 @@ def measure(name: str, training: Training, pairs: int) -> Row:
         "step_ms": round(1000 * step_s, 1),
         "own_us": round(1e6 * own_s),
         "own_percent": round(100 * own_s / step_s, 2),
-        "paired_percent": middle((100 * (b - a) / step_s for a, b in found), 2),
+        "paired_percent": middle((100 * (b - a) / step_s for a, b in turns), 2),
     }
 
 

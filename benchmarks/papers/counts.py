@@ -56,12 +56,12 @@ def moves(
     pool: list[list[int]] = [[] for _ in classes.open_s]
     for node in [*free, *(node for nodes in gone for node in nodes)]:
         pool[classes.of_node.get(node, 0)].append(node)
-    found = []
+    planned = []
     for job, held, row, nodes in zip(jobs, asked.jobs, rows, gone):
         new = [] if row == held.row else _gained(job, held.row, row, pool)
         if new or nodes:
-            found.append(Move(job, nodes, new))
-    return found
+            planned.append(Move(job, nodes, new))
+    return planned
 
 
 def _gained(job: Running, held: Row, row: Row, pool: Sequence[list[int]]) -> list[int]:

@@ -105,16 +105,16 @@ class Learning:
         if self._had:
             self._count(now - self._now)
         self._now = now
-        found = {}
+        pupils = {}
         self._order = []
         for number, kind, worked in jobs:
             pupil = self._pupils.get(number) or self._new(number, kind)
             self._measure(pupil, worked)
-            found[number] = pupil
+            pupils[number] = pupil
             self._order.append(pupil)
-        for number in sorted(self._pupils.keys() - found.keys()):
+        for number in sorted(self._pupils.keys() - pupils.keys()):
             self._leave(self._pupils[number])
-        self._pupils = found
+        self._pupils = pupils
 
     def _new(self, number: int, kind: Kind) -> _Pupil:
         self.spent.jobs += 1
@@ -136,8 +136,8 @@ class Learning:
         ]
         for nodes in new:
             rate = pupil.kind.rates[min(nodes, pupil.kind.max_nodes)]
-            told = rate * math.exp(self._draw.gauss(0, NOISE))
-            pupil.rates.append(Rate(nodes, told, NOISE, at=len(pupil.rates)))
+            measured = rate * math.exp(self._draw.gauss(0, NOISE))
+            pupil.rates.append(Rate(nodes, measured, NOISE, at=len(pupil.rates)))
         if new:
             self._learn(pupil)
 
@@ -245,13 +245,13 @@ class Learning:
             return pupil.learned.curve
         if not pupil.rates:
             return _linear(pupil.kind.max_nodes)
-        told = sorted((r.nodes, r.per_s) for r in pupil.rates)
-        last, rate = told[-1]
+        points = sorted((r.nodes, r.per_s) for r in pupil.rates)
+        last, rate = points[-1]
         if last < pupil.kind.max_nodes:
-            told.append((pupil.kind.max_nodes, rate / last * pupil.kind.max_nodes))
-        if told[0][0] > 1:
-            told.insert(0, (1, told[0][1] / told[0][0]))
-        return curve_of(told)
+            points.append((pupil.kind.max_nodes, rate / last * pupil.kind.max_nodes))
+        if points[0][0] > 1:
+            points.insert(0, (1, points[0][1] / points[0][0]))
+        return curve_of(points)
 
 
 @cache

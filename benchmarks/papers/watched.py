@@ -36,6 +36,6 @@ class WatchedSimulation(Simulation):
 
     def _plan(self, now: float) -> list[Move]:
         self._watcher.look(now, ((j.number, j.kind, j.worked(now)) for j in self.jobs))
-        found = super()._plan(now)
+        moves = super()._plan(now)
         self._wake_s = self._watcher.wake_s
-        return found
+        return moves

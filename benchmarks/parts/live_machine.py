@@ -70,23 +70,23 @@ def taken(record: Record) -> list[Taken]:
 
     Slots that start and end together belong to a single job.
     """
-    found: Counter[tuple[float, int, float]] = Counter()
+    slots_of: Counter[tuple[float, int, float]] = Counter()
     for node in range(record.nodes):
         mine = [i for i in record.intervals if i.node == node]
         busy = Counter({0.0: record.slots})  # how many more slots others have from then on
         for each in mine:
             busy[each.start_s] -= 1
             busy[each.end_s] += 1
-        _pair(node, busy, record.to_s, found)
+        _pair(node, busy, record.to_s, slots_of)
     return sorted(
         Taken(start_s, node, end_s, slots)
-        for (start_s, node, end_s), slots in found.items()
+        for (start_s, node, end_s), slots in slots_of.items()
         if end_s - start_s > SHORTEST_S
     )
 
 
 def _pair(
-    node: int, busy: Counter[float], to_s: float, found: Counter[tuple[float, int, float]]
+    node: int, busy: Counter[float], to_s: float, slots_of: Counter[tuple[float, int, float]]
 ) -> None:
     """Jobs of a node, from the moments at which others have more or fewer slots.
 
@@ -104,10 +104,10 @@ def _pair(
             gone = min(slots, going)
             if slots > gone:
                 running.append((start_s, slots - gone))
-            found[start_s, node, at_s] += gone
+            slots_of[start_s, node, at_s] += gone
             going -= gone
     for start_s, slots in running:
-        found[start_s, node, to_s] += slots
+        slots_of[start_s, node, to_s] += slots
 
 
 @dataclass

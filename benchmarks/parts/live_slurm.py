@@ -121,8 +121,8 @@ def empty(box: Sandbox, partition: str, nodes: int) -> None:
 def await_(look: Callable[[], T], what: str, every_s: float = 0.1) -> T:
     """Return the first true value of `look`. Raise TimeoutError."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := look()):
+    while not (value := look()):
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {PATIENCE_S:.0f} s for {what}")
         time.sleep(every_s)
-    return found
+    return value

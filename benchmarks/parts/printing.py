@@ -54,17 +54,17 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def tell(benchmark: str, is_met: bool = True, **found: Any) -> int:
+def tell(benchmark: str, is_met: bool = True, **figures: Any) -> int:
     """Print the last line. Return the exit code."""
-    print(json.dumps({"benchmark": benchmark, "is_met": is_met, **found}), flush=True)
+    print(json.dumps({"benchmark": benchmark, "is_met": is_met, **figures}), flush=True)
     return 0 if is_met else 1
 
 
 def timed(body: Callable[[], T], clock: Callable[[], float] = time.perf_counter) -> tuple[T, float]:
     """Return the body's result, and its seconds on this clock."""
     began = clock()
-    found = body()
-    return found, clock() - began
+    result = body()
+    return result, clock() - began
 
 
 def seconds_of(body: Callable[[], object], clock: Callable[[], float]) -> float:
@@ -81,8 +81,8 @@ def in_turns(
 
 def middle(values: Iterable[float], digits: int = 3) -> Optional[float]:
     """Return the median, rounded. None stands for no values."""
-    found = list(values)
-    return round(statistics.median(found), digits) if found else None
+    numbers = list(values)
+    return round(statistics.median(numbers), digits) if numbers else None
 
 
 def alone(body: Callable[..., T], *words: object) -> T:

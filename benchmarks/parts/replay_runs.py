@@ -54,11 +54,11 @@ class Run:
 def data() -> Path:
     """The directory of the logs. Without it the program ends with success."""
     named = os.environ.get("MALLEABLE_DATA")
-    found = Path(named) if named else Path(__file__).resolve().parents[3] / "shared" / "data"
-    if not (found / "bftrainer").is_dir():
-        print(f"skipped: no recorded logs in {found} (set MALLEABLE_DATA)", file=sys.stderr)
+    folder = Path(named) if named else Path(__file__).resolve().parents[3] / "shared" / "data"
+    if not (folder / "bftrainer").is_dir():
+        print(f"skipped: no recorded logs in {folder} (set MALLEABLE_DATA)", file=sys.stderr)
         sys.exit(tell("skipped", reason="no recorded logs"))
-    return found
+    return folder
 
 
 @cache

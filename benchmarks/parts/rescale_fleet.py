@@ -85,8 +85,8 @@ class Fleet:
 
     def dismiss(self, fragments: Iterable[int]) -> None:
         """Requeue these fragments: SIGTERM to all their processes, SIGKILL after KillWait."""
-        found = [f"{self.job_id}_{fragment}" for fragment in fragments]
-        lines = [f"requeue {name}\nuhold {name}\n" for name in found]
+        names = [f"{self.job_id}_{fragment}" for fragment in fragments]
+        lines = [f"requeue {name}\nuhold {name}\n" for name in names]
         self.box.run(["scontrol"], stdin="".join(lines))
 
     def kill(self, fragments: Sequence[int]) -> None:
@@ -94,12 +94,12 @@ class Fleet:
         FleetError.
         """
         deadline = time.monotonic() + KILL_S
-        while found := [pid for f in fragments for pid in self._processes(f)]:
-            for pid in found:
+        while pids := [pid for f in fragments for pid in self._processes(f)]:
+            for pid in pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             if time.monotonic() > deadline:
-                raise FleetError(f"processes {found} survive SIGKILL")
+                raise FleetError(f"processes {pids} survive SIGKILL")
 
     def preempt(self, fragments: Sequence[int]) -> None:
         """Submit a short ordinary job that needs the nodes of these fragments."""

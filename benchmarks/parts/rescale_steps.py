@@ -127,7 +127,7 @@ def between(work: Path, fragments: Iterable[int]) -> float | None:
     """
     logs = [work / f"fragment-{fragment}.log" for fragment in fragments]
     said = [_BEGAN.findall(log.read_text(errors="replace")) for log in logs if log.exists()]
-    return max((float(found[-1]) for found in said if found), default=None)
+    return max((float(moments[-1]) for moments in said if moments), default=None)
 
 
 def starts(work: Path, fragments: Iterable[int]) -> list[float]:

@@ -80,7 +80,7 @@ class Answers:
     queue: str
     cluster: str
     asked: list[Asked] = field(default_factory=list)
-    told: list[Command] = field(default_factory=list)
+    changes: list[Command] = field(default_factory=list)
 
     def ask(self, command: Command) -> str:
         """The answer to a question, or "" for a changing command."""
@@ -89,7 +89,7 @@ class Answers:
             return self.queue
         if command.stdin.startswith("show"):
             return self.cluster
-        self.told.append(command)
+        self.changes.append(command)
         return ""
 
 
@@ -116,8 +116,8 @@ def _queue(seen: Snapshot, others: int) -> Iterator[str]:
 def _fields() -> list[tuple[str, int, str]]:
     """Name, size (0: no size) and suffix of each asked field."""
     (asked,) = (word[2:] for word in jobs_command().argv if word.startswith("-O"))
-    found = [re.fullmatch(r"(\w+(?:-\w+)*):(\d*)(.*)", part) for part in asked.split(",")]
-    return [(m.group(1), int(m.group(2) or 0), m.group(3)) for m in found if m]
+    matches = [re.fullmatch(r"(\w+(?:-\w+)*):(\d*)(.*)", part) for part in asked.split(",")]
+    return [(m.group(1), int(m.group(2) or 0), m.group(3)) for m in matches if m]
 
 
 def _row(fields: list[tuple[str, int, str]], values: dict[str, str]) -> str:

@@ -37,7 +37,7 @@ def ordinary_jobs(
     They are in the order of their submissions. A job that ran at the beginning is submitted then,
     with its remaining time.
     """
-    to_s, found = from_s + hours * 3600, []
+    to_s, ordinary = from_s + hours * 3600, []
     for job in workload.jobs:
         if job.start_s >= to_s or job.end_s <= from_s:
             continue
@@ -45,8 +45,8 @@ def ordinary_jobs(
         run_s = (job.run_s - gone_s) / compress
         limit_s = max((job.request_s - gone_s) / compress, run_s + END_S)
         at_s = max(0.0, job.submit_s - from_s) / compress
-        found.append(Ordinary(at_s, job.nodes, run_s, math.ceil(limit_s / 60)))
-    return sorted(found, key=lambda job: job.at_s)
+        ordinary.append(Ordinary(at_s, job.nodes, run_s, math.ceil(limit_s / 60)))
+    return sorted(ordinary, key=lambda job: job.at_s)
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ def growth(samples: Sequence[tuple[float, Mapping[str, float]]], name: str) -> G
     return Growth(first, last, (last - first) / hours if hours else 0.0)
 
 
-def leaks(found: Mapping[str, Growth], allowed: Mapping[str, float]) -> list[str]:
+def leaks(growths: Mapping[str, Growth], allowed: Mapping[str, float]) -> list[str]:
     """The names that grew by more than their limit."""
     return [
-        f"{name} grew from {found[name].early:g} to {found[name].late:g}"
+        f"{name} grew from {growths[name].early:g} to {growths[name].late:g}"
         for name, most in sorted(allowed.items())
-        if found[name].late - found[name].early > most
+        if growths[name].late - growths[name].early > most
     ]

@@ -74,8 +74,8 @@ def _recalled(seen: Snapshot, settings: Settings) -> Snapshot:
 def _are_all_learned(seen: Snapshot, settings: Settings) -> bool:
     if not Path(learned_path(settings)).exists():
         return False
-    found = _recalled(replace(seen, jobs=tuple(map(_silent, seen.jobs))), settings)
-    return all(each.curve for each in found.learned.values()) and len(found.learned) > 0
+    recalled = _recalled(replace(seen, jobs=tuple(map(_silent, seen.jobs))), settings)
+    return all(each.curve for each in recalled.learned.values()) and len(recalled.learned) > 0
 
 
 def _remembered(seen: Snapshot, settings: Settings) -> None:

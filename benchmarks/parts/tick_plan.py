@@ -56,12 +56,12 @@ def costs() -> list[Row]:
 def measure(nodes: int, jobs: int, fragments: int) -> Row:
     """Plan and guard a machine of this size. Return the least seconds of each part."""
     seen, settings, clock = snapshot(nodes, jobs, fragments), Settings(), time.process_time
-    found = []
+    runs = []
     for _ in range(RUNS):
         plan, whole_s = timed(lambda: make_plan(seen, settings, clock), clock)
         _, guard_s = timed(lambda plan=plan: guard(plan, seen, seen, settings), clock)
-        found.append((whole_s - plan.solve.seconds, plan.solve.seconds, guard_s))
-    plan_s, solver_s, guard_s = (round(min(part), 3) for part in zip(*found))
+        runs.append((whole_s - plan.solve.seconds, plan.solve.seconds, guard_s))
+    plan_s, solver_s, guard_s = (round(min(part), 3) for part in zip(*runs))
     return {
         "nodes": nodes,
         "jobs": jobs,
@@ -92,8 +92,8 @@ def snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
     names = [f"n{i}" for i in range(nodes)]
     busy = names[: round(BUSY_SHARE * nodes)]
     free = iter(busy)
-    found = tuple(_job(j + 1, fragments, free) for j in range(jobs))
-    taken = {name for job in found for name in job.nodes}
+    all_jobs = tuple(_job(j + 1, fragments, free) for j in range(jobs))
+    taken = {name for job in all_jobs for name in job.nodes}
     states = ((n, NodeState.BUSY if n in taken else NodeState.FREE) for n in names)
     draw = random.Random(1)
     starts = (
@@ -108,7 +108,7 @@ def snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
         now=NOW,
         slurm=SLURM,
         nodes=tuple(Node(name, state, PARTITIONS) for name, state in states),
-        jobs=found,
+        jobs=all_jobs,
         planned=tuple(starts),
         records=jobs * fragments,
     )
@@ -122,15 +122,15 @@ def shared_snapshot(nodes: int, jobs: int, fragments: int) -> Snapshot:
     draw = random.Random(1)
     others = {f"n{i}": draw.choice((0, 2, 3, 4, 5, 6, 7, 8, 8, 8)) for i in range(nodes)}
     left = iter([name for name, used in others.items() if used < GPUS])
-    used, found = Counter(others), []
+    used, all_jobs = Counter(others), []
     for job_id in range(1, jobs + 1):
         here = [name for _, name in zip(range(fragments // 3), left)]
         taken = {n: max(1, GPUS - used[n] - draw.choice((0, 0, 1))) for n in here}
         used.update(taken)
         alone = {name for name in taken if not others[name]}
-        found.append(_gpu_job(job_id, fragments, taken, alone))
+        all_jobs.append(_gpu_job(job_id, fragments, taken, alone))
     made = tuple(_gpu_node(name, used[name]) for name in others)
-    return Snapshot(NOW, SLURM, made, tuple(found), records=jobs * fragments)
+    return Snapshot(NOW, SLURM, made, tuple(all_jobs), records=jobs * fragments)
 
 
 def gpus(count: int) -> Resources:
@@ -154,26 +154,30 @@ def _gpu_job(
     excluded: frozenset[str] = frozenset()
     request = Request(1, 512, fragments, LEASE, hole, excluded=excluded, slot=Slot("gpu"))
     waiting = Fragment(FragmentId(job_id, 0), FragmentState.HELD, Mark(request), has_agent=True)
-    found = [replace(waiting, id=FragmentId(job_id, i), asks=gpus(1)) for i in range(fragments)]
+    all_fragments = [
+        replace(waiting, id=FragmentId(job_id, i), asks=gpus(1)) for i in range(fragments)
+    ]
     for i, (name, slots) in enumerate(taken.items()):
-        runs = _running(found[i].id, request, name)
+        runs = _running(all_fragments[i].id, request, name)
         lane = "malleable" if name in alone else "parts"
         mark = replace(runs.mark, slots=slots)
-        found[i] = replace(runs, mark=mark, asks=gpus(slots), lane=lane)
-    return MalleableJob(job_id, f"u{job_id % 17}", "parts", request, tuple(found), NOW - LEASE)
+        all_fragments[i] = replace(runs, mark=mark, asks=gpus(slots), lane=lane)
+    return MalleableJob(
+        job_id, f"u{job_id % 17}", "parts", request, tuple(all_fragments), NOW - LEASE
+    )
 
 
 def _job(job_id: int, fragments: int, free: Iterator[str]) -> MalleableJob:
     hole = timedelta(seconds=120)
     request = Request(1, fragments, fragments, LEASE, hole, excluded=frozenset())
     running = [name for _, name in zip(range(fragments // 2), free)]
-    found = tuple(
+    all_fragments = tuple(
         _running(FragmentId(job_id, i), request, running[i])
         if i < len(running)
         else Fragment(FragmentId(job_id, i), FragmentState.HELD, Mark(request), has_agent=True)
         for i in range(fragments)
     )
-    return MalleableJob(job_id, f"u{job_id % 17}", "malleable", request, found, NOW - LEASE)
+    return MalleableJob(job_id, f"u{job_id % 17}", "malleable", request, all_fragments, NOW - LEASE)
 
 
 def _running(fragment: FragmentId, request: Request, node: str) -> Fragment:

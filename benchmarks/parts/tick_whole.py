@@ -43,8 +43,8 @@ def is_quick_where_shared(rows: list[Row]) -> bool:
 
 def measured(nodes: int, jobs: int, others: int, is_shared: bool = False) -> Row:
     """Return the least of some ticks, each in a new process."""
-    found = [alone(_tick, nodes, jobs, others, is_shared) for _ in range(RUNS)]
-    return {name: min(row[name] for row in found) for name in found[0]}
+    rows = [alone(_tick, nodes, jobs, others, is_shared) for _ in range(RUNS)]
+    return {name: min(row[name] for row in rows) for name in rows[0]}
 
 
 def _tick(nodes: int, jobs: int, others: int, is_shared: bool) -> Row:
@@ -63,6 +63,6 @@ def _tick(nodes: int, jobs: int, others: int, is_shared: bool) -> Row:
         "tick_s": round(took_s, 3),
         "observe_s": round(looked_s, 3),
         "actions": len(report.plan.actions),
-        "rpcs": sum(command.rpcs for command in port.told),
+        "rpcs": sum(command.rpcs for command in port.changes),
         "peak_mib": round(peak_mib()),
     }

@@ -72,13 +72,13 @@ class Tasks:
         for task in self.open():
             held = claims.get(task)
             if held and is_lost(held, self.me, now, self.silence_s):
-                found = self._claim(task, held.attempt + 1, held.plan)
+                claimed = self._claim(task, held.attempt + 1, held.plan)
             elif not held:
-                found = self._claim(task, 0, plan(task))
+                claimed = self._claim(task, 0, plan(task))
             else:
                 continue
-            if found:
-                return found
+            if claimed:
+                return claimed
         return None
 
     def open(self) -> list[int]:
@@ -87,13 +87,13 @@ class Tasks:
 
     def claims(self) -> dict[int, Claim]:
         """The newest claim on each task that has a claim and no result."""
-        found: dict[int, Claim] = {}
+        newest: dict[int, Claim] = {}
         for path in self.place.glob("*.claim-*"):
             task, attempt = int(path.name.partition(".")[0]), int(path.name.rpartition("-")[2])
-            if task not in found or found[task].attempt < attempt:
+            if task not in newest or newest[task].attempt < attempt:
                 with suppress(OSError):
-                    found[task] = self._read(task, attempt)
-        return found
+                    newest[task] = self._read(task, attempt)
+        return newest
 
     def results(self) -> list[dict[str, Any]]:
         """The results, the oldest first."""

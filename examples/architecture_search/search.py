@@ -196,7 +196,7 @@ def tell(*words: str) -> None:
 
 def show(results: Sequence[dict[str, Any]]) -> int:
     """Print the three best results, each on a line."""
-    for result in sorted(results, key=lambda found: -found["accuracy"])[:3]:
+    for result in sorted(results, key=lambda each: -each["accuracy"])[:3]:
         print(f"{result['accuracy']:.3f} {result['plan']}")
     return 0
 

@@ -16,13 +16,13 @@ EVERY_S = 15.0
 
 def main(job_id: str, scheduler_file: str, every_s: str = "") -> None:
     """Repeat until the scheduler or the job has ended."""
-    told = -1
+    last_wish = -1
     with Client(scheduler_file=scheduler_file, set_as_default=False) as client:
         while True:
             wanted = int(client.sync(client.scheduler.adaptive_target))
-            if wanted != told:
+            if wanted != last_wish:
                 subprocess.run(["malleable", "wish", "--job", job_id, str(wanted)], check=True)
-                told = wanted
+                last_wish = wanted
             time.sleep(float(every_s or EVERY_S))
 
 

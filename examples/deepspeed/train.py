@@ -44,7 +44,7 @@ def newest(place: Path) -> str:
 
     All processes start from the checkpoint that rank 0 finds.
     """
-    found = [""]
+    chosen = [""]
     if dist.get_rank() == 0 and place.is_dir():
         for left in place.glob("new-*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -52,9 +52,9 @@ def newest(place: Path) -> str:
         if named:
             last = max(named, key=lambda match: int(match[1]))
             is_ours = int(last[2]) == dist.get_world_size()
-            found = [last[0] if is_ours else universal(place, last[0])]
-    dist.broadcast_object_list(found)
-    return found[0]
+            chosen = [last[0] if is_ours else universal(place, last[0])]
+    dist.broadcast_object_list(chosen)
+    return chosen[0]
 
 
 def universal(place: Path, tag: str) -> str:

@@ -96,8 +96,8 @@ class Run:
 
     def _rounds(self) -> str:
         """The rounds that the rendezvous wrote into the directory of the job's user."""
-        found = sorted(self.main.work.glob(f".malleable-*/*/{self.job}/rounds.jsonl"))
-        return _read(found[0]) if found else ""
+        logs = sorted(self.main.work.glob(f".malleable-*/*/{self.job}/rounds.jsonl"))
+        return _read(logs[0]) if logs else ""
 
 
 def _read(path: Path) -> str:
@@ -197,9 +197,9 @@ def _submit_malleable(run: Run) -> str:
     found."""
     path = f"{run.who.python.parent}:{run.main.environment['PATH']}"
     work = run.work
-    told = {name: value.format(work=run.main.work) for name, value in work.variables.items()}
+    variables = {name: value.format(work=run.main.work) for name, value in work.variables.items()}
     argv = ["sbatch", "--parsable", *work.request(run.scenario), work.script, *work.arguments]
-    answer = run.main.run(argv, user=run.who.user, env={**told, "PATH": path})
+    answer = run.main.run(argv, user=run.who.user, env={**variables, "PATH": path})
     return answer.stdout.strip()
 
 
@@ -247,10 +247,10 @@ def _raise_if_stuck(run: Run) -> None:
 
 def complaints(run: Run) -> list[str]:
     """The complaints of ticks and samplers."""
-    found = list(run.reconciler.complaints) if run.reconciler else []
+    lines = list(run.reconciler.complaints) if run.reconciler else []
     for sampler in (run.sampler, run.sampler_alone):
-        found += sampler.missed if sampler else []
-    return found
+        lines += sampler.missed if sampler else []
+    return lines
 
 
 def evidence(run: Run) -> list[str]:

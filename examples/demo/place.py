@@ -46,14 +46,14 @@ def sandboxes(scenario: Scenario, is_kept: Callable[[], bool]) -> Iterator[tuple
 
 def _settings(scenario: Scenario, box: Sandbox) -> str:
     """The scenario's settings, completed with values that are known once the sandbox is there."""
-    found = box.record
+    record = box.record
     return f"""{scenario.settings}
-operators = ["{found.layout.user}"]
+operators = ["{record.layout.user}"]
 
 [tick]
-lock = "{found.layout.run}/tick.lock"
-slurm_bin = "{found.slurm.bin_dir}"
-state_dir = "{found.layout.run}/malleable"
+lock = "{record.layout.run}/tick.lock"
+slurm_bin = "{record.slurm.bin_dir}"
+state_dir = "{record.layout.run}/malleable"
 every_s = {TICK_S}
 """
 
@@ -61,11 +61,11 @@ every_s = {TICK_S}
 @dataclass(frozen=True)
 class Submitter:
     """The user that submits the malleable job (`None`: the current user), and the Python in PATH.
-    `told` is the same in words."""
+    `in_words` says the same."""
 
     user: Optional[str]
     python: Path
-    told: str
+    in_words: str
 
 
 def submitter(work: Work) -> Submitter:
@@ -82,8 +82,8 @@ def submitter(work: Work) -> Submitter:
     is_root = os.geteuid() == 0
     for python in _pythons() if is_root else ():
         if _can_import("nobody", python, work.modules):
-            told = "user nobody, who has no rights, submits it"
-            return Submitter("nobody", python, told)
+            in_words = "user nobody, who has no rights, submits it"
+            return Submitter("nobody", python, in_words)
     for python in _pythons():
         if _can_import(None, python, work.modules):
             why = f": user nobody cannot run {python}" if is_root else ""
@@ -94,8 +94,8 @@ def submitter(work: Work) -> Submitter:
 def _pythons() -> list[Path]:
     """The Python that runs the demo, then a Python for programs of other engines."""
     other = os.environ.get("ENGINES_PYTHON")
-    found = [Path(sys.executable), Path(other) if other else ENGINES_PYTHON]
-    return [python for python in found if python.exists()]
+    pythons = [Path(sys.executable), Path(other) if other else ENGINES_PYTHON]
+    return [python for python in pythons if python.exists()]
 
 
 def _how_to_get(work: Work) -> str:

@@ -168,7 +168,7 @@ def _acts(at: float, rows: Iterable[dict[str, Any]]) -> tuple[Act, ...]:
     for row in rows:
         is_cancel = row["verb"] == "cancel"
         alike.setdefault(row["cause"] if is_cancel else row["fragment"], []).append(row)
-    return tuple(_act(at, found) for found in alike.values())
+    return tuple(_act(at, group) for group in alike.values())
 
 
 def _act(at: float, alike: Sequence[dict[str, Any]]) -> Act:

@@ -55,8 +55,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A malleable job in a Slurm on this host.")
     parser.add_argument("--out", type=Path, default=Path("demo"), help="directory of the results")
     parser.add_argument("--engine", choices=WORKS, default="torchrun")
-    told = "unit of all sizes: whole nodes, or GPUs of shared nodes (default: %(default)s)"
-    parser.add_argument("--unit", choices=SCENARIOS, default="node", help=told)
+    unit_help = "unit of all sizes: whole nodes, or GPUs of shared nodes (default: %(default)s)"
+    parser.add_argument("--unit", choices=SCENARIOS, default="node", help=unit_help)
     parser.add_argument("--keep", action="store_true", help="keep the sandbox afterwards")
     arguments = parser.parse_args()
     offered = WORKS_OF[SCENARIOS[arguments.unit]]
@@ -94,7 +94,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     work = WORKS_OF[scenario][arguments.engine]
     who = place.submitter(work)
     say(f"Starting two Slurms of {scenario.machine} on this host: the same load with and without a")
-    say(f"malleable job (engine {arguments.engine}); {who.told}.")
+    say(f"malleable job (engine {arguments.engine}); {who.in_words}.")
     has_run = False
     with place.sandboxes(scenario, lambda: arguments.keep and has_run) as (main_box, alone):
         run = drive.Run(main_box, alone, who, work, scenario)

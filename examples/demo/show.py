@@ -120,8 +120,8 @@ def event_line(event: Event) -> str:
 
 def picture(frame: Frame) -> RenderableType:
     """The whole display of a moment."""
-    told = events(frame.recording)[-LAST_EVENTS:]
-    lines = [Text(event_line(e), style=_event_style(e), no_wrap=True) for e in told]
+    newest = events(frame.recording)[-LAST_EVENTS:]
+    lines = [Text(event_line(e), style=_event_style(e), no_wrap=True) for e in newest]
     lines += [Text("")] * (LAST_EVENTS - len(lines))
     head = Text(f"{frame.now:5.0f} s  {frame.progress}", style="bold")
     lasts_s = frame.recording.scenario.lasts_s
@@ -249,13 +249,13 @@ def _of_rounds(job: dict[str, Any]) -> str:
 
 def _of_interruptions(interruptions: Sequence[dict[str, Any]], unit: str) -> str:
     counted = SCENARIOS[unit].counted
-    told = [f"{counted(hit[f'{unit}s'])} at {hit['t']:.0f} s" for hit in interruptions]
-    return ", ".join(told) or "nothing"
+    texts = [f"{counted(hit[f'{unit}s'])} at {hit['t']:.0f} s" for hit in interruptions]
+    return ", ".join(texts) or "nothing"
 
 
-def _checks_table(found: Sequence[dict[str, Any]]) -> Table:
+def _checks_table(checks: Sequence[dict[str, Any]]) -> Table:
     table = _table(("", "CHECK", "SEEN"), "Checks")
-    for check in found:
+    for check in checks:
         mark = Text("ok", style="green") if check["met"] else Text("FAILED", style="bold red")
         table.add_row(mark, check["what"], check["seen"])
     return table

@@ -53,19 +53,19 @@ def occupants(sample: Sample, recording: Recording) -> dict[Place, str]:
     names = dict.fromkeys(scenario.node_names, IDLE)
     if recording.begin <= sample.t < recording.end:
         names[scenario.booking.node] = RESERVED
-    found = {place: names[place[0]] for place in places(scenario)}
+    by_place = {place: names[place[0]] for place in places(scenario)}
     for row in sorted(sample.rows, key=lambda row: (row.is_fragment, _age(row))):
         if row.is_on_nodes:
             name = OURS if row.is_fragment else _rigid_name(row, recording)
             for node in row.nodes & names.keys():
-                found.update(dict.fromkeys(_taken(row, node, found, scenario), name))
-    return found
+                by_place.update(dict.fromkeys(_taken(row, node, by_place, scenario), name))
+    return by_place
 
 
 def has_room(rigid: Rigid, sample: Sample, recording: Recording) -> bool:
     """Tell whether a rigid job would start on the idle nodes."""
-    found, needed = occupants(sample, recording), rigid.gpus or recording.scenario.per_node
-    idle = Counter(node for (node, _), name in found.items() if name == IDLE)
+    by_place, needed = occupants(sample, recording), rigid.gpus or recording.scenario.per_node
+    idle = Counter(node for (node, _), name in by_place.items() if name == IDLE)
     return sum(count >= needed for count in idle.values()) >= rigid.nodes
 
 
@@ -78,14 +78,14 @@ def _age(row: Row) -> int:
     return int(row.job.partition("_")[0])
 
 
-def _taken(row: Row, node: str, found: Mapping[Place, str], scenario: Scenario) -> list[Place]:
+def _taken(row: Row, node: str, by_place: Mapping[Place, str], scenario: Scenario) -> list[Place]:
     """The places of a job on a node. A job without GPUs has all."""
-    all_of = [place for place in found if place[0] == node]
+    all_of = [place for place in by_place if place[0] == node]
     if not row.gpus or not scenario.gpus:
         return all_of
     if row.is_fragment:
         return all_of[-row.gpus :]
-    free = [place for place in all_of if found[place] in (IDLE, RESERVED)]
+    free = [place for place in all_of if by_place[place] in (IDLE, RESERVED)]
     return free[: row.gpus]
 
 
@@ -104,17 +104,17 @@ def pairs(samples: tuple[Sample, ...]) -> Iterator[tuple[Sample, Sample]]:
 
 def sizes(recording: Recording) -> list[Size]:
     """Every change of the job's size, with its cause."""
-    found = [Size(0.0, 0, "submitted")]
+    history = [Size(0.0, 0, "submitted")]
     for before, after in pairs(recording.with_it):
         gone, come = changes(before, after)
         count = size(after, recording.scenario)
-        if count == found[-1].count:
+        if count == history[-1].count:
             continue
         reasons = [why_gone(f, before, after, recording) for f in gone]
         reasons += [why_come(f, after.t, recording) for f in come]
         causes = sorted(set(reasons)) or [UNKNOWN]
-        found.append(Size(round(after.t - recording.zero, 1), count, ", ".join(causes)))
-    return found
+        history.append(Size(round(after.t - recording.zero, 1), count, ", ".join(causes)))
+    return history
 
 
 def size(sample: Sample, scenario: Scenario) -> int:
@@ -162,15 +162,15 @@ def in_words(cause: str, recording: Recording) -> str:
 def _order_to_go(fragment: str, after: Sample, recording: Recording) -> Optional[Act]:
     """The first act that names the end of this run, up to the tick after it. A run begins with a
     `grow`, because Slurm changes its own time of the start at a requeue."""
-    found = None
+    order = None
     for act in _acts(fragment, recording):
         if act.kind == "grow" and act.t > after.t:
             break  # the next run begins
         if act.kind == "grow":
-            found = None
+            order = None
         elif act.kind in GOING and act.cause != SECURED and act.t <= after.t + HINDSIGHT_S:
-            found = found or act
-    return found
+            order = order or act
+    return order
 
 
 def _acts(fragment: str, recording: Recording) -> Iterator[Act]:
@@ -179,25 +179,25 @@ def _acts(fragment: str, recording: Recording) -> Iterator[Act]:
 
 def preempted(recording: Recording) -> list[tuple[float, str]]:
     """Moments (seconds since the load began) at which Slurm took a node, and their fragments."""
-    found = []
+    taken = []
     for before, after in pairs(recording.with_it):
         for fragment in changes(before, after)[0]:
             if why_gone(fragment, before, after, recording) == PREEMPTED:
-                found.append((after.t - recording.zero, fragment))
-    return found
+                taken.append((after.t - recording.zero, fragment))
+    return taken
 
 
 def events(recording: Recording) -> list[Event]:
     """All events, in order of time."""
-    found = [*_tick_events(recording), *_rigid_events(recording), *_round_events(recording)]
-    found += _preemption_events(recording)
+    unsorted = [*_tick_events(recording), *_rigid_events(recording), *_round_events(recording)]
+    unsorted += _preemption_events(recording)
     last = recording.with_it[-1].t if recording.with_it else recording.zero
     if last >= recording.begin:
         at = recording.begin - recording.zero
         booking = recording.scenario.booking
         text = f"reservation {booking.name} begins on {booking.node}"
-        found.append(Event(at, "reservation", text))
-    return sorted(found, key=lambda event: (event.t, event.text))
+        unsorted.append(Event(at, "reservation", text))
+    return sorted(unsorted, key=lambda event: (event.t, event.text))
 
 
 def _tick_events(recording: Recording) -> Iterator[Event]:
@@ -257,9 +257,9 @@ def _rigid_text(row: Row, recording: Recording) -> str:
 
 
 def _round_events(recording: Recording) -> Iterator[Event]:
-    for found in recording.rounds:
-        text = f"training goes on with {recording.scenario.counted(found.size)}: {found.cause}"
-        yield Event(found.t - recording.zero, "round", text)
+    for round_ in recording.rounds:
+        text = f"training goes on with {recording.scenario.counted(round_.size)}: {round_.cause}"
+        yield Event(round_.t - recording.zero, "round", text)
 
 
 def _preemption_events(recording: Recording) -> Iterator[Event]:

@@ -64,9 +64,9 @@ def draw(recording: Recording, path: Path) -> Path:
 def title(recording: Recording) -> str:
     """The subject of the picture, and how much the job did."""
     work, done = recording.work, recording.result.get(f"{recording.work.unit}s")
-    told = f", {done} {work.unit}s" if done is not None else ""
+    amount = f", {done} {work.unit}s" if done is not None else ""
     where = recording.scenario.title
-    return f"One malleable {work.name} in the holes of {where}{told}"
+    return f"One malleable {work.name} in the holes of {where}{amount}"
 
 
 def _kind_label(kind: str) -> str:
@@ -104,8 +104,8 @@ def kind_of(name: str) -> str:
 def _draw_nodes(axes: Any, recording: Recording) -> None:
     scenario, above = recording.scenario, []
     for line, place in enumerate(places(scenario)):
-        found = bars(recording, place)
-        for begin, end, name in found:
+        stretches = bars(recording, place)
+        for begin, end, name in stretches:
             kind = kind_of(name)
             axes.barh(
                 line,
@@ -128,7 +128,7 @@ def _draw_nodes(axes: Any, recording: Recording) -> None:
                     color=colour,
                     bbox=BOXES.get(kind),
                 )
-        above = found if place[1] + 1 < scenario.per_node else []
+        above = stretches if place[1] + 1 < scenario.per_node else []
     _label_nodes(axes, scenario)
     axes.invert_yaxis()
     axes.set_ylabel("node")
@@ -145,19 +145,19 @@ def _label_nodes(axes: Any, scenario: Scenario) -> None:
 
 def bars(recording: Recording, place: Place) -> list[Bar]:
     """Stretches of an occupant at a place: begin, end (seconds), name."""
-    found: list[Bar] = []
+    stretches: list[Bar] = []
     last = None
     for sample in recording.with_it:
         t = max(0.0, sample.t - recording.zero)
         name = occupants(sample, recording)[place]
         if last is not None and last[1] == name:
-            found[-1] = (found[-1][0], t, name)
+            stretches[-1] = (stretches[-1][0], t, name)
         else:
-            if found:
-                found[-1] = (found[-1][0], t, found[-1][2])
-            found.append((t, t, name))
+            if stretches:
+                stretches[-1] = (stretches[-1][0], t, stretches[-1][2])
+            stretches.append((t, t, name))
         last = (t, name)
-    return found
+    return stretches
 
 
 def markers(recording: Recording) -> list[tuple[float, str]]:
@@ -165,15 +165,15 @@ def markers(recording: Recording) -> list[tuple[float, str]]:
     renewals = sorted(
         {act.t - recording.zero for t in recording.ticks for act in t.acts if act.is_renewal}
     )
-    found = [(renewals[0], "first renewal")] if renewals else []
-    found += [(t, "preemption") for t, _ in preempted(recording)]
+    moments = [(renewals[0], "first renewal")] if renewals else []
+    moments += [(t, "preemption") for t, _ in preempted(recording)]
     if recording.with_it and recording.with_it[-1].t >= recording.begin:
         name = recording.scenario.booking.name
-        found.append((recording.begin - recording.zero, f"{name} begins"))
+        moments.append((recording.begin - recording.zero, f"{name} begins"))
     changes = sizes(recording)
     if recording.result and changes[-1].count == 0:
-        found.append((changes[-1].t, f"{recording.work.name} done"))
-    return sorted(found)
+        moments.append((changes[-1].t, f"{recording.work.name} done"))
+    return sorted(moments)
 
 
 def _draw_markers(both: Sequence[Any], recording: Recording) -> None:

@@ -72,8 +72,8 @@ def _overstayed_reservation(recording: Recording) -> list[str]:
 
 def _overstayed_plans(recording: Recording) -> list[str]:
     """Rigid jobs that wait past their published start, with us on their nodes."""
-    found = (_overstayed_plan(rigid, recording) for rigid in _submitted(recording))
-    return [line for line in found if line]
+    lines = (_overstayed_plan(rigid, recording) for rigid in _submitted(recording))
+    return [line for line in lines if line]
 
 
 def _submitted(recording: Recording) -> list[Rigid]:
@@ -206,7 +206,7 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
         "restarts_used": max((r.restarts_used for r in recording.rounds), default=None),
         "rounds": len(recording.rounds),
     }
-    found = {
+    facts = {
         "malleable_jobs": [job],
         "rigid_jobs": rigid_jobs(recording),
         "reservations": [reservation(recording)],
@@ -218,15 +218,15 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
         "t0_epoch": round(recording.zero, 3),
         **about,
     }
-    done = checks(found, changes, recording)
-    found["checks"] = [{"what": c.what, "met": c.is_met, "seen": c.seen} for c in done]
-    return found
+    done = checks(facts, changes, recording)
+    facts["checks"] = [{"what": c.what, "met": c.is_met, "seen": c.seen} for c in done]
+    return facts
 
 
-def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> list[Check]:
+def checks(facts: dict[str, Any], changes: list[Size], recording: Recording) -> list[Check]:
     """The checks that must hold for the demo to succeed."""
     work, result = recording.work, recording.result
-    freed = found["reservations"][0]["freed_before_s"]
+    freed = facts["reservations"][0]["freed_before_s"]
     renewals = sum(act.is_renewal for tick in recording.ticks for act in tick.acts)
     taken = preempted(recording)
     peaks = [s.count for s in changes]
@@ -234,12 +234,12 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
     is_after = last.count == 0 and recording.zero + last.t > recording.begin
     grown = sum(1 for a, b in zip(changes, changes[1:]) if b.count > a.count)
     return [
-        Check("no promise broken", not found["violations"], f"{len(found['violations'])} broken"),
-        *[_delay_check(rigid) for rigid in found["rigid_jobs"]],
+        Check("no promise broken", not facts["violations"], f"{len(facts['violations'])} broken"),
+        *[_delay_check(rigid) for rigid in facts["rigid_jobs"]],
         Check("the job grew, shrank and grew again", grown >= 3, f"sizes {peaks}"),
         Check("leases were renewed", renewals > 0, f"{renewals} renewals"),
-        *_room_checks(changes, taken, found["rigid_jobs"], recording),
-        *_urgent_checks(taken, found["rigid_jobs"]),
+        *_room_checks(changes, taken, facts["rigid_jobs"], recording),
+        *_urgent_checks(taken, facts["rigid_jobs"]),
         Check(
             "the reserved node was free before the reservation",
             freed is not None and freed > 0,
@@ -258,12 +258,12 @@ def checks(found: dict[str, Any], changes: list[Size], recording: Recording) -> 
 
 def interruptions(recording: Recording) -> list[dict[str, Any]]:
     """The fragments that Slurm took: when, which, and how many nodes, or GPUs."""
-    found, scenario = [], recording.scenario
+    rows, scenario = [], recording.scenario
     for t, fragment in preempted(recording):
         before = [sample for sample in recording.with_it if sample.t < recording.zero + t]
         count = before[-1].gpus[fragment] if scenario.gpus else 1
-        found.append({"t": round(t, 1), "fragment": fragment, f"{scenario.key}s": count})
-    return found
+        rows.append({"t": round(t, 1), "fragment": fragment, f"{scenario.key}s": count})
+    return rows
 
 
 def _room_checks(
@@ -314,12 +314,12 @@ def _urgent_checks(
     """Check that Slurm took a fragment between an urgent job's submission and the next."""
     urgent = [job for job in rigid if job["urgent"]]
     ends = [*(job["submit"] for job in urgent[1:]), float("inf")]
-    found = []
+    verdicts = []
     for job, end in zip(urgent, ends):
         count = sum(job["submit"] <= t < end for t, _ in taken)
         what = f"the {job['name']} job took one fragment"
-        found.append(Check(what, count == 1, f"{count} preempted"))
-    return found
+        verdicts.append(Check(what, count == 1, f"{count} preempted"))
+    return verdicts
 
 
 def _delay_check(rigid: dict[str, Any]) -> Check:

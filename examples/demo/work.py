@@ -20,8 +20,8 @@ class Goal:
 
     def is_met(self, result: Mapping[str, Any]) -> bool:
         """Tell whether the result meets it."""
-        found = result.get(self.key)
-        return isinstance(found, (int, float)) and self.least <= found <= self.most
+        value = result.get(self.key)
+        return isinstance(value, (int, float)) and self.least <= value <= self.most
 
 
 @dataclass(frozen=True)

@@ -72,11 +72,11 @@ def save(path: Path, content: dict[str, Any]) -> None:
 
 def resume(path: Path) -> dict[str, Any]:
     """Load in all processes the checkpoint that rank 0 finds."""
-    found: list[Any] = [None]
+    loaded: list[Any] = [None]
     if dist.get_rank() == 0 and path.exists():
-        found = [torch.load(path, weights_only=True)]
-    dist.broadcast_object_list(found)
-    return found[0] or {}
+        loaded = [torch.load(path, weights_only=True)]
+    dist.broadcast_object_list(loaded)
+    return loaded[0] or {}
 
 
 def main() -> None:

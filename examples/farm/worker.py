@@ -69,14 +69,14 @@ def give_back(path: Path) -> None:
         path.rename(path.with_name(f"{path.name.split('.')[0]}.todo"))
 
 
-def told() -> list[list[str]]:
+def notes() -> list[list[str]]:
     """The notes of all workers."""
     return [line.split() for path in HISTORY.iterdir() for line in path.read_text().splitlines()]
 
 
 def counted(total: int) -> dict[str, int]:
     """How many tasks were done, lost, repeated, and begun in vain, and the longest chain."""
-    lines = told()
+    lines = notes()
     ends = Counter(words[1] for words in lines if words[0] == "end")
     begun = sum(words[0] == "begin" for words in lines)
     length, start = max((int(words[2]), int(words[3])) for words in lines if words[0] == "end")

@@ -68,8 +68,8 @@ class Exchange:
     def get(self, name: str) -> Optional[dict[str, Any]]:
         """A rollout, or `None` if it cannot be read. That is no reason to stop."""
         with suppress(OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
-            found: dict[str, Any] = torch.load(self.queue / name, weights_only=True)
-            return found
+            rollout: dict[str, Any] = torch.load(self.queue / name, weights_only=True)
+            return rollout
         return None
 
     def remove(self, names: set[str]) -> None:

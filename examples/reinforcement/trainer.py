@@ -55,14 +55,14 @@ class Trainer:
 
     def _collect(self) -> dict[str, dict[str, Any]]:
         """Collect the rollouts of a version, by name."""
-        found: dict[str, dict[str, Any]] = {}
+        rollouts: dict[str, dict[str, Any]] = {}
         while True:
             for name in self._exchange.waiting():
-                if name not in found and (rollout := self._usable(name)):
-                    found[name] = rollout
-                if len(found) == self._options.rollouts:
-                    return found
-            self._wish.follow(len(found))
+                if name not in rollouts and (rollout := self._usable(name)):
+                    rollouts[name] = rollout
+                if len(rollouts) == self._options.rollouts:
+                    return rollouts
+            self._wish.follow(len(rollouts))
             time.sleep(LOOK_S)
 
     def _usable(self, name: str) -> Optional[dict[str, Any]]:

@@ -35,9 +35,9 @@ def main() -> int:
     while not leaving.is_set():
         if exchange.is_over():
             return 0  # no work left: the pool ends
-        if found := exchange.newest(version):
-            version = found[0]
-            policy.load_state_dict(found[1])
+        if newest := exchange.newest(version):
+            version = newest[0]
+            policy.load_state_dict(newest[1])
         if version < 0 or len(exchange.waiting()) >= FULL:
             if time.monotonic() - worked > PATIENCE_S:
                 worked = time.monotonic()

@@ -47,12 +47,12 @@ def main() -> None:
         if rank == 0:
             print(f"step {epoch + 1} of {options.epochs}: {size} workers", flush=True)
 
-    told = keras.callbacks.LambdaCallback(on_epoch_end=tell)
+    progress = keras.callbacks.LambdaCallback(on_epoch_end=tell)
     with strategy.scope():
         network = model()
     steps = int((~held_out).sum()) // BATCH
     network.fit(
-        data, epochs=options.epochs, steps_per_epoch=steps, callbacks=[kept, told], verbose=0
+        data, epochs=options.epochs, steps_per_epoch=steps, callbacks=[kept, progress], verbose=0
     )
     if rank == 0:
         right = network.predict(images[held_out], verbose=0).argmax(axis=1) == labels[held_out]

@@ -104,15 +104,18 @@ def test_a_page_that_is_read_through_has_at_most_1500_words(prose: dict[str, Any
     assert all(words[name] > LONGEST for name in ("users/checkpoints.md", "admins/doctor.md"))
 
 
-def test_no_value_of_the_product_is_called_found_or_told() -> None:
+@pytest.mark.parametrize(
+    ("folder", "least"), [("slurm_hooks", 3000), ("examples", 500), ("benchmarks", 1000)]
+)
+def test_no_value_is_called_found_or_told(folder: str, least: int) -> None:
     """Such a name says how the value came, and not which value it is."""
     names = {
         (path.name, node.id if isinstance(node, ast.Name) else node.arg)
-        for path in (ROOT / "slurm_hooks").rglob("*.py")
+        for path in (ROOT / folder).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and is_bound(node))
     }
-    assert len(names) > 3000
+    assert len(names) > least
     assert {name for name in names if name[1] in ("found", "told")} == set()
 
 
