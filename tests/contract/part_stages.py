@@ -166,8 +166,8 @@ def gpus_used(stage: PartStage, name: str) -> int:
 
 
 def fragments(stage: PartStage, job: int) -> dict[int, Fragment]:
-    (found,) = (j for j in read_jobs(stage.port, LANES) if j.job_id == job)
-    return {f.id.index: f for f in found.fragments}
+    (seen,) = (j for j in read_jobs(stage.port, LANES) if j.job_id == job)
+    return {f.id.index: f for f in seen.fragments}
 
 
 def release(
@@ -180,17 +180,17 @@ def release(
 
     The command has only the sizes that Slurm does not show, or all sizes.
     """
-    found = fragments(stage, job)
+    before = fragments(stage, job)
     intents = [
         Intent(
             FragmentId(job, index),
             Why.HOLE_OPEN,
             Verb.GROW,
-            mark=found[index].mark,
+            mark=before[index].mark,
             nodes=frozenset({name}),
             limit=LEASE,
             asks=size,
-            is_resized=is_told or found[index].asks != size,
+            is_resized=is_told or before[index].asks != size,
         )
         for index, (name, size) in where.items()
     ]

@@ -33,7 +33,7 @@ def read(text: str, job: int) -> dict[int, Row]:
     """The rows of a job by the index of the element."""
     rows = (dict(zip(FIELDS, line.split("|"))) for line in text.splitlines())
     named = ((re.fullmatch(rf"{job}_(\d+)", row["JobArrayID"]), row) for row in rows)
-    return {int(found.group(1)): row for found, row in named if found}
+    return {int(match.group(1)): row for match, row in named if match}
 
 
 class Stage(Protocol):

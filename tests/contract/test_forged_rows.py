@@ -32,8 +32,8 @@ COMMENTS = (
 
 @pytest.fixture(scope="module")
 def box(installation: Any) -> Iterator[Sandbox]:
-    with Sandbox.up(SandboxSpec(nodes=2, slurm=installation)) as found:
-        yield found
+    with Sandbox.up(SandboxSpec(nodes=2, slurm=installation)) as sandbox:
+        yield sandbox
 
 
 def test_a_row_has_slurm_s_values(box: Sandbox) -> None:
@@ -50,7 +50,7 @@ def test_a_row_has_slurm_s_values(box: Sandbox) -> None:
     assert [job.job_id for job in jobs.malleable] == ids
     assert {len(job.fragments) for job in jobs.malleable} == {2}
     assert (jobs.unknown, jobs.records) == ((), 2 * len(ids))
-    told = [fragment.telemetry for job in jobs.malleable for fragment in job.fragments]
-    assert [t is not None for t in told] == [n // 2 in (0, 2) for n in range(len(told))]
-    assert told[0] is not None
-    assert [(rate.nodes, rate.per_s) for rate in told[0].rates] == [(1, 700.0), (2, 1234.0)]
+    reports = [fragment.telemetry for job in jobs.malleable for fragment in job.fragments]
+    assert [t is not None for t in reports] == [n // 2 in (0, 2) for n in range(len(reports))]
+    assert reports[0] is not None
+    assert [(rate.nodes, rate.per_s) for rate in reports[0].rates] == [(1, 700.0), (2, 1234.0)]

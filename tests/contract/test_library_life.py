@@ -36,19 +36,19 @@ class Compared(Life):
     def keep(self, situation: str, holds: Callable[[Snapshot], bool], limit_s: int = 60) -> None:
         """Wait for the situation, and until two readings by squeue are equal."""
         wait_until(lambda: holds(self.look()[0]), limit_s, lambda: (situation, self.look()[0]))
-        before, found, after = wait_until(self._three_looks, explain=lambda: situation)
-        assert found == before == after, situation
+        before, between, after = wait_until(self._three_looks, explain=lambda: situation)
+        assert between == before == after, situation
 
     def _three_looks(self) -> Any:
         environment = dict(self.box.environment)
         port = WithLibrary(Live(20.0, environment=environment))
         before = timeless(self.look()[0])
-        found = timeless(observe(port, ["malleable"]))
+        between = timeless(observe(port, ["malleable"]))
         after = timeless(self.look()[0])
         if before != after:
             return None
         self.by_library += [] if any(a.argv[0] == "squeue" for a in port.asked) else ["yes"]
-        return before, found, after
+        return before, between, after
 
 
 def timeless(seen: Snapshot) -> Snapshot:

@@ -40,9 +40,9 @@ def bare(installation: object) -> Iterator[Sandbox]:
 @pytest.fixture(params=KINDS)
 def stage(request: pytest.FixtureRequest) -> Iterator[PartStage]:
     is_fake = request.param == "fake"
-    found: PartStage = FakeParts() if is_fake else RealParts(request.getfixturevalue("bare"))
-    yield found
-    found.tidy()
+    made: PartStage = FakeParts() if is_fake else RealParts(request.getfixturevalue("bare"))
+    yield made
+    made.tidy()
 
 
 def gpus(count: int) -> Resources:
@@ -51,8 +51,8 @@ def gpus(count: int) -> Resources:
 
 
 def states(stage: PartStage, job: int, *indexes: int) -> set[FragmentState]:
-    found = fragments(stage, job)
-    return {found[index].state for index in indexes}
+    elements = fragments(stage, job)
+    return {elements[index].state for index in indexes}
 
 
 def start(stage: PartStage, job: int, name: str, *sizes: Resources, first: int = 0) -> None:
@@ -79,8 +79,8 @@ def test_a_fragment_has_any_size_in_turn(stage: PartStage, slot: str) -> None:
         release(stage, job, {0: ("n1", size)})
         assert fragments(stage, job)[0].asks == size
         until(stage, lambda: states(stage, job, 0) == {RUNNING})
-        found = fragments(stage, job)
-        assert (found[0].asks, found[1].asks, found[0].nodes) == (size, other, {"n1"})
+        elements = fragments(stage, job)
+        assert (elements[0].asks, elements[1].asks, elements[0].nodes) == (size, other, {"n1"})
         used = node(stage, "n1").used
         assert (used.cpus, used.memory_mib, used.gpus) == (size.cpus, size.memory_mib, size.gpus)
         put_back(stage, job)
@@ -155,8 +155,8 @@ def test_a_fragment_starts_beside_a_job(stage: PartStage) -> None:
     until(stage, lambda: stage.has_started(rigid))
     job = stage.submit(2, GPU)
     start(stage, job, "n1", gpus(3))
-    found = node(stage, "n1")
-    assert (found.state, found.used.gpus, found.free.gpus) == (NodeState.SHARED, 5, 3)
+    seen = node(stage, "n1")
+    assert (seen.state, seen.used.gpus, seen.free.gpus) == (NodeState.SHARED, 5, 3)
     release(stage, job, {1: ("n1", gpus(4))})
     until(stage, lambda: fragments(stage, job)[1].reason == "Resources")
     assert node(stage, "n1").used.gpus == 5
@@ -166,8 +166,8 @@ def test_a_node_without_processors_left_reads_as_allocated(stage: PartStage) -> 
     """It reads so although GPUs are free."""
     rigid = stage.rigid("n1", resources(CPUS, 8000, 2))
     until(stage, lambda: stage.has_started(rigid))
-    found = node(stage, "n1")
-    assert (found.raw_state, found.used.gpus, found.free.gpus) == ("ALLOCATED", 2, 0)
+    seen = node(stage, "n1")
+    assert (seen.raw_state, seen.used.gpus, seen.free.gpus) == ("ALLOCATED", 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +187,9 @@ def test_as_few_fragments_as_needed_are_preempted(
     start(stage, job, "n1", *map(gpus, before))
     rigid = stage.rigid("n1", resources(1, 1000, wants))
     until(stage, lambda: stage.has_started(rigid))
-    found = fragments(stage, job)
-    assert {index for index, f in found.items() if f.state is not RUNNING} == lost
-    asks = [found[index].asks for index in found]
+    elements = fragments(stage, job)
+    assert {index for index, f in elements.items() if f.state is not RUNNING} == lost
+    asks = [elements[index].asks for index in elements]
     assert asks == [gpus(count) for count in before]  # a size outlives a preemption
 
 
@@ -200,8 +200,8 @@ def test_the_lower_partition_is_preempted_first(stage: PartStage) -> None:
     start(stage, job, "n1", gpus(4), gpus(4))
     rigid = stage.rigid("n1", resources(1, 1000, 2))
     until(stage, lambda: stage.has_started(rigid))
-    found = fragments(stage, job)
-    assert [found[i].state is RUNNING for i in (0, 1)] == [True, False]
+    elements = fragments(stage, job)
+    assert [elements[i].state is RUNNING for i in (0, 1)] == [True, False]
 
 
 def test_a_fragment_of_a_higher_partition_takes_the_node_of_lower_fragments(
@@ -213,8 +213,8 @@ def test_a_fragment_of_a_higher_partition_takes_the_node_of_lower_fragments(
     start(stage, job, "n2", gpus(2), first=2)
     release(stage, job, {3: ("n1", gpus(8))})
     until(stage, lambda: states(stage, job, 3) == {RUNNING})
-    found = fragments(stage, job)
-    assert [found[i].state is RUNNING for i in (0, 1, 2)] == [False, False, True]
+    elements = fragments(stage, job)
+    assert [elements[i].state is RUNNING for i in (0, 1, 2)] == [False, False, True]
 
 
 def test_a_node_with_an_ending_fragment_starts_no_fragment(stage: PartStage) -> None:
@@ -228,8 +228,8 @@ def test_a_node_with_an_ending_fragment_starts_no_fragment(stage: PartStage) -> 
     assert stage.does(f"scontrol uhold {job}_0")
     release(stage, job, {2: ("n1", gpus(1))})
     until(stage, lambda: node(stage, "n1").raw_state.startswith("MIXED+COMPLETING"))
-    found = node(stage, "n1")
-    assert (found.state, found.free, gpus_used(stage, "n1")) == (NodeState.BUSY, Resources(), 3)
+    seen = node(stage, "n1")
+    assert (seen.state, seen.free, gpus_used(stage, "n1")) == (NodeState.BUSY, Resources(), 3)
     assert states(stage, job, 2) == {FragmentState.PENDING}
     until(stage, lambda: states(stage, job, 2) == {RUNNING})
     assert states(stage, job, 0) == {HELD}

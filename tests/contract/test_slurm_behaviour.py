@@ -27,9 +27,9 @@ def bare(installation: Any) -> Iterator[Sandbox]:
 
 @pytest.fixture(params=KINDS)
 def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
-    found: Stage = Fake() if request.param == "fake" else Real(request.getfixturevalue("bare"))
-    yield found
-    found.tidy()
+    made: Stage = Fake() if request.param == "fake" else Real(request.getfixturevalue("bare"))
+    yield made
+    made.tidy()
 
 
 def state(stage: Stage, job: int, index: int = 0) -> str:
@@ -43,8 +43,8 @@ def row(stage: Stage, job: int, index: int = 0) -> Row:
 
 def hold_of(stage: Stage, job: int, index: int = 0) -> tuple[bool, str]:
     """Tell whether it is held, and return Slurm's reason."""
-    found = row(stage, job, index)
-    return found["PriorityLong"] == "0", found["Reason"]
+    values = row(stage, job, index)
+    return values["PriorityLong"] == "0", values["Reason"]
 
 
 def running(stage: Stage, count: int = 1, elements: int = 2) -> int:
@@ -192,9 +192,9 @@ def test_limit_and_comments_outlive_a_requeue(stage: Stage) -> None:
     assert not stage.does(f"scontrol update jobid={job}_0 AdminComment=x", "nobody")
     assert stage.does(f"scontrol requeuehold {job}_0")
     until(stage, lambda: state(stage, job) == "PENDING")
-    found = row(stage, job)
-    assert (found["admin_comment"], found["comment"]) == ("site", "joined{0};mine")
-    assert found["TimeLimit"].endswith("7:00")
+    values = row(stage, job)
+    assert (values["admin_comment"], values["comment"]) == ("site", "joined{0};mine")
+    assert values["TimeLimit"].endswith("7:00")
 
 
 def test_a_suspended_element_is_still_on_a_node_that_reads_idle(stage: Stage) -> None:

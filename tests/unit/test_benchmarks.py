@@ -83,7 +83,7 @@ def test_holes_are_the_free_time_of_others(part: Callable[[str], ModuleType]) ->
 def test_memory_that_grows_without_end_is_a_leak(part: Callable[[str], ModuleType]) -> None:
     day = part("soak_day")
     samples = [(60.0 * i, {"steady": 7.0, "leaky": 2.0 * i}) for i in range(61)]
-    found = {name: day.growth(samples, name) for name in ("steady", "leaky")}
-    (told,) = day.leaks(found, {"steady": 0, "leaky": 50})
-    assert told.startswith("leaky grew from")
-    assert day.leaks(found, {"leaky": 200}) == []
+    growths = {name: day.growth(samples, name) for name in ("steady", "leaky")}
+    (leak,) = day.leaks(growths, {"steady": 0, "leaky": 50})
+    assert leak.startswith("leaky grew from")
+    assert day.leaks(growths, {"leaky": 200}) == []

@@ -69,16 +69,16 @@ def test_json_of_a_single_job(capsys: Output, site: Path) -> None:
 def comment(site: Path, text: str) -> None:
     """The output of squeue for a question about comments."""
     path = site / "bin" / "squeue"
-    told = f"#!/bin/sh\ncase $* in *%2000k*) {text};; esac\n"
-    path.write_text(told + path.read_text())
+    answering = f"#!/bin/sh\ncase $* in *%2000k*) {text};; esac\n"
+    path.write_text(answering + path.read_text())
 
 
 def test_the_remarks_of_a_job(capsys: Output, site: Path) -> None:
     word = job_id(capsys)
     comment(site, "echo 'mine;remark{your flag wins}'; exit 0")
     assert 'the job reports: "your flag wins"' in run(capsys, "explain", word)[1]
-    told = json.loads(run(capsys, "explain", word, "--json")[1])
-    assert (told["remarks"], told["hints"]) == (["your flag wins"], [])
+    explained = json.loads(run(capsys, "explain", word, "--json")[1])
+    assert (explained["remarks"], explained["hints"]) == (["your flag wins"], [])
     before = run(capsys, "plan")[1]
     assert "flag" not in before
 
@@ -109,8 +109,8 @@ def test_a_dry_run_prints_commands_and_writes_none(capsys: Output, site: Path) -
 
 def test_a_tick_without_rights_is_a_failure(capsys: Output, site: Path) -> None:
     path = site / "bin" / "scontrol"
-    told = "echo 7_0: Access/permission denied >&2; exit 1;"
-    path.write_text(path.read_text().replace("*) echo", f"*) {told} echo"))
+    refusal = "echo 7_0: Access/permission denied >&2; exit 1;"
+    path.write_text(path.read_text().replace("*) echo", f"*) {refusal} echo"))
     code, out, err = run(capsys, "reconcile")
     assert code == 77
     assert "refused by Slurm" in out

@@ -87,8 +87,8 @@ def test_status_leaves_ended_jobs_out(capsys: Output, site: Path) -> None:
 
 
 def test_a_name_is_shown_as_a_single_line_of_text() -> None:
-    told = f"7|{'a':40}|\n7|{'forged':40}|\n8|{'x' * 60}|\nodd\n9|{'b' + chr(27) + 'c':40}|\n"
-    assert parse_names(told) == {7: "a", 9: "b?c"}
+    listing = f"7|{'a':40}|\n7|{'forged':40}|\n8|{'x' * 60}|\nodd\n9|{'b' + chr(27) + 'c':40}|\n"
+    assert parse_names(listing) == {7: "a", 9: "b?c"}
 
 
 def test_plan_shows_the_changes(capsys: Output, site: Path) -> None:
@@ -156,9 +156,9 @@ def test_a_pool_is_named_after_its_command(
 ) -> None:
     write_program(site / "bin" / "sbatch", f'echo "$@" >{site}/words\necho 17')
     assert run(capsys, "pool", "--max=2", "--detach", *options, "--", "/opt/worker.py", "x")[0] == 0
-    told = (site / "words").read_text().split()
-    assert [word for word in told if name in word]
-    assert any("worker.py" in word for word in told) is (name == "worker.py")
+    words = (site / "words").read_text().split()
+    assert [word for word in words if name in word]
+    assert any("worker.py" in word for word in words) is (name == "worker.py")
 
 
 def test_a_single_view_needs_no_terminal(capsys: Output, site: Path) -> None:

@@ -96,9 +96,9 @@ FILLED = st.builds(
 
 @given(FILLED)
 def test_a_written_comment_is_read_back(comment: Comment) -> None:
-    found = parse(comment.text)
-    assert replace(found, remark="", rest="") == replace(comment, remark="", rest="")
-    assert found.text == comment.text
+    read_back = parse(comment.text)
+    assert replace(read_back, remark="", rest="") == replace(comment, remark="", rest="")
+    assert read_back.text == comment.text
     assert parse(comment.text[:HEAD_WIDTH]).loss == comment.loss
     assert parse(comment.text[:WIDTH]).wish == comment.wish
 

@@ -217,14 +217,14 @@ def test_each_forbidden_import_breaks_its_contract(package: Path) -> None:
         for _, importer, imported in PLANTED:
             with file_of(package, importer).open("a") as planted:
                 planted.write(f"import {imported}\n")
-        told = reports(lint(package))
+        reported = reports(lint(package))
     finally:
         for file, text in before.items():
             file.write_text(text)
     missed = [
         (contract, importer, imported)
         for contract, importer, imported in PLANTED
-        if f"{importer} -> {named(imported)} " not in told.get(contract, "")
+        if f"{importer} -> {named(imported)} " not in reported.get(contract, "")
     ]
     assert missed == []
 
@@ -256,11 +256,11 @@ def test_a_new_module_must_be_given_a_row(package: Path) -> None:
     try:
         for module in new:
             module.touch()
-        found = verdicts(lint(package))
+        by_contract = verdicts(lint(package))
     finally:
         for module in new:
             module.unlink()
-    assert list(found.values()).count("BROKEN") == len(rooms)
+    assert list(by_contract.values()).count("BROKEN") == len(rooms)
 
 
 def test_a_clock_or_a_process_behind_an_allowed_import_is_banned() -> None:

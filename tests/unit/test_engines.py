@@ -44,8 +44,8 @@ def test_job_submit_offers_them_unless_the_site_says_otherwise() -> None:
     slurm: Any = SimpleNamespace(version=(), max_array_size=1, appends=True)
     policy = render_policy(Settings(), slurm, {})
     (line,) = re.findall(r"engines = \{(.*)\},", policy)
-    told = dict(re.findall(r'\["(\w+)"\] = "([a-z+]+)"', line))
-    assert told == {name: row.traits for name, row in ENGINES.items()}
+    offered = dict(re.findall(r'\["(\w+)"\] = "([a-z+]+)"', line))
+    assert offered == {name: row.traits for name, row in ENGINES.items()}
     (launchers,) = re.findall(r"launchers = \{(.*)\},", policy)
     assert re.findall(r'\["([\w.]+)"\] = true', launchers) == list(LAUNCHERS)
     request = (TREE / "plugins" / "lua" / "malleable_request.lua").read_text()

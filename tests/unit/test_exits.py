@@ -29,17 +29,17 @@ def leaves(kind: type[MalleableError]) -> list[type[MalleableError]]:
 def test_the_man_page_prints_the_table() -> None:
     page = (ROOT / "docs" / "man" / "malleable.1").read_text().replace("\\-", "-")
     section = page.split(".SH EXIT STATUS\n")[1].split(".SH ")[0]
-    told = re.findall(r"\.TP\n\.B (\d+)\n([^\n]+)\n", section)
-    assert told == [(str(int(code)), text) for code, text in MEANINGS.items()]
+    table = re.findall(r"\.TP\n\.B (\d+)\n([^\n]+)\n", section)
+    assert table == [(str(int(code)), text) for code, text in MEANINGS.items()]
     assert set(MEANINGS) == set(Exit)
 
 
 def test_every_error_ends_with_a_code_of_the_table() -> None:
     for module in ("replay.logs.log_lines", "doctor.trial.run"):
         __import__(f"slurm_hooks.{module}")
-    found = leaves(MalleableError)
-    assert len(found) > 9
-    assert [kind for kind in found if not isinstance(kind.exit_code, Exit)] == []
+    kinds = leaves(MalleableError)
+    assert len(kinds) > 9
+    assert [kind for kind in kinds if not isinstance(kind.exit_code, Exit)] == []
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,10 @@ def test_every_error_ends_with_a_code_of_the_table() -> None:
 )
 def test_wrong_words_end_with_64(capsys: Output, site: Path, line: str, said: str) -> None:
     assert cli.main(line.split()) == Exit.USAGE
-    told = capsys.readouterr().err
-    assert said in told
-    assert len(told.splitlines()) <= 2
-    assert all(row.startswith("malleable: ") for row in told.splitlines())
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert len(printed.splitlines()) <= 2
+    assert all(row.startswith("malleable: ") for row in printed.splitlines())
 
 
 def test_wrong_words_name_the_help_of_their_command(capsys: Output) -> None:
@@ -166,9 +166,9 @@ def test_books_of_another_user_are_not_readable(
         cwd=ROOT,
     )
     assert (done.returncode, done.stdout) == (Exit.NOT_ALLOWED, ""), done.stderr
-    (told,) = done.stderr.splitlines()
-    assert "permission denied; run this as root or as the user that runs the tick" in told
-    assert told.endswith(", root") is not is_closed
+    (complaint,) = done.stderr.splitlines()
+    assert "permission denied; run this as root or as the user that runs the tick" in complaint
+    assert complaint.endswith(", root") is not is_closed
 
 
 @pytest.mark.parametrize("words", [["sandbox", "status", "--json"], ["sandbox", "status"]])

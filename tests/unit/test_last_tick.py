@@ -27,8 +27,8 @@ def ran(site: Path, seconds_ago: float, name: str = "tick.lock.done") -> None:
 
 def said(capsys: Output, *words: str) -> str:
     assert cli.main(words) == 0
-    found = capsys.readouterr()
-    return found.out + found.err
+    printed = capsys.readouterr()
+    return printed.out + printed.err
 
 
 # The ledger is the only file of the two that ordinary users can see.
@@ -37,9 +37,9 @@ def test_a_silence_of_two_intervals_is_reported(capsys: Output, site: Path, name
     job = job_id(capsys)
     for words in (["status"], ["status", job], ["explain", job]):
         ran(site, 75, name)
-        told = said(capsys, *words)
-        assert re.search(r"no tick for (7[5-9]|8\d) seconds, since", told)
-        assert "(expected every 30 s): no job can start or grow" in told
+        line = said(capsys, *words)
+        assert re.search(r"no tick for (7[5-9]|8\d) seconds, since", line)
+        assert "(expected every 30 s): no job can start or grow" in line
         ran(site, 20, name)
         assert "no tick" not in said(capsys, *words)
 
@@ -64,9 +64,9 @@ def test_before_the_first_tick_there_is_a_line_too(capsys: Output, site: Path) -
 def test_a_pool_s_follower_prints_why_no_worker_starts(site: Path) -> None:
     settings = load(site / "malleable.toml")
     ran(site, 75)
-    told = sizes(settings, {"PENDING": 2})
-    assert told.startswith("0 running, 2 waiting; no tick since ")
-    assert sizes(settings, {"PENDING": 2}) == told, "the line stays as it is while nothing changes"
+    line = sizes(settings, {"PENDING": 2})
+    assert line.startswith("0 running, 2 waiting; no tick since ")
+    assert sizes(settings, {"PENDING": 2}) == line, "the line stays as it is while nothing changes"
     assert sizes(settings, {"RUNNING": 1, "PENDING": 1}) == "1 running, 1 waiting"
     ran(site, 5)
     assert sizes(settings, {"PENDING": 2}) == "0 running, 2 waiting"

@@ -34,9 +34,9 @@ def test_a_loop_that_cannot_tick_for_long_ends(
     os.utime(stamp, (time.time() - 600,) * 2)
     arguments = argparse.Namespace(settings=None, dry_run=False, json=False)
     reconcile._tolerant_tick(arguments, time.monotonic(), 1.0)
-    told = capsys.readouterr().err
-    assert told.startswith("malleable: no tick has been completed since ")
-    assert "Unable to contact" in told
+    printed = capsys.readouterr().err
+    assert printed.startswith("malleable: no tick has been completed since ")
+    assert "Unable to contact" in printed
     with pytest.raises(NoTickForLong, match=r"\(10 min\)"):
         reconcile._tolerant_tick(arguments, time.monotonic() - 400, 1.0)
     assert NoTickForLong.exit_code == 69
@@ -58,9 +58,9 @@ def test_ticks_for_a_while_end_with_the_code_of_the_last(site: Path) -> None:
 
 def test_the_line_of_cron_is_a_single_tick_and_ends_with_its_code(site: Path) -> None:
     line = (Path(__file__).parents[2] / "etc" / "cron" / "slurm-malleable").read_text()
-    found = re.search(r"/malleable (reconcile .*?) 2>", line)
-    assert found
-    argv = [sys.executable, "-m", "slurm_hooks.cli", *found.group(1).split()]
+    command = re.search(r"/malleable (reconcile .*?) 2>", line)
+    assert command
+    argv = [sys.executable, "-m", "slurm_hooks.cli", *command.group(1).split()]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=150, check=False)
     assert (done.returncode, done.stdout.count("tick at")) == (0, 1), done.stderr
     (site / "bin" / "squeue").write_text(BROKEN)
@@ -96,13 +96,13 @@ def test_a_tick_gets_the_time_of_the_next_tick(
     expected: list[tuple[float, float]],
 ) -> None:
     """The rule holds also for the last tick of a loop, which the timer or cron starts again."""
-    clock, told = Clock(), []
+    clock, calls = Clock(), []
     monkeypatch.setattr(time, "monotonic", lambda: clock.now)
     settings = site / "malleable.toml"
     settings.write_text(f"{settings.read_text()}every_s = {every_s}\n")
 
     def tick(_: argparse.Namespace, began: float, until_next_s: float) -> int:
-        told.append((clock.now - began, until_next_s))
+        calls.append((clock.now - began, until_next_s))
         return 0
 
     monkeypatch.setattr(reconcile, "_tolerant_tick", tick)
@@ -110,7 +110,7 @@ def test_a_tick_gets_the_time_of_the_next_tick(
     given = argparse.Namespace(settings=None, loop=loop_s, end_after=end_after)
     rhythm = reconcile._Rhythm(given)
     loop(rhythm.tick, lambda seconds: rhythm.wait(seconds, clock.sleep))
-    assert told == expected
+    assert calls == expected
 
 
 def test_for_without_loop_is_refused(site: Path, capsys: pytest.CaptureFixture[str]) -> None:

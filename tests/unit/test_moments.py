@@ -49,12 +49,12 @@ def test_a_zone_that_does_not_exist_is_no_stack_trace(
 
 
 def test_no_other_module_asks_for_local_time() -> None:
-    found = [
+    modules = [
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
         if ".astimezone()" in path.read_text()
     ]
-    assert found == ["model/moments.py"]
+    assert modules == ["model/moments.py"]
 
 
 def test_programs_see_a_single_form(new_york: None) -> None:
@@ -62,12 +62,12 @@ def test_programs_see_a_single_form(new_york: None) -> None:
 
 
 def test_no_other_module_prints_a_moment() -> None:
-    found = [
+    modules = [
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
         if "elastic" not in path.parts and re.search(r":%H:%M|\.isoformat\(", path.read_text())
     ]
-    assert sorted(found) == ["model/moments.py"]
+    assert sorted(modules) == ["model/moments.py"]
 
 
 @pytest.mark.parametrize(
@@ -96,11 +96,11 @@ def test_texts_that_are_no_duration(text: str) -> None:
     ],
 )  # fmt: skip
 def test_moments(text: str, wanted: str | None) -> None:
-    found = read_moment(text, NOON)
+    moment = read_moment(text, NOON)
     if wanted is None:
-        assert found == datetime(2026, 2, 28).astimezone()
+        assert moment == datetime(2026, 2, 28).astimezone()
     else:
-        utc = found.astimezone(timezone.utc)
+        utc = moment.astimezone(timezone.utc)
         assert f"{utc:%H:%M} {utc.day}" == wanted
 
 

@@ -41,11 +41,11 @@ def test_a_unit_is_named_as_in_a_request(count: int, unit: str, wanted: str) -> 
 
 
 def test_no_text_leaves_the_plural_open() -> None:
-    found = [
+    open_plurals = [
         f"{path.relative_to(PACKAGE)}: {line.strip()}"
         for path in sorted(PACKAGE.rglob("*.py"))
         for line in path.read_text().splitlines()
         if re.search(r"[\"'].*[a-zA-Z]\(s\)[^(]*[\"']", re.sub(r"(\w+)\(s\)(?=[^\"']*$)", "", line))
         and not re.search(r"\b(float|moment|look|hole)\(s\)", line)
     ]
-    assert found == []
+    assert open_plurals == []

@@ -135,10 +135,10 @@ def test_the_name_of_a_gpu_in_this_slurm(version: tuple[int, ...], begins: str) 
 def test_a_partition_with_a_grace_has_its_own_notice() -> None:
     text = '[site]\npartitions = ["malleable", "grace", "parts"]\npart_nodes = "parts"'
     terms = [Terms("malleable"), Terms("grace", span(300)), Terms("parts", span(0), span(60))]
-    found = render_policy(parse(text), slurm_with(), {}, terms=terms)
-    told = {name: lua(found, f"tostring(p.notices.{name})") for name in ("malleable", "grace")}
-    assert told == {"malleable": "nil", "grace": "300"}
-    assert lua(found, "p.notices.parts") == "300"  # its fragments may have whole nodes elsewhere
+    policy = render_policy(parse(text), slurm_with(), {}, terms=terms)
+    notices = {name: lua(policy, f"tostring(p.notices.{name})") for name in ("malleable", "grace")}
+    assert notices == {"malleable": "nil", "grace": "300"}
+    assert lua(policy, "p.notices.parts") == "300"  # its fragments may have whole nodes elsewhere
     assert lua(render_policy(parse(text), slurm_with(), {}), "tostring(p.notices)") == "nil"
 
 

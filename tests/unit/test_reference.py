@@ -29,7 +29,7 @@ def test_the_files_equal_the_generated_files(reference: dict[str, Any]) -> None:
 
 
 def test_every_key_has_a_text_and_its_kind(reference: dict[str, Any]) -> None:
-    found = {
+    by_key = {
         (entry.section, entry.key): entry
         for entry in reference["entries"]((ROOT / "etc" / "malleable.toml").read_text())
     }
@@ -38,28 +38,28 @@ def test_every_key_has_a_text_and_its_kind(reference: dict[str, Any]) -> None:
         for section in fields(Settings)
         for key in fields(getattr(Settings(), section.name))
     }
-    assert set(found) == keys
-    assert [key for key, entry in found.items() if not entry.text] == []
-    assert found["lease", "length_s"].kind == "whole number from 60 to 86,400"
-    assert found["mode", "level"].kind == "observe or canary or on"
+    assert set(by_key) == keys
+    assert [key for key, entry in by_key.items() if not entry.text] == []
+    assert by_key["lease", "length_s"].kind == "whole number from 60 to 86,400"
+    assert by_key["mode", "level"].kind == "observe or canary or on"
 
 
 def words_of(parser: Any, subcommands: Any, path: tuple[str, ...] = ()) -> dict[str, set[str]]:
     """The long options of each command and subcommand."""
     options = {o for a in parser._actions for o in a.option_strings if o.startswith("--")}
-    found = {" ".join(path): options - {"--help"}}
+    options_of = {" ".join(path): options - {"--help"}}
     for name, below in subcommands(parser).items():
-        found.update(words_of(below, subcommands, (*path, name)))
-    return found
+        options_of.update(words_of(below, subcommands, (*path, name)))
+    return options_of
 
 
 def test_the_man_page_names_every_command_and_option(reference: dict[str, Any]) -> None:
     text = (ROOT / "docs" / "man" / "malleable.1").read_text().replace("\\-", "-")
-    told = re.sub(r"\\f[BIRP]", "", text)
+    plain = re.sub(r"\\f[BIRP]", "", text)
     for command, options in words_of(reference["whole_parser"](), reference["subcommands"]).items():
         if command.startswith(("replay", "sandbox")):
             continue  # the page names their --help
-        missing = {word for word in {*command.split(), *options} if word not in told}
+        missing = {word for word in {*command.split(), *options} if word not in plain}
         assert not missing, f"malleable {command}: {missing}"
 
 
@@ -123,10 +123,10 @@ def test_zsh_takes_its_script(capsys: pytest.CaptureFixture[str], tmp_path: Path
 
 def untold(parser: Any, subcommands: Any) -> list[str]:
     """The options and words without a text."""
-    found = [
+    missing = [
         f"{parser.prog} {a.dest}" for a in parser._actions if a.help is None and a.nargs != "A..."
     ]
-    return found + [word for p in subcommands(parser).values() for word in untold(p, subcommands)]
+    return missing + [word for p in subcommands(parser).values() for word in untold(p, subcommands)]
 
 
 def test_every_option_has_a_text(reference: dict[str, Any]) -> None:

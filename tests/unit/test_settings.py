@@ -92,12 +92,12 @@ def test_a_single_fault(text: str) -> None:
 
 
 def test_all_faults_at_once() -> None:
-    found = faults(
+    complaints = faults(
         "odd = 1\n[wrong]\n[lease]\nlength_s = 1\nnotice_s = 0\nspeed = 1\n"
         '[mode]\nlevel = "x"\n[site]\npartitions = []\n'
     )
-    assert len(found) == 7
-    assert all(fault.startswith("file: ") for fault in found)
+    assert len(complaints) == 7
+    assert all(fault.startswith("file: ") for fault in complaints)
 
 
 def test_the_places_of_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,11 +52,11 @@ def test_text_that_is_no_settings_is_refused(text: str) -> None:
         parse(text, "file")
 
 
-def written(found: Settings) -> str:
+def written(whole: Settings) -> str:
     """The same settings as a file."""
     lines = []
-    for section in fields(found):
-        part = getattr(found, section.name)
+    for section in fields(whole):
+        part = getattr(whole, section.name)
         lines.append(f"[{section.name}]")
         values = ((f.name, getattr(part, f.name)) for f in fields(part))
         lines += [f"{key} = {json.dumps(value)}" for key, value in values]
@@ -67,7 +67,7 @@ def written(found: Settings) -> str:
 @given(documents())
 def test_read_settings_can_be_written_and_read_again(text: str) -> None:
     try:
-        found = parse(text)
+        parsed = parse(text)
     except SettingsError:
         return
-    assert parse(written(found)) == found
+    assert parse(written(parsed)) == parsed

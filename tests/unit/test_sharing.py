@@ -64,7 +64,7 @@ def test_fixtures_for_a_module_have_the_spelling_that_the_sharing_expects() -> N
 
 
 @pytest.mark.parametrize(
-    ("printed", "code", "told"),
+    ("printed", "code", "pattern"),
     [
         ("=== 3 passed, 1 skipped in 4.20s (0:00:04) ===", 0, "3 passed, 1 skipped"),
         ("no summary", 0, "passed"),
@@ -77,10 +77,10 @@ def test_fixtures_for_a_module_have_the_spelling_that_the_sharing_expects() -> N
     ],
 )
 def test_a_row_of_the_night_names_the_end_of_a_suite(
-    tmp_path: Path, printed: str, code: int, told: str
+    tmp_path: Path, printed: str, code: int, pattern: str
 ) -> None:
     (tmp_path / "log").write_text(printed)
-    assert re.fullmatch(told, nightly._result(tmp_path / "log", code))
+    assert re.fullmatch(pattern, nightly._result(tmp_path / "log", code))
 
 
 def test_the_page_of_the_night_has_every_suite() -> None:

@@ -226,8 +226,8 @@ def test_off_is_seen_by_all_commands(capsys: Output, site: Path) -> None:
         assert "(the file system is full)" in run(capsys, *command)[1], command
     assert "wait" in run(capsys, "explain", word)[1]
     assert "the file system is full" in run(capsys, "status")[2]
-    told = json.loads(run(capsys, "status", "--json")[1])["off"]
-    assert told["reason"] == "the file system is full"
+    switch = json.loads(run(capsys, "status", "--json")[1])["off"]
+    assert switch["reason"] == "the file system is full"
     assert json.loads(run(capsys, "plan", "--json")[1])["level"] == "off"
     assert json.loads(run(capsys, "reconcile", "--json")[1])["mode"] == "off"
     assert "on again" in run(capsys, "on")[1]
@@ -245,8 +245,8 @@ def test_no_growth_is_seen_by_all_commands(capsys: Output, site: Path) -> None:
     for command in (["explain", word], ["plan"], ["reconcile"]):
         assert "(Lustre is busy: load 412)" in run(capsys, *command)[1], command
     assert "(Lustre is busy: load 412)" in run(capsys, "status")[2]
-    told = json.loads(run(capsys, "status", "--json")[1])["no_growth"]
-    assert told["reason"] == "Lustre is busy: load 412"
+    no_growth = json.loads(run(capsys, "status", "--json")[1])["no_growth"]
+    assert no_growth["reason"] == "Lustre is busy: load 412"
     assert json.loads(run(capsys, "plan", "--json")[1])["level"] == "on"
     assert "release " not in ((site / "told").read_text() if (site / "told").exists() else "")
     code, _, err = run(capsys, "test", "--user", "nobody")
@@ -260,23 +260,23 @@ def test_no_growth_is_seen_by_all_commands(capsys: Output, site: Path) -> None:
 def test_status_names_the_nodes_of_a_host_list(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
     path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-2]"]\n')
-    told = run(capsys, "status")[2]
-    assert "mode.level = canary" in told
-    assert "Slurm knows none of them" not in told
+    printed = run(capsys, "status")[2]
+    assert "mode.level = canary" in printed
+    assert "Slurm knows none of them" not in printed
 
 
 def test_json_of_the_switch(capsys: Output, site: Path) -> None:
-    told = json.loads(run(capsys, "off", "--json")[1])
-    assert told["off"]["since"]
-    assert told["tick"]["mode"] == "off"
-    assert json.loads(run(capsys, "on", "--json")[1])["was_off"]["since"] == told["off"]["since"]
+    off = json.loads(run(capsys, "off", "--json")[1])
+    assert off["off"]["since"]
+    assert off["tick"]["mode"] == "off"
+    assert json.loads(run(capsys, "on", "--json")[1])["was_off"]["since"] == off["off"]["since"]
 
 
 def test_the_tick_of_off_is_written_down(capsys: Output, site: Path) -> None:
     assert run(capsys, "off")[2] == ""
     assert run(capsys, "reconcile")[2] == ""
-    found = json.loads(run(capsys, "report", "--since", "2020-01-01", "--json")[1])
-    assert found["ticks"]["count"] == 2
+    report = json.loads(run(capsys, "report", "--since", "2020-01-01", "--json")[1])
+    assert report["ticks"]["count"] == 2
 
 
 def test_a_tick_of_off_that_cannot_be_written_down_says_so(capsys: Output, site: Path) -> None:
