@@ -37,8 +37,8 @@ def one_class(nodes: int, *jobs: JobAsk, **changes: object) -> Problem:
     return replace(Problem(jobs, (NodeClass(nodes),)), **changes)  # type: ignore[arg-type]
 
 
-def sizes(found: Allocation) -> list[int]:
-    return [sum(row) for row in found.counts]
+def sizes(allocation: Allocation) -> list[int]:
+    return [sum(row) for row in allocation.counts]
 
 
 CASES = [
@@ -91,9 +91,9 @@ CASES = [
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(("problem", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_sizes(problem: Problem, expected: list[int], solver: str) -> None:
-    found = allocate(problem, EXACT, solver)
-    assert infeasibility(problem, found.counts) == ""
-    assert sizes(found) == expected
+    allocation = allocate(problem, EXACT, solver)
+    assert infeasibility(problem, allocation.counts) == ""
+    assert sizes(allocation) == expected
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
@@ -167,19 +167,19 @@ TWO_CLASSES = Problem(
 
 
 def test_without_time_each_job_keeps_its_nodes() -> None:
-    found = solve_milp(TWO_CLASSES, Limits(seconds=0))
-    assert found.solve.status is SolveStatus.UNCHANGED
-    assert found.counts == held_counts(TWO_CLASSES)
+    allocation = solve_milp(TWO_CLASSES, Limits(seconds=0))
+    assert allocation.solve.status is SolveStatus.UNCHANGED
+    assert allocation.counts == held_counts(TWO_CLASSES)
 
 
 @NEEDS_HIGHS
 def test_without_time_the_search_returns_its_start() -> None:
     start = ((6, 5), (0, 0))
-    found = solve_milp(TWO_CLASSES, Limits(seconds=0), "highs", start)
-    assert found.solve.solver == "highs"
-    assert found.counts == start
-    assert found.solve.status is SolveStatus.INCUMBENT
-    assert found.solve.reason == "out of time"
+    allocation = solve_milp(TWO_CLASSES, Limits(seconds=0), "highs", start)
+    assert allocation.solve.solver == "highs"
+    assert allocation.counts == start
+    assert allocation.solve.status is SolveStatus.INCUMBENT
+    assert allocation.solve.reason == "out of time"
 
 
 def no_answer(problem: Problem, *_: object) -> Allocation:
@@ -203,11 +203,11 @@ def broken(*_: object) -> Allocation:
 @pytest.mark.parametrize("misbehave", [no_answer, all_zero, too_much, broken])
 def test_failing_solver_is_replaced(misbehave: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocate_module, "solve_milp", misbehave)
-    found = allocate(TWO_CLASSES, solver="milp")
-    assert infeasibility(TWO_CLASSES, found.counts) == ""
-    assert found.solve.value > value(TWO_CLASSES, held_counts(TWO_CLASSES))
-    assert found.solve.status is SolveStatus.INCUMBENT
-    assert "greedy" in f"{found.solve.solver} {found.solve.reason}"
+    allocation = allocate(TWO_CLASSES, solver="milp")
+    assert infeasibility(TWO_CLASSES, allocation.counts) == ""
+    assert allocation.solve.value > value(TWO_CLASSES, held_counts(TWO_CLASSES))
+    assert allocation.solve.status is SolveStatus.INCUMBENT
+    assert "greedy" in f"{allocation.solve.solver} {allocation.solve.reason}"
 
 
 @pytest.mark.parametrize("misbehave", [no_answer, all_zero, too_much])
@@ -224,9 +224,9 @@ def test_failing_solver_never_releases_everything(
 def test_no_solver_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(milp_module.pulp, "HiGHS", raising=False)
     monkeypatch.setattr(milp_module.pulp.COIN_CMD, "available", lambda self: False)
-    found = allocate(TWO_CLASSES, solver="milp")
-    assert found.solve.solver == "greedy"
-    assert "no solver milp on this host" in found.solve.reason
+    allocation = allocate(TWO_CLASSES, solver="milp")
+    assert allocation.solve.solver == "greedy"
+    assert "no solver milp on this host" in allocation.solve.reason
 
 
 def test_cbc_steps_in_without_highs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +241,9 @@ def test_seconds_are_read_from_the_clock() -> None:
 
 @pytest.mark.parametrize("problem", [one_class(4), one_class(0, job())])
 def test_a_problem_without_jobs(problem: Problem) -> None:
-    found = allocate(problem)
-    assert found.solve.status is SolveStatus.NOTHING
-    assert found.counts == held_counts(problem)
+    allocation = allocate(problem)
+    assert allocation.solve.status is SolveStatus.NOTHING
+    assert allocation.counts == held_counts(problem)
 
 
 @pytest.mark.parametrize(
@@ -255,10 +255,10 @@ def test_a_problem_without_jobs(problem: Problem) -> None:
     ],
 )
 def test_a_contradicting_problem_changes_no_job(problem: Problem) -> None:
-    found = allocate(problem)
-    assert found.solve.status is SolveStatus.UNCHANGED
-    assert found.counts == held_counts(problem)
-    assert "impossible problem" in found.solve.reason
+    allocation = allocate(problem)
+    assert allocation.solve.status is SolveStatus.UNCHANGED
+    assert allocation.counts == held_counts(problem)
+    assert "impossible problem" in allocation.solve.reason
 
 
 def test_unknown_solver() -> None:

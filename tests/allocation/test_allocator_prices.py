@@ -76,12 +76,12 @@ def test_any_prices_prove_a_bound(problem: Problem, asked: list[float]) -> None:
 @given(problems())
 def test_search_is_allowed_and_between_greedy_and_bound(problem: Problem) -> None:
     start = solve_greedy(problem)
-    found = solve_prices(problem, start, 1e-9)
+    priced = solve_prices(problem, start, 1e-9)
     best = brute_force(problem)
-    assert infeasibility(problem, found.counts) == ""
-    assert agree(found.value, value(problem, found.counts))
-    assert value(problem, start) - 1e-9 <= found.value <= best + 1e-6
-    assert found.bound >= best - 1e-6
+    assert infeasibility(problem, priced.counts) == ""
+    assert agree(priced.value, value(problem, priced.counts))
+    assert value(problem, start) - 1e-9 <= priced.value <= best + 1e-6
+    assert priced.bound >= best - 1e-6
 
 
 def test_a_gang_that_is_not_completed_is_given_up() -> None:
@@ -90,19 +90,19 @@ def test_a_gang_that_is_not_completed_is_given_up() -> None:
     whole = JobAsk("whole", 4, 4, curve, held=(0, 1), usable=(True, True))
     other = JobAsk("other", 1, 2, Curve(((0, 0.0), (2, 0.125))), (0, 0), (True, True))
     problem = Problem((whole, other), (NodeClass(2), NodeClass(4)), ceiling_nodes=5)
-    found = solve_prices(problem, solve_greedy(problem), 1e-9)
-    assert infeasibility(problem, found.counts) == ""
+    priced = solve_prices(problem, solve_greedy(problem), 1e-9)
+    assert infeasibility(problem, priced.counts) == ""
 
 
 @settings(max_examples=100, deadline=None)
 @given(problems(), st.sampled_from([1e-3, 1e-9]))
 def test_the_allocator_keeps_its_claimed_gap(problem: Problem, gap: float) -> None:
     """On every small case: as good as brute force up to the gap, and never more than the bound."""
-    found = allocate(problem, Limits(seconds=20, gap=gap))
+    allocation = allocate(problem, Limits(seconds=20, gap=gap))
     best = brute_force(problem)
-    assert found.solve.status in {SolveStatus.OPTIMAL, SolveStatus.NOTHING}
-    assert found.solve.bound >= best - 2e-6 or found.solve.status is SolveStatus.NOTHING
-    assert found.solve.value >= best - gap * abs(found.solve.value) - 2e-6
+    assert allocation.solve.status in {SolveStatus.OPTIMAL, SolveStatus.NOTHING}
+    assert allocation.solve.bound >= best - 2e-6 or allocation.solve.status is SolveStatus.NOTHING
+    assert allocation.solve.value >= best - gap * abs(allocation.solve.value) - 2e-6
 
 
 @pytest.mark.parametrize("first", range(0, 100, 20))
@@ -112,9 +112,9 @@ def test_small_problems_are_exact_without_a_milp_solver(
     """The packages contain no solver, and a host may have no solver."""
     monkeypatch.setattr(allocate_module, "solve_milp", missing)
     for seed in range(first, first + 20):
-        found = allocate(torn(seed), Limits(gap=1e-9))
-        assert agree(found.solve.value, brute_force(torn(seed))), seed
-        assert found.solve.status in {SolveStatus.OPTIMAL, SolveStatus.NOTHING}
+        allocation = allocate(torn(seed), Limits(gap=1e-9))
+        assert agree(allocation.solve.value, brute_force(torn(seed))), seed
+        assert allocation.solve.status in {SolveStatus.OPTIMAL, SolveStatus.NOTHING}
 
 
 def missing(*_: object) -> None:
@@ -150,11 +150,11 @@ def machine(jobs: int, nodes: int, classes: int, sectors: int = 1) -> Problem:
 def test_prices_agree_with_the_milp(sectors: int, headroom: int) -> None:
     problem = replace(machine(20, 160, 4, sectors), headroom_nodes=headroom)
     assert contradiction(problem) == ""
-    found = solve_prices(problem, solve_greedy(problem), 1e-3)
-    exact = solve_milp(problem, Limits(seconds=30, gap=1e-6), "milp", found.counts)
-    assert found.value <= exact.solve.value * (1 + 1e-6)
-    assert found.bound >= exact.solve.value * (1 - 1e-6)
-    assert found.gap <= 5e-3
+    priced = solve_prices(problem, solve_greedy(problem), 1e-3)
+    exact = solve_milp(problem, Limits(seconds=30, gap=1e-6), "milp", priced.counts)
+    assert priced.value <= exact.solve.value * (1 + 1e-6)
+    assert priced.bound >= exact.solve.value * (1 - 1e-6)
+    assert priced.gap <= 5e-3
 
 
 def test_classes_that_the_same_jobs_want_share_a_price() -> None:
@@ -165,20 +165,20 @@ def test_classes_that_the_same_jobs_want_share_a_price() -> None:
 
 def test_many_jobs_and_classes_need_no_integer_programme(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocate_module, "solve_milp", None)
-    found = allocate(machine(120, 2400, 12))
-    assert found.solve.solver == "prices"
-    assert found.solve.status is SolveStatus.OPTIMAL
-    assert found.solve.bound <= found.solve.value * 1.001
+    allocation = allocate(machine(120, 2400, 12))
+    assert allocation.solve.solver == "prices"
+    assert allocation.solve.status is SolveStatus.OPTIMAL
+    assert allocation.solve.bound <= allocation.solve.value * 1.001
 
 
 def test_out_of_time_the_best_so_far_is_returned_and_said() -> None:
     clock = iter([0.0, *[100.0] * 1000])
     problem = machine(30, 300, 6)
-    found = allocate(problem, Limits(seconds=1, gap=1e-9), clock=lambda: next(clock))
-    assert found.solve.status is SolveStatus.INCUMBENT
-    assert "out of time" in found.solve.reason
-    assert infeasibility(problem, found.counts) == ""
-    assert found.solve.value >= value(problem, solve_greedy(problem)) - 1e-6
+    allocation = allocate(problem, Limits(seconds=1, gap=1e-9), clock=lambda: next(clock))
+    assert allocation.solve.status is SolveStatus.INCUMBENT
+    assert "out of time" in allocation.solve.reason
+    assert infeasibility(problem, allocation.counts) == ""
+    assert allocation.solve.value >= value(problem, solve_greedy(problem)) - 1e-6
 
 
 def test_prices_stand_in_for_a_milp_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,10 +186,10 @@ def test_prices_stand_in_for_a_milp_that_fails(monkeypatch: pytest.MonkeyPatch) 
         raise OSError("cbc: permission denied")
 
     monkeypatch.setattr(allocate_module, "solve_milp", broken)
-    found = allocate(machine(30, 300, 6), Limits(gap=0))
-    assert found.solve.solver == "prices"
-    assert found.solve.status is SolveStatus.INCUMBENT
-    assert "permission denied" in found.solve.reason
+    allocation = allocate(machine(30, 300, 6), Limits(gap=0))
+    assert allocation.solve.solver == "prices"
+    assert allocation.solve.status is SolveStatus.INCUMBENT
+    assert "permission denied" in allocation.solve.reason
 
 
 @settings(max_examples=100, deadline=None)

@@ -34,10 +34,10 @@ EXACT = Limits(seconds=20, gap=1e-9)
 @given(problems(), st.sampled_from(["milp", "milp", "cbc"]), st.booleans())
 def test_milp_returns_the_optimum(problem: Problem, name: str, is_warm: bool) -> None:
     """The result holds for any solver and any start."""
-    found = solve_milp(problem, EXACT, name, solve_greedy(problem) if is_warm else None)
-    assert infeasibility(problem, found.counts) == ""
-    assert found.solve.status is SolveStatus.OPTIMAL
-    assert math.isclose(value(problem, found.counts), brute_force(problem), abs_tol=2e-6)
+    allocation = solve_milp(problem, EXACT, name, solve_greedy(problem) if is_warm else None)
+    assert infeasibility(problem, allocation.counts) == ""
+    assert allocation.solve.status is SolveStatus.OPTIMAL
+    assert math.isclose(value(problem, allocation.counts), brute_force(problem), abs_tol=2e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -86,15 +86,15 @@ def test_merging_classes_keeps_the_optimum(problem: Problem) -> None:
 def test_allocate_never_falls_below_greedy_or_status_quo(
     problem: Problem, solver: str, is_exact: bool
 ) -> None:
-    found = allocate(problem, EXACT if is_exact else Limits(), solver)
+    allocation = allocate(problem, EXACT if is_exact else Limits(), solver)
     held = held_counts(problem)
-    assert infeasibility(problem, found.counts) == ""
-    assert agree(found.solve.value, value(problem, found.counts))
-    assert found.solve.value <= found.solve.bound + 1e-6
+    assert infeasibility(problem, allocation.counts) == ""
+    assert agree(allocation.solve.value, value(problem, allocation.counts))
+    assert allocation.solve.value <= allocation.solve.bound + 1e-6
     merged = merge(problem)
     floors = [value(merged.problem, solve_greedy(merged.problem))]
     floors += [value(problem, held)] if is_feasible(problem, held) else []
-    assert found.solve.value >= max(floors) - 1e-6
+    assert allocation.solve.value >= max(floors) - 1e-6
 
 
 def carried_out(problem: Problem) -> Problem:
@@ -148,8 +148,8 @@ def test_knapsack_and_milp_agree_on_more_jobs(nodes: int) -> None:
     problem = many_jobs(20, nodes)
     exact = solve_knapsack(problem)
     assert is_feasible(problem, exact)
-    found = solve_milp(problem, Limits(seconds=20, gap=1e-7))
-    assert math.isclose(value(problem, exact), found.solve.value, rel_tol=1e-6)
+    by_milp = solve_milp(problem, Limits(seconds=20, gap=1e-7))
+    assert math.isclose(value(problem, exact), by_milp.solve.value, rel_tol=1e-6)
 
 
 def test_knapsack_gives_up_rather_than_run_for_hours() -> None:

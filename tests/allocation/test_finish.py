@@ -45,11 +45,11 @@ def test_rows_with_a_small_loss_are_open(
         low, high = min(surpluses.values()), max(surpluses.values())
         least = low + share * (high - low)
         bidder = Bidder(job, spans, [c.capacity for c in problem.classes])
-        found = [(row, surplus) for surplus, row in near(bidder, prices, least - SLACK)]
-        assert len(dict(found)) == len(found)
-        assert all(agree(surplus, surpluses[row]) for row, surplus in found)
-        assert {row for row, s in surpluses.items() if s >= least} <= set(dict(found))
-        assert all(surpluses[row] >= least - 2 * SLACK for row, _ in found)
+        near_rows = [(row, surplus) for surplus, row in near(bidder, prices, least - SLACK)]
+        assert len(dict(near_rows)) == len(near_rows)
+        assert all(agree(surplus, surpluses[row]) for row, surplus in near_rows)
+        assert {row for row, s in surpluses.items() if s >= least} <= set(dict(near_rows))
+        assert all(surpluses[row] >= least - 2 * SLACK for row, _ in near_rows)
 
 
 @pytest.mark.parametrize("price", [1.0, 400.0])
@@ -92,18 +92,18 @@ def test_no_row_is_better_than_the_best(problem: Problem, asked: list[float]) ->
 @settings(max_examples=100, deadline=None)
 @given(problems())
 def test_small_problems_are_solved_to_the_end(problem: Problem) -> None:
-    found = solve_prices(problem, solve_greedy(problem), 1e-9)
-    assert agree(found.value, brute_force(problem))
-    assert agree(found.bound, found.value)
+    priced = solve_prices(problem, solve_greedy(problem), 1e-9)
+    assert agree(priced.value, brute_force(problem))
+    assert agree(priced.bound, priced.value)
 
 
 @pytest.mark.parametrize("seed", [21, 33])
 def test_a_dozen_jobs_and_more_are_solved_to_the_end(seed: int) -> None:
     problem = torn(seed, most_jobs=20, most_nodes=40)
-    found = solve_prices(problem, solve_greedy(problem), 1e-9)
+    priced = solve_prices(problem, solve_greedy(problem), 1e-9)
     exact = solve_milp(problem, Limits(seconds=20, gap=1e-7))
-    assert math.isclose(found.value, exact.solve.value, rel_tol=1e-6)
-    assert agree(found.bound, found.value)
+    assert math.isclose(priced.value, exact.solve.value, rel_tol=1e-6)
+    assert agree(priced.bound, priced.value)
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_search_that_is_too_large_keeps_the_answer_of_prices(
     start = solve_greedy(problem)
     exact = solve_prices(problem, start, 1e-9)
     monkeypatch.setattr(module, limit, 0)
-    found = solve_prices(problem, start, 1e-9)
-    assert value(problem, start) <= found.value <= exact.value < found.bound
+    priced = solve_prices(problem, start, 1e-9)
+    assert value(problem, start) <= priced.value <= exact.value < priced.bound
 
 
 def test_rows_beyond_the_limit_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:

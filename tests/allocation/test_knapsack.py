@@ -24,14 +24,14 @@ def tables(draw: st.DrawFn) -> Table:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(tables(), min_size=1, max_size=4), st.integers(0, 14))
 def test_sizes_equal_the_sizes_of_brute_force(tables: list[Table], most: int) -> None:
-    found = best_sizes([menu_of(table) for table in tables], most)
-    assert sum(found) <= most
+    best = best_sizes([menu_of(table) for table in tables], most)
+    assert sum(best) <= most
     worth = [
         sum(table[n] for table, n in zip(tables, sizes))
         for sizes in itertools.product(*tables)
         if sum(sizes) <= most
     ]
-    assert sum(t[n] for t, n in zip(tables, found)) == pytest.approx(max(worth))
+    assert sum(t[n] for t, n in zip(tables, best)) == pytest.approx(max(worth))
 
 
 @pytest.mark.parametrize("corners", [[], [1, 2]])

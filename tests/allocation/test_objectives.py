@@ -39,8 +39,8 @@ def split(objective: str, nodes: int, *jobs: JobFacts) -> list[int]:
         assert fault == ""
         ask = JobAsk(f"job{at}", 1, 8, worth.curve, (0,), (True,), weight=worth.weight)
         asks.append(ask)
-    found = allocate(Problem(tuple(asks), (NodeClass(nodes),)))
-    return [sum(row) for row in found.counts]
+    allocation = allocate(Problem(tuple(asks), (NodeClass(nodes),)))
+    return [sum(row) for row in allocation.counts]
 
 
 def test_throughput_starves_the_slow_model_and_speedup_does_not() -> None:

@@ -75,11 +75,11 @@ WORDS: list[dict[str, Any]] = [
 ]
 
 
-def held(index: int = 1, **told: Any) -> Fragment:
-    noted = {name: told.pop(name) for name in told.keys() & NOTES.keys()}
-    mark = make_mark(told.pop("request", None), **noted)
-    told = {"reason": "JobHeldUser", "mark": mark, **told}
-    return make_fragment(index, HELD, told.pop("nodes", ()), **told)
+def held(index: int = 1, **values: Any) -> Fragment:
+    noted = {name: values.pop(name) for name in values.keys() & NOTES.keys()}
+    mark = make_mark(values.pop("request", None), **noted)
+    values = {"reason": "JobHeldUser", "mark": mark, **values}
+    return make_fragment(index, HELD, values.pop("nodes", ()), **values)
 
 
 def test_every_note_of_a_mark_is_known_here() -> None:
@@ -93,9 +93,9 @@ def test_a_fragment_that_left_as_asked_is_at_rest() -> None:
     assert not replace(held(), priority=70).is_at_rest  # not held by now
 
 
-@pytest.mark.parametrize("told", [*({name: value} for name, value in NOTES.items()), *WORDS])
-def test_a_fragment_with_a_note_or_a_word_is_not_at_rest(told: dict[str, Any]) -> None:
-    assert not held(**told).is_at_rest
+@pytest.mark.parametrize("values", [*({name: value} for name, value in NOTES.items()), *WORDS])
+def test_a_fragment_with_a_note_or_a_word_is_not_at_rest(values: dict[str, Any]) -> None:
+    assert not held(**values).is_at_rest
 
 
 def both_plans(seen: Snapshot) -> tuple[Plan, Plan]:
@@ -124,7 +124,7 @@ def test_passing_over_fragments_with_notes_changes_no_plan(
 ) -> None:
     request = replace(make_request(), engine=engine)
     of_all: dict[str, Any] = {"request": request, "has_agent": has_agent}
-    rest = [held(n, **of_all, **told) for n, told in enumerate(notes, 1)]
+    rest = [held(n, **of_all, **values) for n, values in enumerate(notes, 1)]
     trains = make_fragment(0, RUNNING, ["n1"], said=Said.TRAINED, **of_all)
     for first in (trains, held(0, **of_all)):
         job = make_job(first, *rest, request=request)

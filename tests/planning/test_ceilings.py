@@ -82,13 +82,13 @@ def test_the_jobs_of_a_user_share_a_ceiling_and_others_get_the_rest(key: str) ->
     line = f"the malleable jobs of {whose} may have 4 nodes (mode.{key}); they get 4"
     assert line in told(plan, 1)
     assert line in told(plan, 2)
-    assert [(found.reason, found.nodes) for found in plan.idle] == [(Why.STARTING, 8)]
+    assert [(row.reason, row.nodes) for row in plan.idle] == [(Why.STARTING, 8)]
 
 
 def test_nodes_that_only_a_full_user_could_have_are_idle_for_the_ceiling() -> None:
     seen = make_snapshot(of("ann", make_job(held=6)), nodes=make_nodes(8))
     plan = plan_for(seen, with_mode(max_nodes_per_user=3))
-    assert {found.reason: found.nodes for found in plan.idle} == {Why.STARTING: 3, Why.CEILING: 5}
+    assert {row.reason: row.nodes for row in plan.idle} == {Why.STARTING: 3, Why.CEILING: 5}
 
 
 def test_a_job_above_its_user_s_ceiling_waits_and_names_the_ceiling() -> None:
@@ -147,9 +147,9 @@ def test_the_lower_of_user_and_account_counts() -> None:
     jobs.append(replace(make_job(held=6, job_id=4), user="u1", account="phys"))
     seen = make_snapshot(*jobs, nodes=make_nodes(16))
     plan = plan_for(seen, with_mode(max_nodes_per_user=3, max_nodes_per_account=5))
-    found = sizes(plan)
-    assert found[1] + found[4] == 3
-    assert found[1] + found[2] + found[3] == 5
+    by_job = sizes(plan)
+    assert by_job[1] + by_job[4] == 3
+    assert by_job[1] + by_job[2] + by_job[3] == 5
 
 
 def test_a_word_that_is_no_account_does_not_evade_the_ceiling() -> None:
@@ -163,10 +163,13 @@ def test_a_job_with_a_list_of_sizes_asks_for_a_size_that_fits(most: int, left: i
     sizes = frozenset({4, 8})
     ask = JobAsk("1", 2, 8, prior(max_nodes=8), held=(8,), usable=(True,), sizes=sizes)
     quota = Quota(Ceiling(most, user="ann"), frozenset({1}), most, room=0)
-    (found,) = capped(Problem((ask,), (NodeClass(8),)), [quota]).jobs
-    assert max((n for n in range(9) if found.may_have(n) and found.held == (8,)), default=0) == left
-    assert found.held == ((8,) if left else (0,))
-    assert allocate(Problem((found,), (NodeClass(8),))).counts == ((left,),)
+    (limited,) = capped(Problem((ask,), (NodeClass(8),)), [quota]).jobs
+    assert (
+        max((n for n in range(9) if limited.may_have(n) and limited.held == (8,)), default=0)
+        == left
+    )
+    assert limited.held == ((8,) if left else (0,))
+    assert allocate(Problem((limited,), (NodeClass(8),))).counts == ((left,),)
 
 
 def test_slots_count_as_the_nodes_that_they_are_of() -> None:

@@ -235,11 +235,11 @@ def test_no_job_has_an_extra_node_that_another_lacks_to_start(data: st.DataObjec
         jobs.append(gang(job_id, data.draw(st.integers(1, 5))))
         steps = sorted((data.draw(st.floats(0.05, 1.0)) for _ in range(8)), reverse=True)
         curves[f"j{job_id}"] = Curve(tuple((n, sum(steps[:n])) for n in range(9)))
-    found = sizes(*jobs, free=free, **curves)
+    planned_sizes = sizes(*jobs, free=free, **curves)
     least = [job.request.min_nodes for job in jobs]
-    extra = sum(size - need for size, need in zip(found, least) if size)
-    left = free - sum(found)
-    assert all(size or left + extra < need for size, need in zip(found, least))
+    extra = sum(size - need for size, need in zip(planned_sizes, least) if size)
+    left = free - sum(planned_sizes)
+    assert all(size or left + extra < need for size, need in zip(planned_sizes, least))
 
 
 def test_the_time_for_which_a_job_has_waited() -> None:

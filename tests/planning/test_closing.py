@@ -39,8 +39,8 @@ def test_the_line_shares_the_mark_that_is_written_anyway() -> None:
     """A notice has such a line too, and no later write may undo it."""
     for verb in (Verb.STAY, Verb.NOTICE):
         mark = make_mark(is_finished=True)
-        told = Intent(FragmentId(7, 1), Why.FINISHED, verb, mark=mark)
-        plan = with_summaries(Plan((told, *closing().actions)), seen(), {7: LINE})
+        intent = Intent(FragmentId(7, 1), Why.FINISHED, verb, mark=mark)
+        plan = with_summaries(Plan((intent, *closing().actions)), seen(), {7: LINE})
         (first, *_) = commands(first_half(plan.actions), {})
         assert " ".join(first.argv).endswith(format_mark(mark, summary=LINE))
         assert [a.verb for a in plan.actions if a.summary] == [verb]
@@ -84,5 +84,5 @@ def test_the_line_is_replaced_and_the_site_s_own_text_is_kept(
     assert with_summary(with_summary(rest, line), LINE) == first
     again = with_summary(first, line)
     assert again == f"{rest} {line}"
-    found = parse_mark(format_mark(make_mark(), first, line))
-    assert found == (make_mark(), again)
+    read_back = parse_mark(format_mark(make_mark(), first, line))
+    assert read_back == (make_mark(), again)

@@ -79,8 +79,8 @@ def snapshot_of(job: MalleableJob, **seen: Any) -> Snapshot:
     nodes = seen.pop("nodes", make_nodes(4))
     free = NodeState.FREE
     states = (NodeState.BUSY if n.name in busy and n.state is free else n.state for n in nodes)
-    found = tuple(replace(n, state=state) for n, state in zip(nodes, states))
-    return make_snapshot(job, nodes=found, **seen)
+    in_states = tuple(replace(n, state=state) for n, state in zip(nodes, states))
+    return make_snapshot(job, nodes=in_states, **seen)
 
 
 def plan_of(job: MalleableJob, settings: Optional[Settings] = None, **seen: Any) -> Plan:

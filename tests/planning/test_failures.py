@@ -22,19 +22,19 @@ def dead(index: int = 0, node: str = "n1", **fields: Any) -> Fragment:
 
 def test_the_first_deaths_of_any_age_are_counted_once_a_tick() -> None:
     job = make_job(dead(0, start=after(-90_000)), dead(1, "n2", failures=1))
-    found = marks(care_for(job).actions)
-    assert {mark.failures for mark in found.values()} == {2}
-    assert all(mark.noticed == NOW for mark in found.values())
-    assert [a.node for a in found[0].deaths] == ["n1"]
+    by_index = marks(care_for(job).actions)
+    assert {mark.failures for mark in by_index.values()} == {2}
+    assert all(mark.noticed == NOW for mark in by_index.values())
+    assert [a.node for a in by_index[0].deaths] == ["n1"]
 
 
 def test_the_third_death_stops_the_job() -> None:
     starting = make_fragment(1, RUNNING, ["n2"], said=Said.NOTHING)
     care = care_for(make_job(dead(0, failures=2), starting, held=2))
     assert care.has_ended
-    found = marks(care.actions)
-    assert len(found) == 4
-    assert all(mark.stopped == "failed-3-times:exit-1:0-on-n1" for mark in found.values())
+    by_index = marks(care.actions)
+    assert len(by_index) == 4
+    assert all(mark.stopped == "failed-3-times:exit-1:0-on-n1" for mark in by_index.values())
     finished = [a.fragment.index for a in care.actions if a.verb is Verb.CANCEL]
     assert finished == [0, 1, 2, 3]
 
@@ -103,8 +103,8 @@ def test_progress_forgives() -> None:
         make_fragment(1, failures=1),
         make_fragment(2),
     )
-    found = marks(care_for(job).actions)
-    assert {index: mark.failures for index, mark in found.items()} == {0: 0, 1: 0}
+    by_index = marks(care_for(job).actions)
+    assert {index: mark.failures for index, mark in by_index.items()} == {0: 0, 1: 0}
 
 
 @pytest.mark.parametrize(("left_s", "forgiven"), [(-100, True), (-300, False)])

@@ -161,9 +161,9 @@ def test_a_gang_that_lost_a_node_does_not_start_short() -> None:
     for lost, left in ((1, 3), (2, 0)):
         busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(1, lost + 1)]
         fresh = make_snapshot(job, nodes=[*busy, *make_nodes(4)[lost:]])
-        found = guard(plan, seen, fresh, SETTINGS)
-        assert len([a for a in found.actions if a.verb is Verb.GROW]) == left
-    assert any("cannot reach its minimum" in note_text(note) for note in found.notes)
+        guarded = guard(plan, seen, fresh, SETTINGS)
+        assert len([a for a in guarded.actions if a.verb is Verb.GROW]) == left
+    assert any("cannot reach its minimum" in note_text(note) for note in guarded.notes)
 
 
 def test_a_gang_that_is_there_may_grow_by_less() -> None:
@@ -288,15 +288,15 @@ def test_a_plan_without_some_of_its_growth_reports_the_remaining_sizes() -> None
     given = sorted(name for a in plan.actions if a.verb is Verb.GROW for name in a.nodes)
     taken = [replace(n, state=NodeState.BUSY) if n.name == given[0] else n for n in seen.nodes]
     fresh = make_snapshot(job, nodes=taken, reservations=[reserve([given[1]], 150)])
-    found = guard(plan, seen, fresh, SETTINGS)
-    (told,) = found.jobs
-    assert told.nodes_planned == 2
-    assert [reason_text(reason) for reason in told.reasons] == [
+    guarded = guard(plan, seen, fresh, SETTINGS)
+    (shrunk,) = guarded.jobs
+    assert shrunk.nodes_planned == 2
+    assert [reason_text(reason) for reason in shrunk.reasons] == [
         f"not started on {given[0]}: {given[0]} is no longer free",
         f"not started on {given[1]}: {given[1]} is wanted by maint sooner",
     ]
     expected = {Why.STARTING: 2, Why.HOLE_SHORT: 1, Why.NO_JOB: 1}
-    assert idle_of(found) == expected
+    assert idle_of(guarded) == expected
 
 
 def test_a_gang_that_does_not_start_leaves_its_other_nodes_idle() -> None:
@@ -304,9 +304,9 @@ def test_a_gang_that_does_not_start_leaves_its_other_nodes_idle() -> None:
     seen = make_snapshot(job, nodes=make_nodes(3))
     plan = make_plan(seen, SETTINGS, no_clock)
     fresh = make_snapshot(job, nodes=[make_node("n1", NodeState.BUSY), *make_nodes(3)[1:]])
-    found = guard(plan, seen, fresh, SETTINGS)
-    assert [job.nodes_planned for job in found.jobs] == [0]
-    assert idle_of(found) == {Why.NOT_GIVEN: 2}
+    guarded = guard(plan, seen, fresh, SETTINGS)
+    assert [job.nodes_planned for job in guarded.jobs] == [0]
+    assert idle_of(guarded) == {Why.NOT_GIVEN: 2}
 
 
 def test_a_job_that_loses_its_least_is_not_said_to_begin_there() -> None:
@@ -316,6 +316,6 @@ def test_a_job_that_loses_its_least_is_not_said_to_begin_there() -> None:
     reasons = (Reason(Why.PROBED, Detail(nodes_planned=1)),)
     plan = Plan((grow,), (JobPlan(7, 0, 1, reasons),))
     fresh = replace(seen, nodes=(make_node("n2", NodeState.BUSY),))
-    (told,) = guard(plan, seen, fresh, SETTINGS).jobs
-    assert told.nodes_planned == 0
-    assert Why.PROBED not in [reason.why for reason in told.reasons]
+    (shrunk,) = guard(plan, seen, fresh, SETTINGS).jobs
+    assert shrunk.nodes_planned == 0
+    assert Why.PROBED not in [reason.why for reason in shrunk.reasons]

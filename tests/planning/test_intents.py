@@ -20,11 +20,11 @@ def test_a_plan_with_two_intents_on_a_fragment_is_refused() -> None:
 
 
 def test_a_notice_that_is_held_and_cut_is_a_single_row() -> None:
-    (found,) = one_each((NOTED, HELD, NOTICE, RENEWED))
-    assert found == Intent(
+    (intent,) = one_each((NOTED, HELD, NOTICE, RENEWED))
+    assert intent == Intent(
         ID, Why.HOLE_CLOSES, Verb.NOTICE, mark=NOTICE.mark, is_held=True, end=RENEWED.end
     )
-    assert found.parts == ("notice", "hold", "renew")
+    assert intent.parts == ("notice", "hold", "renew")
 
 
 def test_the_reason_belongs_to_the_weightiest_part() -> None:

@@ -174,9 +174,11 @@ def test_the_guard_lets_allowed_jobs_pass_a_planned_start(loss_s: float, is_kept
 
 def test_the_dearest_running_fragment_counts_and_else_the_last_report() -> None:
     request = make_request(1, 4)
-    told = [make_fragment(i, RUNNING, [f"n{i}"], request=request, loss_s=h) for i, h in ((0, 3.0),)]
+    running = [
+        make_fragment(i, RUNNING, [f"n{i}"], request=request, loss_s=h) for i, h in ((0, 3.0),)
+    ]
     before = make_fragment(1, FragmentState.HELD, request=request, loss_s=9.0)
-    assert make_job(*told, before, request=request).loss_s == 3.0
+    assert make_job(*running, before, request=request).loss_s == 3.0
     assert make_job(before, request=request).loss_s == 9.0
     assert make_job(held=2).loss_s is None
     assert make_slurm().kill_wait == span(30)  # the number of wide fragments in FLEE_S

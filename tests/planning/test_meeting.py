@@ -41,10 +41,10 @@ def reasons_of(job: MalleableJob) -> tuple[Reason, ...]:
 )
 def test_a_fragment_that_does_not_train_for_a_minute(fields: dict[str, Any], cause: str) -> None:
     idle = make_fragment(1, FragmentState.RUNNING, ["n3", "n2"], **fields)
-    found = reasons_of(make_job(TRAINS, idle))
+    reasons = reasons_of(make_job(TRAINS, idle))
     ran_s = (NOW - (idle.start or NOW)).total_seconds()
     text = f"fragment 7_1 has run on n2, n3 for {ran_s:.0f} s without training; {cause}"
-    assert list(map(reason_text, found)) == ([text] if cause else [])
+    assert list(map(reason_text, reasons)) == ([text] if cause else [])
 
 
 @pytest.mark.parametrize("state", [s for s in FragmentState if s is not FragmentState.RUNNING])

@@ -147,8 +147,8 @@ def test_the_lists_of_users_and_nodes_decide_each_job_s_nodes(
     seen = make_snapshot(replace(make_job(held=3), **job), nodes=make_nodes(3))
     plan = plan_for(seen, replace(ON, mode=mode))
     assert grown(plan) == names
-    told = map(reason_text, plan.jobs[0].reasons)
-    is_told = any("outside the canary" in text for text in told)
+    texts = map(reason_text, plan.jobs[0].reasons)
+    is_told = any("outside the canary" in text for text in texts)
     assert is_told is (len(names) < 3)
 
 
@@ -208,7 +208,7 @@ def test_no_fragment_starts_while_nodes_are_registering(mode: Settings) -> None:
     assert line in map(note_text, plan.notes)
     assert line in map(reason_text, plan.jobs[0].reasons)
     assert not any("usable" in reason_text(r) for r in plan.jobs[0].reasons)
-    assert [found.reason for found in plan.idle] == [Why.REGISTERING]
+    assert [row.reason for row in plan.idle] == [Why.REGISTERING]
     assert grown(plan_for(make_snapshot(job, nodes=nodes), mode))
 
 
@@ -268,7 +268,7 @@ def test_with_no_growth_no_fragment_starts_and_running_fragments_stay() -> None:
     for job in plan.jobs:
         assert line in map(reason_text, job.reasons)
         assert not any("usable" in reason_text(reason) for reason in job.reasons)
-    assert [found.reason for found in plan.idle] == [Why.NO_GROWTH]
+    assert [row.reason for row in plan.idle] == [Why.NO_GROWTH]
 
 
 def test_with_no_growth_leases_are_renewed_and_holes_close() -> None:

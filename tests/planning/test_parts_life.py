@@ -25,8 +25,8 @@ WITH_PARTS = ("malleable", "parts")
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    found = settings_in(tmp_path)
-    return replace(found, site=replace(found.site, partitions=WITH_PARTS, part_nodes="parts"))
+    plain = settings_in(tmp_path)
+    return replace(plain, site=replace(plain.site, partitions=WITH_PARTS, part_nodes="parts"))
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def test_a_preempted_fragment_comes_back_with_another_size(
     assert {job.state for job in slurm.rigid} == {"RUNNING"}
     assert "n1" not in gpus_of(slurm)
     ticks(slurm, settings, 12)
-    found = gpus_of(slurm)
-    assert 8 <= sum(found.values()) <= 3 + 4 + 3 + 2
-    assert found.get("n1", 0) <= 3
+    gpus = gpus_of(slurm)
+    assert 8 <= sum(gpus.values()) <= 3 + 4 + 3 + 2
+    assert gpus.get("n1", 0) <= 3
     assert slurm.violations == []
 
 
@@ -94,9 +94,9 @@ def test_a_fragment_of_another_size_than_asked_leaves(slurm: FakeSlurm, settings
         element.is_split = True
     slurm.elements["7_0"].part = Part(0, cpus=20, memory_mib=160_000, tres="gres:gpu:5")
     reports = ticks(slurm, settings, 8)
-    told = [reason_text(r) for p in reports for job in p.plan.jobs for r in job.reasons]
+    texts = [reason_text(r) for p in reports for job in p.plan.jobs for r in job.reasons]
     assert any(
-        text.startswith("Slurm gave fragment 7_0 3 GPUs on n1 instead of 5") for text in told
+        text.startswith("Slurm gave fragment 7_0 3 GPUs on n1 instead of 5") for text in texts
     )
     assert sum(gpus_of(slurm).values()) >= 7
     assert "7_0" not in [e.name for e in slurm.of(7) if "n1" in e.nodes]

@@ -35,7 +35,7 @@ tell()
 
 def plans(hash_seed: int) -> list[str]:
     """The jobs and the plans of the same sixty clusters, from a separate process."""
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
         env={
             **os.environ,
@@ -47,7 +47,7 @@ def plans(hash_seed: int) -> list[str]:
         check=True,
         timeout=120,
     )
-    return told.stdout.splitlines()
+    return done.stdout.splitlines()
 
 
 def test_the_order_of_a_set_makes_no_difference() -> None:

@@ -192,8 +192,8 @@ def sizes_of(job: MalleableJob) -> st.SearchStrategy[int]:
 
 def with_sizes(job: MalleableJob, allowed: frozenset[int]) -> MalleableJob:
     request = replace(job.request, allowed=allowed)
-    found = (replace(f, mark=replace(f.mark, request=request)) for f in job.fragments)
-    return replace(job, request=request, fragments=tuple(found))
+    changed = (replace(f, mark=replace(f.mark, request=request)) for f in job.fragments)
+    return replace(job, request=request, fragments=tuple(changed))
 
 
 @settings(many, max_examples=300)
@@ -285,5 +285,5 @@ def test_all_parts_of_a_plan_can_be_printed(slurm: FakeSlurm, mode: Mode) -> Non
     seen, plan = look(slurm, mode)
     data = plan_data(plan, seen.now)
     json.dumps(data)
-    told = [*data["notes"], *(reason for job in data["jobs"] for reason in job["reasons"])]
-    assert [each for each in told if each["text"] == each["why"]] == []  # no sentence fits it
+    entries = [*data["notes"], *(reason for job in data["jobs"] for reason in job["reasons"])]
+    assert [each for each in entries if each["text"] == each["why"]] == []  # no sentence fits it

@@ -179,14 +179,14 @@ def test_after_any_events_every_task_is_done_once_and_the_pool_ends(seed: int) -
     tasks = tasks_on(slurm, 60, chance.randint(5, 60))
 
     def something() -> None:
-        now, found = slurm.now, running(slurm)
+        now, workers = slurm.now, running(slurm)
         what = chance.random() if now < START + 1000 else 1.0
-        if what < 0.1 and found:
-            slurm.preempt(chance.choice(found).name)
+        if what < 0.1 and workers:
+            slurm.preempt(chance.choice(workers).name)
         elif what < 0.15:
             slurm.nodes[chance.choice(sorted(slurm.nodes))] = "+DRAIN"
-        elif what < 0.2 and found:
-            slurm.fail_node(min(chance.choice(found).nodes))
+        elif what < 0.2 and workers:
+            slurm.fail_node(min(chance.choice(workers).nodes))
         elif what < 0.3:
             wish(slurm, chance.randrange(8), chance.choice([0, 1, 3, 8, 99]))
         elif what < 0.35:

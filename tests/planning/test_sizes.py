@@ -173,7 +173,7 @@ def size(plan: Plan) -> int:
 
 
 @pytest.mark.parametrize(
-    ("failures", "told", "sizes"),
+    ("failures", "telemetry", "sizes"),
     [
         (failed(3, 3), telling(2, 4), {2: 2, 3: 2, 4: 4, 5: 5}),
         (failed(3, 2), telling(2, 4), {3: 3}),  # not often enough
@@ -187,10 +187,10 @@ def size(plan: Plan) -> int:
     ],
 )
 def test_the_sizes_that_a_job_is_given(
-    failures: tuple[FailedSize, ...], told: Optional[Telemetry], sizes: dict[int, int]
+    failures: tuple[FailedSize, ...], telemetry: Optional[Telemetry], sizes: dict[int, int]
 ) -> None:
     """The cases are by the number of free nodes."""
-    job = waiting(failed_sizes=failures, telemetry=told)
+    job = waiting(failed_sizes=failures, telemetry=telemetry)
     assert {nodes: size(planned(job, nodes)) for nodes in sizes} == sizes
 
 
@@ -199,8 +199,8 @@ def test_after_failures_a_job_first_gets_a_size_at_which_it_trained(
     told_s: float, nodes: int
 ) -> None:
     """The rule holds until it has reported a rate again: a failure with 5 nodes would stop it."""
-    told = telling(2, 4, at_s=told_s)
-    job = waiting(failed_sizes=failed(6, 3), telemetry=told, failures=2)
+    telemetry = telling(2, 4, at_s=told_s)
+    job = waiting(failed_sizes=failed(6, 3), telemetry=telemetry, failures=2)
     assert size(planned(job, 6)) == nodes
 
 
@@ -259,14 +259,16 @@ def test_sbatch_takes_the_named_request_of_a_job_that_counts_slots(
     assert why_not(every, frozenset({6})).detail["request"] == f"2-3,{ends.replace('2', '')}"
 
 
-@pytest.mark.parametrize(("told", "is_over"), [(None, True), (telling(2), False)])
+@pytest.mark.parametrize(("telemetry", "is_over"), [(None, True), (telling(2), False)])
 def test_a_third_failure_at_a_size_stops_only_a_job_that_never_trained_at_another(
-    told: Optional[Telemetry], is_over: bool
+    telemetry: Optional[Telemetry], is_over: bool
 ) -> None:
     request = make_request(2, 6)
     fields: dict[str, Any] = {"request": request, "exit_code": "1:0", "failures": 2}
     dead = [make_fragment(i, FAILED, [f"n{i}"], end=after(-1), **fields) for i in range(2)]
-    last = make_fragment(2, RUNNING, ["n2"], telemetry=told, failed_sizes=failed(3, 2), **fields)
+    last = make_fragment(
+        2, RUNNING, ["n2"], telemetry=telemetry, failed_sizes=failed(3, 2), **fields
+    )
     care = care_for(make_job(*dead, last, held=3, request=request))
     assert care.has_ended is is_over
     if not is_over:

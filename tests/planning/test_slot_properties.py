@@ -69,16 +69,16 @@ class World:
         intents = {i.fragment: i for i in plan.actions}
         jobs = []
         for job in self.jobs:
-            found = []
+            fragments = []
             for fragment in job.fragments:
                 intent = intents.get(fragment.id)
                 if intent is not None and intent.verb is Verb.GROW:
-                    found.append(started(fragment, intent))
+                    fragments.append(started(fragment, intent))
                 elif intent is not None and (intent.verb is not Verb.STAY or intent.is_held):
-                    found.append(replace(fragment, state=FragmentState.HELD, nodes=frozenset()))
+                    fragments.append(replace(fragment, state=FragmentState.HELD, nodes=frozenset()))
                 else:
-                    found.append(fragment)
-            jobs.append(replace(job, fragments=tuple(found)))
+                    fragments.append(fragment)
+            jobs.append(replace(job, fragments=tuple(fragments)))
         return replace(self, jobs=tuple(jobs))
 
 
@@ -168,8 +168,8 @@ def with_sizes(job: MalleableJob, data: st.DataObject) -> MalleableJob:
         return job
     every = st.sampled_from(range(asked.min_nodes, asked.max_nodes + 1, asked.unit))
     asked = replace(asked, allowed=data.draw(st.frozensets(every, min_size=1)))
-    found = (replace(f, mark=replace(f.mark, request=asked)) for f in job.fragments)
-    return replace(job, request=asked, fragments=tuple(found))
+    fragments = (replace(f, mark=replace(f.mark, request=asked)) for f in job.fragments)
+    return replace(job, request=asked, fragments=tuple(fragments))
 
 
 @PROPERTY

@@ -320,10 +320,10 @@ def test_the_ceiling_counts_nodes_and_a_job_gpus() -> None:
     """A node has 8 GPUs, so 4 are no more than a node, and 12 are two."""
     one_node = replace(SETTINGS, mode=Mode(max_nodes=1))
     nodes = [node("n1", used=2), node("n2", used=2)]
-    told = reasons(plan_of(job(request(4, 16)), nodes=nodes, settings=one_node))
-    assert not any("cannot start" in text for text in told)
-    told = reasons(plan_of(job(request(12, 16)), nodes=nodes, settings=one_node))
-    assert "may have 1 node (mode.max_nodes, max_share); this job needs 2, so it" in told[0]
+    texts = reasons(plan_of(job(request(4, 16)), nodes=nodes, settings=one_node))
+    assert not any("cannot start" in text for text in texts)
+    texts = reasons(plan_of(job(request(12, 16)), nodes=nodes, settings=one_node))
+    assert "may have 1 node (mode.max_nodes, max_share); this job needs 2, so it" in texts[0]
 
 
 def test_idle_nodes_below_the_ceiling_do_not_stay_idle_for_it() -> None:
@@ -334,8 +334,8 @@ def test_idle_nodes_below_the_ceiling_do_not_stay_idle_for_it() -> None:
 
 def test_a_part_beside_an_idle_node_names_the_idle_node_as_first() -> None:
     idle = replace(node("n2"), partitions=frozenset({"main"}))
-    told = reasons(plan_of(job(request(1, 8)), nodes=[node("n1", used=3), idle]))
-    assert told[-1] == ("not started on n1: n2 is idle, where others' small jobs would go instead")
+    texts = reasons(plan_of(job(request(1, 8)), nodes=[node("n1", used=3), idle]))
+    assert texts[-1] == ("not started on n1: n2 is idle, where others' small jobs would go instead")
 
 
 def test_gpus_that_no_job_can_use_are_left_to_small_jobs_first() -> None:
@@ -351,8 +351,8 @@ def test_without_a_lane_for_parts_no_part_starts_and_all_leave() -> None:
     nodes = [node("n1", used=5), node("n2")]
     off = Settings(site=Site(partitions=("malleable", "parts")))
     assert not grown(plan_of(job(asked), nodes=nodes, settings=off))
-    found = seen(job(asked, part(0, "n1", 3, asked)), nodes=nodes)
-    plan = make_plan(replace(found, no_parts=("PriorityTier",)), SETTINGS, no_clock)
+    snapshot = seen(job(asked, part(0, "n1", 3, asked)), nodes=nodes)
+    plan = make_plan(replace(snapshot, no_parts=("PriorityTier",)), SETTINGS, no_clock)
     assert [(i.verb, i.cause) for i in plan.actions] == [(Verb.NOTICE, Why.NO_PARTS)]
 
 

@@ -55,8 +55,8 @@ def test_a_job_waits_for_exempt_time_grace_and_kill_wait(
     grace_s: int, exempt_s: int, wait_s: int
 ) -> None:
     terms = Terms("lane", timedelta(seconds=grace_s), timedelta(seconds=exempt_s))
-    found = terms.longest_wait(timedelta(seconds=KILL_WAIT_S), timedelta(seconds=LEASE_S))
-    assert found == timedelta(seconds=wait_s)
+    longest = terms.longest_wait(timedelta(seconds=KILL_WAIT_S), timedelta(seconds=LEASE_S))
+    assert longest == timedelta(seconds=wait_s)
 
 
 SETTINGS = Settings()
@@ -92,13 +92,15 @@ def busy(job: MalleableJob, **fields: Any) -> Snapshot:
 def test_times_that_must_exceed_a_notice_grow_with_it(
     grace_s: float, notice_s: float, hole_s: float, lease_s: float
 ) -> None:
-    found = Lane(Terms("malleable", span(grace_s)), SETTINGS.lease)
+    site_lane = Lane(Terms("malleable", span(grace_s)), SETTINGS.lease)
     request = make_request()
-    assert found.notice == span(notice_s)
-    assert found.shortest_hole_of(request) == span(hole_s)
-    assert found.lease_of(request) == found.longest_lease == span(lease_s)
-    assert found.shortest_hole_of(request) - found.notice == span(120 - 20)
-    assert found.lease_of(request) / 2 > found.notice + span(30 + 30)  # an agent looks 30 s early
+    assert site_lane.notice == span(notice_s)
+    assert site_lane.shortest_hole_of(request) == span(hole_s)
+    assert site_lane.lease_of(request) == site_lane.longest_lease == span(lease_s)
+    assert site_lane.shortest_hole_of(request) - site_lane.notice == span(120 - 20)
+    assert site_lane.lease_of(request) / 2 > site_lane.notice + span(
+        30 + 30
+    )  # an agent looks 30 s early
 
 
 @pytest.mark.parametrize(
@@ -144,8 +146,8 @@ def test_a_lease_is_renewed_up_to_the_limit_of_its_partition() -> None:
 
 
 def test_a_lease_is_no_longer_than_the_limit_of_its_partition() -> None:
-    found = Lane(Terms("malleable", span(300), most=span(700)), SETTINGS.lease)
-    assert found.lease_of(make_request()) == span(700)
+    site_lane = Lane(Terms("malleable", span(300), most=span(700)), SETTINGS.lease)
+    assert site_lane.lease_of(make_request()) == span(700)
 
 
 def test_a_fragment_has_its_grace_after_a_notice() -> None:
@@ -214,8 +216,8 @@ def test_no_fragment_starts_where_it_would_be_exempt_at_a_planned_start(
     seen = make_snapshot(job, nodes=free, planned=planned, **lane(exempt_s=900))
     plan = plan_for(seen)
     assert bool(grown(plan)) is starts
-    told = "\n".join(explain_lines(job, plan, seen.now))
-    assert ("Slurm preempts no fragment in its first 0:15:00" in told) is not starts
+    text = "\n".join(explain_lines(job, plan, seen.now))
+    assert ("Slurm preempts no fragment in its first 0:15:00" in text) is not starts
     assert grown(plan_for(replace(seen, terms=())))
 
 

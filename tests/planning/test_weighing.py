@@ -51,13 +51,13 @@ def test_jobs_of_unknown_speed_share_equally() -> None:
 
 
 def test_learned_speeds_decide() -> None:
-    found = seen(waiting(7), waiting(8), learned={7: known(GOOD), 8: known(POOR)})
-    assert sizes(found) == [7, 1]
+    snapshot = seen(waiting(7), waiting(8), learned={7: known(GOOD), 8: known(POOR)})
+    assert sizes(snapshot) == [7, 1]
 
 
 def test_a_known_job_does_not_take_the_share_of_an_unknown_job() -> None:
-    found = seen(waiting(7), waiting(8), learned={7: known(GOOD)})
-    assert sizes(found) == [4, 4]
+    snapshot = seen(waiting(7), waiting(8), learned={7: known(GOOD)})
+    assert sizes(snapshot) == [4, 4]
 
 
 def test_a_job_begins_on_its_least_size_if_it_is_to_be_learned() -> None:
@@ -68,11 +68,13 @@ def test_a_job_begins_on_its_least_size_if_it_is_to_be_learned() -> None:
     assert Why.PROBED not in [reason.why for reason in plan.jobs[1].reasons]
 
 
-@pytest.mark.parametrize("told", [Learned(sizes_seen=(4,)), Learned(GOOD, is_shared=True), None])
+@pytest.mark.parametrize(
+    "learned_of_7", [Learned(sizes_seen=(4,)), Learned(GOOD, is_shared=True), None]
+)
 def test_a_job_that_has_reported_or_never_will_does_not_begin_small(
-    told: Optional[Learned],
+    learned_of_7: Optional[Learned],
 ) -> None:
-    learned = {8: known(GOOD)} if told is None else {7: told, 8: known(GOOD)}
+    learned = {8: known(GOOD)} if learned_of_7 is None else {7: learned_of_7, 8: known(GOOD)}
     assert sizes(seen(waiting(7), waiting(8), learned=learned))[0] >= 4
 
 
@@ -116,8 +118,8 @@ def test_a_job_that_waits_for_its_minimum_goes_on_beginning() -> None:
     held = (make_fragment(i, request=request) for i in range(2, 8))
     nodes = (replace(n, state=BUSY) if n.name < "n3" else n for n in make_nodes(8))
     job = make_job(*running, *held, request=request)
-    found = make_snapshot(job, waiting(8), nodes=tuple(nodes), learned={7: Learned()})
-    assert sizes(found)[0] == 2
+    snapshot = make_snapshot(job, waiting(8), nodes=tuple(nodes), learned={7: Learned()})
+    assert sizes(snapshot)[0] == 2
 
 
 def test_no_job_begins_small_while_there_is_enough_for_all() -> None:
@@ -127,8 +129,8 @@ def test_no_job_begins_small_while_there_is_enough_for_all() -> None:
 
 
 def test_a_curve_that_is_given_is_believed() -> None:
-    found = seen(waiting(7), waiting(8), curves={7: POOR, 8: GOOD}, learned={7: Learned()})
-    assert sizes(found) == [1, 7]
+    snapshot = seen(waiting(7), waiting(8), curves={7: POOR, 8: GOOD}, learned={7: Learned()})
+    assert sizes(snapshot) == [1, 7]
 
 
 class Machine:
@@ -209,7 +211,7 @@ def test_a_first_job_that_scales_well_leaves_an_unknown_job_its_share() -> None:
 
 def test_unknown_jobs_do_not_claim_nodes_that_a_wide_job_needs() -> None:
     wide = make_request(6, 8)
-    told = Learned(sizes_seen=(8,))
-    learned = {7: told, 8: known(GOOD), 9: told}
+    unknown = Learned(sizes_seen=(8,))
+    learned = {7: unknown, 8: known(GOOD), 9: unknown}
     asking = (waiting(7), make_job(job_id=8, held=8, request=wide), waiting(9))
     assert sizes(seen(*asking, learned=learned)) == [1, 6, 1]

@@ -77,8 +77,8 @@ def requeued(index: int, at_s: float, **fields: Any) -> Fragment:
 
 
 def pool(*workers: Fragment, held: int = 0, wish: Optional[Wish] = None) -> MalleableJob:
-    found = [worker(max((f.id.index for f in workers), default=-1) + 1 + i) for i in range(held)]
-    every = [*workers, *found]
+    waiting = [worker(max((f.id.index for f in workers), default=-1) + 1 + i) for i in range(held)]
+    every = [*workers, *waiting]
     if wish:
         every[0] = replace(every[0], wish=wish)
     request = replace(every[0].mark.request, fragments=len(every))
@@ -101,8 +101,8 @@ def plan(job: MalleableJob, *others: MalleableJob, free: int = 0, **fields: Any)
     return plan_for(make_snapshot(job, *others, nodes=nodes, **fields))
 
 
-def whys(found: Plan) -> set[Why]:
-    return {reason.why for job in found.jobs for reason in job.reasons}
+def whys(planned: Plan) -> set[Why]:
+    return {reason.why for job in planned.jobs for reason in job.reasons}
 
 
 # -- how a worker ends
@@ -249,9 +249,9 @@ def test_the_workers_that_are_started(job: MalleableJob, started: list[int]) -> 
 
 def test_nodes_beyond_a_pool_s_work_are_given_to_others_in_the_same_tick() -> None:
     job = pool(running(0), IDLE, requeued(2, -50), held=4)
-    found = plan(job, free=6)
-    assert grown(found) == {"free0"}
-    assert {Why.NO_WORK, Why.OTHER_NODES} <= whys(found)
+    planned = plan(job, free=6)
+    assert grown(planned) == {"free0"}
+    assert {Why.NO_WORK, Why.OTHER_NODES} <= whys(planned)
     other = make_job(held=3, job_id=8)
     assert len(grown(plan(pool(running(0), IDLE, held=4), other, free=3))) == 3
 
@@ -266,9 +266,9 @@ def test_nodes_beyond_a_pool_s_work_are_given_to_others_in_the_same_tick() -> No
     ],
 )
 def test_a_newer_wish_makes_all_start_again(wish: Wish, counts: bool, grows: int) -> None:
-    found = plan(pool(worker(0, idle=after(-100)), held=2, wish=wish), free=4)
-    assert bool(ending_jobs(found)) is not counts
-    assert len(grown(found)) == grows
+    planned = plan(pool(worker(0, idle=after(-100)), held=2, wish=wish), free=4)
+    assert bool(ending_jobs(planned)) is not counts
+    assert len(grown(planned)) == grows
 
 
 def test_a_release_forgets_that_there_was_no_work() -> None:
@@ -283,31 +283,31 @@ def test_a_release_forgets_that_there_was_no_work() -> None:
 
 @pytest.mark.parametrize(("nodes", "size"), [(0, 0), (3, 3), (6, 6), (60_000, 6)])
 def test_a_pool_grows_to_its_wish(nodes: int, size: int) -> None:
-    found = plan(pool(held=6, wish=wished(nodes)), free=9)
-    assert len(grown(found)) == found.jobs[0].nodes_planned == size
-    assert (Why.WISH in whys(found)) is (nodes < 6)
+    planned = plan(pool(held=6, wish=wished(nodes)), free=9)
+    assert len(grown(planned)) == planned.jobs[0].nodes_planned == size
+    assert (Why.WISH in whys(planned)) is (nodes < 6)
 
 
 def test_beyond_the_wish_arriving_workers_leave_first_and_then_the_youngest() -> None:
     starts = [-900, -30, -400, -100]
     workers = [running(i, start=after(s)) for i, s in enumerate(starts)]
-    found = plan(pool(*workers, wish=wished(2)), free=2)
-    assert noticed(found) == {1: Why.WISH, 3: Why.WISH}
-    assert grown(found) == set()
+    planned = plan(pool(*workers, wish=wished(2)), free=2)
+    assert noticed(planned) == {1: Why.WISH, 3: Why.WISH}
+    assert grown(planned) == set()
     coming = worker(4, PENDING, ("free0",), released=after(-5))
-    found = plan(pool(*workers, coming, wish=wished(4)), free=1)
-    assert [a.fragment.index for a in found.actions if "hold" in a.parts] == [4]
-    assert noticed(found) == {}
+    planned = plan(pool(*workers, coming, wish=wished(4)), free=1)
+    assert [a.fragment.index for a in planned.actions if "hold" in a.parts] == [4]
+    assert noticed(planned) == {}
 
 
 def test_a_pool_with_a_wish_of_0_gives_all_nodes_back_and_waits() -> None:
     coming = worker(2, PENDING, ("free0",), released=after(-5))
-    found = plan(pool(running(0), running(1), coming, held=1, wish=wished(0)), free=3)
-    assert noticed(found) == {0: Why.WISH, 1: Why.WISH}
-    assert [a.fragment.index for a in found.actions if "hold" in a.parts] == [2]
-    assert found.jobs[0].nodes_planned == 0
-    assert not ending_jobs(found)
-    assert whys(found) == {Why.WISH, Why.GIVEN_BACK}
+    planned = plan(pool(running(0), running(1), coming, held=1, wish=wished(0)), free=3)
+    assert noticed(planned) == {0: Why.WISH, 1: Why.WISH}
+    assert [a.fragment.index for a in planned.actions if "hold" in a.parts] == [2]
+    assert planned.jobs[0].nodes_planned == 0
+    assert not ending_jobs(planned)
+    assert whys(planned) == {Why.WISH, Why.GIVEN_BACK}
 
 
 def test_a_wish_is_for_whole_units() -> None:
@@ -323,9 +323,9 @@ def test_a_wish_is_for_whole_units() -> None:
 
 def test_a_pool_that_never_reported_is_no_lone_script() -> None:
     job = pool(*(running(i) for i in range(3)), held=1)
-    found = plan(job, free=1)
-    assert noticed(found) == {}
-    assert grown(found) == {"free0"}
+    planned = plan(job, free=1)
+    assert noticed(planned) == {}
+    assert grown(planned) == {"free0"}
 
 
 @pytest.mark.parametrize("curve", [None, Curve(((0, 0.0), (1, 1.0), (3, 1.2), (6, 1.3)))])
@@ -348,8 +348,8 @@ def test_a_later_pool_gets_its_share_of_the_first_pool_s_nodes(wanted: int, gets
 
 def test_a_pool_does_not_begin_small_to_be_seen() -> None:
     many = [make_job(held=6, job_id=i) for i in (8, 9)]
-    found = plan(pool(held=6), *many, free=6, learned={i: Learned() for i in (7, 8, 9)})
-    begins = [Why.PROBED in [reason.why for reason in job.reasons] for job in found.jobs]
+    planned = plan(pool(held=6), *many, free=6, learned={i: Learned() for i in (7, 8, 9)})
+    begins = [Why.PROBED in [reason.why for reason in job.reasons] for job in planned.jobs]
     assert begins == [False, True, True]
 
 
@@ -366,8 +366,8 @@ def test_no_pool_has_a_node_that_a_gang_lacks_to_start(data: st.DataObject) -> N
         sums = [sum(sorted(steps, reverse=True)[:n]) for n in range(7)]
         if data.draw(st.booleans()):
             curves[job_id] = Curve(tuple(enumerate(map(float, sums))))
-    found = plan(pool(held=6), *gangs, free=free, curves=curves)
-    sizes = {job.job_id: job.nodes_planned for job in found.jobs}
+    planned = plan(pool(held=6), *gangs, free=free, curves=curves)
+    sizes = {job.job_id: job.nodes_planned for job in planned.jobs}
     assert sum(sizes.values()) <= free
     for gang in gangs:
         assert sizes[gang.job_id] or sizes[7] < gang.request.min_nodes
@@ -413,8 +413,8 @@ def test_a_worker_runs_until_slurm_takes_its_node() -> None:
     job = pool(running(0), running(1))
     soon = [plan_start(["n1"], 100)]
     assert noticed(plan(job, planned=soon)) == {}
-    told = pool(running(0, has_agent=True, loss_s=9000.0), running(1))
-    assert noticed(plan(told, planned=soon)) == {0: Why.HOLE_CLOSES}
+    fragile = pool(running(0, has_agent=True, loss_s=9000.0), running(1))
+    assert noticed(plan(fragile, planned=soon)) == {0: Why.HOLE_CLOSES}
 
 
 # -- failures
@@ -437,15 +437,17 @@ def test_after_a_failure_a_single_worker_is_tried_until_it_has_lived_for_a_while
     rest = [worker(i, deaths=(AvoidedNode(f"x{i}", after(-90)),), **values) for i in range(6)]
     if ran_s is not None:
         rest[0] = running(0, start=after(-ran_s))
-    found = plan(pool(*rest), free=4)
-    assert len(grown(found)) == grows
-    assert (Why.RESTING in whys(found)) is (grows < 4)
+    planned = plan(pool(*rest), free=4)
+    assert len(grown(planned)) == grows
+    assert (Why.RESTING in whys(planned)) is (grows < 4)
 
 
 def test_the_last_failure_stops_the_pool_and_names_code_and_node() -> None:
-    found = care(dead(2, failures=2), worker(3))
-    assert found.has_ended
-    assert {m.stopped for m in marks(found.actions).values()} == {"failed-3-times:exit-1:0-on-n3"}
+    cared_for = care(dead(2, failures=2), worker(3))
+    assert cared_for.has_ended
+    assert {m.stopped for m in marks(cared_for.actions).values()} == {
+        "failed-3-times:exit-1:0-on-n3"
+    }
 
 
 @pytest.mark.parametrize(
@@ -462,8 +464,8 @@ def test_the_last_failure_stops_the_pool_and_names_code_and_node() -> None:
 def test_a_worker_that_outlived_the_dead_worker_shows_that_the_script_works(
     peer_s: float, ran_s: float, counts: bool
 ) -> None:
-    found = care(dead(0, ran_s, failures=2), running(1, start=after(-peer_s)))
-    assert found.has_ended is counts
+    cared_for = care(dead(0, ran_s, failures=2), running(1, start=after(-peer_s)))
+    assert cared_for.has_ended is counts
 
 
 @pytest.mark.parametrize(

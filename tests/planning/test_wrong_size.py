@@ -71,19 +71,19 @@ def test_a_fragment_of_another_size(slot: Slot, asks: Resources, text: str) -> N
 
 def test_a_node_with_less_use_than_slurm_shows() -> None:
     """After a refused update, 26.05 shows the requested size, but does not give it."""
-    found = runs(GPU, has(16, 128_000, 4))
-    assert wrong_size(found, replace(NODE, used=has(20, 150_000, 6)), NOW) is None
+    fragment = runs(GPU, has(16, 128_000, 4))
+    assert wrong_size(fragment, replace(NODE, used=has(20, 150_000, 6)), NOW) is None
     node = replace(NODE, used=has(20, 150_000, 2))
-    assert said(wrong_size(found, node, NOW)).startswith(
+    assert said(wrong_size(fragment, node, NOW)).startswith(
         "Slurm gave fragment 7_0 2 GPUs on n1 instead of 4"
     )
 
 
 def test_a_fragment_on_several_nodes() -> None:
     """After NumTasks=4 Slurm (22.05) gave each task a node, and each node all the GPUs."""
-    found = runs(GPU, has(64, 128_000, 4), 4, "n1", "n2")
+    fragment = runs(GPU, has(64, 128_000, 4), 4, "n1", "n2")
     assert "gave fragment 7_0 2 nodes (n1, n2) instead of 1 node" in said(
-        wrong_size(found, NODE, NOW)
+        wrong_size(fragment, NODE, NOW)
     )
 
 

@@ -12,7 +12,7 @@ def row(job: int, account: str, qos: str = "normal") -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "accounts"),
     [
         (row(7, "ml") + row(8, "a.b-c"), {7: "ml", 8: "a.b-c"}),
         (row(7, "ml+x") + row(8, "m l"), {7: "ml+x"}),
@@ -25,12 +25,12 @@ def row(job: int, account: str, qos: str = "normal") -> str:
         ("slurm_load_jobs error\n", {}),
     ],
 )
-def test_accounts(text: str, found: dict[int, str]) -> None:
-    assert {job: charge.account for job, charge in parse_charges(text).items()} == found
+def test_accounts(text: str, accounts: dict[int, str]) -> None:
+    assert {job: charge.account for job, charge in parse_charges(text).items()} == accounts
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "charge"),
     [
         (row(7, "ml"), Charge("ml", "normal")),
         (row(7, "ml", "with a space"), Charge("ml", "with a space")),
@@ -39,8 +39,8 @@ def test_accounts(text: str, found: dict[int, str]) -> None:
         (row(7, "ml") + row(7, "ml", "high"), Charge("ml")),  # an operator changed one element's
     ],
 )
-def test_qos(text: str, found: Charge) -> None:
-    assert parse_charges(text) == {7: found}
+def test_qos(text: str, charge: Charge) -> None:
+    assert parse_charges(text) == {7: charge}
 
 
 def test_the_question_is_a_single_command_for_some_partitions_or_all() -> None:

@@ -177,7 +177,7 @@ def test_each_fragment_that_counts_slots_has_its_own_line() -> None:
     some = [slots(A, "n1", 2), slots(B, "n2", 2), slots(C, "n3", 2, is_resized=False)]
     names = [f"n{i}" for i in range(1, 5)]
     written = [c.stdin.splitlines() for c in commands(some, {}, names)]
-    *updates, release = [line for found in written for line in found]
+    *updates, release = [line for block in written for line in block]
     assert [u.split(" ")[1:3] for u in updates] == [
         ["jobid=7_0", "ExcNodeList=n[2-4]"],
         ["jobid=7_1", "ExcNodeList=n[1,3-4]"],
@@ -187,10 +187,10 @@ def test_each_fragment_that_counts_slots_has_its_own_line() -> None:
 
 
 def test_a_fragment_with_unknown_exclusions_is_tied_to_its_node() -> None:
-    found = slots(A, "n1", 1)
-    assert found.mark is not None
-    request = replace(found.mark.request, excluded=None)
-    line, _ = lines(replace(found, mark=replace(found.mark, request=request)))
+    intent = slots(A, "n1", 1)
+    assert intent.mark is not None
+    request = replace(intent.mark.request, excluded=None)
+    line, _ = lines(replace(intent, mark=replace(intent.mark, request=request)))
     assert " ReqNodeList=n1 NumNodes=1 TimeLimit=5 Gres=gpu:1 " in line
 
 

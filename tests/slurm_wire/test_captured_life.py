@@ -105,11 +105,11 @@ def test_running_done_failed_and_waiting(life: Path) -> None:
 def test_leaving(like: Path) -> None:
     seen = see(like, "leaving")
     assert states(seen, 1)[:2] == [STATE.ENDING] * 2
-    found = node_states(seen)
-    assert found["n2"] is NodeState.LEAVING  # allocated and draining
-    assert found["n3"] is NodeState.LEAVING  # drained
-    assert found["n6"] is NodeState.BUSY  # completing
-    assert found["n8"] is NodeState.LEAVING  # in a maintenance reservation
+    by_node = node_states(seen)
+    assert by_node["n2"] is NodeState.LEAVING  # allocated and draining
+    assert by_node["n3"] is NodeState.LEAVING  # drained
+    assert by_node["n6"] is NodeState.BUSY  # completing
+    assert by_node["n8"] is NodeState.LEAVING  # in a maintenance reservation
 
 
 def test_a_job_is_requeued_by_a_person(life: Path) -> None:

@@ -37,9 +37,9 @@ def test_a_partition_that_is_down_offers_no_node() -> None:
 
 def test_an_unreadable_reservation_blocks_its_nodes() -> None:
     line = "ReservationName=odd StartTime=soon EndTime=1800000900 Nodes=n[1-2]"
-    found = cluster(NODE.format("n1"), NODE.format("n3"), UP, line)
-    assert [n.state for n in found.nodes] == [NodeState.UNKNOWN, NodeState.FREE]
-    assert any("reservation odd" in text for text in found.unknown)
+    seen = cluster(NODE.format("n1"), NODE.format("n3"), UP, line)
+    assert [n.state for n in seen.nodes] == [NodeState.UNKNOWN, NodeState.FREE]
+    assert any("reservation odd" in text for text in seen.unknown)
 
 
 def test_a_reservation_that_ends_before_it_starts_blocks_its_nodes() -> None:
@@ -49,9 +49,9 @@ def test_a_reservation_that_ends_before_it_starts_blocks_its_nodes() -> None:
 
 def test_a_reservation_with_an_odd_host_list_is_about_every_node() -> None:
     line = "ReservationName=odd StartTime=1800000300 EndTime=1800000900 Nodes=n[1-"
-    found = cluster(NODE.format("n1"), NODE.format("n2"), UP, line)
-    assert found.reservations[0].nodes == {"n1", "n2"}
-    assert any("reservation odd" in text for text in found.unknown)
+    seen = cluster(NODE.format("n1"), NODE.format("n2"), UP, line)
+    assert seen.reservations[0].nodes == {"n1", "n2"}
+    assert any("reservation odd" in text for text in seen.unknown)
 
 
 @pytest.mark.parametrize(
@@ -72,9 +72,9 @@ def test_the_next_instance_of_a_repeated_reservation_counts(
 ) -> None:
     now, end = 1_800_000_000, 1_800_000_000 - ended_s
     times = f"StartTime={end - 600} EndTime={end} Nodes=n1 Flags={flags}"
-    (found,) = cluster(NODE.format("n1"), UP, f"ReservationName=r {times}").reservations
-    assert found.start.timestamp() - now == next_s
-    assert found.end - found.start == timedelta(minutes=10)
+    (reservation,) = cluster(NODE.format("n1"), UP, f"ReservationName=r {times}").reservations
+    assert reservation.start.timestamp() - now == next_s
+    assert reservation.end - reservation.start == timedelta(minutes=10)
 
 
 @pytest.mark.parametrize("number", ["many", "\u00b2", "1.5", "-2"])

@@ -197,8 +197,8 @@ def test_a_fragment_still_counts_once_the_core_of_its_job_has_its_node() -> None
     job = make_job(core, waits, request=request)
     places = {waits.id: Place(excluded=frozenset({"n2", "n3"}))}
     nodes = (make_node("n1", NodeState.BUSY), make_node("n2"), make_node("n3"))
-    found = placed(job, places, nodes).fragments
-    assert [f.nodes for f in found] == [{"n1"}, {"n1"}]
+    fragments = placed(job, places, nodes).fragments
+    assert [f.nodes for f in fragments] == [{"n1"}, {"n1"}]
     wider = {waits.id: Place(excluded=frozenset({"n3"}))}
     assert placed(job, wider, nodes).fragments[1].nodes == {"n2"}
 

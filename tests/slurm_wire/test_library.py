@@ -84,10 +84,10 @@ def test_names_of_elements(changes: dict[str, Any], names: list[str]) -> None:
 def test_rows_that_matter_to_no_plan_are_counted() -> None:
     """Such a row need not be exact, and elements that share a record count as several."""
     ended = Job(id=8, state="FAILED", exit_code=9)
-    found = read(Job(), ended, Job(array_id=9, array_tasks_waiting="0-99"), ours())
-    (job,) = found.malleable
+    queue = read(Job(), ended, Job(array_id=9, array_tasks_waiting="0-99"), ours())
+    (job,) = queue.malleable
     assert [f.id.index for f in job.fragments] == [0, 1]
-    assert (found.records, found.planned, found.unknown) == (104, (), ())
+    assert (queue.records, queue.planned, queue.unknown) == (104, (), ())
     assert list(answer([ended])) == ["others=1"]
 
 
@@ -95,15 +95,15 @@ def test_jobs_that_wait_for_a_limit_or_are_named_in_a_mark_have_a_row() -> None:
     """The program knows the limits by a pattern, since it imports no module of ours."""
     waits = {"partition": "main", "priority": 5, "user_name": "bob"}
     limits = [Job(id=100 + n, state_reason=r, **waits) for n, r in enumerate(REASONS)]
-    found = read(
+    queue = read(
         ours(array_tasks_waiting="0", admin_comment=f"{MARK[:-1]},for=9_2}}"),
         Job(id=9, array_id=9, array_tasks_waiting="1-2", state_reason="Resources", **waits),
         Job(id=10, state_reason="Resources", **waits),
         *limits,
     )
-    told = {w.job_id: w.reason for w in found.waiting}
-    assert told == {"9_2": "Resources", **{f"{job.id}": job.state_reason for job in limits}}
-    assert found.records == 4 + len(limits)
+    reasons = {w.job_id: w.reason for w in queue.waiting}
+    assert reasons == {"9_2": "Resources", **{f"{job.id}": job.state_reason for job in limits}}
+    assert queue.records == 4 + len(limits)
 
 
 def test_an_array_cut_by_a_cancel() -> None:
@@ -117,8 +117,8 @@ def test_comments_of_an_agent_and_of_the_site_are_read() -> None:
     said = "joined{0};h{9};progress{s1790000000,2:5/9/64};and more words than fit " + "x" * 200
     note = f"site | note; {MARK}"
     job = ours(state="RUNNING", comment=said, admin_comment=note, time_limit=None, end_time=2_000)
-    (found,) = read(job).malleable
-    fragment = found.fragments[0]
+    (read_job,) = read(job).malleable
+    fragment = read_job.fragments[0]
     assert (fragment.said.value, fragment.limit) == ("joined", None)
     assert fragment.telemetry.rates[0].per_s == 5.0
     assert fragment.note.startswith("site | note; ")
@@ -128,13 +128,13 @@ def test_the_slots_of_a_fragment_are_read() -> None:
     mark = f"{MARK[:-1]},slot=gpu:a100,slots=4}}"
     sizes = {"memory_per_node": 40_000, "min_cpus_per_node": 12, "cpus": 12}
     job = ours(admin_comment=mark, **sizes, gres_per_node={"gpu:a100": 4})
-    (found,) = read(job).malleable
-    assert found.fragments[0].asks == Resources(12, 40_000, (("gpu", 4), ("gpu:a100", 4)))
+    (read_job,) = read(job).malleable
+    assert read_job.fragments[0].asks == Resources(12, 40_000, (("gpu", 4), ("gpu:a100", 4)))
 
 
 def test_the_program_writes_the_end_of_a_row() -> None:
-    found = (library_jobs.SAID_WIDTH, library_jobs.RECORD_END)
-    assert found == (rows.SAID_WIDTH, rows.RECORD_END)
+    of_program = (library_jobs.SAID_WIDTH, library_jobs.RECORD_END)
+    assert of_program == (rows.SAID_WIDTH, rows.RECORD_END)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,13 @@ def test_planned_and_recent_starts_of_other_jobs_are_printed() -> None:
 
     ended = began(2, 9_950, state="FAILED", exit_code=9)
     planned = Job(id=12, start_time=1_700_000_600, scheduled_nodes="n[1-2]", partition="main")
-    found = read(began(1, 10_000), ended, began(3, 9_000), planned)
-    assert [(start.job_id, start.nodes) for start in found.started] == [
+    queue = read(began(1, 10_000), ended, began(3, 9_000), planned)
+    assert [(start.job_id, start.nodes) for start in queue.started] == [
         ("2", {"n2"}),
         ("1", {"n1"}),
     ]
-    assert [(start.job_id, start.nodes) for start in found.planned] == [("12", {"n1", "n2"})]
-    assert (found.records, found.unknown) == (4, ())
+    assert [(start.job_id, start.nodes) for start in queue.planned] == [("12", {"n1", "n2"})]
+    assert (queue.records, queue.unknown) == (4, ())
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ avoided = st.lists(
     ),
     max_size=3,
     unique=True,
-).map(lambda found: tuple(sorted(found)))
+).map(lambda unsorted: tuple(sorted(unsorted)))
 
 
 failed_sizes = st.lists(
@@ -39,7 +39,7 @@ failed_sizes = st.lists(
         st.integers(0, 4_000_000_000).map(lambda s: datetime.fromtimestamp(s, timezone.utc)),
     ),
     max_size=4,
-).map(lambda found: tuple(sorted(found)))
+).map(lambda unsorted: tuple(sorted(unsorted)))
 
 
 @st.composite
@@ -86,27 +86,27 @@ beside = st.text(st.characters(exclude_characters="{}\0", exclude_categories=("C
 @given(marks(), beside, beside)
 def test_round_trip_keeps_the_rest(mark: Mark, before: str, behind: str) -> None:
     comment = before + format_mark(mark) + behind
-    found = parse_mark(comment)
-    assert found is not None
-    assert found[0] == mark
-    assert format_mark(*found) == comment
+    mark_and_rest = parse_mark(comment)
+    assert mark_and_rest is not None
+    assert mark_and_rest[0] == mark
+    assert format_mark(*mark_and_rest) == comment
 
 
 def test_marks_of_a_job_share_its_exclusions() -> None:
     """With `--exclude=n[1-9999]`, each separate mark would take a MiB."""
     text = "malleable{{min=1,max=4,frags=4,lease=600,hole=60,not=n(1-9999),at={}}}"
-    found = [parse_mark(text.format(1_800_000_000 + i)) for i in range(2)]
-    one, two = (seen[0].request.excluded for seen in found if seen)
+    both = [parse_mark(text.format(1_800_000_000 + i)) for i in range(2)]
+    one, two = (seen[0].request.excluded for seen in both if seen)
     assert one is two
     assert one is not None
     assert len(one) == 9999
 
 
 def test_other_text_remains_when_the_mark_changes() -> None:
-    found = parse_mark(f"site note; {PLAIN} | more")
-    assert found is not None
-    new = Mark(found[0].request, failures=2)
-    assert format_mark(new, found[1]) == f"site note; {PLAIN[:-1]},fails=2}} | more"
+    mark_and_rest = parse_mark(f"site note; {PLAIN} | more")
+    assert mark_and_rest is not None
+    new = Mark(mark_and_rest[0].request, failures=2)
+    assert format_mark(new, mark_and_rest[1]) == f"site note; {PLAIN[:-1]},fails=2}} | more"
 
 
 @pytest.mark.parametrize("comment", ["", "(null)", "malleable", "malleable{min=1", "other{a=1}"])

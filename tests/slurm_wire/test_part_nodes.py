@@ -118,8 +118,8 @@ MISSING = [
 
 @pytest.mark.parametrize(("change", "line"), MISSING)
 def test_a_line_names_the_missing_setting_and_its_value(change, line):
-    (found,) = lines(**change)
-    assert re.search(line, found)
+    (printed,) = lines(**change)
+    assert re.search(line, printed)
 
 
 # settings that Slurm was seen to allow, or that cannot be known here

@@ -64,8 +64,8 @@ def test_a_word_that_is_no_id_is_refused(text: str) -> None:
 
 
 def test_the_size_is_counted() -> None:
-    found = count("RUNNING\nPENDING\nRUNNING\nREQUEUE_HOLD\n\n")
-    assert shown(found) == "2 running, 2 waiting"
+    workers = count("RUNNING\nPENDING\nRUNNING\nREQUEUE_HOLD\n\n")
+    assert shown(workers) == "2 running, 2 waiting"
     assert not count("")
 
 
@@ -86,9 +86,9 @@ def test_the_size_is_counted() -> None:
 def test_a_wish_takes_its_place_and_leaves_the_rest(before: str, after: str) -> None:
     assert with_wish(before, WISH) == after
     assert parse_wish(after) == WISH
-    found, was = parse(after), parse(before)
-    assert (found.standing, found.loss) == (was.standing, was.loss)
-    assert found.progress == was.progress
+    comment, was = parse(after), parse(before)
+    assert (comment.standing, comment.loss) == (was.standing, was.loss)
+    assert comment.progress == was.progress
 
 
 @given(st.text("trained{}wsh;0123, x", max_size=60))

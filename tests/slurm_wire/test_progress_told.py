@@ -63,21 +63,23 @@ TOLDS = st.builds(
 
 @many
 @given(TOLDS)
-def test_every_text_of_an_agent_is_read(told: Progress) -> None:
-    text = entry(told)
+def test_every_text_of_an_agent_is_read(progress: Progress) -> None:
+    text = entry(progress)
     assert len(text) <= PROGRESS_WIDTH
-    found = parse_progress(text)
-    assert found is not None
-    assert (found.counts is Counts.SAMPLES) is told.in_samples
-    written = told.rates[-len(found.rates) :]  # the oldest are left out if there is no room
-    for rate, read in zip(sorted(written, key=lambda r: r.at), found.rates):
+    read_progress = parse_progress(text)
+    assert read_progress is not None
+    assert (read_progress.counts is Counts.SAMPLES) is progress.in_samples
+    written = progress.rates[
+        -len(read_progress.rates) :
+    ]  # the oldest are left out if there is no room
+    for rate, read in zip(sorted(written, key=lambda r: r.at), read_progress.rates):
         assert (read.nodes, read.at) == (rate.nodes, rate.at)
         assert read.per_s == pytest.approx(rate.per_s, rel=1e-3)
         assert read.batch == pytest.approx(rate.batch, rel=1e-3)
         assert read.error == pytest.approx(rate.error, abs=1e-3)
-    for read_s, told_s in zip(astuple(found.pauses), astuple(told.pauses)):
+    for read_s, told_s in zip(astuple(read_progress.pauses), astuple(progress.pauses)):
         assert read_s == (told_s if told_s is None else pytest.approx(told_s, abs=0.51))
-    assert (found.sync is None) is (told.sync is None)
+    assert (read_progress.sync is None) is (progress.sync is None)
 
 
 def test_no_more_is_read_than_an_agent_writes() -> None:
@@ -91,8 +93,8 @@ def test_no_more_is_read_than_an_agent_writes() -> None:
 
 def test_two_sizes_of_any_job_have_room() -> None:
     rates = [ToldRate(n, 1.2345e-5, 0.999, NOW - n, 1.234e-5) for n in (9998, 9999)]
-    told = Progress(tuple(rates), True, 1.0, ToldPauses(*[9999.0] * 4))
-    assert len(parse_progress(entry(told)).rates) == 2  # type: ignore[union-attr]
+    progress = Progress(tuple(rates), True, 1.0, ToldPauses(*[9999.0] * 4))
+    assert len(parse_progress(entry(progress)).rates) == 2  # type: ignore[union-attr]
 
 
 @many

@@ -58,14 +58,14 @@ def test_rows_are_read_in_any_letters() -> None:
     ],
 )
 def test_a_user_without_the_qos_is_named(user: str, account: str, denied: bool) -> None:
-    found = with_rights(Told(SAID), seen_of(user, account), SITE)
-    assert found.without_qos == (frozenset({7}) if denied else frozenset())
+    snapshot = with_rights(Told(SAID), seen_of(user, account), SITE)
+    assert snapshot.without_qos == (frozenset({7}) if denied else frozenset())
 
 
 def test_without_an_answer_no_fragment_is_moved() -> None:
-    found = with_rights(Told(""), seen_of("ann"), SITE)
-    assert found.without_qos == {7}
-    assert "no fragment gets QOS Scavenge now" in found.unknown[-1]
+    snapshot = with_rights(Told(""), seen_of("ann"), SITE)
+    assert snapshot.without_qos == {7}
+    assert "no fragment gets QOS Scavenge now" in snapshot.unknown[-1]
 
 
 @pytest.mark.parametrize(

@@ -164,9 +164,9 @@ def test_words_of_an_ending_fragment_are_of_this_run_also_after_a_requeue(restar
 @pytest.mark.parametrize("said", ["a\nb", "\n", "\n\n\n", "x\x0by", "a\r", "\x85", "|\n|", "a\n7|"])
 def test_a_users_comment_of_several_lines_is_no_news(said: str) -> None:
     others = squeue_row(JobArrayID="5", State="RUNNING", Partition="main", comment=said)
-    found = read(others, row(State="RUNNING", said="trained{0};h{7}\nmine"), others)
-    assert (found.records, found.unknown) == (3, ())
-    (job,) = found.malleable
+    queue = read(others, row(State="RUNNING", said="trained{0};h{7}\nmine"), others)
+    assert (queue.records, queue.unknown) == (3, ())
+    (job,) = queue.malleable
     assert (job.fragments[0].said, job.fragments[0].loss_s) == (Said.TRAINED, 7.0)
 
 

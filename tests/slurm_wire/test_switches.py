@@ -33,8 +33,8 @@ def switches(port: Recorded) -> dict[str, str]:
 def with_switches(version: str, plugin: str) -> Recorded:
     """A Slurm that has switches, or would have with that plugin."""
     port = recorded("running", version)
-    told = f"{port.answers['scontrol show']}\nTopologyPlugin          = {plugin}\n{TREE}"
-    return replace(port, answers={**port.answers, "scontrol show": told})
+    answer = f"{port.answers['scontrol show']}\nTopologyPlugin          = {plugin}\n{TREE}"
+    return replace(port, answers={**port.answers, "scontrol show": answer})
 
 
 def test_a_node_is_on_a_leaf_switch_or_in_a_block() -> None:

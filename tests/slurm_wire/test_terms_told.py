@@ -36,8 +36,8 @@ def seconds(count: int) -> timedelta:
 def terms(*lines: str, qos: str = "", own: str = "N/A", grace: str = "20", rows: str = ROWS):  # type: ignore[no-untyped-def]
     text = "\n".join((LANE.format(qos=own, grace=grace), *lines, TAIL))
     cluster = parse_cluster(text, LaneNames(("lane",), qos=qos))
-    (found,), odd = decide(cluster.lanes, lambda: rows)
-    return found, (*cluster.unknown, *odd)
+    (of_lane,), odd = decide(cluster.lanes, lambda: rows)
+    return of_lane, (*cluster.unknown, *odd)
 
 
 @pytest.mark.parametrize(
@@ -54,17 +54,17 @@ def terms(*lines: str, qos: str = "", own: str = "N/A", grace: str = "20", rows:
     ],
 )
 def test_every_form_of_an_exempt_time_is_read(text: str, wanted: int) -> None:
-    found, odd = terms(f"PreemptExemptTime       = {text}")
-    assert (found.exempt, odd) == (seconds(wanted), ())
+    of_lane, odd = terms(f"PreemptExemptTime       = {text}")
+    assert (of_lane.exempt, odd) == (seconds(wanted), ())
 
 
 @pytest.mark.parametrize("text", ["soon", "00:00:-1", "Partition_Limit"])
 def test_nonsense_counts_as_a_year_and_is_reported(text: str) -> None:
-    found, (odd,) = terms(f"PreemptExemptTime       = {text}")
-    assert found.exempt == LONGEST
+    of_lane, (odd,) = terms(f"PreemptExemptTime       = {text}")
+    assert of_lane.exempt == LONGEST
     assert f"PreemptExemptTime={text}" in odd
-    found, (odd,) = terms(grace=text)
-    assert found.grace == LONGEST
+    of_lane, (odd,) = terms(grace=text)
+    assert of_lane.grace == LONGEST
     assert "partition lane: GraceTime" in odd
 
 
@@ -87,8 +87,8 @@ def test_nonsense_counts_as_a_year_and_is_reported(text: str) -> None:
 def test_qos_count_before_the_cluster(
     lines: tuple[str, ...], qos: str, own: str, grace_s: int, exempt_s: int
 ) -> None:
-    found, odd = terms(*lines, qos=qos, own=own)
-    assert (found, odd) == (Terms("lane", seconds(grace_s), seconds(exempt_s)), ())
+    of_lane, odd = terms(*lines, qos=qos, own=own)
+    assert (of_lane, odd) == (Terms("lane", seconds(grace_s), seconds(exempt_s)), ())
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_the_limit_of_a_partition_belongs_to_its_terms(
         "\n".join((text, DATABASE, TAIL)), LaneNames(("lane",), qos="short")
     ).lanes
     for rows in ("", ROWS):
-        (found,), _ = decide(lanes, partial(str, rows))
-        assert found.most == most
+        (of_lane,), _ = decide(lanes, partial(str, rows))
+        assert of_lane.most == most
 
 
 def test_without_an_answer_of_sacctmgr_no_node_is_reclaimable() -> None:
@@ -112,10 +112,10 @@ def test_without_an_answer_of_sacctmgr_no_node_is_reclaimable() -> None:
 
     text = "\n".join((LANE.format(qos="N/A", grace=0), DATABASE, TAIL))
     lanes = parse_cluster(text, LaneNames(("lane",), qos="short")).lanes
-    for read, told in ((busy, "slurmdbd is away"), (lambda: "", "listed no QOS")):
-        (found,), (odd,) = decide(lanes, read)
-        assert (found.grace, found.exempt) == (LONGEST, LONGEST)
-        assert told in odd
+    for read, reason in ((busy, "slurmdbd is away"), (lambda: "", "listed no QOS")):
+        (of_lane,), (odd,) = decide(lanes, read)
+        assert (of_lane.grace, of_lane.exempt) == (LONGEST, LONGEST)
+        assert reason in odd
 
 
 class Database:

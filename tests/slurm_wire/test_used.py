@@ -32,15 +32,15 @@ def node(**changes: Optional[str]) -> Node:
     """The node above with other words. None leaves a word out."""
     words = {**MIXED, **changes}
     record = " ".join(f"{key}={text}" for key, text in words.items() if text is not None)
-    (found,) = parse_cluster(f"NodeName=n1 {record} Partitions=main\n{TAIL}").nodes
-    return found
+    (seen,) = parse_cluster(f"NodeName=n1 {record} Partitions=main\n{TAIL}").nodes
+    return seen
 
 
 def test_the_used_and_free_resources_of_a_partly_used_node() -> None:
-    found = node()
-    assert found.state is NodeState.SHARED
-    assert found.used == Resources(8, 32_000, (("gpu", 2),))
-    assert found.free == Resources(24, 224_000, (("gpu", 6),))
+    seen = node()
+    assert seen.state is NodeState.SHARED
+    assert seen.used == Resources(8, 32_000, (("gpu", 2),))
+    assert seen.free == Resources(24, 224_000, (("gpu", 6),))
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_the_used_and_free_resources_of_a_partly_used_node() -> None:
     ],
 )
 def test_free_gpus_by_the_words_of_slurm(gres: str, used: str, free: dict[str, int]) -> None:
-    found = dict(node(Gres=gres, GresUsed=used).free.gres)
-    assert {name: found[name] for name in free} == free
-    assert ("gpu" in found) == ("gpu" in free)
+    free_gres = dict(node(Gres=gres, GresUsed=used).free.gres)
+    assert {name: free_gres[name] for name in free} == free
+    assert ("gpu" in free_gres) == ("gpu" in free)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_gpus_that_slurm_does_not_speak_of_are_used(said: Optional[str]) -> None
 def test_cpus_and_memory_that_are_left(
     changes: dict[str, Optional[str]], cpus: int, memory_mib: int
 ) -> None:
-    found = node(**changes).free
-    assert (found.cpus, found.memory_mib) == (cpus, memory_mib)
+    left = node(**changes).free
+    assert (left.cpus, left.memory_mib) == (cpus, memory_mib)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_the_words_of_the_accounting_about_gpus(
 
 def test_a_gpu_of_no_known_type_may_be_of_any() -> None:
     tres = {"CfgTRES": "cpu=32,gres/gpu=8", "AllocTRES": "cpu=8,gres/gpu=3"}
-    found = node(Gres="gpu:a:4,gpu:b:4", GresUsed="gpu:a:1,gpu:b:0", **tres)
-    assert dict(found.free.gres) == {"gpu": 5, "gpu:a": 1, "gpu:b": 2}
+    seen = node(Gres="gpu:a:4,gpu:b:4", GresUsed="gpu:a:1,gpu:b:0", **tres)
+    assert dict(seen.free.gres) == {"gpu": 5, "gpu:a": 1, "gpu:b": 2}
 
 
 @pytest.mark.parametrize(("drain", "free"), [("N/A", 6), ("(null)", 6), ("gpu:1", 5), ("odd", 0)])
@@ -151,8 +151,8 @@ def test_an_idle_node_is_free_although_slurm_says_no_more() -> None:
 
 def test_a_completing_node_has_no_free_resources_although_slurm_says_so() -> None:
     empty = {"CPUAlloc": "0", "AllocMem": "0", "GresUsed": "gpu:0"}
-    found = node(State="IDLE+COMPLETING", **empty)
-    assert (found.free, found.used) == (Resources(), found.total)
+    seen = node(State="IDLE+COMPLETING", **empty)
+    assert (seen.free, seen.used) == (Resources(), seen.total)
 
 
 @given(
@@ -160,7 +160,7 @@ def test_a_completing_node_has_no_free_resources_although_slurm_says_so() -> Non
 )
 def test_no_text_makes_more_used_than_there_is(changes: dict[str, str]) -> None:
     changes.pop("State", None)
-    found = node(**changes)
-    assert found.used.cpus <= found.cpus
-    assert found.used.memory_mib <= found.memory_mib
-    assert all(0 <= n <= found.total.count(name) for name, n in found.used.gres)
+    seen = node(**changes)
+    assert seen.used.cpus <= seen.cpus
+    assert seen.used.memory_mib <= seen.memory_mib
+    assert all(0 <= n <= seen.total.count(name) for name, n in seen.used.gres)

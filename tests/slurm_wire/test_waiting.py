@@ -28,9 +28,9 @@ def fragment(note: str = "") -> str:
 
 
 def waiting(*lines: str) -> tuple[Waiter, ...]:
-    found = parse_jobs("\n".join(lines), ["malleable"])
-    assert not found.unknown
-    return found.waiting
+    queue = parse_jobs("\n".join(lines), ["malleable"])
+    assert not queue.unknown
+    return queue.waiting
 
 
 @pytest.mark.parametrize(
@@ -106,15 +106,15 @@ def test_the_job_for_which_a_fragment_left_is_remembered_while_it_waits(
 
 
 def test_an_array_waits_by_its_elements() -> None:
-    found = waiting(pending("9_1"), pending("9_2"), pending("12+0"))
-    assert [w.job_id for w in found] == ["12+0", "9_1", "9_2"]
+    jobs = waiting(pending("9_1"), pending("9_2"), pending("12+0"))
+    assert [w.job_id for w in jobs] == ["12+0", "9_1", "9_2"]
 
 
 def _library() -> Path:
     squeue = shutil.which("squeue")
     linked = subprocess.run(["ldd", squeue or ""], capture_output=True, text=True, check=False)
-    found = re.search(r"=> (\S*libslurm\S*)", linked.stdout)
-    return Path(found.group(1)) if found else Path("/nonexistent")
+    match = re.search(r"=> (\S*libslurm\S*)", linked.stdout)
+    return Path(match.group(1)) if match else Path("/nonexistent")
 
 
 @pytest.mark.slurm

@@ -96,11 +96,11 @@ def parsed(*lines: str) -> Cluster:
 def test_any_answer_about_the_cluster_is_read(lines: list[str]) -> None:
     """With clock and version there is an answer. A good node beside odd lines is still known."""
     good = NODE.format("good", 2, 2000, "IDLE", "(null)")
-    found = parsed(*lines, good, PARTITION.format("malleable", "REQUEUE", "UP"))
-    assert "good" in {node.name for node in found.nodes}
-    assert found.now == datetime.fromtimestamp(1_800_000_000, timezone.utc)
-    odd = [node for node in found.nodes if node.state is NodeState.UNKNOWN]
-    assert all(any(node.name in line for line in found.unknown) for node in odd)
+    cluster = parsed(*lines, good, PARTITION.format("malleable", "REQUEUE", "UP"))
+    assert "good" in {node.name for node in cluster.nodes}
+    assert cluster.now == datetime.fromtimestamp(1_800_000_000, timezone.utc)
+    odd = [node for node in cluster.nodes if node.state is NodeState.UNKNOWN]
+    assert all(any(node.name in line for line in cluster.unknown) for node in odd)
 
 
 @many

@@ -24,9 +24,9 @@ PROGRESS = "progress{s1790000000,8:1234/12/256,4:700/9/128/5400}"
 
 
 def read(comment: str) -> tuple[int, int]:
-    found = parse_wish(comment)
-    assert found is not None
-    return found.nodes, int(found.at.timestamp())
+    wish = parse_wish(comment)
+    assert wish is not None
+    return wish.nodes, int(wish.at.timestamp())
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_a_wish_is_read_among_the_entries(comment: str) -> None:
 def test_every_word_of_an_agent_is_read_and_remains_first(standing: Standing) -> None:
     word = Comment(standing, 3).text
     assert said_in(parse(word), 3) is Said(standing.value)
-    told = with_wish(f"{word};mine", Wish(after(0), 8))
-    assert told.startswith(f"{word};wish{{8,")
+    comment = with_wish(f"{word};mine", Wish(after(0), 8))
+    assert comment.startswith(f"{word};wish{{8,")
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_every_word_of_an_agent_is_read_and_remains_first(standing: Standing) ->
     [f"trained{{3}};{TEXT};{PROGRESS}", f"trained{{3}};h{{60}};{TEXT};{PROGRESS};{TEXT}"],
 )
 def test_a_wish_hides_no_other_word(comment: str) -> None:
-    found = parse(comment)
-    assert (found.standing, found.progress) == (Standing.TRAINED, PROGRESS)
+    read_comment = parse(comment)
+    assert (read_comment.standing, read_comment.progress) == (Standing.TRAINED, PROGRESS)
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_the_limits_are_read() -> None:
 @given(st.integers(0, 65_535), st.integers(0, 99_999_999_999), st.integers(0, SAID_WIDTH))
 def test_a_wish_that_is_cut_off_is_no_wish(nodes: int, at: int, cut: int) -> None:
     whole = f"trained{{3}};remark{{{'x' * 100}}};wish{{{nodes},{at}}}"
-    found = parse_wish(whole[:cut])
-    assert found is None or (found.nodes, int(found.at.timestamp())) == (nodes, at)
-    assert (found is None) is (cut < len(whole))
+    wish = parse_wish(whole[:cut])
+    assert wish is None or (wish.nodes, int(wish.at.timestamp())) == (nodes, at)
+    assert (wish is None) is (cut < len(whole))
 
 
 def test_a_long_row_of_entries_is_read_in_no_time() -> None:
@@ -125,14 +125,14 @@ MARK = "malleable{min=0,max=4,unit=1,engine=pool,frags=2,lease=600,hole=120}"
 def test_a_row_of_squeue_carries_a_wish_up_to_its_width() -> None:
     cells = {"State": "PENDING", "PriorityLong": 0, "Partition": "malleable", "UserName": "u"}
     beyond = "x" * (SAID_WIDTH - 5)
-    told = [f"joined{{0}};{TEXT};mine", f"remark{{{beyond}}};wish{{3,{AT + 9}}}"]
+    comments = [f"joined{{0}};{TEXT};mine", f"remark{{{beyond}}};wish{{3,{AT + 9}}}"]
     lines = [
         row(JobArrayID=f"7_{i}", TimeLimit="10:00", admin_comment=MARK, comment=text, **cells)
-        for i, text in enumerate(told)
+        for i, text in enumerate(comments)
     ]
-    found = parse_jobs("".join(f"{line}\n" for line in lines), ["malleable"])
-    assert found.unknown == ()
-    (job,) = found.malleable
+    queue = parse_jobs("".join(f"{line}\n" for line in lines), ["malleable"])
+    assert queue.unknown == ()
+    (job,) = queue.malleable
     first, second = job.fragments
     assert first.wish is not None
     assert second.wish is None
@@ -146,12 +146,12 @@ POOL = replace(make_request(1, 6), min_nodes=0, engine="pool")
 
 @many
 @given(st.lists(st.tuples(st.integers(-900, 900), st.integers(0, 60_000)), max_size=6))
-def test_the_newest_of_any_order_counts(told: list[tuple[int, int]]) -> None:
+def test_the_newest_of_any_order_counts(pairs: list[tuple[int, int]]) -> None:
     """A wish from the future does not count."""
-    wishes = [Wish(after(at), nodes) for at, nodes in told]
+    wishes = [Wish(after(at), nodes) for at, nodes in pairs]
     fragments = (make_fragment(i, wish=w, request=POOL) for i, w in enumerate(wishes))
-    found = make_job(*fragments, held=1, request=POOL).wish(NOW)
-    at, nodes = max([pair for pair in told if pair[0] <= 60], default=(0, -1))
-    assert found == (Wish(after(at), min(nodes, 6)) if nodes >= 0 else None)
+    newest = make_job(*fragments, held=1, request=POOL).wish(NOW)
+    at, nodes = max([pair for pair in pairs if pair[0] <= 60], default=(0, -1))
+    assert newest == (Wish(after(at), min(nodes, 6)) if nodes >= 0 else None)
     gang = (make_fragment(i, wish=w) for i, w in enumerate(wishes))
     assert make_job(*gang, held=1).wish(NOW) is None
