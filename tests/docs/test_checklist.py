@@ -58,8 +58,8 @@ state, how = "new", os.environ["HOW"]
 """
     for how, left in (("kill", "old"), ("", "n")):
         env = {**os.environ, "HOW": how}
-        found = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", script], check=False, cwd=tmp_path, env=env, timeout=60
         )
-        assert bool(found.returncode) is bool(how)
+        assert bool(done.returncode) is bool(how)
         assert (tmp_path / "ckpt.pt").read_text() == left

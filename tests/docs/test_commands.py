@@ -49,14 +49,14 @@ def blocks(page: Path) -> list[str]:
 
 def commands(program: str) -> list[tuple[str, tuple[str, ...]]]:
     """Every call of a program in a line of code, with its page. Comments are left out."""
-    found = []
+    typed = []
     for page in PAGES:
         for line in blocks(page):
             for part in re.split(r"&&|\|\||[;|()`]", line):
                 if re.match(rf"\$?{program} ", part.strip()):
                     words = shlex.split(part.strip().lstrip("$"), comments=True)[1:]
-                    found.append((page.name, tuple(word.rstrip(",") for word in words)))
-    return found
+                    typed.append((page.name, tuple(word.rstrip(",") for word in words)))
+    return typed
 
 
 def is_prose(words: tuple[str, ...]) -> bool:

@@ -19,18 +19,18 @@ HEAD = re.compile(
 
 
 def parts(record: Path) -> re.Match[str]:
-    found = HEAD.fullmatch(record.read_text(encoding="utf-8"))
-    assert found, f"{record.name} lacks a title, a date, a status or one of its three parts"
-    return found
+    match = HEAD.fullmatch(record.read_text(encoding="utf-8"))
+    assert match, f"{record.name} lacks a title, a date, a status or one of its three parts"
+    return match
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name[:4])
 def test_record_has_all_parts_and_is_short(record: Path) -> None:
-    found = parts(record)
-    assert record.name.startswith(found["number"] + "-")
-    assert 55 <= len(found["text"].split()) <= 210
-    if found["successor"]:
-        successor = FOLDER / found["successor"]
+    match = parts(record)
+    assert record.name.startswith(match["number"] + "-")
+    assert 55 <= len(match["text"].split()) <= 210
+    if match["successor"]:
+        successor = FOLDER / match["successor"]
         assert successor.name > record.name
         assert parts(successor)["status"] == "accepted"
 
@@ -46,7 +46,7 @@ def test_the_index_lists_every_record_with_its_status() -> None:
     rows = sorted(row for rows in by_topic for row in rows)
     expected = []
     for record in RECORDS:
-        found = parts(record)
-        row = (found["number"], found["title"], record.name, found["date"], found["status"])
+        match = parts(record)
+        row = (match["number"], match["title"], record.name, match["date"], match["status"])
         expected.append(row)
     assert rows == expected

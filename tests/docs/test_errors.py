@@ -20,13 +20,13 @@ WORDS = 6  # of lower-case letters make a sentence of a text
 def joined(text: str, glue: str) -> Iterator[str]:
     """The texts of a program. Texts with only `glue` between them are joined."""
     last, end = "", 0
-    for found in LITERAL.finditer(text):
-        if last and re.fullmatch(glue, text[end : found.start()]):
-            last += " " * bool(text[end : found.start()].strip(" \n\t.")) + found[1]
+    for literal in LITERAL.finditer(text):
+        if last and re.fullmatch(glue, text[end : literal.start()]):
+            last += " " * bool(text[end : literal.start()].strip(" \n\t.")) + literal[1]
         else:
             yield last
-            last = found[1]
-        end = found.end()
+            last = literal[1]
+        end = literal.end()
     yield last
 
 
@@ -93,11 +93,11 @@ VALUE = re.compile(r"\{[^}]*\}|\.\.\.|%[a-z]|[,:;()]|\b(?:N|NAME)\b|\S*[\d/.[-]\
 
 def triples(text: str) -> set[tuple[str, ...]]:
     """Three words that follow each other in the text, without a value or a mark between them."""
-    found = set()
+    threes = set()
     for part in VALUE.split(text):
         said = re.findall(r"[a-z_]+", part.lower())
-        found |= set(zip(said, said[1:], said[2:]))
-    return found
+        threes |= set(zip(said, said[1:], said[2:]))
+    return threes
 
 
 def of_log() -> Iterator[str]:

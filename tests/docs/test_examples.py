@@ -39,13 +39,13 @@ def uses(program: Path, file: Path) -> bool:
 
 def tried(programs: list[Path], texts: list[str]) -> set[Path]:
     """The programs that tests name, with all that these use."""
-    found = {file for file in programs if any(names(text, file) for text in texts)}
+    run = {file for file in programs if any(names(text, file) for text in texts)}
     while True:
-        beside = [file for file in programs if file not in found]
-        more = {f for f in beside for p in found if p.parent == f.parent and uses(p, f)}
+        beside = [file for file in programs if file not in run]
+        more = {f for f in beside for p in run if p.parent == f.parent and uses(p, f)}
         if not more:
-            return found
-        found |= more
+            return run
+        run |= more
 
 
 TRIED = tried(PROGRAMS, NAMING)
@@ -69,6 +69,6 @@ def test_a_new_program_is_seen(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_text(text)
     programs = sorted(path for path in tmp_path.rglob("*.*"))
-    found = tried(programs, ['Recipe.copied(bench, "known").submit("train.sh")  # not later.py'])
-    assert {path.name for path in found} == {"train.sh", "train.py", "model.py"}
-    assert {path.parent.name for path in found} == {"known"}
+    run = tried(programs, ['Recipe.copied(bench, "known").submit("train.sh")  # not later.py'])
+    assert {path.name for path in run} == {"train.sh", "train.py", "model.py"}
+    assert {path.parent.name for path in run} == {"known"}

@@ -108,7 +108,7 @@ def test_check_of_the_page_warns_and_is_listed(install: Install, capsys: Output)
 def test_the_engine_of_the_page_gives_each_member_its_role(install: Install) -> None:
     module = importlib.import_module(install("engines.md"))
     places = (Place("10.0.0.1", "n1", 7000, 1, 1), Place("10.0.0.2", "n2", 7001, 1, 1))
-    told = [module.ParameterServer().variables(GangWorld(1, rank, places)) for rank in (0, 1)]
-    assert [variables["PS_ROLE"] for variables in told] == ["server", "worker"]
-    assert {variables["PS_ADDRESS"] for variables in told} == {"10.0.0.1:7000"}
-    assert {variables["PS_WORKERS"] for variables in told} == {"1"}
+    roles = [module.ParameterServer().variables(GangWorld(1, rank, places)) for rank in (0, 1)]
+    assert [variables["PS_ROLE"] for variables in roles] == ["server", "worker"]
+    assert {variables["PS_ADDRESS"] for variables in roles} == {"10.0.0.1:7000"}
+    assert {variables["PS_WORKERS"] for variables in roles} == {"1"}

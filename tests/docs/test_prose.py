@@ -75,9 +75,9 @@ def test_each_fault_passes_its_limit_and_is_listed_with_its_line(
     page.parent.mkdir(exist_ok=True)
     page.write_text(f"A job waits.\n\n{fault}\n")
     try:
-        found = list(prose["sentences"](page))
-        assert name in prose["Count"].of(found).passed()
-        (line,) = prose["faults"](found)
+        listed = list(prose["sentences"](page))
+        assert name in prose["Count"].of(listed).passed()
+        (line,) = prose["faults"](listed)
         assert line.startswith("build/test-prose.md:3: ")
     finally:
         page.unlink()

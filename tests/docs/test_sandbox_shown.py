@@ -67,8 +67,8 @@ def block(page: str, first: str) -> list[str]:
     """The lines of a block of code that has this text in it, without the page's margin."""
     text = (ROOT / page).read_text(encoding="utf-8")
     blocks = re.findall(r"(?:^    .*\n)+|^```bash\n(?:.*\n)+?^```", text, re.M)
-    (found,) = (block for block in blocks if first in block)
-    lines = [line.removeprefix("    ") for line in found.splitlines()]
+    (shown,) = (block for block in blocks if first in block)
+    lines = [line.removeprefix("    ") for line in shown.splitlines()]
     return [line for line in lines if not line.startswith("```")]
 
 

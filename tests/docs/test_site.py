@@ -47,12 +47,12 @@ class Reader(HTMLParser):
         self.feed(page.read_text(encoding="utf-8"))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.anchors |= {found["id"]} if "id" in found else set()
-        if tag in LOADED and LOADED[tag] in found:
-            self.loaded.append(found[LOADED[tag]])
-        if tag == "a" and "href" in found:
-            self.links.append(found["href"])
+        values = {name: value or "" for name, value in attrs}
+        self.anchors |= {values["id"]} if "id" in values else set()
+        if tag in LOADED and LOADED[tag] in values:
+            self.loaded.append(values[LOADED[tag]])
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
 
 
 def readers(site: Path) -> dict[Path, Reader]:
@@ -128,13 +128,13 @@ def test_a_fault_of_the_documents_stops_the_build(tmp_path: Path) -> None:
     (docs / "admins" / "report.md").unlink()
     done = build(tree, tmp_path / "site")
     assert done.returncode == 1
-    for told in (
+    for complaint in (
         "no-such-page.md",
         "does not contain an anchor '#no-such-check'",
         "users/no-such-entry.md",
         "'admins/report.md' is included in the 'nav'",
     ):
-        assert told in done.stderr
+        assert complaint in done.stderr
 
 
 def test_a_list_may_follow_its_sentence_and_a_link_may_leave_the_documents(tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_a_browser_searches_without_a_network(site: Path, tmp_path: Path) -> Non
     with network() as (proxy, asked):
         dom, console = browser(tmp_path, proxy, "--dump-dom", f"file://{site}/index.html?q=lease")
     assert (console, asked) == ([], [])
-    found = re.findall(r'<a href="file://([^"?#]*)[^"]*" class="md-search-result__link"', dom)
+    hits = re.findall(r'<a href="file://([^"?#]*)[^"]*" class="md-search-result__link"', dom)
     assert {site / "admins" / "settings.html", site / "admins" / "doctor.html"} <= {
-        *map(Path, found)
+        *map(Path, hits)
     }
 
 
@@ -221,8 +221,8 @@ def measured(place: Path, addresses: list[str], width: int, measure: str) -> dic
 def test_a_browser_opens_the_place_that_doctor_names(site: Path, tmp_path: Path) -> None:
     place = f"file://{site}/admins/doctor.html#kill-wait"
     top = "Math.round(page.querySelector(':target').getBoundingClientRect().top)"
-    found = measured(tmp_path, [place], 1280, top)
-    assert 0 <= found[place] < 150  # a single screen has 150 pixels in a frame
+    tops = measured(tmp_path, [place], 1280, top)
+    assert 0 <= tops[place] < 150  # a single screen has 150 pixels in a frame
 
 
 @pytest.mark.browser
@@ -245,6 +245,6 @@ def test_a_picture_of_a_page_shows_a_header_and_dark_text(
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_page_is_wider_than_its_window(site: Path, tmp_path: Path, width: int) -> None:
     pages = sorted(f"file://{page}" for page in site.rglob("*.html") if not page.stem[0].isdigit())
-    found = measured(tmp_path, pages, width, "page.documentElement.scrollWidth")
-    assert sorted(found) == pages
-    assert [(page, wide) for page, wide in found.items() if wide > width] == []
+    widths = measured(tmp_path, pages, width, "page.documentElement.scrollWidth")
+    assert sorted(widths) == pages
+    assert [(page, wide) for page, wide in widths.items() if wide > width] == []

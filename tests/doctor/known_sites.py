@@ -245,8 +245,8 @@ def tick(**changes: Any) -> dict[str, Any]:
 
 def textfile(path: str = "/m/a.prom", **changes: Any) -> dict[str, Any]:
     """A site that writes this file for Prometheus."""
-    found = replace(known(GOOD_SITE.textfile), **changes)
-    return {"settings": Settings(metrics=Metrics(textfile=path)), "textfile": found}
+    written = replace(known(GOOD_SITE.textfile), **changes)
+    return {"settings": Settings(metrics=Metrics(textfile=path)), "textfile": written}
 
 
 def learned(**changes: Any) -> dict[str, Any]:
@@ -287,13 +287,13 @@ def env_store(
 def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> dict[str, Any]:
     """A site that preempts by QOS. Malleable jobs get the QOS called `name`."""
     rows = tuple({**row, **change} for row, change in zip(QOS, changes))
-    found: dict[str, Any] = {"accounting": Accounting(rows, (), {})}
+    facts: dict[str, Any] = {"accounting": Accounting(rows, (), {})}
     config = {
         "PreemptType": "preempt/qos",
         "AccountingStorageType": "accounting_storage/slurmdbd",
     }
     settings = Settings(site=Site(qos=name))
-    return {**found, "settings": settings, "slurm": says(config=config, **slurm_changes)}
+    return {**facts, "settings": settings, "slurm": says(config=config, **slurm_changes)}
 
 
 def canary(

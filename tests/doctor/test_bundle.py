@@ -106,8 +106,8 @@ def seen(**changes: Any) -> Seen:
     return replace(Seen(facts, report, snapshot, versions, "tick on secretnode9"), **changes)
 
 
-def text_of(found: tuple[Part, ...]) -> str:
-    return "\n".join(part.text for part in found if isinstance(part.text, str))
+def text_of(all_parts: tuple[Part, ...]) -> str:
+    return "\n".join(part.text for part in all_parts if isinstance(part.text, str))
 
 
 def test_the_parts_have_no_names() -> None:
@@ -139,9 +139,9 @@ def test_names_of_jobs_are_replaced_and_equal_names_by_equal_words() -> None:
 
 def test_without_slurm_s_answer_no_file_with_unknown_names_is_included() -> None:
     facts = replace(seen().facts, slurm=SILENT)
-    found = parts(seen(facts=facts, snapshot=SILENT, report={}), SALT)
-    assert "secretnode9" not in text_of(found)
-    assert "its names cannot be replaced" in text_of(found[-1:])
+    all_parts = parts(seen(facts=facts, snapshot=SILENT, report={}), SALT)
+    assert "secretnode9" not in text_of(all_parts)
+    assert "its names cannot be replaced" in text_of(all_parts[-1:])
 
 
 @pytest.mark.parametrize("slip", ["gpu[1-999999999]", "gpu[2-1]", "gpu[1,,2]", "a.b-c[-]"])
@@ -163,8 +163,10 @@ def test_the_snapshot_can_be_planned_elsewhere(tmp_path: Path) -> None:
 
 
 def test_unreadable_files_are_named() -> None:
-    found = parts(seen(snapshot=Unread("secretnode9 is gone"), journal=Unread("no rights")), SALT)
-    readme = found[-1].text
+    all_parts = parts(
+        seen(snapshot=Unread("secretnode9 is gone"), journal=Unread("no rights")), SALT
+    )
+    readme = all_parts[-1].text
     assert isinstance(readme, str)
     assert re.search(r"ticks.txt .*missing: no rights", readme)
     assert re.search(r"snapshot.json .*missing: host-[0-9a-f]{8} is gone", readme)
@@ -172,19 +174,19 @@ def test_unreadable_files_are_named() -> None:
 
 def test_the_archive_is_private_and_replaces_no_file(tmp_path: Path) -> None:
     path = tmp_path / "b.tar.gz"
-    found = parts(seen(journal=Unread("no rights")), SALT)
-    assert write(path, found) == path.stat().st_size
+    all_parts = parts(seen(journal=Unread("no rights")), SALT)
+    assert write(path, all_parts) == path.stat().st_size
     assert path.stat().st_mode & 0o777 == 0o600
     with tarfile.open(path) as archive:
         names = archive.getnames()
     assert f"{FOLDER}/snapshot.json" in names
     assert f"{FOLDER}/ticks.txt" not in names
     with pytest.raises(FileExistsError):
-        write(path, found)
+        write(path, all_parts)
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "target")
     with pytest.raises(OSError):
-        write(link, found)
+        write(link, all_parts)
     assert not (tmp_path / "target").exists()
 
 

@@ -52,8 +52,8 @@ def test_a_check_explains_itself(capsys: Output) -> None:
 
 def test_without_a_name_every_check_explains_itself(capsys: Output) -> None:
     assert cli.main(["doctor", "--explain", "--json"]) == 0
-    told = [check["id"] for check in json.loads(capsys.readouterr().out)["checks"]]
-    assert told[: len(CHECKS)] == [check.id for check in CHECKS]
+    ids = [check["id"] for check in json.loads(capsys.readouterr().out)["checks"]]
+    assert ids[: len(CHECKS)] == [check.id for check in CHECKS]
 
 
 def test_a_name_that_does_not_exist(capsys: Output) -> None:
@@ -71,7 +71,7 @@ def test_doctor_reports_without_slurm_and_with_bad_settings(capsys: Output, tmp_
     assert code == 2
     results = {check["id"]: check["result"] for check in report["checks"]}
     assert results["settings"] == "error"
-    faults = [found["seen"] for found in report["checks"][0]["findings"]]
+    faults = [finding["seen"] for finding in report["checks"][0]["findings"]]
     assert len(faults) == 2
 
 
@@ -91,20 +91,20 @@ class Entry:
 
     name, value = "site-own", "our_site:OWN"
 
-    def __init__(self, found: object) -> None:
-        self._found = found
+    def __init__(self, loaded: object) -> None:
+        self._loaded = loaded
 
     def load(self) -> object:
-        if isinstance(self._found, Exception):
-            raise self._found
-        return self._found
+        if isinstance(self._loaded, Exception):
+            raise self._loaded
+        return self._loaded
 
 
 @pytest.mark.parametrize("is_list", [False, True])
 def test_a_site_adds_checks(capsys: Output, monkeypatch: pytest.MonkeyPatch, is_list: bool) -> None:
     check = Check("site-own", Category.LIMITS, "all is ours", "because", lambda _: [note("mine")])
-    found = Entry([check] if is_list else check)
-    monkeypatch.setattr(catalogue, "entries", lambda group: [found])
+    entry = Entry([check] if is_list else check)
+    monkeypatch.setattr(catalogue, "entries", lambda group: [entry])
     assert cli.main(["doctor", "site-own"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("checks of this site\nnote     site-own: mine\n")
@@ -121,8 +121,8 @@ def test_a_check_of_a_site_is_on_no_page_of_ours(
     for words in (["doctor", "--json", "site-own"], ["doctor", "--json", "--list"]):
         cli.main(words)
         report = json.loads(capsys.readouterr().out)
-        (found,) = (check for check in report["checks"] if check["id"] == "site-own")
-        assert found["see"] == ""
+        (own,) = (check for check in report["checks"] if check["id"] == "site-own")
+        assert own["see"] == ""
 
 
 def test_a_check_of_a_site_that_fails_names_its_package(
@@ -140,11 +140,11 @@ def test_a_check_of_a_site_that_fails_names_its_package(
     assert "malleable bundle" not in said
 
 
-@pytest.mark.parametrize("found", [ValueError("odd"), 7, [7]])
+@pytest.mark.parametrize("loaded", [ValueError("odd"), 7, [7]])
 def test_a_check_of_a_site_that_cannot_be_loaded(
-    capsys: Output, monkeypatch: pytest.MonkeyPatch, found: object
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, loaded: object
 ) -> None:
-    monkeypatch.setattr(catalogue, "entries", lambda group: [Entry(found)])
+    monkeypatch.setattr(catalogue, "entries", lambda group: [Entry(loaded)])
     assert cli.main(["doctor", "site-own"]) == 2
     assert "cannot be loaded" in capsys.readouterr().out
 
@@ -168,9 +168,9 @@ def test_a_node_and_a_job_as_their_user_sees_them(sandbox: Sandbox) -> None:
     assert code in (0, 1)  # the file system of the sandbox is this host's own
     assert not list(home.iterdir())
     code, said = doctor(sandbox, "--directory", str(home))
-    told = " ".join(said.split())
-    assert "skipped locks, hard-links, shared-directory, nodes-meet: " in told
-    assert "try it as the user" in told
+    text = " ".join(said.split())
+    assert "skipped locks, hard-links, shared-directory, nodes-meet: " in text
+    assert "try it as the user" in text
     script = home / "train.sh"
     script.write_text(BAD_SCRIPT)
     argv = ["sbatch", "--parsable", "--output", str(home / "log"), str(script)]

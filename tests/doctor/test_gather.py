@@ -45,8 +45,8 @@ def test_lines_continue_and_files_are_included(tmp_path: Path) -> None:
     (tmp_path / "more" / "a.conf").write_text("B=2 # two\n")
     conf = tmp_path / "slurm.conf"
     conf.write_text("# head\nA=1 \\\n  C=3\n\ninclude more/*.conf\nD=4\n")
-    found = files.configuration(conf)
-    assert [(line.text.split(), line.number, line.lines) for line in found] == [
+    conf_lines = files.configuration(conf)
+    assert [(line.text.split(), line.number, line.lines) for line in conf_lines] == [
         (["A=1", "C=3"], 2, 2),
         (["B=2"], 1, 1),
         (["D=4"], 6, 1),
@@ -98,24 +98,24 @@ def test_plugstack_beside_slurm_conf(tmp_path: Path, monkeypatch: pytest.MonkeyP
         f"include d/*.conf\noptional {tmp_path}/spank_pyxis.so\n"
     )
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    found = read_plugstack(says())
-    assert found.path == str(tmp_path / "plugstack.conf")
-    assert found.pyxis_version == (0, 20, 0)
-    assert found.ours is not None
-    assert found.ours.is_required
-    assert found.ours.plugin_file is None
-    assert found.ours.tested == ()
+    stack = read_plugstack(says())
+    assert stack.path == str(tmp_path / "plugstack.conf")
+    assert stack.pyxis_version == (0, 20, 0)
+    assert stack.ours is not None
+    assert stack.ours.is_required
+    assert stack.ours.plugin_file is None
+    assert stack.ours.tested == ()
     (tmp_path / "malleable.so").write_bytes(b"\0malleable: tested with Slurm 2205, 2411\0x")
     loaded = read_plugstack(says()).ours
     assert loaded is not None
     assert loaded.tested == ((22, 5), (24, 11))
-    assert found.ours.where.file == str(tmp_path / "d" / "x.conf")
-    assert found.ours.unknown == ("odd",)
+    assert stack.ours.where.file == str(tmp_path / "d" / "x.conf")
+    assert stack.ours.unknown == ("odd",)
     store = f"{tmp_path}/d"
     named = {"pythonpath": str(tmp_path), "dir": "/s/%A", "env_store": store}
-    assert found.ours.arguments == named
-    assert found.ours.env_store_file == files.see(tmp_path / "d")
-    assert found.ours.job_path_file is not None
+    assert stack.ours.arguments == named
+    assert stack.ours.env_store_file == files.see(tmp_path / "d")
+    assert stack.ours.job_path_file is not None
 
 
 def test_the_arguments_belong_to_the_plugin() -> None:
@@ -131,18 +131,18 @@ def test_cgroup_conf_is_read_as_slurmd_does(
     assert read_cgroups(says()).settings == {}
     text = "# ours\nConstraindevices=YES # GPUs\nConstrainRAMSpace = yes\n"
     (tmp_path / "cgroup.conf").write_text(text)
-    found = read_cgroups(says())
-    assert found.path == str(tmp_path / "cgroup.conf")
-    assert found.settings == {"constraindevices": "YES", "constrainramspace": "yes"}
+    cgroups = read_cgroups(says())
+    assert cgroups.path == str(tmp_path / "cgroup.conf")
+    assert cgroups.settings == {"constraindevices": "YES", "constrainramspace": "yes"}
 
 
 def test_a_missing_plugstack_is_reported_at_its_expected_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    found = read_plugstack(says(config={"SLURM_CONF": str(tmp_path / "slurm.conf")}))
-    assert (found.path, found.ours) == (str(tmp_path / "plugstack.conf"), None)
-    assert found.directory == "/usr/lib64/slurm"
+    stack = read_plugstack(says(config={"SLURM_CONF": str(tmp_path / "slurm.conf")}))
+    assert (stack.path, stack.ours) == (str(tmp_path / "plugstack.conf"), None)
+    assert stack.directory == "/usr/lib64/slurm"
 
 
 def test_a_configless_node_has_plugstack_in_its_spool(
@@ -153,10 +153,10 @@ def test_a_configless_node_has_plugstack_in_its_spool(
     cache.mkdir()
     (cache / "plugstack.conf").write_text("optional malleable.so pythonpath=/x\n")
     config = {"SlurmdSpoolDir": str(tmp_path), "SLURM_CONF": str(tmp_path / "none" / "slurm.conf")}
-    found = read_plugstack(says(config=config))
-    assert found.path == str(cache / "plugstack.conf")
-    assert found.ours is not None
-    assert found.ours.plugin == "/usr/lib64/slurm/malleable.so"
+    stack = read_plugstack(says(config=config))
+    assert stack.path == str(cache / "plugstack.conf")
+    assert stack.ours is not None
+    assert stack.ours.plugin == "/usr/lib64/slurm/malleable.so"
 
 
 @pytest.mark.parametrize(
@@ -231,17 +231,19 @@ class Dbd:
 
 
 def test_accounting_in_the_form_of_sacctmgr() -> None:
-    found = ask_accounting(Dbd())
-    assert found.levels == {"games": "None", "root": "Administrator"}
+    accounting = ask_accounting(Dbd())
+    assert accounting.levels == {"games": "None", "root": "Administrator"}
     facts = replace(
         GOOD_SITE,
-        accounting=found,
+        accounting=accounting,
         settings=Settings(site=Site(qos="low")),
         slurm=says(config={"PreemptType": "preempt/qos"}),
     )
     outcomes = {o.check.id: o for o in run(CHECKS, facts, is_before=False)}
     assert outcomes["preempt-qos"].word == "ok"
-    assert [found.seen.split(" is below")[0] for found in outcomes["submit-limits"].findings] == [
+    assert [
+        finding.seen.split(" is below")[0] for finding in outcomes["submit-limits"].findings
+    ] == [
         "qos low: MaxSubmitPU=10",
         "association physics/games: MaxSubmit=20",
         "association physics: GrpSubmit=30",
@@ -267,9 +269,9 @@ def test_the_wanted_policy_is_the_rendered_policy(
     said = answer({"PreemptType": "preempt/qos", "SLURM_CONF": str(tmp_path / "slurm.conf")},
                   {"PreemptMode": "OFF"})  # fmt: skip
     settings = Settings(site=Site(qos="low"))
-    found = submission(settings, read_slurm(said, ["malleable"]), said, Qos())
-    assert 'submit_limits = {["low"] = {all = 10}' in str(found.wanted)
-    assert "unfit = {}," in str(found.wanted)
+    policies = submission(settings, read_slurm(said, ["malleable"]), said, Qos())
+    assert 'submit_limits = {["low"] = {all = 10}' in str(policies.wanted)
+    assert "unfit = {}," in str(policies.wanted)
 
 
 def test_a_script_gets_the_time_that_a_command_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,8 +297,8 @@ def test_a_script_gets_the_time_that_a_command_may_take(monkeypatch: pytest.Monk
 def test_settings_that_no_tick_would_take(tmp_path: Path, text: str, fault: str) -> None:
     path = tmp_path / "malleable.toml"
     path.write_text(f'{text}[tick]\nslurm_bin = "{tmp_path}"\n')
-    (told,) = gather(Asked(path)).settings_faults
-    assert fault in told
+    (complaint,) = gather(Asked(path)).settings_faults
+    assert fault in complaint
 
 
 def test_the_file_of_learned_curves(tmp_path: Path) -> None:
@@ -341,8 +343,8 @@ def test_each_of_several_epilogs_is_read(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.write_text("exit 0\n")
     config = {"Epilog[0]": str(own), "Epilog[1]": "/nowhere/slurm-malleable/epilog.sh"}
-    found = hooks(says(config=config))
-    assert [(hook.value, hook.text) for hook in found] == [
+    epilogs = hooks(says(config=config))
+    assert [(hook.value, hook.text) for hook in epilogs] == [
         (str(own), "exit 0\n"),
         ("/nowhere/slurm-malleable/epilog.sh", None),
     ]

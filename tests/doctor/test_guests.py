@@ -28,12 +28,12 @@ def doctor(site: GuestSite, settings: str) -> list[str]:
     facts = Facts(Host("ctl", 0, "root"), chosen, slurm=slurm, accounting=accounting)
     wanted = [check for check in choose(Wish(), CHECKS) if check.id not in ELSEWHERE]
     outcomes = run(wanted, facts, is_before=True)
-    found = [
+    printed = [
         f"{finding.severity.value} {outcome.check.id}: {finding.seen}"
         for outcome in outcomes
         for finding in outcome.findings
     ]
-    return [*found, re.sub(r"[:,] \d+ checks fine, \d+ skipped", "", closing(outcomes))]
+    return [*printed, re.sub(r"[:,] \d+ checks fine, \d+ skipped", "", closing(outcomes))]
 
 
 GOLDEN = {
@@ -69,24 +69,24 @@ def test_the_findings_at_each_site(name: str) -> None:
 
 
 def test_longer_leases_show_the_terms() -> None:
-    found = doctor(QOS_LANE, QOS_LANE.settings + "[lease]\nlength_s = 86400\n")
-    (line,) = (line for line in found if "longest-wait" in line)
+    printed = doctor(QOS_LANE, QOS_LANE.settings + "[lease]\nlength_s = 86400\n")
+    (line,) = (line for line in printed if "longest-wait" in line)
     assert "up to 2 h 30 s for a node with a fragment: PreemptExemptTime 2 h, KillWait 30 s" in line
 
 
 def test_a_grace_that_leaves_no_time_to_train_is_reported() -> None:
     lane = "GraceTime=300 MaxTime="
     site = replace(DELTA, conf=DELTA.conf.replace(lane + "2-00:00:00", lane + "00:06:00"))
-    found = [line for line in doctor(site, site.settings) if "longest-wait" in line]
+    printed = [line for line in doctor(site, site.settings) if "longest-wait" in line]
     assert (
         "warning longest-wait: partition gpuA100x4-preempt: MaxTime 6 min leaves less than 2 min "
         "before the notice (the grace, 5 min): fragments leave soon after they start"
-    ) in found
+    ) in printed
 
 
 def test_the_other_lane_of_the_gpu_cluster_promises_at_once() -> None:
-    found = doctor(GPU_CLUSTER, '[site]\npartitions = ["scavenge"]\n')
-    assert [line for line in found if "release" not in line] == [
+    printed = doctor(GPU_CLUSTER, '[site]\npartitions = ["scavenge"]\n')
+    assert [line for line in printed if "release" not in line] == [
         "0 errors and 1 warning: do as the lines above say, then run doctor again."
     ]
 

@@ -35,8 +35,8 @@ CONF = "/etc/slurm/slurm.conf"
 
 def remedy(fix: Fix, text: str = "") -> Remedy:
     finding = error("seen", fix)
-    (found,) = Remedies([finding], says(), conf(text)).of(finding)
-    return found
+    (only,) = Remedies([finding], says(), conf(text)).of(finding)
+    return only
 
 
 def test_a_setting_that_is_not_there_is_added() -> None:
@@ -46,15 +46,15 @@ def test_a_setting_that_is_not_there_is_added() -> None:
 
 
 def test_the_last_of_several_lines_is_replaced_in_any_case() -> None:
-    found = remedy(Change("KillWait", "30"), "KillWait=300\na=b\nkillwait = 200\nKillWaitX=1")
-    assert (found.line, found.number, found.instead_of) == ("KillWait=30", 3, "killwait = 200")
+    mended = remedy(Change("KillWait", "30"), "KillWait=300\na=b\nkillwait = 200\nKillWaitX=1")
+    assert (mended.line, mended.number, mended.instead_of) == ("KillWait=30", 3, "killwait = 200")
 
 
 def test_a_word_of_a_partition_leaves_the_others_alone() -> None:
     text = "PartitionName=main2 Nodes=a\nPartitionName=main Nodes=a prioritytier=1 Default=YES"
-    found = remedy(Change("PriorityTier", "2", "PartitionName=main"), text)
-    assert found.line == "PartitionName=main Nodes=a PriorityTier=2 Default=YES"
-    assert found.number == 2
+    mended = remedy(Change("PriorityTier", "2", "PartitionName=main"), text)
+    assert mended.line == "PartitionName=main Nodes=a PriorityTier=2 Default=YES"
+    assert mended.number == 2
 
 
 def test_two_findings_of_the_same_line_give_the_same_new_line() -> None:
@@ -68,9 +68,9 @@ def test_two_findings_of_the_same_line_give_the_same_new_line() -> None:
 
 def test_a_line_of_a_separate_file_is_replaced_there() -> None:
     here = Line("/etc/slurm/plugstack.conf.d/x.conf", 3, "required malleable.so", 2)
-    found = remedy(Paste(here.file, "optional malleable.so", instead=here))
-    assert (found.file, found.number, found.lines) == (here.file, 3, 2)
-    assert found.instead_of == "required malleable.so"
+    mended = remedy(Paste(here.file, "optional malleable.so", instead=here))
+    assert (mended.file, mended.number, mended.lines) == (here.file, 3, 2)
+    assert mended.instead_of == "required malleable.so"
 
 
 def test_a_suggestion_of_a_note_is_only_in_its_own_line() -> None:
@@ -158,9 +158,9 @@ def test_both_options_of_backfill_share_a_line() -> None:
 
 def test_the_words_are_printed_where_slurm_conf_cannot_be_read() -> None:
     finding = error("a", Change("GraceTime", "0", "PartitionName=p"))
-    (found,) = Remedies([finding], says(), Unread("elsewhere")).of(finding)
-    assert found.line == "PartitionName=p ... GraceTime=0"
-    assert found.place == "in the line that begins with PartitionName=p"
+    (only,) = Remedies([finding], says(), Unread("elsewhere")).of(finding)
+    assert only.line == "PartitionName=p ... GraceTime=0"
+    assert only.place == "in the line that begins with PartitionName=p"
 
 
 def test_exit_codes_and_the_closing_sentence() -> None:
@@ -205,13 +205,13 @@ def test_text_and_json_say_the_same() -> None:
     outcomes = run(choose(Wish(("kill-wait", "clocks")), CHECKS), facts, is_before=False)
     remedies = Remedies([f for o in outcomes for f in o.findings], facts.slurm, facts.conf)
     text = "\n".join(line.text for line in lines(outcomes, remedies, "/doc/doctor.md"))
-    told = json.loads(json.dumps(data(outcomes, remedies, "/doc/doctor.md")))
-    (kill_wait,) = (check for check in told["checks"] if check["id"] == "kill-wait")
-    (found,) = kill_wait["findings"]
+    answer = json.loads(json.dumps(data(outcomes, remedies, "/doc/doctor.md")))
+    (kill_wait,) = (check for check in answer["checks"] if check["id"] == "kill-wait")
+    (finding,) = kill_wait["findings"]
     assert "warning  kill-wait: KillWait=300" in text
     assert "in /etc/slurm/slurm.conf, instead of line 2:\n             KillWait=30\n" in text
     assert "/doc/doctor.md#kill-wait" in text
-    assert found["remedies"] == [
+    assert finding["remedies"] == [
         {
             "file": CONF,
             "line": "KillWait=30",
@@ -221,8 +221,8 @@ def test_text_and_json_say_the_same() -> None:
             "then": "scontrol reconfigure",
         }
     ]
-    assert told["exit_code"] == 1
-    assert text.splitlines()[-1] == told["summary"]
+    assert answer["exit_code"] == 1
+    assert text.splitlines()[-1] == answer["summary"]
 
 
 @pytest.mark.parametrize(

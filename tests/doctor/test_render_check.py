@@ -55,8 +55,8 @@ BY_QOS = Settings(site=Site(qos="low"))
 def test_qos_that_cannot_preempt_are_named_in_a_single_line() -> None:
     text = answer({"PreemptType": "preempt/qos"}, {}, {})
     assert check_conf(text, BY_QOS, Sacctmgr()) == ()
-    (found,) = check_conf(text, BY_QOS, Sacctmgr("high", "long"))
-    assert "Run sacctmgr -i modify qos high,long set Preempt+=low" in found
+    (line,) = check_conf(text, BY_QOS, Sacctmgr("high", "long"))
+    assert "Run sacctmgr -i modify qos high,long set Preempt+=low" in line
 
 
 def test_render_s_line_about_the_qos_is_not_repeated() -> None:
@@ -82,9 +82,9 @@ def test_render_s_line_about_the_qos_is_not_repeated() -> None:
 def test_findings(
     config: dict[str, str], ours: dict[str, str], main: dict[str, str], wanted: list[str]
 ) -> None:
-    found = check_conf(answer(config, ours, main), Settings(), NoPort())
-    assert len(found) == len(wanted), found
-    for line, pattern in zip(found, wanted):
+    printed = check_conf(answer(config, ours, main), Settings(), NoPort())
+    assert len(printed) == len(wanted), printed
+    for line, pattern in zip(printed, wanted):
         assert re.search(pattern, line)
         assert "\n" not in line
 

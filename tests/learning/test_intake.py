@@ -32,12 +32,14 @@ def test_any_report_counts_with_a_limit_and_only_from_the_past(
 ) -> None:
     request = make_request(unit, 8 * unit, unit)
     kept: list[Rate] = []
-    for step, told in enumerate(tellings):
-        fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=Telemetry(tuple(told)))
-        found = report_of(make_job(fragment, request=request))
-        assert found is not None
+    for step, telling in enumerate(tellings):
+        fragment = make_fragment(
+            0, FragmentState.RUNNING, ["n1"], telemetry=Telemetry(tuple(telling))
+        )
+        report = report_of(make_job(fragment, request=request))
+        assert report is not None
         now_s = NOW + 10 * step
-        new = news(found, kept, now_s).rates
+        new = news(report, kept, now_s).rates
         assert len(new) <= SIZES
         assert all(r.nodes % unit == 0 and r.nodes <= 8 * unit for r in new)
         assert all(r.at <= now_s for r in new)
@@ -49,22 +51,22 @@ def test_any_report_counts_with_a_limit_and_only_from_the_past(
 
 
 def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
-    told = Telemetry((rate(4, NOW), rate(6, NOW), rate(8, NOW)))
-    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=told)
+    telemetry = Telemetry((rate(4, NOW), rate(6, NOW), rate(8, NOW)))
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=telemetry)
     for request, sizes in ((make_request(4, 4, 4), [4]), (make_request(3, 6, 3), [6])):
-        found = report_of(make_job(fragment, request=request))
-        assert found is not None
-        assert [r.nodes for r in found.rates] == sizes
+        report = report_of(make_job(fragment, request=request))
+        assert report is not None
+        assert [r.nodes for r in report.rates] == sizes
 
 
 def test_a_rate_at_17_gpus_counts_for_a_job_that_may_have_them() -> None:
-    told = Telemetry((rate(17, NOW), rate(16, NOW)))
-    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=told)
+    telemetry = Telemetry((rate(17, NOW), rate(16, NOW)))
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=telemetry)
     for unit, sizes in ((1, [16, 17]), (2, [16])):
         request = replace(make_request(4, 64, unit), slot=Slot(GPU))
-        found = report_of(make_job(fragment, request=request))
-        assert found is not None
-        assert [r.nodes for r in found.rates] == sizes
+        report = report_of(make_job(fragment, request=request))
+        assert report is not None
+        assert [r.nodes for r in report.rates] == sizes
 
 
 def test_workers_of_another_kind_are_another_family() -> None:
@@ -83,8 +85,8 @@ def test_workers_of_another_kind_are_another_family() -> None:
 
 def test_a_clock_that_was_set_back_does_not_silence_a_job() -> None:
     kept = [rate(2, NOW)]
-    told = JobReport((rate(2, NOW - 3600, per_s=50.0),))
-    (new,) = news(told, kept, NOW + 60).rates
+    report = JobReport((rate(2, NOW - 3600, per_s=50.0),))
+    (new,) = news(report, kept, NOW + 60).rates
     assert (new.at, new.per_s) == (NOW + 60, 50.0)
 
 
@@ -95,10 +97,10 @@ def test_a_clock_that_is_ahead_counts_as_now() -> None:
 
 def test_a_report_that_is_too_soon_is_taken_later() -> None:
     kept = [rate(2, NOW)]
-    told = JobReport((rate(2, NOW + 5, per_s=50.0),))
-    soon = news(told, kept, NOW + 10)
+    report = JobReport((rate(2, NOW + 5, per_s=50.0),))
+    soon = news(report, kept, NOW + 10)
     assert (soon.rates, soon.is_all) == ((), False)
-    assert news(told, kept, NOW + GAP_S).is_all
+    assert news(report, kept, NOW + GAP_S).is_all
 
 
 def test_a_repeated_report_is_new_only_if_measured_again() -> None:

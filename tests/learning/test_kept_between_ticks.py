@@ -98,16 +98,16 @@ def test_a_clock_of_slurmctld_that_is_set_back_or_stands_still_silences_no_job(
     settings: Settings, later: float
 ) -> None:
     tell(settings, 0, 7, 1, 2)
-    told = rate(8, moment(later))
-    one_tick(settings, later, teller(7, told))
-    learned, _ = one_tick(settings, later + 30, teller(7, told))
+    newest = rate(8, moment(later))
+    one_tick(settings, later, teller(7, newest))
+    learned, _ = one_tick(settings, later + 30, teller(7, newest))
     assert learned[7].sizes_seen == (1, 2, 8)
     half = rate(8, moment(later + 60), per_s=TRUE(8) / 2, batch=8.0)
     one_tick(settings, later + 60, teller(7, half))
     with reading(settings) as database:
-        found = job_profile(database, 7)
-    assert found is not None
-    assert found.rates[-1] == half
+        profile = job_profile(database, 7)
+    assert profile is not None
+    assert profile.rates[-1] == half
 
 
 def test_a_flood_of_rates_pushes_out_no_other_size(settings: Settings) -> None:
@@ -115,17 +115,17 @@ def test_a_flood_of_rates_pushes_out_no_other_size(settings: Settings) -> None:
     for minute in range(1, 30):
         one_tick(settings, 60 * minute, teller(7, rate(8, moment(60 * minute - 5))))
     with reading(settings) as database:
-        found = job_profile(database, 7)
-    assert found is not None
-    assert sorted({r.nodes for r in found.rates}) == [1, 2, 8]
-    assert len(found.rates) == 2 + write.OF_A_SIZE
+        profile = job_profile(database, 7)
+    assert profile is not None
+    assert sorted({r.nodes for r in profile.rates}) == [1, 2, 8]
+    assert len(profile.rates) == 2 + write.OF_A_SIZE
     for size in range(1, 65):
-        told = rate(size, moment(5000 + size), per_s=float(size))
-        one_tick(settings, 5000 + 40 * size, teller(7, told, most=64))
+        sample = rate(size, moment(5000 + size), per_s=float(size))
+        one_tick(settings, 5000 + 40 * size, teller(7, sample, most=64))
     with reading(settings) as database:
-        found = job_profile(database, 7)
-    assert found is not None
-    assert {r.nodes for r in found.rates} == set(range(65 - write.SIZES, 65))
+        profile = job_profile(database, 7)
+    assert profile is not None
+    assert {r.nodes for r in profile.rates} == set(range(65 - write.SIZES, 65))
 
 
 def test_a_number_that_slurm_uses_again_is_another_job(settings: Settings) -> None:
@@ -175,9 +175,9 @@ def test_node_seconds_count_between_ticks(settings: Settings) -> None:
 
 def test_steps_and_samples_are_not_compared(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
-    told = Telemetry((rate(1, moment(50), per_s=3.0),), Counts.STEPS)
+    in_steps = Telemetry((rate(1, moment(50), per_s=3.0),), Counts.STEPS)
     job = teller(7)
-    first = replace(job.fragments[0], telemetry=told)
+    first = replace(job.fragments[0], telemetry=in_steps)
     one_tick(settings, 60, replace(job, fragments=(first, *job.fragments[1:])))
     learned, _ = one_tick(settings, 90, job)
     assert learned[7].sizes_seen == (1,)
@@ -189,8 +189,8 @@ def test_steps_and_samples_are_not_compared(settings: Settings) -> None:
 def test_a_damaged_file_is_moved_aside_and_present_reports_count(
     settings: Settings, damage: str
 ) -> None:
-    told = teller(7, rate(1, moment(0)), rate(2, moment(1)), rate(8, moment(2)))
-    one_tick(settings, 10, told)
+    job = teller(7, rate(1, moment(0)), rate(2, moment(1)), rate(8, moment(2)))
+    one_tick(settings, 10, job)
     path = learned_path(settings)
     if damage == "text":
         path.write_text("not a database, but longer than the header of one " * 100)
@@ -209,27 +209,27 @@ def test_a_damaged_file_is_moved_aside_and_present_reports_count(
             database.execute(change)
     anew()
     more = teller(8, rate(1, moment(20)), rate(4, moment(21)), name="other")
-    again = replace(told.fragments[0], telemetry=Telemetry((rate(16, moment(25)),)))
-    both = (replace(told, fragments=(again, *told.fragments[1:])), more)
+    again = replace(job.fragments[0], telemetry=Telemetry((rate(16, moment(25)),)))
+    both = (replace(job, fragments=(again, *job.fragments[1:])), more)
     learned, lines = one_tick(settings, 30, *both)
     assert 8 in learned
     (line,) = lines
     assert "was damaged" in line
     assert f"moved to {path}.damaged-" in line
     anew()
-    learned, lines = one_tick(settings, 60, told, more)
+    learned, lines = one_tick(settings, 60, job, more)
     assert lines == ()
     assert learned[8].curve is not None
 
 
 def test_a_missing_file_costs_no_curve_of_jobs_that_still_report(settings: Settings) -> None:
-    told = teller(7, rate(1, moment(0)), rate(2, moment(1)), rate(8, moment(2)))
-    one_tick(settings, 10, told)
-    before, _ = one_tick(settings, 40, told)
+    job = teller(7, rate(1, moment(0)), rate(2, moment(1)), rate(8, moment(2)))
+    one_tick(settings, 10, job)
+    before, _ = one_tick(settings, 40, job)
     for path in learned_path(settings).parent.glob("learned.sqlite*"):
         path.unlink()
     anew()
-    after, lines = one_tick(settings, 70, told)
+    after, lines = one_tick(settings, 70, job)
     assert lines == ()
     assert before[7].curve is not None
     assert after[7].curve is not None
@@ -274,9 +274,9 @@ def test_a_user_that_reports_under_many_names_does_not_speak_for_all(settings: S
         (fit,) = database.execute("SELECT fit FROM family WHERE user = 'bob'").fetchone()
         database.execute("UPDATE family SET fit = '0 0 0 0', fit_at = 9e9 WHERE user = 'ada'")
         database.row_factory = sqlite3.Row
-        found = relearn.Others(database).without(0)
-    assert len(found) == relearn.FITS_OF_ONE_USER + 1
-    assert fit_text(found[-1]) == fit
+        fits = relearn.Others(database).without(0)
+    assert len(fits) == relearn.FITS_OF_ONE_USER + 1
+    assert fit_text(fits[-1]) == fit
 
 
 def test_a_directory_that_others_can_write_to_is_not_used(settings: Settings) -> None:
@@ -425,8 +425,8 @@ def test_ticks_and_readers_at_the_same_time(settings: Settings) -> None:
     def ticks(first: int) -> None:
         for step in range(5):
             job_id = first + step
-            told = teller(job_id, rate(1, moment(step)), rate(2, moment(step + 1)))
-            faults.extend(one_tick(settings, 10 + step, told)[1])
+            job = teller(job_id, rate(1, moment(step)), rate(2, moment(step + 1)))
+            faults.extend(one_tick(settings, 10 + step, job)[1])
 
     def looks() -> None:
         for _ in range(20):
@@ -452,9 +452,9 @@ def test_a_clock_that_is_set_back_keeps_no_tick_from_learning(settings: Settings
     one_tick(settings, 60, teller(7, *half))
     assert one_tick(settings, 100, teller(7, *half))[1] == ()
     with reading(settings) as database:
-        found = job_profile(database, 7)
-    assert found is not None
-    assert found.newest[2].per_s == TRUE(2) / 2
+        profile = job_profile(database, 7)
+    assert profile is not None
+    assert profile.newest[2].per_s == TRUE(2) / 2
     learned, _ = one_tick(settings, 130, teller(7))
     curve = learned[7].curve
     assert curve is not None
@@ -464,13 +464,13 @@ def test_a_clock_that_is_set_back_keeps_no_tick_from_learning(settings: Settings
 def test_a_profile_shows_the_reports_and_the_rates_that_count(settings: Settings) -> None:
     tell(settings, 0, 7, 1, 2, 8)
     with reading(settings) as database:
-        found = job_profile(database, 7)
+        profile = job_profile(database, 7)
         (family,) = family_profiles(database, "train.sh")
         assert job_profile(database, 8) is None
-    assert found is not None
-    assert [r.nodes for r in found.rates] == [1, 2, 8]
-    assert found.newest[8].per_s == TRUE(8)
-    assert found.newest[8].error == ERROR
+    assert profile is not None
+    assert [r.nodes for r in profile.rates] == [1, 2, 8]
+    assert profile.newest[8].per_s == TRUE(8)
+    assert profile.newest[8].error == ERROR
     assert (family.jobs, family.speaking, family.most) == (1, 1, 16)
 
 
@@ -480,10 +480,10 @@ def test_a_changed_batch_starts_a_new_curve(settings: Settings) -> None:
     half = rate(8, moment(200), per_s=TRUE(8) / 3, batch=16.0 * 8)
     one_tick(settings, 210, teller(7, *first[:2], half))
     with reading(settings) as database:
-        found = job_profile(database, 7)
-    assert found is not None
-    assert len(found.rates) == 4
-    assert found.counted == (half,)
+        profile = job_profile(database, 7)
+    assert profile is not None
+    assert len(profile.rates) == 4
+    assert profile.counted == (half,)
     seen = tick.recall(seen_at(240, teller(7)), settings)
     assert seen.learned[7].curve is None
 
@@ -534,8 +534,8 @@ def test_a_gang_that_changes_its_type_of_gpu_has_a_curve_on_each(settings: Setti
 
 
 def test_a_job_begins_with_its_family_s_curve_for_its_type_of_gpu(settings: Settings) -> None:
-    told = [rate(n, moment(100 + n)) for n in (1, 2, 4)]
-    tick.remember(replace(seen_at(200, on_gpus("h100", 0, *told)), nodes=GPU_NODES), settings)
+    rates = [rate(n, moment(100 + n)) for n in (1, 2, 4)]
+    tick.remember(replace(seen_at(200, on_gpus("h100", 0, *rates)), nodes=GPU_NODES), settings)
     for name, is_known in (("h100", True), ("a100", False)):
         job = replace(on_gpus(name, 290), job_id=99)
         seen = replace(seen_at(300, job), nodes=GPU_NODES)

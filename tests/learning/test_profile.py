@@ -42,8 +42,8 @@ def profile(settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
     def called(*words: str) -> tuple[int, str]:
         code = main(["profile", *words, "--settings", str(path)])
-        told = capsys.readouterr()
-        return code, told.out + told.err
+        printed = capsys.readouterr()
+        return code, printed.out + printed.err
 
     return called
 
@@ -51,8 +51,8 @@ def profile(settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[st
 def told_of(settings: Settings, job: MalleableJob, seconds: float) -> list[str]:
     learned = recall(seen_at(seconds, job), settings).learned.get(job.job_id)
     with reading(settings) as database:
-        found = job_profile(database, job.job_id)
-    return learned_lines(job, learned, found, moment(seconds))
+        kept = job_profile(database, job.job_id)
+    return learned_lines(job, learned, kept, moment(seconds))
 
 
 def test_a_job(settings: Settings, profile) -> None:  # type: ignore[no-untyped-def]
@@ -219,8 +219,8 @@ def test_explain_reports_an_unreadable_file(settings: Settings) -> None:
 
 
 def test_ages() -> None:
-    told = [age_text(s) for s in (-5, 1, 59, 119, 120, 7199, 7200, 172_800)]
-    assert told == ["0 seconds", "1 second", "59 seconds", "119 seconds", "2 minutes",
+    texts = [age_text(s) for s in (-5, 1, 59, 119, 120, 7199, 7200, 172_800)]
+    assert texts == ["0 seconds", "1 second", "59 seconds", "119 seconds", "2 minutes",
                     "120 minutes", "2 hours", "2 days"]  # fmt: skip
 
 

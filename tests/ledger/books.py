@@ -17,8 +17,8 @@ MARK = "malleable{{min=1,max={0},unit=1,engine=torchrun,frags={0},lease=600,hole
 
 
 def settings_in(directory: Path, max_mib: int = 256) -> Settings:
-    found = whole_ticks.settings_in(directory)
-    return replace(found, ledger=replace(found.ledger, max_mib=max_mib))
+    plain = whole_ticks.settings_in(directory)
+    return replace(plain, ledger=replace(plain.ledger, max_mib=max_mib))
 
 
 def busy_slurm() -> FakeSlurm:

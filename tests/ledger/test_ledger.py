@@ -70,10 +70,10 @@ def test_a_job_that_counts_gpus_has_its_sizes_in_them(settings: Settings) -> Non
     for _ in range(10):
         one_tick(slurm, parts)
         slurm.advance(10)
-    found = told(parts)
-    (job,) = found.jobs
+    sums = told(parts)
+    (job,) = sums.jobs
     assert (job.unit, job.most, job.max_nodes) == ("gpu", 12, 12)
-    words = [word for table in tables(found) for row in table.rows for word in row]
+    words = [word for table in tables(sums) for row in table.rows for word in row]
     assert f"{job.least}-12 GPUs" in words
     with reading(path_of(parts)) as ledger:
         assert interruptions_of(ledger, 7) == Interruptions(0, 90.0)
@@ -101,33 +101,33 @@ def test_the_rows_of_a_busy_hour(settings: Settings) -> None:
             0, 589.0
         )  # its 2 nodes began a second later
         assert interruptions_of(ledger, 3) is None
-    found = told(settings)
-    assert found.ticks.count == 60
-    assert found.span_s == 590
-    assert 590 * 5 < found.node_s <= 590 * 6
-    assert found.node_s + found.idle_node_s <= 590 * 6
-    assert found.efficiency is not None
-    assert found.efficiency > 0.9
-    assert [(u.name, u.jobs, u.interruptions) for u in found.users] == [("nobody", 2, 1)]
-    assert found.users[0].node_s == found.node_s == sum(job.node_s for job in found.jobs)
-    assert [(e.kind.value, e.count) for e in found.interruptions] == [("preempted", 1)]
-    assert (found.caused, found.unseen_s) == ((), 0)
-    assert len(found.samples) == 60
+    sums = told(settings)
+    assert sums.ticks.count == 60
+    assert sums.span_s == 590
+    assert 590 * 5 < sums.node_s <= 590 * 6
+    assert sums.node_s + sums.idle_node_s <= 590 * 6
+    assert sums.efficiency is not None
+    assert sums.efficiency > 0.9
+    assert [(u.name, u.jobs, u.interruptions) for u in sums.users] == [("nobody", 2, 1)]
+    assert sums.users[0].node_s == sums.node_s == sum(job.node_s for job in sums.jobs)
+    assert [(e.kind.value, e.count) for e in sums.interruptions] == [("preempted", 1)]
+    assert (sums.caused, sums.unseen_s) == ((), 0)
+    assert len(sums.samples) == 60
 
 
 def test_a_job_that_is_preempted_repeatedly_is_in_a_loop(settings: Settings) -> None:
     """The loop counts by the partition with most preemptions, at four moments within two hours."""
     slurm = busy_slurm()
-    found = []
+    loops = []
     for step in range(60):
         if step % 8 == 4:
             slurm.preempt("1_0")
         one_tick(slurm, settings)
         slurm.advance(10)
         with reading(path_of(settings)) as ledger:
-            found.append(loop_in(ledger, 1, slurm_time(slurm)))
-    assert found[27] is None
-    assert [loop.count for loop in found if loop is not None][:1] == [4]
+            loops.append(loop_in(ledger, 1, slurm_time(slurm)))
+    assert loops[27] is None
+    assert [loop.count for loop in loops if loop is not None][:1] == [4]
     with reading(path_of(settings)) as ledger:
         assert loop_in(ledger, 1, slurm_time(slurm) + timedelta(hours=3)) is None
         assert loop_in(ledger, 2, slurm_time(slurm)) is None
@@ -212,9 +212,9 @@ def test_a_short_span_of_a_user_is_widened_to_whole_hours(settings: Settings) ->
         one_tick(slurm, settings)
         slurm.advance(10)
     half = Query(BEGIN + timedelta(seconds=200), BEGIN + timedelta(seconds=300), "nobody")
-    found = told(settings, half)
-    assert found.first == BEGIN + timedelta(seconds=10)
-    assert found.node_s == found.all_node_s == told(settings).node_s
+    sums = told(settings, half)
+    assert sums.first == BEGIN + timedelta(seconds=10)
+    assert sums.node_s == sums.all_node_s == told(settings).node_s
 
 
 def test_a_tick_that_only_observed_has_no_actions(settings: Settings) -> None:
@@ -224,9 +224,9 @@ def test_a_tick_that_only_observed_has_no_actions(settings: Settings) -> None:
         assert report.plan.actions
         assert keep_books(report, settings, slurm) == ()
         slurm.advance(10)
-    found = told(settings)
-    assert (found.ticks.count, found.done, found.node_s) == (2, (), 0)
-    assert found.idle == {Why.STARTING: 60}
+    sums = told(settings)
+    assert (sums.ticks.count, sums.done, sums.node_s) == (2, (), 0)
+    assert sums.idle == {Why.STARTING: 60}
 
 
 def test_accounts_are_asked_once_and_for_all_jobs_together(settings: Settings) -> None:
@@ -397,8 +397,8 @@ def test_a_disk_without_writing_is_no_missing_right(small_disk: list[str], tmp_p
     first, second = (f"({ticking(disk, 1)[2]})" for _ in range(2))
     closed = f"mount --bind {disk}/state {disk}/state && mount -o remount,bind,ro {disk}/state"
     lines = lines_of([*words, f"{mount}{first} && {closed} && {second}"])
-    (told,) = (line for line in lines if "not in the ledger" in line)
-    assert "run this as" not in told  # root does
+    (warning,) = (line for line in lines if "not in the ledger" in line)
+    assert "run this as" not in warning  # root does
 
 
 def test_a_limit_of_file_size_is_as_good_as_a_full_disk(tmp_path: Path) -> None:
@@ -421,8 +421,8 @@ def test_a_ledger_killed_at_any_moment_is_whole(tmp_path: Path, ticks: int) -> N
         for _ in range(ticks):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
-    found = told(settings)
-    assert found.ticks.count >= ticks
+    sums = told(settings)
+    assert sums.ticks.count >= ticks
     with closing(sqlite3.connect(path_of(settings))) as ledger:
         assert ledger.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert one_tick(busy_slurm(), settings)[1] == ()
@@ -466,12 +466,12 @@ def test_the_file_is_kept_within_its_size(tmp_path: Path) -> None:
     for _ in range(10):
         slurm.advance(10)
         assert one_tick(slurm, settings)[1] == ()
-    found = told(settings, replace(ALL, since=BEGIN - timedelta(days=3)))
+    sums = told(settings, replace(ALL, since=BEGIN - timedelta(days=3)))
     assert path_of(settings).stat().st_size <= 4 * 2**20
-    assert found.last == BEGIN + timedelta(seconds=100)
-    assert found.first is not None
-    assert found.first > BEGIN - timedelta(seconds=FULL_TICKS - 2000)
-    assert found.ticks.count > FULL_TICKS / 2
+    assert sums.last == BEGIN + timedelta(seconds=100)
+    assert sums.first is not None
+    assert sums.first > BEGIN - timedelta(seconds=FULL_TICKS - 2000)
+    assert sums.ticks.count > FULL_TICKS / 2
 
 
 def test_a_file_that_has_become_too_large_gets_smaller(tmp_path: Path) -> None:
@@ -501,12 +501,12 @@ def test_a_job_that_outlived_a_long_gap_has_a_single_line(settings: Settings) ->
         slurm.advance(10)
     slurm.now += 3 * 86_400
     one_tick(slurm, settings)
-    found = told(settings)
-    assert [(job.job_id, job.first) for job in found.jobs] == [(1, BEGIN), (2, BEGIN)]
+    sums = told(settings)
+    assert [(job.job_id, job.first) for job in sums.jobs] == [(1, BEGIN), (2, BEGIN)]
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("endings", "kept"),
     [
         ((None, Why.FINISHED, Why.CANCELLED), "finished"),
         ((Why.ENDED, Why.FINISHED), "finished"),
@@ -515,16 +515,16 @@ def test_a_job_that_outlived_a_long_gap_has_a_single_line(settings: Settings) ->
     ],
 )
 def test_the_first_word_about_an_end_counts(
-    settings: Settings, told: tuple[Optional[Why], ...], kept: str
+    settings: Settings, endings: tuple[Optional[Why], ...], kept: str
 ) -> None:
     """Slurm forgets the fragment that reported the end before the others."""
     report = one_tick(busy_slurm(), settings)[0]
     seen = report.snapshot
     limits = Limits(timedelta(seconds=60), frozenset({"malleable"}), 60, settings.lease)
-    found = record_of(None, seen, report.plan, Cost(0, 0, 0, 0, 0), limits)
+    record = record_of(None, seen, report.plan, Cost(0, 0, 0, 0, 0), limits)
     with writing(path_of(settings), 8) as ledger:
-        for over in told:
-            write(ledger, replace(found, jobs=(replace(found.jobs[0], over=over),)), {})
+        for over in endings:
+            write(ledger, replace(record, jobs=(replace(record.jobs[0], over=over),)), {})
         rows = ledger.execute("SELECT over FROM job WHERE job_id = 1").fetchall()
     assert rows == [(kept,)]
 
@@ -541,16 +541,16 @@ def test_a_job_that_slurm_has_forgotten_keeps_its_usage(settings: Settings) -> N
         del slurm.elements[name]
     slurm.advance(10)
     one_tick(slurm, settings)
-    found = told(settings)
-    lines = {job.job_id: (job.node_s, job.over) for job in found.jobs}
+    sums = told(settings)
+    lines = {job.job_id: (job.node_s, job.over) for job in sums.jobs}
     assert lines[2] == (used[2] + 2 * 5, Why.UNKNOWN)
     assert lines[1] == (used[1] + 4 * 10, None)
-    assert found.node_s == before.node_s + 4 * 10 + 2 * 5
-    assert found.users[0].node_s == found.node_s
-    assert found.uncertain_node_s == 2 * 5
+    assert sums.node_s == before.node_s + 4 * 10 + 2 * 5
+    assert sums.users[0].node_s == sums.node_s
+    assert sums.uncertain_node_s == 2 * 5
     with reading(path_of(settings)) as ledger:
         counters = standing(ledger).counters
-    assert counters["harvested_node_seconds", "nobody"] == found.node_s
+    assert counters["harvested_node_seconds", "nobody"] == sums.node_s
 
 
 def test_an_action_refused_for_want_of_rights_was_not_done(settings: Settings) -> None:

@@ -35,8 +35,8 @@ def tick_until(bench: Bench, job: int, count: int) -> None:
 def report(bench: Bench, *words: str) -> dict[str, Any]:
     done = bench.malleable("report", "--since", "1h", "--json", *words)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def test_the_report_agrees_with_slurm(bench: Bench) -> None:
@@ -49,21 +49,21 @@ def test_the_report_agrees_with_slurm(bench: Bench) -> None:
     bench.until(job, has(1))
     tick_until(bench, job, 3)
     reconcile(bench)
-    found = report(bench)
+    sums = report(bench)
     lasting = [f for f in bench.job(job).fragments if f.start == starts[f.id]]
-    last = found["last"]
+    last = sums["last"]
     assert len(lasting) == 1
-    assert found["interruptions"] == 2
-    assert {e["kind"] for e in found["ends"]} == {"preempted"}
-    assert found["delayed_jobs"] == 0
-    assert found["uncertain_node_s"] == 0
-    assert [(a["name"], a["jobs"]) for a in found["accounts"]] == [("physics", 1)]
+    assert sums["interruptions"] == 2
+    assert {e["kind"] for e in sums["ends"]} == {"preempted"}
+    assert sums["delayed_jobs"] == 0
+    assert sums["uncertain_node_s"] == 0
+    assert [(a["name"], a["jobs"]) for a in sums["accounts"]] == [("physics", 1)]
     now = bench.observe().now
     began = min(start for start in starts.values() if start)
     most = 3 * (now - began).total_seconds()
-    assert (found["node_s"], last) > (0, "")
-    assert found["node_s"] <= most
-    assert found["node_s"] + sum(found["idle"].values()) <= 4 * found["span_s"]
+    assert (sums["node_s"], last) > (0, "")
+    assert sums["node_s"] <= most
+    assert sums["node_s"] + sum(sums["idle"].values()) <= 4 * sums["span_s"]
     assert report(bench, "--user", "games")["node_s"] == 0
 
 
@@ -81,24 +81,24 @@ def test_a_preemption_loop_is_explained_by_the_jobs_that_took_the_nodes(bench: B
         tick_until(bench, job, 1)
         with closing(sqlite3.connect(ledger_path(bench.settings.tick.state_dir))) as ledger, ledger:
             ledger.execute("UPDATE ending SET at = at - 120")
-    found = explained(bench, job)
-    loop = found["preemptions"]
+    answer = explained(bench, job)
+    loop = answer["preemptions"]
     assert (loop["count"], loop["taker"]) == (4, "main")
-    (line,) = (line for line in found["lines"] if "preempted 4 times in 2 h" in line)
+    (line,) = (line for line in answer["lines"] if "preempted 4 times in 2 h" in line)
     assert f"mostly by jobs of main on {fold(loop['nodes'])}" in line
 
 
 def explained(bench: Bench, job: int) -> dict[str, Any]:
     done = bench.malleable("explain", str(job), "--json")
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def admin_comment(bench: Bench, element: str) -> str:
     said = bench.box.run(["scontrol", "-o", "show", "job", element]).stdout
-    found = re.search(r"AdminComment=(.*?) (?=[A-Z]\w+=)", said)
-    return found.group(1).strip() if found else ""
+    match = re.search(r"AdminComment=(.*?) (?=[A-Z]\w+=)", said)
+    return match.group(1).strip() if match else ""
 
 
 def test_a_finished_job_is_summed_up_beside_the_sites_text(bench: Bench) -> None:
@@ -115,11 +115,11 @@ def test_a_finished_job_is_summed_up_beside_the_sites_text(bench: Bench) -> None
     flag.write_text("")
     bench.until(job, has(0))
     reconcile(bench)
-    found = [admin_comment(bench, f"{job}_{index}") for index in (0, 1)]
-    summed = [text for text in found if "node-h" in text]
-    assert len(summed) == 1, found
+    comments = [admin_comment(bench, f"{job}_{index}") for index in (0, 1)]
+    summed = [text for text in comments if "node-h" in text]
+    assert len(summed) == 1, comments
     assert re.fullmatch(
         r"ticket 42 malleable\{.*\} malleable: 0\.\d\d node-h, \d interruptions, \d-2 nodes",
         summed[0],
     )
-    assert all(text.startswith("ticket 42 malleable{") for text in found)
+    assert all(text.startswith("ticket 42 malleable{") for text in comments)

@@ -65,29 +65,29 @@ def books(path: Path, *ticks: tuple[Snapshot, Plan]) -> Iterator[tuple[Totals, S
 
 def test_unused_resources_count_from_tick_to_tick(tmp_path: Path) -> None:
     ticks = [(seen(at), Plan()) for at in (0, 30, 60)]
-    with books(tmp_path / "l", *ticks) as (found, stands):
-        assert found.unused == {name: unused.times(60) for name, unused in NOW_UNUSED.items()}
-        assert list(found.unused) == ["gpu", "cpu"]
+    with books(tmp_path / "l", *ticks) as (sums, stands):
+        assert sums.unused == {name: unused.times(60) for name, unused in NOW_UNUSED.items()}
+        assert list(sums.unused) == ["gpu", "cpu"]
         assert stands.tick is not None
         assert stands.tick.unused == NOW_UNUSED
         assert stands.counters["unused_gpu_seconds", "part"] == 6 * 60
 
 
 def test_after_a_gap_the_last_tick_holds_for_a_bounded_time(tmp_path: Path) -> None:
-    with books(tmp_path / "l", (seen(0), Plan()), (seen(5000), Plan())) as (found, _):
-        assert found.unused["gpu"] == NOW_UNUSED["gpu"].times(120)
+    with books(tmp_path / "l", (seen(0), Plan()), (seen(5000), Plan())) as (sums, _):
+        assert sums.unused["gpu"] == NOW_UNUSED["gpu"].times(120)
 
 
 def test_resources_that_a_tick_gave_away_are_not_unused_until_the_next(tmp_path: Path) -> None:
     grow = Intent(JOB.fragments[0].id, Why.HOLE_OPEN, Verb.GROW, nodes=frozenset({"n1"}))
-    with books(tmp_path / "l", (seen(0), Plan((grow,))), (seen(30), Plan())) as (found, _):
-        assert found.unused["gpu"] == Unused(0, 6 * 30, 30)
+    with books(tmp_path / "l", (seen(0), Plan((grow,))), (seen(30), Plan())) as (sums, _):
+        assert sums.unused["gpu"] == Unused(0, 6 * 30, 30)
 
 
 def test_gpus_that_have_gone_are_booked_until_then(tmp_path: Path) -> None:
     ticks = (seen(0), Plan()), (seen(30, (make_node("n9"),)), Plan())
-    with books(tmp_path / "l", *ticks) as (found, stands):
-        assert found.unused["gpu"] == NOW_UNUSED["gpu"].times(30)
+    with books(tmp_path / "l", *ticks) as (sums, stands):
+        assert sums.unused["gpu"] == NOW_UNUSED["gpu"].times(30)
         assert stands.tick is not None
         assert stands.tick.unused["gpu"] == Unused()
 
@@ -115,46 +115,46 @@ def test_a_partly_used_node_belongs_to_others() -> None:
 
 def test_metrics_show_the_place_of_unused_resources(tmp_path: Path) -> None:
     with books(tmp_path / "l", (seen(0), Plan()), (seen(30), Plan())) as (_, stands):
-        found = values(text_of(stands, Chosen()).decode())
-    assert found["malleable_unused_gpus{where=part}"] == 6
-    assert found["malleable_unused_gpus{where=stranded}"] == 1
-    assert found["malleable_unused_cpus{where=idle}"] == 32
-    assert found["malleable_unused_gpu_seconds_total{where=idle}"] == 8 * 30
-    assert found["malleable_unused_cpu_seconds_total{where=part}"] == 24 * 30
+        samples = values(text_of(stands, Chosen()).decode())
+    assert samples["malleable_unused_gpus{where=part}"] == 6
+    assert samples["malleable_unused_gpus{where=stranded}"] == 1
+    assert samples["malleable_unused_cpus{where=idle}"] == 32
+    assert samples["malleable_unused_gpu_seconds_total{where=idle}"] == 8 * 30
+    assert samples["malleable_unused_cpu_seconds_total{where=part}"] == 24 * 30
 
 
-def bars_of(found: Totals) -> str:
+def bars_of(sums: Totals) -> str:
     """The bars of unused resources in the page."""
     pytest.importorskip("matplotlib")
-    (chart,) = (c for c in charts(found) if c.title == "Resources that no job used")
+    (chart,) = (c for c in charts(sums) if c.title == "Resources that no job used")
     return chart.svg
 
 
 def test_the_report_shows_the_place_of_unused_resources(tmp_path: Path) -> None:
     ticks = [(seen(hours * 100.0), Plan()) for hours in range(37)]
-    with books(tmp_path / "l", *ticks) as (found, _):
+    with books(tmp_path / "l", *ticks) as (sums, _):
         said = (
             "no job used 15.0 GPU-hours: 8.00 on idle nodes, 6.00 (40.0%) on partly used nodes, "
             "and 1.00 without a free CPU or memory beside them"
         )
-        assert said in headline(found)
-        (table,) = (t for t in tables(found) if t.title == "Resources that no job used")
+        assert said in headline(sums)
+        (table,) = (t for t in tables(sums) if t.title == "Resources that no job used")
         assert table.rows[1] == ("GPUs", "on partly used nodes", "6.00", "40.0%", "6.0")
         assert [row[0] for row in table.rows] == ["GPUs"] * 3 + ["CPUs"] * 3
-        assert "GPU-hours" in bars_of(found)
-        told = harvest_data(found)["unused"]
-        assert told["gpu"] == {"idle": 8 * 3600.0, "part": 6 * 3600.0, "stranded": 3600.0}
+        assert "GPU-hours" in bars_of(sums)
+        unused_hours = harvest_data(sums)["unused"]
+        assert unused_hours["gpu"] == {"idle": 8 * 3600.0, "part": 6 * 3600.0, "stranded": 3600.0}
 
 
 def test_without_gpus_no_line_names_them(tmp_path: Path) -> None:
     nodes = (make_node("n1"), make_node("n2", NodeState.BUSY))
     with books(tmp_path / "l", (seen(0, nodes), Plan()), (seen(30, nodes), Plan())) as said:
-        found, stands = said
-        assert found.unused == {"cpu": Unused(idle=30)}
+        sums, stands = said
+        assert sums.unused == {"cpu": Unused(idle=30)}
         assert b"gpu" not in text_of(stands, Chosen()).lower()
         words = [
-            *headline(found),
-            *(" ".join((t.title, *row)) for t in tables(found) for row in t.rows),
+            *headline(sums),
+            *(" ".join((t.title, *row)) for t in tables(sums) for row in t.rows),
         ]
         assert [line for line in words if "GPU" in line] == []
 

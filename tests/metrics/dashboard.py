@@ -22,14 +22,14 @@ class Question:
 
 
 def board() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((DASHBOARDS / "malleable.json").read_text())
-    return found
+    whole: dict[str, Any] = json.loads((DASHBOARDS / "malleable.json").read_text())
+    return whole
 
 
 def questions(span: str, interval: str) -> list[Question]:
     """Every target of every panel, with Grafana's own variables filled in."""
     filled = {"$__range": span, "$__rate_interval": interval, "$instance": ".*"}
-    found = []
+    asked = []
     for panel in board()["panels"]:
         for target in panel["targets"]:
             expr = target["expr"]
@@ -37,8 +37,8 @@ def questions(span: str, interval: str) -> list[Question]:
                 expr = expr.replace(name, value)
             unit = panel["fieldConfig"]["defaults"]["unit"]
             legend = target["legendFormat"]
-            found.append(Question(panel["title"], panel["type"], unit, expr, legend))
-    return found
+            asked.append(Question(panel["title"], panel["type"], unit, expr, legend))
+    return asked
 
 
 def colours_of(panel: dict[str, Any]) -> dict[str, str]:

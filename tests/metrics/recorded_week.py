@@ -81,7 +81,7 @@ def people() -> tuple[Person, ...]:
 
 def placed(workload: Workload, names: list[str]) -> list[Rigid]:
     """The jobs of the log on nodes, in the order of their submissions."""
-    free, ends, found = list(range(len(names))), [], []
+    free, ends, rigid = list(range(len(names))), [], []
     for number, job in enumerate(sorted(workload.jobs, key=lambda job: job.start_s), 9001):
         while ends and ends[0][0] <= job.start_s:
             for node in heapq.heappop(ends)[1]:
@@ -90,8 +90,8 @@ def placed(workload: Workload, names: list[str]) -> list[Rigid]:
         heapq.heappush(ends, (job.end_s, got))
         nodes = frozenset(names[node] for node in got)
         seen, start = START + int(job.submit_s), START + int(job.start_s)
-        found.append(Rigid(number, nodes, seen, start, max(1, int(job.run_s))))
-    return sorted((job for job in found if job.nodes), key=lambda job: job.seen)
+        rigid.append(Rigid(number, nodes, seen, start, max(1, int(job.run_s))))
+    return sorted((job for job in rigid if job.nodes), key=lambda job: job.seen)
 
 
 def settings_in(directory: Path) -> Settings:
@@ -122,14 +122,14 @@ def play(workload: Workload, settings: Settings) -> Iterator[tuple[int, str]]:
 
 def openmetrics(scrapes: list[tuple[int, str]]) -> str:
     """The input of `promtool tsdb create-blocks-from openmetrics`, curve by curve."""
-    found: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
     for at, text in scrapes:
         for line in text.splitlines():
             if line.startswith("# TYPE "):
                 family = re.sub(r"_total counter$", " counter", line)
             elif not line.startswith("#"):
-                found.setdefault(family, []).append(f"{line} {at}")
-    curves = {family: sorted(lines, key=_curve_of) for family, lines in found.items()}
+                families.setdefault(family, []).append(f"{line} {at}")
+    curves = {family: sorted(lines, key=_curve_of) for family, lines in families.items()}
     lines = [line for family, samples in curves.items() for line in (family, *samples)]
     return "\n".join([*lines, "# EOF", ""])
 

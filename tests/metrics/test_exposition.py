@@ -44,9 +44,9 @@ UNITS = ("_total", "_seconds", "_bytes", "_info", "_readable", "_jobs", "_nodes"
 def test_efficiency_counts_the_same_nodes_everywhere(name: str) -> None:
     """The report, the dashboard and the rules call the same idle nodes usable."""
     text = (ROOT / "etc" / "dashboards" / name).read_text().replace("\\", "")
-    found = re.findall(r'malleable_idle_node_seconds_total\{reason=~"([a-z_|]+)"', text)
-    assert found
-    assert {frozenset(each.split("|")) for each in found} == {frozenset(r.value for r in USABLE)}
+    lists = re.findall(r'malleable_idle_node_seconds_total\{reason=~"([a-z_|]+)"', text)
+    assert lists
+    assert {frozenset(each.split("|")) for each in lists} == {frozenset(r.value for r in USABLE)}
 
 
 def with_textfile(directory: Path, by_user: bool = False) -> Settings:
@@ -57,12 +57,12 @@ def with_textfile(directory: Path, by_user: bool = False) -> Settings:
 
 def values(text: str) -> dict[str, float]:
     """Samples by name and labels, as read by Prometheus's own parser."""
-    found = {}
+    by_name = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             labels = ",".join(f"{k}={v}" for k, v in sorted(sample.labels.items()))
-            found[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
-    return found
+            by_name[f"{sample.name}{{{labels}}}" if labels else sample.name] = sample.value
+    return by_name
 
 
 def after_ticks(directory: Path, ticks: int = 12, by_user: bool = False) -> dict[str, float]:
@@ -74,14 +74,14 @@ def after_ticks(directory: Path, ticks: int = 12, by_user: bool = False) -> dict
 
 
 def test_the_file_has_the_events(tmp_path: Path) -> None:
-    found = after_ticks(tmp_path)
-    assert found["malleable_ticks_total"] == 12
-    assert found["malleable_nodes{use=ours}"] == 6
-    assert 110 * 5 < found["malleable_harvested_node_seconds_total"] <= 110 * 6
-    assert found["malleable_last_tick_timestamp_seconds"] == 1_800_000_110
-    assert found["malleable_ends_total{how=preempted}"] == 0
-    assert found["malleable_limited_jobs{reason=maximum}"] == 2
-    assert found["malleable_limited_jobs{reason=held}"] == 0
+    samples = after_ticks(tmp_path)
+    assert samples["malleable_ticks_total"] == 12
+    assert samples["malleable_nodes{use=ours}"] == 6
+    assert 110 * 5 < samples["malleable_harvested_node_seconds_total"] <= 110 * 6
+    assert samples["malleable_last_tick_timestamp_seconds"] == 1_800_000_110
+    assert samples["malleable_ends_total{how=preempted}"] == 0
+    assert samples["malleable_limited_jobs{reason=maximum}"] == 2
+    assert samples["malleable_limited_jobs{reason=held}"] == 0
     assert stat.S_IMODE((tmp_path / PROM).stat().st_mode) == 0o644
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
@@ -112,28 +112,28 @@ def test_no_growth_is_shown_with_its_age(tmp_path: Path) -> None:
     place = Path(settings_in(tmp_path).tick.state_dir) / "no-growth"
     place.touch()
     os.utime(place, (1_800_000_000 - 7200,) * 2)
-    found = after_ticks(tmp_path, 1)
-    assert found["malleable_no_growth_seconds"] == 7200
+    samples = after_ticks(tmp_path, 1)
+    assert samples["malleable_no_growth_seconds"] == 7200
     os.utime(place, (1_900_000_000,) * 2)
     assert after_ticks(tmp_path, 1)["malleable_no_growth_seconds"] == 1
 
 
 def test_names_have_units_and_no_number_of_a_job_or_name_of_a_user(tmp_path: Path) -> None:
-    found = after_ticks(tmp_path)
-    assert all(name.startswith("malleable_") for name in found)
-    names = {name.partition("{")[0] for name in found}
+    samples = after_ticks(tmp_path)
+    assert all(name.startswith("malleable_") for name in samples)
+    names = {name.partition("{")[0] for name in samples}
     assert {name for name in names if not name.endswith(UNITS)} == set()
-    labels = {label for name in found for label in re.findall(r"[{,](\w+)=", name)}
+    labels = {label for name in samples for label in re.findall(r"[{,](\w+)=", name)}
     assert labels == {"version", "reason", "how", "use", "where"}
-    assert "nobody" not in str(found)
+    assert "nobody" not in str(samples)
 
 
 def test_the_page_names_every_reason_and_the_dashboard_shows_them(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "admins" / "metrics.md").read_text()
     assert [why.value for why in Of.JOB.whys if f"`{why.value}`" not in text] == []
-    found = after_ticks(tmp_path, 1)
-    told = [name for name in found if name.startswith("malleable_limited_jobs{")]
-    assert told == [f"malleable_limited_jobs{{reason={why.value}}}" for why in Of.JOB.whys]
+    samples = after_ticks(tmp_path, 1)
+    limited = [name for name in samples if name.startswith("malleable_limited_jobs{")]
+    assert limited == [f"malleable_limited_jobs{{reason={why.value}}}" for why in Of.JOB.whys]
     shown = [q.expr for q in questions("1h", "1m")]
     assert any("malleable_limited_jobs" in expr for expr in shown)
 
@@ -153,8 +153,12 @@ def test_the_legends_of_the_dashboard_are_words() -> None:
     limits = words("Malleable jobs, and their limits")
     assert set(limits) == {why.value for why in Of.JOB.whys}
     assert set(words("Nodes of the malleable partitions")) == set(NODES)
-    told = [*limits.values(), *ends.values(), *words("Nodes of the malleable partitions").values()]
-    assert [text for text in told if "_" in text] == []
+    legends = [
+        *limits.values(),
+        *ends.values(),
+        *words("Nodes of the malleable partitions").values(),
+    ]
+    assert [text for text in legends if "_" in text] == []
 
 
 def words(title: str) -> dict[str, str]:
@@ -168,14 +172,14 @@ def colours(title: str) -> dict[str, str]:
 
 
 def panel(title: str) -> dict[str, Any]:
-    (found,) = (p for p in board()["panels"] if p["title"] == title)
-    return found
+    (shown,) = (p for p in board()["panels"] if p["title"] == title)
+    return shown
 
 
 def test_users_only_if_the_site_says_so(tmp_path: Path) -> None:
-    found = after_ticks(tmp_path, by_user=True)
-    whole = found["malleable_harvested_node_seconds_total"]
-    assert found["malleable_user_harvested_node_seconds_total{user=nobody}"] == whole > 0
+    samples = after_ticks(tmp_path, by_user=True)
+    whole = samples["malleable_harvested_node_seconds_total"]
+    assert samples["malleable_user_harvested_node_seconds_total{user=nobody}"] == whole > 0
 
 
 def test_a_file_that_cannot_be_written_costs_a_line(tmp_path: Path) -> None:
@@ -258,8 +262,8 @@ def test_printed_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     printed = values(capsys.readouterr().out)
     assert printed["malleable_ticks_total"] == 3
     assert cli.main(["metrics", "--settings", str(path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["metrics"]
-    assert {each["name"] for each in told} == {name.partition("{")[0] for name in printed}
+    metrics = json.loads(capsys.readouterr().out)["metrics"]
+    assert {each["name"] for each in metrics} == {name.partition("{")[0] for name in printed}
     path.write_text(f'[tick]\nstate_dir = "{tmp_path}/none"\n')
     assert cli.main(["metrics", "--settings", str(path)]) == UsageError.exit_code
     assert "The first tick creates it" in capsys.readouterr().err

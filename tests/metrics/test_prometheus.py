@@ -32,10 +32,10 @@ WATCHED_S = 25.0
 
 
 def program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         pytest.skip(f"{name} is not installed (Debian: apt-get install prometheus)")
-    return found
+    return path
 
 
 def promtool(*words: str) -> str:
@@ -93,14 +93,14 @@ class Prometheus:
     ) -> Answers:
         """The values of each panel: a number, or curves of the time before `now`."""
         span = {"start": str(now - past_s), "end": str(now), "step": str(step_s)}
-        found = []
+        results = []
         for q in asked:
             if q.kind == "stat":
                 data = self.get("query", query=q.expr, time=str(now))
             else:
                 data = self.get("query_range", query=q.expr, **span)
-            found.append((q.panel, q.legend, data["result"]))
-        return found
+            results.append((q.panel, q.legend, data["result"]))
+        return results
 
     def is_ready(self) -> bool:
         try:

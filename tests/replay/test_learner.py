@@ -43,8 +43,8 @@ def test_learned_curves_are_nearly_as_good_as_true_curves() -> None:
     parts = [job(name, 8_000.0) for name in ("steep", "flat", "usual", "cliff")]
     learns = learner()
     known = world(dedicated(8, 0.0, 9_000.0), 3, parts, SIX_FOUR_COSTS).run()
-    found = world(dedicated(8, 0.0, 9_000.0), 3, parts, SIX_FOUR_COSTS, planner=learns).run()
-    done = [math.fsum(outcome.ledger.images.values()) for outcome in (known, found)]
+    by_learner = world(dedicated(8, 0.0, 9_000.0), 3, parts, SIX_FOUR_COSTS, planner=learns).run()
+    done = [math.fsum(outcome.ledger.images.values()) for outcome in (known, by_learner)]
     assert done[1] > 0.9 * done[0]
 
 
@@ -53,8 +53,8 @@ def test_jobs_of_a_known_family_begin_where_they_pay() -> None:
     for is_family in (False, True):
         short = [job("usual", 1_500.0)]
         record = dedicated(8, 0.0, 9_000.0)
-        found = world(record, 3, short, SIX_FOUR_COSTS, planner=learner(is_family)).run()
-        done.append(math.fsum(found.ledger.images.values()))
+        outcome = world(record, 3, short, SIX_FOUR_COSTS, planner=learner(is_family)).run()
+        done.append(math.fsum(outcome.ledger.images.values()))
     assert done[1] > 1.01 * done[0]
 
 

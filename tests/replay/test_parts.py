@@ -62,14 +62,14 @@ def test_a_part_of_the_time_has_the_sizes_of_the_whole(tmp_path):
 def test_a_single_command_prints_words_and_data(tmp_path, capsys):
     command = ["replay", "--sacct", str(write(tmp_path / "week", WEEK)), "--policy", "none"]
     assert main(command) == 0
-    told = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert (
         "1,680 GPU-hours a week were idle (62 %): 67 % on idle nodes, 13 % on partly used nodes, "
         "20 % with no CPU or memory left.\nShares of the hours on partly used nodes: 100 % in "
         "holes of an hour or more, 100 % on nodes with 2 or more, 100 % on nodes with 4 or more.\n"
-    ) in told
-    assert "2,688 CPU-hours a week were idle (50 %)" in told
-    assert "The size of each node is the most that its jobs had at once.\n" in told
+    ) in printed
+    assert "2,688 CPU-hours a week were idle (50 %)" in printed
+    assert "The size of each node is the most that its jobs had at once.\n" in printed
     assert main([*command, "--json"]) == 0
     gpu = json.loads(capsys.readouterr().out)["idle_parts"]["gpu"]
     assert (gpu["idle_s"], gpu["on_partly_used_nodes_s"]) == (30 * HOUR, 4 * HOUR)
@@ -79,10 +79,10 @@ def test_without_gpus_in_the_accounting_cpus_alone_are_counted(tmp_path, capsys)
     text = HEAD + "1|0|0|3600|n1|cpu=8,mem=8G\n2|0|3600|7200|n1|cpu=2,mem=1G\n"
     path = write(tmp_path / "week", text)
     assert main(["replay", "--sacct", str(path), "--nodes", "n[1-2]", "--policy", "none"]) == 0
-    told = capsys.readouterr().out
-    assert "AllocTRES has no gres/gpu (AccountingStorageTRES): GPUs are not counted." in told
-    assert "504 CPU-hours a week were idle (38 %): 0 % on idle nodes, 100 % on partly" in told
-    assert "1 node had no job and no known size." in told
+    printed = capsys.readouterr().out
+    assert "AllocTRES has no gres/gpu (AccountingStorageTRES): GPUs are not counted." in printed
+    assert "504 CPU-hours a week were idle (38 %): 0 % on idle nodes, 100 % on partly" in printed
+    assert "1 node had no job and no known size." in printed
 
 
 NODES = (
@@ -133,9 +133,9 @@ def test_a_file_of_nodes_that_is_not_there_is_not_taken_for_a_node(tmp_path):
 def test_without_the_column_a_note_asks_for_it(tmp_path, capsys):
     path = write(tmp_path / "week", "JobIDRaw|Submit|Start|End|NodeList\n1|0|0|3600|n1\n")
     assert main(["replay", "--sacct", str(path), "--policy", "none"]) == 0
-    told = capsys.readouterr()
-    assert "partly used" not in told.out
-    assert "give sacct AllocTRES in --format too" in " ".join(told.err.split())
+    printed = capsys.readouterr()
+    assert "partly used" not in printed.out
+    assert "give sacct AllocTRES in --format too" in " ".join(printed.err.split())
 
 
 def test_a_job_without_reports_counts_as_a_job_without_use(tmp_path):
@@ -146,7 +146,7 @@ def test_a_job_without_reports_counts_as_a_job_without_use(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "resources"),
     [
         ("cpu=8,gres/gpu=4,mem=62.50G", Resources(8, 64_000, ((GPU, 4),))),
         ("cpu=8,gres/gpu:a100=2,gres/gpu:v100=1", Resources(8, 0, ((GPU, 3),))),
@@ -154,8 +154,8 @@ def test_a_job_without_reports_counts_as_a_job_without_use(tmp_path):
         ("billing=5,energy=7,node=1", Resources()),
     ],
 )
-def test_forms_of_a_job_s_resources(text, told):
-    assert parse_tres(text) == told
+def test_forms_of_a_job_s_resources(text, resources):
+    assert parse_tres(text) == resources
 
 
 @pytest.mark.parametrize("text", ["cpu=x", "cpu", "gres/gpu=-1", "mem=lots", "cpu=" + "9" * 5000])
@@ -194,14 +194,14 @@ uses = st.lists(
 
 @settings(deadline=None)
 @given(uses, st.none() | st.integers(0, 9))
-def test_the_three_add_up_to_all_that_is_idle(found, told):
+def test_the_three_add_up_to_all_that_is_idle(all_uses, count):
     """The sum holds for each second and GPU. Jobs may have more than the given sizes."""
-    sizes = () if told is None else (gpus(told, told, told),) * 3
-    record = Record((), 3, 0.0, 50.0, uses=tuple(found), sizes=sizes)
+    sizes = () if count is None else (gpus(count, count, count),) * 3
+    record = Record((), 3, 0.0, 50.0, uses=tuple(all_uses), sizes=sizes)
     idle, cpus = idle_parts(record, GPU), idle_parts(record, CPU)
     free_s = free_cores_s = idle_s = 0
-    for node in range(3) if sizes else {use.node for use in found}:
-        mine = [use for use in found if use.node == node]
+    for node in range(3) if sizes else {use.node for use in all_uses}:
+        mine = [use for use in all_uses if use.node == node]
         size = sizes[node] if sizes else size_of(mine)
         for at in range(50):
             there = [use.taken for use in mine if use.start_s <= at < use.end_s]

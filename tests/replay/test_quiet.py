@@ -35,15 +35,15 @@ KINDS = (
 @st.composite
 def records(draw: st.DrawFn) -> Record:
     """Up to five nodes with up to three holes each."""
-    found = []
+    intervals = []
     moment = st.one_of(st.integers(0, 100).map(lambda n: 30.0 * n), st.floats(0, LONG_S))
     for node in range(draw(st.integers(1, 5))):
         cuts = sorted(draw(st.lists(moment, min_size=2, max_size=6, unique=True)))
         for start, end in zip(cuts[::2], cuts[1::2]):
             between = st.floats(start, end, exclude_max=True)
             known = draw(st.one_of(st.sampled_from([math.inf, -1.0]), between))
-            found.append(Interval(node, start, end, known))
-    return Record(tuple(found), 5, 0.0, LONG_S)
+            intervals.append(Interval(node, start, end, known))
+    return Record(tuple(intervals), 5, 0.0, LONG_S)
 
 
 @st.composite
@@ -90,12 +90,12 @@ def test_no_tick_with_an_effect_is_left_out(record, choices, parts, jobs):
 @st.composite
 def shared_records(draw: st.DrawFn) -> Record:
     """Two nodes of three slots with up to three holes each."""
-    found = []
+    intervals = []
     moment = st.one_of(st.integers(0, 100).map(lambda n: 30.0 * n), st.floats(0, LONG_S))
     for node in (0, 0, 0, 1, 1, 1):
         cuts = sorted(draw(st.lists(moment, max_size=6, unique=True)))
-        found += [Interval(node, *cut) for cut in zip(cuts[::2], cuts[1::2])]
-    return Record(tuple(found), 2, 0.0, LONG_S, slots=3)
+        intervals += [Interval(node, *cut) for cut in zip(cuts[::2], cuts[1::2])]
+    return Record(tuple(intervals), 2, 0.0, LONG_S, slots=3)
 
 
 SMALL = (kind("short", CURVE, (1, 4), 5_000.0), kind("small", CURVE, (1, 2), 1e9))
@@ -146,11 +146,11 @@ def test_nodes_and_work_are_conserved(record, choices, jobs):
     some, costs = choices
     watched = Watched(speedup)
     part = kind("short", CURVE, (1, 2), 5_000.0)
-    found = world(record, jobs, [part], costs, some, watched)
-    object.__setattr__(watched, "world", found)
+    played = world(record, jobs, [part], costs, some, watched)
+    object.__setattr__(watched, "world", played)
     object.__setattr__(watched, "record", record)
-    outcome = found.run()
+    outcome = played.run()
     done = sum(map(len, outcome.job_s.values()))
-    under_way = sum(5_000.0 - member.left for member in found.members.values())
+    under_way = sum(5_000.0 - member.left for member in played.members.values())
     assert images(outcome) == pytest.approx(done * 5_000.0 + under_way)
     assert outcome.ledger.used_node_s <= record.idle_node_s + 1e-6

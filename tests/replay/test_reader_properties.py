@@ -76,8 +76,8 @@ def test_any_table_of_idle_times(lines: list[str], skips: bool) -> None:
 def test_idle_times_are_read_as_written(cuts: dict[int, list[int]]) -> None:
     intervals = [
         Interval(node, float(start), float(end))
-        for node, found in sorted(cuts.items())
-        for start, end in zip(sorted(found)[::2], sorted(found)[1::2])
+        for node, moments in sorted(cuts.items())
+        for start, end in zip(sorted(moments)[::2], sorted(moments)[1::2])
     ]
     lines = [f"n{i.node},{i.node},{i.start_s:g},{i.end_s:g}" for i in intervals]
     assert list(read_idle(log_of("\n".join(lines), False)).intervals) == intervals

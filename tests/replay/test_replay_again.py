@@ -53,10 +53,10 @@ def words(tmp_path: Path) -> list[str]:
 
 def figures(text: str) -> Any:
     """The answer without the seconds that the solver took."""
-    told = json.loads(text)
-    for line in (told, *told["lines"].values()):
+    answer = json.loads(text)
+    for line in (answer, *answer["lines"].values()):
         del line["solve_s"]
-    return told
+    return answer
 
 
 def test_a_replay_answers_the_same_again(

@@ -37,11 +37,11 @@ def test_json(words, capsys, policy):
     common, idle = words
     command = [*common, "--idle", str(idle), "--tick", "20", "--checkpoint", "0", "--json"]
     assert main([*command, "--policy", policy]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told.keys() >= KEYS
-    assert told["idle_node_s"] == pytest.approx(210.5)
-    assert set(told["solve_s"]) == {"count", "median", "p99", "maximum"}
-    assert (told["images_per_s"] > 0) == (policy != "none")
+    answer = json.loads(capsys.readouterr().out)
+    assert answer.keys() >= KEYS
+    assert answer["idle_node_s"] == pytest.approx(210.5)
+    assert set(answer["solve_s"]) == {"count", "median", "p99", "maximum"}
+    assert (answer["images_per_s"] > 0) == (policy != "none")
 
 
 ACCOUNTS = """JobIDRaw|Submit|Start|End|NodeList
@@ -55,8 +55,8 @@ def test_accounting_alone_is_enough(tmp_path, capsys):
     """n3 and n4 are idle for 3,700 s, n1 and n2 for 100 s, which is less than a usable gap."""
     path = write(tmp_path / "week.txt", ACCOUNTS)
     assert main(["replay", "--sacct", str(path)]) == 0
-    told = capsys.readouterr().out
-    first, second, third, *_ = told.splitlines()
+    printed = capsys.readouterr().out
+    first, second, third, *_ = printed.splitlines()
     week = 7 * 86_400 / 10_800
     assert first.startswith(f"{2 * 3700 / 3600 * week:,.0f} node-hours a week were idle in gaps of")
     assert "at least 3.5 minutes" in first
@@ -67,10 +67,10 @@ def test_accounting_alone_is_enough(tmp_path, capsys):
     assert third.startswith("Assumed: 10 jobs at a time")
     assert "Amdahl's law" in third
     assert main(["replay", "--sacct", str(path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["usable_idle_node_s"] == 2 * 3700
-    assert told["scaling"] == "assumed"
-    assert 0 < told["worked_node_s"] < told["used_node_s"]
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["usable_idle_node_s"] == 2 * 3700
+    assert answer["scaling"] == "assumed"
+    assert 0 < answer["worked_node_s"] < answer["used_node_s"]
 
 
 BESIDE_1970 = """JobIDRaw|Submit|Start|End|NodeList
@@ -84,9 +84,9 @@ def test_a_row_of_1970_is_refused_with_the_cuts_to_give(tmp_path, capsys):
     path = write(tmp_path / "week.txt", BESIDE_1970)
     command = ["replay", "--sacct", str(path)]
     assert main(command) == 64
-    told = " ".join(capsys.readouterr().err.split())
-    assert "no node changes hands from 3600 to 1764000100 s, for 20417 days" in told
-    assert "Give --to 3600 or --from 1764000100" in told
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "no node changes hands from 3600 to 1764000100 s, for 20417 days" in printed
+    assert "Give --to 3600 or --from 1764000100" in printed
     assert main([*command, "--policy", "none", "--from", "1764000100"]) == 0
     assert "The log covers 0.1 days of 4 nodes." in capsys.readouterr().out
 
@@ -101,18 +101,18 @@ def test_without_a_queue_all_models_of_the_table_run(words, capsys):
     _, idle = words
     scaling = words[0][2]
     assert main(["replay", "--idle", str(idle), "--scaling", scaling, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert list(told["models"]) == ["toy"]
-    assert told["jobs"] == 10
+    answer = json.loads(capsys.readouterr().out)
+    assert list(answer["models"]) == ["toy"]
+    assert answer["jobs"] == 10
 
 
 def test_ticks_at_their_own_pace(words, capsys):
     common, idle = words
     command = [*common, "--idle", str(idle), "--tick", "auto", "--json"]
     assert main(command) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["tick_s"] == "auto"
-    assert 500 / 30 < told["ticks"] <= 500 / 5
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["tick_s"] == "auto"
+    assert 500 / 30 < answer["ticks"] <= 500 / 5
     assert main([*command, "--latency", "5"]) == 64
     assert "shorter than a tick, 5 s" in " ".join(capsys.readouterr().err.split())
 
@@ -134,13 +134,13 @@ def test_learned_and_true_curves_are_shown_together(words, capsys):
     ticks = ["--tick", "20", "--checkpoint", "0"]
     command = [*common, "--idle", str(idle), *ticks, "--policy", "learned"]
     assert main([*command, "--compare", "default", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["policy"] == "learned"
-    assert set(told["lines"]) == {"default"}
-    assert 0 < told["efficiency"] <= told["lines"]["default"]["efficiency"]
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["policy"] == "learned"
+    assert set(answer["lines"]) == {"default"}
+    assert 0 < answer["efficiency"] <= answer["lines"]["default"]["efficiency"]
     assert main([*command, "--families"]) == 0
-    told = capsys.readouterr().out
-    assert "default" in told
+    printed = capsys.readouterr().out
+    assert "default" in printed
 
 
 def test_tables_and_pictures(words, tmp_path, capsys):
@@ -149,8 +149,8 @@ def test_tables_and_pictures(words, tmp_path, capsys):
     picture = tmp_path / "out.of.it"
     assert main([*common, "--idle", str(idle), "--png", str(picture)]) == 0
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    told = capsys.readouterr().out
-    assert all(name in told for name in ("default", "oracle", "toy"))
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("default", "oracle", "toy"))
 
 
 @pytest.mark.parametrize(

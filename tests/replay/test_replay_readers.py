@@ -40,9 +40,9 @@ def test_a_bad_line_is_reported_with_its_number(tmp_path, line, said):
     path = write(tmp_path / "idle.csv", IDLE + line + "\n")
     with pytest.raises(BadLog, match=f"line 6: .*{said}"):
         read_idle(Log(path))
-    told = []
-    record = read_idle(Log(path, skip_bad=True, tell=told.append))
-    assert (record.skipped, len(record.intervals), len(told)) == (1, 3, 1)
+    complaints = []
+    record = read_idle(Log(path, skip_bad=True, tell=complaints.append))
+    assert (record.skipped, len(record.intervals), len(complaints)) == (1, 3, 1)
 
 
 def test_a_damaged_archive_is_no_crash(tmp_path):
@@ -85,12 +85,12 @@ SACCT = """JobIDRaw|Submit|Start|End|NodeList
 
 def test_accounting(tmp_path):
     record = read_sacct(Log(write(tmp_path / "sacct.txt", SACCT)), "n[1-4]")
-    found = set(record.intervals)
+    intervals = set(record.intervals)
     assert (record.nodes, record.to_s) == (4, 200.0)
-    assert Interval(0, 100.0, 150.0, 50.0) in found
-    assert Interval(1, 100.0, 200.0, math.inf) in found
-    assert Interval(3, 0.0, 200.0, math.inf) in found
-    assert len(found) == 4
+    assert Interval(0, 100.0, 150.0, 50.0) in intervals
+    assert Interval(1, 100.0, 200.0, math.inf) in intervals
+    assert Interval(3, 0.0, 200.0, math.inf) in intervals
+    assert len(intervals) == 4
 
 
 def test_accounting_with_dates_and_faults(tmp_path):

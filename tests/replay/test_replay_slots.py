@@ -41,8 +41,8 @@ def toy(most: int = 8, images: float = 1e9) -> Kind:
 
 def record(*slots: tuple[int, float, float], of: int = 2, to_s: float = 600.0) -> Record:
     """Nodes of so many slots each, of which these are idle."""
-    found = tuple(Interval(node, start, end) for node, start, end in slots)
-    return Record(found, 1 + max(node for node, _, _ in slots), 0.0, to_s, slots=of)
+    intervals = tuple(Interval(node, start, end) for node, start, end in slots)
+    return Record(intervals, 1 + max(node for node, _, _ in slots), 0.0, to_s, slots=of)
 
 
 @dataclass(frozen=True)
@@ -101,11 +101,11 @@ class Greedy(Shipped):
 
 
 def test_slots_of_nodes_are_read(tmp_path):
-    found = read_slots(Log(write(tmp_path / "slots.csv.gz", SLOTS)))
-    assert (found.nodes, found.slots, found.to_s) == (2, 2, 300.0)
-    assert found.idle_node_s == 600
-    assert Counter(i.node for i in found.intervals) == {0: 2, 1: 2}
-    assert found.notes == ("each node has 2 slots, as the highest slot of the log says",)
+    read = read_slots(Log(write(tmp_path / "slots.csv.gz", SLOTS)))
+    assert (read.nodes, read.slots, read.to_s) == (2, 2, 300.0)
+    assert read.idle_node_s == 600
+    assert Counter(i.node for i in read.intervals) == {0: 2, 1: 2}
+    assert read.notes == ("each node has 2 slots, as the highest slot of the log says",)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_sizes_are_sums_of_fragments():
 
 gpu_slots = st.lists(
     st.tuples(st.integers(0, 2), st.integers(0, 500), st.integers(1, 300)), min_size=1, max_size=9
-).map(lambda found: [(node, start, start + length) for node, start, length in found])
+).map(lambda spans: [(node, start, start + length) for node, start, length in spans])
 
 
 @settings(deadline=None, max_examples=60)
@@ -313,14 +313,14 @@ def _words(tmp_path: Path) -> list[str]:
 
 def test_the_command_counts_gpus(tmp_path, capsys):
     assert main([*_words(tmp_path), "--policy", "none"]) == 0
-    told = capsys.readouterr()
-    assert "GPU-hours a week were idle" in told.out
-    assert "Use of 2.0 GPUs that were idle on average" in told.out
-    assert "each node has 2 slots" in told.err
+    printed = capsys.readouterr()
+    assert "GPU-hours a week were idle" in printed.out
+    assert "Use of 2.0 GPUs that were idle on average" in printed.out
+    assert "each node has 2 slots" in printed.err
     assert main([*_words(tmp_path), "--unit", "node", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["unit"], found["counted"], found["idle_node_s"]) == ("node", "GPU", 600)
-    assert found["used_node_s"] > 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["unit"], answer["counted"], answer["idle_node_s"]) == ("node", "GPU", 600)
+    assert answer["used_node_s"] > 0
 
 
 @pytest.mark.parametrize(
@@ -353,9 +353,9 @@ def test_a_simulated_week_has_the_holes_that_its_origin_says(name, part):
     path = HOLES / "gpu-holes" / f"{name}.csv.gz"
     if not path.exists():
         pytest.skip(f"no {path}: set MALLEABLE_DATA to the directory of the recorded logs")
-    found = read_slots(Log(path))
+    week = read_slots(Log(path))
     with gzip.open(path, "rt") as stream:
         rows = [line.split(",") for line in stream][1:]
     whole_s = sum(8 * (float(end) - float(start)) for _, slot, start, end in rows if slot == "7")
-    assert found.slots == 8
-    assert 1 - whole_s / found.idle_node_s == pytest.approx(part, abs=0.0006)
+    assert week.slots == 8
+    assert 1 - whole_s / week.idle_node_s == pytest.approx(part, abs=0.0006)

@@ -61,14 +61,14 @@ def by_fake(claims: list[tuple[int, int, int, int]]) -> list[list[str]]:
     for number, (node, seen, start, end) in enumerate(claims):
         nodes = frozenset({f"n{node}"})
         slurm.rigid.append(Rigid(100 + number, nodes, begin + seen, begin + start, end - start))
-    found = []
+    in_use = []
     for _ in range(LONG_S // TICK_S):
         runs = (e for e in slurm.of(1) if e.state == "RUNNING")
-        found.append(sorted(name for element in runs for name in element.nodes))
+        in_use.append(sorted(name for element in runs for name in element.nodes))
         one_tick(slurm)
         slurm.advance(TICK_S)
     assert slurm.violations == []
-    return found
+    return in_use
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def by_fake(claims: list[tuple[int, int, int, int]]) -> list[list[str]]:
 )
 def test_the_same_nodes_are_in_use_at_each_tick(claims, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = by_replay(claims)
-    assert found == by_fake(claims)
-    changes = sum(before != after for before, after in zip(found, found[1:]))
+    in_use = by_replay(claims)
+    assert in_use == by_fake(claims)
+    changes = sum(before != after for before, after in zip(in_use, in_use[1:]))
     assert changes >= 1 + len(claims)
