@@ -104,12 +104,12 @@ def pyslurm_of_this_slurm(installation: Installation) -> str:
     file.
     """
     try:
-        found = metadata.version("pyslurm")
+        version = metadata.version("pyslurm")
     except metadata.PackageNotFoundError:
         pytest.skip("pyslurm is not installed: make test-pyslurm SLURM_SOURCE=...")
-    if tuple(map(int, found.split(".")[:2])) != installation.version[:2]:
-        pytest.skip(f"pyslurm {found} is not for Slurm {installation.version_text}")
-    return found
+    if tuple(map(int, version.split(".")[:2])) != installation.version[:2]:
+        pytest.skip(f"pyslurm {version} is not for Slurm {installation.version_text}")
+    return version
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -138,8 +138,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def evenly(*lists: list[T]) -> list[T]:
     """All lists in their order, each spread evenly over the whole."""
-    places = [(n / len(found), found[n]) for found in lists for n in range(len(found))]
-    return [found for _, found in sorted(places, key=lambda place: place[0])]
+    places = [(n / len(each), each[n]) for each in lists for n in range(len(each))]
+    return [item for _, item in sorted(places, key=lambda place: place[0])]
 
 
 @dataclass
@@ -195,6 +195,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 def _boxes(arguments: dict[str, Any]) -> list[Sandbox]:
     """The sandboxes that a test was given or has started."""
-    found = [value for value in arguments.values() if isinstance(value, Sandbox)]
+    boxes = [value for value in arguments.values() if isinstance(value, Sandbox)]
     factories = [value for value in arguments.values() if isinstance(value, SandboxFactory)]
-    return found + [box for factory in factories for box in factory.boxes if box.dir.exists()]
+    return boxes + [box for factory in factories for box in factory.boxes if box.dir.exists()]

@@ -45,8 +45,8 @@ def row(command: Optional[Command] = None, **values: object) -> str:
 def fields(command: Command) -> list[tuple[str, str, str]]:
     """Name, size and suffix of each field of squeue's -O, `name:[size]suffix`."""
     (asked,) = (word[2:] for word in command.argv if word.startswith("-O"))
-    found = [re.fullmatch(r"(\w+(?:-\w+)*):(\d*)(.*)", part) for part in asked.split(",")]
-    return [part.groups("") for part in found if part]  # type: ignore[misc]
+    matches = [re.fullmatch(r"(\w+(?:-\w+)*):(\d*)(.*)", part) for part in asked.split(",")]
+    return [part.groups("") for part in matches if part]  # type: ignore[misc]
 
 
 def _limit(minutes: int) -> str:
@@ -65,8 +65,8 @@ def _cell(text: str, size: str) -> str:
 def place_lines(slurm: FakeSlurm, shown: Container[str]) -> Iterable[str]:
     """The output of squeue with --states=PENDING,RUNNING,COMPLETING --format=%i|%x|%N."""
     asked = ("PENDING", "RUNNING", "COMPLETING")
-    found = (e for e in slurm.elements.values() if e.state in asked and e.partition in shown)
-    return (f"{e.name}|{fold(e.barred)}|{fold(e.nodes)}" for e in found)
+    elements = (e for e in slurm.elements.values() if e.state in asked and e.partition in shown)
+    return (f"{e.name}|{fold(e.barred)}|{fold(e.nodes)}" for e in elements)
 
 
 def queue_lines(slurm: FakeSlurm, command: Command) -> Iterable[str]:

@@ -31,9 +31,9 @@ def obey(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
     verb, target, *rest = words
     if "[" in target and _OF_ONE & {word.partition("=")[0] for word in rest}:
         return [f"Invalid job ID {target}"]
-    found, faults = named(slurm, re.sub(r"(?i)^jobid=", "", target))
+    elements, faults = named(slurm, re.sub(r"(?i)^jobid=", "", target))
     kept = [word for word in rest if word.partition("=")[0] not in _OF_FIRST]
-    for number, element in enumerate(found):
+    for number, element in enumerate(elements):
         slurm.watch(verb, element, user)
         fault = _VERBS[verb](slurm, element, kept if number else rest, user)
         faults += [f"{element.name}: {fault}"] if fault else []
@@ -44,8 +44,8 @@ def named(slurm: FakeSlurm, text: str) -> tuple[list[Element], list[str]]:
     """The elements that `7`, `7_3` or `7_[0-2,5]` means, and a line for each that is not there."""
     job, _, index = text.partition("_")
     if not index:
-        found = slurm.of(int(job))
-        return found, [] if found else [f"{text}: {UNKNOWN}"]
+        elements = slurm.of(int(job))
+        return elements, [] if elements else [f"{text}: {UNKNOWN}"]
     names = [f"{job}_{i}" for i in _indexes(index.strip("[]"))]
     missing = [f"{name}: {UNKNOWN}" for name in names if name not in slurm.elements]
     return [slurm.elements[name] for name in names if name in slurm.elements], missing
@@ -290,9 +290,9 @@ def cancel(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
     options = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
     faults: list[str] = []
     for target in (word for word in words if not word.startswith("--")):
-        found, missing = named(slurm, target)
+        elements, missing = named(slurm, target)
         faults += [] if "--quiet" in options else missing
-        for element in _in_state(found, options.get("--state")):
+        for element in _in_state(elements, options.get("--state")):
             if "--signal" in options:
                 _signal(slurm, element)
                 continue
@@ -301,8 +301,8 @@ def cancel(slurm: FakeSlurm, words: list[str], user: str) -> list[str]:
     return faults
 
 
-def _in_state(found: list[Element], state: Optional[str]) -> list[Element]:
-    return [e for e in found if state is None or e.state == state.upper()]
+def _in_state(elements: list[Element], state: Optional[str]) -> list[Element]:
+    return [e for e in elements if state is None or e.state == state.upper()]
 
 
 def _signal(slurm: FakeSlurm, element: Element) -> None:

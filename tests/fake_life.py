@@ -188,9 +188,9 @@ def victims(
         return []
     lower = slurm.partitions[slurm.partitions.index(below or MAIN) + 1 :]
     there = (e for e in slurm.ours_on(frozenset({name})) if e.state == "RUNNING")
-    found = [e for e in there if e.partition in lower]
-    found.sort(key=lambda e: (-slurm.lanes.index(e.partition), e.start or 0))
-    enough = _enough(slurm, name, found, need)
+    lower_elements = [e for e in there if e.partition in lower]
+    lower_elements.sort(key=lambda e: (-slurm.lanes.index(e.partition), e.start or 0))
+    enough = _enough(slurm, name, lower_elements, need)
     return _enough(slurm, name, [*enough[-1:], *enough[:-1]], need)
 
 
@@ -209,15 +209,15 @@ def _push_out(slurm: FakeSlurm, element: Element) -> None:
 
     It waits for elements that are already ending there.
     """
-    found: dict[str, list[Element]] = {}
+    by_node: dict[str, list[Element]] = {}
     for name in sorted(element.asked or slurm.nodes.keys() - element.barred):
         need = element.part.asks if element.part else slurm.size_of(name)
         others = victims(slurm, name, need, element.partition)
         if others or _comes_free(slurm, element, name):
-            found[name] = others
-    chosen = sorted(found, key=lambda name: len(found[name]))[: element.count]
+            by_node[name] = others
+    chosen = sorted(by_node, key=lambda name: len(by_node[name]))[: element.count]
     for name in chosen if len(chosen) == element.count else ():
-        for other in found[name]:
+        for other in by_node[name]:
             end(slurm, other, "PREEMPTED")
 
 

@@ -195,14 +195,14 @@ class FakeSlurm:
 
     def used(self, name: str) -> Resources:
         """The resources of running elements there. An ending element has no resources any more."""
-        size, found = self.size_of(name), resources(0, 0)
+        size, in_use = self.size_of(name), resources(0, 0)
         for element in self.elements.values():
             if element.state == "RUNNING" and name in element.nodes:
-                found += element.part.asks if element.part else size
+                in_use += element.part.asks if element.part else size
         for job in self.rigid:
             if job.state == "RUNNING" and name in job.nodes:
-                found += job.part or size
-        return found
+                in_use += job.part or size
+        return in_use
 
     def is_completing(self, name: str) -> bool:
         return any(e.state == "COMPLETING" for e in self.ours_on(frozenset({name})))

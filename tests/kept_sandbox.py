@@ -71,7 +71,7 @@ class KeptSandbox:
         """
         box = self._box
         assert box is not None
-        left = until_or_last(lambda: self._changes(box), lambda found: not found, PATIENCE_S)
+        left = until_or_last(lambda: self._changes(box), lambda changes: not changes, PATIENCE_S)
         if left:
             self.down()
         assert not left, f"{user} left this behind in a shared sandbox:\n" + "\n".join(left)

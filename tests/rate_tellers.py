@@ -31,7 +31,7 @@ def teller(
     """A job on as many nodes as its newest rate has, or on 1 node."""
     request = replace(make_request(1, most), name=name)
     nodes = rates[-1].nodes if rates else 1
-    told = Telemetry(rates) if rates else None
+    telemetry = Telemetry(rates) if rates else None
     fragments = [
         make_fragment(
             index,
@@ -39,7 +39,7 @@ def teller(
             [f"n{job_id}x{index}"],
             job_id=job_id,
             request=request,
-            telemetry=told if index == 0 else None,
+            telemetry=telemetry if index == 0 else None,
         )
         for index in range(nodes)
     ]
@@ -47,8 +47,8 @@ def teller(
 
 
 def seen_at(seconds: float, *jobs: MalleableJob) -> Snapshot:
-    found = make_snapshot(*jobs)
-    return replace(found, now=found.now + span(seconds))
+    snapshot = make_snapshot(*jobs)
+    return replace(snapshot, now=snapshot.now + span(seconds))
 
 
 def one_tick(
@@ -61,8 +61,8 @@ def one_tick(
 
 def tell(settings: Settings, seconds: float, job_id: int, *sizes: int, **who: str) -> None:
     """Report these sizes of a job, without a fault."""
-    told = [rate(nodes, at=moment(seconds) - len(sizes) + i) for i, nodes in enumerate(sizes)]
-    _, warnings = one_tick(settings, seconds, teller(job_id, *told, **who))  # type: ignore[arg-type]
+    rates = [rate(nodes, at=moment(seconds) - len(sizes) + i) for i, nodes in enumerate(sizes)]
+    _, warnings = one_tick(settings, seconds, teller(job_id, *rates, **who))  # type: ignore[arg-type]
     assert warnings == ()
 
 

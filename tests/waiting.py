@@ -23,15 +23,15 @@ def wait_until(
     Fail after `limit_s` seconds, with the answer of `explain` at that time.
     """
     deadline = time.monotonic() + limit_s
-    while not (found := look()):
+    while not (value := look()):
         assert time.monotonic() < deadline, f"not so after {limit_s:g} s: {explain()}"
         time.sleep(every_s)
-    return found
+    return value
 
 
 def until_or_last(look: Callable[[], T], is_good: Callable[[T], bool], limit_s: float) -> T:
     """The first good value that `look` returns, or the last value after `limit_s` seconds."""
     deadline = time.monotonic() + limit_s
-    while not is_good(found := look()) and time.monotonic() < deadline:
+    while not is_good(value := look()) and time.monotonic() < deadline:
         time.sleep(0.1)
-    return found
+    return value

@@ -30,41 +30,41 @@ def test_some_of_the_reported_rates_always_count(rates: list[Rate]) -> None:
 
 
 def test_a_steady_job_keeps_all_its_rates() -> None:
-    told = rates_of(SHAPE, (1, 2, 8, 2, 8, 1), noise=0.02)
-    assert current(told) == tuple(told)
+    rates = rates_of(SHAPE, (1, 2, 8, 2, 8, 1), noise=0.02)
+    assert current(rates) == tuple(rates)
 
 
 def test_a_single_bad_minute_is_left_out() -> None:
-    told = rates_of(SHAPE, (1, 2, 8))
-    bad = faster(told[-1:], 0.6, 60)
-    after = faster(told[-1:], 1.0, 120)
-    assert current([*told, *bad]) == tuple(told)
-    assert current([*told, *bad, *after]) == (*told, *after)
+    rates = rates_of(SHAPE, (1, 2, 8))
+    bad = faster(rates[-1:], 0.6, 60)
+    after = faster(rates[-1:], 1.0, 120)
+    assert current([*rates, *bad]) == tuple(rates)
+    assert current([*rates, *bad, *after]) == (*rates, *after)
 
 
 def test_a_confirmed_change_makes_older_rates_void() -> None:
-    told = rates_of(SHAPE, (1, 2, 8))
-    new = [*faster(told[-1:], 0.6, 60), *faster(told[-1:], 0.61, 120)]
-    assert current([*told, *new]) == tuple(new)
+    rates = rates_of(SHAPE, (1, 2, 8))
+    new = [*faster(rates[-1:], 0.6, 60), *faster(rates[-1:], 0.61, 120)]
+    assert current([*rates, *new]) == tuple(new)
 
 
 def test_another_batch_on_each_node_is_another_phase_at_once() -> None:
-    told = [replace(r, batch=64.0 * r.nodes) for r in rates_of(SHAPE, (1, 2, 8))]
-    bigger = [replace(told[-1], batch=128.0 * 8, at=500)]
-    assert current([*told, *bigger]) == tuple(bigger)
+    rates = [replace(r, batch=64.0 * r.nodes) for r in rates_of(SHAPE, (1, 2, 8))]
+    bigger = [replace(rates[-1], batch=128.0 * 8, at=500)]
+    assert current([*rates, *bigger]) == tuple(bigger)
 
 
 def test_a_batch_that_is_kept_on_each_node_or_in_all_is_no_change() -> None:
-    told = rates_of(SHAPE, (1, 2, 8))
-    weak = [replace(r, batch=64.0 * r.nodes) for r in told]
-    strong = [replace(r, batch=512.0) for r in told]
+    rates = rates_of(SHAPE, (1, 2, 8))
+    weak = [replace(r, batch=64.0 * r.nodes) for r in rates]
+    strong = [replace(r, batch=512.0) for r in rates]
     assert len(current(weak)) == len(current(strong)) == 3
 
 
 def test_rates_that_cannot_both_be_true_are_of_two_phases() -> None:
-    told = rates_of(SHAPE, (1, 2))
+    rates = rates_of(SHAPE, (1, 2))
     new = faster(rates_of(SHAPE, (8, 16)), 5.0)
-    assert current([*told, *new]) == tuple(new)
+    assert current([*rates, *new]) == tuple(new)
 
 
 def test_a_bad_network_on_two_nodes_is_no_change() -> None:

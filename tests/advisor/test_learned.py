@@ -40,8 +40,8 @@ def test_the_curve_of_any_reports_is_safe(
     rates: list[Rate], prior: Prior, unit: int, units: int
 ) -> None:
     learned = learn(rates, prior, unit, unit * units)
-    found = [*learned.plausible, *([learned.curve] if learned.curve else [])]
-    assert all(is_safe(curve, unit, unit * units) for curve in found)
+    curves = [*learned.plausible, *([learned.curve] if learned.curve else [])]
+    assert all(is_safe(curve, unit, unit * units) for curve in curves)
     assert learned.plausible
     assert learned.spread(unit) >= 0
 
@@ -67,8 +67,8 @@ def test_the_counted_unit_makes_no_difference(shape: Shape, scale: float) -> Non
 @pytest.mark.parametrize("shape", NETWORKS)
 @pytest.mark.parametrize("unit", [1, 2])
 def test_three_sizes_say_how_a_job_scales(shape: Shape, unit: int) -> None:
-    told = rates_of(shape, (1, 2, 16), noise=0.01)
-    learned = learn([replace(r, nodes=r.nodes * unit) for r in told], NOBODY, unit, 32 * unit)
+    rates = rates_of(shape, (1, 2, 16), noise=0.01)
+    learned = learn([replace(r, nodes=r.nodes * unit) for r in rates], NOBODY, unit, 32 * unit)
     assert learned.curve
     for units in (4, 8, 16, 32):
         speedup = learned.curve(units * unit) / learned.curve(unit)
@@ -78,8 +78,8 @@ def test_three_sizes_say_how_a_job_scales(shape: Shape, unit: int) -> None:
 
 
 def test_more_rates_narrow_the_spread() -> None:
-    told = rates_of(NETWORKS[1], (1, 2, 16))
-    left = [learn(told[:n], NOBODY, 1, 16).spread(16) for n in (1, 2, 3)]
+    rates = rates_of(NETWORKS[1], (1, 2, 16))
+    left = [learn(rates[:n], NOBODY, 1, 16).spread(16) for n in (1, 2, 3)]
     assert left[0] > left[1] > left[2]
 
 
@@ -89,8 +89,8 @@ def test_too_little_makes_no_curve(sizes: tuple[int, ...]) -> None:
 
 
 def test_the_smallest_that_a_job_can_have_is_small_enough() -> None:
-    told = rates_of(NETWORKS[1], (8, 16))
-    assert learn(told, NOBODY, 1, 16, min_nodes=8).curve
+    rates = rates_of(NETWORKS[1], (8, 16))
+    assert learn(rates, NOBODY, 1, 16, min_nodes=8).curve
 
 
 def test_a_known_family_needs_no_rates() -> None:
@@ -113,17 +113,17 @@ def test_a_job_that_is_unlike_its_family_is_believed() -> None:
 
 def test_other_users_jobs_give_the_expectation() -> None:
     cliff = [fit_of(rates_of(Shape(c, 0.1, 1.0), (1, 2, 16)), 1) for c in (0.8, 0.9, 1.0)]
-    told = rates_of(Shape(0.9, 0.1, 1.0), (1,))
-    among = learn(told, prior_of((), [f for f in cliff if f]), 1, 16)
-    alone = learn(told, NOBODY, 1, 16)
+    rates = rates_of(Shape(0.9, 0.1, 1.0), (1,))
+    among = learn(rates, prior_of((), [f for f in cliff if f]), 1, 16)
+    alone = learn(rates, NOBODY, 1, 16)
     assert sum(c(2) for c in among.plausible) < sum(c(2) for c in alone.plausible)
 
 
 def test_three_hundred_jobs_are_learned_within_a_tick() -> None:
-    told = [rates_of(NETWORKS[k % 4], (1, 2, 8, 13), 0.03, seed=k) for k in range(300)]
-    learn(told[0], NOBODY, 1, 64)
+    jobs = [rates_of(NETWORKS[k % 4], (1, 2, 8, 13), 0.03, seed=k) for k in range(300)]
+    learn(jobs[0], NOBODY, 1, 64)
     began = time.process_time()
-    for rates in told:
+    for rates in jobs:
         learn(rates, NOBODY, 1, 64)
     assert time.process_time() - began < 1.5
 

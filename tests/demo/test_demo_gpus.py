@@ -36,10 +36,10 @@ def part(index: int, node: str, gpus: int, state: str = "RUNNING") -> records.Ro
 
 def rigid(name: str, node: str, at: float, state: str = "RUNNING") -> records.Row:
     """A single-node job since `at`."""
-    (told,) = (one for one in SHARED.rigid if one.name == name)
-    moments = (ZERO + told.at_s, ZERO + at)
+    (job,) = (one for one in SHARED.rigid if one.name == name)
+    moments = (ZERO + job.at_s, ZERO + at)
     return records.Row(
-        IDS[name][0], "main", state, *moments, None, frozenset({node}), gpus=told.gpus
+        IDS[name][0], "main", state, *moments, None, frozenset({node}), gpus=job.gpus
     )
 
 
@@ -70,8 +70,8 @@ def run(*, took: Optional[int] = 0) -> records.Recording:
     )
 
 
-def checks(found: records.Recording) -> dict[str, bool]:
-    return {check["what"]: check["met"] for check in verdict.report(found, ABOUT)["checks"]}
+def checks(played: records.Recording) -> dict[str, bool]:
+    return {check["what"]: check["met"] for check in verdict.report(played, ABOUT)["checks"]}
 
 
 def test_squeue_says_how_many_gpus_a_job_has_of_each_node() -> None:
@@ -110,10 +110,10 @@ def test_sizes_and_interruptions_count_gpus() -> None:
 
 @pytest.mark.parametrize(("took", "is_met"), [(0, True), (1, True), (None, False)])
 def test_each_urgent_job_takes_a_single_fragment(took: Optional[int], is_met: bool) -> None:
-    found = checks(run(took=took))
-    assert found["the pair job took one fragment"] is is_met
-    assert found["the whole job took one fragment"]
-    assert "a planned start found room" not in found
+    met = checks(run(took=took))
+    assert met["the pair job took one fragment"] is is_met
+    assert met["the whole job took one fragment"]
+    assert "a planned start found room" not in met
 
 
 def test_a_fragment_that_came_back_larger_on_its_node_is_a_change() -> None:

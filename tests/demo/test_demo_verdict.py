@@ -41,8 +41,8 @@ def test_a_good_run_breaks_no_rule_and_meets_every_check():
 
 
 def test_sizes_carry_their_causes():
-    told = [(size.t, size.count, size.cause) for size in story.sizes(good())]
-    assert told == [
+    rows = [(size.t, size.count, size.cause) for size in story.sizes(good())]
+    assert rows == [
         (0.0, 0, "submitted"),
         (6.0, 3, "hole open"),
         (36.0, 4, "hole open"),
@@ -81,7 +81,7 @@ AFTER = WHOLE.booking.starts_s + 2
 
 
 @pytest.mark.parametrize(
-    ("samples", "told"),
+    ("samples", "words"),
     [
         ([sample(61, LEASED)], ""),  # a second between two samples
         ([sample(61.5, LEASED)], "after its lease had ended at 60 s"),
@@ -97,15 +97,15 @@ AFTER = WHOLE.booking.starts_s + 2
         ([sample(107, URGENT, BELOW), sample(113, URGENT, BELOW)], "waited"),
     ],
 )
-def test_each_violation_is_detected_and_only_it(samples: list[records.Sample], told: str):
-    found = verdict.violations(recording(*samples))
-    assert len(found) == bool(told)
-    assert all(told in line for line in found)
+def test_each_violation_is_detected_and_only_it(samples: list[records.Sample], words: str):
+    violations = verdict.violations(recording(*samples))
+    assert len(violations) == bool(words)
+    assert all(words in line for line in violations)
 
 
-def farm(**told: int) -> records.Recording:
+def farm(**counts: int) -> records.Recording:
     """The good run as a pool's, whose result is this."""
-    result = {"tasks": 360, "done": 360, "lost": 0, "repeated": 0, **told}
+    result = {"tasks": 360, "done": 360, "lost": 0, "repeated": 0, **counts}
     return replace(good(), work=work.WORKS["pool"], rounds=(), result=result)
 
 

@@ -79,9 +79,9 @@ def _answer(kind: str, text: str) -> list[str]:
     return written.split("\x1f")
 
 
-def _submission(found: str) -> None:
+def _submission(damaged: str) -> None:
     """A tick reads the request in the mark, and sees as many held elements."""
-    comment, elements, partition, nodes, priority, *size = _answer("submission", found)
+    comment, elements, partition, nodes, priority, *size = _answer("submission", damaged)
     if not elements:
         return  # an ordinary job
     parsed = parse_mark(comment)
@@ -113,14 +113,14 @@ def _part(request: Request, gres: str, cpus: str, memory: str) -> None:
     assert 1 <= request.fragments <= request.max_nodes // request.unit
 
 
-def _change(found: str) -> None:
+def _change(damaged: str) -> None:
     """A user's change of a fragment is allowed or refused, never an error."""
-    _answer("change", found)
+    _answer("change", damaged)
 
 
-def _policy(found: str) -> None:
+def _policy(damaged: str) -> None:
     """Lua reads the same partitions for any settings of a site."""
-    settings = parse_settings(found)
+    settings = parse_settings(damaged)
     text = render_policy(settings, LIMITS, {"root": 0}, SUBMITS)
     assert _answer("policy", text) == list(settings.site.partitions)
 

@@ -42,56 +42,56 @@ _CURVE = Curve(((0, 0.0), (1, 10.0), (4, 31.5)))
 _LEARNED = Learned(_CURVE, (_CURVE, _CURVE), (1, 4), is_shared=True)
 
 
-def _seen(found: str) -> None:
-    seen = harvest_codec.from_text(found)
+def _seen(damaged: str) -> None:
+    seen = harvest_codec.from_text(damaged)
     assert harvest_codec.from_text(harvest_codec.to_text(seen)) == seen
 
 
-def _learned(found: str) -> None:
-    learned = learning_codec.learned_from(found)
+def _learned(damaged: str) -> None:
+    learned = learning_codec.learned_from(damaged)
     for curve in (learned.curve, *learned.plausible):
         assert curve is None or all(math.isfinite(curve(nodes)) for nodes in (1, 2, 64))
 
 
-def _fit(found: str) -> None:
-    assert all(map(math.isfinite, astuple(learning_codec.fit_from(found))))
+def _fit(damaged: str) -> None:
+    assert all(map(math.isfinite, astuple(learning_codec.fit_from(damaged))))
 
 
-def _numbers(found: str) -> None:
+def _numbers(damaged: str) -> None:
     """Add a right checksum. Without it every text would be refused at once."""
-    data = found.encode("utf-8", "surrogateescape")[:48].ljust(48, b"\0")
+    data = damaged.encode("utf-8", "surrogateescape")[:48].ljust(48, b"\0")
     whole = (data + zlib.crc32(data).to_bytes(4, "little")).ljust(64, b"\0")
     for seen in (speed.unpack(whole), observed.unpack(whole)):
         assert seen is None or all(map(math.isfinite, astuple(seen)))
     assert speed.unpack(data) is observed.unpack(data) is None
 
 
-def _order(found: str) -> None:
-    place = _file("map.json", found).parent
+def _order(damaged: str) -> None:
+    place = _file("map.json", damaged).parent
     order = task_files.read_order(place)
     assert all(isinstance(word, str) for word in order.words("x"))
 
 
-def _order_on_the_host(found: str) -> None:
-    map_directory.read_order(_file("map.json", found).parent)
+def _order_on_the_host(damaged: str) -> None:
+    map_directory.read_order(_file("map.json", damaged).parent)
 
 
-def _request(found: str) -> None:
-    line = found.encode("utf-8", "surrogateescape")
+def _request(damaged: str) -> None:
+    line = damaged.encode("utf-8", "surrogateescape")
     asked = channel.request_in(line, SECRET, CHALLENGE)
     assert asked is None or asked["answer"] == answer(SECRET, CHALLENGE)
 
 
-def _reason(found: str) -> None:
-    off = switch.find_off(str(_file(switch.NAME, found).parent))
+def _reason(damaged: str) -> None:
+    off = switch.find_off(str(_file(switch.NAME, damaged).parent))
     assert off is not None
     assert len(off.reason) <= switch.LONGEST
     assert "\n" not in off.reason
 
 
-def _process(found: str) -> None:
+def _process(damaged: str) -> None:
     """The kernel's line, with a name that the process chose."""
-    name = found.replace("\0", "")[:15]
+    name = damaged.replace("\0", "")[:15]
     line = f"7 ({name}) S 1 7 7 0 -1 4194304 " + " ".join(map(str, range(40))) + "\n"
     place = _file("stat", line, "7").parent
     (process,) = kin.living(place.parent)

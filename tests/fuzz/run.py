@@ -64,9 +64,9 @@ def main() -> int:
             bar.update(task, completed=sum(each.inputs for each in sums.values()))
     _show(say, list(sums.values()), options.seed)
     failures = sum(each.failures for each in sums.values())
-    told = {"seed": options.seed, "lua": LUA, "failures": failures}
+    figures = {"seed": options.seed, "lua": LUA, "failures": failures}
     rows = [asdict(each) for each in sums.values()]
-    print(json.dumps({"benchmark": "fuzz", **told, "rows": rows}))
+    print(json.dumps({"benchmark": "fuzz", **figures, "rows": rows}))
     return 1 if failures else 0
 
 
@@ -77,8 +77,8 @@ def _part(name: str, seed: int, inputs: int) -> tuple[str, Sum, list[tuple[str, 
     count = run(name, seed, inputs)
     took = time.process_time() - began
     slowest = 1000 * count.slowest_s
-    found = Sum(name, inputs, count.accepted, count.refused, slowest, took, len(count.failures))
-    return name, found, count.failures
+    total = Sum(name, inputs, count.accepted, count.refused, slowest, took, len(count.failures))
+    return name, total, count.failures
 
 
 def _add(sums: dict[str, Sum], name: str, part: Sum, failures: list[tuple[str, str]]) -> None:

@@ -62,7 +62,7 @@ def _captured(kind: str) -> tuple[str, ...]:
     return tuple(path.read_text() for path in paths if path.exists())
 
 
-QUEUES = tuple(as_asked_today(found) for found in _captured("squeue"))
+QUEUES = tuple(as_asked_today(damaged) for damaged in _captured("squeue"))
 CLUSTERS = _captured("scontrol")
 _RUNNING = as_asked_today((CAPTURED / "22.05" / "running.squeue.txt").read_text())
 BEFORE = next(
@@ -70,48 +70,48 @@ BEFORE = next(
 )
 
 
-def _queue(found: str) -> None:
+def _queue(damaged: str) -> None:
     """For any content of a row, the row before it is read as usual."""
-    seen = jobs.parse_jobs(BEFORE + found, ["malleable"])
+    seen = jobs.parse_jobs(BEFORE + damaged, ["malleable"])
     alone = jobs.parse_jobs(BEFORE, ["malleable"])
     (kept,) = (f for job in alone.malleable for f in job.fragments)
     same = [f for job in seen.malleable for f in job.fragments if f.id == kept.id]
     assert kept in same or not same, kept.id  # a second row of its name leaves the job alone
 
 
-def _comment(found: str) -> None:
+def _comment(damaged: str) -> None:
     """Users' free text is bounded and finite."""
-    read = comment.parse(found)
+    read = comment.parse(damaged)
     jobs.said_in(read, 0)
     assert read.loss is None or 0 <= read.loss.seconds < 1e6
-    told = telemetry.parse_progress(read.progress)
-    assert told is None or len(told.rates) <= 64
-    telemetry.parse_progress(found)
+    progress = telemetry.parse_progress(read.progress)
+    assert progress is None or len(progress.rates) <= 64
+    telemetry.parse_progress(damaged)
     noted = replace(read, remark="an entry of ours").text
     assert noted.count("remark{an entry of ours}") == 1
     assert comment.parse(noted).remark == "an entry of ours"
-    asked = slurm_wish.parse_wish(found)
+    asked = slurm_wish.parse_wish(damaged)
     assert asked is None or 0 <= asked.nodes <= 65_535
 
 
-def _progress(found: str) -> None:
-    told = telemetry.parse_progress(found)
-    assert told is None or len(told.rates) <= comment.SIZES
-    for rate in told.rates if told else ():
+def _progress(damaged: str) -> None:
+    progress = telemetry.parse_progress(damaged)
+    assert progress is None or len(progress.rates) <= comment.SIZES
+    for rate in progress.rates if progress else ():
         assert 1 <= rate.nodes <= 99_999
         assert 0 < rate.per_s <= 1e15
         assert all(map(math.isfinite, (rate.per_s, rate.error, rate.batch)))
 
 
-def _remarks(found: str) -> None:
-    said = remarks.parse_remarks(found)
+def _remarks(damaged: str) -> None:
+    said = remarks.parse_remarks(damaged)
     assert len(said) <= remarks.COUNT
     assert all(len(t) <= comment.REMARK_WIDTH and t.isascii() and t.isprintable() for t in said)
 
 
-def _mark(found: str) -> None:
+def _mark(damaged: str) -> None:
     """A mark of another writer is rewritten in our own form, which is then stable."""
-    parsed = mark.parse_mark(found)
+    parsed = mark.parse_mark(damaged)
     if parsed is not None:
         written = mark.format_mark(*parsed)
         again = mark.parse_mark(written)
@@ -119,59 +119,59 @@ def _mark(found: str) -> None:
         assert mark.format_mark(*again) == written
 
 
-def _state(found: str) -> None:
-    state = decode(found)
+def _state(damaged: str) -> None:
+    state = decode(damaged)
     assert decode(encode(state)) == state
 
 
-def _settings(found: str) -> None:
-    parse_settings(found)
+def _settings(damaged: str) -> None:
+    parse_settings(damaged)
 
 
-def _snapshot(found: str) -> None:
+def _snapshot(damaged: str) -> None:
     path = Path(PLACE.name) / "snapshot"
-    path.write_bytes(found.encode("utf-8", "surrogateescape"))
+    path.write_bytes(damaged.encode("utf-8", "surrogateescape"))
     snapshots.read(path)
 
 
-def _hosts(found: str) -> None:
-    names = text.expand(found)
+def _hosts(damaged: str) -> None:
+    names = text.expand(damaged)
     assert len(names) <= text.MOST_NAMES
 
 
-def _elements(found: str) -> None:
+def _elements(damaged: str) -> None:
     """An answer names the wanted agents in order, including the asking agent, or no agent."""
-    facts = expected.parse(found, 0)
+    facts = expected.parse(damaged, 0)
     assert list(facts.wanted) == sorted(facts.wanted)
     assert len(facts.wanted) <= expected.MOST
     assert not facts.wanted or 0 in facts.wanted
     assert min(facts.starts, facts.ends) >= 0
-    absent.running(found, 1.8e9)
+    absent.running(damaged, 1.8e9)
 
 
-def _flags(found: str) -> None:
+def _flags(damaged: str) -> None:
     """The words after the script do not belong to torchrun."""
-    words, ours = found.split(" "), {"PET_RDZV_BACKEND": "malleable"}
+    words, ours = damaged.split(" "), {"PET_RDZV_BACKEND": "malleable"}
     flags.overrides(["torchrun", *words], {})
     assert flags.overrides(["torchrun", "train.py", *words], ours) == ""
 
 
-def _task(found: str) -> None:
-    task = tasks.parse(found)
+def _task(damaged: str) -> None:
+    task = tasks.parse(damaged)
     assert task is None or tasks.parse(task.name) == task
 
 
 def _in_file(read: Callable[[Log], object]) -> Callable[[str], object]:
-    def body(found: str) -> object:
+    def body(damaged: str) -> object:
         path = Path(PLACE.name) / "log"
-        path.write_bytes(found.encode("utf-8", "surrogateescape"))
+        path.write_bytes(damaged.encode("utf-8", "surrogateescape"))
         return read(Log(path, skip_bad=False))
 
     return body
 
 
-def _places(found: str) -> None:
-    for fragment, place in groups.parse_places(found).items():
+def _places(damaged: str) -> None:
+    for fragment, place in groups.parse_places(damaged).items():
         assert isinstance(fragment, FragmentId)
         assert len(place.excluded | place.nodes) <= 2 * text.MOST_NAMES
 
@@ -200,7 +200,7 @@ TARGETS: Mapping[str, Target] = {
     "squeue row": Target(tuple(q.split(RECORD_END)[0] for q in QUEUES if q), row_of),
     "scontrol": Target(CLUSTERS, parse_cluster, (MalleableError,)),
     "scontrol for the doctor": Target(
-        CLUSTERS, lambda found: read_slurm(found, ["malleable"]), (MalleableError,)
+        CLUSTERS, lambda damaged: read_slurm(damaged, ["malleable"]), (MalleableError,)
     ),
     "comment": Target(
         (
@@ -258,7 +258,9 @@ TARGETS: Mapping[str, Target] = {
         ("--nnodes 2 --rdzv_backend=c10d -t3 train.py --x", "--standalone -m train", "- -- -m"),
         _flags,
     ),
-    "wish file": Target(("8", "0"), lambda found: wish.read_nodes(found, "16"), (wish.WishError,)),
+    "wish file": Target(
+        ("8", "0"), lambda damaged: wish.read_nodes(damaged, "16"), (wish.WishError,)
+    ),
     "name of a task": Target(("17.0.0.todo", "17.2.1.run.7_3-0-abcdef", "17.0.0.done"), _task),
     "tar": Target(
         tuple(map(tars.sound, (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT))),

@@ -69,16 +69,16 @@ def _add(
     archive.addfile(member, io.BytesIO(content))
 
 
-def read_bytes(found: str) -> None:
+def read_bytes(damaged: str) -> None:
     """A tar with damage anywhere."""
-    _write(_with_sums(found.encode("utf-8", "surrogateescape")))
+    _write(_with_sums(damaged.encode("utf-8", "surrogateescape")))
 
 
-def read_members(found: str) -> None:
+def read_members(damaged: str) -> None:
     """A tar with a member for each line, of damaged fields in their places: FIELDS and the
     content.
     """
-    lines = (line.split("\t") for line in found.split("\n"))
+    lines = (line.split("\t") for line in damaged.split("\n"))
     members = (dict(zip((*FIELDS, "content"), line)) for line in lines)
     _write(b"".join(map(_member, members)) + bytes(1024))
 

@@ -401,8 +401,8 @@ def test_a_node_for_jobs_outside_of_the_canary_only_is_idle_because_of_it() -> N
     gpu = make_node("n1", features=frozenset({"gpu"}))
     seen = at(0, ann, bob, nodes=(gpu, *make_nodes(4)[1:]))
     settings = replace(Settings(), mode=Mode("canary", users=("ann",)))
-    found = {item.reason: item.nodes for item in make_plan(seen, settings, no_clock).idle}
-    assert found == {Why.STARTING: 1, Why.CANARY: 3}
+    idle = {item.reason: item.nodes for item in make_plan(seen, settings, no_clock).idle}
+    assert idle == {Why.STARTING: 1, Why.CANARY: 3}
 
 
 def test_a_part_of_a_node_counts_as_that_part() -> None:

@@ -25,7 +25,7 @@ CRON = TREE / "etc" / "cron" / "slurm-malleable"
 
 
 @pytest.mark.parametrize(
-    ("told", "code", "mailed"),
+    ("commands", "code", "mailed"),
     [
         ("echo all well; echo odd >&2", 0, ""),
         ("echo busy >&2", 75, ""),
@@ -35,9 +35,9 @@ CRON = TREE / "etc" / "cron" / "slurm-malleable"
     ],
 )
 def test_cron_mails_failures_alone_and_logs_all(
-    tmp_path: Path, told: str, code: int, mailed: str
+    tmp_path: Path, commands: str, code: int, mailed: str
 ) -> None:
-    programs = {"malleable": f"{told}\nexit {code}", "logger": f"cat >{tmp_path}/$2.log"}
+    programs = {"malleable": f"{commands}\nexit {code}", "logger": f"cat >{tmp_path}/$2.log"}
     write_programs(tmp_path, programs)
     (line,) = (text for text in CRON.read_text().splitlines() if text.startswith("*"))
     assert "%" not in line  # cron reads it as the end of the line
@@ -48,7 +48,7 @@ def test_cron_mails_failures_alone_and_logs_all(
     )
     assert (done.stdout, done.stderr) == (mailed, "")
     log = tmp_path / "slurm-malleable.log"
-    said = re.findall(r"echo ([\w ]+?)(?: >&2|;|$)", told)
+    said = re.findall(r"echo ([\w ]+?)(?: >&2|;|$)", commands)
     assert (log.read_text() if log.exists() else "").splitlines() == said
 
 
@@ -74,10 +74,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_compiler
 def test_all_users_can_read_the_installed_files(root: Path) -> None:
-    found = [path for path in root.rglob("*") if not path.is_symlink()]
-    assert len(found) > 30
-    closed = [path for path in found if path.stat().st_mode & 0o044 != 0o044]
-    closed += [path for path in found if path.is_dir() and path.stat().st_mode & 0o011 != 0o011]
+    installed = [path for path in root.rglob("*") if not path.is_symlink()]
+    assert len(installed) > 30
+    closed = [path for path in installed if path.stat().st_mode & 0o044 != 0o044]
+    closed += [path for path in installed if path.is_dir() and path.stat().st_mode & 0o011 != 0o011]
     assert closed == []
     assert (root / "usr/share/man/man8/slurm-malleable.8").is_file()
     jobpath = root / "usr/share/slurm-malleable/jobpath"

@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture(params=["lua5.1", "lua5.3", "lua5.4"])
 def lua(request: pytest.FixtureRequest) -> str:
     """An interpreter. Slurm on Debian is linked to 5.1, other builds to newer versions."""
-    found = shutil.which(str(request.param))
-    if found is None:
+    path = shutil.which(str(request.param))
+    if path is None:
         pytest.skip(f"{request.param} is not installed")
-    return found
+    return path

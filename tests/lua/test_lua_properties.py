@@ -71,9 +71,9 @@ def answers(lua: str, requests: list[bytes]) -> list[list[str]]:
 @some
 @given(requests=st.lists(REQUESTS | st.binary(max_size=20), min_size=1, max_size=50))
 def test_any_request_is_read_or_refused(lua: str, requests: list[bytes]) -> None:
-    found = answers(lua, requests)
-    assert len(found) == len(requests)
-    for word, *words in found:
+    rows = answers(lua, requests)
+    assert len(rows) == len(requests)
+    for word, *words in rows:
         assert word in ("request", "faults")
         if word == "request":
             low, high, unit = map(int, words[:3])
@@ -112,8 +112,8 @@ def test_a_request_that_the_site_allows_is_read_as_written(
         f"{low}-{high},unit={unit}{word.replace('node', '')},engine={name}"
         for low, high, unit, name, word in wanted
     ]
-    found = answers(lua, [text.encode() for text in texts])
-    assert found == [
+    rows = answers(lua, [text.encode() for text in texts])
+    assert rows == [
         ["request", *map(str, numbers), str(numbers[1] // numbers[2])] for numbers in wanted
     ]
 
@@ -161,6 +161,6 @@ def is_taken(text: str) -> bool:
 def test_the_plugin_and_the_controller_take_the_same_requests(
     lua: str, requests: list[str]
 ) -> None:
-    found = answers(lua, [text.encode() for text in requests])
-    for text, (word, *_) in zip(requests, found):
+    rows = answers(lua, [text.encode() for text in requests])
+    for text, (word, *_) in zip(requests, rows):
         assert is_taken(text) == (word == "request"), text

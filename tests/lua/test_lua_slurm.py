@@ -143,8 +143,8 @@ def test_nodes_and_tasks_of_a_rigid_script_become_a_fragment_s(sandbox: Any) -> 
     seen = show(sandbox, done.stdout.strip())
     assert (seen["ArrayTaskId"], seen["NumNodes"]) == ("0-3", "1-1")
     assert (seen["NumTasks"], seen["NumCPUs"]) == ("2", "2")
-    told = "malleable: --nodes=4 and --ntasks=8 are replaced by --malleable=2-4"
-    assert told in done.stderr
+    notice = "malleable: --nodes=4 and --ntasks=8 are replaced by --malleable=2-4"
+    assert notice in done.stderr
 
 
 def test_a_range_of_nodes_keeps_the_cpus_of_a_task(sandbox: Any) -> None:

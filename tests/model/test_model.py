@@ -47,8 +47,8 @@ LARGEST = 3  # jobs; so all can run at once on the existing nodes
 
 def settings_in(place: Path) -> Settings:
     """As shipped, but a node is avoided for minutes: an hour of ticks for each life is too slow."""
-    found = whole_ticks.settings_in(place)
-    return replace(found, failures=replace(found.failures, avoid_s=300))
+    plain = whole_ticks.settings_in(place)
+    return replace(plain, failures=replace(plain.failures, avoid_s=300))
 
 
 class Cluster(RuleBasedStateMachine):
@@ -67,12 +67,12 @@ class Cluster(RuleBasedStateMachine):
         return jobs[pick % len(jobs)]
 
     def some_element(self, pick: int) -> Optional[Element]:
-        found = list(self.slurm.elements.values())
-        return found[pick % len(found)] if found else None
+        elements = list(self.slurm.elements.values())
+        return elements[pick % len(elements)] if elements else None
 
     def running(self, pick: int) -> Optional[Element]:
-        found = [e for e in self.slurm.elements.values() if e.state == "RUNNING"]
-        return found[pick % len(found)] if found else None
+        elements = [e for e in self.slurm.elements.values() if e.state == "RUNNING"]
+        return elements[pick % len(elements)] if elements else None
 
     def has_running(self) -> bool:
         return self.running(0) is not None

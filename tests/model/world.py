@@ -143,12 +143,12 @@ class World:
     def cancel(self, training: Training, element: Optional[Element]) -> None:
         """Cancel the whole job, or an element, as its user."""
         hit = [element] if element else self.slurm.of(training.job)
-        found = {e.name for e in hit if e.state not in ENDED}
-        training.cancelled |= found
-        training.cancelled_at = self.slurm.now if found else training.cancelled_at
-        training.is_cancelled |= element is None and found != set()
+        cancelled = {e.name for e in hit if e.state not in ENDED}
+        training.cancelled |= cancelled
+        training.cancelled_at = self.slurm.now if cancelled else training.cancelled_at
+        training.is_cancelled |= element is None and cancelled != set()
         others = (e for e in self.slurm.of(training.job) if e not in hit)
-        training.seems_cancelled |= found != set() and not any(map(self._is_alive, others))
+        training.seems_cancelled |= cancelled != set() and not any(map(self._is_alive, others))
         if self.was_set_back:
             self._forget_cancel(training)
         self.slurm.does(f"scancel {element.name if element else training.job}", "nobody")

@@ -65,10 +65,10 @@ def packages(request: pytest.FixtureRequest) -> Packages:
         pytest.skip(f"needs root and {', '.join(missing) or 'nothing else'}: make test-packages")
     kind = request.param
     made = TREE / "build" / "test-packages"
-    found = Packages(kind, made / f"{kind}-old", made / f"{kind}-new")
-    _build(kind, found.old, {"VERSION": OLDER})
-    _build(kind, found.new, {"VERSION": NEWER})
-    return found
+    both = Packages(kind, made / f"{kind}-old", made / f"{kind}-new")
+    _build(kind, both.old, {"VERSION": OLDER})
+    _build(kind, both.new, {"VERSION": NEWER})
+    return both
 
 
 def _build(kind: str, target: Path, words: dict[str, str]) -> None:

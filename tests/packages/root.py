@@ -114,13 +114,13 @@ class Root:
         """The files that differ from the host's: made, changed or removed. Directories too, if
         the host does not have them."""
         layer = f"/proc/{self.pid}/root{self.scratch}/changed"
-        found = set()
+        paths = set()
         for where, directories, files in os.walk(layer):
             below = where[len(layer) :]
-            found |= {f"{below}/{name}" for name in files}
+            paths |= {f"{below}/{name}" for name in files}
             new = [name for name in directories if not os.path.isdir(f"{below}/{name}")]
-            found |= {f"{below}/{name}" for name in new}
-        return found
+            paths |= {f"{below}/{name}" for name in new}
+        return paths
 
 
 @contextmanager
@@ -147,8 +147,8 @@ def _first_child(holder: subprocess.Popen[str], scratch: Path) -> int:
     for _ in range(400):
         if holder.poll() is not None:
             raise OSError(f"no root of its own here: {holder.communicate()[1]}")
-        found = children.read_text().split()
-        if found and Path(f"/proc/{found[0]}/root{scratch}/ready").exists():
-            return int(found[0])
+        pids = children.read_text().split()
+        if pids and Path(f"/proc/{pids[0]}/root{scratch}/ready").exists():
+            return int(pids[0])
         time.sleep(0.05)
     raise OSError("the root was not ready after 20 s")

@@ -87,8 +87,8 @@ def test_the_command_needs_only_its_own_directory(packages: Packages, root: Root
     where = "import sys; print({m.__file__ for n, m in sys.modules.items() if n in wanted})"
     wanted = "wanted = 'slurm_hooks rich pulp ClusterShell filelock'.split()"
     launcher = root.run(["cat", "/usr/bin/malleable"]).stdout.replace("sys.exit(main())", "")
-    found = root.run(["python3", "-I", "-c", f"{launcher}\n{wanted}\n{where}"]).stdout
-    assert found.count(HOME) == 5, found
+    printed = root.run(["python3", "-I", "-c", f"{launcher}\n{wanted}\n{where}"]).stdout
+    assert printed.count(HOME) == 5, printed
 
 
 def test_every_library_has_its_licence_and_stands_in_the_bill(
@@ -142,11 +142,11 @@ def box(packages: Packages, root: Root) -> dict[str, Any]:
     """A Slurm made of the installed files alone, as `malleable sandbox up --json` tells of it."""
     argv = ["malleable", "sandbox", *base(root), "up", "--nodes", "4", "--json"]
     made = root.run(argv, timeout_s=120)
-    found: dict[str, Any] = json.loads(made.stdout)
+    record: dict[str, Any] = json.loads(made.stdout)
     # A script that only sleeps would soon be limited to 1 fragment.
-    settings = found["environment"]["MALLEABLE_SETTINGS"]
+    settings = record["environment"]["MALLEABLE_SETTINGS"]
     root.write(settings, root.run(["cat", settings]).stdout + "\n[failures]\njoin_s = 3600\n")
-    return found
+    return record
 
 
 def base(root: Root) -> list[str]:
@@ -217,9 +217,9 @@ def test_an_empty_root_gets_files_of_root_alone(packages: Packages, tmp_path: Pa
     else:
         for path in packages.old.glob("*.deb"):
             subprocess.run(["dpkg-deb", "--extract", str(path), str(tmp_path)], check=True)
-    found = [path for path in tmp_path.rglob("*") if "rpm" not in path.parts]
-    assert {path.lstat().st_uid for path in found} == {0}
-    open_to_all = {path for path in found if path.lstat().st_mode & 0o022}
+    paths = [path for path in tmp_path.rglob("*") if "rpm" not in path.parts]
+    assert {path.lstat().st_uid for path in paths} == {0}
+    open_to_all = {path for path in paths if path.lstat().st_mode & 0o022}
     assert {path for path in open_to_all if not path.is_symlink()} == set()
     launcher = tmp_path / "usr/bin/malleable"
     text = launcher.read_text().replace(f'"{HOME}"', f'"{tmp_path}{HOME}"')

@@ -109,14 +109,14 @@ def test_an_epilog_that_slurm_names_is_kept(
 def test_a_strict_deb_is_for_a_single_release() -> None:
     argv = [TREE / "packaging" / "strict-depends.sh"]
     said = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
-    found = re.fullmatch(r"(\S+) \(>= (\d+)\.(\d+)\), \1 \(<< \2\.(\d+)~\)\n", said)
-    assert found, said
+    match = re.fullmatch(r"(\S+) \(>= (\d+)\.(\d+)\), \1 \(<< \2\.(\d+)~\)\n", said)
+    assert match, said
     installed = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${Version}", found[1]],
+        ["dpkg-query", "-W", "-f", "${Version}", match[1]],
         capture_output=True, text=True, timeout=30, check=True,
     ).stdout  # fmt: skip
-    assert installed.startswith(f"{found[2]}.{found[3]}.")
-    assert int(found[4]) == int(found[3]) + 1
+    assert installed.startswith(f"{match[2]}.{match[3]}.")
+    assert int(match[4]) == int(match[3]) + 1
 
 
 def test_an_interrupted_set_up_leaves_no_policy_behind(tmp_path: Path) -> None:

@@ -29,14 +29,14 @@ FEW = settings(max_examples=40, deadline=None)
 @st.composite
 def records(draw: st.DrawFn) -> Record:
     """Up to four nodes with up to three holes each in 400 s."""
-    found = []
+    intervals = []
     for node in range(draw(st.integers(1, 4))):
         cuts = draw(st.lists(st.integers(0, 400), min_size=2, max_size=6, unique=True))
         cuts = sorted(cuts)[: len(cuts) // 2 * 2]
         for start, end in zip(cuts[::2], cuts[1::2]):
             known = draw(st.sampled_from([math.inf, -1.0, float(start)]))
-            found.append(Interval(node, float(start), float(end), known))
-    return Record(tuple(found), 4, 0.0, 400.0)
+            intervals.append(Interval(node, float(start), float(end), known))
+    return Record(tuple(intervals), 4, 0.0, 400.0)
 
 
 class Watched:

@@ -80,8 +80,8 @@ def test_the_policy_none_uses_no_node():
 
 
 def test_changes_of_the_same_moment_are_together():
-    found = moments(record((0, 0.0, 50.0), (1, 50.0, 100.0)).intervals, 100.0)
-    assert [(m.at_s, m.leaves, len(m.joins)) for m in found] == [(0.0, (), 1), (50.0, (0,), 1)]
+    at_each = moments(record((0, 0.0, 50.0), (1, 50.0, 100.0)).intervals, 100.0)
+    assert [(m.at_s, m.leaves, len(m.joins)) for m in at_each] == [(0.0, (), 1), (50.0, (0,), 1)]
 
 
 def test_a_gang_starts_with_its_minimum_or_not_at_all():
@@ -90,7 +90,7 @@ def test_a_gang_starts_with_its_minimum_or_not_at_all():
     jobs = [Running(1, two_nodes(), 0.0, 0.0), Running(2, gang, 0.0, 0.0)]
     jobs[0].nodes.update({1: 0.0, 0: 0.0})
     asked = Question((Held(jobs[0].kind, (2,)), Held(gang, (0,))), (3,), (math.inf,))
-    found = moves(jobs, asked, [(1,), (2,)], ONE_CLASS, [2])
-    assert [list(move.gone) for move in found] == [[0], []]
-    assert [list(move.new) for move in found] == [[], [0, 2]]
+    both = moves(jobs, asked, [(1,), (2,)], ONE_CLASS, [2])
+    assert [list(move.gone) for move in both] == [[0], []]
+    assert [list(move.new) for move in both] == [[], [0, 2]]
     assert moves(jobs, asked, [(2,), (2,)], ONE_CLASS, [2]) == []

@@ -65,15 +65,15 @@ def report(path: Path, *words: str) -> int:
 
 def test_the_numbers_of_an_hour(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert report(hour, *SPAN, "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["ticks"]["count"] == 120
-    assert found["interruptions"] == 1
-    assert (found["starts"], found["delayed_jobs"], found["delay_s"]) == (1, 0, 0)
-    assert 0.8 < found["used_share"] <= found["efficiency"] <= 1
-    assert found["node_s"] == pytest.approx(sum(u["node_s"] for u in found["users"]))
-    assert found["idle"]["hole_short"] > 0
-    done = {(d["verb"], d["cause"]): d["fragments"] for d in found["done"]}
-    assert done["grow", "hole_open"] == sum(u["releases"] for u in found["users"])
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["ticks"]["count"] == 120
+    assert answer["interruptions"] == 1
+    assert (answer["starts"], answer["delayed_jobs"], answer["delay_s"]) == (1, 0, 0)
+    assert 0.8 < answer["used_share"] <= answer["efficiency"] <= 1
+    assert answer["node_s"] == pytest.approx(sum(u["node_s"] for u in answer["users"]))
+    assert answer["idle"]["hole_short"] > 0
+    done = {(d["verb"], d["cause"]): d["fragments"] for d in answer["done"]}
+    assert done["grow", "hole_open"] == sum(u["releases"] for u in answer["users"])
     assert done["notice", "hole_closes"] >= 2
 
 
@@ -96,8 +96,8 @@ def test_a_lane_that_gives_no_node_at_once_is_reported(
         in said
     )
     assert report(hour, *SPAN, "--json") == 0
-    (found,) = json.loads(capsys.readouterr().out)["lanes"]
-    assert (found["terms"]["partition"], found["terms"]["grace_s"]) == ("gpu", 600)
+    (reported,) = json.loads(capsys.readouterr().out)["lanes"]
+    assert (reported["terms"]["partition"], reported["terms"]["grace_s"]) == ("gpu", 600)
 
 
 def test_the_same_hour_for_people(hour: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,10 +122,10 @@ def test_a_file_has_the_format_of_its_name(
 
 def test_jobs_beyond_the_first_are_counted_below_the_table(hour: Path) -> None:
     with reading(ledger_path(str(hour.parent / "state"))) as ledger:
-        found = totals(ledger, Query(*map(datetime.fromisoformat, (BEGIN, END)), "", ""))
-    found = replace(found, jobs=found.jobs[:1] * 14)
+        sums = totals(ledger, Query(*map(datetime.fromisoformat, (BEGIN, END)), "", ""))
+    sums = replace(sums, jobs=sums.jobs[:1] * 14)
     console = Console(file=io.StringIO(), width=80)
-    print_tables(console, harvest_view(found))
+    print_tables(console, harvest_view(sums))
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     assert "and 2 more: see --json or --output FILE.html" in lines

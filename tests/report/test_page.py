@@ -32,10 +32,10 @@ class Reader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.counts[tag] = self.counts.get(tag, 0) + 1
-        found = dict(attrs)
-        self.addresses += [found[key] or "" for key in ("src", "href") if key in found]
-        if found.get("http-equiv") == "Content-Security-Policy":
-            self.policy = found["content"] or ""
+        values = dict(attrs)
+        self.addresses += [values[key] or "" for key in ("src", "href") if key in values]
+        if values.get("http-equiv") == "Content-Security-Policy":
+            self.policy = values["content"] or ""
 
 
 def read(text: str) -> Reader:
@@ -45,12 +45,12 @@ def read(text: str) -> Reader:
 
 
 def test_every_table_is_on_the_page_and_no_file_is_loaded() -> None:
-    found = totals()
-    reader = read(page(found))
-    assert reader.counts["caption"] == reader.counts["table"] == len(tables(found)) == 8
+    sums = totals()
+    reader = read(page(sums))
+    assert reader.counts["caption"] == reader.counts["table"] == len(tables(sums)) == 8
     assert [address for address in reader.addresses if not address.startswith("#")] == []
     assert reader.counts["svg"] == 5
-    assert len(page(found)) < 300_000  # fit for a mail
+    assert len(page(sums)) < 300_000  # fit for a mail
     assert "default-src 'none'" in reader.policy
 
 
@@ -103,9 +103,9 @@ def test_the_picture(tmp_path: Path) -> None:
     assert (tmp_path / "r.of.it").stat().st_size > 20_000
 
 
-def written(place: Path, found: Totals) -> str:
+def written(place: Path, sums: Totals) -> str:
     path = place / "report.html"
-    path.write_text(page(found))
+    path.write_text(page(sums))
     return f"file://{path}"
 
 

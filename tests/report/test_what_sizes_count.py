@@ -63,14 +63,14 @@ def request(low: int = 4, high: int = 8, slot: Slot = GPU_SLOT, unit: int = 1) -
 def part(index: int, node: str, slots: int, asked: Request) -> Fragment:
     has = Resources(slots, 100 * slots, (("gpu", slots),) if asked.slot and asked.slot.gres else ())
     mark = Mark(asked, slots=slots)
-    found = make_fragment(index, FragmentState.RUNNING, [node], asks=has)
-    return replace(found, mark=mark)
+    fragment = make_fragment(index, FragmentState.RUNNING, [node], asks=has)
+    return replace(fragment, mark=mark)
 
 
 def job_of(asked: Request, *sizes: int) -> MalleableJob:
     parts = (part(index, f"n{index + 1}", size, asked) for index, size in enumerate(sizes))
-    found = make_job(*parts, held=2, request=asked)
-    return replace(found, partition="parts")
+    job = make_job(*parts, held=2, request=asked)
+    return replace(job, partition="parts")
 
 
 def printed(table: Any) -> str:

@@ -147,8 +147,8 @@ def test_accounting_has_the_line(name, line):
 def test_gpus_are_accounted_for_where_there_is_accounting():
     line = "AccountingStorageTRES=gres/gpu"
     for layout, is_there in ((WITH_ACCOUNTING, True), (LAYOUT, False)):
-        found = render_conf(GPUS, slurm(22, 5, 8), layout)["slurm.conf"].splitlines()
-        assert (line in found) is is_there
+        conf = render_conf(GPUS, slurm(22, 5, 8), layout)["slurm.conf"].splitlines()
+        assert (line in conf) is is_there
 
 
 def test_without_accounting_no_line_names_it():
@@ -191,14 +191,14 @@ def test_only_the_malleable_partition_can_be_preempted():
 
 def test_parts_have_the_lowest_tier_and_no_partition_is_exclusive():
     lines = [line for line in conf_lines(GPUS) if line.startswith("PartitionName=")]
-    found = [dict(word.split("=") for word in line.split()) for line in lines]
-    assert [(words["PartitionName"], words["PriorityTier"]) for words in found] == [
+    partitions = [dict(word.split("=") for word in line.split()) for line in lines]
+    assert [(words["PartitionName"], words["PriorityTier"]) for words in partitions] == [
         ("main", "10"),
         ("malleable", "2"),
         ("parts", "1"),
     ]
-    assert {words["OverSubscribe"] for words in found} == {"NO"}
-    assert [words["PreemptMode"] for words in found] == ["OFF", "REQUEUE", "REQUEUE"]
+    assert {words["OverSubscribe"] for words in partitions} == {"NO"}
+    assert [words["PreemptMode"] for words in partitions] == ["OFF", "REQUEUE", "REQUEUE"]
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from waiting import wait_until
 @pytest.fixture
 def sleeper() -> Iterator[Process]:
     child = subprocess.Popen(["sleep", "60"])
-    found = identify(child.pid)
-    assert found is not None
-    yield found
+    process = identify(child.pid)
+    assert process is not None
+    yield process
     child.kill()
     child.wait(timeout=10)
 
@@ -70,7 +70,7 @@ def test_a_sandbox_in_a_container_is_not_the_sandbox_of_that_name_here(
             # Not its exe link: the kernel sets that some moments before its command line.
             cmdline = Path(f"/proc/{child.pid}/cmdline")
             wait_until(lambda: cmdline.read_bytes().startswith(bytes(program)))
-            found = [process.pid for process in find_processes(tmp_path, tmp_path / "slurm.conf")]
+            pids = [process.pid for process in find_processes(tmp_path, tmp_path / "slurm.conf")]
         finally:
             child.kill()
-    assert found == ([] if elsewhere else [child.pid])
+    assert pids == ([] if elsewhere else [child.pid])

@@ -141,9 +141,9 @@ def test_two_starting_at_the_same_moment_do_not_collide(installation):
     argv = [sys.executable, "-c", script, str(base)]
     try:
         starters = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-        found = {starter.communicate(timeout=150)[0].strip() for starter in starters}
-        assert len(found) == 3
-        assert [str(box.dir) for box in list_sandboxes(base)] == sorted(found)
+        directories = {starter.communicate(timeout=150)[0].strip() for starter in starters}
+        assert len(directories) == 3
+        assert [str(box.dir) for box in list_sandboxes(base)] == sorted(directories)
     finally:
         for box in list_sandboxes(base):
             box.down()
@@ -324,8 +324,8 @@ def test_the_command_line(installation, capfd):
     options = ["--base", str(base)]
     try:
         assert cli.main([*options, "up", "--plain", "--nodes", "2", "--json"]) == 0
-        told = json.loads(capfd.readouterr().out)
-        assert (told["name"], told["nodes"]) == ("sb1", 2)
+        answer = json.loads(capfd.readouterr().out)
+        assert (answer["name"], answer["nodes"]) == ("sb1", 2)
         assert cli.main([*options, "run", "sb1", "--", "sinfo", "-h", "-o", "%N"]) == 0
         assert cli.main([*options, "run", "sb1", "--", "sh", "-c", "exit 7"]) == 7
         assert cli.main([*options, "status"]) == 0

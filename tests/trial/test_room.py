@@ -27,9 +27,9 @@ def test_all_idle_nodes_of_the_partition() -> None:
 
 
 def test_a_crowded_canary_is_reported_before_any_job_is_submitted() -> None:
-    told = said(make_snapshot(nodes=CROWDED), Mode("canary", nodes=("n1", "n2")))
-    assert "1 idle node of partition malleable can be used (n2); 2 not: outside the canary" in told
-    assert "the test needs 2 nodes: it waits for idle nodes" in told
+    text = said(make_snapshot(nodes=CROWDED), Mode("canary", nodes=("n1", "n2")))
+    assert "1 idle node of partition malleable can be used (n2); 2 not: outside the canary" in text
+    assert "the test needs 2 nodes: it waits for idle nodes" in text
 
 
 def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
@@ -37,9 +37,9 @@ def test_nodes_that_others_have_claimed_or_that_lack_a_feature() -> None:
     seen = make_snapshot(nodes=nodes, reservations=[reserve({"n1"}, 90)])
     assert "2 idle nodes" in said(seen, Mode())
     assert "1 not: its hole is too short (reservation: maint)" in said(seen, Mode())
-    told = said(seen, Mode(), feature="gpu")
-    assert told.startswith("0 idle nodes of partition malleable can be used; 1 not: its hole")
-    assert "2 not: without the features gpu" in told
+    text = said(seen, Mode(), feature="gpu")
+    assert text.startswith("0 idle nodes of partition malleable can be used; 1 not: its hole")
+    assert "2 not: without the features gpu" in text
     assert "without" not in said(seen, Mode(), feature="gpu*2")  # left to Slurm
 
 

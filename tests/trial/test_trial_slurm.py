@@ -73,10 +73,10 @@ def test_the_whole_life_with_a_timer_s_ticks(bench: Bench) -> None:
         finally:
             timer.terminate()
     assert code == 0, out + err
-    told = json.loads(out)
-    assert told["ok"]
-    assert [step["step"] for step in told["steps"]] == STEPS
-    assert told["slurmctld"]["during"]["users"]
+    answer = json.loads(out)
+    assert answer["ok"]
+    assert [step["step"] for step in answer["steps"]] == STEPS
+    assert answer["slurmctld"]["during"]["users"]
     assert_nothing_is_left(bench)
 
 
@@ -97,7 +97,7 @@ def test_without_ticks_the_check_names_the_missing_event(bench: Bench) -> None:
 
 def test_a_long_wait_is_explained_once_while_it_lasts(bench: Bench) -> None:
     """In this test no tick runs."""
-    told: list[tuple[Step, list[str]]] = []
+    late: list[tuple[Step, list[str]]] = []
     name = f"late-{time.monotonic_ns()}"
     port = Live(10, environment={**os.environ, **bench.box.environment})
     trial = Trial(
@@ -106,12 +106,12 @@ def test_a_long_wait_is_explained_once_while_it_lasts(bench: Bench) -> None:
         ("malleable",),
         tell=lambda done: None,
         explain=lambda job: [f"why {job}"],
-        tell_late=lambda step, lines: told.append((step, lines)),
+        tell_late=lambda step, lines: late.append((step, lines)),
         patience_s=1,
     )
     with pytest.raises(StepFailed, match="not within the time limit"):
         trial.run()
-    assert told == [(Step.START, [f"why {trial.job_id}"])]
+    assert late == [(Step.START, [f"why {trial.job_id}"])]
     assert_nothing_is_left(bench)
 
 
