@@ -1,4 +1,7 @@
-"""On a real Slurm: no job waits for a fragment that stays past a planned start."""
+"""On a real Slurm: no job waits for a fragment that stays past a planned start.
+
+A rigid job in the lane cannot preempt, so it waits for a lease at most.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import time
 import pytest
 
 from promises.bench import Bench, has, occupied
-from slurm_hooks.model import Verb
+from slurm_hooks.model import GRACE_CHECK, Verb
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
@@ -40,14 +43,14 @@ def epoch(bench: Bench, job: int, field: str) -> float:
     return time.mktime(time.strptime(said.strip(), "%Y-%m-%dT%H:%M:%S"))
 
 
+def has_started(bench: Bench, job: int) -> bool:
+    said = bench.box.run(["squeue", "-h", "--states=all", f"--jobs={job}", "-o%T"]).stdout
+    return said.strip() in ("RUNNING", "COMPLETED", "COMPLETING")
+
+
 def start_after(bench: Bench, first: int, second: int) -> float:
     """Seconds from the end of the first job to the start of the second."""
-
-    def has_begun() -> bool:
-        said = bench.box.run(["squeue", "-h", "--states=all", f"--jobs={second}", "-o%T"]).stdout
-        return said.strip() in ("RUNNING", "COMPLETED", "COMPLETING")
-
-    wait_until(has_begun, every_s=0.2)
+    wait_until(lambda: has_started(bench, second), every_s=0.2)
     return epoch(bench, second, "StartTime") - epoch(bench, first, "EndTime")
 
 
@@ -90,3 +93,24 @@ def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
         assert not [a for a in actions if a.verb is Verb.NOTICE]
         assert max(ends) > planned.start  # it was never told to be gone by then
         bench.cancel_all()
+
+
+def test_a_rigid_job_in_the_lane_waits_for_one_lease_at_most(bench: Bench) -> None:
+    """It cannot preempt. So fragments leave before its planned start, though a hit costs little."""
+    text = bench.box.settings.read_text()
+    bench.box.settings.write_text(text.replace("length_s = 120", "length_s = 60"))
+    job = bench.submit(SLEEP, "1-4")
+    bench.tick_until(job, has(4))
+    tells_cheap_hits(bench, job)
+    second = rigid(bench, "2", 1, "--partition=malleable")
+    wait_until(lambda: bool(bench.observe().planned))
+    kill_s = bench.observe().slurm.kill_wait.total_seconds()
+    most_s = bench.settings.lease.length_s + GRACE_CHECK.total_seconds() + kill_s
+
+    def has_begun() -> bool:
+        bench.tick()
+        return has_started(bench, second)
+
+    began = time.monotonic()
+    wait_until(has_begun, most_s, lambda: bench.observe().planned, every_s=1)
+    print(f"waited {time.monotonic() - began:.0f} s of {most_s:g} s")
