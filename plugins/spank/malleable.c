@@ -5,6 +5,7 @@
  * This file only dispatches:
  *   identity.c     says on which releases of Slurm the plugin works
  *   request.c      parses the option, with items.c and sizes.c
+ *   taken.c        finds a script that sbatch took as the option's value
  *   settings.c     reads the plugstack line
  *   environment.c  decides on variables
  *   paths.c        puts the job path in front of PYTHONPATH and PATH
@@ -12,7 +13,7 @@
  *   place.c        finds the job, the fragment and the node
  *   inherit.c      drops the variables of a surrounding job
  * The plugin must never fail or delay a job. So it should be `optional` in
- * plugstack.conf, it opens no file, and it ignores a job without the option.
+ * plugstack.conf, it opens no file but its own command line, and it ignores a job without the option.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,6 +33,7 @@
 #include "request.h"
 #include "settings.h"
 #include "slurm_symbols.h"
+#include "taken.h"
 
 static bool is_on; /* false on a release without tests: then it calls no function of Slurm */
 static bool is_requested;
@@ -83,6 +85,20 @@ static int take_option(int val, const char *value, int remote)
 		slurm_error("malleable: the environment variable SBATCH_MALLEABLE has this value; "
 			    "for an ordinary job, unset it");
 	return -1;
+}
+
+/*
+ * sbatch reads the script before it calls take_option. In `sbatch --malleable train.sh` it has no
+ * script, so it waits at the terminal without any other message.
+ */
+static void report_taken(void)
+{
+	char word[REQUEST_TEXT_SIZE];
+
+	if (!taken_read(word, sizeof(word)) || !read_option(word))
+		return;
+	if (isatty(STDIN_FILENO))
+		slurm_error("malleable: sbatch now reads a script from the terminal; press Ctrl-C");
 }
 
 static struct spank_option option = {
@@ -149,6 +165,8 @@ int slurm_spank_init(spank_t spank, int argc, char *argv[])
 		inherit_forget(spank);
 	else if (context == S_CTX_ALLOCATOR && !is_salloc())
 		inherit_offer_variable();
+	if (context == S_CTX_ALLOCATOR && !is_salloc())
+		report_taken();
 	error = spank_option_register(spank, &option);
 	if (!error)
 		error = spank_option_register(spank, &env_option);

@@ -7,6 +7,7 @@
 
 #include "items.h"
 #include "sizes.h"
+#include "taken.h"
 
 #define TEXT_MAX (REQUEST_TEXT_SIZE - 1)
 #define MIN_RUN_MAX_S 43200U
@@ -23,10 +24,25 @@ static bool refuse_number(const struct reader *reader, unsigned nodes)
 		      nodes, nodes, nodes, nodes);
 }
 
+static bool refuse_taken(const struct reader *reader)
+{
+	char quoted[READER_QUOTE_SIZE];
+
+	reader_quote(reader->text, quoted, sizeof(quoted));
+	bool is_whole = !strcmp(quoted, reader->text);
+	return refuse(reader,
+		      "MIN-MAX, the fewest and the most nodes, is missing, so sbatch read %s as the "
+		      "value; write for example sbatch --malleable=2-16 %s%s",
+		      quoted, is_whole ? quoted : "SCRIPT",
+		      is_whole && *quoted == '-' ? " SCRIPT" : "");
+}
+
 static bool read_range(const struct reader *reader, struct item item, struct request *request)
 {
 	struct item min, max;
 
+	if (taken_is(reader->text))
+		return refuse_taken(reader);
 	if (!item_cut(item, '-', &min, &max)) {
 		if (item_number(item, &request->min))
 			return refuse_number(reader, request->min);

@@ -2,6 +2,7 @@
 #include "check.h"
 #include "request.h"
 #include "settings.h"
+#include "taken.h"
 
 static const struct {
 	const char *text;
@@ -54,6 +55,14 @@ static const struct {
 	{NULL, "--malleable=2-16"},
 	{"", "--malleable=2-16"},
 	{"x", "MIN-MAX"},
+	{"s.sh", "MIN-MAX, the fewest and the most nodes, is missing, so sbatch read s.sh as the "
+	 "value; write for example sbatch --malleable=2-16 s.sh"},
+	{"/a/train-2.sh", "; write for example sbatch --malleable=2-16 /a/train-2.sh"},
+	{"--gres=gpu:1", "; write for example sbatch --malleable=2-16 --gres=gpu:1 SCRIPT"},
+	{"/home/aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff/train.sh",
+	 "fff... as the value; write for example sbatch --malleable=2-16 SCRIPT"},
+	{"s.sh;x", "the value must begin with MIN-MAX"},
+	{"unit=2", "the value must begin with MIN-MAX"},
 	{"4", "--malleable=1-4"},
 	{"1", "a number is not a range; write --malleable=1-1 for 1 node"},
 	{"4-2", "--malleable=2-4"},
@@ -66,6 +75,7 @@ static const struct {
 	{"2-65536", "from 1 to 65535"},
 	{"2-99999999999999999999", "from 1 to 65535"},
 	{"-4", "from 1 to 65535"},
+	{"--4", "from 1 to 65535"},
 	{"2-", "from 1 to 65535"},
 	{"-", "from 1 to 65535"},
 	{"2--4", "from 1 to 65535"},
@@ -309,6 +319,37 @@ static void test_settings(void)
 	}
 }
 
+static const struct {
+	const char *words; /* separated by NULs */
+	size_t size;
+	const char *taken;
+} command_lines[] = {
+#define LINE(words) words, sizeof(words)
+	{LINE("sbatch\0--malleable\0train.sh"), "train.sh"},
+	{LINE("sbatch\0-N\0004\0--malleable\0./train-2"), "./train-2"},
+	{LINE("sbatch\0--malleable\0--gres=gpu:1"), "--gres=gpu:1"},
+	{LINE("sbatch\0--malleable\0--gres=gpu:1\0train.sh"), NULL}, /* take_option refuses it */
+	{LINE("sbatch\0--malleable\0002-16"), NULL},
+	{LINE("sbatch\0--malleable\0train.sh; x"), NULL},
+	{LINE("sbatch\0--malleable"), NULL},
+	{LINE("sbatch\0--malleable=2-16\0train.sh"), NULL},
+	{LINE("sbatch\0/proc/self/cmdline\0--malleable\0name"), NULL}, /* words of a script */
+	{LINE("sbatch"), NULL},
+#undef LINE
+	{"sbatch\0--malleable\0train.sh", sizeof("sbatch\0--malleable\0train"), NULL}, /* cut */
+	{"\0", 0, NULL},
+};
+
+static void test_command_lines(void)
+{
+	for (size_t i = 0; i < sizeof(command_lines) / sizeof(command_lines[0]); i++) {
+		const char *words = command_lines[i].words;
+
+		expect_text(taken_find(words, command_lines[i].size), command_lines[i].taken,
+			    words + strlen(words) + 1);
+	}
+}
+
 int main(void)
 {
 	test_good_requests();
@@ -318,5 +359,6 @@ int main(void)
 	test_doubled_max();
 	test_small_print();
 	test_settings();
+	test_command_lines();
 	return conclude("the request");
 }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spank_jobs import (
+    LIMIT_S,
     NAMES,
     SHELL_USER,
     USER,
@@ -76,7 +78,7 @@ def test_option_in_the_script(sandbox: Any) -> None:
         ("4-2", "--malleable=2-4"),
         ("0-0", "from 1 to 65535"),
         ("2-70000", "from 1 to 65535"),
-        ("a-b", "from 1 to 65535"),
+        ("2-b", "from 1 to 65535"),
         ("2-5,unit=2", "--malleable=2-4,unit=2"),
         ("2-4,unit=1,unit=1", "unit is given twice"),
         ("2-4,engine=Big", "engine=torchrun"),
@@ -91,6 +93,41 @@ def test_bad_values(sandbox: Any, value: str, said: str) -> None:
     assert done.returncode != 0
     assert f"sbatch: error: malleable: --malleable={value}: " in done.stderr
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["train.sh"], "sbatch --malleable=2-16 train.sh"),
+        (["--gres=gpu:1", "SCRIPT"], "sbatch --malleable=2-16 --gres=gpu:1 SCRIPT"),
+    ],
+)
+def test_without_a_value_sbatch_reads_the_next_word(
+    sandbox: Any, words: list[str], line: str
+) -> None:
+    path = script(sandbox, "no_value", "")
+    words = [str(path) if word == "SCRIPT" else word for word in words]
+    done = sandbox.run(["sbatch", "--malleable", *words], user=USER, check=False)
+    assert done.returncode != 0
+    assert f"so sbatch read {words[0]} as the value; write for example {line}\n" in done.stderr
+
+
+def test_sbatch_that_waits_at_a_terminal_says_why(sandbox: Any) -> None:
+    keyboard, terminal = os.openpty()
+    os.write(keyboard, b"\x04")  # Ctrl-D, an empty script
+    done = subprocess.run(
+        ["sbatch", "--malleable", "train.sh"],
+        stdin=terminal,
+        env={**os.environ, **sandbox.environment},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    os.close(keyboard)
+    os.close(terminal)
+    assert "; write for example sbatch --malleable=2-16 train.sh\n" in done.stderr
+    assert "sbatch now reads a script from the terminal; press Ctrl-C\n" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["salloc", "srun"])
