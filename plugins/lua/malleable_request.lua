@@ -68,7 +68,7 @@ function M.check_policy(policy)
   if policy.max_workers ~= nil and not is_count(policy.max_workers) then
     faults[#faults + 1] = "max_workers is not a whole number of at least 1"
   end
-  for _, key in ipairs({ "submit_limits", "part_qos", "over_qos" }) do
+  for _, key in ipairs({ "submit_limits", "part_qos", "over_qos", "gpus" }) do
     if policy[key] ~= nil and type(policy[key]) ~= "table" then
       faults[#faults + 1] = key .. " is not a table"
     end
@@ -280,6 +280,17 @@ function M.read(text, policy, nodes)
   request.spelled = words.spell_unit(request)
   request.fragments = #faults == 0 and count_fragments(request, policy, nodes) or nil
   return request, faults
+end
+
+--- The same size, counted in the `gpus` of each node, for a job of whole nodes; nil if the site or
+-- the job cannot have parts of nodes.
+function M.spell_gpus(request, policy, gpus)
+  local is_plain = request.unit == 1 and not (request.core or request.sizes or request.prefer)
+  if not policy.part_nodes or not is_plain then return nil end
+  local line = spell(request.min * gpus, request.max * gpus, { unit = gpus, counted = "gpu",
+    engine = request.engine, launch = request.launch, min_run = request.min_run })
+  local _, faults = M.read(line:match("=(.*)"), policy)
+  return #faults == 0 and line or nil
 end
 
 return M

@@ -107,6 +107,17 @@ local function spell_gpus(tres)
   return (tres.node or tres.job or tres.task) and "" or "--gres=gpu:1 "
 end
 
+--- The GPUs that a job of whole nodes asks for on each node: {kind, count}, or nil if it does not
+-- say. `unit` counts the nodes of a fragment, `each` the tasks of a node.
+function M.count_gpus(job, unit, each)
+  local tres, faults = read_tres(job)
+  local kind = find_kind(tres)
+  if #faults > 0 or not kind then return nil end
+  local count = tres.node and tres.node.count or tres.job and math.ceil(tres.job.count / unit)
+    or tres.task and tres.task.count * (each or 1)
+  return count and { kind = kind, count = count } or nil
+end
+
 --- CPUs of a GPU; nil for the share of the node.
 local function find_cpus_per_gpu(job, tres)
   if tres.cpus then return tres.cpus.count end

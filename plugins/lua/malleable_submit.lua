@@ -149,6 +149,12 @@ local function wake()
   file:close()
 end
 
+--- The GPUs of each node that a job of whole nodes asks for, and the line that counts them.
+local function find_gpus(request, job, each)
+  local gpus = not request.counted and modules.slot.count_gpus(job, request.unit, each) or nil
+  return gpus, gpus and modules.request.spell_gpus(request, policy, gpus.count)
+end
+
 local function submit(text, job, job_desc, parts)
   find_missing_policy()
   if not policy then
@@ -174,6 +180,7 @@ local function submit(text, job, job_desc, parts)
   if #faults == 0 then
     asked.shape = request.counted and modules.slot.find(job, request, policy.gres or "gres:")
       or modules.shape.find(job, request)
+    asked.gpus, asked.line = find_gpus(request, job, asked.shape.each)
     asked.script = modules.script.check(job.script, request, asked.shape.each, policy.launchers)
   end
   local decision = modules.checks.submit(asked, job, site, policy)

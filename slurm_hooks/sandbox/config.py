@@ -203,6 +203,16 @@ def _kinds(spec: SandboxSpec) -> list[_Kind]:
     return kinds
 
 
+def gpu_counts(spec: SandboxSpec) -> dict[str, list[int]]:
+    """Returns how many GPUs nodes have, by `gpu` and, with types, by `gpu:a100`."""
+    numbers: dict[str, set[int]] = {}
+    for kind in _kinds(spec):
+        if kind.gpus and kind.numbers:
+            for name in {"gpu", kind.gres.rpartition(":")[0]}:
+                numbers.setdefault(name, set()).add(kind.gpus)
+    return {name: sorted(counts) for name, counts in sorted(numbers.items())}
+
+
 def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     nodes = [_node_line(spec, layout, kind) for kind in _kinds(spec)]
     # Slurm enforces a GraceTime above 0 only in a slow periodic check (22.05): KillWait is the

@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.model import Slurm
-from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PART_NODES
+from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PART_NODES, gpu_counts
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, find_installation, has_compiler
 from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
@@ -55,10 +55,12 @@ def project_spec(**overrides: Any) -> SandboxSpec:
         spank=parts.spank,
         job_path=parts.job_path,
         lua_dir=parts.lua_dir,
-        policy=_render_policy(chosen, _version(overrides)) if parts.lua_dir else None,
         epilog=_existing(PACKAGE / "hooks" / "epilog.sh"),
     )
-    return replace(known, **overrides)
+    spec = replace(known, **overrides)
+    if parts.lua_dir is None or "policy" in overrides:
+        return spec
+    return replace(spec, policy=_render_policy(chosen, _version(overrides), spec))
 
 
 def _chosen(overrides: Mapping[str, Any]) -> settings.Settings:
@@ -79,14 +81,15 @@ def _version(overrides: Mapping[str, Any]) -> tuple[int, ...]:
     return ()
 
 
-def _render_policy(chosen: settings.Settings, version: tuple[int, ...]) -> str:
-    spec = SandboxSpec()
+def _render_policy(chosen: settings.Settings, version: tuple[int, ...], spec: SandboxSpec) -> str:
     seconds = timedelta(seconds=1)
     slurm = Slurm(
         version, spec.kill_wait_s * seconds, MIN_JOB_AGE_S * seconds, MAX_ARRAY_SIZE, appends=True
     )
     operators = {"root": 0, "caller": os.geteuid()}
-    return render_policy(chosen, slurm, operators)
+    counts = gpu_counts(spec)
+    gpus = dict.fromkeys(chosen.site.partitions, counts) if counts else {}
+    return render_policy(chosen, slurm, operators, gpus=gpus)
 
 
 def _tree_parts() -> Parts:

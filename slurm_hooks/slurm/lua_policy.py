@@ -9,12 +9,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_hooks.model import Slurm, Terms
+from slurm_hooks.model import Node, Slurm, Terms
 from slurm_hooks.model.lane import Lane, strictest
+from slurm_hooks.model.resources import GPU
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.words.engines import ENGINES, LAUNCHERS, Engine, offered
 
 HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render again.\n"
+
+
+# By `gpu` or `gpu:a100`: how many of these the nodes of a partition have, from few to many. Nodes
+# without any do not count.
+Kinds = Mapping[str, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -37,10 +43,11 @@ def render_policy(
     submits: Submits = NO_LIMITS,
     terms: Sequence[Terms] = (),
     unfit: Mapping[str, str] = {},
+    gpus: Mapping[str, Kinds] = {},
 ) -> str:
     """Return the text of malleable_policy.lua. `operators` maps user names to uids. `terms` are the
     terms of our partitions. `unfit` maps partitions in which no malleable job can run to
-    reasons."""
+    reasons. `gpus` are the GPUs of their nodes."""
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
@@ -57,6 +64,8 @@ def render_policy(
             f"part_qos = {_rows({p: _text(q) for p, q in submits.qos_of_partition.items()})},"
         )
         given.append(f"over_qos = {_flags(dict.fromkeys(sorted(submits.over), True))},")
+    if gpus:
+        given.append(f"gpus = {_rows({name: _kinds(kinds) for name, kinds in gpus.items()})},")
     uids = sorted(set(operators.values()))
     lines = [
         f"partitions = {{{', '.join(_text(p) for p in site.partitions)}}},",
@@ -81,6 +90,21 @@ def render_policy(
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
+def gpus_of(nodes: Iterable[Node], partitions: Iterable[str]) -> dict[str, Kinds]:
+    """Return the GPUs of the nodes in each of these partitions that has any."""
+    numbers: dict[str, dict[str, set[int]]] = {name: {} for name in partitions}
+    for node in nodes:
+        for name in node.partitions & numbers.keys():
+            for kind, count in node.gres:
+                if kind.partition(":")[0] == GPU and count:
+                    numbers[name].setdefault(kind, set()).add(count)
+    return {
+        name: {kind: sorted(counts) for kind, counts in sorted(kinds.items())}
+        for name, kinds in numbers.items()
+        if kinds
+    }
+
+
 def _notices(settings: Settings, terms: Sequence[Terms]) -> str:
     """Return the notice in seconds of each partition whose grace makes it longer. A job with parts
     of nodes may be in any partition."""
@@ -100,6 +124,10 @@ def _gres_prefix(version: tuple[int, ...]) -> str:
 def _traits(rows: Iterable[Engine]) -> str:
     """Return the traits of each engine, which the plugin cannot know."""
     return _rows({row.name: _text(row.traits) for row in rows})
+
+
+def _kinds(kinds: Kinds) -> str:
+    return _rows({kind: f"{{{', '.join(map(str, counts))}}}" for kind, counts in kinds.items()})
 
 
 def _limits(values: Mapping[str, int]) -> str:

@@ -121,8 +121,8 @@ check("and says why", heard("%-%-array"), said[1])
 local LONGEST, MOST_S = 65536, 1
 local FILLERS = { "9", "a", ";", ":", "-", "=", " ", "%", ",", "gpu:", "gres:gpu:1", "malleable{",
   "malleable{}", "singleton", "#SBATCH --open-mode ", "<<", "\"", "((", "srun ", "/", "%1" }
-local TEXTS = { "dependency", "tres_per_job", "std_out", "comment", "licenses", "name", "exc_nodes",
-  "admin_comment", "partition", "qos", "account" }
+local TEXTS = { "dependency", "tres_per_job", "tres_per_node", "tres_per_task", "std_out",
+  "comment", "licenses", "name", "exc_nodes", "admin_comment", "partition", "qos", "account" }
 
 --- A job with a text in one field, the code, and the processor's seconds that this took.
 local function submit_with(field, text, request)

@@ -88,6 +88,9 @@ local function submit(case)
   if #faults == 0 then
     asked.shape = request.counted and slot_module.find(job, request, "gres:")
       or shape_module.find(job, request)
+    asked.gpus = not request.counted and slot_module.count_gpus(job, request.unit, asked.shape.each)
+      or nil
+    asked.line = asked.gpus and request_module.spell_gpus(request, policy, asked.gpus.count)
     asked.script = script_module.check(job.script, request, asked.shape.each, policy.launchers)
   end
   return checks_module.submit(asked, job, site, policy)
@@ -422,6 +425,53 @@ local RIGID = {
   { name = "tasks alone", job = { num_tasks = 4, min_cpus = 4 } },
   { name = "GPUs of a fragment", job = { tres_per_job = "gres:gpu:8" } },
 }
+
+-- Jobs of whole nodes that ask for GPUs, where nodes have 4 or 8, and the kind a100 has 8.
+local GPUS = { malleable = { gpu = { 4, 8 }, ["gpu:a100"] = { 8 } } }
+local PARTS_GPUS = { gpus = GPUS, part_nodes = "parts", partitions = { "malleable", "parts" },
+  unfit = {} }
+local BETTER = "^note: the job asks for 1 GPU of each node, and gets whole nodes of 4 or 8 GPUs; "
+local WASTED = {
+  { name = "1 GPU of a node", job = { tres_per_node = "gres:gpu:1" }, policy = PARTS_GPUS,
+    note = BETTER .. "write %-%-malleable=2%-16,unit=gpu$" },
+  { name = "2 GPUs of a node", job = { tres_per_node = "gres/gpu=2" }, policy = PARTS_GPUS,
+    note = "write %-%-malleable=4%-32,unit=2gpu$" },
+  { name = "1 GPU of a node, in a pool", text = "0-8,engine=tasks", policy = PARTS_GPUS, job = {
+    tres_per_node = "gres:gpu:1" }, note = "write %-%-malleable=0%-8,unit=gpu,engine=tasks$" },
+  { name = "a kind that larger nodes have", job = { tres_per_node = "gres:gpu:a100:4" },
+    policy = PARTS_GPUS, note = "asks for 4 GPUs of each node, and gets whole nodes of 8 GPUs; " },
+  { name = "GPUs of a fragment of two nodes", text = "2-16,unit=2", policy = PARTS_GPUS, job = {
+    tres_per_job = "gres:gpu:12" }, note = "6 GPUs .* of 8 GPUs; write %-%-gres=gpu:8, and" },
+  { name = "a GPU of each task", job = { tres_per_task = "gres:gpu:1", ntasks_per_node = 2 },
+    policy = PARTS_GPUS, note = "asks for 2 GPUs of each node" },
+  { name = "without parts", job = { tres_per_node = "gres:gpu:1" }, policy = { gpus = GPUS },
+    note = BETTER .. "write %-%-gres=gpu:4, and use all GPUs in the script$" },
+  { name = "a kind without parts", job = { tres_per_node = "gres:gpu:a100:2" },
+    policy = { gpus = GPUS }, note = "write %-%-gres=gpu:a100:8, and use all" },
+  { name = "sizes are of nodes", text = "2-16,sizes=x2", job = { tres_per_node = "gres:gpu:1" },
+    policy = PARTS_GPUS, note = "write %-%-gres=gpu:4, and" },
+  { name = "a core has whole nodes", text = "2-16,core=2", job = { tres_per_node = "gres:gpu:1",
+    partition = "main,malleable" }, policy = PARTS_GPUS, note = "write %-%-gres=gpu:4, and" },
+  { name = "more GPUs than a job may count", text = "2-800", job = { tres_per_node = "gres:gpu:2" },
+    policy = merge(PARTS_GPUS, { max_fragments = 1000 }), note = "write %-%-gres=gpu:4, and",
+    site = { parts = { malleable = { max_time = INFINITE, total_nodes = 900 } } } },
+  { name = "all GPUs of small nodes", job = { tres_per_node = "gres:gpu:4" }, policy = PARTS_GPUS },
+  { name = "all GPUs of large nodes", job = { tres_per_node = "gres:gpu:8" }, policy = PARTS_GPUS },
+  { name = "more GPUs than any node", job = { tres_per_node = "gres:gpu:9" }, policy = PARTS_GPUS },
+  { name = "an unknown kind", job = { tres_per_node = "gres:gpu:v100:1" }, policy = PARTS_GPUS },
+  { name = "no GPU", job = { tres_per_node = "gres:nvme:1" }, policy = PARTS_GPUS },
+  { name = "no option", policy = PARTS_GPUS },
+  { name = "unknown nodes", job = { tres_per_node = "gres:gpu:1" }, policy = {} },
+  { name = "another partition", job = { tres_per_node = "gres:gpu:1" },
+    policy = { gpus = { scavenge = GPUS.malleable } } },
+}
+
+for _, case in ipairs(WASTED) do
+  local decision = submit(case)
+  check(case.name .. " (no faults)", #decision.faults == 0, decision.faults)
+  local said = table.concat(decision.notes, "\n")
+  check(case.name .. " (note)", said:find(case.note or "^$") ~= nil, said)
+end
 
 for _, case in ipairs(RIGID) do
   local decision = submit(case)

@@ -53,6 +53,15 @@ def test_a_sandbox_with_gpus_passes_doctor(bench: Bench) -> None:
     assert bench.observe().no_parts == ()
 
 
+def test_the_policy_of_a_sandbox_has_its_gpus(bench: Bench) -> None:
+    def gpus_in(text: str) -> list[str]:
+        return [line for line in text.splitlines() if "gpus =" in line]
+
+    policy = bench.box.record.layout.conf.with_name("malleable_policy.lua").read_text()
+    assert gpus_in(policy) == gpus_in(bench.malleable("render", "lua").stdout)
+    assert '["gpu:h100"] = {4}' in gpus_in(policy)[0]
+
+
 @pytest.mark.parametrize(
     ("partition", "word", "before", "line"),
     [

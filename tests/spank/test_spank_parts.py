@@ -167,6 +167,31 @@ def test_options_without_a_meaning_are_refused(site: Sandbox, options: str, said
     assert said in refused(site, *options.split())
 
 
+GETS = "note: the job asks for {} of each node, and gets whole nodes of 8 GPUs; write {}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "note"),
+    [
+        ("1-3 --gres=gpu:1", GETS.format("1 GPU", "--malleable=1-3,unit=gpu")),
+        ("1-3 --gpus-per-node=2", GETS.format("2 GPUs", "--malleable=2-6,unit=2gpu")),
+        ("1-3 --gpus=4", GETS.format("4 GPUs", "--malleable=4-12,unit=4gpu")),
+        ("1-3 --ntasks-per-node=2 --gpus-per-task=1 -N1", GETS.format("2 GPUs", "--mall")[:-1]),
+        ("1-3 --gres=gpu:8", ""),
+        ("1-3", ""),
+        ("1-3,unit=gpu --gres=gpu:1", ""),
+    ],
+)
+def test_a_job_of_whole_nodes_that_asks_for_fewer_gpus_hears_that_it_gets_all(
+    site: Sandbox, options: str, note: str
+) -> None:
+    path = script(site, "parts", TORCHRUN)
+    argv = ["sbatch", *f"--malleable={options}".split(), str(path)]
+    said = site.run(argv, user=USER).stderr
+    assert note in said
+    assert bool(note) == ("whole nodes" in said)
+
+
 def test_whole_nodes_are_as_before(site: Sandbox) -> None:
     _, seen = element(site, "--malleable=1-3", "--gres=gpu:8")
     assert (seen["Partition"], seen["OverSubscribe"], seen["NumNodes"]) == (

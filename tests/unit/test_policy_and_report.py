@@ -59,7 +59,8 @@ from slurm_hooks.report.text import (
 )
 from slurm_hooks.report.why import action_text
 from slurm_hooks.settings.values import Settings, parse
-from slurm_hooks.slurm.lua_policy import render_policy
+from slurm_hooks.slurm.lua_policy import gpus_of, render_policy
+from slurm_hooks.slurm.text import parse_gres
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")
 ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]
@@ -101,6 +102,23 @@ def lua(text: str, expression: str) -> str:
 )
 def test_the_policy_in_lua(expression: str, value: str) -> None:
     assert lua(render_policy(Settings(), slurm_with(), {"root": 0}), expression) == value
+
+
+def test_the_policy_has_the_gpus_of_each_partition() -> None:
+    nodes = [
+        replace(node, partitions=frozenset(partitions.split()), gres=parse_gres(gres))
+        for node, partitions, gres in zip(
+            make_nodes(4),
+            ("malleable main", "malleable", "malleable", "main"),
+            ("gpu:a100:8", "gpu:4", "", "gpu:2"),
+        )
+    ]
+    gpus = gpus_of(nodes, ("malleable", "parts"))
+    assert gpus == {"malleable": {"gpu": [4, 8], "gpu:a100": [8]}}
+    text = render_policy(Settings(), slurm_with(), {}, gpus=gpus)
+    assert lua(text, "table.concat(p.gpus.malleable.gpu, ' ')") == "4 8"
+    assert lua(text, "p.gpus.malleable['gpu:a100'][1]") == "8"
+    assert lua(render_policy(Settings(), slurm_with(), {}), "p.gpus") == "nil"
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -67,8 +67,8 @@ def _policy(facts: Facts) -> Iterator[Finding]:
     elif seen.policy != known(seen.wanted):
         keys = _differing(seen.policy, known(seen.wanted))
         yield warning(
-            f"{seen.policy_path} is older than the settings, Slurm's limits or this version "
-            f"({keys} differ)",
+            f"{seen.policy_path} is older than the settings, Slurm's limits, the nodes or this "
+            f"version ({keys} differ)",
             render,
         )
 
