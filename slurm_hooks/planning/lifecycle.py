@@ -178,7 +178,7 @@ def _says_finished(fragment: Fragment) -> bool:
 
 
 def _stop(job: MalleableJob, why: str) -> Upkeep:
-    """Write the reason on every fragment, then cancel them."""
+    """Write the reason on every fragment that lacks it, then cancel them."""
     reachable = {*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING, *BACK_STATES}
     actions = tuple(_stopped(f, why) for f in job.fragments if f.state in reachable)
     reason = Reason(Why.STOPPED, Detail(said=why))
@@ -186,7 +186,8 @@ def _stop(job: MalleableJob, why: str) -> Upkeep:
 
 
 def _stopped(fragment: Fragment, why: str) -> Intent:
-    mark, is_ended = replace(fragment.mark, stopped=why), fragment.state in BACK_STATES
+    is_ended = fragment.state in BACK_STATES
+    mark = None if fragment.mark.stopped else replace(fragment.mark, stopped=why)
     return Intent(
         fragment.id, Why.STOPPED, Verb.CANCEL, mark=mark, is_held=is_ended, is_ended=is_ended
     )

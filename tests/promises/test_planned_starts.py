@@ -101,7 +101,7 @@ def test_a_rigid_job_in_the_lane_waits_for_one_lease_at_most(bench: Bench) -> No
     bench.box.settings.write_text(text.replace("length_s = 120", "length_s = 60"))
     job = bench.submit(SLEEP, "1-4")
     bench.tick_until(job, has(4))
-    tells_cheap_hits(bench, job)
+    tell_cheap_interruptions(bench, job)
     second = rigid(bench, "2", 1, "--partition=malleable")
     wait_until(lambda: bool(bench.observe().planned))
     kill_s = bench.observe().slurm.kill_wait.total_seconds()

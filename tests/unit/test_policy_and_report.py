@@ -283,7 +283,7 @@ def test_the_end_of_a_node_s_use_is_printed_with_its_zone() -> None:
 def test_a_cancel_belongs_to_the_next_actions() -> None:
     job = make_job(make_fragment(stopped="failed-3-times"), held=2)
     lines = explain_lines(job, make_plan(make_snapshot(job), Settings(), no_clock), NOW)
-    assert any(line.startswith("next tick: cancel 7_") for line in lines), lines
+    assert any(line.startswith("next tick: cancel") for line in lines), lines
 
 
 def test_the_words_of_a_job_are_quoted() -> None:
