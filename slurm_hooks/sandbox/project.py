@@ -35,19 +35,28 @@ BUILD_LIMIT_S = 120
 
 @dataclass(frozen=True)
 class Parts:
-    """The paths of this project's parts. A missing part is None."""
+    """The paths of this project's parts. A part that is not here is None."""
 
     spank: Optional[Path]
     job_path: Optional[Path]
     lua_dir: Optional[Path]
 
+    def missing(self) -> list[str]:
+        """Returns the names of the parts that are not here."""
+        names = {
+            "plugin malleable.so": self.spank,
+            "job_submit.lua": self.lua_dir,
+            "job path": self.job_path,
+        }
+        return [name for name, path in names.items() if path is None]
+
 
 def project_spec(**overrides: Any) -> SandboxSpec:
-    """Returns a spec with every part that exists. `overrides` are fields of SandboxSpec and win.
+    """Returns a spec with all parts of this project. `overrides` are fields of SandboxSpec and win.
 
     For a Slurm in another root override `spank` too: a plugin works only with its own Slurm.
-    Raises MissingProgram if the plugin has source that cannot be built, SettingsError if
-    `settings_text` is wrong.
+    Raises MissingProgram if a part is not here or cannot be built, SettingsError if `settings_text`
+    is wrong.
     """
     chosen = _chosen(overrides)
     parts = _tree_parts() if (TREE / "plugins" / "spank").is_dir() else _installed_parts()
@@ -58,7 +67,7 @@ def project_spec(**overrides: Any) -> SandboxSpec:
         epilog=_existing(PACKAGE / "hooks" / "epilog.sh"),
     )
     spec = replace(known, **overrides)
-    if parts.lua_dir is None or "policy" in overrides:
+    if "policy" in overrides:
         return spec
     return replace(spec, policy=_render_policy(chosen, _version(overrides), spec))
 
@@ -103,13 +112,21 @@ def _tree_parts() -> Parts:
 
 
 def _installed_parts() -> Parts:
+    """Returns the parts of the packages. `pip install .` copies the commands alone."""
     plugins = (folder for pattern in PLUGIN_DIRS for folder in Path("/").glob(pattern))
     built = (_existing(plugin / "malleable.so") for plugin in plugins)
-    return Parts(
+    parts = Parts(
         spank=next((path for path in built if path is not None), None),
         job_path=_existing(INSTALLED_JOB_PATH),
         lua_dir=_existing(Path(INSTALLED_LUA)),
     )
+    if missing := parts.missing():
+        raise MissingProgram(
+            f"This malleable has no {' and no '.join(missing)}: install the packages "
+            "slurm-malleable-slurm and slurm-malleable-client, or run the malleable of a checkout "
+            "after make setup, or start Slurm alone (--plain)."
+        )
+    return parts
 
 
 def _existing(path: Path) -> Optional[Path]:

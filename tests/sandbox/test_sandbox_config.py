@@ -10,7 +10,7 @@ import pytest
 
 from slurm_hooks.commands import sandbox as cli
 from slurm_hooks.errors import MissingProgram, UnreadableOutput, UsageError
-from slurm_hooks.sandbox import SandboxSpec, accounting
+from slurm_hooks.sandbox import SandboxSpec, accounting, project
 from slurm_hooks.sandbox.commands import additions, clean_environment
 from slurm_hooks.sandbox.config import render_conf
 from slurm_hooks.sandbox.installation import Installation, find_installation, parse_version
@@ -291,6 +291,23 @@ def test_missing_programs_are_named_with_their_packages(tmp_path):
     for word in ("slurmctld", "slurmd", "munged", "sinfo", "slurm-client", "munge", str(tmp_path)):
         assert word in str(caught.value)
     assert "apt-get install munge slurm-client slurmctld slurmd" in str(caught.value)
+
+
+def test_a_malleable_without_the_other_parts_starts_no_sandbox(tmp_path, monkeypatch):
+    """`pip install .` copies the commands alone."""
+    monkeypatch.setattr(project, "TREE", tmp_path)
+    monkeypatch.setattr(project, "PLUGIN_DIRS", (str(tmp_path)[1:],))
+    monkeypatch.setattr(project, "INSTALLED_LUA", str(tmp_path / "lua"))
+    monkeypatch.setattr(project, "INSTALLED_JOB_PATH", tmp_path / "jobpath")
+    with pytest.raises(MissingProgram) as refusal:
+        project.project_spec(nodes=2)
+    (text,) = str(refusal.value).splitlines()
+    assert text.startswith(
+        "This malleable has no plugin malleable.so and no job_submit.lua and no job path: install "
+        "the packages slurm-malleable-slurm and slurm-malleable-client, or run"
+    )
+    assert "make setup" in text
+    assert text.endswith("(--plain).")
 
 
 def test_the_command_line_reports_a_missing_slurm(tmp_path):
