@@ -237,6 +237,41 @@ def test_a_variable_that_is_no_text_is_a_line(job: Gang, returned: str, said: st
     assert "Traceback" not in job.log(0)
 
 
+RAISING = """
+class Horovod:
+    def variables(self, world):
+        return {"PORT": self.port(world)}
+
+    def port(self, world):
+        return world.places[7]
+"""
+LAYING = (
+    "class Horovod(dict):\n    variables = dict\n    def lay_out(self, world): return world.no\n"
+)
+WRONG_CALL = "class Horovod:\n    def variables(self): return {}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (RAISING, "IndexError in our_horovod.py:7: tuple index out of range"),
+        (LAYING, "AttributeError in our_horovod.py:3: 'GangWorld' object has no attribute 'no'"),
+        (WRONG_CALL, "TypeError: "),
+    ],
+)
+def test_an_engine_that_raises_is_a_line_and_its_own_frames(
+    job: Gang, text: str, said: str
+) -> None:
+    install(job, text)
+    start(job, 0)
+    assert job.wait_exit(0) == [1]
+    log = job.log(0)
+    begins = log.index(f"malleable: engine=horovod: {said}")
+    assert "Traceback" not in log[:begins]
+    assert "slurm_hooks" not in log[begins:].partition(": ")[2]
+    assert ("our_horovod.py" in log[begins:]) == (text is not WRONG_CALL)
+
+
 def test_a_package_with_damaged_entry_points_is_a_line(job: Gang) -> None:
     """It does not matter which package: Python reads the entry points of all packages."""
     install(job, HOROVOD)

@@ -18,7 +18,12 @@ from slurm_hooks.elastic.agent.workers_here import request_of, workers_here
 from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.gang import world as worlds
 from slurm_hooks.elastic.engines.gang.channel import ChannelError, Listener
-from slurm_hooks.elastic.engines.gang.engine import GangEngine, lays_out, variables_of
+from slurm_hooks.elastic.engines.gang.engine import (
+    GangEngine,
+    files_of,
+    lays_out,
+    variables_of,
+)
 from slurm_hooks.elastic.engines.gang.gathering import GATHER, Gatherings, gather
 from slurm_hooks.elastic.engines.gang.launching import LAUNCH, Daemons
 from slurm_hooks.elastic.engines.gang.world import GangWorld, Place, place_said
@@ -64,7 +69,7 @@ class Crew:
     def begin_round(self, round_: Round, rank: int, is_broken: Callable[[], bool]) -> bool:
         """Meet the others and start. Return False if the round breaks before.
 
-        Raises OptionError if the engine's variables are no texts.
+        Raises OptionError if the engine's variables are no texts, SystemExit if the engine raises.
         """
         self._round, self._rank = round_, rank
         with suppressed(DirectoryError, doing="reading the job's secret again"):
@@ -84,25 +89,28 @@ class Crew:
         self._start(GangWorld(round_.number, rank, places, self._folder_of(round_.number)))
         return True
 
+    @property
+    def _name(self) -> str:
+        return self._env.get("MALLEABLE_ENGINE", "")
+
     def _place(self, port: int) -> Place:
         name = self._env.get("SLURMD_NODENAME", "") or self._host
         return Place(self._host, name, port, self.port, slots(self._env))
 
     def _start(self, world: GangWorld) -> None:
         env = {**self._env, **worlds.common_variables(world)}
-        lay_out = lays_out(self._engine)
-        if lay_out is None:
+        if not lays_out(self._engine):
             self._run({**env, **self._variables(world)})
             return
         env = worlds.without_slurm(env)
         self._daemons.begin_round(world.round, env)
         if world.rank == 0:
-            self._lay_out(world.folder, lay_out(world))
+            self._lay_out(world.folder, files_of(self._engine, self._name, world))
             agents = {"MALLEABLE_AGENTS": worlds.agents_of(world)}
             self._run({**env, **self._variables(world), **agents})
 
     def _variables(self, world: GangWorld) -> Mapping[str, str]:
-        return variables_of(self._engine, self._env.get("MALLEABLE_ENGINE", ""), world)
+        return variables_of(self._engine, self._name, world)
 
     def _run(self, env: Mapping[str, str]) -> None:
         self._command = Command(self._order.command, env, self._order.signal)

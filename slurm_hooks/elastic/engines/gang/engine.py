@@ -6,6 +6,8 @@ docs/developers/engines.md says how to write an engine. It is loaded in the job 
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any, Optional, Protocol
@@ -14,6 +16,7 @@ from slurm_hooks.elastic.agent.options import OptionError
 from slurm_hooks.elastic.engines.gang.mpi import Mpi
 from slurm_hooks.elastic.engines.gang.tensorflow import TensorFlow
 from slurm_hooks.elastic.engines.gang.world import GangWorld
+from slurm_hooks.elastic.log import say
 
 GROUP = "slurm_malleable.engines"
 TENSORFLOW = "tensorflow"
@@ -75,8 +78,10 @@ def _entry_point(name: str) -> Optional[Any]:
 
 
 def variables_of(engine: GangEngine, name: str, world: GangWorld) -> Mapping[str, str]:
-    """Return the engine's variables for this member. Raises OptionError if one is no text."""
-    given: object = engine.variables(world)
+    """Return the engine's variables for this member. Raises OptionError if one is no text, and
+    SystemExit if the engine raises.
+    """
+    given: object = _answer(engine.variables, name, world)
     fault = f"engine={name}: variables(world) gives"
     if not isinstance(given, Mapping):
         raise OptionError(f"{fault} {given!r}, which is no mapping")
@@ -86,6 +91,35 @@ def variables_of(engine: GangEngine, name: str, world: GangWorld) -> Mapping[str
     return given
 
 
-def lays_out(engine: GangEngine) -> Optional[Callable[[GangWorld], Mapping[str, str]]]:
-    """Return its method `lay_out`, or `None`."""
-    return getattr(engine, "lay_out", None)
+def lays_out(engine: GangEngine) -> bool:
+    """Return whether it has a method `lay_out`."""
+    return callable(getattr(engine, "lay_out", None))
+
+
+def files_of(engine: Any, name: str, world: GangWorld) -> Mapping[str, str]:
+    """Return the texts that the engine lays out. Raises SystemExit if the engine raises."""
+    files: Mapping[str, str] = _answer(engine.lay_out, name, world)
+    return files
+
+
+def _answer(method: Callable[[GangWorld], Any], name: str, world: GangWorld) -> Any:
+    """Call a method of the engine. If it raises, say so, show the engine's own part of the
+    traceback, and raise SystemExit.
+    """
+    try:
+        return method(world)
+    except Exception as error:  # code of another package
+        say(f"engine={name}: {_fault(error)}")
+        raise SystemExit(1) from None
+
+
+def _fault(error: Exception) -> str:
+    """Return the error with its place in the engine, then the traceback from there on."""
+    own = error.__traceback__ and error.__traceback__.tb_next  # the first frame is `_answer`
+    if own is None:  # the method does not take a world
+        return f"{type(error).__name__}: {error}"
+    steps = traceback.extract_tb(own)
+    last = [step for step in steps if step.filename == steps[0].filename][-1]
+    place = f"{os.path.basename(last.filename)}:{last.lineno}"
+    shown = "".join(traceback.format_exception(type(error), error, own)).rstrip()
+    return f"{type(error).__name__} in {place}: {error}\n{shown}"
