@@ -55,6 +55,7 @@ MODULES = (
     job,
 )
 CHECKS: tuple[Check, ...] = tuple(check for module in MODULES for check in module.TABLE)
+_IDS = frozenset(check.id for check in CHECKS)
 _ON_NODE = (Category.BASICS, Category.PLUGIN, Category.HOOKS, Category.NODE)
 _ELSEWHERE = ("settings", "plugin-on-nodes", "slurmctld-hooks")  # not checks of a node
 _ASKED_FOR = (Category.NODE, Category.PYTHON, Category.JOB)
@@ -128,6 +129,10 @@ def _loaded(entry: Any) -> Iterator[Check]:
         for check in [loaded] if isinstance(loaded, Check) else list(loaded):
             if not isinstance(check, Check):
                 raise TypeError(f"{check!r} is not a Check")
+            if check.id in _IDS:
+                raise ValueError(
+                    f"{check.id!r} is the id of a check of doctor: begin it with your site's name"
+                )
             yield replace(check, category=Category.SITE, source=entry.value)
     except Exception as fault:  # code of another package
         yield _broken(entry, f"{type(fault).__name__}: {fault}")

@@ -140,6 +140,17 @@ def test_a_check_of_a_site_that_fails_names_its_package(
     assert "malleable bundle" not in said
 
 
+def test_a_check_of_a_site_cannot_have_the_id_of_a_check_of_ours(
+    capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Check("settings", Category.SITE, "all is ours", "because", lambda _: [note("mine")])
+    monkeypatch.setattr(catalogue, "entries", lambda group: [Entry(check)])
+    assert cli.main(["doctor", "site-own"]) == 2
+    said = capsys.readouterr().out
+    assert "'settings' is the id of a check of doctor: begin it with your site's name" in said
+    assert "mine" not in said
+
+
 @pytest.mark.parametrize("loaded", [ValueError("odd"), 7, [7]])
 def test_a_check_of_a_site_that_cannot_be_loaded(
     capsys: Output, monkeypatch: pytest.MonkeyPatch, loaded: object
