@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+PLACES = (Place("10.0.0.1", "n1", 7000, 1, 1), Place("10.0.0.2", "n2", 7001, 1, 1))
 Output = pytest.CaptureFixture[str]
 Install = Callable[[str], str]
 
@@ -105,10 +107,35 @@ def test_check_of_the_page_warns_and_is_listed(install: Install, capsys: Output)
         assert [finding.seen for finding in check.look(facts)] == seen
 
 
+@pytest.mark.parametrize(
+    ("page", "name", "test"),
+    [
+        ("engines.md", "test_paramserver", "test_rank_0_serves"),
+        ("check.md", "test_our_site", "test_a_site_without_mail_is_warned"),
+    ],
+)
+def test_the_test_of_a_page_passes(
+    install: Install, module_dir: Path, page: str, name: str, test: str
+) -> None:
+    install(page)
+    (module_dir / f"{name}.py").write_text(files_shown(page)[f"{name}.py"])
+    getattr(importlib.import_module(name), test)()
+
+
+def test_the_engine_of_the_page_writes_a_file_for_each_round() -> None:
+    shown: dict[str, Any] = {}
+    exec(files_shown("engines.md")["flock.py"], shown)
+    engine = shown["Flock"]()
+    paths = [engine.variables(GangWorld(number, 1, PLACES))["FLOCK_LIST"] for number in (1, 2)]
+    assert len(set(paths)) == 2
+    written = Path(paths[1]).read_text()
+    engine.folder.cleanup()
+    assert written == "10.0.0.1:7000\n10.0.0.2:7001\n"
+
+
 def test_the_engine_of_the_page_gives_each_member_its_role(install: Install) -> None:
     module = importlib.import_module(install("engines.md"))
-    places = (Place("10.0.0.1", "n1", 7000, 1, 1), Place("10.0.0.2", "n2", 7001, 1, 1))
-    roles = [module.ParameterServer().variables(GangWorld(1, rank, places)) for rank in (0, 1)]
+    roles = [module.ParameterServer().variables(GangWorld(1, rank, PLACES)) for rank in (0, 1)]
     assert [variables["PS_ROLE"] for variables in roles] == ["server", "worker"]
     assert {variables["PS_ADDRESS"] for variables in roles} == {"10.0.0.1:7000"}
     assert {variables["PS_WORKERS"] for variables in roles} == {"1"}

@@ -321,10 +321,34 @@ def test_a_server_that_goes_on_holds_the_finished_members(job: Gang) -> None:
     assert sorted(path.name for path in job.work.glob("began.*")) == ["began.0", "began.1"]
 
 
+SUBCLASS = """
+from slurm_hooks.elastic.engines.gang.mpi import Mpi
+
+
+class Horovod(Mpi):
+    def variables(self, world):
+        names = " ".join(place.name for place in world.places)
+        return {"FLOCK_SSH": f"{world.folder}/launch", "FLOCK_NODES": names}
+"""
+
+
+def test_a_subclass_of_mpi_starts_commands_on_all_nodes(job: Gang) -> None:
+    install(job, SUBCLASS)
+    job.script = job.work / "flock.sh"
+    job.script.write_text('for n in $FLOCK_NODES; do "$FLOCK_SSH" $n touch $1/on.$n || exit; done')
+    job.flags = ["--grace=2", "--", "sh"]
+    for fragment in (0, 1):
+        job.extra["SLURMD_NODENAME"] = f"n{fragment}"
+        start(job, fragment)
+    assert job.wait_exit(0, 1) == [0, 0]
+    assert sorted(path.name for path in job.work.glob("on.*")) == ["on.n0", "on.n1"]
+
+
 def test_the_example_of_the_page_ends_when_its_last_worker_has(job: Gang) -> None:
     shown = files_shown("engines.md")
     job.script = job.work / "train.py"
-    job.script.write_text(shown["train.py"])
+    assert "sleep(60)" in shown["train.py"]
+    job.script.write_text(shown["train.py"].replace("sleep(60)", "sleep(1)"))
     install(job, shown["paramserver.py"], "paramserver:ParameterServer")
     for fragment in (0, 1, 2):
         start(job, fragment)
