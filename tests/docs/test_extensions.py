@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -120,17 +119,6 @@ def test_the_test_of_a_page_passes(
     install(page)
     (module_dir / f"{name}.py").write_text(files_shown(page)[f"{name}.py"])
     getattr(importlib.import_module(name), test)()
-
-
-def test_the_engine_of_the_page_writes_a_file_for_each_round() -> None:
-    shown: dict[str, Any] = {}
-    exec(files_shown("engines.md")["flock.py"], shown)
-    engine = shown["Flock"]()
-    paths = [engine.variables(GangWorld(number, 1, PLACES))["FLOCK_LIST"] for number in (1, 2)]
-    assert len(set(paths)) == 2
-    written = Path(paths[1]).read_text()
-    engine.folder.cleanup()
-    assert written == "10.0.0.1:7000\n10.0.0.2:7001\n"
 
 
 def test_the_engine_of_the_page_gives_each_member_its_role(install: Install) -> None:

@@ -321,6 +321,31 @@ def test_a_server_that_goes_on_holds_the_finished_members(job: Gang) -> None:
     assert sorted(path.name for path in job.work.glob("began.*")) == ["began.0", "began.1"]
 
 
+@pytest.mark.parametrize("number", [None, signal.SIGTERM])
+def test_the_directory_of_the_page_s_engine_ends_with_its_agent(
+    job: Gang, number: signal.Signals | None
+) -> None:
+    install(job, files_shown("engines.md")["flock.py"], "flock:Flock")
+    job.script = job.work / "flock.sh"
+    job.script.write_text(
+        'cp "$FLOCK_LIST" $1/peers; echo "$FLOCK_LIST" > $1/place; '
+        "while [ ! -e $1/go-on ]; do sleep 0.1; done"
+    )
+    job.flags = ["--grace=2", "--", "sh"]
+    start(job, 0)
+    place = job.work / "place"
+    wait_until(lambda: place.exists() and place.read_text() != "")
+    written = Path(place.read_text().strip())
+    assert written.name == "peers.1"
+    assert written.read_text() == (job.work / "peers").read_text()
+    if number is None:
+        (job.work / "go-on").touch()
+    else:
+        job.agents[0].send_signal(number)
+    job.wait_exit(0)
+    assert not written.parent.exists()
+
+
 SUBCLASS = """
 from slurm_hooks.elastic.engines.gang.mpi import Mpi
 
