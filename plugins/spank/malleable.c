@@ -13,7 +13,8 @@
  *   place.c        finds the job, the fragment and the node
  *   inherit.c      drops the variables of a surrounding job
  * The plugin must never fail or delay a job. So it should be `optional` in
- * plugstack.conf, it opens no file but its own command line, and it ignores a job without the option.
+ * plugstack.conf, and it ignores a job without the option. It opens no file
+ * but, in sbatch, the process's own command line.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,6 +38,7 @@
 
 static bool is_on; /* false on a release without tests: then it calls no function of Slurm */
 static bool is_requested;
+static bool is_taken; /* the value is a word that is not meant as one, and the user has read so */
 static struct request request;
 static char env_path[PATH_MAX]; /* of --malleable-env; empty without the option */
 static struct settings settings; /* read in slurmstepd only */
@@ -67,7 +69,8 @@ static int read_option(const char *value)
 	is_requested = request_parse(value, &request, fault, sizeof(fault));
 	if (is_requested)
 		return 0;
-	slurm_error("malleable: %s", fault);
+	if (!is_taken)
+		slurm_error("malleable: %s", fault);
 	return -1;
 }
 
@@ -97,6 +100,7 @@ static void report_taken(void)
 
 	if (!taken_read(word, sizeof(word)) || !read_option(word))
 		return;
+	is_taken = true;
 	if (isatty(STDIN_FILENO))
 		slurm_error("malleable: sbatch now reads a script from the terminal; press Ctrl-C");
 }

@@ -61,6 +61,7 @@ static const struct {
 	{"--gres=gpu:1", "; write for example sbatch --malleable=2-16 --gres=gpu:1 SCRIPT"},
 	{"/home/aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffff/train.sh",
 	 "fff... as the value; write for example sbatch --malleable=2-16 SCRIPT"},
+	{"yes", "the value must begin with MIN-MAX"},
 	{"s.sh;x", "the value must begin with MIN-MAX"},
 	{"unit=2", "the value must begin with MIN-MAX"},
 	{"4", "--malleable=1-4"},
@@ -332,6 +333,14 @@ static const struct {
 	{LINE("sbatch\0--malleable\0002-16"), NULL},
 	{LINE("sbatch\0--malleable\0train.sh; x"), NULL},
 	{LINE("sbatch\0--malleable"), NULL},
+	{LINE("--malleable\0train.sh"), NULL},
+	{LINE("sbatch\0--malleable\0yes"), NULL},
+	{LINE("sbatch\0--\0--malleable\0train.sh"), NULL},
+	{LINE("sbatch\0-H\0/dev/null\0--malleable\0train.sh"), NULL},
+	{LINE("sbatch\0-D\0/tmp\0--malleable\0train.sh"), "train.sh"},
+	{LINE("sbatch\0-D\0/tmp\0script2.sh\0--malleable\0train.sh"), NULL}, /* words of a script */
+	{LINE("sbatch\0--nodes=2\0script2.sh\0--malleable\0train.sh"), NULL},
+	{LINE("sbatch\0in_path\0--malleable\0train.sh"), NULL},
 	{LINE("sbatch\0--malleable=2-16\0train.sh"), NULL},
 	{LINE("sbatch\0/proc/self/cmdline\0--malleable\0name"), NULL}, /* words of a script */
 	{LINE("sbatch"), NULL},

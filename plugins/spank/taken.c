@@ -20,32 +20,52 @@ bool taken_is(const char *text)
 {
 	if (is_option(text))
 		return !text[strspn(text, PLAIN "=,")];
-	return strspn(text, LETTERS "._/~") && !text[strspn(text, PLAIN)];
+	return strspn(text, LETTERS "._/~") && !text[strspn(text, PLAIN)] && strpbrk(text, "./");
 }
 
 static bool is_file(const char *path)
 {
 	struct stat found;
 
-	return !stat(path, &found) && S_ISREG(found.st_mode);
+	return !stat(path, &found) && !S_ISDIR(found.st_mode);
+}
+
+static const char *next(const char *word)
+{
+	return word + strlen(word) + 1;
+}
+
+/* True if sbatch would take a word before `end` as its script. All later words are the script's. */
+static bool has_script(const char *words, const char *end)
+{
+	const char *before = "";
+
+	for (const char *word = next(words); word < end; word = next(word)) {
+		bool may_be_value = *before == '-' && !strchr(before, '=');
+
+		if (*word != '-' && (!may_be_value || is_file(word)))
+			return true;
+		if (!strcmp(word, "--"))
+			return true;
+		before = word;
+	}
+	return false;
 }
 
 const char *taken_find(const char *words, size_t size)
 {
-	const char *end = words + size, *before = "";
+	const char *end = words + size, *option = words, *last = words;
 
 	if (!size || end[-1])
 		return NULL;
-	for (const char *word = words + strlen(words) + 1; word < end; word += strlen(word) + 1) {
-		bool is_last = word + strlen(word) + 1 == end;
-
-		if (!strcmp(before, "--malleable"))
-			return is_last && taken_is(word) ? word : NULL;
-		if (*word != '-' && is_file(word)) /* the script: all other words are its own */
-			return NULL;
-		before = word;
+	for (const char *word = words; word < end; word = next(word)) {
+		option = last;
+		last = word;
 	}
-	return NULL;
+	/* No file is looked at for any other command line: a path may be on a server that is gone. */
+	if (option == words || strcmp(option, "--malleable") || !taken_is(last) || has_script(words, option))
+		return NULL;
+	return last;
 }
 
 bool taken_read(char *word, size_t size)
