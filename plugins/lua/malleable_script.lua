@@ -241,9 +241,10 @@ end
 --- A fault if fragments would start more workers than they have GPUs. A single worker may use all.
 local function check_workers(commands, request, launchers)
   if request.counted ~= "gpu" then return nil end
+  local only = request.max == request.unit and request.unit
   for _, words in ipairs(commands) do
     local workers = find_workers(words, launchers)
-    if workers and workers > 1 and workers ~= request.unit then
+    if workers and workers > 1 and workers ~= only then
       return string.format("torchrun --nproc-per-node=%d: fragments have different numbers of "
         .. "GPUs; write --nproc-per-node=gpu, or drop it", workers)
     end

@@ -686,6 +686,9 @@ local NO_SLOTS = {
     fault = "^%-%-mem: .*write %-%-mem%-per%-cpu=SIZE$" },
   { name = "workers by number", job = { script = "#!/bin/sh\ntorchrun --nproc-per-node=8 t.py\n" },
     fault = "^torchrun %-%-nproc%-per%-node=8: .*write %-%-nproc%-per%-node=gpu, or drop it$" },
+  { name = "workers of the unit, although a fragment may have more", text = "4-8,unit=2gpu",
+    job = { script = "#!/bin/sh\ntorchrun --nproc-per-node=2 t.py\n" },
+    fault = "^torchrun %-%-nproc%-per%-node=2: " },
   { name = "workers by number, otherwise",
     job = { script = "#!/bin/sh\nsrun python -m torch.distributed.run --nproc_per_node 8 t.py\n" },
     fault = "^torchrun %-%-nproc%-per%-node=8: " },
@@ -708,7 +711,7 @@ end
 for _, case in ipairs({
   { "torchrun --nproc-per-node=gpu t.py" }, { "torchrun t.py --nproc-per-node" },
   { "torchrun --nproc-per-node=$N t.py" }, { "python t.py --nproc-per-node=8; torchrun t.py" },
-  { "torchrun --nproc-per-node=2 t.py", text = "4-8,unit=2gpu" },
+  { "torchrun --nproc-per-node=2 t.py", text = "2-2,unit=2gpu" },
   { "torchrun --nproc-per-node=1 t.py" }, -- a process that uses all GPUs
   { "torchrun --nproc-per-node=8 t.py", text = "4-8,unit=task" },
   { "torchrun --nproc-per-node=8 t.py", text = "4-8" },
