@@ -100,7 +100,7 @@ def weigh(objective: Objective, job: JobFacts) -> tuple[Worth, str]:
             return speedup(job), f"job {job.name}: the objective returned {worth!r}, not a Worth"
         if not 0 <= worth.weight < math.inf or not worth.curve(job.unit) >= 0:
             return speedup(job), f"job {job.name}: the objective returned weight {worth.weight!r}"
-    except Exception as error:  # the site's code may raise anything
+    except (Exception, SystemExit) as error:  # the site's code may raise anything
         fault = f"job {job.name}: the objective failed: {type(error).__name__}: {error}"
         return speedup(job), fault
     return worth, ""

@@ -134,7 +134,7 @@ def _loaded(entry: Any) -> Iterator[Check]:
                     f"{check.id!r} is the id of a check of doctor: begin it with your site's name"
                 )
             yield replace(check, category=Category.SITE, source=entry.value)
-    except Exception as fault:  # code of another package
+    except (Exception, SystemExit) as fault:  # code of another package
         yield _broken(entry, f"{type(fault).__name__}: {fault}")
 
 

@@ -46,7 +46,7 @@ def _look(check: Check, facts: Facts, is_before: bool) -> Outcome:
         findings = tuple(check.look(facts))
     except CannotLook as reason:
         return Outcome(check, skipped=str(reason))
-    except Exception as fault:  # a site's own code, or an answer of a new kind
+    except (Exception, SystemExit) as fault:  # a site's own code, or an answer of a new kind
         seen = f"this check failed: {type(fault).__name__}: {fault}"
         return Outcome(check, (warning(seen, advice=_after_fault(check)),))
     if is_before and check.is_ours:

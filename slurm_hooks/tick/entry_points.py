@@ -32,7 +32,7 @@ def find_objective(name: str) -> Objective:
     entry = named[name]
     try:
         objective: Objective = entry.load()
-    except Exception as error:  # the site's code may raise anything
+    except (Exception, SystemExit) as error:  # the site's code may raise anything
         seen = f"{type(error).__name__}: {error}"
         fault = f"plan.objective = {name!r}: cannot load {entry.value}: {seen}"
         raise SettingsError([fault]) from error

@@ -72,10 +72,15 @@ def broken(job: JobFacts) -> Worth:
     raise KeyError(job.user)
 
 
+def leaving(job: JobFacts) -> Worth:
+    raise SystemExit(0)
+
+
 @pytest.mark.parametrize(
     ("objective", "said"),
     [
         (broken, "KeyError"),
+        (leaving, "failed: SystemExit: 0"),
         (lambda job: 3, "not a Worth"),
         (lambda job: Worth(math.nan, job.curve), "weight nan"),
         (lambda job: Worth(-1.0, job.curve), "weight -1"),

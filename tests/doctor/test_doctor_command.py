@@ -95,7 +95,7 @@ class Entry:
         self._loaded = loaded
 
     def load(self) -> object:
-        if isinstance(self._loaded, Exception):
+        if isinstance(self._loaded, BaseException):
             raise self._loaded
         return self._loaded
 
@@ -125,17 +125,20 @@ def test_a_check_of_a_site_is_on_no_page_of_ours(
         assert own["see"] == ""
 
 
+@pytest.mark.parametrize(
+    ("fault", "name"), [(ValueError("odd"), "ValueError: odd"), (SystemExit(0), "SystemExit: 0")]
+)
 def test_a_check_of_a_site_that_fails_names_its_package(
-    capsys: Output, monkeypatch: pytest.MonkeyPatch
+    capsys: Output, monkeypatch: pytest.MonkeyPatch, fault: BaseException, name: str
 ) -> None:
     def look(_facts: object) -> NoReturn:
-        raise ValueError("odd")
+        raise fault
 
     check = Check("site-own", Category.SITE, "all is ours", "because", look)
     monkeypatch.setattr(catalogue, "entries", lambda group: [Entry(check)])
     assert cli.main(["doctor", "site-own"]) == 1
     said = capsys.readouterr().out
-    assert "this check failed: ValueError: odd" in said
+    assert f"this check failed: {name}" in said
     assert "do   correct the package that has our_site:OWN, or remove it" in said
     assert "malleable bundle" not in said
 
@@ -151,7 +154,7 @@ def test_a_check_of_a_site_cannot_have_the_id_of_a_check_of_ours(
     assert "mine" not in said
 
 
-@pytest.mark.parametrize("loaded", [ValueError("odd"), 7, [7]])
+@pytest.mark.parametrize("loaded", [ValueError("odd"), SystemExit(0), 7, [7]])
 def test_a_check_of_a_site_that_cannot_be_loaded(
     capsys: Output, monkeypatch: pytest.MonkeyPatch, loaded: object
 ) -> None:

@@ -25,12 +25,14 @@ NUMBER = 3
 def site(module_dir: Path) -> Path:
     """An installed package with three entry points, two of them bad."""
     (module_dir / "site_rules.py").write_text(OBJECTIVE)
+    (module_dir / "site_leaver.py").write_text("raise SystemExit(0)\n")
     info = module_dir / "site_rules-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: site-rules\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
         "[slurm_malleable.objectives]\nurgent = site_rules:urgent_first\n"
-        "number = site_rules:NUMBER\ngone = site_rules:gone\nspeedup = site_rules:NUMBER\n"
+        "number = site_rules:NUMBER\nleaver = site_leaver:rule\ngone = site_rules:gone\n"
+        "speedup = site_rules:NUMBER\n"
     )
     return module_dir
 
@@ -50,6 +52,7 @@ def test_our_objectives_cannot_be_replaced(site: Path) -> None:
     [
         ("gone", "cannot load site_rules:gone"),
         ("number", "is not a function"),
+        ("leaver", "SystemExit: 0"),
         ("x", "known: speedup"),
     ],
 )
