@@ -19,7 +19,7 @@ end_processes() { # job, node, cluster; `again` says that another look may show 
   for proc in $(find /proc -maxdepth 1 -name '[0-9]*' -uid "$(id -u)" 2>/dev/null); do
     env=$newline$({ tr '\0' '\n' <"$proc/environ"; } 2>/dev/null)$newline || continue
     case $env in
-      # It has ended, or the kernel is just starting a program in it.
+      # The kernel is just starting a program in it, or it has wiped its environment.
       "$newline$newline") again=yes && continue ;;
       # This script itself and its like, where slurmd runs as the user of the job.
       *"${newline}SLURM_SCRIPT_CONTEXT="*) continue ;;
@@ -33,11 +33,8 @@ end_processes() { # job, node, cluster; `again` says that another look may show 
 }
 
 if [ "$1" = work ]; then
-  for _ in 1 2 3; do
-    end_processes "$2" "$3" "$4"
-    [ -n "$again" ] || break
-    sleep 0.1
-  done
+  end_processes "$2" "$3" "$4"
+  [ -z "$again" ] || { sleep 0.1; end_processes "$2" "$3" "$4"; }
   exit 0
 fi
 
