@@ -46,7 +46,7 @@ class Parts:
         names = {
             "plugin malleable.so": self.spank,
             "job_submit.lua": self.lua_dir,
-            "job path": self.job_path,
+            "software for jobs": self.job_path,
         }
         return [name for name, path in names.items() if path is None]
 
@@ -104,10 +104,12 @@ def _render_policy(chosen: settings.Settings, version: tuple[int, ...], spec: Sa
 def _tree_parts() -> Parts:
     build = TREE / "build"
     with _building(build):
-        return Parts(
-            spank=_build_spank(build / "spank"),
-            job_path=_fresh_job_path(build / "jobpath"),
-            lua_dir=_existing(TREE / "plugins" / "lua"),
+        return _whole(
+            Parts(
+                spank=_build_spank(build / "spank"),
+                job_path=_fresh_job_path(build / "jobpath"),
+                lua_dir=_existing(TREE / "plugins" / "lua"),
+            )
         )
 
 
@@ -115,11 +117,17 @@ def _installed_parts() -> Parts:
     """Returns the parts of the packages. `pip install .` copies the commands alone."""
     plugins = (folder for pattern in PLUGIN_DIRS for folder in Path("/").glob(pattern))
     built = (_existing(plugin / "malleable.so") for plugin in plugins)
-    parts = Parts(
-        spank=next((path for path in built if path is not None), None),
-        job_path=_existing(INSTALLED_JOB_PATH),
-        lua_dir=_existing(Path(INSTALLED_LUA)),
+    return _whole(
+        Parts(
+            spank=next((path for path in built if path is not None), None),
+            job_path=_existing(INSTALLED_JOB_PATH),
+            lua_dir=_existing(Path(INSTALLED_LUA)),
+        )
     )
+
+
+def _whole(parts: Parts) -> Parts:
+    """The same parts. Raises MissingProgram if one is not here."""
     if missing := parts.missing():
         raise MissingProgram(
             f"This malleable has no {' and no '.join(missing)}: install the packages "

@@ -303,8 +303,8 @@ def test_a_malleable_without_the_other_parts_starts_no_sandbox(tmp_path, monkeyp
         project.project_spec(nodes=2)
     (text,) = str(refusal.value).splitlines()
     assert text.startswith(
-        "This malleable has no plugin malleable.so and no job_submit.lua and no job path: install "
-        "the packages slurm-malleable-slurm and slurm-malleable-client, or run"
+        "This malleable has no plugin malleable.so and no job_submit.lua and no software for jobs: "
+        "install the packages slurm-malleable-slurm and slurm-malleable-client, or run"
     )
     assert "make setup" in text
     assert text.endswith("(--plain).")
