@@ -237,6 +237,25 @@ def test_a_variable_that_is_no_text_is_a_line(job: Gang, returned: str, said: st
     assert "Traceback" not in job.log(0)
 
 
+@pytest.mark.parametrize(
+    ("returned", "said"),
+    [
+        ('{"hosts": 1}', "lay_out(world) gives hosts = 1, which is no text"),
+        ('{"hosts": b"n1"}', "lay_out(world) gives hosts = b'n1', which is no text"),
+        ("{7: 'a'}", "lay_out(world) gives 7 = 'a', which is no text"),
+        ("None", "lay_out(world) gives None, which is no mapping"),
+    ],
+)
+def test_a_file_that_is_no_text_is_a_line(job: Gang, returned: str, said: str) -> None:
+    lays = f"    def lay_out(self, world):\n        return {returned}\n"
+    install(job, f"{HOROVOD}{lays}")
+    start(job, 0)
+    assert job.wait_exit(0) == [os.EX_USAGE]
+    assert f"malleable: engine=horovod: {said}" in job.log(0)
+    assert "Traceback" not in job.log(0)
+    assert not list(job.shared.rglob("laid-out-*"))
+
+
 RAISING = """
 class Horovod:
     def variables(self, world):

@@ -69,7 +69,7 @@ class Crew:
     def begin_round(self, round_: Round, rank: int, is_broken: Callable[[], bool]) -> bool:
         """Meet the others and start. Return False if the round breaks before.
 
-        Raises OptionError if the engine's variables are no texts, SystemExit if the engine raises.
+        Raises OptionError if the engine returns no texts, SystemExit if the engine raises.
         """
         self._round, self._rank = round_, rank
         with suppressed(DirectoryError, doing="reading the job's secret again"):

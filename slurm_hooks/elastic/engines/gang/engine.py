@@ -81,14 +81,7 @@ def variables_of(engine: GangEngine, name: str, world: GangWorld) -> Mapping[str
     """Return the engine's variables for this member. Raises OptionError if one is no text, and
     SystemExit if the engine raises.
     """
-    given: object = _answer(engine.variables, name, world)
-    fault = f"engine={name}: variables(world) gives"
-    if not isinstance(given, Mapping):
-        raise OptionError(f"{fault} {given!r}, which is no mapping")
-    for key, value in given.items():
-        if not (isinstance(key, str) and isinstance(value, str)):
-            raise OptionError(f"{fault} {key} = {value!r}, which is no text")
-    return given
+    return _texts(engine, "variables", name, world)
 
 
 def lays_out(engine: GangEngine) -> bool:
@@ -96,10 +89,20 @@ def lays_out(engine: GangEngine) -> bool:
     return callable(getattr(engine, "lay_out", None))
 
 
-def files_of(engine: Any, name: str, world: GangWorld) -> Mapping[str, str]:
-    """Return the texts that the engine lays out. Raises SystemExit if the engine raises."""
-    files: Mapping[str, str] = _answer(engine.lay_out, name, world)
-    return files
+def files_of(engine: GangEngine, name: str, world: GangWorld) -> Mapping[str, str]:
+    """Return the texts that the engine lays out. Raises as `variables_of`."""
+    return _texts(engine, "lay_out", name, world)
+
+
+def _texts(engine: object, method: str, name: str, world: GangWorld) -> Mapping[str, str]:
+    given = _answer(getattr(engine, method), name, world)
+    fault = f"engine={name}: {method}(world) gives"
+    if not isinstance(given, Mapping):
+        raise OptionError(f"{fault} {given!r}, which is no mapping")
+    for key, value in given.items():
+        if not (isinstance(key, str) and isinstance(value, str)):
+            raise OptionError(f"{fault} {key} = {value!r}, which is no text")
+    return given
 
 
 def _answer(method: Callable[[GangWorld], Any], name: str, world: GangWorld) -> Any:
