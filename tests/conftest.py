@@ -45,7 +45,7 @@ if PROFILE == "repeatable":
 
 @pytest.fixture
 def module_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory on the import path. After the test, nobody has imported anything from it."""
+    """A directory on the import path. After the test, `sys.modules` has no module of it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     for name, module in list(sys.modules.items()):
