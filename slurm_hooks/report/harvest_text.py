@@ -156,7 +156,7 @@ def figures(totals: Totals) -> tuple[tuple[str, str], ...]:
         (str(sum(end.count for end in totals.interruptions)), "interruptions"),
         (
             f"{max(held, default=0):.0f} s",
-            f"longest delay. All delays together: {sum(held):.0f} s ({late})",
+            f"longest delay caused, at most. All delays together: {sum(held):.0f} s ({late})",
         ),
     )
 

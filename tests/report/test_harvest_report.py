@@ -211,7 +211,7 @@ def test_doubts_and_delays_are_said() -> None:
         "delays caused: at most 60 s in all, 60 s for a single job; 1 of 3 jobs with a published"
         in text
     )
-    delays = "longest delay. All delays together: 60 s (1 of 3 starts)"
+    delays = "longest delay caused, at most. All delays together: 60 s (1 of 3 starts)"
     assert figures(doubtful)[-1] == ("60 s", delays)
     assert "reasons are unknown for 0.500 of 1.00 hours" in text
     assert "0.100 node-hours of all jobs are estimated" in text
