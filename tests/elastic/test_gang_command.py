@@ -206,7 +206,8 @@ def test_an_engine_of_the_user_s_environment_describes_the_world_to_the_command(
     [
         ("", "has no attribute 'Horovod'"),
         ("import no_such_module", "No module named 'no_such_module'"),
-        ("raise SystemExit(0)", "our_horovod:Horovod: SystemExit(0)"),
+        ("raise SystemExit(0)", "our_horovod:Horovod: SystemExit in our_horovod.py:1: 0"),
+        ("def Horovod():\n    return absent", "NameError in our_horovod.py:2: name 'absent'"),
         ("class Horovod: pass", "our_horovod:Horovod has no method variables(world)"),
         (None, "engine=horovod: no package of this Python names it"),
     ],
@@ -267,6 +268,7 @@ class Horovod:
 LAYING = (
     "class Horovod(dict):\n    variables = dict\n    def lay_out(self, world): return world.no\n"
 )
+LEAVING = "import sys\nclass Horovod:\n    def variables(self, world):\n        sys.exit(0)\n"
 WRONG_CALL = "class Horovod:\n    def variables(self): return {}\n"
 
 
@@ -275,6 +277,7 @@ WRONG_CALL = "class Horovod:\n    def variables(self): return {}\n"
     [
         (RAISING, "IndexError in our_horovod.py:7: tuple index out of range"),
         (LAYING, "AttributeError in our_horovod.py:3: 'GangWorld' object has no attribute 'no'"),
+        (LEAVING, "SystemExit in our_horovod.py:4: 0"),
         (WRONG_CALL, "TypeError: "),
     ],
 )

@@ -6,6 +6,7 @@ docs/developers/engines.md says how to write an engine. It is loaded in the job 
 
 from __future__ import annotations
 
+import importlib
 import os
 import traceback
 from collections.abc import Callable, Mapping
@@ -60,8 +61,8 @@ def find_engine(name: str) -> GangEngine:
         )
     try:
         engine: GangEngine = entry.load()()
-    except (Exception, SystemExit) as error:
-        raise OptionError(f"engine={name}: {entry.value}: {error!r}") from error
+    except (Exception, SystemExit) as error:  # code of another package
+        raise OptionError(f"engine={name}: {entry.value}: {_load_fault(error)}") from error
     if not callable(getattr(engine, "variables", None)):
         raise OptionError(f"engine={name}: {entry.value} has no method variables(world)")
     return engine
@@ -111,18 +112,33 @@ def _answer(method: Callable[[GangWorld], Any], name: str, world: GangWorld) -> 
     """
     try:
         return method(world)
-    except Exception as error:  # code of another package
+    except (Exception, SystemExit) as error:  # code of another package
         say(f"engine={name}: {_fault(error)}")
         raise SystemExit(1) from None
 
 
-def _fault(error: Exception) -> str:
+def _fault(error: BaseException) -> str:
     """Return the error with its place in the engine, then the traceback from there on."""
     own = error.__traceback__ and error.__traceback__.tb_next  # the first frame is `_answer`
     if own is None:  # the method does not take a world
         return f"{type(error).__name__}: {error}"
-    steps = traceback.extract_tb(own)
-    last = [step for step in steps if step.filename == steps[0].filename][-1]
-    place = f"{os.path.basename(last.filename)}:{last.lineno}"
     shown = "".join(traceback.format_exception(type(error), error, own)).rstrip()
-    return f"{type(error).__name__} in {place}: {error}\n{shown}"
+    return f"{_with_place(error, traceback.extract_tb(own)[0].filename)}\n{shown}"
+
+
+def _load_fault(error: BaseException) -> str:
+    """Return the error of a package that does not load, with its last place outside of Python."""
+    steps = traceback.extract_tb(error.__traceback__)[1:]  # the first frame is `find_engine`
+    own = [step.filename for step in steps if not _is_of_python(step.filename)]
+    return _with_place(error, own[-1]) if own else f"{type(error).__name__}: {error}"
+
+
+def _is_of_python(file: str) -> bool:
+    return file.startswith("<frozen") or file in (importlib.__file__, metadata.__file__)
+
+
+def _with_place(error: BaseException, file: str) -> str:
+    """Return the error with the last line of this file in its traceback."""
+    steps = traceback.extract_tb(error.__traceback__)
+    last = [step for step in steps if step.filename == file][-1]
+    return f"{type(error).__name__} in {os.path.basename(file)}:{last.lineno}: {error}"
