@@ -31,6 +31,7 @@ local MAIL_PER_FRAGMENT = { 16, 32, 64, 128, 512 } -- TIME_LIMIT, _90, _80, _50,
 
 local own_dir = debug.getinfo(1, "S").source:match("^@(.*/)") or "./"
 local places = dofile(own_dir .. "malleable_place.lua")
+local requests = dofile(own_dir .. "malleable_request.lua")
 
 local function is_given(value)
   return value ~= nil and value ~= M.NO_VAL
@@ -222,13 +223,20 @@ local function write_partition_note(name, job)
     name)
 end
 
---- A note if every node on which the job fits has more GPUs than it asks for.
--- asked: gpus, {kind, count} on each node, and line, which counts them instead; each may be nil.
--- known: by `gpu` or `gpu:KIND` the numbers of GPUs that nodes of the partition have, from few to
--- many.
-local function write_gpu_note(asked, known)
+--- What to write for the GPUs that stay idle: the line that counts GPUs, if the checks accept it.
+local function advise_gpus(asked, policy, fit)
+  local line = requests.spell_gpus(asked.request, policy, asked.gpus.count)
+  if line and asked.accepts(line:match("=(.*)")) then return "write " .. line end
+  local all = #fit == 1 and string.format("all %s GPUs of a node", fit[1])
+    or "all GPUs of the nodes"
+  return "ask for " .. all .. " instead, and use them in the script"
+end
+
+--- A note if every node on which the job fits has more GPUs than it asks for. policy.gpus has, by
+-- partition and by `gpu` or `gpu:KIND`, the numbers of GPUs that nodes have, from few to many.
+local function write_gpu_note(asked, policy, lane)
   if not asked.gpus then return nil end
-  local gpus, fit = asked.gpus, {}
+  local gpus, known, fit = asked.gpus, (policy.gpus or {})[lane], {}
   local name = gpus.kind == "" and "gpu" or "gpu:" .. gpus.kind
   for _, count in ipairs(known and known[name] or {}) do
     if count == gpus.count then return nil end
@@ -236,8 +244,8 @@ local function write_gpu_note(asked, known)
   end
   if #fit == 0 then return nil end
   return string.format("note: the job asks for %d GPU%s of each node, and gets whole nodes of %s "
-    .. "GPUs; write %s", gpus.count, gpus.count == 1 and "" or "s", table.concat(fit, " or "),
-    asked.line or string.format("--gres=%s:%s, and use all GPUs in the script", name, fit[1]))
+    .. "GPUs; %s", gpus.count, gpus.count == 1 and "" or "s", table.concat(fit, " or "),
+    advise_gpus(asked, policy, fit))
 end
 
 --- A note if the partition can never give the job its MAX.
@@ -338,7 +346,7 @@ local function accept(asked, job, site, policy, place, times)
   notes[#notes + 1] = write_core_note(request, place, job, site.parts)
     or write_partition_note(place.lane, job)
   notes[#notes + 1] = write_size_note(request, place.lane, site.parts[place.lane])
-  notes[#notes + 1] = write_gpu_note(asked, (policy.gpus or {})[place.lane])
+  notes[#notes + 1] = write_gpu_note(asked, policy, place.lane)
   notes[#notes + 1] = write_cut_note(request, job, times.lease)
   add(notes, write_notes(job, site, policy, lost_mail))
   return { faults = {}, notes = notes, set = set,
@@ -348,8 +356,9 @@ end
 --- Decide on a submission.
 -- asked: {request, faults, note} from malleable_request.lua (request is nil if it cannot be
 -- parsed). It also has the answers of the other modules: `options` are the faults of the job's
--- other options, `shape` the nodes and tasks of a fragment or its part of a node, `gpus` and `line`
--- the GPUs of a node and the request that counts them, `script` the faults or note of the script.
+-- other options, `shape` the nodes and tasks of a fragment or its part of a node, `gpus`
+-- the GPUs of each node, {kind, count} or nil, `script` the faults or note of the script, and
+-- `accepts` tells whether the same job with another request has no fault.
 -- job: fields as the user set them. site: {partition, admin_comment, exc_nodes, qos, default_qos,
 -- parts, expedite}: fields after the site's own function, Slurm's partition records by name, and
 -- the bit in bitflags that means --requeue=expedite (nil before 25.11). policy: a checked policy.

@@ -283,14 +283,12 @@ function M.read(text, policy, nodes)
 end
 
 --- The same size, counted in the `gpus` of each node, for a job of whole nodes; nil if the site or
--- the job cannot have parts of nodes.
+-- the job cannot have parts of nodes. The job's other options may still contradict it.
 function M.spell_gpus(request, policy, gpus)
   local is_plain = request.unit == 1 and not (request.core or request.sizes or request.prefer)
   if not policy.part_nodes or not is_plain then return nil end
-  local line = spell(request.min * gpus, request.max * gpus, { unit = gpus, counted = "gpu",
+  return spell(request.min * gpus, request.max * gpus, { unit = gpus, counted = "gpu",
     engine = request.engine, launch = request.launch, min_run = request.min_run })
-  local _, faults = M.read(line:match("=(.*)"), policy)
-  return #faults == 0 and line or nil
 end
 
 return M

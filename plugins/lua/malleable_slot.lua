@@ -107,9 +107,16 @@ local function spell_gpus(tres)
   return (tres.node or tres.job or tres.task) and "" or "--gres=gpu:1 "
 end
 
+--- True if the user asks for whole nodes.
+local function is_exclusive(job)
+  local shared = job.shared
+  return shared ~= nil and shared ~= SHARED_OK and shared ~= NO_VAL16 and shared ~= NO_VAL
+end
+
 --- The GPUs that a job of whole nodes asks for on each node: {kind, count}, or nil if it does not
--- say. `unit` counts the nodes of a fragment, `each` the tasks of a node.
+-- say, or wants whole nodes. `unit` counts the nodes of a fragment, `each` the tasks of a node.
 function M.count_gpus(job, unit, each)
+  if is_exclusive(job) then return nil end
   local tres, faults = read_tres(job)
   local kind = find_kind(tres)
   if #faults > 0 or not kind then return nil end
@@ -207,8 +214,7 @@ local function check_options(job, faults)
   if read(job.ntasks_per_tres) then
     faults[#faults + 1] = "--ntasks-per-gpu: the script starts the workers of a fragment; drop it"
   end
-  if job.shared and job.shared ~= SHARED_OK and job.shared ~= NO_VAL16
-    and job.shared ~= NO_VAL then
+  if is_exclusive(job) then
     faults[#faults + 1] = "--exclusive: asks for whole nodes, but unit=gpu and unit=task for parts "
       .. "of nodes; drop --exclusive, or the unit"
   end

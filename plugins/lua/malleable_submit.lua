@@ -149,10 +149,24 @@ local function wake()
   file:close()
 end
 
---- The GPUs of each node that a job of whole nodes asks for, and the line that counts them.
-local function find_gpus(request, job, each)
-  local gpus = not request.counted and modules.slot.count_gpus(job, request.unit, each) or nil
-  return gpus, gpus and modules.request.spell_gpus(request, policy, gpus.count)
+--- Check a request and the job around it. Returns the decision of malleable_checks.lua.
+local function decide(text, job, site)
+  local shared = policy.part_nodes and site.parts[policy.part_nodes]
+  local request, faults = modules.request.read(text, policy, shared and shared.total_nodes)
+  local asked = { request = request, faults = faults, options = modules.options.check(job) }
+  if #faults == 0 then
+    local most, owner = modules.place.find_submit_limit(request, job, site, policy)
+    faults[1], asked.note = modules.request.cut(request, most, owner)
+  end
+  if #faults == 0 then
+    asked.shape = request.counted and modules.slot.find(job, request, policy.gres or "gres:")
+      or modules.shape.find(job, request)
+    asked.gpus = not request.counted
+      and modules.slot.count_gpus(job, request.unit, asked.shape.each) or nil
+    asked.script = modules.script.check(job.script, request, asked.shape.each, policy.launchers)
+  end
+  function asked.accepts(other) return #decide(other, job, site).faults == 0 end
+  return modules.checks.submit(asked, job, site, policy)
 end
 
 local function submit(text, job, job_desc, parts)
@@ -170,20 +184,7 @@ local function submit(text, job, job_desc, parts)
     say(lines)
     if #lines > 0 then return slurm.ERROR end
   end
-  local shared = policy.part_nodes and parts[policy.part_nodes]
-  local request, faults = modules.request.read(text, policy, shared and shared.total_nodes)
-  local asked = { request = request, faults = faults, options = modules.options.check(job) }
-  if #faults == 0 then
-    local most, owner = modules.place.find_submit_limit(request, job, site, policy)
-    faults[1], asked.note = modules.request.cut(request, most, owner)
-  end
-  if #faults == 0 then
-    asked.shape = request.counted and modules.slot.find(job, request, policy.gres or "gres:")
-      or modules.shape.find(job, request)
-    asked.gpus, asked.line = find_gpus(request, job, asked.shape.each)
-    asked.script = modules.script.check(job.script, request, asked.shape.each, policy.launchers)
-  end
-  local decision = modules.checks.submit(asked, job, site, policy)
+  local decision = decide(text, job, site)
   say(decision.faults)
   if #decision.faults > 0 then
     if read_variable(job_desc) then say({ WHY_MALLEABLE }) end

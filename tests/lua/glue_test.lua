@@ -193,6 +193,60 @@ job = describe_job({ shared = 1 })
 check("whole nodes as ever", slurm_job_submit(job, {}, 1000) == 0 and job.shared == 0
   and job.admin_comment == MARK and job.tres_per_node == nil and job.pn_min_memory == nil)
 
+-- A job of whole nodes that leaves GPUs idle: the line that its note advises is accepted.
+local HAS_LINE, HAS_OTHER = "gets whole nodes of 8 GPUs; write %-%-malleable=",
+  "gets whole nodes of 8 GPUs; ask for all 8 GPUs of a node instead, and use them in the script$"
+local ADVISED = {
+  { name = "a GPU of each node", job = { tres_per_node = "gres/gpu:1" }, note = HAS_LINE },
+  { name = "a GPU of each task", note = HAS_LINE, job = { tres_per_task = "gres/gpu:1",
+    ntasks_per_node = 2 } },
+  { name = "CPUs of each GPU", note = HAS_LINE, job = { tres_per_node = "gres/gpu:2",
+    cpus_per_tres = "gres/gpu:3", mem_per_tres = "gres/gpu:1000" } },
+  { name = "CPUs of each task", note = HAS_LINE, job = { tres_per_node = "gres/gpu:1",
+    cpus_per_task = 3 } },
+  { name = "2 GPUs of each of 2 tasks", note = HAS_OTHER, job = { tres_per_task = "gres/gpu:2",
+    ntasks_per_node = 2 } },
+  { name = "GPUs of a socket", note = HAS_OTHER, job = { tres_per_node = "gres/gpu:1",
+    tres_per_socket = "gres/gpu:1" } },
+  { name = "tasks of a GPU", note = HAS_OTHER, job = { tres_per_node = "gres/gpu:1",
+    ntasks_per_tres = 1 } },
+  { name = "sockets", note = HAS_OTHER, job = { tres_per_node = "gres/gpu:1",
+    sockets_per_node = 2 } },
+  { name = "memory of a node beside --gpus", note = HAS_OTHER, job = { tres_per_job = "gres/gpu:1",
+    min_mem_per_node = 4000 } },
+  { name = "CPUs that 4 GPUs cannot share", note = HAS_OTHER, job = { tres_per_node = "gres/gpu:4",
+    cpus_per_task = 3 } },
+  { name = "memory of a CPU", note = HAS_OTHER, job = { tres_per_node = "gres/gpu:4",
+    min_mem_per_cpu = 100 } },
+  { name = "workers in the script", note = HAS_OTHER, job = { tres_per_node = "gres/gpu:1",
+    script = "#!/bin/sh\ntorchrun --nproc-per-node=2 train.py\n" } },
+  { name = "engine=torchft", request = ",engine=torchft", note = HAS_OTHER, job = {
+    tres_per_node = "gres/gpu:1" } },
+  { name = "--exclusive", job = { tres_per_node = "gres/gpu:1", shared = 0 } },
+  { name = "all GPUs", job = { tres_per_node = "gres/gpu:8" } },
+}
+
+--- Submit a request to partitions of 4 nodes. Returns the code.
+local function submit_gpus(fields, request)
+  local desc = describe_job(fields)
+  desc.spank_job_env = { [0] = "MALLEABLE=" .. request }
+  said = {}
+  return slurm_job_submit(desc, { malleable = { total_nodes = 4 }, parts = { total_nodes = 4 } },
+    1000)
+end
+
+load_glue("policy_gpus.lua")
+for _, case in ipairs(ADVISED) do
+  local code = submit_gpus(case.job, "2-4" .. (case.request or ""))
+  local note = table.concat(said, "\n")
+  check(case.name .. ": accepted", code == 0, note)
+  check(case.name .. ": note", (note:find(case.note or "whole nodes") ~= nil)
+    == (case.note ~= nil), note)
+  local line = note:match("write %-%-malleable=(%S+)")
+  check(case.name .. ": the line is accepted too", not line or submit_gpus(case.job, line) == 0,
+    tostring(line) .. ": " .. tostring(said[1]))
+end
+
 -- Without MALLEABLE_POLICY the policy lies beside the file that reads the glue.
 load_glue(nil)
 check("policy beside the site's file", slurm_job_submit(describe_job(), {}, 1000) == 0, said[1])

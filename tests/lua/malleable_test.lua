@@ -90,9 +90,9 @@ local function submit(case)
       or shape_module.find(job, request)
     asked.gpus = not request.counted and slot_module.count_gpus(job, request.unit, asked.shape.each)
       or nil
-    asked.line = asked.gpus and request_module.spell_gpus(request, policy, asked.gpus.count)
     asked.script = script_module.check(job.script, request, asked.shape.each, policy.launchers)
   end
+  function asked.accepts(text) return #submit(merge(case, { text = text })).faults == 0 end
   return checks_module.submit(asked, job, site, policy)
 end
 
@@ -441,19 +441,19 @@ local WASTED = {
   { name = "a kind that larger nodes have", job = { tres_per_node = "gres:gpu:a100:4" },
     policy = PARTS_GPUS, note = "asks for 4 GPUs of each node, and gets whole nodes of 8 GPUs; " },
   { name = "GPUs of a fragment of two nodes", text = "2-16,unit=2", policy = PARTS_GPUS, job = {
-    tres_per_job = "gres:gpu:12" }, note = "6 GPUs .* of 8 GPUs; write %-%-gres=gpu:8, and" },
+    tres_per_job = "gres:gpu:12" }, note = "6 GPUs .* of 8 GPUs; ask for all 8 GPUs of a node " },
   { name = "a GPU of each task", job = { tres_per_task = "gres:gpu:1", ntasks_per_node = 2 },
     policy = PARTS_GPUS, note = "asks for 2 GPUs of each node" },
   { name = "without parts", job = { tres_per_node = "gres:gpu:1" }, policy = { gpus = GPUS },
-    note = BETTER .. "write %-%-gres=gpu:4, and use all GPUs in the script$" },
+    note = BETTER .. "ask for all GPUs of the nodes instead, and use them in the script$" },
   { name = "a kind without parts", job = { tres_per_node = "gres:gpu:a100:2" },
-    policy = { gpus = GPUS }, note = "write %-%-gres=gpu:a100:8, and use all" },
+    policy = { gpus = GPUS }, note = "ask for all 8 GPUs of a node instead, and" },
   { name = "sizes are of nodes", text = "2-16,sizes=x2", job = { tres_per_node = "gres:gpu:1" },
-    policy = PARTS_GPUS, note = "write %-%-gres=gpu:4, and" },
+    policy = PARTS_GPUS, note = "; ask for all GPUs of the nodes instead, and" },
   { name = "a core has whole nodes", text = "2-16,core=2", job = { tres_per_node = "gres:gpu:1",
-    partition = "main,malleable" }, policy = PARTS_GPUS, note = "write %-%-gres=gpu:4, and" },
+    partition = "main,malleable" }, policy = PARTS_GPUS, note = "; ask for all GPUs of the nodes" },
   { name = "more GPUs than a job may count", text = "2-800", job = { tres_per_node = "gres:gpu:2" },
-    policy = merge(PARTS_GPUS, { max_fragments = 1000 }), note = "write %-%-gres=gpu:4, and",
+    policy = merge(PARTS_GPUS, { max_fragments = 1000 }), note = "; ask for all GPUs of the nodes",
     site = { parts = { malleable = { max_time = INFINITE, total_nodes = 900 } } } },
   { name = "all GPUs of small nodes", job = { tres_per_node = "gres:gpu:4" }, policy = PARTS_GPUS },
   { name = "all GPUs of large nodes", job = { tres_per_node = "gres:gpu:8" }, policy = PARTS_GPUS },

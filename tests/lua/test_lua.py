@@ -26,7 +26,7 @@ SHIPPED = (
 
 POLICY = """return {
   partitions = {"malleable"}, unfit = {}, operators = {[0] = true},
-  engines = {torchrun = "gang+rounds+torchrun"},
+  engines = {torchrun = "gang+rounds+torchrun", torchft = "gang"},
   max_fragments = 64, max_nodes = 1024, max_array_size = 1001,
   lease_s = 600, hole_s = 120, notice_s = 35, farewell_s = 1.5,
 }
@@ -38,6 +38,11 @@ FILES = {
     "policy_parts.lua": POLICY.replace(
         'partitions = {"malleable"}',
         'partitions = {"malleable", "parts"}, part_nodes = "parts", gres = "gres/"',
+    ),
+    "policy_gpus.lua": POLICY.replace(
+        'partitions = {"malleable"}',
+        'partitions = {"malleable", "parts"}, part_nodes = "parts", gres = "gres/", '
+        "gpus = {malleable = {gpu = {8}}}, launchers = {torchrun = true}",
     ),
     "policy_bad.lua": POLICY.replace("lease_s = 600", 'lease_s = "600"'),
     "policy_syntax.lua": "return {",
