@@ -9,18 +9,19 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slurm_hooks.model import Node, Slurm, Terms
+from slurm_hooks.model import Slurm, Terms
 from slurm_hooks.model.lane import Lane, strictest
 from slurm_hooks.model.resources import GPU
 from slurm_hooks.settings.values import Settings
+from slurm_hooks.slurm.scontrol import Words
+from slurm_hooks.slurm.text import parse_gres
 from slurm_hooks.words.engines import ENGINES, LAUNCHERS, Engine, offered
 
 HEADER = "-- Written by `malleable render lua`; edit malleable.toml and render again.\n"
 
-
-# By `gpu` or `gpu:a100`: how many of these the nodes of a partition have, from few to many. Nodes
-# without any do not count.
 Kinds = Mapping[str, Sequence[int]]
+"""By `gpu` or `gpu:a100`: how many of these the nodes of a partition have, from few to many. Nodes
+without any do not count."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,13 @@ def render_policy(
     return HEADER + "return {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
 
 
-def gpus_of(nodes: Iterable[Node], partitions: Iterable[str]) -> dict[str, Kinds]:
-    """Return the GPUs of the nodes in each of these partitions that has any."""
+def gpus_of(nodes: Iterable[Words], partitions: Iterable[str]) -> dict[str, Kinds]:
+    """Return the GPUs of the nodes, which are Slurm's records, in each of these partitions that has
+    any. A partition that is down counts too."""
     numbers: dict[str, dict[str, set[int]]] = {name: {} for name in partitions}
-    for node in nodes:
-        for name in node.partitions & numbers.keys():
-            for kind, count in node.gres:
+    for words in nodes:
+        for name in numbers.keys() & words.get("Partitions", "").split(","):
+            for kind, count in parse_gres(words.get("Gres", "")):
                 if kind.partition(":")[0] == GPU and count:
                     numbers[name].setdefault(kind, set()).add(count)
     return {

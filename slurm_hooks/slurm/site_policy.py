@@ -50,7 +50,7 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     cluster = parse_cluster(answer, LaneNames(settings.site.partitions, qos=name))
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     uids = find_uids(settings.site.operators)
-    gpus = gpus_of(cluster.nodes, settings.site.partitions)
+    gpus = gpus_of(read_records(answer, "NodeName"), settings.site.partitions)
     exposed = _wake_fault(settings.tick.wake, config)
     if exposed:
         settings = replace(settings, tick=replace(settings.tick, wake=""))

@@ -60,6 +60,8 @@ def test_the_policy_of_a_sandbox_has_its_gpus(bench: Bench) -> None:
     policy = bench.box.record.layout.conf.with_name("malleable_policy.lua").read_text()
     assert gpus_in(policy) == gpus_in(bench.malleable("render", "lua").stdout)
     assert '["gpu:h100"] = {4}' in gpus_in(policy)[0]
+    with updated(bench.box, "malleable", "State=DOWN", "State=UP"):
+        assert gpus_in(policy) == gpus_in(bench.malleable("render", "lua").stdout)
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,13 @@ def test_job_submit_touches_no_file_that_others_could_replace_by_a_link(tmp_path
     policy = policy_with(tmp_path / "none" / "wake")
     assert any("none: No such file" in fault for fault in policy.faults)
     assert "wake" not in policy.text
+
+
+@pytest.mark.parametrize("state", ["UP", "DOWN", "DRAIN", "INACTIVE"])
+def test_job_submit_knows_the_gpus_of_a_partition_in_any_state(state: str) -> None:
+    says = CLUSTER.format(kind="partition_prio", mode="REQUEUE", partition="REQUEUE")
+    says = says.replace("State=UP", f"State={state}")
+    for name, gres in (("n1", "gpu:a100:8(S:0-1)"), ("n2", "gpu:4"), ("n3", "(null)")):
+        says += f"NodeName={name} CPUTot=8 Gres={gres} State=IDLE Partitions=malleable,main\n"
+    text = render_site(parse(""), Canned(says, SEEN)).text
+    assert 'gpus = {["malleable"] = {["gpu"] = {4, 8}, ["gpu:a100"] = {8}}},' in text

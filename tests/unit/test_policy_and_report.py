@@ -60,7 +60,6 @@ from slurm_hooks.report.text import (
 from slurm_hooks.report.why import action_text
 from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.lua_policy import gpus_of, render_policy
-from slurm_hooks.slurm.text import parse_gres
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")
 ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]
@@ -106,12 +105,11 @@ def test_the_policy_in_lua(expression: str, value: str) -> None:
 
 def test_the_policy_has_the_gpus_of_each_partition() -> None:
     nodes = [
-        replace(node, partitions=frozenset(partitions.split()), gres=parse_gres(gres))
-        for node, partitions, gres in zip(
-            make_nodes(4),
-            ("malleable main", "malleable", "malleable", "main"),
-            ("gpu:a100:8", "gpu:4", "", "gpu:2"),
-        )
+        {"Partitions": "malleable,main", "Gres": "gpu:a100:8(S:0-1)"},
+        {"Partitions": "malleable", "Gres": "gpu:4"},
+        {"Partitions": "malleable", "Gres": "(null)"},
+        {"Partitions": "main", "Gres": "gpu:2"},
+        {"Gres": "gpu:1"},
     ]
     gpus = gpus_of(nodes, ("malleable", "parts"))
     assert gpus == {"malleable": {"gpu": [4, 8], "gpu:a100": [8]}}
