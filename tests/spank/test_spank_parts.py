@@ -10,10 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
-from spank_jobs import USER, printed, script, show, submit, wait_for
+from spank_jobs import USER, printed, run_fragment, script, show, submit, wait_for
 
 from slurm_hooks.elastic.agent.workers_here import workers_here
 from slurm_hooks.model import Slot
@@ -167,6 +167,7 @@ def test_options_without_a_meaning_are_refused(site: Sandbox, options: str, said
     assert said in refused(site, *options.split())
 
 
+ALL = "ask for all 8 GPUs of a node instead, and use them in the script"
 GETS = "note: the job asks for {} of each node, and gets whole nodes of 8 GPUs; write {}\n"
 
 
@@ -177,6 +178,8 @@ GETS = "note: the job asks for {} of each node, and gets whole nodes of 8 GPUs; 
         ("1-3 --gpus-per-node=2", GETS.format("2 GPUs", "--malleable=2-6,unit=2gpu")),
         ("1-3 --gpus=4", GETS.format("4 GPUs", "--malleable=4-12,unit=4gpu")),
         ("1-3 --ntasks-per-node=2 --gpus-per-task=1 -N1", GETS.format("2 GPUs", "--mall")[:-1]),
+        ("1-3 --gres=gpu:1 --ntasks-per-gpu=1", GETS.replace("write {}", ALL).format("1 GPU")),
+        ("1-3 --gres=gpu:1 --exclusive", ""),
         ("1-3 --gres=gpu:8", ""),
         ("1-3", ""),
         ("1-3,unit=gpu --gres=gpu:1", ""),
@@ -201,6 +204,31 @@ def test_whole_nodes_are_as_before(site: Sandbox) -> None:
     )
     assert re.fullmatch(r"gres.gpu:8", seen["TresPerNode"])
     assert slot_of(seen) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "of_step"),
+    [
+        ("", None),
+        ("--gres=gpu:1", "0"),
+        ("--gpus-per-node=2", "0,1"),
+        ("--gpus=2", "0,1"),
+        ("--gpus-per-task=1 --ntasks-per-node=1", "0"),
+    ],
+)
+def test_srun_in_whole_nodes_gets_the_gpus_that_the_job_asks_for(
+    site: Sandbox, options: str, of_step: Optional[str]
+) -> None:
+    """The node and the batch script have all."""
+    body = "scontrol -d show job $SLURM_JOB_ID\nprint_env batch\nsrun bash -c 'print_env step'"
+    path = script(site, "parts_whole", body + TORCHRUN)
+    Path(f"{path.with_suffix('')}.0.out").unlink(missing_ok=True)
+    _, log = run_fragment(site, path, "--malleable=1-3", *options.split())
+    assert re.search(r"GRES=gpu[^ ]*:8\(IDX:0-7\)", log)
+    assert printed(log, "batch")["CUDA_VISIBLE_DEVICES"] == "0,1,2,3,4,5,6,7"
+    step = printed(log, "step")
+    assert step
+    assert step.get("CUDA_VISIBLE_DEVICES") == of_step
 
 
 # The variables that sbatch leaves would give srun another size than the fragment's.
