@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slurm_hooks.model import Slurm, Terms
 from slurm_hooks.model.lane import Lane, strictest
@@ -37,26 +37,33 @@ class Submits:
 NO_LIMITS = Submits({}, {}, frozenset())
 
 
+@dataclass(frozen=True)
+class Rules:
+    """Slurm's limits on submissions, and for our partitions: their terms, the reasons why no
+    malleable job can run in some of them, and the GPUs of their nodes."""
+
+    submits: Submits = NO_LIMITS
+    terms: Sequence[Terms] = ()
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    gpus: Mapping[str, Kinds] = field(default_factory=dict)
+
+
+NO_RULES = Rules()
+
+
 def render_policy(
-    settings: Settings,
-    slurm: Slurm,
-    operators: Mapping[str, int],
-    submits: Submits = NO_LIMITS,
-    terms: Sequence[Terms] = (),
-    unfit: Mapping[str, str] = {},
-    gpus: Mapping[str, Kinds] = {},
+    settings: Settings, slurm: Slurm, operators: Mapping[str, int], rules: Rules = NO_RULES
 ) -> str:
-    """Return the text of malleable_policy.lua. `operators` maps user names to uids. `terms` are the
-    terms of our partitions. `unfit` maps partitions in which no malleable job can run to
-    reasons. `gpus` are the GPUs of their nodes."""
+    """Return the text of malleable_policy.lua. `operators` maps user names to uids."""
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
     names = {"qos": site.qos, "account": site.account, "part_nodes": site.part_nodes}
     given = [f"{key} = {_text(name)}," for key, name in names.items() if name]
-    notices = _notices(settings, terms)
+    notices = _notices(settings, rules.terms)
     if notices:
         given.append(f"notices = {notices},")
+    submits = rules.submits
     if submits.of_qos:
         given.append(
             f"submit_limits = {_rows({q: _limits(each) for q, each in submits.of_qos.items()})},"
@@ -65,12 +72,13 @@ def render_policy(
             f"part_qos = {_rows({p: _text(q) for p, q in submits.qos_of_partition.items()})},"
         )
         given.append(f"over_qos = {_flags(dict.fromkeys(sorted(submits.over), True))},")
-    if gpus:
-        given.append(f"gpus = {_rows({name: _kinds(kinds) for name, kinds in gpus.items()})},")
+    if rules.gpus:
+        gpus = {name: _kinds(kinds) for name, kinds in rules.gpus.items()}
+        given.append(f"gpus = {_rows(gpus)},")
     uids = sorted(set(operators.values()))
     lines = [
         f"partitions = {{{', '.join(_text(p) for p in site.partitions)}}},",
-        f"unfit = {_rows({name: _text(why) for name, why in unfit.items()})},",
+        f"unfit = {_rows({name: _text(why) for name, why in rules.unfit.items()})},",
         f"gres = {_text(_gres_prefix(slurm.version))},",
         f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
         *given,

@@ -14,7 +14,7 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import cluster_command, parse_cluster
 from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.lua_policy import Submits, gpus_of, render_policy
+from slurm_hooks.slurm.lua_policy import Rules, Submits, gpus_of, render_policy
 from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.qos import Qos, parse_qos, qos_command, qos_of_partition
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
@@ -51,13 +51,12 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     uids = find_uids(settings.site.operators)
     gpus = gpus_of(read_records(answer, "NodeName"), settings.site.partitions)
+    rules = Rules(_submits(known, partitions), terms, unfit, gpus)
     exposed = _wake_fault(settings.tick.wake, config)
     if exposed:
         settings = replace(settings, tick=replace(settings.tick, wake=""))
     return SitePolicy(
-        text=render_policy(
-            settings, cluster.slurm, uids, _submits(known, partitions), terms, unfit, gpus
-        ),
+        text=render_policy(settings, cluster.slurm, uids, rules),
         faults=(
             *odd,
             *filter(None, (_qos_fault(name, known), exposed)),

@@ -14,7 +14,7 @@ from fuzz.target import Target
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.model import Request, Slurm
 from slurm_hooks.settings.values import parse as parse_settings
-from slurm_hooks.slurm.lua_policy import Submits, render_policy
+from slurm_hooks.slurm.lua_policy import Rules, Submits, render_policy
 from slurm_hooks.slurm.mark import parse_mark
 
 HERE = Path(__file__).resolve().parent
@@ -22,10 +22,12 @@ MODULES = HERE.parents[1] / "plugins" / "lua"
 PLACE = tempfile.TemporaryDirectory()
 LUAS = ("lua5.1", "lua5.3", "lua5.4")
 LUA = next(filter(None, map(shutil.which, LUAS)), None)
-SUBMITS = Submits(
-    {"normal": {"user": 500}, 'o"d\nd': {"account": 9, "all": 0}},
-    {"malleable": 'o"d\nd'},
-    frozenset({"normal"}),
+RULES = Rules(
+    Submits(
+        {"normal": {"user": 500}, 'o"d\nd': {"account": 9, "all": 0}},
+        {"malleable": 'o"d\nd'},
+        frozenset({"normal"}),
+    )
 )
 LIMITS = Slurm((22, 5, 8), timedelta(0), timedelta(0), 1001)
 _SUBMISSION = (
@@ -57,7 +59,7 @@ _CHANGE = "comment=wish{8,1790000000}\x1fname=another\x1fmail_type=1\x1fpriority
 @functools.cache
 def _driver() -> subprocess.Popen[bytes]:
     policy = Path(PLACE.name) / "policy.lua"
-    policy.write_text(render_policy(parse_settings(_SITE), LIMITS, {"root": 0}, SUBMITS))
+    policy.write_text(render_policy(parse_settings(_SITE), LIMITS, {"root": 0}, RULES))
     assert LUA is not None
     return start(LUA, str(HERE / "controller.lua"), str(MODULES), str(policy))
 
@@ -121,7 +123,7 @@ def _change(damaged: str) -> None:
 def _policy(damaged: str) -> None:
     """Lua reads the same partitions for any settings of a site."""
     settings = parse_settings(damaged)
-    text = render_policy(settings, LIMITS, {"root": 0}, SUBMITS)
+    text = render_policy(settings, LIMITS, {"root": 0}, RULES)
     assert _answer("policy", text) == list(settings.site.partitions)
 
 

@@ -59,7 +59,7 @@ from slurm_hooks.report.text import (
 )
 from slurm_hooks.report.why import action_text
 from slurm_hooks.settings.values import Settings, parse
-from slurm_hooks.slurm.lua_policy import gpus_of, render_policy
+from slurm_hooks.slurm.lua_policy import Rules, gpus_of, render_policy
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")
 ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]
@@ -113,7 +113,7 @@ def test_the_policy_has_the_gpus_of_each_partition() -> None:
     ]
     gpus = gpus_of(nodes, ("malleable", "parts"))
     assert gpus == {"malleable": {"gpu": [4, 8], "gpu:a100": [8]}}
-    text = render_policy(Settings(), slurm_with(), {}, gpus=gpus)
+    text = render_policy(Settings(), slurm_with(), {}, Rules(gpus=gpus))
     assert lua(text, "table.concat(p.gpus.malleable.gpu, ' ')") == "4 8"
     assert lua(text, "p.gpus.malleable['gpu:a100'][1]") == "8"
     assert lua(render_policy(Settings(), slurm_with(), {}), "p.gpus") == "nil"
@@ -129,7 +129,7 @@ def test_odd_names_cannot_break_out(name: str) -> None:
 
 def test_the_reason_why_no_malleable_job_can_run_in_a_partition() -> None:
     why = 'PartitionName=b "PriorityTier=1": alike'
-    text = render_policy(Settings(), slurm_with(), {}, unfit={"b": why})
+    text = render_policy(Settings(), slurm_with(), {}, Rules(unfit={"b": why}))
     assert lua(text, "p.unfit.b") == why
     assert lua(text, "tostring(p.unfit.malleable)") == "nil"
 
@@ -151,7 +151,7 @@ def test_the_name_of_a_gpu_in_this_slurm(version: tuple[int, ...], begins: str) 
 def test_a_partition_with_a_grace_has_its_own_notice() -> None:
     text = '[site]\npartitions = ["malleable", "grace", "parts"]\npart_nodes = "parts"'
     terms = [Terms("malleable"), Terms("grace", span(300)), Terms("parts", span(0), span(60))]
-    policy = render_policy(parse(text), slurm_with(), {}, terms=terms)
+    policy = render_policy(parse(text), slurm_with(), {}, Rules(terms=terms))
     notices = {name: lua(policy, f"tostring(p.notices.{name})") for name in ("malleable", "grace")}
     assert notices == {"malleable": "nil", "grace": "300"}
     assert lua(policy, "p.notices.parts") == "300"  # its fragments may have whole nodes elsewhere
