@@ -39,6 +39,20 @@ local function list_engines(engines, trait)
   return table.concat(names, " or engine=")
 end
 
+--- True if `gpus` of a policy has lists of numbers by partition and kind.
+local function are_gpus(gpus)
+  for _, kinds in pairs(gpus) do
+    if type(kinds) ~= "table" then return false end
+    for _, counts in pairs(kinds) do
+      if type(counts) ~= "table" then return false end
+      for _, count in pairs(counts) do
+        if type(count) ~= "number" then return false end
+      end
+    end
+  end
+  return true
+end
+
 --- Return the faults of the policy table that `malleable render lua` writes, an empty list if it is
 -- valid.
 function M.check_policy(policy)
@@ -72,6 +86,9 @@ function M.check_policy(policy)
     if policy[key] ~= nil and type(policy[key]) ~= "table" then
       faults[#faults + 1] = key .. " is not a table"
     end
+  end
+  if type(policy.gpus) == "table" and not are_gpus(policy.gpus) then
+    faults[#faults + 1] = "gpus is not a list of numbers by partition and kind"
   end
   for _, key in ipairs({ "qos", "account", "part_nodes" }) do
     local name = policy[key]
