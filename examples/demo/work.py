@@ -61,7 +61,7 @@ class Work:
         return (f"--malleable={size},engine={self.engine}", "--time=2", "--time-min=1")
 
 
-_TRAINING = ("--steps=480", "--pace=0.85", "--every=10")
+_TRAINING = ("--steps=600", "--pace=0.85", "--every=10")
 _TASKS = 360
 _OPEN_MPI = {
     "TMPDIR": "{work}",  # some hosts do not let users write into /tmp
