@@ -179,10 +179,15 @@ def _says_finished(fragment: Fragment) -> bool:
 
 def _stop(job: MalleableJob, why: str) -> Upkeep:
     """Write the reason on every fragment that lacks it, then cancel them."""
-    reachable = {*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING, *BACK_STATES}
-    actions = tuple(_stopped(f, why) for f in job.fragments if f.state in reachable)
+    actions = tuple(_stopped(f, why) for f in job.fragments if _is_to_be_stopped(f))
     reason = Reason(Why.STOPPED, Detail(said=why))
     return Upkeep(actions=actions, has_ended=True, reasons=(reason,))
+
+
+def _is_to_be_stopped(fragment: Fragment) -> bool:
+    if fragment.state in BACK_STATES:
+        return not fragment.mark.stopped  # with it, Slurm keeps no more than a record
+    return fragment.state in {*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING}
 
 
 def _stopped(fragment: Fragment, why: str) -> Intent:

@@ -56,6 +56,12 @@ def test_a_fragment_that_comes_back_after_the_stop_gets_the_reason_too() -> None
     assert [a.fragment.index for a in care.actions if a.verb is Verb.CANCEL] == [1, 2]
 
 
+def test_an_ended_fragment_with_the_reason_is_not_cancelled_again() -> None:
+    job = make_job(dead(0, stopped="why"), dead(1, stopped="why"))
+    assert care_for(job).has_ended
+    assert not care_for(job).actions
+
+
 def test_the_node_is_blamed_where_others_train() -> None:
     job = make_job(dead(0, failures=2), make_fragment(1, RUNNING, ["n2"], said=Said.TRAINED))
     care = care_for(job)
