@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from waiting import PATIENCE_S, until_or_last
 VOLATILE = re.compile(
     r" (?:BootTime|SlurmdStartTime|LastBusyTime|CPULoad|FreeMem|ResumeAfterTime)=\S*"
 )
+PR_GET_CHILD_SUBREAPER = 37
 ASKED = {
     "node": ["scontrol", "-o", "show", "nodes"],
     "partition": ["scontrol", "-o", "show", "partitions"],
@@ -113,6 +115,7 @@ class KeptSandbox:
 
 def _start_apart(nodes: int) -> Sandbox:
     """Its daemons are not children of this process, because tests of processes check these."""
+    assert not _adopts(), "an earlier test has not undone kin.adopt()"
     program = (
         "from slurm_hooks.sandbox import Sandbox\n"
         "from slurm_hooks.sandbox.project import project_spec\n"
@@ -123,6 +126,13 @@ def _start_apart(nodes: int) -> Sandbox:
     )
     assert said.returncode == 0, said.stderr
     return Sandbox.attach(Path(said.stdout.split()[-1]))
+
+
+def _adopts() -> bool:
+    """Tells whether daemons would become children of this process, and zombies at their end."""
+    answer = ctypes.c_int()
+    ctypes.CDLL(None).prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return bool(answer.value)
 
 
 def _suspects(box: Sandbox) -> dict[str, tuple[int, ...]]:

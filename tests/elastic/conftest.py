@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.batch import comment_writer
+from slurm_hooks.elastic.engines import kin
 from slurm_hooks.slurm.jobpath import write_job_path
 
 from .gang import Gang
@@ -18,6 +19,13 @@ from .processes import end_all
 def no_process_is_left() -> Iterator[None]:
     yield
     end_all()
+
+
+@pytest.fixture(autouse=True)
+def adopts_no_more() -> Iterator[None]:
+    """Undo the adoption: this process runs other tests too, and must not collect their daemons."""
+    yield
+    kin._libc.prctl(kin._PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.elastic.engines import kin
 from slurm_hooks.elastic.engines.command import Command
 from slurm_hooks.elastic.engines.kin import Kin
 from waiting import wait_until
@@ -41,13 +40,6 @@ if sys.argv[2] == "stays":
     time.sleep(120)
 """
 NAMES = ("group", "session", "orphan")
-
-
-@pytest.fixture(autouse=True)
-def adopts_no_more() -> Iterator[None]:
-    """Undo the adoption: this process runs other tests too, and must not collect their daemons."""
-    yield
-    kin._libc.prctl(kin._PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 @pytest.fixture
