@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 
 from programs import write_programs
 from slurm_hooks.elastic.agent.forewarning import Forewarning
-from slurm_hooks.elastic.batch import remark
+from slurm_hooks.elastic.batch import comment_writer, remark
 from slurm_hooks.elastic.mailbox import Mailbox, MailboxReader, PlannedChange, open_files
 from slurm_hooks.elastic.rendezvous.state import Stop
 from slurm_hooks.elastic.script import observation
@@ -87,11 +86,11 @@ def test_junk_is_not_a_planned_change() -> None:
 
 @pytest.fixture(autouse=True)
 def _nothing_left_to_write() -> Iterator[None]:
-    """Finish background writes of a test before the next test sets up its Slurm."""
-    before = set(threading.enumerate())
+    """Finish a background write of a test before the next test sets up its Slurm."""
     yield
-    for thread in set(threading.enumerate()) - before:
-        thread.join(10)
+    for writer in comment_writer._writers.values():
+        with writer._turn:
+            pass
 
 
 def fake_slurm(directory: Path, scontrol: str) -> None:
