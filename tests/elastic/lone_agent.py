@@ -160,9 +160,9 @@ class Agent:
 
     def mine(self) -> Member:
         """This agent as the others know it."""
-        found = find(self.directory.state, ME.token)
-        assert found is not None
-        return found
+        member = find(self.directory.state, ME.token)
+        assert member is not None
+        return member
 
     def enter(self) -> None:
         """Enter the round that others form at this moment."""

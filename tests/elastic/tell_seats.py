@@ -19,13 +19,13 @@ checkpoint = Checkpoint(work / "c.pt")
 checkpoint.save(1, {"x": torch.full((1 << 20,), float(rank))}, to_file=False)
 dist.barrier()
 _, content = checkpoint.load()
-told = {
+place = {
     "fragment": int(os.environ["MALLEABLE_FRAGMENT"]),
     "rank": rank,
     "local_rank": os.environ["LOCAL_RANK"],
     "seat": seat(os.environ),
     "writers": content["x"].unique().tolist(),
 }
-(work / f"told-{rank}").write_text(json.dumps(told))
+(work / f"told-{rank}").write_text(json.dumps(place))
 dist.barrier()
 dist.destroy_process_group()

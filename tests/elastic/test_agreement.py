@@ -80,6 +80,6 @@ def test_all_processes_learn_of_a_change_at_the_same_call(step_s: float) -> None
 
 
 def test_a_step_without_a_change_has_almost_no_cost() -> None:
-    for told, share in both(0.05, 100, 10**9):
-        assert told == "100 None"
+    for words, share in both(0.05, 100, 10**9):
+        assert words == "100 None"
         assert float(share) < 0.005

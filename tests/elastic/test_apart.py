@@ -121,9 +121,9 @@ def test_an_agent_that_finds_others_elsewhere_gives_up(state: State, gives_up: b
         return "".join(f"7_{number}|3|joined{{3}}\n" for number in state.wanted)
 
     env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
-    found = Apart("/scratch/7", env, ask)
-    found.check(state)
-    assert bool(found.why) is gives_up
+    findings = Apart("/scratch/7", env, ask)
+    findings.check(state)
+    assert bool(findings.why) is gives_up
     assert asked in ([], [request("7")])
 
 
@@ -144,79 +144,79 @@ def waiting(neighbours: Neighbours) -> Apart:
     return Apart("/scratch/7", env, neighbours.ask)
 
 
-def given_up(found: Apart) -> bool:
+def given_up(findings: Apart) -> bool:
     """Tell whether the agent gives up, after another check without a question."""
-    found.wait(0.0, alone(1, 1))
-    return bool(found.why)
+    findings.wait(0.0, alone(1, 1))
+    return bool(findings.why)
 
 
 def test_a_waiting_agent_gives_up_when_others_wait_elsewhere_too() -> None:
     """No round can be formed, since each finds itself alone."""
     neighbours = Neighbours("waiting")
-    found = waiting(neighbours)
+    findings = waiting(neighbours)
     state = alone(1, 1)  # this agent started first, so the other was not expected
     for now in (1.0, PATIENCE_S):
-        assert not found.wait(now, state)
+        assert not findings.wait(now, state)
     assert neighbours.asked == 0
-    assert found.wait(PATIENCE_S + 1, state)  # and tells the others that it waits
-    wait_until(lambda: given_up(found))
+    assert findings.wait(PATIENCE_S + 1, state)  # and tells the others that it waits
+    wait_until(lambda: given_up(findings))
     assert neighbours.asked == 1
-    assert found.why.startswith("fragment 0 runs in another directory of this name: submit from")
-    assert not found.wait(2 * PATIENCE_S + 1, state)  # once is enough
+    assert findings.why.startswith("fragment 0 runs in another directory of this name: submit from")
+    assert not findings.wait(2 * PATIENCE_S + 1, state)  # once is enough
 
 
 @pytest.mark.parametrize("words", ["joined", "trained", "apart"])
 def test_a_waiting_agent_gives_up_at_once_when_others_train_or_give_up_elsewhere(
     words: str,
 ) -> None:
-    found = waiting(Neighbours(words))
+    findings = waiting(Neighbours(words))
     for now in (1.0, PATIENCE_S + 1):
-        found.wait(now, alone(1, 1))
-    wait_until(lambda: given_up(found))
+        findings.wait(now, alone(1, 1))
+    wait_until(lambda: given_up(findings))
 
 
 def test_an_agent_that_joins_while_slurm_is_asked_is_not_elsewhere() -> None:
     """Slurm may answer late that the other agent trains. By then it has joined here."""
     neighbours = Neighbours("joined")
-    found = waiting(neighbours)
+    findings = waiting(neighbours)
     for now in (1.0, PATIENCE_S + 1):
-        found.wait(now, alone(1, 1))
+        findings.wait(now, alone(1, 1))
     wait_until(lambda: neighbours.asked == 1)
     time.sleep(0.1)
-    assert not found.why  # the round may have begun: this agent does not wait any more
-    found.wait(PATIENCE_S + 2, join(alone(1, 1), member(0)))
-    assert not found.why
+    assert not findings.why  # the round may have begun: this agent does not wait any more
+    findings.wait(PATIENCE_S + 2, join(alone(1, 1), member(0)))
+    assert not findings.why
 
 
 @pytest.mark.parametrize("words", ["started", "leaving", "finished"])
 def test_a_waiting_agent_waits_for_others_that_start_or_end(words: str) -> None:
     """An agent that started may import torch for minutes, or run on a node that has died."""
     neighbours = Neighbours(words)
-    found = waiting(neighbours)
+    findings = waiting(neighbours)
     for n in range(1, 5):
-        found.wait(n * (PATIENCE_S + 1), alone(1, 1))
+        findings.wait(n * (PATIENCE_S + 1), alone(1, 1))
         wait_until(lambda n=n: neighbours.asked == n - 1)
     time.sleep(0.1)
-    assert not given_up(found)
+    assert not given_up(findings)
 
 
 def test_a_waiting_agent_has_company_when_the_other_joins() -> None:
     neighbours = Neighbours("started")
-    found = waiting(neighbours)
+    findings = waiting(neighbours)
     both = join(alone(1, 1), member(0))
     for n, state in enumerate((alone(1, 1), alone(1, 1), both)):
-        found.wait(1 + n * PATIENCE_S, state)
+        findings.wait(1 + n * PATIENCE_S, state)
         wait_until(lambda n=n: neighbours.asked == n)
     time.sleep(0.1)
-    found.wait(0.0, both)
-    assert not found.why
+    findings.wait(0.0, both)
+    assert not findings.why
 
 
 def test_an_agent_below_its_minimum_searches_for_others_elsewhere(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def wait(found: Apart, now: float, state: State) -> bool:
-        found.why = "fragment 0 runs in another directory"
+    def wait(findings: Apart, now: float, state: State) -> bool:
+        findings.why = "fragment 0 runs in another directory"
         return False
 
     monkeypatch.setattr(Apart, "wait", wait)
@@ -245,11 +245,11 @@ def test_an_agent_below_its_minimum_says_once_that_it_waits(
     ],
 )
 def test_slurm_is_not_asked_where_its_answer_could_not_help(env: dict[str, str]) -> None:
-    found = Apart("/scratch/7", env, lambda _: pytest.fail("asked"))
-    found.check(alone(1, 0, 1))
+    findings = Apart("/scratch/7", env, lambda _: pytest.fail("asked"))
+    findings.check(alone(1, 0, 1))
     for now in (1.0, 1000.0):
-        found.look(now, in_round(alone(1, 0, 1)))
-    assert not found.why
+        findings.look(now, in_round(alone(1, 0, 1)))
+    assert not findings.why
 
 
 def test_the_first_round_waits_a_minute_for_agents_that_train() -> None:
@@ -263,16 +263,16 @@ def test_the_first_round_waits_a_minute_for_agents_that_train() -> None:
     env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
     state = alone(1, 0, 1)
     for comes in (True, False):
-        found, now = Apart("/scratch/7", env, ask), 5.0
-        while found.holds_up(now, state) and now < 35.0:
+        findings, now = Apart("/scratch/7", env, ask), 5.0
+        while findings.holds_up(now, state) and now < 35.0:
             now += 1.0
-        assert (now, len(asked), found.why) == (35.0, 1, "")
-        assert not (comes and found.holds_up(now, join(state, member(0))))
+        assert (now, len(asked), findings.why) == (35.0, 1, "")
+        assert not (comes and findings.holds_up(now, join(state, member(0))))
         asked.clear()
-    while found.holds_up(now, state):
+    while findings.holds_up(now, state):
         now += 1.0
     assert now == 5.0 + PATIENCE_S
-    assert found.why.startswith("fragment 0 trains in another directory")
+    assert findings.why.startswith("fragment 0 trains in another directory")
     assert len(asked) == 1
 
 
@@ -280,9 +280,9 @@ def test_a_first_round_that_waits_for_others_says_so_once(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
-    found = Apart("/scratch/7", env, lambda _: "7_0|0|joined{0}\n")
+    findings = Apart("/scratch/7", env, lambda _: "7_0|0|joined{0}\n")
     for now in (5.0, 6.0, 7.0):
-        assert found.holds_up(now, alone(1, 0, 1))
+        assert findings.holds_up(now, alone(1, 0, 1))
     assert capfd.readouterr().err == (
         "malleable: fragment 0 trains and is not in this directory yet: waiting for up to 60 s\n"
     )
@@ -315,14 +315,14 @@ def test_a_training_agent_asks_once_after_a_minute() -> None:
         asked.append(command)
         return "7_0|0|joined{0}\n"
 
-    found = Apart("/scratch/7", {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}, ask)
+    findings = Apart("/scratch/7", {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}, ask)
     state = in_round(alone(1, 0, 1))
     for now in (1.0, PATIENCE_S):
-        found.look(now, state)
+        findings.look(now, state)
     assert not asked
     for now in (PATIENCE_S + 1, PATIENCE_S + 2):
-        found.look(now, state)
-    wait_until(lambda: found.why)
+        findings.look(now, state)
+    wait_until(lambda: findings.why)
     time.sleep(0.1)
     assert len(asked) == 1
 
@@ -331,17 +331,17 @@ def test_each_round_has_its_own_minute() -> None:
     """Other agents may still stop their workers when the first round of a new directory forms."""
     answer = "7_0|0|joined{0}\n"
     env = {"SLURM_ARRAY_JOB_ID": "7", "MALLEABLE_DIR": "/scratch/7"}
-    found = Apart("/scratch/7", env, lambda _: answer)
+    findings = Apart("/scratch/7", env, lambda _: answer)
     state = in_round(alone(1, 0, 1))
-    found.look(1.0, state)
+    findings.look(1.0, state)
     assert state.round is not None
     later = replace(state, round=replace(state.round, formed_at=2000))
     for now in (PATIENCE_S + 2, 2 * PATIENCE_S + 1):
-        found.look(now, later)
+        findings.look(now, later)
         time.sleep(0.1)
-        assert not found.why
-    found.look(2 * PATIENCE_S + 3, later)
-    wait_until(lambda: found.why)
+        assert not findings.why
+    findings.look(2 * PATIENCE_S + 3, later)
+    wait_until(lambda: findings.why)
 
 
 def test_an_agent_that_is_apart_gives_up_before_it_trains(
@@ -349,9 +349,9 @@ def test_an_agent_that_is_apart_gives_up_before_it_trains(
 ) -> None:
     asked: list[State] = []
 
-    def holds_up(found: Apart, now: float, state: State) -> bool:
+    def holds_up(findings: Apart, now: float, state: State) -> bool:
         asked.append(state)
-        found.why = "fragment 0 trains in another directory"
+        findings.why = "fragment 0 trains in another directory"
         return False
 
     monkeypatch.setattr(Apart, "holds_up", holds_up)
@@ -366,8 +366,8 @@ def test_an_agent_that_is_apart_gives_up_before_it_trains(
 def test_an_agent_that_is_found_to_be_apart_stops_its_workers(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(found: Apart, now: float, state: State) -> None:
-        found.why = "fragment 0 trains in another directory"
+    def look(findings: Apart, now: float, state: State) -> None:
+        findings.why = "fragment 0 trains in another directory"
 
     agent.train()
     assert agent.look() is Stop.NO

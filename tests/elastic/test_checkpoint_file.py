@@ -81,10 +81,10 @@ def test_the_file_holds_the_state_of_the_save_whatever_happens_during_it(
     assert checkpoint._memory.newest() == (4 if is_kept else -1)
     disk.open.set()
     checkpoint.wait()
-    found = in_file(path)
-    assert found["step"] == 1
-    assert found["content"]["n"] == [1, (2, None)]
-    assert torch.equal(found["content"]["x"], full(1))
+    record = in_file(path)
+    assert record["step"] == 1
+    assert record["content"]["n"] == [1, (2, None)]
+    assert torch.equal(record["content"]["x"], full(1))
     assert path.stat().st_size < 2 * LARGE  # tied weights are in the file once, and only they
     if is_kept:
         step, content = Checkpoint(path).load()

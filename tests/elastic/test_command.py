@@ -132,8 +132,8 @@ def test_on_a_part_of_a_node_each_worker_has_its_own_gpus(slurm: Path) -> None: 
     (slurm / "enough").touch()
     agent.communicate(timeout=150)
     assert agent.returncode == 5  # of the worker that failed
-    told = {path.read_text().strip() for path in slurm.glob("told.*")}
-    assert told == {"3-0 0,2 2 6", "3-1 3,5 2 6"}
+    lines = {path.read_text().strip() for path in slurm.glob("told.*")}
+    assert lines == {"3-0 0,2 2 6", "3-1 3,5 2 6"}
 
 
 def test_the_workers_of_a_fragment_are_asked_together_to_end(slurm: Path) -> None:  # noqa: F811
@@ -181,12 +181,12 @@ def test_tasks_share_the_processors() -> None:
     request = "0-64,unit=4task,engine=pool"
     slot = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:1+mem:100", "SLURM_CPUS_PER_TASK": "12"}
     env = {"MALLEABLE_ENGINE": "pool", "SLURM_SPANK_MALLEABLE": request, "MALLEABLE_FRAGMENT": "3"}
-    found = shares({**env, **slot, "SLURM_CPUS_ON_NODE": "12"})
-    assert [one["MALLEABLE_WORKER"] for one in found] == ["3-0", "3-1", "3-2"]
-    assert {(one["SLURM_CPUS_ON_NODE"], one["SLURM_CPUS_PER_TASK"]) for one in found} == {
+    tasks = shares({**env, **slot, "SLURM_CPUS_ON_NODE": "12"})
+    assert [one["MALLEABLE_WORKER"] for one in tasks] == ["3-0", "3-1", "3-2"]
+    assert {(one["SLURM_CPUS_ON_NODE"], one["SLURM_CPUS_PER_TASK"]) for one in tasks} == {
         ("4", "4")
     }
-    assert "SLURM_GPUS_ON_NODE" not in found[0]
+    assert "SLURM_GPUS_ON_NODE" not in tasks[0]
 
 
 def test_sigterm_is_passed_on_and_no_fragment_is_put_back(slurm: Path) -> None:  # noqa: F811

@@ -60,9 +60,9 @@ def test_all_news_of_a_moment_is_a_single_request(
     WishFile(tmp_path / "wanted", ENV).look()
     wait_until(
         lambda: (
-            (found := comment(slurm)).standing is Standing.LEAVING
-            and found.loss == Loss(60)
-            and bool(found.wish and found.progress and found.remark)
+            (news := comment(slurm)).standing is Standing.LEAVING
+            and news.loss == Loss(60)
+            and bool(news.wish and news.progress and news.remark)
         )
     )
     assert len(asked(slurm)) - before <= 2  # the first may have begun before the last was said

@@ -32,9 +32,11 @@ class Farm:
 
     def start(self, fragment: int, run: int = 0) -> subprocess.Popen[bytes]:
         path = f"{self.work / 'bin'}:{os.environ['PATH']}"
-        told = {"MALLEABLE_FRAGMENT": str(fragment), "SLURM_RESTART_COUNT": str(run)}
+        variables = {"MALLEABLE_FRAGMENT": str(fragment), "SLURM_RESTART_COUNT": str(run)}
         words = [sys.executable, str(SCRIPT), f"--tasks={TASKS}", "--pace=0.1"]
-        started = subprocess.Popen(words, cwd=self.work, env={**os.environ, **told, "PATH": path})
+        started = subprocess.Popen(
+            words, cwd=self.work, env={**os.environ, **variables, "PATH": path}
+        )
         self.workers.append(started)
         return started
 
@@ -50,9 +52,9 @@ class Farm:
 
 @pytest.fixture
 def farm(tmp_path: Path) -> Iterator[Farm]:
-    found = Farm(tmp_path)
-    yield found
-    for worker in found.workers:
+    pool = Farm(tmp_path)
+    yield pool
+    for worker in pool.workers:
         worker.kill()
         worker.wait()
 

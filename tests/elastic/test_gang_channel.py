@@ -29,9 +29,9 @@ def echo(request: Request, end: socket.socket) -> None:
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
-    found = Listener(SECRET, {"echo": echo})
-    yield found
-    found.close()
+    channel = Listener(SECRET, {"echo": echo})
+    yield channel
+    channel.close()
 
 
 def asked(listener: Listener, said: object, secret: bytes = SECRET) -> object:

@@ -59,18 +59,18 @@ def begins(job: Gang) -> list[dict[str, str]]:
 
 def newest(job: Gang) -> list[dict[str, str]]:
     """The findings of the newest round's commands, by rank."""
-    found = begins(job)
-    last = max((int(begin["round"]) for begin in found), default=0)
-    return sorted((b for b in found if int(b["round"]) == last), key=lambda b: int(b["rank"]))
+    records = begins(job)
+    last = max((int(begin["round"]) for begin in records), default=0)
+    return sorted((b for b in records if int(b["round"]) == last), key=lambda b: int(b["rank"]))
 
 
 def runs(job: Gang, *fragments: int) -> None:
     """Wait until exactly these fragments work together, and work goes on."""
 
     def has_begun() -> bool:
-        found = newest(job)
-        sizes = {int(begin["world_size"]) for begin in found}
-        return sorted(int(b["fragment"]) for b in found) == sorted(fragments) and sizes == {
+        records = newest(job)
+        sizes = {int(begin["world_size"]) for begin in records}
+        return sorted(int(b["fragment"]) for b in records) == sorted(fragments) and sizes == {
             len(fragments)
         }
 
@@ -140,12 +140,12 @@ def test_a_gang_grows_and_shrinks_and_every_member_has_the_world(job: Gang) -> N
     start(job, 1)
     start(job, 2)
     runs(job, 0, 1, 2)
-    found = newest(job)
-    assert len({b["coordinator"] for b in found}) == 1
-    assert {b["hosts"] for b in found} == {"127.0.0.1,127.0.0.1,127.0.0.1"}
+    records = newest(job)
+    assert len({b["coordinator"] for b in records}) == 1
+    assert {b["hosts"] for b in records} == {"127.0.0.1,127.0.0.1,127.0.0.1"}
     job.agents[1].send_signal(signal.SIGURG)
     runs(job, 0, 2)
-    assert not any(is_alive(begin["pid"]) for begin in found), "an old command is still there"
+    assert not any(is_alive(begin["pid"]) for begin in records), "an old command is still there"
     start(job, 3)
     runs(job, 0, 2, 3)
     job.agents[2].kill()

@@ -179,8 +179,8 @@ def test_a_remark_is_withdrawn_and_another_is_kept(
     (tmp_path / "squeue").write_text("#!/bin/sh\necho 'my own;remark{your flag wins};x'\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     remark.withdraw_remark(text, {"SLURM_JOB_ID": "12"})
-    found = written_in(tmp_path, PATIENCE_S if is_withdrawn else 1.0)
-    assert found == (["update JobId=12 Comment=my own;x"] if is_withdrawn else [])
+    requests = written_in(tmp_path, PATIENCE_S if is_withdrawn else 1.0)
+    assert requests == (["update JobId=12 Comment=my own;x"] if is_withdrawn else [])
 
 
 def test_a_remark_is_written_again_after_an_hour(tmp_path: Path) -> None:
@@ -213,8 +213,8 @@ def test_names_that_scripts_import_are_never_modules(job_path: Path, first: str)
         f"import {first}, types, slurm_hooks.elastic as ours;"
         "import pkgutil; modules = {m.name for m in pkgutil.iter_modules(ours.__path__)};"
         "assert not modules & set(ours.__all__), modules;"
-        "found = {name: getattr(ours, name) for name in ours.__all__};"
-        "assert all(callable(thing) for thing in found.values()), found"
+        "exports = {name: getattr(ours, name) for name in ours.__all__};"
+        "assert all(callable(thing) for thing in exports.values()), exports"
     )
     env = {**os.environ, "PYTHONPATH": str(job_path)}
     subprocess.run([sys.executable, "-c", code], cwd=job_path, env=env, check=True, timeout=150)

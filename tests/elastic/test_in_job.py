@@ -41,13 +41,13 @@ def test_a_wish_keeps_the_other_words(slurm: Path) -> None:  # noqa: F811
     (slurm / "comment").write_text("joined{2};h{60};mine;wish{1,5}")
     before = int(time.time())
     assert call("wish", "5", **POOL).returncode == 0
-    head, wish, rest = re.fullmatch(r"(.*?);(wish\{.*?\});(.*)", comment(slurm)).groups()  # type: ignore[union-attr]
+    head, text, rest = re.fullmatch(r"(.*?);(wish\{.*?\});(.*)", comment(slurm)).groups()  # type: ignore[union-attr]
     assert (head, rest) == ("joined{2};h{60}", "mine")
-    told = parse_wish(comment(slurm))
-    assert told is not None
-    assert told.nodes == 5
-    assert before <= told.at.timestamp() <= time.time()
-    assert wish.startswith("wish{5,")
+    wish = parse_wish(comment(slurm))
+    assert wish is not None
+    assert wish.nodes == 5
+    assert before <= wish.at.timestamp() <= time.time()
+    assert text.startswith("wish{5,")
 
 
 def test_a_wish_above_max_is_cut_and_says_so(slurm: Path) -> None:  # noqa: F811

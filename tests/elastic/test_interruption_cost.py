@@ -29,11 +29,11 @@ def start(gang: Gang, fragment: int, *more: str) -> None:
     gang.start(fragment, "1:2", LONG, *more)
 
 
-def told(gang: Gang) -> dict[int, Loss]:
+def costs(gang: Gang) -> dict[int, Loss]:
     """The cost of an interruption that each fragment reports."""
     texts = {f: gang.work / f"comment.77_{f}" for f in gang.agents}
-    found = {f: parse(path.read_text()).loss for f, path in texts.items() if path.exists()}
-    return {f: loss for f, loss in found.items() if loss is not None}
+    losses = {f: parse(path.read_text()).loss for f, path in texts.items() if path.exists()}
+    return {f: loss for f, loss in losses.items() if loss is not None}
 
 
 @pytest.mark.parametrize("warm", ["", "0"])
@@ -42,8 +42,8 @@ def test_the_fragment_of_rank_0_reports_the_age_of_checkpoints(job: Gang, warm: 
     job.extra["MALLEABLE_WARM"] = warm
     for fragment in (1, 2):
         start(job, fragment, "60")
-    wait_until(lambda: told(job), explain=job.dump)
-    (loss,) = told(job).values()
+    wait_until(lambda: costs(job), explain=job.dump)
+    (loss,) = costs(job).values()
     assert loss.redoes
     saved = [float(line) for line in (job.work / "saved").read_text().split()]
     gaps = [after - before for before, after in zip(saved, [*saved[1:], time.monotonic()])]
@@ -56,7 +56,7 @@ def test_the_fragment_of_rank_0_reports_the_age_of_checkpoints(job: Gang, warm: 
 def test_a_watched_state_costs_a_step(job: Gang) -> None:
     job.script = HERE / "train_watched.py"
     start(job, 1)
-    wait_until(lambda: told(job) == {1: Loss(1)}, explain=job.dump)
+    wait_until(lambda: costs(job) == {1: Loss(1)}, explain=job.dump)
 
 
 def test_the_reported_cost_is_true_where_a_lost_peer_ends_the_process(job: Gang) -> None:
@@ -66,8 +66,8 @@ def test_the_reported_cost_is_true_where_a_lost_peer_ends_the_process(job: Gang)
     for fragment in (1, 2):
         start(job, fragment)
     job.wait_world(2)
-    wait_until(lambda: told(job), explain=job.dump)
-    (loss,) = told(job).values()
+    wait_until(lambda: costs(job), explain=job.dump)
+    (loss,) = costs(job).values()
     lost_at = time.time()
     job.cut_off(2, signal.SIGKILL)
     job.wait_world(1, since=lost_at)
@@ -84,7 +84,7 @@ def test_a_script_that_is_not_observed_reports_no_cost(job: Gang) -> None:
     start(job, 1, "20")
     saved = job.work / "saved"
     wait_until(lambda: saved.exists() and len(saved.read_text().split()) > 8, explain=job.dump)
-    assert told(job) == {}
+    assert costs(job) == {}
 
 
 def test_an_untrue_report_of_an_earlier_run_is_withdrawn(job: Gang) -> None:
@@ -93,4 +93,4 @@ def test_an_untrue_report_of_an_earlier_run_is_withdrawn(job: Gang) -> None:
     comment.write_text("trained{0};h{1};mine")
     start(job, 1, str(LONG))  # no checkpoint, and no watched state
     wait_until(lambda: comment.read_text().endswith("{0};mine"), explain=job.dump)
-    assert told(job) == {}
+    assert costs(job) == {}

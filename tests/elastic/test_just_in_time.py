@@ -43,12 +43,12 @@ def begin(gang: Gang, nnodes: str, count: int = 2) -> None:
 
 def noted(gang: Gang) -> dict[int, set[str]]:
     """Digests of each step's boundary, as the fragments noted them."""
-    found: dict[int, set[str]] = {}
+    digests: dict[int, set[str]] = {}
     for path in gang.work.glob("digests-*"):
         for line in path.read_text().splitlines():
             step, digest = line.split()
-            found.setdefault(int(step), set()).add(digest)
-    return found
+            digests.setdefault(int(step), set()).add(digest)
+    return digests
 
 
 def reached(gang: Gang, before: float) -> int:

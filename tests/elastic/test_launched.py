@@ -40,9 +40,9 @@ def test_agents_with_the_same_start_share_an_entry() -> None:
 def test_an_agent_with_another_start_names_the_others() -> None:
     state = started(State(run="7"), 1, ["train.py", "--init_from=scratch"])
     state = started(state, 2, ["train.py", "--init_from=resume"])
-    found = other_launch(state, member(2).token, RESUME)
-    assert found is not None
-    assert found.text == SCRATCH.text
+    launch = other_launch(state, member(2).token, RESUME)
+    assert launch is not None
+    assert launch.text == SCRATCH.text
     gone = expire(state, frozenset({member(1).token}), 0)
     assert other_launch(gone, member(2).token, RESUME) is None
     again = started(gone, 3, ["train.py", "--init_from=resume"])
@@ -84,8 +84,8 @@ def test_only_agents_of_the_same_training_are_compared(
     agent.session.note_launch(["train.py", "--init_from=resume"])
     for _ in range(3):
         agent.session.next_action()
-    told = capsys.readouterr().err
-    assert told.count("was started with `train.py --init_from=resume`") == (stage == 1), told
+    log = capsys.readouterr().err
+    assert log.count("was started with `train.py --init_from=resume`") == (stage == 1), log
 
 
 @pytest.mark.parametrize(

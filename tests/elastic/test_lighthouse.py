@@ -57,7 +57,7 @@ class Group:
 
     def quorum(self) -> tuple[int, list[str]]:
         """The next step's quorum: its id and its members."""
-        found = self._client._quorum(
+        answer = self._client._quorum(
             group_rank=0,
             step=1,
             checkpoint_metadata="",
@@ -66,7 +66,7 @@ class Group:
             commit_failures=0,
             init_sync=False,
         )
-        return found.quorum_id, sorted(found.replica_ids)
+        return answer.quorum_id, sorted(answer.replica_ids)
 
 
 def test_counting_leaves_an_unused_id_and_time_for_all_to_arrive(
@@ -74,17 +74,17 @@ def test_counting_leaves_an_unused_id_and_time_for_all_to_arrive(
 ) -> None:
     lighthouse.count_to(96)
     groups = [Group("a", lighthouse), Group("b", lighthouse)]
-    found: list[tuple[int, list[str]]] = []
-    later = threading.Thread(target=lambda: found.append(groups[1].quorum()))
+    quorums: list[tuple[int, list[str]]] = []
+    later = threading.Thread(target=lambda: quorums.append(groups[1].quorum()))
     timer = threading.Timer(0.2, later.start)  # within the beat that is still heard
     timer.start()
     began = time.monotonic()
-    found.append(groups[0].quorum())
+    quorums.append(groups[0].quorum())
     waited_s = time.monotonic() - began
     timer.join()
     later.join(10)
-    assert [members for _, members in found] == [["a", "b"]] * 2, "nobody begins alone"
-    assert {quorum for quorum, _ in found} == {97}
+    assert [members for _, members in quorums] == [["a", "b"]] * 2, "nobody begins alone"
+    assert {quorum for quorum, _ in quorums} == {97}
     assert 0.15 < waited_s < 5
 
 

@@ -36,11 +36,11 @@ class Trainer:
         )
 
     def resolve(self, dataloader: Any, shuffle: bool, mode: Any = None) -> Any:
-        found: Any = DistributedSampler(
+        sampler: Any = DistributedSampler(
             range(self.samples), self.world, self.rank, shuffle=shuffle, seed=5
         )
-        found.set_epoch(3)
-        return found
+        sampler.set_epoch(3)
+        return sampler
 
     def sampler(self) -> Any:
         return self._data_connector._resolve_sampler(self.loader, True)

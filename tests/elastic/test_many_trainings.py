@@ -88,10 +88,10 @@ class Thing:
 
 def train(steps):
     memory = step_memory.StepMemory()
-    found, _ = memory.load()
+    step, _ = memory.load()
     memory.watch(thing=Thing())
     memory.reached(steps)
-    return found, memory
+    return step, memory
 
 def begin_job(name):
     place = os.path.join(os.path.dirname(sys.argv[1]), name)
@@ -113,13 +113,13 @@ first._checkpoint._just_in_time.keep()
 file = os.path.join(os.environ["MALLEABLE_DIR"], "last-step.pt")
 leave_behind(os.environ, file, float("inf"))
 begin_process()
-found, first = train(100)
-assert found == 70
+step, first = train(100)
+assert step == 70
 first.end()
 assert not os.path.exists(file)
 begin_process()
-found, second = train(1)
-assert found == -1, found
+step, second = train(1)
+assert step == -1, step
 """
 
 REDONE = """
@@ -132,17 +132,17 @@ _, first = train(100)
 first.end()
 _, second = train(40)
 hit(second)  # in the second training, so the first is done again
-found, first = train(30)
-assert found == -1, found
+step, first = train(30)
+assert step == -1, step
 hit(first)  # in the first training, done again
-found, first = train(35)
-assert found == 30, found
+step, first = train(35)
+assert step == 30, step
 hit(first)
-found, first = train(36)
-assert found == 35, found
+step, first = train(36)
+assert step == 35, step
 first.end()
-found, second = train(41)
-assert found == 40, found
+step, second = train(41)
+assert step == 40, step
 """
 
 GONE = """
@@ -158,13 +158,13 @@ _, first = train(100)
 first.end()
 _, second = train(40)
 all_go(second)
-found, first = train(30)
+step, first = train(30)
 all_go(first)
-found, first = train(31)
-assert found == 30, found
+step, first = train(31)
+assert step == 30, step
 first.end()
-found, second = train(41)
-assert found == 40, found
+step, second = train(41)
+assert step == 40, step
 second.end()
 assert os.listdir(os.environ["MALLEABLE_DIR"]) == ["checkpoint.lock"]
 """

@@ -94,9 +94,9 @@ def test_an_earlier_run_of_the_same_element_is_gone() -> None:
 
 @given(st.integers(0, 300), st.integers(0, 64), st.integers(1, 64))
 def test_a_wish_ends_no_working_worker(todo: int, run: int, most: int) -> None:
-    found = [Task(i + 1) for i in range(todo)]
-    found += [claimed(Task(1000 + i), ME) for i in range(run)]
-    nodes = wish_for(found, most)
+    all_tasks = [Task(i + 1) for i in range(todo)]
+    all_tasks += [claimed(Task(1000 + i), ME) for i in range(run)]
+    nodes = wish_for(all_tasks, most)
     assert nodes is None or (todo and 2 * (todo + run) <= nodes < most)
 
 
@@ -176,15 +176,15 @@ def test_every_task_has_a_single_result_although_workers_are_killed_at_random(
     for worker in workers.values():
         # The last signal may have met a worker that was just starting.
         assert worker.wait(20) in (0, -signal.SIGTERM, -signal.SIGKILL)
-    found = map_directory.count(tmp_path)
-    assert (found.done, found.total) == (120, 120)
+    counts = map_directory.count(tmp_path)
+    assert (counts.done, counts.total) == (120, 120)
     assert kills >= 3
     for number in range(1, 121):
         assert (tmp_path / "logs" / f"{number}.out").read_text() == f"in {number}\n"
         assert json.loads((tmp_path / "results" / f"{number}.json").read_text())["exit_code"] == 0
     begun = Counter((tmp_path / "begun").read_text().split())
     assert set(begun) == {str(number) for number in range(1, 121)}
-    assert sum(begun.values()) - 120 <= found.interrupted
+    assert sum(begun.values()) - 120 <= counts.interrupted
 
 
 def test_a_task_that_is_missing_for_a_moment_is_waited_for(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_removed_files_are_not_waited_for_endlessly(tmp_path: Path) -> None:
     make(tmp_path, ["true"], 2)
     (tmp_path / "tasks" / "2.0.0.todo").unlink()
     assert start(tmp_path, 0).wait(20) == 0
-    found = map_directory.count(tmp_path)
-    assert (found.done, map_directory.lost(tmp_path, found)) == (1, 1)
+    counts = map_directory.count(tmp_path)
+    assert (counts.done, map_directory.lost(tmp_path, counts)) == (1, 1)
 
 
 def test_a_task_that_kills_its_worker_keeps_no_other_from_being_done(tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_a_task_that_kills_its_worker_keeps_no_other_from_being_done(tmp_path: P
     make(tmp_path, ["sh", "-c", 'test "$0" != "in 1" || kill -9 $PPID'], 20)
     for run in range(3):
         assert start(tmp_path, 0, run).wait(30) == -signal.SIGKILL
-    found = map_directory.count(tmp_path)
-    assert (found.done, found.left) == (19, 1)
+    counts = map_directory.count(tmp_path)
+    assert (counts.done, counts.left) == (19, 1)
     (line,) = map_directory.cut_off(tmp_path)
     assert line.startswith("task 1: its worker ended while it ran (2 times before): ")
     assert Path(line.partition("before): ")[2]).exists()
@@ -236,9 +236,9 @@ def test_failures_are_tried_again_and_then_stop_the_map(tmp_path: Path) -> None:
 def test_the_effect_of_a_failed_task_on_others(tmp_path: Path, keep_going: bool) -> None:
     make(tmp_path, ["sh", "-c", 'test "$0" != "in 1"'], 40, retries=0, go=keep_going)
     assert start(tmp_path, 0).wait(20) == 0
-    found = map_directory.count(tmp_path)
-    assert found.failed == 1
-    assert (found.todo == 0) is keep_going
+    counts = map_directory.count(tmp_path)
+    assert counts.failed == 1
+    assert (counts.todo == 0) is keep_going
 
 
 def test_a_program_that_is_missing_is_a_failure_with_a_log(tmp_path: Path) -> None:
@@ -252,8 +252,8 @@ def test_a_program_that_is_missing_is_a_failure_with_a_log(tmp_path: Path) -> No
 def test_an_input_that_no_program_can_get_is_a_failure_with_a_log(tmp_path: Path) -> None:
     map_directory.make(tmp_path, ["echo"], ["a\0b", "c"], 0, keep_going=True)
     assert start(tmp_path, 0).wait(20) == 0
-    found = map_directory.count(tmp_path)
-    assert (found.done, found.failed) == (1, 1)
+    counts = map_directory.count(tmp_path)
+    assert (counts.done, counts.failed) == (1, 1)
     assert "null byte" in (tmp_path / "logs" / "1.err").read_text()
 
 

@@ -105,15 +105,15 @@ CONTENT = {
 def test_all_objects_of_a_file_come_back(env: dict[str, str]) -> None:
     memory = NodeMemory(env)
     memory.write(1, CONTENT)
-    found = kept(memory, 1)
-    rare = [list(part.pop("rare")) for part in (found, dict(CONTENT))]
+    content = kept(memory, 1)
+    rare = [list(part.pop("rare")) for part in (content, dict(CONTENT))]
     kinds = [
         [tensor.view(torch.uint8) for tensor in part.pop("kinds") if not tensor.is_complex()]
-        for part in (found, dict(CONTENT))
+        for part in (content, dict(CONTENT))
     ]
     assert rare[0] == rare[1]
     assert same(*kinds)
-    assert same(found, {k: v for k, v in CONTENT.items() if k not in ("rare", "kinds")})
+    assert same(content, {k: v for k, v in CONTENT.items() if k not in ("rare", "kinds")})
     assert same(packed(1, CONTENT).content()["large"], CONTENT["large"])
 
 
@@ -216,25 +216,25 @@ def test_read_state_survives_a_write_to_its_place(
         monkeypatch.setattr("slurm_hooks.elastic.script.node_memory.POPULATE_WRITE", 9999)
     memory = NodeMemory(env)
     memory.write(1, {"x": full(1), "n": torch.ones(3)})
-    found = kept(memory, 1)
-    found["x"][0] = 7  # as an optimizer would: it goes on with the tensors it is given
+    content = kept(memory, 1)
+    content["x"][0] = 7  # as an optimizer would: it goes on with the tensors it is given
     assert kept(memory, 1)["x"][0] == 1
     for step in (2, 3, 4):
         memory.write(step, {"x": full(step), "n": torch.zeros(3)})
-    assert found["x"][0] == 7
-    assert torch.equal(found["x"][1:], full(1)[1:])
-    assert torch.equal(found["n"], torch.ones(3))
-    memory.write(5, found)  # the live object lies where it once was kept
-    memory.write(6, found)
-    assert torch.equal(kept(memory, 6)["x"], found["x"])
+    assert content["x"][0] == 7
+    assert torch.equal(content["x"][1:], full(1)[1:])
+    assert torch.equal(content["n"], torch.ones(3))
+    memory.write(5, content)  # the live object lies where it once was kept
+    memory.write(6, content)
+    assert torch.equal(kept(memory, 6)["x"], content["x"])
 
 
 def test_unused_memory_is_freed(env: dict[str, str]) -> None:
     memory = NodeMemory(env)
     memory.write(1, {"model": full(1), "optimizer": full(2)})
-    found = kept(memory, 1)
-    model = found["model"]
-    del found
+    content = kept(memory, 1)
+    model = content["model"]
+    del content
     gc.collect()
     slot = next(slot for slot in memory._slots if slot.step() == 1)
     assert len([ref for ref in slot.views._ranges if ref() is not None]) == 1
@@ -246,12 +246,12 @@ def test_unused_memory_is_freed(env: dict[str, str]) -> None:
 def test_a_child_sees_the_read_state(env: dict[str, str]) -> None:
     memory = NodeMemory(env)
     memory.write(1, {"x": full(1)})
-    found = kept(memory, 1)
+    content = kept(memory, 1)
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         os.read(read, 1)
-        os._exit(0 if float(found["x"].sum()) == WORDS else 1)
+        os._exit(0 if float(content["x"].sum()) == WORDS else 1)
     memory.write(2, {"x": full(2)})
     memory.write(3, {"x": full(3)})
     os.write(write, b"x")

@@ -157,7 +157,7 @@ HONEST = """
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(2)).sum().backward()
     text = io.BytesIO()
-    found = {
+    outcomes = {
         "none": outcome(torch.save, {"a": torch.ones(2)}, text),
         "bytes": len(text.getvalue()),
         "again": repr(torch.load(io.BytesIO(text.getvalue()))),
@@ -188,9 +188,9 @@ HONEST = """
     }
     plain, calls = torch.save, []
     torch.save = lambda *args, **kwargs: (calls.append(1), plain(*args, **kwargs))[1]
-    found["own"] = [outcome(torch.save, 1, io.BytesIO()), len(calls)]
+    outcomes["own"] = [outcome(torch.save, 1, io.BytesIO()), len(calls)]
     torch.save = plain
-    print(json.dumps(found))
+    print(json.dumps(outcomes))
     print("to stderr", file=sys.stderr)
     sys.exit(3)
 """

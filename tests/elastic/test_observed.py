@@ -131,11 +131,11 @@ def test_steps_and_ages_are_counted(clock: Clock, mailbox: Mailbox) -> None:
         if step == 59:
             seen.see_saved(clock.now - 0.25, 2000)
             seen.see_saved(clock.now, 249)  # too small
-    (told,) = mailbox.observed()
-    assert (told.steps, told.saves, told.step_s) == (99, 1, 0.5)
-    assert told.widest_s == 30.0
-    assert told.age_s == pytest.approx(19.25)
-    assert cost_of_interruption([told]) == 30
+    (record,) = mailbox.observed()
+    assert (record.steps, record.saves, record.step_s) == (99, 1, 0.5)
+    assert record.widest_s == 30.0
+    assert record.age_s == pytest.approx(19.25)
+    assert cost_of_interruption([record]) == 30
 
 
 def test_the_first_of_several_optimizers_is_counted_as_long_as_it_steps(
@@ -358,9 +358,9 @@ def test_an_agent_that_is_no_longer_the_first_withdraws_its_report(mailbox: Mail
     assert slurm.words == [1, None]
 
 
-@pytest.mark.parametrize(("copy_s", "file_s", "told"), [(0.5, 1.4, 1), (0.5, 1.6, 70), (3, 0, 70)])
+@pytest.mark.parametrize(("copy_s", "file_s", "cost"), [(0.5, 1.4, 1), (0.5, 1.6, 70), (3, 0, 70)])
 def test_a_state_with_a_longer_copy_than_the_farewell_costs_its_checkpoint_age(
-    mailbox: Mailbox, copy_s: float, file_s: float, told: int
+    mailbox: Mailbox, copy_s: float, file_s: float, cost: int
 ) -> None:
     slurm, reader = Slurm(), MailboxReader(os.environ)
     interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
@@ -369,7 +369,7 @@ def test_a_state_with_a_longer_copy_than_the_farewell_costs_its_checkpoint_age(
     mailbox.clear()
     reader.write_watched(True)
     look(interruptions, range(100, 110), replace(STEPS, saves=1, widest_s=70.0))
-    assert slurm.words == [told]
+    assert slurm.words == [cost]
 
 
 def test_the_time_between_two_copies_is_reported_and_withdrawn(mailbox: Mailbox) -> None:
@@ -394,9 +394,9 @@ def test_the_time_between_two_copies_is_reported_and_withdrawn(mailbox: Mailbox)
     assert slurm.words == [30, None]
 
 
-@pytest.mark.parametrize(("farewell", "told"), [("2", []), ("3", [1])])
+@pytest.mark.parametrize(("farewell", "costs"), [("2", []), ("3", [1])])
 def test_a_farewell_that_was_too_short_is_so_in_the_next_life_too(
-    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, farewell: str, told: Any
+    mailbox: Mailbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, farewell: str, costs: Any
 ) -> None:
     monkeypatch.setenv("PET_RDZV_ENDPOINT", str(tmp_path))
     monkeypatch.setenv("MALLEABLE_FAREWELL_S", "2")
@@ -406,7 +406,7 @@ def test_a_farewell_that_was_too_short_is_so_in_the_next_life_too(
     interruptions: Any = InterruptionCost(mailbox, slurm)  # type: ignore[arg-type]
     MailboxReader(os.environ).write_watched(True)
     look(interruptions, range(100, 110), STEPS)
-    assert slurm.words == told
+    assert slurm.words == costs
     note_whether_enough(os.environ, True)
     assert not was_too_short(os.environ)
 

@@ -43,7 +43,7 @@ def said(agent: subprocess.Popen[str]) -> str:
     return agent.stdout.readline()
 
 
-def told(agent: subprocess.Popen[str]) -> str:
+def error_line(agent: subprocess.Popen[str]) -> str:
     assert agent.stderr is not None
     return agent.stderr.readline()
 
@@ -52,7 +52,7 @@ def test_the_second_waits_for_the_first_and_succeeds() -> None:
     second = start(1)  # whichever is faster
     first = start(0)
     assert said(first) == "takes part\n"
-    assert "write --ntasks-per-node=1. This is number 2" in told(second)
+    assert "write --ntasks-per-node=1. This is number 2" in error_line(second)
     time.sleep(0.5)
     assert second.poll() is None
     first.terminate()
@@ -63,7 +63,7 @@ def test_the_second_waits_for_the_first_and_succeeds() -> None:
 def test_the_second_ends_when_the_first_is_killed_and_at_once_at_sigterm() -> None:
     first, second, third = start(0), start(1), start(2)
     for waiting in (second, third):
-        assert "it waits" in told(waiting)
+        assert "it waits" in error_line(waiting)
     third.terminate()
     assert third.wait(timeout=5) == -signal.SIGTERM
     first.kill()
@@ -76,7 +76,7 @@ def test_a_second_malleable_run_on_a_node_waits_as_well() -> None:
     words = [sys.executable, "-m", "slurm_hooks.elastic", "run", "--", "true"]
     gang = {"MALLEABLE_ENGINE": "command", "MALLEABLE_JOB_ID": "9", "SLURM_LOCALID": "1"}
     second = launch(words, {**os.environ, **STEP, **gang}, stderr=subprocess.PIPE)
-    assert "started malleable run several times on one node" in told(second)
+    assert "started malleable run several times on one node" in error_line(second)
     first.terminate()
     assert second.wait(timeout=60) == 0
 

@@ -93,12 +93,12 @@ def expect(step: int, rank: int) -> Body:
     """Check that all have the state of that step, with their own rank's statistics."""
 
     def body(own: int, checkpoint: Checkpoint) -> None:
-        found_step, found = checkpoint.load()
-        assert found_step == step
+        last_step, content = checkpoint.load()
+        assert last_step == step
         wanted = state(step, rank)
-        assert torch.equal(found["weights"], wanted["weights"])
-        assert torch.equal(found["statistics"], wanted["statistics"]), found
-        assert found["late"] == wanted["late"]
+        assert torch.equal(content["weights"], wanted["weights"])
+        assert torch.equal(content["statistics"], wanted["statistics"]), content
+        assert content["late"] == wanted["late"]
         dist.barrier()
 
     return body
@@ -211,11 +211,11 @@ def test_processes_of_a_node_keep_the_state_that_they_read(tmp_path: Path) -> No
     group.memory(0).write(7, state(7))
 
     def body(rank: int, checkpoint: Checkpoint) -> None:
-        _, found = checkpoint.load()
+        _, content = checkpoint.load()
         for step in (8, 9, 10):
             checkpoint.save(step, state(step), to_file=False)
         dist.barrier()
-        assert torch.equal(found["weights"], state(7)["weights"])
+        assert torch.equal(content["weights"], state(7)["weights"])
 
     group.run(body)
     assert group.memory(0).newest() == 10

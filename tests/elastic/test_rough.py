@@ -89,12 +89,12 @@ def test_only_workers_that_ignore_sigterm_to_the_end_are_killed(
 
 def test_a_later_process_with_the_number_of_a_deaf_worker_is_left_alone() -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as child:
-        found = find(child.pid)
-        assert found is not None
-        _end([found._replace(born=found.born - 1)], after_s=0.0)
+        process = find(child.pid)
+        assert process is not None
+        _end([process._replace(born=process.born - 1)], after_s=0.0)
         time.sleep(0.2)
         assert child.poll() is None
-        _end([found], after_s=0.0)
+        _end([process], after_s=0.0)
         assert child.wait(20) == -signal.SIGKILL
 
 

@@ -124,9 +124,9 @@ def test_an_unfinished_agent_whose_connection_closes_is_dead_at_once(
         listener.close()
         if is_done:
             time.sleep(1.0)
-            found = find(directory.read(), peer.token)
-            assert found is not None
-            assert found.phase is Phase.DONE
+            member = find(directory.read(), peer.token)
+            assert member is not None
+            assert member.phase is Phase.DONE
         else:
             wait_until(lambda: find(directory.read(), peer.token) is None)
     finally:

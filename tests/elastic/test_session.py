@@ -138,16 +138,16 @@ def test_the_time_before_the_admission_is_no_waiting_for_others(agent: Agent) ->
 
 
 @pytest.mark.parametrize(
-    "found",
+    "state",
     [
         State(run="7", outcome=Outcome.FINISHED, outcome_at=1000),
         State(run="7", stage=2, members=(OTHER,)),  # the others are at the next round
     ],
 )
-def test_a_finished_training_leaves_no_state(agent: Agent, found: State) -> None:
-    agent.directory.state = found
+def test_a_finished_training_leaves_no_state(agent: Agent, state: State) -> None:
+    agent.directory.state = state
     assert agent.session.next_action() == Over()
-    assert agent.directory.state == found
+    assert agent.directory.state == state
     agent.session.skip()
     assert agent.directory.stage == 2
     assert not agent.heartbeat.is_beating

@@ -97,15 +97,15 @@ def test_a_single_process_of_a_node_writes_its_memory(
     for fragment in (1, 2):
         gang.start(fragment, "2:2", 0)
     assert gang.wait_exit(1, 2) == [0, 0]
-    told = [json.loads((gang.work / f"told-{rank}").read_text()) for rank in range(4)]
-    assert {one["local_rank"] for one in told} == local_ranks
-    assert sorted((one["fragment"], one["seat"]) for one in told) == [
+    places = [json.loads((gang.work / f"told-{rank}").read_text()) for rank in range(4)]
+    assert {one["local_rank"] for one in places} == local_ranks
+    assert sorted((one["fragment"], one["seat"]) for one in places) == [
         (1, 0),
         (1, 1),
         (2, 0),
         (2, 1),
     ]
-    assert all(len(one["writers"]) == 1 for one in told)
+    assert all(len(one["writers"]) == 1 for one in places)
 
 
 def test_with_a_device_for_each_process_no_context_is_made_in_advance() -> None:

@@ -346,9 +346,9 @@ class Parameters:
 
 def test_command_line_before_environment_before_default() -> None:
     env = {"MALLEABLE_LAST_CALL_S": "9", "MALLEABLE_NOTICE_S": "30"}
-    found = options(Parameters(config={"last_call_s": "1"}), env)
-    assert (found.limits.last_call_s, found.notice_s, found.keep_alive_s) == (1.0, 30.0, 6.0)
-    assert options(Parameters(max_nodes=512), {}).poll_s > found.poll_s
+    values = options(Parameters(config={"last_call_s": "1"}), env)
+    assert (values.limits.last_call_s, values.notice_s, values.keep_alive_s) == (1.0, 30.0, 6.0)
+    assert options(Parameters(max_nodes=512), {}).poll_s > values.poll_s
 
 
 @pytest.mark.parametrize(
@@ -407,11 +407,11 @@ def test_the_job_path_holds_only_the_rendezvous(tmp_path: Path) -> None:
     code = (
         "import sys; from importlib.metadata import distributions;"
         "from slurm_hooks.words.engines import BACKENDS;"
-        "found = {e for d in distributions() for e in d.entry_points};"
-        "handlers = {e for e in found if e.group == 'torchrun.handlers'};"
-        "assert sorted(e.name for e in handlers) == sorted(BACKENDS), found;"
+        "entries = {e for d in distributions() for e in d.entry_points};"
+        "handlers = {e for e in entries if e.group == 'torchrun.handlers'};"
+        "assert sorted(e.name for e in handlers) == sorted(BACKENDS), entries;"
         "assert all(callable(e.load()()) for e in handlers);"
-        "assert all(callable(e.load()) for e in found); assert 'torch' not in sys.modules"
+        "assert all(callable(e.load()) for e in entries); assert 'torch' not in sys.modules"
     )
     subprocess.run(
         [sys.executable, "-S", "-c", code], cwd=path, env={"PYTHONPATH": str(path)}, check=True

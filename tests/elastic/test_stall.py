@@ -93,11 +93,11 @@ def test_an_agent_that_was_suspended_itself_reports_no_stall() -> None:
     ("usual_s", "text"), [(0.413, "0.41"), (123.4, "120"), (0.00123, "0.0012")]
 )
 def test_a_stall_is_described_with_its_begin_and_the_usual_step(usual_s: float, text: str) -> None:
-    found = sentence("2026-11-25 04:12 (63 s)", stall.Stall(63.4, usual_s))
-    assert found == f"no step since 2026-11-25 04:12 (63 s), usually one every {text} s"
+    line = sentence("2026-11-25 04:12 (63 s)", stall.Stall(63.4, usual_s))
+    assert line == f"no step since 2026-11-25 04:12 (63 s), usually one every {text} s"
 
 
-class Told:
+class Slurm:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.remarks: list[str] = []
         monkeypatch.setattr(stall, "write_remark", self.remarks.append)
@@ -105,12 +105,12 @@ class Told:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Told:
-    return Told(monkeypatch)
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    return Slurm(monkeypatch)
 
 
 def test_a_stall_is_reported_once_and_withdrawn(
-    told: Told, capsys: pytest.CaptureFixture[str]
+    slurm: Slurm, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mailbox = Mailbox()
     worker, reports = MailboxReader(mailbox.environment()), StallReports(mailbox)
@@ -119,11 +119,11 @@ def test_a_stall_is_reported_once_and_withdrawn(
     for _ in range(100):
         now += LOOK_S
         reports.look(now, tells=True)
-    assert len(told.remarks) == 1
-    assert " s)" not in told.remarks[0], "it would soon be wrong"
+    assert len(slurm.remarks) == 1
+    assert " s)" not in slurm.remarks[0], "it would soon be wrong"
     worker.write_observed(Observed(steps=10, step_s=0.4, stepped_at=now))
     reports.look(now + LOOK_S, tells=True)
-    assert not told.remarks
+    assert not slurm.remarks
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("malleable: no step since ")
     assert first.endswith(", usually one every 0.4 s")
@@ -131,7 +131,7 @@ def test_a_stall_is_reported_once_and_withdrawn(
 
 
 @pytest.mark.parametrize("ends", ["leaves", "is not the first any more"])
-def test_an_agent_that_leaves_withdraws_its_report(told: Told, ends: str) -> None:
+def test_an_agent_that_leaves_withdraws_its_report(slurm: Slurm, ends: str) -> None:
     mailbox = Mailbox()
     reports = StallReports(mailbox)
     now = time.monotonic()
@@ -140,12 +140,12 @@ def test_an_agent_that_leaves_withdraws_its_report(told: Told, ends: str) -> Non
     for _ in range(40):
         now += LOOK_S
         reports.look(now, tells=True)
-    assert told.remarks
+    assert slurm.remarks
     if ends == "leaves":
         reports.withdraw()
     else:
         reports.look(now + LOOK_S, tells=False)
-    assert not told.remarks
+    assert not slurm.remarks
 
 
 STANDS = """
@@ -168,7 +168,7 @@ while not os.path.exists("end"):
 @pytest.mark.torch
 def test_a_real_worker_that_stops_stepping(
     tmp_path: Path,
-    told: Told,
+    slurm: Slurm,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -183,9 +183,9 @@ def test_a_real_worker_that_stops_stepping(
     with subprocess.Popen(words, env=env, cwd=tmp_path) as worker:
         try:
             look = lambda: reports.look(time.monotonic(), tells=True)  # noqa: E731
-            wait_until(lambda: look() or told.remarks)
+            wait_until(lambda: look() or slurm.remarks)
             (tmp_path / "go-on").touch()
-            wait_until(lambda: look() or not told.remarks)
+            wait_until(lambda: look() or not slurm.remarks)
             (tmp_path / "end").touch()
             assert worker.wait(timeout=60) == 0
         finally:

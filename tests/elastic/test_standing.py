@@ -326,8 +326,8 @@ def test_an_agent_that_gives_up_early_has_reported_itself(
 
 
 def _standing(text: str) -> str:
-    found = replace(parse(text), loss=None, wish=None, progress="", remark="", rest="")
-    return found.text
+    comment = replace(parse(text), loss=None, wish=None, progress="", remark="", rest="")
+    return comment.text
 
 
 def taken(place: Path) -> None:

@@ -46,9 +46,9 @@ class Training:
     @property
     def per_s(self) -> float:
         """Samples a second, as the agent reports them."""
-        found = self.stretches.steady()
-        assert found is not None
-        return found.per_s
+        rate = self.stretches.steady()
+        assert rate is not None
+        return rate.per_s
 
 
 def stall(training: Training) -> None:
@@ -240,24 +240,24 @@ def test_a_clock_that_is_set_now_and_then_does_little_harm(
 
 
 def test_samples_by_the_word_of_the_script() -> None:
-    told = ReportedSamples()
-    assert not told.see(1000, 10)  # it resumes there
-    assert told.see(1640, 20)
-    assert told.per_step == 64
-    assert not told.see(1640, 21)
-    assert not told.see(100, 22)  # it has gone back
-    assert told.see(356, 24)
-    assert told.per_step == 128
-    assert not told.see(400, 24)  # twice in a step
-    assert told.see(484, 25)
-    assert told.per_step == 128
+    samples = ReportedSamples()
+    assert not samples.see(1000, 10)  # it resumes there
+    assert samples.see(1640, 20)
+    assert samples.per_step == 64
+    assert not samples.see(1640, 21)
+    assert not samples.see(100, 22)  # it has gone back
+    assert samples.see(356, 24)
+    assert samples.per_step == 128
+    assert not samples.see(400, 24)  # twice in a step
+    assert samples.see(484, 25)
+    assert samples.per_step == 128
 
 
 def test_each_report_is_a_step_where_steps_are_not_counted() -> None:
-    told = ReportedSamples()
-    told.see(0, 0)
-    assert [told.see(n * 64, 0) for n in range(1, 4)] == [True] * 3
-    assert told.per_step == 64
+    samples = ReportedSamples()
+    samples.see(0, 0)
+    assert [samples.see(n * 64, 0) for n in range(1, 4)] == [True] * 3
+    assert samples.per_step == 64
 
 
 class Parallel:
@@ -298,28 +298,28 @@ def test_the_share_of_a_step_that_waits(
 
 
 def history(*stretches: tuple[float, float, float]) -> tuple[Stretch, ...]:
-    found: tuple[Stretch, ...] = ()
+    window: tuple[Stretch, ...] = ()
     for seconds, steps, batch in stretches:
-        found = extended(found, Stretch(seconds, steps, batch))
-    return found
+        window = extended(window, Stretch(seconds, steps, batch))
+    return window
 
 
 def test_a_rate_needs_a_few_seconds() -> None:
     assert steady(()) is None
     assert steady(history((3.0, 30, 64))) is None
-    found = steady(history(*[(3.0, 30, 64)] * 3))
-    assert found is not None
-    assert (found.per_s, found.batch) == (640.0, 64.0)
-    assert found.error == pytest.approx(0.03 / math.sqrt(3))
+    rate = steady(history(*[(3.0, 30, 64)] * 3))
+    assert rate is not None
+    assert (rate.per_s, rate.batch) == (640.0, 64.0)
+    assert rate.error == pytest.approx(0.03 / math.sqrt(3))
     steps = steady(history(*[(3.0, 30, 0)] * 3))
     assert steps is not None
     assert (steps.per_s, steps.batch) == (10.0, 0.0)
 
 
 def test_a_single_slow_stretch_is_an_outlier() -> None:
-    found = steady(history(*[(3.0, 30, 64)] * 6, (3.0, 12, 64), *[(3.0, 30, 64)] * 3))
-    assert found is not None
-    assert found.per_s == pytest.approx(640)
+    rate = steady(history(*[(3.0, 30, 64)] * 6, (3.0, 12, 64), *[(3.0, 30, 64)] * 3))
+    assert rate is not None
+    assert rate.per_s == pytest.approx(640)
 
 
 def test_an_unsteady_training_has_no_rate() -> None:
@@ -330,9 +330,9 @@ def test_an_unsteady_training_has_no_rate() -> None:
 def test_a_lasting_change_is_another_training(after: tuple[float, float, float]) -> None:
     before = history(*[(3.0, 30, 64)] * 20, after)
     assert len(before) == 21
-    found = history(*[(3.0, 30, 64)] * 20, after, after, after)
-    assert len(found) == 3
-    rate = steady(found)
+    window = history(*[(3.0, 30, 64)] * 20, after, after, after)
+    assert len(window) == 3
+    rate = steady(window)
     assert rate is not None
     assert rate.batch == pytest.approx(after[2])
 
@@ -343,11 +343,11 @@ ANY = st.floats(allow_nan=True, allow_infinity=True)
 @many
 @given(st.lists(st.builds(Stretch, ANY, ANY, ANY)))
 def test_a_rate_is_a_number_for_any_measurement(stretches: list[Stretch]) -> None:
-    found: tuple[Stretch, ...] = ()
+    window: tuple[Stretch, ...] = ()
     for stretch in stretches:
-        found = extended(found, stretch)
-        assert len(found) <= KEPT
-        rate = steady(found)
+        window = extended(window, stretch)
+        assert len(window) <= KEPT
+        rate = steady(window)
         if rate is not None:
             assert 0 < rate.per_s < math.inf
             assert 0 < rate.error < math.inf
@@ -367,6 +367,6 @@ def test_a_few_outliers_do_not_change_the_rate(
     stretches = [Stretch(3.0, 3.0 * rate * n) for n in noise]
     for place in range(outliers):
         stretches[1 + 3 * place] = Stretch(3.0, 3.0 * rate * max(slow, 1e-3))
-    found = steady(tuple(stretches))
-    assert found is not None
-    assert found.per_s == pytest.approx(rate, rel=0.05)
+    estimate = steady(tuple(stretches))
+    assert estimate is not None
+    assert estimate.per_s == pytest.approx(rate, rel=0.05)

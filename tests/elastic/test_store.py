@@ -47,14 +47,14 @@ def assign(store: Any, rank: int, size: int) -> tuple[int, int]:
 def test_ranks_are_exchanged_as_ever() -> None:
     host = open_store("127.0.0.1")
     guest = connect("127.0.0.1", host.port)
-    found = {}
+    ranks = {}
     other = threading.Thread(
-        target=lambda: found.update(guest=assign(RoundStore(guest, 1, 2, Agent(False)), 1, 2))
+        target=lambda: ranks.update(guest=assign(RoundStore(guest, 1, 2, Agent(False)), 1, 2))
     )
     other.start()
-    found["host"] = assign(RoundStore(host, 0, 2, Agent(False)), 0, 2)
+    ranks["host"] = assign(RoundStore(host, 0, 2, Agent(False)), 0, 2)
     other.join(10)
-    assert found == {"host": (0, 4), "guest": (2, 4)}
+    assert ranks == {"host": (0, 4), "guest": (2, 4)}
 
 
 def test_the_host_does_not_wait_for_a_lost_member() -> None:

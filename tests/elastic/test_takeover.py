@@ -48,9 +48,9 @@ def test_options_that_the_job_itself_asks_for_are_left_alone() -> None:
     ],
 )
 def test_another_rendezvous_is_replaced_with_a_single_line(asked: Requested, words: str) -> None:
-    found = adopted(asked, ENV)
-    assert found.values == OURS
-    (line,) = found.lines
+    rendezvous = adopted(asked, ENV)
+    assert rendezvous.values == OURS
+    (line,) = rendezvous.lines
     assert line.endswith(words)
 
 
@@ -79,10 +79,10 @@ def test_a_directory_that_the_user_has_chosen_is_kept() -> None:
 def test_a_number_of_nodes_is_a_left_over_and_a_range_is_meant(
     asked: tuple[int, int], used: tuple[int, int], words: str
 ) -> None:
-    found = adopted(replace(OURS, min_nodes=asked[0], max_nodes=asked[1]), ENV)
-    assert (found.values.min_nodes, found.values.max_nodes) == used
-    assert [words in line for line in found.lines] == ([True] if words else [])
-    assert found.is_narrowed is (used[1] < 16)
+    rendezvous = adopted(replace(OURS, min_nodes=asked[0], max_nodes=asked[1]), ENV)
+    assert (rendezvous.values.min_nodes, rendezvous.values.max_nodes) == used
+    assert [words in line for line in rendezvous.lines] == ([True] if words else [])
+    assert rendezvous.is_narrowed is (used[1] < 16)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_a_replaced_variable_does_not_hide_the_job_s_values(
     more: dict[str, str], used: tuple[int, int]
 ) -> None:
     env = {**ENV, "PET_NNODES": "1", "MALLEABLE_KEPT": "PET_NNODES", **more}
-    found = adopted(replace(OURS, min_nodes=1, max_nodes=1), env).values
-    assert (found.min_nodes, found.max_nodes) == used
+    values = adopted(replace(OURS, min_nodes=1, max_nodes=1), env).values
+    assert (values.min_nodes, values.max_nodes) == used
 
 
 @pytest.mark.parametrize(
@@ -114,10 +114,12 @@ def test_where_workers_are_counted_a_number_of_nodes_has_no_effect(
     asked: tuple[int, int], more: dict[str, str], words: str
 ) -> None:
     request = {"SLURM_SPANK_MALLEABLE": "4-64,unit=gpu", "PET_NNODES": "1:64"}
-    found = adopted(replace(OURS, min_nodes=asked[0], max_nodes=asked[1]), ENV | request | more)
-    assert (found.values.min_nodes, found.values.max_nodes) == (4, 64)
-    assert [line.startswith(words) for line in found.lines] == ([True] if words else [])
-    assert not found.is_narrowed
+    rendezvous = adopted(
+        replace(OURS, min_nodes=asked[0], max_nodes=asked[1]), ENV | request | more
+    )
+    assert (rendezvous.values.min_nodes, rendezvous.values.max_nodes) == (4, 64)
+    assert [line.startswith(words) for line in rendezvous.lines] == ([True] if words else [])
+    assert not rendezvous.is_narrowed
 
 
 def test_a_torch_that_is_not_as_known_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:

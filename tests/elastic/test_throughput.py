@@ -85,7 +85,7 @@ class Gang:
         step_s: float,
         batch: float = 64.0,
         tells: bool = True,
-        told: float = 0,
+        report: float = 0,
         times: float = 0,
     ) -> None:
         for _ in range(seconds):
@@ -96,7 +96,7 @@ class Gang:
                 before.seconds + 1.0,
                 before.steps + 1.0 / step_s,
                 before.samples + batch / step_s,
-                told,
+                report,
                 times,
             )
             for reader in self.readers:
@@ -110,7 +110,7 @@ def gang(monkeypatch: pytest.MonkeyPatch) -> Gang:
     return Gang(Mailbox(), monkeypatch, 2)
 
 
-def told(gang: Gang) -> list[tuple[int, float, float]]:
+def rates(gang: Gang) -> list[tuple[int, float, float]]:
     return [(r.nodes, round(r.per_s, 3), r.batch) for r in gang.slurm.words[-1].rates]
 
 
@@ -119,15 +119,15 @@ def test_rates_of_all_sizes_are_kept_over_rounds(gang: Gang) -> None:
     gang.train(6, 0.1)
     assert gang.slurm.words == []
     gang.train(12, 0.1)
-    assert told(gang) == [(4, 5120.0, 512.0)]
+    assert rates(gang) == [(4, 5120.0, 512.0)]
     gang.train(600, 0.1)
     assert len(gang.slurm.words) <= 3  # its error is smaller: the rate is confirmed
     gang.begin(8, joined(5))
     gang.train(20, 0.125)
-    assert told(gang) == [(4, 5120.0, 512.0), (8, 8192.0, 1024.0)]
+    assert rates(gang) == [(4, 5120.0, 512.0), (8, 8192.0, 1024.0)]
     gang.begin(4, left(5))
     gang.train(100, 0.2)
-    assert told(gang) == [(8, 8192.0, 1024.0), (4, 2560.0, 512.0)]
+    assert rates(gang) == [(8, 8192.0, 1024.0), (4, 2560.0, 512.0)]
 
 
 @pytest.mark.parametrize(
@@ -145,13 +145,13 @@ def test_a_rate_is_reported_at_the_workers_of_unequal_fragments(
     gang.begin(2, START, is_first=True, workers=4)
     gang.train(18, 0.1, batch=10, times=times)
     batch = 10 * processes * times
-    assert told(gang) == [(4, 10 * batch, batch)]
+    assert rates(gang) == [(4, 10 * batch, batch)]
 
 
 def test_without_samples_steps_are_reported_by_the_workers(gang: Gang) -> None:
     gang.begin(2, START, is_first=True, workers=4)
     gang.train(18, 0.1, batch=0, times=2)
-    assert told(gang) == [(4, 40.0, 0.0)]
+    assert rates(gang) == [(4, 40.0, 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_changed_batch_is_reported_within_a_minute(gang: Gang) -> None:
     words = len(gang.slurm.words)
     gang.train(30, 0.1, batch=64)
     assert len(gang.slurm.words) > words
-    assert told(gang) == [(1, 1280.0, 128.0)]
+    assert rates(gang) == [(1, 1280.0, 128.0)]
 
 
 def test_unequal_batches_are_a_single_batch(gang: Gang) -> None:
@@ -192,7 +192,7 @@ def test_a_changed_speed_is_reported_within_a_minute(gang: Gang) -> None:
     gang.begin(1, START, is_first=True)
     gang.train(200, 0.1)
     gang.train(40, 0.2)
-    assert told(gang) == [(1, 640.0, 128.0)]
+    assert rates(gang) == [(1, 640.0, 128.0)]
     gang.train(120, 0.2)
     slower = {rate.at for word in gang.slurm.words for rate in word.rates if rate.per_s < 700}
     assert len(slower) >= 2  # so it was no accident
@@ -204,17 +204,17 @@ def test_a_changed_speed_is_reported_within_a_minute(gang: Gang) -> None:
 def test_without_samples_steps_are_reported(gang: Gang) -> None:
     gang.begin(4, START, is_first=True)
     gang.train(30, 0.1, batch=0.0)
-    assert told(gang) == [(4, 40.0, 0.0)]
+    assert rates(gang) == [(4, 40.0, 0.0)]
     assert not gang.slurm.words[-1].in_samples
     gang.train(60, 0.1, batch=8.0)
-    assert told(gang) == [(4, 640.0, 64.0)]
+    assert rates(gang) == [(4, 640.0, 64.0)]
     assert gang.slurm.words[-1].in_samples
 
 
 def test_reports_of_a_script_count(gang: Gang) -> None:
     gang.begin(4, START, is_first=True)
-    gang.train(30, 0.1, batch=7.0, told=1000.0)
-    assert told(gang) == [(4, 10_000.0, 1000.0)]
+    gang.train(30, 0.1, batch=7.0, report=1000.0)
+    assert rates(gang) == [(4, 10_000.0, 1000.0)]
 
 
 def test_only_rank_0_reports_and_a_new_rank_0_has_the_earlier_sizes(gang: Gang) -> None:
@@ -243,10 +243,10 @@ def test_workers_that_are_slower_to_begin_or_end_are_no_harm(gang: Gang) -> None
     gang.train(5, 0.1)
     gang.readers = all_
     gang.train(40, 0.1)
-    assert told(gang)[-1] == (2, 2560.0, 256.0)
+    assert rates(gang)[-1] == (2, 2560.0, 256.0)
     gang.speed = Speed()  # another training of the same script
     gang.train(40, 0.1)
-    assert told(gang)[-1] == (2, 2560.0, 256.0)
+    assert rates(gang)[-1] == (2, 2560.0, 256.0)
 
 
 def test_without_a_mailbox_there_is_no_report() -> None:
@@ -308,8 +308,8 @@ def test_pauses_are_seconds(rounds: list[tuple[Cause, float, float, bool]]) -> N
     for cause, stepped_at, first_at, is_first in rounds:
         pauses.begin_round([cause], stepped_at, is_first)
         pauses.see([Speed(first_at=first_at)])
-        found = vars(pauses.pauses).values()
-        assert all(s is None or 0 <= s <= 9999 for s in found)
+        seconds = vars(pauses.pauses).values()
+        assert all(s is None or 0 <= s <= 9999 for s in seconds)
 
 
 def test_the_start_of_a_fragment() -> None:

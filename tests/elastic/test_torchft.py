@@ -53,10 +53,10 @@ def test_each_host_is_lost_in_turn_and_no_sample_is_lost(groups: Groups) -> None
         groups.add(new)
         groups.settle(3, grown_at)
         new += 1
-    found = groups.finish()
-    assert len(found) == 3
-    assert all(is_whole(result) for result in found.values()), found
-    assert len({result["weight"] for result in found.values()}) == 1
+    results = groups.finish()
+    assert len(results) == 3
+    assert all(is_whole(result) for result in results.values()), results
+    assert len({result["weight"] for result in results.values()}) == 1
     assert restarted(groups) == [], groups.dump()
     assert len({r["lighthouse"] for r in groups.rounds()}) == 4
     assert "lost" in " ".join(str(r["cause"]) for r in groups.rounds())
@@ -76,11 +76,11 @@ def test_leaves_as_asked_also_with_the_lighthouse(groups: Groups) -> None:
     asked_again_at = groups.notify(second)
     groups.settle(1, asked_again_at)
     assert groups.wait_exit(second) == [0]
-    found = groups.finish()
-    assert [is_whole(result) for result in found.values()] == [True]
+    results = groups.finish()
+    assert [is_whole(result) for result in results.values()] == [True]
     assert restarted(groups) == []
-    told = [(r["cause"], r["size"]) for r in groups.rounds()][-2:]
-    assert told == [(f"left {first}", 2), (f"left {second}", 1)]
+    changes = [(r["cause"], r["size"]) for r in groups.rounds()][-2:]
+    assert changes == [(f"left {first}", 2), (f"left {second}", 1)]
     groups.add(4)  # after the end there is no work left
     assert groups.wait_exit(4) == [0]
     assert "already finished" in groups.log(4)

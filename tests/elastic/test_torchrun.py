@@ -206,8 +206,8 @@ def test_an_obstacle_to_an_agent_s_start_is_reported_to_slurm_too(gang: Gang) ->
     gang.extra["MALLEABLE_DIR"] = str(gang.shared)
     gang.start(1, "1:1", LONG)
     assert gang.wait_exit(1) == [1], gang.dump()
-    (told,) = told_to.read_text().splitlines()
-    assert told.startswith("update JobId=12 Comment=mine;remark{PET_LOCAL_ADDR='a b' is neither")
+    (command,) = told_to.read_text().splitlines()
+    assert command.startswith("update JobId=12 Comment=mine;remark{PET_LOCAL_ADDR='a b' is neither")
 
 
 def test_with_all_helpers_no_step_is_lost_or_done_twice(gang: Gang) -> None:
@@ -225,8 +225,8 @@ def test_with_all_helpers_no_step_is_lost_or_done_twice(gang: Gang) -> None:
     gang.wait_world(1, since=killed_at)
     (gang.work / "enough").touch()
     assert gang.wait_exit(3) == [0]
-    told = json.loads((gang.work / "finished").read_text())
-    assert told["off"] == 0, told
+    outcome = json.loads((gang.work / "finished").read_text())
+    assert outcome["off"] == 0, outcome
     steps = [s for _, s, _ in gang.steps()]
     again = len(steps) - len(set(steps))
     planned = [s for t, s, _ in gang.steps() if t < killed_at]
@@ -300,6 +300,6 @@ def members(gang: Gang) -> list[object]:
 
 def planned_change(gang: Gang, fragment: int) -> str:
     """The coming change in this agent's mailbox."""
-    found = Path(f"/proc/{gang.agents[fragment].pid}/fd").glob("*")
-    mailbox = next(fd for fd in found if "malleable-news" in os.readlink(fd))
+    descriptors = Path(f"/proc/{gang.agents[fragment].pid}/fd").glob("*")
+    mailbox = next(fd for fd in descriptors if "malleable-news" in os.readlink(fd))
     return mailbox.read_bytes()[:CHANGE_BYTES].strip(b"\0\n").decode()

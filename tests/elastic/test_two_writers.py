@@ -67,8 +67,8 @@ def writers(tmp_path: Path) -> Iterator[list[Any]]:
 def read_while_written(path: Path, writers: list[Any]) -> Iterator[tuple[int, Any]]:
     while any(process.poll() is None for process in writers):
         if path.exists():
-            found = torch.load(path, weights_only=True)
-            yield found["step"], found["content"]["x"]
+            record = torch.load(path, weights_only=True)
+            yield record["step"], record["content"]["x"]
 
 
 def test_the_file_is_always_whole_and_its_step_never_decreases(
@@ -166,8 +166,8 @@ def test_the_age_of_a_draft_is_counted_by_the_clock_of_its_file_system(
 ) -> None:
     """This host's clock is ahead of the file server's by so much."""
     leave(tmp_path, {"c.pt.4.7.0.99.0.new": 0.0, "c.pt.4.7.0.98.0.new": QUIET_S + 60})
-    told = time.time
-    monkeypatch.setattr(time, "time", lambda: told() + ahead_s)
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + ahead_s)
     FileWriter(tmp_path / "c.pt").write({"step": 1})
     assert {entry.name for entry in tmp_path.iterdir()} == {"c.pt", "c.pt.4.7.0.99.0.new"}
 

@@ -29,8 +29,8 @@ def start(gang: Gang, fragment: int, gpus: int, *, processes: int = 0) -> None:
 
 def begun(gang: Gang, world: int) -> list[tuple[int, int]]:
     """Ranks with their fragments, in the newest round of this size."""
-    found = {b["rank"]: b["fragment"] for b in gang.begins() if b["world"] == world}
-    return sorted((int(rank), int(fragment)) for rank, fragment in found.items())
+    fragments = {b["rank"]: b["fragment"] for b in gang.begins() if b["world"] == world}
+    return sorted((int(rank), int(fragment)) for rank, fragment in fragments.items())
 
 
 def wait_in_vain(gang: Gang) -> None:

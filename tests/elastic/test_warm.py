@@ -82,13 +82,13 @@ def test_the_files_of_a_module_are_found_and_not_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend("")
 
-    def found(module: str) -> list[str]:
+    def paths(module: str) -> list[str]:
         return [os.path.relpath(name, tmp_path) for name in files_of(module)]
 
-    assert found("spaced.plain.mod") == [names[0], names[2]]
-    assert found("spaced.plain") == [names[0], names[1]]
-    assert found("spaced.plain.none") == [names[0]]
-    assert found("spaced") == found("nothing.of.it") == []
+    assert paths("spaced.plain.mod") == [names[0], names[2]]
+    assert paths("spaced.plain") == [names[0], names[1]]
+    assert paths("spaced.plain.none") == [names[0]]
+    assert paths("spaced") == paths("nothing.of.it") == []
 
 
 def test_only_libraries_that_do_not_read_ranks_are_imported() -> None:

@@ -279,9 +279,9 @@ def test_all_changes_of_a_pass_in_a_module_belong_to_the_boundary(passes: int) -
     copied = watched.copy(spare)
     wanted = {key: value.clone() for key, value in module.state_dict().items()}
     module(torch.ones(2))
-    found = watched.content(copied)["module"]
-    assert found.keys() == wanted.keys()
-    assert all(torch.equal(found[key], value) for key, value in wanted.items())
+    content = watched.content(copied)["module"]
+    assert content.keys() == wanted.keys()
+    assert all(torch.equal(content[key], value) for key, value in wanted.items())
 
 
 def test_a_step_under_way_is_waited_for(agent: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ SLOT = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:4+mem:8192"}
 
 
 @pytest.mark.parametrize(
-    ("request_text", "found"),
+    ("request_text", "unit"),
     [
         ("4-64,unit=gpu,engine=torchrun", Counted(4, 64, 1, "gpu")),
         ("4-64,engine=torchrun,unit=2gpu", Counted(4, 64, 2, "gpu")),
@@ -31,8 +31,8 @@ SLOT = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:4+mem:8192"}
         ("", None),
     ],
 )
-def test_the_unit_of_a_request_s_sizes(request_text: str, found: Counted | None) -> None:
-    assert counted(request_text) == found
+def test_the_unit_of_a_request_s_sizes(request_text: str, unit: Counted | None) -> None:
+    assert counted(request_text) == unit
 
 
 @pytest.mark.parametrize(

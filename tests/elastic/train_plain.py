@@ -20,9 +20,9 @@ model = torch.nn.Linear(100, 10)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 checkpoint, first = work / "checkpoint.pt", 0
 if checkpoint.exists():
-    found = torch.load(checkpoint, weights_only=True)
-    first = found["step"]
-    model.load_state_dict(found["model"])
+    state = torch.load(checkpoint, weights_only=True)
+    first = state["step"]
+    model.load_state_dict(state["model"])
 parallel = DistributedDataParallel(model)
 
 

@@ -28,7 +28,7 @@ def log(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
-def found(step: int, steps: int, model: dict[str, torch.Tensor]) -> dict[str, float]:
+def difference(step: int, steps: int, model: dict[str, torch.Tensor]) -> dict[str, float]:
     """The difference between the model and its correct state after `step` steps."""
     wanted = torch.zeros(SAMPLES)
     whole = ElasticBatches(SAMPLES, BATCH, steps, rank=0, world=1)
@@ -94,7 +94,9 @@ def main() -> None:
             break
     dist.barrier()
     if rank == 0:
-        (work / "finished").write_text(json.dumps({**found(step, steps, model), "world": world}))
+        (work / "finished").write_text(
+            json.dumps({**difference(step, steps, model), "world": world})
+        )
     dist.destroy_process_group()
 
 

@@ -58,23 +58,23 @@ class Net(torch.nn.Module):
 
 def digest(value: Any) -> str:
     """The digest of all content, to the bit."""
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
 
     def add(value: Any) -> None:
         if isinstance(value, torch.Tensor):
-            found.update(value.detach().contiguous().view(-1).numpy().tobytes())
+            hasher.update(value.detach().contiguous().view(-1).numpy().tobytes())
         elif isinstance(value, dict):
             for key in sorted(value, key=str):
-                found.update(str(key).encode())
+                hasher.update(str(key).encode())
                 add(value[key])
         elif isinstance(value, (list, tuple)):
             for inner in value:
                 add(inner)
         else:
-            found.update(repr(value).encode())
+            hasher.update(repr(value).encode())
 
     add(value)
-    return found.hexdigest()[:16]
+    return hasher.hexdigest()[:16]
 
 
 def log(path: Path, line: str) -> None:
