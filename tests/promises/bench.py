@@ -108,9 +108,9 @@ class Bench:
         as_user = user if os.geteuid() == 0 else None
         argv = ["sbatch", f"--malleable={request}", *options, str(path)]
         said = self.box.run(argv, user=as_user).stdout
-        found = re.search(r"batch job (\d+)", said)
-        assert found, said
-        return int(found.group(1))
+        match = re.search(r"batch job (\d+)", said)
+        assert match, said
+        return int(match.group(1))
 
     def tick(self) -> TickReport:
         return tick(self.live, self.settings)
@@ -169,8 +169,8 @@ class Bench:
 
         def explain() -> str:
             """Show where the job's fragments are, and why the job has its size."""
-            told = self.malleable("explain", str(job_id)).stdout
-            return f"{_shown(self.job(job_id))}\n{told}"
+            text = self.malleable("explain", str(job_id)).stdout
+            return f"{_shown(self.job(job_id))}\n{text}"
 
         wait_until(is_met, limit_s, explain, every_s=0.5)
 

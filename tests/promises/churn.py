@@ -119,7 +119,7 @@ class Churn:
         return frozenset(job for job, made in self.jobs.items() if not made.is_pool)
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """A summary of the changes, for a reader who sees that no promise broke."""
         used = sum(len(look.running) for look in self.looks) / len(self.looks)
         begun = {(job.name, job.start) for look in self.looks for job in look.running}
@@ -148,9 +148,9 @@ class Churn:
         self._do("sbatch", *words, *more, f"--wrap=sleep {seconds}")
 
     def end_rigid(self) -> None:
-        found = self._others("PENDING") + self._others("RUNNING")
-        if found:
-            self._do("scancel", self.dice.choice(found).name)
+        others = self._others("PENDING") + self._others("RUNNING")
+        if others:
+            self._do("scancel", self.dice.choice(others).name)
 
     # -- users of malleable jobs
 
@@ -273,10 +273,10 @@ class Churn:
     def _element(self) -> Job | None:
         """Pick an element that was alive at the last reading. Running elements are likelier."""
         living = self.living
-        found = [job for job in self.looks[-1].ours if job.job_id in living]
-        found = [job for job in found if job.state in ("RUNNING", "PENDING")]
-        weights = [5 if job.state == "RUNNING" else 1 for job in found]
-        return self.dice.choices(found, weights)[0] if found else None
+        elements = [job for job in self.looks[-1].ours if job.job_id in living]
+        elements = [job for job in elements if job.state in ("RUNNING", "PENDING")]
+        weights = [5 if job.state == "RUNNING" else 1 for job in elements]
+        return self.dice.choices(elements, weights)[0] if elements else None
 
     def _note(self, text: str) -> None:
         self.done.append(f"{time.time() - self.began:6.1f} {text}")

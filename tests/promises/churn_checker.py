@@ -124,8 +124,8 @@ def _job(line: str) -> Job:
 
 def parse_reservations(text: str) -> tuple[Reserved, ...]:
     """The answer to RESERVATIONS, asked with SLURM_TIME_FORMAT=%s."""
-    found = (match.groups() for match in map(_RESERVATION.search, text.splitlines()) if match)
-    return tuple(Reserved(n, _epoch(s), _epoch(e), _names(nodes)) for n, s, e, nodes in found)
+    rows = (match.groups() for match in map(_RESERVATION.search, text.splitlines()) if match)
+    return tuple(Reserved(n, _epoch(s), _epoch(e), _names(nodes)) for n, s, e, nodes in rows)
 
 
 def parse_look(at: float, jobs: str, nodes: str, reservations: str, known: Known) -> Look:
@@ -271,12 +271,14 @@ def starving(look: Look, minimums: Mapping[int, int]) -> list[str]:
 
 def gone(look: Look, elements: Mapping[int, int]) -> list[str]:
     """Elements that Slurm no longer knows. `elements` gives the number submitted for each job."""
-    found, cancelled = {job.name for job in look.ours}, look.known.cancelled or {}
+    queue, cancelled = {job.name for job in look.ours}, look.known.cancelled or {}
     names = [f"{job}_{index}" for job, count in elements.items() for index in range(count)]
-    return [f"{name} is gone" for name in names if name not in found and name not in cancelled]
+    return [f"{name} is gone" for name in names if name not in queue and name not in cancelled]
 
 
-def lasting(found: Sequence[tuple[float, Sequence[str]]], grace_s: float, ticks: int) -> list[str]:
+def lasting(
+    readings: Sequence[tuple[float, Sequence[str]]], grace_s: float, ticks: int
+) -> list[str]:
     """The conditions that more than `ticks` readings in a row saw, over more than `grace_s`
     seconds.
 
@@ -284,7 +286,7 @@ def lasting(found: Sequence[tuple[float, Sequence[str]]], grace_s: float, ticks:
     """
     since: dict[str, tuple[float, int]] = {}
     faults = []
-    for at, conditions in found:
+    for at, conditions in readings:
         seen = {text: since.get(text, (at, 0)) for text in conditions}
         since = {text: (first, count + 1) for text, (first, count) in seen.items()}
         long = (text for text, (first, n) in since.items() if at - first >= grace_s and n > ticks)
@@ -296,6 +298,6 @@ def faults_in(looks: Sequence[Look], rules: Sequence[Rule]) -> list[str]:
     """Tell which rules were broken, and by which conditions."""
     faults = []
     for rule in rules:
-        found = [(look.at, rule.judge(look)) for look in looks]
-        faults += lasting(found, rule.grace_s, rule.ticks)
+        readings = [(look.at, rule.judge(look)) for look in looks]
+        faults += lasting(readings, rule.grace_s, rule.ticks)
     return faults

@@ -57,12 +57,12 @@ def calls(place: Path) -> dict[int, list[tuple[float, str]]]:
     """By fragment: when each command was called, in seconds after its first call, and which
     command.
     """
-    found: dict[int, list[tuple[float, str]]] = defaultdict(list)
+    entries: dict[int, list[tuple[float, str]]] = defaultdict(list)
     text = (place / "log").read_text() if (place / "log").exists() else ""
     for line in text.splitlines():
         stamp, fragment, words = line.split(" ", 2)
-        found[int(fragment)].append((float(stamp), words))
-    return {f: [(at - rows[0][0], words) for at, words in rows] for f, rows in found.items()}
+        entries[int(fragment)].append((float(stamp), words))
+    return {f: [(at - rows[0][0], words) for at, words in rows] for f, rows in entries.items()}
 
 
 def newest_start(place: Path) -> float:

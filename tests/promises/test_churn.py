@@ -92,5 +92,5 @@ def test_no_promise_breaks_while_everything_changes(bench: Bench) -> None:
         faults = faults_in(churn.looks, rules(churn))
         assert not faults, faults
     finally:
-        print("\n".join([*churn.done, churn.told]))
+        print("\n".join([*churn.done, churn.summary]))
         bench.malleable("on")

@@ -42,8 +42,8 @@ SOON = Reserved("r1", 1100, 1160, N1)
 
 def look(*jobs: Job, state: str = "idle", known: Known | None = None, **more: object) -> Look:
     nodes = tuple(NodeSeen(name, state, "none") for name in NODES)
-    found = Look(1050, jobs, nodes, (), known or Known({}))
-    return replace(found, **more)
+    reading = Look(1050, jobs, nodes, (), known or Known({}))
+    return replace(reading, **more)
 
 
 def test_answers_are_read() -> None:
@@ -54,12 +54,12 @@ def test_answers_are_read() -> None:
     )
     reserved = "ReservationName=r1 StartTime=1100 EndTime=1160 Duration=00:01:00 Nodes=n1 NodeCnt=1"
     nodes = "n1|drained*|churn\n"
-    found = parse_look(5, jobs, nodes, f"{reserved}\n", Known({}))
+    reading = parse_look(5, jobs, nodes, f"{reserved}\n", Known({}))
     held = Job("7_1", "PENDING", reason="JobHeldUser", excluded=frozenset({"n2", "n3"}))
     waits = replace(WAITS, start=1200, end=1260, planned=frozenset({"n1", "n2"}))
-    assert found.jobs == (replace(RUNS, reason="None"), held, waits)
-    assert found.reservations == (SOON,)
-    assert found.nodes == (NodeSeen("n1", "drained*", "churn"),)
+    assert reading.jobs == (replace(RUNS, reason="None"), held, waits)
+    assert reading.reservations == (SOON,)
+    assert reading.nodes == (NodeSeen("n1", "drained*", "churn"),)
     assert not parse_look(5, "", "", "No reservations in the system\n", Known({})).reservations
 
 

@@ -93,8 +93,8 @@ def test_a_training_starts_in_a_hole_and_keeps_its_core(bench: Bench) -> None:
 
     bench.tick_until(job, lambda j: len(others(j)) == 1 and core(j).state is PENDING)
     wait_until(lambda: rounds(bench, job) == [1])
-    told = bench.malleable("explain", str(job)).stdout
-    assert "its core waits in the ordinary queue (" in told, told
+    explanation = bench.malleable("explain", str(job)).stdout
+    assert "its core waits in the ordinary queue (" in explanation, explanation
     assert state_of(bench, second) == "PENDING"
 
     # the planned job takes all four nodes; after it the core has its turn

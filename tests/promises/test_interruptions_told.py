@@ -44,8 +44,8 @@ def test_old_checkpoints_are_dear_and_a_watched_state_is_not(bench: Bench) -> No
     text = bench.malleable("explain", str(plain)).stdout
     assert "hint: its checkpoints are up to" in text
     assert "docs/users/checkpoints.md" in text
-    told = json.loads(bench.malleable("explain", str(watched), "--json").stdout)
-    assert told["checkpoints"]["loss_s"] == 1
+    explanation = json.loads(bench.malleable("explain", str(watched), "--json").stdout)
+    assert explanation["checkpoints"]["loss_s"] == 1
     assert "checkpoints are" not in bench.malleable("explain", str(watched)).stdout
     comment = bench.box.run(["squeue", "-h", f"--job={plain}", "--format=%k"]).stdout
     assert re.search(r";h\{\d+\}r", comment)
@@ -58,9 +58,9 @@ def test_the_speed_of_a_plain_script_reaches_the_tick(bench: Bench) -> None:
         return any(fragment.telemetry for fragment in job.fragments)
 
     bench.tick_until(job_id, is_told, 400)
-    (told,) = [f.telemetry for f in bench.job(job_id).fragments if f.telemetry]
-    assert told.counts is Counts.STEPS  # there is no DataLoader
-    (rate,) = told.rates
+    (telemetry,) = [f.telemetry for f in bench.job(job_id).fragments if f.telemetry]
+    assert telemetry.counts is Counts.STEPS  # there is no DataLoader
+    (rate,) = telemetry.rates
     assert rate.nodes == 1
     assert 0.2 < rate.per_s <= 20.5  # steps of a twentieth second, on a host that may be busy
-    assert told.pauses.start_s is not None
+    assert telemetry.pauses.start_s is not None

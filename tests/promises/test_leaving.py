@@ -58,11 +58,11 @@ def release(bench: Bench, job: int, number: int, minutes: int = 10) -> None:
 def shown(bench: Bench, job: int, number: int) -> dict[str, str]:
     """Read an element's state, reason, priority and comment from Slurm."""
     text = bench.box.run(["scontrol", "-o", "show", "job", f"{job}_{number}"], check=False).stdout
-    found = {}
+    fields = {}
     for name in ("JobState", "Reason", "Priority", "Comment", "Restarts", "ExitCode"):
         match = re.search(rf"(?<!\w){name}=(\S*)", text)
-        found[name] = match.group(1) if match else ""
-    return found
+        fields[name] = match.group(1) if match else ""
+    return fields
 
 
 def left_s(bench: Bench, job: int, number: int) -> int:
@@ -102,9 +102,9 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
             lambda cause=cause: cause in log(bench, job, 0) + log(bench, job, 2), explain=explain
         )
     wait_until(lambda: shown(bench, job, 1)["JobState"] == "PENDING", explain=explain)
-    found = shown(bench, job, 1)
-    assert (found["Priority"], found["Restarts"]) == ("0", "1"), found
-    assert found["Comment"] in ("trained{0}", "leaving{0}")
+    fields = shown(bench, job, 1)
+    assert (fields["Priority"], fields["Restarts"]) == ("0", "1"), fields
+    assert fields["Comment"] in ("trained{0}", "leaving{0}")
     wait_until(lambda: shown(bench, job, 0)["Comment"] == "trained{0}", explain=explain)
     wait_until(lambda: shown(bench, job, 2)["Comment"] == "joined{0}", explain=explain)
     assert [shown(bench, job, n)["JobState"] for n in (0, 2)] == ["RUNNING"] * 2

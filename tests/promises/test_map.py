@@ -72,7 +72,7 @@ def test_each_task_is_done_once_although_an_ordinary_job_takes_nodes(
     assert f"{TASKS} of {TASKS} done" in output
     for task in range(1, TASKS + 1):
         assert (place / "logs" / f"{task}.out").read_text() == f"result {task}\n"
-    interrupted = int(found[1]) if (found := re.search(r"(\d+) interrupted", output)) else 0
+    interrupted = int(match[1]) if (match := re.search(r"(\d+) interrupted", output)) else 0
     begun = (tmp_path / "begun").read_text().split()
     assert len(set(begun)) == TASKS
     assert TASKS <= len(begun) <= TASKS + interrupted
@@ -88,10 +88,10 @@ def test_failed_tasks_are_listed_and_the_same_directory_goes_on(
     program = ["--", "sh", "-c", 'test -e "$1/mended" || test "$0" != b', "{}", str(tmp_path)]
     command = begin(bench, *words, "--json", *program, ":::", "a", "b", "c")
     tick_until_over(bench, command)
-    told = json.loads(command.communicate()[0])
+    answer = json.loads(command.communicate()[0])
     assert command.returncode == 1
-    assert (told["tasks"]["done"], told["tasks"]["failed"]) == (2, 1)
-    assert told["failures"] == [
+    assert (answer["tasks"]["done"], answer["tasks"]["failed"]) == (2, 1)
+    assert answer["failures"] == [
         {"task": 2, "exit_code": 1, "log": str(place / "logs" / "2.err")},
     ]
     (tmp_path / "mended").touch()
@@ -100,7 +100,7 @@ def test_failed_tasks_are_listed_and_the_same_directory_goes_on(
     output, errors = again.communicate()
     assert (again.returncode, errors) == (0, "")
     assert "3 of 3 done" in output
-    assert job_of(place) > told["job_id"]  # though that may not have been closed yet
+    assert job_of(place) > answer["job_id"]  # though that may not have been closed yet
     assert json.loads((place / "results" / "1.json").read_text())["tries"] == 1
 
 
@@ -109,9 +109,9 @@ def test_a_pool_is_followed_until_it_is_over_and_wishes(bench: Bench, tmp_path: 
     words = ["--time=10", f"--output={tmp_path}/log.%a", "--", "sh", "-c", worker]
     command = begin(bench, "pool", "--max", "3", *words)
     assert command.stdout is not None
-    found = re.match(r"job (\d+): ", command.stdout.readline())
-    assert found
-    job = int(found[1])
+    match = re.match(r"job (\d+): ", command.stdout.readline())
+    assert match
+    job = int(match[1])
     bench.tick_until(job, has(3))
     wait_until(lambda: "3 running" in command.stdout.readline())
     said = bench.malleable("wish", "--job", str(job), "1")

@@ -80,10 +80,10 @@ def test_a_preempted_worker_comes_back_although_another_found_no_work(
     wait_until(lambda: bench.box.run(["squeue", "-hj", number, "-o%T"]).stdout == "RUNNING\n")
     assert time.monotonic() - began < 15
     bench.tick_until(job, has(3))
-    found = bench.job(job)
-    assert {index for index, count in runs_of(found).items() if count} >= {0}
-    assert found.failures == 0
-    assert next(f for f in found.fragments if f.id.index == 0).state is HELD
+    status = bench.job(job)
+    assert {index for index, count in runs_of(status).items() if count} >= {0}
+    assert status.failures == 0
+    assert next(f for f in status.fragments if f.id.index == 0).state is HELD
 
 
 def test_the_size_follows_the_wish(bench: Bench, ends: Path) -> None:
@@ -111,9 +111,9 @@ def test_the_size_follows_the_wish(bench: Bench, ends: Path) -> None:
 def test_a_pool_of_failing_workers_is_tried_with_a_single_worker_and_stopped(bench: Bench) -> None:
     job = bench.submit("exit 5", "0-4,engine=pool")
     bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
-    found = bench.job(job)
-    assert all(f.mark.stopped.startswith("failed-3-times:exit-5:0-on-") for f in found.fragments)
-    assert sum(runs_of(found).values()) <= 4 + 2
+    status = bench.job(job)
+    assert all(f.mark.stopped.startswith("failed-3-times:exit-5:0-on-") for f in status.fragments)
+    assert sum(runs_of(status).values()) <= 4 + 2
 
 
 def test_a_worker_that_reports_the_work_as_done_goes_on_and_the_others_end(

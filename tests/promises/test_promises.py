@@ -161,12 +161,12 @@ def test_a_fragment_killed_by_sigkill_comes_back(bench: Bench) -> None:
 def test_a_script_that_fails_at_once_is_stopped_after_three_failures(bench: Bench) -> None:
     job = bench.submit("exit 7", "1-2")
     bench.tick_until(job, lambda j: all(f.mark.stopped for f in j.fragments))
-    found = bench.job(job)
-    assert all(f.mark.stopped.startswith("failed-3-times:exit-7") for f in found.fragments)
+    status = bench.job(job)
+    assert all(f.mark.stopped.startswith("failed-3-times:exit-7") for f in status.fragments)
     comment = bench.box.run(["scontrol", "show", "job", f"{job}_0"]).stdout
     assert "stop=failed-3-times:exit-7" in comment
     assert "failed-3-times:exit-7" in bench.malleable("explain", str(job)).stdout
-    assert not [f for f in found.fragments if f.state in (HELD, RUNNING)]
+    assert not [f for f in status.fragments if f.state in (HELD, RUNNING)]
 
 
 def test_a_user_s_cancel_is_obeyed(bench: Bench) -> None:
@@ -230,8 +230,8 @@ def test_a_reservation_cuts_the_lease_and_the_node_is_free_before(bench: Bench) 
 
         def has_moved() -> bool:
             seen.extend(bench.tick().plan.actions)
-            found = bench.job(job)
-            return has(1)(found) and name not in occupied(found)
+            status = bench.job(job)
+            return has(1)(status) and name not in occupied(status)
 
         wait_until(has_moved, every_s=0.5)
         assert int(bench.observe().now.timestamp()) < start

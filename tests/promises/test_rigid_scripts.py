@@ -86,8 +86,8 @@ def trains_on_every_node(bench: Bench, job: int) -> None:
 
 def test_the_script_of_pytorchs_tutorial_trains_on_every_node(bench: Bench) -> None:
     done = sbatch(bench, PYTORCH, "--malleable=1-4")
-    told = "sbatch: malleable: --nodes=4 and --ntasks=4 are replaced by --malleable=1-4\n"
-    assert done.stderr == told
+    line = "sbatch: malleable: --nodes=4 and --ntasks=4 are replaced by --malleable=1-4\n"
+    assert done.stderr == line
     trains_on_every_node(bench, int(done.stdout))
 
 
@@ -137,8 +137,8 @@ def shown(first: str) -> str:
 def test_the_torchrun_scripts_that_users_are_shown_are_both_accepted(bench: Bench) -> None:
     rigid = shown("# before, torchrun")
     assert rigid.count("\\\n--rdzv-backend=c10d") == 1
-    told = "sbatch: malleable: --nodes=4 and --ntasks=4 are replaced by --malleable=2-4\n"
-    assert sbatch(bench, rigid, "--malleable=2-4").stderr == told + cut("2-00:00:00")
+    line = "sbatch: malleable: --nodes=4 and --ntasks=4 are replaced by --malleable=2-4\n"
+    assert sbatch(bench, rigid, "--malleable=2-4").stderr == line + cut("2-00:00:00")
     assert sbatch(bench, shown("#!/bin/bash"), "--malleable=2-4").stderr == ""
 
 

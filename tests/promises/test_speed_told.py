@@ -56,8 +56,8 @@ def test_a_reported_speed_is_known_shown_shared_and_forgotten(bench: Bench, tmp_
     job_id = bench.submit(SLEEP, options=["--job-name=trial-1"])
     reconcile(bench)
     bench.tick_until(job_id, is_running)
-    told = bench.malleable("explain", str(job_id)).stdout
-    assert "its scaling is not measured yet" in told
+    explanation = bench.malleable("explain", str(job_id)).stdout
+    assert "its scaling is not measured yet" in explanation
     say(bench, job_id, progress("3:250/10/0", "2:160/10/0/60", "1:100/10/0/120"))
     reconcile(bench)
     saved = tmp_path / "seen.json"
@@ -120,8 +120,8 @@ def test_a_script_without_our_library_is_learned(bench: Bench) -> None:
     def is_known() -> bool:
         reconcile(bench)
         sizes.append(len(bench.job(job_id).nodes))
-        told = bench.malleable("profile", str(job_id), "--json")
-        known.update(json.loads(told.stdout) if told.returncode == 0 else {})
+        answer = bench.malleable("profile", str(job_id), "--json")
+        known.update(json.loads(answer.stdout) if answer.returncode == 0 else {})
         return bool(known) and len(known["learned"]["sizes_seen"]) == 2
 
     explain = ("explain", str(job_id))
@@ -131,7 +131,7 @@ def test_a_script_without_our_library_is_learned(bench: Bench) -> None:
         {r["nodes"]: r for r in known["counted"]},
     )
     error = math.hypot(newest[1]["error"], newest[2]["error"])
-    told = min(newest[2]["per_s"] / newest[1]["per_s"], 2.0)
-    assert points[2] / points[1] == pytest.approx(told, rel=0.1 + 2 * error)
+    speedup = min(newest[2]["per_s"] / newest[1]["per_s"], 2.0)
+    assert points[2] / points[1] == pytest.approx(speedup, rel=0.1 + 2 * error)
     assert sizes.index(1) < sizes.index(2)
     assert "learned: 2 nodes train" in bench.malleable(*explain).stdout

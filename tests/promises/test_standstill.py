@@ -33,7 +33,7 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
     bench.cancel_all()
 
 
-def told(bench: Bench, job: int, *words: str) -> str:
+def output(bench: Bench, job: int, *words: str) -> str:
     """The text that `explain` prints while ticks keep the job running."""
     bench.tick()
     done = bench.malleable(*words, str(job))
@@ -46,21 +46,21 @@ def log(bench: Bench, job: int) -> str:
 
 def until(what: Callable[[], bool], bench: Bench, job: int) -> None:
     def explain() -> str:
-        return told(bench, job, "explain") + log(bench, job)
+        return output(bench, job, "explain") + log(bench, job)
 
     wait_until(what, 240, explain=explain)
 
 
 def test_a_training_that_makes_no_step_is_reported_until_it_goes_on(bench: Bench) -> None:
     job = bench.submit(f"{WITH_TORCHRUN}\nexec torchrun train.py", "1-1", TRAINER)
-    bench.tick_until(job, lambda found: any(f.telemetry for f in found.fragments), 240)
+    bench.tick_until(job, lambda j: any(f.telemetry for f in j.fragments), 240)
     (bench.box.work / "stand").touch()
-    until(lambda: "no step since" in told(bench, job, "explain"), bench, job)
+    until(lambda: "no step since" in output(bench, job, "explain"), bench, job)
     for words in (("status",), ("doctor", "--job")):
-        assert "no step since" in told(bench, job, *words), words
+        assert "no step since" in output(bench, job, *words), words
     assert log(bench, job).count("malleable: no step since") == 1
     (bench.box.work / "stand").unlink()
-    until(lambda: "no step since" not in told(bench, job, "explain"), bench, job)
+    until(lambda: "no step since" not in output(bench, job, "explain"), bench, job)
     assert "malleable: steps go on after" in log(bench, job)
 
 
@@ -76,22 +76,22 @@ def test_a_single_fragment_trains_where_fragments_share_no_directory(bench: Benc
     work = bench.box.work
 
     def given_up() -> list[str]:
-        told(bench, job, "status")
+        output(bench, job, "status")
         logs = [path.read_text() for path in work.glob(f"slurm-{job}_*.out")]
         return [line for text in logs for line in text.splitlines() if "giving up" in line]
 
-    wait_until(given_up, 300, explain=lambda: told(bench, job, "explain") + log(bench, job))
+    wait_until(given_up, 300, explain=lambda: output(bench, job, "explain") + log(bench, job))
     (line, *_) = given_up()
     assert " trains in another directory of this name: submit from one that all nodes share" in line
-    assert "trains in another directory" in told(bench, job, "explain")
+    assert "trains in another directory" in output(bench, job, "explain")
     for _ in range(15):
-        told(bench, job, "status")
-    found = bench.job(job)
-    states = [(f.said, f.state) for f in found.fragments]
-    assert found.nodes, states
-    assert sorted(f.said.value for f in found.fragments) == ["apart", "joined"], states
-    assert found.failures == 0
-    assert "do not share its work directory" in told(bench, job, "explain")
+        output(bench, job, "status")
+    status = bench.job(job)
+    states = [(f.said, f.state) for f in status.fragments]
+    assert status.nodes, states
+    assert sorted(f.said.value for f in status.fragments) == ["apart", "joined"], states
+    assert status.failures == 0
+    assert "do not share its work directory" in output(bench, job, "explain")
 
 
 def test_fragments_that_need_each_other_but_share_no_directory_give_their_nodes_back(
@@ -101,11 +101,11 @@ def test_fragments_that_need_each_other_but_share_no_directory_give_their_nodes_
     work = bench.box.work
 
     def given_up() -> bool:
-        told(bench, job, "status")
+        output(bench, job, "status")
         logs = [path.read_text() for path in work.glob(f"slurm-{job}_*.out")]
         return len(logs) == 2 and all("runs in another directory of this name" in x for x in logs)
 
-    wait_until(given_up, 400, explain=lambda: told(bench, job, "explain") + log(bench, job))
-    bench.until(job, lambda found: not found.active)
-    bench.tick_until(job, lambda found: found.failures == 1)
-    assert "runs in another directory" in told(bench, job, "explain")
+    wait_until(given_up, 400, explain=lambda: output(bench, job, "explain") + log(bench, job))
+    bench.until(job, lambda j: not j.active)
+    bench.tick_until(job, lambda j: j.failures == 1)
+    assert "runs in another directory" in output(bench, job, "explain")

@@ -208,8 +208,8 @@ def test_users_see_why_no_fragment_starts(bench: Bench) -> None:
     """Users can read the switch, but cannot change it."""
     bench.malleable("off", "--reason", "maintenance")
     job = bench.submit(SLEEP, "1-2")
-    told = as_user(bench, "explain", str(job))
-    assert "maintenance" in told.stdout, told.stderr
+    answer = as_user(bench, "explain", str(job))
+    assert "maintenance" in answer.stdout, answer.stderr
     if AS_USER:
         refused = as_user(bench, "on")
         assert refused.returncode == 77
@@ -260,8 +260,8 @@ def test_a_canary_is_narrowed_while_jobs_run(bench: Bench) -> None:
     assert "has no node" not in bench.malleable("status").stderr
     set_mode(bench, 'level = "canary"\nusers = ["somebody-else"]')
     bench.tick_until(job, nobody_runs)
-    told = json.loads(bench.malleable("explain", str(job), "--json").stdout)["lines"]
-    assert any("only jobs of users somebody-else for now" in line for line in told)
+    lines = json.loads(bench.malleable("explain", str(job), "--json").stdout)["lines"]
+    assert any("only jobs of users somebody-else for now" in line for line in lines)
     set_mode(bench, 'level = "on"')
     bench.tick_until(job, has(4))
 
@@ -316,8 +316,8 @@ def test_a_user_s_and_an_account_s_ceiling_is_kept_and_others_get_the_rest(bench
         assert on_nodes(*ours) <= 1
         time.sleep(0.5)
     assert on_nodes(*ours) == 1
-    told = bench.malleable("explain", str(ours[1])).stdout
-    assert "jobs of account ml may have 1 node (mode.max_nodes_per_account)" in told
+    explanation = bench.malleable("explain", str(ours[1])).stdout
+    assert "jobs of account ml may have 1 node (mode.max_nodes_per_account)" in explanation
     set_mode(bench, "max_nodes_per_user = 3")  # all three jobs have the same user
     bench.tick_until(ours[0], lambda _: on_nodes(*ours, other) == 3)
     set_mode(bench, "max_nodes_per_user = 2")

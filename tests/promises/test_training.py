@@ -55,9 +55,9 @@ def test_a_training_grows_loses_a_node_and_finishes(bench: Bench) -> None:
     result = json.loads((box.work / "result.json").read_text())
     assert result["steps"] == 300
     assert result["accuracy"] >= 0.95
-    found = rounds(bench, job)
-    assert len(found) >= 2
-    assert all(line["restarts_used"] == 0 for line in found)
+    records = rounds(bench, job)
+    assert len(records) >= 2
+    assert all(line["restarts_used"] == 0 for line in records)
     assert not [f for f in bench.job(job).fragments if f.state is FragmentState.FAILED]
 
 
@@ -101,8 +101,8 @@ def test_an_unreachable_shared_directory_is_reported_in_a_line_and_stops_the_job
     job = bench.submit(script, "1-1", TRAINER)
     bench.tick_until(job, lambda j: any(f.mark.stopped for f in j.fragments))
     log = (bench.box.work / f"slurm-{job}_0.out").read_text()
-    told = [line for line in log.splitlines() if "/proc/nowhere" in line]
-    assert len(told) == 3, log  # a round for each start
+    lines = [line for line in log.splitlines() if "/proc/nowhere" in line]
+    assert len(lines) == 3, log  # a round for each start
     assert "Traceback" not in log
     assert "failed-3-times:exit-1:0" in bench.malleable("explain", str(job)).stdout
 
@@ -116,8 +116,8 @@ def test_flags_of_a_rigid_script_train_a_single_model_and_a_narrow_range_is_repo
     bench.box.run(["scontrol", "update", f"jobid={job}", "comment=my own"])
     wait_for(lambda: 2 in sizes(bench, job), bench, 90)
     line = "your --nnodes=1:2 narrows the job's 1:3 to 1:2; submit with that range instead"
-    told = f'the job reports: "{line}"'
-    wait_for(lambda: told in bench.malleable("explain", str(job)).stdout, bench)
+    report = f'the job reports: "{line}"'
+    wait_for(lambda: report in bench.malleable("explain", str(job)).stdout, bench)
     log = (bench.box.work / f"slurm-{job}_0.out").read_text()
     assert "malleable: fragments use the job's own rendezvous instead of c10d at" in log
     assert f"malleable: {line}" in log
