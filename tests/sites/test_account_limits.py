@@ -82,8 +82,8 @@ def test_a_limit_of_the_account_delays_no_job(bench: Bench, full: int) -> None:
     waits_for(bench, other, "AssocGrpNodeLimit")
     began = time.monotonic()
     bench.tick()
-    told = bench.malleable("explain", str(full)).stdout
-    assert f"make room for job {other} of {BOB}" in " ".join(told.split())
+    explanation = bench.malleable("explain", str(full)).stdout
+    assert f"make room for job {other} of {BOB}" in " ".join(explanation.split())
     tick_until_it_runs(bench, other)
     print(f"started {time.monotonic() - began:.0f} s after the tick that saw it wait")
     wait_until(lambda: state_of(bench.box, other) == "COMPLETED", every_s=0.5)

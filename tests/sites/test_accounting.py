@@ -114,9 +114,9 @@ def test_doctor_accepts_the_site_and_refuses_it_without_the_qos(bench: Bench) ->
 def test_qos_that_cannot_preempt_fragments_are_found_with_the_line_to_write(bench: Bench) -> None:
     sacctmgr(bench.box, "add", "qos", "high,long")
     try:
-        found = bench.malleable("render", "lua", "--check")
-        assert found.returncode == 1
-        line = found.stderr.partition("Run sacctmgr ")[2].strip()
+        answer = bench.malleable("render", "lua", "--check")
+        assert answer.returncode == 1
+        line = answer.stderr.partition("Run sacctmgr ")[2].strip()
         sacctmgr(bench.box, *line.split())
         assert bench.malleable("render", "lua", "--check").returncode == 0
     finally:
@@ -243,7 +243,7 @@ def test_the_replay_reads_what_the_shown_sacct_writes(bench: Bench, tmp_path: Pa
     page = (ROOT / "docs" / "admins" / "should-i.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"^    sacct (?:.*\\\n)*.* > week.txt$", page, re.M)
     days = {"2024-05-01": "now-1days", "2024-05-08": "now+1days"}
-    line = re.sub("|".join(days), lambda found: days[found[0]], shown)
+    line = re.sub("|".join(days), lambda match: days[match[0]], shown)
     argv = ["sbatch", "--wait", "-p", "main", "-N3", "--time=1", "--output=/dev/null"]
     bench.box.run([*argv, "--wrap=sleep 2"])
     week = tmp_path / "week.txt"
@@ -327,8 +327,8 @@ def test_a_core_gives_no_user_the_qos_of_malleable_jobs(bench: Bench) -> None:
             bench.tick()
         seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
         assert seen == ["main|normal"] * 3
-        told = bench.malleable("explain", job).stdout
-        assert "sacctmgr modify user nobody set qos+=scavenge" in told, told
+        explanation = bench.malleable("explain", job).stdout
+        assert "sacctmgr modify user nobody set qos+=scavenge" in explanation, explanation
     finally:
         sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal,scavenge")
     bench.tick()

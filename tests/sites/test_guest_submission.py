@@ -56,8 +56,8 @@ def elements(box: Sandbox, fields: str) -> list[str]:
 
 def test_a_job_of_several_partitions_is_taken_to_the_lane(bench: Bench) -> None:
     said = submit(bench.box, "--malleable=1-2", "-p", "main,malleable,long")
-    told = "note: --partition=main,malleable,long: a malleable job runs in malleable only"
-    assert said.stderr.count(told) == 1
+    note = "note: --partition=main,malleable,long: a malleable job runs in malleable only"
+    assert said.stderr.count(note) == 1
     assert elements(bench.box, "%P %r") == ["malleable JobHeldUser"]
     bench.tick_until(int(said.stdout), has(2))
 
@@ -89,8 +89,8 @@ def wait_for_limit(box: Sandbox, limit: str, *words: str) -> None:
 def test_max_is_cut_to_the_submit_limit_of_the_user_s_qos(bench: Bench) -> None:
     with submits(bench, "qos", "normal", "MaxSubmitJobsPerUser=4"):
         said = submit(bench.box, "--malleable=2-64")
-        told = "note: MAX 64 is cut to 4: QOS normal lets a user submit 4 jobs, and each fragment"
-        assert said.stderr.count(told) == 1
+        note = "note: MAX 64 is cut to 4: QOS normal lets a user submit 4 jobs, and each fragment"
+        assert said.stderr.count(note) == 1
         assert len(elements(bench.box, "%i")) == 4
         bench.tick_until(int(said.stdout), has(4))
         refused = submit(bench.box, "--malleable=5-64")
@@ -218,8 +218,8 @@ def test_a_fragment_that_a_cron_job_cancels_is_gone_until_it_is_requeued(
     for _ in range(3):
         bench.tick()
     assert has(2)(bench.job(running))
-    told = bench.malleable("explain", str(running)).stdout
-    assert "1 of its fragments is cancelled" in told
+    explanation = bench.malleable("explain", str(running)).stdout
+    assert "1 of its fragments is cancelled" in explanation
     said = box.run(["sacct", "-XnP", "-j", f"{running}_0", "-o", "State"]).stdout
     assert said.strip() == "CANCELLED by 0"
     box.run(["scontrol", "requeue", f"{running}_0"])
@@ -232,8 +232,8 @@ def test_a_cron_that_cancels_all_at_once_ends_the_job(bench: Bench, running: int
     for _ in range(2):
         bench.tick()
     assert has(3, FragmentState.CANCELLED)(bench.job(running))
-    told = bench.malleable("explain", str(running)).stdout
-    assert "cancelled by its user or an operator, or past its --deadline" in told
+    explanation = bench.malleable("explain", str(running)).stdout
+    assert "cancelled by its user or an operator, or past its --deadline" in explanation
 
 
 # -- a job_submit of the site's own that runs after ours

@@ -108,8 +108,8 @@ def configless(bench: Bench) -> Iterator[str]:
         box.wait_ready(["n4"])
         yield "n4"
     finally:
-        found = identify(process.pid)
-        stop([found] if found else [], grace_s=5)
+        daemon = identify(process.pid)
+        stop([daemon] if daemon else [], grace_s=5)
         process.wait(10)
         conf.write_text(before)
         box.restart_controller()

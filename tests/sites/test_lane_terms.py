@@ -33,8 +33,8 @@ NODES = 4
 GRACE_S = 20
 TICK_S = 2
 DEAF = "trap '' TERM URG; for ((i = 0; i < 600; i++)); do sleep 1; done"
-# Its batch shell survives. Its words after an urgent signal are in {told}.
-HEARS = "trap 'date +%s.%N >> {told}; exit 0' URG; for ((i = 0; i < 6000; i++)); do sleep 0.1; done"
+# Its batch shell survives. Its words after an urgent signal are in {log}.
+HEARS = "trap 'date +%s.%N >> {log}; exit 0' URG; for ((i = 0; i < 6000; i++)); do sleep 0.1; done"
 
 
 @pytest.fixture(scope="module")
@@ -109,12 +109,12 @@ def test_a_fragment_has_its_grace_and_a_job_waits_as_promised(bench: Bench) -> N
 def test_a_fragment_hears_of_its_preemption_as_its_grace_begins(bench: Bench) -> None:
     """It leaves then, and the job waits for a tick instead of the grace. Backfill is slow here, and
     publishes no planned start that would say so."""
-    told = bench.box.work / "told"
+    log = bench.box.work / "told"
     with lane(bench, GRACE_S, more="SchedulerParameters=bf_interval=300"):
-        fill(bench, HEARS.format(told=told))
+        fill(bench, HEARS.format(log=log))
         began = time.time()
         took_s = wait_of(bench, does_tick=True)
-        heard = [float(line) - began for line in told.read_text().split()]
+        heard = [float(line) - began for line in log.read_text().split()]
         print(f"heard after {max(heard):.1f} s, waited {took_s:g} s")
         assert len(heard) == NODES
         assert took_s < GRACE_S / 2

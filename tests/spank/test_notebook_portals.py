@@ -52,8 +52,10 @@ def test_the_notebook_is_an_ordinary_job() -> None:
 
 
 @needs_ruby
-@pytest.mark.parametrize(("count", "told"), [("12", "12"), ("12; touch /tmp/x", "12"), ("", "0")])
-def test_the_programs_that_the_job_starts(tmp_path: Path, count: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("count", "workers"), [("12", "12"), ("12; touch /tmp/x", "12"), ("", "0")]
+)
+def test_the_programs_that_the_job_starts(tmp_path: Path, count: str, workers: str) -> None:
     """JupyterLab where the portal's proxy looks for it, with the token of the link."""
     text = 'printf "%s\\n" "$WORKER_NODES" "$JUPYTER_TOKEN" "$@"'
     write_program(tmp_path / "jupyter", text)
@@ -65,7 +67,7 @@ def test_the_programs_that_the_job_starts(tmp_path: Path, count: str, told: str)
     env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "HOME": str(tmp_path)}
     said = subprocess.check_output(["bash", "-euc", text], env=env, text=True, timeout=150)
     nodes, token, *words = said.splitlines()
-    assert (nodes, token) == (told, "secret")
+    assert (nodes, token) == (workers, "secret")
     assert "--ServerApp.base_url=/node/node1/4711/" in words
     link = {"host": "node1", "port": "4711", "password": "secret"}
     assert '"/node/node1/4711/lab?token=secret"' in render("view.html.erb", link, "text")

@@ -87,8 +87,8 @@ def submit(
     headers = {"Content-Type": "application/json"}
     with closing(OverUnixSocket(rest)) as connection:
         connection.request("POST", f"/slurm/{spoken}/job/submit", body, headers)
-        found: dict[str, Any] = json.loads(connection.getresponse().read())
-    return found
+        answer: dict[str, Any] = json.loads(connection.getresponse().read())
+    return answer
 
 
 @pytest.mark.parametrize("field", ["environment", "spank_environment"])

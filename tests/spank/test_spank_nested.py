@@ -68,8 +68,8 @@ def nested(sandbox: Any) -> tuple[str, dict[str, str]]:
     path = script(sandbox, "parent", body)
     mine = {"PYTHONPATH": "/mine", "PET_RDZV_ID": "abc"}
     log = run_fragment(sandbox, path, "--malleable=2-4", user=SHELL_USER, **mine)[1]
-    found = re.findall(r"^submitted (\d+) --job-name=(\w+)$", log, flags=re.MULTILINE)
-    jobs = {name: job for job, name in found}
+    pairs = re.findall(r"^submitted (\d+) --job-name=(\w+)$", log, flags=re.MULTILINE)
+    jobs = {name: job for job, name in pairs}
     # Held so far: in a higher tier they would preempt the parent.
     for name in ("all", "none", "some"):
         sandbox.run(["scontrol", "release", jobs[name]])
@@ -84,14 +84,14 @@ def test_a_nested_submission_does_not_inherit_the_request(
     assert "ArrayTaskId" not in seen
     assert "malleable{" not in seen.get("AdminComment", "")
     log = wait_for(Path(sandbox.work) / f"spank_inner_{name}.out", "\nEND\n")
-    found = printed(log, "inner")
-    assert found
+    variables = printed(log, "inner")
+    assert variables
     assert "malleable:" not in log
-    assert not [variable for variable in found if "SPANK" in variable]
+    assert not [variable for variable in variables if "SPANK" in variable]
     kept = {} if name == "none" else {"PET_MAX_RESTARTS": "9", "PET_RDZV_ID": "abc"}
-    assert {variable: found[variable] for variable in ours(found)} == kept
-    assert found.get("PYTHONPATH") == (None if name == "none" else "/mine")
-    assert "jobpath" not in found["PATH"]
+    assert {variable: variables[variable] for variable in ours(variables)} == kept
+    assert variables.get("PYTHONPATH") == (None if name == "none" else "/mine")
+    assert "jobpath" not in variables["PATH"]
 
 
 @pytest.mark.parametrize(("name", "most"), [("own", "2"), ("directive", "3")])
@@ -108,25 +108,25 @@ def test_nested_malleable_job_has_its_own_values(
     job = nested[1]["own"]
     release(sandbox, f"{job}_0")
     log = wait_for(Path(sandbox.work) / "spank_inner_own.out", "\nEND\n")
-    found = printed(log, "inner")
-    assert found["PET_NNODES"] == "1:2"
-    assert found["MALLEABLE_JOB_ID"] == job
-    assert found["MALLEABLE_NOTICE_S"] == "20"
-    assert found["MALLEABLE_FAREWELL_S"] == "2"
-    assert found["MALLEABLE_DIR"] == shared_dir(sandbox, job, SHELL_USER)
-    assert found["MALLEABLE_KEPT"] == "PET_RDZV_ID,PET_MAX_RESTARTS"
-    assert found["PYTHONPATH"] == f"{found['MALLEABLE_PYTHONPATH']}:/mine"
-    assert found["PATH"].startswith(f"{found['MALLEABLE_PYTHONPATH']}/bin:")
-    assert found["PATH"].count("jobpath") == 1
+    variables = printed(log, "inner")
+    assert variables["PET_NNODES"] == "1:2"
+    assert variables["MALLEABLE_JOB_ID"] == job
+    assert variables["MALLEABLE_NOTICE_S"] == "20"
+    assert variables["MALLEABLE_FAREWELL_S"] == "2"
+    assert variables["MALLEABLE_DIR"] == shared_dir(sandbox, job, SHELL_USER)
+    assert variables["MALLEABLE_KEPT"] == "PET_RDZV_ID,PET_MAX_RESTARTS"
+    assert variables["PYTHONPATH"] == f"{variables['MALLEABLE_PYTHONPATH']}:/mine"
+    assert variables["PATH"].startswith(f"{variables['MALLEABLE_PYTHONPATH']}/bin:")
+    assert variables["PATH"].count("jobpath") == 1
 
 
 @pytest.mark.parametrize("who", ["salloc", "sallocstep", "srun"])
 def test_new_allocations_inside_start_clean(nested: tuple[str, dict[str, str]], who: str) -> None:
-    found = printed(nested[0], who)
-    assert ours(found) == {"PET_MAX_RESTARTS", "PET_RDZV_ID"}
-    assert found["PYTHONPATH"] == "/mine"
-    assert "jobpath" not in found["PATH"]
-    assert not [variable for variable in found if "SPANK" in variable]
+    variables = printed(nested[0], who)
+    assert ours(variables) == {"PET_MAX_RESTARTS", "PET_RDZV_ID"}
+    assert variables["PYTHONPATH"] == "/mine"
+    assert "jobpath" not in variables["PATH"]
+    assert not [variable for variable in variables if "SPANK" in variable]
 
 
 def test_another_wish_of_a_step_is_refused(nested: tuple[str, dict[str, str]]) -> None:

@@ -51,9 +51,9 @@ def element(site: Sandbox, *options: str) -> tuple[str, dict[str, str]]:
 
 
 def slot_of(seen: dict[str, str]) -> Any:
-    found = parse_mark(seen["AdminComment"])
-    assert found
-    return found[0].request.slot
+    pair = parse_mark(seen["AdminComment"])
+    assert pair
+    return pair[0].request.slot
 
 
 def refused(site: Sandbox, *options: str) -> str:

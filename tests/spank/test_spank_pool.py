@@ -101,11 +101,11 @@ def test_an_ordinary_job_submitted_by_a_worker_does_not_inherit_the_request(
     (job,) = re.findall(r"^nested (\d+)$", pool[1], flags=re.MULTILINE)
     sandbox.run(["scontrol", "release", job])
     log = wait_for(Path(sandbox.work) / "spank_pool_inner.out", "\nEND\n")
-    found = printed(log, "inner")
-    assert found["PATH"] != ""
-    assert "jobpath" not in found["PATH"] + found.get("PYTHONPATH", "")
-    assert ours(found) == set()
-    assert not [name for name in found if "SPANK" in name]
+    variables = printed(log, "inner")
+    assert variables["PATH"] != ""
+    assert "jobpath" not in variables["PATH"] + variables.get("PYTHONPATH", "")
+    assert ours(variables) == set()
+    assert not [name for name in variables if "SPANK" in name]
 
 
 def test_without_the_users_environment_the_command_is_found(sandbox: Any) -> None:

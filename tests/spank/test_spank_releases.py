@@ -76,9 +76,9 @@ def test_sbatch_prints_the_same_as_without_the_plugin(ended: Ended) -> None:
 
 def test_the_job_is_left_alone(ended: Ended) -> None:
     for who in ("batch", "step"):
-        found = printed(ended.log, who)
-        assert found["SLURM_JOB_ID"]
-        assert not ours(found)
+        variables = printed(ended.log, who)
+        assert variables["SLURM_JOB_ID"]
+        assert not ours(variables)
     assert "malleable:" not in ended.log
 
 

@@ -296,9 +296,9 @@ def test_a_fragment_without_the_work_directory_meets_no_other(sandbox: Any) -> N
     log = run_fragment(sandbox, path, "--malleable=1-2", "--chdir=/no/such/directory")[1]
     seen, step = printed(log, "batch"), printed(log, "step")
     assert "\n/tmp\n" in log
-    for found in (seen, step):
-        assert "MALLEABLE_DIR" not in found
-        assert found["PET_RDZV_ENDPOINT"] == "the-work-directory-of-the-job-is-not-on-this-node"
+    for variables in (seen, step):
+        assert "MALLEABLE_DIR" not in variables
+        assert variables["PET_RDZV_ENDPOINT"] == "the-work-directory-of-the-job-is-not-on-this-node"
     assert log.count("malleable: this fragment cannot meet the others") == 1
 
 

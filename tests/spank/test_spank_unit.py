@@ -91,7 +91,7 @@ def test_the_plugin_is_built_again_only_with_other_options(tmp_path: Path) -> No
 def test_the_list_of_releases_equals_the_package_s_list() -> None:
     """The checker of an installation has a separate list, as it may lack this source."""
     releases = pytest.importorskip("slurm_hooks.slurm.releases")
-    found = re.search(r"#define MALLEABLE_TESTED ([\d, ]+)", (SOURCE / "releases.h").read_text())
-    assert found
-    here = {divmod(int(number), 100) for number in found.group(1).split(",")}
+    match = re.search(r"#define MALLEABLE_TESTED ([\d, ]+)", (SOURCE / "releases.h").read_text())
+    assert match
+    here = {divmod(int(number), 100) for number in match.group(1).split(",")}
     assert here == set(releases.TESTED)
