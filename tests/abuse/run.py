@@ -32,21 +32,21 @@ class Row:
 class Rows:
     """Takes the rows from the reports of tests, as a plugin of pytest."""
 
-    found: list[Row] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Make a row for each test, and a row for a fixture that fails or skips."""
         if report.when != "call" and report.passed:
             return
-        told = {str(name): str(value) for name, value in report.user_properties}
+        properties = {str(name): str(value) for name, value in report.user_properties}
         verdict = {"passed": "held", "failed": "FELL", "skipped": "not run"}[report.outcome]
         if hasattr(report, "wasxfail"):
             verdict = "not ours"
         name = report.nodeid.rpartition("::test_")[2].replace("[", ": ").strip("]")
         name = name.replace("_", " ")
-        happened = told.get("happened") or _reason(report)
-        self.found.append(
-            Row(name, told.get("tried", ""), happened, verdict, round(report.duration, 1))
+        happened = properties.get("happened") or _reason(report)
+        self.rows.append(
+            Row(name, properties.get("tried", ""), happened, verdict, round(report.duration, 1))
         )
 
 
@@ -58,15 +58,19 @@ def _reason(report: pytest.TestReport) -> str:
 
 def main(arguments: list[str]) -> int:
     """The exit code of pytest."""
-    rows = Rows()
-    code = pytest.main(["-q", "-p", "no:cacheprovider", str(HERE), *arguments], plugins=[rows])
+    plugin = Rows()
+    code = pytest.main(["-q", "-p", "no:cacheprovider", str(HERE), *arguments], plugins=[plugin])
     table = Table("abuse", "tried", "happened", "verdict", "s")
-    for each in rows.found:
+    for each in plugin.rows:
         table.add_row(each.abuse, each.tried, each.happened, each.verdict, f"{each.seconds:g}")
     Console(width=200).print(table)
-    fell = sum(each.verdict == "FELL" for each in rows.found)
-    told = {"rows": [asdict(each) for each in rows.found], "count": len(rows.found), "fell": fell}
-    print(json.dumps({"benchmark": "abuse", **told}))
+    fell = sum(each.verdict == "FELL" for each in plugin.rows)
+    summary = {
+        "rows": [asdict(each) for each in plugin.rows],
+        "count": len(plugin.rows),
+        "fell": fell,
+    }
+    print(json.dumps({"benchmark": "abuse", **summary}))
     return int(code)
 
 

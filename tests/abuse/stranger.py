@@ -67,7 +67,7 @@ def hold(port: int, held: list[socket.socket]) -> None:
 
 
 def main(seconds: float, ports: list[int]) -> None:
-    found = {port: greeting(port) for port in ports}
+    greetings = {port: greeting(port) for port in ports}
     held: list[socket.socket] = []
     until = time.monotonic() + seconds
     deeds = [threading.Thread(target=hold, args=(port, held)) for port in ports]
@@ -78,7 +78,7 @@ def main(seconds: float, ports: list[int]) -> None:
     for deed in deeds:
         deed.join()
     time.sleep(max(0.0, until - time.monotonic()))
-    print(json.dumps({"greetings": found, "held": len(held)}))
+    print(json.dumps({"greetings": greetings, "held": len(held)}))
 
 
 if __name__ == "__main__":

@@ -44,16 +44,16 @@ while :; do sleep 1; done
 # It stops every running Epilog of this user and of this sandbox.
 HUNTER = """
 import glob, os, signal, sys
-found = set()
+epilogs = set()
 while True:
     with open(sys.argv[2], "w") as file:
-        print(os.getpid(), len(found), file=file)
+        print(os.getpid(), len(epilogs), file=file)
     for path in glob.glob("/proc/[0-9]*/cmdline"):
         try:
             words = open(path).read()
             if sys.argv[1] in words and "epilog.sh" in words and "\\0work\\0" in words:
                 os.kill(int(path.split("/")[2]), signal.SIGSTOP)
-                found.add(path)
+                epilogs.add(path)
         except OSError:
             pass
 """
@@ -142,8 +142,8 @@ def daemons(marker: bytes, place: bytes) -> Iterator[int]:
     """Processes with this entry in their environment that belong to this sandbox."""
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
-            found = path.read_bytes()
-            if marker in found.split(b"\0") and place in found:
+            environment = path.read_bytes()
+            if marker in environment.split(b"\0") and place in environment:
                 yield int(path.parent.name)
 
 
@@ -217,8 +217,8 @@ def test_root_ignores_the_content_of_the_shared_directory(bench: Bench, row: Row
     assert victim.read_text() == "root's own\n"
     assert took <= KILL_WAIT_S + SLACK_S
     assert slowest < 30
-    told = f"slowest command of root {slowest:.1f} s, nodes after {took:.1f} s, nothing touched"
-    row("FIFOs, links, devices and 1 TiB in the job's directory", told)
+    summary = f"slowest command of root {slowest:.1f} s, nodes after {took:.1f} s, nothing touched"
+    row("FIFOs, links, devices and 1 TiB in the job's directory", summary)
 
 
 def test_output_into_a_link_to_a_file_of_root(bench: Bench, row: Row) -> None:

@@ -69,10 +69,10 @@ def test_no_part_of_a_user_s_environment_reaches_root(
     bench.tick()
     assert {"library", "find", "python", "start"} <= canaries.kinds(UID)
     assert not canaries.kinds(0)
-    told = ", ".join(sorted(canaries.kinds(UID)))
+    kinds = ", ".join(sorted(canaries.kinds(UID)))
     row(
         "LD_PRELOAD, PATH, PYTHONPATH, BASH_ENV, ENV, SPANK_*",
-        f"as the user: {told}; as root: none",
+        f"as the user: {kinds}; as root: none",
     )
 
 

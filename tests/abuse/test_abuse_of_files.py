@@ -66,13 +66,13 @@ LOCKS = ("tick.lock", "tick.lock.holder", "tick.lock.done")
 
 @pytest.fixture
 def victim(tmp_path: Path) -> Iterator[Path]:
-    found = tmp_path / "victim"
-    found.write_text(VICTIM)
-    found.chmod(0o600)
-    yield found
-    assert found.read_text() == VICTIM
-    assert stat.S_IMODE(found.stat().st_mode) == 0o600
-    assert not found.with_name("made").exists()
+    path = tmp_path / "victim"
+    path.write_text(VICTIM)
+    path.chmod(0o600)
+    yield path
+    assert path.read_text() == VICTIM
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert not path.with_name("made").exists()
 
 
 @pytest.fixture
@@ -147,8 +147,10 @@ def test_files_of_the_tick_are_its_own(settings: Settings, row: Row) -> None:
     finally:
         os.umask(before)
     state, lock = Path(settings.tick.state_dir), Path(settings.tick.lock)
-    found = {p: stat.S_IMODE(p.stat().st_mode) for p in (*state.iterdir(), *lock.parent.iterdir())}
-    plain = {path: mode for path, mode in found.items() if path.is_file()}
+    entries = {
+        p: stat.S_IMODE(p.stat().st_mode) for p in (*state.iterdir(), *lock.parent.iterdir())
+    }
+    plain = {path: mode for path, mode in entries.items() if path.is_file()}
     assert len(plain) >= 3
     assert not [path for path, mode in plain.items() if mode & 0o022]
     assert not [p for p, mode in plain.items() if p.name.startswith("tick.lock") and mode & 0o077]

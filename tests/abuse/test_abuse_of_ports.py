@@ -20,10 +20,10 @@ FLOOD = 400
 
 @pytest.fixture
 def listener() -> Iterator[PingListener]:
-    found = PingListener(ME)
-    found.expect(frozenset({WATCHER}))
-    yield found
-    found.close()
+    receiver = PingListener(ME)
+    receiver.expect(frozenset({WATCHER}))
+    yield receiver
+    receiver.close()
 
 
 def descriptors() -> int:

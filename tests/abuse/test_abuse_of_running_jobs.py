@@ -122,13 +122,13 @@ def bench(sandbox: Sandbox) -> Iterator[Bench]:
 
 def processes(job: int, box: Sandbox) -> list[Path]:
     """The processes of the job, by their environment."""
-    entry, found = f"\0SLURM_ARRAY_JOB_ID={job}\0".encode(), []
+    entry, paths = f"\0SLURM_ARRAY_JOB_ID={job}\0".encode(), []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             environment = b"\0" + (path / "environ").read_bytes()
             if entry in environment and str(box.dir).encode() in environment:
-                found.append(path)
-    return found
+                paths.append(path)
+    return paths
 
 
 def ports(job: int, box: Sandbox) -> dict[int, str]:
@@ -138,7 +138,7 @@ def ports(job: int, box: Sandbox) -> dict[int, str]:
         with suppress(OSError):
             links = [os.readlink(link) for link in (path / "fd").iterdir()]
             inodes |= {
-                found[1] for found in map(re.compile(r"socket:\[(\d+)\]").match, links) if found
+                match[1] for match in map(re.compile(r"socket:\[(\d+)\]").match, links) if match
             }
     lines = [line.split() for name in ("tcp", "tcp6")
              for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]  # fmt: skip
@@ -178,16 +178,16 @@ def until_next_sign(sign: Path) -> Optional[float]:
 def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -> None:
     job = started(bench, engine)
     box, sign = bench.box, bench.box.work / SIGNS[engine]
-    before, found = rounds(bench, job), ports(job, box)
+    before, addresses = rounds(bench, job), ports(job, box)
     script = box.work / "stranger.py"
     shutil.copy(HERE / "stranger.py", script)
-    words = ["/usr/bin/python3", str(script), str(ATTACK_S), *map(str, sorted(found))]
+    words = ["/usr/bin/python3", str(script), str(ATTACK_S), *map(str, sorted(addresses))]
     began = time.monotonic()
-    told = json.loads(box.run(words, user=OTHER, timeout_s=120).stdout)
+    answer = json.loads(box.run(words, user=OTHER, timeout_s=120).stdout)
     took = time.monotonic() - began
     goes_on_s = until_next_sign(sign)
     if goes_on_s is None and engine == "torchft":
-        row(f"{len(found)} ports of engine=torchft", "the training stands still for a minute")
+        row(f"{len(addresses)} ports of engine=torchft", "the training stands still for a minute")
         pytest.xfail("torchft's own ports take anybody's word")
     assert goes_on_s is not None
     bench.tick()
@@ -197,10 +197,10 @@ def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -
     assert {f.restarts for f in after.fragments} == {0}
     assert rounds(bench, job) == before
     greetings = ", ".join(
-        f"{found[int(port)]}:{re.sub('[0-9a-f]{16,}', 'hex', said).strip()}"
-        for port, said in sorted(told["greetings"].items())
+        f"{addresses[int(port)]}:{re.sub('[0-9a-f]{16,}', 'hex', said).strip()}"
+        for port, said in sorted(answer["greetings"].items())
     )
-    tried = f"{len(found)} ports of engine={engine}, {told['held']} held, {took:.0f} s"
+    tried = f"{len(addresses)} ports of engine={engine}, {answer['held']} held, {took:.0f} s"
     said = f"no new round, work goes on within {goes_on_s:.1f} s"
     row(tried, f"{said}; a stranger hears {greetings or 'nothing: no port'}")
 
@@ -209,11 +209,11 @@ def test_strangers_at_every_port_of_a_job(bench: Bench, engine: str, row: Row) -
 def test_ports_that_torch_opens_itself(bench: Bench, engine: str, row: Row) -> None:
     """Stores and torchft's lighthouse have no secret, so they serve every caller."""
     job = started(bench, engine)
-    found = sorted(port for port, where in ports(job, bench.box).items() if where == "all")
+    open_ports = sorted(port for port, where in ports(job, bench.box).items() if where == "all")
     text = f"import sys\n{ASK}\nfor port in sys.argv[1:]: ask(int(port))"
-    words = [sys.executable, "-c", text, *map(str, found)]
+    words = [sys.executable, "-c", text, *map(str, open_ports)]
     served = bench.box.run(words, user=OTHER, timeout_s=240).stdout.split()
-    tried = f"a client of torch's own at {len(found)} ports of engine={engine}"
+    tried = f"a client of torch's own at {len(open_ports)} ports of engine={engine}"
     kinds = sorted(word.partition(":")[0] for word in served)
     row(tried, f"served: {', '.join(kinds) or 'none'}")
     if served:

@@ -62,12 +62,12 @@ class Bounds:
 
 def parse_elements(text: str) -> tuple[Element, ...]:
     """The answer to ELEMENTS, asked with SLURM_TIME_FORMAT=%s."""
-    found = []
+    elements = []
     for line in text.splitlines():
         name, state, start, end, priority, reason, nodes = line.split("|")
         is_held = state in WAITING and float(priority) == 0
-        found.append(Element(name, state, _epoch(start), _epoch(end), is_held, reason, nodes))
-    return tuple(sorted(found, key=lambda element: element.name))
+        elements.append(Element(name, state, _epoch(start), _epoch(end), is_held, reason, nodes))
+    return tuple(sorted(elements, key=lambda element: element.name))
 
 
 def parse_nodes(text: str) -> tuple[NodeSeen, ...]:
@@ -108,13 +108,13 @@ def changed_nodes(look: Look, expected: Mapping[str, str]) -> list[str]:
     """
     faults = []
     for node in look.nodes:
-        told = f"{node.state} {node.reason}"
+        text = f"{node.state} {node.reason}"
         if node.name in expected:
-            is_wrong = expected[node.name] not in told
+            is_wrong = expected[node.name] not in text
         else:
             is_wrong = node.state.rstrip("*") not in HEALTHY or node.reason not in ("", "none")
         if is_wrong:
-            faults.append(f"{node.name} is {told}")
+            faults.append(f"{node.name} is {text}")
     return faults
 
 
@@ -130,11 +130,11 @@ def lost_elements(look: Look, job: int, count: int, is_over: bool = False) -> li
 
     A job that `is_over` may have ended its elements.
     """
-    found = {element.name: element for element in look.elements}
+    elements = {element.name: element for element in look.elements}
     faults = []
     for index in range(count):
         name = f"{job}_{index}"
-        element = found.get(name)
+        element = elements.get(name)
         if element is None:
             faults += [] if is_over else [f"{name} is gone"]
         elif element.state not in ALIVE and not is_over:

@@ -46,8 +46,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _known[report.nodeid] = report.wasxfail
     if report.when == "teardown":
         known = _known.get(report.nodeid, "")
-        found = (row for key, row in report.user_properties if key == ROW)
-        _rows.extend({**row, "known": known} for row in found)
+        rows = (row for key, row in report.user_properties if key == ROW)
+        _rows.extend({**row, "known": known} for row in rows)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -17,13 +17,13 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    found = (_told(row[key]) for key in ("leases", "nodes", "elements"))
+    cells = (_cell(row[key]) for key in ("leases", "nodes", "elements"))
     ticks = "never" if row["ticks"] is None else f"{row['ticks']} of {row['most_ticks']}"
     verdict = "good" if row["is_good"] else "known" if row["known"] else "FAULT"
-    return (row["fault"], f"{row['seconds']:.1f}", *found, ticks, verdict)
+    return (row["fault"], f"{row['seconds']:.1f}", *cells, ticks, verdict)
 
 
-def _told(faults: Sequence[str]) -> str:
+def _cell(faults: Sequence[str]) -> str:
     return f"{len(faults)}: {faults[0]}" if faults else "good"
 
 

@@ -64,7 +64,7 @@ FINE = ["update jobid=7_0 ReqNodeList=n1 TimeLimit=2", "release 7_[0-3]"]
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "faults"),
     [
         (changed_nodes(MADE, {"n1": "Prolog error"}), []),
         (changed_nodes(MADE, {}), ["n1 is drained Prolog error"]),
@@ -85,8 +85,8 @@ FINE = ["update jobid=7_0 ReqNodeList=n1 TimeLimit=2", "release 7_[0-3]"]
         (doubled_nodes(look(0, ONE, element("TIMEOUT", nodes="n1"))), []),
     ],
 )
-def test_each_fault_is_reported_and_only_it(seen: list[str], told: list[str]) -> None:
-    assert seen == told
+def test_each_fault_is_reported_and_only_it(seen: list[str], faults: list[str]) -> None:
+    assert seen == faults
 
 
 @pytest.mark.parametrize(("ticks", "is_good"), [(3, True), (4, False), (None, False)])

@@ -50,10 +50,10 @@ class Hooks:
 def hooks(new_site: NewSandbox, tmp_path_factory: pytest.TempPathFactory) -> Hooks:
     place = tmp_path_factory.mktemp("hooks")
     conf = f"Prolog={place}/prolog\nEpilog={place}/epilog\n"
-    found = Hooks(patient(Bench(new_site(nodes=4, extra_conf=conf))), place)
-    found.set("prolog", "")
-    found.set("epilog", "")
-    return found
+    sandbox = Hooks(patient(Bench(new_site(nodes=4, extra_conf=conf))), place)
+    sandbox.set("prolog", "")
+    sandbox.set("epilog", "")
+    return sandbox
 
 
 @pytest.fixture

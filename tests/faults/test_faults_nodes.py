@@ -37,10 +37,10 @@ def on_node(course: Course, node: str) -> list[Process]:
 
 def _is_on(process: Process, node: str) -> bool:
     try:
-        found = Path(f"/proc/{process.pid}/environ").read_bytes()
+        environment = Path(f"/proc/{process.pid}/environ").read_bytes()
     except OSError:
         return False
-    return f"SLURMD_NODENAME={node}".encode() in found.split(b"\0")
+    return f"SLURMD_NODENAME={node}".encode() in environment.split(b"\0")
 
 
 def kill_slurmd(course: Course, node: str) -> None:
