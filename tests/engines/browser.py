@@ -60,9 +60,9 @@ def opened(address: str, home: Path) -> Iterator[Page]:
     words = [program, *FLAGS, f"--user-data-dir={home}", "about:blank"]
     browser = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        found = home / "DevToolsActivePort"
-        wait_until(lambda: found.exists() and found.read_text())
-        port = found.read_text().split()[0]
+        port_file = home / "DevToolsActivePort"
+        wait_until(lambda: port_file.exists() and port_file.read_text())
+        port = port_file.read_text().split()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/list", timeout=10) as answer:
             tab = next(t for t in json.load(answer) if t["type"] == "page")
         page = Page(websocket.create_connection(tab["webSocketDebuggerUrl"], timeout=60))

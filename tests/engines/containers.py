@@ -107,8 +107,8 @@ def slurms_commands() -> list[Path]:
     """squeue and scontrol with their libraries, to be mounted at their own paths."""
     libraries = Path("/usr/lib").glob(f"*/{MUNGE}*")
     plugins = Path("/usr/lib").glob("*/slurm-wlm")
-    found = [shutil.which(name) for name in ("squeue", "scontrol")]
-    return [*(Path(path) for path in found if path), *plugins, *libraries]
+    commands = [shutil.which(name) for name in ("squeue", "scontrol")]
+    return [*(Path(path) for path in commands if path), *plugins, *libraries]
 
 
 def prepare(image: Path, mounted: Sequence[Path]) -> None:

@@ -47,11 +47,11 @@ class Recipe:
         """Processes that run a program from the recipe's directory, the oldest first,
         without agents.
         """
-        found = []
+        numbers = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and _runs(entry, program, self.place):
-                found.append(int(entry.name))
-        return sorted(found, key=_start_of)
+                numbers.append(int(entry.name))
+        return sorted(numbers, key=_start_of)
 
     def disturb(self, job: int, program: str) -> None:
         """Let the job grow to four, preempt two, let it grow again, kill a worker, and wait
@@ -99,8 +99,8 @@ class Recipe:
         return "\n".join(f"{path.name}: {path.read_text()[-1500:]}" for path in paths)
 
     def _is_over(self, job: int) -> bool:
-        found = find_job(self.bench.observe(), job)
-        states = {f.state for f in found.fragments} if found else set()
+        status = find_job(self.bench.observe(), job)
+        states = {f.state for f in status.fragments} if status else set()
         return not states & (AT_WORK | {FragmentState.HELD})
 
 

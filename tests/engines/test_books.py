@@ -48,9 +48,9 @@ def test_claimed_tasks_have_a_single_result_whichever_worker_is_killed(tmp_path:
     for worker in workers:
         assert worker.wait(60) == 0
     results = [json.loads(path.read_text()) for path in tmp_path.glob("*.result")]
-    assert sorted(found["task"] for found in results) == list(range(60))
-    assert all(found["plan"] == found["task"] ** 2 for found in results)
-    assert any(found["attempt"] for found in results)
+    assert sorted(result["task"] for result in results) == list(range(60))
+    assert all(result["plan"] == result["task"] ** 2 for result in results)
+    assert any(result["attempt"] for result in results)
 
 
 def started(here: Path, place: Path) -> subprocess.Popen[bytes]:

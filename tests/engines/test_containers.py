@@ -85,8 +85,8 @@ class Training:
         return [line["world"] for line in self.begins if line["rank"] == 0]
 
     def log(self) -> str:
-        found = sorted(self.bench.box.work.glob(f"slurm-{self.job}_*.out"))
-        return "\n".join(f"{path.name}: {path.read_text(errors='replace')}" for path in found)
+        paths = sorted(self.bench.box.work.glob(f"slurm-{self.job}_*.out"))
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')}" for path in paths)
 
     def submit(self, script: str) -> None:
         self.job = self.bench.submit(f"{WITH_TORCHRUN}\nexport USER=root\n{script}", "1-2", TRAINER)

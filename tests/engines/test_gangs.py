@@ -94,13 +94,13 @@ sleep 988
 def rounds_alive(recipe: Recipe) -> list[int]:
     """The round number of each process of the job that was started in a round."""
     wanted = f"MALLEABLE_DIR={recipe.bench.box.work}"
-    found = []
+    rounds = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             words = (entry / "environ").read_text(errors="replace").split("\0")
             if any(word.startswith(wanted) for word in words):
-                found += [int(w[16:]) for w in words if w.startswith("MALLEABLE_ROUND=")]
-    return found
+                rounds += [int(w[16:]) for w in words if w.startswith("MALLEABLE_ROUND=")]
+    return rounds
 
 
 @pytest.mark.parametrize("mpirun", ["mpirun.openmpi", "mpirun.mpich"])
@@ -118,8 +118,8 @@ def test_no_process_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
 
     def has_begun(size: int, at_least: int) -> bool:
         noted = recipe.place / "rounds"
-        found = [int(word) for word in noted.read_text().split()] if noted.exists() else [0]
-        return max(found) >= at_least and found.count(max(found)) == size
+        rounds = [int(word) for word in noted.read_text().split()] if noted.exists() else [0]
+        return max(rounds) >= at_least and rounds.count(max(rounds)) == size
 
     recipe.tick_until(lambda: has_begun(4, 1), job)
     first = max(rounds_alive(recipe))

@@ -81,12 +81,12 @@ def outputs(page: Page) -> str:
 
 def sizes(text: str) -> list[int]:
     """The numbers of workers that the notebook saw, without repetitions."""
-    seen = [int(found) for found in re.findall(r"(\d+) workers", text)]
+    seen = [int(size) for size in re.findall(r"(\d+) workers", text)]
     return [size for size, _ in groupby(seen)]
 
 
 def has_done(text: str, count: int) -> bool:
-    return any(int(found) >= count for found in re.findall(r"(\d+) of 200", text))
+    return any(int(number) >= count for number in re.findall(r"(\d+) of 200", text))
 
 
 @pytest.mark.nightly
@@ -103,7 +103,7 @@ def test_a_notebook_s_pool_grows_and_outlives_a_preemption(bench: Bench, page: P
     seen = sizes(text)
     assert 1 in seen[seen.index(3) :]
     assert seen[-1] == 3
-    (job,) = {int(found) for found in re.findall(r"job (\d+): \d+ running", text)}
+    (job,) = {int(number) for number in re.findall(r"job (\d+): \d+ running", text)}
     if os.environ.get("PICTURE"):
         page.value(f"{BARE}.then(() => document.querySelectorAll('.jp-Cell')[2].scrollIntoView())")
         page.picture(Path(os.environ["PICTURE"]))

@@ -26,8 +26,8 @@ pytestmark = [
 
 def solved(recipe: Recipe) -> dict[str, float]:
     """The frequency of each input that has a result."""
-    found = [path.read_text().split(",") for path in recipe.place.glob("results/*.csv")]
-    return {row[0]: float(row[3]) for row in found}
+    rows = [path.read_text().split(",") for path in recipe.place.glob("results/*.csv")]
+    return {row[0]: float(row[3]) for row in rows}
 
 
 def make_inputs(recipe: Recipe, count: int) -> list[str]:

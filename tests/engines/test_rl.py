@@ -61,7 +61,7 @@ def playing(recipe: Recipe) -> set[str]:
 def rewards(recipe: Recipe) -> list[float]:
     """The rewards of each version."""
     text = (recipe.place / "trainer.log").read_text()
-    return [float(found) for found in re.findall(r"^version \d+: reward (\S+)", text, re.M)]
+    return [float(reward) for reward in re.findall(r"^version \d+: reward (\S+)", text, re.M)]
 
 
 def process_of(name: str) -> str:
@@ -92,11 +92,11 @@ def test_the_reward_rises_although_workers_start_and_end(bench: Bench) -> None:
     check_the_books(recipe)
     assert 1 <= len(playing(recipe)) <= 2  # of two workers, each may have been between two versions
     assert playing(recipe) <= lost
-    found = rewards(recipe)
-    assert len(found) == 36
-    assert mean(found[:3]) < 0.2
-    assert mean(found[-6:]) > 0.5
-    print(f"reward {mean(found[:3]):.2f} to {mean(found[-6:]):.2f}, lost {len(playing(recipe))}")
+    curve = rewards(recipe)
+    assert len(curve) == 36
+    assert mean(curve[:3]) < 0.2
+    assert mean(curve[-6:]) > 0.5
+    print(f"reward {mean(curve[:3]):.2f} to {mean(curve[-6:]):.2f}, lost {len(playing(recipe))}")
 
 
 def check_the_books(recipe: Recipe) -> None:
@@ -164,9 +164,9 @@ def played_for(recipe: Recipe, place: Any, job: int, taken: dict[float, int]) ->
     while used < NODE_S:
         nodes, now = running(bench, job), time.monotonic()
         used, last = used + nodes * (now - last), now
-        found = set(place.waiting())
-        rollouts += len(found)
-        place.remove(found)
+        arrivals = set(place.waiting())
+        rollouts += len(arrivals)
+        place.remove(arrivals)
         for at in [at for at in left if at <= used]:
             take(bench, left.pop(at))
         bench.tick()

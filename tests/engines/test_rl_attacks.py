@@ -71,9 +71,9 @@ def test_a_worker_killed_during_a_write_leaves_whole_rollouts(
             wait_until(lambda life=life: f".w{life}." in "".join(place.waiting()))
             wait_until(lambda before=before: set(drafts.iterdir()) - before, every_s=0.001)
     assert list(drafts.iterdir())  # a kill has met a worker that wrote
-    found = [place.get(name) for name in place.waiting()]
-    assert found
-    assert all(one is not None and len(set(one["all"].tolist())) == 1 for one in found)
+    rollouts = [place.get(name) for name in place.waiting()]
+    assert rollouts
+    assert all(one is not None and len(set(one["all"].tolist())) == 1 for one in rollouts)
 
 
 def test_two_workers_with_the_same_name_have_separate_rollouts(

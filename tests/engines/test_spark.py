@@ -78,7 +78,7 @@ def test_the_sum_is_right(bench: Bench, master: str) -> None:
         tick_until(bench, lambda: squares.poll() is not None)
     finally:
         squares.kill()
-    told = squares.communicate()[0].split()
-    assert told[-1:] == [str(sum(n * n for n in range(TASKS))).encode()]
+    output = squares.communicate()[0].split()
+    assert output[-1:] == [str(sum(n * n for n in range(TASKS))).encode()]
     assert len(counted(notes)) == TASKS
     print(f"done again: {sum(counted(notes).values()) - TASKS}")

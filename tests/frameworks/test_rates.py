@@ -33,25 +33,25 @@ def start(gang: Gang, fragment: int, kind: str) -> None:
     gang.start(fragment, "1:2", kind)  # type: ignore[arg-type]
 
 
-def told(gang: Gang) -> Optional[Telemetry]:
+def newest_report(gang: Gang) -> Optional[Telemetry]:
     """The newest report of any fragment."""
     paths = gang.work.glob("comment.77_*")
-    found = [parse_progress(parse(path.read_text()).progress) for path in paths]
-    return max((t for t in found if t), key=lambda t: t.rates[-1].at, default=None)
+    reports = [parse_progress(parse(path.read_text()).progress) for path in paths]
+    return max((t for t in reports if t), key=lambda t: t.rates[-1].at, default=None)
 
 
 def rate_of(gang: Gang, nodes: int, is_so: Callable[[Rate], bool] = lambda rate: True) -> Rate:
     """The first reported rate of this size."""
-    found: list[Rate] = []
+    matches: list[Rate] = []
 
     def is_told() -> bool:
-        now = told(gang)
+        now = newest_report(gang)
         rates = [r for r in now.rates if r.nodes == nodes and r.error < ERROR] if now else []
-        found[:] = filter(is_so, rates)
-        return bool(found)
+        matches[:] = filter(is_so, rates)
+        return bool(matches)
 
     wait_until(is_told, 300, gang.dump)
-    return found[0]
+    return matches[0]
 
 
 def own_steps(gang: Gang, until: float, seconds: float = 30.0) -> list[tuple[float, int]]:
@@ -76,16 +76,16 @@ def own_rate(gang: Gang, until: float) -> float:
 def test_the_reported_rate_equals_the_script_s_own_rate(job: Gang, kind: str) -> None:
     start(job, 1, kind)
     alone = rate_of(job, 1)
-    found = {1: (alone, own_rate(job, alone.at))}
+    pairs = {1: (alone, own_rate(job, alone.at))}
     start(job, 2, kind)
     both = rate_of(job, 2)
-    found[2] = (both, own_rate(job, both.at))
-    text = {n: (rate.per_s, rate.error, own, rate.batch) for n, (rate, own) in found.items()}
-    print(kind, text, told(job))
-    for rate, own in found.values():
+    pairs[2] = (both, own_rate(job, both.at))
+    text = {n: (rate.per_s, rate.error, own, rate.batch) for n, (rate, own) in pairs.items()}
+    print(kind, text, newest_report(job))
+    for rate, own in pairs.values():
         assert rate.per_s == pytest.approx(own, rel=0.1), text
         assert rate.batch == pytest.approx(own_steps(job, rate.at)[-1][1], rel=0.02)
-    telemetry = told(job)
+    telemetry = newest_report(job)
     assert telemetry is not None
     assert telemetry.pauses.grow_s is not None
 

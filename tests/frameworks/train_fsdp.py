@@ -55,8 +55,8 @@ def save(part: Part, place: Path) -> None:
 
 
 def newest(place: Path) -> Path | None:
-    found = sorted(place.parent.glob("step-*"), key=lambda path: int(path.name[5:]))
-    all_ = [found[-1] if found else None]
+    paths = sorted(place.parent.glob("step-*"), key=lambda path: int(path.name[5:]))
+    all_ = [paths[-1] if paths else None]
     dist.broadcast_object_list(all_, 0)
     return all_[0]
 
@@ -85,9 +85,9 @@ def main() -> None:
     fully_shard(model, mesh=mesh())
     part = Part(model, torch.optim.AdamW(model.parameters(), lr=0.01))
     place = work / "checkpoints" / "any"
-    found = newest(place)
-    if found is not None:
-        dcp.load({"part": part}, checkpoint_id=found)
+    checkpoint = newest(place)
+    if checkpoint is not None:
+        dcp.load({"part": part}, checkpoint_id=checkpoint)
     note_begin(work, full(model), part.step)
     while part.step < steps:
         time.sleep(0.02)

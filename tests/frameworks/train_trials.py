@@ -18,11 +18,11 @@ class Notes(TrainerCallback):
     def __init__(self, work: Path) -> None:
         self.work = work
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
-        note_begin(self.work, found["model"], state.global_step)
+    def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        note_begin(self.work, parts["model"], state.global_step)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
-        note_step(self.work, found["model"], state.global_step, state.epoch)
+    def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        note_step(self.work, parts["model"], state.global_step, state.epoch)
 
 
 def main() -> None:

@@ -68,7 +68,7 @@ class Bench(Gang):
         self.extra |= {"SLURM_ARRAY_TASK_ID": str(fragment)}
         self.start(fragment, "1:2", LONG)
 
-    def told(self) -> Loss | None:
+    def reported_loss(self) -> Loss | None:
         """The cost of an interruption that the job reports."""
         texts = [path.read_text() for path in self.work.glob("comment.*")]
         losses = (parse(text).loss for text in texts)
@@ -76,11 +76,11 @@ class Bench(Gang):
 
     def figures(self, name: str) -> list[Any]:
         """The training's figures under this name, from any process."""
-        found = []
+        rows = []
         for path in self.work.glob(f"{name}-*.jsonl"):
             lines = path.read_text().split("\n")[:-1]  # the last line may be incomplete
-            found += [json.loads(line) for line in lines]
-        return found
+            rows += [json.loads(line) for line in lines]
+        return rows
 
 
 def copies_of(device: Device, mib: int) -> dict[str, Any]:

@@ -39,10 +39,10 @@ def device(request: pytest.FixtureRequest) -> Device:
     """The GPUs of this host, or a stand-in for them."""
     if request.config.getoption("--stand-in", default=False):
         return STAND_IN
-    found = found_device()
-    if found is None:
+    gpus = found_device()
+    if gpus is None:
         pytest.skip("no GPU that torch can use: --stand-in tries the suite itself on the CPU")
-    return found
+    return gpus
 
 
 @pytest.fixture
@@ -95,6 +95,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not (_rows or _failed or _skipped):
         return
     left_out = sorted(_skipped)
-    told = {"gpu": _rows, **_counts, "broken": _failed, "left_out": left_out}
+    summary = {"gpu": _rows, **_counts, "broken": _failed, "left_out": left_out}
     lines = (f"left out: {why}" for why in left_out)
-    print("", *lines, json.dumps(told), sep="\n", flush=True)
+    print("", *lines, json.dumps(summary), sep="\n", flush=True)

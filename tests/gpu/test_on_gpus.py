@@ -41,11 +41,11 @@ def test_a_training_grows_at_a_notice(bench: Bench, measured: Measured, is_named
     """Without a named backend torch takes tensors of the GPU alone."""
     if not is_named:
         bench.extra["TRAIN_BACKEND"] = ""
-    found = grown(bench)
+    growth = grown(bench)
     (why,) = {row["why"] for row in bench.figures("notices")}
-    measured("growth", named=is_named, why=why, **found)
+    measured("growth", named=is_named, why=why, **growth)
     assert why == "grow"
-    assert found["twice"] == 0
+    assert growth["twice"] == 0
 
 
 @pytest.mark.parametrize("warm", ["0", "nocuda", "cuda"])
@@ -59,8 +59,8 @@ def test_a_killed_process_has_the_reported_cost(bench: Bench, measured: Measured
     for fragment in (1, 2):
         bench.begin(fragment)
     bench.wait_world(2)
-    wait_until(bench.told, explain=bench.dump)
-    loss, lost_at = bench.told(), time.time()
+    wait_until(bench.reported_loss, explain=bench.dump)
+    loss, lost_at = bench.reported_loss(), time.time()
     assert loss is not None
     bench.cut_off(2, signal.SIGKILL)
     bench.wait_world(1, since=lost_at)

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 TREE = Path(__file__).parents[2]
 
 
-def told(*words: str) -> dict[str, Any]:
+def summary_of(*words: str) -> dict[str, Any]:
     """The object at the end of the suite."""
     command = [sys.executable, "-m", "pytest", "tests/gpu", "-q", "-p", "no:cacheprovider", *words]
     done = subprocess.run(command, cwd=TREE, capture_output=True, text=True, check=False)
@@ -24,8 +24,8 @@ def told(*words: str) -> dict[str, Any]:
 
 
 def test_the_suite_measures_on_a_stand_in_and_prints_it_in_its_last_line() -> None:
-    found = told("--stand-in", "-k", "copies and 0")
-    assert found["passed"] == 1
-    (row,) = found["gpu"]
+    summary = summary_of("--stand-in", "-k", "copies and 0")
+    assert summary["passed"] == 1
+    (row,) = summary["gpu"]
     assert (row["case"], row["mib"], row["device"]) == ("copies", 8, "stand-in")
     assert 0 < row["later_s"] < 60
