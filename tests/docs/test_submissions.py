@@ -26,7 +26,7 @@ def lines(text: str) -> set[str]:
     code = re.findall(r"^    (sbatch .*--malleable=\d.*)", text, re.M)
     spans = re.findall(r"`((?:SBATCH_MALLEABLE=\d\S* )?sbatch [^`]*)`", text)
     words = re.findall(r"`(--malleable=\d\S*)`| #SBATCH (--malleable=\d\S*)", text)
-    alone = [f"sbatch {''.join(found)} train.sh" for found in words]
+    alone = [f"sbatch {''.join(groups)} train.sh" for groups in words]
     typed = (" ".join(shlex.split(line, comments=True)) for line in [*code, *spans, *alone])
     asking = {line for line in typed if re.search(r"(?i)(--|sbatch_)malleable=\d", line)}
     return {line if line.endswith(".sh") else f"{line} train.sh" for line in asking}
@@ -57,8 +57,8 @@ def submit(site: Sandbox, line: str, script: str) -> tuple[int, str]:
     for name in NAMES:
         write_program(site.work / name, script)
     done = site.run(["sh", "-c", f"cd {site.work} && {line}"], user="nobody", check=False)
-    if found := re.search(r"batch job (\d+)", done.stdout):
-        site.run(["scancel", found[1]])
+    if match := re.search(r"batch job (\d+)", done.stdout):
+        site.run(["scancel", match[1]])
     return done.returncode, done.stdout + done.stderr
 
 

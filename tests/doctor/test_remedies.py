@@ -82,7 +82,7 @@ def test_a_suggestion_of_a_note_is_only_in_its_own_line() -> None:
     assert second.line == "PartitionName=p Nodes=n1 PriorityTier=2 PreemptMode=OFF"
 
 
-def told(facts: Facts, is_before: bool = False) -> tuple[ToDo, str]:
+def advice(facts: Facts, is_before: bool = False) -> tuple[ToDo, str]:
     """The remedies of a site, as a value and as they are printed at the end."""
     chosen = choose(Wish(), CHECKS)
     outcomes = run(chosen, facts, is_before)
@@ -111,7 +111,7 @@ BARE = replace(
 
 @pytest.mark.parametrize("is_before", [False, True])
 def test_all_remedies_are_listed_once_and_in_order(is_before: bool) -> None:
-    todo, text = told(BARE, is_before)
+    todo, text = advice(BARE, is_before)
     pasted = [remedy.line for one in todo.files for remedy in one.lines]
     assert len(set(pasted)) == len(pasted)
     assert text.startswith(
@@ -133,7 +133,7 @@ def test_all_remedies_are_listed_once_and_in_order(is_before: bool) -> None:
 
 def test_a_single_remedy_is_not_printed_twice() -> None:
     facts = replace(GOOD_SITE, slurm=says(config={"KillWait": "300 sec"}))
-    todo, text = told(facts)
+    todo, text = advice(facts)
     assert [remedy.line for remedy in todo.files[0].lines] == ["KillWait=30"]
     assert text == ""
 
@@ -150,7 +150,7 @@ def test_a_line_that_mends_several_findings_is_printed_once_among_them() -> None
 def test_both_options_of_backfill_share_a_line() -> None:
     config = {"SchedulerParameters": "bf_interval=900,bf_continue,bf_window=10"}
     facts = replace(GOOD_SITE, slurm=says(config=config))
-    todo, _ = told(facts)
+    todo, _ = advice(facts)
     assert [remedy.line for remedy in todo.files[0].lines] == [
         "SchedulerParameters=bf_continue,bf_window=1440,bf_interval=30"
     ]

@@ -71,7 +71,7 @@ class Sleepers:
     """Processes as a job may leave them behind, which end with the test."""
 
     def __init__(self) -> None:
-        self.found: list[subprocess.Popen[bytes]] = []
+        self.processes: list[subprocess.Popen[bytes]] = []
 
     def start(
         self,
@@ -81,15 +81,15 @@ class Sleepers:
         argv: Sequence[str] = ("/bin/sleep", "30"),
     ) -> None:
         more: dict[str, Any] = {"user": user, "group": group, "extra_groups": []}
-        self.found.append(subprocess.Popen(argv, env=values, cwd="/", **more))
+        self.processes.append(subprocess.Popen(argv, env=values, cwd="/", **more))
 
     def codes(self) -> list[Optional[int]]:
         """The state of each process: None while it is alive, or the signal that ended it."""
         time.sleep(0.2)
-        return [process.poll() for process in self.found]
+        return [process.poll() for process in self.processes]
 
     def end(self) -> None:
-        for process in self.found:
+        for process in self.processes:
             with suppress(ProcessLookupError):
                 process.kill()
             process.wait(timeout=150)

@@ -49,7 +49,7 @@ def run(program: Path, work: Path, **env: str) -> subprocess.CompletedProcess[st
     )
 
 
-def told(done: subprocess.CompletedProcess[str]) -> tuple[list[str], str, str, str]:
+def answer(done: subprocess.CompletedProcess[str]) -> tuple[list[str], str, str, str]:
     assert done.returncode == 0, done.stderr
     arguments, module, python_path, signal_module = json.loads(done.stdout)
     return arguments, module, python_path, signal_module
@@ -59,7 +59,9 @@ def told(done: subprocess.CompletedProcess[str]) -> tuple[list[str], str, str, s
 def test_the_command_brings_its_modules(path: Path, tmp_path: Path, before: Optional[str]) -> None:
     home = os.path.realpath(path)
     env = {} if before is None else {"PYTHONPATH": before}
-    arguments, module, python_path, _ = told(run(path / "bin/malleable", tmp_path / "work", **env))
+    arguments, module, python_path, _ = answer(
+        run(path / "bin/malleable", tmp_path / "work", **env)
+    )
     assert arguments == ["run", "--", "a b"]
     assert module == f"{home}/slurm_hooks/__init__.py"
     assert python_path == f"{home}:{before}" if before else home
@@ -69,7 +71,7 @@ def test_the_plugins_entry_is_not_doubled(path: Path, tmp_path: Path) -> None:
     home = os.path.realpath(path)
     for before in (home, f"{home}:/mine"):
         done = run(Path(home) / "bin/malleable", tmp_path / "work", PYTHONPATH=before)
-        assert told(done)[2] == before
+        assert answer(done)[2] == before
 
 
 def test_files_of_the_user_do_not_stand_in_for_modules(path: Path, tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ def test_files_of_the_user_do_not_stand_in_for_modules(path: Path, tmp_path: Pat
         (work / name).write_text("raise SystemExit('the wrong module')\n")
     (work / "slurm_hooks").mkdir()
     (work / "slurm_hooks" / "__init__.py").write_text("")
-    assert not told(run(path / "bin/malleable", work))[3].startswith(str(work))
+    assert not answer(run(path / "bin/malleable", work))[3].startswith(str(work))
 
 
 def test_the_command_works_through_links_and_at_another_place(path: Path, tmp_path: Path) -> None:
@@ -88,7 +90,7 @@ def test_the_command_works_through_links_and_at_another_place(path: Path, tmp_pa
     link = tmp_path / "link"
     link.symlink_to(moved / "bin" / "malleable")
     for program in (link, moved / "bin" / "malleable"):
-        assert told(run(program, tmp_path / "work"))[1].startswith(f"{moved}/slurm_hooks/")
+        assert answer(run(program, tmp_path / "work"))[1].startswith(f"{moved}/slurm_hooks/")
 
 
 def test_without_python_the_command_says_how_to_get_it(path: Path, tmp_path: Path) -> None:

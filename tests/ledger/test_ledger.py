@@ -56,7 +56,7 @@ GPUS = (
 )
 
 
-def told(settings: Settings, query: Query = ALL) -> Totals:
+def totals_of(settings: Settings, query: Query = ALL) -> Totals:
     with reading(path_of(settings)) as ledger:
         return totals(ledger, query)
 
@@ -70,7 +70,7 @@ def test_a_job_that_counts_gpus_has_its_sizes_in_them(settings: Settings) -> Non
     for _ in range(10):
         one_tick(slurm, parts)
         slurm.advance(10)
-    sums = told(parts)
+    sums = totals_of(parts)
     (job,) = sums.jobs
     assert (job.unit, job.most, job.max_nodes) == ("gpu", 12, 12)
     words = [word for table in tables(sums) for row in table.rows for word in row]
@@ -101,7 +101,7 @@ def test_the_rows_of_a_busy_hour(settings: Settings) -> None:
             0, 589.0
         )  # its 2 nodes began a second later
         assert interruptions_of(ledger, 3) is None
-    sums = told(settings)
+    sums = totals_of(settings)
     assert sums.ticks.count == 60
     assert sums.span_s == 590
     assert 590 * 5 < sums.node_s <= 590 * 6
@@ -160,10 +160,10 @@ def test_a_part_of_the_ledger(settings: Settings) -> None:
     for _ in range(3):
         one_tick(slurm, settings)
         slurm.advance(10)
-    assert told(settings, replace(ALL, user="somebody")).node_s == 0
-    assert told(settings, replace(ALL, user="nobody")).node_s > 0
-    assert told(settings, replace(ALL, account="physics")).users == ()
-    assert told(settings, replace(ALL, since=BEGIN + timedelta(days=1))).first is None
+    assert totals_of(settings, replace(ALL, user="somebody")).node_s == 0
+    assert totals_of(settings, replace(ALL, user="nobody")).node_s > 0
+    assert totals_of(settings, replace(ALL, account="physics")).users == ()
+    assert totals_of(settings, replace(ALL, since=BEGIN + timedelta(days=1))).first is None
 
 
 def test_months_that_follow_each_other_add_up(settings: Settings) -> None:
@@ -177,7 +177,7 @@ def test_months_that_follow_each_other_add_up(settings: Settings) -> None:
     turn = datetime.fromtimestamp(midnight, timezone.utc)
     for whose in ("", "nobody"):
         before, after, both = (
-            told(settings, asked).node_s
+            totals_of(settings, asked).node_s
             for asked in (
                 replace(ALL, until=turn, user=whose),
                 replace(ALL, since=turn, user=whose),
@@ -196,8 +196,8 @@ def test_the_share_of_a_user_is_a_share_of_all_idle_nodes(settings: Settings) ->
         slurm.advance(10)
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
         ledger.execute("UPDATE job SET user = CASE job_id WHEN 1 THEN 'ann' ELSE 'bob' END")
-    whole = told(settings).used_share
-    ann, bob = (told(settings, replace(ALL, user=name)).used_share for name in ("ann", "bob"))
+    whole = totals_of(settings).used_share
+    ann, bob = (totals_of(settings, replace(ALL, user=name)).used_share for name in ("ann", "bob"))
     assert whole is not None
     assert ann is not None
     assert bob is not None
@@ -212,9 +212,9 @@ def test_a_short_span_of_a_user_is_widened_to_whole_hours(settings: Settings) ->
         one_tick(slurm, settings)
         slurm.advance(10)
     half = Query(BEGIN + timedelta(seconds=200), BEGIN + timedelta(seconds=300), "nobody")
-    sums = told(settings, half)
+    sums = totals_of(settings, half)
     assert sums.first == BEGIN + timedelta(seconds=10)
-    assert sums.node_s == sums.all_node_s == told(settings).node_s
+    assert sums.node_s == sums.all_node_s == totals_of(settings).node_s
 
 
 def test_a_tick_that_only_observed_has_no_actions(settings: Settings) -> None:
@@ -224,7 +224,7 @@ def test_a_tick_that_only_observed_has_no_actions(settings: Settings) -> None:
         assert report.plan.actions
         assert keep_books(report, settings, slurm) == ()
         slurm.advance(10)
-    sums = told(settings)
+    sums = totals_of(settings)
     assert (sums.ticks.count, sums.done, sums.node_s) == (2, (), 0)
     assert sums.idle == {Why.STARTING: 60}
 
@@ -236,7 +236,7 @@ def test_accounts_are_asked_once_and_for_all_jobs_together(settings: Settings) -
         slurm.advance(10)
     asked = [c for c in slurm.commands if "Account" in " ".join(c.argv)]
     assert len(asked) == 1
-    assert [(a.name, a.jobs) for a in told(settings).accounts] == [("", 2)]
+    assert [(a.name, a.jobs) for a in totals_of(settings).accounts] == [("", 2)]
 
 
 def test_a_site_without_a_ledger_writes_no_file(settings: Settings) -> None:
@@ -270,7 +270,7 @@ def test_a_damaged_ledger_is_moved_aside_and_replaced(settings: Settings, damage
     assert f"moved to {kept}" in line
     slurm.advance(10)
     assert one_tick(slurm, settings)[1] == ()
-    assert told(settings).ticks.count == 2
+    assert totals_of(settings).ticks.count == 2
 
 
 def test_each_damaged_ledger_is_kept_up_to_a_bound(settings: Settings) -> None:
@@ -314,7 +314,7 @@ def test_a_reader_sees_a_single_moment_and_stops_no_tick(settings: Settings) -> 
             slurm.advance(10)
             assert one_tick(slurm, settings)[1] == ()
         assert totals(ledger, ALL).ticks.count == before == 1
-    assert told(settings).ticks.count == 4
+    assert totals_of(settings).ticks.count == 4
 
 
 def test_a_directory_that_others_can_write_to_is_not_used(settings: Settings) -> None:
@@ -342,7 +342,7 @@ def test_an_older_program_does_not_read_a_later_ledger(settings: Settings) -> No
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
         ledger.execute(f"PRAGMA user_version={VERSION + 1}")
     with pytest.raises(Damaged):
-        told(settings)
+        totals_of(settings)
 
 
 def ticking(directory: Path, ticks: int, before: str = "") -> list[str]:
@@ -421,7 +421,7 @@ def test_a_ledger_killed_at_any_moment_is_whole(tmp_path: Path, ticks: int) -> N
         for _ in range(ticks):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
-    sums = told(settings)
+    sums = totals_of(settings)
     assert sums.ticks.count >= ticks
     with closing(sqlite3.connect(path_of(settings))) as ledger:
         assert ledger.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
@@ -436,7 +436,7 @@ def test_old_days_are_removed_and_counters_kept(settings: Settings) -> None:
         slurm.advance(10)
     slurm.now += 2 * 86_400
     one_tick(slurm, short)
-    assert told(settings).ticks.count == 1
+    assert totals_of(settings).ticks.count == 1
     with closing(sqlite3.connect(path_of(settings))) as ledger:
         assert ledger.execute("SELECT value FROM counter WHERE name='ticks'").fetchone() == (4,)
 
@@ -466,7 +466,7 @@ def test_the_file_is_kept_within_its_size(tmp_path: Path) -> None:
     for _ in range(10):
         slurm.advance(10)
         assert one_tick(slurm, settings)[1] == ()
-    sums = told(settings, replace(ALL, since=BEGIN - timedelta(days=3)))
+    sums = totals_of(settings, replace(ALL, since=BEGIN - timedelta(days=3)))
     assert path_of(settings).stat().st_size <= 4 * 2**20
     assert sums.last == BEGIN + timedelta(seconds=100)
     assert sums.first is not None
@@ -491,7 +491,7 @@ def test_a_tick_of_a_clock_that_was_ahead_costs_a_full_ledger_no_row(tmp_path: P
     for _ in range(3):
         slurm.advance(10)
         assert one_tick(slurm, settings)[1] == ()
-    assert [job.first for job in told(settings).jobs] == [BEGIN, BEGIN]
+    assert [job.first for job in totals_of(settings).jobs] == [BEGIN, BEGIN]
 
 
 def test_a_job_that_outlived_a_long_gap_has_a_single_line(settings: Settings) -> None:
@@ -501,7 +501,7 @@ def test_a_job_that_outlived_a_long_gap_has_a_single_line(settings: Settings) ->
         slurm.advance(10)
     slurm.now += 3 * 86_400
     one_tick(slurm, settings)
-    sums = told(settings)
+    sums = totals_of(settings)
     assert [(job.job_id, job.first) for job in sums.jobs] == [(1, BEGIN), (2, BEGIN)]
 
 
@@ -535,13 +535,13 @@ def test_a_job_that_slurm_has_forgotten_keeps_its_usage(settings: Settings) -> N
         one_tick(slurm, settings)
         slurm.advance(10)
     one_tick(slurm, settings)
-    before = told(settings)
+    before = totals_of(settings)
     used = {job.job_id: job.node_s for job in before.jobs}
     for name in [name for name in slurm.elements if name.startswith("2_")]:
         del slurm.elements[name]
     slurm.advance(10)
     one_tick(slurm, settings)
-    sums = told(settings)
+    sums = totals_of(settings)
     lines = {job.job_id: (job.node_s, job.over) for job in sums.jobs}
     assert lines[2] == (used[2] + 2 * 5, Why.UNKNOWN)
     assert lines[1] == (used[1] + 4 * 10, None)
@@ -558,7 +558,7 @@ def test_an_action_refused_for_want_of_rights_was_not_done(settings: Settings) -
     assert any(action.verb is Verb.GROW for action in report.plan.actions)
     assert keep_books(report, settings, busy_slurm()) == ()
     one_tick(busy_slurm(), settings)
-    assert sum(user.releases for user in told(settings).users) == 6  # in the second tick
+    assert sum(user.releases for user in totals_of(settings).users) == 6  # in the second tick
 
 
 def test_a_pipe_in_its_place_keeps_no_reader_waiting(settings: Settings) -> None:

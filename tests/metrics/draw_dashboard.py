@@ -35,13 +35,15 @@ def draw(answers: Answers, path: Path, title: str = "") -> None:
         for panel in panels:
             axes = figure.add_axes(_place(panel["gridPos"], rows))
             axes.set_title(panel["title"], fontsize=9)
-            found = [(legend, result) for name, legend, result in answers if name == panel["title"]]
-            if not any(result for _, result in found):
+            results = [
+                (legend, result) for name, legend, result in answers if name == panel["title"]
+            ]
+            if not any(result for _, result in results):
                 _word(axes, "no data")
             elif panel["type"] == "stat":
-                _number(axes, panel, found)
+                _number(axes, panel, results)
             else:
-                _curves(axes, panel, found)
+                _curves(axes, panel, results)
         figure.suptitle(title, y=1.02, fontsize=14)
         figure.savefig(path, dpi=90, format="png", bbox_inches="tight", pad_inches=0.2)
         pyplot().close(figure)
@@ -58,8 +60,8 @@ def _place(at: dict[str, int], rows: int) -> tuple[float, float, float, float]:
     )
 
 
-def _number(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> None:
-    value = float(found[0][1][0]["value"][1])
+def _number(axes: Any, panel: dict[str, Any], results: list[tuple[str, Any]]) -> None:
+    value = float(results[0][1][0]["value"][1])
     unit = panel["fieldConfig"]["defaults"]["unit"]
     if unit == "percentunit":
         text = f"{value:.1%}"
@@ -76,12 +78,12 @@ def _word(axes: Any, text: str) -> None:
 _UNITS = {"s": "s", "suffix: node-h": "node-h"}
 
 
-def _curves(axes: Any, panel: dict[str, Any], found: list[tuple[str, Any]]) -> None:
+def _curves(axes: Any, panel: dict[str, Any], results: list[tuple[str, Any]]) -> None:
     """Draw curves, or stacked areas if the panel says so. Leave out curves that are always 0."""
     is_stacked = panel["fieldConfig"]["defaults"]["custom"]["stacking"]["mode"] == "normal"
     colours, words = colours_of(panel), words_of(panel)
     below: dict[float, float] = {}
-    for legend, series in ((legend, each) for legend, result in found for each in result):
+    for legend, series in ((legend, each) for legend, result in results for each in result):
         name = _filled(legend, series["metric"])
         points = _with_gaps({t: float(v) for t, v in series["values"]})
         if not any(points.values()):
@@ -124,9 +126,9 @@ def _with_gaps(points: dict[float, float]) -> dict[float, float]:
 
 
 def dates() -> Any:
-    from matplotlib import dates as found  # noqa: PLC0415 (optional, as in `drawing`)
+    from matplotlib import dates as module  # noqa: PLC0415 (optional, as in `drawing`)
 
-    return found
+    return module
 
 
 def _filled(legend: str, labels: dict[str, str]) -> str:

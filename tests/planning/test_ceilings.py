@@ -63,7 +63,7 @@ def sizes(plan: Plan) -> dict[int, int]:
     return {job.job_id: job.nodes_planned for job in plan.jobs}
 
 
-def told(plan: Plan, job_id: int) -> list[str]:
+def reasons_of(plan: Plan, job_id: int) -> list[str]:
     (job,) = (job for job in plan.jobs if job.job_id == job_id)
     return [reason_text(reason) for reason in job.reasons]
 
@@ -80,8 +80,8 @@ def test_the_jobs_of_a_user_share_a_ceiling_and_others_get_the_rest(key: str) ->
     assert sizes(plan) == {1: 2, 2: 2, 3: 4}
     whose = {"max_nodes_per_user": "ann", "max_nodes_per_account": "account ann"}[key]
     line = f"the malleable jobs of {whose} may have 4 nodes (mode.{key}); they get 4"
-    assert line in told(plan, 1)
-    assert line in told(plan, 2)
+    assert line in reasons_of(plan, 1)
+    assert line in reasons_of(plan, 2)
     assert [(row.reason, row.nodes) for row in plan.idle] == [(Why.STARTING, 8)]
 
 
@@ -98,7 +98,7 @@ def test_a_job_above_its_user_s_ceiling_waits_and_names_the_ceiling() -> None:
     )
     plan = plan_for(make_snapshot(*jobs, nodes=make_nodes(4)), with_mode(max_nodes_per_user=3))
     assert sizes(plan) == {1: 0, 2: 3}
-    assert any("this job needs 4, so it cannot start" in line for line in told(plan, 1))
+    assert any("this job needs 4, so it cannot start" in line for line in reasons_of(plan, 1))
 
 
 def test_fragments_above_a_lowered_ceiling_leave_and_others_get_their_nodes() -> None:
@@ -139,7 +139,7 @@ def test_scripts_of_finished_jobs_count_for_the_ceiling_and_end_with_their_lease
     assert longer == {1, 2}
     plan = plan_for(seen, with_mode(max_nodes_per_user=2))
     assert 1 not in {a.fragment.job_id for a in plan.actions if a.end is not None}
-    assert any("jobs of ann may have 2 nodes" in line for line in told(plan, 1))
+    assert any("jobs of ann may have 2 nodes" in line for line in reasons_of(plan, 1))
 
 
 def test_the_lower_of_user_and_account_counts() -> None:

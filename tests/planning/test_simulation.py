@@ -315,7 +315,7 @@ def test_freed_nodes_wait_for_the_rest() -> None:
     assert not grown
 
 
-def told(slurm: FakeSlurm, rates: dict[int, tuple[float, ...]]) -> list[int]:
+def sizes_of(slurm: FakeSlurm, rates: dict[int, tuple[float, ...]]) -> list[int]:
     """The sizes of the jobs after a tick. Each job reports only its speed on its present size."""
     for job, of_size in rates.items():
         mine = running(slurm, job)
@@ -339,7 +339,7 @@ def test_jobs_that_report_their_speed_get_suitable_sizes() -> None:
     sizes = []
     for _ in range(30):
         live(slurm, 40, 40, one_booked_tick)
-        sizes.append(told(slurm, rates))
+        sizes.append(sizes_of(slurm, rates))
     assert sizes[0] == [1, 1]
     assert [4, 4] in sizes
     assert sizes[-10:] == [[7, 1]] * 10, sizes

@@ -15,7 +15,7 @@ BY_QOS = BY_TIER.replace("partition_prio", "qos")
 QOS = "normal|scavenge|cluster||||\nscavenge||cluster||||\n"
 
 
-def found(
+def unfit_lanes(
     *partitions: str, config: str = BY_TIER, qos: str = "", known: str = QOS, ours: str = "lane"
 ) -> dict[str, Unfit]:
     records = read_records("\n".join(partitions), "PartitionName")
@@ -24,12 +24,12 @@ def found(
 
 def test_a_lane_below_a_neighbour_is_fit() -> None:
     alike = MAIN.replace("main", "debug").replace("=100", "=30")
-    assert found(LANE, MAIN) == {}
-    assert found(LANE, MAIN, alike) == {}
+    assert unfit_lanes(LANE, MAIN) == {}
+    assert unfit_lanes(LANE, MAIN, alike) == {}
 
 
 def test_a_lane_that_shares_no_node_keeps_no_job_waiting() -> None:
-    assert found(LANE.replace("=30", "=100"), MAIN.replace("[1-4]", "[5-8]")) == {}
+    assert unfit_lanes(LANE.replace("=30", "=100"), MAIN.replace("[1-4]", "[5-8]")) == {}
 
 
 @pytest.mark.parametrize(
@@ -73,21 +73,21 @@ def test_a_lane_that_shares_no_node_keeps_no_job_waiting() -> None:
 def test_a_lane_that_cannot_work_names_the_line(
     partitions: list[str], config: str, key: str, shown: str
 ) -> None:
-    unfit = found(*partitions, config=config)["lane"]
+    unfit = unfit_lanes(*partitions, config=config)["lane"]
     assert (unfit.key, unfit.shown) == (key, shown)
     assert str(unfit).startswith(f"{shown}: ")
 
 
 def test_equal_tiers_name_the_partitions_that_are_not_above() -> None:
     alike = [MAIN.replace("main", f"p{n}").replace("=100", "=30") for n in range(5)]
-    why = str(found(LANE, *alike)["lane"])
+    why = str(unfit_lanes(LANE, *alike)["lane"])
     assert "p0 (30), p1 (30), p2 (30) and 2 more" in why
 
 
 def test_another_lane_of_malleable_jobs_is_no_neighbour_that_waits() -> None:
     parts = LANE.replace("lane", "parts").replace("=30", "=1")
     low = MAIN.replace("=100", "=1")
-    assert set(found(parts, LANE, low, ours="parts lane")) == {"parts", "lane"}
+    assert set(unfit_lanes(parts, LANE, low, ours="parts lane")) == {"parts", "lane"}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_where_qos_decide_no_partition_counts(
 ) -> None:
     low, lane = MAIN.replace("=100", "=1"), LANE.replace("REQUEUE", "OFF")
     config = BY_QOS.replace("REQUEUE", mode)
-    unfit = found(lane, low, config=config, qos=qos, known=known)
+    unfit = unfit_lanes(lane, low, config=config, qos=qos, known=known)
     assert bool(unfit) == bool(shown)
     if unfit:
         assert unfit["lane"].shown == shown
