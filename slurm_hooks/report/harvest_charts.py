@@ -58,7 +58,7 @@ def charts(totals: Totals) -> tuple[Chart, ...]:
         caption = "Who used the nodes of the malleable partitions."
         drawn.append(_wide("Nodes over time", caption, samples, _nodes(samples)))
     if layers := _idle_nodes(samples):
-        caption = "Free nodes without a job, by the reason that each tick gave."
+        caption = "Free nodes at each tick, by its reason. The bars below weigh the time instead."
         drawn.append(_wide("Idle nodes, and why", caption, samples, layers))
     if totals.users:
         caption = "Node-hours on nodes that others left idle."
