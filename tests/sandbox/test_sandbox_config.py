@@ -316,6 +316,24 @@ def test_the_command_line_reports_a_missing_slurm(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("words", "cpus"),
+    [([], 2), (["--gpus", "1"], 2), (["--gpus", "8"], 8), (["--gpus", "4", "--cpus", "6"], 6)],
+)
+def test_a_node_has_a_cpu_for_each_gpu(words, cpus, monkeypatch):
+    specs: list[SandboxSpec] = []
+
+    def up(spec):
+        specs.append(spec)
+        raise UsageError("enough")
+
+    monkeypatch.setattr(cli, "_up_with_bar", up)
+    monkeypatch.setattr(cli, "find_installation", lambda _: slurm(22, 5, 8))
+    with pytest.raises(UsageError, match="enough"):
+        cli.main(["up", "--plain", *words])
+    assert [spec.cpus for spec in specs] == [cpus]
+
+
+@pytest.mark.parametrize(
     ("words", "expected"),
     [
         (["run", "sb1", "--", "sinfo", "-N"], (["run", "sb1"], ["sinfo", "-N"])),
