@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from abuse.conftest import Row
+from kept_sandbox import cancel_jobs_of
 from promises.bench import Bench, has
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox
@@ -65,7 +66,7 @@ def test_a_user_submits_until_slurm_takes_no_more(full: Bench, request_: str, ro
     left = sum(state is FragmentState.RUNNING for state in full.states(other))
     assert left >= 1  # its MIN, which comes before any job's extra nodes
     full.box.run(["scancel", str(other)], user=OTHER)
-    full.box.run(["scancel", f"--user={USER}"])
+    cancel_jobs_of(full.box, USER)
     wait_until(lambda: full.tick() and full.box.run(
         ["squeue", "-h", f"--user={USER}", "-t", "PD,R"]).stdout == "", 60)  # fmt: skip
     longest_s, part = max(parts)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kept_sandbox import cancel_jobs_of
 from waiting import wait_until
 
 pytestmark = [
@@ -40,7 +41,7 @@ def show(sandbox: Any, job: str) -> dict[str, str]:
 @pytest.fixture(autouse=True)
 def _tidy(sandbox: Any) -> Iterator[None]:
     yield
-    sandbox.run(["scancel", f"--user={USER}"], check=False)
+    cancel_jobs_of(sandbox, USER)
 
 
 @pytest.fixture

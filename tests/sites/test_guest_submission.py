@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from kept_sandbox import cancel_jobs_of
 from promises.bench import Bench, has
 from sites.admin import limited, render, sacctmgr, skip_without_database, submit
 from slurm_hooks.model import FragmentState
@@ -42,7 +43,7 @@ def site(new_site: NewSite) -> Sandbox:
 @pytest.fixture(autouse=True)
 def _tidy(bench: Bench) -> Iterator[None]:
     yield
-    bench.box.run(["scancel", "--user=nobody"], check=False)
+    cancel_jobs_of(bench.box, "nobody")
 
 
 def elements(box: Sandbox, fields: str) -> list[str]:

@@ -17,6 +17,7 @@ from typing import Any, Optional
 import pytest
 from spank_jobs import PRINT, USER, printed, release, show, wait_for
 
+from kept_sandbox import cancel_jobs_of
 from slurm_hooks.sandbox.installation import Installation
 from waiting import wait_until
 
@@ -68,7 +69,7 @@ def rest(sandbox: Any, installation: Installation) -> Iterator[Path]:
     finally:
         server.terminate()
         server.wait(20)
-        sandbox.run(["scancel", f"--user={USER}"], check=False)
+        cancel_jobs_of(sandbox, USER)
 
 
 def submit(

@@ -15,6 +15,7 @@ from typing import Any, Optional
 import pytest
 from spank_jobs import USER, printed, run_fragment, script, show, submit, wait_for
 
+from kept_sandbox import cancel_jobs_of
 from slurm_hooks.elastic.agent.workers_here import workers_here
 from slurm_hooks.model import Slot
 from slurm_hooks.sandbox import Sandbox
@@ -41,7 +42,7 @@ def site(new_site: NewSite) -> Sandbox:
 @pytest.fixture(autouse=True)
 def _tidy(site: Sandbox) -> Iterator[None]:
     yield
-    site.run(["scancel", f"--user={USER}"], check=False)
+    cancel_jobs_of(site, USER)
 
 
 def element(site: Sandbox, *options: str) -> tuple[str, dict[str, str]]:

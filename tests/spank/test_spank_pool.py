@@ -27,6 +27,8 @@ from spank_jobs import (
     wait_for,
 )
 
+from kept_sandbox import cancel_jobs_of
+
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
@@ -44,8 +46,7 @@ srun bash -c 'print_env reset'
 @pytest.fixture(autouse=True, scope="module")
 def _tidy(sandbox: Any) -> Iterator[None]:
     yield
-    for user in (USER, SHELL_USER):
-        sandbox.run(["scancel", f"--user={user}"], check=False)
+    cancel_jobs_of(sandbox, USER, SHELL_USER)
 
 
 @pytest.fixture(scope="module")

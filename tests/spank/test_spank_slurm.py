@@ -28,6 +28,7 @@ from spank_jobs import (
     wait_until_held,
 )
 
+from kept_sandbox import cancel_jobs_of
 from slurm_hooks.words.engines import BACKENDS
 
 LUA = Path(__file__).parents[2] / "plugins" / "lua"
@@ -47,8 +48,7 @@ srun --export=NONE /usr/bin/env | sed 's/^/bare /'
 @pytest.fixture(autouse=True, scope="module")
 def _tidy(sandbox: Any) -> Iterator[None]:
     yield
-    for user in (USER, SHELL_USER):
-        sandbox.run(["scancel", f"--user={user}"], check=False)
+    cancel_jobs_of(sandbox, USER, SHELL_USER)
 
 
 # --- the option ---

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from spank_jobs import SHELL_USER, USER, ours, printed, run_fragment, script, show, submit, wait_for
 
+from kept_sandbox import cancel_jobs_of
+
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
@@ -19,8 +21,7 @@ pytestmark = [
 @pytest.fixture(autouse=True, scope="module")
 def _tidy(sandbox: Any) -> Iterator[None]:
     yield
-    for user in (USER, SHELL_USER):
-        sandbox.run(["scancel", f"--user={user}"], check=False)
+    cancel_jobs_of(sandbox, USER, SHELL_USER)
 
 
 @pytest.fixture(scope="module")
