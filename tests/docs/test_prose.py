@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import runpy
 from pathlib import Path
 from typing import Any
@@ -71,14 +72,14 @@ def test_docstrings_are_counted_and_other_texts_of_a_program_are_not(
 def test_each_fault_passes_its_limit_and_is_listed_with_its_line(
     prose: dict[str, Any], tmp_path: Path, fault: str, name: str
 ) -> None:
-    page = ROOT / "build" / "test-prose.md"
+    page = ROOT / "build" / f"test-prose-{os.getpid()}.md"  # workers run at the same time
     page.parent.mkdir(exist_ok=True)
     page.write_text(f"A job waits.\n\n{fault}\n")
     try:
         listed = list(prose["sentences"](page))
         assert name in prose["Count"].of(listed).passed()
         (line,) = prose["faults"](listed)
-        assert line.startswith("build/test-prose.md:3: ")
+        assert line.startswith(f"build/{page.name}:3: ")
     finally:
         page.unlink()
 
