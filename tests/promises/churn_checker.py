@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from faults.checker import ALIVE, HEALTHY, NodeSeen, changed_nodes, parse_nodes
 from faults.checker import Look as NodesLook
@@ -153,9 +153,16 @@ def shared_nodes(look: Look) -> list[str]:
 
 
 def moved_nodes(look: Look) -> list[str]:
-    """Nodes whose drain state differs from the state that the people of the test gave them."""
+    """Nodes whose drain state differs from the state that the people of the test gave them.
+
+    Slurm 24.11 keeps the people's reason on a node that they have resumed.
+    """
     expected = dict.fromkeys(look.known.drained, "churn")
-    return changed_nodes(NodesLook(look.at, (), look.nodes), expected)
+    nodes = [
+        replace(node, reason="") if node.reason == "churn" and node.name not in expected else node
+        for node in look.nodes
+    ]
+    return changed_nodes(NodesLook(look.at, (), tuple(nodes)), expected)
 
 
 def started_on_drained(look: Look) -> list[str]:

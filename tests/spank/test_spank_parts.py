@@ -19,6 +19,7 @@ from kept_sandbox import cancel_jobs_of
 from slurm_hooks.elastic.agent.workers_here import workers_here
 from slurm_hooks.model import Slot
 from slurm_hooks.sandbox import Sandbox
+from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.slurm.mark import parse_mark
 
 NewSite = Callable[..., Sandbox]
@@ -218,9 +219,11 @@ def test_whole_nodes_are_as_before(site: Sandbox) -> None:
     ],
 )
 def test_srun_in_whole_nodes_gets_the_gpus_that_the_job_asks_for(
-    site: Sandbox, options: str, of_step: Optional[str]
+    site: Sandbox, installation: Installation, options: str, of_step: Optional[str]
 ) -> None:
     """The node and the batch script have all."""
+    if "--gpus-per-task" in options and installation.version >= (24, 11):
+        pytest.skip("sbatch refuses --gpus-per-task without --ntasks")
     body = "scontrol -d show job $SLURM_JOB_ID\nprint_env batch\nsrun bash -c 'print_env step'"
     path = script(site, "parts_whole", body + TORCHRUN)
     Path(f"{path.with_suffix('')}.0.out").unlink(missing_ok=True)
