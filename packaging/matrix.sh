@@ -25,7 +25,7 @@ kept=build/matrix
 packages="slurmctld slurmd slurm-client slurmrestd munge libslurm-dev libmunge-dev gcc libc6-dev make python3
 lua5.1 procps iproute2"
 build_limit_s=900
-test_limit_s=2400
+test_limit_s=5400
 demo_limit_s=600
 
 # Not a test failure: this host cannot run the tests (EX_UNAVAILABLE).
