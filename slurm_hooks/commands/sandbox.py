@@ -29,7 +29,6 @@ from slurm_hooks.sandbox.project import project_spec
 from slurm_hooks.sandbox.spec import MAX_GPUS, MAX_NODES, SandboxSpec
 
 MAX_CPUS = 1024
-USUAL_CPUS = 2
 _JSON = "print a JSON object instead of text"
 _NAME = "name of the sandbox (default: the only sandbox)"
 
@@ -93,7 +92,7 @@ def _add_up(commands: Any) -> None:
         "--cpus",
         type=whole_between(1, MAX_CPUS),
         metavar="N",
-        help=f"CPUs of each node (default {USUAL_CPUS}, or a CPU for each GPU)",
+        help=f"CPUs of each node (default {SandboxSpec.cpus}, or a CPU for each GPU)",
     )
     up.add_argument(
         "--gpus",
@@ -122,7 +121,7 @@ def _up(arguments: argparse.Namespace) -> int:
     is_plain = arguments.plain or arguments.slurm_root is not None
     spec = (SandboxSpec if is_plain else project_spec)(
         nodes=arguments.nodes,
-        cpus=arguments.cpus or max(USUAL_CPUS, arguments.gpus),
+        cpus=arguments.cpus or max(SandboxSpec.cpus, arguments.gpus),
         gpus=arguments.gpus,
         gpu_types=(arguments.gpu_type,) if arguments.gpu_type else (),
         is_accounting=arguments.accounting,
