@@ -157,8 +157,9 @@ def job_state(job: MalleableJob) -> str:
         return "starting"
     if {FragmentState.HELD, FragmentState.PENDING} & states:
         return "waiting"
-    if FragmentState.ENDING in states:
-        return "ending"
+    for state in (FragmentState.ENDING, FragmentState.SUSPENDED, FragmentState.UNKNOWN):
+        if state in states:
+            return str(state.value)
     return "cancelled" if states == {FragmentState.CANCELLED} else "ended"
 
 

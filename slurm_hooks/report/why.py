@@ -124,7 +124,10 @@ _REASON: Forms = {
         "Slurm gave fragment {fragments} {given} on {nodes} instead of {asked}",
         "Slurm gave fragment {fragments} {count:node} ({nodes}) instead of 1 node",
     ),
-    Why.SUSPENDED: ("suspended by an operator, left alone: {fragments}",),
+    Why.SUSPENDED: (
+        "{fragments} {fragments:is|are} suspended; to go on, run "
+        "`scontrol resume {fragments:argument}`",
+    ),
     Why.UNKNOWN_STATE: ("state unknown, left alone: {fragments}",),
     Why.OFF: (
         "malleable jobs are switched off since {since:date}[ ({said})]; no job starts until "
@@ -348,6 +351,8 @@ class _Words(string.Formatter):
             return ""
         if format_spec == "units":
             return f"{self._noun}s"
+        if format_spec == "argument":
+            return ",".join(map(str, value))
         if format_spec == "age":
             return age_text(value)
         if format_spec == "size":

@@ -96,12 +96,17 @@ class Churn:
         return parse_look(time.time(), texts[0], texts[1], texts[2], known)
 
     def calm(self) -> None:
-        """Give all nodes back and remove reservations, ordinary jobs, limits and holds."""
+        """Give all nodes back, resume fragments, and remove reservations, ordinary jobs, limits and
+        holds.
+        """
         for node in sorted(self.drained):
             self._resume(node)
         for name in list(self.reserved):
             self._unreserve(name)
         self._do("scancel", f"--partition={OTHERS}")
+        for element in self.look().ours:
+            if element.state == "SUSPENDED":  # by its user, where Slurm allows that
+                self._do("scontrol", "resume", element.name)
         for job in sorted(self.held):
             self._let_go(job)
         self._limit(None)

@@ -238,10 +238,18 @@ def not_started(look: Look) -> list[str]:
 
 def not_back(look: Look) -> list[str]:
     """Ended elements of continuing jobs, without the cancelled elements."""
-    cancelled = look.known.cancelled or {}
     ended = (job for job in look.ours if job.state not in ALIVE)
-    left = (j for j in ended if j.name not in cancelled and str(j.job_id) not in cancelled)
+    left = (job for job in ended if not _is_cancelled(job, look.known.cancelled or {}))
     return [f"{job.name} stays {job.state}" for job in left]
+
+
+def _is_cancelled(job: Job, cancelled: Mapping[str, float]) -> bool:
+    """Tell whether its user cancelled it. Slurm 26.05 shows a cancelled element that never ran
+    without its index.
+    """
+    if "_" not in job.name and any(name.startswith(f"{job.name}_") for name in cancelled):
+        return True
+    return job.name in cancelled or str(job.job_id) in cancelled
 
 
 def waits_for_us(look: Look) -> list[str]:

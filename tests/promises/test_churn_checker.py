@@ -116,6 +116,11 @@ def gone_of_2(seen: Look) -> list[str]:
             look(replace(RUNS, state="FAILED")),
             look(replace(RUNS, state="CANCELLED"), known=CANCELLED),
         ),
+        (
+            not_back,
+            look(Job("8", "CANCELLED"), known=CANCELLED),
+            look(Job("7", "CANCELLED"), known=CANCELLED),
+        ),
         (waits_for_us, look(RUNS, WAITS), look(RUNS, replace(WAITS, wanted=4))),
         (waits_for_us, look(RUNS, WAITS), look(THEIRS, replace(WAITS, wanted=3))),
         (

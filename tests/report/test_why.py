@@ -148,6 +148,18 @@ def test_a_size_in_words(given: Resources, asked: Resources, text: str) -> None:
     assert reason_text(Reason(Why.WRONG_SIZE, detail)).startswith(f"Slurm gave fragment 7_0 {text}")
 
 
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "7_0 is suspended; to go on, run `scontrol resume 7_0`"),
+        (2, "7_0, 7_1 are suspended; to go on, run `scontrol resume 7_0,7_1`"),
+    ],
+)
+def test_a_command_can_be_pasted(count: int, text: str) -> None:
+    fragments = tuple(FragmentId(7, index) for index in range(count))
+    assert reason_text(Reason(Why.SUSPENDED, Detail(fragments=fragments))) == text
+
+
 def test_a_reason_without_a_form_has_its_identifier() -> None:
     assert reason_text(Reason(Why.SIZE)) == "size"
     assert note_text(Reason(Why.TAKEN)) == "taken"

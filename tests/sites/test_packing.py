@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slurm
 NewSite = Callable[..., Sandbox]
 SLEEP = "exec sleep 600"
 POOL = "unit=gpu,engine=pool"
-SOON_S = 5.0  # a preemption, on a busy host; a job without room waits for minutes
+SOON_S = 20.0  # a preemption, on a busy host; a job without room waits for minutes
 
 
 @pytest.fixture(scope="module")

@@ -205,6 +205,8 @@ WITH_CORE = replace(make_request(), core=1, lane="malleable")
         (make_job(make_fragment(0, stopped="why"), held=1), "stopped"),
         (make_job(make_fragment(0, FragmentState.CANCELLED)), "cancelled"),
         (make_job(make_fragment(0, FragmentState.DONE)), "ended"),
+        (make_job(make_fragment(0, FragmentState.SUSPENDED, ["n1"])), "suspended"),
+        (make_job(make_fragment(0, FragmentState.UNKNOWN)), "unknown"),
     ],
 )
 def test_a_single_word_for_each_state_of_a_job(job: MalleableJob, word: str) -> None:
