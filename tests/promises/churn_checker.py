@@ -19,7 +19,6 @@ OURS, OTHERS = "malleable", "main"
 JOBS = ("squeue", "-h", "-r", "-t", "all", "-p", f"{OURS},{OTHERS}")
 JOBS = (*JOBS, "-o", "%i|%P|%T|%S|%e|%p|%r|%N|%n|%x|%D|%Y")
 RESERVATIONS = ("scontrol", "-o", "show", "reservations")
-LIVE_STATES = frozenset({"RUNNING", "SUSPENDED"})
 WAITS_FOR_NODES = frozenset({"Resources", "Priority", "None"})
 _RESERVATION = re.compile(r"ReservationName=(\S+) StartTime=(\S+) EndTime=(\S+).* Nodes=(\S+)")
 
@@ -95,8 +94,10 @@ class Look:
 
     @property
     def running(self) -> tuple[Job, ...]:
-        """Elements of ours that run."""
-        return tuple(job for job in self.ours if job.state in LIVE_STATES)
+        """Elements of ours that run. A suspended element has no processors, and Slurm does not
+        change its lease.
+        """
+        return tuple(job for job in self.ours if job.state == "RUNNING")
 
 
 @dataclass(frozen=True)
@@ -238,7 +239,7 @@ def not_started(look: Look) -> list[str]:
 
 def not_back(look: Look) -> list[str]:
     """Ended elements of continuing jobs, without the cancelled elements."""
-    ended = (job for job in look.ours if job.state not in ALIVE)
+    ended = (job for job in look.ours if job.state not in {*ALIVE, "SUSPENDED"})
     left = (job for job in ended if not _is_cancelled(job, look.known.cancelled or {}))
     return [f"{job.name} stays {job.state}" for job in left]
 

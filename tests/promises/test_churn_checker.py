@@ -107,6 +107,12 @@ def gone_of_2(seen: Look) -> list[str]:
             look(replace(RUNS, end=1100), reservations=(SOON,)),
         ),
         (past_reservations, look(RUNS, reservations=(replace(SOON, start=900),)), look(RUNS)),
+        (
+            past_reservations,
+            look(RUNS, reservations=(SOON,)),
+            look(replace(RUNS, state="SUSPENDED"), reservations=(SOON,)),
+        ),
+        (not_back, look(replace(RUNS, state="LOST")), look(replace(RUNS, state="SUSPENDED"))),
         (roaming, look(RELEASED), look(replace(RELEASED, excluded=N1))),
         (roaming, look(RELEASED), look(replace(RELEASED, priority=0))),
         (not_started, look(replace(RELEASED, excluded=N1)), look(RUNS, WAITS)),
