@@ -262,4 +262,7 @@ def test_a_suspended_fragment_keeps_its_node(bench: Bench) -> None:
     bench.tick_until(other, has(3))
     ticks(bench, 2)
     assert name not in occupied(bench.job(other))
+    explained = bench.malleable("explain", str(job)).stdout
+    assert ": suspended, 0 nodes" in explained
+    assert f"run `scontrol resume {job}_0`" in explained
     bench.box.run(["scontrol", "resume", f"{job}_0"])
