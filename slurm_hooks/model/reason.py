@@ -60,7 +60,7 @@ class Why(enum.Enum):
     HELD = "held", _JOB | _DROPPED  # by an operator
     NOT_STARTED = "not_started", _JOB | _ACT  # Slurm did not start what was released
     WRONG_SIZE = "wrong_size", _JOB | _ACT  # a fragment has other resources than were asked for
-    SUSPENDED = "suspended"  # by an operator, or from 26.05 by its user
+    SUSPENDED = "suspended"  # by an operator (26.05: or its user)
     UNKNOWN_STATE = "unknown_state"  # left alone
     LEFT = "left", _END | _ACT  # it was asked to leave, or left by itself before its lease ended
     LEASE_ENDED = "lease_ended", _END | _ACT

@@ -13,7 +13,7 @@ class FragmentState(enum.Enum):
     HELD = "held"  # pending, priority 0: waits for us
     PENDING = "pending"  # released, or requeued by Slurm: may start any moment
     RUNNING = "running"
-    SUSPENDED = "suspended"  # stopped, from 26.05 by its user too, and still on its nodes
+    SUSPENDED = "suspended"  # stopped by an operator (26.05: or its user), and still on its nodes
     ENDING = "ending"  # completing: its processes are on their way out
     DONE = "done"  # exit code 0
     TIMED_OUT = "timed out"  # its lease ended, or Slurm took it for somebody else

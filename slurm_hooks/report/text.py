@@ -9,6 +9,7 @@ from typing import Optional
 from rich.table import Table
 
 from slurm_hooks.model import (
+    WAITING_STATES,
     Fragment,
     FragmentState,
     Intent,
@@ -155,7 +156,7 @@ def job_state(job: MalleableJob) -> str:
         return "running" if job.size >= job.request.min_nodes else "below min"
     if any(f.state is FragmentState.PENDING and not f.is_core for f in job.fragments):
         return "starting"
-    if {FragmentState.HELD, FragmentState.PENDING} & states:
+    if states & {*WAITING_STATES, FragmentState.PENDING}:
         return "waiting"
     for state in (FragmentState.ENDING, FragmentState.SUSPENDED, FragmentState.UNKNOWN):
         if state in states:

@@ -125,8 +125,8 @@ _REASON: Forms = {
         "Slurm gave fragment {fragments} {count:node} ({nodes}) instead of 1 node",
     ),
     Why.SUSPENDED: (
-        "{fragments} {fragments:is|are} suspended; to go on, run "
-        "`scontrol resume {fragments:argument}`",
+        "{fragments} {fragments:is|are} suspended; once {fragments:its|their} nodes are "
+        "idle, run `scontrol resume {fragments:argument}`",
     ),
     Why.UNKNOWN_STATE: ("state unknown, left alone: {fragments}",),
     Why.OFF: (

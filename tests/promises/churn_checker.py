@@ -99,6 +99,11 @@ class Look:
         """
         return tuple(job for job in self.ours if job.state == "RUNNING")
 
+    @property
+    def begun(self) -> tuple[Job, ...]:
+        """Elements of ours that Slurm has started, suspended or not."""
+        return tuple(job for job in self.ours if job.state in ("RUNNING", "SUSPENDED"))
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -169,14 +174,14 @@ def moved_nodes(look: Look) -> list[str]:
 def started_on_drained(look: Look) -> list[str]:
     """Runs that began on a drained node. Slurm counts in whole seconds, so a second is allowed."""
     since = look.known.drained
-    begun = [(job, node) for job in look.running for node in sorted(job.nodes & since.keys())]
+    begun = [(job, node) for job in look.begun for node in sorted(job.nodes & since.keys())]
     return [f"{j.name} began on drained {n}" for j, n in begun if j.start > since[n] + 1]
 
 
 def revived(look: Look) -> list[str]:
     """Runs that began after their user had cancelled the element or the job."""
     cancelled = look.known.cancelled or {}
-    whens = ((j, cancelled.get(j.name) or cancelled.get(str(j.job_id))) for j in look.running)
+    whens = ((j, cancelled.get(j.name) or cancelled.get(str(j.job_id))) for j in look.begun)
     return [f"{j.name} began though cancelled" for j, at in whens if at and j.start > at + 1]
 
 
@@ -248,9 +253,9 @@ def _is_cancelled(job: Job, cancelled: Mapping[str, float]) -> bool:
     """Tell whether its user cancelled it. Slurm 26.05 shows a cancelled element that never ran
     without its index.
     """
-    if "_" not in job.name and any(name.startswith(f"{job.name}_") for name in cancelled):
+    if job.name in cancelled or str(job.job_id) in cancelled:
         return True
-    return job.name in cancelled or str(job.job_id) in cancelled
+    return job.state == "CANCELLED" and any(name.startswith(f"{job.name}_") for name in cancelled)
 
 
 def waits_for_us(look: Look) -> list[str]:

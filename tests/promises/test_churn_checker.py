@@ -127,6 +127,16 @@ def gone_of_2(seen: Look) -> list[str]:
             look(Job("8", "CANCELLED"), known=CANCELLED),
             look(Job("7", "CANCELLED"), known=CANCELLED),
         ),
+        (
+            not_back,
+            look(Job("7", "FAILED"), known=CANCELLED),
+            look(Job("7", "CANCELLED"), known=CANCELLED),
+        ),
+        (
+            revived,
+            look(replace(RUNS, state="SUSPENDED"), known=CANCELLED),
+            look(replace(RUNS, state="PENDING"), known=CANCELLED),
+        ),
         (waits_for_us, look(RUNS, WAITS), look(RUNS, replace(WAITS, wanted=4))),
         (waits_for_us, look(RUNS, WAITS), look(THEIRS, replace(WAITS, wanted=3))),
         (

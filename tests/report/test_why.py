@@ -151,8 +151,14 @@ def test_a_size_in_words(given: Resources, asked: Resources, text: str) -> None:
 @pytest.mark.parametrize(
     ("count", "text"),
     [
-        (1, "7_0 is suspended; to go on, run `scontrol resume 7_0`"),
-        (2, "7_0, 7_1 are suspended; to go on, run `scontrol resume 7_0,7_1`"),
+        (
+            1,
+            "7_0 is suspended; once its nodes are idle, run `scontrol resume 7_0`",
+        ),
+        (
+            2,
+            "7_0, 7_1 are suspended; once their nodes are idle, run `scontrol resume 7_0,7_1`",
+        ),
     ],
 )
 def test_a_command_can_be_pasted(count: int, text: str) -> None:

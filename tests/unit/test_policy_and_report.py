@@ -207,6 +207,15 @@ WITH_CORE = replace(make_request(), core=1, lane="malleable")
         (make_job(make_fragment(0, FragmentState.DONE)), "ended"),
         (make_job(make_fragment(0, FragmentState.SUSPENDED, ["n1"])), "suspended"),
         (make_job(make_fragment(0, FragmentState.UNKNOWN)), "unknown"),
+        (make_job(make_fragment(0, FragmentState.SPECIAL)), "waiting"),
+        (make_job(make_fragment(0, FragmentState.SUSPENDED, ["n1"]), held=1), "waiting"),
+        (
+            make_job(
+                make_fragment(0, FragmentState.SUSPENDED, ["n1"]),
+                make_fragment(1, FragmentState.ENDING, ["n2"]),
+            ),
+            "ending",
+        ),
     ],
 )
 def test_a_single_word_for_each_state_of_a_job(job: MalleableJob, word: str) -> None:
