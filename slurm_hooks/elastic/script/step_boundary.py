@@ -81,8 +81,8 @@ def _default_sigterm() -> Iterator[None]:
 def notice() -> Coming | None:
     """Return the planned change, or `None`. Call it in all processes after the same step.
 
-    A process that has called it once is not stopped for a planned change until it has received the
-    change from here (ten seconds at most).
+    A process that has called it once is not stopped for a planned change until it is in `ready()`
+    (ten seconds at most).
     """
     _reader()  # a script that asks is noted at once
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
