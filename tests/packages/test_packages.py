@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -275,10 +274,8 @@ def slow_tick(root: Root, box: dict[str, Any]) -> Any:
     root.run(["chown", "-R", "root:", "/run/slurm-malleable"])
     argv = ["malleable", "reconcile", "--settings", "/tmp/slow/malleable.toml"]
     started = root.start(argv, {"PATH": "/usr/bin:/bin", **box["environment"]})
-    assert wait_until(
-        lambda: root.run(["test", "-s", f"{LOCK}.holder"], check=False).returncode == 0
-    )
-    time.sleep(0.5)
+    is_free = ["flock", "--nonblock", LOCK, "true"]
+    assert wait_until(lambda: root.run(is_free, check=False).returncode == 1)
     assert started.poll() is None
     return started
 
