@@ -15,6 +15,7 @@ from typing import Any, Optional
 import pytest
 
 from slurm_hooks.hooks import EPILOG
+from waiting import wait_until
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="changing users needs root")
@@ -127,7 +128,13 @@ def test_a_process_that_follows_an_ended_one_is_ended_too(sleepers: Sleepers, sc
     job = " ".join(f"{name}={value}" for name, value in OURS.items())
     argv = ["/bin/sh", "-c", f"env {job} sleep 30 & wait; exec env {job} sleep 30"]
     sleepers.start({"PATH": os.environ["PATH"]}, argv=argv)
-    time.sleep(0.2)
+    shell = sleepers.processes[0].pid
+
+    def sleeps() -> bool:
+        children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        return [Path(f"/proc/{child}/comm").read_text() for child in children] == ["sleep\n"]
+
+    wait_until(sleeps)
     assert run(script) == ""
     assert sleepers.codes() == [-9]
 
