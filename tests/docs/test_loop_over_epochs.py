@@ -18,17 +18,17 @@ import torch.distributed as dist
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
-from slurm_hooks.elastic import ElasticBatches, notice
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 device = torch.device("cpu")
 data = TensorDataset(torch.randn(600, 8), torch.randint(0, 4, (600,)))
 model = torch.nn.Linear(8, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
 """
 AFTER = """
 if rank == 0:
-    print("from", first, "to", step)
+    print("from", first, "to", step, scheduler.get_last_lr())
 dist.destroy_process_group()
 """
 
@@ -38,7 +38,6 @@ def test_the_loop_over_epochs_trains_and_resumes(tmp_path: Path) -> None:
     blocks = map(textwrap.dedent, re.findall(r"(?:^    .*\n)+", PAGE.read_text(), re.M))
     (loop,) = (block for block in blocks if "epoch = len(data)" in block)
     assert "90 * epoch" in loop
-    (tmp_path / "run1").mkdir()
     script = tmp_path / "train.py"
     printed = []
     for processes, epochs in ((2, 3), (1, 5)):
@@ -52,5 +51,5 @@ def test_the_loop_over_epochs_trains_and_resumes(tmp_path: Path) -> None:
         printed.append(done.stdout.splitlines())
     first, then = printed
     assert "epoch 3 is over" in first
-    assert "from 0 to 6" in first
-    assert then == ["epoch 4 is over", "epoch 5 is over", "from 6 to 10"]
+    assert "from 0 to 6 [0.0125]" in first
+    assert then == ["epoch 4 is over", "epoch 5 is over", "from 6 to 10 [0.003125]"]
