@@ -36,12 +36,12 @@ dist.destroy_process_group()
 @pytest.mark.torch
 def test_the_loop_over_epochs_trains_and_resumes(tmp_path: Path) -> None:
     blocks = map(textwrap.dedent, re.findall(r"(?:^    .*\n)+", PAGE.read_text(), re.M))
-    (loop,) = (block for block in blocks if "epoch = len(data)" in block)
-    assert "90 * epoch" in loop
+    (loop,) = (block for block in blocks if "per_epoch = len(data)" in block)
+    assert "90 * per_epoch" in loop
     script = tmp_path / "train.py"
     printed = []
     for processes, epochs in ((2, 3), (1, 5)):
-        script.write_text(BEFORE + loop.replace("90 * epoch", f"{epochs} * epoch") + AFTER)
+        script.write_text(BEFORE + loop.replace("90 * per_epoch", f"{epochs} * per_epoch") + AFTER)
         argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         done = subprocess.run(
             [sys.executable, *argv, str(script)],
