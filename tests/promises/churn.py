@@ -23,6 +23,7 @@ QUICK = "exec sleep 3600"  # gone at SIGTERM
 STUBBORN = "trap '' TERM; sleep 3600 & wait; wait"  # gone after KillWait
 MOST_WAITING, MOST_DRAINED, MOST_RESERVED = 2, 2, 2
 BACK_ON = 0.2  # at each step
+UNCLEAR_S = 15.0  # planning/cancels.py reads a fragment's cancel then as the cancel of the job
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Churn:
     reserved: list[str] = field(default_factory=list)
     ceiling: int | None = None
     is_off: bool = False
+    asked: dict[str, float] = field(default_factory=dict)  # to leave, by element
     looks: list[Look] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     plain: str = ""  # the settings without a mode
@@ -86,6 +88,8 @@ class Churn:
         """Run a tick and read Slurm's answers."""
         plan = self.bench.tick().plan
         self._note(f"tick: {'; '.join(_word(action) for action in plan.actions)}")
+        leave = [each for each in plan.actions if {"notice", "put back"} & set(each.parts)]
+        self.asked |= {str(each.fragment): time.time() for each in leave}
         self.looks.append(self.look())
         return self.looks[-1]
 
@@ -173,9 +177,16 @@ class Churn:
             self._do("scontrol", "update", f"jobid={element.name}", change, is_user=True)
 
     def cancel_one(self) -> None:
-        """An element of a job that has more than its minimum, once."""
+        """An element of a job that has more than its minimum, once.
+
+        If all its other elements have ended or just left, this could mean the job.
+        """
         element = self._element()
         if element is None or any(n.startswith(f"{element.job_id}_") for n in self.cancelled):
+            return
+        alive = [job for job in self.looks[-1].ours if job.state in ("RUNNING", "PENDING")]
+        others = [job.name for job in alive if job.job_id == element.job_id and job != element]
+        if all(time.time() - self.asked.get(name, 0) < UNCLEAR_S for name in others):
             return
         if self.jobs[element.job_id].least < self.jobs[element.job_id].most:
             self._do("scancel", element.name, is_user=True)
