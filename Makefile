@@ -1,4 +1,5 @@
 PYTHON := .venv/bin/python
+PYTEST := $(PYTHON) -m pytest --again
 BUILD := build
 # Debian packages on top of what the other tests need; only sandboxes start MariaDB and slurmdbd.
 FOR_SITES := mariadb-server slurmdbd
@@ -47,15 +48,15 @@ demo: plugin
 
 # Many at a time, since real Slurms mostly wait; each worker keeps one. One after the other: PYTEST_ARGS=-n0
 test: plugin lint
-	@$(PYTHON) -m pytest -m "$(EVERYWHERE) and not nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
+	@$(PYTEST) -m "$(EVERYWHERE) and not nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
 
 test-nightly: plugin
-	@$(PYTHON) -m pytest -m "$(EVERYWHERE) and nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
+	@$(PYTEST) -m "$(EVERYWHERE) and nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
 
 test-sites:
 	@packaging/install-missing.sh $(FOR_SITES)
 	@$(MAKE) --no-print-directory plugin
-	@$(PYTHON) -m pytest tests/sites $(TOGETHER) -n 3 $(PYTEST_ARGS)
+	@$(PYTEST) tests/sites $(TOGETHER) -n 3 $(PYTEST_ARGS)
 
 fuzz: setup
 	@PYTHONPATH=.:tests $(PYTHON) tests/fuzz/run.py $(FUZZ_ARGS)
@@ -67,13 +68,13 @@ abuse: plugin
 faults:
 	@packaging/install-missing.sh libfaketime $(FOR_SITES)
 	@$(MAKE) --no-print-directory plugin
-	@$(PYTHON) -m pytest tests/faults -q -n 2 --dist loadfile $(PYTEST_ARGS)
+	@$(PYTEST) tests/faults -q -n 2 --dist loadfile $(PYTEST_ARGS)
 
 search: setup
 	@HYPOTHESIS_PROFILE=search LIVES=$(or $(LIVES),3000) $(PYTHON) -m pytest -k "properties or model or curves or solvers" -m "not slurm and not torch and not package" $(PYTEST_ARGS)
 
 fast: setup
-	@$(PYTHON) -m pytest -m "$(EVERYWHERE) and not slurm and not torch and not slow" -n auto --dist worksteal $(PYTEST_ARGS)
+	@$(PYTEST) -m "$(EVERYWHERE) and not slurm and not torch and not slow" -n auto --dist worksteal $(PYTEST_ARGS)
 
 test-matrix: plugin
 	@packaging/matrix.sh $(MATRIX_ARGS) $(PYTEST_ARGS)
@@ -107,11 +108,11 @@ test-pyslurm: plugin
 test-metrics:
 	@packaging/install-missing.sh $(FOR_METRICS)
 	@$(MAKE) --no-print-directory plugin
-	@$(PYTHON) -m pytest -m prometheus $(PYTEST_ARGS)
+	@$(PYTEST) -m prometheus $(PYTEST_ARGS)
 
 test-browser:
 	@packaging/install-missing.sh chromium
-	@$(PYTHON) -m pytest -m browser $(PYTEST_ARGS)
+	@$(PYTEST) -m browser $(PYTEST_ARGS)
 
 lint: setup
 	@.venv/bin/ruff check --no-cache .
@@ -142,7 +143,7 @@ package-lock: package-tools
 	@packaging/lock.sh
 
 test-packages: package-tools setup
-	@$(PYTHON) -m pytest -m package $(PYTEST_ARGS) tests/packages
+	@$(PYTEST) -m package $(PYTEST_ARGS) tests/packages
 
 bench-%: plugin
 	@[ -e benchmarks/$(subst -,_,$*).py ] || { echo "There is no bench-$*. There are:" && cd benchmarks && \

@@ -21,4 +21,4 @@ fi
 cd "$here"
 export PYTHONPATH="$here"
 # One at a time: beside another, Ray's start runs out of its own time on two cores.
-exec "$directory/bin/python" -m pytest -m engines tests/engines "$@"
+exec "$directory/bin/python" -m pytest --again -m engines tests/engines "$@"

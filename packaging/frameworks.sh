@@ -18,4 +18,4 @@ fi
 [ -z "$is_install" ] || exit 0
 cd "$here"
 export PYTHONPATH="$here"
-exec "$directory/bin/python" -m pytest -m frameworks tests/frameworks "$@"
+exec "$directory/bin/python" -m pytest --again -m frameworks tests/frameworks "$@"

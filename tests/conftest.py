@@ -28,6 +28,7 @@ from slurm_hooks.errors import MissingProgram
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation, find_installation
 
+pytest_plugins = ["again"]
 LOG_LINES = 60
 # A run that is ended lets its fixtures end their processes.
 signal.signal(signal.SIGTERM, signal.default_int_handler)

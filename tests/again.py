@@ -1,0 +1,76 @@
+"""Runs a failed test once more, in a fresh process, and reports it as flaky if it passes there.
+
+A fault fails twice. A test that is late on a busy host, or that met the remains of another test,
+passes. It is then named at the end of the run and does not fail the run. `--again` asks for this.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+FLAKY = "flaky"
+MOST = 10  # more failures than this have a common cause
+LIMIT_S = 1200
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--again", action="store_true", help="run failed tests once more")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Repeat the failed tests, after the last worker has ended and before the summary."""
+    config = session.config
+    if hasattr(config, "workerinput") or not config.getoption("again"):
+        return
+    if session.exitstatus != pytest.ExitCode.TESTS_FAILED:
+        return
+    stats = config.pluginmanager.getplugin("terminalreporter").stats
+    failures = [*stats.get("failed", ()), *stats.get("error", ())]
+    names = sorted({report.nodeid for report in failures})
+    if any("::" not in name for name in names) or not 0 < len(names) <= MOST:
+        return  # a module that cannot be imported is no test
+    passed = {name for name in names if _passes(config, name)}
+    for kind in ("failed", "error"):
+        stats[kind] = [report for report in stats.get(kind, ()) if report.nodeid not in passed]
+        if not stats[kind]:
+            del stats[kind]
+    if passed:
+        flaky = {report.nodeid: report for report in failures if report.nodeid in passed}
+        stats[FLAKY] = [flaky[name] for name in sorted(flaky)]
+    if passed == set(names):
+        session.exitstatus = pytest.ExitCode.OK
+
+
+def _passes(config: pytest.Config, name: str) -> bool:
+    print(f"\nonce more, alone: {name}", flush=True)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=config.rootpath,
+            timeout=LIMIT_S,
+            check=False,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    print(done.stdout, flush=True)
+    lines = done.stdout.splitlines() or [""]
+    return done.returncode == 0 and lines[-1].startswith(
+        "1 passed"
+    )  # a skipped test proves nothing
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the flaky tests, each with its first failure."""
+    for report in terminalreporter.stats.get(FLAKY, ()):
+        terminalreporter.section(f"FLAKY {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
+    for report in terminalreporter.stats.get(FLAKY, ()):
+        terminalreporter.line(f"FLAKY {report.nodeid}")

@@ -1,0 +1,77 @@
+"""A failed test is run once more. If it passes then, it is named and does not fail the run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[1]
+SOMETIMES = """
+from pathlib import Path
+
+def test_sometimes():
+    seen = Path({seen!r})
+    is_first = not seen.exists()
+    seen.touch()
+    assert not is_first
+
+def test_good():
+    pass
+"""
+NEVER = "def test_never():\n    assert False\n"
+
+
+def run(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "again", *words, str(directory)]
+    # the plugin is named by the environment too, since the second run is another process
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(TESTS), "PYTEST_PLUGINS": "again"}
+    return subprocess.run(
+        argv, cwd=directory, env=env, text=True, capture_output=True, timeout=120, check=False
+    )
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_some.py").write_text(SOMETIMES.format(seen=str(tmp_path / "seen")))
+    return tmp_path
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_flaky_test_is_named_and_does_not_fail_the_run(directory: Path, workers: str) -> None:
+    done = run(directory, "--again", "-n", workers)
+    assert done.returncode == 0, done.stdout
+    assert "FLAKY test_some.py::test_sometimes" in done.stdout
+    assert "assert not True" in done.stdout  # its first failure can still be read
+    assert "1 passed, 1 flaky" in done.stdout.splitlines()[-1]
+
+
+def test_a_fault_fails_twice_and_the_run_with_it(directory: Path) -> None:
+    (directory / "test_fault.py").write_text(NEVER)
+    done = run(directory, "--again")
+    assert done.returncode == 1
+    assert "FAILED test_fault.py::test_never" in done.stdout
+    assert "1 failed, 1 passed, 1 flaky" in done.stdout.splitlines()[-1]
+
+
+def test_a_test_that_is_skipped_the_second_time_has_failed(directory: Path) -> None:
+    file = directory / "test_some.py"
+    text = file.read_text().replace("assert not is_first", "assert not is_first; pytest.skip()")
+    file.write_text(f"import pytest\n{text}")
+    assert run(directory, "--again").returncode == 1
+
+
+def test_nothing_is_repeated_unasked(directory: Path) -> None:
+    done = run(directory)
+    assert done.returncode == 1
+    assert "once more" not in done.stdout
+
+
+def test_many_failures_are_no_flakes(directory: Path) -> None:
+    (directory / "test_many.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('n', range(11))\ndef test(n):\n    assert False\n"
+    )
+    done = run(directory, "--again")
+    assert done.returncode == 1
+    assert "once more" not in done.stdout
