@@ -13,44 +13,34 @@ from types import ModuleType
 from typing import Callable, Optional
 
 from slurm_hooks import __version__
-from slurm_hooks.commands import (
-    bundle,
-    completion,
-    doctor,
-    hold,
-    inspect,
-    mapping,
-    metrics,
-    pool,
-    profile,
-    reconcile,
-    render,
-    replay,
-    report,
-    switch,
-    test,
-    top,
-    wish,
-)
 from slurm_hooks.commands.arguments import Parser
 from slurm_hooks.commands.console import debug_lines, failed
 from slurm_hooks.errors import Exit, MalleableError, MissingProgram
 
-FAMILIES = (
-    inspect,
-    top,
-    reconcile,
-    hold,
-    wish,
-    switch,
-    doctor,
-    test,
-    report,
-    profile,
-    metrics,
-    bundle,
-    render,
-)
+FAMILIES = {
+    "inspect": ("status", "explain", "plan"),
+    "top": ("top",),
+    "reconcile": ("reconcile",),
+    "hold": ("hold", "release"),
+    "wish": ("wish",),
+    "switch": ("off", "on"),
+    "doctor": ("doctor",),
+    "test": ("test",),
+    "report": ("report",),
+    "profile": ("profile",),
+    "metrics": ("metrics",),
+    "bundle": ("bundle",),
+    "render": ("render",),
+}
+"""The commands of each module in `commands`. Only the module of the command that runs is imported,
+because all of them together take most of a short command's time."""
+OWN_PARSERS = {
+    "pool": ("pool", "submit a pool of workers, and follow it"),
+    "map": ("mapping", "run a program over many inputs, with a pool"),
+    "replay": ("replay", "simulate malleable jobs on a recorded machine"),
+    "sandbox": ("sandbox", "run a throwaway real Slurm on this host"),
+}
+"""Commands with a parser of their own: the module, and the line for the help."""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -103,17 +93,12 @@ def ordered(words: Sequence[str]) -> list[str]:
 
 def _run(words: list[str]) -> int:
     words = ordered(words)
-    if words[:1] == ["sandbox"]:
-        return int(_sandbox_cli().main(words[1:]))
     if is_for_a_job(words):
         os.execv(sys.executable, [sys.executable, "-m", "slurm_hooks.elastic", *words])
-    if words[:1] == ["replay"]:
-        return replay.main(words[1:])
-    if words[:1] == ["pool"]:
-        return pool.main(words[1:])
-    if words[:1] == ["map"]:
-        return mapping.main(words[1:])
-    arguments = make_parser().parse_args(words)
+    name = words[0] if words else ""
+    if name in OWN_PARSERS:
+        return int(_module(OWN_PARSERS[name][0]).main(words[1:]))
+    arguments = make_parser(name).parse_args(words)
     command: Callable[[argparse.Namespace], int] = arguments.command
     return command(arguments)
 
@@ -126,18 +111,24 @@ def is_for_a_job(words: Sequence[str]) -> bool:
     return words[:1] in (["run"], ["finish"]) or is_own_wish
 
 
-def _sandbox_cli() -> ModuleType:
-    """Import the sandbox, which is a separate package. Raises MissingProgram without it."""
+def _module(name: str) -> ModuleType:
+    """Import a module of commands. Raises MissingProgram for the sandbox, a separate package."""
     try:
-        return import_module("slurm_hooks.commands.sandbox")
+        return import_module(f"slurm_hooks.commands.{name}")
     except ModuleNotFoundError as error:
+        if name != "sandbox":
+            raise
         raise MissingProgram(
             "the sandbox is not installed here: install the package slurm-malleable-sandbox"
         ) from error
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The command line of `malleable`. Replay and sandbox have separate parsers."""
+def make_parser(name: str = "") -> argparse.ArgumentParser:
+    """The command line of `malleable`, or only its part with the command `name`.
+
+    It has all commands if there is no command of that name. The commands in OWN_PARSERS are only
+    listed.
+    """
     parser = Parser(
         prog="malleable",
         description="Run deep-learning jobs on the idle nodes of a Slurm cluster.",
@@ -148,28 +139,23 @@ def make_parser() -> argparse.ArgumentParser:
         "--verbose", action="store_true", help="print debug lines on standard error"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in FAMILIES:
-        family.add(commands)
-    completion.add(commands, whole_parser)
-    for name, text in (
-        ("pool", "submit a pool of workers, and follow it"),
-        ("map", "run a program over many inputs, with a pool"),
-        ("replay", "simulate malleable jobs on a recorded machine"),
-        ("sandbox", "run a throwaway real Slurm on this host"),
-    ):
-        commands.add_parser(name, help=text, add_help=False)
+    chosen = [family for family, names in FAMILIES.items() if name in names]
+    for family in chosen or FAMILIES:
+        _module(family).add(commands)
+    if not chosen:
+        _module("completion").add(commands, whole_parser)
+        for own, (_, text) in OWN_PARSERS.items():
+            commands.add_parser(own, help=text, add_help=False)
     return parser
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """The command line with the parsers of replay, sandbox, pool and map, for completion."""
+    """The command line with the commands of OWN_PARSERS, for completion."""
     parser = make_parser()
     action = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-    action.choices["pool"] = pool.make_parser()
-    action.choices["map"] = mapping.make_parser()
-    action.choices["replay"] = replay.make_parser()
-    with contextlib.suppress(MissingProgram):
-        action.choices["sandbox"] = _sandbox_cli().make_parser()
+    for name, (module, _) in OWN_PARSERS.items():
+        with contextlib.suppress(MissingProgram):
+            action.choices[name] = _module(module).make_parser()
     return parser
 
 

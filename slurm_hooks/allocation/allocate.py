@@ -17,7 +17,6 @@ from slurm_hooks.allocation.solvers.finish import TooLarge
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
 from slurm_hooks.allocation.solvers.knapsack import solve_knapsack
 from slurm_hooks.allocation.solvers.market import Priced
-from slurm_hooks.allocation.solvers.milp import solve_milp
 from slurm_hooks.allocation.solvers.prices import solve_prices
 from slurm_hooks.allocation.value import (
     Counts,
@@ -158,6 +157,8 @@ def _priced(priced: Priced, limits: Limits, reason: str, is_late: bool) -> Alloc
 
 def _milp(problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]) -> Allocation:
     """The answer of a MILP solver that starts from a known answer and stops at a known bound."""
+    from slurm_hooks.allocation.solvers.milp import solve_milp  # noqa: PLC0415  (slow; few ask)
+
     reason, start = known
     try:
         answer = solve_milp(problem, limits, name, start.counts, start.bound)

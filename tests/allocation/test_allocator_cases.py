@@ -8,7 +8,6 @@ from dataclasses import replace
 import pulp
 import pytest
 
-from slurm_hooks.allocation import allocate as allocate_module
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.allocation.solvers import milp as milp_module
@@ -202,7 +201,7 @@ def broken(*_: object) -> Allocation:
 
 @pytest.mark.parametrize("misbehave", [no_answer, all_zero, too_much, broken])
 def test_failing_solver_is_replaced(misbehave: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocate_module, "solve_milp", misbehave)
+    monkeypatch.setattr(milp_module, "solve_milp", misbehave)
     allocation = allocate(TWO_CLASSES, solver="milp")
     assert infeasibility(TWO_CLASSES, allocation.counts) == ""
     assert allocation.solve.value > value(TWO_CLASSES, held_counts(TWO_CLASSES))
@@ -216,7 +215,7 @@ def test_failing_solver_never_releases_everything(
 ) -> None:
     frozen = tuple(replace(j, may_grow=False) for j in TWO_CLASSES.jobs)
     problem = replace(TWO_CLASSES, jobs=frozen)
-    monkeypatch.setattr(allocate_module, "solve_milp", misbehave)
+    monkeypatch.setattr(milp_module, "solve_milp", misbehave)
     # Merging leaves two classes: the knapsack cannot help.
     assert allocate(problem, solver="milp").counts == held_counts(problem)
 

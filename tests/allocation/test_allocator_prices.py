@@ -10,9 +10,9 @@ from allocator_problems import agree, brute_force, problems, rows_of, torn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurm_hooks.allocation import allocate as allocate_module
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.solvers import milp as milp_module
 from slurm_hooks.allocation.solvers.bids import Bidder, depths_of
 from slurm_hooks.allocation.solvers.greedy import climb_from, solve_greedy
 from slurm_hooks.allocation.solvers.market import Market
@@ -110,7 +110,7 @@ def test_small_problems_are_exact_without_a_milp_solver(
     monkeypatch: pytest.MonkeyPatch, first: int
 ) -> None:
     """The packages contain no solver, and a host may have no solver."""
-    monkeypatch.setattr(allocate_module, "solve_milp", missing)
+    monkeypatch.setattr(milp_module, "solve_milp", missing)
     for seed in range(first, first + 20):
         allocation = allocate(torn(seed), Limits(gap=1e-9))
         assert agree(allocation.solve.value, brute_force(torn(seed))), seed
@@ -164,7 +164,7 @@ def test_classes_that_the_same_jobs_want_share_a_price() -> None:
 
 
 def test_many_jobs_and_classes_need_no_integer_programme(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(allocate_module, "solve_milp", None)
+    monkeypatch.setattr(milp_module, "solve_milp", None)
     allocation = allocate(machine(120, 2400, 12))
     assert allocation.solve.solver == "prices"
     assert allocation.solve.status is SolveStatus.OPTIMAL
@@ -185,7 +185,7 @@ def test_prices_stand_in_for_a_milp_that_fails(monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: object) -> None:
         raise OSError("cbc: permission denied")
 
-    monkeypatch.setattr(allocate_module, "solve_milp", broken)
+    monkeypatch.setattr(milp_module, "solve_milp", broken)
     allocation = allocate(machine(30, 300, 6), Limits(gap=0))
     assert allocation.solve.solver == "prices"
     assert allocation.solve.status is SolveStatus.INCUMBENT

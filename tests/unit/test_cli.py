@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import errno
 import json
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -239,3 +242,20 @@ def test_verbose_is_not_taken_from_a_command_in_a_sandbox(
     argv: str, left: str, is_verbose: bool
 ) -> None:
     assert cli.take_verbose(argv.split()) == (left.split(), is_verbose)
+
+
+def test_a_command_is_in_the_family_that_adds_it() -> None:
+    names = [name for family in cli.FAMILIES.values() for name in family]
+    for family in cli.FAMILIES:
+        parser = cli.make_parser(cli.FAMILIES[family][0])
+        action = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+        assert tuple(action.choices) == cli.FAMILIES[family]
+    assert len(set(names)) == len(names)
+
+
+def test_a_command_imports_neither_other_commands_nor_a_solver() -> None:
+    text = "import sys; from slurm_hooks.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    argv = [sys.executable, "-c", text, "status", "--settings", "/nowhere"]
+    modules = subprocess.run(argv, text=True, capture_output=True, check=True).stdout.split()
+    assert "slurm_hooks.commands.inspect" in modules
+    assert not {"slurm_hooks.commands.doctor", "slurm_hooks.replay", "pulp"} & set(modules)
