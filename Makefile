@@ -47,7 +47,7 @@ demo: plugin
 	@$(PYTHON) examples/demo/run.py $(DEMO_ARGS)
 
 # Many at a time, since real Slurms mostly wait; each worker keeps one. One after the other: PYTEST_ARGS=-n0
-test: plugin lint
+test: plugin
 	@$(PYTEST) -m "$(EVERYWHERE) and not nightly" --ignore=tests/sites $(TOGETHER) $(PYTEST_ARGS)
 
 test-nightly: plugin
