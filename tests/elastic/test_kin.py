@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.elastic.engines.command import Command
-from slurm_hooks.elastic.engines.kin import Kin
+from slurm_hooks.elastic.engines.kin import Kin, find
 from waiting import wait_until
 
 # Three that no signal to the command's group reaches, deaf to SIGTERM: in a group of its own, in a
@@ -91,6 +91,19 @@ def test_other_children_of_this_process_are_left_alone(place: Path) -> None:
     assert other.exit_code() is None
     other.stop(5.0)
     assert other.exit_code() == 128 + signal.SIGTERM
+
+
+def test_an_older_child_in_a_session_of_its_own_is_left_alone(place: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as older:
+        before = find(older.pid)
+        assert before
+        ticks = os.sysconf("SC_CLK_TCK")  # births are counted in ticks
+        wait_until(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) * ticks > before.born + 2)
+        command = Command(words(place), os.environ)
+        wait_until(lambda: all_there(place))
+        command.stop(0.1)
+        assert older.poll() is None
+        older.kill()
 
 
 def test_a_command_has_its_grace_after_its_first_process_has_ended(place: Path) -> None:

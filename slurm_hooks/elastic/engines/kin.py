@@ -34,7 +34,7 @@ class Process(NamedTuple):
 
 class Kin:
     """All descendants of the process `root`, a child of this process and the leader of its
-    session.
+    session. A process that is older than `root` is none of them.
     """
 
     _roots: frozenset[int] = frozenset()  # of the commands that run in this process
@@ -43,6 +43,8 @@ class Kin:
         self._root = root
         self._proc = proc
         self._known: set[Process] = set()
+        first = find(root, proc)
+        self._born = first.born if first else 0
         Kin._roots |= {root}
 
     def look(self) -> set[Process]:
@@ -70,7 +72,8 @@ class Kin:
         return kin
 
     def _is_orphan(self, process: Process) -> bool:
-        return self._is_adopted(process) and process.session not in Kin._roots
+        is_free = process.session not in Kin._roots and process.born >= self._born
+        return is_free and self._is_adopted(process)
 
     def _is_adopted(self, process: Process) -> bool:
         """Tell whether a dead parent left it to this process. The other children of this process
