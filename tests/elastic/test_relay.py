@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
 import time
@@ -180,3 +181,12 @@ def test_stopping_twice_is_no_harm(scene: Scene) -> None:
     scene.relay.stop()
     scene.relay.stop()
     scene.relay.point_at(None)
+
+
+def test_stopping_right_after_the_start_ends_the_thread_and_closes_the_port() -> None:
+    for _ in range(50):
+        relay = Relay(lambda term: None)
+        relay.stop()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", relay.port), 5.0)
+    gc.collect()  # a socket that was left open is a warning of this test

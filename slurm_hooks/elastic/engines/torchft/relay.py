@@ -43,6 +43,7 @@ class Relay:
         self._is_silent = False
         self._pumps: set[asyncio.Future[None]] = set()
         self._loop = asyncio.new_event_loop()
+        self._end: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="malleable-relay", daemon=True)
         self._thread.start()
 
@@ -62,25 +63,35 @@ class Relay:
         self._is_silent = True
 
     def stop(self) -> None:
-        """End all connections and the thread."""
+        """End all connections and the thread. Soon after the start it still waits for the start."""
         if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            with suppressed(RuntimeError, doing="stopping a relay that ends"):
+                self._loop.call_soon_threadsafe(self._finish)
             self._thread.join(3.0)
+
+    def _finish(self) -> None:
+        if not self._end.done():
+            self._end.set_result(None)
 
     def _run(self) -> None:
         loop = self._loop
         asyncio.set_event_loop(loop)
-        server = loop.run_until_complete(asyncio.start_server(self._serve, sock=self._socket))
         try:
-            loop.run_forever()
+            loop.run_until_complete(self._serve_until_stopped())
         finally:
-            server.close()
             rest = asyncio.all_tasks(loop)
             for task in rest:
                 task.cancel()
             loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
             loop.run_until_complete(asyncio.sleep(0))  # sockets are closed in the turn after that
             loop.close()
+
+    async def _serve_until_stopped(self) -> None:
+        server = await asyncio.start_server(self._serve, sock=self._socket)
+        try:
+            await self._end
+        finally:
+            server.close()
 
     def _switch(self, target: Target | None, abruptly: bool) -> None:
         self._target = target
