@@ -154,3 +154,22 @@ def test_nodes_and_work_are_conserved(record, choices, jobs):
     under_way = sum(5_000.0 - member.left for member in played.members.values())
     assert images(outcome) == pytest.approx(done * 5_000.0 + under_way)
     assert outcome.ledger.used_node_s <= record.idle_node_s + 1e-6
+
+
+@settings(max_examples=40)
+@given(
+    idle=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    jobs=st.integers(1, 4),
+    unit=st.sampled_from([0, 1, 2]),
+)
+@example(idle=[2], jobs=2, unit=1)
+def test_nothing_changes_hands_on_a_machine_that_stays_idle(idle, jobs, unit):
+    """With the shipped planner, within the hour in which no job has waited too long."""
+    slots = [Interval(node, 0.0, LONG_S) for node, count in enumerate(idle) for _ in range(count)]
+    some = scenario.with_parts(settings_for(Rescale(18.0, 12.0)), Grain(4, unit))
+    wide = kind("wide", Curve(((0, 0.0), (16, 160.0))), (unit or 4, 16), 1e9)
+    record = Record(tuple(slots), len(idle), 0.0, LONG_S, slots=4)
+    there = world(record, jobs, [wide], settings=some, unit=unit)
+    there.run()
+    changes = {moment for member in there.members.values() for moment in member.noted}
+    assert not [moment for moment in changes if moment > 200]
