@@ -46,7 +46,8 @@ class Record:
     the intervals to readers. `uses` cover the whole log, also in a part of its time. They are empty
     if the log does not list the resources of jobs. `sizes` are the sizes of all nodes in order,
     empty if unknown. Each node has `slots`, and each slot is idle or not. With more than 1 slot all
-    sums count slots: seconds of a slot, and not of a node.
+    sums count slots: seconds of a slot, and not of a node. Until `quiet_until_s` so few jobs start
+    that the log probably begins later: 0 if that is not so.
     """
 
     intervals: tuple[Interval, ...]
@@ -58,6 +59,7 @@ class Record:
     uses: tuple[Use, ...] = ()
     sizes: tuple[Resources, ...] = ()
     slots: int = 1
+    quiet_until_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.to_s <= self.from_s:

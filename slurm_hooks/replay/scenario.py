@@ -109,7 +109,7 @@ def load(source: Source, tell: Callable[[str], None]) -> Record:
 
 def window(record: Record, from_s: Optional[float], to_s: Optional[float]) -> Record:
     """The part of the record from `from_s` to `to_s`. Raises UsageError if it is empty, or has a
-    lull of more than `LONGEST_LULL_S`."""
+    lull of more than `LONGEST_LULL_S`, or if its log probably begins later."""
     start = record.from_s if from_s is None else max(from_s, record.from_s)
     end = record.to_s if to_s is None else min(to_s, record.to_s)
     if end <= start:
@@ -118,6 +118,12 @@ def window(record: Record, from_s: Optional[float], to_s: Optional[float]) -> Re
         )
     part = record if (start, end) == (record.from_s, record.to_s) else record.between(start, end)
     _refuse_lull(part)
+    if from_s is None and record.quiet_until_s:
+        raise UsageError(
+            f"hardly any job starts before {record.quiet_until_s:.15g} s of the log, so a machine "
+            "looks idle until then: give sacct --truncate, because without it jobs have their "
+            "true start, or give --from if that time was as quiet"
+        )
     return part
 
 

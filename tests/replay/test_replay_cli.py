@@ -181,3 +181,21 @@ def test_bad_lines_are_refused_or_counted(words, tmp_path, capsys):
     assert "line 6" in capsys.readouterr().err
     assert main([*common, "--idle", str(path), "--skip-bad", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["skipped_lines"] == 1
+
+
+def test_accounting_with_a_job_of_long_ago_is_refused(tmp_path, capsys):
+    """sacct without --truncate: the one job that began before would make the log ten weeks long."""
+    week, day = 10**9, 86_400
+    rows = [f"1|{week - 60 * day}|{week - 60 * day}|{week + 7 * day}|n1"]
+    for at in range(140):
+        start = week + at * 4_320
+        rows.append(f"{at + 2}|{start}|{start}|{start + 4_000}|n{2 + at % 4}")
+    head = "JobIDRaw|Submit|Start|End|NodeList"
+    words = ["replay", "--policy", "none", "--sacct"]
+    wrong = write(tmp_path / "wrong.txt", "\n".join([head, *rows]) + "\n")
+    assert main([*words, str(wrong)]) == 64
+    assert "hardly any job starts before 5188320 s" in " ".join(capsys.readouterr().err.split())
+    assert main([*words, str(wrong), "--from", str(60 * day)]) == 0
+    rows[0] = f"1|{week}|{week}|{week + 7 * day}|n1"
+    right = write(tmp_path / "right.txt", "\n".join([head, *rows]) + "\n")
+    assert main([*words, str(right)]) == 0

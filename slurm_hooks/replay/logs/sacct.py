@@ -31,6 +31,7 @@ COLUMNS = ("JobIDRaw", "Submit", "Start", "End", "NodeList")
 TRES = "AllocTRES"
 NEVER = ("Unknown", "None", "")
 NO_NODES = ("None assigned", "")
+EARLY_TIME, EARLY_JOBS = 0.1, 0.02  # fewer than these jobs start in this first part: no whole log
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,18 @@ def read_sacct(log: Log, machine: str = "") -> Record:
         _notes(stays),
         _uses(order, stays),
         tuple(sizes[name] for name in order) if sizes else (),
+        quiet_until_s=_quiet_until_s(sorted(stay.start_s - start for stay in stays), end - start),
     )
+
+
+def _quiet_until_s(starts_s: Sequence[float], window_s: float) -> float:
+    """Return when the jobs of the log begin to start, or 0 if they do from the beginning.
+
+    Without --truncate sacct gives the true start of jobs that ran when its window began. A single
+    old job then makes the log many times as long as the time that sacct was asked for.
+    """
+    first = int(EARLY_JOBS * len(starts_s))
+    return starts_s[first] if starts_s[first] > EARLY_TIME * window_s else 0.0
 
 
 def _notes(stays: Sequence[Stay]) -> tuple[str, ...]:
