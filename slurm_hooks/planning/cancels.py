@@ -70,9 +70,12 @@ def _was_put_back(fragment: Fragment, cancels: list[datetime], slurm: Slurm) -> 
 def is_crippled(job: MalleableJob) -> bool:
     """Tell whether the user cancelled so many fragments that the rest cannot reach MIN.
 
-    In a pool any worker is enough. In a job that counts slots any fragment may be enough.
+    Only a loss counts that an earlier tick has noted too: a row that is missing from one answer is
+    no cancel. In a pool any worker is enough. In a job that counts slots any fragment may be
+    enough.
     """
     if not job.way.needs_min or job.request.slot is not None:
         return False
-    left = job.request.fragments - lost_elements(job)
+    noted = max((f.mark.gone for f in job.fragments), default=0)
+    left = job.request.fragments - min(noted, lost_elements(job))
     return left > 0 and left * job.request.unit < job.request.min_nodes

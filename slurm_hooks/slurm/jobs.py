@@ -45,6 +45,8 @@ from slurm_hooks.slurm.wish import wish_in
 from slurm_hooks.words.comment import Comment, Loss, parse
 
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
+_BEGINS = re.compile(r"\s*(\d+)(?:_\d+)?\s*(?:\||\Z)", re.ASCII)
+ANY = "any"
 _ELEMENT = re.compile(r"(\d+)_(\d+)")
 
 
@@ -66,31 +68,32 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     ours = frozenset(partitions)
     fragments: dict[int, list[tuple[Fragment, Mapping[str, str]]]] = {}
     planned: list[PlannedStart] = []
-    unread: Counter[str] = Counter()
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str, str]] = []
     waiters: list[Waiter] = []
     strays: list[Stray] = []
     records, lines = records_in(text)
     counts = [int(others.group(1)) for others in map(_OTHERS.fullmatch, lines) if others]
-    count = len(records) + len(lines) - len(counts) + sum(counts)
     unknown = [_not_understood(line) for line in lines if not _OTHERS.fullmatch(line)]
+    unread = Counter(map(_owner, lines))
     for line in records:
         try:
             read = (_read_again if MARK in line else _read)(line, ours)
         except (ValueError, NodeSetParseError) as error:
             element = line.partition("|")[0].strip()
             unknown.append(f"squeue: job {element} left alone: {error}")
-            unread[element.partition("_")[0]] += 1
+            unread[_owner(line)] += 1
             continue
         if read is None:
             unknown.append(_not_understood(line))
+            unread[_owner(line)] += 1
             continue
         row, fragment, start = read
         if fragment is None and row["State"] == "CANCELLED":
             cut.add(row["JobArrayID"].partition("_")[0])
         if fragment is None and (stray := stray_in(row)):
             strays.append(stray)
+            unread[_owner(line)] += 1
         if fragment is not None:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
         if start is not None:
@@ -107,10 +110,12 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
         except ValueError as error:
             unknown.append(f"squeue: job {job_id} left alone: {error}")
             continue
-        jobs.append(replace(job, unread=unread[str(job_id)], is_cut=str(job_id) in cut))
+        name = str(job_id)
+        jobs.append(replace(job, unread=unread[name] + unread[ANY], is_cut=name in cut))
     unknown += stray_lines(strays)
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
     waiting = still_waiting(waiters, jobs)
+    count = len(records) + len(lines) - len(counts) + sum(counts)
     return Jobs(tuple(jobs), tuple(starts), tuple(unknown), count, recent(begun), waiting)
 
 
@@ -140,6 +145,14 @@ def _may_be_ours(row: Mapping[str, str], ours: frozenset[str]) -> bool:
     """True in our partitions, and for the core of a job whose other fragments are there."""
     is_there = row["Partition"] in ours
     return is_there or any(f",lane={name}," in row["admin_comment"] for name in ours)
+
+
+def _owner(line: str) -> str:
+    """Return the job to whose element a row belongs that is not understood: ANY if a row has lost
+    its beginning, empty for a line that is no row."""
+    if job := _BEGINS.match(line):
+        return job[1]
+    return ANY if "|" in line else ""
 
 
 def _not_understood(line: str) -> str:

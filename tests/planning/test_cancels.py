@@ -90,9 +90,18 @@ def test_a_fragment_that_left_after_a_cancel_of_others_goes_on(
 
 def test_too_few_left_to_reach_the_minimum() -> None:
     request = make_request(2, 3)
-    job = make_job(
-        make_fragment(0, HELD, request=request),
-        make_fragment(1, CANCELLED, request=request),
-        make_fragment(2, CANCELLED, request=request),
-    )
-    assert "stopped: too-few-fragments-left" in map(reason_text, care_for(job).reasons)
+    cancelled = [make_fragment(index, CANCELLED, request=request) for index in (1, 2)]
+    first = care_for(make_job(make_fragment(0, HELD, request=request), *cancelled))
+    assert {index: mark.gone for index, mark in marks(first.actions).items()} == {0: 2}
+    second = care_for(make_job(make_fragment(0, HELD, request=request, gone=2), *cancelled))
+    assert "stopped: too-few-fragments-left" in map(reason_text, second.reasons)
+
+
+def test_rows_that_are_missing_from_one_answer_stop_nobody() -> None:
+    request = make_request(4, 4)
+    trains = [make_fragment(n, RUNNING, [f"n{n}"], request=request) for n in range(4)]
+    care = care_for(replace(make_job(*trains[:2]), request=request))
+    assert not [a for a in care.actions if a.verb is not Verb.STAY]
+    noted = [replace(f, mark=replace(f.mark, gone=2)) for f in trains[:2]]
+    care = care_for(make_job(*noted, *trains[2:]))  # they are back
+    assert not [a for a in care.actions if a.verb is not Verb.STAY]

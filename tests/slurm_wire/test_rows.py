@@ -320,6 +320,22 @@ def test_a_broken_mark_concerns_a_single_element(comment: str) -> None:
     assert jobs.malleable[0].unread == 1  # it is there, so it was not cancelled
 
 
+@pytest.mark.parametrize("damaged", ["7_0|RUNNING", "7_0", "RUNNING|n1|"])
+def test_a_row_that_is_not_whole_may_be_an_element(damaged: str) -> None:
+    (job,) = read(row("7_1"), damaged).malleable
+    assert job.unread == 1
+
+
+def test_a_line_that_is_no_row_is_no_element() -> None:
+    (job,) = read("slurm_load_jobs error", row("7_1")).malleable
+    assert job.unread == 0
+
+
+def test_an_element_in_another_partition_was_not_cancelled() -> None:
+    (job,) = read(row("7_0"), row("7_1", Partition="main")).malleable
+    assert job.unread == 1
+
+
 def test_a_mark_on_something_that_is_no_element() -> None:
     assert "not an array element" in read(row("7")).unknown[0]
     assert "not an array element" in read(row("7_[0-3]")).unknown[0]
