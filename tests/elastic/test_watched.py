@@ -653,6 +653,7 @@ PROGRAM = """
 import json, os, signal, sys, time
 from pathlib import Path
 import torch
+from torch.utils.data import DataLoader
 from slurm_hooks.elastic import Checkpoint
 from slurm_hooks.elastic.script import last_signal
 while True:
@@ -701,6 +702,23 @@ if kind == "forks":
 if kind == "raises": raise RuntimeError("of the script")
 if kind in ("fails", "succeeds"): sys.exit(int(kind == "fails"))  # it has caught its errors itself
 if kind == "torn": checkpoint.changing()
+if kind in ("loads", "draws"):
+    os.setsid()
+    loader = iter(DataLoader(range(1 << 30), num_workers=2))
+    next(loader)
+    loader._timeout = 1  # it looks after its workers this often
+    checkpoint.reached(7)
+    (work / "workers").write_text(" ".join(str(w.pid) for w in loader._workers))
+if kind == "loads":
+    checkpoint.changing()
+    (work / "ready").touch()
+    until = time.monotonic() + 1.0  # an optimizer at work
+    while time.monotonic() < until: pass
+    n = 8
+    checkpoint.reached(8)
+if kind == "draws":
+    (work / "ready").touch()
+    for _ in loader: pass
 (work / "ready").touch()
 if kind == "hangs":
     import ctypes
@@ -799,6 +817,42 @@ def test_a_handler_of_the_scripts_own_is_called_when_all_is_kept(begin: Begin, k
         wait_until(lambda: handled.exists() and handled.read_text())
         assert process.is_alive()  # its own choice
     assert handled.read_text() == "7"
+
+
+@pytest.mark.parametrize("are_workers_first", [False, True])
+def test_workers_of_a_loader_that_end_too_do_not_tear_the_step(
+    begin: Begin, are_workers_first: bool
+) -> None:
+    process = begin("loads")
+    process.ready()
+    if are_workers_first:
+        for pid in (process.work / "workers").read_text().split():
+            os.kill(int(pid), signal.SIGTERM)
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGTERM)
+    code, said = process.end()
+    assert (code, "Traceback" in said) == (-signal.SIGTERM, False), said
+    assert process.memory.newest() == 8
+
+
+def test_a_loader_that_loses_its_workers_to_sigterm_prints_no_traceback(begin: Begin) -> None:
+    process = begin("draws", SLOW_S="2")
+    process.ready()
+    os.killpg(process.pid, signal.SIGTERM)
+    _, said = process.end()
+    assert "SIGTERM has ended the workers of a DataLoader" in said
+    assert "Traceback" not in said
+    assert process.memory.newest() == 7
+
+
+def test_a_worker_of_a_loader_that_is_killed_is_an_error(begin: Begin) -> None:
+    process = begin("draws")
+    process.ready()
+    os.kill(int((process.work / "workers").read_text().split()[0]), signal.SIGKILL)
+    code, said = process.end()
+    assert code == 1
+    assert "Traceback" in said
+    assert process.memory.newest() == 7
 
 
 def test_a_script_that_catches_its_handler_s_exception_is_not_waited_for(begin: Begin) -> None:

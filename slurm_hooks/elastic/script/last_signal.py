@@ -9,6 +9,10 @@ for this node (Slurm's comes first, then torchrun's). Then the end comes soon, s
 process then ends as it would without this module: by the script's own handler, or by the default
 action. A handler that returns or raises has STAY_S to finish. All is saved by then, so there is no
 half-minute wait for a process whose further work will be done again.
+
+SIGTERM usually goes to a group of processes, so it ends the workers of a DataLoader too. torch then
+raises an error at any place of the main thread, also within optimizer.step(). The step would never
+be whole again. So this error does not count if SIGTERM has come, or comes at once.
 """
 
 from __future__ import annotations
@@ -20,15 +24,18 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from slurm_hooks.elastic.log import debug
+from slurm_hooks.elastic.log import debug, say
 
 STAY_S = 5.0  # a handler may only set a flag for the next step to see
+GROUP_S = 1.0  # all processes of a group get SIGTERM within this time, workers perhaps first
+_LOADER, _OF_WORKERS = "torch.utils.data.dataloader", "torch.utils.data._utils.signal_handling"
 _NO_SIGNAL = 0  # written to the pipe at the end
 Hook = Callable[[Any, Any, Any], Any]
 
@@ -56,6 +63,7 @@ class LastSignal:
         self._handlers: list[Any] = [signal.SIG_DFL]  # the handlers that ours replaced, newest last
         self._depth = 0  # how many of them run, each called by a newer handler
         self._next_pipe = -1
+        self._next_child: Any = None  # the handler of SIGCHLD that ours replaced
         self._next_hook: Hook = sys.excepthook
         self._next_exit: Callable[[Any], Any] = sys.exit
         self._read, self._write, self._inode = -1, -1, -1
@@ -63,6 +71,7 @@ class LastSignal:
         self._is_passed_on = False
         self._has_returned = threading.Event()  # the script's own handler, without an end
         self._owner = 0
+        self._has_failed = False  # an exception has ended the main thread
         self._is_over = False
 
     def listen(self) -> None:
@@ -70,7 +79,10 @@ class LastSignal:
         change. Only in the main thread.
         """
         handler = signal.getsignal(signal.SIGTERM)
-        if (handler == self._on_term and self._is_whole()) or not self._is_ready():
+        if handler == self._on_term and self._is_whole():
+            self._cover_child_handler()
+            return
+        if not self._is_ready():
             return
         if handler != self._on_term:
             self._handlers = [*(each for each in self._handlers if each != handler), handler]
@@ -80,6 +92,13 @@ class LastSignal:
         if before != self._write:
             self._next_pipe = before
         signal.signal(signal.SIGTERM, self._on_term)
+
+    def _cover_child_handler(self) -> None:
+        """Cover torch's handler of SIGCHLD, which the first iteration of a DataLoader sets."""
+        handler = signal.getsignal(signal.SIGCHLD)
+        if getattr(handler, "__module__", "") == _OF_WORKERS and self._owner == os.getpid():
+            self._next_child = handler
+            signal.signal(signal.SIGCHLD, self._on_child)
 
     def _is_ready(self) -> bool:
         if threading.current_thread() is not threading.main_thread():
@@ -200,8 +219,26 @@ class LastSignal:
         finally:
             self._depth -= 1
 
+    def _on_child(self, signum: int, frame: FrameType | None) -> None:
+        try:
+            self._next_child(signum, frame)
+        except RuntimeError as error:
+            if not str(error).startswith("DataLoader worker") or not self._is_ending():
+                raise
+
+    def _is_ending(self) -> bool:
+        """Tell whether this process ends anyway, or gets SIGTERM at once."""
+        until = time.monotonic() + GROUP_S
+        while not (self._heard_at or self._has_failed) and time.monotonic() < until:
+            time.sleep(0.01)
+        return bool(self._heard_at) or self._has_failed
+
     def _on_exception(self, kind: Any, error: Any, trace: Any) -> None:
-        self._next_hook(kind, error, trace)
+        self._has_failed = True
+        if self._heard_at and _is_of_loader(trace):
+            say("SIGTERM has ended the workers of a DataLoader, so this process ends: no failure")
+        else:
+            self._next_hook(kind, error, trace)
         if os.getpid() == self._owner:
             self._before_end()
 
@@ -257,6 +294,14 @@ class LastSignal:
             if signal.getsignal(signal.SIGTERM) == self._on_term:
                 signal.signal(signal.SIGTERM, self._handlers[-1] or signal.SIG_DFL)
                 signal.set_wakeup_fd(self._next_pipe)
+            if signal.getsignal(signal.SIGCHLD) == self._on_child:
+                signal.signal(signal.SIGCHLD, self._next_child)
+
+
+def _is_of_loader(trace: Any) -> bool:
+    """Tell whether an error has passed through a DataLoader."""
+    frames = (frame for frame, _ in traceback.walk_tb(trace))
+    return any(frame.f_globals.get("__name__") == _LOADER for frame in frames)
 
 
 def _do_nothing() -> None:
