@@ -72,6 +72,19 @@ def test_a_group_without_the_cpu_exchanges_on_its_device(tmp_path: Path) -> None
             dist.all_reduce(torch.zeros(1))
 
 
+@pytest.mark.parametrize(
+    ("backend", "where"), [("cuda:gloo", "cuda:3"), ("cpu:gloo,cuda:gloo", "cpu")]
+)
+def test_a_group_that_is_bound_to_a_device_exchanges_there(
+    backend: str, where: str, tmp_path: Path
+) -> None:
+    """As with `device_id=cuda:3` and another current device."""
+    with group(backend, tmp_path):
+        assert dist.group.WORLD is not None
+        dist.group.WORLD.bound_device_id = torch.device("cuda:3")
+        assert device() == torch.device(where)
+
+
 def test_a_group_that_no_backend_was_named_for_is_asked_on_the_cpu(tmp_path: Path) -> None:
     with group(None, tmp_path):
         assert dist.get_backend() == "undefined"

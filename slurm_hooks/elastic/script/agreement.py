@@ -63,8 +63,8 @@ class _Reduction:
         self._done: Any = None
         if self._numbers.device.type != "cpu":
             self._work.wait()  # here only the device waits
-            self._numbers = self._numbers.to("cpu", non_blocking=True)
-            self._done = device_events.record()
+            there, self._numbers = self._numbers, self._numbers.to("cpu", non_blocking=True)
+            self._done = device_events.record(there.device)
 
     def read(self) -> list[float]:
         if self._done is not None:

@@ -12,15 +12,16 @@ import torch
 _torch: Any = torch  # torch.Event and torch.Stream are typed for some accelerators only
 
 
-def record() -> Any:
-    """Return an event that is done when the device reaches this point, or `None` without a device
-    at work.
+def record(device: torch.device | None = None) -> Any:
+    """Return an event that is done when the device, by default the current device, reaches this
+    point. Return `None` without a device at work.
     """
     kind = _at_work()
     if not kind:
         return None
     event = _torch.Event(kind)
-    event.record()
+    streams = [] if device is None else [_torch.accelerator.current_stream(device)]
+    event.record(*streams)
     return event
 
 

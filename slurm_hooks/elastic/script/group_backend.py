@@ -16,8 +16,13 @@ _ABORTING = frozenset({"nccl", "xccl", "hccl"})
 
 
 def device() -> torch.device:
-    """Return the device of tensors to be exchanged: the CPU, or the current device of its type."""
-    return torch.device(device_type(_config()))
+    """Return the device of tensors to be exchanged: the CPU, or the device that the group is bound
+    to (`device_id=`), or the current device of its type.
+    """
+    kind = device_type(_config())
+    group = dist.group.WORLD if dist.is_available() else None
+    bound = getattr(group, "bound_device_id", None)
+    return bound if bound is not None and bound.type == kind else torch.device(kind)
 
 
 def may_abort() -> bool:

@@ -230,7 +230,7 @@ def _exchange(moves: list[dist.P2POp]) -> None:
     for work in dist.batch_isend_irecv(moves) if moves else ():
         work.wait()
     if moves and device().type != "cpu":
-        torch.accelerator.current_stream().synchronize()
+        torch.accelerator.current_stream(device()).synchronize()
 
 
 def _digest(image: Image) -> int:
