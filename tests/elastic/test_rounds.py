@@ -126,10 +126,22 @@ def test_the_next_round_waits_for_stopping_members_but_not_endlessly() -> None:
         (lambda s: join(s, member(2)), Stop.NOW),
         (lambda s: announce_leave(succeed(s, token(2), NOW), token(3)), Stop.NO),
         (lambda s: join(succeed(s, token(2), NOW), member(9)), Stop.NO),
+        (lambda s: join(succeed(s, token(2), NOW), member(3)), Stop.NO),
     ],
 )
 def test_reasons_to_stop(change: object, reason: Stop) -> None:
     assert stop_reason(change(running(1, 2, 3)), token(1), LIMITS) is reason  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("done", "reason"), [(1, Stop.NOW), (2, Stop.NO)])
+def test_a_loss_in_the_end_of_a_training_stops_those_who_can_repeat_the_end(
+    done: int, reason: Stop
+) -> None:
+    state = running(1, 2, 3, 4)
+    for number in range(4, 4 - done, -1):
+        state = succeed(state, token(number), NOW)
+    state = expire(state, frozenset({token(2 if done == 2 else 3)}), NOW)
+    assert stop_reason(state, token(1), LIMITS) is reason
 
 
 def test_a_full_round_does_not_stop_for_newcomers() -> None:

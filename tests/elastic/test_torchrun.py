@@ -303,3 +303,15 @@ def planned_change(gang: Gang, fragment: int) -> str:
     descriptors = Path(f"/proc/{gang.agents[fragment].pid}/fd").glob("*")
     mailbox = next(fd for fd in descriptors if "malleable-news" in os.readlink(fd))
     return mailbox.read_bytes()[:CHANGE_BYTES].strip(b"\0\n").decode()
+
+
+def test_a_loss_after_another_has_finished_ends_the_wait_in_the_last_barrier(gang: Gang) -> None:
+    gang.extra["MALLEABLE_LAST_CALL_S"] = "60"  # a first round of three: it is full
+    gang.script = gang.script.with_name("train_last_barrier.py")
+    for fragment in (1, 2, 3):
+        gang.start(fragment, "1:3", 0)
+    wait_until(lambda: len(list(gang.work.glob("waits-*"))) == 2, explain=gang.dump)
+    wait_until(lambda: '"done":[[1,0,' in gang.state(), explain=gang.dump)
+    gang.cut_off(3, signal.SIGKILL)
+    assert gang.wait_exit(1, 2) == [0, 0]
+    assert [r["cause"] for r in gang.rounds()] == ["start", "lost 3"]

@@ -51,12 +51,23 @@ def stop_reason(state: State, token: str, limits: Limits) -> Stop:
         return Stop.NOW
     peers = [find(state, t) for t in round_.order]
     if any(p is not None and p.phase is Phase.DONE for p in peers):
-        return Stop.NO  # it is ending: an agent cannot come back from DONE
+        return Stop.NOW if None in peers and _can_go_on(state, limits) else Stop.NO
     if any(p is None or p.phase is Phase.READY for p in peers):
         return Stop.NOW
     if any(p is not None and p.phase is Phase.LEAVING for p in peers):
         return Stop.PLANNED
     return Stop.GROW if _may_grow(state, round_, limits) else Stop.NO
+
+
+def _can_go_on(state: State, limits: Limits) -> bool:
+    """Tell whether an ending round that has lost an agent can repeat its end without it.
+
+    An agent cannot come back from DONE. The others may wait for the lost agent in the last
+    collective for as long as its time-out. If they are too few for a round, they finish alone: one
+    of them may be writing the result.
+    """
+    left = (m for m in state.members if m.phase in (Phase.READY, Phase.ACTIVE))
+    return count_of(_chosen(left, limits)) >= limits.smallest
 
 
 def _may_grow(state: State, round_: Round, limits: Limits) -> bool:
