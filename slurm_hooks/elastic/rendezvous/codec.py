@@ -2,6 +2,12 @@
 every field is checked, the size is bounded, and only JSON is read.
 
 A table gives the form of each field in the text. Both directions follow from it.
+
+Fragments of a job may have two versions. So a new field comes at the end of its record, with a
+default that is not written, and a reader ignores values at the end and names that it does not know.
+An agent that does not know a field drops it when it writes the state again. So the default must be
+safe at any moment. A phase or an outcome that it does not know is refused, because agents that see
+different ones would decide differently: a later version says such news in a new field.
 """
 
 from __future__ import annotations
@@ -9,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 from slurm_hooks.elastic.rendezvous.causes import cause_in, causes_in, text_of
@@ -57,7 +64,7 @@ def _text(pattern: re.Pattern[str], read: Callable[[str], Any] = str) -> Callabl
     return checked
 
 
-def _list(value: Any, shortest: int, longest: int) -> list[Any]:
+def _list(value: Any, shortest: int, longest: int = MAX_BYTES) -> list[Any]:
     if not isinstance(value, list) or not shortest <= len(value) <= longest:
         raise ValueError("a list is missing, too short or too long")
     return value
@@ -84,33 +91,32 @@ def _row(*kinds: _Kind) -> _Kind:
     """A tuple with a value of each kind."""
 
     def read(raw: Any) -> tuple[Any, ...]:
-        values = _list(raw, len(kinds), len(kinds))
-        return tuple(kind.read(value) for kind, value in zip(kinds, values))
+        return tuple(kind.read(value) for kind, value in zip(kinds, _list(raw, len(kinds))))
 
     return _Kind(read, lambda row: [kind.write(value) for kind, value in zip(kinds, row)])
 
 
-def _record(make: Callable[..., Any], **kinds: _Kind) -> _Kind:
-    """An object with these fields, as a list in this order."""
-    row = _row(*kinds.values())
-    return _Kind(
-        lambda raw: make(**dict(zip(kinds, row.read(raw)))),
-        lambda record: row.write(getattr(record, name) for name in kinds),
-    )
-
-
-def _short(record: _Kind, length: int, usual: int) -> _Kind:
-    """A record of this length, whose last value is left out if it is the usual value."""
+def _record(make: Callable[..., Any], least: int, **kinds: _Kind) -> _Kind:
+    """An object with these fields, as a list in this order. The first `least` are always there. The
+    last of the others are left out if they have their defaults.
+    """
+    usual = _defaults(make)
 
     def read(raw: Any) -> Any:
-        is_short = isinstance(raw, list) and len(raw) == length - 1
-        return record.read([*raw, usual] if is_short else raw)
+        values = zip(kinds.items(), _list(raw, least))
+        return make(**{name: kind.read(value) for (name, kind), value in values})
 
-    def write(value: Any) -> Any:
-        row = record.write(value)
-        return row[:-1] if row[-1] == usual else row
+    def write(record: Any) -> list[Any]:
+        names = list(kinds)
+        while len(names) > least and getattr(record, names[-1]) == usual[names[-1]]:
+            names.pop()
+        return [kinds[name].write(getattr(record, name)) for name in names]
 
     return _Kind(read, write)
+
+
+def _defaults(make: Any) -> dict[str, Any]:
+    return {field.name: field.default for field in fields(make)}
 
 
 def _or_null(kind: _Kind) -> _Kind:
@@ -129,6 +135,7 @@ _CAUSE = _Kind(_text(_PLAIN, cause_in), str)
 _CAUSES = _Kind(_text(_PLAIN, causes_in), text_of)
 _MEMBER = _record(
     Member,
+    10,
     token=_ID,
     fragment=_COUNT,
     node=_COUNT,
@@ -143,6 +150,7 @@ _MEMBER = _record(
 )
 _ROUND = _record(
     Round,
+    7,
     number=_COUNT,
     order=_several(_ID, shortest=1, name=str),
     fragments=_several(_COUNT),
@@ -152,13 +160,13 @@ _ROUND = _record(
     formed_at=_COUNT,
     workers=_COUNT,
 )
-_LAUNCH = _record(Launch, text=_WORDS, digest=_ID, tokens=_several(_ID))
+_LAUNCH = _record(Launch, 3, text=_WORDS, digest=_ID, tokens=_several(_ID))
 _STATE = {
     "run": _WORDS,
     "revision": _COUNT,
     "stage": _COUNT,
-    "members": _several(_short(_MEMBER, 11, 1), name=lambda member: member.token),
-    "round": _or_null(_short(_ROUND, 8, 0)),
+    "members": _several(_MEMBER, name=lambda member: member.token),
+    "round": _or_null(_ROUND),
     "rounds": _COUNT,
     "gone": _several(_CAUSE),
     "crashes": _COUNT,
@@ -174,11 +182,17 @@ _STATE = {
 }
 
 
+_ADDED = {name: usual for name, usual in _defaults(State).items() if name in list(_STATE)[16:]}
+
+
 def encode(state: State) -> str:
     """Return a line of JSON. Raises StateFormatError if it would not be readable again."""
-    document = {name: kind.write(getattr(state, name)) for name, kind in _STATE.items()}
-    if not state.launches:
-        del document["launches"]
+    left_out = {name for name, usual in _ADDED.items() if getattr(state, name) == usual}
+    document = {
+        name: kind.write(getattr(state, name))
+        for name, kind in _STATE.items()
+        if name not in left_out
+    }
     text = json.dumps({"format": FORMAT, **document}, separators=(",", ":")) + "\n"
     if len(text) > MAX_BYTES or len(state.members) > MAX_MEMBERS:
         raise StateFormatError(f"state too large: {len(text)} bytes")
@@ -195,8 +209,8 @@ def decode(text: str) -> State:
         raise StateFormatError(f"not JSON: {error}") from None
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise StateFormatError("not a state of format 1")
-    raw.setdefault("launches", [])
     try:
-        return State(**{name: kind.read(raw[name]) for name, kind in _STATE.items()})
+        known = {name: kind for name, kind in _STATE.items() if name in raw or name not in _ADDED}
+        return State(**{name: kind.read(raw[name]) for name, kind in known.items()})
     except (KeyError, TypeError, ValueError) as error:
         raise StateFormatError(f"bad field: {error}") from None
