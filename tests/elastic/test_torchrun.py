@@ -169,6 +169,14 @@ def test_leaves_at_the_end_of_its_lease(gang: Gang) -> None:
     assert crashed_fragments(gang) == []
 
 
+def test_a_notice_is_heard_with_a_long_monitor_interval(gang: Gang) -> None:
+    gang.flags = ["--monitor-interval=3600"]
+    gang.start(1, "1:1", LONG)
+    gang.wait_world(1)
+    gang.notify(1)
+    assert gang.wait_exit(1) == [0]
+
+
 def test_an_unusable_directory_is_a_single_clear_line(gang: Gang) -> None:
     gang.shared = gang.work / "file" / "dir"
     (gang.work / "file").write_text("")

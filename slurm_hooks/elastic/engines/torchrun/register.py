@@ -41,6 +41,7 @@ from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardo
 _AN_HOUR_S = 3600.0
 _IDENTICAL = "TORCH_ELASTIC_WORKER_IDENTICAL"
 _BUDGET = "PET_MAX_RESTARTS"  # a lost fragment costs its peers one restart
+_INTERVAL_S = 0.5  # torch lets this agent act once an interval, and a notice is 20 s
 
 
 @cache
@@ -158,6 +159,7 @@ def _meet_specs() -> None:
         plain(spec)
         if isinstance(spec.rdzv_handler, MalleableHandler):
             spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
+            spec.monitor_interval = min(spec.monitor_interval, _INTERVAL_S)
             spec.rdzv_handler.note_launch(script_of(spec))
             spec.rdzv_handler.warm_pool = _processes().warm_pool = warm_workers(spec)
             _processes().install(SubprocessHandler)
