@@ -38,7 +38,13 @@ class OneWarm(WarmPool):
         self.left = [Ended(1)]
         self.seen: list[Started] = []
 
-    def take(self, args: Sequence[str], env: Mapping[str, str], outputs: list[Any]) -> Any:
+    def take(
+        self,
+        args: Sequence[str],
+        env: Mapping[str, str],
+        outputs: list[Any],
+        binding: tuple[str, ...] = (),
+    ) -> Any:
         assert outputs == ["out", "err"]
         self.seen.append((tuple(args), dict(env)))
         return self.left.pop() if self.left else None

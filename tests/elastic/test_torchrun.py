@@ -208,6 +208,37 @@ def test_the_first_workers_are_warm(gang: Gang, flags: list[str]) -> None:
     assert b"stand_by" in (gang.work / "words").read_bytes()
 
 
+BOUND = """
+import os
+import torch
+from pathlib import Path
+import sys
+place = Path(sys.argv[1], os.environ["RANK"])
+place.with_suffix(".words").write_bytes(Path("/proc/self/cmdline").read_bytes())
+place.with_suffix(".cpus").write_text(str(sorted(os.sched_getaffinity(0))))
+"""
+
+
+@pytest.mark.parametrize(("warm", "words"), [("", b"stand_by"), ("0", b"cold_worker")])
+def test_workers_bound_by_numactl_are_warm_or_observed(gang: Gang, warm: str, words: bytes) -> None:
+    tools = gang.work / "tools"
+    tools.mkdir()
+    numactl = 'cpus="${1#--physcpubind=}"; shift; exec taskset -c "$cpus" "$@"'
+    write_programs(tools, {"numactl": numactl})
+    gang.extra |= {"PATH": f"{tools}:{os.environ['PATH']}", "MALLEABLE_WARM": warm}
+    gang.launcher = [str(Path(__file__).with_name("launch_bound.py"))]
+    gang.flags = ["--numa-binding=node", "--nproc-per-node=2"]
+    gang.script = gang.work / "at" / "bound.py"
+    gang.script.parent.mkdir()
+    gang.script.write_text(BOUND)
+    gang.start(1, "1:1", LONG)
+    assert gang.wait_exit(1) == [0], gang.dump()
+    ours = sorted(os.sched_getaffinity(0))
+    for rank in (0, 1):
+        assert words in (gang.work / f"{rank}.words").read_bytes()
+        assert (gang.work / f"{rank}.cpus").read_text() == str([ours[rank % len(ours)]])
+
+
 def test_an_obstacle_to_an_agent_s_start_is_reported_to_slurm_too(gang: Gang) -> None:
     told_to = stand_in(gang)
     gang.flags = ["--local-addr=a b"]

@@ -184,7 +184,7 @@ class MalleableHandler(RendezvousHandler):
     def num_nodes_waiting(self) -> int:
         """Return a positive number when the workers must stop for a new round.
 
-        torch calls it every monitor interval (0.1 s to 0.5 s), so it reads the directory less often.
+        torch calls it every monitor interval, 0.1 s to 0.5 s. So it reads the directory less often.
         """
         self._signals.listen()
         if self.warm_pool:

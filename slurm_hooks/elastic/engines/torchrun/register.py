@@ -33,7 +33,7 @@ from slurm_hooks.elastic.engines.torchrun.stubborn_workers import (
 from slurm_hooks.elastic.engines.torchrun.takeover import Instead, take_over
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool, warm_contexts, warm_modules
 from slurm_hooks.elastic.farewell import farewell_s
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.names import TORCH, refusal
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.signals import SignalListener, end_quietly, skip_teardown
@@ -196,9 +196,26 @@ def warm_workers(spec: Any) -> WarmPool | None:
     program = program_of(spec.entrypoint, spec.args)
     if extra is None or not program:
         return None
-    warm_pool = WarmPool(program, spec.local_world_size, extra, warm_contexts(os.environ))
-    atexit.register(warm_pool.dismiss)
-    return warm_pool
+    count, contexts = spec.local_world_size, warm_contexts(os.environ)
+    with suppressed(Exception, doing="asking torch how it binds workers: they start cold"):
+        warm_pool = WarmPool(program, count, extra, contexts, bindings=_bindings(spec))
+        atexit.register(warm_pool.dismiss)
+        return warm_pool
+    return None
+
+
+def _bindings(spec: Any) -> list[tuple[str, ...]]:
+    """Return the words that torch puts before Python by local rank, for --numa-binding. Raises what
+    torch raises.
+    """
+    options = getattr(spec, "numa_options", None)
+    if options is None:
+        return []
+    from torch.numa import binding  # noqa: PLC0415  (torch 2.9)
+
+    bind: Any = binding._maybe_wrap_command_args_with_numa_binding
+    seats = range(spec.local_world_size)
+    return [bind((), gpu_index=seat, numa_options=options) for seat in seats]
 
 
 def program_of(entrypoint: object, args: Sequence[object]) -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
@@ -45,11 +46,14 @@ class Processes:
 
     def _start(self, plain: Start, starter: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
         """Return a process of `starter`, a SubprocessHandler: warm, else observed, else plain."""
+        binding = _binding(args)
+        words = args[len(binding) :]
         if self.warm_pool:
-            process = self.warm_pool.take(args, env, [starter._stdout, starter._stderr])
+            outputs = [starter._stdout, starter._stderr]
+            process = self.warm_pool.take(words, env, outputs, binding)
             if process is not None:
                 return process
-        return plain(starter, observed(args, env), env)
+        return plain(starter, (*binding, *observed(words, env)), env)
 
     def add(self, process: subprocess.Popen[bytes], seat: int) -> None:
         """Note a further process. The first process of an agent begins another round."""
@@ -67,6 +71,14 @@ class Processes:
         codes = [process.poll() or 0 for process in self._started]
         own = [code for code in codes if code not in (0, -signal.SIGTERM)]
         return as_shell(own[0]) if own else 0
+
+
+def _binding(args: tuple[str, ...]) -> tuple[str, ...]:
+    """Return numactl and its options, which torch puts before Python for --numa-binding. It is
+    empty without them.
+    """
+    is_bound = args[:1] == ("numactl",) and sys.executable in args
+    return args[: args.index(sys.executable)] if is_bound else ()
 
 
 def _place(env: Mapping[str, str], local_rank: object) -> dict[str, str]:

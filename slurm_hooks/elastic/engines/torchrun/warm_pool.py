@@ -75,25 +75,34 @@ def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> 
 
 class WarmWorker:
     """A warm worker for `program`, the words after `python -u`. With a `seat` its CUDA context is
-    made for the worker of that local rank.
+    made for the worker of that local rank. The words of `binding` stand before Python.
     """
 
-    def __init__(self, program: Sequence[str], extra: Sequence[str], seat: int | None) -> None:
+    def __init__(
+        self,
+        program: Sequence[str],
+        extra: Sequence[str],
+        seat: int | None,
+        binding: tuple[str, ...] = (),
+    ) -> None:
         self.env = dict(os.environ)
+        self._binding = binding
         self._seat = "" if seat is None else str(seat)
         self._channel, theirs = socket.socketpair()
         words = [str(theirs.fileno()), self._seat, ",".join(extra), *program]
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-u", "-c", PROGRAM, *words],
+                [*binding, sys.executable, "-u", "-c", PROGRAM, *words],
                 env=self.env,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
 
-    def fits(self, env: Mapping[str, str]) -> bool:
-        """Tell whether it lives and could be the worker with this environment."""
-        if self.process.poll() is not None or not is_same_environment(self.env, env):
+    def fits(self, env: Mapping[str, str], binding: tuple[str, ...] = ()) -> bool:
+        """Tell whether it lives and could be the worker with this environment and binding."""
+        if self.process.poll() is not None or binding != self._binding:
+            return False
+        if not is_same_environment(self.env, env):
             return False
         if not self._seat:
             return True
@@ -124,7 +133,7 @@ class WarmWorker:
 
 class WarmPool:
     """As many warm workers for `program` as this agent runs. They start `delay_s` after a round
-    began, and import `extra` as well.
+    began, and import `extra` as well. `bindings` are the words before Python by local rank, if any.
     """
 
     def __init__(
@@ -134,8 +143,10 @@ class WarmPool:
         extra: Sequence[str] = (),
         contexts: Contexts = Contexts.FIRST,
         delay_s: float = DELAY_S,
+        bindings: Sequence[tuple[str, ...]] = (),
     ) -> None:
         self._program = tuple(program)
+        self._bindings = bindings or [()] * count
         self._count = count
         self._extra = tuple(extra)
         self._contexts = contexts
@@ -145,16 +156,22 @@ class WarmPool:
         self._has_begun = False
 
     def take(
-        self, args: Sequence[str], env: Mapping[str, str], outputs: list[Any]
+        self,
+        args: Sequence[str],
+        env: Mapping[str, str],
+        outputs: list[Any],
+        binding: tuple[str, ...] = (),
     ) -> subprocess.Popen[bytes] | None:
-        """Return a warm process that now runs `args`, or `None` if no process fits."""
+        """Return a warm process with this binding that now runs `args`, or `None` if no process
+        fits.
+        """
         self._due = time.monotonic() + self._delay_s
         self._has_begun = True
         known = (sys.executable, "-u", *self._program)
         is_known = tuple(args[: len(known)]) == known
         while self._workers:
             worker = self._workers.pop(0)
-            if is_known and worker.fits(env):
+            if is_known and worker.fits(env, binding):
                 with suppressed(OSError, doing="handing over to a warm worker"):
                     worker.hand_over(args[2:], env, outputs)
                     return worker.process
@@ -169,8 +186,10 @@ class WarmPool:
             return
         with suppressed(OSError, doing="starting a warm worker"):
             while len(self._workers) < self._count:
-                seat = len(self._workers) if self._makes_contexts() else None
-                self._workers.append(WarmWorker(self._program, self._extra, seat))
+                at = len(self._workers)
+                seat = at if self._makes_contexts() else None
+                worker = WarmWorker(self._program, self._extra, seat, self._bindings[at])
+                self._workers.append(worker)
 
     def _makes_contexts(self) -> bool:
         if self._contexts is Contexts.FIRST:
