@@ -136,3 +136,13 @@ def test_the_exit_code_belongs_to_the_newest_round(
     assert pool.left == []
     handler()._popen(script(tmp_path), {**ENV, "LOCAL_RANK": "0"})
     assert processes.exit_code() == 7
+
+
+def test_a_worker_gets_the_number_of_its_node_unless_the_user_has_set_it(
+    handler: Any, cold: list[Started], tmp_path: Path
+) -> None:
+    processes, words = Processes(), script(tmp_path)
+    processes.install(handler)
+    for more in ({}, {"NODE_RANK": "7"}):
+        handler()._popen(words, {**ENV, "LOCAL_RANK": "0", "GROUP_RANK": "3", **more})
+    assert [env["NODE_RANK"] for _, env in cold] == ["3", "7"]

@@ -21,6 +21,7 @@ from .gang import Gang
 pytestmark = [pytest.mark.torch]
 
 LONG = 100_000
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def crashed_fragments(gang: Gang) -> list[int]:
@@ -206,6 +207,28 @@ def test_the_first_workers_are_warm(gang: Gang, flags: list[str]) -> None:
     gang.start(1, "1:1", LONG)
     assert gang.wait_exit(1) == [0], gang.dump()
     assert b"stand_by" in (gang.work / "words").read_bytes()
+
+
+DUMP = """
+import json, os, sys
+from pathlib import Path
+import torch  # without TORCHDYNAMO, whose import adds a variable of its own
+Path(sys.argv[1], "env.json").write_text(json.dumps(dict(os.environ)))
+"""
+
+
+def test_a_worker_has_the_documented_variables(gang: Gang) -> None:
+    gang.script = gang.work / "at" / "dump.py"
+    gang.script.parent.mkdir()
+    gang.script.write_text(DUMP)
+    gang.start(1, "1:1", LONG)
+    assert gang.wait_exit(1) == [0], gang.dump()
+    env = json.loads((gang.work / "env.json").read_text())
+    section = (DOCS / "users" / "choosing.md").read_text().split("## Variables of a round\n")[1]
+    rows = [line.split("|")[1] for line in section.split("\n## ")[0].splitlines() if "|" in line]
+    named = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row)}
+    assert env.keys() - gang.environment(1, "1:1").keys() == named
+    assert env["NODE_RANK"] == env["GROUP_RANK"]
 
 
 BOUND = """

@@ -36,7 +36,7 @@ class Processes:
         plain: Start = handler._popen
 
         def popen(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-            own = {**env, **_place(env, getattr(self, "local_rank_id", None))}
+            own = _numbered({**env, **_place(env, getattr(self, "local_rank_id", None))})
             process = processes._start(plain, self, args, own)
             processes.add(process, seat(own))
             return process
@@ -79,6 +79,13 @@ def _binding(args: tuple[str, ...]) -> tuple[str, ...]:
     """
     is_bound = args[:1] == ("numactl",) and sys.executable in args
     return args[: args.index(sys.executable)] if is_bound else ()
+
+
+def _numbered(env: dict[str, str]) -> dict[str, str]:
+    """Return this environment with NODE_RANK, which other launchers set and Composer needs. A
+    value of the user's stays.
+    """
+    return {"NODE_RANK": env["GROUP_RANK"], **env} if "GROUP_RANK" in env else env
 
 
 def _place(env: Mapping[str, str], local_rank: object) -> dict[str, str]:
