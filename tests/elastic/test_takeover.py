@@ -45,6 +45,8 @@ def test_options_that_the_job_itself_asks_for_are_left_alone() -> None:
         ),
         (Requested("c10d", "localhost:0", "uuid", 2, 16), "instead of c10d at localhost:0"),
         (Requested("etcd-v2", "", "", 2, 16), "instead of etcd-v2"),
+        # accelerate names a backend itself, and torch adds the job's own endpoint.
+        (Requested("static", ENV["PET_RDZV_ENDPOINT"], "42", 2, 16), "instead of static"),
     ],
 )
 def test_another_rendezvous_is_replaced_with_a_single_line(asked: Requested, words: str) -> None:

@@ -59,7 +59,8 @@ def adopted(requested: Requested, env: Mapping[str, str]) -> Instead:
     place = requested.endpoint if requested.backend in BACKENDS else ""
     place = _first_path(place, env.get("PET_RDZV_ENDPOINT", ""), env.get("MALLEABLE_DIR", ""))
     if requested.backend not in BACKENDS:
-        where = f" at {requested.endpoint[:100]}" if requested.endpoint else ""
+        theirs = "" if requested.endpoint == env.get("PET_RDZV_ENDPOINT") else requested.endpoint
+        where = f" at {theirs[:100]}" if theirs else ""
         lines.append(
             f"fragments use the job's own rendezvous instead of {requested.backend}{where}"
         )
