@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Optional
 
 from slurm_hooks.allocation.objectives import Objective
+from slurm_hooks.errors import MalleableError
 from slurm_hooks.model import (
     Detail,
     Fragment,
     Intent,
     JobPlan,
+    MalleableJob,
     Plan,
     Reason,
     Snapshot,
@@ -51,8 +54,40 @@ def make_plan(
     """The plan for a snapshot. The same snapshot gives the same plan.
 
     `clock` only limits the search. Without `objective`, the settings must name an objective in
-    `OBJECTIVES`.
+    `OBJECTIVES`. A job that cannot be planned is left alone, with a note: its leases stay as they
+    are, and its nodes count as taken. Raises what planning raises if no job or every
+    job is to blame.
     """
+    plan = partial(_plan, settings=settings, clock=clock, objective=objective)
+    try:
+        return plan(snapshot)
+    except MalleableError:
+        raise
+    except Exception:  # a bug: without a plan every job would lose its leases
+        faults = {job.job_id: _fault(plan, snapshot, job) for job in snapshot.jobs}
+        faults = {job_id: fault for job_id, fault in faults.items() if fault}
+        if len(faults) in (0, max(2, len(snapshot.jobs))):
+            raise
+    lines = (f"job {job_id} left alone: a bug: {fault}" for job_id, fault in faults.items())
+    healthy = tuple(job for job in snapshot.jobs if job.job_id not in faults)
+    return plan(replace(snapshot, jobs=healthy, unknown=(*snapshot.unknown, *lines)))
+
+
+def _fault(plan: Callable[[Snapshot], Plan], snapshot: Snapshot, job: MalleableJob) -> str:
+    """Return why a job cannot be planned even alone, empty if it can."""
+    try:
+        plan(replace(snapshot, jobs=(job,)))
+    except Exception as error:  # whatever it is, it concerns this job
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _plan(
+    snapshot: Snapshot,
+    settings: Settings,
+    clock: Callable[[], float],
+    objective: Optional[Objective],
+) -> Plan:
     ground = Ground(snapshot, settings)
     survey = survey_of(ground)
     situations = [situation_of(survey, job) for job in snapshot.jobs]

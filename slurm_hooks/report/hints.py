@@ -22,7 +22,9 @@ _BY_CODE = {
     "15:53": "Slurm could not start the script: can the nodes write its --output?",
     "0:0": "the script ended with 0 before its training did; does it need `set -o pipefail`?",
 }
-_NOT_BEGUN = frozenset({"2:0", "13:0", "126:0", "127:0", "15:53"})  # no torchrun, or no script, has run
+_NOT_BEGUN = frozenset(
+    {"2:0", "13:0", "126:0", "127:0", "15:53"}
+)  # no torchrun, or no script, has run
 _TORCHRUN = (
     "does the output say that the backend 'malleable-needs-torch-2.6-...' is not registered? Then "
     "torch is older than 2.6, or the script overwrites PYTHONPATH instead of extending it"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from pytest_mock import MockerFixture
+
 from build import (
     after,
     make_fragment,
@@ -24,6 +27,9 @@ from slurm_hooks.model import (
     Verb,
 )
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.situation import Situation, situation_of
+from slurm_hooks.planning.survey import Survey
+from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.values import Settings, parse
 
 RUNNING = FragmentState.RUNNING
@@ -140,3 +146,30 @@ def test_a_forgiven_fragment_leaves_with_a_clean_mark() -> None:
     marks = [a.mark for a in plan_for(job, nodes=nodes).actions if a.mark is not None]
     assert marks
     assert all(mark.failures == 0 for mark in marks)
+
+
+def test_a_job_that_cannot_be_planned_costs_itself_only(mocker: MockerFixture) -> None:
+    """A bug is not known before it is met, so one is put into the planning of job 8."""
+
+    def break_on_8(survey: Survey, job: MalleableJob) -> Situation:
+        if job.job_id == 8:
+            raise ZeroDivisionError("of job 8")
+        return situation_of(survey, job)
+
+    mocker.patch("slurm_hooks.planning.plan.situation_of", break_on_8)
+    short = {"start": after(-500), "end": after(100)}
+    both = [
+        make_job(make_fragment(0, RUNNING, [f"n{n}"], n, **short), job_id=n, held=1) for n in (7, 8)
+    ]
+    nodes = (make_node("n7", NodeState.BUSY), make_node("n8", NodeState.BUSY), make_node("n9"))
+    plan = plan_for(*both, nodes=nodes)
+    assert {action.fragment.job_id for action in plan.actions} == {7}
+    assert {action.verb for action in plan.actions} == {Verb.STAY, Verb.GROW}
+    assert grown(plan) == {"n9"}
+    assert "job 8 left alone: a bug: ZeroDivisionError: of job 8" in map(note_text, plan.notes)
+
+
+def test_a_bug_that_concerns_every_job_ends_the_tick(mocker: MockerFixture) -> None:
+    mocker.patch("slurm_hooks.planning.plan.situation_of", side_effect=ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        plan_for(make_job(held=1), make_job(held=1, job_id=8))
