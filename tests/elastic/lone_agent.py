@@ -18,6 +18,8 @@ from slurm_hooks.elastic.agent.actions import Enter, Form, Wait
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.session import Session
+from slurm_hooks.elastic.agent.settling import Training
+from slurm_hooks.elastic.agent.sight import Sight
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
@@ -27,6 +29,7 @@ from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirec
 from slurm_hooks.elastic.rendezvous.rounds import form
 from slurm_hooks.elastic.rendezvous.state import (
     Member,
+    Round,
     State,
     Stop,
     announce_leave,
@@ -145,6 +148,27 @@ class Workers(Mailbox):
     clear = withdraw
 
 
+class SeenTraining(Sight):
+    """The workers make a step in the tenth part of a second, unless a test says otherwise."""
+
+    seen = Training(60.0, start_s=0.3, step_s=0.1)
+
+    def __init__(self) -> None:
+        pass
+
+    def begin_round(self, now: float, round_: Round, is_first: bool) -> None:
+        pass
+
+    def look(self, now: float, rank: int) -> None:
+        pass
+
+    def training(self, now: float) -> Training:
+        return self.seen
+
+    def end(self) -> None:
+        pass
+
+
 class Agent:
     """A session, and all that it stands on."""
 
@@ -154,8 +178,15 @@ class Agent:
         self.signals = SignalListener()
         self.membership = Membership(ME, self.directory, self.heartbeat, self.signals)
         forewarning = Forewarning(self.workers, OPTIONS.boundary_s)
+        self.sight = SeenTraining()
         self.session = Session(
-            OPTIONS, self.membership, self.lease, self.signals, forewarning, self.reports
+            OPTIONS,
+            self.membership,
+            self.lease,
+            self.signals,
+            forewarning,
+            self.reports,
+            self.sight,
         )
 
     def mine(self) -> Member:

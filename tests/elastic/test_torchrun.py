@@ -65,6 +65,25 @@ def test_grows_and_shrinks_as_planned_without_using_restarts(gang: Gang) -> None
     assert shrunk_at - asked_at < 30  # the time that torchrun alone gives its workers to end
 
 
+def test_no_growth_begins_before_the_first_step_or_while_the_steps_pause(gang: Gang) -> None:
+    pause = gang.work / "wait"
+    pause.touch()
+    gang.start(1, "1:3", LONG)
+    wait_until(gang.begins, explain=gang.dump)
+    for fragment in (2, 3):
+        gang.start(fragment, "1:3", LONG)
+        wait_until(lambda n=fragment: len(members(gang)) == n, explain=gang.dump)
+        time.sleep(3.0)  # a step is seen so late
+        assert len(gang.rounds()) == fragment - 1, gang.dump()
+        pause.unlink()
+        gang.wait_world(fragment)
+        pause.touch()
+    (gang.work / "enough").touch()
+    pause.unlink()
+    assert gang.wait_exit(1, 2, 3) == [0, 0, 0]
+    assert {world for _, _, world in gang.steps()} >= {1, 2}, "no round is thrown away"
+
+
 def test_a_training_that_loses_the_host_of_the_store_twice_goes_on(gang: Gang) -> None:
     gang.extra["MALLEABLE_LAST_CALL_S"] = "60"  # a first round of three: it is full
     for fragment in (1, 2, 3):

@@ -1,4 +1,8 @@
-"""The smallest training: an all_reduce per step, the step number as checkpoint."""
+"""The smallest training: an all_reduce per step, the step number as checkpoint.
+
+It makes no step while the file `wait` exists. Its steps are seen as those of an optimizer are,
+whose import takes two seconds of a processor.
+"""
 
 import json
 import os
@@ -9,8 +13,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-# There is no optimizer here. A warm worker reads this line, and spares two seconds of a processor.
+from slurm_hooks.elastic.mailbox import MailboxReader
+from slurm_hooks.elastic.observed import Observed
+from slurm_hooks.elastic.speed import Speed
+
+# There is no optimizer here. A warm worker reads this line too.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+STEP_S = 0.03
 work, target = Path(sys.argv[1]), int(sys.argv[2])
 crash_at = int(sys.argv[3]) if len(sys.argv) > 3 else -1
 torch.set_num_threads(1)
@@ -31,14 +40,20 @@ begin = {
 }
 with open(work / "begins.jsonl", "a") as file:
     file.write(json.dumps(begin) + "\n")
+seen, first_at = MailboxReader(os.environ), 0.0
 while step < target:
-    time.sleep(0.03)
+    time.sleep(STEP_S)
+    while (work / "wait").exists():
+        time.sleep(STEP_S)
     total = torch.tensor([1.0, float((work / "enough").exists())])
     dist.all_reduce(total)
     assert int(total[0]) == world
     if total[1]:
         break
     step += 1
+    first_at = first_at or time.monotonic()
+    seen.write_speed(Speed(first_at))
+    seen.write_observed(Observed(step, step_s=STEP_S, stepped_at=time.monotonic()))
     if step == crash_at:
         raise RuntimeError("this script is broken")
     if rank == 0:

@@ -212,7 +212,7 @@ class Session:
             self._own_element.report(Standing.JOINED)
         if not state.crashes:
             self._failures.take_back()
-        self._sight.begin_round(round_, is_first=self.round is None)
+        self._sight.begin_round(time.monotonic(), round_, is_first=self.round is None)
         self.round = round_
         self._is_stopping = False
         self._forewarning.clear()
@@ -246,7 +246,7 @@ class Session:
         if self._apart.why:
             return Stop.NOW
         reason = self._reason(state)
-        has_settled = self._settling.is_over(state, now)
+        has_settled = self._settling.is_over(state, now, self._sight.training(now))
         if reason is Stop.NO or (reason is Stop.GROW and not has_settled):
             self._forewarning.withdraw()
             return Stop.NO

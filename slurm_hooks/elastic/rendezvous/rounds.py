@@ -22,7 +22,6 @@ from slurm_hooks.elastic.rendezvous.state import (
     forgive,
 )
 
-PATIENCE = 5.0  # times settle_s: the longest that newcomers wait for others
 PROVEN_S = 600  # a round that lasts longer is progress, whenever the last round broke
 
 
@@ -114,19 +113,6 @@ def is_known_complete(state: State) -> bool | None:
     if not state.wanted:
         return None
     return not Counter(state.wanted) - Counter(m.fragment for m in state.members)
-
-
-def has_settled(state: State, settle_s: float, quiet_s: float, known_s: float) -> bool:
-    """Tell whether to stop for newcomers now.
-
-    `quiet_s`: since a newcomer joined or left. `known_s`: since the first newcomer. During this
-    wait the others train and only newcomers wait. So a common round is worth some seconds. But a
-    wanted agent may never start.
-    """
-    if known_s >= PATIENCE * settle_s:
-        return True
-    is_complete = is_known_complete(state)
-    return quiet_s >= settle_s if is_complete is None else is_complete
 
 
 def has_running_peers(state: State, last: Round | None, token: str) -> bool:

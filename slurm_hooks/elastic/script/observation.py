@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
 from slurm_hooks.elastic.log import debug, suppressed
-from slurm_hooks.elastic.mailbox import MAILBOX
+from slurm_hooks.elastic.mailbox import MAILBOX, MailboxReader
 from slurm_hooks.elastic.observed import Observed
 from slurm_hooks.elastic.script.after_import import AfterImport
 from slurm_hooks.elastic.script.observer import Observer, samples_in
 from slurm_hooks.elastic.script.process_groups import outlive_reducer
+from slurm_hooks.elastic.speed import Speed
 
 SWITCH = "MALLEABLE_OBSERVE"
 _observer: Optional[Observer] = None
@@ -49,6 +50,12 @@ def begin(env: Mapping[str, str]) -> None:
             "accelerate.data_loader": _see_dispatched,
         }
     ).install()
+
+
+def announce() -> None:
+    """Tell the agent that this process is observed, so that a step is to be expected."""
+    if _observer is not None:
+        MailboxReader(os.environ).write_speed(Speed())
 
 
 def see_saved(began: float) -> None:

@@ -202,6 +202,7 @@ def become(program: Sequence[str]) -> Callable[[], object]:
     """Make this process the process that `python -u` with these words would be. The caller then
     calls the result.
     """
+    observation.announce()
     program = list(program)
     if hasattr(sys, "orig_argv"):  # Python 3.10
         sys.orig_argv = [sys.executable, "-u", *program]
