@@ -32,7 +32,7 @@ from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.nightly]
-TRAIN = Path(__file__).resolve().parents[1] / "elastic" / "train_watched.py"
+TRAIN = Path(__file__).resolve().parents[1] / "elastic" / "train_usual.py"
 LONG = 100_000
 
 # The notice for a container that podman keeps outside of the job's process tree.
@@ -66,10 +66,10 @@ def lines(path: Path) -> list[dict[str, object]]:
 
 
 class Training:
-    """A training and its notes."""
+    """A training and its notes. Its first step comes so many seconds after its start."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
+    def __init__(self, bench: Bench, start_s: int = 0) -> None:
+        self.bench, self.start_s = bench, start_s
         self.work = bench.box.work / f"run{time.monotonic_ns()}"
         self.work.mkdir()
 
@@ -79,7 +79,7 @@ class Training:
 
     @property
     def program(self) -> str:
-        return f"train.py {self.work} {LONG}"
+        return f"train.py {self.work} {LONG} watch"
 
     def worlds(self) -> list[object]:
         return [line["world"] for line in self.begins if line["rank"] == 0]
@@ -89,7 +89,8 @@ class Training:
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')}" for path in paths)
 
     def submit(self, script: str) -> None:
-        self.job = self.bench.submit(f"{WITH_TORCHRUN}\nexport USER=root\n{script}", "1-2", TRAINER)
+        lines = f"{WITH_TORCHRUN}\nexport USER=root TRAIN_START_S={self.start_s}\n{script}"
+        self.job = self.bench.submit(lines, "1-2", TRAINER)
         self.bench.tick()
         self.bench.until(self.job, has(2))
 
@@ -124,7 +125,7 @@ class Training:
 
     def end(self) -> None:
         (self.work / "enough").touch()
-        wait_until((self.work / "finished").exists, 40, self.log)
+        wait_until((self.work / "finished").exists, explain=self.log)
 
 
 def mounts(bench: Bench, more: Sequence[Path] = ()) -> list[Path]:
@@ -152,7 +153,7 @@ def inside(runtime: Runtime, image: Path, mounted: Sequence[Path], program: str)
 
 @pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.name)
 def test_a_training_grows_leaves_and_finishes(bench: Bench, image: Path, runtime: Runtime) -> None:
-    training = Training(bench)
+    training = Training(bench, start_s=10)
     mounted = mounts(bench, slurms_commands())
     training.submit(inside(runtime, image, mounted, f"torchrun {training.program}"))
     training.wait_for_world(2)

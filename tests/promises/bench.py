@@ -40,6 +40,13 @@ snooze_s = 0
 # For jobs that train: this Python's torchrun, as a user who can read it.
 WITH_TORCHRUN = f"export PATH={Path(sys.executable).parent}:$PATH"
 TRAINER = "root" if os.geteuid() == 0 else "nobody"
+_USUAL = Path(__file__).resolve().parents[1] / "elastic" / "train_usual.py"
+
+
+def usual_training(work: Path, steps: int, keeps: str) -> str:
+    """A script with the standard training, which has its notes and its result in this directory."""
+    work.mkdir()
+    return f"{WITH_TORCHRUN} OMP_NUM_THREADS=1\nexec torchrun {_USUAL} {work} {steps} {keeps}"
 
 
 class Killed(BaseException):

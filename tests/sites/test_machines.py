@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 
-from promises.bench import Bench, has, occupied
+from promises.bench import TRAINER, Bench, has, occupied, usual_training
 from sites.admin import render, set_site, submit
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
+from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 NewSite = Callable[..., Sandbox]
@@ -114,10 +116,14 @@ def test_below_two_switches_a_job_grows_over_both(bench: Bench) -> None:
     bench.tick_until(job, has(6))
 
 
-def test_a_job_has_its_nodes_on_the_same_switch(bench: Bench) -> None:
-    job = bench.submit(SLEEP, "3-3", options=["-p", "right"])
+def test_a_job_has_its_nodes_on_the_same_switch_and_trains_there(bench: Bench) -> None:
+    pytest.importorskip("torch")
+    work = bench.box.work / "usual"
+    job = bench.submit(usual_training(work, 30, "watch"), "3-3", TRAINER, ["-p", "right"])
     bench.tick_until(job, has(3))
     assert occupied(bench.job(job)) == {"n4", "n5", "n6"}
+    wait_until((work / "finished").exists, explain=lambda: bench.malleable("explain", str(job)))
+    assert json.loads((work / "finished").read_text()) == {"off": 0, "steps": 30}
 
 
 def test_wide_fragments_below_two_switches(bench: Bench) -> None:
