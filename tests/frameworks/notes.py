@@ -15,9 +15,13 @@ LONG = 100_000
 SAMPLES, STEPS_OF_EPOCH = 840, 70  # of a global batch of 12
 
 
-def begin(gang: Gang, script: str, world: int = 2) -> Gang:
-    """Two fragments that train, with `world` processes in all. Neither writes a file."""
+def begin(gang: Gang, script: str, world: int = 2, start_s: int = 0) -> Gang:
+    """Two fragments that train, with `world` processes in all. Neither writes a file.
+
+    The first step of a round of Lightning comes so many seconds later.
+    """
     gang.script = HERE / script
+    gang.extra["TRAIN_START_S"] = str(start_s)
     for fragment in (1, 2):
         gang.start(fragment, NNODES, LONG)
     gang.wait_world(world, timeout=300)

@@ -23,7 +23,8 @@ SCRIPTS = {
 @pytest.fixture(params=SCRIPTS)
 def training(request: pytest.FixtureRequest, gang: Gang) -> Gang:
     pytest.importorskip(request.param, reason="not installed: make test-frameworks")
-    return begin(gang, SCRIPTS[request.param])
+    start_s = 10 if request.param == "lightning.pytorch" else 0  # as many as a user's training
+    return begin(gang, SCRIPTS[request.param], start_s=start_s)
 
 
 def test_no_change_loses_or_repeats_a_sample(training: Gang) -> None:

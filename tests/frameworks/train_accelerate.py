@@ -25,7 +25,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 500)
     model, optimizer, loader, scheduler = accelerator.prepare(
-        net, optimizer, DataLoader(data, batch_size=BATCH), scheduler
+        net, optimizer, DataLoader(data, batch_size=BATCH, num_workers=2), scheduler
     )
     checkpoint = watch_accelerator(accelerator)
     step = checkpoint.resume()

@@ -1,6 +1,7 @@
 """A Lightning training as users write it for a rigid job.
 
-It has a number of nodes, writes its own checkpoints now and then, and resumes from the last. It
+It has a number of nodes, writes its own checkpoints now and then, and resumes from the last. Two
+processes draw its batches. Its first step comes ten seconds after its start (TRAIN_START_S). It
 notes its steps and the samples of each. Arguments: work directory, steps.
 """
 
@@ -15,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 SAMPLES = 840
+START_S = float(os.environ.get("TRAIN_START_S", "10"))
 
 
 class Net(pl.LightningModule):
@@ -39,6 +41,7 @@ class Net(pl.LightningModule):
             "t": time.time(),
         }
         log(self.work / "begins.jsonl", json.dumps(begin))
+        time.sleep(START_S / 2)  # as long as a compiler takes
 
     def training_step(self, batch: list[torch.Tensor], _: int) -> torch.Tensor:
         x, index = batch
@@ -75,12 +78,17 @@ def log(path: Path, line: str) -> None:
 def main() -> None:
     work, steps = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
+    time.sleep(START_S / 2)  # as long as its data and other modules take
     pl.seed_everything(5)
     inputs = torch.randn(SAMPLES, 8, generator=torch.Generator().manual_seed(1))
     world = int(os.environ["WORLD_SIZE"])
     nodes = int(os.environ.get(os.environ.get("TRAIN_NODES", ""), "4"))  # 4: of the rigid job
     loader = DataLoader(
-        TensorDataset(inputs, torch.arange(SAMPLES)), batch_size=12 // world, shuffle=True
+        TensorDataset(inputs, torch.arange(SAMPLES)),
+        batch_size=12 // world,
+        shuffle=True,
+        num_workers=2,
+        persistent_workers=True,
     )
     saved = pl.callbacks.ModelCheckpoint(
         work / "checkpoints",

@@ -41,6 +41,7 @@ def main() -> None:
         disable_tqdm=True,
         remove_unused_columns=False,
         dataloader_pin_memory=False,
+        dataloader_num_workers=2,
     )
     net = Net()
     trainer = Trainer(net, arguments, train_dataset=Samples(), callbacks=[Notes(work, net)])
