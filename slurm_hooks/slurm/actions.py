@@ -61,6 +61,10 @@ def commands(intents: Sequence[Intent], notes: Notes, nodes: Iterable[str] = ())
     return done + _signals([i.fragment for i in intents if i.verb is Verb.NOTICE])
 
 
+AT_A_TIME = 50
+"""Lines of a command. Slurm takes 1 to 50 ms for each, and a command has a time limit."""
+
+
 def _scontrol(lines: Sequence[Update]) -> list[Command]:
     """Return the commands for these lines, in order. Consecutive plain lines share a process."""
     done: list[Command] = []
@@ -75,10 +79,12 @@ def _scontrol(lines: Sequence[Update]) -> list[Command]:
 
 
 def _batch(lines: Sequence[Update]) -> list[Command]:
-    if not lines:
-        return []
-    text = "".join(" ".join(line.words) + "\n" for line in lines)
-    return [Command(("scontrol",), text, len(lines))]
+    done = []
+    for first in range(0, len(lines), AT_A_TIME):
+        some = lines[first : first + AT_A_TIME]
+        text = "".join(" ".join(line.words) + "\n" for line in some)
+        done.append(Command(("scontrol",), text, len(some)))
+    return done
 
 
 def ranges(fragments: Iterable[FragmentId]) -> list[str]:

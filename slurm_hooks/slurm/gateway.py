@@ -23,7 +23,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
-from slurm_hooks.slurm.actions import commands, groups, starts
+from slurm_hooks.slurm.actions import AT_A_TIME, commands, groups, starts
 from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.groups import (
@@ -226,7 +226,9 @@ def apply(
         ]
         return faults + _write(port, commands(vain, notes), announce)
 
-    refused += start(grows) if grows else []
+    apart = groups(grows, notes, tied)
+    for first in range(0, len(apart), AT_A_TIME):  # released at once, in case the next is too late
+        refused += start(list(chain(*apart[first : first + AT_A_TIME])))
     return refused + _write(port, [c for c in written if c.patience_s], announce)
 
 

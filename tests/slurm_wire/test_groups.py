@@ -404,3 +404,18 @@ def test_workers_of_a_pool_wait_for_a_node_that_they_share() -> None:
     slurm.elements["7_0"].state, slurm.elements["7_0"].nodes = "RUNNING", frozenset({"n3"})
     (job,) = observe(slurm, ["malleable"]).jobs
     assert [f.nodes for f in job.fragments] == [{"n3"}, {"n3"}, {"n3"}, {"n1"}]
+
+
+def test_many_starts_are_released_in_batches_so_that_none_is_too_late() -> None:
+    """Slurm took 20 to 50 ms for a line: a command of 500 lines never came to its releases."""
+    slurm = FakeSlurm({f"n{n}": "" for n in range(120)})
+    slurm.submit(7, 120, MARK.replace("NOT", "-").replace("frags=6", "frags=120"))
+    seen = observe(slurm, ["malleable"])
+    written: list[Command] = []
+    slurm.before = written.append
+    apply(slurm, seen, [grow(n, f"n{n}", None) for n in range(120)], lambda text: None)
+    lines = [command.stdin.splitlines() for command in written]
+    assert [len(each) for each in lines] == [50, 1, 50, 1, 20, 1]
+    assert [each[0].split()[0] for each in lines] == ["update", "release"] * 3
+    slurm.advance(1)
+    assert [e.state for e in slurm.of(7)] == ["RUNNING"] * 120
