@@ -8,7 +8,7 @@ node is idle that the others could use.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from datetime import timedelta
 from functools import cached_property
 
 from slurm_hooks.model import (
@@ -16,7 +16,6 @@ from slurm_hooks.model import (
     Fragment,
     FragmentState,
     Hole,
-    HoleEnd,
     Node,
     NodeState,
     Resources,
@@ -109,9 +108,10 @@ class Places:
 
         Empty if there is no such node.
         """
-        lanes = self._others(self._nodes[name])
-        names = (n for lane in lanes for n in self._idle.get(lane, ()) if n not in given)
-        return min(names, default="")
+        node = self._nodes[name]
+        rows = (self._idle.get(lane, ()) for lane in self._others(node))
+        names = (n for row in rows for n in row if n not in given)
+        return min((n for n in names if _serves(self._nodes[n], node)), default="")
 
     def is_in_the_way(self, fragment: Fragment, name: str) -> bool:
         """Tell whether the fragment scatters jobs of others.
@@ -125,9 +125,13 @@ class Places:
 
     def _left_idle(self, name: str) -> bool:
         """Tell whether such a node has been idle since the last tick or longer."""
-        since = self._ground.now - self._ground.until_next
-        lanes = self._others(self._nodes[name])
-        return any(self._longest.get(lane, self._ground.now) <= since for lane in lanes)
+        since, node = self._ground.now - self._ground.until_next, self._nodes[name]
+        rows = (self._idle.get(lane, ()) for lane in self._others(node))
+        idle = (self._nodes[n] for row in rows for n in row)
+        return any(
+            other.idle_since is not None and other.idle_since <= since and _serves(other, node)
+            for other in idle
+        )
 
     @cached_property
     def _idle(self) -> dict[str, list[str]]:
@@ -138,27 +142,26 @@ class Places:
                 by_lane.setdefault(lane, []).append(node.name)
         return by_lane
 
-    @cached_property
-    def _longest(self) -> dict[str, datetime]:
-        """The moment since when a node of each of these partitions is idle."""
-        since_by_lane: dict[str, datetime] = {}
-        for node in self._idle_nodes():
-            if (since := node.idle_since) is not None:
-                for lane in self._others(node):
-                    since_by_lane[lane] = min(since_by_lane.get(lane, since), since)
-        return since_by_lane
-
     def _idle_nodes(self) -> Iterator[Node]:
-        """The nodes that others could have now. A reservation that has begun closes its nodes."""
+        """The nodes that others could have for as long as a hole has to be.
+
+        A reservation or a planned start that comes earlier closes its nodes.
+        """
+        least = timedelta(seconds=self._ground.settings.lease.shortest_hole_s)
         for node in self._nodes.values():
-            hole = self._holes[node.name]
-            is_reserved = hole.source is HoleEnd.RESERVATION
-            is_closed = is_reserved and hole.end is not None and hole.end <= self._ground.now
+            end = self._holes[node.name].end
+            is_closed = end is not None and end < self._ground.now + least
             if node.state is NodeState.FREE and not is_closed and node.name not in self._here:
                 yield node
 
     def _others(self, node: Node) -> frozenset[str]:
         return node.partitions.difference(self._ground.settings.site.partitions)
+
+
+def _serves(idle: Node, node: Node) -> bool:
+    """Tell whether jobs on the node could use the idle node: not without GPUs in place of a node
+    with GPUs."""
+    return bool(idle.total.gpus) or not node.total.gpus
 
 
 def _hides_others(fragment: Fragment) -> bool:

@@ -217,6 +217,27 @@ def test_parts_leave_when_a_node_has_been_idle_since_the_last_tick() -> None:
     assert Verb.NOTICE not in {i.verb for i in ours_alone.actions}
 
 
+IDLE = node("n2", idle_since=after(-300))
+CPUS_ALONE = replace(IDLE, gres=(), partitions=frozenset({"main"}))
+
+
+@pytest.mark.parametrize(
+    ("idle", "planned"),
+    [(CPUS_ALONE, ()), (IDLE, (60,))],
+    ids=["it has no GPU", "a planned start takes it"],
+)
+def test_an_idle_node_that_the_others_cannot_use_closes_no_part(
+    idle: Node, planned: tuple[int, ...]
+) -> None:
+    asked = request(1, 8)
+    starts = tuple(PlannedStart("99", after(s), frozenset({"n2"})) for s in planned)
+    new = replace(seen(job(asked), nodes=[node("n1", used=5), idle]), planned=starts)
+    assert grown(make_plan(new, SETTINGS, no_clock)) == {"n1": 3}
+    here = job(asked, part(0, "n1", 3, asked))
+    old = replace(seen(here, nodes=[node("n1", used=8), idle]), planned=starts)
+    assert Verb.NOTICE not in {i.verb for i in make_plan(old, SETTINGS, no_clock).actions}
+
+
 def test_a_part_stays_while_a_neighbour_of_ours_ends_beside_it() -> None:
     """The state of a completing node is unknown, but no fragment can start there."""
     asked = request(1, 8)
