@@ -13,6 +13,7 @@ from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Form, GiveUp, Leav
 from slurm_hooks.elastic.liveness.ping import Answer
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
+from slurm_hooks.elastic.rendezvous.rounds import form
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, State, Stop, join
 from slurm_hooks.words.comment import Standing
 
@@ -270,6 +271,28 @@ def test_workers_failed_unless_they_were_stopped_or_had_not_begun(
         agent.session.next_action()
     assert (agent.mine().phase, agent.mine().failed) == (Phase.READY, failed)
     assert agent.membership.restarts == bool(failed)
+
+
+@pytest.mark.parametrize(
+    ("saved_s", "outcome"), [(100.0, Outcome.FAILED), (700.0, Outcome.OPEN), (None, Outcome.FAILED)]
+)
+def test_failures_days_apart_end_no_training_that_saves_in_between(
+    agent: Agent, saved_s: Optional[float], outcome: Outcome
+) -> None:
+    """A checkpoint of the first minutes proves nothing: the script may fail soon after it."""
+    agent.train()
+    for _ in range(3):
+        agent.sight.seen = replace(agent.sight.seen, saved_s=saved_s)
+        for _ in range(3):
+            agent.look()
+        agent.clock.now += 5 * 86_400.0
+        agent.session.begin_wait(1)
+        agent.session.next_action()
+        other_has_stopped(agent)
+        agent.directory.update(lambda s: form(s, OPTIONS.limits, "n1", 1, int(agent.clock.now)))
+        agent.session.next_action()
+    assert agent.directory.state.outcome is outcome
+    assert bool(agent.reports.trained) is (saved_s is not None)
 
 
 def test_before_the_first_round_there_is_no_failure(agent: Agent) -> None:

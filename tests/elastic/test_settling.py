@@ -103,6 +103,8 @@ def test_an_agent_sees_the_first_step_of_its_round_and_how_old_the_newest_is(
     worker.write_speed(Speed(first_at=1050.0))
     worker.write_observed(Observed(9, step_s=0.4, stepped_at=1070.0))
     assert seen.training(1075.0) == Training(75.0, 50.0, idle_s=5.0, step_s=0.4)
+    worker.write_observed(Observed(9, 1, step_s=0.4, stepped_at=1070.0, saved_at=1060.0))
+    assert seen.training(1075.0).saved_s == 60.0
     begin(seen, 1080.0, is_first=False)
     mailbox.clear()
     worker.write_speed(Speed())

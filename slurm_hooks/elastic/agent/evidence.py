@@ -41,6 +41,17 @@ class Evidence:
             self._own_element.report_trained()
             self._failures.take_back()
 
+    def see_checkpoint(self, state: State, saved_s: float | None) -> None:
+        """See whether the newest complete checkpoint of this round was begun past the point of the
+        last failure. `saved_s`: how long after the round began, `None` without a checkpoint.
+        """
+        if saved_s is None or not is_progress(state, int(saved_s)):
+            return
+        self._own_element.report_trained()
+        self._failures.take_back()
+        if state.crashed_after_s:
+            self._membership.forgive()
+
     def see_planned_change(self, state: State) -> None:
         """The workers trained until a planned change: they were stopped on request, or others
         joined or left by torchft.

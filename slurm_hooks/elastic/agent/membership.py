@@ -30,6 +30,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     depart,
     expect,
     find,
+    forgive,
     join,
     restart,
     succeed,
@@ -128,6 +129,10 @@ class Membership:
     def advance(self, samples: int) -> None:
         """Workers here have reported how far the training is."""
         self.directory.once.update(lambda s: advance(s, samples))
+
+    def forgive(self) -> None:
+        """The training here has made progress."""
+        self.directory.once.update(forgive)
 
     def announce_leave(self) -> State:
         """Announce that this agent will not be in the next round. Does not wait for a directory in

@@ -240,13 +240,15 @@ class Session:
 
     def _look(self, now: float) -> Stop:
         state = self._announce_if_asked(self._directory.once.read())
+        training = self._sight.training(now)
         self._evidence.hear_samples(state)
+        self._evidence.see_checkpoint(state, training.saved_s)
         if find(state, self._membership.token):  # else a user has removed the directory
             self._apart.look(now, state)
         if self._apart.why:
             return Stop.NOW
         reason = self._reason(state)
-        has_settled = self._settling.is_over(state, now, self._sight.training(now))
+        has_settled = self._settling.is_over(state, now, training)
         if reason is Stop.NO or (reason is Stop.GROW and not has_settled):
             self._forewarning.withdraw()
             return Stop.NO

@@ -30,6 +30,7 @@ class Training:
     * `patience_s`: after so long without a step, a growth may begin all the same. The workers may
       hang, or make steps that nobody sees.
     * `idle_s`: since the newest step, of which one usually takes `step_s` (0: unknown).
+    * `saved_s`: from the begin of the round to that of its newest complete checkpoint.
     """
 
     age_s: float
@@ -37,6 +38,7 @@ class Training:
     patience_s: float = LONGEST_S
     idle_s: float = 0.0
     step_s: float = 0.0
+    saved_s: Optional[float] = None
 
 
 def may_begin(training: Training) -> bool:

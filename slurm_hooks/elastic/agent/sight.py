@@ -63,11 +63,13 @@ class Sight:
             return Training(age_s, patience_s=self._patience_s)
         workers = self._mailbox.observed()
         newest = max(workers, key=lambda worker: worker.stepped_at, default=Observed())
+        saved_at = max((worker.saved_at for worker in workers if worker.saves), default=None)
         return Training(
             age_s,
             start_s=first_at - self._round_began,
             idle_s=now - newest.stepped_at,
             step_s=newest.step_s,
+            saved_s=saved_at and saved_at - self._round_began,
         )
 
     def look(self, now: float, rank: int) -> None:
