@@ -15,7 +15,7 @@ from pytest_mock import MockerFixture
 from slurm_hooks.elastic.rendezvous import directory as module
 from slurm_hooks.elastic.rendezvous.codec import encode
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.rendezvous.revisions import KEPT
+from slurm_hooks.elastic.rendezvous.revisions import MOST
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, join
 
@@ -44,7 +44,7 @@ def test_no_update_is_lost_among_processes(tmp_path: Path, locks: str) -> None:
     assert [p.wait(timeout=150) for p in processes] == [0] * writers
     state = shared.read()
     assert (state.rounds, state.revision) == (writers * each, writers * each)
-    assert len(list(shared.path.glob("state.*"))) <= KEPT
+    assert len(list(shared.path.glob("state.*"))) <= MOST
     assert not list(shared.path.glob("draft.*"))
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from slurm_hooks.elastic.rendezvous import directory as module
+from slurm_hooks.elastic.rendezvous import revisions
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
 from slurm_hooks.elastic.rendezvous.revisions import (
     KEPT,
@@ -79,8 +81,12 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     # the lock only orders writers: without it all of them meet
+    monkeypatch.setattr(module, "await_lock", lambda handle, deadline: None)
+    # old names are free again as early as can be, in the thread that the gate holds up
+    monkeypatch.setattr(revisions, "REST_S", -1.0)
+    monkeypatch.setattr(module, "TIDY_EACH", 1)
     monkeypatch.setattr(
-        "slurm_hooks.elastic.rendezvous.directory.await_lock", lambda handle, deadline: None
+        module.Aside, "do", lambda self, deed: self._is_free.acquire(False) and self._do(deed)
     )
     return Gate(monkeypatch)
 
@@ -277,3 +283,73 @@ def test_a_name_that_is_no_plain_file_is_no_revision_and_causes_no_wait(tmp_path
     os.mkfifo(tmp_path / "state.1")
     with pytest.raises(RevisionError, match="not a plain file"):
         find_newest(tmp_path, Revision())
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[SharedDirectory]:
+    """A directory whose server waits for a dead node at each removal, while the test runs."""
+    until, remove = threading.Event(), os.unlink
+
+    def wait(name: str, **place: Any) -> None:
+        if not name.startswith(("draft", "probe")):  # no other node has opened it
+            assert threading.current_thread() is not threading.main_thread(), name
+            until.wait()
+        remove(name, **place)
+
+    shared = opened(tmp_path / "job")
+    monkeypatch.setattr(revisions, "REST_S", -1.0)
+    monkeypatch.setattr(os, "unlink", wait)
+    yield shared
+    until.set()
+
+
+def test_a_removal_that_hangs_delays_no_update_and_no_beat(served: SharedDirectory) -> None:
+    for _ in range(4 * KEPT):
+        served.update(one_more, timeout_s=1.0)
+    served.write_beat("ab", 1)
+    served.remove_beat("ab")
+    served.write_beat_aside("ab", 2)
+    assert served.read_beat("ab") == 1
+
+
+def test_a_revision_rests_before_its_removal(tmp_path: Path) -> None:
+    """A dead node may have it in use, as far as the file server knows."""
+    shared = opened(tmp_path)
+    for _ in range(4 * KEPT):
+        shared.update(one_more)
+    revisions.tidy(tmp_path)
+    assert len(list(tmp_path.glob("state.*"))) == 4 * KEPT
+    read_last = os.stat(tmp_path / "state.4").st_mtime
+    for number in range(1, 5):
+        os.utime(tmp_path / f"state.{number}", (0, read_last - revisions.REST_S - 9))
+    (tmp_path / "draft.2.0123abcd").write_text("of a dead writer")
+    revisions.tidy(tmp_path)
+    left = sorted(int(path.suffix[1:]) for path in tmp_path.glob("state.*"))
+    assert left == list(range(4, 4 * KEPT + 1)), "the fourth was the newest until a moment ago"
+    assert not list(tmp_path.glob("draft.*"))
+
+
+def test_the_number_of_revisions_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(revisions, "MOST", 3 * KEPT)
+    shared = opened(tmp_path)
+    for _ in range(5 * KEPT):
+        shared.update(one_more)
+    revisions.tidy(tmp_path)
+    assert len(list(tmp_path.glob("state.*"))) == 3 * KEPT
+
+
+def test_no_agent_opens_the_lock_for_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS would delegate it to a node, whose death then stops all others for 90 s."""
+    flags, open_ = [], os.open
+
+    def noted(name: Any, how: int, *more: Any, **place: Any) -> int:
+        flags.extend([how] if name == "lock" else [])
+        return open_(name, how, *more, **place)
+
+    monkeypatch.setattr(os, "open", noted)
+    opened(tmp_path).update(one_more)
+    assert [how & os.O_ACCMODE for how in flags] == [os.O_WRONLY]

@@ -180,7 +180,7 @@ class Heartbeat:
             others = watched(state, self._token)
             self._connections.keep(_addresses(state, frozenset(others)))
             if not self._is_watched(watchers(state, self._token)):
-                self._directory.write_beat(self._token, self._count)
+                self._directory.write_beat_aside(self._token, self._count)
             silent = self._watch.observe(time.monotonic(), {t: self._sign(t) for t in others})
             dead = self._dead(state, silent)
             if dead:
@@ -233,8 +233,6 @@ class Heartbeat:
 
     def _remove_dead(self, tokens: frozenset[str]) -> None:
         self._directory.update(lambda s: expire(s, tokens, int(time.time())))
-        for token in tokens:
-            self._directory.remove_beat(token)
 
     def _depart(self) -> None:
         # if this fails, the others will notice the silence

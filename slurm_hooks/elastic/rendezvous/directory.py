@@ -2,6 +2,12 @@
 
 A lock (fcntl) keeps the queue of writers short where it works. On BeeGFS by default, and on Lustre
 with `localflock`, it works only within a node. revisions.py makes an update right without it.
+
+A node that has lost its power or network may hold delegations of NFSv4: the server answers to
+whoever removes such a file, or opens it for writing, only when the lease of that node's client has
+ended, after 90 s. The server delegates files to nodes that open them for reading. So the lock is
+opened for writing only, and nothing that an agent waits for replaces or removes a file that others
+have read.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from slurm_hooks.elastic.log import debug, suppressed
@@ -33,6 +40,7 @@ from slurm_hooks.elastic.rendezvous.revisions import (
     find_newest,
     has_links,
     publish,
+    tidy,
 )
 from slurm_hooks.elastic.rendezvous.state import State
 
@@ -40,6 +48,7 @@ __all__ = ["DirectoryError", "SharedDirectory"]
 
 UPDATE_TIMEOUT_S = 30.0
 QUEUE_S = 10.0
+TIDY_EACH = 8  # revisions
 ROUND_LOG_BYTES = 4 << 20
 
 _TRANSIENT = {errno.ESTALE, errno.EIO, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
@@ -58,6 +67,7 @@ class SharedDirectory:
         self._turn = threading.Lock()
         self._memory = threading.Lock()
         self._seen = (Revision(), State(run=run))
+        self._tidying, self._beating = Aside(), Aside()
         self.read_interval = ReadInterval()  # an update always reads afresh
         self.on_written: Callable[[], None] = lambda: None  # called when this agent has written
 
@@ -115,6 +125,8 @@ class SharedDirectory:
                 if published:
                     self._remember(published, written)
                     self.on_written()
+                    if published.number % TIDY_EACH == 0:
+                        self._tidying.do(partial(tidy, self.path))
                     return written
                 time.sleep(random.uniform(0.002, 0.03))
         raise DirectoryError(
@@ -168,7 +180,7 @@ class SharedDirectory:
         if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise DirectoryError(f"cannot update {self.path}: another thread of this agent hangs")
         try:
-            handle = self._file("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = self._file("lock", _WRITE)
             try:
                 await_lock(handle, min(deadline, time.monotonic() + QUEUE_S))
                 yield
@@ -193,6 +205,10 @@ class SharedDirectory:
         finally:
             os.close(handle)
 
+    def write_beat_aside(self, token: str, count: int) -> None:
+        """As write_beat, without a wait for it. Does not raise."""
+        self._beating.do(partial(self.write_beat, token, count))
+
     def read_beat(self, token: str) -> int | None:
         """Return the last count of `token`, or `None` without a heartbeat (yet)."""
         try:
@@ -204,10 +220,12 @@ class SharedDirectory:
         return int(text) if re.fullmatch(rb"[0-9]{16}\n", text) else None
 
     def remove_beat(self, token: str) -> None:
-        """Forget the heartbeat of `token`. Does not raise."""
-        errors = OSError, DirectoryError
-        with suppressed(*errors, doing="removing a heartbeat"), entered(self.path) as handle:
-            os.unlink(f"beats/{_checked(token)}", dir_fd=handle)
+        """Forget the heartbeat of `token`, without a wait for it. Does not raise."""
+        self._beating.do(partial(self._remove, f"beats/{_checked(token)}"))
+
+    def _remove(self, name: str) -> None:
+        with entered(self.path) as handle:
+            os.unlink(name, dir_fd=handle)
 
     def read_stage(self, position: str, incarnation: str) -> int:
         """Return how many trainings the batch script at `position` has completed, plus 1."""
@@ -234,6 +252,31 @@ class SharedDirectory:
         with _explained(self.path, deed), open(handle, "a", encoding="utf-8") as file:
             if file.tell() < ROUND_LOG_BYTES:
                 file.write(line + "\n")
+
+
+class Aside:
+    """Does deeds in a thread whose hanging hurts nobody, one at a time. While a deed hangs, others
+    are left out.
+    """
+
+    def __init__(self) -> None:
+        self._is_free = threading.Lock()
+
+    def do(self, deed: Callable[[], object]) -> None:
+        """Begin the deed. Does not raise."""
+        if self._is_free.acquire(blocking=False):
+            try:
+                threading.Thread(target=self._do, args=(deed,), daemon=True).start()
+            except RuntimeError as error:
+                self._is_free.release()
+                debug("starting a thread", error)
+
+    def _do(self, deed: Callable[[], object]) -> None:
+        try:
+            with suppressed(OSError, DirectoryError, doing="working in the shared directory"):
+                deed()
+        finally:
+            self._is_free.release()
 
 
 def _checked(name: str) -> str:

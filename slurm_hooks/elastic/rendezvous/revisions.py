@@ -31,6 +31,8 @@ from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import entered
 
 KEPT = 8  # revisions that stay, so that a just listed revision can be read
+MOST = 256  # revisions that stay though their time has not come
+REST_S = 300.0  # how long a revision stays after the next was written
 LINEAGE = 256  # writers that a revision remembers
 MAX_BYTES = 1 << 20
 
@@ -88,11 +90,41 @@ def publish(directory: Path, base: Revision, text: str) -> Revision | None:
         finally:
             _discard(handle, draft)
         if is_ours:
-            _tidy(handle, new.number)
             return new
     if failure is None or failure.errno in (errno.EEXIST, errno.ENOENT, errno.ESTALE):
         return None  # ENOENT: so late that the draft was tidied away
     raise failure
+
+
+def tidy(directory: Path) -> None:
+    """Remove revisions that are no longer needed, and files of dead writers. Raises OSError,
+    DirectoryError.
+
+    On NFSv4 it can hang for 90 s if a node is dead that has read one of them. It would hang with
+    the directory locked on this node, also for threads that only list it. A living client gives a
+    file back within two minutes of its last use, and a dead client's lease ends after 90 s. So a
+    revision rests for REST_S after readers have gone on to the next.
+    """
+    with entered(directory) as handle:
+        names = os.listdir(handle)
+        oldest = _first_needed(handle, sorted(_numbers(_STATE, names)))
+        for name in sorted(names):  # drafts first, so that late writers have no draft to link
+            if any(number < oldest for number in _numbers(_NUMBERED, [name])):
+                _discard(handle, name)
+
+
+def _first_needed(handle: int, numbers: list[int]) -> int:
+    """Return the number of the oldest revision that stays. The file server's clock counts."""
+    newest = max(numbers, default=0)
+    for number, following in zip(numbers, numbers[1 : 1 - KEPT]):
+        rested_s = _written_at(handle, newest) - _written_at(handle, following)
+        if rested_s < REST_S and number > newest - MOST:
+            return number
+    return newest + 1 - KEPT
+
+
+def _written_at(handle: int, number: int) -> float:
+    return os.stat(f"state.{number}", dir_fd=handle).st_mtime
 
 
 def has_links(handle: int) -> bool:
@@ -156,19 +188,6 @@ def _link(handle: int, name: str, second: str) -> OSError | None:
     except OSError as error:
         return error
     return None
-
-
-def _tidy(handle: int, newest: int) -> None:
-    """Remove revisions that are no longer needed, and now and then the files of dead writers.
-
-    Drafts go first, so that late writers have no draft to link.
-    """
-    oldest = newest - KEPT
-    _discard(handle, f"state.{oldest}")
-    if newest % KEPT == 0:
-        for name in sorted(os.listdir(handle)):
-            if any(number < oldest for number in _numbers(_NUMBERED, [name])):
-                _discard(handle, name)
 
 
 def _discard(handle: int, name: str) -> None:

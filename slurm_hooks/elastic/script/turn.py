@@ -18,7 +18,7 @@ from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import await_lock, job_directory
 
 PATIENCE_S = 2.0
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @contextmanager
