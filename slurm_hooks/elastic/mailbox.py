@@ -213,6 +213,10 @@ class MailboxReader:
         """Say that this worker may be stopped."""
         self._write(_STATUS, _READY, self._seat)
 
+    def be_silent(self) -> None:
+        """Say that this worker asks no more."""
+        self._write(_STATUS, b"\0", self._seat)
+
     @contextmanager
     def busy(self) -> Iterator[None]:
         """A planned stop waits until this is over, within the agent's bounds."""

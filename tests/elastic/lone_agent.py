@@ -139,6 +139,9 @@ class Workers(Mailbox):
     def is_awaited(self) -> bool:
         return self.is_on_the_way
 
+    def is_listened_to(self) -> bool:
+        return True
+
     def samples(self) -> int:
         return 0
 

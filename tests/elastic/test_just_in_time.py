@@ -34,11 +34,11 @@ def watched(gang: Gang) -> Gang:
     return gang
 
 
-def begin(gang: Gang, nnodes: str, count: int = 2) -> None:
+def begin(gang: Gang, nnodes: str, count: int = 2, world: int = 0) -> None:
     gang.script = SCRIPT
     for fragment in range(1, count + 1):
         gang.start(fragment, nnodes, LONG)
-    gang.wait_world(count)
+    gang.wait_world(world or count)
 
 
 def noted(gang: Gang) -> dict[int, set[str]]:
@@ -123,6 +123,28 @@ def lose(gang: Gang, victim: int, sig: signal.Signals) -> None:
     wait_until(lambda: all(map(has_ended, workers)), 20)  # whatever the others have to write
     gang.wait_world(1, since=lost_at)
     assert resumed_after(gang, lost_at) > 0
+
+
+def test_a_planned_change_tears_no_step_of_two_optimizers(gang: Gang) -> None:
+    """The processes are inside of a step nearly all of the time, and stop between two steps."""
+    gang.flags, gang.extra["TRAIN_GAN_S"] = ["--nproc-per-node=2"], "0.15"
+    begin(gang, NNODES, count=1, world=2)
+    train_on(gang, 3)
+    t = time.time()
+    gang.start(2, NNODES, LONG)
+    gang.wait_world(4, since=t)
+    assert_no_step_was_torn(gang, t)
+    t = gang.notify(1)
+    gang.wait_world(2, since=t)
+    assert_no_step_was_torn(gang, t)
+
+
+def assert_no_step_was_torn(gang: Gang, since: float) -> None:
+    step = resumed_after(gang, since)
+    begun = min(b["t"] for b in gang.begins() if b["t"] > since)
+    rows = [row for path in gang.work.glob("torn-*") for row in path.read_text().splitlines()]
+    torn = [int(row.split()[1]) for row in rows if float(row.split()[0]) < begun]
+    assert max(torn) == step, (torn[-6:], step)
 
 
 def written(gang: Gang) -> int:

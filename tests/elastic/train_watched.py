@@ -4,6 +4,9 @@ The objects are BatchNorm, momentum, a scheduler, a scaler, a sampler, a generat
 how often each sample was learnt. It makes no copy itself, but notes a digest of its state at each
 step boundary. So a test can compare the resumed state.
 
+With TRAIN_GAN_S the processes wait for each other between the steps of the two optimizers, after so
+many seconds, as a GAN's do.
+
 Arguments: work directory, steps. A file `enough` ends it sooner. TRAIN_HANDLER is a SIGTERM handler
 of the script. With TRAIN_ABORTS its backend claims to end a process whose peer is lost, and does so
 as NCCL does: a separate thread aborts, whatever the others do.
@@ -27,6 +30,8 @@ from slurm_hooks.elastic import Checkpoint, ElasticBatches
 
 SAMPLES, BATCH = 97, 12
 STEP_S, ZONE_S = float(os.environ.get("TRAIN_STEP_S", "0.02")), 0.01
+UNWATCHED = ("inputs", "steps")
+GAN_S = float(os.environ.get("TRAIN_GAN_S", "0"))
 
 
 class Sampler:
@@ -102,6 +107,7 @@ class Training:
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 50)
         self.scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=7)
         self.inputs = torch.randn(SAMPLES, 8, generator=torch.Generator().manual_seed(1))
+        self.steps = 0
 
     def digest(self) -> str:
         content = {k: v.state_dict() for k, v in vars(self).items() if hasattr(v, "state_dict")}
@@ -122,10 +128,20 @@ class Training:
         dist.all_reduce(learnt)
         self.scaler.step(self.optimizer)
         time.sleep(ZONE_S)
+        if GAN_S:
+            self.wait_for_others()
         self.second.step()
         self.scaler.update()
         self.scheduler.step()
         self.net.counts += learnt
+        self.steps += 1
+
+    def wait_for_others(self) -> None:
+        """Note that the state is torn, and meet."""
+        fragment = os.environ["MALLEABLE_FRAGMENT"]
+        log(Path(sys.argv[1]) / f"torn-{fragment}", f"{time.time():.3f} {self.steps + 1}")
+        time.sleep(GAN_S)
+        dist.all_reduce(torch.zeros(1))
 
 
 def is_enough(work: Path) -> bool:
@@ -180,9 +196,9 @@ def main() -> None:
     fragment = int(os.environ["MALLEABLE_FRAGMENT"])
     training = Training()
     checkpoint = Checkpoint(work / "checkpoint.pt")
-    checkpoint.watch(**{k: v for k, v in vars(training).items() if k != "inputs"})
+    checkpoint.watch(**{k: v for k, v in vars(training).items() if k not in UNWATCHED})
     own_handler(work)
-    first = checkpoint.resume()
+    training.steps = first = checkpoint.resume()
     begin = {"rank": rank, "world": world, "fragment": fragment, "t": time.time(), "step": first}
     begin |= {"digest": training.digest(), "pid": os.getpid()}
     begin |= {"restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"])}

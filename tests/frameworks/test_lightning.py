@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,31 @@ import pytest
 from elastic.gang import Gang
 from waiting import wait_until
 
+from .notes import LONG, NNODES, begin, noted, resumed_after, train_on
+
 pytest.importorskip("lightning.pytorch", reason="not installed: make test-frameworks")
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.timeout(1200)]
+
+
+def test_a_planned_change_repeats_no_step_of_a_gan(gang: Gang) -> None:
+    """Each batch is two steps, by two optimizers, and most of its time lies between them."""
+    gang.flags = ["--nproc-per-node=2"]
+    begin(gang, "train_gan.py", world=4)
+    train_on(gang, 8)
+    t = time.time()
+    gang.start(3, NNODES, LONG)
+    gang.wait_world(6, since=t, timeout=300)
+    assert_nothing_is_repeated(gang, t)
+    t = gang.notify(1)
+    gang.wait_world(4, since=t, timeout=300)
+    assert_nothing_is_repeated(gang, t)
+
+
+def assert_nothing_is_repeated(gang: Gang, since: float) -> None:
+    step = resumed_after(gang, since)
+    begun = min(b["t"] for b in gang.begins() if b["t"] > since)
+    assert max(row["step"] for row in noted(gang) if row["t"] < begun) == step
 
 
 @pytest.mark.nightly

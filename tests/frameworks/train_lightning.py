@@ -75,7 +75,7 @@ def log(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
-def main() -> None:
+def main(kind: type[Net] = Net, strategy: str = "auto") -> None:
     work, steps = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
     time.sleep(START_S / 2)  # as long as its data and other modules take
@@ -99,6 +99,7 @@ def main() -> None:
         accelerator="cpu",
         devices=int(os.environ["LOCAL_WORLD_SIZE"]),
         num_nodes=nodes,
+        strategy=strategy,
         max_steps=steps,
         max_epochs=-1,
         callbacks=[saved],
@@ -106,7 +107,7 @@ def main() -> None:
         enable_progress_bar=False,
         enable_model_summary=False,
     )
-    trainer.fit(Net(work), loader, ckpt_path="last")
+    trainer.fit(kind(work), loader, ckpt_path="last")
     if trainer.is_global_zero:
         (work / "finished").write_text(str(trainer.global_step))
 

@@ -26,7 +26,18 @@ class Forewarning:
             self._since = now
             why = "grow" if reason is Stop.GROW else "leave"
             self._mailbox.post(PlannedChange(why, self._patience_s))
-        return not self._mailbox.is_awaited() or now - self._since > self._patience_s
+        return not self._is_awaited() or now - self._since > self._patience_s
+
+    def is_answered(self) -> bool:
+        """Tell whether workers that have the news wait to be stopped now."""
+        return self._since is not None and self.is_listened_to() and not self._is_awaited()
+
+    def is_listened_to(self) -> bool:
+        """Tell whether the workers here hear of planned changes."""
+        return self._mailbox is not None and self._mailbox.is_listened_to()
+
+    def _is_awaited(self) -> bool:
+        return self._mailbox is not None and self._mailbox.is_awaited()
 
     def withdraw(self) -> None:
         """The change is cancelled, for instance because the newcomer is lost. The next change is

@@ -226,6 +226,7 @@ class Session:
         """
         now = time.monotonic()
         is_news = self._signals.has_notice and not self.is_leaving
+        is_news = is_news or self._forewarning.is_answered()
         if now < self._next_look and not is_news:
             return Stop.NO
         self._next_look = now + self._options.poll_s
@@ -258,6 +259,11 @@ class Session:
                 return Stop.NO  # the workers are on their way to a boundary
             self._evidence.see_planned_change(state)
         return reason
+
+    @property
+    def is_training_paused(self) -> bool:
+        """True if the workers wait at a boundary to be stopped."""
+        return self._forewarning.is_answered()
 
     def hear_planned_change(self) -> None:
         """Others joined or left as planned, and the workers here trained on. Does not raise."""

@@ -44,7 +44,7 @@ class _Callback:
     def __init__(self) -> None:
         self._memory: StepMemory | None = None
         self._position = Position()
-        self._step = 0
+        self._step, self._is_boundary = 0, False
 
     @harmless(_RENAMED)
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -93,10 +93,17 @@ class _Callback:
                 self.end()
 
     @harmless()
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        """The next step begins, if the last batch ended a step."""
+        if self._memory is not None and self._is_boundary:
+            self._memory.pause()
+
+    @harmless()
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """A step boundary, if this batch was the last of a step."""
         self._position.advance(trainer)
-        if self._memory is not None and trainer.global_step != self._step:
+        self._is_boundary = trainer.global_step != self._step
+        if self._memory is not None and self._is_boundary:
             self._step = trainer.global_step
             self._memory.reached(self._step)
 

@@ -132,9 +132,16 @@ class StepMemory:
             self._checkpoint.watch(**objects)
 
     def reached(self, step: int) -> None:
-        """See Checkpoint."""
+        """See Checkpoint. This step's evaluation and checkpoints may follow, so it does not wait
+        here for a planned change.
+        """
         if self._checkpoint is not None and not self._is_abandoned:
-            self._checkpoint.reached(self._first + step)
+            self._checkpoint.mark(self._first + step)
+
+    def pause(self) -> None:
+        """See Checkpoint. The next step begins now."""
+        if self._checkpoint is not None and not self._is_abandoned:
+            self._checkpoint.pause()
 
     def abandon(self) -> None:
         """Keep no further step, and let the training go on."""

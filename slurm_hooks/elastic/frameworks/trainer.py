@@ -192,6 +192,7 @@ class _Callback:
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self._rest.pending:  # done since
             self._reached(state, [])
+        self._memory.pause()
 
     @harmless()
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -23,7 +23,7 @@ from typing import Any
 
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.mailbox import ALL_STEPS, MailboxReader, seat
-from slurm_hooks.elastic.script import observation, stored
+from slurm_hooks.elastic.script import device_events, observation, stored
 from slurm_hooks.elastic.script.file_writer import FileWriter, await_files
 from slurm_hooks.elastic.script.image import Image
 from slurm_hooks.elastic.script.just_in_time import JustInTime
@@ -31,6 +31,7 @@ from slurm_hooks.elastic.script.left_behind import say_what_was_cut_off
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
 from slurm_hooks.elastic.script.optimizer_steps import OptimizerSteps
 from slurm_hooks.elastic.script.peers import Peers
+from slurm_hooks.elastic.script.planned_stop import PlannedStop
 from slurm_hooks.elastic.script.stored_step import step_on_disk
 from slurm_hooks.elastic.script.watched import Watched
 
@@ -54,6 +55,7 @@ class Checkpoint:
         self._is_first_here = seat(os.environ) == 0
         self._file = None if self._path is None else FileWriter(self._path)
         self._watched: Watched | None = None
+        self._planned_stop: PlannedStop | None = None
         self._just_in_time: JustInTime | None = None
         self._optimizer_steps: OptimizerSteps | None = None
         self._last = -1  # the step of the last load, reached or save
@@ -99,7 +101,7 @@ class Checkpoint:
                 "training resumes from the last checkpoint that you write; call watch() in the "
                 "main thread"
             )
-        elif self._is_first_here:
+        else:
             self._begin()
 
     def _begin(self) -> None:
@@ -108,14 +110,23 @@ class Checkpoint:
         for other in others:
             other._stop()
         if others:
+            self._complain_of(others[0])
+        elif self._memory.is_there:
+            self._planned_stop = PlannedStop(self._keep_here)
+            self._listen()
+
+    def _complain_of(self, other: Checkpoint) -> None:
+        if self._is_first_here:
             MailboxReader(os.environ).write_file("")
             say(
-                f"{self._name} is watched while {others[0]._name} still is: after a lost node "
+                f"{self._name} is watched while {other._name} still is: after a lost node "
                 "they would go on at different steps, so training resumes from the last "
                 "checkpoints that you write; name all objects in one watch(), or end() the first "
                 "when it is done"
             )
-        elif self._memory.is_there:
+
+    def _listen(self) -> None:
+        if self._is_first_here:
             assert self._watched is not None
             self._just_in_time = JustInTime(self._watched, self._memory)
             self._just_in_time.listen()
@@ -129,6 +140,9 @@ class Checkpoint:
         self._stop()
 
     def _stop(self) -> None:
+        if self._planned_stop is not None:
+            self._planned_stop.end()
+            self._planned_stop = None
         if self._just_in_time is not None and self._optimizer_steps is not None:
             self._optimizer_steps.end()
             self._just_in_time.end()
@@ -146,12 +160,29 @@ class Checkpoint:
         """`step` steps are done, and the watched objects do not change until the optimizer's part
         of the next step.
 
-        Costs a lock, and a copy of all state that is neither parameter nor an optimizer's. Raises
-        TypeError if `step` is no number of steps.
+        Costs a lock, a look for a planned change, and a copy of all state that is neither parameter
+        nor an optimizer's. If a change is planned, the call waits at the step at which all
+        processes stop. Raises TypeError if `step` is no number of steps.
         """
+        self.mark(step)
+        self.pause()
+
+    def mark(self, step: int) -> None:
+        """As `reached`, without the wait."""
         step = self._counted(step)
         if self._just_in_time is not None:
             self._just_in_time.reached(step)
+
+    def pause(self) -> None:
+        """Wait to be stopped if all processes stop after the step that was marked last."""
+        if self._planned_stop is not None:
+            self._planned_stop.pause(self._last)
+
+    def _keep_here(self) -> None:
+        if (device := device_events.record()) is not None:  # others may wait for its work
+            device.synchronize()
+        if self._just_in_time is not None:
+            self._just_in_time.keep_here()
 
     def resume(self) -> int:
         """Put the watched objects into the state of the newest checkpoint and return its step.

@@ -50,7 +50,7 @@ class JustInTime:
         self._readiness: Readiness | None = None
         self._farewell_s = farewell_s(os.environ)
         self._mailbox = MailboxReader(os.environ)
-        self._has_told = False
+        self._has_told = self._has_said_torn = False
         self._signal = LastSignal(
             self.keep, self._keep_if_unfinished, self._let_go, self._farewell_s
         )
@@ -143,8 +143,8 @@ class JustInTime:
             self._exposure.give_up()
         elif not self._has_copied and os.environ.get("RANK", "0") == "0":
             why = why_always or (
-                f"the state is inconsistent {share:.0%} of the time (from optimizer.step() to "
-                "reached())"
+                f"{share:.0%} of the time an optimizer has changed the weights and the step is not "
+                "complete, as between two optimizers: no state can be saved if a node is lost then"
             )
             every_s = self._exposure.pause_s
             say(f"{why}; so it is also copied to memory about every {every_s:.0f} s")
@@ -167,6 +167,13 @@ class JustInTime:
             if not self._has_failed and self._freeze():
                 self._try_to_keep()
 
+    def keep_here(self) -> None:
+        """Save the boundary at which the training is now, and let it go on."""
+        if not self._has_failed:
+            self._boundary.await_device()
+            with self._writing:
+                self._try_to_keep()
+
     def end(self) -> None:
         """Keep no state from now on, and leave signals alone."""
         self._has_failed = True
@@ -181,10 +188,12 @@ class JustInTime:
         is_own = threading.current_thread() is threading.main_thread()
         patience_s = 0.0 if self._boundary.is_changing and is_own else TORN_S
         self._is_frozen = self._boundary.freeze(patience_s)
-        if not self._is_frozen:
+        if not self._is_frozen and not self._has_said_torn:
+            self._has_said_torn = True
             say(
-                f"the step after {self._boundary.step} was interrupted between optimizer.step() "
-                "and reached(): this process has no consistent state to save"
+                f"the step after {self._boundary.step} was interrupted: an optimizer had changed "
+                "the weights and the step was not complete, so this process has no state to save; "
+                "another node's state or an earlier copy counts"
             )
         return self._is_frozen
 

@@ -49,12 +49,19 @@ class Coming:
         reader = _reader()
         with _default_sigterm():
             reader.allow_stop()
-            _await_stop(reader)
+            await_stop(reader)
         reader.listen()
 
 
-def _await_stop(reader: MailboxReader) -> None:
-    """Return when the change is called off, or if this node's agent never learns of it."""
+def is_asked() -> bool:
+    """Tell whether this script calls `notice()`."""
+    return bool(_reader.cache_info().currsize)
+
+
+def await_stop(reader: MailboxReader) -> None:
+    """Wait to be stopped. Return when the change is called off, or if this node's agent never
+    learns of it.
+    """
     begun_at, has_come, waited_s = time.monotonic(), False, 0.0
     while waited_s < STALL_S:
         is_coming = reader.read() is not None

@@ -24,6 +24,7 @@ from slurm_hooks.elastic.agent.entering import Entering
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.engines.torchrun.starting import Processes
 from slurm_hooks.elastic.engines.torchrun.store import (
+    GATHER_S,
     RoundStore,
     arrive,
     connect,
@@ -197,7 +198,8 @@ class MalleableHandler(RendezvousHandler):
         if reason is Stop.NO:
             return 0
         if reason is not Stop.NOW and self._session.round:
-            meet(self._store, len(self._session.round.order), self)
+            size, is_paused = len(self._session.round.order), self._session.is_training_paused
+            meet(self._store, size, self, linger_s=0.0 if is_paused else GATHER_S)
         end_stubborn()
         return 1
 

@@ -61,13 +61,13 @@ def arrive(store: Any, size: int, agent: Agent) -> bool:
     return _gather(store, "malleable/arrived", size, ARRIVE_S, agent)
 
 
-def meet(store: Any, size: int, agent: Agent) -> None:
+def meet(store: Any, size: int, agent: Agent, linger_s: float = GATHER_S) -> None:
     """Wait, seconds at most, until all agents of the round are about to stop their workers.
 
-    The last agent gives others GATHER_S to bring up their own wishes. The workers go on with their
-    training during the wait.
+    The last agent gives others `linger_s` to bring up their own wishes. That is free while the
+    workers go on with their training. If they wait at a boundary, there was time for wishes before.
     """
-    _gather(store, "malleable/stopping", size, MEET_S, agent, GATHER_S)
+    _gather(store, "malleable/stopping", size, MEET_S, agent, linger_s)
 
 
 def _gather(
