@@ -14,7 +14,7 @@ _NOT_FOUND = "a command was not found; does the script activate its environment?
 _BY_CODE = {
     "1:0": "usually an error in the script",
     "2:0": "srun found no such command, or the command refused its options",
-    "13:0": "srun cannot execute the command: may you read and run it, and each directory above it?",
+    "13:0": "srun may not execute the command; does `ls -l` show x for you?",
     "126:0": "a command cannot be executed",
     "127:0": _NOT_FOUND,
     "137:0": "killed, usually out of memory",
@@ -22,9 +22,8 @@ _BY_CODE = {
     "15:53": "Slurm could not start the script: can the nodes write its --output?",
     "0:0": "the script ended with 0 before its training did; does it need `set -o pipefail`?",
 }
-_NOT_BEGUN = frozenset(
-    {"2:0", "13:0", "126:0", "127:0", "15:53"}
-)  # no torchrun, or no script, has run
+# No torchrun, or no script, has run.
+_NOT_BEGUN = frozenset({"2:0", "13:0", "126:0", "127:0", "15:53"})
 _TORCHRUN = (
     "does the output say that the backend 'malleable-needs-torch-2.6-...' is not registered? Then "
     "torch is older than 2.6, or the script overwrites PYTHONPATH instead of extending it"
