@@ -10,7 +10,7 @@ EVERYWHERE := not prometheus and not browser and not package and not frameworks 
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs site \
-	install clean test-nightly test-pyslurm test-gpu test-frameworks test-engines test-metrics test-browser rpm deb package-tools \
+	install clean test-nightly test-pyslurm test-gpu test-frameworks test-programs test-engines test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages abuse fuzz soak
 
 help:
@@ -24,7 +24,7 @@ help:
 	@echo "  abuse      attacks by an ordinary user; root only"
 	@echo "  fuzz       damaged texts for every parser: FUZZ_ARGS=\"--inputs 1000000\""
 	@echo "  test-X     nightly, sites, metrics, browser, packages, engines (4 GB),"
-	@echo "             frameworks (2 GB), matrix (root only), gpu, pyslurm SLURM_SOURCE=FILE"
+	@echo "             frameworks (2 GB), programs (2 GB), matrix (root only), gpu, pyslurm SLURM_SOURCE=FILE"
 	@echo "Change it"
 	@echo "  lint       format, types, imports, Lua, shell, plain words, links"
 	@echo "  docs       write generated pages and diagrams"
@@ -90,6 +90,10 @@ environments: debian-packages
 # Into an environment of its own: two gigabytes, of which nothing else knows.
 test-frameworks:
 	@packaging/frameworks.sh $(BUILD)/frameworks $(PYTEST_ARGS)
+
+# The programs that users know, an hour: the night's. Each change of size becomes a line of build/programs.jsonl.
+test-programs: plugin
+	@LIST=programs packaging/frameworks.sh $(BUILD)/programs -k known_programs $(PYTEST_ARGS)
 
 # Into an environment of its own too; Debian has the programs that are not Python.
 test-engines:
