@@ -39,7 +39,11 @@ def write_clip(data: Path) -> None:
 
 
 def write_language(data: Path) -> None:
-    """A small language model and texts, written by a process of its own: see `observer`."""
+    """A small language model and texts, written by a process of its own: see `observer`.
+
+    On the command line `--resume_from_checkpoint True` is the name of a directory.
+    """
+    (data / "sft.yaml").write_text("resume_from_checkpoint: true\n")
     command = [sys.executable, HERE / "make_language.py", data]
     environment = {**os.environ, "PYTHONPATH": str(HERE / "observer")}
     subprocess.run(command, env=environment, check=True)
@@ -50,9 +54,11 @@ PROGRAMS = (
     Program("smallest", f"torchrun {HERE}/train_smallest.py {{out}} 700", 10),
     Program(
         "open_clip",
-        "torchrun -m open_clip_train.main --model local-dir:{data} --dataset-type synthetic"
-        " --train-num-samples 320 --batch-size 4 --epochs 28 --warmup 10 --workers 2"
-        " --device cpu --precision fp32 --name run --resume latest --save-most-recent",
+        # Without the two dashes torchrun takes --logs for its own.
+        "torchrun -m -- open_clip_train.main --model local-dir:{data} --logs {out}/logs"
+        " --dataset-type synthetic --train-num-samples 320 --batch-size 4 --epochs 28"
+        " --warmup 10 --workers 2 --device cpu --precision fp32"
+        " --name run --resume latest --save-most-recent",
         40,
         write_clip,
     ),
@@ -60,9 +66,10 @@ PROGRAMS = (
     Program(
         "TRL",
         f"accelerate launch --config_file {TRL_CONFIG} --num_processes 1 --mixed_precision no"
-        " -m trl.scripts.sft --model_name_or_path {data}/model --dataset_name {data}/texts"
-        " --use_peft --gradient_accumulation_steps 2 --per_device_train_batch_size 2"
-        " --max_steps 700 --save_steps 150 --output_dir {out}/sft --use_cpu --bf16 False",
+        " -m trl.scripts.sft --config {data}/sft.yaml --model_name_or_path {data}/model"
+        " --dataset_name {data}/texts --output_dir {out}/sft --use_peft --use_cpu --bf16 False"
+        " --per_device_train_batch_size 2 --gradient_accumulation_steps 2"
+        " --max_steps 700 --save_steps 150",
         0,
         write_language,
     ),

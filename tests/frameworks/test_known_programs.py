@@ -128,11 +128,17 @@ class Training:
         return len(self.rounds())
 
     def note(self, event: str, world: int) -> None:
-        """Wait for the round after an event, and write what each round since the last cost."""
+        """Wait for a round after an event, and write what each round since the last cost.
+
+        The event made the first of them. If more follow, the job has grown or shrunk by itself.
+        """
         before = self.seen
         self.seen = self.until_round_of(world, before)
         since = self.rounds()[max(before - 1, 0) : self.seen]
-        changes = [change(self.program.name, event, *pair) for pair in zip(since, since[1:])]
+        changes = []
+        for old, new in zip(since, since[1:]):
+            is_growth = bool(changes) and new[0].world > old[0].world
+            changes.append(change(self.program.name, "growth" if is_growth else event, old, new))
         self.changes += changes
         with open(TABLE, "a") as table:
             table.writelines(json.dumps(asdict(each)) + "\n" for each in changes)
@@ -180,8 +186,7 @@ def test_a_program_grows_loses_a_fragment_is_preempted_and_finishes(
         box.run(["scontrol", "update", "nodename=n[3-4]", "state=resume"])
     training.note("growth", 4)
     training.kill_a_fragment()
-    training.note("SIGKILL", 3)
-    training.note("growth", 4)
+    training.note("SIGKILL", 4)  # with a round of 3 before the fragment comes back
     other = ["sbatch", "--parsable", "-pmain", "-N2", "--exclusive", "--wrap=sleep 1000"]
     urgent = box.run(other).stdout.strip()
     training.note("preemption", 2)

@@ -32,7 +32,7 @@ def main() -> None:
 
     torch.manual_seed(5)
     torch.set_num_threads(1)
-    inputs = torch.randn(256, 8, generator=torch.Generator().manual_seed(1))
+    inputs = torch.randn(512, 8, generator=torch.Generator().manual_seed(1))
     samples = TensorDataset(inputs, inputs.sum(1, keepdim=True))
     model, last = Net(), os.path.join(OUT, "latest-rank0.pt")
     dist.initialize_dist("cpu")

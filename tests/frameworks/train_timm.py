@@ -35,7 +35,7 @@ def main() -> None:
     schedule, _ = timm.scheduler.create_scheduler_v2(optimizer, num_epochs=EPOCHS)
     schedule.step(first)
     parallel = DistributedDataParallel(model, device_ids=[torch.device("cpu")])
-    samples = FakeData(64, SIZE, CLASSES)
+    samples = FakeData(256, SIZE, CLASSES)
     loader = timm.data.create_loader(
         samples,
         SIZE,

@@ -24,7 +24,8 @@ def note_steps(optimizer_module):
 
     def note(optimizer, _arguments, _keywords):
         counts = [int(each["step"]) for each in optimizer.state.values() if "step" in each]
-        if not counts:
+        # torch.distributed.checkpoint makes a step at rate 0 before it loads, to create the state.
+        if not counts or not any(group["lr"] for group in optimizer.param_groups):
             return
         first[:] = first or [optimizer]
         if first[0] is optimizer:
