@@ -252,6 +252,37 @@ local function check_workers(commands, request, launchers)
   return nil
 end
 
+--- The option of torchrun that is for a single node, as written, else nil.
+local function find_single_node(words, launchers)
+  local is_launched = false
+  for index, word in ipairs(words) do
+    if not is_launched then
+      is_launched = launchers[name_of(word)] ~= nil
+    elseif word == "-m" or word:find("%.py$") then
+      return nil -- the rest is the program's
+    elseif word == "--standalone" or word == "--nnodes=1" or word == "--nnodes=1:1" then
+      return word
+    elseif word == "--nnodes" then
+      local number = words[index + 1]
+      return (number == "1" or number == "1:1") and word .. " " .. number or nil
+    end
+  end
+  return nil
+end
+
+--- A note if the script's line is for a single node, and the job may have several.
+local function write_rank_note(commands, request, launchers)
+  if request.max <= (request.counted and request.unit or 1) then return nil end
+  for _, words in ipairs(commands) do
+    local option = find_single_node(words, launchers)
+    if option then
+      return "note: torchrun " .. option .. ": the job trains on all its nodes all the same; the "
+        .. "training script must take its rank from RANK, not LOCAL_RANK, or write a MAX of 1"
+    end
+  end
+  return nil
+end
+
 --- A fault if the script declares that all agents have the same number of workers.
 local function check_identical(script, request)
   if not request.counted or not script:find("TORCH_ELASTIC_WORKER_IDENTICAL=1", 1, true) then
@@ -268,7 +299,8 @@ local function check_training(parts, request, tasks, launchers)
   if fault then return { fault = fault } end
   if calls_launcher(parts.script, launchers) then
     local verdict = check_agents(commands, tasks, launchers)
-    verdict.note = not verdict.fault and write_step_note(commands, nodes) or nil
+    verdict.note = not verdict.fault and (write_step_note(commands, nodes)
+      or write_rank_note(commands, request, launchers)) or nil
     return verdict
   end
   if request.max <= request.unit then return {} end

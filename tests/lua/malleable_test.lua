@@ -964,6 +964,8 @@ local COPIES = "^srun python train.py: each fragment would train a separate copy
 local TWICE = "^%-%-ntasks%-per%-node: srun starts torchrun twice on each node; write "
   .. "%-%-ntasks%-per%-node=1, "
 local NOTE = "does not call torchrun"
+local SINGLE = "^note: torchrun %-%-standalone: the job trains on all its nodes all the same; the "
+  .. "training script must take its rank from RANK, not LOCAL_RANK, or write a MAX of 1$"
 local SCRIPTS = {
   { "srun python train.py", fault = COPIES },
   { "srun python3 -u train.py", fault = COPIES },
@@ -1035,6 +1037,15 @@ local SCRIPTS = {
   { "srun -N8 torchrun train.py", text = "4-8,unit=4", note = "the 4 nodes of a fragment" },
   { "srun -N1 hostname; srun --nodes=$SLURM_NNODES torchrun train.py" },
   { "srun tool -N4; torchrun train.py" },
+  { "torchrun --standalone --nproc-per-node=4 train.py", note = SINGLE },
+  { "srun python -m torch.distributed.run --standalone train.py", note = SINGLE },
+  { "torchrun --nnodes=1 -m train", note = "torchrun %-%-nnodes=1: " },
+  { "torchrun --nnodes 1:1 train.py", note = "torchrun %-%-nnodes 1:1: " },
+  { "torchrun --standalone train.py", text = "1-1" },
+  { "torchrun --nnodes=1:4 train.py" },
+  { "torchrun --nnodes=$SLURM_NNODES train.py" },
+  { "torchrun train.py --standalone" },
+  { "torchrun -m train --nnodes=1" },
   { "import os\nos.system('srun python train.py')", first = "#!/usr/bin/env python3" },
   { "srun python train.py", first = "" },
 }

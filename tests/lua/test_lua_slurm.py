@@ -282,6 +282,15 @@ def test_a_trap_that_submits_the_job_again_gets_a_note(sandbox: Any) -> None:
     assert "note: the script has a trap and calls sbatch: each fragment would do so" in done.stderr
 
 
+def test_a_script_for_a_single_node_gets_a_note(sandbox: Any) -> None:
+    script = sandbox.work / "single.sh"
+    script.write_text("#!/bin/sh\ntorchrun --standalone --nnodes=1 train.py\n")
+    argv = ["sbatch", "--malleable=1-4", "--output=/dev/null", str(script)]
+    done = sandbox.run(argv, user=USER)
+    said = "note: torchrun --standalone: the job trains on all its nodes all the same; the training"
+    assert f"{said} script must take its rank from RANK, not LOCAL_RANK, or write" in done.stderr
+
+
 def test_a_job_with_afterany_starts_after_a_malleable_job(sandbox: Any) -> None:
     """This is why choosing.md says afterany: fragments that are not needed any more end
     CANCELLED.
