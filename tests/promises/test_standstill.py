@@ -64,6 +64,25 @@ def test_a_training_that_makes_no_step_is_reported_until_it_goes_on(bench: Bench
     assert "malleable: steps go on after" in log(bench, job)
 
 
+# As scripts for a single node: two processes have rank 0, and each waits for a rank 1.
+WAITS = """
+import os, torch
+torch.distributed.init_process_group(
+    "gloo", rank=int(os.environ["LOCAL_RANK"]), world_size=int(os.environ["WORLD_SIZE"])
+)
+"""
+
+
+@pytest.mark.nightly
+def test_a_training_that_makes_no_first_step_is_reported(bench: Bench) -> None:
+    (bench.box.work / "train.py").write_text(WAITS)
+    line = "exec torchrun --standalone --nnodes=1 train.py"
+    job = bench.submit(f"{WITH_TORCHRUN}\n{line}", "2-2", TRAINER)
+    until(lambda: "no step seen yet" in output(bench, job, "explain"), bench, job)
+    assert "in round 1 since " in output(bench, job, "status")
+    assert log(bench, job).count("malleable: in round 1 since") == 1
+
+
 # Each fragment has a directory of its own, as where nodes do not share the work directory.
 APART = f"""{WITH_TORCHRUN}
 export MALLEABLE_DIR=$PWD/apart-$MALLEABLE_JOB_ID-$MALLEABLE_FRAGMENT

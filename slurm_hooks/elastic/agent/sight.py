@@ -37,7 +37,7 @@ class Sight:
         """New workers start. `is_first`: this agent was in no round before."""
         self._expect_step(now, round_, is_first)
         self._throughput.begin_round(round_, is_first)
-        self._stalls.begin_round()
+        self._stalls.begin_round(round_.number)
 
     def _expect_step(self, now: float, round_: Round, is_first: bool) -> None:
         """Judge by the last rounds how long the first step may take.
