@@ -16,6 +16,7 @@ from slurm_hooks.words.comment import Loss, parse
 
 HERE = Path(__file__).parent
 LONG = 1_000_000  # steps
+SMALL = {"TRAIN_START_S": "0", "TRAIN_WORKERS": "0"}
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,12 @@ class Bench(Gang):
         super().__init__(job_path, work)
         self.device, self.script = device, HERE / "train_on_device.py"
         self.extra |= {"TRAIN_DEVICE": device.kind, "TRAIN_BACKEND": device.backend}
+        self.extra |= SMALL
+
+    def train_as_users(self) -> None:
+        """The first step comes ten seconds after the start, and other processes draw batches."""
+        for name in SMALL:
+            del self.extra[name]
 
     def begin(self, fragment: int) -> None:
         """Start a fragment that trains until it is told not to."""

@@ -55,6 +55,7 @@ def test_a_warm_worker_with_a_context_is_tried(bench: Bench, measured: Measured,
 
 
 def test_a_killed_process_has_the_reported_cost(bench: Bench, measured: Measured) -> None:
+    bench.train_as_users()
     bench.pretend_slurm()
     for fragment in (1, 2):
         bench.begin(fragment)

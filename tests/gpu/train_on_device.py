@@ -2,19 +2,23 @@
 
 In alternate blocks of steps there is no notice, so that its cost shows. Arguments: work directory,
 steps. TRAIN_DEVICE: cuda or cpu. TRAIN_BACKEND: nccl, "" for no name, or hccl, which is gloo that
-ends the process as NCCL does. TRAIN_BLOCK: steps of a block.
+ends the process as NCCL does. TRAIN_BLOCK: steps of a block. TRAIN_WORKERS: processes that draw its
+batches. TRAIN_START_S: seconds to its first step.
 """
 
 import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
 
 from slurm_hooks.elastic import Checkpoint, notice
 
@@ -22,6 +26,15 @@ DEVICE = os.environ["TRAIN_DEVICE"]
 BACKEND = os.environ["TRAIN_BACKEND"]
 BLOCK = int(os.environ.get("TRAIN_BLOCK", "0"))
 WIDTH, BATCH = (1024, 256) if DEVICE == "cuda" else (64, 16)
+WORKERS = int(os.environ.get("TRAIN_WORKERS", "2"))
+START_S = float(os.environ.get("TRAIN_START_S", "10"))
+
+
+class Batches(IterableDataset):  # type: ignore[type-arg]
+    """The same batch again and again."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return repeat(torch.randn(BATCH, WIDTH))
 
 
 def log(path: Path, **row: Any) -> None:
@@ -60,11 +73,13 @@ def main() -> None:
     step = checkpoint.resume()
     log(work / "begins.jsonl", rank=rank, world=world, step=step, t=time.time())
     model = DistributedDataParallel(net)
-    inputs = torch.randn(BATCH, WIDTH, device=DEVICE)
+    is_pinned = DEVICE == "cuda"
+    batches = DataLoader(Batches(), None, num_workers=WORKERS, pin_memory=is_pinned)
+    time.sleep(START_S)
     asks, began, first = True, time.monotonic(), step
-    while step < steps:
+    for inputs in batches:
         optimizer.zero_grad()
-        model(inputs).square().mean().backward()
+        model(inputs.to(DEVICE, non_blocking=is_pinned)).square().mean().backward()
         optimizer.step()
         step += 1
         checkpoint.reached(step)
@@ -80,6 +95,8 @@ def main() -> None:
             log(work / f"notices-{rank}.jsonl", why=coming.why, step=step)
             checkpoint.save(step, to_file=False)
             coming.ready()
+        if step == steps:
+            break
         if not BLOCK:
             time.sleep(0.02)
 
