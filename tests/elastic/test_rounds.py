@@ -329,6 +329,61 @@ def test_workers_that_always_fail_end_the_training_at_any_pace() -> None:
     )
 
 
+def blamed(*rounds: tuple[int, ...]) -> State:
+    """Let the workers of these fragments of three fail, round after round."""
+    state = running(1, 2, 3)
+    for turn, numbers in enumerate(rounds, 1):
+        for number in (1, 2, 3):
+            state = join(state, replace(member(number), failed=8 if number in numbers else 0))
+        state = form(state, LIMITS, "n1", 4000, NOW + 10 * turn)
+    return state
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expelled", "crashes"),
+    [
+        ([(2,), (2,)], 2, 0),
+        ([(2,), (1, 2), (2,)], 0, 3),  # not in a row
+        ([(2,), (3,), (2,)], 0, 3),  # the script, in one process at a time
+        ([(1, 2, 3), (1, 2, 3)], 0, 2),  # a collective error: nobody was first
+    ],
+)
+def test_who_alone_fails_twice_in_a_row_is_expelled(
+    rounds: list[tuple[int, ...]], expelled: int, crashes: int
+) -> None:
+    state = decode(encode(blamed(*rounds)))
+    assert state.expelled == (token(expelled) if expelled else "")
+    assert state.crashes == crashes
+
+
+def test_the_others_go_on_without_the_expelled_and_expel_no_second() -> None:
+    state = blamed((2,), (2,))
+    assert may_form(state, LIMITS, 0, 0)
+    state = form(state, LIMITS, "n1", 4000, NOW)
+    assert state.round is not None
+    assert (state.round.fragments, state.round.causes) == ((1, 3), (lost(2),))
+    assert stop_reason(state, token(1), LIMITS) is Stop.NO
+    state = depart(state, token(2), NOW, planned=False)
+    assert state.gone == ()  # in the cause already
+    state = join(state, replace(member(2, incarnation="1.1"), token="f" * 16))
+    assert stop_reason(state, token(1), LIMITS) is Stop.GROW  # it runs on another node
+    for crashes in (1, 2):
+        for number in (1, 3):
+            state = join(state, replace(member(number), failed=8 * (number == 3)))
+        state = form(depart(state, "f" * 16, NOW, planned=True), LIMITS, "n1", 4000, NOW)
+        assert (state.crashes, state.expelled) == (crashes, token(2))
+    assert forgive(state).expelled == ""
+
+
+def test_nobody_is_expelled_if_the_others_would_be_too_few() -> None:
+    state = running(1, 2)
+    for turn in (1, 2):
+        for number in (1, 2):
+            state = join(state, replace(member(number), failed=8 * (number == 2)))
+        state = form(state, LIMITS, "n1", 4000, NOW + turn)
+    assert (state.expelled, state.crashes) == ("", 2)
+
+
 def test_a_failure_that_a_loss_may_have_caused_neither_counts_nor_forgives() -> None:
     state = failed(running(1, 2, 3), 1, 2, 3, at=NOW + 10)
     assert state.crashes == 1

@@ -396,3 +396,13 @@ def test_a_loss_after_another_has_finished_ends_the_wait_in_the_last_barrier(gan
     gang.cut_off(3, signal.SIGKILL)
     assert gang.wait_exit(1, 2) == [0, 0]
     assert [r["cause"] for r in gang.rounds()] == ["start", "lost 3"]
+
+
+def test_a_node_that_alone_fails_twice_in_a_row_is_left_behind(gang: Gang) -> None:
+    gang.extra |= {"MALLEABLE_LAST_CALL_S": "60", "MALLEABLE_MAX_CRASHES": "2"}
+    gang.script = gang.script.with_name("train_broken_node.py")
+    for fragment in (1, 2, 3):
+        gang.start(fragment, "1:3", 0)
+    assert gang.wait_exit(1, 2, 3) == [0, 1, 0]
+    assert "giving up: the workers of this fragment failed twice in a row" in gang.log(2)
+    assert [r["cause"] for r in gang.rounds()] == ["start", "failed", "lost 2"]

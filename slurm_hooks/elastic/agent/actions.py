@@ -121,6 +121,11 @@ def _end(state: State, mine: Optional[Member], limits: Limits) -> Union[Over, Gi
             f"the workers failed {state.crashes} times in a row though no fragment was lost; "
             "their messages are above"
         )
+    if mine is not None and state.expelled == mine.token:
+        return GiveUp(
+            "the workers of this fragment failed twice in a row while those of all others were "
+            "healthy, so the others go on without this node; their messages are above"
+        )
     if mine is None or not is_stranded(state, mine.token, limits):
         return None
     if mine.failed:

@@ -178,6 +178,8 @@ _STATE = {
     "outcome_at": _COUNT,
     "done": _several(_row(_COUNT, _COUNT, _WORDS)),
     "wanted": _several(_COUNT),
+    "suspect": _WORDS,
+    "expelled": _WORDS,
     "launches": _several(_LAUNCH, longest=MOST_LAUNCHES),
 }
 

@@ -10,7 +10,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from slurm_hooks.elastic.rendezvous.causes import SHOWN, Cause, CauseKind, is_loss, joined, left
+from slurm_hooks.elastic.rendezvous.blame import culprit, expel, failed_alone
+from slurm_hooks.elastic.rendezvous.causes import (
+    SHOWN,
+    Cause,
+    CauseKind,
+    is_loss,
+    joined,
+    left,
+    lost,
+)
 from slurm_hooks.elastic.rendezvous.state import (
     Member,
     Phase,
@@ -95,7 +104,8 @@ def count_of(members: Iterable[Member]) -> int:
 
 def ready(state: State) -> tuple[Member, ...]:
     """Return the agents that could be in the next round right now."""
-    return tuple(m for m in state.members if m.phase is Phase.READY)
+    waiting = (m for m in state.members if m.phase is Phase.READY)
+    return tuple(m for m in waiting if m.token != state.expelled)
 
 
 def pending(state: State) -> tuple[Member, ...]:
@@ -221,8 +231,12 @@ def is_stranded(state: State, token: str, limits: Limits) -> bool:
 def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
     """Form the next round from the ready agents, with its store at host:port. Give up if the
     workers failed `max_crashes` times without an outside cause and without progress in between.
+
+    If a single agent is to blame, expel it instead. The others then form the round.
     """
     chosen = ranked(state, limits)
+    if token := _to_expel(state, chosen, limits):
+        return expel(state, token)
     state = judged(state, chosen, now)
     if state.crashes >= limits.max_crashes:
         return fail(state, now)
@@ -239,16 +253,25 @@ def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
         formed_at=now,
         workers=workers if workers > len(chosen) else 0,
     )
-    members = tuple(_enrol(m, tokens, number) for m in state.members)
+    members = tuple(_enrol(m, tokens, number, state.expelled) for m in state.members)
     return replace(state, members=members, round=new_round, rounds=number, gone=())
 
 
-def _enrol(member: Member, tokens: tuple[str, ...], number: int) -> Member:
+def _enrol(member: Member, tokens: tuple[str, ...], number: int, expelled: str) -> Member:
     if member.token in tokens:
         return replace(member, phase=Phase.ACTIVE, failed=0, round=number)
-    if member.phase is Phase.LEAVING:
+    if member.phase is Phase.LEAVING or member.token == expelled:
         return replace(member, round=0)  # its leave is in this round's cause already
     return member
+
+
+def _to_expel(state: State, chosen: tuple[Member, ...], limits: Limits) -> str:
+    """Return the agent to blame for the end of this round, empty if the others could not go on
+    without it, or if there is none.
+    """
+    token = "" if _is_changed(state, chosen) else culprit(state, chosen)
+    left = (m for m in chosen if m.token != token)
+    return token if count_of(_chosen(left, limits)) >= limits.smallest else ""
 
 
 def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
@@ -261,9 +284,9 @@ def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
     if state.round is None:
         return state
     lasted_s = lasted(state.round, now)
-    is_changed = bool(_losses(state)) or any(not m.round for m in chosen)
+    is_changed = _is_changed(state, chosen)
     if not any(m.failed for m in chosen):
-        is_planned = is_changed and not is_loss(state.gone)
+        is_planned = is_changed and not is_loss(_losses(state))
         return forgive(state) if is_planned and is_progress(state, lasted_s) else state
     if is_changed:
         return state
@@ -273,7 +296,13 @@ def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
         crashed_in=state.crashed_in if state.crashes else state.round.number,
         crashed_after_s=min(max(1, lasted_s), PROVEN_S),
         crashed_with=_first_code(chosen),
+        suspect=failed_alone(chosen),
     )
+
+
+def _is_changed(state: State, chosen: tuple[Member, ...]) -> bool:
+    """Tell whether agents were lost, left or joined since the last round was formed."""
+    return bool(_losses(state)) or any(not m.round for m in chosen)
 
 
 def _first_code(chosen: tuple[Member, ...]) -> int:
@@ -307,4 +336,9 @@ def _causes(state: State, chosen: tuple[Member, ...]) -> tuple[Cause, ...]:
 
 def _losses(state: State) -> tuple[Cause, ...]:
     leaving = (m for m in state.members if m.phase is Phase.LEAVING and m.round)
-    return (*state.gone, *(left(m.fragment) for m in leaving))
+    expelled = (m for m in state.members if m.token == state.expelled and m.round)
+    return (
+        *state.gone,
+        *(left(m.fragment) for m in leaving),
+        *(lost(m.fragment) for m in expelled),
+    )

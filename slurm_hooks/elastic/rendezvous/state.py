@@ -133,6 +133,8 @@ class State:
       or is about to. Empty if unknown.
     * `outcome_at`: when the training ended. While it is open, when the training before it
       finished, 0 for the first.
+    * `suspect`: the member whose workers failed while all others were healthy, in the last failure.
+      `expelled`: the member that must give up because it failed so twice in a row.
     * `launches`: the commands of the members, each once.
     """
 
@@ -152,6 +154,8 @@ class State:
     outcome_at: int = 0
     done: tuple[tuple[int, int, str], ...] = ()  # fragment, node, incarnation
     wanted: tuple[int, ...] = ()
+    suspect: str = ""
+    expelled: str = ""
     launches: tuple[Launch, ...] = ()
 
 
@@ -283,7 +287,15 @@ def succeed(state: State, token: str, now: int) -> State:
 
 def forgive(state: State) -> State:
     """The training has made progress."""
-    return replace(state, crashes=0, crashed_in=0, crashed_after_s=0, crashed_with=0)
+    return replace(
+        state,
+        crashes=0,
+        crashed_in=0,
+        crashed_after_s=0,
+        crashed_with=0,
+        suspect="",
+        expelled="",
+    )
 
 
 def advance(state: State, samples: int) -> State:
