@@ -19,8 +19,9 @@ from waiting import PATIENCE_S, wait_until
 SCRIPT = Path(__file__).with_name("train_tiny.py")
 _DROPPED = ("SLURM_", "PET_", "MALLEABLE_", "TORCHELASTIC_")
 
-# A Comment for each element, in a file.
+# A Comment for each element, in a file. In another its state and run, if Slurm answers to that.
 SQUEUE = """#!/bin/sh
+case "$*" in *RestartCnt*) exec cat {place}/../run.${2#--job=} ;; esac
 cat {place}/../comment.${2#--job=} 2>/dev/null || echo '(null)'
 """
 SCONTROL = """#!/bin/sh

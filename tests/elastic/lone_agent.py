@@ -116,6 +116,7 @@ class KnownLease(Lease):
 class Reports(OwnElement):
     def __init__(self) -> None:
         self.standings: list[Standing] = []
+        self.has_other_run = False
         self.trained = 0
 
     def report(self, standing: Standing) -> None:
@@ -123,6 +124,9 @@ class Reports(OwnElement):
 
     def report_apart(self) -> None:
         self.standings.append(Standing.APART)
+
+    def is_outlived(self) -> bool:
+        return self.has_other_run
 
     def report_trained(self) -> None:
         self.trained += 1

@@ -9,12 +9,30 @@ from typing import Optional
 import pytest
 
 from slurm_hooks.elastic.agent import membership
-from slurm_hooks.elastic.agent.actions import UNTIL_ADMITTED, Form, GiveUp, Leave, Over, Wait
+from slurm_hooks.elastic.agent.actions import (
+    UNTIL_ADMITTED,
+    Form,
+    GiveUp,
+    Leave,
+    Outlived,
+    Over,
+    Rejoin,
+    Wait,
+)
 from slurm_hooks.elastic.liveness.ping import Answer
 from slurm_hooks.elastic.rendezvous.causes import Cause, CauseKind
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.rounds import form
-from slurm_hooks.elastic.rendezvous.state import Member, Outcome, Phase, State, Stop, join
+from slurm_hooks.elastic.rendezvous.state import (
+    Member,
+    Outcome,
+    Phase,
+    State,
+    Stop,
+    expire,
+    find,
+    join,
+)
 from slurm_hooks.words.comment import Standing
 
 from .lone_agent import (
@@ -322,3 +340,27 @@ def test_a_failure_is_charged_once_and_a_planned_stop_excuses_no_later_failure(
     agent.session.next_action()
     assert agent.mine().failed == 8
     assert agent.membership.restarts == 3
+
+
+@pytest.mark.parametrize("is_outlived", [True, False])
+@pytest.mark.parametrize("does_train", [True, False])
+def test_an_agent_that_was_given_up_asks_slurm_before_it_joins_again(
+    agent: Agent, is_outlived: bool, does_train: bool
+) -> None:
+    """Its node was out of reach. Meanwhile Slurm may have requeued its fragment."""
+    agent.train() if does_train else agent.session.next_action()
+    others_go_on(agent)
+    agent.reports.has_other_run = is_outlived
+    if does_train:
+        assert agent.look() is Stop.NOW
+        agent.session.begin_wait()
+    action = agent.session.next_action()
+    assert isinstance(action, Outlived) == is_outlived, action
+    if isinstance(action, Rejoin):
+        agent.session.rejoin()
+    assert (find(agent.directory.state, ME.token) is None) == is_outlived
+
+
+def others_go_on(agent: Agent) -> None:
+    """The others go on without this agent."""
+    agent.directory.update(lambda s: expire(join(s, OTHER), frozenset({ME.token}), 0))

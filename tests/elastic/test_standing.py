@@ -54,6 +54,7 @@ ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COU
 SQUEUE = """#!/bin/sh
 echo "$*" >> {place}/looked
 case "$*" in
+*RestartCnt*) cat {place}/run ;;
 *--array*)
     [ -e {place}/knows-all ] || exit 1
     echo "2|RUNNING|9|1|1790000000|4000000000|None|(null)"
@@ -480,6 +481,35 @@ def test_a_leaver_that_has_trained_says_so_last(slurm: Path) -> None:
     wait_until(lambda: asked(slurm)[-1:] == ["requeue 7_3"])
     assert says(slurm, "trained{2};mine")()
     end(agent)
+
+
+@pytest.mark.parametrize("run", ["PENDING 2", "PENDING 3", "RUNNING 3"])
+def test_a_leaver_never_ends_another_run(slurm: Path, run: str) -> None:
+    """Its node was out of reach, so Slurm has ended its run, and perhaps begun the next."""
+    (slurm / "run").write_text(f"{run}  \n")
+    (slurm / "comment").write_text("started{3};mine")
+    agent = going(slurm, "trained")
+    wait_until(lambda: any("RestartCnt" in line for line in looked(slurm)))
+    time.sleep(0.7)
+    assert asked(slurm) == []
+    end(agent)
+
+
+@pytest.mark.parametrize("run", ["RUNNING 2", "COMPLETING 2", "", "\n", "slurm_load_jobs error: x"])
+def test_a_leaver_of_this_run_puts_itself_back(slurm: Path, run: str) -> None:
+    (slurm / "run").write_text(run)
+    agent = going(slurm)
+    wait_until(lambda: asked(slurm)[-1:] == ["requeue 7_3"])
+    end(agent)
+
+
+def test_an_agent_of_an_earlier_run_keeps_the_words_of_the_later(slurm: Path) -> None:
+    (slurm / "comment").write_text("started{3};mine")
+    own_element = OwnElement(ENV, SignalListener())
+    own_element.report(Standing.JOINED)
+    own_element.report_finished()
+    assert says(slurm, "started{3};mine")()
+    assert asked(slurm) == []
 
 
 def test_an_earlier_scancel_is_not_undone(slurm: Path) -> None:

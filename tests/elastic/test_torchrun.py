@@ -374,6 +374,25 @@ def test_a_second_torchrun_of_a_fragment_gives_up_while_the_first_trains(gang: G
     assert gang.wait_exit(1) == [0]
 
 
+def test_an_agent_whose_fragment_slurm_has_requeued_does_not_come_back(gang: Gang) -> None:
+    """Its node was out of reach for a while. Slurm took it for lost, and it lives on there."""
+    gang.pretend_slurm()
+    for fragment in (1, 2):
+        gang.extra["SLURM_ARRAY_TASK_ID"] = str(fragment)
+        gang.start(fragment, "1:2", LONG)
+    gang.wait_world(2)
+    gang.cut_off(2, signal.SIGSTOP)
+    alone_at = gang.wait_world(1)
+    (gang.work / "run.77_2").write_text("PENDING  1\n")
+    gang.cut_off(2, signal.SIGCONT)
+    wait_until(lambda: "ends here: Slurm" in gang.log(2), explain=gang.dump)
+    gang.agents[2].terminate()  # as slurmd does as soon as it is back
+    assert gang.wait_exit(2) == [128 + signal.SIGTERM]
+    end_soon(gang)
+    assert gang.wait_exit(1) == [0]
+    assert {world for t, _, world in gang.steps() if t > alone_at} == {1}
+
+
 def members(gang: Gang) -> list[object]:
     """The members that the agents share."""
     return list(json.loads(gang.state().splitlines()[0])["members"])

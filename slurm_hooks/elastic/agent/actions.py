@@ -73,7 +73,14 @@ class GiveUp:
     why: str
 
 
-Action = Union[Wait, Rejoin, Form, Enter, Leave, Over, GiveUp]
+@dataclass(frozen=True)
+class Outlived:
+    """Slurm has ended this run of the fragment, while its node was out of reach. This agent ends
+    without a word to Slurm.
+    """
+
+
+Action = Union[Wait, Rejoin, Form, Enter, Leave, Over, GiveUp, Outlived]
 
 
 @dataclass(frozen=True)

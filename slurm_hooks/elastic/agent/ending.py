@@ -9,14 +9,21 @@ import time
 from collections.abc import Callable
 from typing import NoReturn, Union
 
-from slurm_hooks.elastic.agent.actions import GiveUp, Leave, Over
+from slurm_hooks.elastic.agent.actions import GiveUp, Leave, Outlived, Over
 from slurm_hooks.elastic.agent.companion import Companion
 from slurm_hooks.elastic.agent.last_out import save_what_is_left
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.batch.own_element import OwnElement
+from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.state import Outcome
 from slurm_hooks.elastic.signals import SignalListener
+
+STRAY_S = 600.0  # until slurmd is back and ends what Slurm does not know here
+OUTLIVED = (
+    "fragment {fragment} ends here: Slurm has taken its node for lost and ended this run of it; "
+    "it trains again where Slurm starts it"
+)
 
 
 class Ending:
@@ -40,7 +47,7 @@ class Ending:
         self._companion = companion
         self._has_ended = False
 
-    def end_with(self, action: Union[Leave, Over, GiveUp]) -> NoReturn:
+    def end_with(self, action: Union[Leave, Over, GiveUp, Outlived]) -> NoReturn:
         """Carry the action out. Raises DirectoryError, and SystemExit with 0 or with a message
         (exit code 1).
         """
@@ -50,6 +57,12 @@ class Ending:
         if isinstance(action, GiveUp):
             self._session.close(is_failure=True)
             raise SystemExit(f"malleable: giving up: {action.why}")
+        if isinstance(action, Outlived):
+            self.close(is_failure=True)
+            say(OUTLIVED.format(fragment=self._session.fragment))
+            self._signals.silence()
+            self._signals.wait_end(STRAY_S)
+            raise SystemExit(128 + signal.SIGTERM)
         self._session.skip()
         self._companion.succeed()
         self._conclude(Outcome.FINISHED)

@@ -22,6 +22,7 @@ from slurm_hooks.elastic.agent.actions import (
     Form,
     GiveUp,
     Leave,
+    Outlived,
     Over,
     Patience,
     Rejoin,
@@ -99,6 +100,11 @@ class Session:
         return self.round.order.index(self._membership.token) if self.round else 0
 
     @property
+    def fragment(self) -> int:
+        """The number of this fragment."""
+        return self._membership.me.fragment
+
+    @property
     def ends(self) -> int:
         """The end of this lease in epoch seconds, 0 if unknown."""
         return self._lease.ends
@@ -127,7 +133,7 @@ class Session:
             state, self._membership.me, self.round, self._options.limits, self._patience(state)
         )
         if isinstance(action, Rejoin):
-            return self._yield() or action
+            return self._yield() or self._outlived(state) or action
         if isinstance(action, Enter):
             self._take_part(action.round, state)
         elif isinstance(action, Wait):
@@ -171,9 +177,7 @@ class Session:
         if (action := self._yield()) is not None:
             return action
         if self.is_in:
-            self._membership.rejoin(self._lease.ends, self._failed)
-            self._waits_since = time.monotonic()
-            return None
+            return self._come_back()
         verdict = self._membership.ask_in(self._lease.ends)
         if verdict is Admission.WAIT:
             return UNTIL_ADMITTED
@@ -188,6 +192,20 @@ class Session:
         """Give up for another agent of this fragment, if there is such an agent."""
         twin = self._membership.twin()
         return GiveUp(twin) if twin else None
+
+    def _outlived(self, state: State) -> Optional[Outlived]:
+        is_given_up = find(state, self._membership.token) is None
+        return Outlived() if is_given_up and self._own_element.is_outlived() else None
+
+    def _come_back(self) -> Optional[Outlived]:
+        """Get on the list again. If the others have given this agent up, Slurm may have as well."""
+        terms = self._lease.ends, self._failed
+        if not self._membership.rejoin_if_listed(*terms):
+            if self._own_element.is_outlived():
+                return Outlived()
+            self._membership.rejoin(*terms)
+        self._waits_since = time.monotonic()
+        return None
 
     def note_launch(self, words: Sequence[str]) -> None:
         """Note the script and its arguments, before this agent joins."""

@@ -223,11 +223,12 @@ class CommentWriter:
 
     def _with(self, comment: Comment, want: _Want) -> Comment:
         """Return the Comment with the value. A wish that outdoes this wish stays. So does the end
-        that another process has reported.
+        that another process has reported, and the standing of a later run.
         """
         value = want.value
         if isinstance(value, Stand):
-            is_over = self.has_stood and comment.says(Standing.FINISHED, value.run)
+            is_finished = self.has_stood and comment.says(Standing.FINISHED, value.run)
+            is_over = is_finished or (comment.standing is not None and comment.run > value.run)
             return comment if is_over else replace(comment, standing=value.standing, run=value.run)
         if isinstance(value, Withdrawal):
             return replace(comment, remark="") if comment.remark == value.remark else comment

@@ -26,7 +26,14 @@ from slurm_hooks.elastic.batch.comment_writer import (
 from slurm_hooks.elastic.batch.expected import ArrayFacts
 from slurm_hooks.elastic.batch.lease import ask_all
 from slurm_hooks.elastic.batch.progress_entry import Progress, entry
-from slurm_hooks.elastic.batch.standing import element, is_reporter, run_of
+from slurm_hooks.elastic.batch.squeue import answer
+from slurm_hooks.elastic.batch.standing import (
+    element,
+    is_other_run,
+    is_reporter,
+    run_of,
+    run_request,
+)
 from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
 from slurm_hooks.words.comment import Loss, Standing
@@ -47,7 +54,7 @@ _SILENT = (
 
 class OwnElement:
     """Methods do not raise. They are cheap except `report_started`, `report_finished`,
-    `report_apart` and `put_back`.
+    `report_apart`, `is_outlived` and `put_back`.
     """
 
     def __init__(self, env: Mapping[str, str], signals: SignalListener) -> None:
@@ -200,6 +207,12 @@ class OwnElement:
         """Write it now. Return True if it stood there already. Raises OSError, SubprocessError."""
         return self._writer.write("standing", Stand(standing, self._run), limit_s, before)
 
+    def is_outlived(self) -> bool:
+        """Ask Slurm whether it has ended this run of the element. A node that was cut off may come
+        back after that, with this agent alive. It is False without an answer.
+        """
+        return bool(self._element) and is_other_run(answer(run_request(self._element)), self._run)
+
     def put_back(self) -> None:
         """Have Slurm hold this element again, and wait until Slurm ends this agent.
 
@@ -228,13 +241,13 @@ class OwnElement:
                 self._write(self._standing)
 
     def _requeue(self) -> bool:
-        """Tell whether Slurm has accepted. Never repeated after that: the element may be in its
-        next run.
+        """Tell whether Slurm has accepted, or has ended this run already. Never repeated after
+        that: the element may be in its next run.
 
         It does not use requeuehold, which hides an operator's hold (22.05). A user's hold leaves
         that hold as it is, and a held job stays held over a requeue.
         """
-        return self._scontrol("uhold") and self._scontrol("requeue")
+        return self.is_outlived() or (self._scontrol("uhold") and self._scontrol("requeue"))
 
     def _scontrol(self, verb: str) -> bool:
         try:

@@ -1,5 +1,5 @@
 """The element of a job array for which this agent reports, and its run. Only values, which
-own_element.py writes.
+own_element.py writes or asks for.
 """
 
 from __future__ import annotations
@@ -7,6 +7,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slurm_hooks.elastic.batch.expected import own_job
+
+_HERE = frozenset(
+    [
+        "CONFIGURING",
+        "RUNNING",
+        "SUSPENDED",
+        "STOPPED",
+        "SIGNALING",
+        "RESIZING",
+        "STAGE_OUT",
+        "COMPLETING",
+    ]
+)
 
 
 def element(env: Mapping[str, str]) -> str:
@@ -24,3 +37,18 @@ def run_of(env: Mapping[str, str]) -> int:
     """Return the run of the element: how often Slurm has restarted it."""
     count = env.get("SLURM_RESTART_COUNT", "")
     return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
+
+
+def run_request(job: str) -> list[str]:
+    """Return the command that prints an element's state, and how often Slurm has restarted it."""
+    return ["squeue", "--noheader", f"--job={job}", "--Format=State:32,RestartCnt:16"]
+
+
+def is_other_run(answer: str, run: int) -> bool:
+    """Tell whether by the answer to `run_request` Slurm has ended this run of the element. It may
+    have begun the next on another node. Without an answer, nothing is known.
+    """
+    words = answer.split()
+    if len(words) != 2 or not (words[1].isascii() and words[1].isdigit()):
+        return False
+    return words[0] not in _HERE or int(words[1]) != run
