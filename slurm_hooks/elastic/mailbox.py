@@ -35,6 +35,7 @@ WORKERS = 1024
 CHANGE_BYTES = 256
 _LISTENS, _READY, _BUSY = b"l", b"r", b"b"  # the status of a worker, else 0
 _IS_WATCHED = b"w"
+_HAS_ENDED = b"e"
 _BOUNDS = struct.Struct("<QQ")
 _SECONDS = struct.Struct("<d")
 ALL_STEPS = range(1 << 63)
@@ -78,6 +79,7 @@ _OWNER = _WATCHES.then(4)  # the file of the copies in memory, as a checksum of 
 _STEPS = _OWNER.then(_BOUNDS.size)  # the steps of the present training: first, end
 _WRITING = _STEPS.then(_SECONDS.size, 2)  # seconds of the last copy in memory, and of the last file
 _LAG = _WRITING.then(_SECONDS.size)  # how far the kept state may be behind the last step
+_ENDED = _LAG.then(1, WORKERS)  # this worker has made its last step
 _OBSERVED = _Field(8192, SIZE, WORKERS)  # the file ends with the last worker that has written
 _SPEEDS = _OBSERVED.then(speeds.SIZE, WORKERS)
 _MOST = (1 << 53) - 1
@@ -118,7 +120,7 @@ class Mailbox:
     def clear(self) -> None:
         """Begin a new round: no change is planned, and no worker listens yet. Memory stays."""
         os.ftruncate(self._change, _OBSERVED.start)
-        for field in (_CHANGE, _STATUS, _WATCHES, _LAG):
+        for field in (_CHANGE, _STATUS, _WATCHES, _LAG, _ENDED):
             field.clear(self._change)
 
     def post(self, change: PlannedChange) -> None:
@@ -175,6 +177,10 @@ class Mailbox:
         """
         parts = (part_s for (part_s,) in _SECONDS.iter_unpack(_WRITING.read(self._change)))
         return float(sum(part_s for part_s in parts if math.isfinite(part_s) and part_s > 0))
+
+    def has_ended(self) -> bool:
+        """Tell whether a worker of this round has made the last step of its training."""
+        return any(_ENDED.read(self._change))
 
     def is_listened_to(self) -> bool:
         """Tell whether a worker of this round hears of planned changes."""
@@ -275,6 +281,10 @@ class MailboxReader:
     def write_observed(self, seen: Observed) -> None:
         """Write the observations of this worker."""
         self._write(_OBSERVED, pack(seen), self._seat)
+
+    def write_ended(self, has_ended: bool) -> None:
+        """Write whether this worker has made its last step."""
+        self._write(_ENDED, _HAS_ENDED if has_ended else b"\0", self._seat)
 
     def write_copy_s(self, seconds: float) -> None:
         """Write how long a copy of the state in memory took."""

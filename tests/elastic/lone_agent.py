@@ -135,7 +135,7 @@ class Reports(OwnElement):
 class Workers(Mailbox):
     def __init__(self) -> None:
         self.posted: list[PlannedChange] = []
-        self.is_on_the_way = False
+        self.is_on_the_way = self.have_trained = False
 
     def post(self, change: PlannedChange) -> None:
         self.posted.append(change)
@@ -145,6 +145,9 @@ class Workers(Mailbox):
 
     def is_listened_to(self) -> bool:
         return True
+
+    def has_ended(self) -> bool:
+        return self.have_trained
 
     def samples(self) -> int:
         return 0

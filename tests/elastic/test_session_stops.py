@@ -92,6 +92,22 @@ def test_workers_get_time_to_reach_a_boundary_within_bounds(
     assert agent.reports.trained == 1
 
 
+@pytest.mark.parametrize(
+    ("happens", "expected"), [(newcomer_waits, Stop.NO), (other_leaves, Stop.PLANNED)]
+)
+def test_a_training_that_has_made_its_last_step_is_not_grown(
+    agent: Agent, happens: Callable[[Agent], None], expected: Stop
+) -> None:
+    agent.train()
+    happens(agent)
+    agent.directory.update(lambda s: expect(s, (1, 2, 3)))
+    agent.workers.have_trained = True
+    assert agent.look() is expected
+    agent.workers.have_trained = False  # it goes on: another training in the same script
+    if happens is newcomer_waits:
+        assert agent.look(0.5) is Stop.GROW
+
+
 @pytest.mark.parametrize("next_one", [newcomer_waits, other_leaves])
 def test_a_growth_that_is_called_off_is_withdrawn_and_costs_the_next_change_no_patience(
     agent: Agent, next_one: Callable[[Agent], None]

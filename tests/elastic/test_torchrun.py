@@ -22,6 +22,17 @@ pytestmark = [pytest.mark.torch]
 
 LONG = 100_000
 DOCS = Path(__file__).parents[2] / "docs"
+TAIL = """
+import atexit, sys, time
+from pathlib import Path
+work = Path(sys.argv[1])
+def tail():
+    while not (work / "enough").exists():
+        time.sleep(0.02)
+with open(work / "starts", "a") as file:
+    file.write("x")
+atexit.register(tail)
+"""
 
 
 def crashed_fragments(gang: Gang) -> list[int]:
@@ -133,6 +144,23 @@ def test_a_late_agent_ends_at_once_and_a_requeued_agent_trains_again(gang: Gang)
     gang.start(1, "1:3", 20, restarts=1)
     assert gang.wait_exit(1) == [0]
     assert len(gang.rounds()) == rounds + 1
+
+
+def test_a_script_whose_main_module_has_ended_is_not_grown(gang: Gang) -> None:
+    """Loggers and process groups may take seconds to end. A script that starts again after its last
+    step trains again, or fails.
+    """
+    gang.script = gang.work / "train.py"
+    gang.script.write_text(TAIL)
+    gang.start(1, "1:3", LONG)
+    wait_until((gang.work / "starts").exists, explain=gang.dump)
+    gang.start(2, "1:3", LONG)
+    wait_until(lambda: len(members(gang)) == 2, explain=gang.dump)
+    time.sleep(3.0)  # ten times as long as a newcomer settles
+    end_soon(gang)
+    assert gang.wait_exit(1, 2) == [0, 0]
+    assert (gang.work / "starts").read_text() == "x"
+    assert "already finished" in gang.log(2)
 
 
 def test_gives_up_on_a_script_that_is_broken(gang: Gang) -> None:

@@ -39,6 +39,10 @@ class Forewarning:
     def _is_awaited(self) -> bool:
         return self._mailbox is not None and self._mailbox.is_awaited()
 
+    def has_ended(self) -> bool:
+        """Tell whether the training here has made its last step."""
+        return self._mailbox is not None and self._mailbox.has_ended()
+
     def withdraw(self) -> None:
         """The change is cancelled, for instance because the newcomer is lost. The next change is
         news again.

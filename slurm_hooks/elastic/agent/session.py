@@ -267,8 +267,8 @@ class Session:
         if self._apart.why:
             return Stop.NOW
         reason = self._reason(state)
-        has_settled = self._settling.is_over(state, now, training)
-        if reason is Stop.NO or (reason is Stop.GROW and not has_settled):
+        may_grow = self._settling.is_over(state, now, training) and not self.has_trained
+        if reason is Stop.NO or (reason is Stop.GROW and not may_grow):
             self._forewarning.withdraw()
             return Stop.NO
         if reason is not Stop.NOW:
@@ -277,6 +277,11 @@ class Session:
                 return Stop.NO  # the workers are on their way to a boundary
             self._evidence.see_planned_change(state)
         return reason
+
+    @property
+    def has_trained(self) -> bool:
+        """True if the training has made its last step here, so that a growth is worth nothing."""
+        return self._forewarning.has_ended()
 
     @property
     def is_training_paused(self) -> bool:

@@ -16,6 +16,7 @@ import torch
 from slurm_hooks.elastic.frameworks.lightning_position import Position
 from slurm_hooks.elastic.frameworks.step_memory import StepMemory, harmless
 from slurm_hooks.elastic.log import say, suppressed
+from slurm_hooks.elastic.script.observation import see_end
 
 _WHOLE = frozenset({"DDPStrategy", "SingleDeviceStrategy"})  # each process has all of the state
 _COMPOSED = "_HandlersCompose"
@@ -109,6 +110,7 @@ class _Callback:
 
     def on_fit_end(self, *_: Any) -> None:
         """Leave other trainings of this process alone."""
+        see_end()
         with suppressed(Exception, doing="forgetting what was kept of a training"):
             self.end()
 

@@ -26,6 +26,7 @@ from slurm_hooks.elastic.frameworks.whole import STATE, instead_of, newest_whole
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.names import OWN_CHECKPOINTS, TRANSFORMERS, refusal
+from slurm_hooks.elastic.script.observation import see_end
 
 _FLAGS = ("should_log", "should_evaluate", "should_save")
 
@@ -49,12 +50,15 @@ def get_ready(module: ModuleType) -> None:
         if is_sharded or is_trial:  # another process may try another set of parameters
             end_open()
             place, _ = _on_disk(self, resume_from_checkpoint)
-            return plain(self, place, *words, **named)
+            done = plain(self, place, *words, **named)
+            see_end()
+            return done
         memory = StepMemory()
         callback = kind(self, memory)
         self.add_callback(callback)
         place = _place(self, resume_from_checkpoint, memory, callback)
         done = plain(self, place, *words, **named)  # after an error it is kept
+        see_end()
         memory.end()
         with suppress(ValueError):  # the script has removed it
             self.remove_callback(callback)

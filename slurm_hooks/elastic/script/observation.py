@@ -66,6 +66,14 @@ def see_saved(began: float) -> None:
         _observer.see_saved(began)
 
 
+def see_end() -> None:
+    """This process has made its last step: a training has ended, or the whole script has. A further
+    step takes that back. No effect without an observer.
+    """
+    if _observer is not None:
+        _observer.see_end()
+
+
 def see_reported(samples: int) -> None:
     """Note the script's report, also if no observer runs."""
     global _observer  # noqa: PLW0603

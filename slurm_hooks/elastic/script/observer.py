@@ -39,7 +39,8 @@ class Observer:
     def __init__(self, every_s: float = EVERY_S) -> None:
         self.is_dispatching = False
         self._every_s = every_s
-        self._pid = 0
+        self._begun_in, self._pid = os.getpid(), 0
+        self._has_ended = False
         self._mailbox: Optional[MailboxReader] = None
         self._optimizer: Optional[weakref.ref[Any]] = None  # Python gives an address away again
         self._others, self._bytes = 0, 0
@@ -82,8 +83,21 @@ class Observer:
             sync=self._sync,
         )
 
+    def see_end(self) -> None:
+        """The training has made its last step, unless a further step is seen."""
+        if os.getpid() == self._begun_in:
+            self._has_ended = True
+            self._tell_end()
+
+    def _tell_end(self) -> None:
+        with suppressed(Exception, doing="telling the agent whether the training has ended"):
+            self._reader().write_ended(self._has_ended)
+
     def see_step(self, optimizer: Any) -> None:
         """One of torch's optimizers has made a step. If there are several, the first is counted."""
+        if self._has_ended:
+            self._has_ended = False
+            self._tell_end()
         if not _is(optimizer, self._optimizer) and not self._is_next(optimizer):
             return
         now = time.monotonic()
@@ -168,10 +182,13 @@ class Observer:
         if os.getpid() != self._pid:
             return  # a forked child must not report for its parent
         with suppressed(Exception, doing="telling the agent what is seen of the training"):
-            if self._mailbox is None:
-                self._mailbox = MailboxReader(os.environ)
-            self._mailbox.write_observed(self.seen)
-            self._mailbox.write_speed(self.speed)
+            self._reader().write_observed(self.seen)
+            self._reader().write_speed(self.speed)
+
+    def _reader(self) -> MailboxReader:
+        if self._mailbox is None:
+            self._mailbox = MailboxReader(os.environ)
+        return self._mailbox
 
 
 def _is(thing: object, known: Optional[weakref.ref[Any]]) -> bool:

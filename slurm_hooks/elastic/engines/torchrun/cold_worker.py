@@ -11,14 +11,14 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from slurm_hooks.elastic.engines.torchrun.warm_worker import become
+from slurm_hooks.elastic.engines.torchrun.warm_worker import AT_LAST, become
 from slurm_hooks.elastic.script import observation
 
 # Modules in the current directory are the program's, not ours.
 PROGRAM = (
     "import sys; own = [] if getattr(sys.flags, 'safe_path', False) else [sys.path.pop(0)]; "
-    "from slurm_hooks.elastic.engines.torchrun import cold_worker; sys.path[:0] = own; "
-    "cold_worker.start()()"
+    "from slurm_hooks.elastic.engines.torchrun import cold_worker; sys.path[:0] = own"
+    "\ntry: cold_worker.start()()\n" + AT_LAST
 )
 _NAMES = ("sys", "own", "cold_worker")
 

@@ -32,7 +32,12 @@ from slurm_hooks.elastic.frameworks.entry import begin, tell_ranks
 from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.script import observation
 
-PROGRAM = "from slurm_hooks.elastic.engines.torchrun import warm_worker as warm; warm.stand_by()()"
+# Without a name that the script's own code could see.
+AT_LAST = "finally: __import__('sys').modules['slurm_hooks.elastic.script.observation'].see_end()"
+PROGRAM = (
+    "from slurm_hooks.elastic.engines.torchrun import warm_worker as warm\n"
+    "try: warm.stand_by()()\n" + AT_LAST
+)
 READY = b"r"
 ORDER_BYTES = 4 << 20
 LIBRARIES = frozenset(
