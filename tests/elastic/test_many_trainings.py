@@ -103,6 +103,7 @@ def begin_job(name):
 def begin_process():
     step_memory._runs = itertools.count()
     step_memory._open.clear()
+    step_memory._ended.clear()
     checkpoint._watching.clear()
 """
 
@@ -169,6 +170,40 @@ second.end()
 assert os.listdir(os.environ["MALLEABLE_DIR"]) == ["checkpoint.lock"]
 """
 
+RESULT = """
+from pathlib import Path
+program = Path(sys.argv[1]).with_name("train.py")
+program.write_text('''
+if "first" in trainings: steps.append(fit(100))
+if "second" in trainings: steps.append(fit(40))
+for n in range(trainings.count("loop")): steps.append(fit(70))
+''')
+code = compile(program.read_text(), program, "exec")
+
+def fit(steps):
+    step, memory = train(steps)
+    memory.finish()
+    memory.end()
+    return step
+
+def start(trainings):
+    begin_process()
+    steps = []
+    exec(code, {"fit": fit, "trainings": trainings, "steps": steps})
+    return steps
+
+begin_job("result")
+assert start("first") == [-1]
+assert start("first") == [100]
+assert start("second") == [-1]  # the script has found the result of the first
+assert start("second") == [40]
+assert start("first second") == [-1, -1]
+assert start("first second") == [-1, 40]
+begin_job("loop")
+assert start("loop loop") == [-1, -1]
+assert start("loop") == [-1]
+"""
+
 
 def run(script: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(tmp_path / "checkpoint.pt")]
@@ -182,6 +217,11 @@ def test_an_ended_training_keeps_no_objects(tmp_path: Path) -> None:
 
 def test_a_handler_that_passes_on_to_ours_may_outlive_the_training(tmp_path: Path) -> None:
     run(HANDLERS, tmp_path)
+
+
+def test_a_script_that_starts_again_after_its_training_finds_the_last_step(tmp_path: Path) -> None:
+    """Only for the training of the same line, and not in a loop, whose next turn begins there."""
+    run(_COMMON + RESULT, tmp_path)
 
 
 def test_each_training_resumes_from_its_own_newest_step(tmp_path: Path) -> None:

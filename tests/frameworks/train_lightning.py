@@ -75,6 +75,14 @@ def log(path: Path, line: str) -> None:
         file.write(line + "\n")
 
 
+def wait_at_the_end(work: Path) -> None:
+    """Stand for an evaluation after the training, if the test wants one."""
+    if "TRAIN_TAIL" in os.environ:
+        log(work / "tails", os.environ["MALLEABLE_FRAGMENT"])
+        while not (work / "enough").exists():
+            time.sleep(0.05)
+
+
 def main(kind: type[Net] = Net, strategy: str = "auto") -> None:
     work, steps = Path(sys.argv[1]), int(sys.argv[2])
     torch.set_num_threads(1)
@@ -108,6 +116,7 @@ def main(kind: type[Net] = Net, strategy: str = "auto") -> None:
         enable_model_summary=False,
     )
     trainer.fit(kind(work), loader, ckpt_path="last")
+    wait_at_the_end(work)
     if trainer.is_global_zero:
         (work / "finished").write_text(str(trainer.global_step))
 

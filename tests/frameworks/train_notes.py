@@ -64,6 +64,14 @@ def note_step(work: Path, net: Any, step: int, epoch: float = 0) -> None:
         _log(work / "steps.log", f"{row['t']:.3f} {step} {WORLD}")
 
 
+def wait_at_the_end(work: Path) -> None:
+    """Stand for an evaluation after the training, if the test wants one."""
+    if "TRAIN_TAIL" in os.environ:
+        _log(work / "tails", str(FRAGMENT))
+        while not (work / "enough").exists():
+            time.sleep(0.05)
+
+
 def _log(path: Path, line: str) -> None:
     with open(path, "a") as file:
         file.write(line + "\n")

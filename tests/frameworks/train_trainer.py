@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from train_notes import BATCH, Net, Samples, note_begin, note_step
+from train_notes import BATCH, Net, Samples, note_begin, note_step, wait_at_the_end
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 
@@ -46,6 +46,7 @@ def main() -> None:
     net = Net()
     trainer = Trainer(net, arguments, train_dataset=Samples(), callbacks=[Notes(work, net)])
     trainer.train(resume_from_checkpoint=True)
+    wait_at_the_end(work)
     if trainer.is_world_process_zero():
         (work / "finished").write_text(str(trainer.state.global_step))
 

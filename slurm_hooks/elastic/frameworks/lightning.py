@@ -108,6 +108,12 @@ class _Callback:
             self._step = trainer.global_step
             self._memory.reached(self._step)
 
+    @harmless()
+    def on_train_end(self, *_: Any) -> None:
+        """All steps are done."""
+        if self._memory is not None:
+            self._memory.finish()
+
     def on_fit_end(self, *_: Any) -> None:
         """Leave other trainings of this process alone."""
         see_end()

@@ -5,25 +5,42 @@ A script may train several times in a process. The number of a step tells the n-
 process from the others, so a training never resumes from another's state. Each has its own file. If
 a node is lost during the second training, the first may run again. Then each resumes from its own
 copy.
+
+The last step stays in memory until the next training of the process begins, for a script that
+starts again during its last evaluation. But a script may leave out a training whose result it finds
+on disk. Then its next training is the n-th. So the last step has a mark, the line of the script
+that began the training, and only a training from this line takes it. A line in a loop is no mark:
+it begins many trainings, and their last steps are forgotten.
 """
 
 from __future__ import annotations
 
+import dis
 import itertools
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+import torch
+import torch.distributed as dist
 
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.names import OWN_CHECKPOINTS, unsupported
 from slurm_hooks.elastic.private_directory import job_directory
 from slurm_hooks.elastic.script.checkpoint import Checkpoint
+from slurm_hooks.elastic.script.group_backend import device
 
 _RUN_BITS = 32
 _runs = itertools.count()
 _open: list[StepMemory] = []  # at most the memory of the training that has not ended
+_ended: list[range] = []  # the steps of the training that ended last, if they are kept
+_MARK = "began_at"
+_LIBRARIES = ("slurm_hooks.", "lightning.", "pytorch_lightning.", "transformers.")
+_JUMPS = frozenset(dis.hasjrel) | frozenset(dis.hasjabs)
 
 
 def _file(env: Mapping[str, str], run: int) -> Path | None:
@@ -87,6 +104,42 @@ def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _began_at() -> str:
+    """Return the lines of the script that began this training, outermost last, or an empty text if
+    one of them is in a loop.
+    """
+    frames = list(itertools.dropwhile(_is_library, _frames()))
+    if any(map(_is_in_loop, frames)):
+        return ""
+    files = (frame for frame in frames if not frame.f_code.co_filename.startswith("<"))
+    return " ".join(f"{frame.f_code.co_filename}:{frame.f_lineno}" for frame in files)
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_library(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(_LIBRARIES)
+
+
+def _is_in_loop(frame: FrameType) -> bool:
+    """Tell whether a later jump leads back before the call that this frame is in."""
+    jumps = (step for step in dis.get_instructions(frame.f_code) if step.opcode in _JUMPS)
+    return any(jump.argval <= frame.f_lasti < jump.offset for jump in jumps)
+
+
+def _is_same_for_all(is_same: bool) -> bool:
+    """Tell whether it is so in all processes: the script may begin a training at other lines."""
+    flag = torch.tensor(float(is_same), device=device())
+    if dist.is_initialized() and dist.get_world_size() > 1:
+        dist.all_reduce(flag, op=dist.ReduceOp.MIN)
+    return bool(flag)
+
+
 class StepMemory:
     """The memory of the training that begins now. All processes make and use it, after they have
     formed their process group.
@@ -95,6 +148,7 @@ class StepMemory:
     def __init__(self) -> None:
         end_open()
         _open.append(self)
+        self._began_at, self.is_over = _began_at(), False
         run = next(_runs)
         self._first = run << _RUN_BITS
         self._is_abandoned = False
@@ -103,14 +157,21 @@ class StepMemory:
         self._checkpoint: Checkpoint | None = Checkpoint(
             file, owner=os.path.abspath(owner) if owner else "", steps=self._steps
         )
+        while _ended:
+            self._checkpoint.forget(_ended.pop())
 
     def load(self) -> tuple[int, dict[str, Any]]:
         """Return the newest step of this training that any process of the job's nodes has kept, and
-        its content, or (-1, {}).
+        its content, or (-1, {}). From then on `is_over` tells whether it is the last step.
         """
         if self._checkpoint is None:
             return -1, {}
         step, content = self._checkpoint.load()
+        began_at = content.pop(_MARK, "")
+        if began_at and not _is_same_for_all(began_at == self._began_at):
+            self._checkpoint.forget(self._steps)
+            content = {}
+        self.is_over = bool(content and began_at)
         return (step - self._first, content) if content else (-1, {})
 
     def fits(self, step: int, kept: Mapping[str, Any], model: Any, is_strict: bool = True) -> bool:
@@ -135,6 +196,7 @@ class StepMemory:
         """See Checkpoint. This step's evaluation and checkpoints may follow, so it does not wait
         here for a planned change.
         """
+        self.is_over = False
         if self._checkpoint is not None and not self._is_abandoned:
             self._checkpoint.mark(self._first + step)
 
@@ -149,12 +211,20 @@ class StepMemory:
         if self._checkpoint is not None:
             self._checkpoint.end()
 
+    def finish(self) -> None:
+        """The training has made its last step, which is the step reached last."""
+        if self._checkpoint is not None and self._began_at and not self._is_abandoned:
+            if not self.is_over:  # else it is there
+                self._checkpoint.finish({_MARK: self._began_at})
+            self.is_over = True
+
     def end(self) -> None:
-        """The training has ended, so drop its state. A process that finds it finished, and does not
-        train it again, would use it as a state of its own first training.
-        """
+        """The training has ended. Unless its last step is kept with its mark, drop all steps."""
         if self._checkpoint is not None:
             _open.remove(self)
             self._checkpoint.end()
-            self._checkpoint.forget(self._steps)
+            if self.is_over:
+                _ended.append(self._steps)
+            else:
+                self._checkpoint.forget(self._steps)
             self._checkpoint = None

@@ -28,6 +28,7 @@ from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.names import OWN_CHECKPOINTS, TRANSFORMERS, refusal
 from slurm_hooks.elastic.script.observation import see_end
 
+_EPOCH = "_run_epoch"
 _FLAGS = ("should_log", "should_evaluate", "should_save")
 
 
@@ -60,6 +61,7 @@ def get_ready(module: ModuleType) -> None:
         done = plain(self, place, *words, **named)  # after an error it is kept
         see_end()
         memory.end()
+        vars(self).pop(_EPOCH, None)
         with suppress(ValueError):  # the script has removed it
             self.remove_callback(callback)
         return done
@@ -84,8 +86,17 @@ def _place(trainer: Any, resume_from: Any, memory: StepMemory, callback: _Callba
         return place
     if not memory.fits(step, content["model"], trainer.model):
         return place
+    if memory.is_over and not hasattr(trainer, _EPOCH):
+        return place  # this version would make a further step
+    if memory.is_over:
+        vars(trainer)[_EPOCH] = partial(_skip_epoch, trainer)
     say(f"resuming at step {step}, kept in memory")
     return _as_directory(trainer, callback, content)
+
+
+def _skip_epoch(trainer: Any, **_: Any) -> None:
+    """All steps are done. The Trainer itself looks for that only after a further step."""
+    trainer.control.should_training_stop = True
 
 
 def _on_disk(trainer: Any, resume_from: Any) -> tuple[str | None, int]:
@@ -209,6 +220,15 @@ class _Callback:
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if _asked(control):
             self._reached(state, _asked(control))
+
+    @harmless()
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+        """Log lines. The last of a training follows its last evaluation and checkpoint, and comes
+        before the Trainer loads the best model.
+        """
+        if "train_runtime" in (logs or {}):
+            self._reached(state, [])
+            self._memory.finish()
 
     def _reached(self, state: Any, pending: list[str]) -> None:
         self._rest.note(state, pending)

@@ -304,10 +304,23 @@ class Checkpoint:
         """Drop these steps, in memory and in the file. To be called by all processes."""
         self._memory.forget(steps)
         self._last = -1 if self._last in steps else self._last
+        self._remove_file(steps)
+
+    def _remove_file(self, steps: range) -> None:
         if self._path is not None and self._peers.rank == 0:
             with suppress(OSError):
                 if step_on_disk(self._path) in steps:
                     self._path.unlink()
+
+    def finish(self, mark: dict[str, Any]) -> None:
+        """Keep the last step in memory alone, with this mark beside its content, or forget all
+        steps. To be called by all processes.
+        """
+        if self._is_first_here:
+            MailboxReader(os.environ).write_file("")
+            if self._just_in_time is None or not self._just_in_time.keep_result(mark):
+                self._memory.forget(self._steps)
+        self._remove_file(self._steps)
 
     def _adopt(self, step: int, content: dict[str, Any]) -> Image:
         return self._memory.adopt(step, content) or packed(step, content)

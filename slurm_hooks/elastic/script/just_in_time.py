@@ -14,6 +14,8 @@ import math
 import os
 import threading
 import time
+from contextlib import suppress
+from typing import Any
 
 import torch.distributed as dist
 
@@ -44,6 +46,7 @@ class JustInTime:
         self._writing = threading.RLock()
         self._is_frozen = False
         self._kept = -1
+        self._mark: dict[str, Any] = {}
         self._has_failed = False
         self._exposure = Exposure(time.monotonic())
         self._has_room, self._has_copied = True, False
@@ -174,6 +177,18 @@ class JustInTime:
             with self._writing:
                 self._try_to_keep()
 
+    def keep_result(self, mark: dict[str, Any]) -> bool:
+        """Save the last boundary with this mark beside its content. Return False if it is lost, as
+        when the script has put other weights into the model since.
+        """
+        if self._has_failed:
+            return False
+        self._boundary.await_device()
+        with self._writing, suppress(StateTornError):
+            self._mark, self._kept = mark, -1
+            self._keep_once()
+        return self._kept >= 0
+
     def end(self) -> None:
         """Keep no state from now on, and leave signals alone."""
         self._has_failed = True
@@ -225,7 +240,7 @@ class JustInTime:
                 step, content = state
                 began = time.monotonic()
                 check_plain(content)
-                self._has_room = draft.fill(step, content)
+                self._has_room = draft.fill(step, {**content, **self._mark})
             if self._has_room:
                 draft.commit()
                 self._kept = step
