@@ -278,6 +278,71 @@ def test_a_worker_has_the_documented_variables(gang: Gang) -> None:
     assert env["NODE_RANK"] == env["GROUP_RANK"]
 
 
+SLOW_PACKAGE = """
+import os, sys
+IS_AHEAD = not hasattr(sys.modules["__main__"], "__file__")
+if IS_AHEAD:
+    with open(os.environ["NOTES"], "a") as file:
+        print(os.environ["MALLEABLE_FRAGMENT"], file=file)
+"""
+LEARN = """
+import json, os, sys, time
+from pathlib import Path
+work = Path(sys.argv[1])
+
+def train():
+    try:
+        import slow_package.late as late
+    except ImportError:
+        raise SystemExit(3)
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    fragment = int(os.environ["MALLEABLE_FRAGMENT"])
+    begin = {"world": world, "fragment": fragment, "ahead": late.IS_AHEAD}
+    with open(work / "begins.jsonl", "a") as file:
+        file.write(json.dumps(begin) + "\\n")
+    enough = torch.zeros(1)
+    while not enough:
+        enough += (work / "enough").exists()
+        dist.all_reduce(enough)
+        optimizer.step()
+        time.sleep(0.03)
+        if rank == 0:
+            with open(work / "steps.log", "a") as file:
+                file.write(f"{time.time():.3f} 1 {world}\\n")
+    dist.destroy_process_group()
+
+train()
+"""
+
+
+def test_warm_workers_import_what_earlier_workers_imported(gang: Gang) -> None:
+    """Behind `try:` and in a function, also for a fragment that comes later."""
+    package = gang.work / "site-packages" / "slow_package"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(SLOW_PACKAGE)
+    (package / "late.py").write_text("from . import IS_AHEAD\n")
+    gang.script = gang.work / "at" / "learn.py"
+    gang.script.parent.mkdir()
+    gang.script.write_text(LEARN)
+    notes = gang.work / "notes"
+    gang.extra |= {"PYTHONPATH": f"{gang.job_path}:{package.parent}", "NOTES": str(notes)}
+    gang.start(1, "1:2", LONG)
+    gang.wait_world(1)
+    wait_until(notes.exists, explain=gang.dump)  # by the workers that wait
+    gang.start(2, "1:2", LONG)
+    gang.wait_world(2)
+    end_soon(gang)
+    assert gang.wait_exit(1, 2) == [0, 0]
+    ahead = {(b["fragment"], b["world"]): b["ahead"] for b in gang.begins()}
+    assert ahead == {(1, 1): False, (1, 2): True, (2, 2): True}
+    assert {"1", "2"} == set(notes.read_text().split())
+
+
 BOUND = """
 import os
 import torch

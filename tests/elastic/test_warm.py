@@ -21,11 +21,14 @@ from slurm_hooks.elastic.engines.torchrun.warm_pool import (
     warm_modules,
 )
 from slurm_hooks.elastic.engines.torchrun.warm_worker import (
+    TRIES,
     _import_ahead,
     chosen,
     files_of,
     leading_imports,
 )
+from slurm_hooks.elastic.script import learned
+from slurm_hooks.elastic.script.learned import Imports
 
 OURS = Path(slurm_hooks.__file__).resolve().parents[1]
 SCRIPT = '''"""Doc."""
@@ -410,3 +413,122 @@ def test_work_that_torch_delays_until_the_first_optimizer_is_done_ahead(
     warm, cold = as_both([str(script)], package)
     assert warm == [0, f"{is_there}\n", ""]
     assert cold == [0, "False\n", ""]
+
+
+EARLY = "IS_AHEAD = not hasattr(sys.modules['__main__'], '__file__')\n"
+CUDA = "from types import SimpleNamespace as S\ncuda = S(is_initialized=lambda: True)\n"
+READS = "os.environ.get({!r})\n"
+
+
+@pytest.fixture
+def job(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of a job whose program imports two libraries, `first` and `second`."""
+    site = package / "site-packages"
+    for name in ("first", "second"):
+        (site / name).mkdir(parents=True)
+        (site / name / "__init__.py").write_text("import os, subprocess, sys\n" + EARLY)
+    (package / "at").mkdir()
+    (package / "at" / "script.py").write_text(
+        "import os\nos.environ['MODE'] = os.environ['OMP_NUM_THREADS'] = '3'\n"
+        "import first, second\nprint(first.IS_AHEAD, second.IS_AHEAD)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{site}:{OURS}")
+    monkeypatch.setenv("MALLEABLE_DIR", str(package / "job"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("PET_RDZV_ENDPOINT", raising=False)
+    (package / "job").mkdir(mode=0o700)
+    return package
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "ahead"),
+    [
+        ("", [], "True True"),
+        ("", ["MODE", "RANK", "TORCHELASTIC_RUN_ID"], "True True"),
+        (READS.format("RANK"), [], "False True"),
+        (READS.format("TORCHELASTIC_RUN_ID"), [], "False True"),
+        (READS.format("MODE"), [], "True True"),
+        (READS.format("MODE"), ["MODE"], "False True"),
+        ("os.environ.setdefault('MODE', '3')\n", ["MODE"], "True True"),
+        ("dict(os.environ.items())\n", ["HOME"], "True True"),
+        ("", ["OMP_NUM_THREADS"], "False False"),
+        ("", ["PYTORCH_CUDA_ALLOC_CONF"], "False False"),
+        ("if IS_AHEAD: raise ValueError\n", [], "False True"),
+        ("child = subprocess.Popen(['sleep', '0'])\n", [], "False True"),
+        ("subprocess.run(['true'])\n", [], "True True"),
+        ("import owned\n", [], "False False"),
+    ],
+)
+def test_an_import_that_would_have_another_effect_is_not_made_ahead(
+    job: Path, line: str, changed: list[str], ahead: str
+) -> None:
+    place = job / "site-packages" / "first" / "__init__.py"
+    place.write_text(place.read_text() + line)
+    (job / "at" / "owned.py").write_text("")
+    learned.write(os.environ, Imports(("first", "second"), tuple(changed)))
+    warm, cold = as_both([str(job / "at" / "script.py")], job)
+    assert (warm[1], cold[1]) == (f"{ahead}\n", "False False\n"), warm
+    assert warm[0] == cold[0] == 0
+
+
+def test_an_import_that_makes_a_context_is_not_made_ahead(job: Path) -> None:
+    torch = job / "site-packages" / "torch.py"
+    torch.write_text("import sys\n" + EARLY + CUDA)
+    (job / "at" / "script.py").write_text("x = 1\nimport torch\nprint(torch.IS_AHEAD)\n")
+    learned.write(os.environ, Imports(("torch",)))
+    warm, _ = as_both([str(job / "at" / "script.py")], job)
+    assert warm == [0, "False\n", ""]
+
+
+def test_a_worker_gives_up_after_a_few_imports_that_must_wait(job: Path) -> None:
+    names = tuple(f"reads_{n}" for n in range(TRIES + 1))
+    for name in names:
+        place = job / "site-packages" / f"{name}.py"
+        place.write_text("import os\n" + READS.format("RANK"))
+    learned.write(os.environ, Imports((*names, "first")))
+    warm, _ = as_both([str(job / "at" / "script.py")], job)
+    assert warm == [0, "False False\n", ""]
+
+
+TELL = """
+import os
+began = dict(os.environ)
+os.environ["MODE"] = "3"
+from slurm_hooks.elastic.script import learned
+import owned
+{line}
+def late():
+    try:
+        import first.part
+    except ImportError:
+        pass
+late()
+learned.tell(began)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "env", "is_told"),
+    [
+        ("", {"RANK": "0"}, True),
+        ("", {"RANK": "1"}, False),
+        ("", {"RANK": "0", "MALLEABLE_WARM": "0"}, False),
+        ("import second; second.load = lambda: 3", {"RANK": "0"}, False),
+    ],
+)
+def test_the_first_process_tells_which_libraries_it_has_imported(
+    job: Path, line: str, env: dict[str, str], is_told: bool
+) -> None:
+    (job / "site-packages" / "first" / "part.py").write_text("")
+    (job / "at" / "owned.py").write_text("def load(): return 4\n")
+    script = job / "at" / "script.py"
+    script.write_text(TELL.format(line=line))
+    subprocess.run([sys.executable, str(script)], env={**os.environ, **env}, check=True)
+    told = learned.read(os.environ)
+    assert (told is not None) == is_told == learned.is_told(os.environ)
+    if told:
+        names = [name for name in told.modules if name.split(".")[0] in ("first", "owned")]
+        assert names == ["first", "first.part"]
+        assert "json" in told.modules
+        assert not [name for name in told.modules if name.startswith("slurm_hooks")]
+        assert told.changed == ("MODE",)

@@ -20,6 +20,7 @@ from typing import Any, Optional
 from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.mailbox import MAILBOX, MailboxReader
 from slurm_hooks.elastic.observed import Observed
+from slurm_hooks.elastic.script import learned
 from slurm_hooks.elastic.script.after_import import AfterImport
 from slurm_hooks.elastic.script.observer import Observer, samples_in
 from slurm_hooks.elastic.script.process_groups import outlive_reducer
@@ -39,7 +40,7 @@ def begin(env: Mapping[str, str]) -> None:
     global _observer  # noqa: PLW0603
     if _observer is not None or not is_wanted(env):
         return
-    _observer = Observer()
+    _observer = Observer(tell=functools.partial(learned.tell, dict(env)))
     AfterImport(
         {
             "torch.serialization": _see_files,

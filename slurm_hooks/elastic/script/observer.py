@@ -10,7 +10,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Optional
 
 from slurm_hooks.elastic.log import suppressed
@@ -33,11 +33,12 @@ class Observer:
     """Observes the process that makes the first step, not processes that it forks later.
 
     Times are time.monotonic(). `is_dispatching`: data from DataLoaders is now drawn for all
-    processes, and counted when each gets its share.
+    processes, and counted when each gets its share. `tell` is called at the first step.
     """
 
-    def __init__(self, every_s: float = EVERY_S) -> None:
+    def __init__(self, every_s: float = EVERY_S, tell: Callable[[], None] = lambda: None) -> None:
         self.is_dispatching = False
+        self._tell_first = tell
         self._every_s = every_s
         self._begun_in, self._pid = os.getpid(), 0
         self._has_ended = False
@@ -150,6 +151,7 @@ class Observer:
 
     def _begin(self, now: float) -> None:
         if not self._first_at:
+            self._tell_first()
             self._first_at, self._pid = now, os.getpid()
             self._times = times_as_many(os.environ)
 

@@ -22,18 +22,14 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+from slurm_hooks.elastic.engines.torchrun.import_ahead import is_of_the_round
 from slurm_hooks.elastic.engines.torchrun.warm_worker import PROGRAM
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.polling import readable
+from slurm_hooks.elastic.script.learned import is_told
 
-# torchrun sets these for each worker and round; all others must be as they were at the start.
-_OF_THE_ROUND = frozenset(
-    {"RANK", "GROUP_RANK", "NODE_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_RANK", "LOCAL_WORLD_SIZE"}
-    | {"WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
-    | {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "CUDA_VISIBLE_DEVICES"}
-)
 DELAY_S = 1.0  # a round has begun: its own first steps go first
-_OF_TORCHRUN = "TORCHELASTIC_"
+LOOK_S = 5.0  # for the imports of the job, while they are unknown
 
 
 class Contexts(Enum):
@@ -67,8 +63,7 @@ def is_same_environment(began: Mapping[str, str], wanted: Mapping[str, str]) -> 
     """Tell whether a process begun with the first environment may go on with the second."""
 
     def lasting(env: Mapping[str, str]) -> dict[str, str]:
-        names = (n for n in env if n not in _OF_THE_ROUND and not n.startswith(_OF_TORCHRUN))
-        return {name: env[name] for name in names}
+        return {name: env[name] for name in env if not is_of_the_round(name)}
 
     return lasting(began) == lasting(wanted)
 
@@ -89,7 +84,7 @@ class WarmWorker:
         self._binding = binding
         self._seat = "" if seat is None else str(seat)
         self._channel, theirs = socket.socketpair()
-        words = [str(theirs.fileno()), self._seat, ",".join(extra), *program]
+        words = [str(theirs.fileno()), "0", self._seat, ",".join(extra), *program]
         with theirs:
             self.process = subprocess.Popen(
                 [*binding, sys.executable, "-u", "-c", PROGRAM, *words],
@@ -152,8 +147,8 @@ class WarmPool:
         self._contexts = contexts
         self._delay_s = delay_s
         self._workers: list[WarmWorker] = []
-        self._due = 0.0
-        self._has_begun = False
+        self._due = self._next_look = 0.0
+        self._has_begun = self._has_learned = False
 
     def take(
         self,
@@ -182,6 +177,7 @@ class WarmPool:
         """Start missing warm workers when they are due, and return at once otherwise. If that
         fails, workers start cold.
         """
+        self._meet_learned()
         if len(self._workers) >= self._count or time.monotonic() < self._due:
             return
         with suppressed(OSError, doing="starting a warm worker"):
@@ -190,6 +186,15 @@ class WarmPool:
                 seat = at if self._makes_contexts() else None
                 worker = WarmWorker(self._program, self._extra, seat, self._bindings[at])
                 self._workers.append(worker)
+
+    def _meet_learned(self) -> None:
+        """Begin again once the imports of the job are known."""
+        now = time.monotonic()
+        if not self._has_learned and now >= self._next_look:
+            self._next_look = now + LOOK_S
+            self._has_learned = is_told(os.environ)
+            if self._has_learned:
+                self.dismiss()
 
     def _makes_contexts(self) -> bool:
         if self._contexts is Contexts.FIRST:

@@ -4,11 +4,12 @@ The agent starts it with `python -u -c PROGRAM ...`, and later sends an order th
 environment, arguments, redirected outputs. From then on it is the process that `python -u
 script.py` or `python -u -m module` would have been, pid and exit code included.
 
-It imports ahead the modules that the program imports first of all, before any of its statements
-could have changed the environment. It imports only libraries known not to look at ranks during
-their import, or libraries that can be told the ranks afterwards. It also asks for the names in a
-module, since some packages import a part of theirs only then. It makes its CUDA context ahead only
-if the agent says so.
+It imports ahead the libraries that an earlier process of the job has imported up to its first step
+(script/learned.py, import_ahead.py). Before such a process was there, it imports the modules that
+the program imports first of all, before any of its statements could have changed the environment.
+These are only libraries known not to look at ranks during their import, or libraries that can be
+told the ranks afterwards. It also asks for the names in a module, since some packages import a part
+of theirs only then. It makes its CUDA context ahead only if the agent says so.
 
 It must not import torch unless the program does, and must end with its agent.
 """
@@ -28,9 +29,10 @@ from functools import partial
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any
 
+from slurm_hooks.elastic.engines.torchrun.import_ahead import LIBRARIES, import_ahead, is_hidden
 from slurm_hooks.elastic.frameworks.entry import begin, tell_ranks
 from slurm_hooks.elastic.log import debug, suppressed
-from slurm_hooks.elastic.script import observation
+from slurm_hooks.elastic.script import learned, observation
 
 # Without a name that the script's own code could see.
 AT_LAST = "finally: __import__('sys').modules['slurm_hooks.elastic.script.observation'].see_end()"
@@ -40,12 +42,7 @@ PROGRAM = (
 )
 READY = b"r"
 ORDER_BYTES = 4 << 20
-LIBRARIES = frozenset(
-    {"torch", "torchft", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "pandas", "PIL"}
-    | {"matplotlib", "h5py", "zarr"}
-    | {"lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "torchmetrics"}
-    | {"transformers", "accelerate", "safetensors", "tokenizers"}
-)
+TRIES = 4  # of a list of learned imports, each without the import that must wait
 # With a context made ahead, a program would set such a variable, or fork, too late.
 _BEFORE_CUDA = re.compile(r"\b(CUDA|HIP|ROCR|PYTORCH\w*)_[A-Z]|\bfork\b")
 
@@ -117,12 +114,12 @@ def stand_by() -> Callable[[], object]:
     """Import, report ready, wait for the order, become the worker. The caller then calls the
     result. Ends the process if the agent ends first.
     """
-    fd, seat, extra, *program = sys.argv[1:]
+    fd, tries, seat, extra, *program = sys.argv[1:]
     channel = socket.socket(fileno=int(fd))
     inherited = set(os.environ)  # variables that imports add stay, as they would without us
     observation.begin(os.environ)
     begin()
-    _prepare(program, [word for word in extra.split(",") if word], seat)
+    _prepare(program, [word for word in extra.split(",") if word], seat, int(tries))
     with suppressed(OSError, doing="reporting that this worker is warm"):
         channel.send(READY)
     order = _receive(channel)
@@ -132,7 +129,7 @@ def stand_by() -> Callable[[], object]:
     return _become(order, inherited)
 
 
-def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
+def _prepare(program: Sequence[str], extra: Sequence[str], seat: str, tries: int) -> None:
     is_module = program[0] == "-m"
     files = list(files_of(program[1])) if is_module else [program[0]]
     sources: list[str] = []
@@ -142,7 +139,9 @@ def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
                 sources.append(file.read())
     place = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
     _set_path(place)  # a script uses modules of its own folder, not of the current directory
-    _import_ahead(chosen(leading_imports(*sources), extra), place)
+    has_learned = tries < TRIES and _import_learned(place, tries)
+    first = [] if has_learned else leading_imports(*sources)
+    _import_ahead(chosen(first, extra), place)
     if "torch" in sys.modules and not any(map(_BEFORE_DYNAMO.search, sources)):
         _import_ahead([_OF_OPTIMIZERS], place)
     is_plain = len(sources) == len(files) and not any(map(_BEFORE_CUDA.search, sources))
@@ -150,11 +149,27 @@ def _prepare(program: Sequence[str], extra: Iterable[str], seat: str) -> None:
         open_device(sys.modules.get("torch"), int(seat))
 
 
+def _import_learned(own: str, tries: int) -> bool:
+    """Import what earlier processes of this job have imported. Return False if that is unknown. If
+    some of it must wait, start this process again.
+    """
+    began = dict(os.environ)
+    imports = learned.read(began)
+    if not imports or not imports.modules:
+        return False
+    kept = import_ahead(imports, own)
+    if kept != imports:
+        with suppressed(Exception, doing="noting which imports must wait"):
+            learned.write(began, kept)
+        words = [sys.executable, "-u", "-c", PROGRAM, sys.argv[1], str(tries + 1), *sys.argv[3:]]
+        os.execve(sys.executable, words, began)
+    return True
+
+
 def _import_ahead(names: list[str], own: str) -> None:
     for name in names:
         module, _, part = name.partition(":")
-        top = module.partition(".")[0]
-        if not any(os.path.lexists(os.path.join(own, top + end)) for end in ("", ".py")):
+        if not is_hidden(module.partition(".")[0], own):
             # the program will meet the same error, and report it
             with suppressed(Exception, doing=f"importing {name} in advance"):
                 package = importlib.import_module(module)
