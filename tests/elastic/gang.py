@@ -121,14 +121,15 @@ class Gang:
         return f"{self.state()}\n{self.dump(20_000)}"
 
     def worker_pids(self, fragment: int) -> list[int]:
-        pid = self.agents[fragment].pid
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-        return [int(p) for p in text.split()]
+        return children(self.agents[fragment].pid)
 
     def cut_off(self, fragment: int, sig: signal.Signals) -> None:
         """End a fragment as Slurm does: every process gets the signal at once."""
-        for pid in [*self.worker_pids(fragment), self.agents[fragment].pid]:
-            os.kill(pid, sig)
+        workers = self.worker_pids(fragment)
+        drawing = [pid for worker in workers for pid in children(worker)]  # of DataLoaders
+        for pid in [*drawing, *workers, self.agents[fragment].pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, sig)
 
     def notify(self, *fragments: int) -> float:
         """Send SIGURG to all processes of the fragments. Return the time."""
@@ -173,6 +174,13 @@ class Gang:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 agent.wait(10)
+
+
+def children(pid: int) -> list[int]:
+    """The processes that this process has started."""
+    with contextlib.suppress(FileNotFoundError):  # it has ended
+        return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
 
 
 def newest(shared: Path) -> str:

@@ -108,9 +108,10 @@ class Course:
         minimum: int = 1,
         options: Sequence[str] = (),
         is_strict: bool = True,
+        user: str = "nobody",
     ) -> int:
         """Start a job with as many fragments. When this returns, all run, and the fault begins."""
-        self.job = self.bench.submit(script, f"{minimum}-{wanted}", options=options)
+        self.job = self.bench.submit(script, f"{minimum}-{wanted}", user, options)
         self.count = wanted
         self.bench.tick()
         if is_strict:

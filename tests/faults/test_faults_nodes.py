@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from faults.course import SLEEP, Course, NewCourse, patient
-from promises.bench import Bench, has
+from promises.bench import TRAINER, Bench, has, usual_training
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.sandbox import Sandbox, daemons
 from slurm_hooks.sandbox.processes import Process, find_processes, is_alive, stop
@@ -109,14 +110,24 @@ def test_a_node_reboots(course: Course) -> None:
 
 @long
 def test_a_node_drained_in_mid_lease(course: Course) -> None:
-    course.start()
+    """Under a training, which repeats and loses no sample."""
+    pytest.importorskip("torch")
+    box = course.bench.box
+    work = box.work / "usual"
+    course.start(script=usual_training(work, 100_000, "watch"), user=TRAINER)
+    wait_until((work / "steps.log").exists)
+    course.began = time.monotonic()
     node = one_node(course)
-    run = course.bench.box.run
-    run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=operator"])
+    box.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=operator"])
     try:
         course.settle(3, {node: "drained operator"}, most_ticks=REMINDED)
+        (work / "enough").touch()
+        wait_until((work / "finished").exists)
     finally:
-        run(["scontrol", "update", f"nodename={node}", "state=resume"])
+        box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
+    assert json.loads((work / "finished").read_text())["off"] == 0
+    logs = [path.read_text() for path in box.work.glob(f"slurm-{course.job}_*.out")]
+    assert not [log for log in logs if "Traceback" in log], logs
 
 
 @long
