@@ -28,6 +28,16 @@ NNODES = "1:3"
 LONG = 100_000
 
 
+@pytest.fixture
+def watched(gang: Gang) -> Gang:
+    """Two fragments of the standard training. Neither writes a file."""
+    gang.script = USUAL
+    for fragment in (1, 2):
+        gang.start(fragment, NNODES, LONG, "watch")
+    gang.wait_world(2)
+    return gang
+
+
 def begin(gang: Gang, nnodes: str, count: int = 2, world: int = 0) -> None:
     gang.script = SCRIPT
     for fragment in range(1, count + 1):
@@ -147,24 +157,20 @@ def written(gang: Gang) -> int:
 
 @pytest.mark.parametrize("sig", [pytest.param(None, marks=pytest.mark.nightly), signal.SIGTERM])
 def test_when_all_leave_the_last_boundary_becomes_a_file(
-    gang: Gang, sig: signal.Signals | None
+    watched: Gang, sig: signal.Signals | None
 ) -> None:
-    """The end of the processes that draw the batches changes nothing, and writes no traceback."""
-    gang.script = USUAL
-    for fragment in (1, 2):
-        gang.start(fragment, NNODES, LONG, "watch")
-    gang.wait_world(2)
-    train_on(gang)
-    assert written(gang) == -1
+    """The end of the processes that draw the batches costs nothing, and writes no traceback."""
+    train_on(watched)
+    assert written(watched) == -1
     t = time.time()
     for fragment in (1, 2):
-        gang.cut_off(fragment, sig) if sig else gang.notify(fragment)
-    gang.wait_exit(1, 2)
-    assert reached(gang, time.time()) - written(gang) <= 1
-    gang.start(1, NNODES, LONG, "watch", restarts=1)
-    gang.wait_world(1, since=t)
-    assert resumed_after(gang, t) > 0
-    assert "DataLoader" not in gang.log(1) + gang.log(2)
+        watched.cut_off(fragment, sig) if sig else watched.notify(fragment)
+    watched.wait_exit(1, 2)
+    assert reached(watched, time.time()) - written(watched) <= 1
+    watched.start(1, NNODES, LONG, "watch", restarts=1)
+    watched.wait_world(1, since=t)
+    assert resumed_after(watched, t) > 0
+    assert "DataLoader worker" not in watched.log(1) + watched.log(2)
 
 
 def test_when_all_leave_a_copy_in_memory_becomes_a_file(gang: Gang) -> None:
