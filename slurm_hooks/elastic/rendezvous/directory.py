@@ -3,9 +3,9 @@
 A lock (fcntl) keeps the queue of writers short where it works. On BeeGFS by default, and on Lustre
 with `localflock`, it works only within a node. revisions.py makes an update right without it.
 
-A node that has lost its power or network may hold delegations of NFSv4: the server answers to
-whoever removes such a file, or opens it for writing, only when the lease of that node's client has
-ended, after 90 s. The server delegates files to nodes that open them for reading. So the lock is
+A node that has lost its power or network may hold delegations of NFSv4. Then the server keeps
+everybody waiting who removes such a file, or opens it for writing, until that client's lease has
+ended after 90 s. The server delegates files to nodes that open them for reading. So the lock is
 opened for writing only, and nothing that an agent waits for replaces or removes a file that others
 have read.
 """
