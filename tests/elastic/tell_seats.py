@@ -16,7 +16,7 @@ torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 checkpoint = Checkpoint(work / "c.pt")
-checkpoint.save(1, {"x": torch.full((1 << 20,), float(rank))}, to_file=False)
+checkpoint.save(1, {"x": torch.full((1 << 20,), rank)}, to_file=False)
 dist.barrier()
 _, content = checkpoint.load()
 place = {

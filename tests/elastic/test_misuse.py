@@ -10,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import torch.distributed as dist  # noqa: E402
+
 from slurm_hooks.elastic.mailbox import Mailbox  # noqa: E402
 from slurm_hooks.elastic.script.checkpoint import Checkpoint  # noqa: E402
 
@@ -23,6 +25,32 @@ def test_a_value_that_is_no_number_of_steps_is_refused(tmp_path: Path, step: Any
         checkpoint.reached(step)
     with pytest.raises(TypeError, match="an integer from 0 on"):
         checkpoint.save(step, {})
+
+
+def test_a_process_that_has_not_joined_the_others_cannot_save_or_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    checkpoint = Checkpoint(tmp_path / "checkpoint.pt")
+    checkpoint.watch(model=torch.nn.Linear(2, 2))
+    for call in (
+        checkpoint.load,
+        checkpoint.resume,
+        lambda: checkpoint.save(1),
+        lambda: checkpoint.reached(1),
+    ):
+        with pytest.raises(RuntimeError, match=r"call dist.init_process_group\(\) first"):
+            call()
+    init = f"file://{tmp_path}/store"
+    dist.init_process_group("gloo", init_method=init, rank=0, world_size=1)
+    try:
+        assert checkpoint.resume() == 0
+        checkpoint.reached(1)
+        checkpoint.save(1)
+        checkpoint.wait()
+    finally:
+        dist.destroy_process_group()
+    assert (tmp_path / "checkpoint.pt").exists()
 
 
 def test_a_tensor_may_count_steps(tmp_path: Path) -> None:

@@ -30,8 +30,10 @@ from slurm_hooks.elastic.script.just_in_time import JustInTime
 from slurm_hooks.elastic.script.left_behind import say_what_was_cut_off
 from slurm_hooks.elastic.script.node_memory import NodeMemory, packed
 from slurm_hooks.elastic.script.optimizer_steps import OptimizerSteps
+from slurm_hooks.elastic.script.packed import INSTEAD
 from slurm_hooks.elastic.script.peers import Peers
 from slurm_hooks.elastic.script.planned_stop import PlannedStop
+from slurm_hooks.elastic.script.replicas import difference
 from slurm_hooks.elastic.script.stored_step import step_on_disk
 from slurm_hooks.elastic.script.watched import Watched
 
@@ -60,6 +62,7 @@ class Checkpoint:
         self._optimizer_steps: OptimizerSteps | None = None
         self._last = -1  # the step of the last load, reached or save
         self._has_complained = False
+        self._faults: dict[bool, str] = {}  # of a given content, and of the watched state
 
     @cached_property
     def _memory(self) -> NodeMemory:
@@ -93,7 +96,7 @@ class Checkpoint:
         if self._watched.sharded:
             say(
                 f"{self._watched.sharded} is sharded: a lost node takes its part of the state "
-                "along, so training resumes from the last checkpoint that you write"
+                f"along, so training resumes from the last checkpoint that you write; {INSTEAD}"
             )
         elif threading.current_thread() is not threading.main_thread():
             say(
@@ -170,6 +173,8 @@ class Checkpoint:
     def mark(self, step: int) -> None:
         """As `reached`, without the wait."""
         step = self._counted(step)
+        if self._watched is not None and False not in self._faults:
+            self._check_watched(self._watched)
         if self._just_in_time is not None:
             self._just_in_time.reached(step)
 
@@ -183,6 +188,27 @@ class Checkpoint:
             device.synchronize()
         if self._just_in_time is not None:
             self._just_in_time.keep_here()
+
+    def _check_watched(self, watched: Watched) -> None:
+        fault = self._fault(None)
+        if fault:
+            self._stop()
+        if fault and not watched.sharded and self._peers.rank == 0:
+            say(f"{fault}; training resumes from the last checkpoint that you write")
+
+    def _fault(self, content: dict[str, Any] | None) -> str:
+        """Return why this content, or the watched state, is not the state of all processes.
+
+        They compare it once, before it is kept for the first time. Raises as
+        replicas.difference.
+        """
+        is_given = content is not None
+        if is_given not in self._faults:
+            world, watched = self._peers.world, None if is_given else self._watched
+            known = watched.addresses() if watched else ()
+            live = (lambda: content) if is_given else self._live
+            self._faults[is_given] = difference(live, world, known) if world > 1 else ""
+        return self._faults[is_given]
 
     def resume(self) -> int:
         """Put the watched objects into the state of the newest checkpoint and return its step.
@@ -208,10 +234,13 @@ class Checkpoint:
         the same in all processes. With `to_file=False` it is kept in memory only. Returns when all
         is copied. The file is written in the background, one at a time.
 
-        Raises TypeError if `step` is no number of steps, or if a value, which it names by its key,
-        cannot be kept. Raises OSError if this file, or the last, cannot be written.
+        Raises TypeError if `step` is no number of steps, if a value, which it names by its key,
+        cannot be kept, or if the processes hold different states. Raises OSError if this file, or
+        the last, cannot be written.
         """
         step = self._counted(step)
+        if fault := self._fault(content):
+            raise TypeError(fault)
         if not self._is_first_here:
             return
         began = time.monotonic()
@@ -274,7 +303,8 @@ class Checkpoint:
         """Return the newest step and its content, the same in all processes, or (0, {}).
 
         To be called by all of them. A damaged file gives a line in the job's log and does not
-        count. Raises OSError if the file cannot be read, ValueError if it is no checkpoint.
+        count. Raises OSError if the file cannot be read, ValueError if it is no checkpoint, and
+        RuntimeError before init_process_group().
         """
         await_files()
         if self._is_first_here:

@@ -167,7 +167,7 @@ class JustInTime:
         any thread, many times.
         """
         with self._writing:
-            if not self._has_failed and self._freeze():
+            if not self._has_failed and self._boundary.step >= 0 and self._freeze():
                 self._try_to_keep()
 
     def keep_here(self) -> None:

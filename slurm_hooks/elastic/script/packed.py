@@ -27,6 +27,7 @@ PAGE = 1 << 16  # the largest that kernels use
 LARGE = 1 << 20  # bytes; smaller tensors belong to the common part
 _ALIGN = 64
 _MOST_GROUPS = 32
+INSTEAD = "use torch.distributed.checkpoint (see docs/users/frameworks.md#fsdp2-and-hsdp)"
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,9 @@ def _place(row: list[Any], shape: Shape) -> _Place:
 def _encode(value: Any, path: str, walk: _Walk) -> Any:
     if value is None or type(value) is bool:
         return value
-    if type(value) in (torch.Tensor, torch.nn.Parameter) and _is_plain(value):
+    if isinstance(value, torch.Tensor):
+        check_whole(value, path)
+    if is_plain(value):
         return {"tensor": walk.place(value.detach(), path)}
     for kind in (int, float, str):
         if isinstance(value, kind):
@@ -218,8 +221,26 @@ def _encode(value: Any, path: str, walk: _Walk) -> Any:
     return {"torch": _rare(value, path)}
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_quantized
+def is_plain(value: Any) -> bool:
+    """Tell whether this is a tensor whose elements lie in memory as they are."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return value.layout is torch.strided and not value.is_quantized
+
+
+def is_part(tensor: torch.Tensor) -> bool:
+    """Tell whether other processes hold the rest of this tensor."""
+    placements = getattr(tensor, "placements", ())  # of a DTensor
+    return any(not place.is_replicate() for place in placements)
+
+
+def check_whole(tensor: torch.Tensor, path: str) -> None:
+    """Raise TypeError for a part of a sharded tensor."""
+    if is_part(tensor):
+        raise TypeError(
+            f"{path} is sharded: each process holds another part, so none can be kept for all; "
+            f"{INSTEAD}"
+        )
 
 
 def _each(items: Iterable[tuple[Any, Any]], path: str, walk: _Walk) -> Iterator[Any]:

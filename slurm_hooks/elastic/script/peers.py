@@ -25,7 +25,7 @@ from slurm_hooks.elastic.script.image import Image, own
 from slurm_hooks.elastic.script.node_memory import NodeMemory
 from slurm_hooks.elastic.script.packed import PAGE, Shape
 
-VERSION = 2  # of the exchange between processes: raise it with every change
+VERSION = 3  # of the exchange between processes: raise it with every change
 PIECE = 16 << 20  # bytes sent at a time from each to each
 _DIGEST_PIECE = 64 << 20
 _NONE = Shape(0, 0, 0, 0)
@@ -48,9 +48,15 @@ class _Process:
 
 
 class Peers:
-    """The processes of the default process group."""
+    """The processes of the default process group. Raises RuntimeError if there is none yet."""
 
     def __init__(self, env: Mapping[str, str], memory: NodeMemory) -> None:
+        world = env.get("WORLD_SIZE", "1") or "1"
+        if world != "1" and not dist.is_initialized():
+            raise RuntimeError(
+                f"this is one of {world} processes, but it has not joined the others, so it cannot "
+                "save or load a state with them: call dist.init_process_group() first"
+            )
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.world = dist.get_world_size() if dist.is_initialized() else 1
         self.has_other_nodes = int(env.get("GROUP_WORLD_SIZE", "1") or 1) > 1

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+
+from slurm_hooks.elastic.script.packed import is_part
 
 # Their state_dict() is a part of the whole, or all processes must ask for it together.
 _SHARDED = frozenset(
@@ -168,6 +170,10 @@ class Watched:
         """Return how often each parameter has been changed in place."""
         return [parameter._version for parameter in self._parameters]
 
+    def addresses(self) -> set[int]:
+        """Return where its parameters lie. A function's are not known."""
+        return {parameter.data_ptr() for parameter in self._parameters}
+
     @property
     def has_objects(self) -> bool:
         """True if there are objects to load into. A function only returns a content."""
@@ -226,14 +232,9 @@ def is_sharded(thing: Any) -> bool:
     if isinstance(thing, torch.nn.Module):
         if any(type(inner).__name__ in _SHARDED for inner in thing.modules()):
             return True
-        return any(_is_shard(tensor) for tensor in thing.parameters())
+        return any(is_part(tensor) for tensor in thing.parameters())
     groups = getattr(thing, "param_groups", None) or ()
-    return any(_is_shard(tensor) for group in groups for tensor in group["params"])
-
-
-def _is_shard(tensor: torch.Tensor) -> bool:
-    placements: Sequence[Any] = getattr(tensor, "placements", ())  # of a DTensor
-    return any(not place.is_replicate() for place in placements)
+    return any(is_part(tensor) for group in groups for tensor in group["params"])
 
 
 def check_plain(content: Mapping[str, Any]) -> None:
