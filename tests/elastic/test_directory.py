@@ -18,6 +18,7 @@ from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirec
 from slurm_hooks.elastic.rendezvous.revisions import MOST
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, join
+from waiting import wait_until
 
 from .members import opened
 
@@ -104,6 +105,24 @@ def test_heartbeats(tmp_path: Path) -> None:
     shared.remove_beat("ab")
     with pytest.raises(DirectoryError, match="refusing"):
         shared.write_beat("../x", 1)
+
+
+def test_a_beat_that_could_not_be_written_is_an_error_of_the_next(tmp_path: Path) -> None:
+    """An agent that cannot write its own heartbeat must not judge the silence of others."""
+    shared = opened(tmp_path)
+    (tmp_path / "beats" / "ab").mkdir()
+    shared.write_beat_aside("ab", 1)
+
+    def is_refused() -> bool:
+        try:
+            shared.write_beat_aside("ab", 2)
+        except DirectoryError as error:
+            return "cannot write a heartbeat" in str(error)
+        return False
+
+    wait_until(is_refused)
+    (tmp_path / "beats" / "ab").rmdir()
+    wait_until(lambda: not is_refused())
 
 
 def test_a_stage_belongs_to_a_single_incarnation(tmp_path: Path) -> None:

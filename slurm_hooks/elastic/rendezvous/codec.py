@@ -4,10 +4,10 @@ every field is checked, the size is bounded, and only JSON is read.
 A table gives the form of each field in the text. Both directions follow from it.
 
 Fragments of a job may have two versions. So a new field comes at the end of its record, with a
-default that is not written, and a reader ignores values at the end and names that it does not know.
-An agent that does not know a field drops it when it writes the state again. So the default must be
-safe at any moment. A phase or an outcome that it does not know is refused, because agents that see
-different ones would decide differently: a later version says such news in a new field.
+default that is not written. A reader ignores values at the end and names that it does not know. An
+agent that does not know a field drops it when it writes the state again. So the default must be
+safe at any moment. An unknown phase or outcome is refused, because its agents would decide
+differently from the others. A later version says such news in a new field.
 """
 
 from __future__ import annotations

@@ -3,11 +3,9 @@
 A lock (fcntl) keeps the queue of writers short where it works. On BeeGFS by default, and on Lustre
 with `localflock`, it works only within a node. revisions.py makes an update right without it.
 
-A node that has lost its power or network may hold delegations of NFSv4. Then the server keeps
-everybody waiting who removes such a file, or opens it for writing, until that client's lease has
-ended after 90 s. The server delegates files to nodes that open them for reading. So the lock is
-opened for writing only, and nothing that an agent waits for replaces or removes a file that others
-have read.
+An NFSv4 server may delegate a file to a node that opens it for reading. If that node loses its
+power or network, removing the file, or opening it for writing, takes 90 s elsewhere. So the lock is
+opened for writing only, and no agent waits for the removal of a file that others have read.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from slurm_hooks.elastic.log import debug, suppressed
+from slurm_hooks.elastic.log import debug
 from slurm_hooks.elastic.private_directory import (
     DirectoryError,
     await_lock,
@@ -206,8 +204,10 @@ class SharedDirectory:
             os.close(handle)
 
     def write_beat_aside(self, token: str, count: int) -> None:
-        """As write_beat, without a wait for it. Does not raise."""
+        """As write_beat, without a wait for it. Raises the error of the last write."""
         self._beating.do(partial(self.write_beat, token, count))
+        if self._beating.error:
+            raise DirectoryError(str(self._beating.error))
 
     def read_beat(self, token: str) -> int | None:
         """Return the last count of `token`, or `None` without a heartbeat (yet)."""
@@ -255,12 +255,13 @@ class SharedDirectory:
 
 
 class Aside:
-    """Does deeds in a thread whose hanging hurts nobody, one at a time. While a deed hangs, others
-    are left out.
+    """Does deeds in a thread for which its caller does not wait. Further deeds are left out while
+    a deed hangs. `error` is the error of the last deed.
     """
 
     def __init__(self) -> None:
         self._is_free = threading.Lock()
+        self.error: Exception | None = None
 
     def do(self, deed: Callable[[], object]) -> None:
         """Begin the deed. Does not raise."""
@@ -273,8 +274,11 @@ class Aside:
 
     def _do(self, deed: Callable[[], object]) -> None:
         try:
-            with suppressed(OSError, DirectoryError, doing="working in the shared directory"):
-                deed()
+            deed()
+            self.error = None
+        except (OSError, DirectoryError) as error:
+            debug("working in the shared directory", error)
+            self.error = error
         finally:
             self._is_free.release()
 

@@ -100,10 +100,10 @@ def tidy(directory: Path) -> None:
     """Remove revisions that are no longer needed, and files of dead writers. Raises OSError,
     DirectoryError.
 
-    On NFSv4 it can hang for 90 s if a node is dead that has read one of them. It would hang with
-    the directory locked on this node, also for threads that only list it. A living client gives a
-    file back within two minutes of its last use, and a dead client's lease ends after 90 s. So a
-    revision rests for REST_S after readers have gone on to the next.
+    On NFSv4 it can hang for 90 s if a dead node has read a revision. The directory would be locked
+    on this node meanwhile, also for threads that only list it. A living client gives a file back
+    within two minutes of its last use, and a dead client's lease ends after 90 s. So a revision
+    rests for REST_S after readers have gone on to the next.
     """
     with entered(directory) as handle:
         names = os.listdir(handle)
