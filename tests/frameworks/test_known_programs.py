@@ -17,7 +17,7 @@ import pytest
 
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench
 from promises.test_training import is_over
-from slurm_hooks.model import FragmentState
+from slurm_hooks.model import FragmentState, MalleableJob, Said
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
@@ -150,11 +150,12 @@ class Training:
         return f"{seen}\n{self.bench.malleable('explain', str(self.job)).stdout}\n{text}"
 
     def kill_a_fragment(self) -> None:
-        """Send SIGKILL to all processes of the first fragment, except Slurm's own."""
-        running = (
-            f for f in self.bench.job(self.job).fragments if f.state is FragmentState.RUNNING
-        )
-        fragment = next(running).id.index
+        """Send SIGKILL to all processes of a fragment that has trained, except Slurm's own.
+
+        A job avoids the node of a fragment that died before it trained.
+        """
+        self.bench.tick_until(self.job, lambda job: bool(_trained(job)), LIMIT_S)
+        fragment = _trained(self.bench.job(self.job))[0]
         mine = {f"SLURM_ARRAY_JOB_ID={self.job}", f"SLURM_ARRAY_TASK_ID={fragment}"}
         for place in Path("/proc").glob("[0-9]*"):
             try:
@@ -163,6 +164,11 @@ class Training:
                     os.kill(int(place.name), signal.SIGKILL)
             except OSError:  # it has ended, or is not ours
                 continue
+
+
+def _trained(job: MalleableJob) -> list[int]:
+    running = [f for f in job.fragments if f.state is FragmentState.RUNNING]
+    return [f.id.index for f in running if f.said is Said.TRAINED]
 
 
 @pytest.fixture
