@@ -136,6 +136,23 @@ def test_steps_and_checkpoints_of_a_plain_script_are_seen(script: Script, tmp_pa
     assert 0.02 <= seen.step_s < 3
 
 
+def test_a_step_that_prepares_a_load_is_not_counted(script: Script) -> None:
+    """torch makes it in order to create the state of a new optimizer, with a learning rate of 0."""
+    script.write("""
+        import torch
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+        from slurm_hooks.elastic.script.observation import seen
+        model = torch.nn.Linear(8, 1)
+        optimizer = torch.optim.AdamW(model.parameters())
+        get_optimizer_state_dict(model, optimizer)
+        print(len(optimizer.state), seen().steps)
+        optimizer.step()
+        print(seen().steps)
+    """)
+    done = script.run_observed()
+    assert done.stdout.split() == ["2", "0", "1"], done
+
+
 def test_a_warm_worker_is_observed_too(script: Script, tmp_path: Path) -> None:
     script.path.write_text(textwrap.dedent(TRAIN) + LAST)
     assert script.run_warm(str(tmp_path)) == 0

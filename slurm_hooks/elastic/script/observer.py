@@ -140,7 +140,7 @@ class Observer:
     def _is_next(self, optimizer: Any) -> bool:
         self._others += 1
         is_there = self._optimizer is not None and self._optimizer() is not None
-        if is_there and self._others < ANOTHER:
+        if (is_there and self._others < ANOTHER) or _creates_state(optimizer):
             return False
         self._optimizer, self._told_at = weakref.ref(optimizer), 0.0
         self._thread = threading.get_ident()
@@ -223,3 +223,13 @@ def samples_in(data: Any, most: object) -> int:
     if isinstance(most, int) and most > 0:
         return min(length, most) if length else most
     return length or (len(data) if is_many else 1)
+
+
+def _creates_state(optimizer: Any) -> bool:
+    """Tell whether the step changes no parameter. torch.distributed.checkpoint makes such a step
+    with rates of 0 before it reads or loads the state of a new optimizer.
+
+    A rate on a device is never asked, because the process would wait for the device.
+    """
+    rates = [group.get("lr", 1.0) for group in optimizer.param_groups]
+    return all(str(getattr(rate, "device", "cpu")) == "cpu" and not rate for rate in rates)
