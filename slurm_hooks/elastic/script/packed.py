@@ -27,7 +27,7 @@ PAGE = 1 << 16  # the largest that kernels use
 LARGE = 1 << 20  # bytes; smaller tensors belong to the common part
 _ALIGN = 64
 _MOST_GROUPS = 32
-INSTEAD = "use torch.distributed.checkpoint (see docs/users/frameworks.md#fsdp2-and-hsdp)"
+INSTEAD = "use torch.distributed.checkpoint, see Sharded states in the users' pages"
 
 
 @dataclass(frozen=True)
