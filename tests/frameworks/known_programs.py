@@ -51,29 +51,29 @@ def write_language(data: Path) -> None:
 
 TRL_CONFIG = '$(python -c "import trl; print(trl.__path__[0])")/accelerate_configs/multi_gpu.yaml'
 PROGRAMS = (
-    Program("smallest", f"torchrun {HERE}/train_smallest.py {{out}} 700", 10),
+    Program("smallest", f"torchrun {HERE}/train_smallest.py {{out}} 1500", 10),
     Program(
         "open_clip",
         # Without the two dashes torchrun takes --logs for its own.
         "torchrun -m -- open_clip_train.main --model local-dir:{data} --logs {out}/logs"
-        " --dataset-type synthetic --train-num-samples 320 --batch-size 4 --epochs 28"
+        " --dataset-type synthetic --train-num-samples 320 --batch-size 4 --epochs 50"
         " --warmup 10 --workers 2 --device cpu --precision fp32"
         " --name run --resume latest --save-most-recent",
         40,
         write_clip,
     ),
-    Program("timm", f"torchrun {HERE}/train_timm.py {{out}} 30", 32),
+    Program("timm", f"torchrun {HERE}/train_timm.py {{out}} 60", 32),
     Program(
         "TRL",
         f"accelerate launch --config_file {TRL_CONFIG} --num_processes 1 --mixed_precision no"
         " -m trl.scripts.sft --config {data}/sft.yaml --model_name_or_path {data}/model"
         " --dataset_name {data}/texts --output_dir {out}/sft --use_peft --use_cpu --bf16 False"
         " --per_device_train_batch_size 2 --gradient_accumulation_steps 2"
-        " --max_steps 700 --save_steps 150",
+        " --max_steps 1500 --save_steps 150",
         0,
         write_language,
     ),
-    Program("Lightning's GAN", f"torchrun {HERE}/known_gan.py {{out}} 700", 0),
-    Program("Composer", f"torchrun {HERE}/train_composer.py {{out}} 30", 32),
-    Program("FSDP2 with DCP", f"TRAIN_NOTICE=1 torchrun {HERE}/train_fsdp.py {{out}} 700", 0),
+    Program("Lightning's GAN", f"torchrun {HERE}/known_gan.py {{out}} 1500", 0),
+    Program("Composer", f"torchrun {HERE}/train_composer.py {{out}} 60", 32),
+    Program("FSDP2 with DCP", f"TRAIN_NOTICE=1 torchrun {HERE}/train_fsdp.py {{out}} 1500", 0),
 )
