@@ -456,6 +456,7 @@ def job(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("if IS_AHEAD: raise ValueError\n", [], "False True"),
         ("child = subprocess.Popen(['sleep', '0'])\n", [], "False True"),
         ("subprocess.run(['true'])\n", [], "True True"),
+        ("from slurm_hooks.elastic.frameworks import entry\nentry.say_once('')\n", [], "True True"),
         ("import owned\n", [], "False False"),
     ],
 )
@@ -478,6 +479,21 @@ def test_an_import_that_makes_a_context_is_not_made_ahead(job: Path) -> None:
     learned.write(os.environ, Imports(("torch",)))
     warm, _ = as_both([str(job / "at" / "script.py")], job)
     assert warm == [0, "False\n", ""]
+
+
+def test_what_the_script_imports_first_is_ahead_even_if_learned_imports_must_wait(
+    job: Path,
+) -> None:
+    torch = job / "site-packages" / "torch"
+    torch.mkdir()
+    (torch / "__init__.py").write_text("import sys\n" + EARLY)
+    (torch / "starts.py").write_text(
+        "import subprocess\nchild = subprocess.Popen(['sleep', '0'])\n"
+    )
+    (job / "at" / "script.py").write_text("import torch\nprint(torch.IS_AHEAD)\n")
+    learned.write(os.environ, Imports(("torch", "torch.starts", "first")))
+    warm, _ = as_both([str(job / "at" / "script.py")], job)
+    assert warm == [0, "True\n", ""]
 
 
 def test_a_worker_gives_up_after_a_few_imports_that_must_wait(job: Path) -> None:

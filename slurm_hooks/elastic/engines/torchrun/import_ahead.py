@@ -31,7 +31,8 @@ LIBRARIES = frozenset(
     | {"lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "torchmetrics"}
     | {"transformers", "accelerate", "safetensors", "tokenizers"}
 )
-_KNOWN = LIBRARIES | {__name__.partition(".")[0]}
+_OURS = __name__.partition(".")[0]
+_KNOWN = LIBRARIES | {_OURS}
 # Code that is not Python reads such a variable during an import, unseen.
 _UNSEEN = re.compile(
     r"G?OMP_|KMP_|MKL_|OPENBLAS_|CUDA|CUBLAS|CUDNN|HIP_|ROCR_|(PY)?TORCH|LD_|MALLOC_"
@@ -74,11 +75,14 @@ class _Watch:
 
 
 def _reader() -> str:
-    """Return the package whose import runs innermost."""
+    """Return the package whose import runs innermost, or ours: we act after some imports."""
     frame: Any = sys._getframe(3)
-    while frame is not None and frame.f_code.co_name != "<module>":
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package == _OURS or frame.f_code.co_name == "<module>":
+            return package
         frame = frame.f_back
-    return str(frame.f_globals.get("__name__")).partition(".")[0] if frame else ""
+    return ""
 
 
 def import_ahead(imports: Imports, own: str) -> Imports:

@@ -139,9 +139,9 @@ def _prepare(program: Sequence[str], extra: Sequence[str], seat: str, tries: int
                 sources.append(file.read())
     place = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
     _set_path(place)  # a script uses modules of its own folder, not of the current directory
-    has_learned = tries < TRIES and _import_learned(place, tries)
-    first = [] if has_learned else leading_imports(*sources)
-    _import_ahead(chosen(first, extra), place)
+    if tries < TRIES:
+        _import_learned(place, tries)
+    _import_ahead(chosen(leading_imports(*sources), extra), place)  # also if a part had to wait
     if "torch" in sys.modules and not any(map(_BEFORE_DYNAMO.search, sources)):
         _import_ahead([_OF_OPTIMIZERS], place)
     is_plain = len(sources) == len(files) and not any(map(_BEFORE_CUDA.search, sources))
@@ -149,21 +149,20 @@ def _prepare(program: Sequence[str], extra: Sequence[str], seat: str, tries: int
         open_device(sys.modules.get("torch"), int(seat))
 
 
-def _import_learned(own: str, tries: int) -> bool:
-    """Import what earlier processes of this job have imported. Return False if that is unknown. If
-    some of it must wait, start this process again.
+def _import_learned(own: str, tries: int) -> None:
+    """Import what earlier processes of this job have imported, if that is known. If some of it must
+    wait, start this process again.
     """
     began = dict(os.environ)
     imports = learned.read(began)
     if not imports or not imports.modules:
-        return False
+        return
     kept = import_ahead(imports, own)
     if kept != imports:
         with suppressed(Exception, doing="noting which imports must wait"):
             learned.write(began, kept)
         words = [sys.executable, "-u", "-c", PROGRAM, sys.argv[1], str(tries + 1), *sys.argv[3:]]
         os.execve(sys.executable, words, began)
-    return True
 
 
 def _import_ahead(names: list[str], own: str) -> None:
