@@ -276,8 +276,8 @@ local function write_rank_note(commands, request, launchers)
   for _, words in ipairs(commands) do
     local option = find_single_node(words, launchers)
     if option then
-      return "note: torchrun " .. option .. ": the job trains on all its nodes all the same; the "
-        .. "training script must take its rank from RANK, not LOCAL_RANK, or write a MAX of 1"
+      return "note: torchrun " .. option .. ": the job trains on all its nodes all the same; take "
+        .. "the rank from RANK, not LOCAL_RANK, in the training script, or submit with a MAX of 1"
     end
   end
   return nil

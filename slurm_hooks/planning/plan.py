@@ -6,6 +6,8 @@ the nodes. Counts become fragments on named nodes, and leases of the other fragm
 
 from __future__ import annotations
 
+import os
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -55,8 +57,8 @@ def make_plan(
 
     `clock` only limits the search. Without `objective`, the settings must name an objective in
     `OBJECTIVES`. A job that cannot be planned is left alone, with a note: its leases stay as they
-    are, and its nodes count as taken. Raises what planning raises if no job or every
-    job is to blame.
+    are, and its nodes count as taken. Raises what planning raises if no job, or each of several
+    jobs, is to blame.
     """
     plan = partial(_plan, settings=settings, clock=clock, objective=objective)
     try:
@@ -78,7 +80,9 @@ def _fault(plan: Callable[[Snapshot], Plan], snapshot: Snapshot, job: MalleableJ
     try:
         plan(replace(snapshot, jobs=(job,)))
     except Exception as error:  # whatever it is, it concerns this job
-        return f"{type(error).__name__}: {error}"
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{os.path.basename(place.filename)}:{place.lineno}"
+        return f"{type(error).__name__}: {error} ({where})"
     return ""
 
 

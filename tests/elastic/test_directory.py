@@ -102,7 +102,7 @@ def test_heartbeats(tmp_path: Path) -> None:
     assert shared.read_beat("ab") == 41
     (tmp_path / "beats" / "ab").write_text("junk")
     assert shared.read_beat("ab") is None
-    shared.remove_beat("ab")
+    shared.remove_beats(["ab"])
     with pytest.raises(DirectoryError, match="refusing"):
         shared.write_beat("../x", 1)
 

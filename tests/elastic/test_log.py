@@ -85,6 +85,6 @@ def test_events_in_a_healthy_directory_leave_no_line(
     shared.open()
     shared.update(lambda s: s)
     shared.write_beat("ab", 1)
-    shared.remove_beat("ab")
+    shared.remove_beats(["ab"])
     assert shared.read_stage("1.0", "9.0") == 1
     assert capfd.readouterr().err == ""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from slurm_hooks.elastic.engines.torchrun.cold_worker import PROGRAM, observed
 from slurm_hooks.elastic.engines.torchrun.warm_pool import WarmPool
 from slurm_hooks.elastic.mailbox import MAILBOX, Mailbox
 from slurm_hooks.elastic.observed import Observed
+from slurm_hooks.elastic.script.observer import _creates_state
 
 pytestmark = pytest.mark.torch
 HERE = Path(__file__).resolve().parents[2]
@@ -151,6 +153,15 @@ def test_a_step_that_prepares_a_load_is_not_counted(script: Script) -> None:
     """)
     done = script.run_observed()
     assert done.stdout.split() == ["2", "0", "1"], done
+
+
+@pytest.mark.parametrize(
+    ("rates", "creates"), [([0.0], True), ([0.0, 1.0], False), ([None], False), ([], False)]
+)
+def test_a_step_with_rates_of_zero_changes_nothing(rates: list[object], creates: bool) -> None:
+    """Adafactor has `None` where it chooses its rate itself."""
+    optimizer = SimpleNamespace(param_groups=[{"lr": rate} for rate in rates])
+    assert _creates_state(optimizer) is creates
 
 
 def test_a_warm_worker_is_observed_too(script: Script, tmp_path: Path) -> None:

@@ -86,7 +86,9 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     monkeypatch.setattr(revisions, "REST_S", -1.0)
     monkeypatch.setattr(module, "TIDY_EACH", 1)
     monkeypatch.setattr(
-        module.Aside, "do", lambda self, deed: self._is_free.acquire(False) and self._do(deed)
+        module.Aside,
+        "do",
+        lambda self, deed, wait_s=0.0: self._is_free.acquire(False) and self._do(deed),
     )
     return Gate(monkeypatch)
 
@@ -307,7 +309,7 @@ def test_a_removal_that_hangs_delays_no_update_and_no_beat(served: SharedDirecto
     for _ in range(4 * KEPT):
         served.update(one_more, timeout_s=1.0)
     served.write_beat("ab", 1)
-    served.remove_beat("ab")
+    served.remove_beats(["ab"])
     served.write_beat_aside("ab", 2)
     assert served.read_beat("ab") == 1
 

@@ -243,8 +243,7 @@ def test_a_real_worker_that_stops_stepping(
             assert worker.wait(timeout=60) == 0
         finally:
             worker.kill()
-    begun, first, stood, second = capsys.readouterr().err.splitlines()
-    assert begun.startswith("malleable: in round 7 since ")
-    assert ", usually one every 0.0" in stood
-    assert first.startswith("malleable: steps go on after ")
-    assert second.startswith("malleable: steps go on after ")
+    first, *others, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("malleable: in round 7 since ")
+    assert any(", usually one every 0.0" in line for line in others)
+    assert all(line.startswith("malleable: steps go on after ") for line in (others[0], last))

@@ -420,6 +420,11 @@ CUDA = "from types import SimpleNamespace as S\ncuda = S(is_initialized=lambda: 
 READS = "os.environ.get({!r})\n"
 
 
+def learned_name(job: Path) -> str:
+    """The file in which the imports of the job's program are."""
+    return learned.name_of([str(job / "at" / "script.py")])
+
+
 @pytest.fixture
 def job(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of a job whose program imports two libraries, `first` and `second`."""
@@ -445,6 +450,7 @@ def job(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("", [], "True True"),
         ("", ["MODE", "RANK", "TORCHELASTIC_RUN_ID"], "True True"),
+        ("", ["CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR"], "True True"),
         (READS.format("RANK"), [], "False True"),
         (READS.format("TORCHELASTIC_RUN_ID"), [], "False True"),
         (READS.format("MODE"), [], "True True"),
@@ -466,7 +472,7 @@ def test_an_import_that_would_have_another_effect_is_not_made_ahead(
     place = job / "site-packages" / "first" / "__init__.py"
     place.write_text(place.read_text() + line)
     (job / "at" / "owned.py").write_text("")
-    learned.write(os.environ, Imports(("first", "second"), tuple(changed)))
+    learned.write(os.environ, learned_name(job), Imports(("first", "second"), tuple(changed)))
     warm, cold = as_both([str(job / "at" / "script.py")], job)
     assert (warm[1], cold[1]) == (f"{ahead}\n", "False False\n"), warm
     assert warm[0] == cold[0] == 0
@@ -476,7 +482,7 @@ def test_an_import_that_makes_a_context_is_not_made_ahead(job: Path) -> None:
     torch = job / "site-packages" / "torch.py"
     torch.write_text("import sys\n" + EARLY + CUDA)
     (job / "at" / "script.py").write_text("x = 1\nimport torch\nprint(torch.IS_AHEAD)\n")
-    learned.write(os.environ, Imports(("torch",)))
+    learned.write(os.environ, learned_name(job), Imports(("torch",)))
     warm, _ = as_both([str(job / "at" / "script.py")], job)
     assert warm == [0, "False\n", ""]
 
@@ -491,7 +497,7 @@ def test_what_the_script_imports_first_is_ahead_even_if_learned_imports_must_wai
         "import subprocess\nchild = subprocess.Popen(['sleep', '0'])\n"
     )
     (job / "at" / "script.py").write_text("import torch\nprint(torch.IS_AHEAD)\n")
-    learned.write(os.environ, Imports(("torch", "torch.starts", "first")))
+    learned.write(os.environ, learned_name(job), Imports(("torch", "torch.starts", "first")))
     warm, _ = as_both([str(job / "at" / "script.py")], job)
     assert warm == [0, "True\n", ""]
 
@@ -501,7 +507,7 @@ def test_a_worker_gives_up_after_a_few_imports_that_must_wait(job: Path) -> None
     for name in names:
         place = job / "site-packages" / f"{name}.py"
         place.write_text("import os\n" + READS.format("RANK"))
-    learned.write(os.environ, Imports((*names, "first")))
+    learned.write(os.environ, learned_name(job), Imports((*names, "first")))
     warm, _ = as_both([str(job / "at" / "script.py")], job)
     assert warm == [0, "False False\n", ""]
 
@@ -540,11 +546,24 @@ def test_the_first_process_tells_which_libraries_it_has_imported(
     script = job / "at" / "script.py"
     script.write_text(TELL.format(line=line))
     subprocess.run([sys.executable, str(script)], env={**os.environ, **env}, check=True)
-    told = learned.read(os.environ)
-    assert (told is not None) == is_told == learned.is_told(os.environ)
+    name = learned_name(job)
+    told = learned.read(os.environ, name)
+    assert (told is not None) == is_told == learned.is_told(os.environ, name)
     if told:
         names = [name for name in told.modules if name.split(".")[0] in ("first", "owned")]
         assert names == ["first", "first.part"]
         assert "json" in told.modules
         assert not [name for name in told.modules if name.startswith("slurm_hooks")]
         assert told.changed == ("MODE",)
+
+
+def test_a_damaged_list_of_imports_leaves_workers_as_they_were(job: Path) -> None:
+    (job / "job" / learned_name(job)).write_text('{"modules": [1], "changed": []}')
+    warm, _ = as_both([str(job / "at" / "script.py")], job)
+    assert warm == [0, "False False\n", ""]
+
+
+def test_another_program_of_the_job_has_a_list_of_its_own(job: Path) -> None:
+    learned.write(os.environ, learned.name_of(["-m", "first"]), Imports(("first", "second")))
+    warm, _ = as_both([str(job / "at" / "script.py")], job)
+    assert warm == [0, "False False\n", ""]

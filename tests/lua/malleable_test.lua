@@ -964,8 +964,8 @@ local COPIES = "^srun python train.py: each fragment would train a separate copy
 local TWICE = "^%-%-ntasks%-per%-node: srun starts torchrun twice on each node; write "
   .. "%-%-ntasks%-per%-node=1, "
 local NOTE = "does not call torchrun"
-local SINGLE = "^note: torchrun %-%-standalone: the job trains on all its nodes all the same; the "
-  .. "training script must take its rank from RANK, not LOCAL_RANK, or write a MAX of 1$"
+local SINGLE = "^note: torchrun %-%-standalone: the job trains on all its nodes all the same; take "
+  .. "the rank from RANK, not LOCAL_RANK, in the training script, or submit with a MAX of 1$"
 local SCRIPTS = {
   { "srun python train.py", fault = COPIES },
   { "srun python3 -u train.py", fault = COPIES },

@@ -287,8 +287,10 @@ def test_a_script_for_a_single_node_gets_a_note(sandbox: Any) -> None:
     script.write_text("#!/bin/sh\ntorchrun --standalone --nnodes=1 train.py\n")
     argv = ["sbatch", "--malleable=1-4", "--output=/dev/null", str(script)]
     done = sandbox.run(argv, user=USER)
-    said = "note: torchrun --standalone: the job trains on all its nodes all the same; the training"
-    assert f"{said} script must take its rank from RANK, not LOCAL_RANK, or write" in done.stderr
+    said = (
+        "note: torchrun --standalone: the job trains on all its nodes all the same; take the rank"
+    )
+    assert f"{said} from RANK, not LOCAL_RANK, in the training script, or submit" in done.stderr
 
 
 def test_a_job_with_afterany_starts_after_a_malleable_job(sandbox: Any) -> None:

@@ -326,6 +326,12 @@ def test_a_row_that_is_not_whole_may_be_an_element(damaged: str) -> None:
     assert job.unread == 1
 
 
+@pytest.mark.parametrize("element", ["123+0", "8_[0-3]", "8_[0-3]%2"])
+def test_a_row_of_another_job_that_is_not_whole_concerns_that_job(element: str) -> None:
+    (job,) = read(row("7_1"), f"{element}|PENDING|1").malleable
+    assert job.unread == 0
+
+
 def test_a_line_that_is_no_row_is_no_element() -> None:
     (job,) = read("slurm_load_jobs error", row("7_1")).malleable
     assert job.unread == 0

@@ -19,7 +19,7 @@ from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.rendezvous.state import Outcome
 from slurm_hooks.elastic.signals import SignalListener
 
-STRAY_S = 600.0  # until slurmd is back and ends what Slurm does not know here
+STRAY_S = 600.0  # between two looks: slurmd, once it is back, ends what Slurm does not know here
 OUTLIVED = (
     "fragment {fragment} ends here: Slurm has taken its node for lost and ended this run of it; "
     "it trains again where Slurm starts it"
@@ -61,7 +61,8 @@ class Ending:
             self.close(is_failure=True)
             say(OUTLIVED.format(fragment=self._session.fragment))
             self._signals.silence()
-            self._signals.wait_end(STRAY_S)
+            while not self._signals.is_terminated:  # the script must not go on here
+                self._signals.wait_end(STRAY_S)
             raise SystemExit(128 + signal.SIGTERM)
         self._session.skip()
         self._companion.succeed()

@@ -23,7 +23,7 @@ _FILES = re.compile(
     r"lock|(state|draft)\.[0-9]+(\.[0-9a-f]+)?|state\.json|rounds\.jsonl"  # of the rendezvous
     r"|secret(\.[0-9a-f]+)?|remark\.[0-9a-f]+"
     r"|probe\.[0-9a-f]+(\.link)?|farewell-too-short|checkpoint\.lock"
-    r"|imports\.json(\.[0-9]*\.[0-9]+)?"  # of warm workers
+    r"|imports-[0-9a-f]{8}\.json(\.[0-9]*\.[0-9]+)?"  # of warm workers
     r"|last-step(-[0-9]+)?\.pt(\.damaged|(\.[0-9]+){5}\.new)?"  # of Lightning and Trainer
 )
 _FOLDERS = re.compile(r"beats|stages|laid-out-[0-9]+")  # every file in them is ours

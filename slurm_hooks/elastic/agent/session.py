@@ -267,7 +267,7 @@ class Session:
         if self._apart.why:
             return Stop.NOW
         reason = self._reason(state)
-        may_grow = self._settling.is_over(state, now, training) and not self.has_trained
+        may_grow = self._settling.is_over(state, now, training) and not self.has_ended
         if reason is Stop.NO or (reason is Stop.GROW and not may_grow):
             self._forewarning.withdraw()
             return Stop.NO
@@ -279,9 +279,13 @@ class Session:
         return reason
 
     @property
-    def has_trained(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the training has made its last step here, so that a growth is worth nothing."""
         return self._forewarning.has_ended()
+
+    def call_off(self) -> None:
+        """The workers here are not stopped for the change that `look` has seen."""
+        self._is_stopping = False
 
     @property
     def is_training_paused(self) -> bool:

@@ -208,6 +208,7 @@ def _load_from_memory(trainer: Any, memory: StepMemory, step: int, content: dict
             return
         connector._ckpt_path = None
         connector._loaded_checkpoint = _as_lightning(content)
+        trainer.should_stop = memory.is_over  # a callback may have stopped it before its last step
         say(f"resuming at step {step}, kept in memory")
 
     connector.resume_start = resume_start

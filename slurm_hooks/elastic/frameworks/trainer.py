@@ -58,10 +58,12 @@ def get_ready(module: ModuleType) -> None:
         callback = kind(self, memory)
         self.add_callback(callback)
         place = _place(self, resume_from_checkpoint, memory, callback)
-        done = plain(self, place, *words, **named)  # after an error it is kept
+        try:
+            done = plain(self, place, *words, **named)  # after an error the memory is kept
+        finally:
+            vars(self).pop(_EPOCH, None)
         see_end()
         memory.end()
-        vars(self).pop(_EPOCH, None)
         with suppress(ValueError):  # the script has removed it
             self.remove_callback(callback)
         return done

@@ -37,6 +37,7 @@ from slurm_hooks.elastic.signals import SignalListener
 FAREWELL_S = 3.0
 FETCH_S = 0.05  # between two reads for news, however many announce it
 NUDGE_S = 0.1
+LAST_S = 1.0  # for the removal of its own heartbeat
 LONGEST_S = 5.0  # between two reads, since others announce news
 NEVER = float("inf")
 
@@ -87,7 +88,7 @@ class Heartbeat:
         signals.wake()
         if self._thread is not None:
             self._thread.join(FAREWELL_S)
-        self._directory.remove_beat(self._token)
+        self._directory.remove_beats([self._token], LAST_S)
         if self._thread is None or not self._thread.is_alive():
             self.listener.close()
             self._connections.close()
@@ -233,6 +234,7 @@ class Heartbeat:
 
     def _remove_dead(self, tokens: frozenset[str]) -> None:
         self._directory.update(lambda s: expire(s, tokens, int(time.time())))
+        self._directory.remove_beats(tokens)
 
     def _depart(self) -> None:
         # if this fails, the others will notice the silence
@@ -240,7 +242,7 @@ class Heartbeat:
             self._directory.update(
                 lambda s: depart(s, self._token, int(time.time()), planned=False), FAREWELL_S
             )
-        self._directory.remove_beat(self._token)
+        self._directory.remove_beats([self._token], LAST_S)
 
 
 def _addresses(state: State, tokens: frozenset[str]) -> list[tuple[str, int, str]]:

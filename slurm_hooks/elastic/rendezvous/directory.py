@@ -16,7 +16,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -65,7 +65,7 @@ class SharedDirectory:
         self._turn = threading.Lock()
         self._memory = threading.Lock()
         self._seen = (Revision(), State(run=run))
-        self._tidying, self._beating = Aside(), Aside()
+        self._tidying, self._beating, self._removing = Aside(), Aside(), Aside()
         self.read_interval = ReadInterval()  # an update always reads afresh
         self.on_written: Callable[[], None] = lambda: None  # called when this agent has written
 
@@ -219,13 +219,16 @@ class SharedDirectory:
             raise DirectoryError(f"cannot read a heartbeat in {self.path}: {error}") from None
         return int(text) if re.fullmatch(rb"[0-9]{16}\n", text) else None
 
-    def remove_beat(self, token: str) -> None:
-        """Forget the heartbeat of `token`, without a wait for it. Does not raise."""
-        self._beating.do(partial(self._remove, f"beats/{_checked(token)}"))
+    def remove_beats(self, tokens: Iterable[str], wait_s: float = 0.0) -> None:
+        """Forget the heartbeats of `tokens`, and wait for that at most `wait_s`. Does not raise."""
+        names = [f"beats/{_checked(token)}" for token in tokens]
+        self._removing.do(partial(self._remove, names), wait_s)
 
-    def _remove(self, name: str) -> None:
+    def _remove(self, names: list[str]) -> None:
         with entered(self.path) as handle:
-            os.unlink(name, dir_fd=handle)
+            for name in names:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=handle)
 
     def read_stage(self, position: str, incarnation: str) -> int:
         """Return how many trainings the batch script at `position` has completed, plus 1."""
@@ -263,11 +266,13 @@ class Aside:
         self._is_free = threading.Lock()
         self.error: Exception | None = None
 
-    def do(self, deed: Callable[[], object]) -> None:
-        """Begin the deed. Does not raise."""
+    def do(self, deed: Callable[[], object], wait_s: float = 0.0) -> None:
+        """Begin the deed, and wait for its end at most `wait_s`. Does not raise."""
         if self._is_free.acquire(blocking=False):
             try:
-                threading.Thread(target=self._do, args=(deed,), daemon=True).start()
+                thread = threading.Thread(target=self._do, args=(deed,), daemon=True)
+                thread.start()
+                thread.join(wait_s)
             except RuntimeError as error:
                 self._is_free.release()
                 debug("starting a thread", error)

@@ -8,10 +8,11 @@ site-packages are named.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, Optional
@@ -24,7 +25,6 @@ from slurm_hooks.elastic.private_directory import (
     read_file,
 )
 
-FILE = "imports.json"
 _MOST_BYTES = 1 << 20
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 _SITES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -78,40 +78,57 @@ def tell(began: Mapping[str, str]) -> None:
     """
     env = os.environ
     with suppressed(Exception, doing="noting the imports of this process"):
-        is_first = env.get("RANK") == "0" and not is_told(env)
+        name = _own_name()
+        is_first = env.get("RANK") == "0" and not is_told(env, name)
         if is_first and env.get("MALLEABLE_WARM") != "0" and not _has_replaced():
-            write(env, seen(began))
+            write(env, name, seen(began))
 
 
-def is_told(env: Mapping[str, str]) -> bool:
-    """Tell whether the imports of this job are known."""
+def name_of(program: Sequence[str]) -> str:
+    """Return the file's name for a program: `script.py`, or `-m` and a module."""
+    text = " ".join(program[:2]) if program[0] == "-m" else os.path.realpath(program[0])
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"imports-{digest[:8]}.json"
+
+
+def _own_name() -> str:
+    main: Any = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is None:
+        return name_of([main.__file__])
+    module, _, last = spec.name.rpartition(".")
+    return name_of(["-m", module if last == "__main__" else spec.name])
+
+
+def is_told(env: Mapping[str, str], name: str) -> bool:
+    """Tell whether the imports of this program are known."""
     place = job_directory(env)
-    return place is not None and os.path.exists(place / FILE)
+    return place is not None and os.path.exists(place / name)
 
 
-def read(env: Mapping[str, str]) -> Optional[Imports]:
-    """Return the imports of this job, `None` if they are unknown."""
-    errors = OSError, DirectoryError, ValueError, KeyError, TypeError
+def read(env: Mapping[str, str], name: str) -> Optional[Imports]:
+    """Return the imports of this program, `None` if they are unknown."""
+    errors = OSError, DirectoryError, ValueError, KeyError, TypeError, AttributeError
     with suppressed(*errors, doing="reading which modules to import in advance"):
         if place := job_directory(env):
-            raw = json.loads(read_file(place, FILE, _MOST_BYTES))
+            raw = json.loads(read_file(place, name, _MOST_BYTES))
             names = [n for n in raw["modules"] if all(part.isidentifier() for part in n.split("."))]
             return Imports(tuple(names), tuple(map(str, raw["changed"])))
     return None
 
 
-def write(env: Mapping[str, str], imports: Imports) -> None:
-    """Let all nodes of this job know the imports. Raises OSError, DirectoryError."""
+def write(env: Mapping[str, str], name: str, imports: Imports) -> None:
+    """Let all nodes of this job know the program's imports. Raises OSError, DirectoryError."""
     text = json.dumps({"modules": imports.modules, "changed": imports.changed}).encode()
     place = job_directory(env)
     if place is None or len(text) > _MOST_BYTES:
         return
-    draft = f"{FILE}.{env.get('MALLEABLE_FRAGMENT', '')}.{os.getpid()}"
+    draft = f"{name}.{env.get('MALLEABLE_FRAGMENT', '')}.{os.getpid()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with entered(place) as handle:
         with open(os.open(draft, flags, 0o600, dir_fd=handle), "wb") as file:
             file.write(text)
-        os.replace(draft, FILE, src_dir_fd=handle, dst_dir_fd=handle)
+        os.replace(draft, name, src_dir_fd=handle, dst_dir_fd=handle)
 
 
 def _modules() -> Iterator[tuple[str, Any]]:

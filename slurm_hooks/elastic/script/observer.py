@@ -232,5 +232,5 @@ def _creates_state(optimizer: Any) -> bool:
     A rate on a device is never asked, because the process would wait for the device.
     """
     rates = [group.get("lr", 1.0) for group in getattr(optimizer, "param_groups", ())]
-    is_zero = [str(getattr(rate, "device", "cpu")) == "cpu" and not rate for rate in rates]
+    is_zero = [str(getattr(rate, "device", "cpu")) == "cpu" and rate == 0 for rate in rates]
     return bool(rates) and all(is_zero)

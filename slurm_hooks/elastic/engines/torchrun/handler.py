@@ -200,8 +200,9 @@ class MalleableHandler(RendezvousHandler):
         if reason is not Stop.NOW and self._session.round:
             size, is_paused = len(self._session.round.order), self._session.is_training_paused
             meet(self._store, size, self, linger_s=0.0 if is_paused else GATHER_S)
-        if reason is Stop.GROW and self._session.has_trained:
-            return 0  # the others have seen it before
+        if reason is Stop.GROW and self._session.has_ended:
+            self._session.call_off()  # others may still stop, which this agent then sees
+            return 0
         end_stubborn()
         return 1
 

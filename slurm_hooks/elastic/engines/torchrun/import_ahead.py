@@ -33,9 +33,11 @@ LIBRARIES = frozenset(
 )
 _OURS = __name__.partition(".")[0]
 _KNOWN = LIBRARIES | {_OURS}
-# Code that is not Python reads such a variable during an import, unseen.
+# Code that is not Python reads such a variable during an import, unseen. torch sets the first two
+# itself, at the first use of CUDA (older releases) or of a compiler.
 _UNSEEN = re.compile(
-    r"G?OMP_|KMP_|MKL_|OPENBLAS_|CUDA|CUBLAS|CUDNN|HIP_|ROCR_|(PY)?TORCH|LD_|MALLOC_"
+    r"(?!CUDA_MODULE_LOADING\Z|TORCHINDUCTOR_CACHE_DIR\Z)"
+    r"(G?OMP_|KMP_|MKL_|OPENBLAS_|CUDA|CUBLAS|CUDNN|HIP_|ROCR_|(PY)?TORCH|LD_|MALLOC_)"
 )
 
 

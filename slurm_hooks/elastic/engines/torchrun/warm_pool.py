@@ -26,7 +26,7 @@ from slurm_hooks.elastic.engines.torchrun.import_ahead import is_of_the_round
 from slurm_hooks.elastic.engines.torchrun.warm_worker import PROGRAM
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.polling import readable
-from slurm_hooks.elastic.script.learned import is_told
+from slurm_hooks.elastic.script.learned import is_told, name_of
 
 DELAY_S = 1.0  # a round has begun: its own first steps go first
 LOOK_S = 5.0  # for the imports of the job, while they are unknown
@@ -192,7 +192,7 @@ class WarmPool:
         now = time.monotonic()
         if not self._has_learned and now >= self._next_look:
             self._next_look = now + LOOK_S
-            self._has_learned = is_told(os.environ)
+            self._has_learned = is_told(os.environ, name_of(self._program))
             if self._has_learned:
                 self.dismiss()
 

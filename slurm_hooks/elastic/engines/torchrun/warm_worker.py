@@ -140,7 +140,8 @@ def _prepare(program: Sequence[str], extra: Sequence[str], seat: str, tries: int
     place = os.getcwd() if is_module else os.path.dirname(os.path.realpath(program[0]))
     _set_path(place)  # a script uses modules of its own folder, not of the current directory
     if tries < TRIES:
-        _import_learned(place, tries)
+        with suppressed(Exception, doing="importing what earlier processes imported"):
+            _import_learned(program, place, tries)
     _import_ahead(chosen(leading_imports(*sources), extra), place)  # also if a part had to wait
     if "torch" in sys.modules and not any(map(_BEFORE_DYNAMO.search, sources)):
         _import_ahead([_OF_OPTIMIZERS], place)
@@ -149,18 +150,18 @@ def _prepare(program: Sequence[str], extra: Sequence[str], seat: str, tries: int
         open_device(sys.modules.get("torch"), int(seat))
 
 
-def _import_learned(own: str, tries: int) -> None:
-    """Import what earlier processes of this job have imported, if that is known. If some of it must
-    wait, start this process again.
+def _import_learned(program: Sequence[str], own: str, tries: int) -> None:
+    """Import what earlier processes of this program have imported, if that is known. If some of it
+    must wait, start this process again.
     """
-    began = dict(os.environ)
-    imports = learned.read(began)
+    began, name = dict(os.environ), learned.name_of(program)
+    imports = learned.read(began, name)
     if not imports or not imports.modules:
         return
     kept = import_ahead(imports, own)
     if kept != imports:
         with suppressed(Exception, doing="noting which imports must wait"):
-            learned.write(began, kept)
+            learned.write(began, name, kept)
         words = [sys.executable, "-u", "-c", PROGRAM, sys.argv[1], str(tries + 1), *sys.argv[3:]]
         os.execve(sys.executable, words, began)
 
