@@ -205,9 +205,10 @@ class SharedDirectory:
 
     def write_beat_aside(self, token: str, count: int) -> None:
         """As write_beat, without a wait for it. Raises the error of the last write."""
+        error = self._beating.error
         self._beating.do(partial(self.write_beat, token, count))
-        if self._beating.error:
-            raise DirectoryError(str(self._beating.error))
+        if error:
+            raise DirectoryError(str(error))
 
     def read_beat(self, token: str) -> int | None:
         """Return the last count of `token`, or `None` without a heartbeat (yet)."""
