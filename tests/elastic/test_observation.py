@@ -240,6 +240,23 @@ def test_an_error_of_the_script_ends_as_it_would(script: Script) -> None:
     assert seen.stderr.splitlines()[-1] == plain.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [("sys.exit(7)", 7), ("raise ValueError", 1), ("sys.exit()", -15), ("pass", -15)],
+)
+def test_a_failure_keeps_its_exit_code_if_its_agent_stops_it(
+    script: Script, end: str, code: int
+) -> None:
+    script.write(
+        f"""
+        import atexit, os, signal, sys
+        atexit.register(os.kill, os.getpid(), signal.SIGTERM)
+        {end}
+        """
+    )
+    assert script.run_observed().returncode == code
+
+
 def test_modules_beside_the_current_directory_are_not_taken_for_ours(script: Script) -> None:
     for name in ("ast", "socket", "json", "slurm_hooks"):
         (script.work / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")

@@ -329,13 +329,26 @@ def test_workers_that_always_fail_end_the_training_at_any_pace() -> None:
     )
 
 
+def broken(
+    state: State, *failed: int, unsure: tuple[int, ...] = (), hanging: tuple[int, ...] = ()
+) -> State:
+    """Let the workers of these fragments fail, and form the next round. The others stop theirs,
+    which have failed as well if they are `unsure`.
+    """
+    for number in state.round.fragments if state.round else ():
+        if number not in hanging:
+            is_sound = number not in (*failed, *unsure)
+            back = replace(member(number), failed=8 * (number in failed), sound=int(is_sound))
+            state = join(state, back)
+    assert may_form(state, LIMITS, 60, 60)
+    return form(decode(encode(state)), LIMITS, "n1", 4000, NOW + 10 * state.rounds)
+
+
 def blamed(*rounds: tuple[int, ...]) -> State:
     """Let the workers of these fragments of three fail, round after round."""
     state = running(1, 2, 3)
-    for turn, numbers in enumerate(rounds, 1):
-        for number in (1, 2, 3):
-            state = join(state, replace(member(number), failed=8 if number in numbers else 0))
-        state = form(state, LIMITS, "n1", 4000, NOW + 10 * turn)
+    for numbers in rounds:
+        state = broken(state, *numbers)
     return state
 
 
@@ -356,6 +369,18 @@ def test_who_alone_fails_twice_in_a_row_is_expelled(
     assert state.crashes == crashes
 
 
+@pytest.mark.parametrize("others", [((1,), (1,)), ((1,), ()), ((), (3,))], ids=str)
+@pytest.mark.parametrize("how", ["unsure", "hanging"])
+def test_nobody_is_blamed_unless_all_others_are_known_healthy_in_both_rounds(
+    how: str, others: tuple[tuple[int, ...], ...]
+) -> None:
+    """They stopped workers that had failed by then, or they have not come back."""
+    state = running(1, 2, 3, 4)
+    for numbers in others:
+        state = broken(state, 2, **{how: numbers})
+    assert (state.expelled, state.crashes) == ("", 2)
+
+
 def test_the_others_go_on_without_the_expelled_and_expel_no_second() -> None:
     state = blamed((2,), (2,))
     assert may_form(state, LIMITS, 0, 0)
@@ -369,18 +394,15 @@ def test_the_others_go_on_without_the_expelled_and_expel_no_second() -> None:
     assert stop_reason(state, token(1), LIMITS) is Stop.GROW  # it runs on another node
     for crashes in (1, 2):
         for number in (1, 3):
-            state = join(state, replace(member(number), failed=8 * (number == 3)))
+            back = replace(member(number), failed=8 * (number == 3), sound=int(number != 3))
+            state = join(state, back)
         state = form(depart(state, "f" * 16, NOW, planned=True), LIMITS, "n1", 4000, NOW)
         assert (state.crashes, state.expelled) == (crashes, token(2))
     assert forgive(state).expelled == ""
 
 
 def test_nobody_is_expelled_if_the_others_would_be_too_few() -> None:
-    state = running(1, 2)
-    for turn in (1, 2):
-        for number in (1, 2):
-            state = join(state, replace(member(number), failed=8 * (number == 2)))
-        state = form(state, LIMITS, "n1", 4000, NOW + turn)
+    state = broken(broken(running(1, 2), 2), 2)
     assert (state.expelled, state.crashes) == ("", 2)
 
 

@@ -266,19 +266,24 @@ def test_a_single_agent_of_two_that_join_at_the_same_moment_stays(
 
 
 @pytest.mark.parametrize(
-    ("happens", "exit_code", "failed"),
+    ("happens", "exit_code", "failed", "sound"),
     [
-        (nothing, 3, 4),
-        (nothing, 0, 1),  # the code is unknown
-        (nothing, None, 0),  # the round broke before it began
-        (other_leaves, 143, 0),
-        (other_is_lost, 143, 0),
-        (other_has_stopped, 143, 0),
-        (directory_fails, 3, 4),  # no reason to stop was seen
+        (nothing, 3, 4, 0),
+        (nothing, 0, 1, 0),  # the code is unknown
+        (nothing, None, 0, 0),  # the round broke before it began
+        (other_leaves, 143, 0, 0),
+        (other_is_lost, 143, 0, 0),
+        (other_has_stopped, 143, 0, 0),
+        (other_has_stopped, 0, 0, 1),
+        (directory_fails, 3, 4, 0),  # no reason to stop was seen
     ],
 )
 def test_workers_failed_unless_they_were_stopped_or_had_not_begun(
-    agent: Agent, happens: Callable[[Agent], None], exit_code: Optional[int], failed: int
+    agent: Agent,
+    happens: Callable[[Agent], None],
+    exit_code: Optional[int],
+    failed: int,
+    sound: int,
 ) -> None:
     agent.train()
     happens(agent)
@@ -287,7 +292,8 @@ def test_workers_failed_unless_they_were_stopped_or_had_not_begun(
     agent.session.begin_wait(exit_code)
     for _ in range(2):  # listed once
         agent.session.next_action()
-    assert (agent.mine().phase, agent.mine().failed) == (Phase.READY, failed)
+    mine = agent.mine()
+    assert (mine.phase, mine.failed, mine.sound) == (Phase.READY, failed, sound)
     assert agent.membership.restarts == bool(failed)
 
 

@@ -517,4 +517,14 @@ def test_a_node_that_alone_fails_twice_in_a_row_is_left_behind(gang: Gang) -> No
         gang.start(fragment, "1:3", 0)
     assert gang.wait_exit(1, 2, 3) == [0, 1, 0]
     assert "giving up: the workers of this fragment failed twice in a row" in gang.log(2)
-    assert [r["cause"] for r in gang.rounds()] == ["start", "failed", "lost 2"]
+    assert [r["cause"] for r in gang.rounds()] == ["start", "workers failed", "lost 2"]
+
+
+def test_nobody_is_to_blame_for_a_collective_error(gang: Gang) -> None:
+    gang.extra |= {"MALLEABLE_LAST_CALL_S": "60", "MALLEABLE_MAX_CRASHES": "2"}
+    gang.script = gang.script.with_name("train_collective_error.py")
+    for fragment in (1, 2, 3):
+        gang.start(fragment, "1:3", 0)
+    assert gang.wait_exit(1, 2, 3) == [1, 1, 1]
+    assert "giving up: the workers failed 2 times in a row" in gang.log(2)
+    assert [r["cause"] for r in gang.rounds()] == ["start", "workers failed"]

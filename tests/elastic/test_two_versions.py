@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.torch]
 
 LATER = {  # what a later version adds: a field of each record, each with a value of its own
     "rendezvous/state.py": [
-        ("    workers: int = 1\n", "    workers: int = 1\n    later: int = 0\n"),
+        ("    sound: int = 0\n", "    sound: int = 0\n    later: int = 0\n"),
         ("    workers: int = 0\n", "    workers: int = 0\n    later: int = 0\n"),
         (
             "    tokens: tuple[str, ...] = ()\n",
@@ -28,7 +28,7 @@ LATER = {  # what a later version adds: a field of each record, each with a valu
         ),
     ],
     "rendezvous/codec.py": [
-        ("1)),\n)\n_ROUND", "1)),\n    later=_COUNT,\n)\n_ROUND"),
+        ("    sound=_COUNT,\n", "    sound=_COUNT,\n    later=_COUNT,\n"),
         ("    workers=_COUNT,\n)", "    workers=_COUNT,\n    later=_COUNT,\n)"),
         ("_several(_ID))", "_several(_ID), later=_COUNT)"),
         ("longest=MOST_LAUNCHES),\n}", 'longest=MOST_LAUNCHES),\n    "later": _COUNT,\n}'),

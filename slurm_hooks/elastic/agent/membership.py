@@ -105,18 +105,18 @@ class Membership:
             say(difference(self.launch, other))
             write_remark(summary(self.launch, other, self.me.fragment))
 
-    def rejoin_if_listed(self, ends: int, failed: int) -> bool:
+    def rejoin_if_listed(self, ends: int, failed: int, sound: int) -> bool:
         """As rejoin. Return False without that if the others have given this agent up."""
         self.restarts += bool(failed)
-        self.me = replace(self.me, ends=ends, failed=failed)
+        self.me = replace(self.me, ends=ends, failed=failed, sound=sound)
         after = self.directory.update_patiently(
             lambda s: self._back_in(s) if find(s, self.token) else s
         )
         return find(after, self.token) is not None
 
-    def rejoin(self, ends: int, failed: int = 0) -> None:
-        """Wait for the next round. `failed` is as in Member, if the workers here crashed."""
-        self.me = replace(self.me, ends=ends, failed=failed)
+    def rejoin(self, ends: int, failed: int = 0, sound: int = 0) -> None:
+        """Wait for the next round. `failed` and `sound` are as in Member."""
+        self.me = replace(self.me, ends=ends, failed=failed, sound=sound)
         self.directory.update_patiently(self._back_in)
 
     def _back_in(self, state: State) -> State:

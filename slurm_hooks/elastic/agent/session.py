@@ -119,6 +119,7 @@ class Session:
         """
         has_failed = exit_code is not None and self.round is not None and not self._is_stopping
         self._failed = 1 + (exit_code or 0) if has_failed else 0
+        self._sound = int(self._is_stopping and exit_code == 0)
         self._leave_by: Optional[float] = None
         self._waits_since: Optional[float] = None  # set when it is on the waiting list
         self._quiet = Unchanged()
@@ -199,7 +200,7 @@ class Session:
 
     def _come_back(self) -> Optional[Outlived]:
         """Get on the list again. If the others have given this agent up, Slurm may have as well."""
-        terms = self._lease.ends, self._failed
+        terms = self._lease.ends, self._failed, self._sound
         if not self._membership.rejoin_if_listed(*terms):
             if self._own_element.is_outlived():
                 return Outlived()

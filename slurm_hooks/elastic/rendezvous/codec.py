@@ -147,6 +147,7 @@ _MEMBER = _record(
     failed=_COUNT,
     round=_COUNT,
     workers=_Kind(lambda value: _number(value, 65535, 1)),
+    sound=_COUNT,
 )
 _ROUND = _record(
     Round,

@@ -259,7 +259,7 @@ def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
 
 def _enrol(member: Member, tokens: tuple[str, ...], number: int, expelled: str) -> Member:
     if member.token in tokens:
-        return replace(member, phase=Phase.ACTIVE, failed=0, round=number)
+        return replace(member, phase=Phase.ACTIVE, failed=0, sound=0, round=number)
     if member.phase is Phase.LEAVING or member.token == expelled:
         return replace(member, round=0)  # its leave is in this round's cause already
     return member
@@ -269,7 +269,7 @@ def _to_expel(state: State, chosen: tuple[Member, ...], limits: Limits) -> str:
     """Return the agent to blame for the end of this round, empty if the others could not go on
     without it, or if there is none.
     """
-    token = "" if _is_changed(state, chosen) else culprit(state, chosen)
+    token = "" if _is_changed(state, chosen) else culprit(state)
     left = (m for m in chosen if m.token != token)
     return token if count_of(_chosen(left, limits)) >= limits.smallest else ""
 
@@ -296,7 +296,7 @@ def judged(state: State, chosen: tuple[Member, ...], now: int) -> State:
         crashed_in=state.crashed_in if state.crashes else state.round.number,
         crashed_after_s=min(max(1, lasted_s), PROVEN_S),
         crashed_with=_first_code(chosen),
-        suspect=failed_alone(chosen),
+        suspect=failed_alone(state),
     )
 
 

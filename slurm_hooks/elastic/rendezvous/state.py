@@ -62,6 +62,7 @@ class Member:
     * `failed`: 0, or 1 plus the exit code if its workers failed without an outside cause.
     * `round`: the last round in which it took part, 0 for a newcomer.
     * `workers`: as many as it counts for, 1 if sizes count nodes.
+    * `sound`: 1 if its workers were stopped for the next round, and none had failed until then.
     """
 
     token: str
@@ -75,6 +76,7 @@ class Member:
     failed: int = 0
     round: int = 0
     workers: int = 1
+    sound: int = 0
 
     @property
     def position(self) -> tuple[int, int]:

@@ -22,6 +22,7 @@ import json
 import os
 import re
 import runpy
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +36,7 @@ from slurm_hooks.elastic.log import debug, suppressed
 from slurm_hooks.elastic.script import learned, observation
 
 # Without a name that the script's own code could see.
-AT_LAST = "finally: __import__('sys').modules['slurm_hooks.elastic.script.observation'].see_end()"
+AT_LAST = f"finally: __import__('sys').modules[{__name__!r}].see_end()"
 PROGRAM = (
     "from slurm_hooks.elastic.engines.torchrun import warm_worker as warm\n"
     "try: warm.stand_by()()\n" + AT_LAST
@@ -229,6 +230,16 @@ def become(program: Sequence[str]) -> Callable[[], object]:
     if program[0] == "-m":
         return _become_module(program[1], program[2:])
     return _become_script(program)
+
+
+def see_end() -> None:
+    """The program has ended. If it has failed, let no SIGTERM replace its exit code: the agent may
+    stop this process while it ends, and would take it for a healthy process.
+    """
+    observation.see_end()
+    error = sys.exc_info()[1]
+    if error is not None and not (isinstance(error, SystemExit) and not error.code):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _become_script(program: list[str]) -> Callable[[], object]:
