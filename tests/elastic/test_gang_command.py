@@ -391,6 +391,19 @@ def test_a_subclass_of_mpi_starts_commands_on_all_nodes(job: Gang) -> None:
     assert sorted(path.name for path in job.work.glob("on.*")) == ["on.n0", "on.n1"]
 
 
+def test_a_leader_that_alone_has_a_command_is_not_to_blame(job: Gang) -> None:
+    """The command fails at the leader, wherever its processes fail."""
+    job.extra |= {"MALLEABLE_MAX_CRASHES": "2", "SLURMD_NODENAME": "n0"}
+    install(job, SUBCLASS)
+    job.script = job.work / "fails.sh"
+    job.script.write_text("exit 3")
+    job.flags = ["--grace=2", "--", "sh"]
+    for fragment in (0, 1):
+        start(job, fragment)
+    assert job.wait_exit(0, 1) == [1, 1]
+    assert "failed 2 times in a row" in job.log(0)
+
+
 def test_the_example_of_the_page_ends_when_its_last_worker_has(job: Gang) -> None:
     shown = files_shown("engines.md")
     job.script = job.work / "train.py"

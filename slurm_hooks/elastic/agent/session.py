@@ -111,15 +111,16 @@ class Session:
 
     # -- joining and waiting
 
-    def begin_wait(self, exit_code: Optional[int] = None) -> None:
+    def begin_wait(self, exit_code: Optional[int] = None, is_seen: bool = True) -> None:
         """No workers run here, and a round is wanted.
 
         `exit_code` is the exit code of the workers: 0 if it is unknown or there were no workers. It
         is `None` if the wait goes on after a round that broke before it began, which is no failure.
+        `is_seen` is false if a failure of the workers would show on another node only.
         """
         has_failed = exit_code is not None and self.round is not None and not self._is_stopping
         self._failed = 1 + (exit_code or 0) if has_failed else 0
-        self._sound = int(self._is_stopping and exit_code == 0)
+        self._sound = int(self._is_stopping and is_seen and exit_code == 0)
         self._leave_by: Optional[float] = None
         self._waits_since: Optional[float] = None  # set when it is on the waiting list
         self._quiet = Unchanged()

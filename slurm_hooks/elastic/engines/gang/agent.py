@@ -62,17 +62,17 @@ class GangAgent:
         code = self._watch()
         if code == 0:
             return True
-        asked_at = time.monotonic()
+        asked_at, is_seen = time.monotonic(), self._crew.has_command
         self._crew.end_round()
         self._ended_at = time.monotonic()
         took_s = self._ended_at - asked_at
         say(f"round {round_.number} ended here, {took_s:.2f} s after its stop signal")
-        self._session.begin_wait(code or 0)
+        self._session.begin_wait(code or 0, is_seen=is_seen)
         return False
 
     def _watch(self) -> Optional[int]:
         """Return the exit code with which the command has ended, 0 if the work has finished, or
-        `None` when the command must stop.
+        `None` when the command must stop and still runs.
         """
         deadline = float("inf")
         while True:
@@ -83,7 +83,7 @@ class GangAgent:
             if stop is not Stop.NO:
                 if stop is not Stop.NOW:
                     self._crew.meet(self._session.is_broken)
-                return None
+                return code
             if code is not None:
                 deadline = min(deadline, time.monotonic() + AFTER_FAILURE_S)
                 if time.monotonic() >= deadline:

@@ -130,6 +130,11 @@ class Crew:
             path.write_text(text)
             path.chmod(0o700)
 
+    @property
+    def has_command(self) -> bool:
+        """True if the command of this round runs here, and not at the leader alone."""
+        return self._command is not None
+
     def exit_code(self, session: Session) -> Optional[int]:
         """Return the exit code of the command here, or `None` while it runs. If only the leader has
         a command, it is 0 after that has finished.
