@@ -140,6 +140,17 @@ def entered(path: Path, above: Optional[int] = None) -> Iterator[int]:
         os.close(handle)
 
 
+def write_file(path: Path, name: str, data: bytes, draft: str) -> None:
+    """Write a whole file of the directory `path`, under the name `draft` until it is complete.
+    Raises OSError, DirectoryError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with entered(path) as handle:
+        with open(os.open(draft, flags, 0o600, dir_fd=handle), "wb") as file:
+            file.write(data)
+        os.replace(draft, name, src_dir_fd=handle, dst_dir_fd=handle)
+
+
 def read_file(path: Path, name: str, limit: int) -> bytes:
     """Return at most `limit` bytes of a file in the directory `path`. No link is followed, and a
     FIFO does not block. Raises OSError, DirectoryError.

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from programs import write_programs
 from slurm_hooks.words.engines import BACKENDS
@@ -144,7 +145,7 @@ class Gang:
         rows = [line.split() for line in lines]
         return [(float(t), int(s), int(w)) for t, s, w in rows]
 
-    def begins(self) -> list[dict[str, float]]:
+    def begins(self) -> list[dict[str, Any]]:
         path = self.work / "begins.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 

@@ -5,7 +5,7 @@ The test decides the reports of its workers and the end of its lease. Only a tes
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,6 +67,7 @@ class MemoryDirectory(SharedDirectory):
     def __init__(self) -> None:
         self.state, self.stage = State(run="7"), 1
         self.is_in_trouble, self.reads = False, 0
+        self.words: dict[str, tuple[str, ...]] = {}
 
     def read(self) -> State:
         self.reads += 1
@@ -84,6 +85,12 @@ class MemoryDirectory(SharedDirectory):
     def write_stage(self, position: str, incarnation: str, stage: int) -> None:
         self.read()
         self.stage = stage
+
+    def write_words(self, digest: str, words: Sequence[str], token: str) -> None:
+        self.words[digest] = tuple(words)
+
+    def read_words(self, digest: str) -> tuple[str, ...]:
+        return self.words.get(digest, ())
 
     def log_round(self, line: str) -> None:
         pass

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_hooks.elastic.agent.launched import difference, launch_of, summary
+from slurm_hooks.elastic.agent.launched import difference, launch_of, other_option, summary
 from slurm_hooks.elastic.rendezvous.codec import decode, encode
-from slurm_hooks.elastic.rendezvous.launches import MOST, note, other_launch
+from slurm_hooks.elastic.rendezvous.launches import MOST, newest_launch, note, other_launch
+from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import (
     Member,
     Phase,
     State,
+    come_back,
     expire,
     join,
 )
@@ -18,6 +20,7 @@ from slurm_hooks.elastic.rendezvous.state import (
 from .lone_agent import OTHER, Agent
 from .members import member
 
+LIMITS = Limits(1, 4)
 SCRATCH = launch_of(["train.py", "--init_from=scratch"])
 RESUME = launch_of(["train.py", "--init_from=resume"])
 
@@ -110,8 +113,65 @@ def test_the_option_that_differs_is_named_without_its_value(
 
 
 def test_both_texts_are_in_the_log() -> None:
-    assert difference(RESUME, SCRATCH).startswith(
+    assert difference(RESUME, SCRATCH, "").startswith(
         "this fragment was started with `train.py --init_from=resume`, and others of this "
         "training with `train.py --init_from=scratch`: decide in the script"
     )
-    assert "aaa...`" in difference(launch_of(["a" * 999]), SCRATCH)
+    assert "aaa...`" in difference(launch_of(["a" * 999]), SCRATCH, "--x")
+
+
+@pytest.mark.parametrize(
+    ("newest", "mine", "option"),
+    [
+        ("train.py --lr 1 --resume a.pt", "train.py --lr 1", "--resume"),
+        ("train.py --lr 1", "train.py --lr 1 --resume=a.pt", "--resume"),
+        ("-m train --resume a.pt", "-m train", "--resume"),
+        ("train.py lr=1 resume=a.pt", "train.py lr=1", "resume"),
+        ("train.py --node_rank=2 --seed 7 -j8", "train.py -j4 --seed 8 --node_rank=0", ""),
+        ("train.py --shift -1 -- a", "train.py --shift 1 -- b", ""),
+        ("other.py --resume a.pt", "train.py", ""),
+        ("-m other --resume a.pt", "-m train", ""),
+        ("", "train.py --resume a.pt", ""),
+    ],
+)
+def test_only_another_set_of_options_is_taken_over(newest: str, mine: str, option: str) -> None:
+    assert other_option(tuple(newest.split()), tuple(mine.split())) == option
+
+
+def test_the_newest_is_the_member_that_joined_last() -> None:
+    """A newcomer may share its command with an old member. An agent that comes back is not new."""
+    state = started(State(run="7"), 1, ["train.py"])
+    state = started(state, 2, ["train.py", "--resume"])
+    assert newest(state) == "train.py --resume"
+    state = started(state, 3, ["train.py"])
+    assert newest(state) == "train.py"
+    given_up = expire(state, frozenset({member(2).token}), 0)
+    back = note(
+        come_back(given_up, member(2)), member(2).token, launch_of(["train.py", "--resume"])
+    )
+    assert newest(back) == "train.py"
+    assert newest(come_back(state, member(1))) == "train.py"
+    assert newest(State(run="7", members=state.members)) == "", "nobody has said a command"
+
+
+def newest(state: State) -> str:
+    formed = form(state, LIMITS, "n1", 1, 0)
+    assert formed.round
+    assert decode(encode(formed)) == formed
+    launch = newest_launch(formed, formed.round)
+    return launch.text if launch else ""
+
+
+def test_without_the_arguments_of_the_newest_an_agent_keeps_its_own(
+    agent: Agent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For example, a fragment with an older version of this software has not written them."""
+    agent.session.note_launch(["train.py"])
+    agent.enter()
+    for words in ((), ("train.py", "--other")):
+        agent.directory.words[RESUME.digest] = words
+        agent.directory.update(lambda s: note(join(s, OTHER), OTHER.token, RESUME))
+        agent.session.begin_wait(0)
+        agent.enter()
+        assert list(agent.session.words) == ["train.py"]
+    assert capsys.readouterr().err.count("this fragment keeps its own arguments") == 2

@@ -37,6 +37,8 @@ def job(place: Path, job_id: int) -> dict[str, str]:
         shared.write_beat(ME.token, 1)
         shared.write_stage("1.0", "1.0", 2)
         shared.log_round("{}")
+        shared.write_words("b" * 16, ["train.py"], ME.token)
+        (directory / f"launch-{'b' * 16}.json.{ME.token}").touch()
     job_secret(place)
     note_whether_enough(env, False)
     with turn(env):

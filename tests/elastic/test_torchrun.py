@@ -428,6 +428,30 @@ def test_a_newcomer_with_other_start_options_gets_a_message(gang: Gang) -> None:
     assert gang.wait_exit(1, 2) == [0, 0]
 
 
+def test_all_fragments_go_on_with_the_options_of_the_newest(gang: Gang) -> None:
+    """For example, a script decides in the shell: `[ -f last.pt ] && R="--resume last.pt"`."""
+
+    def options(world: int) -> dict[int, list[str]]:
+        return {b["fragment"]: b["options"] for b in gang.begins() if b["world"] == world}
+
+    gang.start(1, "1:3", LONG, "-1", "--out=1")
+    gang.start(2, "1:3", LONG, "-1", "--out=2")
+    gang.wait_world(2)
+    assert options(2) == {1: ["--out=1"], 2: ["--out=2"]}, "values alone stay different"
+    newest = ["--out=3", "--resume", "last.pt"]
+    gang.start(3, "1:3", LONG, "-1", *newest)
+    gang.wait_world(3)
+    assert options(3) == {1: newest, 2: newest, 3: newest}, gang.dump()
+    for fragment in (1, 2):
+        assert gang.log(fragment).count("as fragment 3 was started, instead of `") == 1
+    (gang.work / "begins.jsonl").unlink()
+    gang.notify(3)
+    gang.wait_world(2, since=time.time())
+    assert options(2) == {1: newest, 2: newest}, "they have seen that there is a checkpoint"
+    end_soon(gang)
+    assert gang.wait_exit(1, 2) == [0, 0]
+
+
 def test_a_newcomer_that_is_lost_before_the_round_costs_the_others_no_time(gang: Gang) -> None:
     gang.script = gang.script.with_name("train_samples.py")
     gang.extra["MALLEABLE_BOUNDARY_S"] = str(PATIENCE_S)

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.torch]
 LATER = {  # what a later version adds: a field of each record, each with a value of its own
     "rendezvous/state.py": [
         ("    sound: int = 0\n", "    sound: int = 0\n    later: int = 0\n"),
-        ("    workers: int = 0\n", "    workers: int = 0\n    later: int = 0\n"),
+        ('    newest: str = ""\n', '    newest: str = ""\n    later: int = 0\n'),
         (
             "    tokens: tuple[str, ...] = ()\n",
             "    tokens: tuple[str, ...] = ()\n    later: int = 0\n",
@@ -29,7 +29,7 @@ LATER = {  # what a later version adds: a field of each record, each with a valu
     ],
     "rendezvous/codec.py": [
         ("    sound=_COUNT,\n", "    sound=_COUNT,\n    later=_COUNT,\n"),
-        ("    workers=_COUNT,\n)", "    workers=_COUNT,\n    later=_COUNT,\n)"),
+        ("    newest=_WORDS,\n", "    newest=_WORDS,\n    later=_COUNT,\n"),
         ("_several(_ID))", "_several(_ID), later=_COUNT)"),
         ("longest=MOST_LAUNCHES),\n}", 'longest=MOST_LAUNCHES),\n    "later": _COUNT,\n}'),
     ],
@@ -64,7 +64,7 @@ def test_agents_of_two_versions_train_together(gang: Gang, later: Path) -> None:
     gang.start(2, "2:3", 100_000)
     gang.wait_world(2)
     document = json.loads(gang.state().splitlines()[0])
-    assert document["round"][8:] == [2], "today's agent trains in a round with a later field"
+    assert document["round"][9:] == [2], "today's agent trains in a round with a later field"
     del gang.extra["SLURM_JOB_END_TIME"]
     gang.start(3, "2:3", 100_000)
     gang.wait_world(3)

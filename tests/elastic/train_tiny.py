@@ -37,6 +37,7 @@ begin = {
     "restarts": int(os.environ["TORCHELASTIC_RESTART_COUNT"]),
     "step": step,
     "t": time.time(),
+    "options": sys.argv[4:],
 }
 with open(work / "begins.jsonl", "a") as file:
     file.write(json.dumps(begin) + "\n")

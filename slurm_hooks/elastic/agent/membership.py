@@ -5,23 +5,33 @@ with it. Other modules decide when to report.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Optional
 
-from slurm_hooks.elastic.agent.launched import difference, summary
+from slurm_hooks.elastic.agent.launched import (
+    adoption,
+    difference,
+    launch_of,
+    other_option,
+    summary,
+    told_adoption,
+    unread,
+)
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.ping import Answer, ping
-from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.log import say, suppressed
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
-from slurm_hooks.elastic.rendezvous.launches import note, other_launch
+from slurm_hooks.elastic.rendezvous.launches import newest_launch, note, other_launch
 from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
 from slurm_hooks.elastic.rendezvous.state import (
     Admission,
     Launch,
     Member,
     Outcome,
+    Round,
     State,
     admit,
     advance,
@@ -65,7 +75,8 @@ class Membership:
     ) -> None:
         self.me = replace(me, ping_port=heartbeat.listener.port)
         self.directory = PatientDirectory(directory)
-        self.launch: Optional[Launch] = None  # the command that started the engine here
+        self.launch: Optional[Launch] = None  # the command with which workers start here
+        self.words: tuple[str, ...] = ()
         self.restarts = 0  # how much of torchrun's budget was used here
         self._heartbeat = heartbeat
         self._signals = signals
@@ -83,6 +94,7 @@ class Membership:
         self.me = replace(self.me, ends=ends)
         self.directory.do_patiently(lambda: self._heartbeat.start(self._signals))
         directory = self.directory.once
+        self._share_words()
         self._stage = directory.read_stage(self.me.position_name, self.me.incarnation)
         verdict = [Admission.NOTHING_LEFT]
 
@@ -99,11 +111,51 @@ class Membership:
             self._compare_launch(after)
         return verdict[0]
 
+    def note_launch(self, words: Sequence[str]) -> None:
+        """Note the script with which workers start here, and its arguments."""
+        self.words, self.launch = tuple(words), launch_of(words)
+
+    def _share_words(self) -> None:
+        if self.launch and self.words:
+            with suppressed(DirectoryError, doing="writing the arguments of this fragment"):
+                self.directory.once.write_words(self.launch.digest, self.words, self.token)
+
     def _compare_launch(self, state: State) -> None:
         other = other_launch(state, self.token, self.launch)
         if other is not None and self.launch is not None:
-            say(difference(self.launch, other))
-            write_remark(summary(self.launch, other, self.me.fragment))
+            option = other_option(self.words, self._words_of(other))
+            say(difference(self.launch, other, option))
+            if not option:  # else those that follow report it
+                write_remark(summary(self.launch, other, self.me.fragment))
+
+    def follow_newest(self, state: State, round_: Round) -> None:
+        """From this round on, start workers as its newest member does, if that was started with
+        another set of options.
+        """
+        mine, theirs, newest = self.launch, newest_launch(state, round_), find(state, round_.newest)
+        if not (mine and theirs and newest) or mine.digest == theirs.digest:
+            return
+        words = self._words_of(theirs)
+        if option := other_option(words, self.words):
+            say(adoption(mine, theirs, newest.fragment, option))
+            write_remark(told_adoption(newest.fragment, option))
+            self._start_as(words)
+
+    def _start_as(self, words: Sequence[str]) -> None:
+        self.note_launch(words)
+        self.directory.update_patiently(lambda s: note(s, self.token, self.launch))
+
+    def _words_of(self, launch: Launch) -> tuple[str, ...]:
+        """Return the words of another member's command, empty if they cannot be read."""
+        why = "its file is damaged"
+        try:
+            words = self.directory.once.read_words(launch.digest)
+            if launch_of(words).digest == launch.digest:
+                return words
+        except DirectoryError as error:
+            why = str(error)
+        say(unread(launch, why))
+        return ()
 
     def rejoin_if_listed(self, ends: int, failed: int, sound: int) -> bool:
         """As rejoin. Return False without that if the others have given this agent up."""

@@ -33,7 +33,6 @@ from slurm_hooks.elastic.agent.evidence import Evidence
 from slurm_hooks.elastic.agent.failure_reports import FailureReports
 from slurm_hooks.elastic.agent.forewarning import Forewarning
 from slurm_hooks.elastic.agent.forming import Forming
-from slurm_hooks.elastic.agent.launched import launch_of
 from slurm_hooks.elastic.agent.membership import Membership
 from slurm_hooks.elastic.agent.options import Options
 from slurm_hooks.elastic.agent.settling import Settling
@@ -211,7 +210,12 @@ class Session:
 
     def note_launch(self, words: Sequence[str]) -> None:
         """Note the script and its arguments, before this agent joins."""
-        self._membership.launch = launch_of(words)
+        self._membership.note_launch(words)
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The script and the arguments of this round, empty if they are unknown."""
+        return self._membership.words
 
     def rejoin(self) -> None:
         """Carry Rejoin out."""
@@ -232,6 +236,7 @@ class Session:
             self._own_element.report(Standing.JOINED)
         if not state.crashes:
             self._failures.take_back()
+        self._membership.follow_newest(state, round_)
         self._sight.begin_round(time.monotonic(), round_, is_first=self.round is None)
         self.round = round_
         self._is_stopping = False

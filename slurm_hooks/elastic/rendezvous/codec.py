@@ -160,6 +160,7 @@ _ROUND = _record(
     causes=_CAUSES,
     formed_at=_COUNT,
     workers=_COUNT,
+    newest=_WORDS,
 )
 _LAUNCH = _record(Launch, 3, text=_WORDS, digest=_ID, tokens=_several(_ID))
 _STATE = {

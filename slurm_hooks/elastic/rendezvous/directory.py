@@ -11,12 +11,13 @@ opened for writing only, and no agent waits for the removal of a file that other
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,7 @@ from slurm_hooks.elastic.private_directory import (
     entered,
     make_private,
     read_file,
+    write_file,
 )
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
@@ -48,6 +50,7 @@ UPDATE_TIMEOUT_S = 30.0
 QUEUE_S = 10.0
 TIDY_EACH = 8  # revisions
 ROUND_LOG_BYTES = 4 << 20
+WORDS_BYTES = 1 << 20
 
 _TRANSIENT = {errno.ESTALE, errno.EIO, errno.EAGAIN, errno.ETIMEDOUT, errno.EINTR, errno.EBUSY}
 _NAME = re.compile(r"[0-9a-z.-]{1,64}\Z")
@@ -248,6 +251,24 @@ class SharedDirectory:
         handle = self._file(f"stages/{_checked(position)}", _WRITE | os.O_TRUNC, "write")
         with _explained(self.path, "write"), open(handle, "w", encoding="ascii") as file:
             file.write(f"{incarnation} {stage}")
+
+    def write_words(self, digest: str, words: Sequence[str], token: str) -> None:
+        """Let the other agents read the command of `token`, whose digest this is. A command that is
+        longer than WORDS_BYTES is not written.
+        """
+        name, text = f"launch-{_checked(digest)}.json", json.dumps(list(words)).encode()
+        with _explained(self.path, "write"):
+            if len(text) <= WORDS_BYTES and not os.path.exists(self.path / name):
+                write_file(self.path, name, text, draft=f"{name}.{_checked(token)}")
+
+    def read_words(self, digest: str) -> tuple[str, ...]:
+        """Return the command with this digest."""
+        try:
+            with _explained(self.path, "read"):
+                raw = read_file(self.path, f"launch-{_checked(digest)}.json", WORDS_BYTES)
+                return tuple(map(str, json.loads(raw)))
+        except (ValueError, TypeError) as error:
+            raise DirectoryError(f"cannot read a command in {self.path}: {error}") from None
 
     def log_round(self, line: str) -> None:
         """Append a line to rounds.jsonl, unless that has grown too long."""

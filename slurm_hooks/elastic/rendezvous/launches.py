@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Optional
 
-from slurm_hooks.elastic.rendezvous.state import Launch, Phase, State, find
+from slurm_hooks.elastic.rendezvous.state import Launch, Phase, Round, State, find
 
 MOST = 64  # different commands that are kept
 
@@ -23,6 +23,11 @@ def note(state: State, token: str, mine: Optional[Launch]) -> State:
         stay += (token,) if launch.digest == mine.digest else ()
         kept += [replace(launch, tokens=stay)] if stay else []
     return replace(state, launches=tuple(kept[-MOST:]))
+
+
+def newest_launch(state: State, round_: Round) -> Optional[Launch]:
+    """Return the command of the member of this round that joined last, `None` if it is unknown."""
+    return next((launch for launch in state.launches if round_.newest in launch.tokens), None)
 
 
 def other_launch(state: State, token: str, mine: Optional[Launch]) -> Optional[Launch]:

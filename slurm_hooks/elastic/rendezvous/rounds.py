@@ -252,6 +252,7 @@ def form(state: State, limits: Limits, host: str, port: int, now: int) -> State:
         causes=_causes(state, chosen),
         formed_at=now,
         workers=workers if workers > len(chosen) else 0,
+        newest=[m.token for m in state.members if m.token in tokens][-1],
     )
     members = tuple(_enrol(m, tokens, number, state.expelled) for m in state.members)
     return replace(state, members=members, round=new_round, rounds=number, gone=())

@@ -92,7 +92,8 @@ class Member:
 @dataclass(frozen=True)
 class Round:
     """A formed world. `order` holds the tokens by rank, and rank 0 hosts the store. `workers`
-    counts the workers of all members, 0 if each has a single worker.
+    counts the workers of all members, 0 if each has a single worker. `newest` is the member that
+    joined last, empty if it is unknown.
     """
 
     number: int
@@ -103,6 +104,7 @@ class Round:
     causes: tuple[Cause, ...]
     formed_at: int
     workers: int = 0
+    newest: str = ""
 
     @property
     def size(self) -> int:
@@ -125,6 +127,7 @@ class Launch:
 class State:
     """The whole state that agents share.
 
+    * `members` stand in the order in which they joined.
     * `revision` counts changes. `stage` counts the trainings that a batch script runs in turn.
     * `gone` lists the fragments that left or were lost since the last round.
     * `crashes` counts failures of workers without an outside cause since the last progress.
@@ -236,10 +239,15 @@ def expect(state: State, wanted: tuple[int, ...]) -> State:
 
 
 def come_back(state: State, member: Member) -> State:
-    """Join, unless the training has ended or a newer run has taken this place."""
+    """Join, unless the training has ended or a newer run has taken this place. An agent that was
+    given up does not count as new.
+    """
     if state.outcome is not Outcome.OPEN or is_superseded(state, member):
         return state
-    return join(state, member)
+    joined = join(state, member)
+    if find(state, member.token):
+        return joined
+    return replace(joined, members=(*joined.members[-1:], *joined.members[:-1]))
 
 
 def is_superseded(state: State, member: Member) -> bool:

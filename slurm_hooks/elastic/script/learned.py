@@ -20,9 +20,9 @@ from typing import Any, Optional
 from slurm_hooks.elastic.log import suppressed
 from slurm_hooks.elastic.private_directory import (
     DirectoryError,
-    entered,
     job_directory,
     read_file,
+    write_file,
 )
 
 _MOST_BYTES = 1 << 20
@@ -123,12 +123,7 @@ def write(env: Mapping[str, str], name: str, imports: Imports) -> None:
     place = job_directory(env)
     if place is None or len(text) > _MOST_BYTES:
         return
-    draft = f"{name}.{env.get('MALLEABLE_FRAGMENT', '')}.{os.getpid()}"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with entered(place) as handle:
-        with open(os.open(draft, flags, 0o600, dir_fd=handle), "wb") as file:
-            file.write(text)
-        os.replace(draft, name, src_dir_fd=handle, dst_dir_fd=handle)
+    write_file(place, name, text, f"{name}.{env.get('MALLEABLE_FRAGMENT', '')}.{os.getpid()}")
 
 
 def _modules() -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.distributed.elastic.rendezvous.api import (
@@ -52,6 +52,7 @@ class MalleableHandler(RendezvousHandler):
         self._session = parts.session
         self._signals = parts.signals
         self.warm_pool: WarmPool | None = None
+        self.start_as: Callable[[Sequence[str]], None] = lambda words: None
         self._companion = parts.companion
         self._processes = processes
         self._hosted: Any = None
@@ -95,6 +96,7 @@ class MalleableHandler(RendezvousHandler):
         try:
             while not (info := self._enter(self._entering.next_round())):
                 pass
+            self.start_as(self._session.words)
             return info
         except DirectoryError as error:
             write_remark(str(error))

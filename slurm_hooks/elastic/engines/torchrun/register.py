@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from slurm_hooks.elastic.agent.assemble import assemble
@@ -161,6 +161,7 @@ def _meet_specs() -> None:
             spec.max_restarts = max(spec.max_restarts, number(os.environ.get(_BUDGET, "")))
             spec.monitor_interval = min(spec.monitor_interval, _INTERVAL_S)
             spec.rdzv_handler.note_launch(script_of(spec))
+            spec.rdzv_handler.start_as = partial(start_as, spec)
             spec.rdzv_handler.warm_pool = _processes().warm_pool = warm_workers(spec)
             _processes().install(SubprocessHandler)
 
@@ -175,6 +176,15 @@ def script_of(spec: Any) -> list[str]:
         return []
     words = [spec.entrypoint, *map(str, spec.args)]
     return words[2:] if words[1:2] == ["-u"] else words
+
+
+def start_as(spec: Any, words: Sequence[str]) -> None:
+    """Have torch's agent start its next workers with this script and these arguments."""
+    own = script_of(spec)
+    if own and words and own != list(words):
+        interpreter = [spec.entrypoint, *spec.args][: 1 + len(spec.args) - len(own)]
+        whole = (*interpreter, *words)
+        spec.entrypoint, spec.args = whole[0], whole[1:]
 
 
 def _remark(line: str) -> None:
