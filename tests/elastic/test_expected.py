@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from programs import write_program
+from slurm_hooks.elastic.agent.settling import has_settled
 from slurm_hooks.elastic.batch.expected import MOST, ArrayFacts, is_wanted, own_job, parse, request
 from slurm_hooks.elastic.batch.lease import Lease, ask_all, behind
 from slurm_hooks.elastic.rendezvous.codec import StateFormatError, decode, encode
 from slurm_hooks.elastic.rendezvous.rounds import (
-    has_settled,
     is_known_complete,
     may_form,
 )
@@ -183,7 +183,7 @@ def test_training_stops_once_for_all_expected_fragments(
     wanted: tuple[int, ...], quiet_s: float, known_s: float, settled: bool
 ) -> None:
     state = expect(join(running(1, 2), member(3)), wanted)
-    assert has_settled(state, 1.0, quiet_s, known_s) is settled
+    assert has_settled(state, 1.0, 0.0, quiet_s, known_s) is settled
 
 
 def test_a_leaving_fragment_is_not_waited_for_and_no_answer_is_no_news() -> None:

@@ -94,8 +94,9 @@ def test_an_untrue_report_of_an_earlier_run_is_withdrawn(job: Gang) -> None:
     start(job, 1, str(LONG))  # no checkpoint, and no watched state
 
     def is_withdrawn() -> bool:  # the report of its speed may come in the same moment
-        told = parse(comment.read_text())
-        return told.standing is not None and told.loss is None and told.rest.endswith("mine")
+        entries = parse(comment.read_text())
+        has_standing = entries.standing is not None
+        return has_standing and entries.loss is None and entries.rest.endswith("mine")
 
     wait_until(is_withdrawn, explain=job.dump)
     assert costs(job) == {}

@@ -56,6 +56,16 @@ def test_a_growth_that_has_begun_goes_on_while_the_workers_wait_for_it() -> None
     assert settling.is_over(state, 9.0, Training(9.0, 1.0, idle_s=8.0, step_s=0.1))
 
 
+def test_looks_before_a_newcomer_came_begin_no_growth_in_an_evaluation() -> None:
+    alone = form(gathered(1), LIMITS, "h", 1, 0)
+    settling = Settling(1.0)
+    for now in range(20):
+        assert not settling.is_over(alone, float(now), Training(99.0, 1.0, step_s=0.1))
+    state, evaluates = join(alone, member(2)), Training(99.0, 1.0, idle_s=9.0, step_s=0.1)
+    assert not any(settling.is_over(state, float(now), evaluates) for now in range(20, 60))
+    assert settling.is_over(state, 60.0, Training(99.0, 1.0, step_s=0.1))
+
+
 @pytest.mark.parametrize(("start_s", "most"), [(1.0, 7), (10.0, 2), (40.0, 2), (59.0, 1)])
 def test_newcomers_one_after_another_throw_no_round_away(start_s: float, most: int) -> None:
     """Seven newcomers, 8 s apart, of a training that needs so long to its first step."""

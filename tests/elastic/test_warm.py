@@ -547,14 +547,14 @@ def test_the_first_process_tells_which_libraries_it_has_imported(
     script.write_text(TELL.format(line=line))
     subprocess.run([sys.executable, str(script)], env={**os.environ, **env}, check=True)
     name = learned_name(job)
-    told = learned.read(os.environ, name)
-    assert (told is not None) == is_told == learned.is_told(os.environ, name)
-    if told:
-        names = [name for name in told.modules if name.split(".")[0] in ("first", "owned")]
+    imports = learned.read(os.environ, name)
+    assert (imports is not None) == is_told == learned.is_told(os.environ, name)
+    if imports:
+        names = [name for name in imports.modules if name.split(".")[0] in ("first", "owned")]
         assert names == ["first", "first.part"]
-        assert "json" in told.modules
-        assert not [name for name in told.modules if name.startswith("slurm_hooks")]
-        assert told.changed == ("MODE",)
+        assert "json" in imports.modules
+        assert not [name for name in imports.modules if name.startswith("slurm_hooks")]
+        assert imports.changed == ("MODE",)
 
 
 def test_a_damaged_list_of_imports_leaves_workers_as_they_were(job: Path) -> None:

@@ -44,8 +44,8 @@ def _script(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _options(words: Sequence[str]) -> set[str]:
     """Return the names of the options. A negative number is a value."""
-    found = filter(None, map(_OPTION.match, words))
-    return {match[1] or match[2] for match in found}
+    options = filter(None, map(_OPTION.match, words))
+    return {match[1] or match[2] for match in options}
 
 
 def difference(mine: Launch, other: Launch, option: str) -> str:

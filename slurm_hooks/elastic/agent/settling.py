@@ -86,5 +86,6 @@ class Settling:
         known_s = self._known.observe(now, bool(newcomers(state)))
         start_s = training.start_s or 0.0
         is_due = has_settled(state, self._settle_s, start_s, quiet_s, known_s)
-        self._is_begun = is_due and (self._is_begun or may_begin(training))
+        is_wanted = is_due and bool(newcomers(state))
+        self._is_begun = is_wanted and (self._is_begun or may_begin(training))
         return self._is_begun
