@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench
+from slurm_hooks.model import ENDED_STATES
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
@@ -123,6 +124,32 @@ def test_a_leaver_is_held_and_only_a_finish_is_completed(bench: Bench) -> None:
     )
     comments = [shown(bench, job, n)["Comment"] for n in range(3)]
     assert comments == ["finished{0}", "finished{1}", "finished{0}"]
+
+
+def test_no_fragment_starts_after_the_training_has_finished(bench: Bench) -> None:
+    """A tick has released it, and its node was busy until the end."""
+    work = fresh(bench)
+    job = submit(bench, f"exec torchrun {TINY} {work} {LONG}")
+    bench.box.run(["sbatch", "--exclusive", "--nodelist=n2", "--wrap", "exec sleep 600"])
+    wait_until(lambda: bench.box.run(["squeue", "-ht", "running"]).stdout != "")
+    release(bench, job, 0)
+    release(bench, job, 1)
+
+    def explain() -> object:
+        return [(shown(bench, job, n), log(bench, job, n)) for n in range(2)]
+
+    wait_until(lambda: shown(bench, job, 0)["Comment"] == "joined{0}", explain=explain)
+    assert shown(bench, job, 1)["Priority"] not in ("", "0"), explain()
+    (work / "enough").touch()
+    wait_until(lambda: shown(bench, job, 0)["JobState"] == "COMPLETED", explain=explain)
+    fields = shown(bench, job, 1)
+    assert (fields["JobState"], fields["Priority"]) == ("PENDING", "0"), fields
+    bench.box.run(["scancel", "--partition=main", "--state=running"])  # now its node is free
+    bench.tick_until(job, lambda j: all(f.state in ENDED_STATES for f in j.fragments))
+    assert not log(bench, job, 1)
+    said = bench.malleable("explain", str(job)).stdout
+    assert "finished" in said, said
+    assert "running" not in said, said
 
 
 def test_a_notice_puts_a_fragment_back_and_a_preemption_is_a_single_line(bench: Bench) -> None:

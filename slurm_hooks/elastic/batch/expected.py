@@ -135,6 +135,13 @@ def is_wanted(state: str, priority: int, reason: str) -> bool:
     return state == "PENDING" and priority > 0 and reason != "BeginTime"
 
 
+def startable(text: str) -> tuple[int, ...]:
+    """Return the elements that Slurm may start by its answer to `request`: they wait, and nobody
+    holds them.
+    """
+    return tuple(row.fragment for row in rows(text) if row.state == "PENDING" and row.priority > 0)
+
+
 def epoch(text: str) -> int:
     """Return epoch seconds from a time of squeue's, 0 for any other text ("N/A", junk)."""
     word = text.strip()

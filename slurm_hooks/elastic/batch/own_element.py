@@ -23,7 +23,7 @@ from slurm_hooks.elastic.batch.comment_writer import (
     Stand,
     writer_of,
 )
-from slurm_hooks.elastic.batch.expected import ArrayFacts
+from slurm_hooks.elastic.batch.expected import ArrayFacts, request, startable
 from slurm_hooks.elastic.batch.lease import ask_all
 from slurm_hooks.elastic.batch.progress_entry import Progress, entry
 from slurm_hooks.elastic.batch.squeue import answer
@@ -169,18 +169,30 @@ class OwnElement:
             self._writer.want("progress", entry(progress), in_s=GATHER_S, stands=note)
 
     def report_finished(self) -> None:
-        """The training has finished. Returns when that is recorded, within a minute or so.
+        """The training has finished, so no further fragment needs to start. Returns when that is
+        recorded, within a minute or so.
 
         Without this record the exit of the script counts as a failure. If Slurm's commands are
         missing, no report was ever recorded and this returns at once.
         """
         if not self._is_reporter or (self._is_mute and job_comment.missing_commands()):
             return
+        self._hold_startable()
         if not self._has_recorded(Standing.FINISHED):
             say(
                 "the training finished, but this could not be recorded in the job's Comment; the "
                 "run may count as failed"
             )
+
+    def _hold_startable(self) -> None:
+        """Hold the elements that a tick has released and Slurm has not started. The next tick
+        cancels them, or releases them again if the batch script begins another training.
+        """
+        array = self._env.get("SLURM_ARRAY_JOB_ID", "")
+        if numbers := startable(answer(request(array))):
+            element = f"{array}_[{','.join(map(str, numbers))}]"
+            if why := _scontrol("uhold", element):
+                debug(f"scontrol uhold {element}: {why}")
 
     def report_apart(self) -> None:
         """This fragment gives up, since others of its job train in another directory. Returns when
@@ -247,25 +259,13 @@ class OwnElement:
         It does not use requeuehold, which hides an operator's hold (22.05). A user's hold leaves
         that hold as it is, and a held job stays held over a requeue.
         """
-        return self.is_outlived() or (self._scontrol("uhold") and self._scontrol("requeue"))
+        return self.is_outlived() or (self._does("uhold") and self._does("requeue"))
 
-    def _scontrol(self, verb: str) -> bool:
-        try:
-            done = subprocess.run(
-                ["scontrol", verb, self._element],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=job_comment.TIMEOUT_S,
-                check=False,
-            )
-        except (OSError, subprocess.SubprocessError) as error:
-            self._complain(verb, str(error))
-            return False
-        if done.returncode:
-            self._complain(verb, done.stderr or done.stdout or f"exit code {done.returncode}")
-        return done.returncode == 0
+    def _does(self, verb: str) -> bool:
+        why = _scontrol(verb, self._element)
+        if why:
+            self._complain(verb, why)
+        return not why
 
     def _complain(self, verb: str, why: str) -> None:
         """Complain once: the node is not given back for now. No line if this agent is being ended
@@ -277,3 +277,21 @@ class OwnElement:
             return
         self._has_complained = True
         say(f"{line}; retrying, and keeping this node until it succeeds")
+
+
+def _scontrol(verb: str, element: str) -> str:
+    """Return why it failed, empty if it did not."""
+    try:
+        done = subprocess.run(
+            ["scontrol", verb, element],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=job_comment.TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    said = done.stderr or done.stdout or f"exit code {done.returncode}"
+    return said if done.returncode else ""
