@@ -25,7 +25,7 @@ from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
 from slurm_hooks.elastic.batch.progress_entry import Progress, ToldRate
 from slurm_hooks.elastic.batch.progress_entry import entry as entry_of
-from slurm_hooks.elastic.batch.standing import element, is_reporter, run_of
+from slurm_hooks.elastic.batch.standing import element, is_noticed, is_reporter, run_of
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.mailbox import Mailbox
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
@@ -105,6 +105,21 @@ def test_the_element_and_the_run_of_a_report() -> None:
     assert [run_of({"SLURM_RESTART_COUNT": text}) for text in ("", "x", "²")] == [0, 0, 0]
     assert all(is_reporter({"SLURM_PROCID": rank} if rank else {}) for rank in ("", "0"))
     assert not is_reporter({"SLURM_PROCID": "1"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "is_so"),
+    [
+        ("1790000000    site malleable{min=1,at=1,leave=1790000009,run=2} more", True),
+        ("1790000000    malleable{leave=1790000009}", True),
+        ("1790000000    malleable{min=1,leave=1789999999}", False),  # in an earlier run
+        ("1790000000    malleable{min=1} leave=1790000009", False),
+        ("N/A           malleable{min=1,leave=1790000009}", False),
+        ("", False),
+    ],
+)
+def test_the_mark_says_whether_this_run_was_asked_to_leave(answer: str, is_so: bool) -> None:
+    assert is_noticed(answer) is is_so
 
 
 def test_the_report_of_an_agent_is_written_at_once(slurm: Path) -> None:

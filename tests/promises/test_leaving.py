@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from promises.bench import TRAINER, WITH_TORCHRUN, Bench
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has
 from slurm_hooks.model import ENDED_STATES
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
@@ -176,6 +176,26 @@ def test_a_notice_puts_a_fragment_back_and_a_preemption_is_a_single_line(bench: 
     wait_until(lambda: shown(bench, job, 0)["JobState"] == "CANCELLED", explain=explain)
     time.sleep(3)
     assert all(shown(bench, job, n)["JobState"] == "CANCELLED" for n in range(3)), explain()
+
+
+def test_a_fragment_that_is_asked_to_leave_before_torchrun_begins_leaves(bench: Bench) -> None:
+    """The import of torch takes seconds, and a signal has no effect before its end."""
+    work = fresh(bench)
+    wait = f"until [ -e {work}/go ]; do sleep 0.2; done"
+    job = submit(bench, f"{wait}\nexec torchrun {TINY} {work} {LONG}", "1-1")
+    bench.tick()
+    bench.until(job, has(1))
+    (node,) = bench.job(job).nodes
+    time.sleep(2)  # the mark has whole seconds
+    bench.box.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=test"])
+    try:
+        bench.tick()
+        (work / "go").touch()
+        wait_until(lambda: "leaves" in log(bench, job, 0) or (work / "begins.jsonl").exists())
+        assert "fragment 0 leaves as it was asked to" in log(bench, job, 0)
+        wait_until(lambda: shown(bench, job, 0)["JobState"] == "PENDING")
+    finally:
+        bench.box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
 
 
 @pytest.mark.parametrize("end", ["; date", " | tee log; echo done"])

@@ -29,8 +29,10 @@ from slurm_hooks.elastic.batch.progress_entry import Progress, entry
 from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.batch.standing import (
     element,
+    is_noticed,
     is_other_run,
     is_reporter,
+    notice_request,
     run_of,
     run_request,
 )
@@ -54,7 +56,8 @@ _SILENT = (
 
 class OwnElement:
     """Methods do not raise. They are cheap except `report_started`, `report_finished`,
-    `report_apart`, `is_outlived` and `put_back`.
+    `report_apart`, `is_outlived`,
+    `was_noticed` and `put_back`.
     """
 
     def __init__(self, env: Mapping[str, str], signals: SignalListener) -> None:
@@ -224,6 +227,12 @@ class OwnElement:
         back after that, with this agent alive. It is False without an answer.
         """
         return bool(self._element) and is_other_run(answer(run_request(self._element)), self._run)
+
+    def was_noticed(self) -> bool:
+        """Ask Slurm whether a tick has asked this fragment to leave. Before this process listens,
+        its signal has no effect. It is False without an answer.
+        """
+        return bool(self._element) and is_noticed(answer(notice_request(self._element)))
 
     def put_back(self) -> None:
         """Have Slurm hold this element again, and wait until Slurm ends this agent.

@@ -4,10 +4,12 @@ own_element.py writes or asks for.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
-from slurm_hooks.elastic.batch.expected import own_job
+from slurm_hooks.elastic.batch.expected import epoch, own_job
 
+_ASKED_TO_LEAVE = re.compile(r"malleable\{(?:[^{}]*,)?leave=([0-9]{1,12})[,}]")
 _HERE = frozenset(
     [
         "CONFIGURING",
@@ -37,6 +39,20 @@ def run_of(env: Mapping[str, str]) -> int:
     """Return the run of the element: how often Slurm has restarted it."""
     count = env.get("SLURM_RESTART_COUNT", "")
     return int(count) if count.isascii() and count.isdigit() and len(count) < 10 else 0
+
+
+def notice_request(job: str) -> list[str]:
+    """Return the command that prints an element's start, in epoch seconds, and its mark."""
+    return ["squeue", "--noheader", f"--job={job}", "--Format=StartTime:32,admin_comment:4096"]
+
+
+def is_noticed(answer: str) -> bool:
+    """Tell whether by the answer to `notice_request` a tick has asked this run to leave. The mark
+    may name an earlier run.
+    """
+    start, _, mark = answer.partition(" ")
+    asked = _ASKED_TO_LEAVE.search(mark)
+    return asked is not None and 0 < epoch(start) < int(asked[1])
 
 
 def run_request(job: str) -> list[str]:

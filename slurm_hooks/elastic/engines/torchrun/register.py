@@ -103,6 +103,8 @@ def create_handler(params: Any, make_world: WorldMaker) -> Any:
     signals.listen()
     own_element = _own_element()
     own_element.report_started()
+    if own_element.was_noticed():  # while torch was imported
+        signals.has_notice = True
     _count_workers()
     try:
         job = options(params, os.environ)
