@@ -6,7 +6,6 @@ the nodes. Counts become fragments on named nodes, and leases of the other fragm
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -81,7 +80,7 @@ def _fault(plan: Callable[[Snapshot], Plan], snapshot: Snapshot, job: MalleableJ
         plan(replace(snapshot, jobs=(job,)))
     except Exception as error:  # whatever it is, it concerns this job
         place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{os.path.basename(place.filename)}:{place.lineno}"
+        where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
         return f"{type(error).__name__}: {error} ({where})"
     return ""
 

@@ -38,6 +38,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     find,
     forgive,
     is_superseded,
+    is_unfinished,
     join,
     restart,
     succeed,
@@ -142,6 +143,47 @@ def test_a_loss_in_the_end_of_a_training_stops_those_who_can_repeat_the_end(
         state = succeed(state, token(number), NOW)
     state = expire(state, frozenset({token(2 if done == 2 else 3)}), NOW)
     assert stop_reason(state, token(1), LIMITS) is reason
+
+
+def test_a_training_is_not_finished_while_rank_0_was_lost_at_work() -> None:
+    """It often works on alone after the last step. What it would write must not be missing."""
+    state = running(1, 2, 3)
+    assert state.round is not None
+    first, *others = state.round.order
+    for each in others:
+        state = succeed(state, each, NOW)
+    lost_first = expire(state, frozenset({first}), NOW)
+    assert lost_first.outcome is Outcome.OPEN
+    assert is_unfinished(lost_first)
+    newcomer = replace(member(1, incarnation="1.1"), token="f" * 16)
+    assert admit(lost_first, newcomer, 1, NOW) is Admission.RESTART
+    done = succeed(state, first, NOW)
+    assert (done.outcome, is_unfinished(done)) == (Outcome.FINISHED, False)
+    state = running(1, 2, 3)
+    for each in (first, others[0]):
+        state = succeed(state, each, NOW)
+    assert expire(state, frozenset({others[1]}), NOW).outcome is Outcome.FINISHED
+
+
+def test_a_run_that_a_later_run_has_replaced_does_not_join() -> None:
+    state = running(1, 2)
+    later = join(state, replace(member(2, incarnation="1.1"), token="f" * 16))
+    late = replace(member(2), token="e" * 16)
+    assert admit(later, late, 1, NOW) is Admission.OUTLIVED
+    assert admit(state, late, 1, NOW) is Admission.JOIN
+
+
+@pytest.mark.parametrize(
+    ("age_s", "verdict"), [(5.0, Admission.RESTART), (60.0, Admission.NOTHING_LEFT)]
+)
+def test_a_run_that_was_on_its_way_when_the_training_ended_has_nothing_to_do(
+    age_s: float, verdict: Admission
+) -> None:
+    state = running(1, 2)
+    for number in (1, 2):
+        state = succeed(state, token(number), NOW)
+    again = replace(member(2, incarnation="1.1"), token="f" * 16)
+    assert admit(state, again, 1, NOW + 30, age_s) is verdict
 
 
 def test_a_full_round_does_not_stop_for_newcomers() -> None:

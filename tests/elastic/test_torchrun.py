@@ -552,3 +552,59 @@ def test_nobody_is_to_blame_for_a_collective_error(gang: Gang) -> None:
     assert gang.wait_exit(1, 2, 3) == [1, 1, 1]
     assert "giving up: the workers failed 2 times in a row" in gang.log(2)
     assert [r["cause"] for r in gang.rounds()] == ["start", "workers failed"]
+
+
+ALONE = """
+import os, sys, time
+from pathlib import Path
+import torch.distributed as dist
+work = Path(sys.argv[1])
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+dist.barrier()
+dist.destroy_process_group()
+if rank == 0:
+    (work / "exports").open("a").write("x")
+    while not (work / "enough").exists():
+        time.sleep(0.05)
+    (work / "exported").touch()
+"""
+
+
+def test_a_training_whose_rank_0_was_lost_in_its_export_is_done_again(gang: Gang) -> None:
+    gang.extra["MALLEABLE_LAST_CALL_S"] = "60"  # a first round of two: it is full
+    gang.script = gang.work / "alone.py"
+    gang.script.write_text(ALONE)
+    for fragment in (1, 2):
+        gang.start(fragment, "1:2", 0)
+    exports = gang.work / "exports"
+    wait_until(lambda: exports.exists() and '"done":[[2,0,' in gang.state(), explain=gang.dump)
+    gang.cut_off(1, signal.SIGKILL)
+    wait_until(lambda: gang.agents[2].poll() is not None, explain=gang.dump)
+    assert "fragment 2 starts again: rank 0 was lost" in gang.log(2)
+    assert not (gang.work / "exported").exists()
+    for fragment in (1, 2):
+        gang.agents.pop(fragment).wait()
+        gang.extra["SLURM_RESTART_COUNT"] = "1"
+        gang.start(fragment, "1:2", 0)
+    wait_until(lambda: len(exports.read_text()) == 2, explain=gang.dump)
+    (gang.work / "enough").touch()
+    assert gang.wait_exit(1, 2) == [0, 0]
+    assert (gang.work / "exported").exists()
+
+
+@pytest.mark.parametrize("warm", ["", "0"])
+def test_a_worker_does_not_outlive_its_agent(gang: Gang, warm: str) -> None:
+    gang.extra["MALLEABLE_WARM"] = warm
+    gang.script = gang.work / "pid.py"
+    gang.script.write_text(
+        "import os, sys, time\nfrom pathlib import Path\n"
+        "Path(sys.argv[1], 'pid.new').write_text(str(os.getpid()))\n"
+        "os.rename(Path(sys.argv[1], 'pid.new'), Path(sys.argv[1], 'pid'))\ntime.sleep(1000)\n"
+    )
+    gang.start(1, "1:1", 0)
+    wait_until((gang.work / "pid").exists, explain=gang.dump)
+    worker = Path("/proc", (gang.work / "pid").read_text(), "exe")
+    assert worker.exists()
+    gang.agents[1].kill()  # the agent alone
+    wait_until(lambda: not worker.exists(), explain=gang.dump)  # a zombie has none

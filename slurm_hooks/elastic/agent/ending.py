@@ -24,6 +24,10 @@ OUTLIVED = (
     "fragment {fragment} ends here: Slurm has taken its node for lost and ended this run of it; "
     "it trains again where Slurm starts it"
 )
+DESERTED = (
+    "fragment {fragment} starts again: rank 0 was lost after the others had finished, so the end "
+    "of the training is repeated"
+)
 
 
 class Ending:
@@ -84,6 +88,9 @@ class Ending:
         while (outcome := party.outcome()) is None:
             if self._session.is_asked_to_go():
                 return Outcome.OPEN
+            if self._session.is_deserted():
+                say(DESERTED.format(fragment=self._session.fragment))
+                self._go()
             time.sleep(self._options.poll_s)
         return outcome
 

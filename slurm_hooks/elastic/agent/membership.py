@@ -4,6 +4,7 @@ with it. Other modules decide when to report.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from slurm_hooks.elastic.agent.launched import (
     unread,
 )
 from slurm_hooks.elastic.agent.options import Options
+from slurm_hooks.elastic.agent.pauses import fragment_began
 from slurm_hooks.elastic.batch.remark import write_remark
 from slurm_hooks.elastic.liveness.heartbeat import Heartbeat
 from slurm_hooks.elastic.liveness.ping import Answer, ping
@@ -41,6 +43,7 @@ from slurm_hooks.elastic.rendezvous.state import (
     expect,
     find,
     forgive,
+    is_unfinished,
     join,
     restart,
     succeed,
@@ -96,11 +99,12 @@ class Membership:
         directory = self.directory.once
         self._share_words()
         self._stage = directory.read_stage(self.me.position_name, self.me.incarnation)
-        verdict = [Admission.NOTHING_LEFT]
+        verdict, began = [Admission.NOTHING_LEFT], fragment_began(os.environ)
 
         def change(state: State) -> State:
-            verdict[0] = admit(state, self.me, self._stage, int(time.time()))
-            if verdict[0] in (Admission.NOTHING_LEFT, Admission.WAIT):
+            age_s = time.monotonic() - began
+            verdict[0] = admit(state, self.me, self._stage, int(time.time()), age_s)
+            if verdict[0] not in (Admission.JOIN, Admission.RESTART):
                 return state
             is_new = verdict[0] is Admission.RESTART
             joined = join(restart(state, self._stage) if is_new else state, self.me)
@@ -227,6 +231,15 @@ class Membership:
         # After it had finished, others may have begun the next training, or the same again.
         is_behind = state.outcome is Outcome.OPEN and state.outcome_at > 0
         return Outcome.FINISHED if state.stage > self._stage or is_behind else state.outcome
+
+    def is_deserted(self) -> bool:
+        """Tell whether this agent and all others are done, except for the agent of rank 0, which is
+        gone. Does not raise.
+        """
+        with suppressed(DirectoryError, doing="looking whether rank 0 has finished"):
+            state = self.directory.once.read()
+            return find(state, self.token) is not None and is_unfinished(state)
+        return False
 
     def pass_stage(self) -> None:
         """The next torchrun of this batch script is another training."""

@@ -182,6 +182,8 @@ class Session:
         verdict = self._membership.ask_in(self._lease.ends)
         if verdict is Admission.WAIT:
             return UNTIL_ADMITTED
+        if verdict is Admission.OUTLIVED:
+            return Outlived()
         self.is_in, self._waits_since = True, time.monotonic()
         if verdict is Admission.NOTHING_LEFT:
             return Over()
@@ -397,6 +399,10 @@ class Session:
     def outcome(self) -> Optional[Outcome]:
         """See Membership."""
         return self._membership.outcome()
+
+    def is_deserted(self) -> bool:
+        """See Membership."""
+        return self._membership.is_deserted()
 
     def close(self, is_failure: bool) -> None:
         """This agent ends. After a failure it is no longer a member. After a success it stays

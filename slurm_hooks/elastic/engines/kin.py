@@ -130,3 +130,10 @@ def dies_with(parent: int) -> Callable[[], None]:
             os._exit(128 + signal.SIGTERM)
 
     return ask
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the thread that has started it ends. A training process
+    would otherwise go on beside the round that others form without its agent.
+    """
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -51,6 +51,7 @@ class Admission(Enum):
     WAIT = "wait"  # the others still work on the earlier training
     RESTART = "restart"  # begin a fresh training: the old state is a left-over
     NOTHING_LEFT = "nothing left"  # this training is over
+    OUTLIVED = "outlived"  # a later run of this fragment is here
 
 
 @dataclass(frozen=True)
@@ -169,16 +170,18 @@ def find(state: State, token: str) -> Member | None:
     return next((m for m in state.members if m.token == token), None)
 
 
-def admit(state: State, newcomer: Member, stage: int, now: int) -> Admission:
+def admit(state: State, newcomer: Member, stage: int, now: int, age_s: float = 0.0) -> Admission:
     """Return the answer to an agent that comes for the first time. `stage` is the training that its
-    batch script has reached.
+    batch script has reached, and Slurm has started its fragment `age_s` ago.
 
     A left-over must never block a rerun. A fragment that had finished and runs again under a new
     incarnation was requeued on purpose. A failed training may be tried again.
     """
-    if state.outcome is Outcome.FAILED:
+    if is_superseded(state, newcomer):
+        return Admission.OUTLIVED
+    if state.outcome is Outcome.FAILED or is_unfinished(state):
         return Admission.RESTART
-    if state.outcome is Outcome.FINISHED and _is_rerun(state, newcomer, now):
+    if state.outcome is Outcome.FINISHED and _is_rerun(state, newcomer, now, age_s):
         return Admission.RESTART
     if stage > state.stage:
         return Admission.RESTART if state.outcome is Outcome.FINISHED else Admission.WAIT
@@ -187,9 +190,11 @@ def admit(state: State, newcomer: Member, stage: int, now: int) -> Admission:
     return Admission.JOIN
 
 
-def _is_rerun(state: State, newcomer: Member, now: int) -> bool:
+def _is_rerun(state: State, newcomer: Member, now: int, age_s: float) -> bool:
     if now - state.outcome_at > STALE_OUTCOME_S:
         return True
+    if int(age_s) > now - state.outcome_at:
+        return False  # it was on its way when the training ended
     finished_as = [inc for frag, node, inc in state.done if (frag, node) == newcomer.position]
     return bool(finished_as) and newcomer.incarnation not in finished_as
 
@@ -348,12 +353,27 @@ def _remove(state: State, tokens: set[str], how: CauseKind) -> State:
 
 def _settle(state: State, now: int) -> State:
     """Finish the training when a member is done and no other member still works on it."""
-    if state.outcome is not Outcome.OPEN or not state.done:
+    if not _is_at_rest(state) or is_unfinished(state):
         return state
+    return replace(state, outcome=Outcome.FINISHED, outcome_at=now)
+
+
+def _is_at_rest(state: State) -> bool:
+    """Tell whether members are done, and no other member still works on the open training."""
     busy = any(
         m.phase in (Phase.ACTIVE, Phase.LEAVING) or (m.phase is Phase.READY and m.round)
         for m in state.members
     )
-    if busy:
-        return state
-    return replace(state, outcome=Outcome.FINISHED, outcome_at=now)
+    return state.outcome is Outcome.OPEN and bool(state.done) and not busy
+
+
+def is_unfinished(state: State) -> bool:
+    """Tell whether the member of rank 0 is gone before it was done, while all others are done.
+
+    It often works on alone after the last step, for instance it exports the model. So the end has
+    to be repeated.
+    """
+    if not _is_at_rest(state) or state.round is None:
+        return False
+    first = find(state, state.round.order[0])
+    return first is None or first.phase is not Phase.DONE

@@ -30,6 +30,7 @@ from functools import partial
 from importlib.machinery import PathFinder, SourceFileLoader
 from typing import Any
 
+from slurm_hooks.elastic.engines.kin import end_with_parent
 from slurm_hooks.elastic.engines.torchrun.import_ahead import LIBRARIES, import_ahead, is_hidden
 from slurm_hooks.elastic.frameworks.entry import begin, tell_ranks
 from slurm_hooks.elastic.log import debug, suppressed
@@ -223,6 +224,7 @@ def become(program: Sequence[str]) -> Callable[[], object]:
     """Make this process the process that `python -u` with these words would be. The caller then
     calls the result.
     """
+    end_with_parent()
     observation.announce()
     program = list(program)
     if hasattr(sys, "orig_argv"):  # Python 3.10
