@@ -17,8 +17,8 @@ from waiting import wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 
 MINUTE_S = 60.0
-MOST = 7  # commands of one fragment in it: two before it joins, two then, three of rank 0 for news
-MOST_OTHERS = 5  # of one that has no news: it looks once whether its word still stands
+MOST = 8  # commands of one fragment in it: three before it joins, two then, three of rank 0 for news
+MOST_OTHERS = 6  # of one that has no news: it looks once whether its word still stands
 TRAINS = """
 import time, torch
 model = torch.nn.Linear(2, 1)
