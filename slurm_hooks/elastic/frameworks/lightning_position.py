@@ -72,6 +72,8 @@ class Position:
         connector._resolve_sampler = resolve
 
     def _begin_after(self, sampler: Any, trainer: Any) -> None:
+        # processes that draw batches ask for the first samples before Lightning sets the epoch
+        sampler.set_epoch(trainer.fit_loop.epoch_progress.current.processed)
         if self.done and not self.is_last and self._batch:
             sampler.__class__ = Rest
             sampler.done = self.done
