@@ -17,7 +17,7 @@ from waiting import wait_until
 pytestmark = [pytest.mark.slurm, pytest.mark.torch]
 
 MINUTE_S = 60.0
-MOST = 8  # commands of one fragment in it: three before it joins, two then, three of rank 0 for news
+MOST = 8  # commands of one fragment in it: 3 before it joins, 2 then, 3 of rank 0 for news
 MOST_OTHERS = 6  # of one that has no news: it looks once whether its word still stands
 TRAINS = """
 import time, torch
