@@ -121,6 +121,25 @@ def test_an_agent_sees_the_first_step_of_its_round_and_how_old_the_newest_is(
     assert seen.training(1090.0).patience_s == 100.0  # twice the last start
 
 
+def test_a_script_whose_steps_are_never_seen_costs_a_growth_a_minute_only_once(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its workers are observed, but it has no optimizer of torch."""
+    monkeypatch.setattr("slurm_hooks.elastic.agent.sight.fragment_began", lambda _: 992.0)
+    seen, worker = sight(mailbox), MailboxReader(mailbox.environment())
+    worker.write_speed(Speed())
+    begin(seen, 1000.0)
+    assert seen.training(1001.0).patience_s == 60.0
+    begin(seen, 1030.0, is_first=False)  # too early to know
+    assert seen.training(1031.0).patience_s == 60.0
+    for now in (1100.0, 1200.0):
+        begin(seen, now, is_first=False)
+        assert seen.training(now + 1).patience_s == 8.0
+    worker.write_speed(Speed(first_at=1210.0))
+    begin(seen, 1300.0, is_first=False)
+    assert seen.training(1301.0).patience_s >= 60.0
+
+
 def test_an_agent_that_joins_lets_the_others_say_when_a_first_step_is_late(
     mailbox: Mailbox,
 ) -> None:

@@ -42,10 +42,13 @@ class Sight:
     def _expect_step(self, now: float, round_: Round, is_first: bool) -> None:
         """Judge by the last rounds how long the first step may take.
 
-        Workers whose steps cannot be seen are taken to start as slowly as this fragment did.
+        Workers whose steps cannot be seen are taken to start as slowly as this fragment did. A
+        script without an optimizer of torch is known by a last round in which no step was seen.
         """
-        self._start_s = self.training(now).start_s or self._start_s
-        self._patience_s = max(LONGEST_S, _SLOW * self._start_s)
+        last = self.training(now)
+        is_unseen = last.start_s is None and last.age_s >= self._patience_s > 0
+        self._start_s = last.start_s or self._start_s
+        self._patience_s = self._unseen_s if is_unseen else max(LONGEST_S, _SLOW * self._start_s)
         if is_first:
             self._unseen_s = min(now - self._began, LONGEST_S)
             if all(cause.kind is not CauseKind.START for cause in round_.causes):
