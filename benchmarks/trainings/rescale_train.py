@@ -1,6 +1,7 @@
 """The training that `benchmarks/rescale.py` disturbs: an ordinary torchrun script.
 
-A step is an all_reduce and 30 ms. Every step is kept, so a gap between two steps is only the pause.
+A step is an all_reduce, 30 ms and a step of an optimizer. Every step is kept, so a gap between two
+steps is only the pause.
 """
 
 import json
@@ -28,11 +29,14 @@ def main() -> None:
     with open(work / "begins.jsonl", "a") as file:
         file.write(json.dumps({"rank": rank, "fragment": fragment, "restarts": restarts}) + "\n")
     log = open(work / f"steps-{fragment}.log", "a", buffering=1)  # noqa: SIM115  (until the end)
-    over = torch.zeros(256)
+    over, weight = torch.zeros(256), torch.zeros(256, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
     while not over[0]:
         time.sleep(STEP_S)
         over = torch.full((256,), float(is_over()))
         dist.all_reduce(over)
+        weight.grad = over
+        optimizer.step()
         step += 1
         if rank == 0:
             draft = work / "step.new"

@@ -152,6 +152,33 @@ def test_the_first_of_several_optimizers_is_counted_as_long_as_it_steps(
     assert seen.seen.steps == module.ANOTHER + 6
 
 
+@pytest.mark.parametrize("called", [("notice",), ("report", "reached", "notice")])
+def test_without_an_optimizer_calls_at_boundaries_are_steps(
+    clock: Clock, mailbox: Mailbox, called: tuple[str, ...]
+) -> None:
+    seen = Observer()
+    for step in range(100):
+        for function in called[: 2 if step % 9 else 3]:
+            seen.see_call(function)
+        assert bool(mailbox.observed()) == (step > 0)  # the first step ends at the second call
+        clock.now += 0.5
+    seen.see_saved(clock.now, 1)  # unknown parameters, which this file need not be
+    (record,), (speed,) = mailbox.observed(), mailbox.speeds().values()
+    assert (record.steps, record.step_s, record.saves) == (99, 0.5, 0)
+    assert (speed.first_at, speed.steps) == (1000.5, 0)
+
+
+def test_calls_do_not_count_beside_an_optimizer(clock: Clock, mailbox: Mailbox) -> None:
+    seen, one = Observer(), optimizer(1)
+    for _ in range(100):
+        seen.see_call("reached")
+        seen.see_step(one)
+        seen.see_call("notice")
+        clock.now += 0.5
+    (record,) = mailbox.observed()
+    assert (record.steps, record.step_s) == (99, 0.5)
+
+
 def test_an_optimizer_is_not_taken_for_a_freed_optimizer(clock: Clock, mailbox: Mailbox) -> None:
     """Python may give the second the address of the first."""
     seen = Observer()

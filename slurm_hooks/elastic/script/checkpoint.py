@@ -173,6 +173,7 @@ class Checkpoint:
     def mark(self, step: int) -> None:
         """As `reached`, without the wait."""
         step = self._counted(step)
+        observation.see_call("reached")
         if self._watched is not None and False not in self._faults:
             self._check_watched(self._watched)
         if self._just_in_time is not None:

@@ -75,6 +75,12 @@ def see_end() -> None:
         _observer.see_end()
 
 
+def see_call(function: str) -> None:
+    """See Observer. No effect without an observer."""
+    if _observer is not None:
+        _observer.see_call(function)
+
+
 def see_reported(samples: int) -> None:
     """Note the script's report, also if no observer runs."""
     global _observer  # noqa: PLW0603

@@ -45,6 +45,7 @@ class Observer:
         self._mailbox: Optional[MailboxReader] = None
         self._optimizer: Optional[weakref.ref[Any]] = None  # Python gives an address away again
         self._others, self._bytes = 0, 0
+        self._calls: dict[str, int] = {}
         self._steps, self._stepped_at, self._step_s = 0, 0.0, 0.0
         self._told_steps, self._told_at, self._due = 0, 0.0, 0.0
         self._first_at = 0.0
@@ -103,11 +104,24 @@ class Observer:
             return
         now = time.monotonic()
         self._others = 0
+        self._clean.step(now)
+        self._count(now)
+
+    def _count(self, now: float) -> None:
         self._steps += 1
         self._stepped_at = now
-        self._clean.step(now)
         if now >= self._due:
             self._tell(now)
+
+    def see_call(self, function: str) -> None:
+        """The script has called one of our functions that belongs to a step boundary. If no
+        optimizer of torch steps, a step lies between two calls of the function that it calls most.
+        """
+        calls = self._calls[function] = self._calls.get(function, 0) + 1
+        if self._optimizer is None and calls > self._steps + 1:
+            now = time.monotonic()
+            self._begin(now)
+            self._count(now)
 
     def see_draw(self, loader: object, samples: float) -> None:
         """A DataLoader has given so many samples for a later step."""
@@ -127,15 +141,11 @@ class Observer:
 
     def see_reported(self, samples: int) -> None:
         """The script has reported how far all processes are together. If no optimizer of torch
-        steps, that counts as a step.
+        steps, that counts as a step for its speed.
         """
-        if self._reported.see(samples, self._steps) and self._optimizer is None:
-            now = time.monotonic()
-            self._begin(now)
-            self._clean.step(now)
-            if now >= self._due:
-                self._due = now + self._every_s
-                self._write()
+        steps = 0 if self._optimizer is None else self._steps
+        if self._reported.see(samples, steps) and self._optimizer is None:
+            self._clean.step(time.monotonic())
 
     def _is_next(self, optimizer: Any) -> bool:
         self._others += 1
@@ -158,11 +168,12 @@ class Observer:
     def see_saved(self, began: float, size: Optional[int] = None) -> None:
         """A save that began at that moment is complete. `size` in bytes if it is known.
 
-        A small file is no checkpoint. Before the first step there is no checkpoint either.
+        A small file is no checkpoint, nor a file of a script whose parameters are not known. Before
+        the first step there is no checkpoint either.
         """
         if not self._steps or os.getpid() != self._pid:
             return
-        if size is not None and size * PART < self._bytes:
+        if size is not None and (self._optimizer is None or size * PART < self._bytes):
             return
         self._ages.append(time.monotonic() - (self._saved_at or self._first_at))
         self._saves += 1

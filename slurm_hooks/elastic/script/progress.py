@@ -28,8 +28,11 @@ class Reporter:
 
     def report(self, samples: int) -> None:
         """As `report` below."""
-        if not self._is_leader:
-            return
+        if self._is_leader:
+            self._tell(samples)
+        observation.see_call("report")
+
+    def _tell(self, samples: int) -> None:
         with suppressed(TypeError, ValueError, OverflowError, doing="reading what was reported"):
             count = int(samples)
             observation.see_reported(count)

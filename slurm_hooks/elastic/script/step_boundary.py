@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary
 import torch.distributed as dist
 
 from slurm_hooks.elastic.mailbox import MailboxReader, PlannedChange
+from slurm_hooks.elastic.script import observation
 from slurm_hooks.elastic.script.agreement import Agreement
 from slurm_hooks.elastic.script.file_writer import await_files
 
@@ -92,6 +93,7 @@ def notice() -> Coming | None:
     (ten seconds at most).
     """
     _reader()  # a script that asks is noted at once
+    observation.see_call("notice")
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         cause, left_s = _agreement().ask(_seen, time.monotonic()) or (0.0, 0.0)
     else:
