@@ -12,7 +12,6 @@ of the script. With TRAIN_ABORTS its backend claims to end a process whose peer 
 as NCCL does: a separate thread aborts, whatever the others do.
 """
 
-import hashlib
 import json
 import os
 import signal
@@ -25,6 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from train_usual import digest
 
 from slurm_hooks.elastic import Checkpoint, ElasticBatches
 
@@ -59,27 +59,6 @@ class Net(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x)
-
-
-def digest(value: Any) -> str:
-    """The digest of all content, to the bit."""
-    hasher = hashlib.sha256()
-
-    def add(value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            hasher.update(value.detach().contiguous().view(-1).numpy().tobytes())
-        elif isinstance(value, dict):
-            for key in sorted(value, key=str):
-                hasher.update(str(key).encode())
-                add(value[key])
-        elif isinstance(value, (list, tuple)):
-            for inner in value:
-                add(inner)
-        else:
-            hasher.update(repr(value).encode())
-
-    add(value)
-    return hasher.hexdigest()[:16]
 
 
 def log(path: Path, line: str) -> None:

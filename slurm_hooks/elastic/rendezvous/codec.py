@@ -180,22 +180,20 @@ _STATE = {
     "outcome_at": _COUNT,
     "done": _several(_row(_COUNT, _COUNT, _WORDS)),
     "wanted": _several(_COUNT),
+}
+_LATER = {  # each left out if it has its default
     "suspect": _WORDS,
     "expelled": _WORDS,
     "launches": _several(_LAUNCH, longest=MOST_LAUNCHES),
 }
-
-
-_ADDED = {name: usual for name, usual in _defaults(State).items() if name in list(_STATE)[16:]}
+_USUAL = _defaults(State)
 
 
 def encode(state: State) -> str:
     """Return a line of JSON. Raises StateFormatError if it would not be readable again."""
-    left_out = {name for name, usual in _ADDED.items() if getattr(state, name) == usual}
+    later = {name: _LATER[name] for name in _LATER if getattr(state, name) != _USUAL[name]}
     document = {
-        name: kind.write(getattr(state, name))
-        for name, kind in _STATE.items()
-        if name not in left_out
+        name: kind.write(getattr(state, name)) for name, kind in {**_STATE, **later}.items()
     }
     text = json.dumps({"format": FORMAT, **document}, separators=(",", ":")) + "\n"
     if len(text) > MAX_BYTES or len(state.members) > MAX_MEMBERS:
@@ -214,7 +212,7 @@ def decode(text: str) -> State:
     if not isinstance(raw, dict) or raw.get("format") != FORMAT:
         raise StateFormatError("not a state of format 1")
     try:
-        known = {name: kind for name, kind in _STATE.items() if name in raw or name not in _ADDED}
+        known = {**_STATE, **{name: kind for name, kind in _LATER.items() if name in raw}}
         return State(**{name: kind.read(raw[name]) for name, kind in known.items()})
     except (KeyError, TypeError, ValueError) as error:
         raise StateFormatError(f"bad field: {error}") from None
