@@ -56,6 +56,19 @@ def test_a_growth_that_has_begun_goes_on_while_the_workers_wait_for_it() -> None
     assert settling.is_over(state, 9.0, Training(9.0, 1.0, idle_s=8.0, step_s=0.1))
 
 
+def test_a_growth_waits_a_minute_at_most_for_warm_workers() -> None:
+    state = join(form(gathered(1), LIMITS, "h", 1, 0), member(2))
+    training = Training(9.0, 1.0, step_s=0.1)
+    for warm_at, begins_at in ((0, 0), (20, 20), (100, 60)):
+        settling = Settling(0.0)
+        looks = [
+            settling.is_over(state, float(now), training, lambda: now < warm_at)  # noqa: B023
+            for now in range(100)
+        ]
+        assert looks.index(True) == begins_at
+        assert all(looks[begins_at:])
+
+
 def test_looks_before_a_newcomer_came_begin_no_growth_in_an_evaluation() -> None:
     alone = form(gathered(1), LIMITS, "h", 1, 0)
     settling = Settling(1.0)

@@ -29,6 +29,7 @@ from slurm_hooks.elastic.engines.torchrun.warm_worker import (
 )
 from slurm_hooks.elastic.script import learned
 from slurm_hooks.elastic.script.learned import Imports
+from waiting import wait_until
 
 OURS = Path(slurm_hooks.__file__).resolve().parents[1]
 SCRIPT = '''"""Doc."""
@@ -451,6 +452,7 @@ def job(package: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("", [], "True True"),
         ("", ["MODE", "RANK", "TORCHELASTIC_RUN_ID"], "True True"),
         ("", ["CUDA_MODULE_LOADING", "TORCHINDUCTOR_CACHE_DIR"], "True True"),
+        ("", ["PYTORCH_NVML_BASED_CUDA_CHECK"], "True True"),
         (READS.format("RANK"), [], "False True"),
         (READS.format("TORCHELASTIC_RUN_ID"), [], "False True"),
         (READS.format("MODE"), [], "True True"),
@@ -555,6 +557,26 @@ def test_the_first_process_tells_which_libraries_it_has_imported(
         assert "json" in imports.modules
         assert not [name for name in imports.modules if name.startswith("slurm_hooks")]
         assert imports.changed == ("MODE",)
+
+
+def test_the_next_workers_are_warming_until_all_have_imported_what_was_learned(job: Path) -> None:
+    gate = job / "gate"
+    second = job / "site-packages" / "second" / "__init__.py"
+    held = f"import time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+    second.write_text(second.read_text() + held)
+    pool = WarmPool([str(job / "at" / "script.py")], 2, delay_s=0.0)
+    try:
+        assert pool.is_warming()
+        pool.prepare()
+        wait_until(lambda: not pool.is_warming(), 60, lambda: "nothing was learned")
+        learned.write(os.environ, learned_name(job), Imports(("first", "second")))
+        assert pool.is_warming()  # it looks at once
+        pool.prepare()
+        assert pool.is_warming()
+        gate.touch()
+        wait_until(lambda: not pool.is_warming(), 60, lambda: "not warm")
+    finally:
+        pool.dismiss()
 
 
 def test_a_damaged_list_of_imports_leaves_workers_as_they_were(job: Path) -> None:

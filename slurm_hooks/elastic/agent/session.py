@@ -12,7 +12,7 @@ returns the action for its caller to carry out. Before it returns, it does these
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 from slurm_hooks.elastic.agent.actions import (
@@ -60,7 +60,7 @@ SLOW_S = 1.0
 
 class Session:
     """`round` is the round this agent is or was in, `is_in` whether it has joined, `is_leaving`
-    whether it has said that it will not be in the next round.
+    whether it has said that it will not be in the next round. `is_warming`: see Settling.
 
     Methods raise DirectoryError if the shared directory stays out of order.
     """
@@ -76,6 +76,7 @@ class Session:
         sight: Sight | None = None,
     ) -> None:
         self.round: Round | None = None
+        self.is_warming: Callable[[], bool] = lambda: False
         self._options = options
         self._membership = membership
         self._directory = membership.directory
@@ -276,7 +277,8 @@ class Session:
         if self._apart.why:
             return Stop.NOW
         reason = self._reason(state)
-        may_grow = self._settling.is_over(state, now, training) and not self.has_ended
+        is_settled = self._settling.is_over(state, now, training, self.is_warming)
+        may_grow = is_settled and not self.has_ended
         if reason is Stop.NO or (reason is Stop.GROW and not may_grow):
             self._forewarning.withdraw()
             return Stop.NO

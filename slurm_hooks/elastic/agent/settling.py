@@ -1,13 +1,15 @@
 """Decide when a round stops for newcomers.
 
 A growth is voluntary, and it costs all members a start. So it waits for a good moment: the round
-has made a step, steps come as usual, and no further newcomer is worth a wait. Each agent of a round
+has made a step, steps come as usual, the next workers are warm, and no further newcomer is worth a
+wait. Each agent of a round
 judges by its own workers. All see the same steps, within a second. If they disagree nevertheless,
 the first that decides waits some seconds for the others, and then all stop.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
@@ -77,15 +79,26 @@ class Settling:
         self._quiet, self._known = Unchanged(), Unchanged()
         self._is_begun = False
 
-    def is_over(self, state: State, now: float, training: Training) -> bool:
+    def is_over(
+        self,
+        state: State,
+        now: float,
+        training: Training,
+        is_warming: Callable[[], bool] = lambda: False,
+    ) -> bool:
         """Tell whether to stop for the newcomers. Call it at each look.
 
-        A growth that has begun goes on, although workers that wait for it make no steps.
+        `is_warming`: the next workers would start cold now. They are worth a wait, since newcomers
+        need as long for the same imports, and the others train meanwhile. A growth that has begun
+        goes on, although workers that wait for it make no steps.
         """
         quiet_s = self._quiet.observe(now, newcomers(state))
         known_s = self._known.observe(now, bool(newcomers(state)))
         start_s = training.start_s or 0.0
         is_due = has_settled(state, self._settle_s, start_s, quiet_s, known_s)
         is_wanted = is_due and bool(newcomers(state))
-        self._is_begun = is_wanted and (self._is_begun or may_begin(training))
+        if is_wanted and not self._is_begun:
+            is_cold = known_s < LONGEST_S and is_warming()
+            self._is_begun = may_begin(training) and not is_cold
+        self._is_begun = self._is_begun and is_wanted
         return self._is_begun

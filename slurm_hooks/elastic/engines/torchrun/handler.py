@@ -59,6 +59,7 @@ class MalleableHandler(RendezvousHandler):
         self._store: Any = None
         self._ending = parts.ending
         self._ending.dismiss = self._dismiss
+        self._session.is_warming = self._is_warming
         self._entering = Entering(self._session, self._companion, self._ending, self._serve)
         self._unreached: list[str] = []  # hosts, since a host was last reached
         self._has_succeeded = False
@@ -225,6 +226,9 @@ class MalleableHandler(RendezvousHandler):
             self.await_end()
         self._ending.close(is_failure)
         return True
+
+    def _is_warming(self) -> bool:
+        return self.warm_pool is not None and self.warm_pool.is_warming()
 
     def _dismiss(self) -> None:
         if self.warm_pool:

@@ -34,9 +34,10 @@ LIBRARIES = frozenset(
 _OURS = __name__.partition(".")[0]
 _KNOWN = LIBRARIES | {_OURS}
 # Code that is not Python reads such a variable during an import, unseen. torch sets the first two
-# itself, at the first use of CUDA (older releases) or of a compiler.
+# itself, at the first use of CUDA (older releases) or of a compiler. Lightning's Trainer sets the
+# third, and torch reads it when it is asked for CUDA.
 _UNSEEN = re.compile(
-    r"(?!CUDA_MODULE_LOADING\Z|TORCHINDUCTOR_CACHE_DIR\Z)"
+    r"(?!(CUDA_MODULE_LOADING|TORCHINDUCTOR_CACHE_DIR|PYTORCH_NVML_BASED_CUDA_CHECK)\Z)"
     r"(G?OMP_|KMP_|MKL_|OPENBLAS_|CUDA|CUBLAS|CUDNN|HIP_|ROCR_|(PY)?TORCH|LD_|MALLOC_)"
 )
 

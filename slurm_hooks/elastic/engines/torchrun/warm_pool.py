@@ -187,6 +187,13 @@ class WarmPool:
                 worker = WarmWorker(self._program, self._extra, seat, self._bindings[at])
                 self._workers.append(worker)
 
+    def is_warming(self) -> bool:
+        """Tell whether some of the next workers would start cold."""
+        self._next_look = 0.0
+        self._meet_learned()
+        is_full = len(self._workers) >= self._count
+        return not (is_full and all(worker.is_ready(0.0) for worker in self._workers))
+
     def _meet_learned(self) -> None:
         """Begin again once the imports of the job are known."""
         now = time.monotonic()
