@@ -133,7 +133,7 @@ class FakeSlurm:
         if fate:
             raise RetryLater("no answer")
         if faults and not command.patience_s:
-            raise CommandRefused(f"{command.argv[0]}: {'; '.join(faults)}")
+            raise CommandRefused(f"{command.argv[0]}: {'; '.join(faults)}", "\n".join(faults))
         return ""
 
     def run(self, program: str, words: list[str], user: str = "root") -> list[str]:

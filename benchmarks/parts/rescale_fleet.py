@@ -34,8 +34,9 @@ from slurm_hooks.planning.lifecycle import upkeep
 from slurm_hooks.planning.second_look import first_half, second_half
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.settings.file import load
-from slurm_hooks.slurm.gateway import apply, observe
+from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.jobs import fragment_state
+from slurm_hooks.slurm.writing import apply
 
 PARTITION = "malleable"
 LEASE = timedelta(minutes=120)  # longer than any course: no lease plays a part

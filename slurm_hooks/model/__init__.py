@@ -26,6 +26,8 @@ from slurm_hooks.model.decision import (
     Solve,
     SolveStatus,
     Verb,
+    by_job,
+    may_train,
     merged,
     one_each,
 )
@@ -104,6 +106,8 @@ __all__ = [
     "Verb",
     "Verdict",
     "Wish",
+    "by_job",
+    "may_train",
     "merged",
     "one_each",
 ]

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Optional
 
-from slurm_hooks.model.job import NODE, FragmentId, Mark
+from slurm_hooks.model.job import NODE, Fragment, FragmentId, MalleableJob, Mark
 from slurm_hooks.model.reason import Reason, Why
 from slurm_hooks.model.resources import NO_RESOURCES, Resources
+from slurm_hooks.model.state import FragmentState
 
 
 class Level(enum.Enum):
@@ -134,6 +135,29 @@ def one_each(intents: Iterable[Intent]) -> tuple[Intent, ...]:
         first = by_fragment.get(intent.fragment)
         by_fragment[intent.fragment] = intent if first is None else merged(first, intent)
     return tuple(by_fragment.values())
+
+
+def by_job(intents: Iterable[Intent]) -> dict[int, list[Intent]]:
+    """The intents of each job, by job id."""
+    jobs: dict[int, list[Intent]] = {}
+    for intent in intents:
+        jobs.setdefault(intent.fragment.job_id, []).append(intent)
+    return jobs
+
+
+def may_train(job: MalleableJob, intents: Iterable[Intent]) -> bool:
+    """Tell whether the job may have the size that these intents on its fragments lead to."""
+    some = tuple(intents)
+    going = {i.fragment for i in some if i.verb in (Verb.NOTICE, Verb.PUT_BACK)}
+    here = (f for f in job.fragments if _is_here(f) and f.id not in going)
+    size = sum(f.size for f in here) + sum(i.size for i in some if i.verb is Verb.GROW)
+    return not job.way.needs_min or job.request.allows(size)
+
+
+def _is_here(fragment: Fragment) -> bool:
+    """Tell whether it runs, or will in a moment. A core may wait in its queue for days."""
+    is_pending = fragment.state is FragmentState.PENDING and not fragment.is_core
+    return (is_pending or fragment.state is FragmentState.RUNNING) and not fragment.is_leaving
 
 
 class SolveStatus(enum.Enum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Optional
@@ -15,11 +15,13 @@ from slurm_hooks.model import (
     Intent,
     JobPlan,
     Level,
+    MalleableJob,
     Of,
     Plan,
     Reason,
     Verb,
     Why,
+    may_train,
 )
 
 _OF_THE_SIZE = (Why.MAXIMUM, Why.WISH, Why.PROBED)
@@ -66,6 +68,20 @@ def stayed(intent: Intent) -> Intent:
         is_ended=False,
         lane="",
     )
+
+
+def with_minimum(
+    job: Optional[MalleableJob], intents: Iterable[Intent], faults: Mapping[FragmentId, Fault]
+) -> dict[FragmentId, Fault]:
+    """The faults in the intents of a job. All its growth is a fault if it could not train with what
+    is left of it."""
+    some = list(intents)
+    grows = [i for i in some if i.verb is Verb.GROW]
+    lost = sorted(name for i in grows if i.fragment in faults for name in i.nodes)
+    if job is None or not lost or may_train(job, (i for i in some if i.fragment not in faults)):
+        return dict(faults)
+    why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
+    return {**dict.fromkeys((i.fragment for i in grows), why), **faults}
 
 
 def without(plan: Plan, faults: Mapping[FragmentId, Fault]) -> Plan:

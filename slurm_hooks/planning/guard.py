@@ -5,7 +5,6 @@ Intents that do not fit are dropped, each with its reason. The next tick plans a
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,7 +14,6 @@ from slurm_hooks.model import (
     Detail,
     Fragment,
     FragmentId,
-    FragmentState,
     Hole,
     Intent,
     MalleableJob,
@@ -27,9 +25,10 @@ from slurm_hooks.model import (
     Snapshot,
     Verb,
     Why,
+    by_job,
 )
 from slurm_hooks.model.resources import NO_RESOURCES
-from slurm_hooks.planning.dropping import Fault, without
+from slurm_hooks.planning.dropping import Fault, with_minimum, without
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
 from slurm_hooks.planning.interruptions import Interruptions, interruptions_of
@@ -38,8 +37,6 @@ from slurm_hooks.planning.modes import mandate_of
 from slurm_hooks.planning.places import Places
 from slurm_hooks.planning.slots import no_parts
 from slurm_hooks.settings.values import Settings
-
-_ON_THE_WAY = (FragmentState.RUNNING, FragmentState.PENDING)
 
 
 def needs_guard(plan: Plan) -> bool:
@@ -55,12 +52,10 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
     growth would end at a forbidden size does not grow.
     """
     facts = _facts(Ground(fresh, settings), seen, plan)
-    of_jobs: defaultdict[int, list[Intent]] = defaultdict(list)
-    for intent in plan.actions:
-        of_jobs[intent.fragment.job_id].append(intent)
     faults: dict[FragmentId, Fault] = {}
-    for job_id, intents in of_jobs.items():
-        faults.update(_faults(facts.jobs.get(job_id), intents, facts))
+    for job_id, intents in by_job(plan.actions).items():
+        mine = {i.fragment: why for i in intents if (why := _fault(i, facts))}
+        faults.update(with_minimum(facts.jobs.get(job_id), intents, mine))
     return polite(without(plan, faults), facts.places)
 
 
@@ -118,32 +113,6 @@ def _short(places: Places, nodes: Mapping[str, Node], plan: Plan) -> Iterator[st
     for name, asks in asked.items():
         if name not in nodes or not asks.fits(places.left(name)):
             yield name
-
-
-def _faults(
-    job: Optional[MalleableJob], intents: list[Intent], facts: _Facts
-) -> dict[FragmentId, Fault]:
-    """The faults in the intents of a job. All its growth is a fault if it would start too small."""
-    faults = {i.fragment: why for i in intents if (why := _fault(i, facts))}
-    grows = [i for i in intents if i.verb is Verb.GROW]
-    lost = sorted(name for i in grows if i.fragment in faults for name in i.nodes)
-    if job is None or not lost:
-        return faults
-    going = {i.fragment for i in intents if i.verb in (Verb.NOTICE, Verb.PUT_BACK)}
-    here = (f for f in job.fragments if _is_here(f) and not f.is_leaving)
-    size = sum(f.size for f in here if f.id not in going)
-    size += sum(i.size for i in grows if i.fragment not in faults)
-    if not job.way.needs_min or job.request.allows(size):
-        return faults
-    why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
-    return {**dict.fromkeys((i.fragment for i in grows), why), **faults}
-
-
-def _is_here(fragment: Fragment) -> bool:
-    """Tell whether it runs, or will in a moment. A core may wait in its queue for days."""
-    return fragment.state in _ON_THE_WAY and not (
-        fragment.is_core and fragment.state is FragmentState.PENDING
-    )
 
 
 def _fault(intent: Intent, facts: _Facts) -> Optional[Fault]:

@@ -1,30 +1,22 @@
-"""Slurm as values: reads a Snapshot, writes intents. Holds no policy."""
+"""Slurm as values: reads a Snapshot. Holds no policy."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain, groupby
 from typing import Optional
 
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.model import (
-    REFUSED,
-    Intent,
     MalleableJob,
     Node,
     PlannedStart,
     Snapshot,
-    Verb,
     Waiter,
-    Why,
 )
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.accounts import Charge, charges_command, parse_charges
-from slurm_hooks.slurm.actions import AT_A_TIME, commands, groups, starts
-from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.cluster import Cluster, cluster_command, parse_cluster
 from slurm_hooks.slurm.groups import (
     is_unplaced,
@@ -39,10 +31,8 @@ from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.switches import parse_switches, switches_command
 from slurm_hooks.slurm.terms import decide, terms_command
-from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)
-AT_ONCE = 32  # commands that run side by side
 
 
 def read_cluster(port: Port, lanes: LaneNames = NO_LANE_NAMES) -> Cluster:
@@ -186,78 +176,3 @@ def read_again(port: Port, seen: Snapshot, lanes: LaneNames) -> Snapshot:
         registering=cluster.registering,
         no_parts=cluster.no_parts,
     )
-
-
-def apply(
-    port: Port, seen: Snapshot, intents: Sequence[Intent], announce: Callable[[str], None]
-) -> list[str]:
-    """Write all intents. Return a line for each that Slurm refused. The others are written.
-
-    `announce` is called before each command with its text, for progress and for tests that stop
-    between any two writes. Raises RetryLater if Slurm stops answering. The next tick continues.
-    """
-    fragments = [f for job in seen.jobs for f in job.fragments]
-    notes = {f.id: f.note for f in fragments}
-    tied = frozenset(f.id for f in fragments if f.is_tied)
-    grows = [i for i in intents if i.verb is Verb.GROW]
-    others = [i for i in intents if i.verb is not Verb.GROW]
-    written = commands(others, notes)
-    refused = _write(port, [c for c in written if not c.patience_s], announce)
-    machine = AllBut((*(node.name for node in seen.nodes), *seen.hidden) if grows else ())
-
-    def start(some: Sequence[Intent]) -> list[str]:
-        """Release these fragments, except where Slurm refuses the update.
-
-        After a refusal each half is tried separately, down to single groups. A refused release
-        counts as a release in vain: the next tick would be refused too.
-        """
-        *updates, release = starts(some, notes, machine, tied)
-        faults = _write(port, updates, announce)
-        if not faults:
-            return _write(port, [release], announce)
-        parts = groups(some, notes, tied)
-        if len(parts) > 1:
-            halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
-            return [line for half in halves for line in start(list(chain(*half)))]
-        vain = [
-            Intent(i.fragment, Why.NOT_STARTED, mark=i.mark.in_vain(seen.now, REFUSED))
-            for i in some
-            if i.mark is not None
-        ]
-        return faults + _write(port, commands(vain, notes), announce)
-
-    apart = groups(grows, notes, tied)
-    for first in range(0, len(apart), AT_A_TIME):  # released at once, in case the next is too late
-        refused += start(list(chain(*apart[first : first + AT_A_TIME])))
-    return refused + _write(port, [c for c in written if c.patience_s], announce)
-
-
-def _write(port: Port, written: Sequence[Command], announce: Callable[[str], None]) -> list[str]:
-    refused: list[str] = []
-    for is_quick, group in groupby(written, lambda c: c.patience_s > 0):
-        batch = list(group)
-        for command in batch:
-            announce(" ".join(command.argv))
-            if not is_quick:
-                refused += _ask(port, command)
-        if is_quick:
-            _ask_together(port, batch)
-    return refused
-
-
-def _ask(port: Port, command: Command) -> list[str]:
-    try:
-        port.ask(command)
-    except CommandRefused as error:
-        return [str(error)]
-    return []
-
-
-def _ask_together(port: Port, batch: Sequence[Command]) -> None:
-    """Run commands side by side, within bounds. Their answers do not matter."""
-    if len(batch) == 1:
-        port.ask(batch[0])
-        return
-    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        for _ in pool.map(port.ask, batch):
-            pass

@@ -28,10 +28,11 @@ from slurm_hooks.planning.second_look import (
     switched_off,
 )
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.slurm.gateway import apply, read_again, read_jobs
+from slurm_hooks.slurm.gateway import read_again, read_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.site_nodes import with_host_lists
+from slurm_hooks.slurm.writing import apply
 from slurm_hooks.tick.entry_points import find_objective
 from slurm_hooks.tick.lock import Outcome, locked
 from slurm_hooks.tick.observe import observe_all

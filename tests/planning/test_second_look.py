@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from build import NOW, after, make_fragment, make_job, make_mark, make_slurm, make_snapshot
+from build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_mark,
+    make_request,
+    make_slurm,
+    make_snapshot,
+)
 from slurm_hooks.model import (
     Fragment,
     FragmentId,
@@ -177,3 +186,15 @@ def test_a_node_that_is_not_given_after_all_is_idle_for_that_reason(
     plan = after_a_second_look(GROW, make_fragment(0, is_on_hold=is_on_hold), **switches)
     assert plan.idle == (IdleNodes(idle, 1),)
     assert [job.nodes_planned for job in plan.jobs] == [0]
+
+
+@pytest.mark.parametrize(("min_nodes", "starts"), [(3, 0), (2, 2)])
+def test_a_gang_does_not_start_below_its_minimum_if_a_fragment_may_not(
+    min_nodes: int, starts: int
+) -> None:
+    grows = [replace(GROW, fragment=FragmentId(7, i), nodes=frozenset({f"n{i}"})) for i in range(3)]
+    request = make_request(min_nodes)
+    fresh = [make_fragment(i, request=request, is_on_hold=i == 1) for i in range(3)]
+    plan = Plan(tuple(grows))
+    plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
+    assert len([i for i in plan.actions if i.verb is Verb.GROW]) == starts

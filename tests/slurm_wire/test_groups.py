@@ -21,9 +21,10 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.cluster import cluster_command
-from slurm_hooks.slurm.gateway import apply, observe
+from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.groups import Place, parse_places, placed, places_command
 from slurm_hooks.slurm.text import Command, expand
+from slurm_hooks.slurm.writing import apply
 from slurm_hooks.tick.reconcile import tick
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=600,hole=120,not=NOT}"
@@ -309,7 +310,7 @@ def test_a_job_whose_nodes_were_refused_keeps_no_other_job_from_starting(
     slurm.before = lambda command: _cancelled(slurm, command)
     tick(slurm, settings)
     slurm.advance(5)
-    assert {e.job for e in slurm.elements.values() if e.nodes} == {8}
+    assert {e.name for e in slurm.elements.values() if e.nodes} == {"7_0", "7_2", "8_0", "8_1"}
 
 
 def _cancelled(slurm: FakeSlurm, command: Command) -> None:
@@ -409,7 +410,8 @@ def test_workers_of_a_pool_wait_for_a_node_that_they_share() -> None:
 def test_many_starts_are_released_in_batches_so_that_none_is_too_late() -> None:
     """Slurm took 20 to 50 ms for a line: a command of 500 lines never came to its releases."""
     slurm = FakeSlurm({f"n{n}": "" for n in range(120)})
-    slurm.submit(7, 120, MARK.replace("NOT", "-").replace("frags=6", "frags=120"))
+    mark = MARK.replace("NOT", "-").replace("frags=6", "frags=120")
+    slurm.submit(7, 120, mark.replace("torchrun", "pool"))  # a gang would not be split
     seen = observe(slurm, ["malleable"])
     written: list[Command] = []
     slurm.before = written.append
