@@ -21,6 +21,7 @@ from slurm_hooks.model import (
     Reason,
     Verb,
     Why,
+    by_job,
     may_train,
 )
 
@@ -70,18 +71,22 @@ def stayed(intent: Intent) -> Intent:
     )
 
 
-def with_minimum(
-    job: Optional[MalleableJob], intents: Iterable[Intent], faults: Mapping[FragmentId, Fault]
+def with_minimums(
+    jobs: Mapping[int, MalleableJob],
+    intents: Iterable[Intent],
+    faults: Mapping[FragmentId, Fault],
 ) -> dict[FragmentId, Fault]:
-    """The faults in the intents of a job. All its growth is a fault if it could not train with what
-    is left of it."""
-    some = list(intents)
-    grows = [i for i in some if i.verb is Verb.GROW]
-    lost = sorted(name for i in grows if i.fragment in faults for name in i.nodes)
-    if job is None or not lost or may_train(job, (i for i in some if i.fragment not in faults)):
-        return dict(faults)
-    why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
-    return {**dict.fromkeys((i.fragment for i in grows), why), **faults}
+    """The faults in these intents. All growth of a job is a fault if the job could not train with
+    what is left of it."""
+    every = dict(faults)
+    for job_id, mine in by_job(intents).items():
+        grows = [i for i in mine if i.verb is Verb.GROW]
+        lost = sorted(name for i in grows if i.fragment in faults for name in i.nodes)
+        left = (i for i in mine if i.fragment not in faults)
+        if lost and job_id in jobs and not may_train(jobs[job_id], left):
+            why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
+            every = {**dict.fromkeys((i.fragment for i in grows), why), **every}
+    return every
 
 
 def without(plan: Plan, faults: Mapping[FragmentId, Fault]) -> Plan:

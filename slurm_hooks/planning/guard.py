@@ -5,7 +5,7 @@ Intents that do not fit are dropped, each with its reason. The next tick plans a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Optional
@@ -25,10 +25,9 @@ from slurm_hooks.model import (
     Snapshot,
     Verb,
     Why,
-    by_job,
 )
 from slurm_hooks.model.resources import NO_RESOURCES
-from slurm_hooks.planning.dropping import Fault, with_minimum, without
+from slurm_hooks.planning.dropping import Fault, with_minimums, without
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import Ends, ends_of, holes_of
 from slurm_hooks.planning.interruptions import Interruptions, interruptions_of
@@ -51,11 +50,22 @@ def guard(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Pl
     checks renewals. A job that would start below its minimum does not start at all. A job whose
     growth would end at a forbidden size does not grow.
     """
+    return _guarded(plan, seen, fresh, settings, plan.actions)
+
+
+def guard_starts(plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings) -> Plan:
+    """Drop the starts that planned starts forbid which Slurm has published since `seen`."""
+    if fresh.planned == seen.planned:
+        return plan
+    return _guarded(plan, seen, fresh, settings, [i for i in plan.actions if i.verb is Verb.GROW])
+
+
+def _guarded(
+    plan: Plan, seen: Snapshot, fresh: Snapshot, settings: Settings, checked: Iterable[Intent]
+) -> Plan:
     facts = _facts(Ground(fresh, settings), seen, plan)
-    faults: dict[FragmentId, Fault] = {}
-    for job_id, intents in by_job(plan.actions).items():
-        mine = {i.fragment: why for i in intents if (why := _fault(i, facts))}
-        faults.update(with_minimum(facts.jobs.get(job_id), intents, mine))
+    faults = {i.fragment: why for i in checked if (why := _fault(i, facts))}
+    faults = with_minimums(facts.jobs, plan.actions, faults)
     return polite(without(plan, faults), facts.places)
 
 

@@ -26,10 +26,9 @@ from slurm_hooks.model import (
     Snapshot,
     Verb,
     Why,
-    by_job,
 )
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope
-from slurm_hooks.planning.dropping import Fault, stayed, with_minimum
+from slurm_hooks.planning.dropping import Fault, stayed, with_minimums
 from slurm_hooks.planning.modes import why_no_growth, why_off
 
 
@@ -69,12 +68,9 @@ def contradicted(
     jobs = {job.job_id: job for job in fresh}
     cancels = {job_id: cancel_scope(job, slurm) for job_id, job in jobs.items()}
     fragments = {f.id: f for job in jobs.values() for f in job.fragments}
-    faults: dict[FragmentId, Fault] = {}
-    for job_id, some in by_job(intents).items():
-        checked = ((i, fragments.get(i.fragment)) for i in some if _is_checked(i))
-        mine = {i.fragment: why for i, seen in checked if (why := _fault(i, seen, cancels))}
-        faults.update(with_minimum(jobs.get(job_id), some, mine))
-    return faults
+    some = tuple(intents)
+    checked = ((i, _fault(i, fragments.get(i.fragment), cancels)) for i in some if _is_checked(i))
+    return with_minimums(jobs, some, {i.fragment: why for i, why in checked if why})
 
 
 def switched_off(intents: Iterable[Intent], now: Snapshot) -> dict[FragmentId, Fault]:

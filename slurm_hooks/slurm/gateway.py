@@ -68,7 +68,7 @@ def observe(
         slurm=cluster.slurm,
         nodes=cluster.nodes,
         jobs=tuple(_in_lane(job, part_nodes) for job in jobs.malleable),
-        planned=_all_preempt(jobs.planned) if qos else jobs.planned,
+        planned=_planned(jobs, qos),
         reservations=cluster.reservations,
         unknown=jobs.unknown + cluster.unknown + odd,
         records=jobs.records,
@@ -81,9 +81,9 @@ def observe(
     )
 
 
-def _all_preempt(planned: Iterable[PlannedStart]) -> tuple[PlannedStart, ...]:
-    """Return the starts for a site whose lane is a QOS: there the partition decides nothing."""
-    return tuple(replace(start, preempts=True) for start in planned)
+def _planned(jobs: Jobs, qos: str) -> tuple[PlannedStart, ...]:
+    """Return the planned starts. If the site's lane is a QOS, the partition decides nothing."""
+    return tuple(replace(start, preempts=True) for start in jobs.planned) if qos else jobs.planned
 
 
 def _in_lane(job: MalleableJob, part_nodes: str) -> MalleableJob:
@@ -151,6 +151,14 @@ def read_jobs(
     the jobs in `seen` matter, Slurm is asked about their partitions alone."""
     where = () if seen is None else sorted({*partitions, *_lanes(seen)})
     return parse_jobs(port.ask(jobs_command(where)), partitions).malleable
+
+
+def read_jobs_again(
+    port: Port, seen: Snapshot, partitions: Sequence[str], qos: str = ""
+) -> Snapshot:
+    """Return the snapshot with our jobs and the planned starts read again, by a single command."""
+    jobs = parse_jobs(port.ask(jobs_command()), partitions)
+    return replace(seen, jobs=jobs.malleable, planned=_planned(jobs, qos))
 
 
 def read_remarks(port: Port, job_id: int) -> tuple[str, ...]:

@@ -11,14 +11,15 @@ import gc
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Callable, Optional
 
-from slurm_hooks.model import Level, Plan, Snapshot
+from slurm_hooks.model import Level, Plan, Snapshot, Verb
 from slurm_hooks.model.plural import plural
 from slurm_hooks.model.unused import Unused, unused_of
 from slurm_hooks.planning.closing import with_summaries
 from slurm_hooks.planning.dropping import without
-from slurm_hooks.planning.guard import guard, needs_guard
+from slurm_hooks.planning.guard import guard, guard_starts, needs_guard
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.second_look import (
     contradicted,
@@ -27,8 +28,8 @@ from slurm_hooks.planning.second_look import (
     second_half,
     switched_off,
 )
-from slurm_hooks.settings.values import Settings
-from slurm_hooks.slurm.gateway import read_again, read_jobs
+from slurm_hooks.settings.values import Settings, Site
+from slurm_hooks.slurm.gateway import read_again, read_jobs, read_jobs_again
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.site_nodes import with_host_lists
@@ -114,11 +115,19 @@ def _write(
     """Write a plan. Return it without intents that no longer held, and Slurm's refusals."""
     refused = apply(port, seen, first_half(plan.actions), announce)
     if needs_second_look(plan.actions):
-        fresh = read_jobs(port, settings.site.partitions, seen.jobs)
-        plan = without(plan, contradicted(plan.actions, fresh, seen.slurm))
+        fresh = _read_again(port, seen, plan, settings.site)
+        plan = without(plan, contradicted(plan.actions, fresh.jobs, seen.slurm))
+        plan = guard_starts(plan, seen, fresh, settings)
         now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # set since?
         plan = without(plan, switched_off(plan.actions, now))
     return plan, refused + apply(port, seen, second_half(plan.actions), announce)
+
+
+def _read_again(port: Port, seen: Snapshot, plan: Plan, site: Site) -> Snapshot:
+    """Read our jobs again. If some start, all jobs are read, whose planned starts matter then."""
+    if any(i.verb is Verb.GROW for i in plan.actions):
+        return read_jobs_again(port, seen, site.partitions, site.qos)
+    return replace(seen, jobs=read_jobs(port, site.partitions, seen.jobs))
 
 
 def rehearse(seen: Snapshot, settings: Settings) -> TickReport:

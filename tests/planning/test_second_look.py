@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,9 @@ from build import (
     make_slurm,
     make_snapshot,
 )
+from fake_parts import Rigid
+from fake_slurm import FakeSlurm
+from planning.whole_ticks import settings_in
 from slurm_hooks.model import (
     Fragment,
     FragmentId,
@@ -36,6 +40,8 @@ from slurm_hooks.planning.second_look import (
     second_half,
     switched_off,
 )
+from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick.reconcile import tick
 
 ID = FragmentId(7, 0)
 MARK = make_mark(noticed=NOW)
@@ -198,3 +204,24 @@ def test_a_gang_does_not_start_below_its_minimum_if_a_fragment_may_not(
     plan = Plan(tuple(grows))
     plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
     assert len([i for i in plan.actions if i.verb is Verb.GROW]) == starts
+
+
+@pytest.mark.parametrize(("begins_in_s", "starts"), [(40, 0), (3600, 2)])
+def test_no_fragment_starts_in_a_hole_that_a_planned_start_has_closed_since(
+    begins_in_s: int, starts: int, tmp_path: Path
+) -> None:
+    """Slurm publishes the start in another partition, after the first reading of the jobs."""
+    slurm = FakeSlurm({"n1": "", "n2": ""})
+    slurm.submit(7, 2, "malleable{min=2,max=2,unit=1,frags=2,lease=600,hole=120}")
+    wide = Rigid(9, frozenset({"n1"}), slurm.now + 1, slurm.now + begins_in_s, 600)
+    slurm.rigid.append(wide)
+
+    def publish(command: Command) -> None:
+        if command.stdin.startswith("show"):
+            wide.seen = slurm.now
+
+    slurm.before = publish
+    report = tick(slurm, settings_in(tmp_path))
+    slurm.advance(5)
+    assert len([e for e in slurm.of(7) if e.state == "RUNNING"]) == starts
+    assert [job.nodes_planned for job in report.plan.jobs] == [starts]
