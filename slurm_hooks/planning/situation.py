@@ -79,8 +79,10 @@ class Situation:
     share: Optional[Share] = None
 
     def mark_of(self, fragment: Fragment) -> Mark:
-        """The fragment's mark after the upkeep."""
-        return self.marks.get(fragment.id, fragment.mark)
+        """The fragment's mark after the upkeep, without nodes that are no longer unfit."""
+        mark = self.marks.get(fragment.id, fragment.mark)
+        unfit = tuple(a for a in mark.unfit if a.node in self.shunned.unfit)
+        return mark if unfit == mark.unfit else replace(mark, unfit=unfit)
 
     def notice(self, fragment: Fragment, cause: Why, now: datetime) -> Intent:
         """Ask a fragment to leave."""

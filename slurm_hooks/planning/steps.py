@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.model import (
@@ -46,7 +46,7 @@ def step_of(ground: Ground, fragment: Fragment, job: MalleableJob) -> Optional[I
             return Intent(fragment.id, Why.DIED, mark=mark, is_held=not is_ours)
         return put_back(fragment, Why.DIED, mark)
     if state in WAITING_STATES:
-        return _held(fragment, ground.now)
+        return _held(ground, fragment)
     if state is FragmentState.PENDING:
         return _pending(ground, fragment)
     if state is FragmentState.RUNNING:
@@ -69,13 +69,14 @@ def _cause_of_end(fragment: Fragment) -> Why:
     return Why.NO_WORK if fragment.state is FragmentState.DONE else Why.LEASE_ENDED
 
 
-def _held(fragment: Fragment, now: datetime) -> Optional[Intent]:
+def _held(ground: Ground, fragment: Fragment) -> Optional[Intent]:
     """Note the nodes on which a held fragment can never run, as Slurm says. Others may fit.
 
     A fragment that failed or timed out while it was held gets the reason JobHeldAdmin from a
     requeue (22.05, 24.11). A tick that died before its uhold leaves that reason. It is not an
     operator's hold.
     """
+    now, span = ground.now, timedelta(seconds=ground.settings.failures.avoid_s)
     is_ours = fragment.is_shown_held and fragment.has_run and not fragment.is_leaving
     if is_ours and fragment.exit_code not in ("", "0:0"):
         mark = replace(fragment.mark, noticed=now)
@@ -86,7 +87,8 @@ def _held(fragment: Fragment, now: datetime) -> Optional[Intent]:
     known = {a.node for a in fragment.mark.unfit if since is None or a.since >= since}
     if fragment.nodes <= known:
         return None
-    kept = tuple(a for a in fragment.mark.unfit if a.node not in fragment.nodes)
+    others = (a for a in fragment.mark.unfit if a.node not in fragment.nodes)
+    kept = tuple(a for a in others if is_within(now, a.since, span))
     unfit = kept + tuple(AvoidedNode(name, now) for name in sorted(fragment.nodes))
     return Intent(fragment.id, Why.UNFIT, mark=replace(fragment.mark, unfit=unfit))
 

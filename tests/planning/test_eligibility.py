@@ -107,6 +107,17 @@ def test_a_node_that_slurm_finds_unfit_is_not_offered_again() -> None:
     assert grown(plan_for(make_job(old), nodes=make_nodes(2))) == {"n2"}
 
 
+def test_a_mark_does_not_keep_unfit_nodes_that_are_offered_again() -> None:
+    """Each node of a large machine could come to stand in it."""
+    both = (AvoidedNode("n1", after(-3601)), AvoidedNode("n2", after(-3599)))
+    held = make_fragment(0, unfit=both)
+    again = replace(held, reason="BadConstraints", nodes=frozenset({"n3"}), mark=held.mark)
+    for fragment, unfit in ((held, ["n2"]), (again, ["n2", "n3"])):
+        (intent,) = plan_for(make_job(fragment), nodes=make_nodes(4)).actions
+        assert intent.mark is not None
+        assert [a.node for a in intent.mark.unfit] == unfit
+
+
 def died_on(*names: str, ago_s: float = 100, **fields: object) -> MalleableJob:
     avoided = tuple(AvoidedNode(name, after(-ago_s)) for name in names)
     return make_job(make_fragment(0, deaths=avoided), **fields)  # type: ignore[arg-type]
