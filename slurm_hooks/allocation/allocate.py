@@ -1,8 +1,8 @@
 """The single entry to the allocator: picks a solver and checks its answer.
 
-Whatever a solver does, the answer returned here is allowed. It is worth no less than the answer of
-the greedy search, and no less than no change. "No answer" never turns into "release everything".
-The clock only times the search, and no decision depends on it.
+Whatever a solver does, the answer returned here is allowed. It is worth no less than the answer
+that the solver began from, and no less than no change. "No answer" never turns into "release
+everything". The clock only times the search, and no decision depends on it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from slurm_hooks.allocation.merge import merge
-from slurm_hooks.allocation.problem import Allocation, Limits, Problem
+from slurm_hooks.allocation.problem import Allocation, Limits, OutOfTime, Problem
 from slurm_hooks.allocation.solvers.finish import TooLarge
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
 from slurm_hooks.allocation.solvers.knapsack import solve_knapsack
@@ -115,7 +115,7 @@ def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> All
             return _best(problem, exact, exact.counts)
         except TooLarge as error:
             shape = f"{shape}; knapsack: {error}"
-    floor = solve_greedy(problem)
+    floor = solve_greedy(problem, watch.is_late)
     return _best(problem, _ask(problem, limits, (solver, shape), floor, watch), floor)
 
 
@@ -127,18 +127,22 @@ def _ask(
     `floor` is the fallback.
     """
     solver, shape = wish
+    if watch.is_late():
+        return _greedy(problem, floor, f"{shape}; out of time")
     if solver == "greedy":
         return _greedy(problem, floor, shape)
     if solver not in {"auto", "prices"}:
-        return _milp(problem, limits, solver, (shape, Priced(floor, 0.0, math.inf)))
+        return _milp(problem, limits, solver, (shape, Priced(floor, 0.0, math.inf)), watch)
     if not _is_askable(problem):
         shape = f"{shape}; too many sizes for prices"
-        return _milp(problem, limits, "milp", (shape, Priced(floor, 0.0, math.inf)))
+        return _milp(problem, limits, "milp", (shape, Priced(floor, 0.0, math.inf)), watch)
     priced = solve_prices(problem, floor, limits.gap, watch.is_late)
-    shape = f"{shape}; prices within {max(priced.gap, 0.0):.2g}"
+    if priced.gap < math.inf:
+        shape = f"{shape}; prices within {max(priced.gap, 0.0):.2g}"
     if solver == "prices" or priced.gap <= limits.gap or watch.is_late():
         return _priced(priced, limits, shape, watch.is_late())
-    return _milp(problem, replace(limits, seconds=watch.left()), "milp", (shape, priced))
+    answer = _milp(problem, limits, "milp", (shape, priced), watch)
+    return _best(problem, answer, priced.counts, "prices")
 
 
 def _is_askable(problem: Problem) -> bool:
@@ -155,15 +159,20 @@ def _priced(priced: Priced, limits: Limits, reason: str, is_late: bool) -> Alloc
     return Allocation(priced.counts, solve)
 
 
-def _milp(problem: Problem, limits: Limits, name: str, known: tuple[str, Priced]) -> Allocation:
+def _milp(
+    problem: Problem, limits: Limits, name: str, known: tuple[str, Priced], watch: _Watch
+) -> Allocation:
     """The answer of a MILP solver that starts from a known answer and stops at a known bound."""
     from slurm_hooks.allocation.solvers.milp import solve_milp  # noqa: PLC0415  (slow; few ask)
 
     reason, start = known
+    left = replace(limits, seconds=watch.left())
     try:
-        answer = solve_milp(problem, limits, name, start.counts, start.bound)
+        answer = solve_milp(problem, left, name, start.counts, start.bound, watch.seconds)
     except Exception as error:  # PuLP and solver binaries raise anything, and the tick goes on
-        reason = f"{reason}; {name} failed: {type(error).__name__}: {error}"
+        is_late = isinstance(error, OutOfTime)
+        fault = "out of time" if is_late else f"{name} failed: {type(error).__name__}: {error}"
+        reason = f"{reason}; {fault}"
         if start.bound < math.inf:
             return _priced(start, limits, reason, is_late=False)
         return _greedy(problem, start.counts, reason)
@@ -183,11 +192,13 @@ def _greedy(problem: Problem, counts: Counts, reason: str) -> Allocation:
     return Allocation(counts, replace(solve, value=value(problem, counts)))
 
 
-def _best(problem: Problem, answer: Allocation, floor: Counts) -> Allocation:
+def _best(
+    problem: Problem, answer: Allocation, floor: Counts, name: str = "the greedy search"
+) -> Allocation:
     """The solver's answer, unless it is not allowed or another answer is worth more.
 
     Of equal answers, the answer without changes wins, then the solver's. A solver without an answer
-    has said "unchanged". The greedy search may still know a better answer.
+    has said "unchanged". The search called `name`, which found `floor`, may know a better answer.
     """
     held = held_counts(problem)
     solve, fault = answer.solve, infeasibility(problem, answer.counts)
@@ -203,7 +214,8 @@ def _best(problem: Problem, answer: Allocation, floor: Counts) -> Allocation:
     solve = replace(solve, value=worth[counts], bound=max(solve.bound, worth[counts]))
     if counts in (held, answer.counts):
         return Allocation(counts, solve)
-    solve = replace(solve, reason=f"{solve.reason}; the greedy search did better")
+    solve = replace(solve, reason=f"{solve.reason}; {name} did better")
     if solve.status is SolveStatus.UNCHANGED:
-        solve = replace(solve, status=SolveStatus.INCUMBENT, solver="greedy", bound=math.inf)
+        solver = "prices" if name == "prices" else "greedy"
+        solve = replace(solve, status=SolveStatus.INCUMBENT, solver=solver, bound=math.inf)
     return Allocation(counts, solve)

@@ -154,6 +154,15 @@ class Problem:
             raise ValueError("the horizon must be positive")
 
 
+class OutOfTime(Exception):
+    """A part of a search has used up its time without an answer."""
+
+
+def never() -> bool:
+    """Tell a search that its time is not up."""
+    return False
+
+
 @dataclass(frozen=True)
 class Limits:
     """The time that a solver may take in seconds, and the relative gap at which it may stop."""

@@ -172,7 +172,7 @@ def test_many_jobs_and_classes_need_no_integer_programme(monkeypatch: pytest.Mon
 
 
 def test_out_of_time_the_best_so_far_is_returned_and_said() -> None:
-    clock = iter([0.0, *[100.0] * 1000])
+    clock = iter([*[0.0] * 300, *[100.0] * 1000])  # late once the greedy search has ended
     problem = machine(30, 300, 6)
     allocation = allocate(problem, Limits(seconds=1, gap=1e-9), clock=lambda: next(clock))
     assert allocation.solve.status is SolveStatus.INCUMBENT

@@ -9,12 +9,12 @@ change where that is allowed.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import le, sub
 from typing import Optional
 
-from slurm_hooks.allocation.problem import JobAsk, Problem
+from slurm_hooks.allocation.problem import JobAsk, Problem, never
 from slurm_hooks.allocation.value import (
     Counts,
     Period,
@@ -153,20 +153,21 @@ class _Climber:
                 fills.pop(0)
 
 
-def solve_greedy(problem: Problem) -> Counts:
+def solve_greedy(problem: Problem, is_late: Callable[[], bool] = never) -> Counts:
     """Feasible counts (job, class) by marginal gain, or the held counts if they are worth as much.
 
-    The problem must not contradict itself (`value.contradiction`).
+    `is_late` ends the climb early. The problem must not contradict itself (`value.contradiction`).
     """
-    climbed = climb_from(problem, ((0,) * len(problem.classes),) * len(problem.jobs))
+    none = ((0,) * len(problem.classes),) * len(problem.jobs)
+    climbed = climb_from(problem, none, is_late)
     held = held_counts(problem)
     if is_feasible(problem, held) and value(problem, held) >= value(problem, climbed):
         return held
     return climbed
 
 
-def climb_from(problem: Problem, rows: Counts) -> Counts:
-    """Extend `rows` (job, class) by all that adds value, steepest first.
+def climb_from(problem: Problem, rows: Counts, is_late: Callable[[], bool] = never) -> Counts:
+    """Extend `rows` (job, class) by all that adds value, steepest first, until `is_late`.
 
     Each of `rows` must be allowed, empty, or a part of its job's held row. Together they must fit.
     """
@@ -180,8 +181,10 @@ def climb_from(problem: Problem, rows: Counts) -> Counts:
         climber.move_to(row)
     heap: list[tuple[float, str, int, Row]] = []
     for at in range(len(climbers)):
+        if is_late():
+            break
         _push(heap, climbers, at, stock)
-    while heap:
+    while heap and not is_late():
         _, _, at, row = heapq.heappop(heap)
         climber = climbers[at]
         if stock.covers(climber.row, row):

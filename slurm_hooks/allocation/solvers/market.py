@@ -6,17 +6,19 @@ It keeps the best answer and the best bound so far.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from typing import TypeVar
 
-from slurm_hooks.allocation.problem import Problem
+from slurm_hooks.allocation.problem import OutOfTime, Problem, never
 from slurm_hooks.allocation.solvers.bids import Bid, Bidder, depths_of
 from slurm_hooks.allocation.solvers.finish import Supply
 from slurm_hooks.allocation.solvers.greedy import climb_from
 from slurm_hooks.allocation.value import Counts, Row, nodes_to_give, periods, row_fault, value
 
 FITS = 6
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,16 @@ class _Shelf:
 
 
 class Market:
-    """Bidders and supply. `start` (job, class) must be allowed. It is the first best answer."""
+    """Bidders and supply. `start` (job, class) must be allowed. It is the first best answer.
 
-    def __init__(self, problem: Problem, start: Counts) -> None:
+    A step that `is_late` ends early raises OutOfTime. The best answer and the bound stay true.
+    """
+
+    def __init__(
+        self, problem: Problem, start: Counts, is_late: Callable[[], bool] = never
+    ) -> None:
         self.problem = problem
+        self._is_late = is_late
         self.spans = periods(problem)
         self.caps = [c.capacity for c in problem.classes]
         self.depths = depths_of(self.spans, len(self.caps))
@@ -85,8 +93,15 @@ class Market:
         self.counts, self.value, self.bound = start, value(problem, start), math.inf
         self.prices: tuple[float, ...] = ()  # they prove the bound
         self.bids: tuple[Bid, ...] = ()  # the answers to them
-        self.bidders = [Bidder(job, self.spans, self.caps) for job in problem.jobs]
+        self.bidders = [Bidder(job, self.spans, self.caps) for job in self._in_time(problem.jobs)]
         self._urgency = [0.0] * len(problem.jobs)
+
+    def _in_time(self, items: Iterable[T]) -> Iterator[T]:
+        """Yield the items until the time is up."""
+        for item in items:
+            if self._is_late():
+                raise OutOfTime
+            yield item
 
     def result(self) -> Priced:
         """The best answer so far."""
@@ -96,7 +111,7 @@ class Market:
         """Every job's best row at `prices` (class), spread over classes of the same price."""
         shelf = _Shelf(prices, self.caps, self.depths)
         bids = []
-        for bidder in self.bidders:
+        for bidder in self._in_time(self.bidders):
             bid = bidder.answer(prices, shelf.order)
             bids.append(bid)
             shelf.take(bid.row)
@@ -118,7 +133,7 @@ class Market:
             if fits[-1][0] < 1e-4 * abs(self.value):
                 break
         if fits:
-            counts = climb_from(self.problem, min(fits)[1])
+            counts = climb_from(self.problem, min(fits)[1], self._is_late)
             worth = value(self.problem, counts)
             if worth > self.value:
                 self.counts, self.value = counts, worth
@@ -140,7 +155,8 @@ class Market:
         free = [cap - sum(column) for cap, column in zip(self.caps, zip(*rows))]
         shelf = _Shelf(asked.prices, free, self.depths)
         budget, lost = sum(free) - self.spare, 0.0
-        for at in sorted(range(len(rows)), key=lambda at: -self._urgency[at]):
+        turns = sorted(range(len(rows)), key=lambda at: -self._urgency[at])
+        for at in self._in_time(turns):
             bid = asked.bids[at]
             if bid.row == rows[at]:
                 continue

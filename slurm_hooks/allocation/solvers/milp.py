@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Optional
 
 import pulp
 
-from slurm_hooks.allocation.problem import Allocation, Limits, Problem
+from slurm_hooks.allocation.problem import Allocation, Limits, OutOfTime, Problem, never
 from slurm_hooks.allocation.solvers.milp_job import JobModel, Sheet, add_job
 from slurm_hooks.allocation.value import Counts, held_counts, nodes_to_give, periods, value
 from slurm_hooks.model import Solve, SolveStatus
@@ -74,6 +75,7 @@ def solve_milp(
     name: str = "milp",
     start: Optional[Counts] = None,
     bound: float = math.inf,
+    seconds: Callable[[], float] = lambda: 0.0,
 ) -> Allocation:
     """The best counts (job, class) within the limits. The search begins at `start` if it is given.
 
@@ -83,13 +85,19 @@ def solve_milp(
     * INCUMBENT: time ran out with an answer in hand.
     * UNCHANGED: time ran out before, so these are the counts held now.
 
-    The bound is infinite if the solver does not report it. Raises LookupError without a solver, and
-    passes on PuLP's errors when the solver breaks.
+    `seconds` is a clock. To hand the model to a solver takes about as long as to build it. So the
+    search has the time that is left after twice the time of building. The bound is infinite if the
+    solver does not report it. Raises OutOfTime if nothing is left, LookupError without a solver,
+    and passes on PuLP's errors when the solver breaks.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 announces PuLP 4
         backend = find_backend(name, limits)
-        sheet, models = build(problem, start or held_counts(problem))
+        began, half_s = seconds(), limits.seconds / 2
+        sheet, models = build(
+            problem, start or held_counts(problem), lambda: seconds() - began > half_s
+        )
+        backend.solver.timeLimit = limits.seconds - 2 * (seconds() - began)
         if 0 < bound < math.inf:
             _stop_near(backend, sheet.constant - bound / (1 + limits.gap))
         if start:
@@ -133,11 +141,20 @@ def _start_from_values(solver: Any) -> None:
     solver.callSolver = run
 
 
-def build(problem: Problem, start: Counts) -> tuple[Sheet, list[JobModel]]:
-    """The model of the problem and its jobs (job), with `start` as the first values."""
+def build(
+    problem: Problem, start: Counts, is_late: Callable[[], bool] = never
+) -> tuple[Sheet, list[JobModel]]:
+    """The model of the problem and its jobs (job), with `start` as the first values.
+
+    Raises OutOfTime once it `is_late`.
+    """
     sheet = Sheet(pulp.LpProblem("allocation", pulp.LpMaximize))
     spans = periods(problem)
-    models = [add_job(sheet, problem, at, spans, row) for at, row in enumerate(start)]
+    models: list[JobModel] = []
+    for at, row in enumerate(start):
+        if is_late():
+            raise OutOfTime
+        models.append(add_job(sheet, problem, at, spans, row))
     used: list[tuple[Any, float]] = []
     for c, node_class in enumerate(problem.classes):
         in_class = [term for model in models for term in model.nodes[c]]

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from slurm_hooks.allocation.problem import Problem
+from slurm_hooks.allocation.problem import OutOfTime, Problem, never
 from slurm_hooks.allocation.solvers.finish import TooLarge, best_rows
 from slurm_hooks.allocation.solvers.market import Asked, Market, Priced
 from slurm_hooks.allocation.solvers.open_rows import open_rows
@@ -38,19 +38,25 @@ MOST_STEPS = 200_000
 """The steps after which the search for the best answer gives up: 0.1 s of Python."""
 
 
-def _never() -> bool:
-    return False
-
-
 def solve_prices(
-    problem: Problem, start: Counts, gap: float, is_late: Callable[[], bool] = _never
+    problem: Problem, start: Counts, gap: float, is_late: Callable[[], bool] = never
 ) -> Priced:
     """Counts worth at least as much as `start`, and a proven bound. Stops at the relative `gap`.
 
     `start` (job, class) must be allowed. `is_late` ends the search early. Without it the same
     problem always gets the same answer.
     """
-    market = Market(problem, start)
+    try:
+        market = Market(problem, start, is_late)
+    except OutOfTime:
+        return Priced(start, value(problem, start), math.inf)
+    try:
+        return _search(market, gap, is_late)
+    except OutOfTime:
+        return market.result()
+
+
+def _search(market: Market, gap: float, is_late: Callable[[], bool]) -> Priced:
     sectors = Sectors.of(market)
 
     def is_done() -> bool:
