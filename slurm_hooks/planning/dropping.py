@@ -97,12 +97,15 @@ def without(plan: Plan, faults: Mapping[FragmentId, Fault]) -> Plan:
     if not faults:
         return plan
     faulty = [(i, faults[i.fragment]) for i in plan.actions if i.fragment in faults]
+    of_job: dict[int, list[tuple[Intent, Fault]]] = {}
+    for intent, why in faulty:
+        of_job.setdefault(intent.fragment.job_id, []).append((intent, why))
     idle, starting = _idle_without(plan, faulty)
     left = (faults[i.fragment].left if i.fragment in faults else i for i in plan.actions)
     return replace(
         plan,
         actions=tuple(i for i in left if i is not None and i.parts),
-        jobs=tuple(_job_without(job, faulty) for job in plan.jobs),
+        jobs=tuple(_job_without(job, of_job.get(job.job_id, [])) for job in plan.jobs),
         notes=(*plan.notes, *(_not_done(i, why) for i, why in faulty)),
         idle=idle,
         starting=starting,
@@ -117,8 +120,8 @@ def _not_done(intent: Intent, fault: Fault) -> Reason:
     return Reason(Why.NOT_DONE, detail)
 
 
-def _job_without(job: JobPlan, faulty: _Faulty) -> JobPlan:
-    mine = [(i, why) for i, why in faulty if i.fragment.job_id == job.job_id]
+def _job_without(job: JobPlan, mine: _Faulty) -> JobPlan:
+    """Return the plan of a job without its faulty intents."""
     grows = [(i, why) for i, why in mine if i.verb is Verb.GROW]
     job = replace(job, nodes_planned=job.nodes_planned + sum(why.kept for _, why in mine))
     if not grows:
@@ -143,11 +146,11 @@ def _idle_without(plan: Plan, faulty: _Faulty) -> tuple[tuple[IdleNodes, ...], f
     counts = Counter({each.reason: each.nodes for each in plan.idle})
     dropped = {intent.fragment for intent, _ in faulty}
     still = {name for i in plan.actions if i.fragment not in dropped for name in i.nodes}
-    starting = plan.starting
+    starting = set(plan.starting)
     for intent, why in faulty:
-        gone = intent.nodes & starting - still
+        gone = {name for name in intent.nodes if name in starting and name not in still}
         starting -= gone
         counts[handed_out(plan.level)] -= len(gone)
         counts[why.idle] += len(gone - why.lost)
     rows = (IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason] > 0)
-    return tuple(rows), starting
+    return tuple(rows), frozenset(starting)

@@ -99,6 +99,7 @@ class Eligibility:
         self.in_service = {n for n, node in survey.nodes.items() if node.state in IN_SERVICE}
         free_or_others = self.in_service - self.taken
         self._others = {n for n in free_or_others if not survey.mandate.bars_node(n)}
+        self._room_by_kind: dict[JobKind, tuple[int, Mapping[str, int]]] = {}
         self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
         self._wants = {s.job.job_id: max(0, s.most - s.size) for s in ranked}
@@ -399,8 +400,17 @@ class Eligibility:
         shunned, excluded = situation.shunned, situation.job.request.excluded or frozenset()
         bad = shunned.died | shunned.died_once | shunned.unfit | excluded
         kind = self._jobs[situation.job.job_id]
-        good = (n for n in self._nodes.keys() - bad if self.verdict(n, kind) == self._usable)
-        return sum(self._room_for(n, kind) for n in good) + situation.size >= situation.most
+        total, rooms = self._rooms(kind)
+        lost = sum(rooms.get(name, 0) for name in bad)
+        return total - lost + situation.size >= situation.most
+
+    def _rooms(self, kind: JobKind) -> tuple[int, Mapping[str, int]]:
+        """The room for jobs of a kind, in all and on each node. Only deaths need it."""
+        if kind not in self._room_by_kind:
+            good = (n for n in self._nodes if self.verdict(n, kind) == self._usable)
+            rooms = {name: self._room_for(name, kind) for name in good}
+            self._room_by_kind[kind] = sum(rooms.values()), rooms
+        return self._room_by_kind[kind]
 
 
 class Bidders(NamedTuple):

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 
 from slurm_hooks.model import (
     REFUSED,
     WAITING_STATES,
     AvoidedNode,
+    FailedSize,
     Fragment,
     FragmentState,
     MalleableJob,
@@ -88,19 +90,31 @@ def is_to_stop(ground: Ground, job: MalleableJob, guilty: tuple[Fragment, ...]) 
     node. Failures at a size that the script cannot have do not count.
     """
     is_often = bool(guilty) and job.failures + 1 >= ground.settings.failures.limit
-    return is_often and not _is_blame_on_size(ground, job)
+    return is_often and not Failure(ground, job).is_of_size
 
 
-def _is_blame_on_size(ground: Ground, job: MalleableJob) -> bool:
-    """Tell whether another failure shows that the script cannot have its present size."""
-    nodes = _size(job)
-    return nodes in failing(ground, job, with_failure(ground, job, nodes))
+@dataclass(frozen=True)
+class Failure:
+    """A failure of a job's script in this tick. All its dead fragments share it."""
 
+    ground: Ground
+    job: MalleableJob
 
-def _size(job: MalleableJob) -> int:
-    """The size that the job had when its script failed."""
-    there = (f for f in job.fragments if f.state is FragmentState.RUNNING or is_death(f))
-    return sum(f.mark.slots or job.request.unit for f in there)
+    @cached_property
+    def is_of_size(self) -> bool:
+        """Tell whether another failure shows that the script cannot have its present size."""
+        return self._size in failing(self.ground, self.job, self.sizes)
+
+    @cached_property
+    def sizes(self) -> tuple[FailedSize, ...]:
+        """The failures by size, with this failure."""
+        return with_failure(self.ground, self.job, self._size)
+
+    @cached_property
+    def _size(self) -> int:
+        """The size that the job had when its script failed."""
+        there = (f for f in self.job.fragments if f.state is FragmentState.RUNNING or is_death(f))
+        return sum(f.mark.slots or self.job.request.unit for f in there)
 
 
 def why_stopped(ground: Ground, first: Fragment) -> str:
@@ -110,12 +124,13 @@ def why_stopped(ground: Ground, first: Fragment) -> str:
     return f"failed-{ground.settings.failures.limit}-times:exit-{code}-on-{where}"
 
 
-def after_death(ground: Ground, fragment: Fragment, job: MalleableJob) -> Mark:
+def after_death(fragment: Fragment, failure: Failure) -> Mark:
     """The mark of a dead fragment, without nodes that it has avoided for long enough.
 
     A tick counts a single failure, however many fragments of a gang died together. The mark keeps
     the last two deaths of each node.
     """
+    ground, job = failure.ground, failure.job
     now, span = ground.now, timedelta(seconds=ground.settings.failures.avoid_s)
     lasting = [a for a in fragment.mark.deaths if is_within(now, a.since, span)]
     newest = {a.node: a for a in sorted(lasting)}
@@ -124,9 +139,8 @@ def after_death(ground: Ground, fragment: Fragment, job: MalleableJob) -> Mark:
     mark = replace(fragment.mark, noticed=now, deaths=deaths)
     if is_blame_on_node(ground, fragment, job):
         return mark
-    more = 0 if _is_blame_on_size(ground, job) else 1
-    sizes = with_failure(ground, job, _size(job))
-    return replace(mark, failures=job.failures + more, failed_sizes=sizes)
+    more = 0 if failure.is_of_size else 1
+    return replace(mark, failures=job.failures + more, failed_sizes=failure.sizes)
 
 
 def shunned(ground: Ground, job: MalleableJob) -> Shunned:

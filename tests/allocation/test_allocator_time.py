@@ -7,16 +7,13 @@ nothing.
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 
 import pytest
 
 import slurm_hooks.allocation.allocate as allocate_module
 import slurm_hooks.allocation.solvers.milp as milp_module
 import slurm_hooks.allocation.solvers.prices as prices_module
+from counted_work import counting
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.allocation.value import held_counts, infeasibility, value
@@ -44,22 +41,6 @@ def machine(jobs: int, classes: int) -> Problem:
         for at in range(jobs)
     )
     return Problem(asks, holes, 3600.0)
-
-
-@contextmanager
-def counting() -> Iterator[list[int]]:
-    """Count the calls of Python functions in the only item of the list."""
-    calls = [0]
-
-    def count(frame: FrameType, event: str, arg: object) -> None:
-        calls[0] += event == "call"
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        yield calls
-    finally:
-        sys.setprofile(before)
 
 
 @pytest.mark.parametrize("is_large", [False, True], ids=["prices", "linear programme"])
