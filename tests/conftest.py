@@ -9,9 +9,11 @@ search` searches among new examples.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +45,28 @@ if PROFILE == "repeatable":
     # Hypothesis draws the constants of the modules that happen to be imported, which depends on the
     # tests that ran before. So it learns from no other test, and draws the same wherever it runs.
     providers._get_local_constants = lambda: providers._local_constants
+
+
+# Names of the threads that were started, of which most have ended.
+_threads: list[str] = []
+_start = threading.Thread.start
+
+
+def _start_and_count(thread: threading.Thread) -> None:
+    _threads.append(thread.name)
+    _start(thread)
+
+
+threading.Thread.start = _start_and_count  # type: ignore[method-assign]
+
+
+@pytest.fixture(autouse=True)
+def leaks_of_threads() -> Iterator[None]:
+    """What a test with threads leaves open fails this test, and no later test that is innocent."""
+    before = len(_threads)
+    yield
+    if len(_threads) > before:
+        gc.collect()
 
 
 @pytest.fixture

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -85,3 +87,36 @@ def test_a_row_of_the_night_names_the_end_of_a_suite(
 
 def test_the_page_of_the_night_has_every_suite() -> None:
     assert nightly.PAGE.read_text() == nightly.HEAD + "\n".join(nightly._rows().values()) + "\n"
+
+
+LEAKY = """
+import socket, threading
+
+def test_leaves_a_socket():
+    ends = [socket.socket()]
+    ends.append(ends)  # so that it goes only when garbage is collected
+    thread = threading.Thread(target=ends.__len__)
+    thread.start()
+    thread.join()
+
+def test_innocent():
+    import gc
+    gc.collect()
+"""
+
+
+def test_a_test_with_threads_that_leaves_a_socket_open_fails_itself(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    (tmp_path / "test_some.py").write_text(LEAKY)
+    path = f"{TESTS}:{TESTS.parent}"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:xdist", str(tmp_path)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": path},
+        cwd=tmp_path,
+        text=True,
+        capture_output=True,
+        timeout=150,
+        check=False,
+    )
+    (failed,) = (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
+    assert "::test_leaves_a_socket" in failed, done.stdout
