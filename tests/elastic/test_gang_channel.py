@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 
+from slurm_hooks.elastic.engines.gang import channel as module
 from slurm_hooks.elastic.engines.gang.channel import (
     STRANGERS,
     ChannelError,
@@ -36,7 +36,7 @@ def listener() -> Iterator[Listener]:
 
 def asked(listener: Listener, said: object, secret: bytes = SECRET) -> object:
     with call(("127.0.0.1", listener.port), secret, {"what": "echo", "said": said}) as end:
-        end.settimeout(5)
+        end.settimeout(300)
         return json.loads(receive_line(end))
 
 
@@ -46,14 +46,15 @@ def test_a_caller_with_the_secret_is_answered(listener: Listener) -> None:
         asked(listener, 1, b"another")
 
 
-def test_silent_strangers_keep_no_agent_out(listener: Listener) -> None:
+def test_silent_strangers_keep_no_agent_out(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "GREETING_S", 900.0)
     address = ("127.0.0.1", listener.port)
     with ExitStack() as strangers:
         for _ in range(3 * STRANGERS):
             strangers.enter_context(socket.create_connection(address, timeout=5))
-        began = time.monotonic()
         assert asked(listener, "here") == "here"
-        assert time.monotonic() - began < 8
     assert asked(listener, "still") == "still"
 
 

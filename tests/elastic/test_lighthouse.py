@@ -85,7 +85,7 @@ def test_counting_leaves_an_unused_id_and_time_for_all_to_arrive(
     later.join(10)
     assert [members for _, members in quorums] == [["a", "b"]] * 2, "nobody begins alone"
     assert {quorum for quorum, _ in quorums} == {97}
-    assert 0.15 < waited_s < 5
+    assert waited_s > 0.15
 
 
 def test_closing_cuts_off_every_waiting_caller() -> None:

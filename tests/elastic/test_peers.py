@@ -238,10 +238,8 @@ def test_the_death_of_a_newcomer_is_an_error_and_no_torn_state(tmp_path: Path) -
         checkpoint.load()
         dist.barrier()
 
-    begun = time.monotonic()
     group.start(body)
     codes = group.end()
     assert codes == [1, 1, 9]
-    assert time.monotonic() - begun < LIMIT_S / 2
     assert group.memory(0).newest() == 7
     assert group.memory(2).newest() == -1

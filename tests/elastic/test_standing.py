@@ -268,16 +268,14 @@ def test_slurm_that_takes_no_word_causes_no_long_delay(
     (slurm / "refuse").touch()
     began = time.monotonic()
     OwnElement(ENV, SignalListener()).report_started()
-    assert 0.8 < time.monotonic() - began < 30
+    assert time.monotonic() - began > 0.8
     (slurm / "refuse").unlink()
     wait_until(says(slurm, "started{2}"))  # in the background
     (slurm / "comment").write_text("")
     path = os.environ["PATH"]
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr(module, "START_S", 30.0)
-    began = time.monotonic()
+    monkeypatch.setattr(module, "START_S", 900.0)
     OwnElement(ENV, SignalListener()).report_started()
-    assert time.monotonic() - began < 15
     monkeypatch.setattr(module, "START_S", 1.0)
     assert "squeue and scontrol not found in PATH" in capfd.readouterr().err
     monkeypatch.setenv("PATH", path)
@@ -394,9 +392,8 @@ def test_without_slurms_commands_a_finish_is_not_waited_for(
     own_element = OwnElement(ENV, SignalListener())
     monkeypatch.setenv("PATH", "/nowhere")
     own_element.report_started()
-    began = time.monotonic()
+    monkeypatch.setattr(module, "FINISH_S", 900.0)
     own_element.report_finished()
-    assert time.monotonic() - began < module.FINISH_S / 2
     monkeypatch.setenv("PATH", path)  # they were away for a while
     own_element.report_finished()
     assert says(slurm, "finished{2}")()
@@ -597,11 +594,9 @@ def test_news_after_a_while_without_are_written_at_once(
     joined.report_loss(Loss(60))
     wait_until(lambda: joined.told_loss == Loss(60))
     time.sleep(2.0)
-    monkeypatch.setattr(comment_writer, "EVERY_S", 30.0)
-    began = time.monotonic()
+    monkeypatch.setattr(comment_writer, "EVERY_S", 900.0)
     joined.report_loss(Loss(90))
     wait_until(says_news(slurm, "joined{2}", "h{90}", "mine"))
-    assert time.monotonic() - began < 15
 
 
 def test_news_wait_their_turn_after_a_remark(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from slurm_hooks.elastic.engines.torchrun import store
 from slurm_hooks.elastic.engines.torchrun.store import (
     RoundStore,
     connect,
@@ -57,13 +57,19 @@ def test_ranks_are_exchanged_as_ever() -> None:
     assert ranks == {"host": (0, 4), "guest": (2, 4)}
 
 
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for all members is longer than a test may take."""
+    monkeypatch.setattr(store, "ARRIVE_S", 900.0)
+
+
+@pytest.mark.usefixtures("endless")
 def test_the_host_does_not_wait_for_a_lost_member() -> None:
     host = open_store("127.0.0.1")
-    began = time.monotonic()
     assert assign(RoundStore(host, 0, 3, Agent(True)), 0, 3) == (0, 6)
-    assert time.monotonic() - began < 30
 
 
+@pytest.mark.usefixtures("endless")
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 def test_the_loss_of_the_host_does_not_end_the_agent(when: str) -> None:
     host = open_store("127.0.0.1")
@@ -74,9 +80,7 @@ def test_the_loss_of_the_host_does_not_end_the_agent(when: str) -> None:
         box.clear()
     else:
         threading.Timer(0.5, box.clear).start()
-    began = time.monotonic()
     assert assign(RoundStore(guest, 1, 2, Agent(False)), 1, 2) == (1, 2)
-    assert time.monotonic() - began < 30
 
 
 def test_other_keys_are_passed_to_the_real_store() -> None:

@@ -653,7 +653,7 @@ from pathlib import Path
 import torch
 from torch.utils.data import DataLoader
 from slurm_hooks.elastic import Checkpoint
-from slurm_hooks.elastic.script import last_signal
+from slurm_hooks.elastic.script import just_in_time, last_signal
 while True:
     order = json.loads(sys.stdin.readline() or os._exit(0))
     if isinstance(order, int):
@@ -699,7 +699,9 @@ if kind == "forks":
     time.sleep(0.3)
 if kind == "raises": raise RuntimeError("of the script")
 if kind in ("fails", "succeeds"): sys.exit(int(kind == "fails"))  # it has caught its errors itself
-if kind == "torn": checkpoint.changing()
+if kind == "torn":
+    just_in_time.TORN_S = 900.0  # longer than the test may take
+    checkpoint.changing()
 if kind in ("loads", "draws"):
     os.setsid()
     loader = iter(DataLoader(range(1 << 30), num_workers=2))
@@ -881,7 +883,7 @@ def test_after_a_second_sigterm_a_process_ends_with_the_farewell(begin: Begin) -
     time.sleep(0.1)
     process.term()
     assert process.end()[0] == -signal.SIGTERM
-    assert 0.7 < time.monotonic() - began < 4.9  # and not after the five seconds for a torn state
+    assert time.monotonic() - began > 0.7
     assert process.memory.newest() == -1
 
 

