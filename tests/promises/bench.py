@@ -40,7 +40,13 @@ snooze_s = 0
 # For jobs that train: this Python's torchrun, as a user who can read it.
 WITH_TORCHRUN = f"export PATH={Path(sys.executable).parent}:$PATH"
 TRAINER = "root" if os.geteuid() == 0 else "nobody"
-_USUAL = Path(__file__).resolve().parents[1] / "elastic" / "train_usual.py"
+_TESTS = Path(__file__).resolve().parents[1]
+_USUAL = _TESTS / "elastic" / "train_usual.py"
+
+
+def hastened(*times: str) -> str:
+    """A torchrun whose agent waits for so many seconds: `"agent.stall.LEAST_S=8"`."""
+    return " ".join(["python", str(_TESTS / "hastened.py"), *times])
 
 
 def usual_training(work: Path, steps: int, keeps: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from promises.bench import TRAINER, WITH_TORCHRUN, Bench
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has, hastened
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
 
@@ -48,11 +48,12 @@ def until(what: Callable[[], bool], bench: Bench, job: int) -> None:
     def explain() -> str:
         return output(bench, job, "explain") + log(bench, job)
 
-    wait_until(what, 240, explain=explain)
+    wait_until(what, 240, explain, every_s=1)
 
 
 def test_a_training_that_makes_no_step_is_reported_until_it_goes_on(bench: Bench) -> None:
-    job = bench.submit(f"{WITH_TORCHRUN}\nexec torchrun train.py", "1-1", TRAINER)
+    torchrun = hastened("agent.stall.LEAST_S=8", "batch.comment_writer.LOOK_S=2")
+    job = bench.submit(f"{WITH_TORCHRUN}\nexec {torchrun} train.py", "1-1", TRAINER)
     bench.tick_until(job, lambda j: any(f.telemetry for f in j.fragments), 240)
     (bench.box.work / "stand").touch()
     until(lambda: "no step since" in output(bench, job, "explain"), bench, job)
@@ -76,7 +77,7 @@ torch.distributed.init_process_group(
 @pytest.mark.nightly
 def test_a_training_that_makes_no_first_step_is_reported(bench: Bench) -> None:
     (bench.box.work / "train.py").write_text(WAITS)
-    line = "exec torchrun --standalone --nnodes=1 train.py"
+    line = f"exec {hastened('agent.stall.FIRST_S=20')} --standalone --nnodes=1 train.py"
     job = bench.submit(f"{WITH_TORCHRUN}\n{line}", "2-2", TRAINER)
     until(lambda: "no step seen yet" in output(bench, job, "explain"), bench, job)
     assert "in round 1 since " in output(bench, job, "status")
@@ -87,7 +88,7 @@ def test_a_training_that_makes_no_first_step_is_reported(bench: Bench) -> None:
 APART = f"""{WITH_TORCHRUN}
 export MALLEABLE_DIR=$PWD/apart-$MALLEABLE_JOB_ID-$MALLEABLE_FRAGMENT
 export PET_RDZV_ENDPOINT=$MALLEABLE_DIR
-exec torchrun train.py"""
+exec {hastened("liveness.apart.PATIENCE_S=12")} train.py"""
 
 
 def test_a_single_fragment_trains_where_fragments_share_no_directory(bench: Bench) -> None:
@@ -99,11 +100,12 @@ def test_a_single_fragment_trains_where_fragments_share_no_directory(bench: Benc
         logs = [path.read_text() for path in work.glob(f"slurm-{job}_*.out")]
         return [line for text in logs for line in text.splitlines() if "giving up" in line]
 
-    wait_until(given_up, 300, explain=lambda: output(bench, job, "explain") + log(bench, job))
+    explain = lambda: output(bench, job, "explain") + log(bench, job)  # noqa: E731
+    wait_until(given_up, 300, explain, every_s=1)
     (line, *_) = given_up()
     assert " trains in another directory of this name: submit from one that all nodes share" in line
     assert "trains in another directory" in output(bench, job, "explain")
-    for _ in range(15):
+    for _ in range(5):
         output(bench, job, "status")
     status = bench.job(job)
     states = [(f.said, f.state) for f in status.fragments]
@@ -119,8 +121,10 @@ def test_fragments_that_need_each_other_but_share_no_directory_give_their_nodes_
     job = bench.submit(APART, "2-2", TRAINER)
     work = bench.box.work
 
+    bench.tick_until(job, has(2))
+
     def given_up() -> bool:
-        output(bench, job, "status")
+        """Without ticks, which would start the first again before the other gives up."""
         logs = [path.read_text() for path in work.glob(f"slurm-{job}_*.out")]
         return len(logs) == 2 and all("runs in another directory of this name" in x for x in logs)
 
