@@ -9,6 +9,9 @@ WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
 EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults and not gpu
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
+# Programs are started thousands of times by tests. Without bytecode each start compiles all sources.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs site \
 	install clean test-nightly test-pyslurm test-gpu test-frameworks test-programs test-engines test-metrics test-browser rpm deb package-tools \
 	package-lock test-packages abuse fuzz soak
