@@ -52,6 +52,9 @@ WAVE, WAVE_S = 32, 0.5  # fragments given back together, and the seconds between
 UNITS = {"ours": 1, "ahead": 1, "waves": 1, "wide": EACH}  # nodes of a fragment
 KINDS = ("empty", "plain", *UNITS)
 SETTINGS = """
+[mode]
+level = "on"
+
 [request]
 max_fragments = {nodes}
 """

@@ -25,7 +25,7 @@ from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.allocation.value import value
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.jobs import parse_jobs
@@ -56,8 +56,8 @@ def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
     port, without = answers(seen, others), answers(seen)
     ours_s, whole_s = _reading(without), _reading(port)
     nodes_s = seconds_of(lambda: parse_cluster(port.cluster), CPU)
-    plan, plan_s = timed(lambda: make_plan(seen, Settings(), CPU), CPU)
-    guard_s = seconds_of(lambda: guard(plan, seen, seen, Settings()), CPU)
+    plan, plan_s = timed(lambda: make_plan(seen, Settings(mode=Mode("on")), CPU), CPU)
+    guard_s = seconds_of(lambda: guard(plan, seen, seen, Settings(mode=Mode("on"))), CPU)
     changes, write_s = timed(lambda: commands(plan.actions, {}, (n.name for n in seen.nodes)), CPU)
     return {
         "fragment_us": round(1e6 * ours_s / (jobs * FRAGMENTS), 1),

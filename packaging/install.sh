@@ -47,8 +47,7 @@ for page in docs/man/*; do put 644 "$root/usr/share/man/man${page##*.}" "$page";
 put 644 "$completions" "$build/bash-completion/malleable"
 install -d "$config"
 if ! [ -e "$config/malleable.toml" ]; then
-  sed 's|^level = .*|level = "observe"|' etc/malleable.toml >"$config/malleable.toml"
-  chmod 644 "$config/malleable.toml"
+  put 644 "$config" etc/malleable.toml
 fi
 
 id slurm-malleable >/dev/null 2>&1 ||

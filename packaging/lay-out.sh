@@ -47,8 +47,7 @@ name_documents() { # FILE...
 
 settings() {
   install -d "$root/etc/slurm-malleable"
-  sed -e 's|^operators = .*|operators = ["root", "slurm", "slurm-malleable"]|' \
-    -e 's|^level = .*|level = "observe"|' etc/malleable.toml \
+  sed 's|^operators = .*|operators = ["root", "slurm", "slurm-malleable"]|' etc/malleable.toml \
     >"$root/etc/slurm-malleable/malleable.toml"
   chmod 644 "$root/etc/slurm-malleable/malleable.toml"
   name_documents "$root/etc/slurm-malleable/malleable.toml"

@@ -15,7 +15,7 @@ from typing import Optional
 from slurm_hooks.planning.failures import suspects
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live
 from waiting import PATIENCE_S, until_or_last
@@ -144,7 +144,7 @@ def _adopts() -> bool:
 
 def _suspects(box: Sandbox) -> dict[str, tuple[int, ...]]:
     seen = observe(Live(environment={**os.environ, **box.environment}), ["malleable"])
-    return suspects(Ground(seen, Settings()))
+    return suspects(Ground(seen, Settings(mode=Mode("on"))))
 
 
 def _files(box: Sandbox) -> dict[Path, bytes]:

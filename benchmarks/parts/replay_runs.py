@@ -23,9 +23,9 @@ from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.result import result
 from slurm_hooks.replay.scenario import Conditions, Source
 from slurm_hooks.replay.work import Queue, read_queue, read_scaling
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
-SETTINGS = Settings()
+SETTINGS = Settings(mode=Mode("on"))
 PUBLISHED_T_FWD_S = 120.0
 MEASURED = Rescale(0.3, 0.35)  # docs/lab/2026-11-20-resize.md
 COLUMNS = {"summit": 1024, "summit-400": 400}

@@ -35,7 +35,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Settings, Site
+from slurm_hooks.settings.values import Mode, Settings, Site
 
 RUNS = 3
 SHARES = (0.25, 0.5, 1.0)
@@ -55,7 +55,11 @@ def costs() -> list[Row]:
 
 def measure(nodes: int, jobs: int, fragments: int) -> Row:
     """Plan and guard a machine of this size. Return the least seconds of each part."""
-    seen, settings, clock = snapshot(nodes, jobs, fragments), Settings(), time.process_time
+    seen, settings, clock = (
+        snapshot(nodes, jobs, fragments),
+        Settings(mode=Mode("on")),
+        time.process_time,
+    )
     runs = []
     for _ in range(RUNS):
         plan, whole_s = timed(lambda: make_plan(seen, settings, clock), clock)
@@ -77,7 +81,7 @@ def measure(nodes: int, jobs: int, fragments: int) -> Row:
 def own_state() -> Iterator[Settings]:
     """Give the shipped settings with a separate state directory."""
     with tempfile.TemporaryDirectory() as place:
-        shipped = Settings()
+        shipped = Settings(mode=Mode("on"))
         site = Site(partitions=("malleable", "parts"), part_nodes="parts")
         tick = replace(shipped.tick, state_dir=f"{place}/state")
         yield replace(shipped, tick=tick, site=site)

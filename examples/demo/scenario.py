@@ -19,6 +19,9 @@ CLOCK_S = 3.0  # Slurm keeps whole seconds, in two sandboxes, and looks once a s
 # than slurmctld's half minute between two looks at limits plus a little: agents leave by
 # themselves `notice_s` before their lease ends, so the margin is only the net below them.
 LEASES = """
+[mode]
+level = "on"
+
 [lease]
 length_s = 120
 shortest_hole_s = 60

@@ -191,7 +191,7 @@ def world_of(record: Record, conditions: Conditions, settings: Settings, planner
         shrink_s=rescale.down_s,
     )
     tick = replace(settings.tick, every_s=conditions.tick_s)
-    mode = Mode(max_nodes=_ceiling(settings.mode, record.nodes))
+    mode = Mode("on", max_nodes=_ceiling(settings.mode, record.nodes))
     terms = Terms(
         with_parts(replace(settings, plan=plan, tick=tick, mode=mode), grain),
         SLURM,

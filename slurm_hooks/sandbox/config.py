@@ -48,6 +48,7 @@ def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> 
     parts = f'part_nodes = "{PART_NODES}"\n' if spec.gpus else ""
     return (
         f'[site]\npartitions = {json.dumps(names)}\n{parts}operators = ["{layout.user}"]\n{qos}\n'
+        f'[mode]\nlevel = "on"\n\n'
         f'[tick]\nlock = "{layout.run}/tick.lock"\nslurm_bin = "{slurm.bin_dir}"\n'
         f'state_dir = "{layout.run}/malleable"\n'
     )

@@ -70,7 +70,7 @@ class Mode:
     0 nodes is no limit. A share of 0 is refused, because it could also mean no node at all.
     """
 
-    level: str = _choice("on", "observe", "canary", "on")
+    level: str = _choice("observe", "observe", "canary", "on")
     users: tuple[str, ...] = _names_or_none()
     accounts: tuple[str, ...] = _names_or_none()
     nodes: tuple[str, ...] = _names_or_none()

@@ -21,7 +21,7 @@ from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
 from slurm_hooks.model import Curve, MalleableJob, Snapshot, Why
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import note_text
-from slurm_hooks.settings.values import Settings, parse
+from slurm_hooks.settings.values import Mode, Settings, parse
 
 FAST = Curve(((0, 0.0), (1, 1000.0), (8, 5000.0)))
 SLOW = Curve(((0, 0.0), (1, 10.0), (8, 79.0)))
@@ -128,7 +128,7 @@ def test_plan_follows_a_sites_own_objective() -> None:
 
 
 def test_plan_reports_a_broken_objective() -> None:
-    plan = make_plan(two_jobs(), Settings(), no_clock, broken)
+    plan = make_plan(two_jobs(), Settings(mode=Mode("on")), no_clock, broken)
     assert [note_text(note) for note in plan.notes if note.why is Why.OBJECTIVE] == [
         "job 7: the objective failed: KeyError: 'nobody'",
         "job 8: the objective failed: KeyError: 'nobody'",

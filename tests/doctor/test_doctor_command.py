@@ -224,8 +224,8 @@ def test_nodes_search_for_each_other(sandbox: Sandbox, where: str, result: str) 
 @pytest.mark.slurm
 def test_a_canary_with_misspelled_names_is_reported_by_doctor_and_plan(sandbox: Sandbox) -> None:
     before = sandbox.settings.read_text()
-    canary = '[mode]\nlevel = "canary"\nusers = ["nosuchuser"]\nnodes = ["n1", "nope[1-4]"]\n'
-    sandbox.settings.write_text(f"{before}\n{canary}")
+    canary = 'level = "canary"\nusers = ["nosuchuser"]\nnodes = ["n1", "nope[1-4]"]'
+    sandbox.settings.write_text(before.replace('level = "on"', canary))
     try:
         code, said = doctor(sandbox, "canary-users", "canary-nodes")
         argv = [sys.executable, "-m", "slurm_hooks.cli", "plan"]

@@ -87,14 +87,14 @@ def test_a_run_counts_from_its_start_by_slurms_clock() -> None:
 
 def test_a_start_in_the_second_of_the_last_tick_is_no_idle_time_as_well() -> None:
     seen = at(0, make_job(make_fragment(0)), nodes=make_nodes(1))
-    first = then(None, seen, make_plan(seen, Settings(), no_clock))
+    first = then(None, seen, make_plan(seen, Settings(mode=Mode("on")), no_clock))
     assert first.seen.idle == ((Why.STARTING, 1),)
     second = then(first.seen, at(30, make_job(running(start_s=0)), nodes=make_nodes(1)))
     assert (second.node_s, second.idle) == (30, ())
 
 
 def test_missed_ticks_lose_the_reasons_and_not_the_harvest() -> None:
-    plan = make_plan(at(0, make_job(running())), Settings(), no_clock)
+    plan = make_plan(at(0, make_job(running())), Settings(mode=Mode("on")), no_clock)
     first = then(None, at(0, make_job(running())), plan)
     second = then(first.seen, at(1000, make_job(running())))
     assert (second.node_s, second.span_s, second.unseen_s) == (1000, 1000, 880)
@@ -166,7 +166,7 @@ def test_the_end_of_a_run(fragment: Fragment, kind: Why) -> None:
 def test_a_requeue_that_a_tick_has_planned_is_no_interruption() -> None:
     down = replace(make_nodes(1)[0], state=NodeState.LEAVING)
     seen = at(0, make_job(running()), nodes=(down,))
-    first = then(None, seen, make_plan(seen, Settings(), no_clock))
+    first = then(None, seen, make_plan(seen, Settings(mode=Mode("on")), no_clock))
     back = make_fragment(0, HELD, restarts=1, eligible=after(141), said=Said.JOINED)
     (ending,) = then(first.seen, at(30, make_job(back))).endings
     assert (ending.kind, ending.cause) == (Why.LEFT, "node_leaves")
@@ -206,7 +206,7 @@ OVER = (
 @pytest.mark.parametrize(("fragments", "over"), OVER, ids=[str(over) for _, over in OVER])
 def test_the_reason_why_a_job_is_over(fragments: tuple[Fragment, ...], over: Optional[Why]) -> None:
     seen = at(0, make_job(*fragments))
-    record = then(None, seen, make_plan(seen, Settings(), no_clock))
+    record = then(None, seen, make_plan(seen, Settings(mode=Mode("on")), no_clock))
     assert record.jobs[0].over is over
     assert bool(record.jobs[0].stop) == (over is Why.STOPPED)
 
@@ -349,10 +349,10 @@ def test_no_node_second_is_counted_twice(ran: int, runs: int, wait: int, ahead: 
     """Harvested and idle together never exceed the nodes times the time."""
     old = [running(i, f"n{i + 1}") for i in range(ran)]
     seen = at(0, make_job(*old, held=4 - ran), nodes=make_nodes(4))
-    first = then(None, seen, make_plan(seen, Settings(), no_clock))
+    first = then(None, seen, make_plan(seen, Settings(mode=Mode("on")), no_clock))
     new = [running(i, f"n{i + 1}", -200 if i < ran else wait) for i in range(runs)]
     later = at(ahead, make_job(*new, held=4 - runs))
-    record = then(first.seen, later, make_plan(later, Settings(), no_clock))
+    record = then(first.seen, later, make_plan(later, Settings(mode=Mode("on")), no_clock))
     known = record.node_s - record.uncertain_node_s
     assert 0 <= known <= 4 * max(ahead, 0)
     assert sum(s for _, _, s in record.idle) <= 4 * max(ahead, 0)
@@ -361,7 +361,7 @@ def test_no_node_second_is_counted_twice(ran: int, runs: int, wait: int, ahead: 
 
 def test_the_reasons_of_idle_nodes() -> None:
     def idle(*jobs: MalleableJob, **fields: Any) -> dict[Why, int]:
-        plan = make_plan(at(0, *jobs, **fields), Settings(), no_clock)
+        plan = make_plan(at(0, *jobs, **fields), Settings(mode=Mode("on")), no_clock)
         return {item.reason: item.nodes for item in plan.idle}
 
     assert idle() == {Why.NO_JOB: 4}
@@ -376,22 +376,22 @@ def test_the_reasons_of_idle_nodes() -> None:
 
 def test_a_mode_or_a_ceiling_is_named_as_the_reason_of_idle_nodes() -> None:
     def idle(mode: Mode, **fields: Any) -> dict[Why, int]:
-        settings = replace(Settings(), mode=mode)
+        settings = Settings(mode=mode)
         fields.setdefault("job", make_job(held=6, user="ann"))
         plan = make_plan(at(0, fields.pop("job"), **fields), settings, no_clock)
         return {item.reason: item.nodes for item in plan.idle}
 
-    assert idle(Mode(), off=Off(NOW)) == {Why.OFF: 4}
-    assert idle(Mode(), no_growth=Off(NOW)) == {Why.NO_GROWTH: 4}
+    assert idle(Mode("on"), off=Off(NOW)) == {Why.OFF: 4}
+    assert idle(Mode("on"), no_growth=Off(NOW)) == {Why.NO_GROWTH: 4}
     assert idle(Mode("observe")) == {Why.OBSERVED: 4}
     assert idle(Mode("canary", users=("bob",))) == {Why.CANARY: 4}
     some = idle(Mode("canary", nodes=("n1",)))
     assert some == {Why.STARTING: 1, Why.CANARY: 3}
-    assert idle(Mode(max_nodes=3)) == {Why.STARTING: 3, Why.CEILING: 1}
-    assert idle(Mode(max_nodes_per_user=3)) == {Why.STARTING: 3, Why.CEILING: 1}
+    assert idle(Mode("on", max_nodes=3)) == {Why.STARTING: 3, Why.CEILING: 1}
+    assert idle(Mode("on", max_nodes_per_user=3)) == {Why.STARTING: 3, Why.CEILING: 1}
     resting = make_job(running(noticed=after(-5)), held=5)
-    assert idle(Mode(max_nodes=1), job=resting) == {Why.CEILING: 3}
-    assert idle(Mode(max_nodes=2), job=resting) == {Why.RESTING: 3}  # room for a single node
+    assert idle(Mode("on", max_nodes=1), job=resting) == {Why.CEILING: 3}
+    assert idle(Mode("on", max_nodes=2), job=resting) == {Why.RESTING: 3}  # room for a single node
 
 
 def test_a_node_for_jobs_outside_of_the_canary_only_is_idle_because_of_it() -> None:
@@ -400,7 +400,7 @@ def test_a_node_for_jobs_outside_of_the_canary_only_is_idle_because_of_it() -> N
     bob = make_job(held=6, user="bob", job_id=8)
     gpu = make_node("n1", features=frozenset({"gpu"}))
     seen = at(0, ann, bob, nodes=(gpu, *make_nodes(4)[1:]))
-    settings = replace(Settings(), mode=Mode("canary", users=("ann",)))
+    settings = Settings(mode=Mode("canary", users=("ann",)))
     idle = {item.reason: item.nodes for item in make_plan(seen, settings, no_clock).idle}
     assert idle == {Why.STARTING: 1, Why.CANARY: 3}
 

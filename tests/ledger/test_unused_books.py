@@ -27,7 +27,7 @@ from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import headline, tables
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import tick_lines
-from slurm_hooks.settings.values import Lease, Settings
+from slurm_hooks.settings.values import Lease, Mode, Settings
 from slurm_hooks.tick.reconcile import rehearse
 
 LIMITS = Limits(span(120), frozenset({"malleable"}), 60, Lease())
@@ -160,7 +160,7 @@ def test_without_gpus_no_line_names_them(tmp_path: Path) -> None:
 
 
 def test_a_tick_without_changes_reports_unused_resources() -> None:
-    report = rehearse(seen(0), Settings())
+    report = rehearse(seen(0), Settings(mode=Mode("on")))
     said = "15 GPUs that no job uses: 8 on idle nodes, 6 on partly used nodes, 1 stranded"
     assert said in tick_lines(report)
     assert said not in tick_lines(replace(report, is_dry=False))

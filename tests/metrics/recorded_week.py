@@ -33,7 +33,7 @@ from slurm_hooks.books.harvest.totals import Chosen
 from slurm_hooks.books.metrics.exposition import text_of
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.swf import Workload, read_swf
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.tick.bookkeeping import keep_books, ledger_standing
 from slurm_hooks.tick.reconcile import tick
 from waiting import wait_until
@@ -95,7 +95,7 @@ def placed(workload: Workload, names: list[str]) -> list[Rigid]:
 
 
 def settings_in(directory: Path) -> Settings:
-    shipped = Settings()
+    shipped = Settings(mode=Mode("on"))
     where = {"lock": str(directory / "tick.lock"), "state_dir": str(directory / "state")}
     (directory / "malleable.toml").write_text(f'[tick]\nstate_dir = "{where["state_dir"]}"\n')
     return replace(shipped, tick=replace(shipped.tick, every_s=TICK_S, **where))

@@ -6,9 +6,9 @@ from build import make_snapshot
 from slurm_hooks.model import Intent, MalleableJob, Mark
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
-SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
+SETTINGS = Settings(mode=Mode("on"))  # notice 20 s, start timeout 60 s, three failures
 
 
 def care_for(job: MalleableJob, settings: Settings = SETTINGS) -> Upkeep:

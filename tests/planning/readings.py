@@ -5,9 +5,9 @@ from __future__ import annotations
 from build import no_clock
 from slurm_hooks.model import FragmentId, Plan, Snapshot, Verb, Why
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
-SHIPPED = Settings()
+SHIPPED = Settings(mode=Mode("on"))
 
 
 def plan_for(seen: Snapshot, chosen: Settings = SHIPPED) -> Plan:

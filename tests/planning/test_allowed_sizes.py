@@ -22,7 +22,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
 RUNNING, BUSY = FragmentState.RUNNING, NodeState.BUSY
 POWERS = frozenset({2, 4, 8})
@@ -103,9 +103,11 @@ def test_growth_that_would_end_between_two_sizes_is_dropped() -> None:
     plan = plan_for(seen)
     assert len(grown(plan)) == 4
     fresh = (replace(seen.nodes[0], state=BUSY), *seen.nodes[1:])
-    assert not grown(guard(plan, seen, replace(seen, nodes=fresh), Settings()))
+    assert not grown(guard(plan, seen, replace(seen, nodes=fresh), Settings(mode=Mode("on"))))
     every = replace(seen, jobs=(make_job(held=8, request=asked()),))
-    assert len(grown(guard(plan, every, replace(every, nodes=fresh), Settings()))) == 3
+    assert (
+        len(grown(guard(plan, every, replace(every, nodes=fresh), Settings(mode=Mode("on"))))) == 3
+    )
 
 
 def test_preferred_decides_between_plans_that_are_worth_the_same() -> None:

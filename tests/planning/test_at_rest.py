@@ -33,7 +33,7 @@ from slurm_hooks.model import (
     Snapshot,
 )
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
 
 HELD, RUNNING = FragmentState.HELD, FragmentState.RUNNING
@@ -100,10 +100,10 @@ def test_a_fragment_with_a_note_or_a_word_is_not_at_rest(values: dict[str, Any])
 
 def both_plans(seen: Snapshot) -> tuple[Plan, Plan]:
     """Make the plan, and the plan in which no fragment is passed over."""
-    plan = make_plan(seen, Settings(), no_clock)
+    plan = make_plan(seen, Settings(mode=Mode("on")), no_clock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MalleableJob, "stirring", property(lambda job: job.fragments))
-        return plan, make_plan(seen, Settings(), no_clock)
+        return plan, make_plan(seen, Settings(mode=Mode("on")), no_clock)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -42,12 +42,12 @@ from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.tick.observe import needs_charges
 
 RUNNING = FragmentState.RUNNING
-ON = Settings()
+ON = Settings(mode=Mode("on"))
 KEYS = ["max_nodes_per_user", "max_nodes_per_account"]
 
 
 def with_mode(**fields: Any) -> Settings:
-    return replace(ON, mode=Mode(**fields))
+    return replace(ON, mode=replace(ON.mode, **fields))
 
 
 def of(whose: str, job: MalleableJob) -> MalleableJob:
@@ -264,7 +264,7 @@ def test_a_ceiling_that_no_user_reaches_changes_no_plan(
 def test_the_other_user_loses_no_node(slurm: FakeSlurm, most: int) -> None:
     """Jobs 1 and 2 belong to a user with a ceiling. Job 3 belongs to a user below the ceiling."""
     users = ["ann", "ann", "bob"]
-    _, free = look(slurm, Mode(), users)
+    _, free = look(slurm, Mode("on"), users)
     if sizes(free).get(3, 0) <= most:
         _, plan = look(slurm, Mode(max_nodes_per_user=most), users)
         assert min(sizes(free).get(3, 0), most) <= sizes(plan).get(3, 0)
@@ -275,7 +275,7 @@ def test_the_other_user_loses_no_node(slurm: FakeSlurm, most: int) -> None:
 def test_a_fragment_leaves_for_a_ceiling_only_where_its_user_or_account_is_above_it(
     slurm: FakeSlurm, ceilings: dict[str, int], users: list[str]
 ) -> None:
-    seen, plan = look(slurm, Mode(**ceilings), users)
+    seen, plan = look(slurm, Mode("on", **ceilings), users)
     for action in plan.actions:
         if action.cause is Why.CEILING:
             (job,) = (j for j in seen.jobs if j.job_id == action.fragment.job_id)

@@ -84,7 +84,7 @@ def snapshot_of(job: MalleableJob, **seen: Any) -> Snapshot:
 
 
 def plan_of(job: MalleableJob, settings: Optional[Settings] = None, **seen: Any) -> Plan:
-    return make_plan(snapshot_of(job, **seen), settings or Settings(), no_clock)
+    return make_plan(snapshot_of(job, **seen), settings or Settings(mode=Mode("on")), no_clock)
 
 
 def by_verb(plan: Plan, verb: Verb) -> list[int]:
@@ -180,10 +180,13 @@ def test_the_second_reading_counts_no_core_that_waits() -> None:
     request = asking(low=2, core=1)
     job = job_of(core_of(request, state=PENDING), *(in_lane(request, i) for i in (1, 2, 3)))
     seen = snapshot_of(job, nodes=make_nodes(2))
-    plan = make_plan(seen, Settings(), no_clock)
+    plan = make_plan(seen, Settings(mode=Mode("on")), no_clock)
     assert len(by_verb(plan, Verb.GROW)) == 2
     nodes = (replace(seen.nodes[0], state=NodeState.BUSY), seen.nodes[1])
-    assert by_verb(guard(plan, seen, replace(seen, nodes=nodes), Settings()), Verb.GROW) == []
+    assert (
+        by_verb(guard(plan, seen, replace(seen, nodes=nodes), Settings(mode=Mode("on"))), Verb.GROW)
+        == []
+    )
 
 
 SOON = PlannedStart("90", after(40), frozenset({"n1", "n2"}))
@@ -205,7 +208,7 @@ def test_the_core_stays_for_any_reason_that_makes_others_leave(seen: dict[str, A
         in_lane(request, 2),
         in_lane(request, 3),
     )
-    settings = Settings()
+    settings = Settings(mode=Mode("on"))
     settings = replace(settings, plan=replace(settings.plan, loss_s=1e6))
     plan = planned(core_of(request, state=RUNNING), *others, settings=settings, **seen)
     assert by_verb(plan, Verb.NOTICE) == [1]
@@ -380,7 +383,7 @@ def test_growth_beside_a_core_costs_a_pause_of_the_core_too() -> None:
     request = asking(high=2)
     core = core_of(request, state=RUNNING, said=Said.TRAINED)
     soon = (PlannedStart("90", after(240), frozenset({"n2"})),)
-    settings = Settings()
+    settings = Settings(mode=Mode("on"))
     dear = replace(settings, plan=replace(settings.plan, grow_s=130, loss_s=1e6))
     plan = planned(core, in_lane(request, 1), settings=dear, nodes=make_nodes(2), planned=soon)
     assert by_verb(plan, Verb.GROW) == []
@@ -437,7 +440,7 @@ def test_a_ceiling_need_only_hold_what_the_core_lacks(most: dict[str, int]) -> N
     request = asking(low=4, high=6, core=3)
     cores = [core_of(request, i, RUNNING) for i in (0, 1, 2)]
     others = [in_lane(request, i, RUNNING if i < 5 else HELD) for i in (3, 4, 5)]
-    plan = planned(*cores, *others, settings=Settings(mode=Mode(**most)), nodes=make_nodes(6))
+    plan = planned(*cores, *others, settings=Settings(mode=Mode("on", **most)), nodes=make_nodes(6))
     ceilings = [text for text in texts(plan) if "mode.max_nodes" in text]
     assert len(ceilings) == 1
     assert ceilings[0].endswith("they get 2")

@@ -32,11 +32,11 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.eligibility import has_features
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import note_text, reason_text
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
 RUNNING, FAILED = FragmentState.RUNNING, FragmentState.FAILED
 CANCELLED = FragmentState.CANCELLED
-SETTINGS = Settings()
+SETTINGS = Settings(mode=Mode("on"))
 
 
 def plan_for(*jobs: MalleableJob, nodes: Iterable[Node]) -> Plan:

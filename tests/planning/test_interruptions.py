@@ -37,9 +37,9 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.holes import holes_of
 from slurm_hooks.planning.interruptions import interruptions_of, pays_to_stay
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
-SETTINGS = Settings()
+SETTINGS = Settings(mode=Mode("on"))
 RUNNING = FragmentState.RUNNING
 FLEE_S = 140.0  # margin, KillWait, notice and a tick
 

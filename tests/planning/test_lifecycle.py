@@ -14,9 +14,9 @@ from slurm_hooks.model.ends import is_finish
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.lifecycle import upkeep
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
-SETTINGS = Settings()  # notice 20 s, start timeout 60 s, three failures
+SETTINGS = Settings(mode=Mode("on"))  # notice 20 s, start timeout 60 s, three failures
 HELD, PENDING, RUNNING = FragmentState.HELD, FragmentState.PENDING, FragmentState.RUNNING
 DONE, FAILED, TIMED_OUT = FragmentState.DONE, FragmentState.FAILED, FragmentState.TIMED_OUT
 LOST, SPECIAL, ENDING = FragmentState.LOST, FragmentState.SPECIAL, FragmentState.ENDING

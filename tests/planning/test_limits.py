@@ -35,12 +35,12 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.limits import is_counted
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings.values import Settings, Site
+from slurm_hooks.settings.values import Mode, Settings, Site
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.tick.observe import needs_charges
 
 RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD
-ON = Settings()
+ON = Settings(mode=Mode("on"))
 OWN_QOS = replace(ON, site=Site(qos="scavenge"))
 REASON = {
     Counted.ACCOUNT: "AssocGrpNodeLimit",

@@ -13,7 +13,7 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
 TRAINS = make_fragment(0, FragmentState.RUNNING, ["n1"], said=Said.TRAINED)
 NOT_STARTED = "its script has not started its training, or lacks Slurm's commands"
@@ -22,7 +22,7 @@ NOT_JOINED = "its training has started but joined no round: see its log"
 
 
 def reasons_of(job: MalleableJob) -> tuple[Reason, ...]:
-    return idle_fragments(Ground(make_snapshot(job), Settings()), job)
+    return idle_fragments(Ground(make_snapshot(job), Settings(mode=Mode("on"))), job)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,18 @@ def test_workers_of_a_pool_never_meet() -> None:
 
 def test_an_idle_fragment_is_a_reason_in_the_plan() -> None:
     idle = make_fragment(1, FragmentState.RUNNING, ["n2"], said=Said.STARTED)
-    (planned,) = make_plan(make_snapshot(make_job(TRAINS, idle)), Settings(), no_clock).jobs
+    (planned,) = make_plan(
+        make_snapshot(make_job(TRAINS, idle)), Settings(mode=Mode("on")), no_clock
+    ).jobs
     (reason,) = (r for r in planned.reasons if r.why is Why.NOT_TRAINING)
     text = "fragment 7_1 has run on n2 for 200 s without training; "
     assert reason_text(reason).startswith(text)
     kept_to_one = make_fragment(
         0, FragmentState.RUNNING, ["n1"], said=Said.NOTHING, has_agent=False
     )
-    (planned,) = make_plan(make_snapshot(make_job(kept_to_one)), Settings(), no_clock).jobs
+    (planned,) = make_plan(
+        make_snapshot(make_job(kept_to_one)), Settings(mode=Mode("on")), no_clock
+    ).jobs
     whys = [reason.why for reason in planned.reasons]
     assert Why.APART in whys
     assert Why.NOT_TRAINING not in whys, "it trains, by itself"

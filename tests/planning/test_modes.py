@@ -48,14 +48,14 @@ from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.tick.observe import needs_charges
 
 RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD
-ON = Settings()
+ON = Settings(mode=Mode("on"))
 OFF = Off(after(-10), "fire")
 HOT = Off(after(-7200), "the room is hot")
 CANARY = Mode("canary", users=("ann",), accounts=("ml",), nodes=("n1", "n2"))
 
 
 def with_mode(**fields: Any) -> Settings:
-    return replace(ON, mode=Mode(**fields))
+    return replace(ON, mode=replace(ON.mode, **fields))
 
 
 def busy(*names: str) -> tuple[Any, ...]:
@@ -468,14 +468,14 @@ def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
     above it.
     """
     for _ in range(5):
-        seen, plan = look(slurm, Mode(), None)
+        seen, plan = look(slurm, Mode("on"), None)
         write(slurm, seen, plan)
         slurm.advance(10)
     for _ in range(45):
         seen, plan = look(slurm, Mode(max_nodes=most), None)
         write(slurm, seen, plan)
         slurm.advance(10)
-    seen, _ = look(slurm, Mode(), None)
+    seen, _ = look(slurm, Mode("on"), None)
     stuck = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
     there = [f for f in fragments(seen).values() if f.state in LIVE_STATES and f.state not in stuck]
     assert sum(len(f.nodes) for f in there) <= most

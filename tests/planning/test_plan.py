@@ -30,10 +30,10 @@ from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.report.why import note_text
-from slurm_hooks.settings.values import Settings, parse
+from slurm_hooks.settings.values import Mode, Settings, parse
 
 RUNNING = FragmentState.RUNNING
-SHIPPED = Settings()
+SHIPPED = Settings(mode=Mode("on"))
 
 
 def plan_for(

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from clusters import clusters
 from build import no_clock
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.model.snapshot.encode import to_data
 
@@ -27,7 +27,8 @@ from slurm_hooks.model.snapshot.encode import to_data
 @given(clusters(with_cores=True))
 def tell(slurm):
     seen = observe(slurm, ["malleable"])
-    print(json.dumps([to_data(seen.jobs), to_data(make_plan(seen, Settings(), no_clock))]))
+    plan = make_plan(seen, Settings(mode=Mode("on")), no_clock)
+    print(json.dumps([to_data(seen.jobs), to_data(plan)]))
 
 tell()
 """

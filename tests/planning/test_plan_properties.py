@@ -36,7 +36,7 @@ from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.gateway import observe
 
-SETTINGS = Settings()
+SETTINGS = Settings(mode=Mode("on"))
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 

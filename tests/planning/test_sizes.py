@@ -39,7 +39,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.sizes import why_not
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
 FAILED, RUNNING = FragmentState.FAILED, FragmentState.RUNNING
 MARK = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
@@ -165,7 +165,9 @@ def waiting(**fields: Any) -> MalleableJob:
 
 
 def planned(job: MalleableJob, nodes: int) -> Plan:
-    return make_plan(make_snapshot(job, nodes=make_nodes(nodes)), Settings(), no_clock)
+    return make_plan(
+        make_snapshot(job, nodes=make_nodes(nodes)), Settings(mode=Mode("on")), no_clock
+    )
 
 
 def size(plan: Plan) -> int:
@@ -209,7 +211,7 @@ def test_a_job_without_a_suitable_smaller_size_blocks_no_other_job() -> None:
     job = waiting(failed_sizes=failed(2, 3), telemetry=telling(4))
     other = make_job(held=6, job_id=8)
     nodes = make_nodes(3)
-    plan = make_plan(make_snapshot(job, other, nodes=nodes), Settings(), no_clock)
+    plan = make_plan(make_snapshot(job, other, nodes=nodes), Settings(mode=Mode("on")), no_clock)
     assert size(plan) == 3
 
 
@@ -223,7 +225,7 @@ def test_a_job_that_is_left_with_a_failing_size_gives_a_node_back() -> None:
     ]
     job = make_job(*runs, held=3, request=request)
     nodes = make_nodes(3, NodeState.BUSY)
-    plan = make_plan(make_snapshot(job, nodes=nodes), Settings(), no_clock)
+    plan = make_plan(make_snapshot(job, nodes=nodes), Settings(mode=Mode("on")), no_clock)
     assert len(noticed(plan)) == 1
 
 

@@ -45,7 +45,7 @@ from tests.build import NOW, after, make_fragment, make_request, make_snapshot, 
 
 LANES = frozenset({"malleable", "parts", "main"})
 SITE = Site(partitions=("malleable", "parts"), part_nodes="parts")
-SETTINGS = Settings(site=SITE, plan=Planning(headroom_gpus=0, snooze_s=0))
+SETTINGS = Settings(site=SITE, mode=Mode("on"), plan=Planning(headroom_gpus=0, snooze_s=0))
 GPU = Slot("gpu")
 RUNNING = FragmentState.RUNNING
 
@@ -339,7 +339,7 @@ def test_an_idle_node_that_never_fits_names_the_missing_resource() -> None:
 
 def test_the_ceiling_counts_nodes_and_a_job_gpus() -> None:
     """A node has 8 GPUs, so 4 are no more than a node, and 12 are two."""
-    one_node = replace(SETTINGS, mode=Mode(max_nodes=1))
+    one_node = replace(SETTINGS, mode=Mode("on", max_nodes=1))
     nodes = [node("n1", used=2), node("n2", used=2)]
     texts = reasons(plan_of(job(request(4, 16)), nodes=nodes, settings=one_node))
     assert not any("cannot start" in text for text in texts)
@@ -348,7 +348,7 @@ def test_the_ceiling_counts_nodes_and_a_job_gpus() -> None:
 
 
 def test_idle_nodes_below_the_ceiling_do_not_stay_idle_for_it() -> None:
-    below = replace(SETTINGS, mode=Mode(max_nodes=4))
+    below = replace(SETTINGS, mode=Mode("on", max_nodes=4))
     plan = plan_of(job(request(24, 32, unit=8)), nodes=[node("n1"), node("n2")], settings=below)
     assert plan.idle == (IdleNodes(Why.NOT_GIVEN, 2),)
 

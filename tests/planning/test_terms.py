@@ -32,7 +32,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.lane import Lane
 from slurm_hooks.report.text import explain_lines
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
 KILL_WAIT_S = 30
 LEASE_S = 600
@@ -59,7 +59,7 @@ def test_a_job_waits_for_exempt_time_grace_and_kill_wait(
     assert longest == timedelta(seconds=wait_s)
 
 
-SETTINGS = Settings()
+SETTINGS = Settings(mode=Mode("on"))
 RUNNING = FragmentState.RUNNING
 LEAD_S = 20 + 30  # the shipped notice, and a tick
 EARLY_S = 60 + 30  # the margin, and KillWait

@@ -37,9 +37,9 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
-SETTINGS = Settings()
+SETTINGS = Settings(mode=Mode("on"))
 EAGER = replace(SETTINGS, plan=replace(SETTINGS.plan, loss_s=0.0))
 """A hit costs nothing, so a job takes nodes that somebody else is due to start on."""
 

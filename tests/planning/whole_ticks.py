@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from fake_slurm import FakeSlurm
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.tick.booked import booked_tick
 from slurm_hooks.tick.reconcile import tick
 from slurm_hooks.tick.report import TickReport
 
 
 def settings_in(directory: Path) -> Settings:
-    shipped = Settings()
+    shipped = Settings(mode=Mode("on"))
     lock, state = directory / "run" / "tick.lock", directory / "state"
     return replace(shipped, tick=replace(shipped.tick, lock=str(lock), state_dir=str(state)))
 

@@ -262,8 +262,8 @@ class Churn:
         self.held.discard(job)
 
     def _limit(self, nodes: int | None) -> None:
-        mode = "" if nodes is None else f"\n[mode]\nmax_nodes = {nodes}\n"
-        self.bench.box.settings.write_text(self.plain + mode)
+        mode = f'level = "on"\nmax_nodes = {nodes or 0}\n'
+        self.bench.box.settings.write_text(self.plain.replace('level = "on"\n', mode))
         self.ceiling = nodes
         self._note(f"max_nodes {nodes}")
 

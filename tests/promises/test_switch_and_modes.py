@@ -46,10 +46,12 @@ def no_growth(bench: Bench) -> Path:
     return Path(bench.settings.tick.state_dir) / "no-growth"
 
 
-def set_mode(bench: Bench, lines: str) -> None:
+def set_mode(bench: Bench, lines: str = "", level: str = "on") -> None:
     """The [mode] of the settings from now on."""
-    text = bench.box.settings.read_text().partition("\n[mode]")[0]
-    bench.box.settings.write_text(f"{text}\n[mode]\n{lines}\n")
+    before, _, rest = bench.box.settings.read_text().partition("[mode]\n")
+    after = rest.partition("\n\n")[2]
+    mode = f'[mode]\nlevel = "{level}"\n{lines}\n\n'
+    bench.box.settings.write_text(before + mode + after)
 
 
 def nobody_runs(job: MalleableJob) -> bool:
@@ -234,7 +236,7 @@ def test_observing_changes_no_state_in_slurm(bench: Bench) -> None:
     node = min(occupied(bench.job(running)))
     bench.box.run(["scontrol", "update", f"nodename={node}", "state=drain", "reason=test"])
     try:
-        set_mode(bench, 'level = "observe"')
+        set_mode(bench, level="observe")
         before = shown(bench, running, waiting)
         for command in (["reconcile"], ["plan"], ["status"], ["explain", str(waiting)]) * 2:
             said = bench.malleable(*command)
@@ -245,26 +247,26 @@ def test_observing_changes_no_state_in_slurm(bench: Bench) -> None:
         assert shown(bench, running, waiting) == before
     finally:
         bench.box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
-    set_mode(bench, 'level = "on"')
+    set_mode(bench)
     bench.tick_until(waiting, has(2))
 
 
 def test_a_canary_is_narrowed_while_jobs_run(bench: Bench) -> None:
     job = bench.submit(SLEEP, "1-4")
     bench.tick_until(job, has(4))
-    set_mode(bench, 'level = "canary"\nnodes = ["n[1-2]"]')
+    set_mode(bench, 'nodes = ["n[1-2]"]', "canary")
     bench.tick_until(job, lambda j: has(2)(j) and occupied(j) == {"n1", "n2"})
     assert "has no node" not in bench.malleable("status").stderr
-    set_mode(bench, 'level = "canary"\nusers = ["somebody-else"]')
+    set_mode(bench, 'users = ["somebody-else"]', "canary")
     bench.tick_until(job, nobody_runs)
     lines = json.loads(bench.malleable("explain", str(job), "--json").stdout)["lines"]
     assert any("only jobs of users somebody-else for now" in line for line in lines)
-    set_mode(bench, 'level = "on"')
+    set_mode(bench)
     bench.tick_until(job, has(4))
 
 
 def test_a_canary_is_known_by_its_account(bench: Bench) -> None:
-    set_mode(bench, 'level = "canary"\naccounts = ["ml"]')
+    set_mode(bench, 'accounts = ["ml"]', "canary")
     one = bench.submit(SLEEP, "1-2", options=["--account=ml"])
     other = bench.submit(SLEEP, "1-2", options=["--account=physics"])
     forged = bench.submit(SLEEP, "1-1", options=[f"--account=x\n{other}|ml"])

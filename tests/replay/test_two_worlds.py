@@ -18,7 +18,7 @@ from slurm_hooks.allocation.objectives import speedup
 from slurm_hooks.model import Curve, Plan, Snapshot
 from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.work import kind
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 
 TICK_S = 30
 MARK = "malleable{min=1,max=3,unit=1,engine=torchrun,frags=3,lease=600,hole=120,not=-}"
@@ -50,7 +50,9 @@ def by_replay(claims: list[tuple[int, int, int, int]]) -> list[list[str]]:
     curve = Curve(((0, 0.0), (3, 30.0)))
     costs = replace(SIX_FOUR_COSTS, checkpoint_s=600.0)
     machine = Record(tuple(intervals), NODES, 0.0, float(LONG_S))
-    world(machine, 1, [kind("wide", curve, (1, 3), 1e9)], costs, Settings(), noting).run()
+    world(
+        machine, 1, [kind("wide", curve, (1, 3), 1e9)], costs, Settings(mode=Mode("on")), noting
+    ).run()
     return noting.seen
 
 

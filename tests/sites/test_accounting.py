@@ -255,14 +255,14 @@ def test_the_replay_reads_what_the_shown_sacct_writes(bench: Bench, tmp_path: Pa
 @needs_root
 def test_an_account_is_a_canary_in_any_spelling(bench: Bench) -> None:
     before = bench.box.settings.read_text()
-    mode = '\n[mode]\nlevel = "canary"\naccounts = ["{}"]\n'
+    mode = 'level = "canary"\naccounts = ["{}"]'
     try:
-        bench.box.settings.write_text(before + mode.format("physics"))
+        bench.box.settings.write_text(before.replace('level = "on"', mode.format("physics")))
         job = bench.submit(SLEEP, "1-2", options=["--account=LAB"])
         for _ in range(2):
             bench.tick()
         assert has(2, HELD)(bench.job(job))
-        bench.box.settings.write_text(before + mode.format("Lab"))
+        bench.box.settings.write_text(before.replace('level = "on"', mode.format("Lab")))
         bench.tick_until(job, has(2))
     finally:
         bench.box.settings.write_text(before)

@@ -25,7 +25,7 @@ from slurm_hooks.errors import RetryLater
 from slurm_hooks.model import FragmentState, NodeState, Off, Snapshot
 from slurm_hooks.model.moments import shown
 from slurm_hooks.report.top.board import board_of, job_lines
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.tick.reconcile import rehearse
 from slurm_hooks.tick.report import TickReport
 
@@ -48,7 +48,7 @@ def machine() -> Snapshot:
 
 
 def look(seen: Snapshot) -> TickReport:
-    return rehearse(seen, Settings())
+    return rehearse(seen, Settings(mode=Mode("on")))
 
 
 @pytest.mark.parametrize("name", ["off", "no_growth"])

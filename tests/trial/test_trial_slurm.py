@@ -117,14 +117,14 @@ def test_a_long_wait_is_explained_once_while_it_lasts(bench: Bench) -> None:
 
 def test_a_canary_that_is_too_small_is_said_first(bench: Bench) -> None:
     before = bench.box.settings.read_text()
-    canary = '\n[mode]\nlevel = "canary"\nnodes = ["n1"]\n'
+    canary = before.replace('level = "on"', 'level = "canary"\nnodes = ["n1"]')
     try:
-        bench.box.settings.write_text(before + canary)
+        bench.box.settings.write_text(canary)
         code, out, _ = check(bench, "--ticks", "--timeout", "8")
         assert code == 1
         assert "1 idle node of partition malleable can be used (n1); " in out
         assert out.index("the test needs 2 nodes: it waits") < out.index("ok    submit")
-        bench.box.settings.write_text(f'{before}{canary}users = ["nosuchuser"]\n')
+        bench.box.settings.write_text(canary.replace("nodes =", 'users = ["nosuchuser"]\nnodes ='))
         code, _, err = check(bench, "--ticks")
         assert code == 64
         assert "only jobs of nosuchuser" in err
@@ -147,7 +147,7 @@ def test_switched_off_is_said_at_once(bench: Bench) -> None:
 
 def test_observing_is_said_at_once(bench: Bench) -> None:
     before = bench.box.settings.read_text()
-    bench.box.settings.write_text(f'{before}\n[mode]\nlevel = "observe"\n')
+    bench.box.settings.write_text(before.replace('level = "on"', 'level = "observe"'))
     try:
         code, _, err = check(bench, "--ticks")
         assert code == 64

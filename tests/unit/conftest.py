@@ -28,7 +28,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         )
     settings = tmp_path / "malleable.toml"
     settings.write_text(
-        '[site]\noperators = ["root"]\n'
+        '[site]\noperators = ["root"]\n[mode]\nlevel = "on"\n'
         f'[tick]\nslurm_bin = "{tmp_path / "bin"}"\nlock = "{tmp_path / "tick.lock"}"\n'
         f'state_dir = "{tmp_path / "state"}"\n'
     )

@@ -42,6 +42,7 @@ def test_the_documented_file_shows_the_defaults() -> None:
 
 def test_an_empty_file_is_the_defaults() -> None:
     assert parse("") == Settings()
+    assert parse("").mode.level == "observe"
 
 
 @pytest.mark.parametrize(("section", "key"), NUMBERS, ids=lambda x: getattr(x, "name", x))

@@ -260,7 +260,7 @@ def test_no_growth_is_seen_by_all_commands(capsys: Output, site: Path) -> None:
 
 def test_status_names_the_nodes_of_a_host_list(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
-    path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-2]"]\n')
+    path.write_text(path.read_text().replace('"on"', '"canary"\nnodes = ["n[1-2]"]'))
     printed = run(capsys, "status")[2]
     assert "mode.level = canary" in printed
     assert "Slurm knows none of them" not in printed
@@ -337,7 +337,7 @@ def test_off_that_cannot_be_written(capsys: Output, site: Path) -> None:
 
 def test_a_text_that_is_no_host_list(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
-    path.write_text(path.read_text() + '[mode]\nlevel = "canary"\nnodes = ["n[1-"]\n')
+    path.write_text(path.read_text().replace('"on"', '"canary"\nnodes = ["n[1-"]'))
     code, _, err = run(capsys, "reconcile")
     assert code == 78
     assert "mode.nodes: 'n[1-' cannot be read as a host list" in err
@@ -345,7 +345,7 @@ def test_a_text_that_is_no_host_list(capsys: Output, site: Path) -> None:
 
 def test_observing_is_said(capsys: Output, site: Path) -> None:
     path = site / "malleable.toml"
-    path.write_text(path.read_text() + '[mode]\nlevel = "observe"\n')
+    path.write_text(path.read_text().replace('"on"', '"observe"'))
     word = job_id(capsys)
     code, out, _ = run(capsys, "reconcile")
     assert code == 0
