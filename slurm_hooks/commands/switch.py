@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING, Any, Optional
 
 from slurm_hooks.commands.console import add_command, err, live, out
-from slurm_hooks.errors import MalleableError, SettingsError
+from slurm_hooks.errors import MalleableError, RetryLater, SettingsError
 from slurm_hooks.planning.modes import why_off
 from slurm_hooks.report.json_data import json_text, tick_data
 from slurm_hooks.report.tables import print_lines
@@ -59,7 +59,8 @@ def _off(arguments: argparse.Namespace) -> int:
         lines_of_tick = tick_lines(report) if report else []
         print_lines(out, [each for each in lines_of_tick if line not in each])
         print_lines(err, lines)
-    return 0
+    is_late = report is not None and report.refused and not report.lacks_rights
+    return int(RetryLater.exit_code) if is_late else 0
 
 
 def _on(arguments: argparse.Namespace) -> int:
@@ -94,6 +95,9 @@ def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickR
     if report.lacks_rights:
         refused = "Slurm refused this user's changes: the next tick makes them, if the timer runs"
         return report, [refused, *warnings]
+    if report.refused:
+        kept = "Slurm refused changes, so fragments may keep their nodes until the next tick"
+        return report, [f"{kept}: see `malleable status`", *warnings]
     return report, list(warnings)
 
 

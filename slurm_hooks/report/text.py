@@ -131,10 +131,19 @@ def _job_row(job: MalleableJob, now: datetime, names: Mapping[int, str]) -> tupl
         names.get(job.job_id, ""),
         job.user,
         job_state(job),
-        _size(job.size, job.request),
+        size_text(job),
         sizes(job, now),
         _next_end(job, now),
     )
+
+
+def size_text(job: MalleableJob) -> str:
+    """The size of a job, and the size of its fragments that were asked to leave: a column has room
+    for `0 nodes, 3 leave`."""
+    running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
+    leaving = sum(f.size for f in running if f.is_leaving)
+    verb = "leaves" if leaving == 1 else "leave"
+    return _size(job.size, job.request) + (f", {leaving} {verb}" if leaving else "")
 
 
 def sizes(job: MalleableJob, now: datetime) -> str:
@@ -153,6 +162,8 @@ def job_state(job: MalleableJob) -> str:
     if any(f.mark.stopped for f in job.fragments):
         return "stopped"
     if FragmentState.RUNNING in states:
+        if not job.active:
+            return "leaving"
         return "running" if job.size >= job.request.min_nodes else "below min"
     if any(f.state is FragmentState.PENDING and not f.is_core for f in job.fragments):
         return "starting"
@@ -183,9 +194,17 @@ def _fragment_row(fragment: Fragment, now: datetime) -> tuple[str, ...]:
         _size(fragment.size, fragment.mark.request) if is_running else "",
         fold(fragment.nodes) if fragment.nodes and is_running else "",
         _lease_end(fragment, now) if is_running else "",
-        str(fragment.restarts + (1 if fragment.start and is_running else 0)),
+        str(_starts(fragment)),
         fragment.mark.stopped,
     )
+
+
+def _starts(fragment: Fragment) -> int:
+    """How often it has started. A waiting fragment may have the start that Slurm plans, and a
+    fragment that was cancelled before it ran starts at its end."""
+    waits = fragment.state in {*WAITING_STATES, FragmentState.PENDING}
+    never_ran = fragment.state is FragmentState.CANCELLED and fragment.start == fragment.end
+    return fragment.restarts + bool(fragment.start and not waits and not never_ran)
 
 
 def _lease_end(fragment: Fragment, now: datetime) -> str:
@@ -205,7 +224,7 @@ def explain_lines(
     planned = next((p for p in plan.jobs if p.job_id == job.job_id), None)
     request = job.request
     head = (
-        f"job {job.job_id} of {job.user}: {job_state(job)}, {_size(job.size, request)} of "
+        f"job {job.job_id} of {job.user}: {job_state(job)}, {size_text(job)} of "
         f"{sizes(job, now)}{_places(job)}, engine {request.engine}"
     )
     if job_state(job) not in OVER:

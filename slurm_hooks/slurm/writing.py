@@ -33,6 +33,8 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command
 
 AT_ONCE = 32  # commands that run side by side
+MADE_ALL_THE_SAME = "Requested partition configuration not available now"
+"""Slurm's answer to a change of a job in an INACTIVE partition: it makes the change (22.05)."""
 _TRIES = 8  # of a tick, to find refused lines
 _NAMED = re.compile(r"\b(\d{1,10})_\[?(\d[\d,-]{0,999})\]?: (?!No error)", re.ASCII)
 
@@ -54,11 +56,15 @@ def apply(
     notes = {f.id: f.note for job in seen.jobs for f in job.fragments}
     others = [i for i in intents if i.verb is not Verb.GROW]
     written = commands(others, notes)
-    faults = write(c for c in written if not c.patience_s)
+    faults = [f for f in write(c for c in written if not c.patience_s) if not _is_made(f)]
     if len(others) < len(intents):
         faults += _Starts(write, seen, intents, notes).run()
     faults += write(c for c in written if c.patience_s)
     return [str(fault) for fault in faults]
+
+
+def _is_made(fault: CommandRefused) -> bool:
+    return all(line.endswith(MADE_ALL_THE_SAME) for line in fault.said.splitlines())
 
 
 @dataclass

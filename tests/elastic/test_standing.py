@@ -55,6 +55,7 @@ SQUEUE = """#!/bin/sh
 echo "$*" >> {place}/looked
 case "$*" in
 *RestartCnt*) cat {place}/run ;;
+*PriorityLong*) [ -e {place}/held ] && echo 0 ;;
 *--array*)
     [ -e {place}/knows-all ] || exit 1
     echo "2|RUNNING|9|1|1790000000|4000000000|None|(null)"
@@ -69,6 +70,7 @@ requeue)
     [ ! -e {place}/hang ] || exec sleep 600
     [ ! -e {place}/refuse ] || { echo Access/permission denied >&2; exit 1; }
     touch {place}/requeued ;;
+uhold) [ ! -e {place}/held ] || { echo Requested partition configuration >&2; exit 1; } ;;
 update) [ ! -e {place}/refuse ] && printf %s "${3#Comment=}" > {place}/comment ;;
 esac
 """
@@ -462,6 +464,13 @@ def test_a_leaver_puts_itself_back_and_waits_for_its_end(
     assert line.startswith(
         "malleable: scontrol requeue 7_3 failed: Access/permission denied; retrying"
     )
+
+
+def test_a_leaver_that_is_held_despite_a_refusal_puts_itself_back(slurm: Path) -> None:
+    (slurm / "held").touch()
+    agent = going(slurm)
+    wait_until((slurm / "requeued").exists)
+    end(agent)
 
 
 def test_a_leaver_tries_again_after_a_scontrol_that_hangs(

@@ -82,6 +82,20 @@ def test_off_ends_a_training_and_on_brings_it_back(bench: Bench) -> None:
     assert bench.job(job).failures == 0
 
 
+def test_off_empties_the_nodes_of_an_inactive_partition(bench: Bench) -> None:
+    """Slurm (22.05) makes each change there, and says that it did not."""
+    job = bench.submit("exec malleable run -- sleep 600", "1-2,engine=pool")
+    bench.tick_until(job, has(2))
+    bench.box.run(["scontrol", "update", "partitionname=malleable", "state=inactive"])
+    try:
+        said = bench.malleable("off")
+        assert said.returncode == 0
+        assert "refused" not in said.stdout + said.stderr
+        bench.until(job, nobody_runs)  # without another tick
+    finally:
+        bench.box.run(["scontrol", "update", "partitionname=malleable", "state=up"])
+
+
 class ThrownAtTheSecondLook:
     """A Slurm in which somebody types `off` just before a tick reads its jobs again."""
 

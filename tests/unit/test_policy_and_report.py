@@ -200,6 +200,7 @@ WITH_CORE = replace(make_request(), core=1, lane="malleable")
     [
         (make_job(held=2), "waiting"),
         (make_job(RUNNING, held=1), "running"),
+        (make_job(make_fragment(0, FragmentState.RUNNING, ["n1"], noticed=NOW)), "leaving"),
         (make_job(make_fragment(0, FragmentState.PENDING, ["n1"]), held=1), "starting"),
         (make_job(make_fragment(0, FragmentState.PENDING, request=WITH_CORE), held=1), "waiting"),
         (make_job(make_fragment(0, stopped="why"), held=1), "stopped"),
@@ -231,6 +232,23 @@ def test_tables() -> None:
     text = printed(fragments_table(make_job(RUNNING, leaving), NOW))
     assert "7_0" in text
     assert "leaving" in text
+    text = printed(jobs_table([make_job(RUNNING, leaving)], NOW, {}, {}, 80))
+    assert "1 node, 1 leaves" in text
+
+
+@pytest.mark.parametrize(
+    ("fragment", "starts"),
+    [
+        (RUNNING, "1"),
+        (make_fragment(0, FragmentState.RUNNING, ["n1"], start=NOW, restarts=1), "2"),
+        (make_fragment(0, FragmentState.DONE, ["n1"], start=NOW, end=NOW + span(60)), "1"),
+        (make_fragment(0, FragmentState.HELD, restarts=1), "1"),
+        (make_fragment(0, FragmentState.PENDING, ["n1"], start=NOW), "0"),
+        (make_fragment(0, FragmentState.CANCELLED, start=NOW, end=NOW), "0"),
+    ],
+)
+def test_starts_count_the_run_of_a_fragment_that_ended(fragment: Fragment, starts: str) -> None:
+    assert printed(fragments_table(make_job(fragment), NOW)).split()[-1] == starts
 
 
 def test_actions_in_words() -> None:

@@ -14,8 +14,9 @@ from typing import Callable, Optional
 
 import pytest
 
-from captured_slurm import recorded
+from captured_slurm import CAPTURED, as_asked_today, recorded
 from planning.whole_ticks import settings_in
+from programs import write_program
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Level, Off
 from slurm_hooks.report.why import note_text
@@ -314,6 +315,19 @@ def test_off_while_slurm_is_away(capsys: Output, site: Path) -> None:
     assert code == 0
     assert "switched off" in out
     assert "the next tick sends the fragments away, within 30 s" in err
+
+
+def test_off_has_an_exit_code_if_slurm_refuses_a_change(capsys: Output, site: Path) -> None:
+    answer = (CAPTURED / "22.05" / "running.squeue.txt").read_text()
+    (site / "held.squeue.txt").write_text(as_asked_today(answer))
+    scontrol = site / "bin" / "scontrol"
+    write_program(site / "bin" / "scancel", "exit 0")
+    text = scontrol.read_text().replace("held.", "running.")
+    scontrol.write_text(text.replace(f">> {site}/told", ">&2; exit 1"))
+    code, out, err = run(capsys, "off")
+    assert "refused by Slurm" in out
+    assert code == 75
+    assert "fragments may keep their nodes until the next tick" in err
 
 
 def test_off_in_the_same_place_by_another_name_ticks(capsys: Output, site: Path) -> None:

@@ -29,6 +29,8 @@ from slurm_hooks.elastic.batch.progress_entry import Progress, entry
 from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.batch.standing import (
     element,
+    hold_request,
+    is_held,
     is_noticed,
     is_other_run,
     is_reporter,
@@ -266,15 +268,17 @@ class OwnElement:
         that: the element may be in its next run.
 
         It does not use requeuehold, which hides an operator's hold (22.05). A user's hold leaves
-        that hold as it is, and a held job stays held over a requeue.
+        that hold as it is, and a held job stays held over a requeue. While the partition is
+        INACTIVE, Slurm holds the element and answers that it did not (22.05).
         """
         return self.is_outlived() or (self._does("uhold") and self._does("requeue"))
 
     def _does(self, verb: str) -> bool:
         why = _scontrol(verb, self._element)
-        if why:
-            self._complain(verb, why)
-        return not why
+        if not why or (verb == "uhold" and is_held(answer(hold_request(self._element)))):
+            return True
+        self._complain(verb, why)
+        return False
 
     def _complain(self, verb: str, why: str) -> None:
         """Complain once: the node is not given back for now. No line if this agent is being ended

@@ -55,6 +55,16 @@ def is_noticed(answer: str) -> bool:
     return asked is not None and 0 < epoch(start) < int(asked[1])
 
 
+def hold_request(job: str) -> list[str]:
+    """Return the command that prints an element's priority."""
+    return ["squeue", "--noheader", f"--job={job}", "--Format=PriorityLong:32"]
+
+
+def is_held(answer: str) -> bool:
+    """Tell whether by the answer to `hold_request` the element is held. A requeue keeps that."""
+    return answer.strip() == "0"
+
+
 def run_request(job: str) -> list[str]:
     """Return the command that prints an element's state, and how often Slurm has restarted it."""
     return ["squeue", "--noheader", f"--job={job}", "--Format=State:32,RestartCnt:16"]

@@ -25,6 +25,7 @@ from slurm_hooks.report.text import (
     explain_lines,
     job_state,
     minutes,
+    size_text,
     sizes,
     unused_lines,
 )
@@ -103,7 +104,7 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
         str(job.job_id),
         job.user,
         job_state(job),
-        sized(job.size, job.request.size_unit),
+        size_text(job),
         sizes(job, report.snapshot.now),
         str(plan.nodes_planned) if plan else "",
         f"in {minutes(min(ends) - report.snapshot.now)}" if ends else "",
