@@ -307,6 +307,12 @@ def _contradictions(settings: Settings) -> list[str]:
             "first, which is for whole nodes; add a second partition with a lower PriorityTier "
             "(see Shared nodes in the administrators' pages)"
         )
+    headroom = settings.plan.headroom_nodes
+    if site.part_nodes and headroom:
+        faults.append(
+            f"plan.headroom_nodes = {headroom}: must be 0 with site.part_nodes, since no part of a "
+            "shared node is taken while a node stays idle; plan.headroom_gpus keeps GPUs free there"
+        )
     mode = settings.mode
     if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):
         faults.append(
