@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from slurm_hooks.learning.store.tick import recall
 from slurm_hooks.model import Counted, Level, Snapshot
 from slurm_hooks.planning.ground import Ground
@@ -10,7 +12,8 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe, with_charges
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.rights import has_astray, with_rights
-from slurm_hooks.tick.qos_terms import terms_reader
+from slurm_hooks.slurm.terms import terms_command
+from slurm_hooks.tick.hourly import Hourly
 from slurm_hooks.tick.switch import with_switches
 
 
@@ -21,12 +24,13 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
     gets a line about that instead.
     """
     site, state = settings.site, settings.tick.state_dir
-    read_terms = terms_reader(port, state, is_reading)
+    database = Hourly(port, state, is_reading)
+    read_terms = partial(database.ask, terms_command())
     seen = observe(port, site.partitions, site.part_nodes, site.qos, read_terms)
     seen = with_switches(seen, state, is_reading)
     if needs_charges(Ground(seen, settings)):
         seen = with_charges(port, seen)
-    return recall(with_rights(port, seen, site), settings)
+    return recall(with_rights(database, seen, site), settings)
 
 
 def needs_charges(ground: Ground) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.rights import parse_rights, rights_command, with_rights
 from slurm_hooks.slurm.text import Command
+from slurm_hooks.tick.hourly import Hourly
 
 SAID = "ann|lab|normal,scavenge\nann|Other|normal\nbob|lab|normal\nroot|root|\n"
 SITE = Site(qos="Scavenge")
@@ -98,6 +100,16 @@ def test_slurm_says_whether_a_qos_has_to_be_given(enforced: str, is_so: bool) ->
     )
     seen = parse_cluster(said)
     assert seen.slurm.enforces_qos is is_so
+
+
+def test_slurmdbd_is_asked_about_the_same_users_once_an_hour(tmp_path: Path) -> None:
+    """A user without the QOS cost it a question at each tick."""
+    port = Told(SAID)
+    database = Hourly(port, str(tmp_path), is_reading=False)
+    for user, asked in (("bob", 1), ("bob", 1), ("ann", 2), ("ann", 2)):
+        snapshot = with_rights(database, seen_of(user, "lab"), SITE)
+        assert snapshot.without_qos == (frozenset({7}) if user == "bob" else frozenset())
+        assert port.commands == asked
 
 
 def test_users_are_named_in_a_single_question() -> None:
