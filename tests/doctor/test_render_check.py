@@ -116,7 +116,7 @@ def test_a_tick_of_an_ordinary_user_fails(fresh_sandbox: Any) -> None:
     box = fresh_sandbox(nodes=1)
     tree = Path(__file__).resolve().parents[2]
     path = box.work / "malleable.toml"
-    path.write_text(f'[tick]\nlock = "{box.work}/own/tick.lock"\n')
+    path.write_text(f'[mode]\nlevel = "on"\n[tick]\nlock = "{box.work}/own/tick.lock"\n')
     box.run(["sbatch", "--malleable=1-1", "--wrap=true"], user="nobody")
     own = box.work / "own"
     own.mkdir(mode=0o700)
