@@ -15,6 +15,13 @@ local function list_partitions(request, policy)
   return names
 end
 
+local UNSET = { [4294967294] = true, [65534] = true, [0] = true } -- NO_VAL, NO_VAL16
+
+--- A number that the user gave, else nil.
+local function read(value)
+  return not UNSET[value] and value or nil
+end
+
 local function includes(list, name)
   for _, item in ipairs(list) do
     if item == name then return true end
@@ -113,6 +120,35 @@ function M.check_lane(name, request, record, policy)
       .. "write a smaller MIN", request.min, total, name)
   end
   return nil
+end
+
+--- The nodes that the user's options ask for must exist: Slurm does not compare the needs of a job
+-- that is held. `gpus` are the GPUs of each node, {kind, count}, or nil. policy.largest has, by
+-- partition, the most CPUs and MiB of a node, if all its nodes were known.
+function M.check_needs(job, gpus, lane, policy)
+  local most, faults = (policy.largest or {})[lane], {}
+  if not most then return faults end
+  local function compare(option, asked, largest, unit, each)
+    if not asked or asked * each <= largest then return end
+    faults[#faults + 1] = string.format("--%s%d%s: is more than any node of partition %s has; "
+      .. "write --%s%d%s or less", option, asked, unit, lane, option, math.floor(largest / each),
+      unit)
+  end
+  local cpus = read(job.cpus_per_task)
+  compare("cpus-per-task=", cpus, most.cpus, "", 1)
+  compare("mem=", read(job.min_mem_per_node), most.memory, "M", 1)
+  compare("mem-per-cpu=", read(job.min_mem_per_cpu), most.memory, "M", cpus or 1)
+  if gpus then
+    local name = gpus.kind == "" and "gpu" or "gpu:" .. gpus.kind
+    local counts = ((policy.gpus or {})[lane] or {})[name] or {}
+    if #counts > 0 then
+      compare("gres=" .. name .. ":", gpus.count, counts[#counts], "", 1)
+    else
+      faults[#faults + 1] = string.format("--gres=%s: no node of partition %s has such a GPU; "
+        .. "drop the option", name, lane)
+    end
+  end
+  return faults
 end
 
 --- If the site has a QOS for malleable jobs, refuse every other QOS: that QOS makes them yield. A

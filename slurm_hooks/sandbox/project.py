@@ -25,7 +25,7 @@ from slurm_hooks.sandbox.installation import PLUGIN_DIRS, find_installation, has
 from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
 from slurm_hooks.settings import values as settings
 from slurm_hooks.slurm.jobpath import PACKAGES, write_job_path
-from slurm_hooks.slurm.lua_policy import Rules, render_policy
+from slurm_hooks.slurm.lua_policy import Largest, Rules, render_policy
 
 PACKAGE = Path(__file__).resolve().parent.parent
 TREE = PACKAGE.parent
@@ -98,7 +98,10 @@ def _render_policy(chosen: settings.Settings, version: tuple[int, ...], spec: Sa
     operators = {"root": 0, "caller": os.geteuid()}
     counts = gpu_counts(spec)
     gpus = dict.fromkeys(chosen.site.partitions, counts) if counts else {}
-    return render_policy(chosen, slurm, operators, Rules(gpus=gpus))
+    times = 2 if spec.large_nodes else 1
+    most = Largest(times * spec.cpus, times * spec.memory_mib)
+    largest = dict.fromkeys(chosen.site.partitions, most)
+    return render_policy(chosen, slurm, operators, Rules(gpus=gpus, largest=largest))
 
 
 def _tree_parts() -> Parts:

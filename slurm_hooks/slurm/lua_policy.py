@@ -34,18 +34,27 @@ class Submits:
     over: frozenset[str]
 
 
+@dataclass(frozen=True)
+class Largest:
+    """The most CPUs and the most memory that any node of a partition has."""
+
+    cpus: int
+    memory_mib: int
+
+
 NO_LIMITS = Submits({}, {}, frozenset())
 
 
 @dataclass(frozen=True)
 class Rules:
     """Slurm's limits on submissions, and for our partitions: their terms, the reasons why no
-    malleable job can run in some of them, and the GPUs of their nodes."""
+    malleable job can run in some of them, the GPUs of their nodes, and the largest nodes."""
 
     submits: Submits = NO_LIMITS
     terms: Sequence[Terms] = ()
     unfit: Mapping[str, str] = field(default_factory=dict)
     gpus: Mapping[str, Kinds] = field(default_factory=dict)
+    largest: Mapping[str, Largest] = field(default_factory=dict)
 
 
 NO_RULES = Rules()
@@ -75,6 +84,12 @@ def render_policy(
     if rules.gpus:
         gpus = {name: _kinds(kinds) for name, kinds in rules.gpus.items()}
         given.append(f"gpus = {_rows(gpus)},")
+    if rules.largest:
+        sizes = {
+            name: f"{{cpus = {each.cpus}, memory = {each.memory_mib}}}"
+            for name, each in rules.largest.items()
+        }
+        given.append(f"largest = {_rows(sizes)},")
     uids = sorted(set(operators.values()))
     lines = [
         f"partitions = {{{', '.join(_text(p) for p in site.partitions)}}},",
@@ -113,6 +128,20 @@ def gpus_of(nodes: Iterable[Words], partitions: Iterable[str]) -> dict[str, Kind
         for name, kinds in numbers.items()
         if kinds
     }
+
+
+def largest_of(nodes: Iterable[Words], partitions: Iterable[str]) -> dict[str, Largest]:
+    """Return the size of the largest node in each of these partitions that has nodes.
+
+    `nodes` are Slurm's records of all nodes: without a record, a node could be larger.
+    """
+    largest: dict[str, Largest] = dict.fromkeys(partitions, Largest(0, 0))
+    for words in nodes:
+        for name in largest.keys() & words.get("Partitions", "").split(","):
+            cpus, memory_mib = (int(words.get(key, "0")) for key in ("CPUTot", "RealMemory"))
+            most = largest[name]
+            largest[name] = Largest(max(most.cpus, cpus), max(most.memory_mib, memory_mib))
+    return {name: each for name, each in largest.items() if each.cpus}
 
 
 def _notices(settings: Settings, terms: Sequence[Terms]) -> str:

@@ -14,7 +14,7 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import cluster_command, parse_cluster
 from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.lua_policy import Rules, Submits, gpus_of, render_policy
+from slurm_hooks.slurm.lua_policy import Rules, Submits, gpus_of, largest_of, render_policy
 from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.qos import Qos, parse_qos, qos_command, qos_of_partition
 from slurm_hooks.slurm.scontrol import Words, read_config, read_records
@@ -50,8 +50,10 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     cluster = parse_cluster(answer, LaneNames(settings.site.partitions, qos=name))
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     uids = find_uids(settings.site.operators)
-    gpus = gpus_of(read_records(answer, "NodeName"), settings.site.partitions)
-    rules = Rules(_submits(known, partitions), terms, unfit, gpus)
+    nodes = read_records(answer, "NodeName")
+    gpus = gpus_of(nodes, settings.site.partitions)
+    largest = {} if cluster.hidden else largest_of(nodes, settings.site.partitions)
+    rules = Rules(_submits(known, partitions), terms, unfit, gpus, largest)
     exposed = _wake_fault(settings.tick.wake, config)
     if exposed:
         settings = replace(settings, tick=replace(settings.tick, wake=""))

@@ -466,6 +466,35 @@ local WASTED = {
     policy = { gpus = { scavenge = GPUS.malleable } } },
 }
 
+-- More than any node has. Of a partition without `largest` some nodes may be unknown.
+local LARGEST = { gpus = GPUS, largest = { malleable = { cpus = 64, memory = 500000 } } }
+local TOO_LARGE = {
+  { name = "memory", job = { min_mem_per_node = 921600 }, fault = "^%-%-mem=921600M: is more than "
+    .. "any node of partition malleable has; write %-%-mem=500000M or less$" },
+  { name = "memory of 8 CPUs", job = { min_mem_per_cpu = 100000, cpus_per_task = 8 },
+    fault = "; write %-%-mem%-per%-cpu=62500M or less$" },
+  { name = "CPUs", job = { cpus_per_task = 65 }, fault = "write %-%-cpus%-per%-task=64 or less$" },
+  { name = "too many GPUs", job = { tres_per_node = "gres:gpu:9" },
+    fault = "write %-%-gres=gpu:8 or less$" },
+  { name = "GPUs of a kind", job = { tres_per_node = "gres:gpu:a100:9" },
+    fault = "^%-%-gres=gpu:a100:9: .*write %-%-gres=gpu:a100:8 or less$" },
+  { name = "no such GPU", job = { tres_per_node = "gres:gpu:v100:1" },
+    fault = "^%-%-gres=gpu:v100: no node of partition malleable has such a GPU; drop the option$" },
+  { name = "all of a node", job = { min_mem_per_node = 500000, cpus_per_task = 64,
+    tres_per_node = "gres:gpu:8" } },
+  { name = "nothing", job = { min_mem_per_node = 0, cpus_per_task = 65534,
+    min_mem_per_cpu = 4294967294 } },
+  { name = "unknown nodes", job = { min_mem_per_node = 921600 }, policy = { gpus = GPUS } },
+}
+
+for _, case in ipairs(TOO_LARGE) do
+  case.policy = case.policy or LARGEST
+  local decision = submit(case)
+  check("needs: " .. case.name, (case.fault and #decision.faults == 1
+    and decision.faults[1]:find(case.fault) or #decision.faults == 0 and not case.fault),
+    decision.faults)
+end
+
 for _, case in ipairs(WASTED) do
   local decision = submit(case)
   check(case.name .. " (no faults)", #decision.faults == 0, decision.faults)

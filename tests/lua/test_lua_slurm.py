@@ -161,6 +161,15 @@ def test_more_nodes_than_there_are_is_said_and_accepted(sandbox: Any) -> None:
     assert "only 4 nodes in partition malleable, fewer than the MAX of 16" in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--mem=900G", "--cpus-per-task=5", "--mem-per-cpu=900G"])
+def test_needs_beyond_every_node_are_refused_as_without_the_flag(sandbox: Any, option: str) -> None:
+    assert submit(sandbox, option, check=False).returncode != 0
+    done = submit(sandbox, "--malleable=1-4", option, check=False)
+    assert done.returncode != 0
+    assert f"{option.partition('=')[0]}=" in done.stderr
+    assert "is more than any node of partition malleable has; write --" in done.stderr
+
+
 def test_every_fault_is_named_at_once(sandbox: Any) -> None:
     done = submit(sandbox, "--malleable=2-4,engine=foo", "--array=1-3", "--no-requeue",
                   "--dependency=singleton", "--partition=main", "--time=1", "--begin=now+60",

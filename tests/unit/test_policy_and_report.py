@@ -59,7 +59,7 @@ from slurm_hooks.report.text import (
 )
 from slurm_hooks.report.why import action_text
 from slurm_hooks.settings.values import Settings, parse
-from slurm_hooks.slurm.lua_policy import Rules, gpus_of, render_policy
+from slurm_hooks.slurm.lua_policy import Largest, Rules, gpus_of, largest_of, render_policy
 
 LUA = shutil.which("lua5.1") or shutil.which("lua")
 ODD = ["malleable", "a-b.c", 'q"uote', "back\\slash", "new\nline"]
@@ -117,6 +117,18 @@ def test_the_policy_has_the_gpus_of_each_partition() -> None:
     assert lua(text, "table.concat(p.gpus.malleable.gpu, ' ')") == "4 8"
     assert lua(text, "p.gpus.malleable['gpu:a100'][1]") == "8"
     assert lua(render_policy(Settings(), slurm_with(), {}), "p.gpus") == "nil"
+
+
+def test_the_policy_has_the_largest_node_of_each_partition() -> None:
+    nodes = [
+        {"Partitions": "malleable,main", "CPUTot": "64", "RealMemory": "1000"},
+        {"Partitions": "malleable", "CPUTot": "8", "RealMemory": "2000"},
+        {"Partitions": "main", "CPUTot": "128", "RealMemory": "9000"},
+    ]
+    largest = largest_of(nodes, ("malleable", "parts"))
+    assert largest == {"malleable": Largest(64, 2000)}
+    text = render_policy(Settings(), slurm_with(), {}, Rules(largest=largest))
+    assert lua(text, "p.largest.malleable.cpus .. ' ' .. p.largest.malleable.memory") == "64 2000"
 
 
 @pytest.mark.parametrize("name", ODD)
