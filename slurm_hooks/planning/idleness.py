@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from slurm_hooks.model import (
     IdleNodes,
@@ -26,8 +27,12 @@ def idle_nodes(
     situations: Sequence[Situation],
     intents: Iterable[Intent],
     pool: Pool,
+    probed: AbstractSet[int] = frozenset(),
 ) -> tuple[IdleNodes, ...]:
-    """Count the free nodes without fragments by reason, in the order of the reasons."""
+    """Count the free nodes without fragments by reason, in the order of the reasons.
+
+    `probed` jobs have their least size for now, so that their speed there becomes known.
+    """
     grants = [(n, i.fragment.job_id) for i in intents for n in i.nodes]
     given, granted = Counter(job_id for _, job_id in grants), {name for name, _ in grants}
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
@@ -35,7 +40,7 @@ def idle_nodes(
     full = frozenset(s.job.job_id for s in wanting if pool.is_full(s.job))
     of_cores = {name for s in situations for f in s.job.core for name in f.nodes}
     used = len((eligibility.taken - of_cores) | granted)
-    judge = _Judge(survey, eligibility, wanting, used, full)
+    judge = _Judge(survey, eligibility, wanting, used, full, probed)
     free = (n for n, node in survey.nodes.items() if eligibility.room(n) and node.partitions & ours)
     starting = handed_out(survey.mandate.level)
     counts = Counter(starting if n in granted else judge.reason(n) for n in free)
@@ -62,6 +67,7 @@ class _Judge:
         wanting: Sequence[Situation],
         used: int,
         full: frozenset[int],
+        probed: AbstractSet[int],
     ) -> None:
         """`used` nodes count against the ceiling: granted now, or taken by fragments outside cores.
 
@@ -75,6 +81,7 @@ class _Judge:
         self._is_full, self._full = ceiling is not None and used + least > ceiling, full
         self._wanting = {s.job.job_id for s in wanting}
         self._kinds = {eligibility.kind(job_id) for job_id in self._wanting}
+        self._probed = probed
         self._ready = {s.job.job_id for s in wanting if s.upkeep.growable and not s.snoozes}
 
     def reason(self, name: str) -> Why:
@@ -94,8 +101,10 @@ class _Judge:
         fitting -= self._full
         if fitting and fitting <= self._barred:
             return Why.LIMIT if fitting & self._makes_room else Why.CANARY
+        if ready := fitting & self._ready:
+            return Why.PROBED if ready <= self._probed else Why.NOT_GIVEN
         if fitting:
-            return Why.NOT_GIVEN if fitting & self._ready else Why.RESTING
+            return Why.RESTING
         return self._obstacle(name)
 
     def _obstacle(self, name: str) -> Why:

@@ -102,6 +102,7 @@ def _plan(
     obstacles = Obstacles(survey, eligibility, pool, given(situations, shares, pool))
     actions: list[Intent] = []
     plans: list[JobPlan] = []
+    probed: set[int] = set()
     last = last_leases(survey, eligibility, situations)
     for situation in situations:
         job_id = situation.job.job_id
@@ -117,6 +118,7 @@ def _plan(
         if job_id in shares.beginning and planned.nodes_planned == situation.least:
             reasons = (reason_of(situation.least), *planned.reasons)
             planned = replace(planned, reasons=reasons)
+            probed.add(job_id)
         if why_last is not None:
             ends = Reason(Why.GIVEN_BACK, Detail(because=why_last))
             planned = replace(planned, reasons=(*planned.reasons, ends))
@@ -127,7 +129,7 @@ def _plan(
         *survey.mandate.notes(snapshot),
         *_warnings(survey),
     )
-    idle = idle_nodes(survey, eligibility, situations, actions, pool)
+    idle = idle_nodes(survey, eligibility, situations, actions, pool, probed)
     plan = Plan(
         one_each(actions),
         tuple(plans),

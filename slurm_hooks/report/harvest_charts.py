@@ -30,6 +30,7 @@ BARS = {  # of idle nodes: a few words, a colour
     Why.UNFIT: ("no job fits", "#999999"),
     Why.SUSPECT: ("suspect node", "#000000"),
     Why.RESTING: ("just shrunk", "#0072B2"),
+    Why.PROBED: ("speed measured", "#88CCEE"),
     Why.CEILING: ("ceiling", "#44AA99"),
     Why.NOT_GIVEN: ("not given", "#CC79A7"),
 }

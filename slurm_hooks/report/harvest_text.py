@@ -35,6 +35,7 @@ WHY_IDLE = {
     Why.UNFIT: "no waiting job could use the node",
     Why.SUSPECT: "fragments of several users had died there",
     Why.RESTING: "the waiting jobs had just shrunk or failed",
+    Why.PROBED: "the waiting jobs had one size, so that their speed was measured",
     Why.CEILING: "the waiting jobs had as many nodes as the site allows",
     Why.NOT_GIVEN: "no job could use it well (minimum, unit, cost of a resize)",
 }

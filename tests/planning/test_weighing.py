@@ -68,6 +68,12 @@ def test_a_job_begins_on_its_least_size_if_it_is_to_be_learned() -> None:
     assert Why.PROBED not in [reason.why for reason in plan.jobs[1].reasons]
 
 
+def test_nodes_that_wait_for_a_measured_speed_are_idle_for_that_reason() -> None:
+    snapshot = seen(waiting(7), waiting(8), learned={7: Learned(), 8: Learned()})
+    idle = {each.reason: each.nodes for each in plan_for(snapshot).idle}
+    assert idle == {Why.STARTING: 2, Why.PROBED: 6}
+
+
 @pytest.mark.parametrize(
     "learned_of_7", [Learned(sizes_seen=(4,)), Learned(GOOD, is_shared=True), None]
 )

@@ -11,7 +11,7 @@ from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
 
-USABLE = frozenset({Why.STARTING, Why.OBSERVED, Why.RESTING, Why.NOT_GIVEN})
+USABLE = frozenset({Why.STARTING, Why.OBSERVED, Why.RESTING, Why.PROBED, Why.NOT_GIVEN})
 """Reasons of idle nodes that a waiting malleable job could have used."""
 
 
