@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import warm_commands
 from programs import write_program
 from slurm_hooks.model import FragmentState, MalleableJob, NodeState, Snapshot
 from slurm_hooks.report.text import find_job
@@ -129,14 +130,7 @@ class Bench:
         return tick(self.live, self.settings)
 
     def malleable(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "slurm_hooks.cli", *words],
-            env={**os.environ, **self.box.environment},
-            capture_output=True,
-            text=True,
-            timeout=150,
-            check=False,
-        )
+        return warm_commands.malleable(*words, env={**os.environ, **self.box.environment})
 
     def directory(self, job_id: int, user_id: int = os.geteuid()) -> Path:
         """The directory that the job's fragments share."""

@@ -15,7 +15,9 @@ import pytest
 
 import kept_sandbox as module
 import sharing
+import warm_commands
 from kept_sandbox import KeptSandbox
+from programs import write_programs
 from slurm_hooks.sandbox.installation import Installation
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -120,3 +122,39 @@ def test_a_test_with_threads_that_leaves_a_socket_open_fails_itself(tmp_path: Pa
     )
     (failed,) = (line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR")))
     assert "::test_leaves_a_socket" in failed, done.stdout
+
+
+SQUEUE = """
+(env | grep -v "^_=" | sort; pwd; umask; id; ps -o pgid=,sid= -p $PPID; ls /proc/$PPID/fd | wc -l
+grep -E "^(Sig|Shd)" /proc/$PPID/status; readlink /proc/$PPID/fd/0) >{place}/seen
+kill -$SIGNAL $PPID
+exit 7
+"""
+
+
+@pytest.mark.parametrize("number", [0, 15])
+def test_a_warm_command_is_like_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    write_programs(tmp_path, {"squeue": SQUEUE})
+    settings = tmp_path / "malleable.toml"
+    settings.write_text(f'[tick]\nslurm_bin = "{tmp_path}"\n')
+    words = ["status", f"--settings={settings}"]
+    env = {"PATH": os.environ["PATH"], "OWN": "ä", "SIGNAL": str(number), "TZ": "Asia/Tokyo"}
+    env |= {k: v for k, v in os.environ.items() if k.startswith(warm_commands.AT_START)}
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0o027)
+    try:
+        answers: list[Any] = []
+        for is_real in (False, True):
+            if is_real:
+                monkeypatch.setattr(warm_commands, "_at_start", id)  # differs from any other
+            done = warm_commands.malleable(*words, env=env)
+            seen = (tmp_path / "seen").read_text()
+            answers.append((done.returncode, done.stdout, done.stderr, seen))
+    finally:
+        os.umask(before)
+    assert answers[0][:3] == answers[1][:3]
+    assert answers[0][3].splitlines() == answers[1][3].splitlines()
+    assert "OWN=ä" in answers[0][3]
+    assert answers[0][0] == -number or "exit code 7" in answers[0][2]
