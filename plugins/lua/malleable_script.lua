@@ -20,8 +20,8 @@ for name in ("srun echo printf tee grep sed awk head tail sort cp mv rm ln ls ca
   .. "source . conda kill trap nvidia-smi env fi done } esac"):gmatch("%S+") do
   HARMLESS[name] = true
 end
-local NO_TORCHRUN = "note: the script does not call torchrun; unless a program that it calls does, "
-  .. "the job gets only 1 fragment"
+local NO_TORCHRUN = "note: the script does not call torchrun; if no program that it calls does, "
+  .. "the job trains on 1 node, so start the training with torchrun"
 
 --- The script without comments and here-documents, with continued lines joined.
 local function read_lines(script)

@@ -37,6 +37,19 @@ static bool refuse_taken(const struct reader *reader)
 		      is_whole && *quoted == '-' ? " SCRIPT" : "");
 }
 
+/* Quote the part of the range that is no number: a blank is easily overlooked. */
+static bool refuse_part(const struct reader *reader, struct item part)
+{
+	char text[TEXT_MAX + 1], quoted[READER_QUOTE_SIZE];
+
+	snprintf(text, sizeof(text), "%.*s", (int)part.length, part.start);
+	reader_quote(text, quoted, sizeof(quoted));
+	return refuse(reader,
+		      "'%s' is not a whole number of nodes from 1 to %u (engine=pool: MIN from 0); "
+		      "write for example --malleable=2-16, without spaces",
+		      quoted, ITEM_COUNT_MAX);
+}
+
 static bool read_range(const struct reader *reader, struct item item, struct request *request)
 {
 	struct item min, max;
@@ -49,11 +62,10 @@ static bool read_range(const struct reader *reader, struct item item, struct req
 		return refuse(reader, "the value must begin with MIN-MAX, the fewest and the most "
 				      "nodes; write for example --malleable=2-16");
 	}
-	if (!item_count(min, &request->min) || !item_number(max, &request->max))
-		return refuse(reader,
-			      "MIN and MAX must be whole numbers of nodes from 1 to %u "
-			      "(engine=pool: MIN from 0); write for example --malleable=2-16",
-			      ITEM_COUNT_MAX);
+	if (!item_count(min, &request->min))
+		return refuse_part(reader, min);
+	if (!item_number(max, &request->max))
+		return refuse_part(reader, max);
 	if (request->min > request->max)
 		return refuse(reader, "MIN %u is above MAX %u; write --malleable=%u-%u",
 			      request->min, request->max, request->max,

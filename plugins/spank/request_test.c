@@ -65,6 +65,8 @@ static const struct {
 	{"s.sh;x", "the value must begin with MIN-MAX"},
 	{"unit=2", "the value must begin with MIN-MAX"},
 	{"4", "--malleable=1-4"},
+	{"1-4:2", "'4:2' is not a whole number of nodes from 1 to 65535"},
+	{"1-4 ,unit=2", "'4 ' is not a whole number"},
 	{"1", "a number is not a range; write --malleable=1-1 for 1 node"},
 	{"4-2", "--malleable=2-4"},
 	{"0", "MIN-MAX"},

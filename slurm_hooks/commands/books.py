@@ -36,5 +36,7 @@ def complaint(tried: str, path: Path, error: Exception, off: str) -> MalleableEr
         return UsageError(f"{message}. The next tick moves it aside and starts a new file")
     if os.path.lexists(path):
         return UsageError(message)
+    if not off:
+        message = f"no tick has run yet: {message}"
     made = "The first tick creates it. Are these the tick's settings? Else use --settings FILE"
     return UsageError(f"{message}. {off or made}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_hooks.commands.console import add_command, add_json, add_output, err, live, out
 from slurm_hooks.doctor.conf_check import check_conf
-from slurm_hooks.errors import Exit
+from slurm_hooks.errors import Exit, UsageError
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
@@ -65,6 +65,8 @@ def _write(named: Path, text: str) -> None:
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return
+    if not path.parent.is_dir():
+        raise UsageError(f"there is no directory {path.parent}: make it, or name another file")
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
     partial.chmod(0o644)  # SlurmUser reads it, whatever the umask

@@ -954,7 +954,7 @@ local UNSOUND = {
     site = { parts = { malleable = { max_time = INFINITE, total_nodes = 4 } } },
     faults = { "MIN 8 .* 4 nodes of partition malleable" } },
   { name = "time below the shortest hole", job = { time_limit = 1 },
-    faults = { "^%-%-time=1: .*write %-%-time=2" } },
+    faults = { "^%-%-time: is 1 minute, as .*write %-%-time=2" } },
   { name = "time-min above time", job = { time_limit = 5, time_min = 8 },
     faults = { "^%-%-time%-min=8: .*write %-%-time%-min=5" } },
   { name = "time-min above the longest lease", job = { time_min = 20 },
@@ -963,7 +963,7 @@ local UNSOUND = {
     faults = { "^time: .*administrator" } },
   { name = "everything at once", text = "4-2,engine=foo", job = { array_inx = "1", requeue = 0,
     partition = "main", time_limit = 1 }, faults = { "MIN 4", "engine foo", "%-%-array",
-    "%-%-no%-requeue", "%-%-partition", "%-%-time=1" } },
+    "%-%-no%-requeue", "%-%-partition", "%-%-time: is 1 minute" } },
 }
 
 for _, case in ipairs(UNSOUND) do

@@ -177,7 +177,7 @@ def test_every_fault_is_named_at_once(sandbox: Any) -> None:
                   check=False)  # fmt: skip
     assert done.returncode != 0
     for word in ("engine foo", "--array:", "--no-requeue:", "--dependency=singleton:", "--begin:",
-                 "--nodelist:", "--partition=main:", "--time=1:", "--reservation:", "--switches:",
+                 "--nodelist:", "--partition=main:", "--time: is", "--reservation:", "--switches:",
                  "--comment:"):  # fmt: skip
         assert word in done.stderr
 

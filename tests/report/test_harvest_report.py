@@ -166,7 +166,9 @@ def test_without_a_ledger_the_report_says_how_to_get_it(
     path = tmp_path / "malleable.toml"
     path.write_text(f'[tick]\nstate_dir = "{tmp_path}/none"\n')
     assert report(path) == UsageError.exit_code
-    assert "The first tick creates it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no tick has run yet: cannot read the ledger" in said
+    assert "The first tick creates it" in said
     path.write_text(path.read_text() + "[ledger]\nenabled = false\n")
     assert report(path) == UsageError.exit_code
     assert "ledger.enabled is false" in capsys.readouterr().err

@@ -72,8 +72,9 @@ def _script(facts: Facts) -> Iterator[Finding]:
         )
     if _is_by_torchrun(facts) and not any(word in plain for word in LAUNCHERS):
         yield note(
-            "the script does not call torchrun; unless a program that it calls does, the job gets "
-            "only 1 fragment"
+            "the script does not call torchrun; if no program that it calls does, the job trains "
+            "on 1 node",
+            advice="start the training with torchrun",
         )
     if re.search(r"torchrun[^\n]*\|\s*\w", plain) and "pipefail" not in plain:
         yield warning(
