@@ -71,8 +71,8 @@ local function choose_times(request, job, record, policy)
       math.max(math.floor(limit / 60), 1))
   end
   if has_time and limit >= policy.hole_s then
-    return lease, hole, string.format("--time: is %d minute%s, as Slurm counts whole minutes, and a "
-      .. "fragment starts only in a hole of %d seconds or more; write --time=%d or more",
+    return lease, hole, string.format("--time: is %d minute%s, as Slurm counts whole minutes, and "
+      .. "a fragment starts only in a hole of %d seconds or more; write --time=%d or more",
       job.time_limit, job.time_limit == 1 and "" or "s", hole, math.ceil(hole / 60))
   end
   return lease, hole, string.format("time: the longest lease here, %d seconds, is shorter than the "

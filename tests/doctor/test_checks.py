@@ -20,6 +20,7 @@ from known_sites import (
     by_database,
     canary,
     cgroups,
+    conf,
     env_store,
     hook,
     job,
@@ -116,9 +117,18 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ),
     (
         "partition",
-        slurm(more="", ours={"State": "DOWN"}),
+        {
+            **slurm(more="", ours={"State": "DOWN"}),
+            "conf": conf("PartitionName=malleable Nodes=ALL State=DOWN"),
+        },
         "warning",
-        r"malleable is DOWN.*State=UP",
+        r"malleable is DOWN(?!.*scontrol update).*State=UP",
+    ),
+    (
+        "partition",
+        slurm(ours={"State": "INACTIVE"}),
+        "warning",
+        r"is INACTIVE.*scontrol update PartitionName=malleable State=UP",
     ),
     ("partition", slurm(ours={"Nodes": "(null)"}), "error", r"no nodes.*Nodes=ALL"),
     (

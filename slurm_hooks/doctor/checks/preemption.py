@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import repeat
 
-from slurm_hooks.doctor.facts import Accounting, CannotLook, Facts, SlurmSays, known
+from slurm_hooks.doctor.facts import Accounting, CannotLook, Facts, SlurmSays, Unread, known
 from slurm_hooks.doctor.finding import (
     Category,
     Change,
     Check,
     Finding,
+    Fix,
     Paste,
     Run,
     error,
@@ -45,13 +47,22 @@ def _partition(facts: Facts) -> Iterator[Finding]:
             continue
         if words.get("State", "UP") != "UP":
             yield warning(
-                f"partition {name} is {words['State']}",
-                Change("State", "UP", of_partition(words)),
+                f"partition {name} is {words['State']}", _reopening(facts, words["State"], words)
             )
         if words.get("Nodes") in (None, "", "(null)"):
             yield error(
                 f"partition {name} has no nodes", Change("Nodes", "ALL", of_partition(words))
             )
+
+
+def _reopening(facts: Facts, state: str, words: Words) -> Fix:
+    """Change slurm.conf if it has the state. Else the state is from scontrol, and ends with it."""
+    lines = () if isinstance(facts.conf, Unread) else facts.conf
+    owner = of_partition(words)
+    pattern = re.compile(rf"\s*{re.escape(owner)}\s.*\bState={state}\b", re.IGNORECASE)
+    if any(pattern.match(line.text) for line in lines):
+        return Change("State", "UP", owner)
+    return Run(f"scontrol update {owner} State=UP")
 
 
 def _missing(name: str, facts: Facts, slurm: SlurmSays) -> Finding:
