@@ -43,6 +43,7 @@ def test_the_loop_over_epochs_trains_and_resumes(tmp_path: Path) -> None:
     for processes, epochs in ((2, 3), (1, 5)):
         script.write_text(BEFORE + loop.replace("90 * per_epoch", f"{epochs} * per_epoch") + AFTER)
         argv = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        argv += ["--local-ranks-filter=0"]  # lines of two processes may mix
         done = subprocess.run(
             [sys.executable, *argv, str(script)],
             cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
