@@ -120,6 +120,7 @@ def _write(
         plan = guard_starts(plan, seen, fresh, settings)
         now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # set since?
         plan = without(plan, switched_off(plan.actions, now))
+        seen = fresh  # with the operators' text beside our marks as it is now
     return plan, refused + apply(port, seen, second_half(plan.actions), announce)
 
 

@@ -225,3 +225,19 @@ def test_no_fragment_starts_in_a_hole_that_a_planned_start_has_closed_since(
     slurm.advance(5)
     assert len([e for e in slurm.of(7) if e.state == "RUNNING"]) == starts
     assert [job.nodes_planned for job in report.plan.jobs] == [starts]
+
+
+def test_text_that_an_operator_writes_during_a_tick_survives_a_start(tmp_path: Path) -> None:
+    slurm = FakeSlurm({"n1": "", "n2": ""})
+    slurm.submit(7, 2, "malleable{min=2,max=2,unit=1,frags=2,lease=600,hole=120}")
+
+    def write(command: Command) -> None:
+        if command.stdin.startswith("show"):
+            mark = slurm.elements["7_1"].admin_comment
+            slurm.elements["7_1"].admin_comment = f"{mark.split(' ')[0]} ticket-12"
+
+    slurm.before = write
+    tick(slurm, settings_in(tmp_path))
+    slurm.advance(5)
+    assert {e.state for e in slurm.of(7)} == {"RUNNING"}
+    assert slurm.elements["7_1"].admin_comment.endswith("ticket-12")
