@@ -61,6 +61,8 @@ def _update(slurm: FakeSlurm, element: Element, words: list[str], user: str) -> 
     fault = _refusal(slurm, element, changes, user)
     if fault:
         return fault
+    is_placed = changes.get("ReqNodeList", "n1") or "ExcNodeList" in changes
+    assert is_placed, "an empty node list would let Slurm choose"
     element.is_split = True
     for key, value in changes.items():
         _CHANGES[key](slurm, element, value)
@@ -119,7 +121,6 @@ def _end_time(slurm: FakeSlurm, element: Element, text: str) -> None:
 
 
 def _nodes(_slurm: FakeSlurm, element: Element, text: str) -> None:
-    assert text or element.barred, "an empty node list would let Slurm choose"
     element.asked = expand(text)
 
 

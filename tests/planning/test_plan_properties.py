@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from build import no_clock
 from fake_slurm import FakeSlurm
-from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import (
     Fragment,
     FragmentId,
@@ -33,8 +32,8 @@ from slurm_hooks.planning.holes import ends_of, holes_of, latest_end
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.settings.values import Mode, Settings
-from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.gateway import observe
+from slurm_hooks.slurm.writing import apply
 
 SETTINGS = Settings(mode=Mode("on"))
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -254,15 +253,8 @@ def test_unknown_states_are_left_alone(slurm: FakeSlurm) -> None:
 
 
 def write(slurm: FakeSlurm, seen: Snapshot, plan: Plan) -> list[str]:
-    """Write a plan. Refused commands come back."""
-    notes = {f.id: f.note for f in fragments(seen).values()}
-    refused = []
-    for command in commands(plan.actions, notes):
-        try:
-            slurm.ask(command)
-        except CommandRefused as error:
-            refused.append(str(error))
-    return refused
+    """Write a plan as a tick does. Refused commands come back."""
+    return apply(slurm, seen, plan.actions, lambda text: None)
 
 
 @many

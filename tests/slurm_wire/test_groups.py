@@ -231,6 +231,21 @@ def test_a_fragment_with_its_own_list_is_tried_apart_after_a_refused_update(
     assert {e.state for e in slurm.of(7)} == {"RUNNING"}
 
 
+def test_an_operators_list_of_too_few_nodes_makes_no_job_wait(settings: Settings) -> None:
+    """With the list, the fragment would keep a node that is too little for it."""
+    slurm = FakeSlurm({"n1": "", "n2": ""})
+    slurm.submit(7, 2, MARK.replace("NOT", "-").replace("min=1,max=6,unit=1", "min=2,max=4,unit=2"))
+    slurm.submit(8, 1, MARK.replace(",not=NOT", "").replace("max=6", "max=1"))
+    slurm.elements["7_0"].asked = frozenset({"n1"})
+    for element in slurm.of(7):
+        element.count = 2
+    for _ in range(3):
+        plan = tick(slurm, settings).plan
+    assert plan.actions == ()
+    slurm.advance(5)
+    assert {n for e in slurm.elements.values() for n in e.nodes} == {"n1", "n2"}
+
+
 def test_no_fragment_starts_until_all_nodes_have_registered(settings: Settings) -> None:
     """The first reading may show the unregistered node, or only the last reading before writing."""
     for looks_before in (0, 1):
