@@ -85,7 +85,7 @@ def _refusal(slurm: FakeSlurm, element: Element, changes: dict[str, str], user: 
             return BAD_GRES
     if "Partition" in changes and element.state != "PENDING":
         return NO_LONGER_PENDING
-    if element.job in slurm.misfits and "ExcNodeList" in changes:
+    if element.job in slurm.misfits and changes.keys() & {"ExcNodeList", "Partition"}:
         return "Requested partition configuration not available now"
     if "EndTime" in changes:
         if element.state != "RUNNING":

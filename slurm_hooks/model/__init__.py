@@ -32,6 +32,7 @@ from slurm_hooks.model.decision import (
     one_each,
 )
 from slurm_hooks.model.job import (
+    NOT_MOVED,
     REFUSED,
     AvoidedNode,
     FailedSize,
@@ -56,6 +57,7 @@ from slurm_hooks.model.wish import Wish
 
 __all__ = [
     "GRACE_CHECK",
+    "NOT_MOVED",
     "REFUSED",
     "USABLE",
     "Counted",

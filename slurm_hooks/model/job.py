@@ -20,6 +20,7 @@ from slurm_hooks.words.engines import DEFAULT, Engine, engine_of
 _OUR_HOLD = ("JobHeldUser", "")
 NODE = "node"  # what the sizes of most jobs count
 REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
+NOT_MOVED = "NotMoved"  # the obstacle of a move to the lane that Slurm did not accept
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.model import (
+    NOT_MOVED,
     WAITING_STATES,
     Detail,
     Fragment,
@@ -26,7 +27,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_death, requeue_of
 from slurm_hooks.planning.back import BACK_STATES, put_back
-from slurm_hooks.planning.failures import Failure, after_death
+from slurm_hooks.planning.failures import Failure, after_death, is_vain
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.resting import is_rested
@@ -104,11 +105,14 @@ def _is_unfit(fragment: Fragment) -> bool:
 
 
 def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
-    """Move waiting fragments to their lane unless an operator holds them. They start only there."""
+    """Move waiting fragments to their lane unless an operator holds them. They start only there.
+
+    After a refused move a fragment rests, each time for longer.
+    """
     site, request = ground.settings.site, job.request
     may_move = request.lane and job.job_id not in ground.seen.without_qos
     for fragment in job.fragments if may_move else ():
-        is_kept = fragment.is_on_hold or fragment.mark.is_on_hold
+        is_kept = fragment.is_on_hold or fragment.mark.is_on_hold or is_vain(fragment, ground.now)
         if fragment.is_astray and fragment.state in WAITING_STATES and not is_kept:
             yield Intent(
                 fragment.id,
@@ -124,6 +128,8 @@ def kept_out(ground: Ground, job: MalleableJob) -> Iterator[Reason]:
     """Say why the job's other fragments do not move to the lane."""
     if job.job_id in ground.seen.without_qos:
         yield Reason(Why.TO_LANE, Detail(user=job.user, said=ground.settings.site.qos))
+    if any(f.is_astray and f.mark.obstacle == NOT_MOVED for f in job.stirring):
+        yield Reason(Why.TO_LANE, Detail(said=job.request.lane))
 
 
 def has_ended(job: MalleableJob) -> bool:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from slurm_hooks.model import (
+    NOT_MOVED,
     REFUSED,
     WAITING_STATES,
     AvoidedNode,
@@ -200,7 +201,9 @@ def is_in_the_way(fragment: Fragment, now: datetime) -> bool:
     """Tell whether a release in vain keeps its whole job from growing.
 
     In a pool it does so only if every worker would meet the same obstacle, not if a node was taken
-    first.
+    first. A fragment that Slurm does not move keeps no other from growing.
     """
+    if fragment.mark.obstacle == NOT_MOVED:
+        return False
     is_shared = fragment.mark.request.way.works_as_one or fragment.mark.obstacle != NOT_STARTED
     return is_shared and is_vain(fragment, now)

@@ -13,6 +13,7 @@ from typing import Any
 
 from slurm_hooks.model import (
     ENDED_STATES,
+    NOT_MOVED,
     WAITING_STATES,
     Detail,
     Fragment,
@@ -237,7 +238,8 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
     if any(f.depends for f in job.stirring):
         reasons.append(Reason(Why.DEPENDENCY))
     reasons += _holds(job)
-    vain = next((f.mark for f in job.stirring if is_vain(f, now)), None)
+    released = (f for f in job.stirring if f.mark.obstacle != NOT_MOVED)
+    vain = next((f.mark for f in released if is_vain(f, now)), None)
     if vain:
         reasons.append(Reason(Why.NOT_STARTED, Detail(count=vain.vain, said=vain.obstacle)))
     for state, why in _LEFT_ALONE.items():

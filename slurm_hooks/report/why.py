@@ -106,6 +106,8 @@ _REASON: Forms = {
     Why.TO_LANE: (
         "its other fragments need QOS {said}, which {user} may not use; an administrator can run "
         "sacctmgr modify user {user} set qos+={said}",
+        "Slurm refuses to move its other fragments to the partition {said}; a tick tries again "
+        "within an hour",
     ),
     Why.CORE_OVER: ("its core's time is over, so the job ends (core_end=finish)",),
     Why.CANCEL_UNCLEAR: ("some of its fragments were cancelled, others are still ending",),

@@ -18,6 +18,7 @@ from ClusterShell.RangeSet import RangeSet, RangeSetException
 
 from slurm_hooks.errors import CommandRefused
 from slurm_hooks.model import (
+    NOT_MOVED,
     REFUSED,
     FragmentId,
     Intent,
@@ -56,7 +57,8 @@ def apply(
     notes = {f.id: f.note for job in seen.jobs for f in job.fragments}
     others = [i for i in intents if i.verb is not Verb.GROW]
     written = commands(others, notes)
-    faults = [f for f in write(c for c in written if not c.patience_s) if not _is_made(f)]
+    faults = write(c for c in written if not c.patience_s)
+    faults += write(commands(_not_moved(seen, others, faults), notes))
     if len(others) < len(intents):
         faults += _Starts(write, seen, intents, notes).run()
     faults += write(c for c in written if c.patience_s)
@@ -153,6 +155,16 @@ class _Starts:
         assert grow.mark is not None, "every start has a mark"
         mark = grow.mark.in_vain(self.seen.now, REFUSED)
         return Intent(grow.fragment, Why.NOT_STARTED, mark=mark)
+
+
+def _not_moved(
+    seen: Snapshot, intents: Iterable[Intent], faults: Iterable[CommandRefused]
+) -> list[Intent]:
+    """Notes on the fragments that Slurm did not move to their lane."""
+    named = {fragment for fault in faults for fragment in _named(fault.said)}
+    refused = {i.fragment for i in intents if i.is_moved and i.fragment in named}
+    fragments = (f for job in seen.jobs for f in job.fragments if f.id in refused)
+    return [Intent(f.id, Why.TO_LANE, mark=f.mark.in_vain(seen.now, NOT_MOVED)) for f in fragments]
 
 
 def _named(said: str) -> Iterator[FragmentId]:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fake_parts import Part, resources
+from fake_parts import MAIN, Part, resources
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
 from slurm_hooks.model import Intent, Verb, Why
+from slurm_hooks.report.why import reason_text
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.slurm.writing import apply
@@ -81,3 +82,27 @@ def test_refused_fragments_are_named_and_the_others_start_by_one_more_command() 
     assert len(slurm.commands) - before == 4  # updates, the others', their release, their marks
     slurm.advance(1)
     assert len([e for e in slurm.of(7) if e.state == "RUNNING"]) == 37
+
+
+def test_a_refused_move_to_the_lane_is_explained_and_tried_less_and_less(tmp_path: Path) -> None:
+    """It was sent again at each tick, and no reader of explain heard of it."""
+    slurm = FakeSlurm(dict.fromkeys(NODES, ""))
+    mark = "malleable{min=1,max=3,unit=1,core=1,lane=malleable,frags=3,lease=600,hole=120}"
+    slurm.submit(7, 3, mark, limit_min=600, partition=MAIN)
+    slurm.misfits = {7}
+    sent = []
+    for _ in range(40):
+        before = len(slurm.commands)
+        report = tick(slurm, settings_in(tmp_path))
+        sent += [c for c in slurm.commands[before:] if "Partition=" in c.stdin]
+        slurm.advance(30)
+    assert 3 <= len(sent) <= 8
+    (job,) = report.plan.jobs
+    assert "Slurm refuses to move its other fragments to the partition malleable" in "".join(
+        map(reason_text, job.reasons)
+    )
+    slurm.misfits = set()
+    for _ in range(40):
+        tick(slurm, settings_in(tmp_path))
+        slurm.advance(30)
+    assert [e.state for e in slurm.of(7)] == ["RUNNING"] * 3
