@@ -42,7 +42,7 @@ from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.planning.survey import Survey, survey_of
 from slurm_hooks.planning.weighing import reason_of
-from slurm_hooks.planning.widening import widened
+from slurm_hooks.planning.widening import is_gain, once_left, whose_turn, widened
 from slurm_hooks.settings.values import Settings
 
 
@@ -59,7 +59,8 @@ def make_plan(
     are, and its nodes count as taken. Raises what planning raises if no job, or each of several
     jobs, is to blame.
     """
-    plan = partial(_plan, settings=settings, clock=clock, objective=objective)
+    rehearse = partial(_plan, settings=settings, clock=clock, objective=objective, rehearse=None)
+    plan = partial(rehearse, rehearse=rehearse)
     try:
         return plan(snapshot)
     except MalleableError:
@@ -90,7 +91,9 @@ def _plan(
     settings: Settings,
     clock: Callable[[], float],
     objective: Optional[Objective],
+    rehearse: Optional[Callable[[Snapshot], Plan]],
 ) -> Plan:
+    """Make a plan. `rehearse` plans for another snapshot, without such rehearsals."""
     ground = Ground(snapshot, settings)
     survey = survey_of(ground)
     situations = [situation_of(survey, job) for job in snapshot.jobs]
@@ -104,11 +107,14 @@ def _plan(
     plans: list[JobPlan] = []
     probed: set[int] = set()
     last = last_leases(survey, eligibility, situations)
+    next_wider = whose_turn(ground, situations) if rehearse else None
     for situation in situations:
         job_id = situation.job.job_id
         made = change(survey, situation, shares.targets.get(job_id, {}), pool)
-        wider = widened(survey, situation, made, shares.curves.get(job_id))
-        if wider is not None:
+        wider = None
+        if situation is next_wider:
+            wider = widened(survey, situation, made, shares.curves.get(job_id))
+        if wider and rehearse and is_gain(situation, rehearse(once_left(snapshot, wider))):
             made = Change((wider,), frozenset({wider.fragment}))
         why_last = last.get(job_id)
         renewals = _renewals(ground, situation, made, why_last is not None)

@@ -1,17 +1,81 @@
 """Replaces a fragment when its part of a node could be larger.
 
-A gang has a single fragment on a node, so a larger fragment needs the first to leave.
+A gang has a single fragment on a node, so a larger fragment needs the first to leave. It leaves
+only if a plan for the cluster without it gives its job more than it has, and takes nothing from
+others. So the sizes of all jobs together rise with each replacement, and a calm cluster comes to
+rest. Such a plan takes as long as any other, so in each tick only one gang has its turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Optional
 
-from slurm_hooks.model import Curve, Fragment, FragmentState, Intent, Why
+from slurm_hooks.model import (
+    Curve,
+    Fragment,
+    FragmentState,
+    Intent,
+    NodeState,
+    Plan,
+    Said,
+    Snapshot,
+    Why,
+)
+from slurm_hooks.model.resources import NO_RESOURCES
+from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.placement import Change
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
+
+_TURN_S = 97  # a prime, so that ticks at any interval come to each gang
+_AWAY = timedelta(minutes=1)  # after which a fragment has rested
+
+
+def whose_turn(ground: Ground, situations: Sequence[Situation]) -> Optional[Situation]:
+    """The gang that may replace a fragment in this tick."""
+    gangs = [s for s in situations if s.share is not None and s.job.way.works_as_one]
+    return gangs[int(ground.now.timestamp()) // _TURN_S % len(gangs)] if gangs else None
+
+
+def once_left(seen: Snapshot, leaves: Intent) -> Snapshot:
+    """The snapshot once the fragment has left and rested, if nothing else changes."""
+    assert leaves.mark is not None, "a notice has a mark"
+    mark = replace(leaves.mark, noticed=seen.now - _AWAY)
+    jobs, nodes = [], {node.name: node for node in seen.nodes}
+    for job in seen.jobs:
+        if job.job_id != leaves.fragment.job_id:
+            jobs.append(job)
+            continue
+        fragment = next(f for f in job.fragments if f.id == leaves.fragment)
+        (name,) = fragment.nodes
+        used = nodes[name].used - fragment.asks
+        state = NodeState.SHARED if used != NO_RESOURCES else NodeState.FREE
+        nodes[name] = replace(nodes[name], used=used, state=state)
+        rests = replace(
+            fragment,
+            state=FragmentState.HELD,
+            mark=mark,
+            nodes=frozenset(),
+            start=None,
+            end=None,
+            eligible=None,
+            priority=0,
+            restarts=fragment.restarts + 1,
+            said=Said.LEAVING,
+        )
+        fragments = (rests if f.id == rests.id else f for f in job.fragments)
+        jobs.append(replace(job, fragments=tuple(fragments)))
+    return replace(seen, jobs=tuple(jobs), nodes=tuple(nodes.values()))
+
+
+def is_gain(situation: Situation, then: Plan) -> bool:
+    """Tell whether this job is larger in the plan than it is now, and no job gives anything up."""
+    mine = next(job for job in then.jobs if job.job_id == situation.job.job_id)
+    is_free = all(job.nodes_planned >= job.nodes_now for job in then.jobs)
+    return mine.nodes_planned > situation.size and is_free
 
 
 def widened(

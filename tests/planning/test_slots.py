@@ -10,6 +10,7 @@ import pytest
 
 from slurm_hooks.model import (
     AvoidedNode,
+    Curve,
     Fragment,
     FragmentState,
     IdleNodes,
@@ -561,6 +562,19 @@ def test_no_part_leaves_to_come_back_larger_while_no_fragment_may_start() -> Non
     silent = replace(now, registering=frozenset({"n2"}))
     assert not make_plan(calm, SETTINGS, no_clock).actions
     assert not make_plan(silent, SETTINGS, no_clock).actions
+
+
+def test_no_part_leaves_that_its_users_ceiling_would_not_let_come_back_larger() -> None:
+    """It came back as small as before and left again, at every second tick."""
+    asked = request(1, 16)
+    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 6, asked))
+    small = request(8, 8)
+    other = job(small, part(0, "n3", 8, small, job_id=8), job_id=8, held=0)
+    nodes = [node("n1", used=2), node("n2", used=8), node("n3", used=8)]
+    now = replace(seen(gang, other, nodes=nodes), curves={7: Curve(((0, 0.0), (16, 16.0)))})
+    assert [i.cause for i in make_plan(now, SETTINGS, no_clock).actions] == [Why.WIDER]
+    settings = replace(SETTINGS, mode=Mode(max_nodes_per_user=2))
+    assert not make_plan(now, settings, no_clock).actions
 
 
 def test_a_gang_of_a_single_fragment_does_not_leave_to_come_back_larger() -> None:
