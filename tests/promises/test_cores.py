@@ -8,6 +8,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,10 @@ pytestmark = pytest.mark.slurm
 RUNNING, HELD, PENDING = FragmentState.RUNNING, FragmentState.HELD, FragmentState.PENDING
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
 SLEEP = "exec sleep 600"
-# The first one does in its first run what an agent does when its time ends.
+# The first one does in its first run, on request, what an agent does when its time ends.
 LEAVES = """
 if [ "$SLURM_ARRAY_TASK_ID$SLURM_RESTART_COUNT" = 0 ]; then
-    sleep 45
+    until [ -e leave.$SLURM_ARRAY_JOB_ID ]; do sleep 0.2; done
     scontrol uhold "$SLURM_JOB_ID" && scontrol requeue "$SLURM_JOB_ID"
 fi
 exec sleep 600
@@ -70,6 +71,12 @@ def is_core_alone(job: MalleableJob) -> bool:
     return core(job).state is RUNNING and not others(job)
 
 
+def end_soon(bench: Bench, job: int) -> None:
+    """Let the core's time end in ten seconds. Slurm has no time limit below a minute."""
+    soon = f"EndTime=uts{int(time.time()) + 10}"
+    bench.box.run(["scontrol", "update", f"jobid={job}_0", soon])
+
+
 def rounds(bench: Bench, job: int) -> list[int]:
     path = bench.directory(job) / "rounds.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
@@ -83,7 +90,7 @@ def test_a_training_starts_in_a_hole_and_keeps_its_core(bench: Bench) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     shutil.copy(DIGITS, bench.box.work / "train.py")
-    first = rigid(bench, 3, 45, 4)
+    first = rigid(bench, 3, 600, 4)
     wait_until(lambda: state_of(bench, first) == "RUNNING")
     second = rigid(bench, 4, 8, 4)
     wait_until(lambda: bool(bench.observe().planned))
@@ -97,6 +104,7 @@ def test_a_training_starts_in_a_hole_and_keeps_its_core(bench: Bench) -> None:
     assert "its core waits in the ordinary queue (" in explanation, explanation
     assert state_of(bench, second) == "PENDING"
 
+    bench.box.run(["scancel", str(first)])
     # the planned job takes all four nodes; after it the core has its turn
     bench.tick_until(job, lambda j: core(j).state is RUNNING, 120)
     assert state_of(bench, second) == "COMPLETED"
@@ -119,6 +127,13 @@ def test_a_core_s_time_ends_and_the_job_goes_on_in_holes(bench: Bench, script: s
     options = ["-p", "main", "--time=1"]
     job = bench.submit(script, "1-3,core=1,engine=pool", options=options)
     bench.tick_until(job, lambda j: core(j).lane == "main" and len(others(j)) == 2)
+    if script == SLEEP:
+        end_soon(bench, job)
+    else:
+        begun = bench.observe().now
+        half = timedelta(seconds=31)  # a core that leaves earlier keeps its place in the queue
+        wait_until(lambda: bench.observe().now - begun > half)
+        (bench.box.work / f"leave.{job}").touch()
     bench.tick_until(job, lambda j: core(j).mark.is_spent, 150)
     bench.tick_until(job, lambda j: core(j).lane == "malleable" and core(j).state is RUNNING)
     assert core(bench.job(job)).restarts == 1  # its time is not given twice
@@ -129,6 +144,7 @@ def test_a_job_ends_with_its_core(bench: Bench) -> None:
     options = ["-p", "main", "--time=1"]
     job = bench.submit(SLEEP, "1-3,core=1,core_end=finish,engine=pool", options=options)
     bench.tick_until(job, lambda j: core(j).state is RUNNING and len(others(j)) == 2)
+    end_soon(bench, job)
     cancelled = FragmentState.CANCELLED
     bench.tick_until(job, lambda j: all(f.state is cancelled for f in j.fragments), 150)
 
@@ -154,7 +170,7 @@ def test_a_core_has_the_place_in_the_queue_of_an_ordinary_job(bench: Bench) -> N
     The job in the middle of the queue may be a core or an ordinary job.
     """
     for is_core in (False, True):
-        blockers = [rigid(bench, 1, 12 + 6 * i, 5) for i in range(4)]
+        blockers = [rigid(bench, 1, 8 + 3 * i, 5) for i in range(4)]
         wait_until(lambda ids=blockers: all(state_of(bench, i) == "RUNNING" for i in ids))
         before = rigid(bench, 1, 60, 5, "before")
         if is_core:
