@@ -2,6 +2,7 @@
 
 A fault fails twice. A test that is late on a busy host, or that met the remains of another test,
 passes. It is then named at the end of the run and does not fail the run. `--again` asks for this.
+A test with the mark `in_order` is run after those before it in its file, with the same parameter.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 FLAKY = "flaky"
+OUTCOMES = ("passed", "failed", "error", "skipped")
 MOST = 10  # more failures than this have a common cause
 LIMIT_S = 1200
 
@@ -34,7 +36,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     names = sorted({report.nodeid for report in failures})
     if any("::" not in name for name in names) or not 0 < len(names) <= MOST:
         return  # a module that cannot be imported is no test
-    passed = {name for name in names if _passes(config, name)}
+    passed = {name for name in names if _passes(config, [*_before(stats, name), name])}
     for kind in ("failed", "error"):
         stats[kind] = [report for report in stats.get(kind, ()) if report.nodeid not in passed]
         if not stats[kind]:
@@ -46,9 +48,27 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.OK
 
 
-def _passes(config: pytest.Config, name: str) -> bool:
-    print(f"\nonce more, alone: {name}", flush=True)
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
+def _before(stats: dict[str, list[Any]], name: str) -> list[str]:
+    """The tests that a test in an order needs, as this run had them."""
+    reports = [each for kind in OUTCOMES for each in stats.get(kind, ()) if each.when != "teardown"]
+    begun = {each.nodeid: each.start for each in reports}
+    (wanted,) = {"in_order" in each.keywords for each in reports if each.nodeid == name}
+    if not wanted:
+        return []
+    file, parameter = name.partition("::")[0], name.partition("[")[2]
+    earlier = [each for each in begun if begun[each] < begun[name]]
+    return [
+        each
+        for each in sorted(earlier, key=begun.__getitem__)
+        if each.partition("::")[0] == file and each.partition("[")[2] == parameter
+    ]
+
+
+def _passes(config: pytest.Config, names: list[str]) -> bool:
+    """Tell whether the last of the tests passes, and none before it fails."""
+    alone = "alone" if len(names) == 1 else f"after {len(names) - 1} before it"
+    print(f"\nonce more, {alone}: {names[-1]}", flush=True)
+    argv = [sys.executable, "-m", "pytest", "-q", "-rp", "-p", "no:cacheprovider", *names]
     try:
         done = subprocess.run(
             argv,
@@ -61,10 +81,8 @@ def _passes(config: pytest.Config, name: str) -> bool:
     except subprocess.TimeoutExpired:
         return False
     print(done.stdout, flush=True)
-    lines = done.stdout.splitlines() or [""]
-    return done.returncode == 0 and lines[-1].startswith(
-        "1 passed"
-    )  # a skipped test proves nothing
+    is_passed = f"PASSED {names[-1]}" in done.stdout.splitlines()  # a skipped test proves nothing
+    return done.returncode == 0 and is_passed
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -21,7 +21,12 @@ from packages.root import TREE, Root
 from waiting import wait_until
 
 # The first test of each kind waits for the packages to be built.
-pytestmark = [pytest.mark.package, pytest.mark.slurm, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.package,
+    pytest.mark.slurm,
+    pytest.mark.in_order,
+    pytest.mark.timeout(1800),
+]
 HOME = "/usr/lib/slurm-malleable"
 SHARE = "/usr/share/slurm-malleable"
 INSTALLED = {"PYTHONPATH": HOME, "PYTHONDONTWRITEBYTECODE": "1"}

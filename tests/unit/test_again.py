@@ -19,6 +19,30 @@ def test_sometimes():
 def test_good():
     pass
 """
+ORDERED = """
+import pytest
+from pathlib import Path
+
+pytestmark = pytest.mark.in_order
+done = []
+
+@pytest.fixture(scope="module", params=["a", "b"])
+def kind(request):
+    return request.param
+
+def test_first(kind):
+    done.append(kind)
+
+def test_second(kind):
+    assert kind in done
+    seen = Path({seen!r} + kind)
+    is_first = not seen.exists()
+    seen.touch()
+    assert kind == "a" or not is_first
+
+def test_third(kind):
+    pass
+"""
 NEVER = "def test_never():\n    assert False\n"
 
 
@@ -60,6 +84,17 @@ def test_a_test_that_is_skipped_the_second_time_has_failed(directory: Path) -> N
     text = file.read_text().replace("assert not is_first", "assert not is_first; pytest.skip()")
     file.write_text(f"import pytest\n{text}")
     assert run(directory, "--again").returncode == 1
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_test_in_an_order_runs_after_those_before_it(directory: Path, workers: str) -> None:
+    """Those with its parameter. A test alone would fail again."""
+    (directory / "pytest.ini").write_text("[pytest]\nmarkers = in_order: x\n")
+    (directory / "test_some.py").write_text(ORDERED.format(seen=str(directory / "seen")))
+    done = run(directory, "--again", "-n", workers, "--dist", "loadfile")
+    assert done.returncode == 0, done.stdout
+    assert "after 1 before it: test_some.py::test_second[b]" in done.stdout
+    assert "FLAKY test_some.py::test_second[b]" in done.stdout
 
 
 def test_nothing_is_repeated_unasked(directory: Path) -> None:
