@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ from waiting import wait_until
 from .gang import Gang
 from .processes import launch
 
+at_night = partial(pytest.param, marks=pytest.mark.nightly)
 ENV = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "SLURM_RESTART_COUNT": "2"}
 
 # A Comment in a file. Requeue is refused while there is a file `refuse`, and hangs while there
@@ -302,12 +304,12 @@ print("went on")
     ("command", "first", "has_remark"),
     [
         ("torchrun {script}", "started{2}", True),
-        ("{python} -m torch.distributed.run {script}", "started{2}", True),
+        at_night("{python} -m torch.distributed.run {script}", "started{2}", True),
         ("{python} {launcher} {script}", "started{2}", True),
         ("torchrun --nproc-per-noda=1 {script}", "started{2}", False),
-        ("torchrun --nproc-per-node=gpux {script} | cat", "started{2}", False),
-        ("torchrun --help", "", False),
-        ("{python} {script}", "", False),
+        at_night("torchrun --nproc-per-node=gpux {script} | cat", "started{2}", False),
+        at_night("torchrun --help", "", False),
+        at_night("{python} {script}", "", False),
         ("TORCHELASTIC_RUN_ID=7 {python} {script}", "", False),
     ],
 )
