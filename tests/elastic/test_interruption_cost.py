@@ -36,7 +36,7 @@ def costs(gang: Gang) -> dict[int, Loss]:
     return {f: loss for f, loss in losses.items() if loss is not None}
 
 
-@pytest.mark.parametrize("warm", ["", "0"])
+@pytest.mark.parametrize("warm", ["", pytest.param("0", marks=pytest.mark.nightly)])
 def test_the_fragment_of_rank_0_reports_the_age_of_checkpoints(job: Gang, warm: str) -> None:
     job.script = HERE / "train_plain.py"
     job.extra["MALLEABLE_WARM"] = warm

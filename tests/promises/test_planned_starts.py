@@ -15,12 +15,13 @@ from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
 SLEEP = "exec sleep 600"  # ends at SIGTERM, as agents do
+ENOUGH = 8  # looks
 LATE_S = 2.0  # whole seconds, and a busy host; KillWait would be five
 
 
-def rigid(bench: Bench, nodes: str, seconds: int, *more: str) -> int:
+def rigid(bench: Bench, nodes: str, script: str, *more: str) -> int:
     argv = ["sbatch", "--parsable", "-p", "main", f"-N{nodes}", "--time=1", *more]
-    return int(bench.box.run([*argv, "--wrap", f"sleep {seconds}"]).stdout)
+    return int(bench.box.run([*argv, "--wrap", script]).stdout)
 
 
 def tell_cheap_interruptions(bench: Bench, job: int) -> None:
@@ -56,8 +57,8 @@ def start_after(bench: Bench, first: int, second: int) -> float:
 
 def empty_start(bench: Bench) -> float:
     """Measure the same start on nodes without fragments."""
-    first = rigid(bench, "2", 6)
-    second = rigid(bench, "4", 1)
+    first = rigid(bench, "2", "sleep 4")
+    second = rigid(bench, "4", "sleep 1")
     return start_after(bench, first, second)
 
 
@@ -67,14 +68,16 @@ def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
     Our fragments on the other two nodes stay until Slurm preempts them. No tick makes them leave.
     """
     empty_s = empty_start(bench)
-    for runs_s in (25, 59):  # ends early, ends about when its limit says
-        first = rigid(bench, "2", runs_s)
+    end = bench.box.work / "end"
+    early, late = f"until [ -e {end} ]; do sleep 0.2; done", "sleep 59"  # about as its limit says
+    for script in (early, late):
+        first = rigid(bench, "2", script)
         wait_until(lambda first=first: is_running(bench, first), every_s=0.2)
         job = bench.submit(SLEEP, "1-2")
         bench.tick_until(job, has(2))
         tell_cheap_interruptions(bench, job)
         mine = occupied(bench.job(job))
-        second = rigid(bench, "4", 1)
+        second = rigid(bench, "4", "sleep 1")
         wait_until(lambda: bool(bench.observe().planned))
         (planned,) = bench.observe().planned
         assert mine <= planned.nodes
@@ -83,12 +86,14 @@ def test_a_job_that_was_planned_starts_as_on_empty_nodes(bench: Bench) -> None:
             looks.append(occupied(bench.job(job)))
             actions += bench.tick().plan.actions
             ends += [f.end for f in bench.job(job).active if f.end]
+            if len(looks) == ENOUGH:
+                end.touch()
             time.sleep(1)
         before = looks[:-1]  # at the last one, the first job may have just ended
         assert before
         assert all(nodes == mine for nodes in before)
         late_s = start_after(bench, first, second) - empty_s
-        print(f"{runs_s} s: {late_s:+g} s against empty nodes, which take {empty_s:g} s")
+        print(f"{script}: {late_s:+g} s against empty nodes, which take {empty_s:g} s")
         assert late_s <= LATE_S
         assert not [a for a in actions if a.verb is Verb.NOTICE]
         assert max(ends) > planned.start  # it was never told to be gone by then
@@ -102,7 +107,7 @@ def test_a_rigid_job_in_the_lane_waits_for_one_lease_at_most(bench: Bench) -> No
     job = bench.submit(SLEEP, "1-4")
     bench.tick_until(job, has(4))
     tell_cheap_interruptions(bench, job)
-    second = rigid(bench, "2", 1, "--partition=malleable")
+    second = rigid(bench, "2", "sleep 1", "--partition=malleable")
     wait_until(lambda: bool(bench.observe().planned))
     kill_s = bench.observe().slurm.kill_wait.total_seconds()
     most_s = bench.settings.lease.length_s + GRACE_CHECK.total_seconds() + kill_s
