@@ -32,6 +32,7 @@ from slurm_hooks.sandbox.installation import Installation, find_installation
 
 pytest_plugins = ["again"]
 LOG_LINES = 60
+LONG = ("promises", "trial")  # folders
 # A run that is ended lets its fixtures end their processes.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 T = TypeVar("T")
@@ -151,7 +152,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each stretch of a run on several workers its share of every kind of test.
 
-    Tests on a real Slurm wait, tests with torch wait and compute, and the others compute.
+    Tests on a real Slurm wait, tests with torch wait and compute, and the others compute. Tests of
+    a minute come first, so that no worker waits for the last of them.
     """
     if not hasattr(config, "workerinput"):
         return
@@ -159,6 +161,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         mark = next(filter(item.get_closest_marker, ("slurm", "torch")), "")
         kinds.setdefault(mark, []).append(item)
+    for each in kinds.values():
+        each.sort(key=lambda item: item.path.parent.name not in LONG)
     items[:] = evenly(*kinds.values())
 
 

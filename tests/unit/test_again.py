@@ -26,13 +26,13 @@ from pathlib import Path
 pytestmark = pytest.mark.in_order
 done = []
 
-@pytest.fixture(scope="module", params=["a", "b"])
-def kind(request):
-    return request.param
+both = pytest.mark.parametrize("kind", ["a", "b"])
 
+@both
 def test_first(kind):
     done.append(kind)
 
+@both
 def test_second(kind):
     assert kind in done
     seen = Path({seen!r} + kind)
@@ -40,6 +40,7 @@ def test_second(kind):
     seen.touch()
     assert kind == "a" or not is_first
 
+@both
 def test_third(kind):
     pass
 """
