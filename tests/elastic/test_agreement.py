@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -69,7 +70,10 @@ def both(step_s: float, calls: int, known_at: int) -> list[list[str]]:
     return [output.splitlines()[-1].rsplit(maxsplit=1) for output in outputs]
 
 
-@pytest.mark.parametrize("step_s", [0.005, 0.1, 1.2])
+at_night = partial(pytest.param, marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize("step_s", [at_night(0.005), 0.1, at_night(1.2)])
 def test_all_processes_learn_of_a_change_at_the_same_call(step_s: float) -> None:
     known_at = 4
     (first, _), (second, _) = both(step_s, 60, known_at)

@@ -212,7 +212,7 @@ def test_a_second_preemption_and_a_death_within_the_farewell(gang: Gang) -> None
     assert reached(gang, last["t"]) - last["step"] <= 1
 
 
-@pytest.mark.parametrize("handler", ["exit", "stay"])
+@pytest.mark.parametrize("handler", ["exit", pytest.param("stay", marks=pytest.mark.nightly)])
 def test_the_state_is_kept_for_any_sigterm_handler_of_a_script(gang: Gang, handler: str) -> None:
     gang.extra["TRAIN_HANDLER"] = handler
     begin(gang, NNODES)

@@ -57,6 +57,7 @@ def test_a_lost_process_costs_at_most_a_step(pairs: Gang) -> None:
         train_on(pairs)
 
 
+@pytest.mark.nightly
 def test_no_change_loses_or_repeats_a_sample(pairs: Gang) -> None:
     t = time.time()
     pairs.start(3, NNODES, LONG)

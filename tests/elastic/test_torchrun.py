@@ -244,7 +244,7 @@ Path(sys.argv[1], "words").write_bytes(Path("/proc/self/cmdline").read_bytes())
 """
 
 
-@pytest.mark.parametrize("flags", [[], ["-m"]])
+@pytest.mark.parametrize("flags", [[], pytest.param(["-m"], marks=pytest.mark.nightly)])
 def test_the_first_workers_are_warm(gang: Gang, flags: list[str]) -> None:
     place = gang.work / "pkg" / "show.py"
     place.parent.mkdir()
@@ -354,7 +354,10 @@ place.with_suffix(".cpus").write_text(str(sorted(os.sched_getaffinity(0))))
 """
 
 
-@pytest.mark.parametrize(("warm", "words"), [("", b"stand_by"), ("0", b"cold_worker")])
+@pytest.mark.parametrize(
+    ("warm", "words"),
+    [("", b"stand_by"), pytest.param("0", b"cold_worker", marks=pytest.mark.nightly)],
+)
 def test_workers_bound_by_numactl_are_warm_or_observed(gang: Gang, warm: str, words: bytes) -> None:
     tools = gang.work / "tools"
     tools.mkdir()
@@ -593,7 +596,7 @@ def test_a_training_whose_rank_0_was_lost_in_its_export_is_done_again(gang: Gang
     assert (gang.work / "exported").exists()
 
 
-@pytest.mark.parametrize("warm", ["", "0"])
+@pytest.mark.parametrize("warm", ["", pytest.param("0", marks=pytest.mark.nightly)])
 def test_a_worker_does_not_outlive_its_agent(gang: Gang, warm: str) -> None:
     gang.extra["MALLEABLE_WARM"] = warm
     gang.script = gang.work / "pid.py"
