@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -28,7 +29,19 @@ from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.result import result
 from slurm_hooks.replay.scenario import Conditions, Source
-from slurm_hooks.replay.show import DAY_S, answer, chart, models_table, parts, parts_lines, table
+from slurm_hooks.replay.show import (
+    DAY_S,
+    chart,
+    held_up_line,
+    held_up_table,
+    idle_line,
+    models_table,
+    parts,
+    parts_lines,
+    table,
+    use_line,
+)
+from slurm_hooks.replay.starts import wait_s
 from slurm_hooks.replay.work import (
     ASSUMED_NODE_H,
     BUILT_IN,
@@ -37,6 +50,7 @@ from slurm_hooks.replay.work import (
     read_queue,
     read_scaling,
 )
+from slurm_hooks.report.drawing import pyplot
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines, print_tables, terminal
 from slurm_hooks.settings.file import load
@@ -46,6 +60,10 @@ DEFAULT_CHECKPOINT_S = 600.0
 DEFAULT_LATENCY_S = 2.0
 COMPARED = {"default": ("oracle",), "learned": ("default",)}
 OWN_PACE = "auto"
+NO_BOUND = (
+    "oracle knows every end of a hole, and leaves before it. That can cost more than a few "
+    "interruptions, so oracle is a comparison and no upper bound."
+)
 _seconds, _positive = seconds_between(0, LONGEST_S), seconds_between(1, LONGEST_S)
 
 _log = logging.getLogger(__name__)
@@ -58,6 +76,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = make_parser().parse_args(argv)
     settings = load(arguments.settings)
     conditions = _conditions(arguments, settings)
+    _check_chart(arguments.png)
     loaded = scenario.load(_source(arguments), _say)
     record = scenario.window(loaded, arguments.from_s, arguments.to_s)
     _log.debug("read: %g s, %s left out", record.window_s, plural(record.skipped, "bad line"))
@@ -75,8 +94,17 @@ def main(argv: Sequence[str]) -> int:
             outcomes[name] = outcome
     if arguments.png:
         chart(arguments.png, lines, outcomes[names[0]])
-    _print(arguments, conditions, record, lines, scenario.shortest_gap_s(settings))
+    _print(arguments, conditions, record, lines, settings)
     return 0
+
+
+def _check_chart(path: Path | None) -> None:
+    """Raises UsageError or MissingProgram before a run that may take hours, not after it."""
+    if path is None:
+        return
+    pyplot()
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"-o {path}: this file cannot be written; name a file in a directory")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -288,18 +316,26 @@ def _print(
     conditions: Conditions,
     record: Record,
     lines: dict[str, dict[str, Any]],
-    gap_s: float,
+    settings: Settings,
 ) -> None:
+    gap_s, chosen = scenario.shortest_gap_s(settings), lines[arguments.policy]
+    usual_s, most_s = wait_s(settings.lease, scenario.SLURM.kill_wait.total_seconds())
     if not arguments.json:
-        _line(answer(lines[arguments.policy], record, gap_s))
+        first = idle_line(record, gap_s)
+        if arguments.policy == "none":
+            _line(first)
+        else:
+            _line(f"{first} {use_line(chosen, record, gap_s, _who(conditions))}")
+            _line(held_up_line(chosen, usual_s, most_s))
         _line(f"The log covers {record.window_s / DAY_S:.1f} days of {record.nodes} nodes.")
         for line in parts_lines(parts(record), record):
             _line(line)
-        _print_tables(arguments, conditions, record, lines)
+        if list(lines) != ["none"]:
+            _print_tables(arguments, conditions, record, lines)
         for note in record.notes:
             _say(note)
         return
-    settings = {
+    about: dict[str, Any] = {
         "policy": arguments.policy,
         "queue": arguments.queue,
         "scaling": str(arguments.scaling or "assumed"),
@@ -313,12 +349,13 @@ def _print(
         "seed": arguments.seed,
         "counted": record.noun,
         "unit": f"{conditions.unit}gpu" if conditions.unit else "node",
+        "held_up_s": {"usual": usual_s, "most": most_s},
     }
     gaps = {"usable_gap_s": gap_s, "usable_idle_node_s": record.idle_in_gaps_s(gap_s)}
     idle = {"idle_parts": split} if (split := parts(record)) else {}
-    about = {**settings, **gaps, **idle, "skipped_lines": record.skipped, "notes": record.notes}
+    about = {**about, **gaps, **idle, "skipped_lines": record.skipped, "notes": record.notes}
     compared = {name: line for name, line in lines.items() if name != arguments.policy}
-    print(json_text({**lines[arguments.policy], **about, "lines": compared}))
+    print(json_text({**chosen, **about, "lines": compared}))
 
 
 def _print_tables(
@@ -330,8 +367,20 @@ def _print_tables(
     if not arguments.scaling:
         _line(_assumed(arguments, conditions, record.noun))
     print_tables(out, "", table(lines, record.noun))
+    if "oracle" in lines and len(lines) > 1:
+        _line(NO_BOUND)
+    held_up = lines[arguments.policy]["held_up"]
+    if any(row["planned"] + row["at_once"] for row in held_up):
+        print_tables(out, "", held_up_table(held_up))
     if arguments.scaling:
         print_tables(out, "", models_table(lines[arguments.policy]))
+
+
+def _who(conditions: Conditions) -> str:
+    jobs = plural(conditions.jobs, "malleable job")
+    if conditions.queue.is_endless:
+        return f"If {jobs} had always been there, {'it' if conditions.jobs == 1 else 'they'}"
+    return f"The malleable jobs of the queue, at most {conditions.jobs} at a time,"
 
 
 def _assumed(arguments: argparse.Namespace, conditions: Conditions, noun: str) -> str:

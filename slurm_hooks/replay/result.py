@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from statistics import fmean, median
 from typing import Any
 
@@ -15,6 +16,7 @@ from slurm_hooks.replay.dedicated import Reference
 from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.running import Pause
+from slurm_hooks.replay.starts import starts_by_size
 
 
 def result(outcome: Outcome, record: Record, base: Reference) -> dict[str, Any]:
@@ -38,6 +40,7 @@ def result(outcome: Outcome, record: Record, base: Reference) -> dict[str, Any]:
         "work_lost_node_s": ledger.paused_node_s[Pause.LOSS] + ledger.redone_node_s,
         "paused_node_s": {p.value: s for p, s in ledger.paused_node_s.items() if p != Pause.NONE},
         "redone_node_s": ledger.redone_node_s,
+        "held_up": [asdict(row) for row in starts_by_size(record, outcome.lost)],
         "rescales": outcome.rescales,
         "ticks": outcome.ticks,
         "mean_job_s": {name: fmean(times) for name, times in sorted(outcome.job_s.items())},

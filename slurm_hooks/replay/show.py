@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +34,46 @@ ROWS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
 )
 
 
-def answer(line: Mapping[str, Any], record: Record, least_s: float) -> str:
-    """The sentence on the idle time in gaps of at least `least_s`, and its use by jobs."""
-    idle_s, worked_s = record.idle_in_gaps_s(least_s), line["worked_node_s"]
-    weekly = WEEK_S / record.window_s / HOUR_S
+def idle_line(record: Record, least_s: float) -> str:
+    """The sentence on the idle time in gaps of at least `least_s`."""
+    hours = record.idle_in_gaps_s(least_s) * WEEK_S / record.window_s / HOUR_S
     gaps = f" in gaps of at least {least_s / 60:g} minutes" if least_s else ""
+    return f"{hours:,.0f} {record.noun}-hours a week were idle{gaps}."
+
+
+def use_line(line: Mapping[str, Any], record: Record, least_s: float, who: str) -> str:
+    """The sentence on the use of that time. `who` says which jobs used it."""
+    idle_s, worked_s = record.idle_in_gaps_s(least_s), line["worked_node_s"]
+    hours = worked_s * WEEK_S / record.window_s / HOUR_S
     share = worked_s / idle_s if idle_s else 0.0
-    return (
-        f"{idle_s * weekly:,.0f} {record.noun}-hours a week were idle{gaps}. Malleable jobs would "
-        f"have trained for {worked_s * weekly:,.0f} {record.noun}-hours of that "
-        f"({_percent(share)})."
+    trained = f"would have trained for {hours:,.0f} {record.noun}-hours of that"
+    return f"{who} {trained} ({_percent(share)})."
+
+
+def held_up_line(line: Mapping[str, Any], usual_s: float, most_s: float) -> str:
+    """The sentence on the starts of other jobs that found fragments on their nodes."""
+    rows = line["held_up"]
+    starts = sum(row["starts"] for row in rows)
+    late = sum(row["planned"] + row["at_once"] for row in rows)
+    share = f" ({100 * late / starts:.1f} %)" if starts else ""
+    wait = f", each for about {usual_s:g} s, and {most_s:g} s at most" if late else ""
+    of = f"{late:,} of {starts:,} starts of other jobs"
+    return f"Fragments would have held up {of} on idle nodes{share}{wait}."
+
+
+def held_up_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A row for each size of starts: how many fragments held up, by cause."""
+    cells = (
+        (_sizes(row), f"{row['starts']:,}", f"{row['planned']:,}", f"{row['at_once']:,}")
+        for row in rows
     )
+    heads = ("nodes", ">starts", ">planned, held up", ">at once, held up")
+    return table_of(Rows("Starts of other jobs on idle nodes", heads, tuple(cells)))
+
+
+def _sizes(row: Mapping[str, Any]) -> str:
+    least, most = row["least"], row["most"]
+    return f"{least} or more" if most is None else f"{least}" + f"-{most}" * (most > least)
 
 
 def parts(record: Record) -> dict[str, Any]:

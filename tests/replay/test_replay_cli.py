@@ -56,16 +56,22 @@ def test_accounting_alone_is_enough(tmp_path, capsys):
     path = write(tmp_path / "week.txt", ACCOUNTS)
     assert main(["replay", "--sacct", str(path)]) == 0
     printed = capsys.readouterr().out
-    first, second, third, *_ = printed.splitlines()
+    first, held_up, second, third, *rest = printed.splitlines()
     week = 7 * 86_400 / 10_800
     assert first.startswith(f"{2 * 3700 / 3600 * week:,.0f} node-hours a week were idle in gaps of")
     assert "at least 3.5 minutes" in first
     assert re.search(
-        r"Malleable jobs would have trained for \d+ node-hours of that \(9\d %\)", first
+        r"10 malleable jobs had always been there, they would have trained for \d+ node-hours of "
+        r"that \(9\d %\)",
+        first,
     )
     assert second == "The log covers 0.1 days of 4 nodes."
     assert third.startswith("Assumed: 10 jobs at a time")
     assert "Amdahl's law" in third
+    assert held_up == (
+        "Fragments would have held up 0 of 1 starts of other jobs on idle nodes (0.0 %)."
+    )
+    assert any("oracle is a comparison and no upper bound" in line for line in rest)
     assert main(["replay", "--sacct", str(path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["usable_idle_node_s"] == 2 * 3700
@@ -199,3 +205,36 @@ def test_accounting_with_a_job_of_long_ago_is_refused(tmp_path, capsys):
     rows[0] = f"1|{week}|{week}|{week + 7 * day}|n1"
     right = write(tmp_path / "right.txt", "\n".join([head, *rows]) + "\n")
     assert main([*words, str(right)]) == 0
+
+
+def test_without_malleable_jobs_only_the_idle_time_is_told(tmp_path, capsys):
+    path = write(tmp_path / "week.txt", ACCOUNTS)
+    assert main(["replay", "--sacct", str(path), "--policy", "none"]) == 0
+    printed = capsys.readouterr().out
+    assert "node-hours a week were idle" in printed
+    assert "would have" not in printed
+    assert "efficiency" not in printed
+
+
+def test_a_surprising_start_is_held_up_and_a_planned_start_is_not(tmp_path, capsys):
+    """Job 2 starts on n1 in the second in which it is submitted, job 3 on n2 after an hour."""
+    log = ["JobIDRaw|Submit|Start|End|NodeList", "1|0|0|100|n[1-2]", "2|3700|3700|9000|n1"]
+    path = write(tmp_path / "day.txt", "\n".join([*log, "3|1000|4600|9000|n2", ""]))
+    assert main(["replay", "--sacct", str(path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    (row,) = answer["held_up"]
+    assert row == {"least": 1, "most": 1, "starts": 2, "planned": 0, "at_once": 1}
+    assert answer["held_up_s"] == {"usual": 2.0, "most": 30.0}
+    assert main(["replay", "--sacct", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert (
+        "held up 1 of 2 starts of other jobs on idle nodes (50.0 %), each for about 2 s" in printed
+    )
+
+
+@pytest.mark.parametrize("name", ["none/chart.png", "."])
+def test_a_chart_that_cannot_be_written_is_refused_before_the_log_is_read(tmp_path, capsys, name):
+    pytest.importorskip("matplotlib")
+    missing, chart = tmp_path / "missing.csv", tmp_path / name
+    assert main(["replay", "--idle", str(missing), "-o", str(chart)]) == 64
+    assert f"-o {chart}: this file cannot be written" in capsys.readouterr().err
