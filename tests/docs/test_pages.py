@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,3 +63,27 @@ def test_without_documents_the_address_is_the_place_in_the_source(
     monkeypatch.setattr(pages, "INSTALLED", tmp_path)
     monkeypatch.setattr(pages, "TREE", tmp_path)
     assert pages.address("users/checkpoints") == "docs/users/checkpoints.md"
+
+
+def test_a_hash_in_a_document_is_a_commit_of_the_branch(tmp_path: Path) -> None:
+    """Without a repository, as in the source of a package, no hash is checked."""
+    (tmp_path / "page.md").write_text("Measured at abcdef1.\n")
+
+    def check(*words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(tmp_path.parent)}
+        return subprocess.run(
+            words or (TREE / "packaging" / "hashes.sh", tmp_path),
+            cwd=tmp_path, env=env, text=True, capture_output=True, timeout=150, check=False,
+        )  # fmt: skip
+
+    said = check()
+    assert (said.returncode, "not checked" in said.stdout) == (0, True)
+    for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "one")):
+        name = ("-c", "user.name=one", "-c", "user.email=one@example.org")
+        assert check("git", *name, *words).returncode == 0
+    said = check()
+    assert said.returncode == 1
+    assert "page.md:1:Measured at abcdef1." in said.stderr
+    head = check("git", "rev-parse", "--short=8", "HEAD").stdout.strip()
+    (tmp_path / "page.md").write_text(f"Measured at {head}.\n")
+    assert check().returncode == 0
