@@ -208,7 +208,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     try:
         data = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{path}: {error}") from error
+        form = "TOML" if path.suffix == ".toml" else "JSON"
+        raise UsageError(f"{path} is no {form}: {error}") from error
     if not isinstance(data, Mapping):
         raise UsageError(f"{path}: must be one object")
     return data

@@ -24,6 +24,7 @@ _UNSEEN = (
     "`report()` in its script ({})"
 )
 _UNCOUNTED = "with engine={} the speed of all fragments together cannot be measured"
+NO_GAIN = 1.05  # times as fast: less is not worth a resize
 QUIET_S = 300.0  # a job that has had its minimum for so long without a report will not report
 
 
@@ -60,6 +61,9 @@ def _seen_lines(
     if far > unit:
         error = profile.newest[far].error if profile and far in profile.newest else 0.0
         lines.append(f"{_gain(job, learned, far, error)} ({seen})")
+        if job.size < far and speedup(learned.curve, far, unit) < NO_GAIN:
+            noun = noun_of(job.request.size_unit)
+            lines.append(f"more {noun}s are no faster, so the job takes no free {noun}")
     else:
         lines.append(seen)
     most = job.request.max_nodes

@@ -53,7 +53,7 @@ ACCOUNTS = """JobIDRaw|Submit|Start|End|NodeList
 
 def test_accounting_alone_is_enough(tmp_path, capsys):
     """n3 and n4 are idle for 3,700 s, n1 and n2 for 100 s, which is less than a usable gap."""
-    path = write(tmp_path / "week.txt", ACCOUNTS)
+    path = write(tmp_path / "week.txt", f"\ufeff{ACCOUNTS}")  # as other systems begin a text
     assert main(["replay", "--sacct", str(path)]) == 0
     printed = capsys.readouterr().out
     first, held_up, second, third, *rest = printed.splitlines()
@@ -169,6 +169,7 @@ def test_tables_and_pictures(words, tmp_path, capsys):
             ["--queue", "shuflenet"],
             "shuflenet: no such queue or file; did you mean shufflenet?; queues: shufflenet, mix7",
         ),
+        (["--queue", __file__], "is no JSON: "),
         (["--core", "9999"], "--core 9999: a job of the queue has"),
         (["--latency", "40"], "shorter than a tick, 30 s"),
         (["--latency", "20"], "shorter than a notice, 20 s"),

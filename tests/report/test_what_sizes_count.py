@@ -178,6 +178,15 @@ def test_learned_rates_are_shown_by_gpus() -> None:
     assert " 2gpu torchrun" in printed(families_view([family], 0.0))
 
 
+def test_a_job_that_more_nodes_do_not_speed_up_takes_no_free_node() -> None:
+    job = make_job(make_fragment(0, FragmentState.RUNNING, ["n1"]), held=3)
+    flat = Learned(Curve(((0, 0.0), (1, 1.0), (2, 1.02), (4, 1.03))), sizes_seen=(1, 2))
+    lines = learned_lines(job, flat, None, NOW.timestamp())
+    assert "learned: more nodes are no faster, so the job takes no free node" in lines
+    steep = replace(flat, curve=Curve(((0, 0.0), (1, 1.0), (2, 1.9), (4, 3.5))))
+    assert not any("no faster" in line for line in learned_lines(job, steep, None, 0.0))
+
+
 def test_a_plan_of_whole_nodes_speaks_of_nodes() -> None:
     planned = JobPlan(7, 1, 2)
     assert planned.unit == "node"

@@ -76,12 +76,13 @@ class Log:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[TextIO]:
-    """The text of the file. Bytes that are not UTF-8 become replacement characters."""
+    """The text of the file, without a byte order mark. Bytes that are not UTF-8 become replacement
+    characters."""
     if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="utf-8", errors="replace") as stream:
+        with gzip.open(path, "rt", encoding="utf-8-sig", errors="replace") as stream:
             yield stream
     else:
-        with path.open(encoding="utf-8", errors="replace") as stream:
+        with path.open(encoding="utf-8-sig", errors="replace") as stream:
             yield stream
 
 
