@@ -43,7 +43,7 @@ MEANINGS: Mapping[Exit, str] = {
     "five minutes.",
     Exit.BUG: "A bug.",
     Exit.FILE: "A file could not be read or written.",
-    Exit.RETRY: "Slurm did not answer or refused a change, or another tick is running: try again later.",
+    Exit.RETRY: "Slurm did not answer or refused a change, or another tick runs: try again later.",
     Exit.UNREADABLE: "Slurm printed something that this version cannot read.",
     Exit.NOT_ALLOWED: "This user is not allowed to do this. The message says which user is.",
     Exit.SETTINGS: "The settings are invalid.",
