@@ -115,9 +115,12 @@ def _unused_lines(totals: Totals) -> list[str]:
         whole, idle, part, stranded = map(
             _hours, (unused.total, unused.idle, unused.part, unused.stranded)
         )
+        unused_hours = f"{whole} {UNITS[name]}-hours stayed unused"
+        if unused.idle == unused.total:
+            return [f"{unused_hours}, all on idle nodes"]
         return [
-            f"no job used {whole} {UNITS[name]}-hours: {idle} on idle nodes, {part} ({share}) on "
-            f"partly used nodes, and {stranded} without a free CPU or memory beside them"
+            f"{unused_hours}: {idle} on idle nodes, {part} ({share}) on partly used nodes, and "
+            f"{stranded} without a free CPU or memory beside them"
         ]
     return []
 

@@ -134,7 +134,7 @@ def test_the_report_shows_the_place_of_unused_resources(tmp_path: Path) -> None:
     ticks = [(seen(hours * 100.0), Plan()) for hours in range(37)]
     with books(tmp_path / "l", *ticks) as (sums, _):
         said = (
-            "no job used 15.0 GPU-hours: 8.00 on idle nodes, 6.00 (40.0%) on partly used nodes, "
+            "15.0 GPU-hours stayed unused: 8.00 on idle nodes, 6.00 (40.0%) on partly used nodes, "
             "and 1.00 without a free CPU or memory beside them"
         )
         assert said in headline(sums)

@@ -60,11 +60,11 @@ def test_a_switch_that_is_set_is_shown_with_its_reason(name: str) -> None:
     assert shown(after(-600)) in line
 
 
-def test_jobs_that_are_over_are_last_and_use_no_node() -> None:
+def test_jobs_that_are_over_are_left_out_as_in_status() -> None:
     ended = make_job(make_fragment(0, FragmentState.DONE, job_id=3), job_id=3)
     seen = machine()
     board = board_of(look(replace(seen, jobs=(ended, *seen.jobs))))
-    assert [row[0] for row in board.jobs] == ["7", "8", "3"]
+    assert [row[0] for row in board.jobs] == ["7", "8"]
     assert board.summary[1].startswith("2 used by 2 malleable jobs")
 
 

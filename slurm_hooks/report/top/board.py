@@ -59,8 +59,9 @@ class Board:
 def board_of(report: TickReport, user: str = "") -> Board:
     """The board of a dry tick. With `user`, it has only this user's jobs."""
     seen = report.snapshot
-    jobs = [job for job in seen.jobs if not user or job.user == user]
-    jobs.sort(key=lambda job: (job_state(job) in OVER, job.job_id))
+    of_user = [job for job in seen.jobs if not user or job.user == user]
+    jobs = [job for job in of_user if job_state(job) not in OVER]  # as in `malleable status`
+    jobs.sort(key=lambda job: job.job_id)
     running = [(f, job) for job in jobs for f in job.fragments if _is_running(f)]
     running.sort(key=lambda pair: (pair[0].end is None, pair[0].end, pair[0].id))
     return Board(
