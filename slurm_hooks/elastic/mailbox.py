@@ -35,7 +35,7 @@ WORKERS = 1024
 CHANGE_BYTES = 256
 _LISTENS, _READY, _BUSY = b"l", b"r", b"b"  # the status of a worker, else 0
 _IS_WATCHED = b"w"
-_HAS_ENDED = b"e"
+_HAS_ENDED, _HAS_FAILED = b"e", b"f"
 _BOUNDS = struct.Struct("<QQ")
 _SECONDS = struct.Struct("<d")
 ALL_STEPS = range(1 << 63)
@@ -79,7 +79,7 @@ _OWNER = _WATCHES.then(4)  # the file of the copies in memory, as a checksum of 
 _STEPS = _OWNER.then(_BOUNDS.size)  # the steps of the present training: first, end
 _WRITING = _STEPS.then(_SECONDS.size, 2)  # seconds of the last copy in memory, and of the last file
 _LAG = _WRITING.then(_SECONDS.size)  # how far the kept state may be behind the last step
-_ENDED = _LAG.then(1, WORKERS)  # this worker has made its last step
+_ENDED = _LAG.then(1, WORKERS)  # this worker has made its last step, or its program has failed
 _OBSERVED = _Field(8192, SIZE, WORKERS)  # the file ends with the last worker that has written
 _SPEEDS = _OBSERVED.then(speeds.SIZE, WORKERS)
 _MOST = (1 << 53) - 1
@@ -181,6 +181,10 @@ class Mailbox:
     def has_ended(self) -> bool:
         """Tell whether a worker of this round has made the last step of its training."""
         return any(_ENDED.read(self._change))
+
+    def has_failed(self) -> bool:
+        """Tell whether the program of a worker of this round has ended with an error."""
+        return _HAS_FAILED in _ENDED.read(self._change)
 
     def is_listened_to(self) -> bool:
         """Tell whether a worker of this round hears of planned changes."""
@@ -285,6 +289,10 @@ class MailboxReader:
     def write_ended(self, has_ended: bool) -> None:
         """Write whether this worker has made its last step."""
         self._write(_ENDED, _HAS_ENDED if has_ended else b"\0", self._seat)
+
+    def write_failed(self) -> None:
+        """Report that the program of this worker has ended with an error."""
+        self._write(_ENDED, _HAS_FAILED, self._seat)
 
     def write_copy_s(self, seconds: float) -> None:
         """Write how long a copy of the state in memory took."""

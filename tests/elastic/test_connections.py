@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from slurm_hooks.elastic.liveness.ping import (
     ping_all,
 )
 from slurm_hooks.elastic.liveness.watch import watched, watchers
+from slurm_hooks.elastic.polling import readable
 from slurm_hooks.elastic.rendezvous.directory import SharedDirectory
 from slurm_hooks.elastic.rendezvous.rounds import Limits, form
 from slurm_hooks.elastic.rendezvous.state import Member, State, find, join
@@ -351,6 +353,16 @@ def test_a_process_without_free_descriptors_takes_no_other_for_dead(
     assert answer is Answer.UNASKED
     assert not is_dead(1e6, answer, BEAT_S, KEEP_ALIVE_S)
     listener.close()
+
+
+def test_an_agent_that_ends_before_it_accepts_a_ping_is_gone() -> None:
+    """Its kernel resets the connections that wait to be accepted."""
+    listener = PingListener(A)
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(ping, "127.0.0.1", listener.port, A)
+        waiting.wait_until(lambda: bool(readable(listener.filenos(), 0)), 60, lambda: "no ping")
+        listener.close()
+        assert answer.result() is Answer.GONE
 
 
 def test_an_agent_that_hangs_is_alive_for_all_that_ping_it(monkeypatch: pytest.MonkeyPatch) -> None:

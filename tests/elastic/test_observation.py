@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -241,11 +242,11 @@ def test_an_error_of_the_script_ends_as_it_would(script: Script) -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "code"),
-    [("sys.exit(7)", 7), ("raise ValueError", 1), ("sys.exit()", -15), ("pass", -15)],
+    ("end", "has_failed"),
+    [("sys.exit(7)", True), ("raise ValueError", True), ("sys.exit()", False), ("pass", False)],
 )
-def test_a_failure_keeps_its_exit_code_if_its_agent_stops_it(
-    script: Script, end: str, code: int
+def test_a_failure_is_known_if_the_agent_stops_the_process_while_it_ends(
+    script: Script, end: str, has_failed: bool
 ) -> None:
     script.write(
         f"""
@@ -254,7 +255,11 @@ def test_a_failure_keeps_its_exit_code_if_its_agent_stops_it(
         {end}
         """
     )
-    assert script.run_observed().returncode == code
+    for more in ({}, {"MALLEABLE_OBSERVE": "0"}):
+        assert not script.mailbox.has_failed()
+        assert script.run_observed(**more).returncode == -signal.SIGTERM  # it is not kept waiting
+        assert script.mailbox.has_failed() is has_failed
+        script.mailbox.clear()
 
 
 def test_modules_beside_the_current_directory_are_not_taken_for_ours(script: Script) -> None:

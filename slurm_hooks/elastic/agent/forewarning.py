@@ -43,6 +43,10 @@ class Forewarning:
         """Tell whether the training here has made its last step."""
         return self._mailbox is not None and self._mailbox.has_ended()
 
+    def has_failed(self) -> bool:
+        """Tell whether a worker here was about to end with an error, whatever its exit code is."""
+        return self._mailbox is not None and self._mailbox.has_failed()
+
     def withdraw(self) -> None:
         """The change is cancelled, for instance because the newcomer is lost. The next change is
         news again.

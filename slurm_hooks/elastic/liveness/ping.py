@@ -182,7 +182,10 @@ def _names(ends: dict[str, socket.socket]) -> dict[str, bytes]:
     for fileno in as_ready(tokens, ANSWER_S, select.POLLIN):
         token = tokens[fileno]
         with suppressed(OSError, doing="waiting for an agent to answer"):
-            names[token] = ends[token].recv(64)
+            try:
+                names[token] = ends[token].recv(64)
+            except ConnectionResetError:
+                names[token] = b""  # the process ended before it accepted this connection
     return names
 
 

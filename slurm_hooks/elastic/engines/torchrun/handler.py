@@ -51,6 +51,7 @@ class MalleableHandler(RendezvousHandler):
         self._options = parts.options
         self._session = parts.session
         self._signals = parts.signals
+        self._forewarning = parts.forewarning
         self.warm_pool: WarmPool | None = None
         self.start_as: Callable[[Sequence[str]], None] = lambda words: None
         self._companion = parts.companion
@@ -91,7 +92,8 @@ class MalleableHandler(RendezvousHandler):
         if self.warm_pool and not self._session.is_in:
             self.warm_pool.prepare()  # while the others train
             self.warm_pool.wait_ready(WARM_UP_S)
-        self._session.begin_wait(self._processes.exit_code())
+        exit_code = self._processes.exit_code() or int(self._forewarning.has_failed())
+        self._session.begin_wait(exit_code)
         self._companion.begin_wait()
         self._hosted = None  # the store of the last round
         try:

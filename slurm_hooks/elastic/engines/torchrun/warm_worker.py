@@ -22,7 +22,6 @@ import json
 import os
 import re
 import runpy
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +33,7 @@ from slurm_hooks.elastic.engines.kin import end_with_parent
 from slurm_hooks.elastic.engines.torchrun.import_ahead import LIBRARIES, import_ahead, is_hidden
 from slurm_hooks.elastic.frameworks.entry import begin, tell_ranks
 from slurm_hooks.elastic.log import debug, suppressed
+from slurm_hooks.elastic.mailbox import MailboxReader
 from slurm_hooks.elastic.script import learned, observation
 
 # Without a name that the script's own code could see.
@@ -235,13 +235,14 @@ def become(program: Sequence[str]) -> Callable[[], object]:
 
 
 def see_end() -> None:
-    """The program has ended. If it has failed, let no SIGTERM replace its exit code: the agent may
-    stop this process while it ends, and would take it for a healthy process.
+    """The program has ended. If it has failed, tell the agent: an interpreter may take seconds to
+    end, and the agent may stop this process meanwhile and take it for a healthy process.
     """
     observation.see_end()
     error = sys.exc_info()[1]
     if error is not None and not (isinstance(error, SystemExit) and not error.code):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with suppressed(Exception, doing="telling the agent that the program has failed"):
+            MailboxReader(os.environ).write_failed()
 
 
 def _become_script(program: list[str]) -> Callable[[], object]:
