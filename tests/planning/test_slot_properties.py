@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Optional
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_hooks.model import (
+    Curve,
     Fragment,
     FragmentState,
     MalleableJob,
@@ -24,7 +26,7 @@ from slurm_hooks.model import (
 from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Planning, Settings, Site
+from slurm_hooks.settings.values import Mode, Planning, Settings, Site
 from tests.build import NOW, make_fragment, make_request, make_snapshot, no_clock, span
 
 SETTINGS = Settings(
@@ -173,15 +175,24 @@ def with_sizes(job: MalleableJob, data: st.DataObject) -> MalleableJob:
 
 
 @PROPERTY
-@given(worlds())
-def test_plans_come_to_rest_while_nothing_changes(world: World) -> None:
+@given(worlds(), st.sampled_from((0, 0, 1, 2)), st.sampled_from((None, 0.0, 0.02, 0.1, 0.3)))
+def test_plans_come_to_rest_while_nothing_changes(
+    world: World, most: int, serial: Optional[float]
+) -> None:
+    """Under a ceiling or none, and with or without known curves."""
+    chosen = replace(SETTINGS, mode=Mode(max_nodes_per_user=most))
+    curves = {} if serial is None else {job.job_id: amdahl(serial) for job in world.jobs}
+
+    def plan() -> Plan:
+        return make_plan(replace(world.seen, curves=curves), chosen, no_clock)
+
     for _ in range(8):
-        plan = make_plan(world.seen, SETTINGS, no_clock)
-        world = world.after(plan)
-    moved = [
-        i for i in make_plan(world.seen, SETTINGS, no_clock).actions if i.verb is not Verb.STAY
-    ]
-    assert not moved
+        world = world.after(plan())
+    assert not [i for i in plan().actions if i.verb is not Verb.STAY]
+
+
+def amdahl(serial: float) -> Curve:
+    return Curve(((0, 0.0), *((n, n / (1 + serial * (n - 1))) for n in range(1, 7))))
 
 
 @PROPERTY
