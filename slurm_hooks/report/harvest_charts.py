@@ -181,5 +181,6 @@ def _bar(axes: Any, bars: _Bars, unit: str) -> None:
         drawn, [f"{value:,.3g}" if value < 1000 else f"{value:,.0f}" for value in values], padding=3
     )
     axes.margins(x=0.25)
+    axes.locator_params(axis="x", nbins=4)  # of a narrow picture, beside long numbers
     axes.invert_yaxis()
     axes.set(xlabel=unit)
