@@ -5,7 +5,7 @@ BUILD := build
 FOR_SITES := mariadb-server slurmdbd
 FOR_METRICS := prometheus
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
-WORKERS := $(shell n=$$(nproc); echo $$((n < 8 ? 2 * n : 16)))
+WORKERS := $(shell n=$$(nproc); echo $$((n < 6 ? 3 * n : 16)))
 EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults and not gpu
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
