@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from promises.bench import TRAINER, WITH_TORCHRUN, Bench
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench, hastened
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
@@ -111,7 +111,8 @@ def test_a_script_without_our_library_is_learned(bench: Bench) -> None:
     pytest.importorskip("torch")
     script = ROOT / "tests" / "frameworks" / "train_unknowing.py"
     shutil.copy(script, bench.box.work / script.name)
-    run = f"exec torchrun {bench.box.work / script.name} {bench.box.work} plain"
+    torchrun = hastened("batch.job_comment.EVERY_S=4")
+    run = f"exec {torchrun} {bench.box.work / script.name} {bench.box.work} plain"
     job_id = bench.submit(f"{WITH_TORCHRUN}\n{run}", "1-2", TRAINER, ["--job-name=unknowing"])
     bench.submit(SLEEP, "1-4", options=["--job-name=other"])
     sizes: list[int] = []
