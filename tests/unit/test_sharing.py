@@ -126,7 +126,7 @@ def test_a_test_with_threads_that_leaves_a_socket_open_fails_itself(tmp_path: Pa
 
 SQUEUE = """
 (env | grep -v "^_=" | sort; pwd; umask; id; ps -o pgid=,sid= -p $PPID; ls /proc/$PPID/fd | wc -l
-grep -E "^(Sig|Shd)" /proc/$PPID/status; readlink /proc/$PPID/fd/0) >{place}/seen
+grep -E "^Sig(Blk|Ign|Cgt)" /proc/$PPID/status; readlink /proc/$PPID/fd/0) >{place}/seen
 kill -$SIGNAL $PPID
 exit 7
 """
