@@ -124,7 +124,10 @@ def _first_needed(handle: int, numbers: list[int]) -> int:
 
 
 def _written_at(handle: int, number: int) -> float:
-    return os.stat(f"state.{number}", dir_fd=handle).st_mtime
+    try:
+        return os.stat(f"state.{number}", dir_fd=handle).st_mtime
+    except FileNotFoundError:  # another agent has removed it meanwhile, as no longer needed
+        return 0.0
 
 
 def has_links(handle: int) -> bool:
