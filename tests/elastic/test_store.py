@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +18,7 @@ pytest.importorskip("torch")
 from slurm_hooks.elastic.engines.torchrun import store
 from slurm_hooks.elastic.engines.torchrun.store import (
     RoundStore,
+    arrive,
     connect,
     open_store,
 )
@@ -81,6 +86,38 @@ def test_the_loss_of_the_host_does_not_end_the_agent(when: str) -> None:
     else:
         threading.Timer(0.5, box.clear).start()
     assert assign(RoundStore(guest, 1, 2, Agent(False)), 1, 2) == (1, 2)
+
+
+SERVER = """
+import time
+from slurm_hooks.elastic.engines.torchrun.store import open_store
+host = open_store("127.0.0.1")
+print(host.port, flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def frozen() -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The process of a store's host, which can be stopped, and its port."""
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True
+    ) as host:
+        assert host.stdout is not None
+        yield host, int(host.stdout.readline())
+        host.kill()
+
+
+@pytest.mark.usefixtures("endless")
+def test_a_frozen_host_holds_nobody_once_the_round_is_broken(
+    frozen: tuple[subprocess.Popen[str], int],
+) -> None:
+    host, port = frozen
+    guest, broken = connect("127.0.0.1", port), Agent(True)
+    host.send_signal(signal.SIGSTOP)
+    assert not arrive(guest, 2, broken)
+    store.meet(guest, 2, broken)
+    assert assign(RoundStore(guest, 1, 2, broken), 1, 2) == (1, 2)
 
 
 def test_other_keys_are_passed_to_the_real_store() -> None:

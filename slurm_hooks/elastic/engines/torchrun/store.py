@@ -7,7 +7,9 @@ not mistaken for new keys. The store asks its agent about the round.
 from __future__ import annotations
 
 import json
+import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -20,6 +22,7 @@ CONNECT_S = 20.0
 ARRIVE_S = 60.0
 MEET_S = 5.0
 GATHER_S = 0.3
+LOOK_S = 0.25  # between two looks at the round, while the store does not answer
 _TERMINAL = "torchelastic/agent/terminal_state"
 _ROLE_INFO, _ASSIGNED = "torchelastic/role_info/", "torchelastic/assigned_ranks/"
 
@@ -70,6 +73,34 @@ def meet(store: Any, size: int, agent: Agent, linger_s: float = GATHER_S) -> Non
     _gather(store, "malleable/stopping", size, MEET_S, agent, linger_s)
 
 
+def _asked(agent: Agent, call: Callable[..., Any], *args: Any) -> Any:
+    """Return the answer of the store. Raises RuntimeError if it fails, or if the round breaks
+    before.
+
+    torch itself would wait for a host without power or a frozen host for minutes. The thread that
+    asks is left behind then, with a store that nobody else uses.
+    """
+    answers: list[Any] = []
+    errors: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            answers.append(call(*args))
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(LOOK_S)
+    while thread.is_alive():
+        if agent.is_broken():
+            raise RuntimeError("the store does not answer, and its round is broken")
+        thread.join(LOOK_S)
+    if errors:
+        raise errors[0]
+    return answers[0]
+
+
 def _gather(
     store: Any,
     key: str,
@@ -82,14 +113,14 @@ def _gather(
     deadline = time.monotonic() + patience_s
     asked_at = time.monotonic()
     try:
-        if store.add(key, 1) >= size:
+        if _asked(agent, store.add, key, 1) >= size:
             time.sleep(linger_s)
-            store.set(f"{key}/all", "1")
+            _asked(agent, store.set, f"{key}/all", "1")
             return True
         while time.monotonic() < deadline:
-            if store.check([f"{key}/all"]):
+            if _asked(agent, store.check, [f"{key}/all"]):
                 return True
-            if time.monotonic() - asked_at > 0.25:
+            if time.monotonic() - asked_at > LOOK_S:
                 asked_at = time.monotonic()
                 if agent.is_broken():
                     return False
@@ -128,7 +159,7 @@ class RoundStore:
         self._role_info = value
         # the host of the store is gone: seen when it is asked
         with suppressed(RuntimeError, doing=f"setting {key}"):
-            self._store.set(key, value)
+            _asked(self._agent, self._store.set, key, value)
 
     def multi_get(self, keys: list[str]) -> Any:
         """As Store.multi_get. An agent that is gone counts like this agent."""
@@ -141,7 +172,7 @@ class RoundStore:
         if key.startswith(_ASSIGNED):
             if self._come([key]):
                 with suppressed(RuntimeError, doing=f"getting {key}"):
-                    return self._store.get(key)
+                    return _asked(self._agent, self._store.get, key)
             return json.dumps([self._rank, self._size] * 2).encode()
         return self._store.get(key)
 
@@ -149,8 +180,8 @@ class RoundStore:
         """Wait for the keys. Return False if the round breaks before they are there."""
         asked_at = time.monotonic()
         try:
-            while not self._store.check(keys):
-                if time.monotonic() - asked_at > 0.25:
+            while not _asked(self._agent, self._store.check, keys):
+                if time.monotonic() - asked_at > LOOK_S:
                     asked_at = time.monotonic()
                     if self._agent.is_broken():
                         return False
