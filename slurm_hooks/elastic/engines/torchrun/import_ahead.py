@@ -52,29 +52,43 @@ class _Watch:
         self.name, self.reads_rank = "", False
         self.reads: list[tuple[str, str]] = []
         self._changed = frozenset(changed)
+        self._copying = (0, 0)
 
     def __enter__(self) -> _Watch:
         kind: Any = type(os.environ)
-        self._plain = plain = kind.__getitem__
+        self._plain = plain, iterate_plainly = kind.__getitem__, kind.__iter__
 
         def read(environ: Any, name: Any) -> Any:
             self._note(name)
             return plain(environ, name)
 
-        kind.__getitem__ = read
+        def iterate(environ: Any) -> Any:
+            self._copying = _place(2)
+            return iterate_plainly(environ)
+
+        kind.__getitem__, kind.__iter__ = read, iterate
         return self
 
     def __exit__(self, *_: object) -> None:
         kind: Any = type(os.environ)
-        kind.__getitem__ = self._plain
+        kind.__getitem__, kind.__iter__ = self._plain
 
     def _note(self, name: object) -> None:
-        if not isinstance(name, str) or sys._getframe(2).f_code.co_name == "__iter__":
-            return  # it looks through all variables, for names of its own
+        is_copy = sys._getframe(2).f_code.co_name == "__iter__" or _place(3) == self._copying
+        if not isinstance(name, str) or is_copy:
+            return  # it takes all variables, as dict(os.environ) does, for names of its own
         if is_of_the_round(name):
             self.reads_rank = self.reads_rank or _reader() not in _KNOWN
         elif name in self._changed:
             self.reads.append((name, self.name))
+
+
+def _place(depth: int) -> tuple[int, int]:
+    """Return the instruction at work `depth` frames above, iterators left aside."""
+    frame: Any = sys._getframe(depth)
+    while frame.f_code.co_name == "__iter__" and frame.f_back:
+        frame = frame.f_back
+    return id(frame), frame.f_lasti
 
 
 def _reader() -> str:
