@@ -15,7 +15,14 @@ import slurm_hooks.allocation.solvers.milp as milp_module
 import slurm_hooks.allocation.solvers.prices as prices_module
 from counted_work import counting
 from slurm_hooks.allocation.allocate import allocate
-from slurm_hooks.allocation.problem import Allocation, JobAsk, Limits, NodeClass, Problem
+from slurm_hooks.allocation.problem import (
+    Allocation,
+    JobAsk,
+    Limits,
+    NodeClass,
+    OutOfTime,
+    Problem,
+)
 from slurm_hooks.allocation.value import held_counts, infeasibility, value
 from slurm_hooks.model import Curve, Solve, SolveStatus
 
@@ -78,3 +85,10 @@ def test_a_linear_programme_that_finds_less_than_its_start_leaves_the_start(
     allocation = allocate(problem, Limits(60, gap=0))
     assert allocation.counts == by_prices.counts
     assert "prices did better" in allocation.solve.reason
+
+
+def test_no_search_begins_when_building_took_all_the_time() -> None:
+    """HiGHS takes a negative time limit for none."""
+    clock = iter([0.0, 0.0, 0.0, 9.0])  # the start, each of two jobs, the end of building
+    with pytest.raises(OutOfTime):
+        milp_module.solve_milp(machine(2, 3), Limits(10.0), seconds=lambda: next(clock))

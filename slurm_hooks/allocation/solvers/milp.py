@@ -97,7 +97,10 @@ def solve_milp(
         sheet, models = build(
             problem, start or held_counts(problem), lambda: seconds() - began > half_s
         )
-        backend.solver.timeLimit = limits.seconds - 2 * (seconds() - began)
+        left_s = limits.seconds - 2 * (seconds() - began)
+        if left_s <= 0:  # HiGHS would take a negative limit for none
+            raise OutOfTime
+        backend.solver.timeLimit = left_s
         if 0 < bound < math.inf:
             _stop_near(backend, sheet.constant - bound / (1 + limits.gap))
         if start:
