@@ -262,6 +262,12 @@ def test_a_failure_is_known_if_the_agent_stops_the_process_while_it_ends(
         script.mailbox.clear()
 
 
+def test_a_child_that_fails_is_no_failure_of_the_program(script: Script) -> None:
+    script.write("import os, sys\nif os.fork() == 0:\n    sys.exit(1)\nos.wait()\n")
+    assert script.run_observed().returncode == 0
+    assert not script.mailbox.has_failed()
+
+
 def test_modules_beside_the_current_directory_are_not_taken_for_ours(script: Script) -> None:
     for name in ("ast", "socket", "json", "slurm_hooks"):
         (script.work / f"{name}.py").write_text("raise SystemExit('the wrong one')\n")

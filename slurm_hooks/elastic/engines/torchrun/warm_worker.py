@@ -44,6 +44,7 @@ PROGRAM = (
 )
 READY = b"r"
 ORDER_BYTES = 4 << 20
+_own_pid = 0
 TRIES = 4  # of a list of learned imports, each without the import that must wait
 # With a context made ahead, a program would set such a variable, or fork, too late.
 _BEFORE_CUDA = re.compile(r"\b(CUDA|HIP|ROCR|PYTORCH\w*)_[A-Z]|\bfork\b")
@@ -224,6 +225,8 @@ def become(program: Sequence[str]) -> Callable[[], object]:
     """Make this process the process that `python -u` with these words would be. The caller then
     calls the result.
     """
+    global _own_pid  # noqa: PLW0603
+    _own_pid = os.getpid()
     end_with_parent()
     observation.announce()
     program = list(program)
@@ -240,7 +243,8 @@ def see_end() -> None:
     """
     observation.see_end()
     error = sys.exc_info()[1]
-    if error is not None and not (isinstance(error, SystemExit) and not error.code):
+    has_failed = error is not None and not (isinstance(error, SystemExit) and not error.code)
+    if has_failed and os.getpid() == _own_pid:  # else it is a child of the program
         with suppressed(Exception, doing="telling the agent that the program has failed"):
             MailboxReader(os.environ).write_failed()
 
