@@ -382,7 +382,9 @@ function M.submit(asked, job, site, policy)
   local place = places.find(given and given.core and given or request, job, site, policy)
   local record = site.parts[place.lane]
   faults[#faults + 1] = place.fault or places.check_lane(place.lane, request, record, policy)
-  add(faults, request and places.check_needs(job, asked.gpus, place.lane, policy) or {})
+  if request and not request.core then -- a core may run where nodes are larger
+    add(faults, places.check_needs(job, asked.gpus, place.lane, policy))
+  end
   faults[#faults + 1] = places.check_qos(job.qos, given, site, policy)
   faults[#faults + 1] = places.check_account(job.account, given, policy)
   local lease, hole, fault = choose_times(given, job, record, policy)
