@@ -10,6 +10,7 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from slurm_hooks.model import (
+    NOT_MOVED,
     Fragment,
     FragmentId,
     FragmentState,
@@ -269,8 +270,11 @@ def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[
     latest = min((e for name in nodes if (e := last[name]) is not None), default=None)
     longest = ground.lane(situation.job).lease_of(situation.job.request)
     limit = lease_within(ground.now, latest, longest)
+    mark = situation.mark_of(fragment)
+    if mark.obstacle == NOT_MOVED:  # it has been moved since
+        mark = replace(mark, vain=0, obstacle="")
     mark = replace(
-        situation.mark_of(fragment),
+        mark,
         released=ground.now,
         run=fragment.restarts,
         noticed=None,

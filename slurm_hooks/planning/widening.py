@@ -52,7 +52,7 @@ def once_left(seen: Snapshot, leaves: Intent) -> Snapshot:
         fragment = next(f for f in job.fragments if f.id == leaves.fragment)
         (name,) = fragment.nodes
         used = nodes[name].used - fragment.asks
-        state = NodeState.SHARED if used != NO_RESOURCES else NodeState.FREE
+        state = NodeState.FREE if used.fits(NO_RESOURCES) else NodeState.SHARED
         nodes[name] = replace(nodes[name], used=used, state=state)
         rests = replace(
             fragment,
