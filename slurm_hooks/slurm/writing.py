@@ -57,8 +57,10 @@ def apply(
     notes = {f.id: f.note for job in seen.jobs for f in job.fragments}
     others = [i for i in intents if i.verb is not Verb.GROW]
     written = commands(others, notes)
-    faults = [f for f in write(c for c in written if not c.patience_s) if not _is_made(f)]
-    faults += write(commands(_not_moved(seen, others, faults), notes))
+    faults = write(c for c in written if not c.patience_s)
+    vain = _not_moved(seen, others, faults)
+    faults = [f for f in faults if vain or not _is_made(f)]
+    faults += write(commands(vain, notes))
     if len(others) < len(intents):
         faults += _Starts(write, seen, intents, notes).run()
     faults += write(c for c in written if c.patience_s)
