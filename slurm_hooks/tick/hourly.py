@@ -14,7 +14,7 @@ from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command
 
-KEPT_S = 3_600
+KEPT_S = 3_600.0
 
 
 @dataclass
@@ -22,12 +22,13 @@ class Hourly:
     """A Port that runs the same question of sacctmgr once an hour.
 
     Each kind of question has a file in the state directory. A caller that only reads
-    (`is_reading`) writes no file.
+    (`is_reading`) writes no file. An answer counts for `kept_s`.
     """
 
     port: Port
     directory: str
     is_reading: bool
+    kept_s: float = KEPT_S
 
     def __post_init__(self) -> None:
         self.asked = self.port.asked
@@ -37,7 +38,7 @@ class Hourly:
         path = kept_in(self.directory, command)
         kept = _kept(path, command)
         with contextlib.suppress(OSError):
-            if kept is not None and 0 <= time.time() - path.stat().st_mtime < KEPT_S:
+            if kept is not None and 0 <= time.time() - path.stat().st_mtime < self.kept_s:
                 return kept
         try:
             text = self.port.ask(command)

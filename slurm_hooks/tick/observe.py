@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from slurm_hooks.learning.store.tick import recall
 from slurm_hooks.model import Counted, Level, Snapshot
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.limits import limit_waiters
-from slurm_hooks.settings.values import Settings
+from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.gateway import observe, with_charges
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.rights import has_astray, with_rights
 from slurm_hooks.slurm.terms import terms_command
 from slurm_hooks.tick.hourly import Hourly
 from slurm_hooks.tick.switch import with_switches
+
+DENIED_S = 300.0  # until it is seen that a user has been given the QOS
 
 
 def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
@@ -30,7 +33,15 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
     seen = with_switches(seen, state, is_reading)
     if needs_charges(Ground(seen, settings)):
         seen = with_charges(port, seen)
-    return recall(with_rights(database, seen, site), settings)
+    return recall(with_kept_rights(database, seen, site), settings)
+
+
+def with_kept_rights(database: Hourly, seen: Snapshot, site: Site) -> Snapshot:
+    """As with_rights. An answer that denies somebody the QOS counts for a shorter time."""
+    known = with_rights(database, seen, site)
+    if known.without_qos:
+        return with_rights(replace(database, kept_s=DENIED_S), seen, site)
+    return known
 
 
 def needs_charges(ground: Ground) -> bool:

@@ -34,6 +34,7 @@ from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.processes import find_processes, is_alive
 from slurm_hooks.sandbox.spec import Preemption
+from slurm_hooks.tick.observe import DENIED_S
 from waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.database]
@@ -329,6 +330,8 @@ def test_a_core_gives_no_user_the_qos_of_malleable_jobs(bench: Bench) -> None:
         assert "sacctmgr modify user nobody set qos+=scavenge" in explanation, explanation
     finally:
         sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal,scavenge")
+    kept = Path(bench.settings.tick.state_dir) / "sacctmgr-assoc"
+    os.utime(kept, (0, time.time() - DENIED_S - 1))
     bench.tick()
     seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
     assert sorted(seen) == ["main|normal", "malleable|scavenge", "malleable|scavenge"]

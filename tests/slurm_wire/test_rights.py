@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.rights import parse_rights, rights_command, with_rights
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.hourly import Hourly
+from slurm_hooks.tick.observe import DENIED_S, with_kept_rights
 
 SAID = "ann|lab|normal,scavenge\nann|Other|normal\nbob|lab|normal\nroot|root|\n"
 SITE = Site(qos="Scavenge")
@@ -109,6 +112,17 @@ def test_slurmdbd_is_asked_about_the_same_users_once_an_hour(tmp_path: Path) -> 
     for user, asked in (("bob", 1), ("bob", 1), ("ann", 2), ("ann", 2)):
         snapshot = with_rights(database, seen_of(user, "lab"), SITE)
         assert snapshot.without_qos == (frozenset({7}) if user == "bob" else frozenset())
+        assert port.commands == asked
+
+
+def test_a_user_who_is_given_the_qos_need_not_wait_an_hour(tmp_path: Path) -> None:
+    port = Told(SAID)
+    database = Hourly(port, str(tmp_path), is_reading=False)
+    for user, asked in (("bob", 2), ("bob", 3), ("ann", 4), ("ann", 4)):
+        with_kept_rights(database, seen_of(user, "lab"), SITE)
+        (kept,) = tmp_path.iterdir()
+        os.utime(kept, (0, time.time() - DENIED_S - 1))
+        with_kept_rights(database, seen_of(user, "lab"), SITE)
         assert port.commands == asked
 
 
