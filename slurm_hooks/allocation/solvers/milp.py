@@ -98,7 +98,7 @@ def solve_milp(
             problem, start or held_counts(problem), lambda: seconds() - began > half_s
         )
         left_s = limits.seconds - 2 * (seconds() - began)
-        if left_s <= 0:  # HiGHS would take a negative limit for none
+        if left_s < 0:  # HiGHS would take a negative limit for none
             raise OutOfTime
         backend.solver.timeLimit = left_s
         if 0 < bound < math.inf:
