@@ -79,7 +79,7 @@ def fill(bench: Bench, script: str) -> int:
 
 def wait_of(bench: Bench, does_tick: bool) -> float:
     """Seconds that a job waits for all nodes."""
-    job = rigid(bench, str(NODES), 1)
+    job = rigid(bench, str(NODES), "sleep 1")
 
     def has_begun() -> bool:
         said = bench.box.run(["squeue", "-h", "--states=all", f"--jobs={job}", "-o%T"]).stdout
@@ -124,12 +124,12 @@ def test_a_planned_start_is_not_delayed_by_a_grace(bench: Bench) -> None:
     """Fragments that stay to a planned start without a grace leave in time with a grace."""
     empty_s = empty_start(bench)
     with lane(bench, GRACE_S):
-        first = rigid(bench, "2", 59)
+        first = rigid(bench, "2", "sleep 59")
         wait_until(lambda: is_running(bench, first), every_s=0.2)
         job = bench.submit("exec sleep 600", "1-2")
         bench.tick_until(job, has(2))
         tell_cheap_interruptions(bench, job)
-        second = rigid(bench, "4", 1)
+        second = rigid(bench, "4", "sleep 1")
         wait_until(lambda: bool(bench.observe().planned))
         while is_running(bench, first):
             bench.tick()
@@ -159,9 +159,9 @@ def test_a_lease_ends_a_fragment_in_its_exempt_time(bench: Bench) -> None:
 
 
 def test_no_fragment_starts_where_it_would_be_exempt_at_a_planned_start(bench: Bench) -> None:
-    first = rigid(bench, "3", 200, "--time=5")
+    first = rigid(bench, "3", "sleep 200", "--time=5")
     wait_until(lambda: is_running(bench, first), every_s=0.2)
-    rigid(bench, "4", 1)
+    rigid(bench, "4", "sleep 1")
     wait_until(lambda: bool(bench.observe().planned))
     with lane(bench, exempt="01:00:00"):
         job = bench.submit("exec sleep 600", "1-1")
