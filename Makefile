@@ -21,7 +21,7 @@ help:
 	@echo "  demo       a Slurm of eight nodes on this host, and a training in its holes"
 	@echo "Test it"
 	@echo "  fast       the tests without a real Slurm: two minutes"
-	@echo "  test       those with a real Slurm too, but for the night's: 21 minutes"
+	@echo "  test       those with a real Slurm too, but for the night's: 16 minutes"
 	@echo "  search     properties with new examples: LIVES=3000"
 	@echo "  faults     Slurm and ours broken on purpose"
 	@echo "  abuse      attacks by an ordinary user; root only"
