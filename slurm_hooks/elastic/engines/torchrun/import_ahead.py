@@ -24,10 +24,11 @@ _OF_THE_ROUND = frozenset(
     | {"WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
     | {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "CUDA_VISIBLE_DEVICES"}
 )
-# They do not look at ranks during their import, or can be told the ranks afterwards.
+# They do not look at ranks during their import, or can be told the ranks afterwards. fsspec copies
+# the environment, and takes names of its own from it.
 LIBRARIES = frozenset(
     {"torch", "torchft", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "pandas", "PIL"}
-    | {"matplotlib", "h5py", "zarr"}
+    | {"matplotlib", "h5py", "zarr", "fsspec"}
     | {"lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "torchmetrics"}
     | {"transformers", "accelerate", "safetensors", "tokenizers"}
 )
@@ -52,43 +53,29 @@ class _Watch:
         self.name, self.reads_rank = "", False
         self.reads: list[tuple[str, str]] = []
         self._changed = frozenset(changed)
-        self._copying = (0, 0)
 
     def __enter__(self) -> _Watch:
         kind: Any = type(os.environ)
-        self._plain = plain, iterate_plainly = kind.__getitem__, kind.__iter__
+        self._plain = plain = kind.__getitem__
 
         def read(environ: Any, name: Any) -> Any:
             self._note(name)
             return plain(environ, name)
 
-        def iterate(environ: Any) -> Any:
-            self._copying = _place(2)
-            return iterate_plainly(environ)
-
-        kind.__getitem__, kind.__iter__ = read, iterate
+        kind.__getitem__ = read
         return self
 
     def __exit__(self, *_: object) -> None:
         kind: Any = type(os.environ)
-        kind.__getitem__, kind.__iter__ = self._plain
+        kind.__getitem__ = self._plain
 
     def _note(self, name: object) -> None:
-        is_copy = sys._getframe(2).f_code.co_name == "__iter__" or _place(3) == self._copying
-        if not isinstance(name, str) or is_copy:
-            return  # it takes all variables, as dict(os.environ) does, for names of its own
+        if not isinstance(name, str) or sys._getframe(2).f_code.co_name == "__iter__":
+            return  # it looks through all variables, for names of its own
         if is_of_the_round(name):
             self.reads_rank = self.reads_rank or _reader() not in _KNOWN
         elif name in self._changed:
             self.reads.append((name, self.name))
-
-
-def _place(depth: int) -> tuple[int, int]:
-    """Return the instruction at work `depth` frames above, iterators left aside."""
-    frame: Any = sys._getframe(depth)
-    while frame.f_code.co_name == "__iter__" and frame.f_back:
-        frame = frame.f_back
-    return id(frame), frame.f_lasti
 
 
 def _reader() -> str:
