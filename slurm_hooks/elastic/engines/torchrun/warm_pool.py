@@ -29,6 +29,7 @@ from slurm_hooks.elastic.polling import readable
 from slurm_hooks.elastic.script.learned import is_told, name_of
 
 DELAY_S = 1.0  # a round has begun: its own first steps go first
+HUNG_S = 60.0  # imports that take longer may never end
 LOOK_S = 5.0  # for the imports of the job, while they are unknown
 
 
@@ -81,6 +82,7 @@ class WarmWorker:
         binding: tuple[str, ...] = (),
     ) -> None:
         self.env = dict(os.environ)
+        self._began = time.monotonic()
         self._binding = binding
         self._seat = "" if seat is None else str(seat)
         self._channel, theirs = socket.socketpair()
@@ -96,6 +98,8 @@ class WarmWorker:
     def fits(self, env: Mapping[str, str], binding: tuple[str, ...] = ()) -> bool:
         """Tell whether it lives and could be the worker with this environment and binding."""
         if self.process.poll() is not None or binding != self._binding:
+            return False
+        if time.monotonic() - self._began > HUNG_S and not self.is_ready(0.0):
             return False
         if not is_same_environment(self.env, env):
             return False
