@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.machinery import PathFinder
 from types import FunctionType
 from typing import Any, Optional
 
@@ -73,14 +74,16 @@ def seen(began: Mapping[str, str]) -> Imports:
 def tell(began: Mapping[str, str]) -> None:
     """Write the imports of this process for the warm workers of its job. Does not raise.
 
-    The first process of rank 0 does so. A program that replaces functions of its libraries may need
-    its own order of imports, so it is left out.
+    The first process of rank 0 does so. Two kinds of programs are left out: those that replace
+    functions of their libraries, which may need their own order of imports, and those with a copy
+    of an installed library of their own.
     """
     env = os.environ
     with suppressed(Exception, doing="noting the imports of this process"):
         name = _own_name()
         is_first = env.get("RANK") == "0" and not is_told(env, name)
-        if is_first and env.get("MALLEABLE_WARM") != "0" and not _has_replaced():
+        is_wanted = is_first and env.get("MALLEABLE_WARM") != "0"
+        if is_wanted and not _has_replaced() and not _has_a_copy():
             write(env, name, seen(began))
 
 
@@ -147,6 +150,13 @@ def _has_replaced() -> bool:
                 if type(value) is FunctionType and _is_own(value):
                     return True
     return False
+
+
+def _has_a_copy() -> bool:
+    """Tell whether a module of the user's has the name of an installed module."""
+    installed = [path for path in sys.path if is_library(os.path.join(path, ""))]
+    tops = {name.partition(".")[0] for name in own_modules()}
+    return any(PathFinder.find_spec(top, installed) for top in tops)
 
 
 def _is_own(function: FunctionType) -> bool:
