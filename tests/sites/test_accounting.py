@@ -318,6 +318,8 @@ def test_a_tick_needs_an_administrator_and_not_root(bench: Bench) -> None:
 @needs_root
 def test_a_core_gives_no_user_the_qos_of_malleable_jobs(bench: Bench) -> None:
     """A tick may give any QOS, so it first asks which users may have it."""
+    kept = Path(bench.settings.tick.state_dir) / "sacctmgr-assoc"
+    kept.unlink(missing_ok=True)  # of other tests, an hour ago
     sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal")
     try:
         core = ("--malleable=1-3,core=1,engine=pool", "-p", "main", "-q", "normal")
@@ -330,7 +332,6 @@ def test_a_core_gives_no_user_the_qos_of_malleable_jobs(bench: Bench) -> None:
         assert "sacctmgr modify user nobody set qos+=scavenge" in explanation, explanation
     finally:
         sacctmgr(bench.box, "modify", "user", "nobody", "set", "qos=normal,scavenge")
-    kept = Path(bench.settings.tick.state_dir) / "sacctmgr-assoc"
     os.utime(kept, (0, time.time() - DENIED_S - 1))
     bench.tick()
     seen = bench.box.run(["squeue", "-h", "-r", "-j", job, "-o", "%P|%q"]).stdout.split()
