@@ -63,7 +63,7 @@ threading.Thread.start = _start_and_count  # type: ignore[method-assign]
 
 @pytest.fixture(autouse=True)
 def leaks_of_threads() -> Iterator[None]:
-    """What a test with threads leaves open fails this test, and no later test that is innocent."""
+    """A test with threads that leaves something open fails itself, and no innocent later test."""
     before = len(_threads)
     yield
     if len(_threads) > before:

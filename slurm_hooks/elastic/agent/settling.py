@@ -2,9 +2,9 @@
 
 A growth is voluntary, and it costs all members a start. So it waits for a good moment: the round
 has made a step, steps come as usual, the next workers are warm, and no further newcomer is worth a
-wait. Each agent of a round
-judges by its own workers. All see the same steps, within a second. If they disagree nevertheless,
-the first that decides waits some seconds for the others, and then all stop.
+wait. Each agent of a round judges by its own workers. All see the same steps, within a second. If
+they disagree nevertheless, the first that decides waits some seconds for the others, and then all
+stop.
 """
 
 from __future__ import annotations
