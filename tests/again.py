@@ -15,6 +15,7 @@ import pytest
 
 FLAKY = "flaky"
 OUTCOMES = ("passed", "failed", "error", "skipped")
+BEGUN = ("setup", "call")  # no module skipped as a whole, no worker that died
 MOST = 10  # more failures than this have a common cause
 LIMIT_S = 1200
 
@@ -50,10 +51,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def _before(stats: dict[str, list[Any]], name: str) -> list[str]:
     """The tests that a test in an order needs, as this run had them."""
-    reports = [each for kind in OUTCOMES for each in stats.get(kind, ()) if each.when != "teardown"]
+    reports = [each for kind in OUTCOMES for each in stats.get(kind, ()) if each.when in BEGUN]
     begun = {each.nodeid: each.start for each in reports}
-    (wanted,) = {"in_order" in each.keywords for each in reports if each.nodeid == name}
-    if not wanted:
+    if not any("in_order" in each.keywords for each in reports if each.nodeid == name):
         return []
     file, parameter = name.partition("::")[0], name.partition("[")[2]
     earlier = [each for each in begun if begun[each] < begun[name]]

@@ -44,6 +44,18 @@ def test_second(kind):
 def test_third(kind):
     pass
 """
+ABSENT = "import pytest\n\npytest.importorskip('no_such_library')\n"
+DYING = """
+import os
+from pathlib import Path
+
+def test_dying():
+    seen = Path({seen!r} + "dying")
+    is_first = not seen.exists()
+    seen.touch()
+    if is_first:
+        os._exit(1)
+"""
 NEVER = "def test_never():\n    assert False\n"
 
 
@@ -70,6 +82,20 @@ def test_a_flaky_test_is_named_and_does_not_fail_the_run(directory: Path, worker
     assert "FLAKY test_some.py::test_sometimes" in done.stdout
     assert "assert not True" in done.stdout  # its first failure can still be read
     assert "1 passed, 1 flaky" in done.stdout.splitlines()[-1]
+
+
+def test_a_module_that_is_skipped_is_no_test(directory: Path) -> None:
+    (directory / "test_absent.py").write_text(ABSENT)
+    done = run(directory, "--again", "-n", "2")
+    assert done.returncode == 0, done.stdout
+    assert "1 passed, 1 skipped, 1 flaky" in done.stdout.splitlines()[-1]
+
+
+def test_a_test_whose_worker_died_is_run_once_more(directory: Path) -> None:
+    (directory / "test_dying.py").write_text(DYING.format(seen=str(directory / "seen")))
+    done = run(directory, "--again", "-n", "2", "--dist", "loadfile")
+    assert done.returncode == 0, done.stdout
+    assert "FLAKY test_dying.py::test_dying" in done.stdout
 
 
 def test_a_fault_fails_twice_and_the_run_with_it(directory: Path) -> None:
