@@ -14,6 +14,7 @@ import os
 import random
 import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -41,7 +42,8 @@ def malleable(*words: str, env: Mapping[str, str]) -> subprocess.CompletedProces
         )
     umask = os.umask(0o22)
     os.umask(umask)
-    order = {"words": words, "env": dict(env), "cwd": os.getcwd(), "umask": umask}
+    is_deaf = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    order = {"words": words, "env": dict(env), "cwd": os.getcwd(), "umask": umask, "deaf": is_deaf}
     with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         with _connect(_server()) as end:
             socket.send_fds(end, [b"3"], [0, output.fileno(), errors.fileno()])
@@ -128,6 +130,7 @@ def _become(order: dict[str, Any], program: str) -> None:
     """Take over what belongs to a process."""
     os.umask(order["umask"])
     os.chdir(order["cwd"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN if order["deaf"] else signal.default_int_handler)
     os.environ.clear()
     os.environ.update(order["env"])
     time.tzset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import re
 import subprocess
 import sys
@@ -132,9 +133,9 @@ exit 7
 """
 
 
-@pytest.mark.parametrize("number", [0, 15])
+@pytest.mark.parametrize("number, on_interrupt", [(0, signal.SIG_DFL), (15, signal.SIG_IGN)])
 def test_a_warm_command_is_like_a_process_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, on_interrupt: signal.Handlers
 ) -> None:
     write_programs(tmp_path, {"squeue": SQUEUE})
     settings = tmp_path / "malleable.toml"
@@ -144,6 +145,7 @@ def test_a_warm_command_is_like_a_process_of_its_own(
     env |= {k: v for k, v in os.environ.items() if k.startswith(warm_commands.AT_START)}
     monkeypatch.chdir(tmp_path)
     before = os.umask(0o027)
+    handler = signal.signal(signal.SIGINT, on_interrupt)  # workers of pytest ignore it at times
     try:
         answers: list[Any] = []
         for is_real in (False, True):
@@ -154,6 +156,7 @@ def test_a_warm_command_is_like_a_process_of_its_own(
             answers.append((done.returncode, done.stdout, done.stderr, seen))
     finally:
         os.umask(before)
+        signal.signal(signal.SIGINT, handler)
     assert answers[0][:3] == answers[1][:3]
     assert answers[0][3].splitlines() == answers[1][3].splitlines()
     assert "OWN=ä" in answers[0][3]
