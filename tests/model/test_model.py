@@ -259,7 +259,7 @@ class Cluster(RuleBasedStateMachine):
 
 
 fast = settings(
-    max_examples=80,
+    max_examples=40,
     stateful_step_count=25,
     deadline=None,
     suppress_health_check=list(HealthCheck),
