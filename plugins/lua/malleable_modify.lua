@@ -91,6 +91,14 @@ function M.is_marked(admin_comment)
   return type(admin_comment) == "string" and admin_comment:find("malleable{", 1, true) ~= nil
 end
 
+--- Return the AdminComment `text` with the mark of `old` before it, or nil if `text` has a mark or
+-- is appended. An operator's own words would otherwise take the mark's place.
+function M.keep_mark(old, text)
+  if type(text) ~= "string" or text:sub(1, 2) == "+=" or M.is_marked(text) then return nil end
+  local mark = old:match("malleable{[^{}]*}")
+  return mark and (text == "" and mark or mark .. " " .. text)
+end
+
 --- True if this uid may change everything: root and the policy's operators. Without a usable
 -- policy, root and every uid except the owner's: Slurm lets only owners and its operators get here.
 function M.is_operator(uid, owner, policy)

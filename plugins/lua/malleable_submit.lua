@@ -203,9 +203,21 @@ local function submit(text, job, job_desc, parts)
   return slurm.SUCCESS
 end
 
+-- An update of an array calls for each element, with the words that were written for the last.
+local last = {}
+
+local function keep_mark(job_desc, job_rec)
+  local text = job_desc.admin_comment
+  if text and text == last.written then text = last.text end
+  local written = modules.modify.keep_mark(job_rec.admin_comment, text)
+  if written then job_desc.admin_comment = written end
+  last = { written = written, text = text }
+end
+
 local function modify(job_desc, job_rec, uid)
   find_missing_policy()
   if modules.modify.is_operator(uid, job_rec.user_id, policy) then
+    keep_mark(job_desc, job_rec)
     return slurm.SUCCESS
   end
   local change = read_fields(job_desc, modules.modify.FIELDS)

@@ -1236,6 +1236,11 @@ check("no policy: the owner may not", not modify_module.is_operator(1000, 1000, 
 check("no policy: root may", modify_module.is_operator(0, 0, nil))
 check("no policy: others may", modify_module.is_operator(64030, 1000, nil))
 check("mark", modify_module.is_marked("x;malleable{min=1}"))
+for text, wanted in pairs({ ["ticket 7"] = "malleable{min=1} ticket 7", [""] = "malleable{min=1}",
+  ["+=more"] = false, ["x malleable{min=2}"] = false }) do
+  local kept = modify_module.keep_mark("old;malleable{min=1} words", text)
+  check("the mark beside " .. text, (kept or false) == wanted, kept)
+end
 check("no mark", not modify_module.is_marked("malleable") and not modify_module.is_marked(nil))
 
 print(string.format("%d checks, %d failed", ran, failed))

@@ -253,6 +253,25 @@ def test_operator_may_start_a_fragment(sandbox: Any, job: str) -> None:
     assert seen["TimeLimit"] == "00:02:00"
 
 
+@pytest.mark.parametrize("text", ["see ticket 7", ""])
+def test_an_operator_s_admin_comment_leaves_each_element_its_mark(
+    sandbox: Any, job: str, text: str
+) -> None:
+    """Without the mark no tick would know the element. A change of all elements meets each."""
+    mark = show(sandbox, f"{job}_0")["AdminComment"]
+    others = mark.replace("}", ",gone=1}")
+    update(sandbox, "update", f"jobid={job}_2", f"AdminComment={others}", user=None)
+    for name in (f"{job}_0", job, job):
+        done = update(sandbox, "update", f"jobid={name}", f"AdminComment={text}", user=None)
+        assert done.returncode == 0, done.stderr
+    lines = sandbox.run(["scontrol", "-o", "show", "job", job]).stdout.splitlines()
+    kept = {line.partition(" AdminComment=")[2].partition(" SystemComment")[0] for line in lines}
+    rest = text and f" {text}"
+    assert {words.partition("}")[0] + "}" for words in kept} == {mark, others}
+    assert all(rest in words for words in kept)
+    assert all(words.count("ticket") <= 1 for words in kept)
+
+
 def wait_for_reason(sandbox: Any, job: str, wanted: str) -> None:
     def is_so() -> bool:
         seen = show(sandbox, job)
