@@ -72,6 +72,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     begun: list[tuple[datetime, str, str, str]] = []
     waiters: list[Waiter] = []
     strays: list[Stray] = []
+    unmarked: dict[str, list[str]] = {}
     records, lines = records_in(text)
     counts = [int(others.group(1)) for others in map(_OTHERS.fullmatch, lines) if others]
     unknown = [_not_understood(line) for line in lines if not _OTHERS.fullmatch(line)]
@@ -94,6 +95,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
         if fragment is None and (stray := stray_in(row)):
             strays.append(stray)
             unread[_owner(line)] += 1
+        if fragment is None and row["Partition"] in ours and row["State"] != "CANCELLED":
+            unmarked.setdefault(_owner(line), []).append(row["JobArrayID"])
         if fragment is not None:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
         if start is not None:
@@ -111,7 +114,10 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             unknown.append(f"squeue: job {job_id} left alone: {error}")
             continue
         name = str(job_id)
-        jobs.append(replace(job, unread=unread[name] + unread[ANY], is_cut=name in cut))
+        count = unread[name] + unread[ANY] + len(unmarked.get(name, ()))
+        jobs.append(replace(job, unread=count, is_cut=name in cut))
+        if name in unmarked:
+            unknown.append(_unmarked(job_id, unmarked[name]))
     unknown += stray_lines(strays)
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
     waiting = still_waiting(waiters, jobs)
@@ -153,6 +159,13 @@ def _owner(line: str) -> str:
     if job := _BEGINS.match(line):
         return job[1]
     return ANY if "|" in line else ""
+
+
+def _unmarked(job_id: int, elements: list[str]) -> str:
+    return (
+        f"squeue: job {job_id}: {', '.join(elements)} left alone: its AdminComment has lost the "
+        "mark malleable{...}; write the mark of another element of the job there"
+    )
 
 
 def _not_understood(line: str) -> str:

@@ -342,6 +342,16 @@ def test_an_element_in_another_partition_was_not_cancelled() -> None:
     assert job.unread == 1
 
 
+def test_an_element_without_its_mark_was_not_cancelled_and_is_named() -> None:
+    jobs = read(row("7_0"), row("7_1", "ticket 7"), row("8_0", ""))
+    assert jobs.malleable[0].unread == 1
+    assert jobs.unknown == (
+        "squeue: job 7: 7_1 left alone: its AdminComment has lost the mark malleable{...}; write "
+        "the mark of another element of the job there",
+    )
+    assert read(row("7_0"), row("7_1", "", State="CANCELLED")).malleable[0].unread == 0
+
+
 def test_a_mark_on_something_that_is_no_element() -> None:
     assert "not an array element" in read(row("7")).unknown[0]
     assert "not an array element" in read(row("7_[0-3]")).unknown[0]
