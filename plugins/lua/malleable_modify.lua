@@ -94,9 +94,17 @@ end
 --- Return the AdminComment `text` with the mark of `old` before it, or nil if `text` has a mark or
 -- is appended. An operator's own words would otherwise take the mark's place.
 function M.keep_mark(old, text)
-  if type(text) ~= "string" or text:sub(1, 2) == "+=" or M.is_marked(text) then return nil end
+  if text:sub(1, 2) == "+=" or M.is_marked(text) then return nil end
   local mark = old:match("malleable{[^{}]*}")
   return mark and (text == "" and mark or mark .. " " .. text)
+end
+
+--- Return the Comment `text` after the words of `old` in which an agent reports its run, or nil if
+-- `text` has such words, or `old` has none. Without them a tick would see a script without agents.
+function M.keep_words(old, text)
+  local words = old:match("^%l+{%d+};h{%d+}r?") or old:match("^%l+{%d+}")
+  if not words or text:match("^%l+{%d+}") then return nil end
+  return text == "" and words or words .. ";" .. text
 end
 
 --- True if this uid may change everything: root and the policy's operators. Without a usable

@@ -203,27 +203,32 @@ local function submit(text, job, job_desc, parts)
   return slurm.SUCCESS
 end
 
--- An update of an array calls for each element, with the words that were written for the last.
-local last = {}
+-- An update of an array calls for each element, with the text that was written for the last.
+local last = { comment = {}, admin_comment = {} }
 
-local function keep_mark(job_desc, job_rec)
-  local text = job_desc.admin_comment
-  if text and text == last.written then text = last.text end
-  local written = modules.modify.keep_mark(job_rec.admin_comment, text)
-  if written then job_desc.admin_comment = written end
-  last = { written = written, text = text }
+--- Keep our part of a text that somebody replaces by another.
+local function keep(field, kept_of, job_desc, job_rec)
+  local text, before = job_desc[field], last[field]
+  if text and text == before.written then text = before.text end
+  local written = text and kept_of(job_rec[field] or "", text)
+  if written then job_desc[field] = written end
+  last[field] = { written = written, text = text }
 end
 
 local function modify(job_desc, job_rec, uid)
   find_missing_policy()
   if modules.modify.is_operator(uid, job_rec.user_id, policy) then
-    keep_mark(job_desc, job_rec)
+    keep("admin_comment", modules.modify.keep_mark, job_desc, job_rec)
+    keep("comment", modules.modify.keep_words, job_desc, job_rec)
     return slurm.SUCCESS
   end
   local change = read_fields(job_desc, modules.modify.FIELDS)
   local code, lines = modules.modify.ACCESS_DENIED, find_long(change)
   if #lines == 0 then code, lines = modules.modify.judge(change, policy) end
-  if not code then return slurm.SUCCESS end
+  if not code then
+    keep("comment", modules.modify.keep_words, job_desc, job_rec)
+    return slurm.SUCCESS
+  end
   say(lines) -- 22.05 writes this to slurmctld's log only, and the user sees the error number
   return code
 end

@@ -1241,6 +1241,12 @@ for text, wanted in pairs({ ["ticket 7"] = "malleable{min=1} ticket 7", [""] = "
   local kept = modify_module.keep_mark("old;malleable{min=1} words", text)
   check("the mark beside " .. text, (kept or false) == wanted, kept)
 end
+for old, wanted in pairs({ ["trained{3};h{600}r;progress{1}"] = "trained{3};h{600}r;mine",
+  ["started{0}"] = "started{0};mine", ["own words"] = false, [""] = false }) do
+  local kept = modify_module.keep_words(old, "mine")
+  check("the words of an agent: " .. old, (kept or false) == wanted, kept)
+end
+check("an agent's own words", modify_module.keep_words("started{0}", "joined{0}") == nil)
 check("no mark", not modify_module.is_marked("malleable") and not modify_module.is_marked(nil))
 
 print(string.format("%d checks, %d failed", ran, failed))
