@@ -89,7 +89,19 @@ def test_a_row_of_the_night_names_the_end_of_a_suite(
 
 
 def test_the_page_of_the_night_has_every_suite() -> None:
-    assert nightly.PAGE.read_text() == nightly.HEAD + "\n".join(nightly._rows().values()) + "\n"
+    assert nightly.PAGE.read_text() == nightly.page(nightly._rows())
+
+
+def test_a_new_row_of_the_night_leaves_the_causes_below_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nightly, "PAGE", tmp_path / "nightly.md")
+    causes = "\n## Causes\n| faults | munge |\n"
+    nightly.PAGE.write_text(nightly.HEAD + "| faults | old |\n" + causes)
+    rows = {**nightly._rows(), "faults": "| faults | new |"}
+    nightly.PAGE.write_text(nightly.page(rows))
+    assert nightly._rows() == rows
+    assert nightly.PAGE.read_text().endswith(causes)
 
 
 LEAKY = """
