@@ -92,7 +92,7 @@ def _add(sums: dict[str, Sum], name: str, part: Sum, failures: list[tuple[str, s
         place.mkdir(parents=True, exist_ok=True)
         path = place / hashlib.sha256(data).hexdigest()[:16]
         path.write_bytes(data)
-        print(f"{name}: {why}: {os.path.relpath(path)}", file=sys.stderr)
+        print(f"FAILED {os.path.relpath(path)} - {why}", file=sys.stderr)
 
 
 def _show(say: Console, sums: list[Sum], seed: int) -> None:
