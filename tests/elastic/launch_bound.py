@@ -10,9 +10,11 @@ import torch.distributed.run as distrib_run
 from torch.numa import binding
 
 
-def near(*, gpu_index: int, numa_options: object) -> set[int]:
+def near(*, numa_options: object, **index: int) -> set[int]:
+    """As torch's own, to which `index` is gpu_index, or device_index since torch 2.14."""
+    (seat,) = index.values()
     processors = sorted(os.sched_getaffinity(0))
-    return {processors[gpu_index % len(processors)]}
+    return {processors[seat % len(processors)]}
 
 
 ours: Any = binding

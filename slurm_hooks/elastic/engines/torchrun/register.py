@@ -7,6 +7,7 @@ The import is cheap and has no effect: torchrun imports this in jobs of all kind
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import sys
 import threading
@@ -226,8 +227,9 @@ def _bindings(spec: Any) -> list[tuple[str, ...]]:
     from torch.numa import binding  # noqa: PLC0415  (torch 2.9)
 
     bind: Any = binding._maybe_wrap_command_args_with_numa_binding
+    _, index, _ = inspect.signature(bind).parameters  # device_index, before torch 2.14 gpu_index
     seats = range(spec.local_world_size)
-    return [bind((), gpu_index=seat, numa_options=options) for seat in seats]
+    return [bind((), **{index: seat}, numa_options=options) for seat in seats]
 
 
 def program_of(entrypoint: object, args: Sequence[object]) -> list[str]:
