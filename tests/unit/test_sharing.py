@@ -145,7 +145,7 @@ exit 7
 """
 
 
-@pytest.mark.parametrize("number, on_interrupt", [(0, signal.SIG_DFL), (15, signal.SIG_IGN)])
+@pytest.mark.parametrize(("number", "on_interrupt"), [(0, signal.SIG_DFL), (15, signal.SIG_IGN)])
 def test_a_warm_command_is_like_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, on_interrupt: signal.Handlers
 ) -> None:
