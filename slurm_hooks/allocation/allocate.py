@@ -32,6 +32,8 @@ from slurm_hooks.model.plural import plural
 
 SOLVERS = ("auto", "prices", "milp", "highs", "cbc", "greedy")
 DEFAULT_LIMITS = Limits()
+ATTEMPTS = 4
+"""Classes that nearly the same jobs may use are merged in all of these but the last."""
 LARGEST_MENU = 3_000_000
 """With more sizes of all jobs in all periods, prices take too long."""
 
@@ -96,13 +98,23 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
         return Allocation(held, Solve(reason="no jobs"))
     if not any(node_class.capacity for node_class in problem.classes):
         return Allocation(held, Solve(reason="no nodes"))
-    merged = merge(problem)
-    small = merged.problem
-    chosen = _choose(small, limits, solver, watch)
-    counts = merged.split(chosen.counts)
-    fault = infeasibility(problem, counts)
+    chosen = _by_merging(problem, limits, solver, watch)
+    fault = infeasibility(problem, chosen.counts)
     if fault:
         return Allocation(held, replace(chosen.solve, status=SolveStatus.UNCHANGED, reason=fault))
+    return chosen
+
+
+def _by_merging(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
+    """Solve the problem with fewer classes, and keep those apart that did not fit together."""
+    apart: frozenset[int] = frozenset()
+    for attempt in range(1, ATTEMPTS + 1):
+        merged = merge(problem, apart)
+        chosen = _choose(merged.problem, limits, solver, watch)
+        counts, left = merged.split(chosen.counts)
+        if not left:
+            break
+        apart = apart | left if attempt + 1 < ATTEMPTS else frozenset(range(len(problem.classes)))
     return replace(chosen, counts=counts)
 
 

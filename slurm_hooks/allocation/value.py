@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import compress
+from itertools import compress, count
+from operator import gt, lt
 
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
 
@@ -137,7 +138,7 @@ def may_gain(job: JobAsk, of_class: int) -> bool:
 def row_fault(job: JobAsk, row: Row) -> str:
     """Say why the job, seen alone, may not hold `row`. Empty if it may."""
     size = sum(row)
-    gains = [c for c, (n, h) in enumerate(zip(row, job.held)) if n > h]
+    gains = [*compress(count(), map(gt, row, job.held))]
     if len(row) != len(job.held) or min(row, default=0) < 0:
         return f"{job.name}: {row} is not a row of counts"
     if size and not job.may_have(size):
@@ -147,7 +148,7 @@ def row_fault(job: JobAsk, row: Row) -> str:
         return f"{job.name}: does not hold whole units, so it can only be kept or given up"
     if job.unit > 1 and not is_off_unit(job) and any(n % job.unit for n in row):
         return f"{job.name}: {row} is not in units of {job.unit}"
-    if gains and any(n < h for n, h in zip(row, job.held)):
+    if gains and any(map(lt, row, job.held)):
         return f"{job.name}: gains and loses nodes at once"
     if not all(may_gain(job, c) for c in gains):
         return f"{job.name}: gains nodes it may not get"
@@ -182,10 +183,9 @@ def is_feasible(problem: Problem, counts: Counts) -> bool:
 
 def contradiction(problem: Problem) -> str:
     """Say why the problem contradicts itself, so that no node should move. Empty if it does not."""
-    for c, node_class in enumerate(problem.classes):
-        held = sum(job.held[c] for job in problem.jobs)
-        if held > node_class.capacity:
-            return f"jobs hold {held} nodes of class {c}, which has {node_class.capacity}"
+    for c, (k, column) in enumerate(zip(problem.classes, zip(*held_counts(problem)))):
+        if sum(column) > k.capacity:
+            return f"jobs hold {sum(column)} nodes of class {c}, which has {k.capacity}"
     for job in problem.jobs:
         if min(job.held, default=0) < 0 or job.unit < 1 or not 1 <= job.min_nodes <= job.max_nodes:
             return f"job {job.name} has impossible sizes or holdings"

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
+from itertools import filterfalse
 from typing import NamedTuple, Optional
 
 from slurm_hooks.model import (
@@ -99,6 +100,7 @@ class Eligibility:
         self.in_service = {n for n, node in survey.nodes.items() if node.state in IN_SERVICE}
         free_or_others = self.in_service - self.taken
         self._others = {n for n in free_or_others if not survey.mandate.bars_node(n)}
+        self._verdicts: dict[JobKind, Mapping[str, Verdict]] = {}
         self._room_by_kind: dict[JobKind, tuple[int, Mapping[str, int]]] = {}
         self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}
         self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
@@ -131,6 +133,13 @@ class Eligibility:
         if fault or not is_short:
             return fault or self._usable
         return Verdict(Why.HOLE_SHORT, _claim(self._survey.holes[name], kind.exempt))
+
+    def verdicts(self, kind: JobKind) -> Mapping[str, Verdict]:
+        """The verdicts on all nodes of the partition, equal for all jobs of a kind."""
+        if kind not in self._verdicts:
+            names = (n for n, node in self._nodes.items() if kind.partition in node.partitions)
+            self._verdicts[kind] = {name: self.verdict(name, kind) for name in names}
+        return self._verdicts[kind]
 
     def _no_room(self, name: str, kind: JobKind) -> Verdict:
         """Say why a node has no room for jobs of a kind, which may need only a part of it."""
@@ -329,7 +338,7 @@ class Eligibility:
             fit = (j for j in self._asking if not any(self._judge(kind, self._jobs[j])))
             self._fitting[kind] = tuple(fit)
         fitting, without = self._fitting[kind], self.shunners(name)
-        return tuple(j for j in fitting if j not in without) if without else fitting
+        return tuple(filterfalse(without.__contains__, fitting)) if without else fitting
 
     def shunners(self, name: str) -> set[int]:
         """The ids of the jobs that keep away from the node."""
@@ -407,8 +416,8 @@ class Eligibility:
     def _rooms(self, kind: JobKind) -> tuple[int, Mapping[str, int]]:
         """The room for jobs of a kind, in all and on each node. Only deaths need it."""
         if kind not in self._room_by_kind:
-            good = (n for n in self._nodes if self.verdict(n, kind) == self._usable)
-            rooms = {name: self._room_for(name, kind) for name in good}
+            verdicts = self.verdicts(kind).items()
+            rooms = {n: self._room_for(n, kind) for n, v in verdicts if v == self._usable}
             self._room_by_kind[kind] = sum(rooms.values()), rooms
         return self._room_by_kind[kind]
 

@@ -42,14 +42,16 @@ class Obstacles:
         """`given` are the units of each job. The rest of the pool goes to no job."""
         self._survey, self._eligibility, self._given = survey, eligibility, given
         self._pool = pool
-        self._seen: dict[JobKind, Mapping[str, Verdict]] = {}
         self._counts: dict[JobKind, Counter[Verdict]] = {}
         self._missing: dict[JobKind, Optional[Resources]] = {}
         self._of_left: dict[tuple[JobKind, LeftToOthers], Counter[Verdict]] = {}
 
     def reasons(self, job: MalleableJob) -> list[Reason]:
         """The obstacles of a job."""
-        kind, verdicts = self._eligibility.kind(job.job_id), self._verdicts(job)
+        kind = self._eligibility.kind(job.job_id)
+        verdicts = self._eligibility.verdicts(kind)
+        if kind not in self._counts:
+            self._counts[kind] = Counter(verdicts.values())
         counted = Counter(self._counts[kind])
         mine = {n for f in job.stirring if f.state in LIVE_STATES for n in f.nodes}
         counted.subtract(verdicts[name] for name in mine & verdicts.keys())
@@ -103,15 +105,6 @@ class Obstacles:
         if given + situation.job.request.unit * each > detail["ceiling"] * per_node:
             return Detail(**detail, nodes_given=-(-given // per_node))
         return None
-
-    def _verdicts(self, job: MalleableJob) -> Mapping[str, Verdict]:
-        """The verdicts on the nodes of its partition, equal for all jobs of its kind."""
-        kind = self._eligibility.kind(job.job_id)
-        if kind not in self._seen:
-            names = (n.name for n in self._survey.nodes.values() if job.partition in n.partitions)
-            self._seen[kind] = {name: self._eligibility.verdict(name, kind) for name in names}
-            self._counts[kind] = Counter(self._seen[kind].values())
-        return self._seen[kind]
 
 
 def _kept_back(left: LeftToOthers) -> Iterator[Reason]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress, repeat
+from operator import contains
 from typing import Optional
 
 from slurm_hooks.allocation.allocate import allocate
@@ -83,7 +85,7 @@ def share_out(
     )
     allocation = _solved(capped(problem, pool.quotas), pool, solve)
     targets = {
-        each.job_id: {key: n for key, n in zip(pool.keys, counts) if n}
+        each.job_id: dict(compress(zip(pool.keys, counts), counts))
         for each, counts in zip(asking, allocation.counts)
     }
     beginning = frozenset(s.job.job_id for s, w in zip(placed, weighings_of) if w.begins)
@@ -191,7 +193,7 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
         curve=worth.curve.scaled(units),
         weight=worth.weight,
         held=pool.row({key: pool.size(fragments) for key, fragments in held.items()}),
-        usable=tuple(job_id in users for users in pool.users),
+        usable=tuple(map(contains, pool.users, repeat(job_id))),
         unit=unit * units,
         grow_s=plan.grow_s + situation.redone_s + situation.rest_s if costs else 0.0,
         shrink_s=plan.shrink_s + situation.redone_s if costs else 0.0,

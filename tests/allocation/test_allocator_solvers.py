@@ -74,11 +74,22 @@ def test_greedy_is_allowed_and_below_the_optimum(problem: Problem) -> None:
 def test_merging_classes_keeps_the_optimum(problem: Problem) -> None:
     merged = merge(problem)
     small = solve_greedy(merged.problem)
-    counts = merged.split(small)
+    counts, left = merged.split(small)
+    assert not left
     assert infeasibility(problem, counts) == ""
     assert agree(value(problem, counts), value(merged.problem, small))
     assert agree(brute_force(problem), brute_force(merged.problem))
-    assert merged.split(held_counts(merged.problem)) == held_counts(problem)
+    assert merged.split(held_counts(merged.problem)) == (held_counts(problem), frozenset())
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems())
+def test_merging_classes_that_only_some_jobs_may_use_keeps_the_optimum(problem: Problem) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slurm_hooks.allocation.merge.NEARLY", 1.0)
+        allocation = allocate(problem, EXACT)
+    assert infeasibility(problem, allocation.counts) == ""
+    assert agree(value(problem, allocation.counts), brute_force(problem))
 
 
 @settings(max_examples=80, deadline=None)

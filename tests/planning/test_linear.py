@@ -59,7 +59,9 @@ def test_the_work_after_a_power_cut_grows_with_the_dead_fragments(engine: str) -
     assert work_of_plan(many) < 5 * work_of_plan(few)
 
 
-def test_a_death_on_record_makes_no_job_look_at_every_node() -> None:
+@pytest.mark.parametrize("bad", ["down{}", "n{}"])
+def test_a_death_on_record_costs_the_jobs_that_it_does_not_concern_nothing(bad: str) -> None:
+    """Each node on which a job had died was a class of nodes for all jobs."""
     jobs, nodes = 40, 400
 
     def training(at: int, deaths: tuple[AvoidedNode, ...]) -> MalleableJob:
@@ -83,7 +85,8 @@ def test_a_death_on_record_makes_no_job_look_at_every_node() -> None:
     def world(has_deaths: bool) -> Snapshot:
         states = (NodeState.BUSY if n < nodes - 2 * jobs else NodeState.FREE for n in range(nodes))
         each = (make_node(f"n{n}", state) for n, state in enumerate(states))
-        died = ((AvoidedNode(f"down{at}", after(-100)),) for at in range(jobs))
+        names = (bad.format(nodes - 1 - at) for at in range(jobs))
+        died = ((AvoidedNode(name, after(-100)),) for name in names)
         every = (training(at, avoided if has_deaths else ()) for at, avoided in enumerate(died))
         return make_snapshot(*every, nodes=tuple(each))
 
