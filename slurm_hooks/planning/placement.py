@@ -35,6 +35,12 @@ class Change:
     actions: tuple[Intent, ...] = ()
     going: frozenset[FragmentId] = frozenset()
 
+    def size_of(self, situation: Situation) -> int:
+        """The size that the job will have."""
+        grown = sum(i.size for i in self.actions if i.verb is Verb.GROW)
+        lost = sum(f.size for f in situation.job.fragments if f.id in self.going)
+        return situation.size + grown - lost
+
 
 def change(
     survey: Survey, situation: Situation, targets: Mapping[ClassKey, int], pool: Pool

@@ -173,9 +173,7 @@ def _is_longer(renewed: Intent, fragment: Fragment) -> bool:
 
 
 def _job_plan(survey: Survey, situation: Situation, made: Change, obstacles: Obstacles) -> JobPlan:
-    grown = sum(i.size for i in made.actions)
-    lost = sum(f.size for f in situation.job.fragments if f.id in made.going)
-    planned = situation.size + grown - lost
+    planned = made.size_of(situation)
     now = sum(f.size for f in situation.job.active)
     needed = 0 if situation.upkeep.has_ended else situation.least
     reasons = reasons_for(survey, situation, planned, obstacles)

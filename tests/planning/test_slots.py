@@ -577,6 +577,15 @@ def test_no_part_leaves_that_its_users_ceiling_would_not_let_come_back_larger() 
     assert not make_plan(now, settings, no_clock).actions
 
 
+def test_the_plan_of_a_job_shows_the_size_that_is_left_when_parts_leave() -> None:
+    asked = request(1, 16)
+    gang = job(asked, part(0, "n1", 8, asked), part(1, "n2", 8, asked))
+    settings = replace(SETTINGS, mode=Mode("on", max_nodes=1))
+    plan = plan_of(gang, nodes=[node("n1", used=8), node("n2", used=8)], settings=settings)
+    assert [i.verb for i in plan.actions] == [Verb.NOTICE]
+    assert [(each.nodes_now, each.nodes_planned) for each in plan.jobs] == [(16, 8)]
+
+
 def test_a_gang_of_a_single_fragment_does_not_leave_to_come_back_larger() -> None:
     asked = request(1, 8)
     assert not plan_of(job(asked, part(0, "n1", 2, asked)), nodes=[node("n1", used=3)]).actions
