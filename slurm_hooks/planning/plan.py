@@ -42,7 +42,7 @@ from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.planning.survey import Survey, survey_of
 from slurm_hooks.planning.weighing import reason_of
-from slurm_hooks.planning.widening import is_gain, once_left, whose_turn, widened
+from slurm_hooks.planning.widening import with_wider
 from slurm_hooks.settings.values import Settings
 
 
@@ -107,15 +107,11 @@ def _plan(
     plans: list[JobPlan] = []
     probed: set[int] = set()
     last = last_leases(survey, eligibility, situations)
-    next_wider = whose_turn(ground, situations) if rehearse else None
-    for situation in situations:
+    changes = [change(survey, s, shares.targets.get(s.job.job_id, {}), pool) for s in situations]
+    if rehearse:
+        changes = with_wider(survey, situations, changes, shares.curves, rehearse)
+    for situation, made in zip(situations, changes):
         job_id = situation.job.job_id
-        made = change(survey, situation, shares.targets.get(job_id, {}), pool)
-        wider = None
-        if situation is next_wider:
-            wider = widened(survey, situation, made, shares.curves.get(job_id))
-        if wider and rehearse and is_gain(situation, rehearse(once_left(snapshot, wider))):
-            made = Change((wider,), frozenset({wider.fragment}))
         why_last = last.get(job_id)
         renewals = _renewals(ground, situation, made, why_last is not None)
         departures = situation.departures(ground.now)

@@ -8,7 +8,7 @@ rest. Such a plan takes as long as any other, so in each tick only one gang has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Optional
@@ -25,7 +25,6 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.resources import NO_RESOURCES
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.placement import Change
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
@@ -34,13 +33,32 @@ _TURN_S = 97  # a prime, so that ticks at any interval come to each gang
 _AWAY = timedelta(minutes=1)  # after which a fragment has rested
 
 
-def whose_turn(ground: Ground, situations: Sequence[Situation]) -> Optional[Situation]:
-    """The gang that may replace a fragment in this tick."""
-    gangs = [s for s in situations if s.share is not None and s.job.way.works_as_one]
-    return gangs[int(ground.now.timestamp()) // _TURN_S % len(gangs)] if gangs else None
+def with_wider(
+    survey: Survey,
+    situations: Sequence[Situation],
+    changes: list[Change],
+    curves: Mapping[int, Curve],
+    rehearse: Callable[[Snapshot], Plan],
+) -> list[Change]:
+    """Return the changes of all jobs, and let a fragment leave for a larger one if that is a gain.
+
+    Of the gangs that want to replace a fragment, the turn goes from one to the next.
+    """
+    of_job = {s.job.job_id: (s, made) for s, made in zip(situations, changes)}
+    wanted = (_widened(survey, s, made, curves.get(at)) for at, (s, made) in of_job.items())
+    notices = [notice for notice in wanted if notice]
+    if not notices:
+        return changes
+    leaves = notices[int(survey.ground.now.timestamp()) // _TURN_S % len(notices)]
+    sizes = {job_id: made.size_of(s) for job_id, (s, made) in of_job.items()}
+    job_id = leaves.fragment.job_id
+    if not _is_gain(job_id, sizes, rehearse(_once_left(survey.ground.seen, leaves))):
+        return changes
+    change = Change((leaves,), frozenset({leaves.fragment}))
+    return [change if at == job_id else made for at, made in zip(of_job, changes)]
 
 
-def once_left(seen: Snapshot, leaves: Intent) -> Snapshot:
+def _once_left(seen: Snapshot, leaves: Intent) -> Snapshot:
     """The snapshot once the fragment has left and rested, if nothing else changes."""
     assert leaves.mark is not None, "a notice has a mark"
     mark = replace(leaves.mark, noticed=seen.now - _AWAY)
@@ -71,14 +89,14 @@ def once_left(seen: Snapshot, leaves: Intent) -> Snapshot:
     return replace(seen, jobs=tuple(jobs), nodes=tuple(nodes.values()))
 
 
-def is_gain(situation: Situation, then: Plan) -> bool:
-    """Tell whether this job is larger in the plan than it is now, and no job gives anything up."""
-    mine = next(job for job in then.jobs if job.job_id == situation.job.job_id)
-    is_free = all(job.nodes_planned >= job.nodes_now for job in then.jobs)
-    return mine.nodes_planned > situation.size and is_free
+def _is_gain(job_id: int, sizes: Mapping[int, int], then: Plan) -> bool:
+    """Tell whether this job is larger in the plan `then` than in the plan that leads to these
+    `sizes`, and no other job is smaller."""
+    gained = {job.job_id: job.nodes_planned - sizes[job.job_id] for job in then.jobs}
+    return gained[job_id] > 0 and min(gained.values()) >= 0
 
 
-def widened(
+def _widened(
     survey: Survey, situation: Situation, made: Change, curve: Optional[Curve]
 ) -> Optional[Intent]:
     """Return the notice for the fragment that would come back as the largest, if that pays.

@@ -42,7 +42,16 @@ from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Planning, Settings, Site
 from slurm_hooks.slurm.actions import starts
 from slurm_hooks.slurm.all_but import AllBut
-from tests.build import NOW, after, make_fragment, make_request, make_snapshot, no_clock
+from tests.build import (
+    NOW,
+    after,
+    make_fragment,
+    make_job,
+    make_request,
+    make_snapshot,
+    no_clock,
+    plan_start,
+)
 
 LANES = frozenset({"malleable", "parts", "main"})
 SITE = Site(partitions=("malleable", "parts"), part_nodes="parts")
@@ -575,6 +584,28 @@ def test_no_part_leaves_that_its_users_ceiling_would_not_let_come_back_larger() 
     assert [i.cause for i in make_plan(now, SETTINGS, no_clock).actions] == [Why.WIDER]
     settings = replace(SETTINGS, mode=Mode(max_nodes_per_user=2))
     assert not make_plan(now, settings, no_clock).actions
+
+
+def test_a_part_leaves_to_come_back_larger_although_other_jobs_shrink() -> None:
+    """A lease or a hole ends in every tick somewhere on a large machine."""
+    asked, whole = request(1, 8), make_request(1, 2)
+    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
+    fragments = (make_fragment(i, RUNNING, [f"n{8 + i}"], 8, request=whole) for i in range(2))
+    other = make_job(*fragments, job_id=8)
+    nodes = [node("n1", used=3), node("n2", used=8), node("n8", used=8), node("n9", used=8)]
+    now = replace(seen(gang, other, nodes=nodes), planned=(plan_start(["n9"], 30),))
+    causes = {i.fragment: i.cause for i in make_plan(now, SETTINGS, no_clock).actions}
+    assert causes == {gang.fragments[0].id: Why.WIDER, other.fragments[1].id: Why.HOLE_CLOSES}
+
+
+@pytest.mark.parametrize("others", range(4))
+def test_gangs_that_cannot_come_back_larger_have_no_turn(others: int) -> None:
+    asked, full = request(1, 8), request(4, 4)
+    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
+    nodes = [node("n1", used=3), node("n2", used=8)]
+    rest = [job(full, part(0, f"n{n}", 4, full, job_id=n), job_id=n) for n in range(8, 8 + others)]
+    nodes += [node(f"n{n}", used=8) for n in range(8, 8 + others)]
+    assert [i.cause for i in plan_of(gang, *rest, nodes=nodes).actions] == [Why.WIDER]
 
 
 def test_the_plan_of_a_job_shows_the_size_that_is_left_when_parts_leave() -> None:
