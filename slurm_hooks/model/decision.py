@@ -149,15 +149,21 @@ def may_train(job: MalleableJob, intents: Iterable[Intent]) -> bool:
     """Tell whether the job may have the size that these intents on its fragments lead to."""
     some = tuple(intents)
     going = {i.fragment for i in some if i.verb in (Verb.NOTICE, Verb.PUT_BACK)}
-    here = (f for f in job.fragments if _is_here(f) and f.id not in going)
-    size = sum(f.size for f in here) + sum(i.size for i in some if i.verb is Verb.GROW)
+    held = {i.fragment for i in some if i.is_held}
+    runs = (f.size for f in job.active if f.id not in going)
+    comes = (f.size or job.request.unit for f in job.fragments if _comes(f) and f.id not in held)
+    size = sum(runs) + sum(comes) + sum(i.size for i in some if i.verb is Verb.GROW)
     return not job.way.needs_min or job.request.allows(size)
 
 
-def _is_here(fragment: Fragment) -> bool:
-    """Tell whether it runs, or will in a moment. A core may wait in its queue for days."""
-    is_pending = fragment.state is FragmentState.PENDING and not fragment.is_core
-    return (is_pending or fragment.state is FragmentState.RUNNING) and not fragment.is_leaving
+def _comes(fragment: Fragment) -> bool:
+    """Tell whether it runs in a moment. Until then Slurm may not say on which nodes of its group.
+
+    A core may wait in its queue for days, and a fragment that Slurm has requeued is to be held.
+    """
+    is_ours = fragment.mark.released is not None and not fragment.has_run
+    is_going = fragment.is_core or fragment.is_leaving
+    return fragment.state is FragmentState.PENDING and is_ours and not is_going
 
 
 class SolveStatus(enum.Enum):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -38,6 +39,31 @@ def test_a_refused_update_starts_no_gang_below_its_minimum(
     slurm.advance(1)
     running = [e.job for e in slurm.elements.values() if e.state == "RUNNING"]
     assert (running.count(7), running.count(8)) == (started, 2)
+
+
+@pytest.mark.parametrize(
+    ("when", "line"), [("update", "scancel 7_4"), ("show", "scontrol hold 7_4")]
+)
+def test_members_of_a_gang_that_wait_for_their_start_count_in_its_minimum(
+    when: str, line: str, tmp_path: Path
+) -> None:
+    """Slurm gives members of a group no node before they run."""
+    slurm = FakeSlurm({**dict.fromkeys(NODES[:4], ""), **dict.fromkeys(NODES[4:6], "DOWN")})
+    slurm.submit(7, 6, GANG.replace("}", ",not=-}"))
+    settings = settings_in(tmp_path)
+    settings = replace(settings, plan=replace(settings.plan, snooze_s=0))
+    tick(slurm, settings)
+    assert [e.name for e in slurm.of(7) if not e.hold] == ["7_0", "7_1", "7_2", "7_3"]
+
+    def interfere(command: Command) -> None:
+        if command.stdin.startswith(when):
+            slurm.does(line)
+
+    slurm.before = interfere
+    slurm.nodes.update(dict.fromkeys(NODES[4:6], ""))
+    tick(slurm, settings)
+    slurm.advance(1)
+    assert [e.name for e in slurm.of(7) if e.state == "RUNNING"][4:] == ["7_5"]
 
 
 def _starts(slurm: FakeSlurm, count: int) -> tuple[Intent, ...]:
