@@ -1,12 +1,17 @@
-"""Hypothesis strategies for whole clusters, as a FakeSlurm in any state, and for modes."""
+"""Whole clusters as a FakeSlurm in any state, modes, and what tests of their plans need."""
 
 from __future__ import annotations
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from fake_parts import MAIN, START, Booking, Element, Rigid
 from fake_slurm import FakeSlurm
+from slurm_hooks.model import Fragment, FragmentId, Plan, Snapshot
 from slurm_hooks.settings.values import Mode
+from slurm_hooks.slurm.writing import apply
+
+many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 NODE_FLAGS = [*[""] * 12, "+DRAIN", "+REBOOT_REQUESTED", "DOWN", "IDLE+NEW_WORD", "+PLANNED"]
 MARK = (
@@ -15,6 +20,15 @@ MARK = (
 NOTES = [*[""] * 8, ",fails=1", ",avoid=n1"]
 POOL_NOTES = [*[""] * 6, ",fails=1", f",avoid=n1@{START - 90},fails=1", f",idle={START - 50}"]
 WISHES = [*[""] * 6, *(f"wish{{{n},{START - 60 + n}}}" for n in (0, 1, 2, 3, 60_000)), "wish{1"]
+
+
+def fragments(seen: Snapshot) -> dict[FragmentId, Fragment]:
+    return {f.id: f for job in seen.jobs for f in job.fragments}
+
+
+def write(slurm: FakeSlurm, seen: Snapshot, plan: Plan) -> list[str]:
+    """Write a plan as a tick does. Refused commands come back."""
+    return apply(slurm, seen, plan.actions, lambda text: None)
 
 
 @st.composite

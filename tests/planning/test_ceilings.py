@@ -10,14 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from clusters import clusters, modes
+from clusters import clusters, many, modes, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from build import after, make_fragment, make_job, make_node, make_nodes, make_request, make_snapshot
 from fake_slurm import FakeSlurm
 from planning.readings import noticed, plan_for
-from planning.test_plan_properties import many, write
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.curves import prior
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from clusters import clusters
+from clusters import clusters, fragments, many
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +20,6 @@ from build import (
 )
 from fake_slurm import FakeSlurm
 from planning.readings import grown, noticed, plan_for, told_to_go
-from planning.test_plan_properties import fragments, many
 from slurm_hooks.model import (
     Counted,
     FragmentState,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from clusters import clusters, modes
+from clusters import clusters, fragments, many, modes, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,6 @@ from build import (
 )
 from fake_slurm import FakeSlurm
 from planning.readings import grown, noticed, plan_for, renewed, told_to_go
-from planning.test_plan_properties import fragments, many, write
 from slurm_hooks.model import (
     LIVE_STATES,
     AvoidedNode,

@@ -8,15 +8,13 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from clusters import clusters, modes
-from hypothesis import HealthCheck, given, settings
+from clusters import clusters, fragments, many, modes, write
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from build import no_clock
 from fake_slurm import FakeSlurm
 from slurm_hooks.model import (
-    Fragment,
-    FragmentId,
     FragmentState,
     MalleableJob,
     NodeState,
@@ -33,10 +31,8 @@ from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.slurm.writing import apply
 
 SETTINGS = Settings(mode=Mode("on"))
-many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def look(slurm: FakeSlurm, mode: Mode = SETTINGS.mode) -> tuple[Snapshot, Plan]:
@@ -60,10 +56,6 @@ def test_a_guarded_plan_counts_the_nodes_that_are_free_by_then(
     refused = sum(len(a.nodes) for a in plan.actions if a.verb is Verb.GROW) - starting
     shrunk = (b.nodes_planned - a.nodes_planned for b, a in zip(plan.jobs, left.jobs))
     assert sum(shrunk) == refused
-
-
-def fragments(seen: Snapshot) -> dict[FragmentId, Fragment]:
-    return {f.id: f for job in seen.jobs for f in job.fragments}
 
 
 @many
@@ -250,11 +242,6 @@ def test_unknown_states_are_left_alone(slurm: FakeSlurm) -> None:
         if a.verb is not Verb.STAY or a.is_held or a.end is not None
     }
     assert not touched & (odd | running)
-
-
-def write(slurm: FakeSlurm, seen: Snapshot, plan: Plan) -> list[str]:
-    """Write a plan as a tick does. Refused commands come back."""
-    return apply(slurm, seen, plan.actions, lambda text: None)
 
 
 @many
