@@ -173,3 +173,14 @@ def test_nothing_changes_hands_on_a_machine_that_stays_idle(idle, jobs, unit):
     there.run()
     changes = {moment for member in there.members.values() for moment in member.noted}
     assert not [moment for moment in changes if moment > 200]
+
+
+def test_nothing_changes_hands_once_parts_of_the_same_size_have_a_node_alone():
+    """Such parts need no resize. They were in the way there, left, and came back at once."""
+    slots = (Interval(0, 0.0, 600.0), Interval(2, 0.0, 600.0), *[Interval(1, 600.0, LONG_S)] * 2)
+    some = settings_for(Rescale(18.0, 12.0))
+    some = replace(some, plan=replace(some.plan, headroom_gpus=0))
+    one = kind("one", Curve(((0, 0.0), (1, 10.0))), (1, 1), 1e9)
+    record = Record(slots, 3, 0.0, LONG_S, slots=2)
+    there = world(record, 2, [one], settings=scenario.with_parts(some, Grain(2, 1)), unit=1)
+    assert there.run().rescales == 4

@@ -208,7 +208,8 @@ class Member(Running):
             limit=grow.limit,
             eligible=None,
             said=Said.TRAINED,
-            **({"asks": grow.asks, "lane": grow.lane} if grow.is_resized else {}),
+            lane=grow.lane or self._fragments[grow.fragment.index].lane,
+            **({"asks": grow.asks} if grow.is_resized else {}),
         )
 
     def renew(self, index: int, end_s: float) -> None:
