@@ -3,7 +3,7 @@
 #SBATCH --malleable=0-16,engine=pool
 #SBATCH --time=08:00:00
 #SBATCH --cpus-per-task=1
-#SBATCH --output=dask-workers-%A.log
+#SBATCH --output=dask-workers-%A_%a.log
 #SBATCH --open-mode=append
 
 # A Dask worker on each node that can be spared, with leave.py from the directory of submission.

@@ -3,7 +3,7 @@
 #SBATCH --malleable=1-4,engine=mpi
 #SBATCH --time=00:10:00
 #SBATCH --time-min=00:02:00
-#SBATCH --output=mpi-%A.log
+#SBATCH --output=mpi-%A_%a.log
 #SBATCH --open-mode=append
 
 malleable run -- mpirun python3 train.py "$@"

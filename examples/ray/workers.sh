@@ -3,7 +3,7 @@
 #SBATCH --malleable=0-16,engine=pool
 #SBATCH --time=08:00:00
 #SBATCH --cpus-per-task=1
-#SBATCH --output=ray-workers-%A.log
+#SBATCH --output=ray-workers-%A_%a.log
 #SBATCH --open-mode=append
 
 # A Ray worker node on each node that can be spared. The head runs elsewhere, with no CPUs of its own:

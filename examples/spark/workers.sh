@@ -3,7 +3,7 @@
 #SBATCH --malleable=1-16,engine=pool
 #SBATCH --time=08:00:00
 #SBATCH --cpus-per-task=1
-#SBATCH --output=spark-workers-%A.log
+#SBATCH --output=spark-workers-%A_%a.log
 #SBATCH --open-mode=append
 
 # A Spark worker on each node that can be spared. The master runs elsewhere:
