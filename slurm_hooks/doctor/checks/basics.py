@@ -98,10 +98,11 @@ _RELEASE = Check(
 _CLOCKS = Check(
     "clocks",
     Category.BASICS,
-    "the clocks of slurmctld, this host and the nodes agree",
+    "the clocks of slurmctld and this host agree, and no node is seen ahead",
     "A lease ends by slurmctld's clock, and agents leave by the clock of their node. On a node "
-    "whose clock is behind they leave too late. Munge refuses credentials if clocks differ by five "
-    "minutes.",
+    "whose clock is behind they leave too late. Doctor sees only nodes that are ahead, and soon "
+    "after the start of slurmd. On a node, `malleable doctor --node clocks` compares its clock. "
+    "Munge refuses credentials if clocks differ by five minutes.",
     _clocks,
 )
 TABLE = (_SETTINGS, _ANSWERS, _RELEASE, _CLOCKS)
