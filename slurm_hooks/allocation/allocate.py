@@ -33,7 +33,8 @@ from slurm_hooks.model.plural import plural
 SOLVERS = ("auto", "prices", "milp", "highs", "cbc", "greedy")
 DEFAULT_LIMITS = Limits()
 ATTEMPTS = 4
-"""Classes that nearly the same jobs may use are merged in all of these but the last."""
+"""Classes that nearly the same jobs may use are merged in all of these but the last. Each of these
+has half of the time that is left."""
 LARGEST_MENU = 3_000_000
 """With more sizes of all jobs in all periods, prices take too long."""
 
@@ -75,6 +76,10 @@ class _Watch:
         """Seconds until the search has to end."""
         return max(0.0, self._limit_s - self.seconds())
 
+    def half(self) -> _Watch:
+        """A watch for half of the time that is left."""
+        return _Watch(self._clock, self.left() / 2)
+
     def is_late(self) -> bool:
         """Tell whether the time is up."""
         return self.left() == 0
@@ -110,7 +115,7 @@ def _by_merging(problem: Problem, limits: Limits, solver: str, watch: _Watch) ->
     apart: frozenset[int] = frozenset()
     for attempt in range(1, ATTEMPTS + 1):
         merged = merge(problem, apart)
-        chosen = _choose(merged.problem, limits, solver, watch)
+        chosen = _choose(merged.problem, limits, solver, watch if merged.is_exact else watch.half())
         counts, left = merged.split(chosen.counts)
         if not left:
             break

@@ -25,11 +25,15 @@ NEARLY = 0.1
 
 @dataclass(frozen=True)
 class Merged:
-    """A smaller `problem`, and the `groups` of original classes that its classes stand for."""
+    """A smaller `problem`, and the `groups` of original classes that its classes stand for.
+
+    It `is_exact` if every job may use all classes of a group or none.
+    """
 
     original: Problem
     problem: Problem
     groups: tuple[tuple[int, ...], ...]
+    is_exact: bool = True
 
     def split(self, counts: Counts) -> tuple[Counts, frozenset[int]]:
         """Turn `counts` of the merged problem into counts of the original problem of equal worth.
@@ -95,8 +99,10 @@ def merge(problem: Problem, apart: frozenset[int] = frozenset()) -> Merged:
     units = {job.unit for job in problem.jobs}
     if len(units) != 1 or any(is_off_unit(job) for job in problem.jobs):
         return Merged(problem, problem, tuple((c,) for c in range(len(problem.classes))))
-    members = _joined(_equal(problem, apart))
-    return Merged(problem, _with_groups(problem, members, units.pop()), members)
+    equal = _equal(problem, apart)
+    members = _joined(equal)
+    small = _with_groups(problem, members, units.pop())
+    return Merged(problem, small, members, len(members) == len(equal))
 
 
 class _Group(NamedTuple):

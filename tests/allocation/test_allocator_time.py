@@ -7,6 +7,7 @@ nothing.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -92,3 +93,35 @@ def test_no_search_begins_when_building_took_all_the_time() -> None:
     clock = iter([0.0, 0.0, 0.0, 9.0])  # the start, each of two jobs, the end of building
     with pytest.raises(OutOfTime):
         milp_module.solve_milp(machine(2, 3), Limits(10.0), seconds=lambda: next(clock))
+
+
+def test_classes_that_did_not_fit_together_leave_time_for_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The dearest job wants all nodes, and has died on one. A search takes all its time."""
+    now = 0.0
+    choose = allocate_module._choose
+
+    def search(problem: Problem, limits: Limits, solver: str, watch: Any) -> Allocation:
+        nonlocal now
+        answer = choose(problem, limits, solver, watch)
+        now += watch.left()
+        return answer
+
+    asks = tuple(
+        JobAsk(
+            name=f"job{at:02}",
+            min_nodes=1,
+            max_nodes=30,
+            curve=Curve(((0, 0.0), (1, 1.0), (30, 30.0))),
+            weight=1.0 if at else 9.0,
+            held=(0, 0),
+            usable=(True, at > 0),
+        )
+        for at in range(20)
+    )
+    problem = Problem(asks, (NodeClass(29, math.inf), NodeClass(1, math.inf)), 3600.0)
+    monkeypatch.setattr(allocate_module, "_choose", search)
+    allocation = allocate(problem, Limits(seconds=16.0), clock=lambda: now)
+    assert allocation.counts[0] == (29, 0)
+    assert sum(map(sum, allocation.counts)) == 30
