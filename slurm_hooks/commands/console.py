@@ -22,6 +22,7 @@ from slurm_hooks.report.text import find_job
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.library import choose_port
 from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.strays import unknown_text
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -146,8 +147,5 @@ def known_job(snapshot: Snapshot, text: str) -> MalleableJob:
     """The job that the user named. Raises UsageError if Slurm does not know it."""
     job = find_job(snapshot, job_id(text))
     if job is None:
-        raise UsageError(
-            f"Slurm has no malleable job {text}: it has ended some time ago, or was submitted "
-            "without --malleable (see `malleable status`)"
-        )
+        raise UsageError(unknown_text(job_id(text), snapshot.unknown))
     return job

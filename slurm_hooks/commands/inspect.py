@@ -48,6 +48,7 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.names import names_command, parse_names
 from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.slurm.site_policy import unknown_users
+from slurm_hooks.slurm.strays import lines_about
 from slurm_hooks.tick.last_tick import find_last_tick, silence
 from slurm_hooks.tick.reconcile import rehearse, tick
 from slurm_hooks.tick.report import TickReport
@@ -165,6 +166,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     known = known_lines(settings, report, job)
     advice = (*loop_lines(loop, job.request), *lost.advice)
     lines = explain_lines(job, report.plan, report.at, remarks, advice, known)
+    lines += lines_about(job.job_id, report.snapshot.unknown)
     lines += filter(None, [silence(settings, report.snapshot.jobs)])
     if arguments.json:
         planned = next((p for p in report.plan.jobs if p.job_id == job.job_id), None)

@@ -12,7 +12,8 @@ from slurm_hooks.model.plural import sized
 from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
-from slurm_hooks.tick.wish import job_to_wish, wish
+from slurm_hooks.slurm.gateway import read_job
+from slurm_hooks.tick.wish import wish
 from slurm_hooks.words.comment import MOST_NODES
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def _wish(arguments: argparse.Namespace) -> int:
         raise UsageError("this is not a fragment of a malleable job: malleable wish JOBID N")
     settings, job_id = load(arguments.settings), whole_job(arguments.job, "wish")
     port = live(settings)
-    job = job_to_wish(port, tuple(settings.site.partitions), job_id)
+    job = read_job(port, settings.site.partitions, job_id)
     written, unit = wish(port, job, arguments.nodes, time.time()), job.request.size_unit
     if arguments.json:
         data = {"job_id": job_id, "nodes": written.nodes, "unit": unit, "at": written.at}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Optional
 
-from slurm_hooks.errors import CommandRefused, RetryLater
+from slurm_hooks.errors import CommandRefused, RetryLater, UsageError
 from slurm_hooks.model import (
     MalleableJob,
     Node,
@@ -29,6 +29,7 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import NO_LANE_NAMES, LaneNames
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.rows import jobs_command
+from slurm_hooks.slurm.strays import unknown_text
 from slurm_hooks.slurm.switches import parse_switches, switches_command
 from slurm_hooks.slurm.terms import decide, terms_command
 
@@ -151,6 +152,15 @@ def read_jobs(
     the jobs in `seen` matter, Slurm is asked about their partitions alone."""
     where = () if seen is None else sorted({*partitions, *_lanes(seen)})
     return parse_jobs(port.ask(jobs_command(where)), partitions).malleable
+
+
+def read_job(port: Port, partitions: Sequence[str], job_id: int) -> MalleableJob:
+    """Return the job as Slurm has it now. Raises UsageError if there is no such job."""
+    jobs = parse_jobs(port.ask(jobs_command()), partitions)
+    job = next((job for job in jobs.malleable if job.job_id == job_id), None)
+    if job is None:
+        raise UsageError(unknown_text(job_id, jobs.unknown))
+    return job
 
 
 def read_jobs_again(

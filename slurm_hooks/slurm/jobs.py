@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -31,7 +31,7 @@ from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.slurm.mark import MARK, parse_mark
 from slurm_hooks.slurm.rows import records_in, row_of
 from slurm_hooks.slurm.starts import begun_in, recent
-from slurm_hooks.slurm.strays import Stray, stray_in, stray_lines
+from slurm_hooks.slurm.strays import Strays
 from slurm_hooks.slurm.telemetry import parse_progress
 from slurm_hooks.slurm.text import (
     expand,
@@ -63,7 +63,7 @@ class Jobs:
     waiting: tuple[Waiter, ...] = ()
 
 
-def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
+def parse_jobs(text: str, partitions: Collection[str]) -> Jobs:
     """Read the answer to jobs_command. `partitions` are the lanes."""
     ours = frozenset(partitions)
     fragments: dict[int, list[tuple[Fragment, Mapping[str, str]]]] = {}
@@ -71,8 +71,7 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
     cut: set[str] = set()
     begun: list[tuple[datetime, str, str, str]] = []
     waiters: list[Waiter] = []
-    strays: list[Stray] = []
-    unmarked: dict[str, list[str]] = {}
+    strays = Strays(partitions)
     records, lines = records_in(text)
     counts = [int(others.group(1)) for others in map(_OTHERS.fullmatch, lines) if others]
     unknown = [_not_understood(line) for line in lines if not _OTHERS.fullmatch(line)]
@@ -92,11 +91,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
         row, fragment, start = read
         if fragment is None and row["State"] == "CANCELLED":
             cut.add(row["JobArrayID"].partition("_")[0])
-        if fragment is None and (stray := stray_in(row)):
-            strays.append(stray)
+        if fragment is None and strays.note(row):
             unread[_owner(line)] += 1
-        if fragment is None and row["Partition"] in ours and row["State"] != "CANCELLED":
-            unmarked.setdefault(_owner(line), []).append(row["JobArrayID"])
         if fragment is not None:
             fragments.setdefault(fragment.id.job_id, []).append((fragment, row))
         if start is not None:
@@ -114,11 +110,8 @@ def parse_jobs(text: str, partitions: Iterable[str]) -> Jobs:
             unknown.append(f"squeue: job {job_id} left alone: {error}")
             continue
         name = str(job_id)
-        count = unread[name] + unread[ANY] + len(unmarked.get(name, ()))
-        jobs.append(replace(job, unread=count, is_cut=name in cut))
-        if name in unmarked:
-            unknown.append(_unmarked(job_id, unmarked[name]))
-    unknown += stray_lines(strays)
+        jobs.append(replace(job, unread=unread[name] + unread[ANY], is_cut=name in cut))
+    unknown += strays.lines([str(job.job_id) for job in jobs])
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
     waiting = still_waiting(waiters, jobs)
     count = len(records) + len(lines) - len(counts) + sum(counts)
@@ -159,13 +152,6 @@ def _owner(line: str) -> str:
     if job := _BEGINS.match(line):
         return job[1]
     return ANY if "|" in line else ""
-
-
-def _unmarked(job_id: int, elements: list[str]) -> str:
-    return (
-        f"squeue: job {job_id}: {', '.join(elements)} left alone: its AdminComment has lost the "
-        "mark malleable{...}; write the mark of another element of the job there"
-    )
 
 
 def _not_understood(line: str) -> str:

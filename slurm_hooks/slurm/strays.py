@@ -1,15 +1,14 @@
-"""Elements with our mark in a partition that is not ours.
+"""Elements of malleable jobs that no tick touches.
 
-A job_submit that runs after ours or an operator may have moved them there, or site.partitions has
-changed. There they are not preempted, and no tick starts, renews or ends them. So each tick says
-where they are.
+A job_submit that runs after ours or an operator may have moved them to a partition that is not
+ours, or site.partitions has changed. There they are not preempted. Others have lost their mark. No
+tick starts, renews or ends them. So each tick says where they are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Optional
+from collections.abc import Collection, Iterable, Mapping
 
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.mark import MARK
@@ -19,21 +18,61 @@ _RUNNING = ("RUNNING", "CONFIGURING", "SUSPENDED")
 Stray = tuple[str, str, str, bool]  # job, user, partition, whether it runs
 
 
-def stray_in(row: Mapping[str, str]) -> Optional[Stray]:
-    """Return the stray in a row that is no fragment of ours, or None if ended or without a mark."""
-    state = row["State"]
-    if MARK not in row["admin_comment"] or state not in (*_WAITING, *_RUNNING):
-        return None
-    job = row["JobArrayID"].partition("_")[0]
-    return job, row["UserName"], row["Partition"], state in _RUNNING
+class Strays:
+    """The strays in an answer: elements with our mark outside of the lanes, and elements in a lane
+    whose mark is gone."""
+
+    def __init__(self, lanes: Collection[str]) -> None:
+        self._lanes = lanes
+        self._moved: list[Stray] = []
+        self._unmarked: dict[str, list[str]] = {}
+
+    def note(self, row: Mapping[str, str]) -> bool:
+        """Note a row that is no fragment. Return True if it may be an element of a job of ours."""
+        element, state = row["JobArrayID"], row["State"]
+        job, is_element, _ = element.partition("_")
+        if MARK in row["admin_comment"]:
+            if state in (*_WAITING, *_RUNNING):
+                self._moved.append((job, row["UserName"], row["Partition"], state in _RUNNING))
+                return True
+        elif is_element and row["Partition"] in self._lanes and state != "CANCELLED":
+            self._unmarked.setdefault(job, []).append(element)
+            return True
+        return False
+
+    def lines(self, jobs: Collection[str]) -> tuple[str, ...]:
+        """Return a line for the running strays of each job, and another for its waiting strays.
+        Only `jobs` have marks that can be gone."""
+        lane = next(iter(self._lanes), "")
+        moved = (_line(*stray, n, lane) for stray, n in sorted(Counter(self._moved).items()))
+        gone = (_unmarked(job, names) for job, names in self._unmarked.items() if job in jobs)
+        return (*moved, *gone)
 
 
-def stray_lines(strays: Iterable[Stray]) -> tuple[str, ...]:
-    """Return a line for the running strays of each job, and another for its waiting strays."""
-    return tuple(_line(*stray, count) for stray, count in sorted(Counter(strays).items()))
+def _unmarked(job: str, elements: list[str]) -> str:
+    return (
+        f"squeue: job {job}: {', '.join(elements)} left alone: its AdminComment has lost the "
+        "mark malleable{...}; write the mark of another element of the job there"
+    )
 
 
-def _line(job: str, user: str, partition: str, runs: bool, count: int) -> str:
+def lines_about(job_id: int, lines: Iterable[str]) -> tuple[str, ...]:
+    """Return the lines about elements of this job that no tick touches."""
+    begins = (f"job {job_id} of ", f"squeue: job {job_id}: ", f"squeue: job {job_id}_")
+    return tuple(line for line in lines if line.startswith(begins))
+
+
+def unknown_text(job_id: int, lines: Iterable[str]) -> str:
+    """Return why no malleable job has this id: its elements may be elsewhere."""
+    found = lines_about(job_id, lines)
+    gone = (
+        f"Slurm has no malleable job {job_id}: it has ended some time ago, or was submitted "
+        "without --malleable (see `malleable status`)"
+    )
+    return "\n".join(found) or gone
+
+
+def _line(job: str, user: str, partition: str, runs: bool, count: int, lane: str) -> str:
     how, so = (
         ("runs", "there they are ordinary jobs until their time limit")
         if runs
@@ -41,5 +80,6 @@ def _line(job: str, user: str, partition: str, runs: bool, count: int) -> str:
     )
     return (
         f"job {job} of {user} {how} {plural(count, 'element')} in partition {partition}, which "
-        f"site.partitions does not name: {so}; has a job_submit after ours moved them?"
+        f"site.partitions does not name: {so}; has a job_submit after ours moved them? To move "
+        f"back those that wait: `scontrol update jobid={job} Partition={lane}`"
     )

@@ -22,7 +22,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands, ranges
-from slurm_hooks.slurm.gateway import read_jobs
+from slurm_hooks.slurm.gateway import read_job
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.lock import between_ticks
@@ -53,7 +53,7 @@ def release(port: Port, settings: Settings, job_id: int) -> int:
 def _set(port: Port, settings: Settings, job_id: int, verb: str, is_on_hold: bool) -> int:
     """Change the marks between ticks. A tick would write marks as it saw them before."""
     with between_ticks(settings.tick):
-        fragments = _open(_job(port, settings, job_id))
+        fragments = _open(read_job(port, settings.site.partitions, job_id))
         if not fragments:
             raise UsageError(f"job {job_id}: no fragment waits or runs, so the job may be ending")
         if not is_on_hold:
@@ -62,7 +62,7 @@ def _set(port: Port, settings: Settings, job_id: int, verb: str, is_on_hold: boo
                 if fragment.is_requeue_held:
                     _let_go(port, fragment)
         _write(port, fragments, verb, is_on_hold)
-        left = _job(port, settings, job_id)
+        left = read_job(port, settings.site.partitions, job_id)
         now = {
             f.id for f in _open(left) if f.mark.is_on_hold is is_on_hold and _is_done(f, is_on_hold)
         }
@@ -130,10 +130,3 @@ def _try(port: Port, command: Command) -> bool:
 
 def _open(job: MalleableJob) -> list[Fragment]:
     return [f for f in job.fragments if f.state in _OPEN]
-
-
-def _job(port: Port, settings: Settings, job_id: int) -> MalleableJob:
-    for job in read_jobs(port, settings.site.partitions):
-        if job.job_id == job_id:
-            return job
-    raise UsageError(f"Slurm has no malleable job {job_id} (see `malleable status`)")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Fragment, FragmentState, MalleableJob, Wish
 from slurm_hooks.model.moments import moment
-from slurm_hooks.slurm.gateway import read_jobs
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.wish import parse_wish, wish_commands, with_wish
 
@@ -47,11 +46,3 @@ def _writable(job: MalleableJob) -> Fragment:
     if not known:
         raise UsageError(f"job {job.job_id}: no fragment waits or runs, so the job may be ending")
     return min(known, key=lambda f: (_ORDER.index(f.state), f.id.index))
-
-
-def job_to_wish(port: Port, partitions: tuple[str, ...], job_id: int) -> MalleableJob:
-    """The job as Slurm has it now. Raises UsageError, CommandRefused, RetryLater."""
-    for job in read_jobs(port, partitions):
-        if job.job_id == job_id:
-            return job
-    raise UsageError(f"Slurm has no malleable job {job_id} (see `malleable status`)")

@@ -254,6 +254,24 @@ def test_a_hold_of_a_running_fragment_lasts_over_a_preemption(bench: Bench) -> N
     assert has(1, HELD)(bench.job(job))
 
 
+def test_fragments_in_another_partition_are_explained_and_can_come_back(bench: Bench) -> None:
+    """Users would else read that their job has ended."""
+    job = bench.submit(SLEEP, "2-2")
+    bench.box.run(["scontrol", "update", f"jobid={job}_1", "Partition=main"])
+    text = bench.malleable("explain", str(job)).stdout
+    assert f"job {job} of nobody waits with 1 element in partition main" in text
+    bench.box.run(["scontrol", "update", f"jobid={job}", "Partition=main"])
+    for words in (("explain", str(job)), ("release", str(job))):
+        said = bench.malleable(*words)
+        assert said.returncode == 64
+        assert f"job {job} of nobody waits with 2 elements in partition main" in said.stderr
+        assert "has ended" not in said.stderr
+    back = f"scontrol update jobid={job} Partition=malleable"
+    assert f"`{back}`" in said.stderr
+    bench.box.run(back.split())
+    bench.tick_until(job, has(2))
+
+
 def test_a_suspended_fragment_keeps_its_node(bench: Bench) -> None:
     job = running(1, bench, "1-1")
     (name,) = bench.job(job).nodes

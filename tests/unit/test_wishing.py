@@ -11,9 +11,9 @@ from fake_slurm import FakeSlurm
 from slurm_hooks.cli import main
 from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Wish
-from slurm_hooks.slurm.gateway import read_jobs
+from slurm_hooks.slurm.gateway import read_job, read_jobs
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.tick.wish import job_to_wish, wish
+from slurm_hooks.tick.wish import wish
 
 POOL = "malleable{min=0,max=4,unit=1,engine=pool,frags=4,lease=600,hole=120}"
 GANG = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
@@ -41,7 +41,7 @@ def cluster(mark: str = POOL) -> Comments:
 
 
 def asked(slurm: Comments, job_id: int, size: int) -> Wish:
-    return wish(slurm, job_to_wish(slurm, ("malleable",), job_id), size, START)
+    return wish(slurm, read_job(slurm, ("malleable",), job_id), size, START)
 
 
 def test_a_wish_is_in_a_single_element_and_never_above_max() -> None:
