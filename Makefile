@@ -4,9 +4,10 @@ BUILD := build
 # Debian packages on top of what the other tests need; only sandboxes start MariaDB and slurmdbd.
 FOR_SITES := mariadb-server slurmdbd
 FOR_METRICS := prometheus
+FOR_MACHINES := mmdebstrap user-mode-linux e2fsprogs iproute2 openssh-client
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 WORKERS := $(shell n=$$(nproc); echo $$((n < 6 ? 3 * n : 16)))
-EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults and not gpu
+EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults and not machines and not gpu
 TOGETHER := -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 # Programs are started thousands of times by tests. Without bytecode each start compiles all sources.
@@ -14,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs site \
 	install clean test-nightly test-pyslurm test-gpu test-frameworks test-programs test-engines test-metrics test-browser rpm deb package-tools \
-	package-lock test-packages abuse fuzz soak
+	package-lock test-packages test-machines abuse fuzz soak
 
 help:
 	@echo "Try it"
@@ -27,7 +28,8 @@ help:
 	@echo "  abuse      attacks by an ordinary user; root only"
 	@echo "  fuzz       damaged texts for every parser: FUZZ_ARGS=\"--inputs 1000000\""
 	@echo "  test-X     nightly, sites, metrics, browser, packages, engines (4 GB),"
-	@echo "             frameworks (2 GB), programs (2 GB), matrix (root only), gpu, pyslurm SLURM_SOURCE=FILE"
+	@echo "             frameworks (2 GB), programs (2 GB), matrix (root only), machines (root only), gpu,"
+	@echo "             pyslurm SLURM_SOURCE=FILE"
 	@echo "Change it"
 	@echo "  lint       format, types, imports, Lua, shell, plain words, links"
 	@echo "  docs       write generated pages and diagrams"
@@ -152,6 +154,11 @@ package-lock: package-tools
 
 test-packages: package-tools setup
 	@$(PYTEST) -m package $(PYTEST_ARGS) tests/packages
+
+# A controller and three nodes with kernels, clocks and disks of their own: an hour, 6 GB of memory.
+test-machines: package-tools setup
+	@packaging/install-missing.sh $(FOR_MACHINES)
+	@$(PYTHON) -m pytest tests/machines -m machines $(PYTEST_ARGS)
 
 bench-%: plugin
 	@[ -e benchmarks/$(subst -,_,$*).py ] || { echo "There is no bench-$*. There are:" && cd benchmarks && \

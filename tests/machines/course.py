@@ -1,0 +1,170 @@
+"""The site of the machines, and a training of a user there."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from machines.guest import Guest
+from machines.root import NODES, TREE
+from slurm_hooks.elastic.rendezvous.codec import decode
+from waiting import wait_until
+
+LONG_S = 600.0  # for what has no bound
+LOOK_S = 0.5
+DIGITS = TREE / "examples" / "digits"
+Round = Mapping[str, Any]
+
+
+@dataclass
+class Site:
+    """Machines with our packages. `rows` become the table at the end."""
+
+    machines: Mapping[str, Guest]
+    rows: list[tuple[str, str, float, float]] = field(default_factory=list)
+
+    @property
+    def ctl(self) -> Guest:
+        return self.machines["ctl"]
+
+    def note(self, fault: str, event: str, took_s: float, bound_s: float = 0.0) -> None:
+        """Add a row to the table. With a bound, which is a promise, check it."""
+        self.rows.append((fault, event, took_s, bound_s))
+        assert not bound_s or took_s <= bound_s, f"{fault}: {event} took {took_s:.1f} s"
+
+    def squeue(self, form: str, *words: str) -> list[list[str]]:
+        """The rows of squeue, by their words."""
+        said = self.ctl.run(f"squeue -h -a -r -o '{form}' {' '.join(words)}")
+        return [line.split() for line in said.splitlines()]
+
+    def states(self) -> dict[str, str]:
+        """The state of each node, such as `idle*`."""
+        said = self.ctl.run("sinfo -h -N -p main -o '%N %t'")
+        return dict(line.split() for line in said.splitlines())
+
+    def await_idle(self) -> None:
+        """Wait until every node is idle and answers."""
+        wait_until(lambda: set(self.states().values()) == {"idle"}, LONG_S, self.states, every_s=2)
+
+    def await_nodes(self) -> None:
+        """Wait until Slurm can use every node."""
+        good = {"idle", "mixed", "allocated"}
+        wait_until(lambda: set(self.states().values()) <= good, LONG_S, self.states, every_s=2)
+
+    @contextmanager
+    def training(self, name: str, steps: int = 100_000) -> Iterator[Training]:
+        """A training of ann that has begun on all nodes. It ends with this context."""
+        self.await_idle()
+        training = Training(self, name)
+        training.submit(steps)
+        try:
+            training.await_size(len(NODES))
+            yield training
+        finally:
+            self.ctl.run(f"scancel {training.job}")
+
+
+@dataclass
+class Training:
+    """The digits example in a directory of its own. A step is a second of work, shared by all."""
+
+    site: Site
+    name: str
+    job: str = ""
+
+    @property
+    def home(self) -> str:
+        return f"/shared/home/ann/{self.name}"
+
+    @property
+    def shared(self) -> str:
+        """The directory of its agents."""
+        return f"{self.home}/.malleable-1001/machines/{self.job}"
+
+    def submit(self, steps: int) -> None:
+        ctl = self.site.ctl
+        ctl.run(f"mkdir -p {self.home}", "ann")
+        for name in ("train.py", "train.sh"):
+            ctl.write(f"{self.home}/{name}", (DIGITS / name).read_text(), "ann")
+        line = f"sbatch --malleable=1-3 train.sh --steps {steps} --pace 1"
+        said = ctl.run(f". {sys.prefix}/bin/activate && cd {self.home} && {line}", "ann")
+        match = re.search(r"Submitted batch job (\d+)", said)
+        assert match, said
+        self.job = match[1]
+
+    def rounds(self) -> list[Round]:
+        said = self.site.ctl.ssh(f"cat {self.shared}/rounds.jsonl")
+        return [json.loads(line) for line in said.stdout.splitlines()]
+
+    def ranks(self) -> list[int]:
+        """The fragments of the present round, by rank."""
+        newest = f"cd {self.shared} && head -n 1 $(ls -v state.* | tail -n 1)"
+        now = decode(self.site.ctl.run(newest)).round
+        assert now
+        return list(now.fragments)
+
+    def places(self) -> dict[int, str]:
+        """The node of each fragment that Slurm runs."""
+        rows = self.site.squeue("%K %N", f"-j {self.job}", "-t R")
+        return {int(row[0]): row[1] for row in rows if len(row) == 2}
+
+    def restarts(self) -> dict[int, int]:
+        """How often Slurm has requeued each fragment."""
+        said = self.site.ctl.run(f"scontrol -o show job {self.job}")
+        pairs = re.findall(r"ArrayTaskId=(\d+) .*? Restarts=(\d+) ", said)
+        return {int(one): int(count) for one, count in pairs}
+
+    def await_round(self, fits: Callable[[Round], bool], limit_s: float = LONG_S) -> Round:
+        """Wait until the last round fits, and return it."""
+
+        def look() -> Round | None:
+            last = self.rounds()[-1:]
+            return last[0] if last and fits(last[0]) else None
+
+        return cast(Round, wait_until(look, limit_s, self.evidence, every_s=LOOK_S))
+
+    def await_size(self, size: int, limit_s: float = LONG_S) -> Round:
+        return self.await_round(lambda one: one["size"] == size, limit_s)
+
+    def await_steps(self, limit_s: float = LONG_S) -> float:
+        """Wait for a new checkpoint, and return the seconds until it came."""
+        began, before = time.monotonic(), self.saved()
+        wait_until(lambda: self.saved() != before, limit_s, self.evidence, every_s=LOOK_S)
+        return time.monotonic() - began
+
+    def saved(self) -> str:
+        """The time at which the last checkpoint was written."""
+        return self.site.ctl.ssh(f"stat -c %y {self.home}/checkpoint.pt").stdout
+
+    def logs(self) -> str:
+        """All lines of its fragments."""
+        return self.site.ctl.run(f"cat {self.home}/digits-{self.job}*.log")
+
+    def old_revision(self, age: int) -> str:
+        """The name of the revision of the agents' state that is so many behind the newest."""
+        names = self.site.ctl.run(f"cd {self.shared} && ls -v state.*").split()
+        return names[-1 - age]
+
+    def lost_lines(self) -> list[str]:
+        """What the fragments' logs should have, and lack: each round in a line that is whole."""
+        logs = self.logs()
+        lines = (f"round {one['round']} formed: {one['size']} fragment" for one in self.rounds())
+        return [line for line in lines if line not in logs] + ["NUL"] * logs.count("\0")
+
+    def evidence(self) -> str:
+        """What a reader of a failure wants to know."""
+        logs = f"{self.home}/digits-{self.job}*.log"
+        commands = (
+            f"tail -n 5 {self.shared}/rounds.jsonl",
+            f"tail -n 30 {logs}",
+            f"squeue -a -r; sinfo -N; malleable explain {self.job}",
+            "tail -n 30 /var/log/slurm/slurmctld.log; journalctl -t slurm-malleable | tail -n 20",
+        )
+        said = (self.site.ctl.ssh(one).stdout for one in commands)
+        return "\n".join(f"$ {one}\n{text}" for one, text in zip(commands, said))

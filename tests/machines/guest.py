@@ -1,0 +1,186 @@
+"""Four machines on this host, each with its own kernel: User Mode Linux on a bridge.
+
+All of them live in namespaces whose first process reads from a pipe of this process. When this
+process ends, however it ends, that pipe closes, and the kernel ends all machines.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from machines.root import KEPT, NAMES, root_disk, torch_disk
+from waiting import wait_until
+
+MIB = {"ctl": 1500}
+NODE_MIB = 1800
+BOOT_LIMIT_S = 600.0
+SETUP = """set -eu
+mount -t tmpfs -o size=8g tmpfs /dev/shm
+ip link set lo up
+ip link add br0 type bridge
+ip address add 10.99.0.1/24 dev br0
+ip link set br0 up
+for n in 0 1 2 3; do ip tuntap add tap$n mode tap; ip link set tap$n master br0 up; done
+echo ready
+exec cat
+"""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The namespaces of the machines. `pid` is their first process, `files` a directory."""
+
+    pid: int
+    files: Path
+
+    def inside(self, *argv: str) -> list[str]:
+        return ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--net", *argv]
+
+    def call(self, *argv: str) -> None:
+        subprocess.run(self.inside(*argv), stdin=subprocess.DEVNULL, check=True, timeout=60)
+
+
+@dataclass
+class Guest:
+    """A machine. Commands reach it by ssh."""
+
+    room: Room
+    name: str
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    @property
+    def number(self) -> int:
+        return NAMES.index(self.name)
+
+    @property
+    def console(self) -> Path:
+        return self.room.files / f"{self.name}.console"
+
+    def start(self) -> None:
+        """Switch the power on."""
+        disk = self.room.files / f"{self.name}.cow"
+        mac = f"52:54:00:99:00:1{self.number}"
+        words = [
+            "linux.uml", f"mem={MIB.get(self.name, NODE_MIB)}M", f"umid={self.name}",
+            f"uml_dir={self.room.files}", f"ubd0={disk},{root_disk()}", f"ubd1r={torch_disk()}",
+            "root=/dev/ubda", "rw", "con=null", "con0=null,fd:1", "con1=null,fd:1", "ssl=null",
+            f"vec0:transport=tap,ifname=tap{self.number},depth=128,gro=1,mac={mac}",
+            f"systemd.hostname={self.name}", "systemd.mask=dev-ttyS0.device",
+            "systemd.show_status=0",
+        ]  # fmt: skip
+        with self.console.open("ab") as console:
+            self.process = subprocess.Popen(
+                self.room.inside(*words),
+                env={**os.environ, "TMPDIR": "/dev/shm", "HOME": str(self.room.files)},
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def cut(self) -> None:
+        """Cut its power."""
+        assert self.process
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(60)
+        self.forget()
+
+    def unplug(self) -> None:
+        """Take its network cable out. With `down`, the guest's interface would stay dead."""
+        self.room.call("ip", "link", "set", f"tap{self.number}", "nomaster")
+
+    def plug(self) -> None:
+        self.room.call("ip", "link", "set", f"tap{self.number}", "master", "br0")
+        self.forget()
+
+    def forget(self) -> None:
+        """Use a new connection, since the guest no longer answers on the old one."""
+        for socket in self.room.files.glob(f"ssh-*-{self.name}"):
+            socket.unlink()
+
+    def await_up(self) -> None:
+        """Wait until it takes commands, and systemd has started all it will."""
+        wait_until(lambda: self.tries("true"), BOOT_LIMIT_S, self.last_words, every_s=1)
+        self.run("systemctl is-system-running --wait || true", limit_s=BOOT_LIMIT_S)
+
+    def tries(self, command: str, user: str = "root", limit_s: float = 30) -> bool:
+        """Tell whether the command succeeds."""
+        try:
+            return self.ssh(command, user, limit_s).returncode == 0
+        except subprocess.TimeoutExpired:
+            return False
+
+    def run(self, command: str, user: str = "root", limit_s: float = 180) -> str:
+        """The output of a command that must succeed."""
+        done = self.ssh(command, user, limit_s)
+        said = f"{self.name}: {command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        assert done.returncode == 0, said
+        return done.stdout
+
+    def ssh(
+        self, command: str, user: str = "root", limit_s: float = 180, typed: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a shell's command there as somebody who has logged in."""
+        return subprocess.run(
+            self._ssh(user, command), input=typed, capture_output=True, text=True,
+            timeout=limit_s, check=False, errors="replace",
+        )  # fmt: skip
+
+    def _ssh(self, user: str, command: str) -> list[str]:
+        options = {
+            "StrictHostKeyChecking": "no", "UserKnownHostsFile": "/dev/null", "LogLevel": "ERROR",
+            "ConnectTimeout": "20", "ServerAliveInterval": "15", "ControlMaster": "auto",
+            "ControlPath": f"{self.room.files}/ssh-%r-{self.name}", "ControlPersist": "3600",
+        }  # fmt: skip
+        words = [f"-o{name}={value}" for name, value in options.items()]
+        address = f"{user}@10.99.0.1{self.number}"
+        return self.room.inside("ssh", "-i", str(KEPT / "key"), *words, address, command)
+
+    def write(self, path: str, text: str, user: str = "root") -> None:
+        done = self.ssh(f"mkdir -p $(dirname {path}) && cat >{path}", user, typed=text)
+        assert done.returncode == 0, done.stderr
+
+    def put(self, source: Path, target: str) -> None:
+        """Copy a file into a directory there."""
+        argv = self._ssh("root", f"cat >{target}/{source.name}")
+        with source.open("rb") as file:
+            subprocess.run(argv, stdin=file, timeout=120, check=True)
+
+    def last_words(self) -> str:
+        return self.console.read_text(errors="replace")[-3000:] if self.console.exists() else ""
+
+
+@contextmanager
+def guests(files: Path) -> Iterator[dict[str, Guest]]:
+    """All machines, with their power on. They end with this context. Raises OSError if this host
+    has no room for them.
+    """
+    argv = ["unshare", "--net", "--pid", "--mount", "--mount-proc", "--fork", "--kill-child=KILL"]
+    pipe = subprocess.PIPE
+    holder = subprocess.Popen(
+        [*argv, "sh", "-c", SETUP], stdin=pipe, stdout=pipe, stderr=pipe, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert holder.stdout
+        assert holder.stderr
+        if holder.stdout.readline() != "ready\n":
+            raise OSError(f"no namespaces for machines here: {holder.stderr.read()}")
+        children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
+        room = Room(int(children[0]), files)
+        machines = {name: Guest(room, name) for name in NAMES}
+        for guest in machines.values():
+            guest.start()
+            time.sleep(1)
+        yield machines
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(holder.pid, signal.SIGKILL)
+        holder.communicate(timeout=60)
