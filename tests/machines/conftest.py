@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from machines.course import Site, Training
+from machines.course import Site
 from machines.guest import guests
 from machines.pages import Administrator
 from machines.root import KEPT, TREE, missing, root_disk, torch_disk
@@ -55,13 +55,6 @@ def site(debs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator
             site.note("none", line[:50], time.monotonic() - began)
             began = time.monotonic()
         yield site
-
-
-@pytest.fixture(scope="module")
-def training(site: Site, request: pytest.FixtureRequest) -> Iterator[Training]:
-    """A training on all nodes, for the tests of a module."""
-    with site.training(request.module.__name__.rpartition("test_")[2]) as training:
-        yield training
 
 
 def pytest_unconfigure() -> None:

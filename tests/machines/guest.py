@@ -88,7 +88,8 @@ class Guest:
     def cut(self) -> None:
         """Cut its power."""
         assert self.process
-        os.killpg(self.process.pid, signal.SIGKILL)
+        (kernel,) = children(self.process.pid)  # in a session of its own
+        os.killpg(kernel, signal.SIGKILL)
         self.process.wait(60)
         self.forget()
 
@@ -157,6 +158,11 @@ class Guest:
         return self.console.read_text(errors="replace")[-3000:] if self.console.exists() else ""
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
 @contextmanager
 def guests(files: Path) -> Iterator[dict[str, Guest]]:
     """All machines, with their power on. They end with this context. Raises OSError if this host
@@ -173,8 +179,7 @@ def guests(files: Path) -> Iterator[dict[str, Guest]]:
         assert holder.stderr
         if holder.stdout.readline() != "ready\n":
             raise OSError(f"no namespaces for machines here: {holder.stderr.read()}")
-        children = Path(f"/proc/{holder.pid}/task/{holder.pid}/children").read_text().split()
-        room = Room(int(children[0]), files)
+        room = Room(*children(holder.pid), files)
         machines = {name: Guest(room, name) for name in NAMES}
         for guest in machines.values():
             guest.start()
