@@ -31,6 +31,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.cluster import IN_SERVICE
 from slurm_hooks.model.gpu_types import are_of
+from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE, lease_within
 from slurm_hooks.planning.situation import Situation
@@ -350,8 +351,13 @@ class Eligibility:
         return self._jobs[job_id]
 
     def missing(self, kind: JobKind) -> Optional[Resources]:
-        """Return the resources that a fragment needs and that no node of its partition has."""
+        """Return the resources that a fragment needs and that no node of its partition has.
+
+        NO_RESOURCES: the partition has no node, or is not UP.
+        """
         nodes = [node for node in set(self._nodes.values()) if kind.partition in node.partitions]
+        if not nodes:
+            return NO_RESOURCES
         if kind.slot is not None or any(self._judge(node, kind)[0] is None for node in nodes):
             return None
         needs, totals = kind.needs, [node.total for node in nodes]

@@ -17,6 +17,7 @@ from slurm_hooks.model import (
     Verdict,
     Why,
 )
+from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.cancels import lost_elements
 from slurm_hooks.planning.eligibility import Eligibility, JobKind
 from slurm_hooks.planning.ground import Ground
@@ -77,7 +78,10 @@ class Obstacles:
         asked = self._missing[kind]
         if asked is None:
             return None
-        return Reason(Why.NO_FIT, Detail(partition=job.partition, asked=asked))
+        detail = Detail(partition=job.partition)
+        if asked != NO_RESOURCES:
+            detail["asked"] = asked
+        return Reason(Why.NO_FIT, detail)
 
     def of_all(self, situation: Situation) -> list[Reason]:
         """The limits of all jobs, of the user or of the account that keep this job from growing."""

@@ -141,6 +141,14 @@ def test_a_job_is_told_that_no_node_has_what_it_asks_for(needs: Needs, has: str)
     assert not [text for text in texts if "other node" in text]
 
 
+def test_a_job_is_told_that_its_partition_is_closed_and_not_to_give_up() -> None:
+    """While a partition is not UP, no node is in it. That is no lack of CPUs."""
+    nodes = [replace(gpus("n1", 4), partitions=frozenset({"main"}))]
+    (planned,) = plan_of(make_snapshot(waiting(needs=Needs(cpus=1)), nodes=nodes)).jobs
+    texts = [reason_text(reason) for reason in planned.reasons]
+    assert texts[-1].startswith("partition malleable is not UP, or has no node; the job waits")
+
+
 def test_a_job_waits_for_the_only_node_that_is_large_enough() -> None:
     nodes = (gpus("n1", 4), gpus("n2", 8, NodeState.BUSY))
     seen = make_snapshot(waiting(needs=Needs(gres=(("gpu", 8),))), nodes=nodes)
