@@ -64,12 +64,12 @@ def lines_about(job_id: int, lines: Iterable[str]) -> tuple[str, ...]:
 
 def unknown_text(job_id: int, lines: Iterable[str]) -> str:
     """Return why no malleable job has this id: its elements may be elsewhere."""
-    found = lines_about(job_id, lines)
+    about = lines_about(job_id, lines)
     gone = (
         f"Slurm has no malleable job {job_id}: it has ended some time ago, or was submitted "
         "without --malleable (see `malleable status`)"
     )
-    return "\n".join(found) or gone
+    return "\n".join(about) or gone
 
 
 def _line(job: str, user: str, partition: str, runs: bool, count: int, lane: str) -> str:
