@@ -19,7 +19,7 @@ from slurm_hooks.elastic.speed import Speed
 
 # There is no optimizer here. A warm worker reads this line too.
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-STEP_S = 0.03
+STEP_S = float(os.environ.get("TRAIN_STEP_S", "0.03"))
 work, target = Path(sys.argv[1]), int(sys.argv[2])
 crash_at = int(sys.argv[3]) if len(sys.argv) > 3 else -1
 torch.set_num_threads(1)
