@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 import time
@@ -93,6 +94,17 @@ def test_an_unusable_path_is_reported_in_a_line(tmp_path: Path, name: str) -> No
     with pytest.raises((DirectoryError, ValueError)) as caught:
         opened(tmp_path / name)
     assert "\n" not in str(caught.value)
+
+
+def test_an_update_goes_on_without_a_lock_whose_opening_hangs(tmp_path: Path) -> None:
+    """As on NFSv4, if a node that has lost its power had read the file. A FIFO hangs too."""
+    shared = opened(tmp_path / "job")
+    os.mkfifo(shared.path / "lock")
+    for number in (1, 2):
+        assert shared.update(lambda s: replace(s, rounds=s.rounds + 1)).rounds == number
+    reader = os.open(shared.path / "lock", os.O_RDONLY | os.O_NONBLOCK)  # ends the thread
+    assert shared.update(lambda s: replace(s, rounds=s.rounds + 1)).rounds == 3
+    os.close(reader)
 
 
 def test_heartbeats(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ A lock (fcntl) keeps the queue of writers short where it works. On BeeGFS by def
 with `localflock`, it works only within a node. revisions.py makes an update right without it.
 
 An NFSv4 server may delegate a file to a node that opens it for reading. If that node loses its
-power or network, removing the file, or opening it for writing, takes 90 s elsewhere. So the lock is
-opened for writing only, and no agent waits for the removal of a file that others have read.
+power or network, removing the file, or opening it for writing, takes 90 s elsewhere. So agents open
+the lock for writing only. They go on without the lock if that hangs, since somebody else may have
+read it. No agent waits for the removal of a file that others have read.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ __all__ = ["DirectoryError", "SharedDirectory"]
 
 UPDATE_TIMEOUT_S = 30.0
 QUEUE_S = 10.0
+OPEN_S = 2.0
 TIDY_EACH = 8  # revisions
 ROUND_LOG_BYTES = 4 << 20
 WORDS_BYTES = 1 << 20
@@ -69,6 +71,8 @@ class SharedDirectory:
         self._memory = threading.Lock()
         self._seen = (Revision(), State(run=run))
         self._tidying, self._beating, self._removing = Aside(), Aside(), Aside()
+        self._opening = Aside()
+        self._locks: list[int] = []  # opened, and not used yet
         self.read_interval = ReadInterval()  # an update always reads afresh
         self.on_written: Callable[[], None] = lambda: None  # called when this agent has written
 
@@ -181,14 +185,24 @@ class SharedDirectory:
         if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise DirectoryError(f"cannot update {self.path}: another thread of this agent hangs")
         try:
-            handle = self._file("lock", _WRITE)
+            handle = self._lock()
             try:
-                await_lock(handle, min(deadline, time.monotonic() + QUEUE_S))
+                if handle is not None:
+                    await_lock(handle, min(deadline, time.monotonic() + QUEUE_S))
                 yield
             finally:
-                os.close(handle)
+                if handle is not None:
+                    os.close(handle)
         finally:
             self._turn.release()
+
+    def _lock(self) -> int | None:
+        """Open the lock. Return `None` if that takes longer than OPEN_S, or hangs already."""
+        if not self._locks:
+            self._opening.do(lambda: self._locks.append(self._file("lock", _WRITE)), OPEN_S)
+        if not self._locks and self._opening.error:
+            raise self._opening.error
+        return self._locks.pop() if self._locks else None
 
     def _file(self, name: str, flags: int, deed: str = "lock") -> int:
         """Return a handle of the file `name`, opened through the directory's handle."""
