@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the plugin, Lua, contract and promise tests and the demo on Slurm versions other than this
-# host's: those of other Debian releases, each in its own root below build/roots and its own
+# host's: those of other Debian and Ubuntu releases, each in its own root below build/roots and its own
 # namespaces, with this host's Python, a copy of this tree and the plugin as it was built here: one
 # binary for all. The roots are kept for the next run, and build/matrix: what each Slurm answered
 # (tests/capture.py), what the tests printed and the demo's report. The tests of all releases run side
@@ -11,7 +11,8 @@
 #
 # --if-possible: a host that cannot run this says why, and exits with 0 instead of 69.
 # MATRIX_RELEASES and MATRIX_TESTS replace the defaults below; MATRIX_DEMO= leaves out the demo.
-# MATRIX_MIRROR is where the releases come from, by default apt's Debian mirror.
+# MATRIX_MIRROR is where the releases come from, by default apt's Debian mirror and, for those that
+# are called ubuntu-NAME, the mirror that debootstrap knows.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -59,8 +60,19 @@ in_namespaces() {
 }
 
 find_mirror() {
+  case $1 in
+    ubuntu-*) sed -n 's/^\s*default_mirror \(.*archive.*\)/\1/p' "$(script_of "$1")" && return ;;
+  esac
   apt-get indextargets --format "\$(LABEL) \$(REPO_URI)" 'Created-By: Packages' |
     sed -n 's/^Debian //p' | head -n 1
+}
+
+# The scripts for these two work for every release, even those unknown to this debootstrap.
+script_of() {
+  case $1 in
+    ubuntu-*) echo /usr/share/debootstrap/scripts/gutsy ;;
+    *) echo /usr/share/debootstrap/scripts/sid ;;
+  esac
 }
 
 # Waits for one that in_namespaces became.
@@ -88,9 +100,9 @@ make_root() {
   wanted=$(echo "$release $packages" | cksum)
   [ "$(cat "$root/.made" 2>/dev/null || true)" != "$wanted" ] || return 0
   command -v debootstrap >/dev/null || cannot "needs debootstrap: apt-get install debootstrap"
-  mirror=${MATRIX_MIRROR:-$(find_mirror)}
-  [ -n "$mirror" ] || cannot "apt knows no Debian here; set MATRIX_MIRROR"
-  echo "Making $root: Debian $release from $mirror"
+  mirror=${MATRIX_MIRROR:-$(find_mirror "$release")}
+  [ -n "$mirror" ] || cannot "no mirror of $release is known here; set MATRIX_MIRROR"
+  echo "Making $root: $release from $mirror"
   rm -rf "$root"
   mkdir -p "$root"
   export MATRIX_PACKAGES="$packages"
@@ -104,8 +116,10 @@ make_root() {
 
 fill_root() {
   release=$1 root=$2 mirror=$3
-  # The script for sid works for every release, even those unknown to this debootstrap.
-  debootstrap --variant=minbase "$release" "$root" "$mirror" /usr/share/debootstrap/scripts/sid
+  parts=main
+  [ "${release#ubuntu-}" = "$release" ] || parts=main,universe
+  debootstrap --variant=minbase --components="$parts" "${release#ubuntu-}" "$root" "$mirror" \
+    "$(script_of "$release")"
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # starts no daemons
   chmod 755 "$root/usr/sbin/policy-rc.d"
   cp /etc/resolv.conf "$root/etc"
@@ -246,7 +260,7 @@ note() { # RELEASE WHAT RC
   outcome=passed
   [ "$3" = 0 ] || outcome=FAILED status=1
   version=$(chroot "build/roots/$1" slurmctld -V)
-  line="$version (Debian $1): $2 $outcome after $((($(date +%s) - began + 59) / 60)) min"
+  line="$version ($1): $2 $outcome after $((($(date +%s) - began + 59) / 60)) min"
   echo "== $line"
   outcomes="$outcomes
 $line"
@@ -255,7 +269,7 @@ $line"
 started=
 for release in $releases; do
   mkdir -p "$kept/$release"
-  echo "== tests on Debian $release: $kept/$release/tests.log"
+  echo "== tests on $release: $kept/$release/tests.log"
   in_namespaces "$test_limit_s" "--net --uts --ipc" --test "build/roots/$release" "$@" \
     >"$kept/$release/tests.log" 2>&1 &
   running="$running $!"

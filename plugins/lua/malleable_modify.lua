@@ -99,11 +99,24 @@ function M.keep_mark(old, text)
   return mark and (text == "" and mark or mark .. " " .. text)
 end
 
+-- The stages of a run that an agent reports, as in slurm_hooks/words/comment.py.
+M.STANDINGS = { "started", "waiting", "joined", "trained", "leaving", "apart", "finished" }
+
+local function find_words(comment)
+  local standing = comment:match("^(%l+){%d+}")
+  for _, known in ipairs(standing and M.STANDINGS or {}) do
+    if standing == known then
+      return comment:match("^%l+{%d+};h{%d+}r?") or comment:match("^%l+{%d+}")
+    end
+  end
+  return nil
+end
+
 --- Return the Comment `text` after the words of `old` in which an agent reports its run, or nil if
 -- `text` has such words, or `old` has none. Without them a tick would see a script without agents.
 function M.keep_words(old, text)
-  local words = old:match("^%l+{%d+};h{%d+}r?") or old:match("^%l+{%d+}")
-  if not words or text:match("^%l+{%d+}") then return nil end
+  local words = find_words(old)
+  if not words or find_words(text) then return nil end
   return text == "" and words or words .. ";" .. text
 end
 

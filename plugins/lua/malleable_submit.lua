@@ -203,30 +203,57 @@ local function submit(text, job, job_desc, parts)
   return slurm.SUCCESS
 end
 
--- An update of an array calls for each element, with the text that was written for the last.
-local last = { comment = {}, admin_comment = {} }
+-- An update of an array calls for each element, with the text that was written for the last one.
+local written = { comment = {}, admin_comment = {} } -- each since the command began
+local COMMAND_S = 2
+
+--- Return what a command sets as this text, and what is written for its elements so far. Without an
+-- element twice: that is another command.
+local function find_text(field, job_desc, job_rec, uid)
+  local text, so_far = job_desc[field], written[field]
+  local key = tostring(job_rec.array_job_id) .. ":" .. tostring(uid)
+  local is_same = so_far.key == key and not so_far.seen[job_rec.array_task_id]
+    and os.difftime(os.time(), so_far.at) <= COMMAND_S
+  if is_same and text == so_far.now then return so_far.text, so_far end
+  return text, { key = key, seen = {} }
+end
 
 --- Keep our part of a text that somebody replaces by another.
-local function keep(field, kept_of, job_desc, job_rec)
-  local text, before = job_desc[field], last[field]
-  if text and text == before.written then text = before.text end
-  local written = text and kept_of(job_rec[field] or "", text)
-  if written then job_desc[field] = written end
-  last[field] = { written = written, text = text }
+local function keep(field, kept_of, job_desc, job_rec, uid)
+  if not job_desc[field] then return end
+  local text, so_far = find_text(field, job_desc, job_rec, uid)
+  local now = kept_of(job_rec[field] or "", text) or text
+  if now ~= job_desc[field] then job_desc[field] = now end
+  so_far.now, so_far.text, so_far.at = now, text, os.time()
+  so_far.seen[job_rec.array_task_id or 0] = true
+  written[field] = so_far
+end
+
+local function keep_both(job_desc, job_rec, uid)
+  keep("admin_comment", modules.modify.keep_mark, job_desc, job_rec, uid)
+  keep("comment", modules.modify.keep_words, job_desc, job_rec, uid)
+end
+
+local function keep_nothing() end
+
+--- An element without a mark must not get the text of the last one.
+local function clear(job_desc, job_rec, uid)
+  for field in pairs(written) do
+    keep(field, keep_nothing, job_desc, job_rec, uid)
+  end
 end
 
 local function modify(job_desc, job_rec, uid)
   find_missing_policy()
   if modules.modify.is_operator(uid, job_rec.user_id, policy) then
-    keep("admin_comment", modules.modify.keep_mark, job_desc, job_rec)
-    keep("comment", modules.modify.keep_words, job_desc, job_rec)
+    keep_both(job_desc, job_rec, uid)
     return slurm.SUCCESS
   end
   local change = read_fields(job_desc, modules.modify.FIELDS)
   local code, lines = modules.modify.ACCESS_DENIED, find_long(change)
   if #lines == 0 then code, lines = modules.modify.judge(change, policy) end
   if not code then
-    keep("comment", modules.modify.keep_words, job_desc, job_rec)
+    keep_both(job_desc, job_rec, uid) -- Slurm lets its Administrators write AdminComment
     return slurm.SUCCESS
   end
   say(lines) -- 22.05 writes this to slurmctld's log only, and the user sees the error number
@@ -278,6 +305,7 @@ function slurm_job_modify(job_desc, job_rec, parts, uid)
   local ok, marked = pcall(has_mark, job_rec)
   local code = slurm.SUCCESS
   if site_modify then code = site_modify(job_desc, job_rec, parts, uid) end
+  if ok and not marked then pcall(clear, job_desc, job_rec, uid) end
   if not (ok and marked) or (code or slurm.SUCCESS) ~= slurm.SUCCESS then return code end
   return guard("change", modify, job_desc, job_rec, uid)
 end

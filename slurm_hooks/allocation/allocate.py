@@ -52,8 +52,8 @@ def allocate(
     greedy search replaces it, and `Solve` says so.
 
     The same problem gets the same answer in any order of its jobs, except that a search that runs
-    out of time stops. `clock` gives seconds. Without it only the MILP solvers keep to the time
-    limit. Raises ValueError for an unknown solver.
+    out of time stops. `clock` gives seconds. Without it no time passes, and each search of a MILP
+    solver keeps to the limit for itself. Raises ValueError for an unknown solver.
     """
     if solver not in SOLVERS:
         raise ValueError(f"no solver {solver!r}, there are {', '.join(SOLVERS)}")

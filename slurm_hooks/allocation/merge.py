@@ -1,8 +1,10 @@
-"""Merges classes between which no job sees a difference, for smaller problems in every solver.
+"""Merges classes between which hardly any job sees a difference, for smaller problems in every
+solver.
 
 Classes differ for reasons (features, switches, holes that end after the look-ahead) that matter
-when single nodes are picked, but often not for the counts. Merging is exact: every allocation of
-the merged problem splits into an allocation of the same value, and the other way round.
+when single nodes are picked, but often not for the counts. If no job sees a difference, merging is
+exact: every allocation of the merged problem splits into one of the same value, and the other way
+round.
 
 Classes that nearly all the same jobs may use are merged too: a node on which a job died would
 otherwise be a class. The merged problem then allows more. If an answer splits nevertheless, it is
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress, count, repeat
+from itertools import compress, count, islice, repeat
 from typing import NamedTuple
 
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
@@ -21,6 +23,8 @@ from slurm_hooks.allocation.value import Counts, is_off_unit
 
 NEARLY = 0.1
 """The share of jobs that may use only some of the classes that are merged."""
+LOOKS = 16
+"""A class is compared with so many others at most, those that most jobs may use."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,7 @@ def _joined(groups: Mapping[_Group, list[int]]) -> tuple[tuple[int, ...], ...]:
     """Join each group to a near group with more users. The classes with fewest users come first."""
     joined: dict[_Group, list[int]] = {}
     for group in sorted(groups, key=lambda group: -len(group.users)):
-        near = next((each for each in joined if each.is_near(group)), group)
+        near = next((each for each in islice(joined, LOOKS) if each.is_near(group)), group)
         joined[near] = [*groups[group], *joined.get(near, ())]
     return tuple(tuple(members) for members in sorted(joined.values(), key=min))
 

@@ -197,7 +197,7 @@ _REASON: Forms = {
     Why.NO_FIT: (
         "no node of partition {partition} has {asked}; scancel the job, and submit it again with "
         "less for each node",
-        "partition {partition} is not UP, or has no node; the job waits until an administrator "
+        "partition {partition} is not UP, or has no node; no fragment starts until an administrator "
         "opens it",
     ),
     Why.PROBED: ("begins on {nodes_planned:size}, to measure its speed there",),

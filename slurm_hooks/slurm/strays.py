@@ -52,13 +52,14 @@ class Strays:
 def _unmarked(job: str, elements: list[str]) -> str:
     return (
         f"squeue: job {job}: {', '.join(elements)} left alone: its AdminComment has lost the "
-        "mark malleable{...}; write the mark of another element of the job there"
+        "mark malleable{...}; write the mark of a waiting element of the job there"
     )
 
 
 def lines_about(job_id: int, lines: Iterable[str]) -> tuple[str, ...]:
     """Return the lines about elements of this job that no tick touches."""
     begins = (f"job {job_id} of ", f"squeue: job {job_id}: ", f"squeue: job {job_id}_")
+    begins += (f"squeue: job {job_id} left alone: ",)
     return tuple(line for line in lines if line.startswith(begins))
 
 

@@ -12,12 +12,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from subprocess import TimeoutExpired
 
 from abuse.course import PARTS, Course
 from promises.churn_checker import OTHERS, OURS, Job
 from slurm_hooks.errors import MalleableError
+from waiting import wait_until
 
 LOOK_S = 10.0
+LONG_S = 600.0
+LATE = (MalleableError, TimeoutExpired)  # slurmctld or a command of ours did not answer in time
 ELEMENT = ("hold", "uhold", "release", "requeue", "requeuehold", "suspend", "resume")
 EDITS = (
     "Partition={other}", "TimeLimit=1", "TimeLimit=30", "TimeLimit=+5", "Nice=100", "Priority=5",
@@ -44,7 +48,7 @@ class Careless(Course):
         """Make a change or two, undo what is due, and look."""
         for _ in range(self.dice.choice((1, 1, 2))):
             change = self.dice.choices(*zip(*WEIGHTS))[0]
-            with suppress(MalleableError):  # slurmctld did not answer in time
+            with suppress(*LATE):
                 change(self)
                 self.done[change.__name__] += 1
         self._undo(time.time())
@@ -55,13 +59,19 @@ class Careless(Course):
     def calm(self) -> None:
         """Set everything right that an administrator can see is wrong, and be sure of it."""
         self._note("calm")
-        self._undo(float("inf"))
-        self._do("scancel", f"--partition={OTHERS}", "--state=PENDING", "--user=root")
-        for element in self._elements(alive=False):
-            self._mend(element)
-        for job in self.living:
-            self._malleable("release", str(job))
+        wait_until(self._has_set_right, LONG_S, lambda: self.undo)
         self.calmed = time.time()
+
+    def _has_set_right(self) -> bool:
+        with suppress(*LATE):
+            self._undo(float("inf"))
+            self._do("scancel", f"--partition={OTHERS}", "--state=PENDING", "--user=root")
+            for element in self._elements(alive=False):
+                self._mend(element)
+            for job in self.living:
+                self._malleable("release", str(job))
+            return not self.undo
+        return False
 
     # -- changes of elements and jobs
 
@@ -110,8 +120,10 @@ class Careless(Course):
     def signal(self) -> None:
         element = self._element()
         if element.state == "RUNNING" and self._may_hit(element.job_id):
-            target = element.name + self.dice.choice(("", "", ".batch", ".0"))
-            self._do("scancel", f"--signal={self.dice.choice(SIGNALS)}", target)
+            part, number = self.dice.choice(("", "", ".batch", ".0")), self.dice.choice(SIGNALS)
+            if number == "KILL":
+                part = ".batch"  # it cancels an element that waits meanwhile
+            self._do("scancel", f"--signal={number}", element.name + part)
 
     def cancel_step(self) -> None:
         element = self._element()
@@ -148,13 +160,13 @@ class Careless(Course):
         self.nodes_out[name] = time.time()
         update = ("scontrol", "update", f"nodename={name}")
         state = self.dice.choice(("state=drain", "state=down", "state=drain"))
-        self._do(*update, state, "reason=careless")
 
         def resume() -> None:
             self._do(*update, "state=resume")
             self.nodes_out.pop(name, None)
 
         self._later(self.dice.uniform(10, 60), f"resume {name}", resume)
+        self._do(*update, state, "reason=careless")
 
     def reservation(self) -> None:
         if self.reserved and self.dice.random() < 0.5:
@@ -273,8 +285,8 @@ class Careless(Course):
     ) -> None:
         if any(each == name for _, each, _ in self.undo):
             return
-        self._do(*there)
         self._later(self.dice.uniform(10, most_s), name, lambda: self._do(*back))
+        self._do(*there)  # even if no answer comes
 
     def _later(self, in_s: float, name: str, act: Callable[[], object]) -> None:
         self.undo.append((time.time() + in_s, name, act))
@@ -284,7 +296,10 @@ class Careless(Course):
         self.undo = [each for each in self.undo if each[0] > until]
         for _, name, act in due:
             self._note(f"back: {name}")
-            act()
+            try:
+                act()
+            except LATE:
+                self._later(LOOK_S, name, act)
 
     def _unreserve(self, name: str) -> None:
         self._do("scontrol", "delete", f"reservationname={name}")  # or it has ended

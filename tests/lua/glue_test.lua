@@ -175,6 +175,32 @@ check("a longer comment", slurm_job_modify(change, own, {}, 1000) == 2002)
 check("and its user is told", heard("comment is longer than 65536 bytes"), said[1])
 check("an operator may", slurm_job_modify(change, own, {}, 0) == 0)
 
+-- Texts that people write. An update of an array calls for each element, with what the last call
+-- wrote.
+local function comment_on(elements, text, uid)
+  local update = { comment = text, admin_comment = text }
+  for task, comment in ipairs(elements) do
+    local mark = comment ~= "unmarked" and MARK or nil
+    local element = { admin_comment = mark, user_id = 1000, comment = comment,
+      array_job_id = 7, array_task_id = task }
+    check("a text on an element", slurm_job_modify(update, element, {}, uid) == 0, said[1])
+    elements[task] = { update.comment, update.admin_comment }
+  end
+  return elements
+end
+for _, uid in ipairs({ 0, 1000, 500 }) do -- 500: one of Slurm's Administrators
+  local before = { "finished{0}", "", "joined{2}", "unmarked", "epoch{1}" }
+  local after = { "finished{0};ticket", "ticket", "joined{2};ticket", "ticket", "ticket" }
+  for task, now in ipairs(comment_on(before, "ticket", uid)) do
+    check("a comment on element " .. task, now[1] == after[task], now[1])
+    local whole = task == 4 and "ticket" or MARK .. " ticket"
+    check("an AdminComment on element " .. task, now[2] == whole, now[2])
+  end
+end
+local latest = comment_on({ "joined{0}" }, "ticket", 1000)[1][1]
+check("an agent that writes the same text later",
+  comment_on({ "started{0};ticket" }, latest, 1000)[1][1] == latest)
+
 -- Parts of nodes.
 load_glue("policy_parts.lua")
 job = describe_job({ spank_job_env = { [0] = "MALLEABLE=2-8,unit=2gpu" }, tres_per_node =

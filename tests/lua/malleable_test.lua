@@ -1242,7 +1242,8 @@ for text, wanted in pairs({ ["ticket 7"] = "malleable{min=1} ticket 7", [""] = "
   check("the mark beside " .. text, (kept or false) == wanted, kept)
 end
 for old, wanted in pairs({ ["trained{3};h{600}r;progress{1}"] = "trained{3};h{600}r;mine",
-  ["started{0}"] = "started{0};mine", ["own words"] = false, [""] = false }) do
+  ["started{0}"] = "started{0};mine", ["epoch{3}"] = false,
+  ["own words"] = false, [""] = false }) do
   local kept = modify_module.keep_words(old, "mine")
   check("the words of an agent: " .. old, (kept or false) == wanted, kept)
 end

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm_hooks.words.comment import Standing
+
 HERE = Path(__file__).resolve().parent
 MODULES = HERE.parent.parent / "plugins" / "lua"
 SHIPPED = (
@@ -73,6 +75,11 @@ def test_pure_modules(lua: str) -> None:
 
 def test_glue(lua: str, scratch: Path) -> None:
     run([lua, str(HERE / "glue_test.lua"), str(MODULES), str(scratch)])
+
+
+def test_the_stages_of_a_run_are_the_ticks() -> None:
+    stages = ", ".join(f'"{standing.value}"' for standing in Standing)
+    assert f"M.STANDINGS = {{ {stages} }}" in (MODULES / "malleable_modify.lua").read_text()
 
 
 def test_example_works_without_the_package(lua: str) -> None:

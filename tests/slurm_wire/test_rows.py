@@ -347,7 +347,7 @@ def test_an_element_without_its_mark_was_not_cancelled_and_is_named() -> None:
     assert jobs.malleable[0].unread == 1
     assert jobs.unknown == (
         "squeue: job 7: 7_1 left alone: its AdminComment has lost the mark malleable{...}; write "
-        "the mark of another element of the job there",
+        "the mark of a waiting element of the job there",
     )
     assert read(row("7_0"), row("7_1", "", State="CANCELLED")).malleable[0].unread == 0
 

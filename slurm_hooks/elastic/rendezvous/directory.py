@@ -199,6 +199,7 @@ class SharedDirectory:
     def _lock(self) -> int | None:
         """Open the lock. Return `None` if that takes longer than OPEN_S, or hangs already."""
         if not self._locks:
+            self._opening.error = None  # of an earlier opening
             self._opening.do(lambda: self._locks.append(self._file("lock", _WRITE)), OPEN_S)
         if not self._locks and self._opening.error:
             raise self._opening.error
