@@ -197,8 +197,8 @@ _REASON: Forms = {
     Why.NO_FIT: (
         "no node of partition {partition} has {asked}; scancel the job, and submit it again with "
         "less for each node",
-        "partition {partition} is not UP, or has no node; no fragment starts until an administrator "
-        "opens it",
+        "partition {partition} is not UP, or has no node; no fragment starts until an "
+        "administrator opens it",
     ),
     Why.PROBED: ("begins on {nodes_planned:size}, to measure its speed there",),
     Why.OTHER_NODES: (

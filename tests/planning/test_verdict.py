@@ -146,7 +146,7 @@ def test_a_job_is_told_that_its_partition_is_closed_and_not_to_give_up() -> None
     nodes = [replace(gpus("n1", 4), partitions=frozenset({"main"}))]
     (planned,) = plan_of(make_snapshot(waiting(needs=Needs(cpus=1)), nodes=nodes)).jobs
     texts = [reason_text(reason) for reason in planned.reasons]
-    assert texts[-1].startswith("partition malleable is not UP, or has no node; the job waits")
+    assert texts[-1].startswith("partition malleable is not UP, or has no node; no fragment starts")
 
 
 def test_a_job_waits_for_the_only_node_that_is_large_enough() -> None:
