@@ -147,5 +147,5 @@ def known_job(snapshot: Snapshot, text: str) -> MalleableJob:
     """The job that the user named. Raises UsageError if Slurm does not know it."""
     job = find_job(snapshot, job_id(text))
     if job is None:
-        raise UsageError(unknown_text(job_id(text), snapshot.unknown))
+        raise UsageError(unknown_text(job_id(text), snapshot.unknown, text))
     return job

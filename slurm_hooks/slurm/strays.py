@@ -63,11 +63,12 @@ def lines_about(job_id: int, lines: Iterable[str]) -> tuple[str, ...]:
     return tuple(line for line in lines if line.startswith(begins))
 
 
-def unknown_text(job_id: int, lines: Iterable[str]) -> str:
-    """Return why no malleable job has this id: its elements may be elsewhere."""
+def unknown_text(job_id: int, lines: Iterable[str], name: str = "") -> str:
+    """Return why no malleable job has this id: its elements may be elsewhere. `name` is the id as
+    its user wrote it."""
     about = lines_about(job_id, lines)
     gone = (
-        f"Slurm has no malleable job {job_id}: it has ended some time ago, or was submitted "
+        f"Slurm has no malleable job {name or job_id}: it has ended some time ago, or was submitted "
         "without --malleable (see `malleable status`)"
     )
     return "\n".join(about) or gone
