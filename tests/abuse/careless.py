@@ -30,7 +30,7 @@ EDITS = (
     "StartTime=now+60", "EndTime=now+40", "Features=large", "MinMemoryNode=100",
     "QOS=normal", "Account=root", "MailUser=root",
 )  # fmt: skip
-SIGNALS = ("TERM", "USR1", "URG", "INT", "KILL", "CONT")
+SIGNALS = ("TERM", "USR1", "URG", "INT", "CONT", "KILL")
 
 
 @dataclass
