@@ -7,7 +7,8 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,8 +59,8 @@ class Recipe:
         for the end.
         """
         self.tick_until(lambda: self.are_at_work(program, 4), job)
-        self.preempt()
-        self.tick_until(lambda: self.are_at_work(program, 2), job)
+        with self.preempted():
+            self.tick_until(lambda: self.are_at_work(program, 2), job)
         self.tick_until(lambda: self.are_at_work(program, 4), job)
         self.kill_one(program)
         self.tick_to_end(job)
@@ -73,12 +74,15 @@ class Recipe:
         """Kill the oldest worker, which is at a task."""
         os.kill(self.processes(program)[0], signal.SIGKILL)
 
-    def preempt(self, nodes: int = 2, seconds: int = 4) -> None:
-        """Let an ordinary job take nodes of a pool that has all of them."""
-        argv = ["sbatch", "-p", "main", f"-N{nodes}", "--time=1", "--parsable"]
-        number = self.bench.box.run([*argv, "--wrap", f"sleep {seconds}"]).stdout.strip()
+    @contextmanager
+    def preempted(self, nodes: int = 2) -> Iterator[None]:
+        """Let an ordinary job hold nodes of a pool that has all of them."""
+        argv = ["sbatch", "-p", "main", f"-N{nodes}", "--time=10", "--parsable"]
+        number = self.bench.box.run([*argv, "--wrap", "sleep 600"]).stdout.strip()
         state = ["squeue", "-h", "-j", number, "-o", "%T"]
         wait_until(lambda: "RUNNING" in self.bench.box.run(state).stdout, every_s=0.3)
+        yield
+        self.bench.box.run(["scancel", number])
 
     def tick_to_end(self, job: int) -> None:
         """Tick until no worker runs and no worker is about to: the planner has closed the array."""

@@ -19,7 +19,7 @@ from engines.recipes import Recipe
 from promises.bench import Bench
 from waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.engines]
 OPEN_MPI = {  # all nodes of a sandbox are this host, which may be without a network
     "OMPI_MCA_btl_tcp_if_include": "lo",
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -49,8 +49,8 @@ def passes(recipe: Recipe, job: int, *expected: int) -> None:
 def live_through(recipe: Recipe, job: int, program: str) -> float:
     """Grow, be preempted, grow again, lose a worker, end. Return the accuracy."""
     passes(recipe, job, 4)
-    recipe.preempt(nodes=1, seconds=12)
-    passes(recipe, job, 4, 3)
+    with recipe.preempted(nodes=1):
+        passes(recipe, job, 4, 3)
     passes(recipe, job, 4, 3, 4)
     workers = recipe.processes(program)
     os.kill(workers[-1], signal.SIGKILL)
@@ -123,9 +123,9 @@ def test_no_process_of_a_round_outlives_it(bench: Bench, mpirun: str) -> None:
 
     recipe.tick_until(lambda: has_begun(4, 1), job)
     first = max(rounds_alive(recipe))
-    recipe.preempt(nodes=1, seconds=10)
-    recipe.tick_until(lambda: has_begun(3, first + 1), job)
-    assert min(rounds_alive(recipe)) == first + 1
+    with recipe.preempted(nodes=1):
+        recipe.tick_until(lambda: has_begun(3, first + 1), job)
+        assert min(rounds_alive(recipe)) == first + 1
     recipe.tick_until(lambda: has_begun(4, first + 2), job)
     assert min(rounds_alive(recipe)) == first + 2
     bench.box.run(["scancel", str(job)])

@@ -75,8 +75,8 @@ def test_every_input_is_solved_once_although_workers_leave(bench: Bench) -> None
             wait_until(is_met, explain=lambda: sorted(solved(recipe)), every_s=0.5)
 
         tick_until(lambda: len(solved(recipe)) >= 8)
-        recipe.preempt()
-        tick_until(lambda: len(solved(recipe)) >= 16)
+        with recipe.preempted():
+            tick_until(lambda: len(solved(recipe)) >= 16)
         recipe.kill_one("./solve.sh")
         tick_until(lambda: process.poll() is not None)
         assert process.stdout
