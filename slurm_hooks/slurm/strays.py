@@ -58,8 +58,8 @@ def _unmarked(job: str, elements: list[str]) -> str:
 
 def lines_about(job_id: int, lines: Iterable[str]) -> tuple[str, ...]:
     """Return the lines about elements of this job that no tick touches."""
-    begins = (f"job {job_id} of ", f"squeue: job {job_id}: ", f"squeue: job {job_id}_")
-    begins += (f"squeue: job {job_id} left alone: ",)
+    ends = (": ", "_", " left alone: ")
+    begins = (f"job {job_id} of ", *(f"squeue: job {job_id}{end}" for end in ends))
     return tuple(line for line in lines if line.startswith(begins))
 
 
@@ -68,8 +68,8 @@ def unknown_text(job_id: int, lines: Iterable[str], name: str = "") -> str:
     its user wrote it."""
     about = lines_about(job_id, lines)
     gone = (
-        f"Slurm has no malleable job {name or job_id}: it has ended some time ago, or was submitted "
-        "without --malleable (see `malleable status`)"
+        f"Slurm has no malleable job {name or job_id}: it has ended some time ago, or was "
+        "submitted without --malleable (see `malleable status`)"
     )
     return "\n".join(about) or gone
 

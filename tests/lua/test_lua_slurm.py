@@ -274,7 +274,7 @@ def test_an_operator_s_admin_comment_leaves_each_element_its_mark(
 
 def test_a_comment_of_people_leaves_the_words_of_the_agents(sandbox: Any, job: str) -> None:
     """Without them a tick would take the job for a script without torchrun, and shrink it."""
-    for index in range(4):
+    for index in (0, 1, 3):
         update(sandbox, "update", f"jobid={job}_{index}", f"Comment=trained{{{index}}};h{{60}}")
     update(sandbox, "update", f"jobid={job}_1", "Comment=mine")
     assert show(sandbox, f"{job}_1")["Comment"] == "trained{1};h{60};mine"
@@ -282,7 +282,7 @@ def test_a_comment_of_people_leaves_the_words_of_the_agents(sandbox: Any, job: s
     assert done.returncode == 0, done.stderr
     for index in range(4):
         said = show(sandbox, f"{job}_{index}")["Comment"]
-        assert said == f"trained{{{index}}};h{{60}};ticket"
+        assert said == ("ticket" if index == 2 else f"trained{{{index}}};h{{60}};ticket")
 
 
 def wait_for_reason(sandbox: Any, job: str, wanted: str) -> None:
