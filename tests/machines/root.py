@@ -56,7 +56,6 @@ ConstrainCores=no
 ConstrainRAMSpace=yes
 ConstrainDevices=yes
 """,
-    "dpkg/dpkg.cfg.d/quick": "force-unsafe-io\n",
     "exports": "/shared 10.99.0.0/24(rw,no_root_squash,no_subtree_check,fsid=0)\n",
     "fstab": f"/dev/ubdb {sys.prefix} ext4 ro,nofail 0 0\n",
     "hosts": "127.0.0.1 localhost\n"
