@@ -95,7 +95,7 @@ class Recipe:
             self.bench.tick()
             return False
 
-        wait_until(is_met, explain=lambda: self.logs(job), every_s=0.5)
+        wait_until(is_met, 300, explain=lambda: self.logs(job), every_s=0.5)
 
     def logs(self, job: int) -> str:
         """The ends of its fragments' logs, for a failure's report."""
