@@ -13,7 +13,6 @@ import pytest
 
 from programs import write_programs
 from slurm_hooks.elastic.mailbox import CHANGE_BYTES
-from slurm_hooks.elastic.script.step_boundary import STALL_S
 from waiting import PATIENCE_S, wait_until
 
 from .gang import Gang
@@ -456,6 +455,8 @@ def test_all_fragments_go_on_with_the_options_of_the_newest(gang: Gang) -> None:
 
 
 def test_a_newcomer_that_is_lost_before_the_round_costs_the_others_no_time(gang: Gang) -> None:
+    from slurm_hooks.elastic.script.step_boundary import STALL_S  # noqa: PLC0415  (torch)
+
     gang.script = gang.script.with_name("train_samples.py")
     gang.extra["MALLEABLE_BOUNDARY_S"] = str(PATIENCE_S)
     gang.start(1, "1:2", LONG, str(LONG))
