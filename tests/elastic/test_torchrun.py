@@ -535,7 +535,7 @@ def test_a_loss_after_another_has_finished_ends_the_wait_in_the_last_barrier(gan
     wait_until(lambda: '"done":[[1,0,' in gang.state(), explain=gang.dump)
     gang.cut_off(3, signal.SIGKILL)
     assert gang.wait_exit(1, 2) == [0, 0]
-    assert gang.rounds()[-1]["cause"] == "lost 3"  # on a busy host its workers may be missed first
+    assert [r["cause"] for r in gang.rounds()] == ["start", "lost 3"]
 
 
 def test_a_node_that_alone_fails_twice_in_a_row_is_left_behind(gang: Gang) -> None:
