@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -91,6 +92,26 @@ def test_other_children_of_this_process_are_left_alone(place: Path) -> None:
     assert other.exit_code() is None
     other.stop(5.0)
     assert other.exit_code() == 128 + signal.SIGTERM
+
+
+def test_a_command_that_starts_while_another_is_ended_is_left_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent ends the daemons of a round in their threads, and starts those of the next."""
+    old = Command(words(place), os.environ)
+    wait_until(lambda: all_there(place))
+    with ThreadPoolExecutor() as threads:
+        ending = threads.submit(old.stop, 0.3)
+        # a busy host: the child exists for long before this process knows its number
+        monkeypatch.setattr("slurm_hooks.elastic.engines.command.dies_with", lambda _: _delay)
+        new = Command(["sleep", "60"], os.environ)
+        ending.result()
+    assert new.exit_code() is None
+    new.stop(5.0)
+
+
+def _delay() -> None:
+    time.sleep(0.5)
 
 
 def test_an_older_child_in_a_session_of_its_own_is_left_alone(place: Path) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from slurm_hooks.elastic.engines.kin import Kin, adopt, dies_with
+from slurm_hooks.elastic.engines.kin import Kin, adopt, dies_with, starting
 from slurm_hooks.elastic.log import say
 
 LOOK_S, LOOK_MOST_S = 0.02, 0.5  # between two looks at processes, first and longest
@@ -31,13 +31,14 @@ class Command:
         self._end_signal = end_signal
         adopt()
         mortal = dies_with(os.getpid())  # a system call or two, and no lock
-        self._process = subprocess.Popen(
-            words,
-            env=dict(env),
-            start_new_session=True,
-            preexec_fn=mortal,  # noqa: PLW1509
-        )
-        self._kin = Kin(self._process.pid)
+        with starting:
+            self._process = subprocess.Popen(
+                words,
+                env=dict(env),
+                start_new_session=True,
+                preexec_fn=mortal,  # noqa: PLW1509
+            )
+            self._kin = Kin(self._process.pid)
         self._next_look = time.monotonic() + COLLECT_S
         self._passes_on = False
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,9 @@ from typing import NamedTuple, Optional
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
+# Held from the start of a command until its Kin is made, and during each look. Otherwise another
+# thread's look takes the new command for an orphan, and ends it with its own.
+starting = threading.RLock()
 
 
 class Process(NamedTuple):
@@ -45,7 +49,8 @@ class Kin:
         self._known: set[Process] = set()
         first = find(root, proc)
         self._born = first.born if first else 0
-        Kin._roots |= {root}
+        with starting:
+            Kin._roots |= {root}
 
     def look(self) -> set[Process]:
         """Return the processes that live now, and collect adopted processes that have ended.
@@ -53,6 +58,10 @@ class Kin:
         They are in the session, or were seen before, or were left to this process by parents that
         have ended, or descend from such a process.
         """
+        with starting:
+            return self._look()
+
+    def _look(self) -> set[Process]:
         everybody = living(self._proc)
         alive = {process for process in everybody if not process.is_zombie}
         orphans = {process for process in everybody if self._is_orphan(process)}
@@ -90,7 +99,8 @@ class Kin:
 
     def forget(self) -> None:
         """All of them have ended."""
-        Kin._roots -= {self._root}
+        with starting:
+            Kin._roots -= {self._root}
 
 
 def living(proc: Path) -> Iterable[Process]:
