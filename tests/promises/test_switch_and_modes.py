@@ -156,9 +156,12 @@ def test_off_reaches_all_users_jobs_whatever_is_set_for_squeue(
     """Many users have SQUEUE_USERS or SQUEUE_PARTITION in their shell to save typing."""
     job = bench.submit(SLEEP, "1-2")
     bench.tick_until(job, has(2))
+    bench.tick()  # holds them: a fragment that ran before the other has its hold already
     monkeypatch.setenv("SQUEUE_USERS", "root")
     monkeypatch.setenv("SQUEUE_PARTITION", "main")
-    assert f"notice, hold {job}_0" in bench.malleable("off").stdout
+    said = bench.malleable("off").stdout
+    assert f"notice {job}_0: switched off\nnotice {job}_1: switched off\n" in said
+    assert all(f.is_leaving and not f.priority for f in bench.job(job).fragments)
 
 
 def test_a_file_made_by_hand_is_a_switch(bench: Bench) -> None:
