@@ -25,7 +25,7 @@ import hypothesis
 import pytest
 from hypothesis.internal.conjecture import providers
 
-from kept_sandbox import KeptSandbox
+from kept_sandbox import KeptSandbox, end_with_us
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.installation import Installation, find_installation
@@ -180,7 +180,7 @@ class SandboxFactory:
     boxes: list[Sandbox] = field(default_factory=list)
 
     def __call__(self, **overrides: Any) -> Sandbox:
-        self.boxes.append(Sandbox.up(self.make_spec(**overrides)))
+        self.boxes.append(end_with_us(Sandbox.up(self.make_spec(**overrides))))
         return self.boxes[-1]
 
     def down(self) -> None:

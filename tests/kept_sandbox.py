@@ -114,6 +114,45 @@ class KeptSandbox:
                 path.unlink()
 
 
+# Reads the directory of each sandbox. At the end of the pipe it ends those that are still there.
+GUARD = """
+import os, sys
+from contextlib import suppress
+from pathlib import Path
+from slurm_hooks.errors import MalleableError
+from slurm_hooks.sandbox import Sandbox
+if os.fork():
+    os._exit(0)
+os.setsid()
+boxes = []
+for line in sys.stdin:
+    with suppress(MalleableError):  # it has ended already
+        boxes.append(Sandbox.attach(Path(line.strip())))
+for box in boxes:
+    with suppress(MalleableError):
+        now = Sandbox.attach(box.dir)
+        if now.record.layout == box.record.layout:
+            now.down()
+"""
+_pipes: dict[int, int] = {}
+
+
+def end_with_us(box: Sandbox) -> Sandbox:
+    """Have the sandbox ended when this process ends, however that happens.
+
+    Ctrl+C lets workers live for ten seconds, which is less than they need. The guard is no child of
+    this process, because tests of processes end all of these.
+    """
+    if os.getpid() not in _pipes:
+        read, _pipes[os.getpid()] = os.pipe()
+        nothing = subprocess.DEVNULL
+        argv = [sys.executable, "-c", GUARD]
+        subprocess.run(argv, stdin=read, stdout=nothing, stderr=nothing, check=True)
+        os.close(read)
+    os.write(_pipes[os.getpid()], f"{box.dir}\n".encode())
+    return box
+
+
 def _start_apart(nodes: int) -> Sandbox:
     """Its daemons are not children of this process, because tests of processes check these."""
     assert not _adopts(), "an earlier test has not undone kin.adopt()"
@@ -126,7 +165,7 @@ def _start_apart(nodes: int) -> Sandbox:
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=150, check=False
     )
     assert said.returncode == 0, said.stderr
-    return Sandbox.attach(Path(said.stdout.split()[-1]))
+    return end_with_us(Sandbox.attach(Path(said.stdout.split()[-1])))
 
 
 def cancel_jobs_of(box: Sandbox, *users: str) -> None:

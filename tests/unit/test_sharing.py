@@ -19,7 +19,9 @@ import sharing
 import warm_commands
 from kept_sandbox import KeptSandbox
 from programs import write_programs
+from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.sandbox.installation import Installation
+from waiting import wait_until
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -53,6 +55,18 @@ def test_a_test_that_leaves_a_job_behind_is_named_and_the_next_gets_a_new_sandbo
         kept.check("the next test")
     finally:
         kept.down()
+
+
+@pytest.mark.slurm
+def test_a_sandbox_ends_with_a_worker_that_is_killed(installation: Installation) -> None:
+    program = "import kept_sandbox, time; box = kept_sandbox.KeptSandbox(nodes=1).take()\n"
+    argv = [sys.executable, "-c", f"{program}print(box.dir, flush=True)\ntime.sleep(600)"]
+    env = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}"}
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout
+        box = Sandbox.attach(Path(worker.stdout.readline().strip()))
+        worker.kill()
+    wait_until(lambda: not (box.running() or box.dir.exists()), every_s=0.2)
 
 
 def test_fixtures_for_a_module_have_the_spelling_that_the_sharing_expects() -> None:
