@@ -112,7 +112,7 @@ class Why(enum.Enum):
     WIDER = "wider", _ACT  # it comes back larger: more of its node is free
     NODE_IDLE = "node_idle", _ACT | _DROPPED  # one is, where others' small jobs would go
     NO_WORK = "no_work", _JOB | _ACT | _OVER  # workers of the pool found none
-    BELOW_MIN = "below_min", _JOB | _ACT | _DROPPED  # its other fragments are not back yet
+    BELOW_MIN = "below_min", _JOB | _ACT | _DROPPED  # fragments or nodes are too few for now
     NO_FIT = "no_fit"  # no node of its partition has what a fragment needs, or it has no node
     PROBED = "probed", _JOB | _IDLE  # it has a size only so that its speed there is seen
     OTHER_NODES = "other_nodes"  # what stands in the way on nodes that it does not have

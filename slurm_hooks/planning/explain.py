@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Optional
 
 from slurm_hooks.model import (
@@ -164,7 +164,18 @@ def reasons_for(
     if situation.reachable < least and not (situation.snoozes or care.reasons):
         lacks = Detail(nodes_usable=situation.reachable, nodes_needed=least)
         reasons.append(Reason(Why.BELOW_MIN, lacks))
-    return (*reasons, *obstacles.of_all(situation), *obstacles.reasons(situation.job))
+    others = obstacles.reasons(situation.job)
+    if not planned and situation.share is None:
+        reasons += _too_few(least, others)
+    return (*reasons, *obstacles.of_all(situation), *others)
+
+
+def _too_few(least: int, others: Iterable[Reason]) -> Iterator[Reason]:
+    """Say that some nodes are usable, and fewer than the job needs to start."""
+    verdicts = ((reason.detail.get("verdict"), reason.detail.get("count", 0)) for reason in others)
+    usable = sum(count for verdict, count in verdicts if verdict and verdict.why is Why.USABLE)
+    if 0 < usable < least:
+        yield Reason(Why.BELOW_MIN, Detail(count=usable, nodes_needed=least))
 
 
 def _manners(situation: Situation) -> Iterator[Reason]:

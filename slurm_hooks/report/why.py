@@ -193,6 +193,7 @@ _REASON: Forms = {
     Why.BELOW_MIN: (
         "can reach {nodes_usable:size} now, needs {nodes_needed}; it waits for its other fragments "
         "to come back",
+        "needs {nodes_needed:size} at once, and {count} {count:is|are} usable now",
     ),
     Why.NO_FIT: (
         "no node of partition {partition} has {asked}; scancel the job, and submit it again with "

@@ -201,3 +201,25 @@ def test_no_node_is_usable_while_nodes_register() -> None:
     assert idle(seen) == {"registering": 2}
     assert explained(seen) == {"2 other nodes: free"}
     assert room(seen).startswith("0 idle nodes of partition malleable can be used; 2 not: ")
+
+
+@pytest.mark.parametrize(
+    ("engine", "fewest", "free", "said"),
+    [
+        ("torchrun", 2, 1, ["needs 2 nodes at once, and 1 is usable now"]),
+        ("torchrun", 4, 2, ["needs 4 nodes at once, and 2 are usable now"]),
+        ("pool", 4, 2, ["needs 4 nodes at once, and 2 are usable now"]),
+        ("torchrun", 2, 2, []),
+        ("torchrun", 2, 0, []),  # "busy" says enough
+    ],
+)
+def test_a_job_is_told_that_too_few_nodes_are_usable_for_its_start(
+    engine: str, fewest: int, free: int, said: list[str]
+) -> None:
+    request = replace(make_request(fewest, 8), engine=engine)
+    states = [NodeState.FREE] * free + [NodeState.BUSY] * (3 - free)
+    nodes = [make_node(f"n{i}", state) for i, state in enumerate(states)]
+    (planned,) = plan_of(make_snapshot(make_job(held=8, request=request), nodes=nodes)).jobs
+    texts = [reason_text(reason) for reason in planned.reasons]
+    assert [text for text in texts if "at once" in text] == said
+    assert not said or texts[0] == said[0]
