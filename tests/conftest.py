@@ -118,7 +118,7 @@ def bench(sandbox: Sandbox) -> Iterator[Any]:
     """Malleable jobs and ticks on the shared sandbox, which the test leaves without a job."""
     from promises.bench import Bench  # noqa: PLC0415  (some environments run tests of a job alone)
 
-    bench = Bench(sandbox)
+    bench = Bench(sandbox).patient()
     yield bench
     bench.cancel_all()
 

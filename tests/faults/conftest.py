@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from faults.course import Course, NewCourse, Row, patient
+from faults.course import Course, NewCourse, Row
 from faults.table import object_line, table
 from promises.bench import Bench
 from slurm_hooks.sandbox import Sandbox
@@ -20,7 +20,7 @@ _known: dict[str, str] = {}  # test -> the fault of ours that it shows
 
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = patient(Bench(sandbox))
+    bench = Bench(sandbox).patient()
     yield bench
     bench.cancel_all()
 

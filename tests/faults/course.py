@@ -216,13 +216,3 @@ class Course:
 
 
 NewCourse = Callable[[Bench, str], Course]
-
-
-def patient(bench: Bench) -> Bench:
-    """Settings under which no fragment must leave for want of an agent: these jobs have no
-    agents.
-    """
-    text = bench.box.settings.read_text()
-    if "join_s" not in text:
-        bench.box.settings.write_text(f"{text}\n[failures]\njoin_s = 3600\n")
-    return bench

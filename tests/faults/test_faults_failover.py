@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from faults.course import SLEEP, Course, NewCourse, patient
+from faults.course import SLEEP, Course, NewCourse
 from promises.bench import Bench
 from slurm_hooks.errors import MalleableError, RetryLater
 from slurm_hooks.sandbox import Sandbox, daemons
@@ -63,7 +63,7 @@ def fail_over(course: Course, backup: Process) -> None:
 
 def test_failover_to_a_backup(second: tuple[Sandbox, Process], new_course: NewCourse) -> None:
     box, backup = second
-    course = new_course(patient(Bench(box)), "slurmctld fails over to a backup")
+    course = new_course(Bench(box).patient(), "slurmctld fails over to a backup")
     course.start()
     time.sleep(SAVED_S)
     fail_over(course, backup)
@@ -83,7 +83,7 @@ def test_failover_with_writes_lost(second: tuple[Sandbox, Process], new_course: 
     jobid").
     """
     box, backup = second
-    course = new_course(patient(Bench(box)), "slurmctld fails over, its last writes lost")
+    course = new_course(Bench(box).patient(), "slurmctld fails over, its last writes lost")
     state, old = box.record.layout.state, box.dir / "old-state"
     course.job, course.count = course.bench.submit(SLEEP, "1-3"), 3
     time.sleep(SAVED_S)

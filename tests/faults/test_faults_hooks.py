@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.course import Course, NewCourse, patient
+from faults.course import Course, NewCourse
 from promises.bench import Bench
 from sites.admin import skip_without_database
 from slurm_hooks.sandbox import Sandbox
@@ -50,7 +50,7 @@ class Hooks:
 def hooks(new_site: NewSandbox, tmp_path_factory: pytest.TempPathFactory) -> Hooks:
     place = tmp_path_factory.mktemp("hooks")
     conf = f"Prolog={place}/prolog\nEpilog={place}/epilog\n"
-    sandbox = Hooks(patient(Bench(new_site(nodes=4, extra_conf=conf))), place)
+    sandbox = Hooks(Bench(new_site(nodes=4, extra_conf=conf)).patient(), place)
     sandbox.set("prolog", "")
     sandbox.set("epilog", "")
     return sandbox
@@ -98,7 +98,7 @@ def test_slow(hooks: Hooks, course: Course, name: str) -> None:
 def accounted(fresh_sandbox: NewSandbox) -> Bench:
     """slurmctld starts only with a database that has answered once."""
     skip_without_database()
-    return patient(Bench(fresh_sandbox(nodes=3, is_accounting=True)))
+    return Bench(fresh_sandbox(nodes=3, is_accounting=True)).patient()
 
 
 def put_one_back(course: Course) -> None:

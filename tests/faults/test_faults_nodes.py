@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.course import SLEEP, Course, NewCourse, patient
+from faults.course import SLEEP, Course, NewCourse
 from promises.bench import TRAINER, Bench, has, usual_training
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.sandbox import Sandbox, daemons
@@ -69,7 +69,7 @@ def test_slurmd_killed_and_started_again(course: Course) -> None:
 @pytest.fixture
 def short_bench(fresh_sandbox: NewSandbox) -> Bench:
     """A separate bench where silent nodes are down after seconds."""
-    return patient(Bench(fresh_sandbox(nodes=4, extra_conf=SHORT)))
+    return Bench(fresh_sandbox(nodes=4, extra_conf=SHORT)).patient()
 
 
 @long
@@ -136,7 +136,7 @@ def test_a_node_removed_from_the_configuration(
 ) -> None:
     """The node is drained and empty, as sites do it. Its fragment waits, and others run."""
     box = fresh_sandbox(nodes=4)
-    course = new_course(patient(Bench(box)), "node removed from the configuration")
+    course = new_course(Bench(box).patient(), "node removed from the configuration")
     course.start(wanted=4)
     run = box.run
     run(["scontrol", "update", "nodename=n4", "state=drain", "reason=removed"])
@@ -151,7 +151,7 @@ def test_a_node_removed_under_its_fragment(
     fresh_sandbox: NewSandbox, new_course: NewCourse
 ) -> None:
     box = fresh_sandbox(nodes=4)
-    course = new_course(patient(Bench(box)), "node removed under its fragment")
+    course = new_course(Bench(box).patient(), "node removed under its fragment")
     course.start(wanted=4)
     left = on_node(course, "n4")
     remove_last(box)
@@ -167,7 +167,7 @@ def test_a_node_removed_that_a_waiting_pair_once_ran_on(
 ) -> None:
     """slurmctld (22.05) ends each job for good whose ReqNodeList names a removed node."""
     box = fresh_sandbox(nodes=4)
-    course = new_course(patient(Bench(box)), "node removed, fragments of two nodes")
+    course = new_course(Bench(box).patient(), "node removed, fragments of two nodes")
     course.job = course.bench.submit(SLEEP, "2-4,unit=2")
     course.count = 2
     course.tick()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.course import SLEEP, Course, NewCourse, Row, patient
+from faults.course import SLEEP, Course, NewCourse, Row
 from promises.bench import Bench, CutPort, Killed, has
 from slurm_hooks.model import FragmentState
 from slurm_hooks.sandbox import Sandbox
@@ -235,7 +235,7 @@ def test_two_on_two_hosts(course: Course, tmp_path: Path) -> None:
 @pytest.fixture
 def forgetful_bench(fresh_sandbox: NewSandbox) -> Bench:
     """A bench whose slurmctld forgets ended jobs as soon as it can."""
-    return patient(Bench(fresh_sandbox(nodes=4, extra_conf="MinJobAge=5")))
+    return Bench(fresh_sandbox(nodes=4, extra_conf="MinJobAge=5")).patient()
 
 
 @long

@@ -102,6 +102,17 @@ class Bench:
         text = self.box.settings.read_text()
         self.box.settings.write_text(f"{text}\n[learn]\nenabled = false\n")
 
+    def patient(self) -> Bench:
+        """Let fragments without an agent stay.
+
+        Otherwise a job keeps a single fragment once its first has run for `failures.join_s` without
+        an agent. A busy host may need longer than that until all of them run.
+        """
+        text = self.box.settings.read_text()
+        if "join_s" not in text:
+            self.box.settings.write_text(f"{text}\n[failures]\njoin_s = 3600\n")
+        return self
+
     @property
     def settings(self) -> Settings:
         return load(self.box.settings)

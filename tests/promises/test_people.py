@@ -200,7 +200,9 @@ def test_a_job_with_a_dependency_blocks_no_other_job(bench: Bench) -> None:
     report = bench.tick()
     assert not [a for a in report.plan.actions if a.verb is Verb.GROW]
     assert "waits for its dependency" in bench.malleable("explain", str(job)).stdout
-    bench.tick_until(job, has(4))  # Slurm checks dependencies of held jobs now and then
+    # Slurm checks the dependencies of held jobs once a minute. After that, fragments that do not
+    # start within 15 s make their job rest: for 30 s, then for a minute.
+    bench.tick_until(job, has(4), 300)
 
 
 # -- the administrator holds

@@ -32,7 +32,7 @@ AS_USER = "nobody" if os.geteuid() == 0 else None
 
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
-    bench = Bench(sandbox)
+    bench = Bench(sandbox).patient()
     before = sandbox.settings.read_text()
     yield bench
     sandbox.settings.write_text(before)

@@ -44,9 +44,7 @@ def site(new_site: NewSite) -> Sandbox:
 
 @pytest.fixture
 def bench(site: Sandbox) -> Iterator[Bench]:
-    bench = Bench(site)
-    with site.settings.open("a") as file:  # scripts here never meet, and may still stay
-        file.write("\n[failures]\njoin_s = 3600\n")
+    bench = Bench(site).patient()
     yield bench
     bench.cancel_all()
 
