@@ -7,6 +7,7 @@ import time
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
+dist.barrier()  # a rank that is still connecting would fail as well if another ended now
 if os.environ["MALLEABLE_FRAGMENT"] == "2":
     sys.exit("this GPU is broken")
 if dist.get_world_size() == 3:

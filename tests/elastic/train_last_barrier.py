@@ -14,4 +14,6 @@ rank, world = dist.get_rank(), dist.get_world_size()
 if world == 3 and rank:
     (work / f"waits-{rank}").touch()
     time.sleep(1000)
+while world == 3 and len(list(work.glob("waits-*"))) < 2:
+    time.sleep(0.05)  # a rank that is still connecting would fail if this rank ended now
 dist.destroy_process_group()
