@@ -6,8 +6,10 @@ First the members tell each other their addresses, at the agent of rank 0.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import socket
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
@@ -126,9 +128,7 @@ class Crew:
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for name, text in files.items():
-            path = self._folder / name
-            path.write_text(text)
-            path.chmod(0o700)
+            _write_program(self._folder / name, text)
 
     @property
     def has_command(self) -> bool:
@@ -177,6 +177,18 @@ class Crew:
     def close(self) -> None:
         """Answer no more."""
         self._listener.close()
+
+
+def _write_program(path: Path, text: str) -> None:
+    """Write a file that can be executed at once. Raises OSError.
+
+    Another process writes it. If this process had it open, so would a process that another thread
+    starts meanwhile, and no file is executed that is open for writing ("Text file busy").
+    """
+    words = ["/bin/sh", "-c", 'exec cat >"$0"', str(path)]
+    if subprocess.run(words, input=text, text=True, check=False).returncode:
+        raise OSError(errno.EIO, "it could not be written", str(path))
+    path.chmod(0o700)
 
 
 def slots(env: Mapping[str, str]) -> int:
