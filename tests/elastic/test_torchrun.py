@@ -514,6 +514,22 @@ def test_an_agent_whose_fragment_slurm_has_requeued_does_not_come_back(gang: Gan
     assert {world for t, _, world in gang.steps() if t > alone_at} == {1}
 
 
+def test_trouble_with_the_directory_is_withdrawn_once_a_later_run_has_joined(gang: Gang) -> None:
+    gang.pretend_slurm()
+    gang.extra["SLURM_ARRAY_TASK_ID"] = "1"
+    comment, place = gang.work / "comment.77_1", gang.work / "place"
+    gang.shared = place / "shared"
+    place.touch()
+    gang.start(1, "1:2", LONG)
+    assert gang.wait_exit(1) == [1]
+    assert "remark{making " in comment.read_text()
+    place.unlink()
+    place.mkdir()
+    gang.start(1, "1:2", LONG, restarts=1)
+    wait_until(lambda: "joined{1}" in comment.read_text(), explain=gang.dump)
+    wait_until(lambda: "remark{" not in comment.read_text(), explain=comment.read_text)
+
+
 def members(gang: Gang) -> list[object]:
     """The members that the agents share."""
     return list(json.loads(gang.state().splitlines()[0])["members"])

@@ -39,7 +39,7 @@ from slurm_hooks.elastic.agent.settling import Settling
 from slurm_hooks.elastic.agent.sight import Sight
 from slurm_hooks.elastic.batch.lease import Lease
 from slurm_hooks.elastic.batch.own_element import OwnElement
-from slurm_hooks.elastic.batch.remark import write_remark
+from slurm_hooks.elastic.batch.remark import withdraw_trouble, write_remark
 from slurm_hooks.elastic.liveness.apart import Apart
 from slurm_hooks.elastic.liveness.watch import Unchanged
 from slurm_hooks.elastic.log import debug, say, suppressed
@@ -237,6 +237,7 @@ class Session:
     def _take_part(self, round_: Round, state: State) -> None:
         if self.round is None:
             self._own_element.report(Standing.JOINED)
+            withdraw_trouble()
         if not state.crashes:
             self._failures.take_back()
         self._membership.follow_newest(state, round_)

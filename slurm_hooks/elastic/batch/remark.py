@@ -38,7 +38,7 @@ def is_first(directory: Path, remark: str) -> bool:
     it. Raises OSError, DirectoryError.
     """
     make_private(directory)
-    claim = directory / f"remark.{zlib.crc32(remark.encode()):08x}"
+    claim = _claim(directory, remark)
     try:
         os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
@@ -46,6 +46,21 @@ def is_first(directory: Path, remark: str) -> bool:
             return False
         os.utime(claim)
     return True
+
+
+def _claim(directory: Path, remark: str) -> Path:
+    return directory / f"remark.{zlib.crc32(remark.encode()):08x}"
+
+
+def withdraw_trouble(env: Mapping[str, str] = os.environ) -> None:
+    """This fragment has joined a round. Withdraw its remark of an earlier run about trouble with
+    the directory. Every other remark has a claim there.
+    """
+    job, directory = own_job(env), shared_directory(env)
+    remark = writer_of(job).newest.remark if job else ""
+    with suppressed(OSError, doing="looking whether a remark still holds"):
+        if remark and directory and not _claim(directory, remark).exists():
+            withdraw_remark(remark, env)
 
 
 def withdraw_remark(text: str, env: Mapping[str, str] = os.environ) -> None:
