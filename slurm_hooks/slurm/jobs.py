@@ -111,7 +111,7 @@ def parse_jobs(text: str, partitions: Collection[str]) -> Jobs:
             continue
         name = str(job_id)
         jobs.append(replace(job, unread=unread[name] + unread[ANY], is_cut=name in cut))
-    unknown += strays.lines([str(job.job_id) for job in jobs])
+    unknown += strays.lines({str(job.job_id): job.partition for job in jobs})
     starts = sorted(planned, key=lambda p: (p.start, p.job_id))
     waiting = still_waiting(waiters, jobs)
     count = len(records) + len(lines) - len(counts) + sum(counts)

@@ -8,7 +8,7 @@ tick starts, renews or ends them. So each tick says where they are.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.mark import MARK
@@ -40,11 +40,13 @@ class Strays:
             return True
         return False
 
-    def lines(self, jobs: Collection[str]) -> tuple[str, ...]:
+    def lines(self, jobs: Mapping[str, str]) -> tuple[str, ...]:
         """Return a line for the running strays of each job, and another for its waiting strays.
-        Only `jobs` have marks that can be gone."""
-        lane = next(iter(self._lanes), "")
-        moved = (_line(*stray, n, lane) for stray, n in sorted(Counter(self._moved).items()))
+        `jobs` have elements in a lane, which is named. Only these have marks that can be gone."""
+        moved = (
+            _line(*stray, n, [jobs[stray[0]]] if stray[0] in jobs else sorted(self._lanes))
+            for stray, n in sorted(Counter(self._moved).items())
+        )
         gone = (_unmarked(job, names) for job, names in self._unmarked.items() if job in jobs)
         return (*moved, *gone)
 
@@ -74,14 +76,17 @@ def unknown_text(job_id: int, lines: Iterable[str], name: str = "") -> str:
     return "\n".join(about) or gone
 
 
-def _line(job: str, user: str, partition: str, runs: bool, count: int, lane: str) -> str:
-    how, so = (
-        ("runs", "there they are ordinary jobs until their time limit")
-        if runs
-        else ("waits with", "no tick starts them")
-    )
-    return (
+def _line(job: str, user: str, partition: str, runs: bool, count: int, lanes: Sequence[str]) -> str:
+    how = "runs" if runs else "waits with"
+    where = (
         f"job {job} of {user} {how} {plural(count, 'element')} in partition {partition}, which "
-        f"site.partitions does not name: {so}; has a job_submit after ours moved them? To move "
-        f"back those that wait: `scontrol update jobid={job} Partition={lane}`"
+        "site.partitions does not name"
+    )
+    if runs:
+        return f"{where}: there they are ordinary jobs until their time limit, and do not come back"
+    back = f"`scontrol update jobid={job} Partition={lanes[0] if len(lanes) == 1 else 'LANE'}`"
+    which = "" if len(lanes) == 1 else f", with {' or '.join(lanes)} as LANE"
+    return (
+        f"{where}: no tick starts them; an operator, or a job_submit after ours, has moved them. "
+        f"To move them back: {back}{which}"
     )

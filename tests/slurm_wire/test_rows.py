@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -60,8 +61,8 @@ def test_fragment_states(text: str, priority: str, state: FragmentState) -> None
     assert fragment_state(text, priority) is state
 
 
-def read(*lines: str) -> Jobs:
-    return parse_jobs("".join(f"{line}\n" for line in lines), ["malleable"])
+def read(*lines: str, lanes: Sequence[str] = ("malleable",)) -> Jobs:
+    return parse_jobs("".join(f"{line}\n" for line in lines), lanes)
 
 
 def row(job: str = "7_0", comment: str = MARK, said: str = "(null)", **values: object) -> str:
@@ -374,6 +375,16 @@ def test_marked_elements_elsewhere_are_named_job_by_job() -> None:
     waiting, running = jobs.unknown
     assert waiting.startswith("job 7 of nobody waits with 3 elements in partition main,malleable, ")
     assert running.startswith("job 8 of nobody runs 1 element in partition main, which site.part")
+    assert "`scontrol update jobid=7 Partition=malleable`" in waiting
+    assert "do not come back" in running
+    assert "scontrol" not in running, "Slurm moves no running job"
+
+
+def test_a_moved_element_goes_back_to_the_lane_of_its_job() -> None:
+    moved = [row(f"{job}_1", Partition="main") for job in (7, 8)]
+    of_known, of_unknown = read(row("7_0", Partition="b"), *moved, lanes="ab").unknown
+    assert "`scontrol update jobid=7 Partition=b`" in of_known
+    assert of_unknown.endswith("`scontrol update jobid=8 Partition=LANE`, with a or b as LANE")
 
 
 def test_a_core_in_its_user_s_partition_is_no_stray() -> None:
