@@ -545,6 +545,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
 # well as well
 FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("clocks", slurm(asked_at=1795287649.0)),
+    ("clocks", slurm(more="NodeName=n3 State=IDLE SlurmdStartTime=1")),  # a node behind is not seen
     (
         "job-script",
         job(

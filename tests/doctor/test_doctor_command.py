@@ -50,6 +50,14 @@ def test_a_check_explains_itself(capsys: Output) -> None:
     assert "there is no check 7" in capsys.readouterr().err
 
 
+def test_the_check_of_clocks_claims_no_more_than_it_sees(capsys: Output) -> None:
+    """Slurm tells no node's time: a slurmd that started in the future is all that shows."""
+    assert cli.main(["doctor", "--explain", "clocks"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "fine if the clocks of slurmctld and this host agree, and no node is seen ahead" in said
+    assert "`malleable doctor --node clocks` compares its clock" in said
+
+
 def test_without_a_name_every_check_explains_itself(capsys: Output) -> None:
     assert cli.main(["doctor", "--explain", "--json"]) == 0
     ids = [check["id"] for check in json.loads(capsys.readouterr().out)["checks"]]
