@@ -1,13 +1,17 @@
-"""A command that an agent runs: a session of processes that is started, watched and ended."""
+"""A command that an agent runs: a session of processes that is started, watched and ended. And
+programs that a command needs.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from slurm_hooks.elastic.engines.kin import Kin, adopt, dies_with, starting
 from slurm_hooks.elastic.log import say
@@ -114,6 +118,18 @@ class Command:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(OSError):  # all have ended
             os.killpg(self._process.pid, number)
+
+
+def write_program(path: Path, text: str) -> None:
+    """Write a file that can be executed at once. Raises OSError.
+
+    Another process writes it. If this process had it open, so would a process that another thread
+    starts meanwhile, and no file is executed that is open for writing ("Text file busy").
+    """
+    words = ["/bin/sh", "-c", 'exec cat >"$0"', str(path)]
+    if subprocess.run(words, input=text, text=True, check=False).returncode:
+        raise OSError(errno.EIO, "it could not be written", str(path))
+    path.chmod(0o700)
 
 
 def pass_on_signals(commands: Sequence[Command]) -> None:

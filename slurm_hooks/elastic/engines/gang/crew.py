@@ -6,10 +6,8 @@ First the members tell each other their addresses, at the agent of rank 0.
 
 from __future__ import annotations
 
-import errno
 import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
@@ -17,7 +15,7 @@ from typing import Optional
 from slurm_hooks.elastic.agent.options import number
 from slurm_hooks.elastic.agent.session import Session
 from slurm_hooks.elastic.agent.workers_here import request_of, workers_here
-from slurm_hooks.elastic.engines.command import Command
+from slurm_hooks.elastic.engines.command import Command, write_program
 from slurm_hooks.elastic.engines.gang import world as worlds
 from slurm_hooks.elastic.engines.gang.channel import ChannelError, Listener
 from slurm_hooks.elastic.engines.gang.engine import (
@@ -128,7 +126,7 @@ class Crew:
         self._folder = Path(folder)
         self._folder.mkdir(mode=0o700, exist_ok=True)
         for name, text in files.items():
-            _write_program(self._folder / name, text)
+            write_program(self._folder / name, text)
 
     @property
     def has_command(self) -> bool:
@@ -177,18 +175,6 @@ class Crew:
     def close(self) -> None:
         """Answer no more."""
         self._listener.close()
-
-
-def _write_program(path: Path, text: str) -> None:
-    """Write a file that can be executed at once. Raises OSError.
-
-    Another process writes it. If this process had it open, so would a process that another thread
-    starts meanwhile, and no file is executed that is open for writing ("Text file busy").
-    """
-    words = ["/bin/sh", "-c", 'exec cat >"$0"', str(path)]
-    if subprocess.run(words, input=text, text=True, check=False).returncode:
-        raise OSError(errno.EIO, "it could not be written", str(path))
-    path.chmod(0o700)
 
 
 def slots(env: Mapping[str, str]) -> int:
