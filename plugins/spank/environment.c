@@ -43,6 +43,13 @@ const char *environment_value(char *const *list, const char *name)
 	return NULL;
 }
 
+const char *environment_cluster(char *const *list)
+{
+	const char *name = environment_value(list, "SLURM_CLUSTER_NAME");
+
+	return name && *name && strcmp(name, "(null)") ? name : NULL;
+}
+
 /* FNV-1a, 32 bits: http://www.isthe.com/chongo/tech/comp/fnv/ */
 static uint32_t hash(const char *text)
 {

@@ -78,6 +78,12 @@ struct environment {
 const char *environment_value(char *const *list, const char *name);
 
 /*
+ * SLURM_CLUSTER_NAME of the list, or NULL if Slurm does not know it: slurmstepd of 23.11.0 to 23.11.4
+ * sets "(null)" for the batch script, and has the name nowhere (mended in 23.11.5).
+ */
+const char *environment_cluster(char *const *list);
+
+/*
  * Decide which variables to add to `list`, the job's current environment. `set`
  * lacks the user's own values; `kept` lists those that differ from ours.
  * False: out of memory or space, and no variable may be set. Call

@@ -391,6 +391,24 @@ static void test_marks(void)
 	expect(!environment_is_ours("A:350ca8af0", "A", "0"), "longer", NULL);
 }
 
+static void test_cluster(void)
+{
+	static const struct {
+		const char *line, *found;
+	} cases[] = {
+		{"SLURM_CLUSTER_NAME=alpha", "alpha"},
+		{"SLURM_CLUSTER_NAME=", NULL},
+		{"SLURM_CLUSTER_NAME=(null)", NULL},
+		{"X=alpha", NULL},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char *const list[] = {(char *)cases[i].line, NULL};
+
+		expect_text(environment_cluster(list), cases[i].found, cases[i].line);
+	}
+}
+
 static void test_expand(void)
 {
 	struct place place = {.in_array = true, .job_id = 7, .user_id = 5, .work_dir = "/w",
@@ -453,6 +471,7 @@ int main(void)
 	test_without_torchrun();
 	test_without_traits();
 	test_marks();
+	test_cluster();
 	test_expand();
 	test_python_path();
 	return conclude("the environment");

@@ -300,7 +300,7 @@ int slurm_spank_user_init(spank_t spank, int argc, char *argv[])
 	if (spank_get_item(spank, S_JOB_ENV, &list))
 		goto fail;
 	place_find_job(spank, &place);
-	place.cluster = environment_value(list, "SLURM_CLUSTER_NAME");
+	place.cluster = environment_cluster(list);
 	if (!place.is_batch)
 		place.dir = environment_value(list, ENVIRONMENT_DIR);
 	else if (getcwd(work_dir, sizeof(work_dir)) && !environment_is_astray(work_dir))

@@ -89,6 +89,8 @@ def ours(environment: Mapping[str, str]) -> set[str]:
 def shared_dir(sandbox: Any, job: str, user: str = USER) -> str:
     """The directory that the plugin names."""
     user_id, cluster = pwd.getpwnam(user).pw_uid, sandbox.record.layout.cluster
+    if (23, 11) <= sandbox.record.slurm.version < (23, 11, 5):
+        cluster = "cluster"  # there Slurm does not tell a batch script the name
     return f"{sandbox.work}/.malleable-{user_id}/{cluster}/{job}"
 
 
