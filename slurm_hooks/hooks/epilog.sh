@@ -25,9 +25,13 @@ end_processes() { # job, node, cluster; `again` says that another look may show 
       *"${newline}SLURM_SCRIPT_CONTEXT="*) continue ;;
     esac
     # Several slurmd may share a host, and several clusters a node.
-    for line in "SLURM_JOB_ID=$1" "SLURMD_NODENAME=$2" "SLURM_CLUSTER_NAME=$3"; do
+    for line in "SLURM_JOB_ID=$1" "SLURMD_NODENAME=$2"; do
       case $env in *"$newline$line$newline"*) ;; *) continue 2 ;; esac
     done
+    case $env in # slurmstepd of 23.11.0 to 23.11.4 does not know the cluster's name
+      *"${newline}SLURM_CLUSTER_NAME=$3$newline"* | *"${newline}SLURM_CLUSTER_NAME=(null)$newline"*) ;;
+      *) continue ;;
+    esac
     kill -KILL "${proc#/proc/}" 2>/dev/null && again=yes # it may have started another meanwhile
   done
 }
