@@ -73,7 +73,8 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
     return Options(
         directory=Path(params.endpoint),
         run=_plain(str(params.run_id)),
-        cluster=_plain(env.get("SLURM_CLUSTER_NAME", "")),
+        # Slurm 23.11.4 does not know the name in a batch script.
+        cluster=_plain(env.get("SLURM_CLUSTER_NAME", "").replace("(null)", "")),
         backend=params.backend,
         limits=Limits(
             smallest=params.min_nodes,
