@@ -48,7 +48,9 @@ class OverUnixSocket(http.client.HTTPConnection):
 
 def version(installation: Installation) -> str:
     """The API version to use. 0.0.42 is common to 24.11 and 26.05."""
-    return "v0.0.38" if installation.version < (23, 2) else "v0.0.42"
+    if installation.version < (23, 2):
+        return "v0.0.38"
+    return "v0.0.40" if installation.version < (24, 11) else "v0.0.42"
 
 
 @pytest.fixture(scope="module")

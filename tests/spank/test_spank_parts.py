@@ -222,7 +222,7 @@ def test_srun_in_whole_nodes_gets_the_gpus_that_the_job_asks_for(
     site: Sandbox, installation: Installation, options: str, of_step: Optional[str]
 ) -> None:
     """The node and the batch script have all."""
-    if "--gpus-per-task" in options and installation.version >= (24, 11):
+    if "--gpus-per-task" in options and installation.version >= (23, 11):
         pytest.skip("sbatch refuses --gpus-per-task without --ntasks")
     body = "scontrol -d show job $SLURM_JOB_ID\nprint_env batch\nsrun bash -c 'print_env step'"
     path = script(site, "parts_whole", body + TORCHRUN)
