@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-TESTED = ((22, 5), (24, 11), (25, 11), (26, 5))
+# The patch of each release on which the tests ran.
+TRIED = ((22, 5, 8), (24, 11, 5), (25, 11, 8), (26, 5, 5))
+TESTED = tuple((year, month) for year, month, _ in TRIED)
 
 
 def is_tested(version: Sequence[int]) -> bool:
@@ -15,6 +17,18 @@ def is_tested(version: Sequence[int]) -> bool:
     return tuple(version[:2]) in TESTED
 
 
+def tried_instead(version: Sequence[int]) -> str:
+    """Return the patch of a tested release on which the tests ran, empty if it is this one."""
+    patches = [tried for tried in TRIED if tried[:2] == tuple(version[:2])]
+    return "" if tuple(version) in patches else ", ".join(_name(tried) for tried in patches)
+
+
 def known_releases() -> str:
     """Return the releases as people write them, like `22.05, 24.11`."""
-    return ", ".join(f"{year}.{month:02d}" for year, month in sorted(TESTED))
+    return ", ".join(_name(release) for release in sorted(TESTED))
+
+
+def _name(version: Sequence[int]) -> str:
+    """Return a release or a patch as people write it, like `22.05` or `22.05.8`."""
+    year, month, *patch = version
+    return ".".join([str(year), f"{month:02d}", *map(str, patch)])

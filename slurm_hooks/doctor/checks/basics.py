@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from slurm_hooks.doctor.facts import Facts, Unread, known
-from slurm_hooks.doctor.finding import Category, Check, Finding, error, warning
+from slurm_hooks.doctor.finding import Category, Check, Finding, error, note, warning
 from slurm_hooks.model.plural import plural
-from slurm_hooks.slurm.releases import is_tested, known_releases
+from slurm_hooks.slurm.releases import is_tested, known_releases, tried_instead
 from slurm_hooks.slurm.scontrol import Words
 
 SKEW_NOTED_S = 2.0
@@ -39,6 +39,11 @@ def _release(facts: Facts) -> Iterator[Finding]:
             f"({known_releases()})",
             advice="run `malleable test` on a canary partition first, or install a version of this "
             "package that was tested on the release",
+        )
+    elif tried := tried_instead(slurm.version):
+        yield note(
+            f"the tests ran on Slurm {tried}, not on {slurm.value('SLURM_VERSION')} of this release",
+            advice="run `malleable test`, which sends a small job through its whole life",
         )
 
 
@@ -92,7 +97,8 @@ _RELEASE = Check(
     "the tests of this package passed on this release of Slurm",
     "Slurm's releases differ in the meaning of a hold, a requeue or a listing. On a release "
     "without tests the plugin does not register its option. There `sbatch --malleable` is an "
-    "unknown option, and all else works as before.",
+    "unknown option, and all else works as before. On another patch of a tested release the plugin "
+    "works, and a note names the patch that was tried.",
     _release,
 )
 _CLOCKS = Check(
