@@ -42,7 +42,7 @@ def _release(facts: Facts) -> Iterator[Finding]:
         )
     elif tried := tried_instead(slurm.version):
         yield note(
-            f"the tests ran on Slurm {tried}, not on {slurm.value('SLURM_VERSION')} of this release",
+            f"the tests ran on Slurm {tried}, not on {slurm.value('SLURM_VERSION')}",
             advice="run `malleable test`, which sends a small job through its whole life",
         )
 
