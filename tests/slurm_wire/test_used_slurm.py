@@ -18,7 +18,7 @@ from slurm_hooks.slurm.live import Live
 from waiting import wait_until
 
 pytestmark = pytest.mark.slurm
-STUBBORN = "#!/bin/bash\ntrap '' TERM\nwhile :; do sleep 1; done\n"
+STUBBORN = "#!/bin/bash\ntrap '' TERM\necho deaf\nwhile :; do sleep 1; done\n"
 TYPES = ("a100",)
 JOBS = {  # by node; all have 8 GPUs, 16 CPUs and 16,000 MiB, and n1 is idle
     "n2": ("--gres=gpu:2", "--cpus-per-task=4", "--mem=4000"),
@@ -51,8 +51,8 @@ SHARDS = {  # the GPUs left for a job that wants whole GPUs, after each job
 
 
 def submit(box: Sandbox, node: str, *options: str) -> str:
-    words = ["sbatch", "--parsable", "--partition=main", f"--nodelist={node}", "--output=/dev/null"]
-    return box.run([*words, *options], stdin=STUBBORN).stdout.strip()
+    words = ["--parsable", "--partition=main", f"--nodelist={node}", f"--output={node}.out"]
+    return box.run(["sbatch", *words, *options], stdin=STUBBORN).stdout.strip()
 
 
 def look(box: Sandbox) -> Snapshot:
@@ -69,6 +69,7 @@ def test_each_state_of_a_node_is_read(bare_sandbox: Callable[..., Sandbox]) -> N
     jobs = {node: submit(box, node, *options) for node, options in JOBS.items()}
     running = ["squeue", "--noheader", "--states=running", "--format=%i"]
     wait_until(lambda: len(box.run(running).stdout.split()) == len(jobs))
+    wait_until(lambda: box.run(["cat", "n5.out"], check=False).stdout)  # else SIGTERM ends it
     box.run(["scancel", jobs["n5"]])
     box.run(["scontrol", "update", "nodename=n6", "state=drain", "reason=test"])
     wait_until(lambda: {n.name: free(n) for n in look(box).nodes} == FREE)
