@@ -33,6 +33,13 @@ ASKED = {
 }
 
 
+def job_directory(box: Sandbox, job_id: int, user_id: int) -> Path:
+    """The directory that the fragments of a job share, as the plugin names it."""
+    is_told = not (23, 11) <= box.record.slurm.version < (23, 11, 5)
+    cluster = box.record.layout.cluster if is_told else "cluster"
+    return box.work / f".malleable-{user_id}" / cluster / str(job_id)
+
+
 class KeptSandbox:
     """A sandbox that starts at its first use, and again after a module has spoiled it.
 

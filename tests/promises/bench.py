@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import warm_commands
+from kept_sandbox import job_directory
 from programs import write_program
 from slurm_hooks.model import FragmentState, MalleableJob, NodeState, Snapshot
 from slurm_hooks.report.text import find_job
@@ -145,8 +146,7 @@ class Bench:
 
     def directory(self, job_id: int, user_id: int = os.geteuid()) -> Path:
         """The directory that the job's fragments share."""
-        cluster = self.box.record.layout.cluster
-        return self.box.work / f".malleable-{user_id}" / cluster / str(job_id)
+        return job_directory(self.box, job_id, user_id)
 
     def observe(self) -> Snapshot:
         site = self.settings.site

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
 
+from kept_sandbox import job_directory
 from waiting import wait_until
 
 USER = "nobody"
@@ -88,10 +89,7 @@ def ours(environment: Mapping[str, str]) -> set[str]:
 
 def shared_dir(sandbox: Any, job: str, user: str = USER) -> str:
     """The directory that the plugin names."""
-    user_id, cluster = pwd.getpwnam(user).pw_uid, sandbox.record.layout.cluster
-    if (23, 11) <= sandbox.record.slurm.version < (23, 11, 5):
-        cluster = "cluster"  # there Slurm does not tell a batch script the name
-    return f"{sandbox.work}/.malleable-{user_id}/{cluster}/{job}"
+    return str(job_directory(sandbox, int(job), pwd.getpwnam(user).pw_uid))
 
 
 def show(sandbox: Any, job: str) -> dict[str, str]:
