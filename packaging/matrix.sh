@@ -12,7 +12,10 @@
 # --if-possible: a host that cannot run this says why, and exits with 0 instead of 69.
 # MATRIX_RELEASES and MATRIX_TESTS replace the defaults below; MATRIX_DEMO= leaves out the demo.
 # MATRIX_MIRROR is where the releases come from, by default apt's Debian mirror and, for those that
-# are called ubuntu-NAME, the mirror that debootstrap knows.
+# are called ubuntu-NAME, the mirror that debootstrap knows. In the root of a release that is called
+# source-NAME, Slurm is built once from SLURM_SOURCE, a tar ball:
+#
+#   make test-matrix MATRIX_RELEASES=source-25.05.8 SLURM_SOURCE=slurm-25.05.8.tar.bz2
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -25,7 +28,10 @@ kept=build/matrix
 # python3 for the libraries that this host's Python needs in the root
 packages="slurmctld slurmd slurm-client slurmrestd munge libslurm-dev libmunge-dev gcc libc6-dev make python3
 lua5.1 procps iproute2"
-build_limit_s=900
+source_packages="munge libmunge-dev gcc libc6-dev make python3 lua5.1 procps iproute2 bzip2 pkgconf
+liblua5.4-dev libjson-c-dev libhttp-parser-dev"
+source_suite=trixie
+build_limit_s=3600
 test_limit_s=5400
 demo_limit_s=600
 
@@ -97,15 +103,20 @@ end_all() {
 
 make_root() {
   release=$1 root=build/roots/$1
-  wanted=$(echo "$release $packages" | cksum)
+  needed=$packages
+  case $release in source-*) needed=$source_packages ;; esac
+  wanted=$(echo "$release $needed" | cksum)
   [ "$(cat "$root/.made" 2>/dev/null || true)" != "$wanted" ] || return 0
   command -v debootstrap >/dev/null || cannot "needs debootstrap: apt-get install debootstrap"
   mirror=${MATRIX_MIRROR:-$(find_mirror "$release")}
   [ -n "$mirror" ] || cannot "no mirror of $release is known here; set MATRIX_MIRROR"
+  case $release in
+    source-*) [ -f "${SLURM_SOURCE:-}" ] || cannot "$release: set SLURM_SOURCE to Slurm's tar ball" ;;
+  esac
   echo "Making $root: $release from $mirror"
   rm -rf "$root"
   mkdir -p "$root"
-  export MATRIX_PACKAGES="$packages"
+  export MATRIX_PACKAGES="$needed"
   in_namespaces "$build_limit_s" "" --fill "$release" "$root" "$mirror" >"$root.log" 2>&1 &
   ends_well $! || {
     tail -n 20 "$root.log" >&2
@@ -116,9 +127,10 @@ make_root() {
 
 fill_root() {
   release=$1 root=$2 mirror=$3
-  parts=main
-  [ "${release#ubuntu-}" = "$release" ] || parts=main,universe
-  debootstrap --variant=minbase --components="$parts" "${release#ubuntu-}" "$root" "$mirror" \
+  parts=main suite=${release#ubuntu-}
+  [ "$suite" = "$release" ] || parts=main,universe
+  [ "${release#source-}" = "$release" ] || suite=$source_suite
+  debootstrap --variant=minbase --components="$parts" "$suite" "$root" "$mirror" \
     "$(script_of "$release")"
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # starts no daemons
   chmod 755 "$root/usr/sbin/policy-rc.d"
@@ -136,6 +148,21 @@ fill_root() {
   # shellcheck disable=SC2086 # a list of words
   chroot "$root" apt-get install -y -qq --no-install-recommends $MATRIX_PACKAGES
   chroot "$root" apt-get clean
+  case $release in source-*) build_slurm "$root" ;; esac
+}
+
+# In the paths of Debian's packages, and for several slurmd on a host, as Debian builds it.
+build_slurm() {
+  root=$1 source=usr/src/slurm
+  mkdir -p "$root/$source"
+  tar -xf "$SLURM_SOURCE" --strip-components=1 -C "$root/$source"
+  chroot "$root" nice -n 15 sh -ec "cd /$source
+    ./configure --prefix=/usr --sysconfdir=/etc/slurm --with-munge --enable-multiple-slurmd \
+      --enable-slurmrestd --disable-static --disable-dependency-tracking --disable-debug
+    make -s -j$(nproc)
+    make -s install
+    ldconfig"
+  rm -rf "${root:?}/$source"
 }
 
 # A release has its own Python, for which torch and the rest would have to be installed. This host's
