@@ -9,7 +9,7 @@ import pytest
 
 from slurm_hooks.elastic.batch.expected import request
 from slurm_hooks.elastic.liveness import absent as module
-from slurm_hooks.elastic.liveness.absent import PATIENCE_S, Absence, missing, running
+from slurm_hooks.elastic.liveness.absent import PATIENCE_S, Absence, missing, running, sentence
 from slurm_hooks.elastic.rendezvous.state import Member, Outcome, State, join
 
 ME = Member("a" * 16, 0, 0, "1.0", "n1")
@@ -72,5 +72,20 @@ def test_an_absent_fragment_is_reported_once_and_after_a_while(
     assert asked == [request("7")] * reported
     assert len(said) == 2 * reported
     assert all(
-        "fragment 1 runs but cannot be seen in" in line and "/shared/7" in line for line in said
+        "fragment 1 runs but has not joined" in line and "/shared/7" in line for line in said
     )
+
+
+def test_the_remark_is_taken_back_when_the_fragment_has_joined(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    remarks: list[str] = []
+    monkeypatch.setattr(module.time, "time", lambda: NOW)
+    monkeypatch.setattr(module, "write_remark", remarks.append)
+    monkeypatch.setattr(module, "withdraw_remark", remarks.remove)
+    absence = Absence("/shared/7", {"SLURM_ARRAY_JOB_ID": "7"}, lambda _: ANSWER)
+    absence.check(APART)
+    absence.look(0.0, APART, ME.token)
+    assert remarks == [sentence((1,), "/shared/7")]
+    absence.look(1.0, join(APART, Member("b" * 16, 1, 0, "1.0", "n2")), ME.token)
+    assert remarks == []

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slurm_hooks.elastic.batch import expected
-from slurm_hooks.elastic.batch.remark import write_remark
+from slurm_hooks.elastic.batch.remark import withdraw_remark, write_remark
 from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.liveness.file_system import local_kind
 from slurm_hooks.elastic.liveness.watch import Unchanged
@@ -41,18 +41,19 @@ def running(text: str, now: float, patience_s: float = PATIENCE_S) -> tuple[int,
 def sentence(fragments: tuple[int, ...], directory: str) -> str:
     """Return the sentence for the user."""
     names = ", ".join(str(f) for f in fragments[:8])
-    who, verb = ("fragment", "runs") if len(fragments) == 1 else ("fragments", "run")
+    is_one = len(fragments) == 1
+    who = f"fragment {names} runs but has" if is_one else f"fragments {names} run but have"
     kind = local_kind(directory)
     where = f"{directory} (on {kind} here)" if kind else directory
     return (
-        f"{who} {names} {verb} but cannot be seen in {where}: either the nodes do not share that "
-        "directory, or the script does not start torchrun"
+        f"{who} not joined: a slow start, a node cut off, a script without torchrun, or nodes that "
+        f"do not share {where}"
     )
 
 
 class Absence:
-    """Reports once that fragments are missing. `ask` gets the command and returns squeue's
-    output.
+    """Reports once that fragments are missing, and takes the remark back when they have joined.
+    `ask` gets the command and returns squeue's output.
     """
 
     def __init__(
@@ -66,9 +67,14 @@ class Absence:
         self._ask = ask
         self._quiet = Unchanged()
         self._has_asked = not self._array.isdigit()
+        self._reported: tuple[int, ...] = ()
+        self._remark = ""
 
     def look(self, now: float, state: State, token: str) -> None:
         """Ask Slurm if that is due. Only the first member does. Does not block."""
+        if self._reported and not missing(state, self._reported):
+            withdraw_remark(self._remark)
+            self._reported = ()
         away = missing(state, state.wanted)
         is_first = bool(state.members) and state.members[0].token == token
         quiet_s = self._quiet.observe(now, away)
@@ -82,5 +88,7 @@ class Absence:
         """Ask Slurm, and report the fragments that run and are not in `state`."""
         away = missing(state, running(self._ask(expected.request(self._array)), time.time()))
         if away:
-            say(sentence(away, self._directory))
-            write_remark(sentence(away, self._directory))
+            self._remark = sentence(away, self._directory)
+            say(self._remark)
+            write_remark(self._remark)
+            self._reported = away
