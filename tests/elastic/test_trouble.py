@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from slurm_hooks.elastic.rendezvous.directory import DirectoryError, SharedDirectory
+from slurm_hooks.elastic.rendezvous.patient_directory import PatientDirectory
 from slurm_hooks.elastic.rendezvous.state import Admission, Member, Outcome, State, admit
 
 from .members import opened
@@ -112,6 +113,23 @@ def test_a_clock_that_is_a_minute_off_changes_no_admission(skew_s: int) -> None:
     over = State(run="7", outcome=Outcome.FINISHED, outcome_at=now, done=((1, 0, "1.0"),))
     assert admit(over, newcomer, 1, now + skew_s) is Admission.NOTHING_LEFT
     assert admit(State(run="7"), newcomer, 1, now + skew_s) is Admission.JOIN
+
+
+def test_a_file_server_that_was_away_uses_up_no_patience(tmp_path: Path) -> None:
+    """A call hangs until the server is back. Then all agents write at once, and most of them are
+    too slow for their own limit. That is no lasting trouble.
+    """
+    patient = PatientDirectory(opened(tmp_path), patience_s=0.2)
+    calls: list[float] = []
+
+    def deed() -> None:
+        calls.append(time.monotonic())
+        if len(calls) == 1:
+            time.sleep(0.5)
+            raise DirectoryError("cannot update within 30 s")
+
+    patient.do_patiently(deed)
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("name", ["state.1", "beats/00000000000000aa", "stages/1.0"])

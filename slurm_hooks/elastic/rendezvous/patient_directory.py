@@ -40,15 +40,21 @@ class PatientDirectory:
         return states[0]
 
     def do_patiently(self, deed: Callable[[], object]) -> None:
-        """Do `deed`, again and again while it raises DirectoryError."""
-        deadline = time.monotonic() + self._patience_s
+        """Do `deed`, again and again while it raises DirectoryError.
+
+        Patience begins with the first error. Before that the deed may have hung for as long as the
+        file server was away.
+        """
+        deadline = float("inf")
         while True:
             try:
                 deed()
                 return
             except DirectoryError as error:
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if now > deadline:
                     raise
+                deadline = min(deadline, now + self._patience_s)
                 self.complain(error)
             time.sleep(1.0)
 
