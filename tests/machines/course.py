@@ -18,6 +18,7 @@ from waiting import wait_until
 
 LONG_S = 600.0  # for what has no bound
 LOOK_S = 0.5
+USERS = {"ann": 1001, "bob": 1002}
 DIGITS = TREE / "examples" / "digits"
 Round = Mapping[str, Any]
 
@@ -54,15 +55,15 @@ class Site:
 
     def await_nodes(self) -> None:
         """Wait until Slurm can use every node."""
-        good = {"idle", "mixed", "allocated"}
+        good = {"idle", "mix", "alloc"}
         wait_until(lambda: set(self.states().values()) <= good, LONG_S, self.states, every_s=2)
 
     @contextmanager
-    def training(self, name: str, steps: int = 100_000) -> Iterator[Training]:
+    def training(self, name: str, script: str = "train.py") -> Iterator[Training]:
         """A training of ann that has begun on all nodes. It ends with this context."""
         self.await_idle()
-        training = Training(self, name)
-        training.submit(steps)
+        training = Training(self, name, script=script)
+        training.submit()
         try:
             training.await_size(len(NODES))
             yield training
@@ -76,24 +77,29 @@ class Training:
 
     site: Site
     name: str
+    user: str = "ann"
+    script: str = "train.py"
     job: str = ""
 
     @property
     def home(self) -> str:
-        return f"/shared/home/ann/{self.name}"
+        return f"/shared/home/{self.user}/{self.name}"
 
     @property
     def shared(self) -> str:
         """The directory of its agents."""
-        return f"{self.home}/.malleable-1001/machines/{self.job}"
+        return f"{self.home}/.malleable-{USERS[self.user]}/machines/{self.job}"
 
-    def submit(self, steps: int) -> None:
+    def submit(self, steps: int = 100_000) -> None:
         ctl = self.site.ctl
-        ctl.run(f"mkdir -p {self.home}", "ann")
+        ctl.run(f"mkdir -p {self.home}", self.user)
         for name in ("train.py", "train.sh"):
-            ctl.write(f"{self.home}/{name}", (DIGITS / name).read_text(), "ann")
+            text = (
+                (DIGITS / name).read_text().replace("torchrun train.py", f"torchrun {self.script}")
+            )
+            ctl.write(f"{self.home}/{name}", text, self.user)
         line = f"sbatch --malleable=1-3 train.sh --steps {steps} --pace 1"
-        said = ctl.run(f". {sys.prefix}/bin/activate && cd {self.home} && {line}", "ann")
+        said = ctl.run(f". {sys.prefix}/bin/activate && cd {self.home} && {line}", self.user)
         match = re.search(r"Submitted batch job (\d+)", said)
         assert match, said
         self.job = match[1]
@@ -108,6 +114,11 @@ class Training:
         now = decode(self.site.ctl.run(newest)).round
         assert now
         return list(now.fragments)
+
+    def last_rank(self) -> tuple[int, Guest]:
+        """The fragment of the last rank, and its node."""
+        fragment = self.ranks()[-1]
+        return fragment, self.site.machines[self.places()[fragment]]
 
     def places(self) -> dict[int, str]:
         """The node of each fragment that Slurm runs."""

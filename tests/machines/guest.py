@@ -101,6 +101,15 @@ class Guest:
         self.room.call("ip", "link", "set", f"tap{self.number}", "master", "br0")
         self.forget()
 
+    @contextmanager
+    def clock_off(self, off_s: int, then: str = "") -> Iterator[None]:
+        """Let its clock be wrong within this context."""
+        self.run(f"date -s '{off_s:+d} seconds'{then}")
+        try:
+            yield
+        finally:
+            self.run(f"date -s '{-off_s:+d} seconds'{then}")
+
     def forget(self) -> None:
         """Use a new connection, since the guest no longer answers on the old one."""
         for socket in self.room.files.glob(f"ssh-*-{self.name}"):

@@ -1,4 +1,4 @@
-"""The network cable of a node comes out, and goes in again."""
+"""Network cables come out, and go in again: of a node, and of two at a switch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from machines.course import Site, Training
+from machines.root import NODES
 
 pytestmark = [pytest.mark.machines, pytest.mark.timeout(3600)]
 PROMISED_S = 20.0
@@ -21,16 +22,57 @@ def training(site: Site) -> Iterator[Training]:
         yield training
 
 
-def victim(training: Training) -> tuple[int, str]:
-    """The fragment of the last rank and its node."""
-    fragment = training.ranks()[-1]
-    return fragment, training.places()[fragment]
+def test_three_seconds_cost_no_round(training: Training) -> None:
+    before, (_, node) = training.rounds(), training.last_rank()
+    node.unplug()
+    time.sleep(3)
+    node.plug()
+    training.site.note("cable out for 3 s", "next checkpoint", training.await_steps())
+    assert training.rounds() == before
+
+
+def test_the_others_go_on_and_the_node_comes_back(training: Training) -> None:
+    fragment, node = training.last_rank()
+    site, fault = training.site, "cable out for 20 s"
+    before = training.restarts()
+    began = time.monotonic()
+    node.unplug()
+    training.await_round(lambda one: fragment not in one["fragments"])
+    site.note(fault, "next round", time.monotonic() - began, PROMISED_S)
+    time.sleep(max(0.0, began + 20 - time.monotonic()))
+    node.plug()
+    began = time.monotonic()
+    training.await_size(len(NODES))
+    site.note(fault, "on all nodes again, after the cable", time.monotonic() - began)
+    assert training.restarts() == before
+
+
+def test_a_switch_loses_two_nodes_of_three(training: Training) -> None:
+    """The node that still reaches the file server goes on alone. The others form no round."""
+    site, places, before = training.site, training.places(), training.restarts()
+    fault = "two nodes of three cut off for 60 s"
+    *lost, survivor = training.ranks()
+    seen, nodes = len(training.rounds()), [site.machines[places[one]] for one in lost]
+    began = time.monotonic()
+    for node in nodes:
+        node.unplug()
+    training.await_size(1)
+    site.note(fault, "next round", time.monotonic() - began, PROMISED_S)
+    training.await_steps()
+    time.sleep(max(0.0, began + 60 - time.monotonic()))
+    for node in nodes:
+        node.plug()
+    began = time.monotonic()
+    training.await_size(len(NODES))
+    site.note(fault, "on all nodes, after the cables", time.monotonic() - began)
+    assert all(survivor in one["fragments"] for one in training.rounds()[seen:])
+    assert training.restarts() == before
 
 
 def test_a_fragment_that_slurm_has_given_up_does_not_come_back(training: Training) -> None:
     """Its node counts as down after 120 s. Slurm requeues it, and then the cable is back."""
-    fragment, name = victim(training)
-    site, node = training.site, training.site.machines[name]
+    fragment, node = training.last_rank()
+    site = training.site
     runs, seen = training.restarts()[fragment], len(training.rounds())
     began = time.monotonic()
     node.unplug()
