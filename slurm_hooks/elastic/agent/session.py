@@ -120,6 +120,8 @@ class Session:
         """
         has_failed = exit_code is not None and self.round is not None and not self._is_stopping
         self._failed = 1 + (exit_code or 0) if has_failed else 0
+        if has_failed:
+            self._failures.look_here(self.fragment)
         self._sound = int(self._is_stopping and is_seen and exit_code == 0)
         self._leave_by: Optional[float] = None
         self._waits_since: Optional[float] = None  # set when it is on the waiting list
