@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from machines.course import Site
+from machines.course import Site, Training
 from machines.guest import guests
 from machines.pages import Administrator
 from machines.root import KEPT, TREE, missing, root_disk, torch_disk
@@ -55,6 +55,12 @@ def site(debs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator
             site.note("none", line[:50], time.monotonic() - began)
             began = time.monotonic()
         yield site
+
+
+@pytest.fixture
+def training(site: Site) -> Training:
+    """A training on all nodes. Tests share it as long as it lives."""
+    return site.lasting()
 
 
 def pytest_unconfigure() -> None:

@@ -21,6 +21,21 @@ LOOK_S = 0.5
 USERS = {"ann": 1001, "bob": 1002}
 DIGITS = TREE / "examples" / "digits"
 Round = Mapping[str, Any]
+# The example, in a process that takes all memory once a file tells its node to.
+HUNGRY = """\
+import os, runpy, threading, time
+
+def eat():
+    order, held = f"eat.{os.uname().nodename}", []
+    while not os.path.exists(order):
+        time.sleep(1)
+    os.remove(order)
+    while True:
+        held.append(bytearray(b"x" * (16 << 20)))
+
+threading.Thread(target=eat, daemon=True).start()
+runpy.run_path("digits.py", run_name="__main__")
+"""
 
 
 @dataclass
@@ -29,6 +44,7 @@ class Site:
 
     machines: Mapping[str, Guest]
     rows: list[tuple[str, str, float, float]] = field(default_factory=list)
+    _lasting: Training | None = None
 
     @property
     def ctl(self) -> Guest:
@@ -58,11 +74,27 @@ class Site:
         good = {"idle", "mix", "alloc"}
         wait_until(lambda: set(self.states().values()) <= good, LONG_S, self.states, every_s=2)
 
+    def lasting(self) -> Training:
+        """A training on all nodes. Tests share it as long as it lives."""
+        if self._lasting is None or not self._lasting.places():
+            self.end_lasting()
+            self.await_idle()
+            self._lasting = Training(self, f"lasting{time.time():.0f}")
+            self._lasting.submit()
+        self._lasting.await_size(len(NODES))
+        return self._lasting
+
+    def end_lasting(self) -> None:
+        if self._lasting:
+            self.ctl.run(f"scancel {self._lasting.job}")
+            self._lasting = None
+
     @contextmanager
-    def training(self, name: str, script: str = "train.py") -> Iterator[Training]:
+    def training(self, name: str) -> Iterator[Training]:
         """A training of ann that has begun on all nodes. It ends with this context."""
+        self.end_lasting()
         self.await_idle()
-        training = Training(self, name, script=script)
+        training = Training(self, name)
         training.submit()
         try:
             training.await_size(len(NODES))
@@ -78,7 +110,6 @@ class Training:
     site: Site
     name: str
     user: str = "ann"
-    script: str = "train.py"
     job: str = ""
 
     @property
@@ -90,13 +121,13 @@ class Training:
         """The directory of its agents."""
         return f"{self.home}/.malleable-{USERS[self.user]}/machines/{self.job}"
 
-    def submit(self, steps: int = 100_000) -> None:
+    def submit(self, steps: int = 100_000, is_plain: bool = False) -> None:
         ctl = self.site.ctl
         ctl.run(f"mkdir -p {self.home}", self.user)
-        for name in ("train.py", "train.sh"):
-            text = (
-                (DIGITS / name).read_text().replace("torchrun train.py", f"torchrun {self.script}")
-            )
+        files = {name: (DIGITS / name).read_text() for name in ("train.py", "train.sh")}
+        if not is_plain:
+            files = {**files, "digits.py": files["train.py"], "train.py": HUNGRY}
+        for name, text in files.items():
             ctl.write(f"{self.home}/{name}", text, self.user)
         line = f"sbatch --malleable=1-3 train.sh --steps {steps} --pace 1"
         said = ctl.run(f". {sys.prefix}/bin/activate && cd {self.home} && {line}", self.user)

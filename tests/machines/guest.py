@@ -93,6 +93,14 @@ class Guest:
         self.process.wait(60)
         self.forget()
 
+    def await_off(self) -> None:
+        """Wait until it has switched itself off. UML cannot boot again by itself, since its network
+        is in use then.
+        """
+        assert self.process
+        self.process.wait(BOOT_LIMIT_S)
+        self.forget()
+
     def unplug(self) -> None:
         """Take its network cable out. With `down`, the guest's interface would stay dead."""
         self.room.call("ip", "link", "set", f"tap{self.number}", "nomaster")

@@ -38,7 +38,7 @@ def test_a_training_of_a_user_begins_and_ends(site: Site) -> None:
     site.await_idle()
     training = Training(site, "first")
     began = time.monotonic()
-    training.submit(STEPS)
+    training.submit(STEPS, is_plain=True)
     training.await_round(lambda one: one["size"] >= 2)
     site.note("none", "sbatch to a round of two nodes or more", time.monotonic() - began)
     result = f"{training.home}/result.json"
