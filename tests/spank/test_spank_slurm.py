@@ -29,9 +29,9 @@ from spank_jobs import (
 )
 
 from kept_sandbox import cancel_jobs_of
+from slurm_hooks.sandbox.project import project_spec
 from slurm_hooks.words.engines import BACKENDS
 
-LUA = Path(__file__).parents[2] / "plugins" / "lua"
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.skipif(os.geteuid() != 0, reason="submits as another user, which needs root"),
@@ -353,7 +353,9 @@ def test_fragments_of_an_engine_without_traits_say_so_and_do_not_meet(
     fresh_sandbox: Any, tmp_path: Path
 ) -> None:
     """The job is older than the plugin, or a site's own script writes over ours."""
-    lua = shutil.copytree(LUA, tmp_path / "lua")
+    source = project_spec().lua_dir  # of this tree, or the installed modules
+    assert source
+    lua = shutil.copytree(source, tmp_path / "lua")
     text = (lua / "malleable_checks.lua").read_text()
     assert text.count("policy.engines[request.engine]") == 1
     (lua / "malleable_checks.lua").write_text(

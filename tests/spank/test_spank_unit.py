@@ -60,7 +60,10 @@ def test_the_installed_plugin_exports_only_spank_symbols(tmp_path: Path) -> None
     assert exported(build) == EXPORTS
     installed = tmp_path / "root/usr/lib64/slurm/malleable.so"
     assert installed.stat().st_mode & 0o777 == 0o755
-    assert b"malleable: tested with Slurm 2205, 2411, 2511, 2605\0" in installed.read_bytes()
+    assert (
+        b"malleable: tested with Slurm 2205, 2311, 2411, 2505, 2511, 2605\0"
+        in installed.read_bytes()
+    )
     make(build, "clean")
     assert not build.exists()
 
