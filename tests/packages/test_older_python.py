@@ -34,6 +34,7 @@ JOB_PATH = "/usr/share/slurm-malleable/jobpath"
 # not every mirror tells pip which Python a release needs.
 TOOLS = ("pytest==8.4.2", "pytest-mock==3.15.1", "pytest-timeout==2.4.0", "iniconfig==2.1.0")
 TOOLS += ("hypothesis==6.141.1", "exceptiongroup==1.3.1", "typing_extensions")
+TOOLS += ("pytest-xdist==3.8.0", "execnet==2.1.1")  # most of the tests wait
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 import slurm_hooks.elastic as job_side
@@ -95,6 +96,7 @@ def test_the_tests_of_a_jobs_side_pass_without_torch(debian_11: Root, tmp_path: 
     path = f"{HOME}:{HOME}/vendor:/tmp/tests/tools:/tmp/tests/tests"
     argv = ["python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=/tmp/tests"]
     argv += ["-m", "not slurm and not torch and not slow", "/tmp/tests/tests/elastic"]
-    env = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+    argv += ["-n", "4", "--dist", "loadscope"]
+    env = {"PYTHONPATH": path, "PYTHONPYCACHEPREFIX": "/tmp/bytecode"}  # programs start often
     done = debian_11.run(argv, env=env, check=False, timeout_s=700)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
