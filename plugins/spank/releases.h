@@ -14,7 +14,7 @@
 
 /* The releases on which all tests of the plugin passed, as 100 * year + month. */
 #ifndef MALLEABLE_TESTED
-#define MALLEABLE_TESTED 2205, 2411, 2511, 2605
+#define MALLEABLE_TESTED 2205, 2311, 2411, 2505, 2511, 2605
 #endif
 
 /*

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # The patch of each release on which the tests ran.
-TRIED = ((22, 5, 8), (24, 11, 5), (25, 11, 8), (26, 5, 5))
+TRIED = ((22, 5, 8), (23, 11, 4), (24, 11, 5), (25, 5, 8), (25, 11, 8), (26, 5, 5))
 TESTED = tuple((year, month) for year, month, _ in TRIED)
 
 

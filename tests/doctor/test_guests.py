@@ -39,7 +39,7 @@ def doctor(site: GuestSite, settings: str) -> list[str]:
 GOLDEN = {
     "gpu cluster": [
         "warning release: Slurm 23.02.2 is not a release on which this was tested "
-        "(22.05, 24.11, 25.11, 26.05)",
+        "(22.05, 23.11, 24.11, 25.05, 25.11, 26.05)",
         "note longest-wait: partition lowest: a job may wait up to 11 min for a node with a "
         "fragment: grace 10 min, 30 s until Slurm's check, KillWait 30 s",
         "0 errors and 1 warning, 1 note: do as the lines above say, then run doctor again.",
