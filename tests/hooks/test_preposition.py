@@ -29,6 +29,7 @@ from waiting import wait_until
 HOOK = Path(preposition.__file__).parent
 IS_ROOT = os.geteuid() == 0
 USER = pwd.getpwnam("nobody") if IS_ROOT else pwd.getpwuid(os.geteuid())
+FIRST = 90_000_000  # jobs of sandboxes beside this test have small numbers
 needs_root = pytest.mark.skipif(not IS_ROOT, reason="a hook that is not root changes to nobody")
 
 
@@ -43,11 +44,15 @@ class Node:
     def home(self) -> Path:
         return self.store / str(USER.pw_uid)
 
+    def link(self, job: int) -> Path:
+        """The copy of this job."""
+        return self.home / f"job-{FIRST + job}"
+
     def begin(self, path: Path, job: int = 7, *more: str) -> subprocess.Popen[str]:
         environ = {
             "SPANK_MALLEABLE": "1-2",
             "SPANK_MALLEABLE_ENV": str(path),
-            "SLURM_JOB_ID": str(job),
+            "SLURM_JOB_ID": str(FIRST + job),
             "SLURM_JOB_UID": str(USER.pw_uid),
             "SLURM_JOB_GID": str(USER.pw_gid),
         }
@@ -100,8 +105,8 @@ def test_a_tar_is_laid_once_for_all_jobs_of_its_user(node: Node) -> None:
     node.run(tar, 8)
     (name,) = node.laid()
     for job in (7, 8):
-        assert os.readlink(node.home / f"job-{job}") == name
-    tool = node.home / "job-7/bin/tool"
+        assert os.readlink(node.link(job)) == name
+    tool = node.link(7) / "bin/tool"
     assert tool.read_text() == "content"
     assert tool.stat().st_uid == USER.pw_uid
     assert tool.stat().st_mtime == 1_000_000_000
@@ -116,8 +121,8 @@ def test_two_tars_of_the_same_content_share_it_and_another_content_does_not(node
     assert len(node.laid()) == 1
     node.tar("env.tar", a="22")
     node.run(tar, 9)
-    assert (node.home / "job-9/a").read_text() == "22"
-    assert (node.home / "job-7/a").read_text() == "1"
+    assert (node.link(9) / "a").read_text() == "22"
+    assert (node.link(7) / "a").read_text() == "1"
 
 
 def test_a_directory_is_copied_with_its_links_and_modes(node: Node) -> None:
@@ -128,7 +133,7 @@ def test_a_directory_is_copied_with_its_links_and_modes(node: Node) -> None:
     (tree / "bin/python").symlink_to("/usr/bin/python3")
     os.mkfifo(tree / "fifo")
     node.run(tree)
-    copy = node.home / "job-7"
+    copy = node.link(7)
     assert (copy / "bin/run").stat().st_mode & 0o7777 == 0o755
     assert os.readlink(copy / "bin/python") == "/usr/bin/python3"
     assert not os.path.lexists(copy / "fifo")
@@ -137,7 +142,7 @@ def test_a_directory_is_copied_with_its_links_and_modes(node: Node) -> None:
 def test_a_squashfs_image_is_copied_unchanged(node: Node) -> None:
     (node.shared / "env.squashfs").write_bytes(b"hsqs" + bytes(5000))
     node.run(node.shared / "env.squashfs")
-    assert (node.home / "job-7/image.squashfs").read_bytes() == b"hsqs" + bytes(5000)
+    assert (node.link(7) / "image.squashfs").read_bytes() == b"hsqs" + bytes(5000)
 
 
 def test_a_venv_s_python_imports_its_modules_from_the_copy(node: Node) -> None:
@@ -149,7 +154,7 @@ def test_a_venv_s_python_imports_its_modules_from_the_copy(node: Node) -> None:
         archive.add(venv, ".")
     shutil.rmtree(venv)
     node.run(node.shared / "venv.tar.gz")
-    python = [node.home / "job-7/bin/python", "-m", "of_the_user"]
+    python = [node.link(7) / "bin/python", "-m", "of_the_user"]
     said = subprocess.run(python, check=True, capture_output=True, text=True).stdout
     assert said.startswith(f"{node.home}/")
 
@@ -177,7 +182,7 @@ def test_devices_and_setuid_bits_are_not_laid(node: Node) -> None:
     with tarfile.open(node.shared / "env.tar", "w") as archive:
         add(archive, "su", "x", 0o6755)
     node.run(node.shared / "env.tar")
-    assert (node.home / "job-7/su").stat().st_mode & 0o7777 == 0o755
+    assert (node.link(7) / "su").stat().st_mode & 0o7777 == 0o755
     with tarfile.open(node.shared / "bad.tar", "w") as archive:
         device = tarfile.TarInfo("null")
         device.type = tarfile.CHRTYPE
@@ -237,7 +242,7 @@ def test_links_that_a_user_plants_at_home_harm_no_other_user(node: Node) -> None
     victim.mkdir(mode=0o755)
     (victim / "file").write_text("root's")
     os.chown(victim, 0, 0)
-    for name in ("part-0", "gone-0", "lock-0", "new-job-8", "job-8"):
+    for name in ("part-0", "gone-0", "lock-0", f"new-job-{FIRST + 8}", f"job-{FIRST + 8}"):
         (node.home / name).symlink_to(victim)
     (node.home / "lock").unlink()
     (node.home / "lock").symlink_to(victim / "file")
@@ -285,14 +290,14 @@ def test_remains_of_a_dead_hook_are_removed_by_the_next(node: Node) -> None:
     node.run(node.tar("other.tar", a="x"), 8)
     assert node.parts() == []
     node.run(tar, 9)
-    assert len(list((node.home / "job-9").iterdir())) == SLOW
+    assert len(list((node.link(9)).iterdir())) == SLOW
 
 
 def test_when_its_seconds_are_over_the_job_starts_without(node: Node) -> None:
     tar = slow_tar(node)
     assert "was killed after 0.2 s" in node.run(tar, 7, "--seconds=0.2")
     assert node.laid() == []
-    assert not os.path.lexists(node.home / "job-7")
+    assert not os.path.lexists(node.link(7))
 
 
 def age(path: Path, days: float) -> None:
@@ -304,13 +309,13 @@ def test_unused_copies_are_evicted_by_age_and_size_and_used_copies_are_kept(node
     jobs = {job: node.tar(f"{job}.tar", a=str(job) * 200_000) for job in (1, 2, 3)}
     for job, tar in jobs.items():
         node.run(tar, job)
-    first, second, third = (node.home / os.readlink(node.home / f"job-{job}") for job in jobs)
+    first, second, third = (node.home / os.readlink(node.link(job)) for job in jobs)
     for link in node.home.glob("job-*"):
         age(link, 1)  # long past the start, and no process
     age(first, 3)
     age(second, 2)
     age(third, 20)
-    environ = {"SLURM_JOB_ID": "3"}
+    environ = {"SLURM_JOB_ID": str(FIRST + 3)}
     user = {"user": USER.pw_uid, "group": USER.pw_gid} if IS_ROOT else {}
     uses = subprocess.Popen(["sleep", "60"], env=environ, **user)  # type: ignore[call-overload]
     try:
@@ -330,18 +335,18 @@ def test_unused_copies_are_evicted_by_age_and_size_and_used_copies_are_kept(node
 def test_an_evicted_copy_is_laid_again(node: Node) -> None:
     tar = node.tar("env.tar", a="x")
     node.run(tar)
-    age(node.home / "job-7", 1)
+    age(node.link(7), 1)
     age(node.home / node.laid()[0], 30)
     assert "env-" in node.run(node.tar("other.tar", a="y"), 8)
     assert len(node.laid()) == 1
     node.run(tar, 9)
-    assert (node.home / "job-9/a").read_text() == "x"
+    assert (node.link(9) / "a").read_text() == "x"
 
 
 @needs_root
 def test_old_copies_of_absent_users_are_removed_once_a_day(node: Node) -> None:
     node.run(node.tar("env.tar", a="x"))
-    age(node.home / "job-7", 1)
+    age(node.link(7), 1)
     age(node.home / node.laid()[0], 30)
     rules = Rules(2**30, 0, 14 * 86400)
     hook.tidy_once_a_day(str(node.store), rules, 10)
@@ -431,16 +436,16 @@ def test_copies_that_jobs_use_count_for_the_limit(node: Node) -> None:
     for job in (1, 2, 3):
         said = node.run(node.tar(f"{job}.tar", a=str(job) * 200_000), job, limit)
         assert ("larger than" in said) == (job == 3)
-    age(node.home / "job-1", 1)
+    age(node.link(1), 1)
     node.run(node.tar("3.tar", a="3" * 200_000), 3, limit)
-    assert (node.home / "job-3/a").exists()
+    assert (node.link(3) / "a").exists()
     assert len(node.laid()) == 2
 
 
 def test_a_share_of_the_disk_is_left_to_all(node: Node) -> None:
     tar = node.tar("env.tar", a="x")
     node.run(tar)
-    age(node.home / "job-7", 1)
+    age(node.link(7), 1)
     said = node.run(node.tar("other.tar", a="y"), 8, "--free-share=1")
     assert "fuller than the site allows" in said
     assert node.laid() == node.parts() == []  # and unused copies make room
@@ -462,7 +467,7 @@ def test_a_copy_that_a_job_has_write_protected_is_evicted(node: Node) -> None:
     laid = node.home / node.laid()[0]
     for path in (laid / "a/b", laid / "a", laid):
         path.chmod(0o500)
-    age(node.home / "job-7", 1)
+    age(node.link(7), 1)
     age(laid, 30)
     node.run(node.tar("other.tar", a="y"), 8)
     assert not laid.exists()
@@ -471,7 +476,7 @@ def test_a_copy_that_a_job_has_write_protected_is_evicted(node: Node) -> None:
 
 def test_a_clock_that_was_ahead_keeps_no_copy_endlessly(node: Node) -> None:
     node.run(node.tar("env.tar", a="x"))
-    for path in (node.home / "job-7", node.home / node.laid()[0], node.store / ".tidied"):
+    for path in (node.link(7), node.home / node.laid()[0], node.store / ".tidied"):
         age(path, -4000)
     hook.tidy_once_a_day(str(node.store), Rules(2**30, 0, 14 * 86400), 10)
     assert node.laid() == []
@@ -522,14 +527,14 @@ def test_a_copy_that_a_crash_may_have_cut_is_not_used_after_it(node: Node) -> No
     mark.unlink()
     mark.symlink_to("another-boot")
     node.run(tar, 8)
-    assert (node.home / "job-8/a").read_text() == "content"
+    assert (node.link(8) / "a").read_text() == "content"
     shutil.copy(tar, node.shared / "copy.tar")
     (laid / "a").write_text("")
     (mark,) = node.home.glob("boot-*")
     mark.unlink()
     mark.symlink_to("another-boot")
     node.run(node.shared / "copy.tar", 9)
-    assert (node.home / "job-9/a").read_text() == "content"
+    assert (node.link(9) / "a").read_text() == "content"
 
 
 def test_a_copy_that_is_on_the_disk_survives_a_crash(node: Node) -> None:
@@ -564,6 +569,6 @@ def test_a_hard_link_to_a_link_or_a_file_is_kept_as_a_hard_link(node: Node) -> N
             hard.type, hard.linkname = tarfile.LNKTYPE, target
             archive.addfile(hard)
     node.run(node.shared / "env.tar")
-    copy = node.home / "job-7"
+    copy = node.link(7)
     assert (copy / "hard").stat().st_ino == (copy / "file").stat().st_ino
     assert os.readlink(copy / "other") == "file"
