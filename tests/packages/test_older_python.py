@@ -91,7 +91,9 @@ def test_the_tests_of_a_jobs_side_pass_without_torch(debian_11: Root, tmp_path: 
     fetch += [f"--python-version={PYTHON}", "--only-binary=:all:", *TOOLS]
     if subprocess.run(fetch, capture_output=True, timeout=300, check=False).returncode != 0:
         pytest.skip("pip finds no pytest for that Python here")
-    for source in (tools, TREE / "tests", TREE / "pyproject.toml"):
+    # Some tests run what the documents and the examples show.
+    shown = (TREE / "docs", TREE / "examples")
+    for source in (tools, TREE / "tests", TREE / "pyproject.toml", *shown):
         debian_11.put(source, "/tmp/tests")
     path = f"{HOME}:{HOME}/vendor:/tmp/tests/tools:/tmp/tests/tests"
     argv = ["python3", "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir=/tmp/tests"]
