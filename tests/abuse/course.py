@@ -156,6 +156,22 @@ class Course:
                     bad.append(f"{name} is {state}")
         return bad
 
+    def evidence(self) -> str:
+        """What is lacking, what explain says of those jobs, and the last changes."""
+        bad = self.lacking()
+        about = [
+            self.bench.malleable("explain", str(job)).stdout
+            for job in self.living
+            if any(line.startswith(f"job {job} ") for line in bad)
+        ]
+        rows = self._slurm_rows()
+        return "\n".join([*bad, *about, rows, self.journal.read_text()[-6000:]])
+
+    def _slurm_rows(self) -> str:
+        """Every element as Slurm shows it."""
+        words = ["squeue", "--noheader", "--array", "--states=all", "-o", "%i %T %r %p %P %l %N %k"]
+        return self.bench.box.run(words, check=False).stdout
+
     def unfinished(self) -> list[str]:
         """The jobs that do not end although their work is done."""
         return [f"job {j} has not finished" for j in self.living if not self._is_over(j)]

@@ -64,7 +64,7 @@ def test_a_careless_administrator_loses_no_training(
         while time.monotonic() < until:
             course.step()
         course.calm()
-        wait_until(lambda: not course.lacking(), SETTLE_S, course.lacking, every_s=5)
+        wait_until(lambda: not course.lacking(), SETTLE_S, course.evidence, every_s=5)
         course.finish()
         wait_until(lambda: not course.unfinished(), SETTLE_S, course.unfinished, every_s=5)
     assert not course.broken(), "\n".join(course.broken())
