@@ -30,6 +30,7 @@ EDITS = (
     "StartTime=now+60", "EndTime=now+40", "Features=large", "MinMemoryNode=100",
     "QOS=normal", "Account=root", "MailUser=root",
 )  # fmt: skip
+NO_JOB = "67000000"
 SIGNALS = ("TERM", "USR1", "URG", "INT", "CONT", "KILL")
 
 
@@ -91,7 +92,8 @@ class Careless(Course):
 
     def _edit(self, name: str) -> None:
         others = [job for job in self.looks[-1].jobs if job.job_id not in self.jobs]
-        other = self.dice.choice(others).name if others else "1"
+        # A dependency on a job of the course is no mistake: that job does not end.
+        other = self.dice.choice(others).name if others else NO_JOB
         node, lanes = self.dice.choice(self.bench.box.nodes), (OTHERS, OURS)
         words = {"other": self.dice.choice(lanes), "node": node, "ordinary": other}
         change = self.dice.choice(EDITS).format(**words)
