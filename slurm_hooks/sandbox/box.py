@@ -292,9 +292,17 @@ class Sandbox:
 
 
 def list_sandboxes(directory: Optional[Path] = None) -> list[Sandbox]:
-    """Returns the sandboxes below a base directory (default: this user's), running or not."""
-    where = directory or base.default_base()
-    return [Sandbox.attach(path) for path in base.sandbox_directories(where)]
+    """Returns the sandboxes below a base directory (default: this user's), running or not. Others
+    may remove theirs meanwhile.
+    """
+    boxes = []
+    for path in base.sandbox_directories(directory or base.default_base()):
+        try:
+            boxes.append(Sandbox.attach(path))
+        except UsageError:
+            if path.exists():
+                raise
+    return boxes
 
 
 def _silent(_step: str, _done: int, _total: int) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurm_hooks.errors import RetryLater, UsageError
+from slurm_hooks.sandbox import base, list_sandboxes
 from slurm_hooks.sandbox.base import free_name, free_ports, locked, make_base
 
 
@@ -22,6 +23,15 @@ def test_a_base_that_others_may_write_is_refused(tmp_path, mode):
     base.chmod(mode)
     with pytest.raises(UsageError, match="other users cannot write"):
         make_base(base)
+
+
+def test_a_sandbox_that_another_removes_meanwhile_is_not_listed(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    monkeypatch.setattr(base, "sandbox_directories", lambda where: [gone])
+    assert list_sandboxes(tmp_path) == []
+    gone.mkdir()  # a sandbox without a record is a fault
+    with pytest.raises(UsageError, match=r"no sandbox\.json there"):
+        list_sandboxes(tmp_path)
 
 
 def test_a_base_that_is_a_link_is_refused(tmp_path):
