@@ -24,8 +24,8 @@ from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, find_installation, has_compiler
 from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
 from slurm_hooks.settings import values as settings
-from slurm_hooks.slurm.jobpath import PACKAGES, write_job_path
 from slurm_hooks.slurm.lua_policy import Largest, Rules, render_policy
+from slurm_hooks.words.jobpath import PACKAGES, write_job_path
 
 PACKAGE = Path(__file__).resolve().parent.parent
 TREE = PACKAGE.parent
@@ -179,7 +179,7 @@ def _build_spank(target: Path) -> Path:
 def _fresh_job_path(target: Path) -> Path:
     """Writes the job path only if a source is newer: another sandbox may be copying it."""
     copied = (path for name in PACKAGES for path in PACKAGE.glob(f"{name}/**/*.py"))
-    sources = [PACKAGE / "__init__.py", PACKAGE / "slurm/jobpath.py", *copied]
+    sources = [PACKAGE / "__init__.py", *copied]
     stamp = target.with_suffix(".stamp")
     newest = max(path.stat().st_mtime for path in sources)
     if not stamp.exists() or stamp.stat().st_mtime < newest:

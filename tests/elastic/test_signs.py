@@ -33,7 +33,7 @@ from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.rendezvous.read_interval import ReadInterval
 from slurm_hooks.elastic.rendezvous.state import Admission, Member, Phase, State, join
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.slurm.jobpath import write_job_path
+from slurm_hooks.words.jobpath import write_job_path
 
 
 def state_of(size: int) -> State:

@@ -14,7 +14,7 @@ from typing import Optional
 
 import pytest
 
-from slurm_hooks.slurm import jobpath
+from slurm_hooks.words import jobpath
 
 SEEN = """\
 import json, os, signal, sys
@@ -32,7 +32,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (source / "__init__.py").write_text("")
     (source / "elastic" / "__init__.py").write_text("")
     (source / "elastic" / "__main__.py").write_text(SEEN)
-    monkeypatch.setattr(jobpath, "__file__", str(source / "slurm/jobpath.py"))
+    monkeypatch.setattr(jobpath, "__file__", str(source / "words/jobpath.py"))
     return jobpath.write_job_path(tmp_path / "share" / "jobpath")
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.slurm import jobpath
+from slurm_hooks.words import jobpath
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDARD = getattr(sys, "stdlib_module_names", ())  # from 3.10 on
@@ -96,7 +96,7 @@ PLANTED = (
         "slurm_hooks.allocation.solvers.prices",
         "pulp",
     ),
-    ("Processes are started in named places", "slurm_hooks.slurm.jobpath", "subprocess"),
+    ("Processes are started in named places", "slurm_hooks.slurm.mark", "subprocess"),
     ("Only what prints and draws knows the libraries for it", "slurm_hooks.slurm.live", "rich"),
     (
         "Lists of hosts and ranges of elements are folded where Slurm's text is read and written",
