@@ -104,11 +104,11 @@ def _run(words: list[str]) -> int:
 
 
 def is_for_a_job(words: Sequence[str]) -> bool:
-    """True if the words are for the program of the same name inside jobs. An environment that a
-    script activates may put this program before it in PATH."""
+    """True if the words are for the program of the same name that needs only Python. In a job, an
+    environment that a script activates may put this program before it in PATH."""
     has_options = any(word.startswith("--") for word in words)
     is_own_wish = words[:1] == ["wish"] and not has_options and len(words) < 3
-    return words[:1] in (["run"], ["finish"]) or is_own_wish
+    return words[:1] in (["run"], ["finish"], ["submit"], ["wait"], ["element"]) or is_own_wish
 
 
 def _module(name: str) -> ModuleType:

@@ -1,5 +1,6 @@
-"""The command `malleable` in a job: `run`, `wish`, `finish`. Other subcommands are passed on to the
-next `malleable` in PATH, if this node has it.
+"""The command `malleable` that needs only Python: `run`, `wish` and `finish` in a job, `submit`
+and `wait` anywhere. Other subcommands are passed on to the next `malleable` in PATH, if this node
+has it.
 """
 
 from __future__ import annotations
@@ -18,12 +19,17 @@ from slurm_hooks.elastic.engines.gang import run as gang
 from slurm_hooks.elastic.engines.pool import map_worker
 from slurm_hooks.elastic.engines.pool import run as pool
 from slurm_hooks.elastic.log import say
+from slurm_hooks.elastic.selfservice import element as own_element_of_job
+from slurm_hooks.elastic.selfservice.submit import submit
+from slurm_hooks.elastic.selfservice.wait import wait
 from slurm_hooks.elastic.signals import SignalListener
 
 USAGE = """\
 usage: malleable run -- COMMAND [ARG...]   run COMMAND as the work of this fragment
        malleable wish N                    let this job have at most N nodes from now on
        malleable finish                    end this pool, with all its workers: its work is done
+       malleable submit ... SCRIPT         submit a malleable job where nothing is installed
+       malleable wait JOBID                wait for the end of a malleable job
 """
 JOB_PATH = Path(__file__).resolve().parents[2]
 WRONG, MISSING = os.EX_USAGE, 127
@@ -102,6 +108,9 @@ COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
     "wish": wish,
     "finish": finish,
     "map-worker": map_worker.main,
+    "submit": submit,
+    "wait": wait,
+    "element": own_element_of_job.main,
 }
 
 

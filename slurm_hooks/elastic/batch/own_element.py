@@ -48,6 +48,7 @@ FRESH_S = 20.0  # for so long the answer at the start is as good as a new answer
 FINISH_S = 60.0
 SPREAD_S = 0.25  # for each fragment: all join at the same moment, and a site may limit requests
 SPREAD_MOST_S = 15.0  # well below `failures.join_s`, after which its absence is reported
+SELF_VARIABLE = "MALLEABLE_SELF"  # set where the job was submitted without any installation
 SPREAD_LIKE = 8  # fragments, if their number is unknown
 _ERRORS = OSError, subprocess.SubprocessError
 _SILENT = (
@@ -68,6 +69,7 @@ class OwnElement:
         self._is_reporter = bool(self._element) and is_reporter(env)
         self._run = run_of(env)
         self._signals = signals
+        self._has_tick = not env.get(SELF_VARIABLE)
         self._writer = writer_of(self._element)
         self._standing: Optional[Standing] = None  # reported last
         self._told_progress: Optional[Progress] = None
@@ -191,8 +193,11 @@ class OwnElement:
 
     def _hold_startable(self) -> None:
         """Hold the elements that a tick has released and Slurm has not started. The next tick
-        cancels them, or releases them again if the batch script begins another training.
+        cancels them, or releases them again if the batch script begins another training. Without a
+        tick nobody would.
         """
+        if not self._has_tick:
+            return
         array = self._env.get("SLURM_ARRAY_JOB_ID", "")
         if numbers := startable(answer(request(array))):
             element = f"{array}_[{','.join(map(str, numbers))}]"
@@ -237,7 +242,7 @@ class OwnElement:
         return bool(self._element) and is_noticed(answer(notice_request(self._element)))
 
     def put_back(self) -> None:
-        """Have Slurm hold this element again, and wait until Slurm ends this agent.
+        """Have Slurm hold and requeue this element, and wait until Slurm ends this agent.
 
         The batch script must not go on, since its exit code would count as the fragment's. Returns
         at once outside of an array, else after SIGTERM. An earlier scancel is not undone.
@@ -269,9 +274,12 @@ class OwnElement:
 
         It does not use requeuehold, which hides an operator's hold (22.05). A user's hold leaves
         that hold as it is, and a held job stays held over a requeue. While the partition is
-        INACTIVE, Slurm holds the element and answers that it did not (22.05).
+        INACTIVE, Slurm holds the element and answers that it did not (22.05). Without a tick nobody
+        would release it, so it is requeued only.
         """
-        return self.is_outlived() or (self._does("uhold") and self._does("requeue"))
+        if self.is_outlived():
+            return True
+        return (not self._has_tick or self._does("uhold")) and self._does("requeue")
 
     def _does(self, verb: str) -> bool:
         why = _scontrol(verb, self._element)

@@ -1,0 +1,38 @@
+"""Run Slurm's commands for the user's own job."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+LIMIT_S = 30.0
+
+
+def tell(*argv: str) -> str:
+    """Run a command. Return why it failed, empty if it did not."""
+    return ask(*argv)[1]
+
+
+def ask(*argv: str, limit_s: float = LIMIT_S) -> tuple[str, str]:
+    """Run a command. Return what it printed, and why it failed, empty if it did not."""
+    try:
+        done = run(argv, limit_s)
+    except FileNotFoundError:
+        return "", f"{argv[0]} is not in PATH; this host has no Slurm commands"
+    except (OSError, subprocess.SubprocessError) as error:
+        return "", str(error)
+    why = done.stderr.strip() or f"{argv[0]}: exit code {done.returncode}"
+    return done.stdout, why if done.returncode else ""
+
+
+def run(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a command without input. Raises OSError, SubprocessError."""
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=limit_s,
+        check=False,
+    )

@@ -1,0 +1,142 @@
+"""What Slurm says of partitions and QOS, and whether a malleable job may run there.
+
+Pure: the commands, and how to read their answers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+CONFIG = ("scontrol", "show", "config")
+PARTITIONS = ("scontrol", "show", "partition", "--oneliner")
+QOS = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,preempt,preemptmode")
+NEVER_S = 10**9
+_TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
+
+
+class LaneError(Exception):
+    """A malleable job cannot run there. The message says why, and what to write."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Where the job runs. Its elements may have at most `most_s` seconds, and Slurm ends them by
+    `mode`: REQUEUE or CANCEL."""
+
+    partitions: tuple[str, ...]
+    mode: str
+    most_s: int
+
+
+def default_qos(user: str) -> tuple[str, ...]:
+    """Return the command that prints the QOS of a user's jobs without --qos."""
+    where = ("where", f"user={user}", "format=defaultqos")
+    return ("sacctmgr", "--noheader", "--parsable2", "show", "assoc", *where)
+
+
+def config(text: str) -> dict[str, str]:
+    """Return the settings in the answer to CONFIG."""
+    pairs = (line.partition(" = ") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+
+
+def partitions(text: str) -> dict[str, dict[str, str]]:
+    """Return the settings of each partition in the answer to PARTITIONS."""
+    rows = (dict(re.findall(r"(\w+)=(\S*)", line)) for line in text.splitlines())
+    return {row["PartitionName"]: row for row in rows if "PartitionName" in row}
+
+
+def chosen(names: str, known: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """Return the partitions of a job with `--partition=NAMES`. Raises LaneError."""
+    if not names:
+        own = tuple(name for name, row in known.items() if row.get("Default") == "YES")
+        if not own:
+            raise LaneError("there is no default partition; name one with --partition=")
+        return own
+    wanted = tuple(name for name in names.split(",") if name)
+    for name in wanted:
+        if name not in known:
+            raise LaneError(f"there is no partition {name}; there are {', '.join(known)}")
+    return wanted
+
+
+def by_partition(
+    names: Sequence[str], known: Mapping[str, Mapping[str, str]], settings: Mapping[str, str]
+) -> str:
+    """Return the PreemptMode of these partitions. Raises LaneError."""
+    modes = {name: _mode(known[name].get("PreemptMode", ""), settings) for name in known}
+    fit = [name for name in known if modes[name] in ("REQUEUE", "CANCEL")]
+    for name in names:
+        if name not in fit:
+            raise LaneError(
+                f"Slurm takes no nodes back from jobs of the partition {name} "
+                f"(PreemptMode={modes[name]}), so a malleable job would keep them from others; "
+                + (f"write --partition={fit[0]}" if fit else "no partition here is preemptible")
+            )
+    return "CANCEL" if any(modes[name] == "CANCEL" for name in names) else "REQUEUE"
+
+
+def by_qos(qos: str, answer: str, settings: Mapping[str, str]) -> str:
+    """Return the PreemptMode of a QOS by the answer to QOS. Raises LaneError."""
+    rows = [line.split("|") for line in answer.splitlines() if line.count("|") == 2]
+    modes = {name: _mode("" if mode == "cluster" else mode, settings) for name, _, mode in rows}
+    weaker = [name for _, others, _ in rows for name in others.split(",") if name in modes]
+    fit = sorted({name for name in weaker if modes[name] in ("REQUEUE", "CANCEL")})
+    if qos not in fit:
+        raise LaneError(
+            f"Slurm takes no nodes back from jobs of the QOS {qos or '(unknown)'}, so a malleable "
+            "job would keep them from others; "
+            + (f"write --qos={fit[0]}" if fit else "no QOS here is preemptible")
+        )
+    return modes[qos]
+
+
+def _mode(own: str, settings: Mapping[str, str]) -> str:
+    words = (own or settings.get("PreemptMode", "")).upper().split(",")
+    return next((word for word in words if word not in ("GANG", "WITHIN")), "OFF")
+
+
+def check_preemption(settings: Mapping[str, str]) -> None:
+    """Raises LaneError if this Slurm never takes a node back."""
+    kind = settings.get("PreemptType", "")
+    if kind not in ("preempt/partition_prio", "preempt/qos"):
+        raise LaneError(
+            f"this Slurm takes no node back from a running job (PreemptType={kind or 'none'}), so "
+            "a malleable job would keep nodes from others"
+        )
+
+
+def check_size(elements: int, settings: Mapping[str, str]) -> None:
+    """Raises LaneError if a job array cannot have so many elements."""
+    most = settings.get("MaxArraySize", "")
+    if most.isdigit() and elements >= int(most):
+        raise LaneError(
+            f"a job array has at most {int(most) - 1} elements here (MaxArraySize={most}); write a "
+            "smaller MAX, or a larger unit"
+        )
+
+
+def longest(names: Iterable[str], known: Mapping[str, Mapping[str, str]]) -> int:
+    """Return the longest time limit in these partitions in seconds."""
+    return min(seconds(known[name].get("MaxTime", "")) for name in names)
+
+
+def seconds(text: str) -> int:
+    """Return a time limit in Slurm's words, such as 30, 1:30:00 or 2-12, in seconds. A text without
+    a limit, or of another form, is NEVER_S."""
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        return NEVER_S
+    days, first, second, third = (int(group or 0) for group in match.groups())
+    if match[1]:
+        return days * 86400 + first * 3600 + second * 60 + third
+    if match[4]:
+        return first * 3600 + second * 60 + third
+    return (first * 60 + second) or NEVER_S
+
+
+def slurm_time(seconds_: int) -> str:
+    """Return the time in Slurm's words."""
+    return f"{seconds_ // 3600}:{seconds_ // 60 % 60:02d}:{seconds_ % 60:02d}"

@@ -1,0 +1,91 @@
+"""What `malleable submit` has decided, for the elements of the job: a JSON file beside the copy of
+the user's script, and the environment that an element makes of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from slurm_hooks.elastic.batch.own_element import SELF_VARIABLE
+from slurm_hooks.elastic.private_directory import read_file
+from slurm_hooks.elastic.selfservice.request import Request, read
+from slurm_hooks.words.counted import REQUEST_VARIABLE
+from slurm_hooks.words.engines import BACKENDS
+
+MOST_BYTES = 1 << 16
+RESTARTS = "1000"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`script` is the copy of the user's, and `interpreter` the words of its first line. `lease_s`
+    is the time limit of an element. `job_path` is the directory for PYTHONPATH."""
+
+    script: str
+    interpreter: tuple[str, ...]
+    request: str
+    cluster: str
+    lease_s: int
+    job_path: str
+
+    @property
+    def wanted(self) -> Request:
+        """The request as a value."""
+        return read(self.request)
+
+    @property
+    def text(self) -> str:
+        """The written form."""
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def load(path: Path) -> Plan:
+    """Read a plan. Raises OSError, DirectoryError, ValueError."""
+    fields = json.loads(read_file(path.parent, path.name, MOST_BYTES))
+    return Plan(**{**fields, "interpreter": tuple(fields["interpreter"])})
+
+
+def environment(plan: Plan, env: Mapping[str, str], work: Path) -> dict[str, str]:
+    """Return the environment of the user's script in an element, as the plugin would set it."""
+    request, array = plan.wanted, env["SLURM_ARRAY_JOB_ID"]
+    shared = str(work / f".malleable-{env['UID']}" / plan.cluster / array)
+    words = {
+        REQUEST_VARIABLE: request.text,
+        SELF_VARIABLE: "1",
+        "MALLEABLE_JOB_ID": array,
+        "MALLEABLE_FRAGMENT": env["SLURM_ARRAY_TASK_ID"],
+        "MALLEABLE_MIN": str(request.smallest),
+        "MALLEABLE_MAX": str(request.largest),
+        "MALLEABLE_UNIT": str(request.unit),
+        "MALLEABLE_ENGINE": request.engine.name,
+        "MALLEABLE_DIR": shared,
+        "MALLEABLE_PYTHONPATH": plan.job_path,
+        "PYTHONPATH": _joined(plan.job_path, env.get("PYTHONPATH", "")),
+        "PATH": _joined(f"{plan.job_path}/bin", env.get("PATH", "")),
+    }
+    return {**env, **words, **(_torchrun(request, array, shared) if _is_torchrun(request) else {})}
+
+
+def _is_torchrun(request: Request) -> bool:
+    return request.engine.by_torchrun
+
+
+def _torchrun(request: Request, array: str, shared: str) -> dict[str, str]:
+    """torchrun reads PET_<OPTION> for every option missing from its command line."""
+    fewest = 1 if request.kind else request.fewest
+    sizes = (fewest, request.elements) if request.engine.is_gang else (1, 1)
+    return {
+        "PET_NNODES": f"{sizes[0]}:{sizes[1]}" if sizes[0] < sizes[1] else str(sizes[0]),
+        "PET_RDZV_BACKEND": BACKENDS[1],
+        "PET_RDZV_ID": array,
+        "PET_RDZV_ENDPOINT": shared,
+        "PET_MAX_RESTARTS": RESTARTS,
+        **({"PET_NPROC_PER_NODE": "gpu"} if request.kind == "gpu" else {}),
+    }
+
+
+def _joined(first: str, rest: str) -> str:
+    return f"{first}:{rest}" if rest else first

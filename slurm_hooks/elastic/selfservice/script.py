@@ -1,0 +1,101 @@
+"""The batch script that is submitted in place of the user's. Only values.
+
+Slurm ends a job when its batch script ends. So our script runs the user's as a child.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_OPTION = re.compile(r"\s--malleable(?:=|\s+)(\S+)")
+_MARK = "#SBATCH"
+_FLAGS = """
+contiguous dry-run exclusive get-user-env help hold ignore-pbs nice no-kill no-requeue overcommit
+oversubscribe parsable propagate quiet reboot requeue spread-job test-only usage use-min-nodes
+verbose version wait
+"""
+FLAGS = frozenset(f"--{name}" for name in _FLAGS.split())
+"""Long options of sbatch, and one of ours, that do not take the next word as their value."""
+SHORT_FLAGS = frozenset("hHIkOQsvVW")
+
+
+class ScriptError(ValueError):
+    """The script cannot be submitted. The message says why."""
+
+
+@dataclass(frozen=True)
+class Script:
+    """A user's batch script: the words of its first line (`interpreter`), the lines for sbatch
+    (`options`), and the value of its own `--malleable`, empty if it has none."""
+
+    interpreter: tuple[str, ...]
+    options: tuple[str, ...]
+    request: str
+
+
+def read(text: str) -> Script:
+    """Read a batch script as sbatch does: options end at the first command. Raises ScriptError."""
+    first, _, _ = text.partition("\n")
+    if not first.startswith("#!"):
+        raise ScriptError("the first line is not #! and a program, such as #!/bin/bash")
+    if "\r" in first:
+        raise ScriptError("it has line ends of Windows: write dos2unix SCRIPT")
+    options, request = [], ""
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#"):
+            break
+        if line.startswith(_MARK):
+            found = _OPTION.search(line)
+            request = found[1] if found else request
+            kept = _OPTION.sub("", line)
+            if kept.strip() != _MARK:
+                options.append(kept)
+    return Script(tuple(first[2:].split(maxsplit=1)), tuple(options), request)
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words for sbatch, and the script with its arguments."""
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        if words[at] == "--":
+            return list(words[:at]), list(words[at + 1 :])
+        at += 1 + _takes_next(words[at])
+    return list(words[:at]), list(words[at:])
+
+
+def _takes_next(word: str) -> bool:
+    if word.startswith("--"):
+        return "=" not in word and word not in FLAGS
+    return len(word) == 2 and word[1] not in SHORT_FLAGS
+
+
+def value(options: Sequence[str], *names: str) -> str:
+    """Return the last value of an option in words for sbatch or in lines of a script, empty
+    without it. The short name comes last."""
+    words = [word for option in options for word in shlex.split(option.replace(_MARK, ""))]
+    found = ""
+    for at, word in enumerate(words):
+        name, equals, given = word.partition("=")
+        following = words[at + 1] if at + 1 < len(words) else ""
+        if name in names and name.startswith("--"):
+            found = given if equals else "" if name in FLAGS else following
+        elif word[:2] in names and not word.startswith("--"):
+            found = word[2:] or following
+    return found
+
+
+def batch_script(script: Script, python: str, job_path: str, plan: str) -> str:
+    """Return the script for sbatch. It has the user's lines for sbatch, and runs the plan."""
+    command = shlex.join([python, job_path, "element", plan])
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            *script.options,
+            "# Written by `malleable submit`. The plan names the script that it runs.",
+            f'exec {command} "$@"',
+            "",
+        ]
+    )

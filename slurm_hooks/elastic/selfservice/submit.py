@@ -1,0 +1,212 @@
+"""`malleable submit [sbatch's options] SCRIPT [ARG...]`: submit a malleable job where the site has
+installed nothing.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_hooks.elastic.private_directory import DirectoryError, make_private, write_file
+from slurm_hooks.elastic.selfservice import lane, script
+from slurm_hooks.elastic.selfservice.commands import ask
+from slurm_hooks.elastic.selfservice.plan import Plan
+from slurm_hooks.elastic.selfservice.request import Request, RequestError, read
+from slurm_hooks.words.jobpath import write_job_path
+
+USAGE = """\
+usage: malleable submit [--dry-run] [--lease=TIME] --malleable=MIN-MAX [sbatch's options] \
+SCRIPT [ARG...]
+
+Submit SCRIPT as a malleable job where the site has not installed this software. It runs in a
+partition or a QOS from which Slurm takes nodes back. All other options go to sbatch.
+
+  --malleable=MIN-MAX[,unit=gpu][,engine=NAME][,sizes=A,B]
+                 the same words as for sbatch where the software is installed
+  --lease=TIME   the longest time that a node is used without a break (default 1:00:00)
+  --dry-run      print the sbatch line and the batch script, and submit nothing
+"""
+LEASE_S = 3600
+SHORTEST_S = 120
+DATABASE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the user typed: our own options, sbatch's, and the script with its arguments."""
+
+    request: str
+    lease: str
+    is_dry: bool
+    options: tuple[str, ...]
+    command: tuple[str, ...]
+
+
+class SubmitError(Exception):
+    """The job is not submitted. The message says why, and what to do."""
+
+
+def order(words: Sequence[str], env: Mapping[str, str]) -> Order:
+    """Read the words behind `malleable submit`. Raises SubmitError."""
+    words = _joined(words, ("--malleable", "--lease"))
+    options, command = script.split(words)
+    ours = dict.fromkeys(("--malleable", "--lease"), "")
+    others, is_dry = [], False
+    for word in options:
+        name, equals, value = word.partition("=")
+        if name in ours and equals:
+            ours[name] = value
+        elif word == "--dry-run":
+            is_dry = True
+        elif name in ("--array", "-a", "--wrap"):
+            raise SubmitError(f"{name}: this command makes the array itself; give a script without")
+        else:
+            others.append(word)
+    if not command:
+        raise SubmitError("name a batch script: malleable submit --malleable=2-16 train.sh")
+    request = ours["--malleable"] or env.get("SBATCH_MALLEABLE", "")
+    return Order(request, ours["--lease"], is_dry, tuple(others), tuple(command))
+
+
+def _joined(words: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the words with `--lease 30:00` as one word, as far as they are options."""
+    done, rest = [], list(words)
+    while rest:
+        word = rest.pop(0)
+        done.append(f"{word}={rest.pop(0)}" if word in names and rest else word)
+    return done
+
+
+def submit(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """Submit the job, or print what would be submitted. Return sbatch's exit code."""
+    if not words or "--help" in words[:1] or "-h" in words[:1]:
+        sys.stdout.write(USAGE)
+        return 0 if words else os.EX_USAGE
+    try:
+        return _submit(order(words, env))
+    except (SubmitError, RequestError, script.ScriptError, lane.LaneError) as error:
+        return _failed(str(error))
+    except (OSError, DirectoryError) as error:
+        return _failed(str(error))
+
+
+def _failed(why: str) -> int:
+    sys.stderr.write(f"malleable submit: {why}\n")
+    return os.EX_USAGE
+
+
+def _submit(asked: Order) -> int:
+    path = Path(asked.command[0])
+    text = path.read_text("utf-8", "surrogateescape")
+    own = script.read(text)
+    options = [*own.options, *asked.options]
+    if not (words := asked.request or own.request):
+        raise SubmitError("say how many nodes: malleable submit --malleable=2-16 SCRIPT")
+    request = read(words)
+    settings, where = _site(options, request)
+    lease_s = _lease_s(asked.lease, script.value(options, "--time", "-t"), where.most_s)
+    place = _place(script.value(options, "--chdir", "-D"))
+    draft = Plan("", own.interpreter, request.text, settings["ClusterName"], lease_s, "")
+    name = hashlib.sha256(f"{text}\n{draft.text}\n{asked}".encode("utf-8", "replace")).hexdigest()
+    folder = place / f"plan-{name[:12]}"
+    plan = Plan(
+        **{**vars(draft), "script": str(folder / "script"), "job_path": str(place / "jobpath")}
+    )
+    line = [*asked.options, *_ours(request, lease_s, options)]
+    batch = script.batch_script(own, sys.executable, plan.job_path, str(folder / "plan.json"))
+    if asked.is_dry:
+        command = shlex.join(["sbatch", *line, "BATCH-SCRIPT", *asked.command[1:]])
+        sys.stdout.write(f"{command}\n\n{batch}\nThe plan:\n{plan.text}")
+        return 0
+    _write(folder, {"script": text, "plan.json": plan.text, "batch": batch})
+    write_job_path(place / "jobpath")
+    name = script.value(options, "--job-name", "-J") or path.name
+    argv = ["sbatch", "--parsable", f"--job-name={name}", *line, str(folder / "batch")]
+    said, why = ask(*argv, *asked.command[1:])
+    if why:
+        raise SubmitError(why)
+    print(_said(said.strip(), asked.options, request, where, lease_s))
+    return 0
+
+
+def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], lane.Lane]:
+    """Return Slurm's settings, and where the job will run. Raises SubmitError, LaneError."""
+    settings = lane.config(_asked(lane.CONFIG))
+    lane.check_preemption(settings)
+    lane.check_size(request.elements, settings)
+    known = lane.partitions(_asked(lane.PARTITIONS))
+    names = lane.chosen(script.value(options, "--partition", "-p"), known)
+    if settings["PreemptType"] == "preempt/qos":
+        qos = script.value(options, "--qos", "-q") or known[names[0]].get("QoS", "")
+        if qos in ("", "N/A"):
+            qos = _asked(lane.default_qos(getpass.getuser())).strip().splitlines()[0]
+        mode = lane.by_qos(qos, _asked(lane.QOS), settings)
+    else:
+        mode = lane.by_partition(names, known, settings)
+    return settings, lane.Lane(names, mode, lane.longest(names, known))
+
+
+def _asked(command: Sequence[str]) -> str:
+    said, why = ask(*command, limit_s=DATABASE_S)
+    if why:
+        raise SubmitError(why)
+    return said
+
+
+def _lease_s(given: str, limit: str, most_s: int) -> int:
+    """Return the time limit of an element. Raises SubmitError."""
+    wanted_s = lane.seconds(given) if given else LEASE_S
+    if wanted_s == lane.NEVER_S:
+        raise SubmitError(f"--lease={given} is no time; write for example --lease=30:00")
+    lease_s = min(wanted_s, lane.seconds(limit), most_s)
+    if lease_s < SHORTEST_S:
+        raise SubmitError(f"{lane.slurm_time(lease_s)} is too short for a lease: give 2 minutes")
+    return lease_s
+
+
+def _place(chdir: str) -> Path:
+    """Return the directory for our files, below the working directory of the job."""
+    work = Path(chdir).expanduser() if chdir else Path.cwd()
+    return work.absolute() / f".malleable-{os.getuid()}" / "submitted"
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    make_private(folder)
+    for name, text in files.items():
+        data = text.encode("utf-8", "surrogateescape")
+        write_file(folder, name, data, f"{name}.{os.getpid()}")
+
+
+def _ours(request: Request, lease_s: int, options: Sequence[str]) -> list[str]:
+    """Return the options for sbatch that win over the user's."""
+    line = [
+        f"--array=0-{request.elements - 1}",
+        "--nodes=1",
+        "--requeue",
+        "--open-mode=append",
+        f"--time={lane.slurm_time(lease_s)}",
+    ]
+    if script.value(options, "--ntasks", "-n"):
+        line.append("--ntasks=1")
+    if request.kind == "gpu":
+        line.append(f"--gpus-per-node={request.unit}")
+    if not request.kind:
+        line.append("--exclusive")
+    return line
+
+
+def _said(
+    job: str, options: Sequence[str], request: Request, where: lane.Lane, lease_s: int
+) -> str:
+    if "--parsable" in options:
+        return job
+    return (
+        f"Submitted batch job {job.partition(';')[0]}: {request.shown} of the partition "
+        f"{','.join(where.partitions)}, each for at most {lane.slurm_time(lease_s)} at a time"
+    )

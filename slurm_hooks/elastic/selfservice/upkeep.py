@@ -1,0 +1,121 @@
+"""What an element does for its job from time to time, where no tick does it. Only values.
+
+Slurm keeps a requeued element back for two minutes. The user may end that, so the elements that run
+wake the others. Each of n elements looks every n minutes on average, so the job asks Slurm about
+once a minute, however large it is, and whichever elements have been lost.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from slurm_hooks.words.comment import Standing, parse
+
+EACH_S = 60.0  # between two looks of the whole job
+SLOW = 10.0  # so many times longer at most, if Slurm is slow or does not answer
+MEET_S = 60.0  # so long an element waits for the others below MIN
+REST_S = 300  # so long they rest then
+LEAVE_S = 60.0  # before the end of the lease at the latest, and at random up to half a lease before
+
+_ROW = re.compile(r"([0-9]+)\|([0-9]+)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)")
+_HERE = frozenset({"RUNNING", "CONFIGURING"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """An element. `starts` and `ends` in epoch seconds, 0 if unknown."""
+
+    array: int
+    fragment: int
+    state: str
+    reason: str
+    starts: int
+    ends: int
+    comment: str
+
+    @property
+    def is_here(self) -> bool:
+        """It runs."""
+        return self.state in _HERE
+
+    @property
+    def has_finished(self) -> bool:
+        """Its agent says that the training has finished."""
+        return parse(self.comment).standing is Standing.FINISHED
+
+    def has_trained(self, run: int) -> bool:
+        """Its agent says that the training has made progress in this run of the element."""
+        return parse(self.comment).says(Standing.TRAINED, run)
+
+
+def request(job: str) -> list[str]:
+    """Return the command that lists the elements of a job."""
+    return [
+        *("squeue", "--noheader", "--array", "--states=all", f"--job={job}"),
+        "--format=%F|%K|%T|%r|%S|%e|%k",
+    ]
+
+
+def rows(text: str) -> list[Row]:
+    """Read the answer to `request`."""
+    return list(_rows(text))
+
+
+def _rows(text: str) -> Iterator[Row]:
+    for match in filter(None, map(_ROW.fullmatch, text.splitlines())):
+        array, fragment, state, reason, starts, ends, comment = match.groups()
+        yield Row(int(array), int(fragment), state, reason, _epoch(starts), _epoch(ends), comment)
+
+
+def _epoch(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
+def kept_back(known: list[Row]) -> list[Row]:
+    """Return the elements that Slurm keeps back after a requeue. A --begin of the user is over, as
+    this is asked by an element that runs.
+    """
+    return [row for row in pending(known) if row.reason == "BeginTime"]
+
+
+def held(known: list[Row], resting: Collection[int]) -> list[Row]:
+    """Return the elements to release. `resting` are the fragments that have held themselves."""
+    held_ = (row for row in pending(known) if row.reason == "JobHeldUser")
+    return [row for row in held_ if row.fragment in resting]
+
+
+def settled(known: list[Row]) -> frozenset[int]:
+    """Return the fragments that are not on their way from a node to the queue."""
+    between = (row.fragment for row in known if row.state == "COMPLETING")
+    return frozenset(row.fragment for row in known) - frozenset(between)
+
+
+def element(array: int, rows_: Sequence[Row]) -> str:
+    """Return Slurm's name for these elements of an array."""
+    return f"{array}_[{','.join(str(row.fragment) for row in rows_)}]"
+
+
+def running(known: list[Row]) -> int:
+    """Return the number of elements that run."""
+    return sum(row.is_here for row in known)
+
+
+def pending(known: list[Row]) -> list[Row]:
+    """Return the elements that wait, for whatever reason."""
+    return [row for row in known if row.state == "PENDING"]
+
+
+def interval_s(elements: int, answer_s: float, share: float) -> float:
+    """Return the time until an element's next look. `elements` run, Slurm's last answer took
+    `answer_s`, and `share` is a random number, 1 on average. A slow Slurm is asked less often.
+    """
+    return share * EACH_S * max(1, elements) * min(max(1.0, answer_s), SLOW)
+
+
+def leave_at(ends: int, lease_s: int, share: float) -> float:
+    """Return when to leave ahead of the end of a lease: elements that start together would end
+    together. `share` is a random number from 0 to 1.
+    """
+    return ends - min(LEAVE_S, lease_s / 4) - share * lease_s / 2

@@ -1,0 +1,73 @@
+"""`malleable wait JOBID`: wait for the end of a malleable job, for tools that chain jobs.
+
+Such tools take a requeued array for finished, and a dependency `afterok` waits for ever, since
+elements that are no longer needed end as CANCELLED. It works for installed sites too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Optional
+
+from slurm_hooks.elastic.selfservice.commands import ask
+
+USAGE = """\
+usage: malleable wait JOBID
+
+Wait until the job has ended. The exit code is 0 if it finished, 1 if it failed, 2 if it was
+cancelled, and 3 if Slurm does not know the job.
+"""
+FINISHED, FAILED, CANCELLED, UNKNOWN = 0, 1, 2, 3
+WORDS = {
+    FINISHED: "job {job} has finished",
+    FAILED: "job {job} has failed",
+    CANCELLED: "job {job} was cancelled",
+    UNKNOWN: "Slurm does not know a job {job}",
+}
+FIRST_S, LAST_S = 2.0, 30.0  # between two questions
+_GONE = re.compile(r"invalid job id", re.IGNORECASE)
+_FAILURES = frozenset({"BOOT_FAIL", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
+_OVER = _FAILURES | {"CANCELLED", "COMPLETED", "PREEMPTED", "REVOKED"}
+
+
+def verdict(states: Sequence[str]) -> Optional[int]:
+    """Return the exit code by the states of all elements, `None` if the job has not ended."""
+    words = {state.split()[0].rstrip("+") for state in states if state.strip()}
+    if not words:
+        return UNKNOWN
+    if words - _OVER:
+        return None
+    if "COMPLETED" in words:  # elements that were no longer needed are CANCELLED
+        return FINISHED
+    return FAILED if words & _FAILURES else CANCELLED
+
+
+def wait(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """Wait for the job that `words` name. Return the exit code."""
+    if len(words) != 1 or not re.fullmatch(r"[1-9][0-9]{0,9}", words[0]):
+        sys.stderr.write(USAGE)
+        return 0 if words[:1] in (["--help"], ["-h"]) else os.EX_USAGE
+    job, pause_s = words[0], FIRST_S
+    try:
+        while (code := _look(job)) is None:
+            time.sleep(pause_s)
+            pause_s = min(LAST_S, pause_s * 1.5)
+    except KeyboardInterrupt:
+        return 130
+    print(WORDS[code].format(job=job))
+    return code
+
+
+def _look(job: str) -> Optional[int]:
+    """Return the exit code, `None` as long as the job has not ended or Slurm does not answer."""
+    said, why = ask("squeue", "--noheader", "--array", "--states=all", f"--job={job}", "-o", "%T")
+    if why and not _GONE.search(why):
+        return None
+    if said.strip():
+        return verdict(said.splitlines())
+    said, why = ask("sacct", "--noheader", "--allocations", "--parsable2", "-j", job, "-o", "State")
+    return UNKNOWN if why else verdict(said.splitlines())

@@ -1,0 +1,79 @@
+"""What the elements of a job do for each other where no tick does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slurm_hooks.elastic.selfservice import upkeep
+from slurm_hooks.elastic.selfservice.notes import Notes
+
+ANSWER = """\
+7|0|RUNNING|None|100|700|trained{0};h{3}r
+7|1|PENDING|BeginTime|221|821|trained{0};progress{n1,4:2/8/0}
+7|2|PENDING|JobHeldUser|N/A|N/A|(null)
+7|3|PENDING|Priority|N/A|N/A|a | b
+7|4|COMPLETING|None|100|700|(null)
+junk
+"""
+
+
+def fragments(known: list[upkeep.Row]) -> list[int]:
+    return [row.fragment for row in known]
+
+
+def test_only_elements_that_slurm_keeps_back_are_woken() -> None:
+    known = upkeep.rows(ANSWER)
+    assert fragments(upkeep.kept_back(known)) == [1]
+    assert fragments(upkeep.pending(known)) == [1, 2, 3]
+    assert upkeep.running(known) == 1
+    assert upkeep.settled(known) == {0, 1, 2, 3}
+    assert upkeep.element(7, upkeep.pending(known)) == "7_[1,2,3]"
+
+
+def test_an_element_that_its_user_has_held_stays_held() -> None:
+    known = upkeep.rows(ANSWER)
+    assert upkeep.held(known, resting=frozenset()) == []
+    assert fragments(upkeep.held(known, resting=frozenset({1, 2}))) == [2]
+
+
+def test_progress_counts_in_its_own_run_only() -> None:
+    row = upkeep.rows(ANSWER)[0]
+    assert row.has_trained(0)
+    assert not row.has_trained(1)
+
+
+def test_a_job_asks_once_a_minute_however_large_it_is() -> None:
+    for elements in (1, 16, 64):
+        each_s = upkeep.interval_s(elements, answer_s=0.1, share=1.0)
+        assert elements / each_s <= 1 / upkeep.EACH_S
+    assert upkeep.interval_s(4, answer_s=3.0, share=1.0) == 3 * upkeep.interval_s(4, 0.1, 1.0)
+    assert upkeep.interval_s(4, 30.0, 1.0) == upkeep.SLOW * upkeep.interval_s(4, 0.1, 1.0)
+
+
+def test_leases_that_begin_together_end_apart_and_all_in_time() -> None:
+    moments = [upkeep.leave_at(10_000, 3600, share / 10) for share in range(11)]
+    assert max(moments) <= 10_000 - upkeep.LEAVE_S
+    assert min(moments) >= 10_000 - 3600 / 2 - upkeep.LEAVE_S
+    assert len(set(moments)) == 11
+    assert upkeep.leave_at(1120, 120, 1.0) >= 1000 + 120 / 4
+
+
+def test_notes_are_taken_back(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    notes.rest(3)
+    notes.leave(2)
+    notes.leave(3)
+    assert (notes.resting(), notes.left()) == ({3}, {2, 3})
+    notes.wake(3)
+    assert (notes.resting(), notes.left()) == (frozenset(), {2})
+    notes.meet({2, 5})
+    assert notes.left() == frozenset()
+
+
+def test_failures_count_for_each_run_of_a_fragment_until_there_is_progress(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    assert [notes.fail(0, 0), notes.fail(0, 0), notes.fail(0, 1), notes.fail(10, 1)] == [1, 1, 2, 1]
+    assert notes.failed() == {0, 10}
+    notes.forget_failures()
+    assert notes.failed() == frozenset()
+    assert Notes(tmp_path / "gone").fail(0, 0) == 0

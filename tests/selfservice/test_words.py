@@ -1,0 +1,185 @@
+"""What `malleable submit` reads: the request, the script, the command line, Slurm's answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from slurm_hooks.elastic.selfservice import lane, script
+from slurm_hooks.elastic.selfservice.plan import Plan, environment
+from slurm_hooks.elastic.selfservice.request import RequestError, read
+from slurm_hooks.elastic.selfservice.submit import SubmitError, order
+from slurm_hooks.elastic.selfservice.wait import CANCELLED, FAILED, FINISHED, UNKNOWN, verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "written", "elements", "fewest"),
+    [
+        ("2-16", "2-16,unit=1,engine=torchrun", 16, 2),
+        ("1-8,unit=gpu", "1-8,unit=gpu,engine=torchrun", 8, 1),
+        ("4-8,unit=4gpu", "4-8,unit=4gpu,engine=torchrun", 2, 1),
+        ("0-32,engine=pool", "0-32,unit=1,engine=pool", 32, 0),
+        ("2-8,sizes=2,4,8", "2-8,unit=1,engine=torchrun,sizes=2,4,8", 8, 2),
+    ],
+)
+def test_a_request_is_read(text: str, written: str, elements: int, fewest: int) -> None:
+    request = read(text)
+    assert (request.text, request.elements, request.fewest) == (written, elements, fewest)
+    assert read(written) == request
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("4", "begin with MIN-MAX"),
+        ("", "begin with MIN-MAX"),
+        ("9-4", "MIN is at most MAX"),
+        ("0-4", "write 1-4, or add engine=pool"),
+        ("1-4,core=2", "is done by the software that a site installs"),
+        ("1-4,unit=2", "each fragment has one node"),
+        ("1-6,unit=4gpu", "multiples of 4"),
+        ("1-4,engine=horse", "the engines are torchrun"),
+        ("1-4,colour=red", "there is no key 'colour'"),
+    ],
+)
+def test_a_request_that_cannot_work_is_refused(text: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        read(text)
+
+
+SCRIPT = """\
+#!/bin/bash -l
+#SBATCH --malleable=1-4 --partition=preempt
+# a comment
+
+#SBATCH -t 30:00
+#SBATCH --malleable 2-8
+echo begin
+#SBATCH --job-name=too-late
+"""
+
+
+def test_a_script_is_read_as_sbatch_reads_it() -> None:
+    own = script.read(SCRIPT)
+    assert own.interpreter == ("/bin/bash", "-l")
+    assert own.options == ("#SBATCH --partition=preempt", "#SBATCH -t 30:00")
+    assert own.request == "2-8"
+    assert script.value(own.options, "--partition", "-p") == "preempt"
+    assert script.value([*own.options, "-pother"], "--partition", "-p") == "other"
+    assert script.value(own.options, "--time", "-t") == "30:00"
+
+
+@pytest.mark.parametrize("text", ["echo hello\n", "", "#!/bin/bash\r\necho\r\n"])
+def test_a_script_that_sbatch_refuses_is_refused(text: str) -> None:
+    with pytest.raises(script.ScriptError):
+        script.read(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "command"),
+    [
+        ("-p debug train.sh -p 3", "-p debug", "train.sh -p 3"),
+        ("-pdebug --exclusive train.sh", "-pdebug --exclusive", "train.sh"),
+        ("--partition debug -H train.sh", "--partition debug -H", "train.sh"),
+        ("--mem=4G -- -odd.sh", "--mem=4G", "-odd.sh"),
+    ],
+)
+def test_the_script_is_found_among_the_options(line: str, options: str, command: str) -> None:
+    asked = order(["--malleable", "2-4", *line.split()], {})
+    assert asked.request == "2-4"
+    assert (" ".join(asked.options), " ".join(asked.command)) == (options, command)
+
+
+def test_the_request_may_stand_in_the_environment() -> None:
+    assert order(["train.sh"], {"SBATCH_MALLEABLE": "1-3"}).request == "1-3"
+
+
+@pytest.mark.parametrize("line", ["--array=0-3 train.sh", "--wrap=hostname", "--malleable=1-2"])
+def test_what_cannot_be_passed_on_is_refused(line: str) -> None:
+    with pytest.raises(SubmitError):
+        order(line.split(), {})
+
+
+PARTITIONS = """\
+PartitionName=main AllowGroups=ALL Default=YES QoS=N/A MaxTime=1-00:00:00 PreemptMode=OFF State=UP
+PartitionName=idle AllowGroups=ALL Default=NO QoS=N/A MaxTime=04:00:00 PreemptMode=REQUEUE State=UP
+PartitionName=hard AllowGroups=ALL Default=NO QoS=N/A MaxTime=UNLIMITED PreemptMode=CANCEL State=UP
+PartitionName=gang AllowGroups=ALL Default=NO QoS=N/A MaxTime=UNLIMITED PreemptMode=GANG,SUSPEND
+"""
+SETTINGS = {"PreemptMode": "REQUEUE", "PreemptType": "preempt/partition_prio"}
+
+
+def test_only_a_partition_from_which_slurm_takes_nodes_back_will_do() -> None:
+    known = lane.partitions(PARTITIONS)
+    assert lane.by_partition(lane.chosen("idle", known), known, SETTINGS) == "REQUEUE"
+    assert lane.by_partition(lane.chosen("idle,hard", known), known, SETTINGS) == "CANCEL"
+    for name in ("", "main", "gang", "idle,main"):
+        with pytest.raises(lane.LaneError, match="write --partition=idle"):
+            lane.by_partition(lane.chosen(name, known), known, SETTINGS)
+    with pytest.raises(lane.LaneError, match="there is no partition nowhere"):
+        lane.chosen("nowhere", known)
+    assert lane.longest(("main", "idle"), known) == 4 * 3600
+
+
+def test_only_a_qos_that_another_may_preempt_will_do() -> None:
+    answer = "normal|scavenge|cluster\nscavenge||cluster\nlong||requeue\n"
+    assert lane.by_qos("scavenge", answer, SETTINGS) == "REQUEUE"
+    for qos in ("normal", "long", ""):
+        with pytest.raises(lane.LaneError, match="write --qos=scavenge"):
+            lane.by_qos(qos, answer, SETTINGS)
+
+
+@pytest.mark.parametrize("kind", ["preempt/none", ""])
+def test_a_slurm_that_takes_no_node_back_is_refused(kind: str) -> None:
+    with pytest.raises(lane.LaneError, match="takes no node back"):
+        lane.check_preemption({"PreemptType": kind})
+
+
+def test_an_array_that_is_too_large_is_refused() -> None:
+    lane.check_size(1000, {"MaxArraySize": "1001"})
+    with pytest.raises(lane.LaneError, match="at most 1000 elements"):
+        lane.check_size(1001, {"MaxArraySize": "1001"})
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 1800),
+        ("1:30", 90),
+        ("1:30:00", 5400),
+        ("2-12", 216_000),
+        ("1-00:00:30", 86_430),
+        ("UNLIMITED", lane.NEVER_S),
+        ("0", lane.NEVER_S),
+        ("", lane.NEVER_S),
+    ],
+)
+def test_times_are_read_as_slurm_writes_them(text: str, seconds: int) -> None:
+    assert lane.seconds(text) == seconds
+
+
+def test_an_element_has_the_environment_that_the_plugin_would_set(tmp_path) -> None:
+    plan = Plan("script", ("/bin/sh",), "2-16,unit=1,engine=torchrun", "big", 3600, "/job/path")
+    element = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "UID": "12", "PATH": "/bin"}
+    env = environment(plan, element, tmp_path)
+    assert env["PET_NNODES"] == "2:16"
+    assert env["PET_RDZV_ENDPOINT"] == env["MALLEABLE_DIR"] == f"{tmp_path}/.malleable-12/big/7"
+    assert (env["PYTHONPATH"], env["PATH"]) == ("/job/path", "/job/path/bin:/bin")
+    assert (env["MALLEABLE_JOB_ID"], env["MALLEABLE_FRAGMENT"]) == ("7", "3")
+    pool = environment(Plan(**{**vars(plan), "request": "0-4,engine=pool"}), element, tmp_path)
+    assert not [name for name in pool if name.startswith("PET_")]
+
+
+@pytest.mark.parametrize(
+    ("states", "code"),
+    [
+        ("COMPLETED CANCELLED", FINISHED),
+        ("FAILED CANCELLED", FAILED),
+        ("TIMEOUT", FAILED),
+        ("CANCELLED+ PREEMPTED", CANCELLED),
+        ("COMPLETED COMPLETING", None),
+        ("CANCELLED PENDING", None),
+        ("", UNKNOWN),
+    ],
+)
+def test_wait_knows_how_a_job_has_ended(states: str, code: int | None) -> None:
+    assert verdict(states.split()) == code
