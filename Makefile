@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup plugin demo test fast debian-packages environments test-sites test-matrix faults search lint docs site \
 	install clean test-nightly test-pyslurm test-gpu test-frameworks test-programs test-engines test-metrics test-browser rpm deb package-tools \
-	package-lock test-packages test-machines abuse fuzz soak
+	package-lock wheel test-packages test-machines abuse fuzz soak
 
 help:
 	@echo "Try it"
@@ -40,6 +40,7 @@ help:
 	@echo "  soak       a day of a real machine in 24 minutes"
 	@echo "Package it"
 	@echo "  rpm, deb   packages in dist/; package-lock pins their libraries"
+	@echo "  wheel      for a user whose site has installed nothing, in dist/"
 	@echo "  install    DESTDIR=DIR BINDIR=DIR; enables nothing"
 
 setup:
@@ -148,6 +149,9 @@ package-tools:
 
 rpm deb: package-tools
 	@packaging/build-$@.sh $(or $(DIST),dist) $(RPMBUILD_ARGS)
+
+wheel: setup
+	@PYTHONPATH=. $(PYTHON) packaging/wheel.py dist
 
 package-lock: package-tools
 	@packaging/lock.sh

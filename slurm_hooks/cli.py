@@ -41,6 +41,11 @@ OWN_PARSERS = {
     "sandbox": ("sandbox", "run a throwaway real Slurm on this host"),
 }
 """Commands with a parser of their own: the module, and the line for the help."""
+ALONE = {
+    "submit": "submit a malleable job where nothing is installed",
+    "wait": "wait for the end of a malleable job",
+}
+"""Commands of the program that needs only Python, with the line for the help."""
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -108,7 +113,7 @@ def is_for_a_job(words: Sequence[str]) -> bool:
     environment that a script activates may put this program before it in PATH."""
     has_options = any(word.startswith("--") for word in words)
     is_own_wish = words[:1] == ["wish"] and not has_options and len(words) < 3
-    return words[:1] in (["run"], ["finish"], ["submit"], ["wait"], ["element"]) or is_own_wish
+    return words[:1] in (["run"], ["finish"], *([name] for name in ALONE)) or is_own_wish
 
 
 def _module(name: str) -> ModuleType:
@@ -144,7 +149,8 @@ def make_parser(name: str = "") -> argparse.ArgumentParser:
         _module(family).add(commands)
     if not chosen:
         _module("completion").add(commands, whole_parser)
-        for own, (_, text) in OWN_PARSERS.items():
+        listed = {**{name: text for name, (_, text) in OWN_PARSERS.items()}, **ALONE}
+        for own, text in listed.items():
             commands.add_parser(own, help=text, add_help=False)
     return parser
 

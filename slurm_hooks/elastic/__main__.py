@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Optional
 
 from slurm_hooks.elastic.agent.options import OptionError, engine
 from slurm_hooks.elastic.batch.own_element import OwnElement
@@ -20,6 +21,7 @@ from slurm_hooks.elastic.engines.pool import map_worker
 from slurm_hooks.elastic.engines.pool import run as pool
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.selfservice import element as own_element_of_job
+from slurm_hooks.elastic.selfservice.status import list_elements, list_jobs
 from slurm_hooks.elastic.selfservice.submit import submit
 from slurm_hooks.elastic.selfservice.wait import wait
 from slurm_hooks.elastic.signals import SignalListener
@@ -33,6 +35,7 @@ usage: malleable run -- COMMAND [ARG...]   run COMMAND as the work of this fragm
 """
 JOB_PATH = Path(__file__).resolve().parents[2]
 WRONG, MISSING = os.EX_USAGE, 127
+PASSED_ON = "MALLEABLE_PASSED_ON"  # the next command may be this one again, from a wheel
 
 
 def run(words: Sequence[str], env: Mapping[str, str]) -> int:
@@ -88,10 +91,7 @@ def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
     Our own folder leaves its PATH, since the next command may belong to another job path, which
     passes on too.
     """
-    own = JOB_PATH / "bin"
-    others = [p for p in env.get("PATH", "").split(":") if p and Path(p).resolve() != own]
-    path = ":".join(others)
-    command = shutil.which("malleable", path=path)
+    command = _next(env)
     if command is None:
         sys.stderr.write(USAGE)
         if words:
@@ -100,7 +100,28 @@ def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
     modules = [
         p for p in env.get("PYTHONPATH", "").split(":") if p and Path(p).resolve() != JOB_PATH
     ]
-    os.execve(command, [command, *words], {**env, "PATH": path, "PYTHONPATH": ":".join(modules)})
+    known = {**env, "PATH": _other_path(env), "PYTHONPATH": ":".join(modules)}
+    os.execve(command, [command, *words], {**known, PASSED_ON: "1"})
+
+
+def _next(env: Mapping[str, str]) -> Optional[str]:
+    """Return the next `malleable` in PATH, unless this one was called by another."""
+    return None if PASSED_ON in env else shutil.which("malleable", path=_other_path(env))
+
+
+def _other_path(env: Mapping[str, str]) -> str:
+    own = JOB_PATH / "bin"
+    return ":".join(p for p in env.get("PATH", "").split(":") if p and Path(p).resolve() != own)
+
+
+def status(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """The next `malleable` in PATH knows more, if there is one. Else the user's own jobs."""
+    return list_jobs(words) if _next(env) is None else pass_on(["status", *words], env)
+
+
+def explain(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """As `status`, for a single job."""
+    return list_elements(words) if _next(env) is None else pass_on(["explain", *words], env)
 
 
 COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
@@ -110,12 +131,15 @@ COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
     "map-worker": map_worker.main,
     "submit": submit,
     "wait": wait,
+    "status": status,
+    "explain": explain,
     "element": own_element_of_job.main,
 }
 
 
-def main(argv: Sequence[str]) -> int:
+def main(given: Optional[Sequence[str]] = None) -> int:
     """Return the exit code."""
+    argv = sys.argv[1:] if given is None else given
     if argv[:1] in (["--help"], ["-h"]):
         sys.stdout.write(USAGE)
         return 0
@@ -129,4 +153,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

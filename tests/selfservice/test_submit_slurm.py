@@ -41,9 +41,9 @@ class Lane:
         words = [f"--malleable={request}", "--partition=malleable", *options, str(path)]
         done = self.run("submit", *words, **env)
         assert done.returncode == 0, done.stderr
-        found = re.match(r"Submitted batch job (\d+): ", done.stdout)
-        assert found, done.stdout
-        return found[1]
+        match = re.match(r"Submitted batch job (\d+): ", done.stdout)
+        assert match, done.stdout
+        return match[1]
 
     def rows(self, job: str) -> list[list[str]]:
         words = ["squeue", "-h", "-r", "--states=all", f"--job={job}", "-o", "%K|%T|%r|%S|%N"]

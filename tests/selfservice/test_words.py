@@ -7,6 +7,7 @@ import pytest
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.plan import Plan, environment
 from slurm_hooks.elastic.selfservice.request import RequestError, read
+from slurm_hooks.elastic.selfservice.status import elements, summary
 from slurm_hooks.elastic.selfservice.submit import SubmitError, order
 from slurm_hooks.elastic.selfservice.wait import CANCELLED, FAILED, FINISHED, UNKNOWN, verdict
 
@@ -183,3 +184,18 @@ def test_an_element_has_the_environment_that_the_plugin_would_set(tmp_path) -> N
 )
 def test_wait_knows_how_a_job_has_ended(states: str, code: int | None) -> None:
     assert verdict(states.split()) == code
+
+
+SQUEUE = """\
+7|0|digits|RUNNING|None|2026-11-29T02:00:00|2026-11-29T03:00:00|n1|/h/.malleable-1/submitted/plan-0a/batch
+7|1|digits|PENDING|BeginTime|2026-11-29T02:02:00|N/A||/h/.malleable-1/submitted/plan-0a/batch
+7|2|digits|PENDING|Priority|N/A|N/A||/h/.malleable-1/submitted/plan-0a/batch
+8|N/A|other|RUNNING|None|2026-11-29T02:00:00|N/A|n2|/h/train.sh
+"""
+
+
+def test_status_shows_what_slurm_says_of_our_jobs() -> None:
+    own = elements(SQUEUE)
+    assert [element.number for element in own] == ["0", "1", "2"]
+    why = "1 for the rest after it was given back, 1 for an idle node, behind others"
+    assert summary(own, "1-4") == ("7", "digits", "running", "1", "1-4", why)

@@ -42,6 +42,11 @@ MOST_FAILURES = 3
 ORDINALS = ("", "first", "second")
 
 
+def code_of(status: int) -> int:
+    """Return the exit code of a process as a shell gives it."""
+    return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
 class Element:
     """This element. Slurm's commands may fail: then it is tried again at the next look."""
 
@@ -63,7 +68,7 @@ class Element:
         self._next_look = time.monotonic() + FIRST_LOOK_S * random.uniform(0.5, 1.5)
         self._next_listing, self._early_look = 0.0, float("inf")
         self._running = 1
-        self._leave_at = float("inf")
+        self._leave_at = self._requeue_at = float("inf")
         self._short_since: Optional[float] = None
 
     def run(self, words: Sequence[str]) -> int:
@@ -76,7 +81,7 @@ class Element:
         self._child = subprocess.Popen(
             [*self._plan.interpreter, self._plan.script, *words], env=self._env
         )
-        while (code := self._child.poll()) is None:
+        while (code := self._reap()) is None:
             time.sleep(POLL_S)
             if not self._is_terminated:
                 self._attend()
@@ -85,6 +90,20 @@ class Element:
             self._notes.leave(self._fragment)
             return TERMINATED
         return self._conclude(code)
+
+    def _reap(self) -> Optional[int]:
+        """Return the exit code of the script, `None` while it runs. Collect what it has left to
+        this process.
+        """
+        child = self._child
+        with suppress(ChildProcessError):
+            while child is not None and child.returncode is None:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return None
+                if pid == child.pid:
+                    child.returncode = code_of(status)
+        return child.returncode if child else 0
 
     # -- signals
 
@@ -134,6 +153,9 @@ class Element:
         return not self._is_terminated
 
     def _attend(self) -> None:
+        if time.time() >= self._requeue_at:
+            self._requeue_at = float("inf")
+            tell("scontrol", "requeue", self._name)
         if time.time() >= self._leave_at and not self._has_left:
             self._has_left = True
             if why := tell("scancel", "--quiet", "--signal=URG", "--full", self._name):
@@ -163,6 +185,7 @@ class Element:
         own = self._own(known)
         if own and own.ends:
             self._leave_at = upkeep.leave_at(own.ends, self._plan.lease_s, self._lease_share)
+            self._requeue_at = own.ends - upkeep.LAST_S  # a script without an agent does not leave
         if own and own.has_trained(self._run):
             self._notes.forget_failures()
         if any(row.has_finished for row in known):

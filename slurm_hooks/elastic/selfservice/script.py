@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _OPTION = re.compile(r"\s--malleable(?:=|\s+)(\S+)")
+_SHORTEST = re.compile(r"\s--time-min(?:=|\s+)\S+")  # Slurm would give all elements that limit
 _MARK = "#SBATCH"
 _FLAGS = """
 contiguous dry-run exclusive get-user-env help hold ignore-pbs nice no-kill no-requeue overcommit
@@ -48,9 +49,9 @@ def read(text: str) -> Script:
         if line.strip() and not line.startswith("#"):
             break
         if line.startswith(_MARK):
-            found = _OPTION.search(line)
-            request = found[1] if found else request
-            kept = _OPTION.sub("", line)
+            ours = _OPTION.search(line)
+            request = ours[1] if ours else request
+            kept = _SHORTEST.sub("", _OPTION.sub("", line))
             if kept.strip() != _MARK:
                 options.append(kept)
     return Script(tuple(first[2:].split(maxsplit=1)), tuple(options), request)
@@ -75,16 +76,26 @@ def _takes_next(word: str) -> bool:
 def value(options: Sequence[str], *names: str) -> str:
     """Return the last value of an option in words for sbatch or in lines of a script, empty
     without it. The short name comes last."""
-    words = [word for option in options for word in shlex.split(option.replace(_MARK, ""))]
-    found = ""
+    words = [word for option in options for word in _words(option)]
+    last = ""
     for at, word in enumerate(words):
-        name, equals, given = word.partition("=")
+        name, equals, own = word.partition("=")
         following = words[at + 1] if at + 1 < len(words) else ""
         if name in names and name.startswith("--"):
-            found = given if equals else "" if name in FLAGS else following
+            last = own if equals else "" if name in FLAGS else following
         elif word[:2] in names and not word.startswith("--"):
-            found = word[2:] or following
-    return found
+            last = word[2:] or following
+    return last
+
+
+def _words(option: str) -> list[str]:
+    """Return the words of a line of a script, or of one word for sbatch. Raises ScriptError."""
+    if not option.startswith(_MARK):
+        return [option]
+    try:
+        return shlex.split(option[len(_MARK) :], comments=True)
+    except ValueError as error:
+        raise ScriptError(f"{option}: {error}") from None
 
 
 def batch_script(script: Script, python: str, job_path: str, plan: str) -> str:

@@ -4,9 +4,9 @@ installed nothing.
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import os
+import pwd
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,6 +32,22 @@ partition or a QOS from which Slurm takes nodes back. All other options go to sb
   --lease=TIME   the longest time that a node is used without a break (default 1:00:00)
   --dry-run      print the sbatch line and the batch script, and submit nothing
 """
+REFUSED = {
+    "--array": "this command makes the array itself, with an element for each node",
+    "-a": "this command makes the array itself, with an element for each node",
+    "--wrap": "give a script",
+    "--malleable-env": "only a site that has installed the software copies environments to nodes",
+    "--test-only": "write --dry-run",
+    "--wait": "write `malleable wait JOBID` behind it",
+    "-W": "write `malleable wait JOBID` behind it",
+}
+VARIABLES = {
+    "SBATCH_PARTITION": "--partition",
+    "SBATCH_QOS": "--qos",
+    "SBATCH_TIMELIMIT": "--time",
+    "SBATCH_JOB_NAME": "--job-name",
+}
+"""What sbatch reads from the environment, and we have to know."""
 LEASE_S = 3600
 SHORTEST_S = 120
 DATABASE_S = 60.0
@@ -64,8 +80,8 @@ def order(words: Sequence[str], env: Mapping[str, str]) -> Order:
             ours[name] = value
         elif word == "--dry-run":
             is_dry = True
-        elif name in ("--array", "-a", "--wrap"):
-            raise SubmitError(f"{name}: this command makes the array itself; give a script without")
+        elif name in REFUSED:
+            raise SubmitError(f"{name}: {REFUSED[name]}")
         else:
             others.append(word)
     if not command:
@@ -89,10 +105,10 @@ def submit(words: Sequence[str], env: Mapping[str, str]) -> int:
         sys.stdout.write(USAGE)
         return 0 if words else os.EX_USAGE
     try:
-        return _submit(order(words, env))
-    except (SubmitError, RequestError, script.ScriptError, lane.LaneError) as error:
-        return _failed(str(error))
-    except (OSError, DirectoryError) as error:
+        return _submit(order(words, env), env)
+    except OSError as error:
+        return _failed(f"{error.filename}: {error.strerror}")
+    except (SubmitError, RequestError, script.ScriptError, lane.LaneError, DirectoryError) as error:
         return _failed(str(error))
 
 
@@ -101,11 +117,13 @@ def _failed(why: str) -> int:
     return os.EX_USAGE
 
 
-def _submit(asked: Order) -> int:
+def _submit(asked: Order, env: Mapping[str, str]) -> int:
     path = Path(asked.command[0])
     text = path.read_text("utf-8", "surrogateescape")
     own = script.read(text)
-    options = [*own.options, *asked.options]
+    if script.value(own.options, "--array", "-a"):
+        raise SubmitError(f"{path} is a job array; {REFUSED['--array']}")
+    options = [*own.options, *_of_environment(env), *asked.options]
     if not (words := asked.request or own.request):
         raise SubmitError("say how many nodes: malleable submit --malleable=2-16 SCRIPT")
     request = read(words)
@@ -135,6 +153,10 @@ def _submit(asked: Order) -> int:
     return 0
 
 
+def _of_environment(env: Mapping[str, str]) -> list[str]:
+    return [f"{option}={env[name]}" for name, option in VARIABLES.items() if env.get(name)]
+
+
 def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], lane.Lane]:
     """Return Slurm's settings, and where the job will run. Raises SubmitError, LaneError."""
     settings = lane.config(_asked(lane.CONFIG))
@@ -143,12 +165,18 @@ def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], 
     known = lane.partitions(_asked(lane.PARTITIONS))
     names = lane.chosen(script.value(options, "--partition", "-p"), known)
     if settings["PreemptType"] == "preempt/qos":
-        qos = script.value(options, "--qos", "-q") or known[names[0]].get("QoS", "")
-        if qos in ("", "N/A"):
-            qos = _asked(lane.default_qos(getpass.getuser())).strip().splitlines()[0]
+        qos = script.value(options, "--qos", "-q")
+        if not qos:
+            user = pwd.getpwuid(os.getuid()).pw_name
+            qos = (_asked(lane.default_qos(user)).split() or ["normal"])[0]
         mode = lane.by_qos(qos, _asked(lane.QOS), settings)
     else:
         mode = lane.by_partition(names, known, settings)
+    if mode == "CANCEL":
+        raise SubmitError(
+            "Slurm cancels the jobs that it takes nodes from here (PreemptMode=CANCEL), and this "
+            "command cannot submit them again yet; choose a partition or a QOS with REQUEUE"
+        )
     return settings, lane.Lane(names, mode, lane.longest(names, known))
 
 

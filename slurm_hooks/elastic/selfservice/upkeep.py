@@ -17,6 +17,7 @@ EACH_S = 60.0  # between two looks of the whole job
 SLOW = 10.0  # so many times longer at most, if Slurm is slow or does not answer
 MEET_S = 60.0  # so long an element waits for the others below MIN
 REST_S = 300  # so long they rest then
+LAST_S = 20.0  # before its end Slurm would end the element for good
 LEAVE_S = 60.0  # before the end of the lease at the latest, and at random up to half a lease before
 
 _ROW = re.compile(r"([0-9]+)\|([0-9]+)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)")

@@ -1,0 +1,129 @@
+"""`malleable status` and `malleable explain JOBID` where nothing is installed: what squeue says of
+the user's own jobs that `malleable submit` made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from slurm_hooks.elastic.private_directory import DirectoryError
+from slurm_hooks.elastic.selfservice.commands import ask
+from slurm_hooks.elastic.selfservice.plan import load
+
+FORMAT = "%F|%K|%j|%T|%r|%S|%e|%N|%o"
+HEADS = ("JOBID", "NAME", "STATE", "SIZE", "MIN-MAX", "WAITING")
+ELEMENT_HEADS = ("ELEMENT", "STATE", "NODE", "UNTIL", "WAITS FOR")
+_OURS = re.compile(r"/\.malleable-[0-9]+/submitted/plan-[0-9a-f]+/batch\Z")
+_WORDS = {
+    "BeginTime": "the rest after it was given back",
+    "JobHeldUser": "the others: it is held",
+    "Resources": "an idle node",
+    "Priority": "an idle node, behind others",
+    "None": "",
+}
+
+
+class Element(NamedTuple):
+    """An element of such a job, in squeue's words."""
+
+    job: str
+    number: str
+    name: str
+    state: str
+    reason: str
+    starts: str
+    ends: str
+    node: str
+    command: str
+
+
+def elements(said: str) -> list[Element]:
+    """Return the elements that `malleable submit` made, from squeue's answer."""
+    lines = (line.split("|") for line in said.splitlines())
+    known = (Element(*words) for words in lines if len(words) == len(Element._fields))
+    return [element for element in known if _OURS.search(element.command)]
+
+
+def summary(own: Sequence[Element], sizes: str) -> tuple[str, ...]:
+    """Return the line of a job in `status`. `sizes` are its MIN and MAX."""
+    runs = sum(element.state == "RUNNING" for element in own)
+    waits = Counter(element.reason for element in own if element.state == "PENDING")
+    why = ", ".join(f"{count} for {waits_for(reason)}" for reason, count in waits.most_common())
+    state = "running" if runs else "waiting"
+    return own[0].job, own[0].name, state, str(runs), sizes, why
+
+
+def waits_for(reason: str) -> str:
+    """Return what an element waits for, by Slurm's reason."""
+    return _WORDS.get(reason, reason)
+
+
+def list_jobs(words: Sequence[str]) -> int:
+    """Print a line for each of the user's jobs."""
+    if words:
+        sys.stderr.write("usage: malleable status\n")
+        return os.EX_USAGE
+    known = _asked("--me")
+    if known is None:
+        return 1
+    jobs = {element.job: [e for e in known if e.job == element.job] for element in known}
+    if not jobs:
+        print("you have no job that `malleable submit` made")
+        return 0
+    _print([HEADS, *(summary(own, _sizes(own[0].command)) for own in jobs.values())])
+    return 0
+
+
+def list_elements(words: Sequence[str]) -> int:
+    """Print a line for each element of a job."""
+    if len(words) != 1 or not words[0].isdigit():
+        sys.stderr.write("usage: malleable explain JOBID\n")
+        return os.EX_USAGE
+    known = _asked(f"--job={words[0]}")
+    if known is None:
+        return 1
+    if not known:
+        print(f"{words[0]} is no job that `malleable submit` made, or it has ended")
+        return 1
+    job, name, state, size, sizes, _ = summary(known, _sizes(known[0].command))
+    print(f"job {job}, {name}: {state}, {size} of {sizes} run")
+    rows = sorted(known, key=lambda element: int(element.number))
+    _print([ELEMENT_HEADS, *(_row(element) for element in rows)])
+    return 0
+
+
+def _row(element: Element) -> tuple[str, ...]:
+    is_pending = element.state == "PENDING"
+    estimate = f" (Slurm expects {element.starts})" if element.starts not in ("N/A", "") else ""
+    why = f"{waits_for(element.reason)}{estimate}" if is_pending else ""
+    until = "" if is_pending else element.ends
+    return element.number, element.state.lower(), element.node, until, why
+
+
+def _asked(which: str) -> Optional[list[Element]]:
+    said, why = ask("squeue", "--noheader", "--array", which, f"--format={FORMAT}")
+    if why:
+        sys.stderr.write(f"malleable: {why}\n")
+        return None
+    return elements(said)
+
+
+def _sizes(command: str) -> str:
+    """Return MIN and MAX of the job with this batch script, or `?`."""
+    try:
+        return load(Path(command).with_name("plan.json")).request.partition(",")[0]
+    except (OSError, DirectoryError, ValueError, TypeError, KeyError):
+        return "?"
+
+
+def _print(rows: Iterable[Sequence[str]]) -> None:
+    lines = [tuple(row) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    for line in lines:
+        print("  ".join(word.ljust(width) for word, width in zip(line, widths)).rstrip())
