@@ -16,6 +16,7 @@ import pytest
 from promises.bench import Bench
 from slurm_hooks import cli
 from slurm_hooks.commands.following import split
+from slurm_hooks.elastic.selfservice.submit import order
 from slurm_hooks.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +27,8 @@ PAGES = sorted({ROOT / "README.md", ROOT / "CHANGELOG.md", *WRITTEN} - {*LAB})
 ELSEWHERE = {
     "map": "promises/test_map.py",
     "pool": "promises/test_map.py",
+    "submit": "selfservice/test_submit_slurm.py",
+    "wait": "selfservice/test_submit_slurm.py",
     "sandbox": "sandbox/test_sandbox_slurm.py",
     "test": "trial/test_trial_slurm.py",
     "top": "top/test_top_slurm.py",
@@ -84,7 +87,9 @@ def reference() -> dict[str, Any]:
 
 @pytest.mark.parametrize("words", MALLEABLE, ids=" ".join)
 def test_every_command_line_is_valid(reference: dict[str, Any], words: tuple[str, ...]) -> None:
-    if words[0] in ("pool", "map"):  # sbatch gets the options that they do not know
+    if words[0] == "submit":
+        order(words[1:], {})
+    elif words[0] in ("pool", "map"):  # sbatch gets the options that they do not know
         parser = reference["subcommands"](reference["whole_parser"]())[words[0]]
         parser.parse_known_args(split(words[1:])[0])
     else:
