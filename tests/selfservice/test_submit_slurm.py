@@ -111,6 +111,21 @@ def test_a_job_grows_gives_way_and_comes_back_before_slurm_would_let_it(lane: La
     assert lane.run("wait", job).returncode == 2
 
 
+def test_an_element_that_slurm_has_cancelled_is_submitted_again(bare_sandbox) -> None:
+    lane = Lane(bare_sandbox(nodes=3))
+    lane.box.run(["scontrol", "update", "partitionname=malleable", "PreemptMode=CANCEL"])
+    job = lane.submit("echo $MALLEABLE_JOB_ID >>ran; exec sleep 600", "1-3")
+    lane.await_(job, "RUNNING", "RUNNING", "RUNNING")
+    ordinary = lane.fill("--nodes=1")
+    lane.await_(job, "PREEMPTED", "RUNNING", "RUNNING")
+    again = ["squeue", "-h", "-r", "--partition=malleable", "-o", "%F"]
+    wait_until(lambda: len(set(lane.box.run(again).stdout.split())) == 2, LONG_S)
+    lane.cancel(ordinary)
+    wait_until(lambda: (lane.box.work / "ran").read_text().split() == [job] * 4, LONG_S)
+    lane.cancel(job)
+    wait_until(lambda: lane.box.run(again).stdout == "", LONG_S)
+
+
 def test_below_min_nobody_keeps_a_node(lane: Lane) -> None:
     ordinary = lane.fill("--nodes=1")
     wait_until(lambda: lane.states(ordinary) == ["RUNNING"], LONG_S)
@@ -158,7 +173,9 @@ def test_what_cannot_work_is_refused_with_the_line_to_write(lane: Lane) -> None:
     done = lane.run("submit", "--malleable=1-2000", "--partition=malleable", str(path))
     assert "at most 1000 elements here (MaxArraySize=1001)" in done.stderr
     done = lane.run("submit", "--malleable=1-2", "-p", "malleable", "--dry-run", str(path), "x")
-    assert done.stdout.startswith("sbatch -p malleable --array=0-1 --nodes=1 ")
+    assert done.stdout.startswith(
+        "sbatch --job-name=refused.sh -p malleable --array=0-1 --nodes=1 "
+    )
     assert lane.box.run(["squeue", "-h"]).stdout == ""
     done = lane.run("submit", "--malleable=1-2", "-p", "malleable", str(lane.box.work / "none.sh"))
     assert "none.sh" in done.stderr

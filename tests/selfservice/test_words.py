@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from slurm_hooks.elastic.selfservice import lane, script
@@ -160,10 +162,10 @@ def test_times_are_read_as_slurm_writes_them(text: str, seconds: int) -> None:
 
 def test_an_element_has_the_environment_that_the_plugin_would_set(tmp_path) -> None:
     plan = Plan("script", ("/bin/sh",), "2-16,unit=1,engine=torchrun", "big", 3600, "/job/path")
-    element = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "UID": "12", "PATH": "/bin"}
-    env = environment(plan, element, tmp_path)
+    element = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "PATH": "/bin"}
+    env, own = environment(plan, element, tmp_path), f".malleable-{os.getuid()}"
     assert env["PET_NNODES"] == "2:16"
-    assert env["PET_RDZV_ENDPOINT"] == env["MALLEABLE_DIR"] == f"{tmp_path}/.malleable-12/big/7"
+    assert env["PET_RDZV_ENDPOINT"] == env["MALLEABLE_DIR"] == f"{tmp_path}/{own}/big/7"
     assert (env["PYTHONPATH"], env["PATH"]) == ("/job/path", "/job/path/bin:/bin")
     assert (env["MALLEABLE_JOB_ID"], env["MALLEABLE_FRAGMENT"]) == ("7", "3")
     pool = environment(Plan(**{**vars(plan), "request": "0-4,engine=pool"}), element, tmp_path)
@@ -190,12 +192,14 @@ SQUEUE = """\
 7|0|digits|RUNNING|None|2026-11-29T02:00:00|2026-11-29T03:00:00|n1|/h/.malleable-1/submitted/plan-0a/batch
 7|1|digits|PENDING|BeginTime|2026-11-29T02:02:00|N/A||/h/.malleable-1/submitted/plan-0a/batch
 7|2|digits|PENDING|Priority|N/A|N/A||/h/.malleable-1/submitted/plan-0a/batch
+9|3|digits|PENDING|Resources|N/A|N/A||/h/.malleable-1/submitted/plan-0a/batch-7
 8|N/A|other|RUNNING|None|2026-11-29T02:00:00|N/A|n2|/h/train.sh
 """
 
 
 def test_status_shows_what_slurm_says_of_our_jobs() -> None:
     own = elements(SQUEUE)
-    assert [element.number for element in own] == ["0", "1", "2"]
-    why = "1 for the rest after it was given back, 1 for an idle node, behind others"
+    assert [(element.job, element.number) for element in own] == [("7", str(n)) for n in range(4)]
+    why = "1 for the rest after it was given back, 1 for an idle node, behind others, "
+    why += "1 for an idle node"
     assert summary(own, "1-4") == ("7", "digits", "running", "1", "1-4", why)

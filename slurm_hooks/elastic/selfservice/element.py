@@ -28,6 +28,7 @@ from slurm_hooks.elastic.selfservice import upkeep
 from slurm_hooks.elastic.selfservice.commands import tell
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import Plan, environment, load
+from slurm_hooks.elastic.selfservice.sending import submit_again
 from slurm_hooks.elastic.selfservice.upkeep import Row
 from slurm_hooks.words.comment import parse
 
@@ -38,6 +39,7 @@ MEET_EACH_S = 5.0
 FIRST_LOOK_S = 20.0
 TERMINATED = 128 + signal.SIGTERM
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT, signal.SIGCONT)
+AGAIN_S = 20.0  # until a requeue that Slurm has not carried out is asked for again
 MOST_FAILURES = 3
 ORDINALS = ("", "first", "second")
 
@@ -52,10 +54,11 @@ class Element:
 
     def __init__(self, plan: Plan, env: Mapping[str, str], work: Path) -> None:
         self._plan = plan
-        self._env = environment(plan, {**env, "UID": str(os.getuid())}, work)
+        self._env = environment(plan, env, work)
         self._array = int(env["SLURM_ARRAY_JOB_ID"])
         self._fragment = int(env["SLURM_ARRAY_TASK_ID"])
         self._name = f"{self._array}_{self._fragment}"
+        self._root = plan.root or self._array
         self.shared = Path(self._env["MALLEABLE_DIR"])
         self._run = run_of(env)
         self._notes = Notes(self.shared)
@@ -77,7 +80,7 @@ class Element:
         adopt()
         self._notes.wake(self._fragment)
         if not self._meets_others():
-            return self._await_end()
+            return self._give_back()
         self._child = subprocess.Popen(
             [*self._plan.interpreter, self._plan.script, *words], env=self._env
         )
@@ -129,11 +132,6 @@ class Element:
             while True:
                 os.wait()
 
-    def _await_end(self) -> int:
-        while not self._is_terminated:
-            time.sleep(POLL_S)
-        return TERMINATED
-
     # -- from time to time
 
     def _meets_others(self) -> bool:
@@ -147,15 +145,15 @@ class Element:
                 break
             self._wake(known)
             if time.monotonic() >= until:
-                self._go_back(known)
+                self._rest(known)
                 return False
             time.sleep(min(MEET_EACH_S, self._meet_s / 4))
         return not self._is_terminated
 
     def _attend(self) -> None:
         if time.time() >= self._requeue_at:
-            self._requeue_at = float("inf")
-            tell("scontrol", "requeue", self._name)
+            self._requeue_at = time.time() + AGAIN_S
+            self._requeue()
         if time.time() >= self._leave_at and not self._has_left:
             self._has_left = True
             if why := tell("scancel", "--quiet", "--signal=URG", "--full", self._name):
@@ -191,7 +189,8 @@ class Element:
         if any(row.has_finished for row in known):
             return
         if self._is_short(upkeep.running(known)):
-            self._go_back(known)
+            self._rest(known)
+            self._requeue_at = 0.0
         else:
             self._wake(known)
 
@@ -209,21 +208,44 @@ class Element:
         return next((row for row in known if row.fragment == self._fragment), None)
 
     def _ask(self) -> list[Row]:
-        return upkeep.rows(answer(upkeep.request(str(self._array))))
+        """Return the elements of all arrays of this job, none without an answer."""
+        arrays = {self._root, self._array}
+        if self._plan.mode == "CANCEL":
+            arrays |= self._notes.arrays()
+        known = upkeep.rows(answer(upkeep.request(arrays, os.getuid())))
+        return [row for row in known if row.array in arrays]
 
     def _wake(self, known: list[Row]) -> None:
-        if back := upkeep.kept_back(known):
-            self._update(back, "StartTime=now")
+        """Let the others start again, now that they may."""
+        resting = upkeep.held(known, self._notes.resting())
+        self._update([*upkeep.kept_back(known), *resting], "StartTime=now")
+        for name in upkeep.names(resting):
+            if why := tell("scontrol", "release", name):
+                debug(f"scontrol release {name}: {why}")
+        if self._plan.mode == "CANCEL":
+            self._submit_again(known)
         self._notes.meet(upkeep.settled(known))
-        if resting := upkeep.held(known, self._notes.resting()):
-            tell("scontrol", "release", upkeep.element(self._array, resting))
 
     def _update(self, rows: list[Row], word: str) -> None:
-        name = upkeep.element(self._array, rows)
-        if why := tell("scontrol", "update", f"jobid={name}", word):
-            debug(f"{name} {word}: {why}")
+        for name in upkeep.names(rows):
+            if why := tell("scontrol", "update", f"jobid={name}", word):
+                debug(f"{name} {word}: {why}")
 
-    def _go_back(self, known: list[Row]) -> None:
+    def _submit_again(self, known: list[Row]) -> None:
+        """Slurm has cancelled elements here instead of requeueing them."""
+        if upkeep.is_cancelled(known, self._root):
+            self._cancel(known)
+            return
+        claimed = [row for row in upkeep.lost(known) if self._notes.claim(row.array, row.fragment)]
+        if not claimed:
+            return
+        array, why = submit_again(self._plan, self._root, [row.fragment for row in claimed])
+        if why:
+            say(f"{len(claimed)} elements that Slurm took cannot be submitted again: {why}")
+        else:
+            self._notes.add_array(array)
+
+    def _rest(self, known: list[Row]) -> None:
         """Rest with all others. Those that wait start first, and release this element then."""
         say(
             f"{upkeep.running(known)} of at least {self._fewest} elements run: fragment "
@@ -233,7 +255,6 @@ class Element:
             self._update(waiting, f"StartTime=now+{self._rest_s}")
             self._notes.rest(self._fragment)
             tell("scontrol", "uhold", self._name)
-        tell("scontrol", "requeue", self._name)
 
     # -- the end
 
@@ -251,7 +272,7 @@ class Element:
     def _end(self, known: list[Row]) -> None:
         """No other element needs to start."""
         if waiting := upkeep.pending(known):
-            tell("scancel", "--quiet", upkeep.element(self._array, waiting))
+            tell("scancel", "--quiet", *upkeep.names(waiting))
 
     def _fail(self, known: list[Row], code: int) -> int:
         """Try again, up to MOST_FAILURES. Then the job ends, unless others run well."""
@@ -261,19 +282,33 @@ class Element:
                 f"the script failed with exit code {code} for the {ORDINALS[failures]} time; "
                 f"it is tried again"
             )
-            return self._requeue(code)
+            return self._give_back()
         if {row.fragment for row in known if row.is_here} - self._notes.failed():
             say(f"fragment {self._fragment} ends: its script has failed {failures} times")
             return code
         say(f"the job is cancelled: its script has failed {failures} times without progress")
-        tell("scancel", "--quiet", str(self._array))
+        self._cancel(known)
         return code
 
-    def _requeue(self, code: int) -> int:
+    def _cancel(self, known: list[Row]) -> None:
+        arrays = {self._root, self._array, *(row.array for row in known)}
+        tell("scancel", "--quiet", *map(str, sorted(arrays)))
+
+    def _give_back(self) -> int:
+        """Have Slurm end this element, which then waits again."""
+        while not self._is_terminated:
+            self._requeue()
+            self._await_term(AGAIN_S)
+        return TERMINATED
+
+    def _requeue(self) -> None:
         if why := tell("scontrol", "requeue", self._name):
-            say(f"scontrol requeue {self._name} failed: {why}")
-            return code
-        return self._await_end()
+            debug(f"scontrol requeue {self._name}: {why}")
+
+    def _await_term(self, limit_s: float) -> None:
+        until = time.monotonic() + limit_s
+        while not self._is_terminated and time.monotonic() < until:
+            time.sleep(POLL_S)
 
 
 def main(words: Sequence[str], env: Mapping[str, str]) -> int:

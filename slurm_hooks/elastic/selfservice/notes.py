@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 _RESTING, _FAILED, _LEFT = "resting-", "failed-", "left-"
+_ARRAY, _AGAIN = "array-", "again-"
 
 
 class Notes:
@@ -58,6 +59,21 @@ class Notes:
         """The training has made progress."""
         for word in self._with(_FAILED):
             self._remove(_FAILED + word)
+
+    def add_array(self, array: int) -> None:
+        """This array belongs to the job as well."""
+        self._write(f"{_ARRAY}{array}")
+
+    def arrays(self) -> frozenset[int]:
+        """Return the later arrays of the job."""
+        return frozenset(int(word) for word in self._with(_ARRAY) if word.isdigit())
+
+    def claim(self, array: int, fragment: int) -> bool:
+        """Tell whether this process is the first that wants to submit this element again."""
+        with suppress(OSError):
+            (self._directory / f"{_AGAIN}{array}.{fragment}").touch(0o600, exist_ok=False)
+            return True
+        return False
 
     def _with(self, first: str) -> list[str]:
         with suppress(OSError):

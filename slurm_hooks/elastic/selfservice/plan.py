@@ -5,6 +5,7 @@ the user's script, and the environment that an element makes of it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,9 @@ RESTARTS = "1000"
 @dataclass(frozen=True)
 class Plan:
     """`script` is the copy of the user's, and `interpreter` the words of its first line. `lease_s`
-    is the time limit of an element. `job_path` is the directory for PYTHONPATH."""
+    is the time limit of an element. `job_path` is the directory for PYTHONPATH. `mode` is the
+    PreemptMode of the lane. `line` has the words for sbatch, from its options to the arguments.
+    `root` is the first array of the job, 0 within it."""
 
     script: str
     interpreter: tuple[str, ...]
@@ -30,6 +33,9 @@ class Plan:
     cluster: str
     lease_s: int
     job_path: str
+    mode: str = "REQUEUE"
+    line: tuple[str, ...] = ()
+    root: int = 0
 
     @property
     def wanted(self) -> Request:
@@ -45,13 +51,21 @@ class Plan:
 def load(path: Path) -> Plan:
     """Read a plan. Raises OSError, DirectoryError, ValueError."""
     fields = json.loads(read_file(path.parent, path.name, MOST_BYTES))
-    return Plan(**{**fields, "interpreter": tuple(fields["interpreter"])})
+    words = {name: tuple(fields[name]) for name in ("interpreter", "line")}
+    return Plan(**{**fields, **words})
+
+
+def directory_of(plan: Plan, work: Path, root: str) -> Path:
+    """Return the directory that the elements of a job share, from the job's working directory and
+    its first array.
+    """
+    return work / f".malleable-{os.getuid()}" / plan.cluster / root
 
 
 def environment(plan: Plan, env: Mapping[str, str], work: Path) -> dict[str, str]:
     """Return the environment of the user's script in an element, as the plugin would set it."""
-    request, array = plan.wanted, env["SLURM_ARRAY_JOB_ID"]
-    shared = str(work / f".malleable-{env['UID']}" / plan.cluster / array)
+    request, array = plan.wanted, str(plan.root or env["SLURM_ARRAY_JOB_ID"])
+    shared = str(directory_of(plan, work, array))
     words = {
         REQUEST_VARIABLE: request.text,
         SELF_VARIABLE: "1",

@@ -19,7 +19,7 @@ from slurm_hooks.elastic.selfservice.plan import load
 FORMAT = "%F|%K|%j|%T|%r|%S|%e|%N|%o"
 HEADS = ("JOBID", "NAME", "STATE", "SIZE", "MIN-MAX", "WAITING")
 ELEMENT_HEADS = ("ELEMENT", "STATE", "NODE", "UNTIL", "WAITS FOR")
-_OURS = re.compile(r"/\.malleable-[0-9]+/submitted/plan-[0-9a-f]+/batch\Z")
+_OURS = re.compile(r"/\.malleable-[0-9]+/submitted/plan-[0-9a-f]+/batch(?:-([0-9]+))?\Z")
 _WORDS = {
     "BeginTime": "the rest after it was given back",
     "JobHeldUser": "the others: it is held",
@@ -44,10 +44,13 @@ class Element(NamedTuple):
 
 
 def elements(said: str) -> list[Element]:
-    """Return the elements that `malleable submit` made, from squeue's answer."""
+    """Return the elements that `malleable submit` made, from squeue's answer. Those that were
+    submitted again belong to the first array of their job.
+    """
     lines = (line.split("|") for line in said.splitlines())
     known = (Element(*words) for words in lines if len(words) == len(Element._fields))
-    return [element for element in known if _OURS.search(element.command)]
+    ours = ((element, _OURS.search(element.command)) for element in known)
+    return [element._replace(job=at[1] or element.job) for element, at in ours if at]
 
 
 def summary(own: Sequence[Element], sizes: str) -> tuple[str, ...]:
@@ -85,11 +88,12 @@ def list_elements(words: Sequence[str]) -> int:
     if len(words) != 1 or not words[0].isdigit():
         sys.stderr.write("usage: malleable explain JOBID\n")
         return os.EX_USAGE
-    known = _asked(f"--job={words[0]}")
-    if known is None:
+    asked = _asked("--me")
+    if asked is None:
         return 1
+    known = [element for element in asked if element.job == words[0]]
     if not known:
-        print(f"{words[0]} is no job that `malleable submit` made, or it has ended")
+        print(f"{words[0]} is no job of yours that `malleable submit` made, or it has ended")
         return 1
     job, name, state, size, sizes, _ = summary(known, _sizes(known[0].command))
     print(f"job {job}, {name}: {state}, {size} of {sizes} run")

@@ -10,14 +10,15 @@ import pwd
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_hooks.elastic.private_directory import DirectoryError, make_private, write_file
+from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import Plan
 from slurm_hooks.elastic.selfservice.request import Request, RequestError, read
+from slurm_hooks.elastic.selfservice.sending import BATCH, batch, send, write
 from slurm_hooks.words.jobpath import write_job_path
 
 USAGE = """\
@@ -130,26 +131,30 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     settings, where = _site(options, request)
     lease_s = _lease_s(asked.lease, script.value(options, "--time", "-t"), where.most_s)
     place = _place(script.value(options, "--chdir", "-D"))
-    draft = Plan("", own.interpreter, request.text, settings["ClusterName"], lease_s, "")
-    name = hashlib.sha256(f"{text}\n{draft.text}\n{asked}".encode("utf-8", "replace")).hexdigest()
-    folder = place / f"plan-{name[:12]}"
-    plan = Plan(
-        **{**vars(draft), "script": str(folder / "script"), "job_path": str(place / "jobpath")}
-    )
-    line = [*asked.options, *_ours(request, lease_s, options)]
-    batch = script.batch_script(own, sys.executable, plan.job_path, str(folder / "plan.json"))
-    if asked.is_dry:
-        command = shlex.join(["sbatch", *line, "BATCH-SCRIPT", *asked.command[1:]])
-        sys.stdout.write(f"{command}\n\n{batch}\nThe plan:\n{plan.text}")
-        return 0
-    _write(folder, {"script": text, "plan.json": plan.text, "batch": batch})
-    write_job_path(place / "jobpath")
     name = script.value(options, "--job-name", "-J") or path.name
-    argv = ["sbatch", "--parsable", f"--job-name={name}", *line, str(folder / "batch")]
-    said, why = ask(*argv, *asked.command[1:])
+    line = [f"--job-name={name}", *asked.options, *_ours(request, lease_s, options)]
+    draft = Plan(
+        script="",
+        interpreter=own.interpreter,
+        request=request.text,
+        cluster=settings["ClusterName"],
+        lease_s=lease_s,
+        job_path=str(place / "jobpath"),
+        mode=where.mode,
+        line=(*line, BATCH, *asked.command[1:]),
+    )
+    digest = hashlib.sha256(f"{text}\n{draft.text}".encode("utf-8", "replace")).hexdigest()
+    folder = place / f"plan-{digest[:12]}"
+    plan = replace(draft, script=str(folder / "script"))
+    if asked.is_dry:
+        sys.stdout.write(f"{shlex.join(['sbatch', *plan.line])}\n\n{batch(plan, own, folder)}\n")
+        return 0
+    write(folder, {"script": text})
+    write_job_path(Path(plan.job_path))
+    said, why = send(plan, own, folder)
     if why:
         raise SubmitError(why)
-    print(_said(said.strip(), asked.options, request, where, lease_s))
+    print(_said(said, asked.options, request, where, lease_s))
     return 0
 
 
@@ -172,11 +177,6 @@ def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], 
         mode = lane.by_qos(qos, _asked(lane.QOS), settings)
     else:
         mode = lane.by_partition(names, known, settings)
-    if mode == "CANCEL":
-        raise SubmitError(
-            "Slurm cancels the jobs that it takes nodes from here (PreemptMode=CANCEL), and this "
-            "command cannot submit them again yet; choose a partition or a QOS with REQUEUE"
-        )
     return settings, lane.Lane(names, mode, lane.longest(names, known))
 
 
@@ -202,13 +202,6 @@ def _place(chdir: str) -> Path:
     """Return the directory for our files, below the working directory of the job."""
     work = Path(chdir).expanduser() if chdir else Path.cwd()
     return work.absolute() / f".malleable-{os.getuid()}" / "submitted"
-
-
-def _write(folder: Path, files: Mapping[str, str]) -> None:
-    make_private(folder)
-    for name, text in files.items():
-        data = text.encode("utf-8", "surrogateescape")
-        write_file(folder, name, data, f"{name}.{os.getpid()}")
 
 
 def _ours(request: Request, lease_s: int, options: Sequence[str]) -> list[str]:

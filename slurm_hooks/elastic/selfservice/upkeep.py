@@ -22,6 +22,8 @@ LEAVE_S = 60.0  # before the end of the lease at the latest, and at random up to
 
 _ROW = re.compile(r"([0-9]+)\|([0-9]+)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)")
 _HERE = frozenset({"RUNNING", "CONFIGURING"})
+_ENDS = "CANCELLED COMPLETED FAILED TIMEOUT PREEMPTED NODE_FAIL OUT_OF_MEMORY BOOT_FAIL DEADLINE"
+_OVER = frozenset(_ENDS.split())
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,13 @@ class Row:
         return parse(self.comment).says(Standing.TRAINED, run)
 
 
-def request(job: str) -> list[str]:
-    """Return the command that lists the elements of a job."""
-    return [
-        *("squeue", "--noheader", "--array", "--states=all", f"--job={job}"),
-        "--format=%F|%K|%T|%r|%S|%e|%k",
-    ]
+def request(arrays: Collection[int], user: int) -> list[str]:
+    """Return the command that lists the elements of a job. Slurm finds one array faster than all
+    jobs of a user, and those faster than several arrays.
+    """
+    which = f"--user={user}" if len(arrays) > 1 else f"--job={next(iter(arrays))}"
+    words = ("squeue", "--noheader", "--array", "--states=all", which)
+    return [*words, "--format=%F|%K|%T|%r|%S|%e|%k"]
 
 
 def rows(text: str) -> list[Row]:
@@ -93,9 +96,27 @@ def settled(known: list[Row]) -> frozenset[int]:
     return frozenset(row.fragment for row in known) - frozenset(between)
 
 
-def element(array: int, rows_: Sequence[Row]) -> str:
-    """Return Slurm's name for these elements of an array."""
-    return f"{array}_[{','.join(str(row.fragment) for row in rows_)}]"
+def names(rows_: Sequence[Row]) -> list[str]:
+    """Return Slurm's names for these elements, one for each array."""
+    arrays = sorted({row.array for row in rows_})
+    own = {array: [str(row.fragment) for row in rows_ if row.array == array] for array in arrays}
+    return [f"{array}_[{','.join(fragments)}]" for array, fragments in own.items()]
+
+
+def lost(known: list[Row]) -> list[Row]:
+    """Return the elements that Slurm has cancelled to take their nodes, and that nobody has
+    submitted again.
+    """
+    alive = {row.fragment for row in known if row.state not in _OVER}
+    newest = {row.fragment: row for row in sorted(known, key=lambda row: row.array)}
+    rows_ = (row for fragment, row in newest.items() if fragment not in alive)
+    return [row for row in rows_ if row.state == "PREEMPTED"]
+
+
+def is_cancelled(known: list[Row], root: int) -> bool:
+    """Tell whether the user has cancelled the first array, the one whose number is known."""
+    first = [row.state for row in known if row.array == root]
+    return "CANCELLED" in first and not set(first) - _OVER
 
 
 def running(known: list[Row]) -> int:

@@ -11,9 +11,14 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Optional
 
+from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.commands import ask
+from slurm_hooks.elastic.selfservice.notes import Notes
+from slurm_hooks.elastic.selfservice.plan import directory_of, load
 
 USAGE = """\
 usage: malleable wait JOBID
@@ -52,8 +57,9 @@ def wait(words: Sequence[str], env: Mapping[str, str]) -> int:
         sys.stderr.write(USAGE)
         return 0 if words[:1] in (["--help"], ["-h"]) else os.EX_USAGE
     job, pause_s = words[0], FIRST_S
+    notes = _notes(job)
     try:
-        while (code := _look(job)) is None:
+        while (code := _look([job, *map(str, sorted(notes.arrays()))] if notes else [job])) is None:
             time.sleep(pause_s)
             pause_s = min(LAST_S, pause_s * 1.5)
     except KeyboardInterrupt:
@@ -62,8 +68,18 @@ def wait(words: Sequence[str], env: Mapping[str, str]) -> int:
     return code
 
 
-def _look(job: str) -> Optional[int]:
+def _notes(job: str) -> Optional[Notes]:
+    """Return the notes of a job whose elements may be submitted again as other arrays."""
+    said, _ = ask("squeue", "--noheader", "--states=all", f"--job={job}", "--format=%Z|%o")
+    work, _, command = said.partition("\n")[0].partition("|")
+    with suppress(OSError, DirectoryError, ValueError, TypeError, KeyError):
+        return Notes(directory_of(load(Path(command).with_name("plan.json")), Path(work), job))
+    return None
+
+
+def _look(arrays: Sequence[str]) -> Optional[int]:
     """Return the exit code, `None` as long as the job has not ended or Slurm does not answer."""
+    job = ",".join(arrays)
     said, why = ask("squeue", "--noheader", "--array", "--states=all", f"--job={job}", "-o", "%T")
     if why and not _GONE.search(why):
         return None
