@@ -150,8 +150,8 @@ package-tools:
 rpm deb: package-tools
 	@packaging/build-$@.sh $(or $(DIST),dist) $(RPMBUILD_ARGS)
 
-wheel: setup
-	@PYTHONPATH=. $(PYTHON) packaging/wheel.py dist
+wheel:
+	@PYTHONPATH=. $$(test -x $(PYTHON) && echo $(PYTHON) || echo python3) packaging/wheel.py dist
 
 package-lock: package-tools
 	@packaging/lock.sh

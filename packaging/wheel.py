@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import configparser
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -63,7 +64,9 @@ def build(dest: Path) -> Path:
             write_job_path(Path(scratch) / "jobpath") / "slurm_hooks", source / "slurm_hooks"
         )
         (source / "pyproject.toml").write_text(project())
-        words = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(dest)]
+        words = ["wheel", "--quiet", "--no-deps", "--wheel-dir", str(dest)]
+        if importlib.util.find_spec("setuptools"):  # then nothing is fetched
+            words.append("--no-build-isolation")
         subprocess.run(
             [sys.executable, "-m", "pip", *words, str(source)], check=True, timeout=LIMIT_S
         )

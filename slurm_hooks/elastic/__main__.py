@@ -1,6 +1,6 @@
 """The command `malleable` that needs only Python: `run`, `wish` and `finish` in a job, `submit`
 and `wait` anywhere. Other subcommands are passed on to the next `malleable` in PATH, if this node
-has it.
+has it. `status` and `explain` know the user's own jobs without it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from slurm_hooks.elastic.engines.gang import run as gang
 from slurm_hooks.elastic.engines.pool import map_worker
 from slurm_hooks.elastic.engines.pool import run as pool
 from slurm_hooks.elastic.log import say
-from slurm_hooks.elastic.selfservice import element as own_element_of_job
+from slurm_hooks.elastic.selfservice import element as selfservice_element
 from slurm_hooks.elastic.selfservice.status import list_elements, list_jobs
 from slurm_hooks.elastic.selfservice.submit import submit
 from slurm_hooks.elastic.selfservice.wait import wait
@@ -32,10 +32,11 @@ usage: malleable run -- COMMAND [ARG...]   run COMMAND as the work of this fragm
        malleable finish                    end this pool, with all its workers: its work is done
        malleable submit ... SCRIPT         submit a malleable job where nothing is installed
        malleable wait JOBID                wait for the end of a malleable job
+       malleable status                    list the jobs that `malleable submit` made
+       malleable explain JOBID             list the elements of such a job
 """
 JOB_PATH = Path(__file__).resolve().parents[2]
 WRONG, MISSING = os.EX_USAGE, 127
-PASSED_ON = "MALLEABLE_PASSED_ON"  # the next command may be this one again, from a wheel
 
 
 def run(words: Sequence[str], env: Mapping[str, str]) -> int:
@@ -101,17 +102,18 @@ def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
         p for p in env.get("PYTHONPATH", "").split(":") if p and Path(p).resolve() != JOB_PATH
     ]
     known = {**env, "PATH": _other_path(env), "PYTHONPATH": ":".join(modules)}
-    os.execve(command, [command, *words], {**known, PASSED_ON: "1"})
+    os.execve(command, [command, *words], known)
 
 
 def _next(env: Mapping[str, str]) -> Optional[str]:
-    """Return the next `malleable` in PATH, unless this one was called by another."""
-    return None if PASSED_ON in env else shutil.which("malleable", path=_other_path(env))
+    """Return the next `malleable` in PATH."""
+    return shutil.which("malleable", path=_other_path(env))
 
 
 def _other_path(env: Mapping[str, str]) -> str:
-    own = JOB_PATH / "bin"
-    return ":".join(p for p in env.get("PATH", "").split(":") if p and Path(p).resolve() != own)
+    """Return PATH without the folder of this command, which a wheel puts elsewhere."""
+    own = {JOB_PATH / "bin", Path(sys.argv[0]).resolve().parent}
+    return ":".join(p for p in env.get("PATH", "").split(":") if p and Path(p).resolve() not in own)
 
 
 def status(words: Sequence[str], env: Mapping[str, str]) -> int:
@@ -133,7 +135,7 @@ COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
     "wait": wait,
     "status": status,
     "explain": explain,
-    "element": own_element_of_job.main,
+    "element": selfservice_element.main,
 }
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
+from slurm_hooks.elastic.agent.old_jobs import _FILES
 from slurm_hooks.elastic.selfservice import upkeep
-from slurm_hooks.elastic.selfservice.notes import Notes
+from slurm_hooks.elastic.selfservice.notes import OLD_S, Notes
 
 ANSWER = """\
 7|0|RUNNING|None|100|700|trained{0};h{3}r
@@ -28,12 +31,6 @@ def test_only_elements_that_slurm_keeps_back_are_woken() -> None:
     assert upkeep.running(known) == 1
     assert upkeep.settled(known) == {0, 1, 2, 3}
     assert upkeep.names(upkeep.pending(known)) == ["7_[1,2,3]"]
-
-
-def test_an_element_that_its_user_has_held_stays_held() -> None:
-    known = upkeep.rows(ANSWER)
-    assert upkeep.held(known, resting=frozenset()) == []
-    assert fragments(upkeep.held(known, resting=frozenset({1, 2}))) == [2]
 
 
 AGAIN = """\
@@ -93,18 +90,19 @@ def test_leases_that_begin_together_end_apart_and_all_in_time() -> None:
     assert max(moments) <= 10_000 - upkeep.LEAVE_S
     assert min(moments) >= 10_000 - 3600 / 2 - upkeep.LEAVE_S
     assert len(set(moments)) == 11
-    assert upkeep.leave_at(1120, 120, 1.0) >= 1000 + 120 / 4
+    assert upkeep.leave_at(1120, 120, 1.0) >= 1000
 
 
 def test_notes_are_taken_back(tmp_path: Path) -> None:
     notes = Notes(tmp_path)
-    notes.rest(3)
     notes.leave(2)
     notes.leave(3)
-    assert (notes.resting(), notes.left()) == ({3}, {2, 3})
-    notes.wake(3)
-    assert (notes.resting(), notes.left()) == (frozenset(), {2})
+    assert notes.left() == {2, 3}
+    notes.come(3)
     notes.meet({2, 5})
+    assert notes.left() == frozenset()
+    notes.leave(4)
+    os.utime(tmp_path / "left-4", (0, time.time() - OLD_S - 1))
     assert notes.left() == frozenset()
 
 
@@ -114,4 +112,23 @@ def test_failures_count_for_each_run_of_a_fragment_until_there_is_progress(tmp_p
     assert notes.failed() == {0, 10}
     notes.forget_failures()
     assert notes.failed() == frozenset()
-    assert Notes(tmp_path / "gone").fail(0, 0) == 0
+
+
+def test_failures_that_cannot_be_counted_are_not_repeated_for_ever(tmp_path: Path) -> None:
+    assert Notes(tmp_path / "gone").fail(0, 0) > 3
+
+
+def test_only_the_first_gives_the_job_up(tmp_path: Path) -> None:
+    assert [Notes(tmp_path).give_up(), Notes(tmp_path).give_up()] == [True, False]
+
+
+def test_old_jobs_are_removed_with_their_notes(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    notes.rest(5.0)
+    notes.leave(1)
+    notes.fail(1, 2)
+    notes.give_up()
+    notes.finish()
+    notes.add_array(9)
+    notes.claim(7, 3)
+    assert [path.name for path in tmp_path.iterdir() if not _FILES.fullmatch(path.name)] == []

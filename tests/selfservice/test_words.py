@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -71,7 +72,7 @@ def test_a_script_is_read_as_sbatch_reads_it() -> None:
     assert script.value(own.options, "--time", "-t") == "30:00"
 
 
-@pytest.mark.parametrize("text", ["echo hello\n", "", "#!/bin/bash\r\necho\r\n"])
+@pytest.mark.parametrize("text", ["echo hello\n", "", "#!\n", "#!/bin/bash\r\necho\r\n"])
 def test_a_script_that_sbatch_refuses_is_refused(text: str) -> None:
     with pytest.raises(script.ScriptError):
         script.read(text)
@@ -84,6 +85,7 @@ def test_a_script_that_sbatch_refuses_is_refused(text: str) -> None:
         ("-pdebug --exclusive train.sh", "-pdebug --exclusive", "train.sh"),
         ("--partition debug -H train.sh", "--partition debug -H", "train.sh"),
         ("--mem=4G -- -odd.sh", "--mem=4G", "-odd.sh"),
+        ("train.sh --lease 30 --malleable x", "", "train.sh --lease 30 --malleable x"),
     ],
 )
 def test_the_script_is_found_among_the_options(line: str, options: str, command: str) -> None:
@@ -96,28 +98,33 @@ def test_the_request_may_stand_in_the_environment() -> None:
     assert order(["train.sh"], {"SBATCH_MALLEABLE": "1-3"}).request == "1-3"
 
 
-@pytest.mark.parametrize("line", ["--array=0-3 train.sh", "--wrap=hostname", "--malleable=1-2"])
+@pytest.mark.parametrize(
+    "line", ["--array=0-3 a.sh", "--wrap=true", "--malleable=1-2", "--time-min=5 a.sh"]
+)
 def test_what_cannot_be_passed_on_is_refused(line: str) -> None:
     with pytest.raises(SubmitError):
         order(line.split(), {})
 
 
 PARTITIONS = """\
-PartitionName=main AllowGroups=ALL Default=YES QoS=N/A MaxTime=1-00:00:00 PreemptMode=OFF State=UP
-PartitionName=idle AllowGroups=ALL Default=NO QoS=N/A MaxTime=04:00:00 PreemptMode=REQUEUE State=UP
-PartitionName=hard AllowGroups=ALL Default=NO QoS=N/A MaxTime=UNLIMITED PreemptMode=CANCEL State=UP
-PartitionName=gang AllowGroups=ALL Default=NO QoS=N/A MaxTime=UNLIMITED PreemptMode=GANG,SUSPEND
+PartitionName=main Default=YES QoS=N/A MaxTime=1-00:00:00 PriorityTier=10 PreemptMode=OFF State=UP
+PartitionName=top Default=NO QoS=N/A MaxTime=1-00:00:00 PriorityTier=20 PreemptMode=REQUEUE State=UP
+PartitionName=idle Default=NO QoS=N/A MaxTime=04:00:00 PriorityTier=1 PreemptMode=REQUEUE State=UP
+PartitionName=apart Default=NO QoS=N/A MaxTime=04:00:00 PriorityTier=1 PreemptMode=REQUEUE State=UP
+PartitionName=hard Default=NO QoS=N/A MaxTime=UNLIMITED PriorityTier=1 PreemptMode=CANCEL State=UP
+PartitionName=gang Default=NO QoS=N/A MaxTime=UNLIMITED PriorityTier=1 PreemptMode=GANG,SUSPEND
 """
+NODES = "n1|main\nn1|top\nn1|idle\nn1|hard\nn1|gang\nn2|main\nn9|apart\n"
 SETTINGS = {"PreemptMode": "REQUEUE", "PreemptType": "preempt/partition_prio"}
 
 
 def test_only_a_partition_from_which_slurm_takes_nodes_back_will_do() -> None:
-    known = lane.partitions(PARTITIONS)
-    assert lane.by_partition(lane.chosen("idle", known), known, SETTINGS) == "REQUEUE"
-    assert lane.by_partition(lane.chosen("idle,hard", known), known, SETTINGS) == "CANCEL"
-    for name in ("", "main", "gang", "idle,main"):
+    known, nodes = lane.partitions(PARTITIONS), lane.nodes_of(NODES)
+    assert lane.by_partition(lane.chosen("idle", known), known, nodes, SETTINGS) == "REQUEUE"
+    assert lane.by_partition(lane.chosen("idle,hard", known), known, nodes, SETTINGS) == "CANCEL"
+    for name in ("", "main", "gang", "idle,main", "top", "apart"):
         with pytest.raises(lane.LaneError, match="write --partition=idle"):
-            lane.by_partition(lane.chosen(name, known), known, SETTINGS)
+            lane.by_partition(lane.chosen(name, known), known, nodes, SETTINGS)
     with pytest.raises(lane.LaneError, match="there is no partition nowhere"):
         lane.chosen("nowhere", known)
     assert lane.longest(("main", "idle"), known) == 4 * 3600
@@ -162,13 +169,17 @@ def test_times_are_read_as_slurm_writes_them(text: str, seconds: int) -> None:
 
 def test_an_element_has_the_environment_that_the_plugin_would_set(tmp_path) -> None:
     plan = Plan("script", ("/bin/sh",), "2-16,unit=1,engine=torchrun", "big", 3600, "/job/path")
-    element = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "3", "PATH": "/bin"}
-    env, own = environment(plan, element, tmp_path), f".malleable-{os.getuid()}"
+    element = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3", "PATH": "/bin"}
+    shared = plan.directory(tmp_path, 7)
+    env = environment(plan, element, shared)
     assert env["PET_NNODES"] == "2:16"
-    assert env["PET_RDZV_ENDPOINT"] == env["MALLEABLE_DIR"] == f"{tmp_path}/{own}/big/7"
+    assert env["PET_RDZV_ENDPOINT"] == env["MALLEABLE_DIR"] == str(shared)
+    assert shared == tmp_path / f".malleable-{os.getuid()}" / "big" / "7"
     assert (env["PYTHONPATH"], env["PATH"]) == ("/job/path", "/job/path/bin:/bin")
     assert (env["MALLEABLE_JOB_ID"], env["MALLEABLE_FRAGMENT"]) == ("7", "3")
-    pool = environment(Plan(**{**vars(plan), "request": "0-4,engine=pool"}), element, tmp_path)
+    tasks = environment(replace(plan, request="2-8,unit=2task"), element, shared)
+    assert (tasks["PET_NNODES"], tasks["PET_NPROC_PER_NODE"]) == ("1:4", "2")
+    pool = environment(replace(plan, request="0-4,engine=pool"), element, shared)
     assert not [name for name in pool if name.startswith("PET_")]
 
 
@@ -189,17 +200,21 @@ def test_wait_knows_how_a_job_has_ended(states: str, code: int | None) -> None:
 
 
 SQUEUE = """\
-7|0|digits|RUNNING|None|2026-11-29T02:00:00|2026-11-29T03:00:00|n1|/h/.malleable-1/submitted/plan-0a/batch
-7|1|digits|PENDING|BeginTime|2026-11-29T02:02:00|N/A||/h/.malleable-1/submitted/plan-0a/batch
-7|2|digits|PENDING|Priority|N/A|N/A||/h/.malleable-1/submitted/plan-0a/batch
-9|3|digits|PENDING|Resources|N/A|N/A||/h/.malleable-1/submitted/plan-0a/batch-7
-8|N/A|other|RUNNING|None|2026-11-29T02:00:00|N/A|n2|/h/train.sh
+7|0|RUNNING|None|2026-11-29T02:00:00|2026-11-29T03:00:00|n1|a|b|/h/.malleable-1/submitted/plan-0a/batch
+7|1|PENDING|BeginTime|2026-11-29T02:02:00|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch --steps 3
+7|2|PENDING|Priority|N/A|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch x|y
+9|3|PENDING|Resources|N/A|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch-7
+8|N/A|RUNNING|None|2026-11-29T02:00:00|N/A|n2|other|/h/train.sh
 """
 
 
 def test_status_shows_what_slurm_says_of_our_jobs() -> None:
     own = elements(SQUEUE)
     assert [(element.job, element.number) for element in own] == [("7", str(n)) for n in range(4)]
+    assert {(element.name, element.folder) for element in own} == {
+        ("a|b", "/h/.malleable-1/submitted/plan-0a")
+    }
     why = "1 for the rest after it was given back, 1 for an idle node, behind others, "
     why += "1 for an idle node"
-    assert summary(own, "1-4") == ("7", "digits", "running", "1", "1-4", why)
+    assert summary(own, read("4-16,unit=4gpu")) == ("7", "a|b", "running", "4", "4-16", why)
+    assert summary(own, None)[3:5] == ("1", "?")

@@ -48,8 +48,8 @@ FRESH_S = 20.0  # for so long the answer at the start is as good as a new answer
 FINISH_S = 60.0
 SPREAD_S = 0.25  # for each fragment: all join at the same moment, and a site may limit requests
 SPREAD_MOST_S = 15.0  # well below `failures.join_s`, after which its absence is reported
-SELF_VARIABLE = "MALLEABLE_SELF"  # set where the job was submitted without any installation
 SPREAD_LIKE = 8  # fragments, if their number is unknown
+SELF_VARIABLE = "MALLEABLE_SELF"  # the array of a job that was submitted without any installation
 _ERRORS = OSError, subprocess.SubprocessError
 _SILENT = (
     "{missing} not found in PATH, perhaps because this is a container: without them the job cannot "
@@ -69,7 +69,8 @@ class OwnElement:
         self._is_reporter = bool(self._element) and is_reporter(env)
         self._run = run_of(env)
         self._signals = signals
-        self._has_tick = not env.get(SELF_VARIABLE)
+        own = env.get(SELF_VARIABLE)  # a job within such a job has the variable, too
+        self._has_tick = not own or own != env.get("SLURM_ARRAY_JOB_ID")
         self._writer = writer_of(self._element)
         self._standing: Optional[Standing] = None  # reported last
         self._told_progress: Optional[Progress] = None

@@ -16,6 +16,7 @@ from pathlib import Path
 from slurm_hooks.elastic.engines.kin import Kin, adopt, dies_with, starting
 from slurm_hooks.elastic.log import say
 
+WRITE_S = 60.0
 LOOK_S, LOOK_MOST_S = 0.02, 0.5  # between two looks at processes, first and longest
 COLLECT_S = 10.0  # between two looks while it runs
 ROUNDS = 20  # of SIGKILL: a process that was forked during one is killed by the next
@@ -126,9 +127,11 @@ def write_program(path: Path, text: str) -> None:
     Another process writes it. If this process had it open, so would a process that another thread
     starts meanwhile, and no file is executed that is open for writing ("Text file busy").
     """
-    words = ["/bin/sh", "-c", 'exec cat >"$0"', str(path)]
-    if subprocess.run(words, input=text, text=True, check=False).returncode:
-        raise OSError(errno.EIO, "it could not be written", str(path))
+    words = ["dd", "status=none", f"of={path}"]
+    try:
+        subprocess.run(words, input=text, text=True, check=True, timeout=WRITE_S)
+    except subprocess.SubprocessError as error:
+        raise OSError(errno.EIO, f"it could not be written: {error}", str(path)) from error
     path.chmod(0o700)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 
@@ -26,9 +27,13 @@ def ask(*argv: str, limit_s: float = LIMIT_S) -> tuple[str, str]:
 
 
 def run(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command without input. Raises OSError, SubprocessError."""
+    """Run a command without input. What the user has set for squeue or sacct would hide elements.
+    Raises OSError, SubprocessError.
+    """
+    hides = ("SQUEUE_", "SACCT_", "SINFO_")
     return subprocess.run(
         argv,
+        env={name: value for name, value in os.environ.items() if not name.startswith(hides)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

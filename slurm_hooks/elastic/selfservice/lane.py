@@ -6,11 +6,12 @@ Pure: the commands, and how to read their answers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 CONFIG = ("scontrol", "show", "config")
 PARTITIONS = ("scontrol", "show", "partition", "--oneliner")
+NODES = ("sinfo", "--noheader", "--Node", "--format=%N|%R")
 QOS = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,preempt,preemptmode")
 NEVER_S = 10**9
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
@@ -30,9 +31,12 @@ class Lane:
     most_s: int
 
 
-def default_qos(user: str) -> tuple[str, ...]:
-    """Return the command that prints the QOS of a user's jobs without --qos."""
-    where = ("where", f"user={user}", "format=defaultqos")
+def default_qos(user: str, account: str) -> tuple[str, ...]:
+    """Return the command that prints the QOS of a user's jobs without --qos. An empty account is
+    any.
+    """
+    own = (f"account={account}",) if account else ()
+    where = ("where", f"user={user}", *own, "format=defaultqos")
     return ("sacctmgr", "--noheader", "--parsable2", "show", "assoc", *where)
 
 
@@ -63,19 +67,51 @@ def chosen(names: str, known: Mapping[str, Mapping[str, str]]) -> tuple[str, ...
 
 
 def by_partition(
-    names: Sequence[str], known: Mapping[str, Mapping[str, str]], settings: Mapping[str, str]
+    names: Sequence[str],
+    known: Mapping[str, Mapping[str, str]],
+    nodes: Mapping[str, Collection[str]],
+    settings: Mapping[str, str],
 ) -> str:
-    """Return the PreemptMode of these partitions. Raises LaneError."""
+    """Return the PreemptMode of these partitions. `nodes` are those of each partition. Raises
+    LaneError.
+    """
     modes = {name: _mode(known[name].get("PreemptMode", ""), settings) for name in known}
-    fit = [name for name in known if modes[name] in ("REQUEUE", "CANCEL")]
+    lower = {name for name in known if _has_upper(name, known, nodes)}
+    fit = [name for name in known if modes[name] in ("REQUEUE", "CANCEL") and name in lower]
     for name in names:
         if name not in fit:
+            why = f"PreemptMode={modes[name]}" if name in lower else "none is above it there"
             raise LaneError(
-                f"Slurm takes no nodes back from jobs of the partition {name} "
-                f"(PreemptMode={modes[name]}), so a malleable job would keep them from others; "
+                f"Slurm takes no nodes back from jobs of the partition {name} ({why}), so a "
+                "malleable job would keep them from others; "
                 + (f"write --partition={fit[0]}" if fit else "no partition here is preemptible")
             )
     return "CANCEL" if any(modes[name] == "CANCEL" for name in names) else "REQUEUE"
+
+
+def _has_upper(
+    name: str, known: Mapping[str, Mapping[str, str]], nodes: Mapping[str, Collection[str]]
+) -> bool:
+    """Tell whether a partition with a higher tier shares nodes with this one."""
+    own = frozenset(nodes.get(name, ()))
+    return any(
+        _tier(known[other]) > _tier(known[name]) and own & frozenset(nodes.get(other, ()))
+        for other in known
+    )
+
+
+def _tier(partition: Mapping[str, str]) -> int:
+    text = partition.get("PriorityTier", "")
+    return int(text) if text.isdigit() else 1
+
+
+def nodes_of(answer: str) -> dict[str, set[str]]:
+    """Return the nodes of each partition from the answer to NODES."""
+    nodes: dict[str, set[str]] = {}
+    for line in answer.splitlines():
+        node, _, partition = line.partition("|")
+        nodes.setdefault(partition, set()).add(node)
+    return nodes
 
 
 def by_qos(qos: str, answer: str, settings: Mapping[str, str]) -> str:

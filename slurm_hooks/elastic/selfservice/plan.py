@@ -13,7 +13,7 @@ from pathlib import Path
 from slurm_hooks.elastic.batch.own_element import SELF_VARIABLE
 from slurm_hooks.elastic.private_directory import read_file
 from slurm_hooks.elastic.selfservice.request import Request, read
-from slurm_hooks.words.counted import REQUEST_VARIABLE
+from slurm_hooks.words.counted import GPU, REQUEST_VARIABLE, TASK
 from slurm_hooks.words.engines import BACKENDS
 
 MOST_BYTES = 1 << 16
@@ -42,6 +42,12 @@ class Plan:
         """The request as a value."""
         return read(self.request)
 
+    def directory(self, work: Path, root: int) -> Path:
+        """The directory that the elements of a job share, from the job's working directory and its
+        first array.
+        """
+        return work / f".malleable-{os.getuid()}" / self.cluster / str(root)
+
     @property
     def text(self) -> str:
         """The written form."""
@@ -55,49 +61,41 @@ def load(path: Path) -> Plan:
     return Plan(**{**fields, **words})
 
 
-def directory_of(plan: Plan, work: Path, root: str) -> Path:
-    """Return the directory that the elements of a job share, from the job's working directory and
-    its first array.
+def environment(plan: Plan, env: Mapping[str, str], shared: Path) -> dict[str, str]:
+    """Return the environment of the user's script in an element, as the plugin would set it.
+    `shared` is the job's directory.
     """
-    return work / f".malleable-{os.getuid()}" / plan.cluster / root
-
-
-def environment(plan: Plan, env: Mapping[str, str], work: Path) -> dict[str, str]:
-    """Return the environment of the user's script in an element, as the plugin would set it."""
-    request, array = plan.wanted, str(plan.root or env["SLURM_ARRAY_JOB_ID"])
-    shared = str(directory_of(plan, work, array))
+    request, job = plan.wanted, shared.name
     words = {
         REQUEST_VARIABLE: request.text,
-        SELF_VARIABLE: "1",
-        "MALLEABLE_JOB_ID": array,
+        SELF_VARIABLE: env["SLURM_ARRAY_JOB_ID"],
+        "MALLEABLE_JOB_ID": job,
         "MALLEABLE_FRAGMENT": env["SLURM_ARRAY_TASK_ID"],
         "MALLEABLE_MIN": str(request.smallest),
         "MALLEABLE_MAX": str(request.largest),
         "MALLEABLE_UNIT": str(request.unit),
         "MALLEABLE_ENGINE": request.engine.name,
-        "MALLEABLE_DIR": shared,
+        "MALLEABLE_DIR": str(shared),
         "MALLEABLE_PYTHONPATH": plan.job_path,
         "PYTHONPATH": _joined(plan.job_path, env.get("PYTHONPATH", "")),
         "PATH": _joined(f"{plan.job_path}/bin", env.get("PATH", "")),
     }
-    return {**env, **words, **(_torchrun(request, array, shared) if _is_torchrun(request) else {})}
+    own = _torchrun(request, job, str(shared)) if request.engine.by_torchrun else {}
+    return {**env, **words, **own}
 
 
-def _is_torchrun(request: Request) -> bool:
-    return request.engine.by_torchrun
-
-
-def _torchrun(request: Request, array: str, shared: str) -> dict[str, str]:
+def _torchrun(request: Request, job: str, shared: str) -> dict[str, str]:
     """torchrun reads PET_<OPTION> for every option missing from its command line."""
     fewest = 1 if request.kind else request.fewest
     sizes = (fewest, request.elements) if request.engine.is_gang else (1, 1)
     return {
         "PET_NNODES": f"{sizes[0]}:{sizes[1]}" if sizes[0] < sizes[1] else str(sizes[0]),
         "PET_RDZV_BACKEND": BACKENDS[1],
-        "PET_RDZV_ID": array,
+        "PET_RDZV_ID": job,
         "PET_RDZV_ENDPOINT": shared,
         "PET_MAX_RESTARTS": RESTARTS,
-        **({"PET_NPROC_PER_NODE": "gpu"} if request.kind == "gpu" else {}),
+        **({"PET_NPROC_PER_NODE": "gpu"} if request.kind == GPU else {}),
+        **({"PET_NPROC_PER_NODE": str(request.unit)} if request.kind == TASK else {}),
     }
 
 

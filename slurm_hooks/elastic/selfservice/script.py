@@ -15,8 +15,8 @@ _SHORTEST = re.compile(r"\s--time-min(?:=|\s+)\S+")  # Slurm would give all elem
 _MARK = "#SBATCH"
 _FLAGS = """
 contiguous dry-run exclusive get-user-env help hold ignore-pbs nice no-kill no-requeue overcommit
-oversubscribe parsable propagate quiet reboot requeue spread-job test-only usage use-min-nodes
-verbose version wait
+oversubscribe parsable propagate quiet reboot requeue spread-job stepmgr test-only usage
+use-min-nodes verbose version wait
 """
 FLAGS = frozenset(f"--{name}" for name in _FLAGS.split())
 """Long options of sbatch, and one of ours, that do not take the next word as their value."""
@@ -40,7 +40,8 @@ class Script:
 def read(text: str) -> Script:
     """Read a batch script as sbatch does: options end at the first command. Raises ScriptError."""
     first, _, _ = text.partition("\n")
-    if not first.startswith("#!"):
+    interpreter = tuple(first[2:].strip().split(maxsplit=1))
+    if not first.startswith("#!") or not interpreter:
         raise ScriptError("the first line is not #! and a program, such as #!/bin/bash")
     if "\r" in first:
         raise ScriptError("it has line ends of Windows: write dos2unix SCRIPT")
@@ -54,7 +55,7 @@ def read(text: str) -> Script:
             kept = _SHORTEST.sub("", _OPTION.sub("", line))
             if kept.strip() != _MARK:
                 options.append(kept)
-    return Script(tuple(first[2:].split(maxsplit=1)), tuple(options), request)
+    return Script(interpreter, tuple(options), request)
 
 
 def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -101,11 +102,13 @@ def _words(option: str) -> list[str]:
 def batch_script(script: Script, python: str, job_path: str, plan: str) -> str:
     """Return the script for sbatch. It has the user's lines for sbatch, and runs the plan."""
     command = shlex.join([python, job_path, "element", plan])
+    missing = f"malleable: {plan} cannot be read here: submit from a directory that all nodes share"
     return "\n".join(
         [
             "#!/bin/sh",
             *script.options,
             "# Written by `malleable submit`. The plan names the script that it runs.",
+            f"[ -r {shlex.quote(plan)} ] || {{ echo {shlex.quote(missing)} >&2; exit 69; }}",
             f'exec {command} "$@"',
             "",
         ]

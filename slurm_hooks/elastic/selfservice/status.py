@@ -9,20 +9,25 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import load
+from slurm_hooks.elastic.selfservice.request import Request
 
-FORMAT = "%F|%K|%j|%T|%r|%S|%e|%N|%o"
+FORMAT = "%F|%K|%T|%r|%S|%e|%N|%j|%o"  # a user writes the last two
 HEADS = ("JOBID", "NAME", "STATE", "SIZE", "MIN-MAX", "WAITING")
 ELEMENT_HEADS = ("ELEMENT", "STATE", "NODE", "UNTIL", "WAITS FOR")
-_OURS = re.compile(r"/\.malleable-[0-9]+/submitted/plan-[0-9a-f]+/batch(?:-([0-9]+))?\Z")
+_FIELDS = 7  # before the name
+_OURS = re.compile(
+    r"(.*)\|((?:/.*)?/\.malleable-[0-9]+/submitted/plan-[0-9a-f]+)/batch(?:-([0-9]+))?(?: .*)?"
+)
 _WORDS = {
     "BeginTime": "the rest after it was given back",
-    "JobHeldUser": "the others: it is held",
+    "JobHeldUser": "`scontrol release`: you hold it",
     "Resources": "an idle node",
     "Priority": "an idle node, behind others",
     "None": "",
@@ -34,32 +39,36 @@ class Element(NamedTuple):
 
     job: str
     number: str
-    name: str
     state: str
     reason: str
     starts: str
     ends: str
     node: str
-    command: str
+    name: str
+    folder: str
 
 
 def elements(said: str) -> list[Element]:
     """Return the elements that `malleable submit` made, from squeue's answer. Those that were
     submitted again belong to the first array of their job.
     """
-    lines = (line.split("|") for line in said.splitlines())
-    known = (Element(*words) for words in lines if len(words) == len(Element._fields))
-    ours = ((element, _OURS.search(element.command)) for element in known)
-    return [element._replace(job=at[1] or element.job) for element, at in ours if at]
+    own = []
+    for line in said.splitlines():
+        job, *words = line.split("|", _FIELDS)
+        if len(words) == _FIELDS and (ours := _OURS.fullmatch(words.pop())):
+            own.append(Element._make([ours[3] or job, *words, ours[1], ours[2]]))
+    return own
 
 
-def summary(own: Sequence[Element], sizes: str) -> tuple[str, ...]:
-    """Return the line of a job in `status`. `sizes` are its MIN and MAX."""
+def summary(own: Sequence[Element], request: Optional[Request]) -> tuple[str, ...]:
+    """Return the line of a job in `status`. `request` is `None` if it cannot be read."""
     runs = sum(element.state == "RUNNING" for element in own)
+    size = runs * (request.unit if request else 1)
+    sizes = f"{request.smallest}-{request.largest}" if request else "?"
     waits = Counter(element.reason for element in own if element.state == "PENDING")
     why = ", ".join(f"{count} for {waits_for(reason)}" for reason, count in waits.most_common())
     state = "running" if runs else "waiting"
-    return own[0].job, own[0].name, state, str(runs), sizes, why
+    return own[0].job, own[0].name, state, str(size), sizes, why
 
 
 def waits_for(reason: str) -> str:
@@ -79,7 +88,7 @@ def list_jobs(words: Sequence[str]) -> int:
     if not jobs:
         print("you have no job that `malleable submit` made")
         return 0
-    _print([HEADS, *(summary(own, _sizes(own[0].command)) for own in jobs.values())])
+    _print([HEADS, *(summary(own, _request(own[0].folder)) for own in jobs.values())])
     return 0
 
 
@@ -95,8 +104,8 @@ def list_elements(words: Sequence[str]) -> int:
     if not known:
         print(f"{words[0]} is no job of yours that `malleable submit` made, or it has ended")
         return 1
-    job, name, state, size, sizes, _ = summary(known, _sizes(known[0].command))
-    print(f"job {job}, {name}: {state}, {size} of {sizes} run")
+    job, name, state, size, sizes, _ = summary(known, _request(known[0].folder))
+    print(f"job {job} ({name}): {state}, size {size}, MIN-MAX {sizes}")
     rows = sorted(known, key=lambda element: int(element.number))
     _print([ELEMENT_HEADS, *(_row(element) for element in rows)])
     return 0
@@ -118,12 +127,10 @@ def _asked(which: str) -> Optional[list[Element]]:
     return elements(said)
 
 
-def _sizes(command: str) -> str:
-    """Return MIN and MAX of the job with this batch script, or `?`."""
-    try:
-        return load(Path(command).with_name("plan.json")).request.partition(",")[0]
-    except (OSError, DirectoryError, ValueError, TypeError, KeyError):
-        return "?"
+def _request(folder: str) -> Optional[Request]:
+    with suppress(OSError, DirectoryError, ValueError, TypeError, LookupError):
+        return load(Path(folder) / "plan.json").wanted
+    return None
 
 
 def _print(rows: Iterable[Sequence[str]]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pwd
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import Plan
 from slurm_hooks.elastic.selfservice.request import Request, RequestError, read
 from slurm_hooks.elastic.selfservice.sending import BATCH, batch, send, write
+from slurm_hooks.words.counted import GPU, TASK
 from slurm_hooks.words.jobpath import write_job_path
 
 USAGE = """\
@@ -39,6 +41,7 @@ REFUSED = {
     "--wrap": "give a script",
     "--malleable-env": "only a site that has installed the software copies environments to nodes",
     "--test-only": "write --dry-run",
+    "--time-min": "give the time limit of an element with --lease",
     "--wait": "write `malleable wait JOBID` behind it",
     "-W": "write `malleable wait JOBID` behind it",
 }
@@ -52,6 +55,7 @@ VARIABLES = {
 LEASE_S = 3600
 SHORTEST_S = 120
 DATABASE_S = 60.0
+MOST_BYTES = 4 << 20  # sbatch's own limit, by default
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,14 @@ class SubmitError(Exception):
 
 def order(words: Sequence[str], env: Mapping[str, str]) -> Order:
     """Read the words behind `malleable submit`. Raises SubmitError."""
-    words = _joined(words, ("--malleable", "--lease"))
     options, command = script.split(words)
     ours = dict.fromkeys(("--malleable", "--lease"), "")
-    others, is_dry = [], False
-    for word in options:
+    others, is_dry, rest = [], False, list(options)
+    while rest:
+        word = rest.pop(0)
         name, equals, value = word.partition("=")
-        if name in ours and equals:
-            ours[name] = value
+        if name in ours:
+            ours[name] = value if equals else rest.pop(0) if rest else ""
         elif word == "--dry-run":
             is_dry = True
         elif name in REFUSED:
@@ -89,15 +93,6 @@ def order(words: Sequence[str], env: Mapping[str, str]) -> Order:
         raise SubmitError("name a batch script: malleable submit --malleable=2-16 train.sh")
     request = ours["--malleable"] or env.get("SBATCH_MALLEABLE", "")
     return Order(request, ours["--lease"], is_dry, tuple(others), tuple(command))
-
-
-def _joined(words: Sequence[str], names: Sequence[str]) -> list[str]:
-    """Return the words with `--lease 30:00` as one word, as far as they are options."""
-    done, rest = [], list(words)
-    while rest:
-        word = rest.pop(0)
-        done.append(f"{word}={rest.pop(0)}" if word in names and rest else word)
-    return done
 
 
 def submit(words: Sequence[str], env: Mapping[str, str]) -> int:
@@ -120,11 +115,13 @@ def _failed(why: str) -> int:
 
 def _submit(asked: Order, env: Mapping[str, str]) -> int:
     path = Path(asked.command[0])
-    text = path.read_text("utf-8", "surrogateescape")
+    text = _text(path)
     own = script.read(text)
     if script.value(own.options, "--array", "-a"):
         raise SubmitError(f"{path} is a job array; {REFUSED['--array']}")
     options = [*own.options, *_of_environment(env), *asked.options]
+    if re.match(r"R?B:(SIG)?(TERM|15)\b", script.value(options, "--signal")):
+        raise SubmitError("--signal: Slurm ends jobs with TERM; write --signal=B:USR1@60")
     if not (words := asked.request or own.request):
         raise SubmitError("say how many nodes: malleable submit --malleable=2-16 SCRIPT")
     request = read(words)
@@ -150,12 +147,23 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
         sys.stdout.write(f"{shlex.join(['sbatch', *plan.line])}\n\n{batch(plan, own, folder)}\n")
         return 0
     write(folder, {"script": text})
-    write_job_path(Path(plan.job_path))
-    said, why = send(plan, own, folder)
+    # A later version will not change what runs.
+    job_path = write_job_path(Path(plan.job_path)).resolve()
+    said, why = send(replace(plan, job_path=str(job_path)), own, folder)
     if why:
         raise SubmitError(why)
     print(_said(said, asked.options, request, where, lease_s))
     return 0
+
+
+def _text(path: Path) -> str:
+    """Return the text of a batch script. Raises OSError, SubmitError."""
+    if not path.is_file():
+        raise SubmitError(f"{path} is not a file")
+    data = path.read_bytes()
+    if len(data) > MOST_BYTES:
+        raise SubmitError(f"{path} is larger than {MOST_BYTES >> 20} MiB, which sbatch refuses")
+    return data.decode("utf-8", "surrogateescape")
 
 
 def _of_environment(env: Mapping[str, str]) -> list[str]:
@@ -173,10 +181,12 @@ def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], 
         qos = script.value(options, "--qos", "-q")
         if not qos:
             user = pwd.getpwuid(os.getuid()).pw_name
-            qos = (_asked(lane.default_qos(user)).split() or ["normal"])[0]
+            account = script.value(options, "--account", "-A")
+            qos = (_asked(lane.default_qos(user, account)).split() or ["normal"])[0]
         mode = lane.by_qos(qos, _asked(lane.QOS), settings)
     else:
-        mode = lane.by_partition(names, known, settings)
+        nodes = lane.nodes_of(_asked(lane.NODES))
+        mode = lane.by_partition(names, known, nodes, settings)
     return settings, lane.Lane(names, mode, lane.longest(names, known))
 
 
@@ -213,9 +223,11 @@ def _ours(request: Request, lease_s: int, options: Sequence[str]) -> list[str]:
         "--open-mode=append",
         f"--time={lane.slurm_time(lease_s)}",
     ]
-    if script.value(options, "--ntasks", "-n"):
+    if request.kind == TASK:
+        line.append(f"--ntasks={request.unit}")
+    elif script.value(options, "--ntasks", "-n"):
         line.append("--ntasks=1")
-    if request.kind == "gpu":
+    if request.kind == GPU:
         line.append(f"--gpus-per-node={request.unit}")
     if not request.kind:
         line.append("--exclusive")

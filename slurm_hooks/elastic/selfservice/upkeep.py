@@ -1,9 +1,4 @@
-"""What an element does for its job from time to time, where no tick does it. Only values.
-
-Slurm keeps a requeued element back for two minutes. The user may end that, so the elements that run
-wake the others. Each of n elements looks every n minutes on average, so the job asks Slurm about
-once a minute, however large it is, and whichever elements have been lost.
-"""
+"""What Slurm says of the elements of a job, and what that means. Only values."""
 
 from __future__ import annotations
 
@@ -15,10 +10,8 @@ from slurm_hooks.words.comment import Standing, parse
 
 EACH_S = 60.0  # between two looks of the whole job
 SLOW = 10.0  # so many times longer at most, if Slurm is slow or does not answer
-MEET_S = 60.0  # so long an element waits for the others below MIN
-REST_S = 300  # so long they rest then
-LAST_S = 20.0  # before its end Slurm would end the element for good
-LEAVE_S = 60.0  # before the end of the lease at the latest, and at random up to half a lease before
+LAST_S = 30.0  # before its end Slurm would end the element for good
+LEAVE_S = 90.0  # before the end of the lease at the latest, and at random up to half a lease before
 
 _ROW = re.compile(r"([0-9]+)\|([0-9]+)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)")
 _HERE = frozenset({"RUNNING", "CONFIGURING"})
@@ -42,6 +35,16 @@ class Row:
     def is_here(self) -> bool:
         """It runs."""
         return self.state in _HERE
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended for good."""
+        return self.state in _OVER
+
+    @property
+    def has_agent(self) -> bool:
+        """An agent has reported from it."""
+        return parse(self.comment).standing is not None
 
     @property
     def has_finished(self) -> bool:
@@ -77,20 +80,29 @@ def _epoch(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-def kept_back(known: list[Row]) -> list[Row]:
+def running(known: Sequence[Row]) -> int:
+    """Return the number of elements that run."""
+    return sum(row.is_here for row in known)
+
+
+def pending(known: Sequence[Row]) -> list[Row]:
+    """Return the elements that wait, for whatever reason."""
+    return [row for row in known if row.state == "PENDING"]
+
+
+def kept_back(known: Sequence[Row]) -> list[Row]:
     """Return the elements that Slurm keeps back after a requeue. A --begin of the user is over, as
     this is asked by an element that runs.
     """
     return [row for row in pending(known) if row.reason == "BeginTime"]
 
 
-def held(known: list[Row], resting: Collection[int]) -> list[Row]:
-    """Return the elements to release. `resting` are the fragments that have held themselves."""
-    held_ = (row for row in pending(known) if row.reason == "JobHeldUser")
-    return [row for row in held_ if row.fragment in resting]
+def left_over(known: Sequence[Row]) -> int:
+    """Return the number of elements that have not ended for good."""
+    return len({row.fragment for row in known if not row.is_over})
 
 
-def settled(known: list[Row]) -> frozenset[int]:
+def settled(known: Sequence[Row]) -> frozenset[int]:
     """Return the fragments that are not on their way from a node to the queue."""
     between = (row.fragment for row in known if row.state == "COMPLETING")
     return frozenset(row.fragment for row in known) - frozenset(between)
@@ -103,30 +115,20 @@ def names(rows_: Sequence[Row]) -> list[str]:
     return [f"{array}_[{','.join(fragments)}]" for array, fragments in own.items()]
 
 
-def lost(known: list[Row]) -> list[Row]:
+def lost(known: Sequence[Row]) -> list[Row]:
     """Return the elements that Slurm has cancelled to take their nodes, and that nobody has
     submitted again.
     """
-    alive = {row.fragment for row in known if row.state not in _OVER}
+    alive = {row.fragment for row in known if not row.is_over}
     newest = {row.fragment: row for row in sorted(known, key=lambda row: row.array)}
     rows_ = (row for fragment, row in newest.items() if fragment not in alive)
     return [row for row in rows_ if row.state == "PREEMPTED"]
 
 
-def is_cancelled(known: list[Row], root: int) -> bool:
-    """Tell whether the user has cancelled the first array, the one whose number is known."""
-    first = [row.state for row in known if row.array == root]
-    return "CANCELLED" in first and not set(first) - _OVER
-
-
-def running(known: list[Row]) -> int:
-    """Return the number of elements that run."""
-    return sum(row.is_here for row in known)
-
-
-def pending(known: list[Row]) -> list[Row]:
-    """Return the elements that wait, for whatever reason."""
-    return [row for row in known if row.state == "PENDING"]
+def is_cancelled(known: Sequence[Row], root: int) -> bool:
+    """Tell whether the user has cancelled the first array, whose number is the job's."""
+    first = [row for row in known if row.array == root]
+    return any(row.state == "CANCELLED" for row in first) and all(row.is_over for row in first)
 
 
 def interval_s(elements: int, answer_s: float, share: float) -> float:
@@ -136,8 +138,8 @@ def interval_s(elements: int, answer_s: float, share: float) -> float:
     return share * EACH_S * max(1, elements) * min(max(1.0, answer_s), SLOW)
 
 
-def leave_at(ends: int, lease_s: int, share: float) -> float:
+def leave_at(ends: float, lease_s: float, share: float) -> float:
     """Return when to leave ahead of the end of a lease: elements that start together would end
     together. `share` is a random number from 0 to 1.
     """
-    return ends - min(LEAVE_S, lease_s / 4) - share * lease_s / 2
+    return ends - min(LEAVE_S, lease_s / 3) - share * lease_s / 2

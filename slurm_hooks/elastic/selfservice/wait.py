@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Optional
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.notes import Notes
-from slurm_hooks.elastic.selfservice.plan import directory_of, load
+from slurm_hooks.elastic.selfservice.plan import load
 
 USAGE = """\
 usage: malleable wait JOBID
@@ -56,34 +57,52 @@ def wait(words: Sequence[str], env: Mapping[str, str]) -> int:
     if len(words) != 1 or not re.fullmatch(r"[1-9][0-9]{0,9}", words[0]):
         sys.stderr.write(USAGE)
         return 0 if words[:1] in (["--help"], ["-h"]) else os.EX_USAGE
-    job, pause_s = words[0], FIRST_S
-    notes = _notes(job)
+    if shutil.which("squeue") is None:
+        sys.stderr.write(
+            "malleable wait: squeue is not in PATH; run it where Slurm's commands are\n"
+        )
+        return UNKNOWN
     try:
-        while (code := _look([job, *map(str, sorted(notes.arrays()))] if notes else [job])) is None:
-            time.sleep(pause_s)
-            pause_s = min(LAST_S, pause_s * 1.5)
+        code = _wait(words[0])
     except KeyboardInterrupt:
         return 130
-    print(WORDS[code].format(job=job))
+    print(WORDS[code].format(job=words[0]))
     return code
+
+
+def _wait(job: str) -> int:
+    pause_s, notes, before = FIRST_S, _notes(job), ""
+    while True:
+        code, why = _look([job, *map(str, sorted(notes.arrays()))] if notes else [job])
+        if code is not None:
+            return code
+        if why != before:
+            sys.stderr.write(f"malleable wait: {why}; asking again\n" if why else "")
+        before = why
+        time.sleep(pause_s)
+        pause_s = min(LAST_S, pause_s * 1.5)
 
 
 def _notes(job: str) -> Optional[Notes]:
     """Return the notes of a job whose elements may be submitted again as other arrays."""
     said, _ = ask("squeue", "--noheader", "--states=all", f"--job={job}", "--format=%Z|%o")
     work, _, command = said.partition("\n")[0].partition("|")
-    with suppress(OSError, DirectoryError, ValueError, TypeError, KeyError):
-        return Notes(directory_of(load(Path(command).with_name("plan.json")), Path(work), job))
+    with suppress(OSError, DirectoryError, ValueError, TypeError, LookupError):
+        plan = load(Path(command.partition("/batch")[0]) / "plan.json")
+        return Notes(plan.directory(Path(work), int(job)))
     return None
 
 
-def _look(arrays: Sequence[str]) -> Optional[int]:
-    """Return the exit code, `None` as long as the job has not ended or Slurm does not answer."""
+def _look(arrays: Sequence[str]) -> tuple[Optional[int], str]:
+    """Return the exit code, `None` as long as the job has not ended or Slurm does not answer, and
+    why it does not.
+    """
     job = ",".join(arrays)
     said, why = ask("squeue", "--noheader", "--array", "--states=all", f"--job={job}", "-o", "%T")
     if why and not _GONE.search(why):
-        return None
+        return None, why
     if said.strip():
-        return verdict(said.splitlines())
+        return verdict(said.splitlines()), ""
     said, why = ask("sacct", "--noheader", "--allocations", "--parsable2", "-j", job, "-o", "State")
-    return UNKNOWN if why else verdict(said.splitlines())
+    is_off = "disabled" in why or "not in PATH" in why
+    return (None, why) if why and not is_off else (verdict(said.splitlines()), "")

@@ -1,0 +1,250 @@
+"""Keep a job up from within an element, where no tick does it.
+
+* Slurm keeps a requeued element back for two minutes. The user may end that, so elements that run
+  wake the others. Where Slurm cancels elements to take their nodes, they submit them again.
+* Below MIN nobody keeps a node: an element waits a while for the others, then all rest.
+* An element leaves before its lease ends, at a moment of its own.
+
+Each of n elements looks every n minutes on average. So the job asks Slurm about once a minute,
+however large it is and whichever elements are lost. A leave is noted in the shared directory, and
+makes one of the others look at once.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Optional
+
+from slurm_hooks.elastic.agent.options import knob
+from slurm_hooks.elastic.log import debug, say
+from slurm_hooks.elastic.selfservice import upkeep
+from slurm_hooks.elastic.selfservice.notes import Notes
+from slurm_hooks.elastic.selfservice.plan import Plan
+from slurm_hooks.elastic.selfservice.upkeep import Row
+
+MEET_S = 60.0  # so long an element waits for the others below MIN
+REST_S = 300.0  # so long they rest then
+MEET_EACH_S = 5.0  # for each element that waits
+FIRST_LOOK_S = 20.0
+LIST_S = 5.0  # between two looks for notes of the others
+EARLY_S, EARLY_MOST_S = 2.0, 120.0  # until a look after a leave, first and at most
+AGAIN_S = 20.0  # until a command that had no effect is given again
+FOREVER = float("inf")
+
+
+class Slurm(NamedTuple):
+    """How to reach Slurm as the user with this uid. `ask` returns squeue's answer, empty without
+    one. `tell` runs a command, and returns why it failed. `submit_again` submits fragments as
+    another array, and returns its number and why it failed.
+    """
+
+    ask: Callable[[Sequence[str]], str]
+    tell: Callable[..., str]
+    submit_again: Callable[[Sequence[int]], tuple[int, str]]
+    user: int
+
+
+class Hopeless(Exception):
+    """Too few elements are left for MIN, so the job is cancelled."""
+
+
+class Keeper:
+    """Keeps the job `root` up from its element `array`_`fragment`, which began a moment ago.
+
+    A command that fails is given again later.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        env: Mapping[str, str],
+        notes: Notes,
+        slurm: Slurm,
+        clock: Callable[[], float] = time.time,
+        dice: Optional[random.Random] = None,
+    ) -> None:
+        self._plan = plan
+        self._notes = notes
+        self._slurm, self._tell = slurm, slurm.tell
+        self._clock = clock
+        self._dice = dice or random.Random()
+        self._array = int(env["SLURM_ARRAY_JOB_ID"])
+        self._fragment = int(env["SLURM_ARRAY_TASK_ID"])
+        self.name = f"{self._array}_{self._fragment}"
+        self._root = plan.root or self._array
+        self._fewest = plan.wanted.fewest if plan.wanted.engine.is_gang else 1
+        self._meet_s = knob(env, "meet_s", MEET_S)
+        self._rest_s = knob(env, "rest_s", REST_S)
+        self._running = 1
+        self._began = clock()
+        self._short_since: Optional[float] = None
+        self._share = self._dice.random()
+        self._set_lease(self._began + plan.lease_s, plan.lease_s)
+        self._next_look = self._began + FIRST_LOOK_S * self._dice.uniform(0.5, 1.5)
+        self._next_listing, self._early_look, self._early_s = 0.0, FOREVER, EARLY_S
+
+    def _set_lease(self, ends: float, lease_s: float) -> None:
+        self._leave_at = upkeep.leave_at(ends, lease_s, self._share)
+        self._requeue_at = ends - upkeep.LAST_S  # a script without an agent does not leave
+
+    # -- the beginning
+
+    def may_begin(self) -> Optional[bool]:
+        """Tell whether the script may begin. It is `None` while this element has to ask again,
+        after `pause_s`. False: the element must go back. Raises Hopeless.
+        """
+        now = self._clock()
+        if self._fewest < 2:
+            return True
+        known = self.rows()
+        self._running = max(1, upkeep.running(known))
+        if not known or self._running >= self._fewest:
+            return True
+        if now < self._notes.rests_until():
+            return False
+        self._wake(known)
+        if now - self._began < self._meet_s:
+            return None
+        self.rest(known)
+        return False
+
+    @property
+    def pause_s(self) -> float:
+        """So long to wait between two calls of `may_begin`: all elements that wait ask."""
+        return min(MEET_EACH_S * self._running, self._meet_s / 4)
+
+    def rest(self, known: Sequence[Row]) -> None:
+        """Too few run. All others rest too. Slurm keeps this element back when it goes. Raises
+        Hopeless.
+        """
+        if upkeep.left_over(known) < self._fewest:
+            self.cancel(known)
+            raise Hopeless(
+                f"the job ends: {upkeep.left_over(known)} of its elements are left, and MIN needs "
+                f"{self._fewest}"
+            )
+        until = self._clock() + self._rest_s
+        self._notes.rest(until)
+        say(
+            f"{upkeep.running(known)} of at least {self._fewest} elements run: fragment "
+            f"{self._fragment} gives its node back, and comes again in {self._rest_s:.0f} s"
+        )
+        self._update(upkeep.pending(known), f"StartTime=now+{self._rest_s:.0f}")
+
+    # -- while the script runs
+
+    def attend(self) -> None:
+        """Do what is due. Called about twice a second. Raises Hopeless."""
+        now = self._clock()
+        if now >= self._requeue_at:
+            self._requeue_at = now + AGAIN_S
+            self.requeue()
+        elif now >= self._leave_at:
+            self._leave_at = now + AGAIN_S
+            self._tell("scancel", "--quiet", "--signal=URG", "--full", self.name)
+        if now >= self._next_listing:
+            self._next_listing = now + LIST_S
+            self._see_leaves(now)
+        if now >= min(self._next_look, self._early_look):
+            self._look(now)
+
+    def requeue(self) -> None:
+        """Have Slurm end this run of the element. Others may ask for the same."""
+        if why := self._tell("scontrol", "requeue", self.name):
+            debug(f"scontrol requeue {self.name}: {why}")
+
+    def _see_leaves(self, now: float) -> None:
+        """Look soon after another element has left, unless one of the others has done so. An
+        element that stays on its way makes the looks rarer.
+        """
+        if not self._notes.left():
+            self._early_look, self._early_s = FOREVER, EARLY_S
+        elif self._early_look == FOREVER:
+            self._early_look = now + self._early_s * (1 + self._dice.random() * self._running)
+            self._early_s = min(EARLY_MOST_S, 2 * self._early_s)
+
+    def _look(self, now: float) -> None:
+        known = self.rows()
+        took_s = self._clock() - now if known else upkeep.SLOW
+        self._running = max(1, upkeep.running(known)) if known else self._running
+        share = self._dice.expovariate(1.0)
+        self._next_look = now + upkeep.interval_s(self._running, took_s, share)
+        self._early_look = FOREVER
+        if known:
+            self._see(known, now)
+        else:
+            self._early_s = EARLY_MOST_S
+
+    def _see(self, known: Sequence[Row], now: float) -> None:
+        own = self.own(known)
+        if own and own.ends and own.starts:
+            self._set_lease(own.ends, min(self._plan.lease_s, own.ends - own.starts))
+        if any(row.has_finished for row in known):
+            return
+        if self._is_short(known, now):
+            self.rest(known)
+            self._requeue_at = now
+        else:
+            self._wake(known)
+
+    def _is_short(self, known: Sequence[Row], now: float) -> bool:
+        """Tell whether fewer than MIN have run for a while."""
+        if upkeep.running(known) >= self._fewest:
+            self._short_since = None
+            return False
+        self._short_since = self._short_since or now
+        self._next_look = min(self._next_look, now + self._meet_s / 2)
+        return now - self._short_since >= self._meet_s
+
+    def _wake(self, known: Sequence[Row]) -> None:
+        """Let the others start again, unless all rest."""
+        is_rest = self._clock() < self._notes.rests_until()
+        if not is_rest or upkeep.running(known) >= self._fewest:
+            self._update(upkeep.kept_back(known), "StartTime=now")
+        if self._plan.mode == "CANCEL":
+            self._submit_again(known)
+        self._notes.meet(upkeep.settled(known))
+
+    def _submit_again(self, known: Sequence[Row]) -> None:
+        if upkeep.is_cancelled(known, self._root):
+            self.cancel(known)
+            return
+        claimed = [row for row in upkeep.lost(known) if self._notes.claim(row.array, row.fragment)]
+        if not claimed:
+            return
+        array, why = self._slurm.submit_again([row.fragment for row in claimed])
+        if not why:
+            self._notes.add_array(array)
+            return
+        say(f"{len(claimed)} elements that Slurm took cannot be submitted again now: {why}")
+        for row in claimed:
+            self._notes.unclaim(row.array, row.fragment)
+
+    # -- the job
+
+    def rows(self) -> list[Row]:
+        """Return the elements of all arrays of this job, none without an answer."""
+        arrays = {self._root, self._array}
+        if self._plan.mode == "CANCEL":
+            arrays |= self._notes.arrays()
+        known = upkeep.rows(self._slurm.ask(upkeep.request(arrays, self._slurm.user)))
+        return [row for row in known if row.array in arrays]
+
+    def own(self, known: Sequence[Row]) -> Optional[Row]:
+        """Return the row of this element."""
+        own = (row for row in known if row.array == self._array and row.fragment == self._fragment)
+        return next(own, None)
+
+    def cancel(self, known: Sequence[Row], only_pending: bool = False) -> None:
+        """Cancel the other elements."""
+        kinds = [row for row in known if not row.is_over and row != self.own(known)]
+        chosen = upkeep.pending(kinds) if only_pending else kinds
+        if chosen and (why := self._tell("scancel", "--quiet", *upkeep.names(chosen))):
+            say(f"scancel failed: {why}")
+
+    def _update(self, rows: Sequence[Row], word: str) -> None:
+        for name in upkeep.names(rows):
+            if why := self._tell("scontrol", "update", f"jobid={name}", word):
+                debug(f"{name} {word}: {why}")

@@ -1,0 +1,204 @@
+"""The elements of a job keep it up, in a simulated cluster whose clock is a number."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from slurm_hooks.elastic.selfservice.keeper import AGAIN_S, Hopeless, Keeper, Slurm
+from slurm_hooks.elastic.selfservice.notes import Notes
+from slurm_hooks.elastic.selfservice.plan import Plan
+
+BACK_S = 121.0  # so long Slurm keeps a requeued element back
+ARRAY = 7
+HOUR_S = 3600
+
+
+@dataclass
+class Element:
+    eligible: float = 0.0
+    keeper: Optional[Keeper] = None
+    began: float = 0.0
+    next_call: float = 0.0
+    trains: bool = False
+    leaves_at: Optional[float] = None
+    is_over: bool = False
+    held_s: float = 0.0  # on a node without training
+
+
+@dataclass
+class World:
+    """A job of `fewest` to `most` elements on some `nodes`."""
+
+    directory: Path
+    fewest: int
+    most: int
+    nodes: int
+    lease_s: int = 3600
+    now: float = 1_000_000.0
+    has_agent: bool = True
+    is_deaf: bool = False  # squeue does not answer
+    asked: int = 0
+    changed: int = 0
+    elements: dict[int, Element] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.elements = {n: Element() for n in range(self.most)}
+        request = f"{self.fewest}-{self.most},unit=1,engine=torchrun"
+        self.plan = Plan("s", ("sh",), request, "c", self.lease_s, "/path")
+        self.notes = Notes(self.directory)
+
+    def running(self) -> list[int]:
+        return [n for n, element in self.elements.items() if element.keeper]
+
+    def training(self) -> int:
+        return sum(element.trains for element in self.elements.values())
+
+    def pass_time(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 1.0
+            self._start()
+            for fragment, element in self.elements.items():
+                if element.keeper:
+                    self._turn(fragment, element)
+
+    def _start(self) -> None:
+        for fragment, element in self.elements.items():
+            may = not element.keeper and not element.is_over and element.eligible <= self.now
+            if may and len(self.running()) < self.nodes:
+                slurm = Slurm(self.ask, self.tell, lambda fragments: (0, "no"), 12)
+                words = {"SLURM_ARRAY_JOB_ID": str(ARRAY), "SLURM_ARRAY_TASK_ID": str(fragment)}
+                dice = random.Random(f"{fragment} {self.now}")
+                keeper = Keeper(self.plan, words, self.notes, slurm, lambda: self.now, dice)
+                self.elements[fragment] = Element(
+                    keeper=keeper, began=self.now, next_call=self.now, held_s=element.held_s
+                )
+                self.notes.come(fragment)
+
+    def _turn(self, fragment: int, element: Element) -> None:
+        keeper = element.keeper
+        assert keeper
+        if self.now >= element.began + self.lease_s:
+            element.keeper, element.is_over, element.trains = None, True, False
+            self.lost.add(fragment)
+        elif element.leaves_at and self.now >= element.leaves_at:
+            keeper.requeue()
+        elif element.trains:
+            keeper.attend()
+        else:
+            element.held_s += 1.0
+            if self.now >= element.next_call:
+                self._begin(keeper, element)
+
+    def _begin(self, keeper: Keeper, element: Element) -> None:
+        may_begin = keeper.may_begin()
+        if may_begin:
+            element.trains = True
+        elif may_begin is None:
+            element.next_call = self.now + keeper.pause_s
+        else:
+            element.next_call = self.now + AGAIN_S
+            keeper.requeue()
+
+    def ask(self, argv: Sequence[str]) -> str:
+        self.asked += 1
+        return "" if self.is_deaf else "".join(map(self._row, self.elements))
+
+    def _row(self, fragment: int) -> str:
+        element = self.elements[fragment]
+        state, why = "PENDING", "BeginTime" if element.eligible > self.now else "Resources"
+        starts = ends = 0.0
+        if element.is_over:
+            state = "CANCELLED"
+        elif element.keeper:
+            state, why = "RUNNING", "None"
+            starts, ends = element.began, element.began + self.lease_s
+        return f"{ARRAY}|{fragment}|{state}|{why}|{starts:.0f}|{ends:.0f}|(null)\n"
+
+    def tell(self, *argv: str) -> str:
+        self.changed += 1
+        fragments = [int(n) for n in re.findall(r"\d+", " ".join(argv).partition(f"{ARRAY}_")[2])]
+        for fragment in fragments[:1] if argv[1] == "requeue" else fragments[: len(fragments)]:
+            self._do(argv, self.elements.get(fragment))
+        return ""
+
+    def _do(self, argv: Sequence[str], element: Optional[Element]) -> None:
+        if element is None:
+            return
+        if argv[1] == "requeue":
+            number = next(n for n, known in self.elements.items() if known is element)
+            self.elements[number] = Element(self.now + BACK_S, held_s=element.held_s)
+            self.notes.leave(number)
+        elif "--signal=URG" in argv:
+            element.leaves_at = self.now + 3 if self.has_agent else None
+        elif argv[0] == "scancel":
+            element.keeper, element.is_over = None, True
+        elif argv[1] == "update" and not element.keeper:
+            word = argv[-1].partition("+")[2]
+            element.eligible = self.now + float(word or 0)
+
+
+def test_below_min_the_nodes_are_free_most_of_the_time(tmp_path: Path) -> None:
+    """Also if the elements begin at different times."""
+    world = World(tmp_path, fewest=3, most=6, nodes=1)
+    world.pass_time(40)
+    world.nodes = 2
+    world.asked = world.changed = 0
+    world.pass_time(2 * HOUR_S)
+    assert world.training() == 0
+    held_s = sum(element.held_s for element in world.elements.values())
+    assert held_s < 0.3 * 2 * 2 * HOUR_S, held_s
+    assert world.asked / 120 < 4, world.asked
+    assert world.changed / 120 < 2, world.changed
+    world.nodes = 6
+    world.pass_time(600)
+    assert world.training() == 6
+
+
+@pytest.mark.parametrize("has_agent", [True, False])
+def test_leases_end_in_time_and_nodes_stay_in_use(tmp_path: Path, has_agent: bool) -> None:
+    world = World(tmp_path, fewest=1, most=16, nodes=16, has_agent=has_agent)
+    world.pass_time(60)
+    world.asked = trained = 0
+    for _ in range(6 * 360):
+        world.pass_time(10)
+        trained += world.training()
+    assert world.lost == set()
+    assert trained / (6 * 360 * 16) > 0.97
+    assert world.asked / 360 < 3, world.asked
+
+
+def test_a_slurm_that_does_not_answer_loses_no_element(tmp_path: Path) -> None:
+    world = World(tmp_path, fewest=2, most=4, nodes=4)
+    world.pass_time(30)
+    assert world.training() == 4
+    world.is_deaf, world.asked = True, 0
+    world.pass_time(4 * HOUR_S)
+    assert world.lost == set()
+    assert world.asked < 4 * 60
+
+
+def test_a_node_that_is_free_again_is_used_within_seconds(tmp_path: Path) -> None:
+    world = World(tmp_path, fewest=1, most=4, nodes=4)
+    world.pass_time(60)
+    world.tell("scontrol", "requeue", f"{ARRAY}_2")
+    world.pass_time(30)
+    assert world.training() == 4
+
+
+def test_a_job_that_can_never_reach_min_ends(tmp_path: Path) -> None:
+    world = World(tmp_path, fewest=3, most=3, nodes=3)
+    world.pass_time(30)
+    assert world.training() == 3
+    world.elements[1].keeper, world.elements[1].is_over = None, True
+    world.elements[1].trains = False
+    with pytest.raises(Hopeless, match="2 of its elements are left, and MIN needs 3"):
+        world.pass_time(HOUR_S)
