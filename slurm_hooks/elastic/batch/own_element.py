@@ -1,5 +1,5 @@
 """The only code that acts on the fragment's own element in Slurm. It writes the fragment's standing
-into the Comment, and holds the element again when the fragment leaves.
+into the Comment, and requeues the element when the fragment leaves: held, where ticks come.
 
 The agent of a fragment's first node reports. The other agents only wait where it waits. Outside of
 a job array there is no report.
