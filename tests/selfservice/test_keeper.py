@@ -11,7 +11,7 @@ from typing import Optional
 
 import pytest
 
-from slurm_hooks.elastic.selfservice.keeper import AGAIN_S, Hopeless, Keeper, Slurm
+from slurm_hooks.elastic.selfservice.keeper import AGAIN_S, Hopeless, Keeper, Outlived, Slurm
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import Plan
 
@@ -192,6 +192,21 @@ def test_a_node_that_is_free_again_is_used_within_seconds(tmp_path: Path) -> Non
     world.tell("scontrol", "requeue", f"{ARRAY}_2")
     world.pass_time(30)
     assert world.training() == 4
+
+
+def test_a_node_that_was_cut_off_does_not_end_the_next_run(tmp_path: Path) -> None:
+    world = World(tmp_path, fewest=1, most=1, nodes=1)
+    world.pass_time(100)
+    keeper = world.elements[0].keeper
+    assert keeper
+    before = world.changed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world, "ask", lambda argv: "RUNNING 1")
+        slurm = Slurm(world.ask, world.tell, lambda fragments: (0, "no"), 12)
+        patch.setattr(keeper, "_slurm", slurm)
+        with pytest.raises(Outlived):
+            keeper.requeue()
+    assert world.changed == before
 
 
 def test_a_job_that_can_never_reach_min_ends(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.plan import Plan, environment
 from slurm_hooks.elastic.selfservice.request import RequestError, read
 from slurm_hooks.elastic.selfservice.status import elements, summary
-from slurm_hooks.elastic.selfservice.submit import SubmitError, order
+from slurm_hooks.elastic.selfservice.submit import REFUSED, SubmitError, order
 from slurm_hooks.elastic.selfservice.wait import CANCELLED, FAILED, FINISHED, UNKNOWN, verdict
 
 
@@ -70,6 +70,9 @@ def test_a_script_is_read_as_sbatch_reads_it() -> None:
     assert script.value(own.options, "--partition", "-p") == "preempt"
     assert script.value([*own.options, "-pother"], "--partition", "-p") == "other"
     assert script.value(own.options, "--time", "-t") == "30:00"
+    for words in (["--part=other"], ["-Hpother"], ["-p", "other"], ["#SBATCH -Hp other"]):
+        assert script.value([*own.options, *words], "--partition", "-p") == "other"
+    assert script.value(["--time-min=3"], "--time", "-t") == ""
 
 
 @pytest.mark.parametrize("text", ["echo hello\n", "", "#!\n", "#!/bin/bash\r\necho\r\n"])
@@ -84,6 +87,8 @@ def test_a_script_that_sbatch_refuses_is_refused(text: str) -> None:
         ("-p debug train.sh -p 3", "-p debug", "train.sh -p 3"),
         ("-pdebug --exclusive train.sh", "-pdebug --exclusive", "train.sh"),
         ("--partition debug -H train.sh", "--partition debug -H", "train.sh"),
+        ("-Hp debug train.sh", "-Hp debug", "train.sh"),
+        ("-HpX train.sh", "-HpX", "train.sh"),
         ("--mem=4G -- -odd.sh", "--mem=4G", "-odd.sh"),
         ("train.sh --lease 30 --malleable x", "", "train.sh --lease 30 --malleable x"),
     ],
@@ -98,12 +103,18 @@ def test_the_request_may_stand_in_the_environment() -> None:
     assert order(["train.sh"], {"SBATCH_MALLEABLE": "1-3"}).request == "1-3"
 
 
-@pytest.mark.parametrize(
-    "line", ["--array=0-3 a.sh", "--wrap=true", "--malleable=1-2", "--time-min=5 a.sh"]
-)
-def test_what_cannot_be_passed_on_is_refused(line: str) -> None:
+def test_a_request_without_a_script_is_refused() -> None:
     with pytest.raises(SubmitError):
-        order(line.split(), {})
+        order(["--malleable=1-2"], {})
+
+
+@pytest.mark.parametrize(
+    "line", ["--array=0-3", "--arr=0-3", "--wait", "-W", "#SBATCH --wait", "-a 3"]
+)
+def test_options_that_cannot_be_passed_on_are_seen(line: str) -> None:
+    options = [line] if line.startswith("#") else line.split()
+    assert script.has(options, *REFUSED)
+    assert not script.has(["--ntasks=3", "#SBATCH --mem=4G"], *REFUSED)
 
 
 PARTITIONS = """\
@@ -184,19 +195,23 @@ def test_an_element_has_the_environment_that_the_plugin_would_set(tmp_path) -> N
 
 
 @pytest.mark.parametrize(
-    ("states", "code"),
+    ("rows", "code"),
     [
-        ("COMPLETED CANCELLED", FINISHED),
-        ("FAILED CANCELLED", FAILED),
-        ("TIMEOUT", FAILED),
-        ("CANCELLED+ PREEMPTED", CANCELLED),
-        ("COMPLETED COMPLETING", None),
-        ("CANCELLED PENDING", None),
+        ("COMPLETED|1:00|trained{0} CANCELLED|0:00|", FINISHED),
+        ("COMPLETED|1:00|finished{0} FAILED|1:00|trained{0}", FINISHED),
+        ("COMPLETED|1:00|finished{0} CANCELLED|0:30|", FINISHED),
+        ("COMPLETED|1:00| CANCELLED|0:30|", CANCELLED),
+        ("COMPLETED|1:00| FAILED|0:30|", FAILED),
+        ("FAILED|1:00| CANCELLED|0:00|", FAILED),
+        ("TIMEOUT|1:00|", FAILED),
+        ("CANCELLED+|1:00| PREEMPTED|1:00|", CANCELLED),
+        ("COMPLETED|1:00| COMPLETING|1:00|", None),
+        ("CANCELLED|1:00| PENDING|0:00|", None),
         ("", UNKNOWN),
     ],
 )
-def test_wait_knows_how_a_job_has_ended(states: str, code: int | None) -> None:
-    assert verdict(states.split()) == code
+def test_wait_knows_how_a_job_has_ended(rows: str, code: int | None) -> None:
+    assert verdict(rows.split()) == code
 
 
 SQUEUE = """\

@@ -20,6 +20,8 @@ def ask(*argv: str, limit_s: float = LIMIT_S) -> tuple[str, str]:
         done = run(argv, limit_s)
     except FileNotFoundError:
         return "", f"{argv[0]} is not in PATH; this host has no Slurm commands"
+    except subprocess.TimeoutExpired:
+        return "", f"{argv[0]} did not answer within {limit_s:.0f} s; look at `squeue --me`"
     except (OSError, subprocess.SubprocessError) as error:
         return "", str(error)
     why = done.stderr.strip() or f"{argv[0]}: exit code {done.returncode}"
@@ -27,10 +29,10 @@ def ask(*argv: str, limit_s: float = LIMIT_S) -> tuple[str, str]:
 
 
 def run(argv: Sequence[str], limit_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command without input. What the user has set for squeue or sacct would hide elements.
-    Raises OSError, SubprocessError.
+    """Run a command without input. What the user has set for squeue or sacct would hide elements,
+    and sbatch would wait. Raises OSError, SubprocessError.
     """
-    hides = ("SQUEUE_", "SACCT_", "SINFO_")
+    hides = ("SQUEUE_", "SACCT_", "SINFO_", "SBATCH_WAIT")
     return subprocess.run(
         argv,
         env={name: value for name, value in os.environ.items() if not name.startswith(hides)},

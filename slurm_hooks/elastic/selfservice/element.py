@@ -20,11 +20,11 @@ from typing import Optional
 from slurm_hooks.elastic.agent.options import OptionError
 from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.batch.standing import run_of
-from slurm_hooks.elastic.engines.kin import adopt
+from slurm_hooks.elastic.engines.kin import adopt, dies_with
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private
 from slurm_hooks.elastic.selfservice.commands import tell
-from slurm_hooks.elastic.selfservice.keeper import AGAIN_S, Hopeless, Keeper, Slurm
+from slurm_hooks.elastic.selfservice.keeper import AGAIN_S, Hopeless, Keeper, Outlived, Slurm
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import Plan, environment, load
 from slurm_hooks.elastic.selfservice.sending import submit_again
@@ -66,7 +66,8 @@ class Element:
             return 0
         self._meet_others()
         argv = [*self._plan.interpreter, self._plan.script, *words]
-        self._child = subprocess.Popen(argv, env=self._env)
+        mortal = dies_with(os.getpid())
+        self._child = subprocess.Popen(argv, env=self._env, preexec_fn=mortal)  # noqa: PLW1509
         while (code := self._reap()) is None:
             self._pause(POLL_S)
             if not self._is_terminated:
@@ -129,13 +130,20 @@ class Element:
             self._give_back()
 
     def _give_back(self) -> int:
-        """Have Slurm end this run. Never returns."""
-        while not self._is_terminated:
+        """Have Slurm end this run. Raises Terminated, Outlived, or Hopeless if Slurm does not do
+        it: nobody keeps a node for nothing.
+        """
+        until = time.monotonic() + ANSWER_S
+        while not self._is_terminated and time.monotonic() < until:
             self._keeper.requeue()
             self._pause(AGAIN_S)
-        raise Terminated
+        if self._is_terminated:
+            raise Terminated
+        raise Hopeless(f"fragment {self._fragment} ends: Slurm does not requeue it")
 
     def _conclude(self, code: int) -> int:
+        if self._keeper.is_outlived():
+            raise Outlived
         known = self._answer()
         own = self._keeper.own(known)
         is_over = any(row.has_finished for row in known) or (own and not own.has_agent)
@@ -189,7 +197,7 @@ def main(words: Sequence[str], env: Mapping[str, str]) -> int:
         again = partial(submit_again, plan, root)
         keeper = Keeper(plan, env, notes, Slurm(answer, tell, again, os.getuid()))
         return Element(plan, env, shared, notes, keeper).run(words[1:])
-    except Terminated:
+    except (Terminated, Outlived):
         return TERMINATED
     except Hopeless as error:
         say(str(error))

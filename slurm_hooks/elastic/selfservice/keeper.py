@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from slurm_hooks.elastic.agent.options import knob
+from slurm_hooks.elastic.batch.standing import is_other_run, run_of, run_request
 from slurm_hooks.elastic.log import debug, say
 from slurm_hooks.elastic.selfservice import upkeep
 from slurm_hooks.elastic.selfservice.notes import Notes
@@ -30,6 +31,7 @@ MEET_EACH_S = 5.0  # for each element that waits
 FIRST_LOOK_S = 20.0
 LIST_S = 5.0  # between two looks for notes of the others
 EARLY_S, EARLY_MOST_S = 2.0, 120.0  # until a look after a leave, first and at most
+OUTLIVED_S = 60.0  # in less time Slurm does not give a node up
 AGAIN_S = 20.0  # until a command that had no effect is given again
 FOREVER = float("inf")
 
@@ -44,6 +46,12 @@ class Slurm(NamedTuple):
     tell: Callable[..., str]
     submit_again: Callable[[Sequence[int]], tuple[int, str]]
     user: int
+
+
+class Outlived(Exception):
+    """Slurm has ended this run of the element, and may have begun the next on another node: this
+    node was cut off.
+    """
 
 
 class Hopeless(Exception):
@@ -73,6 +81,7 @@ class Keeper:
         self._array = int(env["SLURM_ARRAY_JOB_ID"])
         self._fragment = int(env["SLURM_ARRAY_TASK_ID"])
         self.name = f"{self._array}_{self._fragment}"
+        self._run = run_of(env)
         self._root = plan.root or self._array
         self._fewest = plan.wanted.fewest if plan.wanted.engine.is_gang else 1
         self._meet_s = knob(env, "meet_s", MEET_S)
@@ -136,7 +145,7 @@ class Keeper:
     # -- while the script runs
 
     def attend(self) -> None:
-        """Do what is due. Called about twice a second. Raises Hopeless."""
+        """Do what is due. Called about twice a second. Raises Hopeless, Outlived."""
         now = self._clock()
         if now >= self._requeue_at:
             self._requeue_at = now + AGAIN_S
@@ -151,9 +160,19 @@ class Keeper:
             self._look(now)
 
     def requeue(self) -> None:
-        """Have Slurm end this run of the element. Others may ask for the same."""
+        """Have Slurm end this run of the element, or notice that it has. Raises Outlived."""
+        if self.is_outlived():
+            raise Outlived
         if why := self._tell("scontrol", "requeue", self.name):
             debug(f"scontrol requeue {self.name}: {why}")
+
+    def is_outlived(self) -> bool:
+        """Tell whether Slurm has ended this run of the element, which takes it a while. It is False
+        without an answer.
+        """
+        if self._clock() - self._began < OUTLIVED_S:
+            return False
+        return is_other_run(self._slurm.ask(run_request(self.name)), self._run)
 
     def _see_leaves(self, now: float) -> None:
         """Look soon after another element has left, unless one of the others has done so. An
@@ -179,7 +198,9 @@ class Keeper:
 
     def _see(self, known: Sequence[Row], now: float) -> None:
         own = self.own(known)
-        if own and own.ends and own.starts:
+        if own is None or not own.is_here:  # perhaps another run: only `requeue` finds out
+            return
+        if own.ends and own.starts:
             self._set_lease(own.ends, min(self._plan.lease_s, own.ends - own.starts))
         if any(row.has_finished for row in known):
             return
@@ -210,6 +231,7 @@ class Keeper:
     def _submit_again(self, known: Sequence[Row]) -> None:
         if upkeep.is_cancelled(known, self._root):
             self.cancel(known)
+            self._tell("scancel", "--quiet", self.name)
             return
         claimed = [row for row in upkeep.lost(known) if self._notes.claim(row.array, row.fragment)]
         if not claimed:

@@ -24,9 +24,10 @@ class LaneError(Exception):
 @dataclass(frozen=True)
 class Lane:
     """Where the job runs. Its elements may have at most `most_s` seconds, and Slurm ends them by
-    `mode`: REQUEUE or CANCEL."""
+    `mode`: REQUEUE or CANCEL. `qos` is empty where it makes no difference."""
 
     partitions: tuple[str, ...]
+    qos: str
     mode: str
     most_s: int
 

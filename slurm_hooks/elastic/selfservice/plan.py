@@ -18,6 +18,7 @@ from slurm_hooks.words.engines import BACKENDS
 
 MOST_BYTES = 1 << 16
 RESTARTS = "1000"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # a shell's without one
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def environment(plan: Plan, env: Mapping[str, str], shared: Path) -> dict[str, s
         "MALLEABLE_DIR": str(shared),
         "MALLEABLE_PYTHONPATH": plan.job_path,
         "PYTHONPATH": _joined(plan.job_path, env.get("PYTHONPATH", "")),
-        "PATH": _joined(f"{plan.job_path}/bin", env.get("PATH", "")),
+        "PATH": _joined(f"{plan.job_path}/bin", env.get("PATH") or PATH),
     }
     own = _torchrun(request, job, str(shared)) if request.engine.by_torchrun else {}
     return {**env, **words, **own}

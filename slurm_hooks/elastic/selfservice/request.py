@@ -55,7 +55,9 @@ class Request:
     def shown(self) -> str:
         """The sizes for people: `2 to 16 nodes`."""
         noun = {GPU: "GPU", TASK: "task"}.get(self.kind, "node")
-        return f"{self.smallest} to {self.largest} {noun}{'s' if self.largest > 1 else ''}"
+        many = noun if self.largest == 1 else f"{noun}s"
+        is_fixed = self.smallest == self.largest
+        return f"{'' if is_fixed else f'{self.smallest} to '}{self.largest} {many}"
 
 
 def read(text: str) -> Request:

@@ -46,7 +46,7 @@ def read(text: str) -> Script:
     if "\r" in first:
         raise ScriptError("it has line ends of Windows: write dos2unix SCRIPT")
     options, request = [], ""
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if line.strip() and not line.startswith("#"):
             break
         if line.startswith(_MARK):
@@ -71,22 +71,47 @@ def split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 def _takes_next(word: str) -> bool:
     if word.startswith("--"):
         return "=" not in word and word not in FLAGS
-    return len(word) == 2 and word[1] not in SHORT_FLAGS
+    letter, rest = _short(word)
+    return bool(letter) and not rest
+
+
+def _short(word: str) -> tuple[str, str]:
+    """Return the letter of the option with a value among bundled short options, and what follows
+    it: `-Hpmain` is ("p", "main"). Empty without such an option.
+    """
+    for at, letter in enumerate(word[1:], start=2):
+        if letter not in SHORT_FLAGS:
+            return letter, word[at:]
+    return "", ""
 
 
 def value(options: Sequence[str], *names: str) -> str:
     """Return the last value of an option in words for sbatch or in lines of a script, empty
-    without it. The short name comes last."""
+    without it. The short name comes last. As sbatch does, it takes `--part` for `--partition`.
+    """
     words = [word for option in options for word in _words(option)]
     last = ""
     for at, word in enumerate(words):
         name, equals, own = word.partition("=")
         following = words[at + 1] if at + 1 < len(words) else ""
-        if name in names and name.startswith("--"):
-            last = own if equals else "" if name in FLAGS else following
-        elif word[:2] in names and not word.startswith("--"):
-            last = word[2:] or following
+        if name.startswith("--") and name != "--":
+            if any(_means(name, long) for long in names):
+                last = own if equals else "" if name in FLAGS else following
+        elif word.startswith("-"):
+            letter, rest = _short(word)
+            last = (rest or following) if f"-{letter}" in names else last
     return last
+
+
+def has(options: Sequence[str], *names: str) -> str:
+    """Return the first of these options that is there, empty if none is."""
+    words = [word.partition("=")[0] for option in options for word in _words(option)]
+    return next((n for n in names for word in words if word == n or _means(word, n)), "")
+
+
+def _means(name: str, long: str) -> bool:
+    """Tell whether sbatch may take this name for the long option. Two letters are never unique."""
+    return name == long or (len(name) > 4 and name not in FLAGS and long.startswith(name))
 
 
 def _words(option: str) -> list[str]:

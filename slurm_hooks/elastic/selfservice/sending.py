@@ -15,6 +15,7 @@ from slurm_hooks.elastic.selfservice import script
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import Plan
 
+SBATCH_S = 120.0
 BATCH = "BATCH-SCRIPT"  # in the line of a plan: the script that sbatch gets
 
 
@@ -35,7 +36,7 @@ def send(plan: Plan, own: script.Script, folder: Path) -> tuple[str, str]:
     write(folder, {_plan_name(plan): plan.text, name: batch(plan, own, folder)})
     at = plan.line.index(BATCH)
     words = [*plan.line[:at], str(folder / name), *plan.line[at + 1 :]]
-    said, why = ask("sbatch", "--parsable", *words)
+    said, why = ask("sbatch", "--parsable", *words, limit_s=SBATCH_S)
     return said.strip().partition(";")[0], why
 
 

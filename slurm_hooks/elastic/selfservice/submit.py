@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_hooks.elastic.private_directory import DirectoryError
+from slurm_hooks.elastic.private_directory import DirectoryError, make_private
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import Plan
@@ -45,6 +45,7 @@ REFUSED = {
     "--wait": "write `malleable wait JOBID` behind it",
     "-W": "write `malleable wait JOBID` behind it",
 }
+GPUS = (("--gres",), ("--gpus", "-G"), ("--gpus-per-node",), ("--gpus-per-task",))
 VARIABLES = {
     "SBATCH_PARTITION": "--partition",
     "SBATCH_QOS": "--qos",
@@ -85,8 +86,6 @@ def order(words: Sequence[str], env: Mapping[str, str]) -> Order:
             ours[name] = value if equals else rest.pop(0) if rest else ""
         elif word == "--dry-run":
             is_dry = True
-        elif name in REFUSED:
-            raise SubmitError(f"{name}: {REFUSED[name]}")
         else:
             others.append(word)
     if not command:
@@ -96,14 +95,15 @@ def order(words: Sequence[str], env: Mapping[str, str]) -> Order:
 
 
 def submit(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """Submit the job, or print what would be submitted. Return sbatch's exit code."""
+    """Submit the job, or print what would be submitted. Return the exit code."""
     if not words or "--help" in words[:1] or "-h" in words[:1]:
         sys.stdout.write(USAGE)
         return 0 if words else os.EX_USAGE
     try:
         return _submit(order(words, env), env)
     except OSError as error:
-        return _failed(f"{error.filename}: {error.strerror}")
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        return _failed(f"{what} (in {os.environ.get('PWD', '?')})")
     except (SubmitError, RequestError, script.ScriptError, lane.LaneError, DirectoryError) as error:
         return _failed(str(error))
 
@@ -117,19 +117,20 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     path = Path(asked.command[0])
     text = _text(path)
     own = script.read(text)
-    if script.value(own.options, "--array", "-a"):
-        raise SubmitError(f"{path} is a job array; {REFUSED['--array']}")
     options = [*own.options, *_of_environment(env), *asked.options]
+    if name := script.has(options, *REFUSED):
+        raise SubmitError(f"{name}: {REFUSED[name]}")
     if re.match(r"R?B:(SIG)?(TERM|15)\b", script.value(options, "--signal")):
         raise SubmitError("--signal: Slurm ends jobs with TERM; write --signal=B:USR1@60")
     if not (words := asked.request or own.request):
         raise SubmitError("say how many nodes: malleable submit --malleable=2-16 SCRIPT")
     request = read(words)
+    _check_gpus(request, options)
     settings, where = _site(options, request)
     lease_s = _lease_s(asked.lease, script.value(options, "--time", "-t"), where.most_s)
     place = _place(script.value(options, "--chdir", "-D"))
     name = script.value(options, "--job-name", "-J") or path.name
-    line = [f"--job-name={name}", *asked.options, *_ours(request, lease_s, options)]
+    line = [f"--job-name={name}", *asked.options, *_ours(request, lease_s, options, where)]
     draft = Plan(
         script="",
         interpreter=own.interpreter,
@@ -146,14 +147,26 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     if asked.is_dry:
         sys.stdout.write(f"{shlex.join(['sbatch', *plan.line])}\n\n{batch(plan, own, folder)}\n")
         return 0
+    for directory in (place.parent, place):
+        make_private(directory)
     write(folder, {"script": text})
-    # A later version will not change what runs.
-    job_path = write_job_path(Path(plan.job_path)).resolve()
+    job_path = _lay_out(Path(plan.job_path))
     said, why = send(replace(plan, job_path=str(job_path)), own, folder)
     if why:
         raise SubmitError(why)
     print(_said(said, asked.options, request, where, lease_s))
     return 0
+
+
+def _lay_out(link: Path) -> Path:
+    """Return the directory that the job has in its PYTHONPATH, which no later version changes. A
+    directory that another user has left there is refused. Raises SubmitError, OSError.
+    """
+    final = write_job_path(link).resolve()
+    about = final.stat()
+    if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        raise SubmitError(f"{final} can be changed by another user; remove {link.parent}")
+    return final
 
 
 def _text(path: Path) -> str:
@@ -166,6 +179,16 @@ def _text(path: Path) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
+def _check_gpus(request: Request, options: Sequence[str]) -> None:
+    """Raises SubmitError if the job asks for GPUs twice."""
+    for names in GPUS:
+        given = script.value(options, *names)
+        if request.kind == GPU and "gpu" in f"{names[0]}{given}" and given:
+            raise SubmitError(
+                f"{names[0]}={given}: unit=gpu asks for the GPUs itself; leave it out"
+            )
+
+
 def _of_environment(env: Mapping[str, str]) -> list[str]:
     return [f"{option}={env[name]}" for name, option in VARIABLES.items() if env.get(name)]
 
@@ -175,7 +198,7 @@ def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], 
     settings = lane.config(_asked(lane.CONFIG))
     lane.check_preemption(settings)
     lane.check_size(request.elements, settings)
-    known = lane.partitions(_asked(lane.PARTITIONS))
+    known, qos = lane.partitions(_asked(lane.PARTITIONS)), ""
     names = lane.chosen(script.value(options, "--partition", "-p"), known)
     if settings["PreemptType"] == "preempt/qos":
         qos = script.value(options, "--qos", "-q")
@@ -187,7 +210,7 @@ def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], 
     else:
         nodes = lane.nodes_of(_asked(lane.NODES))
         mode = lane.by_partition(names, known, nodes, settings)
-    return settings, lane.Lane(names, mode, lane.longest(names, known))
+    return settings, lane.Lane(names, qos, mode, lane.longest(names, known))
 
 
 def _asked(command: Sequence[str]) -> str:
@@ -202,7 +225,7 @@ def _lease_s(given: str, limit: str, most_s: int) -> int:
     wanted_s = lane.seconds(given) if given else LEASE_S
     if wanted_s == lane.NEVER_S:
         raise SubmitError(f"--lease={given} is no time; write for example --lease=30:00")
-    lease_s = min(wanted_s, lane.seconds(limit), most_s)
+    lease_s = min(wanted_s, lane.seconds(limit), most_s) // 60 * 60  # Slurm counts minutes
     if lease_s < SHORTEST_S:
         raise SubmitError(f"{lane.slurm_time(lease_s)} is too short for a lease: give 2 minutes")
     return lease_s
@@ -210,13 +233,15 @@ def _lease_s(given: str, limit: str, most_s: int) -> int:
 
 def _place(chdir: str) -> Path:
     """Return the directory for our files, below the working directory of the job."""
-    work = Path(chdir).expanduser() if chdir else Path.cwd()
+    work = Path(chdir) if chdir else Path.cwd()
     return work.absolute() / f".malleable-{os.getuid()}" / "submitted"
 
 
-def _ours(request: Request, lease_s: int, options: Sequence[str]) -> list[str]:
+def _ours(request: Request, lease_s: int, options: Sequence[str], where: lane.Lane) -> list[str]:
     """Return the options for sbatch that win over the user's."""
     line = [
+        f"--partition={','.join(where.partitions)}",  # those that were checked
+        *([f"--qos={where.qos}"] if where.qos else []),
         f"--array=0-{request.elements - 1}",
         "--nodes=1",
         "--requeue",

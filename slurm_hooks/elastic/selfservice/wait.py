@@ -20,6 +20,7 @@ from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import load
+from slurm_hooks.words.comment import Standing, parse
 
 USAGE = """\
 usage: malleable wait JOBID
@@ -35,21 +36,28 @@ WORDS = {
     UNKNOWN: "Slurm does not know a job {job}",
 }
 FIRST_S, LAST_S = 2.0, 30.0  # between two questions
+FORMAT = "%T|%M|%k"
 _GONE = re.compile(r"invalid job id", re.IGNORECASE)
 _FAILURES = frozenset({"BOOT_FAIL", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
 _OVER = _FAILURES | {"CANCELLED", "COMPLETED", "PREEMPTED", "REVOKED"}
 
 
-def verdict(states: Sequence[str]) -> Optional[int]:
-    """Return the exit code by the states of all elements, `None` if the job has not ended."""
-    words = {state.split()[0].rstrip("+") for state in states if state.strip()}
-    if not words:
+def verdict(rows: Sequence[str]) -> Optional[int]:
+    """Return the exit code by the rows of all elements, `None` if the job has not ended. A row is
+    `state|time used|Comment`.
+    """
+    known = [row.split("|", 2) for row in rows if row.count("|") > 1]
+    states = {words[0].split()[0].rstrip("+") for words in known if words[0]}
+    if not states:
         return UNKNOWN
-    if words - _OVER:
+    if states - _OVER:
         return None
-    if "COMPLETED" in words:  # elements that were no longer needed are CANCELLED
+    if any(parse(words[2]).standing is Standing.FINISHED for words in known):
         return FINISHED
-    return FAILED if words & _FAILURES else CANCELLED
+    if states & _FAILURES:
+        return FAILED
+    is_cut = any(words[0].startswith("CANCELLED") and words[1].strip("0:") for words in known)
+    return FINISHED if "COMPLETED" in states and not is_cut else CANCELLED
 
 
 def wait(words: Sequence[str], env: Mapping[str, str]) -> int:
@@ -98,11 +106,12 @@ def _look(arrays: Sequence[str]) -> tuple[Optional[int], str]:
     why it does not.
     """
     job = ",".join(arrays)
-    said, why = ask("squeue", "--noheader", "--array", "--states=all", f"--job={job}", "-o", "%T")
+    said, why = ask("squeue", "--noheader", "--array", "--states=all", f"--job={job}", "-o", FORMAT)
     if why and not _GONE.search(why):
         return None, why
     if said.strip():
         return verdict(said.splitlines()), ""
-    said, why = ask("sacct", "--noheader", "--allocations", "--parsable2", "-j", job, "-o", "State")
+    words = ("sacct", "--noheader", "--allocations", "--parsable2", f"--jobs={job}")
+    said, why = ask(*words, "--format=State,Elapsed,Comment")
     is_off = "disabled" in why or "not in PATH" in why
     return (None, why) if why and not is_off else (verdict(said.splitlines()), "")
