@@ -174,9 +174,8 @@ def test_what_cannot_work_is_refused_with_the_line_to_write(lane: Lane) -> None:
     done = lane.run("submit", "--malleable=1-2000", "--partition=malleable", str(path))
     assert "at most 1000 elements here (MaxArraySize=1001)" in done.stderr
     done = lane.run("submit", "--malleable=1-2", "-p", "malleable", "--dry-run", str(path), "x")
-    assert done.stdout.startswith(
-        "sbatch --job-name=refused.sh -p malleable --array=0-1 --nodes=1 "
-    )
+    words = "sbatch --job-name=refused.sh -p malleable --partition=malleable --array=0-1 --nodes=1"
+    assert done.stdout.startswith(words)
     assert lane.box.run(["squeue", "-h"]).stdout == ""
     done = lane.run("submit", "--malleable=1-2", "-p", "malleable", str(lane.box.work / "none.sh"))
     assert "none.sh" in done.stderr
@@ -200,6 +199,7 @@ def test_nothing_of_another_user_is_run(lane: Lane, name: str) -> None:
     top = lane.box.work / f".malleable-{uid}"
     planted = top / name.format(version=lane.path.resolve().name.partition("-")[2])
     planted.mkdir(parents=True)
+    (planted / "__main__.py").write_text("print('planted')\n")
     for directory in (planted, *planted.parents):
         if directory == lane.box.work:
             break
