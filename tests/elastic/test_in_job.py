@@ -116,9 +116,9 @@ def test_other_words_are_passed_to_the_next_command(tmp_path: Path) -> None:
     for words in (("status", "--json"), ("wish", "--job", "7", "3")):
         done = call(*words, PATH=f"{tmp_path}:{os.environ['PATH']}")
         assert (done.returncode, done.stdout) == (5, f"other {' '.join(words)}\n")
-    done = call("status", PATH="/nowhere")
+    done = call("plan", PATH="/nowhere")
     assert done.returncode == 127
-    assert "`malleable status` is not installed on this node" in done.stderr
+    assert "`malleable plan` is not installed on this node" in done.stderr
 
 
 def test_the_next_command_does_not_pass_words_back(tmp_path: Path) -> None:
