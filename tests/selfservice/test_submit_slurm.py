@@ -33,7 +33,7 @@ class Lane:
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         argv = ["env", *(f"{name}={value}" for name, value in env.items())]
-        argv += [sys.executable, "-S", str(self.path), *words]
+        argv += ["PATH=/usr/bin:/bin", sys.executable, "-S", str(self.path), *words]
         return self.box.run(argv, check=False, user=USER, timeout_s=LONG_S)
 
     def submit(self, script: str, request: str, *options: str, **env: str) -> str:
@@ -104,6 +104,13 @@ def test_a_job_grows_gives_way_and_comes_back_before_slurm_would_let_it(lane: La
     ordinary = lane.fill("--nodes=1")
     wait_until(lambda: lane.states(ordinary) == ["RUNNING"], LONG_S)
     back = next(row for row in lane.await_(job, "PENDING", "RUNNING", "RUNNING") if row[4] == "")
+    status = lane.run("status").stdout.splitlines()
+    assert status[0].split() == ["JOBID", "NAME", "STATE", "SIZE", "MIN-MAX", "WAITING"]
+    assert status[1].split()[0] == job
+    assert status[1].split()[2:5] == ["running", "2", "1-3"]
+    about = lane.run("explain", job).stdout
+    assert "running, size 2, MIN-MAX 1-3" in about
+    assert re.search(rf"^{back[0]} +pending", about, re.M), about
     lane.cancel(ordinary)
     rows = lane.await_(job, "RUNNING", "RUNNING", "RUNNING")
     assert back[2] == "BeginTime"
