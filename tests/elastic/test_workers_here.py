@@ -10,7 +10,7 @@ import pytest
 from slurm_hooks.elastic.agent.options import OptionError, identity
 from slurm_hooks.elastic.agent.workers_here import workers_here
 from slurm_hooks.elastic.engines.torchft.world import make_world
-from slurm_hooks.words.counted import Counted, counted
+from slurm_hooks.words.request import Request, counted
 
 GIVEN = {"SLURM_GPUS_ON_NODE": "3", "SLURM_CPUS_ON_NODE": "12", "SLURM_CPUS_PER_TASK": "12"}
 SLOT = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:4+mem:8192"}
@@ -19,10 +19,10 @@ SLOT = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:4+mem:8192"}
 @pytest.mark.parametrize(
     ("request_text", "unit"),
     [
-        ("4-64,unit=gpu,engine=torchrun", Counted(4, 64, 1, "gpu")),
-        ("4-64,engine=torchrun,unit=2gpu", Counted(4, 64, 2, "gpu")),
-        ("0-512,unit=task,engine=pool", Counted(0, 512, 1, "task")),
-        ("4-64,unit=4task,launch=srun", Counted(4, 64, 4, "task")),
+        ("4-64,unit=gpu,engine=torchrun", Request(4, 64, 1, "gpu")),
+        ("4-64,engine=torchrun,unit=2gpu", Request(4, 64, 2, "gpu")),
+        ("0-512,unit=task,engine=pool", Request(0, 512, 1, "task")),
+        ("4-64,unit=4task,launch=srun", Request(4, 64, 4, "task")),
         ("2-16", None),
         ("2-16,unit=2", None),
         ("2-16,unit=gpus", None),
@@ -31,7 +31,7 @@ SLOT = {"SLURM_SPANK_MALLEABLE_SLOT": "cpu:4+mem:8192"}
         ("", None),
     ],
 )
-def test_the_unit_of_a_request_s_sizes(request_text: str, unit: Counted | None) -> None:
+def test_the_unit_of_a_request_s_sizes(request_text: str, unit: Request | None) -> None:
     assert counted(request_text) == unit
 
 

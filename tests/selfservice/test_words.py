@@ -9,46 +9,10 @@ import pytest
 
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.plan import Plan, environment
-from slurm_hooks.elastic.selfservice.request import RequestError, read
 from slurm_hooks.elastic.selfservice.status import elements, summary
 from slurm_hooks.elastic.selfservice.submit import REFUSED, SubmitError, order
 from slurm_hooks.elastic.selfservice.wait import CANCELLED, FAILED, FINISHED, UNKNOWN, verdict
-
-
-@pytest.mark.parametrize(
-    ("text", "written", "elements", "fewest"),
-    [
-        ("2-16", "2-16,unit=1,engine=torchrun", 16, 2),
-        ("1-8,unit=gpu", "1-8,unit=gpu,engine=torchrun", 8, 1),
-        ("4-8,unit=4gpu", "4-8,unit=4gpu,engine=torchrun", 2, 1),
-        ("0-32,engine=pool", "0-32,unit=1,engine=pool", 32, 0),
-        ("2-8,sizes=2,4,8", "2-8,unit=1,engine=torchrun,sizes=2,4,8", 8, 2),
-    ],
-)
-def test_a_request_is_read(text: str, written: str, elements: int, fewest: int) -> None:
-    request = read(text)
-    assert (request.text, request.elements, request.fewest) == (written, elements, fewest)
-    assert read(written) == request
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("4", "begin with MIN-MAX"),
-        ("", "begin with MIN-MAX"),
-        ("9-4", "MIN is at most MAX"),
-        ("0-4", "write 1-4, or add engine=pool"),
-        ("1-4,core=2", "is done by the software that a site installs"),
-        ("1-4,unit=2", "each fragment has one node"),
-        ("1-6,unit=4gpu", "multiples of 4"),
-        ("1-4,engine=horse", "the engines are torchrun"),
-        ("1-4,colour=red", "there is no key 'colour'"),
-    ],
-)
-def test_a_request_that_cannot_work_is_refused(text: str, says: str) -> None:
-    with pytest.raises(RequestError, match=says):
-        read(text)
-
+from slurm_hooks.words.request import read
 
 SCRIPT = """\
 #!/bin/bash -l

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Optional
 
-from slurm_hooks.words.counted import GPU, REQUEST_VARIABLE, Counted, counted
+from slurm_hooks.words.request import GPU, REQUEST_VARIABLE, Request, counted
 
 SLOT_VARIABLE = (
     "SLURM_SPANK_MALLEABLE_SLOT"  # the needs of a worker, as in the mark: cpu:4+mem:8192
@@ -19,7 +19,7 @@ SLOT_VARIABLE = (
 _CPUS = re.compile(r"(?:\A|\+)cpu:([1-9][0-9]{0,5})(?:\+|\Z)")
 
 
-def request_of(env: Mapping[str, str]) -> Optional[Counted]:
+def request_of(env: Mapping[str, str]) -> Optional[Request]:
     """Return the units that this job's request counts, or `None` if it counts nodes."""
     return counted(env.get(REQUEST_VARIABLE, ""))
 

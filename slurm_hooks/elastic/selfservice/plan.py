@@ -12,9 +12,8 @@ from pathlib import Path
 
 from slurm_hooks.elastic.batch.own_element import SELF_VARIABLE
 from slurm_hooks.elastic.private_directory import read_file
-from slurm_hooks.elastic.selfservice.request import Request, read
-from slurm_hooks.words.counted import GPU, REQUEST_VARIABLE, TASK
 from slurm_hooks.words.engines import BACKENDS
+from slurm_hooks.words.request import GPU, REQUEST_VARIABLE, TASK, Request, read
 
 MOST_BYTES = 1 << 16
 RESTARTS = "1000"
@@ -68,7 +67,7 @@ def environment(plan: Plan, env: Mapping[str, str], shared: Path) -> dict[str, s
     """
     request, job = plan.wanted, shared.name
     words = {
-        REQUEST_VARIABLE: request.text,
+        REQUEST_VARIABLE: request.written,
         SELF_VARIABLE: env["SLURM_ARRAY_JOB_ID"],
         "MALLEABLE_JOB_ID": job,
         "MALLEABLE_FRAGMENT": env["SLURM_ARRAY_TASK_ID"],

@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import load
-from slurm_hooks.elastic.selfservice.request import Request
+from slurm_hooks.words.request import Request
 
 FORMAT = "%F|%K|%T|%r|%S|%e|%N|%j|%o"  # a user writes the last two
 HEADS = ("JOBID", "NAME", "STATE", "SIZE", "MIN-MAX", "WAITING")

@@ -18,10 +18,9 @@ from slurm_hooks.elastic.private_directory import DirectoryError, make_private
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import Plan
-from slurm_hooks.elastic.selfservice.request import Request, RequestError, read
 from slurm_hooks.elastic.selfservice.sending import BATCH, batch, send, write
-from slurm_hooks.words.counted import GPU, TASK
 from slurm_hooks.words.jobpath import write_job_path
+from slurm_hooks.words.request import GPU, TASK, Request, RequestError, read
 
 USAGE = """\
 usage: malleable submit [--dry-run] [--lease=TIME] --malleable=MIN-MAX [sbatch's options] \
@@ -134,7 +133,7 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     draft = Plan(
         script="",
         interpreter=own.interpreter,
-        request=request.text,
+        request=request.written,
         cluster=settings["ClusterName"],
         lease_s=lease_s,
         job_path=str(place / "jobpath"),
@@ -265,6 +264,6 @@ def _said(
     if "--parsable" in options:
         return job
     return (
-        f"Submitted batch job {job.partition(';')[0]}: {request.shown} of the partition "
+        f"Submitted batch job {job.partition(';')[0]}: {request.text} of the partition "
         f"{','.join(where.partitions)}, each for at most {lane.slurm_time(lease_s)} at a time"
     )

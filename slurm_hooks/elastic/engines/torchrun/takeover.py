@@ -19,8 +19,8 @@ from typing import Any, Optional
 
 from slurm_hooks.elastic.agent.options import number
 from slurm_hooks.elastic.agent.workers_here import request_of
-from slurm_hooks.words.counted import Counted
 from slurm_hooks.words.engines import BACKENDS, ENGINES
+from slurm_hooks.words.request import Request
 
 _API = "torch.distributed.elastic.rendezvous.api"
 _KNOWN = ("self", "backend", "endpoint", "run_id", "min_nodes", "max_nodes", "local_addr")
@@ -110,7 +110,7 @@ def _nodes(requested: tuple[int, int], job: tuple[int, int]) -> tuple[int, int, 
 
 
 def _workers(
-    requested: tuple[int, int], request: Counted, env: Mapping[str, str]
+    requested: tuple[int, int], request: Request, env: Mapping[str, str]
 ) -> tuple[int, int, str]:
     """Return the least and the largest number of workers, and a line. Agents do not measure them,
     so the script's range does not narrow the request's.
