@@ -28,7 +28,8 @@ class Element:
     next_call: float = 0.0
     trains: bool = False
     leaves_at: Optional[float] = None
-    is_over: bool = False
+    state: str = ""  # in which it has ended
+    ended: float = 0.0
     held_s: float = 0.0  # on a node without training
 
 
@@ -72,9 +73,9 @@ class World:
 
     def _start(self) -> None:
         for fragment, element in self.elements.items():
-            may = not element.keeper and not element.is_over and element.eligible <= self.now
+            may = not element.keeper and not element.state and element.eligible <= self.now
             if may and len(self.running()) < self.nodes:
-                slurm = Slurm(self.ask, self.tell, lambda fragments: (0, "no"), 12)
+                slurm = Slurm(self.ask, self.tell)
                 words = {"SLURM_ARRAY_JOB_ID": str(ARRAY), "SLURM_ARRAY_TASK_ID": str(fragment)}
                 dice = random.Random(f"{fragment} {self.now}")
                 keeper = Keeper(self.plan, words, self.notes, slurm, lambda: self.now, dice)
@@ -87,7 +88,7 @@ class World:
         keeper = element.keeper
         assert keeper
         if self.now >= element.began + self.lease_s:
-            element.keeper, element.is_over, element.trains = None, True, False
+            self.end(fragment, "TIMEOUT")
             self.lost.add(fragment)
         elif element.leaves_at and self.now >= element.leaves_at:
             keeper.requeue()
@@ -108,6 +109,10 @@ class World:
             element.next_call = self.now + AGAIN_S
             keeper.requeue()
 
+    def end(self, fragment: int, state: str) -> None:
+        began, held_s = self.elements[fragment].began, self.elements[fragment].held_s
+        self.elements[fragment] = Element(state=state, began=began, ended=self.now, held_s=held_s)
+
     def ask(self, argv: Sequence[str]) -> str:
         self.asked += 1
         return "" if self.is_deaf else "".join(map(self._row, self.elements))
@@ -116,8 +121,8 @@ class World:
         element = self.elements[fragment]
         state, why = "PENDING", "BeginTime" if element.eligible > self.now else "Resources"
         starts = ends = 0.0
-        if element.is_over:
-            state = "CANCELLED"
+        if element.state:
+            state, starts, ends = element.state, element.began, element.ended
         elif element.keeper:
             state, why = "RUNNING", "None"
             starts, ends = element.began, element.began + self.lease_s
@@ -133,14 +138,15 @@ class World:
     def _do(self, argv: Sequence[str], element: Optional[Element]) -> None:
         if element is None:
             return
+        number = next(n for n, known in self.elements.items() if known is element)
         if argv[1] == "requeue":
-            number = next(n for n, known in self.elements.items() if known is element)
             self.elements[number] = Element(self.now + BACK_S, held_s=element.held_s)
-            self.notes.leave(number)
+            if element.keeper:
+                self.notes.leave(number)
         elif "--signal=URG" in argv:
             element.leaves_at = self.now + 3 if self.has_agent else None
         elif argv[0] == "scancel":
-            element.keeper, element.is_over = None, True
+            self.end(number, "CANCELLED")
         elif argv[1] == "update" and not element.keeper:
             word = argv[-1].partition("+")[2]
             element.eligible = self.now + float(word or 0)
@@ -202,18 +208,50 @@ def test_a_node_that_was_cut_off_does_not_end_the_next_run(tmp_path: Path) -> No
     before = world.changed
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world, "ask", lambda argv: "RUNNING 1")
-        slurm = Slurm(world.ask, world.tell, lambda fragments: (0, "no"), 12)
+        slurm = Slurm(world.ask, world.tell)
         patch.setattr(keeper, "_slurm", slurm)
         with pytest.raises(Outlived):
             keeper.requeue()
     assert world.changed == before
 
 
+@pytest.mark.parametrize("fewest", [1, 4])
+@pytest.mark.parametrize(
+    "state", ["PREEMPTED", "TIMEOUT", "FAILED", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL"]
+)
+def test_an_element_that_has_ended_comes_again(tmp_path: Path, state: str, fewest: int) -> None:
+    world = World(tmp_path, fewest=fewest, most=4, nodes=4)
+    world.pass_time(60)
+    world.end(2, state)
+    world.pass_time(300)
+    assert world.training() == 4
+
+
+def test_a_cancelled_element_does_not_come_again(tmp_path: Path) -> None:
+    world = World(tmp_path, fewest=1, most=4, nodes=4)
+    world.pass_time(60)
+    world.end(2, "CANCELLED")
+    world.pass_time(600)
+    assert world.training() == 3
+
+
+def test_an_element_that_is_killed_again_and_again_stays_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world = World(tmp_path, fewest=1, most=4, nodes=4, lease_s=4 * HOUR_S)
+    for run_s in (400, HOUR_S, 400, 400):
+        world.pass_time(run_s)
+        assert world.training() == 4
+        world.end(2, "OUT_OF_MEMORY")
+    world.pass_time(1200)
+    assert world.training() == 3
+    assert capsys.readouterr().err.count("fragment 2 ends: it was killed 3 times") == 1
+
+
 def test_a_job_that_can_never_reach_min_ends(tmp_path: Path) -> None:
     world = World(tmp_path, fewest=3, most=3, nodes=3)
     world.pass_time(30)
     assert world.training() == 3
-    world.elements[1].keeper, world.elements[1].is_over = None, True
-    world.elements[1].trains = False
+    world.end(1, "CANCELLED")
     with pytest.raises(Hopeless, match="2 of its elements are left, and MIN needs 3"):
         world.pass_time(HOUR_S)

@@ -6,6 +6,7 @@ import json
 import os
 import pwd
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,19 +120,29 @@ def test_a_job_grows_gives_way_and_comes_back_before_slurm_would_let_it(lane: La
     assert lane.run("wait", job).returncode == 2
 
 
-def test_an_element_that_slurm_has_cancelled_is_submitted_again(bare_sandbox) -> None:
+def test_an_element_that_slurm_has_cancelled_comes_again(bare_sandbox) -> None:
     lane = Lane(bare_sandbox(nodes=3))
     lane.box.run(["scontrol", "update", "partitionname=malleable", "PreemptMode=CANCEL"])
     job = lane.submit("echo $MALLEABLE_JOB_ID >>ran; exec sleep 600", "1-3")
-    lane.await_(job, "RUNNING", "RUNNING", "RUNNING")
+    ran = lane.box.work / "ran"
+    wait_until(lambda: ran.exists() and ran.read_text().split() == [job] * 3, LONG_S)
     ordinary = lane.fill("--nodes=1")
-    lane.await_(job, "PREEMPTED", "RUNNING", "RUNNING")
-    again = ["squeue", "-h", "-r", "--partition=malleable", "-o", "%F"]
-    wait_until(lambda: len(set(lane.box.run(again).stdout.split())) == 2, LONG_S)
+    lane.await_(job, "PENDING", "RUNNING", "RUNNING")
     lane.cancel(ordinary)
-    wait_until(lambda: (lane.box.work / "ran").read_text().split() == [job] * 4, LONG_S)
+    wait_until(lambda: ran.read_text().split() == [job] * 4, LONG_S)
     lane.cancel(job)
-    wait_until(lambda: lane.box.run(again).stdout == "", LONG_S)
+    assert lane.run("wait", job).returncode == 2
+
+
+def test_an_element_that_was_killed_comes_again_and_a_cancelled_one_does_not(lane: Lane) -> None:
+    job = lane.submit("echo $PPID >>pid.$SLURM_ARRAY_TASK_ID; exec sleep 600", "1-3")
+    lane.await_(job, "RUNNING", "RUNNING", "RUNNING")
+    lane.cancel(f"{job}_1")
+    pids = lane.box.work / "pid.0"
+    wait_until(lambda: pids.exists() and pids.read_text() != "", LONG_S)
+    os.kill(int(pids.read_text()), signal.SIGKILL)
+    wait_until(lambda: len(pids.read_text().split()) == 2, LONG_S, lambda: str(lane.rows(job)))
+    assert [row[1] for row in lane.rows(job)] == ["RUNNING", "CANCELLED", "RUNNING"]
 
 
 def test_below_min_nobody_keeps_a_node(lane: Lane) -> None:

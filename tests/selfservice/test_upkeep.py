@@ -30,45 +30,31 @@ def test_only_elements_that_slurm_keeps_back_are_woken() -> None:
     assert fragments(upkeep.pending(known)) == [1, 2, 3]
     assert upkeep.running(known) == 1
     assert upkeep.settled(known) == {0, 1, 2, 3}
-    assert upkeep.names(upkeep.pending(known)) == ["7_[1,2,3]"]
+    assert upkeep.name(upkeep.pending(known)) == "7_[1,2,3]"
 
 
 AGAIN = """\
 7|0|PREEMPTED|None|100|700|trained{0}
-7|1|PREEMPTED|None|100|700|trained{0}
+7|1|TIMEOUT|TimeLimit|100|700|trained{0}
 7|2|CANCELLED|None|100|700|(null)
-9|1|RUNNING|None|800|900|joined{0}
+7|3|FAILED|JobLaunchFailure|100|700|joined{0}
+7|4|COMPLETED|None|100|700|(null)
+7|5|DEADLINE|None|100|700|(null)
 """
 
 
-def test_only_what_slurm_has_cancelled_is_submitted_again_and_once() -> None:
-    known = upkeep.rows(AGAIN)
-    assert [(row.array, row.fragment) for row in upkeep.lost(known)] == [(7, 0)]
-    twice = upkeep.rows(AGAIN + "9|0|PREEMPTED|None|950|960|joined{0}\n")
-    assert [(row.array, row.fragment) for row in upkeep.lost(twice)] == [(9, 0)]
-    assert upkeep.lost(upkeep.rows(AGAIN + "9|0|PENDING|Priority|N/A|N/A|(null)\n")) == []
+def test_what_nobody_has_cancelled_is_wanted_again() -> None:
+    lost = upkeep.lost(upkeep.rows(AGAIN))
+    assert fragments(lost) == [0, 1, 3]
+    assert fragments([row for row in lost if row.was_taken]) == [0, 1]
 
 
-def test_a_cancel_of_the_first_array_is_a_cancel_of_the_job() -> None:
-    assert upkeep.is_cancelled(upkeep.rows(AGAIN), 7)
-    assert not upkeep.is_cancelled(upkeep.rows(AGAIN.replace("CANCELLED", "PREEMPTED")), 7)
-    assert not upkeep.is_cancelled(upkeep.rows(AGAIN + "7|3|RUNNING|None|1|2|(null)\n"), 7)
-
-
-def test_slurm_is_asked_for_one_array_or_for_the_user() -> None:
-    assert "--job=7" in upkeep.request({7}, 12)
-    assert "--user=12" in upkeep.request({7, 9}, 12)
-
-
-def test_an_element_is_claimed_by_one_other(tmp_path: Path) -> None:
+def test_an_end_is_claimed_by_one_other(tmp_path: Path) -> None:
     notes = Notes(tmp_path)
-    assert [notes.claim(7, 1), Notes(tmp_path).claim(7, 1), notes.claim(7, 2)] == [
-        True,
-        False,
-        True,
-    ]
-    notes.add_array(9)
-    assert Notes(tmp_path).arrays() == {9}
+    claims = [notes.claim(1, 700), Notes(tmp_path).claim(1, 700), notes.claim(1, 900)]
+    assert claims == [True, False, True]
+    notes.unclaim(1, 700)
+    assert notes.claim(1, 700)
 
 
 def test_progress_counts_in_its_own_run_only() -> None:
@@ -129,6 +115,5 @@ def test_old_jobs_are_removed_with_their_notes(tmp_path: Path) -> None:
     notes.fail(1, 2)
     notes.give_up()
     notes.finish()
-    notes.add_array(9)
     notes.claim(7, 3)
     assert [path.name for path in tmp_path.iterdir() if not _FILES.fullmatch(path.name)] == []

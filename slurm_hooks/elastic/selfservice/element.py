@@ -12,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Optional
@@ -24,17 +23,22 @@ from slurm_hooks.elastic.engines.kin import adopt, dies_with
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private
 from slurm_hooks.elastic.selfservice.commands import tell
-from slurm_hooks.elastic.selfservice.keeper import AGAIN_S, Hopeless, Keeper, Outlived, Slurm
+from slurm_hooks.elastic.selfservice.keeper import (
+    AGAIN_S,
+    MOST_FAILURES,
+    Hopeless,
+    Keeper,
+    Outlived,
+    Slurm,
+)
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import Plan, environment, load
-from slurm_hooks.elastic.selfservice.sending import submit_again
 from slurm_hooks.elastic.selfservice.upkeep import Row
 
 POLL_S = 0.5
 ANSWER_S = 600.0  # so long the end waits for Slurm's answer
 TERMINATED = 128 + signal.SIGTERM
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
-MOST_FAILURES = 3
 ORDINALS = ("", "first", "second")
 
 
@@ -190,12 +194,10 @@ def main(words: Sequence[str], env: Mapping[str, str]) -> int:
     """Run an element. `words` are the plan's path and the arguments of the user's script."""
     try:
         plan = load(Path(words[0]))
-        root = plan.root or int(env["SLURM_ARRAY_JOB_ID"])
-        shared = plan.directory(Path.cwd(), root)
+        shared = plan.directory(Path.cwd(), int(env["SLURM_ARRAY_JOB_ID"]))
         make_private(shared)
         notes = Notes(shared)
-        again = partial(submit_again, plan, root)
-        keeper = Keeper(plan, env, notes, Slurm(answer, tell, again, os.getuid()))
+        keeper = Keeper(plan, env, notes, Slurm(answer, tell))
         return Element(plan, env, shared, notes, keeper).run(words[1:])
     except (Terminated, Outlived):
         return TERMINATED

@@ -1,7 +1,7 @@
 """Keep a job up from within an element, where no tick does it.
 
 * Slurm keeps a requeued element back for two minutes. The user may end that, so elements that run
-  wake the others. Where Slurm cancels elements to take their nodes, they submit them again.
+  wake the others. They requeue what was killed, or what Slurm has cancelled to take its nodes.
 * Below MIN nobody keeps a node: an element waits a while for the others, then all rest.
 * An element leaves before its lease ends, at a moment of its own.
 
@@ -33,19 +33,17 @@ LIST_S = 5.0  # between two looks for notes of the others
 EARLY_S, EARLY_MOST_S = 2.0, 120.0  # until a look after a leave, first and at most
 OUTLIVED_S = 60.0  # in less time Slurm does not give a node up
 AGAIN_S = 20.0  # until a command that had no effect is given again
+MOST_FAILURES = 3
 FOREVER = float("inf")
 
 
 class Slurm(NamedTuple):
-    """How to reach Slurm as the user with this uid. `ask` returns squeue's answer, empty without
-    one. `tell` runs a command, and returns why it failed. `submit_again` submits fragments as
-    another array, and returns its number and why it failed.
+    """How to reach Slurm. `ask` returns squeue's answer, empty without one. `tell` runs a command,
+    and returns why it failed.
     """
 
     ask: Callable[[Sequence[str]], str]
     tell: Callable[..., str]
-    submit_again: Callable[[Sequence[int]], tuple[int, str]]
-    user: int
 
 
 class Outlived(Exception):
@@ -59,7 +57,7 @@ class Hopeless(Exception):
 
 
 class Keeper:
-    """Keeps the job `root` up from its element `array`_`fragment`, which began a moment ago.
+    """Keeps the job `array` up from its element `array`_`fragment`, which began a moment ago.
 
     A command that fails is given again later.
     """
@@ -82,7 +80,6 @@ class Keeper:
         self._fragment = int(env["SLURM_ARRAY_TASK_ID"])
         self.name = f"{self._array}_{self._fragment}"
         self._run = run_of(env)
-        self._root = plan.root or self._array
         self._fewest = plan.wanted.fewest if plan.wanted.engine.is_gang else 1
         self._meet_s = knob(env, "meet_s", MEET_S)
         self._rest_s = knob(env, "rest_s", REST_S)
@@ -128,11 +125,11 @@ class Keeper:
         """Too few run. All others rest too. Slurm keeps this element back when it goes. Raises
         Hopeless.
         """
-        if upkeep.left_over(known) < self._fewest:
+        left = sum(not row.is_over for row in known) + len(self._wanted(known))
+        if left < self._fewest:
             self.cancel(known)
             raise Hopeless(
-                f"the job ends: {upkeep.left_over(known)} of its elements are left, and MIN needs "
-                f"{self._fewest}"
+                f"the job ends: {left} of its elements are left, and MIN needs {self._fewest}"
             )
         until = self._clock() + self._rest_s
         self._notes.rest(until)
@@ -140,7 +137,8 @@ class Keeper:
             f"{upkeep.running(known)} of at least {self._fewest} elements run: fragment "
             f"{self._fragment} gives its node back, and comes again in {self._rest_s:.0f} s"
         )
-        self._update(upkeep.pending(known), f"StartTime=now+{self._rest_s:.0f}")
+        back = [*upkeep.pending(known), *self._bring_back(known)]
+        self._update(back, f"StartTime=now+{self._rest_s:.0f}")
 
     # -- while the script runs
 
@@ -223,50 +221,54 @@ class Keeper:
         """Let the others start again, unless all rest."""
         is_rest = self._clock() < self._notes.rests_until()
         if not is_rest or upkeep.running(known) >= self._fewest:
-            self._update(upkeep.kept_back(known), "StartTime=now")
-        if self._plan.mode == "CANCEL":
-            self._submit_again(known)
+            back = [*upkeep.kept_back(known), *self._bring_back(known)]
+            self._update(back, "StartTime=now")
         self._notes.meet(upkeep.settled(known))
 
-    def _submit_again(self, known: Sequence[Row]) -> None:
-        if upkeep.is_cancelled(known, self._root):
-            self.cancel(known)
-            self._tell("scancel", "--quiet", self.name)
-            return
-        claimed = [row for row in upkeep.lost(known) if self._notes.claim(row.array, row.fragment)]
-        if not claimed:
-            return
-        array, why = self._slurm.submit_again([row.fragment for row in claimed])
-        if not why:
-            self._notes.add_array(array)
-            return
-        say(f"{len(claimed)} elements that Slurm took cannot be submitted again now: {why}")
-        for row in claimed:
-            self._notes.unclaim(row.array, row.fragment)
+    def _wanted(self, known: Sequence[Row]) -> list[Row]:
+        """Return the elements that have ended and are to come again."""
+        return [
+            row
+            for row in upkeep.lost(known)
+            if row.was_taken or self._notes.failures(row.fragment) < MOST_FAILURES
+        ]
+
+    def _bring_back(self, known: Sequence[Row]) -> list[Row]:
+        """Requeue elements that have ended, while Slurm knows them. Return those."""
+        return [
+            row
+            for row in self._wanted(known)
+            if self._notes.claim(row.fragment, row.ends) and self._has_requeued(row)
+        ]
+
+    def _has_requeued(self, row: Row) -> bool:
+        name = f"{row.array}_{row.fragment}"
+        if row.has_failed and self._notes.fail(row.fragment, row.ends) >= MOST_FAILURES:
+            say(f"fragment {row.fragment} ends: it was killed {MOST_FAILURES} times")
+            return False
+        if why := self._tell("scontrol", "requeue", name):
+            debug(f"scontrol requeue {name}: {why}")
+            self._notes.unclaim(row.fragment, row.ends)
+        return not why
 
     # -- the job
 
     def rows(self) -> list[Row]:
-        """Return the elements of all arrays of this job, none without an answer."""
-        arrays = {self._root, self._array}
-        if self._plan.mode == "CANCEL":
-            arrays |= self._notes.arrays()
-        known = upkeep.rows(self._slurm.ask(upkeep.request(arrays, self._slurm.user)))
-        return [row for row in known if row.array in arrays]
+        """Return the elements of this job, none without an answer."""
+        return upkeep.rows(self._slurm.ask(upkeep.request(self._array)))
 
     def own(self, known: Sequence[Row]) -> Optional[Row]:
         """Return the row of this element."""
-        own = (row for row in known if row.array == self._array and row.fragment == self._fragment)
-        return next(own, None)
+        return next((row for row in known if row.fragment == self._fragment), None)
 
     def cancel(self, known: Sequence[Row], only_pending: bool = False) -> None:
         """Cancel the other elements."""
         kinds = [row for row in known if not row.is_over and row != self.own(known)]
         chosen = upkeep.pending(kinds) if only_pending else kinds
-        if chosen and (why := self._tell("scancel", "--quiet", *upkeep.names(chosen))):
+        if chosen and (why := self._tell("scancel", "--quiet", upkeep.name(chosen))):
             say(f"scancel failed: {why}")
 
     def _update(self, rows: Sequence[Row], word: str) -> None:
-        for name in upkeep.names(rows):
-            if why := self._tell("scontrol", "update", f"jobid={name}", word):
-                debug(f"{name} {word}: {why}")
+        name = upkeep.name(rows) if rows else ""
+        if name and (why := self._tell("scontrol", "update", f"jobid={name}", word)):
+            debug(f"{name} {word}: {why}")

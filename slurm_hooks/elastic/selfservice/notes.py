@@ -67,6 +67,10 @@ class Notes:
         """
         if not self._write(f"{_FAILED}{fragment}.{run}"):
             return 1000
+        return self.failures(fragment)
+
+    def failures(self, fragment: int) -> int:
+        """Return the number of this fragment's failures."""
         return sum(word.startswith(f"{fragment}.") for word in self._with(_FAILED))
 
     def failed(self) -> frozenset[int]:
@@ -90,23 +94,21 @@ class Notes:
         """Tell whether the job has finished."""
         return (self._directory / _FINISHED).exists()
 
-    # -- elements that were submitted again
-
-    def add_array(self, array: int) -> None:
-        """This array belongs to the job as well."""
-        self._write(f"{_ARRAY}{array}")
+    # -- elements that have ended and are wanted again
 
     def arrays(self) -> frozenset[int]:
         """Return the later arrays of the job."""
         return frozenset(n for n in map(_number, self._with(_ARRAY)) if n >= 0)
 
-    def claim(self, array: int, fragment: int) -> bool:
-        """Tell whether this process is the first that wants to submit this element again."""
-        return self._is_first(f"{_AGAIN}{array}.{fragment}")
+    def claim(self, fragment: int, ended: int) -> bool:
+        """Tell whether this process is the first that wants the run of this fragment again that
+        has ended then (epoch seconds).
+        """
+        return self._is_first(f"{_AGAIN}{fragment}.{ended}")
 
-    def unclaim(self, array: int, fragment: int) -> None:
-        """It could not be submitted."""
-        self._remove(f"{_AGAIN}{array}.{fragment}")
+    def unclaim(self, fragment: int, ended: int) -> None:
+        """Slurm does not start it again."""
+        self._remove(f"{_AGAIN}{fragment}.{ended}")
 
     # -- files
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slurm_hooks.words.comment import Standing, parse
 
 EACH_S = 60.0  # between two looks of the whole job
 SLOW = 10.0  # so many times longer at most, if Slurm is slow or does not answer
+MUCH_S = 1800.0  # a run that is killed later has not failed
 LAST_S = 30.0  # before its end Slurm would end the element for good
 LEAVE_S = 90.0  # before the end of the lease at the latest, and at random up to half a lease before
 
 _ROW = re.compile(r"([0-9]+)\|([0-9]+)\|([A-Z_]+)\|([^|]*)\|([^|]*)\|([^|]*)\|(.*)")
 _HERE = frozenset({"RUNNING", "CONFIGURING"})
-_ENDS = "CANCELLED COMPLETED FAILED TIMEOUT PREEMPTED NODE_FAIL OUT_OF_MEMORY BOOT_FAIL DEADLINE"
-_OVER = frozenset(_ENDS.split())
+_TAKEN = frozenset({"PREEMPTED", "TIMEOUT"})
+_LOST = _TAKEN | {"BOOT_FAIL", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"}
+_OVER = _LOST | {"CANCELLED", "COMPLETED", "DEADLINE"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,16 @@ class Row:
         return self.state in _OVER
 
     @property
+    def was_taken(self) -> bool:
+        """Slurm has ended it without a fault of its own."""
+        return self.state in _TAKEN
+
+    @property
+    def has_failed(self) -> bool:
+        """It was killed, or failed, before it could do much."""
+        return self.is_over and not self.was_taken and self.ends - self.starts < MUCH_S
+
+    @property
     def has_agent(self) -> bool:
         """An agent has reported from it."""
         return parse(self.comment).standing is not None
@@ -56,12 +68,9 @@ class Row:
         return parse(self.comment).says(Standing.TRAINED, run)
 
 
-def request(arrays: Collection[int], user: int) -> list[str]:
-    """Return the command that lists the elements of a job. Slurm finds one array faster than all
-    jobs of a user, and those faster than several arrays.
-    """
-    which = f"--user={user}" if len(arrays) > 1 else f"--job={next(iter(arrays))}"
-    words = ("squeue", "--noheader", "--array", "--states=all", which)
+def request(array: int) -> list[str]:
+    """Return the command that lists the elements of a job."""
+    words = ("squeue", "--noheader", "--array", "--states=all", f"--job={array}")
     return [*words, "--format=%F|%K|%T|%r|%S|%e|%k"]
 
 
@@ -97,9 +106,9 @@ def kept_back(known: Sequence[Row]) -> list[Row]:
     return [row for row in pending(known) if row.reason == "BeginTime"]
 
 
-def left_over(known: Sequence[Row]) -> int:
-    """Return the number of elements that have not ended for good."""
-    return len({row.fragment for row in known if not row.is_over})
+def lost(known: Sequence[Row]) -> list[Row]:
+    """Return the elements that have ended and are wanted again: no user has cancelled them."""
+    return [row for row in known if row.state in _LOST]
 
 
 def settled(known: Sequence[Row]) -> frozenset[int]:
@@ -108,27 +117,9 @@ def settled(known: Sequence[Row]) -> frozenset[int]:
     return frozenset(row.fragment for row in known) - frozenset(between)
 
 
-def names(rows_: Sequence[Row]) -> list[str]:
-    """Return Slurm's names for these elements, one for each array."""
-    arrays = sorted({row.array for row in rows_})
-    own = {array: [str(row.fragment) for row in rows_ if row.array == array] for array in arrays}
-    return [f"{array}_[{','.join(fragments)}]" for array, fragments in own.items()]
-
-
-def lost(known: Sequence[Row]) -> list[Row]:
-    """Return the elements that Slurm has cancelled to take their nodes, and that nobody has
-    submitted again.
-    """
-    alive = {row.fragment for row in known if not row.is_over}
-    newest = {row.fragment: row for row in sorted(known, key=lambda row: row.array)}
-    rows_ = (row for fragment, row in newest.items() if fragment not in alive)
-    return [row for row in rows_ if row.state == "PREEMPTED"]
-
-
-def is_cancelled(known: Sequence[Row], root: int) -> bool:
-    """Tell whether the user has cancelled the first array, whose number is the job's."""
-    first = [row for row in known if row.array == root]
-    return any(row.state == "CANCELLED" for row in first) and all(row.is_over for row in first)
+def name(rows_: Sequence[Row]) -> str:
+    """Return Slurm's name for these elements of an array, of which there is at least one."""
+    return f"{rows_[0].array}_[{','.join(str(row.fragment) for row in rows_)}]"
 
 
 def interval_s(elements: int, answer_s: float, share: float) -> float:
