@@ -78,7 +78,7 @@ def test_a_request_without_a_script_is_refused() -> None:
 def test_options_that_cannot_be_passed_on_are_seen(line: str) -> None:
     options = [line] if line.startswith("#") else line.split()
     assert script.has(options, *REFUSED)
-    assert not script.has(["--ntasks=3", "#SBATCH --mem=4G"], *REFUSED)
+    assert not script.has(["--ntasks=3", "#SBATCH --mem=4G", "--time=9", "--gpus=4"], *REFUSED)
 
 
 PARTITIONS = """\

@@ -20,6 +20,8 @@ use-min-nodes verbose version wait
 """
 FLAGS = frozenset(f"--{name}" for name in _FLAGS.split())
 """Long options of sbatch, and one of ours, that do not take the next word as their value."""
+WHOLE = frozenset({"--gpus", "--time"})
+"""Names of options that other names begin with, such as --time-min."""
 SHORT_FLAGS = frozenset("hHIkOQsvVW")
 
 
@@ -111,7 +113,8 @@ def has(options: Sequence[str], *names: str) -> str:
 
 def _means(name: str, long: str) -> bool:
     """Tell whether sbatch may take this name for the long option. Two letters are never unique."""
-    return name == long or (len(name) > 4 and name not in FLAGS and long.startswith(name))
+    is_short = len(name) > 4 and name not in FLAGS | WHOLE
+    return name == long or (is_short and long.startswith(name))
 
 
 def _words(option: str) -> list[str]:
