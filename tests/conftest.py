@@ -212,6 +212,18 @@ def bare_sandbox(installation: Installation) -> Iterator[SandboxFactory]:
     factory.down()
 
 
+@pytest.fixture
+def plain_sandbox(installation: Installation) -> Iterator[SandboxFactory]:
+    """Like bare_sandbox, as a site that knows nothing of this project: `malleable sandbox up
+    --plain`.
+    """
+    from slurm_hooks.sandbox.project import plain_spec  # noqa: PLC0415  (see project_spec_or_skip)
+
+    factory = SandboxFactory(partial(plain_spec, slurm=installation))
+    yield factory
+    factory.down()
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield

@@ -25,8 +25,8 @@ from slurm_hooks.report.tables import terminal
 from slurm_hooks.sandbox.base import default_base
 from slurm_hooks.sandbox.box import Sandbox, list_sandboxes
 from slurm_hooks.sandbox.installation import find_installation
-from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.sandbox.spec import MAX_GPUS, MAX_NODES, SandboxSpec
+from slurm_hooks.sandbox.project import plain_spec, project_spec
+from slurm_hooks.sandbox.spec import MAX_GPUS, MAX_NODES, SCAVENGE, Preemption, SandboxSpec
 
 MAX_CPUS = 1024
 _JSON = "print a JSON object instead of text"
@@ -106,9 +106,14 @@ def _add_up(commands: Any) -> None:
     up.add_argument(
         "--plain",
         action="store_true",
-        help="configure Slurm for malleable jobs, but leave this project out",
+        help="be a site that has not installed this software, with a preemptible partition preempt",
     )
     up.add_argument("--accounting", action="store_true", help="run slurmdbd on MariaDB too")
+    up.add_argument(
+        "--qos",
+        action="store_true",
+        help=f"let jobs of the QOS {SCAVENGE} be preempted, by QOS (implies --accounting)",
+    )
     up.add_argument(
         "--slurm-root",
         type=Path,
@@ -119,12 +124,13 @@ def _add_up(commands: Any) -> None:
 
 def _up(arguments: argparse.Namespace) -> int:
     is_plain = arguments.plain or arguments.slurm_root is not None
-    spec = (SandboxSpec if is_plain else project_spec)(
+    spec = (plain_spec if is_plain else project_spec)(
         nodes=arguments.nodes,
         cpus=arguments.cpus or max(SandboxSpec.cpus, arguments.gpus),
         gpus=arguments.gpus,
         gpu_types=(arguments.gpu_type,) if arguments.gpu_type else (),
-        is_accounting=arguments.accounting,
+        is_accounting=arguments.accounting or arguments.qos,
+        preemption=Preemption.QOS if arguments.qos else Preemption.PARTITION,
         name=arguments.name,
         base=arguments.base,
         slurm=find_installation(arguments.slurm_root),

@@ -44,7 +44,7 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
 def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> str:
     """Returns settings for a sandbox and the services beside it. Others are the defaults."""
     qos = f'qos = "{SCAVENGE}"\n' if spec.preemption is Preemption.QOS else ""
-    names = ["malleable", PART_NODES] if spec.gpus else ["malleable"]
+    names = [spec.lane, PART_NODES] if spec.gpus else [spec.lane]
     parts = f'part_nodes = "{PART_NODES}"\n' if spec.gpus else ""
     return (
         f'[site]\npartitions = {json.dumps(names)}\n{parts}operators = ["{layout.user}"]\n{qos}\n'
@@ -111,7 +111,7 @@ def _job_lines(spec: SandboxSpec) -> list[str]:
         f"SchedulerParameters={parameters}",
         f"KillWait={spec.kill_wait_s}",
         "JobRequeue=1",
-        "JobFileAppend=1",  # a requeued fragment must not overwrite its log
+        f"JobFileAppend={int(spec.appends)}",
         f"MinJobAge={MIN_JOB_AGE_S}",
         f"MaxArraySize={MAX_ARRAY_SIZE}",
         f"PreemptType=preempt/{spec.preemption.value}",
@@ -218,13 +218,13 @@ def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
     nodes = [_node_line(spec, layout, kind) for kind in _kinds(spec)]
     # Slurm enforces a GraceTime above 0 only in a slow periodic check (22.05): KillWait is the
     # grace.
-    lane = "Nodes=ALL PreemptMode=REQUEUE GraceTime=0 MaxTime=INFINITE OverSubscribe"
+    settings = "Nodes=ALL PreemptMode=REQUEUE GraceTime=0 MaxTime=INFINITE OverSubscribe"
     main = "PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF"
     if not spec.gpus:
         return [
             *nodes,
             f"{main} MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
-            f"PartitionName=malleable PriorityTier=1 {lane}=EXCLUSIVE",
+            f"PartitionName={spec.lane} PriorityTier=1 {settings}=EXCLUSIVE",
         ]
     return [
         "GresTypes=gpu",
@@ -232,8 +232,8 @@ def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
         f"DefMemPerCPU={max(1, spec.memory_mib // spec.cpus)}",
         *nodes,
         f"{main} MaxTime=INFINITE OverSubscribe=NO",
-        f"PartitionName=malleable PriorityTier=2 {lane}=NO",
-        f"PartitionName={PART_NODES} PriorityTier=1 {lane}=NO",
+        f"PartitionName={spec.lane} PriorityTier=2 {settings}=NO",
+        f"PartitionName={PART_NODES} PriorityTier=1 {settings}=NO",
     ]
 
 

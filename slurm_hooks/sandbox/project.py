@@ -72,6 +72,13 @@ def project_spec(**overrides: Any) -> SandboxSpec:
     return replace(spec, policy=_render_policy(chosen, _version(overrides), spec))
 
 
+def plain_spec(**overrides: Any) -> SandboxSpec:
+    """Returns a spec of a site that has installed nothing and has changed no setting for malleable
+    jobs: with a preemptible partition `preempt`. `overrides` are fields of SandboxSpec and win.
+    """
+    return SandboxSpec(**{"lane": "preempt", "appends": False, **overrides})
+
+
 def _chosen(overrides: Mapping[str, Any]) -> settings.Settings:
     if text := overrides.get("settings_text"):
         return settings.parse(text)

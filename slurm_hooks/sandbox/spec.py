@@ -31,6 +31,7 @@ class SandboxSpec:
 
     The nodes are n1, n2, ... with `cpus` CPUs and `memory_mib` MiB each, perhaps more than the host
     has. The last `large_nodes` of them have twice as much of all, and the feature `large`.
+    The ordinary partition `main` takes nodes back from the partition `lane`.
     Sandboxes live in the directory `base` and run `slurm`. None means the default of each.
     `extra_conf` comes last in slurm.conf, where it wins. `extra_files` are names and texts of files
     beside it, like topology.conf.
@@ -48,6 +49,8 @@ class SandboxSpec:
     gpu_types: tuple[str, ...] = ()
     is_accounting: bool = False
     preemption: Preemption = Preemption.PARTITION
+    lane: str = "malleable"
+    appends: bool = True  # JobFileAppend: a requeued fragment must not overwrite its log
     name: Optional[str] = None
     base: Optional[Path] = None
     slurm: Optional[Installation] = None

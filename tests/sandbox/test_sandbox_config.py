@@ -315,11 +315,8 @@ def test_the_command_line_reports_a_missing_slurm(tmp_path):
         cli.main(["up", "--slurm-root", str(tmp_path)])
 
 
-@pytest.mark.parametrize(
-    ("words", "cpus"),
-    [([], 2), (["--gpus", "1"], 2), (["--gpus", "8"], 8), (["--gpus", "4", "--cpus", "6"], 6)],
-)
-def test_a_node_has_a_cpu_for_each_gpu(words, cpus, monkeypatch):
+def spec_of(*words: str, monkeypatch) -> SandboxSpec:
+    """The spec that `malleable sandbox up` makes of these words."""
     specs: list[SandboxSpec] = []
 
     def up(spec):
@@ -330,7 +327,26 @@ def test_a_node_has_a_cpu_for_each_gpu(words, cpus, monkeypatch):
     monkeypatch.setattr(cli, "find_installation", lambda _: slurm(22, 5, 8))
     with pytest.raises(UsageError, match="enough"):
         cli.main(["up", "--plain", *words])
-    assert [spec.cpus for spec in specs] == [cpus]
+    return specs[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "cpus"),
+    [([], 2), (["--gpus", "1"], 2), (["--gpus", "8"], 8), (["--gpus", "4", "--cpus", "6"], 6)],
+)
+def test_a_node_has_a_cpu_for_each_gpu(words, cpus, monkeypatch):
+    assert spec_of(*words, monkeypatch=monkeypatch).cpus == cpus
+
+
+def test_a_plain_sandbox_has_nothing_of_ours(monkeypatch):
+    spec = spec_of(monkeypatch=monkeypatch)
+    text = render_conf(spec, slurm(22, 5, 8), LAYOUT)["slurm.conf"]
+    assert "PartitionName=preempt PriorityTier=1 Nodes=ALL PreemptMode=REQUEUE" in text
+    assert "JobFileAppend=0" in text
+    assert "malleable" not in text
+    assert "Epilog" not in text
+    by_qos = spec_of("--qos", monkeypatch=monkeypatch)
+    assert (by_qos.is_accounting, by_qos.preemption) == (True, Preemption.QOS)
 
 
 @pytest.mark.parametrize(

@@ -326,11 +326,11 @@ def test_the_command_line(installation, capfd):
         assert cli.main([*options, "up", "--plain", "--nodes", "2", "--json"]) == 0
         answer = json.loads(capfd.readouterr().out)
         assert (answer["name"], answer["nodes"]) == ("sb1", 2)
-        assert cli.main([*options, "run", "sb1", "--", "sinfo", "-h", "-o", "%N"]) == 0
+        assert cli.main([*options, "run", "sb1", "--", "sinfo", "-h", "-o", "%P %N"]) == 0
         assert cli.main([*options, "run", "sb1", "--", "sh", "-c", "exit 7"]) == 7
         assert cli.main([*options, "status"]) == 0
         said = capfd.readouterr().out
-        assert "n[1-2]" in said
+        assert said.splitlines()[:2] == ["main* n[1-2]", "preempt n[1-2]"]
         assert "sb1: up, 2 of 2 nodes" in said
         assert malleable(["sandbox", *options, "down", "sb2"]) == UsageError.exit_code
         assert "name one of sb1" in capfd.readouterr().err

@@ -40,7 +40,7 @@ class Lane:
     def submit(self, script: str, request: str, *options: str, **env: str) -> str:
         path = self.box.work / f"job{len(list(self.box.work.iterdir()))}.sh"
         write_program(path, f"#!/bin/bash\n#SBATCH --output=%A_%a.log\n{script}\n")
-        words = [f"--malleable={request}", "--partition=malleable", *options, str(path)]
+        words = [f"--malleable={request}", "--partition=preempt", *options, str(path)]
         done = self.run("submit", *words, **env)
         assert done.returncode == 0, done.stderr
         match = re.match(r"Submitted batch job (\d+): ", done.stdout)
@@ -95,8 +95,8 @@ def test_a_training_changes_its_size_and_ends_the_job(lane: Lane) -> None:
 
 
 @pytest.fixture
-def lane(bare_sandbox) -> Lane:
-    return Lane(bare_sandbox(nodes=3))
+def lane(plain_sandbox) -> Lane:
+    return Lane(plain_sandbox(nodes=3))
 
 
 def test_a_job_grows_gives_way_and_comes_back_before_slurm_would_let_it(lane: Lane) -> None:
@@ -120,9 +120,9 @@ def test_a_job_grows_gives_way_and_comes_back_before_slurm_would_let_it(lane: La
     assert lane.run("wait", job).returncode == 2
 
 
-def test_an_element_that_slurm_has_cancelled_comes_again(bare_sandbox) -> None:
-    lane = Lane(bare_sandbox(nodes=3))
-    lane.box.run(["scontrol", "update", "partitionname=malleable", "PreemptMode=CANCEL"])
+def test_an_element_that_slurm_has_cancelled_comes_again(plain_sandbox) -> None:
+    lane = Lane(plain_sandbox(nodes=3))
+    lane.box.run(["scontrol", "update", "partitionname=preempt", "PreemptMode=CANCEL"])
     job = lane.submit("echo $MALLEABLE_JOB_ID >>ran; exec sleep 600", "1-3")
     ran = lane.box.work / "ran"
     wait_until(lambda: ran.exists() and ran.read_text().split() == [job] * 3, LONG_S)
@@ -174,7 +174,7 @@ def test_the_script_has_its_arguments_and_its_signals(lane: Lane) -> None:
     )
     path = lane.box.work / "words.sh"
     write_program(path, f"#!/bin/bash\n{script}\n")
-    options = ["--malleable=1-1", "--partition=malleable", "--parsable"]
+    options = ["--malleable=1-1", "--partition=preempt", "--parsable"]
     job = lane.run("submit", *options, str(path), "a b", "c").stdout.strip()
     wait_until((lane.box.work / "words").exists, LONG_S)
     lane.box.run(["scancel", "--batch", "--signal=USR1", f"{job}_0"])
@@ -188,14 +188,14 @@ def test_what_cannot_work_is_refused_with_the_line_to_write(lane: Lane) -> None:
     write_program(path, "#!/bin/bash\ntrue\n")
     done = lane.run("submit", "--malleable=1-2", str(path))
     assert (done.returncode, done.stdout) == (os.EX_USAGE, "")
-    assert "write --partition=malleable" in done.stderr
-    done = lane.run("submit", "--malleable=1-2000", "--partition=malleable", str(path))
+    assert "write --partition=preempt" in done.stderr
+    done = lane.run("submit", "--malleable=1-2000", "--partition=preempt", str(path))
     assert "at most 1000 elements here (MaxArraySize=1001)" in done.stderr
-    done = lane.run("submit", "--malleable=1-2", "-p", "malleable", "--dry-run", str(path), "x")
-    words = "sbatch --job-name=refused.sh -p malleable --partition=malleable --array=0-1 --nodes=1"
+    done = lane.run("submit", "--malleable=1-2", "-p", "preempt", "--dry-run", str(path), "x")
+    words = "sbatch --job-name=refused.sh -p preempt --partition=preempt --array=0-1 --nodes=1"
     assert done.stdout.startswith(words)
     assert lane.box.run(["squeue", "-h"]).stdout == ""
-    done = lane.run("submit", "--malleable=1-2", "-p", "malleable", str(lane.box.work / "none.sh"))
+    done = lane.run("submit", "--malleable=1-2", "-p", "preempt", str(lane.box.work / "none.sh"))
     assert "none.sh" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -224,7 +224,7 @@ def test_nothing_of_another_user_is_run(lane: Lane, name: str) -> None:
         os.chown(directory, *((1, 1) if directory == planted else (uid, uid)))
     path = lane.box.work / "train.sh"
     write_program(path, f"#!/bin/bash\n{SLEEP}\n")
-    done = lane.run("submit", "--malleable=1-1", "--partition=malleable", str(path))
+    done = lane.run("submit", "--malleable=1-1", "--partition=preempt", str(path))
     assert done.returncode == os.EX_USAGE, done.stdout
     assert "belongs to the user with uid 1" in done.stderr or "by another user" in done.stderr
     assert lane.box.run(["squeue", "-h"]).stdout == ""
