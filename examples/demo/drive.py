@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+import shlex
 import shutil
 import time
 from collections.abc import Callable
@@ -31,6 +33,7 @@ from demo.work import Work
 from slurm_hooks.sandbox import Sandbox
 
 EXAMPLES = Path(__file__).resolve().parents[1]
+ENVIRONMENT = "environment"  # of the user's wheel, in the directory of the job
 PAUSE_S = 0.2
 URGENT_PATIENCE_S = 15.0
 FIRST_START_S = 90.0
@@ -43,7 +46,10 @@ class DemoFailed(Exception):
 
 @dataclass
 class Run:
-    """A scenario that is played: both sandboxes, the submitted jobs and the listeners."""
+    """A scenario that is played: both sandboxes, the submitted jobs and the listeners.
+
+    `submission` is what the user typed, and the answer.
+    """
 
     main: Sandbox
     alone: Sandbox
@@ -52,6 +58,7 @@ class Run:
     scenario: Scenario
     zero: float = 0.0
     job: str = ""
+    submission: tuple[str, str] = ("", "")
     ids: dict[str, tuple[str, str]] = field(default_factory=dict)
     sampler: Optional[Sampler] = None
     sampler_alone: Optional[Sampler] = None
@@ -66,8 +73,9 @@ class Run:
     @property
     def log(self) -> list[str]:
         """The job's log so far."""
-        path = self.main.work / f"{self.work.job}-{self.job}.log"
-        return path.read_text(errors="replace").splitlines() if path.exists() else []
+        paths = self.main.work.glob(f"{self.work.job}-{self.job}[._]*log") if self.job else ()
+        texts = (_read(path) for path in sorted(paths, key=lambda path: path.stat().st_mtime))
+        return "".join(texts).splitlines()
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -78,7 +86,7 @@ class Run:
     def recording(self) -> Recording:
         """Everything seen so far."""
         booking = self.scenario.booking
-        begin = self.zero + booking.starts_s
+        begin = self.zero + booking.starts_s if booking else float("inf")
         return Recording(
             zero=self.zero,
             job=self.job,
@@ -89,7 +97,7 @@ class Run:
             rounds=parse_rounds(self._rounds()),
             result=_result(self.main.work / "result.json"),
             begin=begin,
-            end=begin + 60 * booking.minutes,
+            end=begin + 60 * booking.minutes if booking else begin,
             work=self.work,
             scenario=self.scenario,
         )
@@ -124,11 +132,14 @@ def play(run: Run, out: Path, watch: Callable[[Run], None]) -> None:
         shutil.copy(EXAMPLES / run.work.folder / name, run.main.work / name)
     ticks = out / "ticks.jsonl"
     ticks.unlink(missing_ok=True)
+    if run.scenario.is_plain:
+        place.install_wheel(run.main.work / ENVIRONMENT)
     with contextlib.ExitStack() as stack:
         run.sampler = stack.enter_context(Sampler(run.main))
         run.sampler_alone = stack.enter_context(Sampler(run.alone))
         run.zero = _next_second()
-        run.reconciler = stack.enter_context(Reconciler(run.main, TICK_S, ticks))
+        if not run.scenario.is_plain:
+            run.reconciler = stack.enter_context(Reconciler(run.main, TICK_S, ticks))
         while not _is_over(run):
             _submit_due(run)
             _raise_if_stuck(run)
@@ -152,9 +163,10 @@ def _submit_due(run: Run) -> None:
             run.ids[rigid.name] = (_submit(rigid, run.main), _submit(rigid, run.alone))
     if not run.job and run.now >= SUBMIT_AT_S and _has_begun(run):
         run.job = _submit_malleable(run)
-    if not run.is_booked and run.now >= run.scenario.booking.at_s:
+    booking = run.scenario.booking
+    if booking and not run.is_booked and run.now >= booking.at_s:
         for box in (run.main, run.alone):
-            box.run(_booking(run.scenario.booking, run.zero))
+            box.run(_booking(booking, run.zero))
         run.is_booked = True
 
 
@@ -195,12 +207,17 @@ def _submit(rigid: Rigid, box: Sandbox) -> str:
 def _submit_malleable(run: Run) -> str:
     """Submit as its user would: the environment's own bin directory is in PATH, so its programs are
     found."""
-    path = f"{run.who.python.parent}:{run.main.environment['PATH']}"
-    work = run.work
+    work, scenario = run.work, run.scenario
+    own = [str(run.main.work / ENVIRONMENT / "bin")] if scenario.is_plain else []
+    path = ":".join([*own, str(run.who.python.parent), run.main.environment["PATH"]])
     variables = {name: value.format(work=run.main.work) for name, value in work.variables.items()}
-    argv = ["sbatch", "--parsable", *work.request(run.scenario), work.script, *work.arguments]
-    answer = run.main.run(argv, user=run.who.user, env={**variables, "PATH": path})
-    return answer.stdout.strip()
+    command = ["malleable", "submit"] if scenario.is_plain else ["sbatch"]
+    argv = [*command, *work.request(scenario), work.script, *work.arguments]
+    answer = run.main.run(argv, user=run.who.user, env={**variables, "PATH": path}).stdout.strip()
+    run.submission = (shlex.join(argv), answer)
+    if not (said := re.match(r"Submitted batch job (\d+)", answer)):
+        raise DemoFailed(f"{run.submission[0]} answered {answer!r}")
+    return said[1]
 
 
 def _booking(booking: Booking, zero: float) -> list[str]:
@@ -213,7 +230,7 @@ def _booking(booking: Booking, zero: float) -> list[str]:
 def _is_over(run: Run) -> bool:
     """True once the malleable job and every rigid job have ended and the reservation has begun."""
     scenario = run.scenario
-    is_early = run.now < scenario.booking.starts_s + 3
+    is_early = scenario.booking is not None and run.now < scenario.booking.starts_s + 3
     if not run.job or len(run.ids) < len(scenario.rigid) or is_early:
         return False
     rigid = [row.state for row in _rows(run) if not row.is_fragment]

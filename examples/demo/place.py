@@ -17,14 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from demo.scenario import TICK_S, Scenario
+from demo.scenario import KILL_WAIT_S, TICK_S, Scenario
 from demo.work import Work
 from slurm_hooks.errors import MalleableError, UsageError
 from slurm_hooks.sandbox import Sandbox
-from slurm_hooks.sandbox.project import project_spec
+from slurm_hooks.sandbox.project import plain_spec, project_spec
 
 CPUS_PER_GPU = 2
-ENGINES_PYTHON = Path(__file__).resolve().parents[2] / "build" / "engines" / "bin" / "python"
+TREE = Path(__file__).resolve().parents[2]
+ENGINES_PYTHON = TREE / "build" / "engines" / "bin" / "python"
+WHEEL, INSTALL_S = "slurm-malleable-user", 300
 
 
 @contextlib.contextmanager
@@ -34,13 +36,17 @@ def sandboxes(scenario: Scenario, is_kept: Callable[[], bool]) -> Iterator[tuple
     They are taken down however this ends. The first stays if `is_kept()` then says so.
     """
     shape = {"gpus": scenario.gpus, "cpus": CPUS_PER_GPU * scenario.gpus} if scenario.gpus else {}
-    spec = project_spec(nodes=scenario.nodes, settings_text=scenario.settings, **shape)
+    if scenario.is_plain:
+        spec = plain_spec(nodes=scenario.nodes, kill_wait_s=KILL_WAIT_S)
+    else:
+        spec = project_spec(nodes=scenario.nodes, settings_text=scenario.settings, **shape)
     with contextlib.ExitStack() as stack:
         main = Sandbox.up(spec)
         stack.callback(lambda: None if is_kept() else main.down())
         alone = Sandbox.up(spec)
         stack.callback(alone.down)
-        main.settings.write_text(_settings(scenario, main))  # they are read again at every tick
+        if not scenario.is_plain:  # they are read again at every tick
+            main.settings.write_text(_settings(scenario, main))
         yield main, alone
 
 
@@ -56,6 +62,31 @@ slurm_bin = "{record.slurm.bin_dir}"
 state_dir = "{record.layout.run}/malleable"
 every_s = {TICK_S}
 """
+
+
+def install_wheel(where: Path) -> None:
+    """Install the user's wheel, and nothing else, in an environment in this directory. Raises
+    UsageError.
+    """
+    python, home = str(where / "bin" / "python"), str(where.parent)
+    install = ["install", "--quiet", "--no-index", f"--find-links={home}", WHEEL]
+    steps = (
+        [sys.executable, "packaging/wheel.py", home],
+        [sys.executable, "-m", "venv", "--without-pip", str(where)],
+        [sys.executable, "-m", "pip", "--python", python, *install],
+    )
+    for step in steps:
+        done = subprocess.run(
+            step,
+            cwd=TREE,
+            env={**os.environ, "PYTHONPATH": str(TREE)},
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_S,
+            check=False,
+        )
+        if done.returncode:
+            raise UsageError(f"{' '.join(step)} failed:\n{done.stderr[-2000:]}")
 
 
 @dataclass(frozen=True)

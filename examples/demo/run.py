@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 
 from demo import drive, place, show, timeline, verdict
-from demo.scenario import SCENARIOS
+from demo.scenario import PLAIN, SCENARIOS
 from demo.work import WORKS, WORKS_OF
 from slurm_hooks.errors import MalleableError
 
@@ -57,11 +57,17 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--engine", choices=WORKS, default="torchrun")
     unit_help = "unit of all sizes: whole nodes, or GPUs of shared nodes (default: %(default)s)"
     parser.add_argument("--unit", choices=SCENARIOS, default="node", help=unit_help)
+    plain_help = "a site that has installed nothing: an ordinary user has a wheel alone"
+    parser.add_argument("--plain", action="store_true", help=plain_help)
     parser.add_argument("--keep", action="store_true", help="keep the sandbox afterwards")
     arguments = parser.parse_args()
-    offered = WORKS_OF[SCENARIOS[arguments.unit]]
+    arguments.scenario = PLAIN if arguments.plain else SCENARIOS[arguments.unit]
+    chosen = "--plain" if arguments.plain else f"--unit={arguments.unit}"
+    offered = WORKS_OF[arguments.scenario]
     if arguments.engine not in offered:
-        parser.error(f"--unit={arguments.unit} goes with --engine={' or '.join(offered)}")
+        parser.error(f"{chosen} goes with --engine={' or '.join(offered)}")
+    if arguments.scenario.key != arguments.unit:
+        parser.error(f"{chosen} goes with --unit={arguments.scenario.key}")
     return arguments
 
 
@@ -90,7 +96,7 @@ def _signals_raise() -> Iterator[None]:
 
 def _demo(arguments: argparse.Namespace) -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
-    scenario = SCENARIOS[arguments.unit]
+    scenario = arguments.scenario
     work = WORKS_OF[scenario][arguments.engine]
     who = place.submitter(work)
     say(f"Starting two Slurms of {scenario.machine} on this host: the same load with and without a")
@@ -128,7 +134,9 @@ def _tell(run: drive.Run, report: dict[str, Any], where: Path) -> int:
     (where / "report.json").write_text(json.dumps(report, indent=2) + "\n")
     (where / "job.log").write_text("\n".join(run.log) + "\n")
     timeline.draw(run.recording, where / "timeline.png")
-    say("")
+    command, answer = run.submission
+    for line in ("", f"$ {command}", answer, ""):
+        say(line)
     show.summary(report, out)
     is_good = all(check["met"] for check in report["checks"])
     if not is_good:
@@ -138,7 +146,8 @@ def _tell(run: drive.Run, report: dict[str, Any], where: Path) -> int:
     if said:
         say(f"Complaints on the way ({len(said)}), the last: {said[-1]}")
     names = ("report.json", "timeline.png", "job.log", "ticks.jsonl")
-    say("Files: " + ", ".join(os.path.relpath(where / name) for name in names))
+    paths = (where / name for name in names)
+    say("Files: " + ", ".join(os.path.relpath(path) for path in paths if path.exists()))
     return 0 if is_good else 1
 
 

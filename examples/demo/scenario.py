@@ -1,12 +1,14 @@
 """Keep the timetables of the demo as data: jobs, their times, and the settings.
 
-There are two tables for the same story in two units: whole nodes, and GPUs of nodes that jobs
-share. This module must not know how it is done. Seconds count from the start of the load.
+Two tables tell the same story in two units: whole nodes, and GPUs of nodes that jobs share. The
+third is for a site that has installed nothing. This module must not know how it is done. Seconds
+count from the start of the load.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Optional
 
 PARTITION = "main"  # of the rigid jobs
 KILL_WAIT_S = 5
@@ -65,7 +67,8 @@ class Scenario:
     """A machine, in words too, and the events on it.
 
     All sizes count `unit`: `node` or `GPU`. `gpus` are the GPUs of a node, 0 if nodes are not
-    shared. `most` is the malleable job's MAX, `lasts_s` how long the load usually takes.
+    shared. `most` is the malleable job's MAX, `lasts_s` how long the load usually takes. With
+    `is_plain` the site has installed nothing, so nobody makes room for a `booking`.
     """
 
     unit: str
@@ -74,10 +77,11 @@ class Scenario:
     nodes: int
     most: int
     lasts_s: int
-    settings: str
     rigid: tuple[Rigid, ...]
-    booking: Booking
+    settings: str = ""
+    booking: Optional[Booking] = None
     gpus: int = 0
+    is_plain: bool = False
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -158,5 +162,20 @@ part_nodes = "parts"
     ),
     booking=Booking("maintenance", at_s=20, node="n3", starts_s=168, minutes=2),
     gpus=4,
+)
+
+# `long` leaves four of six nodes. The job takes all six when it ends, so `urgent` finds no room.
+PLAIN = Scenario(
+    unit="node",
+    machine="six nodes, where nothing is installed,",
+    title="a six-node Slurm where nothing is installed",
+    nodes=6,
+    most=6,
+    lasts_s=200,
+    rigid=(
+        Rigid("long", 0, nodes=2, runs_s=55, limit_min=2),
+        Rigid("urgent", 90, nodes=2, runs_s=30, limit_min=1, is_urgent=True),
+    ),
+    is_plain=True,
 )
 SCENARIOS = {scenario.key: scenario for scenario in (WHOLE, SHARED)}

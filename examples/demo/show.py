@@ -218,26 +218,35 @@ def _moment(seconds: Optional[float]) -> str:
 
 
 def _facts(report: dict[str, Any]) -> list[str]:
-    job, booked, ticks = report["malleable_jobs"][0], report["reservations"][0], report["ticks"]
-    unit = report["unit"]
+    job, unit = report["malleable_jobs"][0], report["unit"]
     here, there = report[f"{unit}_seconds"], report[f"{unit}_seconds_without"]
-    freed = booked["freed_before_s"]
-    when = "was never ours" if freed is None else f"our last fragment left {freed:.0f} s before"
     return [
         "",
-        f"Reservation {booked['name']} of {','.join(booked['nodes'])} from "
-        f"{booked['start']:.0f} s: {when}.",
+        *(_of_reservation(booked) for booked in report["reservations"]),
         f"The malleable job ({job['engine']}): {job['count']} {job['unit']}s, {_of_rounds(job)}"
         f"{job['goal']['of']} {job['goal']['seen']}.",
-        f"Ticks: {ticks['count']}, RPCs {ticks['rpcs_per_tick']['median']:g} (at most "
-        f"{ticks['rpcs_per_tick']['max']}), seconds {ticks['seconds_per_tick']['median']:g} "
-        f"(at most {ticks['seconds_per_tick']['max']:g}).",
+        *([_of_ticks(report["ticks"])] if report["ticks"]["count"] else []),
         f"Slurm took for other jobs: {_of_interruptions(job['interruptions'], unit)}.",
         f"{NAMES[unit]}-seconds: rigid {here['rigid']:.0f}, malleable {here[OURS]:.0f}, reserved "
         f"{here[RESERVED]:.0f}, idle {here[IDLE]:.0f} (without the malleable job "
         f"{there[IDLE]:.0f} idle).",
         "",
     ]
+
+
+def _of_reservation(booked: dict[str, Any]) -> str:
+    freed = booked["freed_before_s"]
+    when = "was never ours" if freed is None else f"our last fragment left {freed:.0f} s before"
+    nodes = ",".join(booked["nodes"])
+    return f"Reservation {booked['name']} of {nodes} from {booked['start']:.0f} s: {when}."
+
+
+def _of_ticks(ticks: dict[str, Any]) -> str:
+    rpcs, seconds = ticks["rpcs_per_tick"], ticks["seconds_per_tick"]
+    return (
+        f"Ticks: {ticks['count']}, RPCs {rpcs['median']:g} (at most {rpcs['max']}), seconds "
+        f"{seconds['median']:g} (at most {seconds['max']:g})."
+    )
 
 
 def _of_rounds(job: dict[str, Any]) -> str:

@@ -15,7 +15,7 @@ from demo.scenario import KILL_WAIT_S, TICK_S, Rigid, Scenario
 
 Place = tuple[str, int]
 OURS, IDLE, RESERVED = "malleable", "idle", "reserved"
-PREEMPTED = "preempted by Slurm"
+PREEMPTED, STARTED = "preempted by Slurm", "started by Slurm"
 LEASE_ENDED = "lease ended"
 FINISHED = "training finished"
 SECURED = "comes back held if Slurm requeues it"  # no news: every fragment is, once it runs
@@ -51,7 +51,7 @@ def occupants(sample: Sample, recording: Recording) -> dict[Place, str]:
     """
     scenario = recording.scenario
     names = dict.fromkeys(scenario.node_names, IDLE)
-    if recording.begin <= sample.t < recording.end:
+    if scenario.booking and recording.begin <= sample.t < recording.end:
         names[scenario.booking.node] = RESERVED
     by_place = {place: names[place[0]] for place in places(scenario)}
     for row in sorted(sample.rows, key=lambda row: (row.is_fragment, _age(row))):
@@ -132,7 +132,9 @@ def changes(before: Sample, after: Sample) -> tuple[list[str], list[str]]:
 
 
 def why_come(fragment: str, t: float, recording: Recording) -> str:
-    """The cause that the tick gave when it released this fragment."""
+    """The cause that the tick gave when it released this fragment. Without ticks it is Slurm."""
+    if recording.scenario.is_plain:
+        return STARTED
     grown = [a for a in _acts(fragment, recording) if a.kind == "grow" and a.t <= t]
     return grown[-1].cause if grown else UNKNOWN
 
@@ -192,9 +194,9 @@ def events(recording: Recording) -> list[Event]:
     unsorted = [*_tick_events(recording), *_rigid_events(recording), *_round_events(recording)]
     unsorted += _preemption_events(recording)
     last = recording.with_it[-1].t if recording.with_it else recording.zero
-    if last >= recording.begin:
+    booking = recording.scenario.booking
+    if booking and last >= recording.begin:
         at = recording.begin - recording.zero
-        booking = recording.scenario.booking
         text = f"reservation {booking.name} begins on {booking.node}"
         unsorted.append(Event(at, "reservation", text))
     return sorted(unsorted, key=lambda event: (event.t, event.text))

@@ -167,9 +167,9 @@ def markers(recording: Recording) -> list[tuple[float, str]]:
     )
     moments = [(renewals[0], "first renewal")] if renewals else []
     moments += [(t, "preemption") for t, _ in preempted(recording)]
-    if recording.with_it and recording.with_it[-1].t >= recording.begin:
-        name = recording.scenario.booking.name
-        moments.append((recording.begin - recording.zero, f"{name} begins"))
+    booking = recording.scenario.booking
+    if booking and recording.with_it and recording.with_it[-1].t >= recording.begin:
+        moments.append((recording.begin - recording.zero, f"{booking.name} begins"))
     changes = sizes(recording)
     if recording.result and changes[-1].count == 0:
         moments.append((changes[-1].t, f"{recording.work.name} done"))

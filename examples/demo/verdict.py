@@ -15,6 +15,7 @@ from typing import Any, Optional
 from demo.records import Recording, Row, Sample
 from demo.scenario import CLOCK_S, KILL_WAIT_S, Rigid
 from demo.story import IDLE, OURS, RESERVED, Size, occupants, pairs, preempted, sizes
+from slurm_hooks.model.plural import plural
 from slurm_hooks.words.engines import ENGINES
 
 SAMPLING_S = 1.0
@@ -61,6 +62,8 @@ def _overstayed_leases(recording: Recording) -> list[str]:
 def _overstayed_reservation(recording: Recording) -> list[str]:
     inside = [s for s in recording.with_it if recording.begin <= s.t < recording.end]
     booking = recording.scenario.booking
+    if not booking:
+        return []
     late = [s.t - recording.begin for s in inside if booking.node in s.held.values()]
     if not late:
         return []
@@ -151,21 +154,24 @@ def _since(moment: Optional[float], zero: float) -> Optional[float]:
     return None if moment is None else round(moment - zero, 1)
 
 
-def reservation(recording: Recording) -> dict[str, Any]:
+def reservations(recording: Recording) -> list[dict[str, Any]]:
     """When the last fragment left the reserved node before the reservation began."""
     free_at: Optional[float] = None
     booking = recording.scenario.booking
+    if not booking:
+        return []
     for before, after in pairs(recording.with_it):
         was_there = booking.node in before.held.values()
         if was_there and booking.node not in after.held.values():
             free_at = after.t
-    return {
+    row = {
         "name": booking.name,
         "nodes": [booking.node],
         "start": _since(recording.begin, recording.zero),
         "last_node_free_at": _since(free_at, recording.zero),
         "freed_before_s": None if free_at is None else round(recording.begin - free_at, 1),
     }
+    return [row]
 
 
 def seconds_of(samples: Sequence[Sample], recording: Recording) -> dict[str, float]:
@@ -209,7 +215,7 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
     facts = {
         "malleable_jobs": [job],
         "rigid_jobs": rigid_jobs(recording),
-        "reservations": [reservation(recording)],
+        "reservations": reservations(recording),
         "ticks": ticks(recording),
         "unit": unit,
         f"{unit}_seconds": seconds_of(recording.with_it, recording),
@@ -226,34 +232,45 @@ def report(recording: Recording, about: dict[str, Any]) -> dict[str, Any]:
 def checks(facts: dict[str, Any], changes: list[Size], recording: Recording) -> list[Check]:
     """The checks that must hold for the demo to succeed."""
     work, result = recording.work, recording.result
-    freed = facts["reservations"][0]["freed_before_s"]
-    renewals = sum(act.is_renewal for tick in recording.ticks for act in tick.acts)
     taken = preempted(recording)
-    peaks = [s.count for s in changes]
-    last = changes[-1]
-    is_after = last.count == 0 and recording.zero + last.t > recording.begin
     grown = sum(1 for a, b in zip(changes, changes[1:]) if b.count > a.count)
     return [
         Check("no promise broken", not facts["violations"], f"{len(facts['violations'])} broken"),
         *[_delay_check(rigid) for rigid in facts["rigid_jobs"]],
-        Check("the job grew, shrank and grew again", grown >= 3, f"sizes {peaks}"),
-        Check("leases were renewed", renewals > 0, f"{renewals} renewals"),
+        Check("the job grew, shrank and grew again", grown >= 3, f"sizes {_counts(changes)}"),
+        *([] if recording.scenario.is_plain else _lease_checks(recording)),
         *_room_checks(changes, taken, facts["rigid_jobs"], recording),
-        *_urgent_checks(taken, facts["rigid_jobs"]),
-        Check(
-            "the reserved node was free before the reservation",
-            freed is not None and freed > 0,
-            "never ours" if freed is None else f"{freed:.0f} s before",
-        ),
-        Check(
-            f"the {work.name} was done after the reservation began", is_after, f"at {last.t:.0f} s"
-        ),
+        *_urgent_checks(taken, facts["rigid_jobs"], recording),
+        *_reservation_checks(facts, changes[-1], recording),
         *[
             Check(goal.what, goal.is_met(result), f"{result.get(goal.key)}")
             for goal in (work.goal, *work.others)
         ],
         *_worker_checks(recording),
     ]
+
+
+def _counts(changes: Sequence[Size]) -> list[int]:
+    return [size.count for size in changes]
+
+
+def _lease_checks(recording: Recording) -> list[Check]:
+    renewals = sum(act.is_renewal for tick in recording.ticks for act in tick.acts)
+    return [Check("leases were renewed", renewals > 0, f"{renewals} renewals")]
+
+
+def _reservation_checks(facts: dict[str, Any], last: Size, recording: Recording) -> list[Check]:
+    """Check that the job left for the reservation, and went on beside it."""
+    checks = []
+    for booked in facts["reservations"]:
+        freed = booked["freed_before_s"]
+        what = "the reserved node was free before the reservation"
+        seen = "never ours" if freed is None else f"{freed:.0f} s before"
+        checks.append(Check(what, freed is not None and freed > 0, seen))
+        what = f"the {recording.work.name} was done after the reservation began"
+        is_after = last.count == 0 and recording.zero + last.t > recording.begin
+        checks.append(Check(what, is_after, f"at {last.t:.0f} s"))
+    return checks
 
 
 def interruptions(recording: Recording) -> list[dict[str, Any]]:
@@ -309,16 +326,20 @@ def _worker_checks(recording: Recording) -> list[Check]:
 
 
 def _urgent_checks(
-    taken: Sequence[tuple[float, str]], rigid: Sequence[dict[str, Any]]
+    taken: Sequence[tuple[float, str]], rigid: Sequence[dict[str, Any]], recording: Recording
 ) -> list[Check]:
-    """Check that Slurm took a fragment between an urgent job's submission and the next."""
+    """Check that Slurm took a fragment for each node of an urgent job, between its submission and
+    the next.
+    """
+    wanted = {one.name: one.nodes for one in recording.scenario.rigid}
     urgent = [job for job in rigid if job["urgent"]]
     ends = [*(job["submit"] for job in urgent[1:]), float("inf")]
     verdicts = []
     for job, end in zip(urgent, ends):
         count = sum(job["submit"] <= t < end for t, _ in taken)
-        what = f"the {job['name']} job took one fragment"
-        verdicts.append(Check(what, count == 1, f"{count} preempted"))
+        nodes = wanted[job["name"]]
+        what = f"the {job['name']} job took {plural(nodes, 'fragment')}"
+        verdicts.append(Check(what, count == nodes, f"{count} preempted"))
     return verdicts
 
 

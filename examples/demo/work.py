@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from demo.scenario import SHARED, WHOLE, Scenario
+from demo.scenario import PLAIN, SHARED, WHOLE, Scenario
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,11 @@ class Work:
         return self.files[0]
 
     def request(self, scenario: Scenario) -> tuple[str, ...]:
-        """The options for sbatch."""
+        """The options for sbatch, or for `malleable submit`."""
         unit = ",unit=gpu" if scenario.gpus else ""
         size = f"{self.least_nodes}-{scenario.most}{unit}"
+        if scenario.is_plain:  # a lease longer than the demo
+            return ("--partition=preempt", f"--malleable={size}", "--time=30:00")
         return (f"--malleable={size},engine={self.engine}", "--time=2", "--time-min=1")
 
 
@@ -127,4 +129,9 @@ ON_GPUS = replace(
     files=("train_gpus.sh", "train.py"),
     arguments=("--steps=480", "--pace=1.5", "--every=10"),
 )
-WORKS_OF = {WHOLE: WORKS, SHARED: {ON_GPUS.engine: ON_GPUS}}
+ON_PLAIN = replace(WORKS["torchrun"], arguments=("--steps=900", "--pace=0.85", "--every=10"))
+WORKS_OF = {
+    WHOLE: WORKS,
+    SHARED: {ON_GPUS.engine: ON_GPUS},
+    PLAIN: {ON_PLAIN.engine: ON_PLAIN},
+}

@@ -10,11 +10,22 @@ from dataclasses import replace
 from typing import Any, Optional
 
 from demo.records import Act, Recording, Round, Row, Sample, Tick
-from demo.scenario import SHARED, WHOLE
+from demo.scenario import PLAIN, SHARED, WHOLE
 
 from demo import place, records, show, story, timeline, verdict, work
 
-__all__ = ["SHARED", "WHOLE", "place", "records", "show", "story", "timeline", "verdict", "work"]
+__all__ = [
+    "PLAIN",
+    "SHARED",
+    "WHOLE",
+    "place",
+    "records",
+    "show",
+    "story",
+    "timeline",
+    "verdict",
+    "work",
+]
 ABOUT = {"slurm_version": "22.05.8", "date": "2026-01-01T00:00:00Z", "machine": {"cores": 2}}
 ZERO = 1_000_000.0
 IDS = {rigid.name: (str(10 + i), str(20 + i)) for i, rigid in enumerate(WHOLE.rigid)}

@@ -42,6 +42,6 @@ def test_the_run_of_the_night_plays_each_work() -> None:
     """So that each script of a work is run."""
     night = (Path(__file__).parents[2] / ".ci" / "nightly").read_text(encoding="utf-8")
     default, *others = work.WORKS
-    options = [f"--engine {name}" for name in others] + ["--unit gpu"]
+    options = [f"--engine {name}" for name in others] + ["--unit gpu", "--plain"]
     assert default == "torchrun"
     assert [option for option in options if f"make demo DEMO_ARGS='{option}'" not in night] == []
