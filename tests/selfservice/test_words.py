@@ -95,11 +95,11 @@ SETTINGS = {"PreemptMode": "REQUEUE", "PreemptType": "preempt/partition_prio"}
 
 def test_only_a_partition_from_which_slurm_takes_nodes_back_will_do() -> None:
     known, nodes = lane.partitions(PARTITIONS), lane.nodes_of(NODES)
-    assert lane.by_partition(lane.chosen("idle", known), known, nodes, SETTINGS) == "REQUEUE"
-    assert lane.by_partition(lane.chosen("idle,hard", known), known, nodes, SETTINGS) == "CANCEL"
+    lane.check_partitions(lane.chosen("idle", known), known, nodes, SETTINGS)
+    lane.check_partitions(lane.chosen("idle,hard", known), known, nodes, SETTINGS)
     for name in ("", "main", "gang", "idle,main", "top", "apart"):
         with pytest.raises(lane.LaneError, match="write --partition=idle"):
-            lane.by_partition(lane.chosen(name, known), known, nodes, SETTINGS)
+            lane.check_partitions(lane.chosen(name, known), known, nodes, SETTINGS)
     with pytest.raises(lane.LaneError, match="there is no partition nowhere"):
         lane.chosen("nowhere", known)
     assert lane.longest(("main", "idle"), known) == 4 * 3600
@@ -107,10 +107,10 @@ def test_only_a_partition_from_which_slurm_takes_nodes_back_will_do() -> None:
 
 def test_only_a_qos_that_another_may_preempt_will_do() -> None:
     answer = "normal|scavenge|cluster\nscavenge||cluster\nlong||requeue\n"
-    assert lane.by_qos("scavenge", answer, SETTINGS) == "REQUEUE"
+    lane.check_qos("scavenge", answer, SETTINGS)
     for qos in ("normal", "long", ""):
         with pytest.raises(lane.LaneError, match="write --qos=scavenge"):
-            lane.by_qos(qos, answer, SETTINGS)
+            lane.check_qos(qos, answer, SETTINGS)
 
 
 @pytest.mark.parametrize("kind", ["preempt/none", ""])
@@ -182,7 +182,7 @@ SQUEUE = """\
 7|0|RUNNING|None|2026-11-29T02:00:00|2026-11-29T03:00:00|n1|a|b|/h/.malleable-1/submitted/plan-0a/batch
 7|1|PENDING|BeginTime|2026-11-29T02:02:00|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch --steps 3
 7|2|PENDING|Priority|N/A|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch x|y
-9|3|PENDING|Resources|N/A|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch-7
+7|3|PENDING|Resources|N/A|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch
 8|N/A|RUNNING|None|2026-11-29T02:00:00|N/A|n2|other|/h/train.sh
 """
 

@@ -23,12 +23,11 @@ class LaneError(Exception):
 
 @dataclass(frozen=True)
 class Lane:
-    """Where the job runs. Its elements may have at most `most_s` seconds, and Slurm ends them by
-    `mode`: REQUEUE or CANCEL. `qos` is empty where it makes no difference."""
+    """Where the job runs. Its elements may have at most `most_s` seconds. `qos` is empty where it
+    makes no difference."""
 
     partitions: tuple[str, ...]
     qos: str
-    mode: str
     most_s: int
 
 
@@ -67,14 +66,14 @@ def chosen(names: str, known: Mapping[str, Mapping[str, str]]) -> tuple[str, ...
     return wanted
 
 
-def by_partition(
+def check_partitions(
     names: Sequence[str],
     known: Mapping[str, Mapping[str, str]],
     nodes: Mapping[str, Collection[str]],
     settings: Mapping[str, str],
-) -> str:
-    """Return the PreemptMode of these partitions. `nodes` are those of each partition. Raises
-    LaneError.
+) -> None:
+    """Raises LaneError if Slurm takes no nodes back from one of these partitions. `nodes` are those
+    of each partition.
     """
     modes = {name: _mode(known[name].get("PreemptMode", ""), settings) for name in known}
     lower = {name for name in known if _has_upper(name, known, nodes)}
@@ -87,7 +86,6 @@ def by_partition(
                 "malleable job would keep them from others; "
                 + (f"write --partition={fit[0]}" if fit else "no partition here is preemptible")
             )
-    return "CANCEL" if any(modes[name] == "CANCEL" for name in names) else "REQUEUE"
 
 
 def _has_upper(
@@ -115,8 +113,8 @@ def nodes_of(answer: str) -> dict[str, set[str]]:
     return nodes
 
 
-def by_qos(qos: str, answer: str, settings: Mapping[str, str]) -> str:
-    """Return the PreemptMode of a QOS by the answer to QOS. Raises LaneError."""
+def check_qos(qos: str, answer: str, settings: Mapping[str, str]) -> None:
+    """Raises LaneError if Slurm takes no nodes back from this QOS, by the answer to QOS."""
     rows = [line.split("|") for line in answer.splitlines() if line.count("|") == 2]
     modes = {name: _mode("" if mode == "cluster" else mode, settings) for name, _, mode in rows}
     weaker = [name for _, others, _ in rows for name in others.split(",") if name in modes]
@@ -127,7 +125,6 @@ def by_qos(qos: str, answer: str, settings: Mapping[str, str]) -> str:
             "job would keep them from others; "
             + (f"write --qos={fit[0]}" if fit else "no QOS here is preemptible")
         )
-    return modes[qos]
 
 
 def _mode(own: str, settings: Mapping[str, str]) -> str:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 OLD_S = 300.0  # a note about a leave is of no use after this
-_FAILED, _LEFT, _ARRAY, _AGAIN = "failed-", "left-", "array-", "again-"
+_FAILED, _LEFT, _AGAIN = "failed-", "left-", "again-"
 _RESTING, _FINISHED, _GIVEN_UP = "resting", "finished", "given-up"
 
 
@@ -95,10 +95,6 @@ class Notes:
         return (self._directory / _FINISHED).exists()
 
     # -- elements that have ended and are wanted again
-
-    def arrays(self) -> frozenset[int]:
-        """Return the later arrays of the job."""
-        return frozenset(n for n in map(_number, self._with(_ARRAY)) if n >= 0)
 
     def claim(self, fragment: int, ended: int) -> bool:
         """Tell whether this process is the first that wants the run of this fragment again that

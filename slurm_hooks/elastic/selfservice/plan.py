@@ -23,9 +23,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # a shell
 @dataclass(frozen=True)
 class Plan:
     """`script` is the copy of the user's, and `interpreter` the words of its first line. `lease_s`
-    is the time limit of an element. `job_path` is the directory for PYTHONPATH. `mode` is the
-    PreemptMode of the lane. `line` has the words for sbatch, from its options to the arguments.
-    `root` is the first array of the job, 0 within it."""
+    is the time limit of an element. `job_path` is the directory for PYTHONPATH."""
 
     script: str
     interpreter: tuple[str, ...]
@@ -33,20 +31,15 @@ class Plan:
     cluster: str
     lease_s: int
     job_path: str
-    mode: str = "REQUEUE"
-    line: tuple[str, ...] = ()
-    root: int = 0
 
     @property
     def wanted(self) -> Request:
         """The request as a value."""
         return read(self.request)
 
-    def directory(self, work: Path, root: int) -> Path:
-        """The directory that the elements of a job share, from the job's working directory and its
-        first array.
-        """
-        return work / f".malleable-{os.getuid()}" / self.cluster / str(root)
+    def directory(self, work: Path, job: int) -> Path:
+        """The directory that the elements of a job share, from the job's working directory."""
+        return work / f".malleable-{os.getuid()}" / self.cluster / str(job)
 
     @property
     def text(self) -> str:
@@ -57,8 +50,7 @@ class Plan:
 def load(path: Path) -> Plan:
     """Read a plan. Raises OSError, DirectoryError, ValueError."""
     fields = json.loads(read_file(path.parent, path.name, MOST_BYTES))
-    words = {name: tuple(fields[name]) for name in ("interpreter", "line")}
-    return Plan(**{**fields, **words})
+    return Plan(**{**fields, "interpreter": tuple(fields["interpreter"])})
 
 
 def environment(plan: Plan, env: Mapping[str, str], shared: Path) -> dict[str, str]:

@@ -22,9 +22,7 @@ FORMAT = "%F|%K|%T|%r|%S|%e|%N|%j|%o"  # a user writes the last two
 HEADS = ("JOBID", "NAME", "STATE", "SIZE", "MIN-MAX", "WAITING")
 ELEMENT_HEADS = ("ELEMENT", "STATE", "NODE", "UNTIL", "WAITS FOR")
 _FIELDS = 7  # before the name
-_OURS = re.compile(
-    r"(.*)\|((?:/.*)?/\.malleable-[0-9]+/submitted/plan-[0-9a-f]+)/batch(?:-([0-9]+))?(?: .*)?"
-)
+_OURS = re.compile(r"(.*)\|((?:/.*)?/\.malleable-[0-9]+/submitted/plan-[0-9a-f]+)/batch(?: .*)?")
 _WORDS = {
     "BeginTime": "the rest after it was given back",
     "JobHeldUser": "`scontrol release`: you hold it",
@@ -49,14 +47,12 @@ class Element(NamedTuple):
 
 
 def elements(said: str) -> list[Element]:
-    """Return the elements that `malleable submit` made, from squeue's answer. Those that were
-    submitted again belong to the first array of their job.
-    """
+    """Return the elements that `malleable submit` made, from squeue's answer."""
     own = []
     for line in said.splitlines():
-        job, *words = line.split("|", _FIELDS)
-        if len(words) == _FIELDS and (ours := _OURS.fullmatch(words.pop())):
-            own.append(Element._make([ours[3] or job, *words, ours[1], ours[2]]))
+        words = line.split("|", _FIELDS)
+        if len(words) > _FIELDS and (ours := _OURS.fullmatch(words.pop())):
+            own.append(Element._make([*words, ours[1], ours[2]]))
     return own
 
 

@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm_hooks.elastic.private_directory import DirectoryError, make_private
+from slurm_hooks.elastic.private_directory import DirectoryError, make_private, write_file
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import Plan
-from slurm_hooks.elastic.selfservice.sending import BATCH, batch, send, write
 from slurm_hooks.words.jobpath import write_job_path
 from slurm_hooks.words.request import GPU, TASK, Request, RequestError, read
 
@@ -54,7 +53,7 @@ VARIABLES = {
 """What sbatch reads from the environment, and we have to know."""
 LEASE_S = 3600
 SHORTEST_S = 120
-DATABASE_S = 60.0
+DATABASE_S, SBATCH_S = 60.0, 120.0
 MOST_BYTES = 4 << 20  # sbatch's own limit, by default
 
 
@@ -117,50 +116,73 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     text = _text(path)
     own = script.read(text)
     options = [*own.options, *_of_environment(env), *asked.options]
+    request = _request(asked.request or own.request, options)
+    cluster, where = _site(options, request)
+    lease_s = _lease_s(asked.lease, script.value(options, "--time", "-t"), where.most_s)
+    name = script.value(options, "--job-name", "-J") or path.name
+    line = [f"--job-name={name}", *asked.options, *_ours(request, lease_s, options, where)]
+    place = _place(script.value(options, "--chdir", "-D"))
+    job_path = place / "jobpath"
+    plan = Plan(
+        script=text,
+        interpreter=own.interpreter,
+        request=request.written,
+        cluster=cluster,
+        lease_s=lease_s,
+        job_path=str(job_path if asked.is_dry else _lay_out(job_path)),
+    )
+    about = f"{plan.text}{sys.executable}".encode("utf-8", "replace")
+    folder = place / f"plan-{hashlib.sha256(about).hexdigest()[:12]}"
+    batch = script.batch_script(own, sys.executable, plan.job_path, str(folder / "plan.json"))
+    if asked.is_dry:
+        said = shlex.join(["sbatch", *line, "BATCH-SCRIPT", *asked.command[1:]])
+        sys.stdout.write(f"{said}\n\n{batch}\n")
+        return 0
+    final = replace(plan, script=str(folder / "script"))
+    _write(folder, {"script": text, "plan.json": final.text, "batch": batch})
+    sbatch = ("sbatch", "--parsable", *line, str(folder / "batch"), *asked.command[1:])
+    said, why = ask(*sbatch, limit_s=SBATCH_S)
+    if why:
+        raise SubmitError(why)
+    print(_said(said.strip(), asked.options, request, where, lease_s))
+    return 0
+
+
+def _request(words: str, options: Sequence[str]) -> Request:
+    """Return the request, if it goes with these options for sbatch. Raises SubmitError,
+    RequestError.
+    """
     if name := script.has(options, *REFUSED):
         raise SubmitError(f"{name}: {REFUSED[name]}")
     if re.match(r"R?B:(SIG)?(TERM|15)\b", script.value(options, "--signal")):
         raise SubmitError("--signal: Slurm ends jobs with TERM; write --signal=B:USR1@60")
-    if not (words := asked.request or own.request):
+    if not words:
         raise SubmitError("say how many nodes: malleable submit --malleable=2-16 SCRIPT")
     request = read(words)
-    _check_gpus(request, options)
-    settings, where = _site(options, request)
-    lease_s = _lease_s(asked.lease, script.value(options, "--time", "-t"), where.most_s)
-    place = _place(script.value(options, "--chdir", "-D"))
-    name = script.value(options, "--job-name", "-J") or path.name
-    line = [f"--job-name={name}", *asked.options, *_ours(request, lease_s, options, where)]
-    draft = Plan(
-        script="",
-        interpreter=own.interpreter,
-        request=request.written,
-        cluster=settings["ClusterName"],
-        lease_s=lease_s,
-        job_path=str(place / "jobpath"),
-        mode=where.mode,
-        line=(*line, BATCH, *asked.command[1:]),
-    )
-    digest = hashlib.sha256(f"{text}\n{draft.text}".encode("utf-8", "replace")).hexdigest()
-    folder = place / f"plan-{digest[:12]}"
-    plan = replace(draft, script=str(folder / "script"))
-    if asked.is_dry:
-        sys.stdout.write(f"{shlex.join(['sbatch', *plan.line])}\n\n{batch(plan, own, folder)}\n")
-        return 0
-    for directory in (place.parent, place):
-        make_private(directory)
-    write(folder, {"script": text})
-    job_path = _lay_out(Path(plan.job_path))
-    said, why = send(replace(plan, job_path=str(job_path)), own, folder)
-    if why:
-        raise SubmitError(why)
-    print(_said(said, asked.options, request, where, lease_s))
-    return 0
+    for names in GPUS:
+        given = script.value(options, *names)
+        if request.kind == GPU and "gpu" in f"{names[0]}{given}" and given:
+            raise SubmitError(
+                f"{names[0]}={given}: unit=gpu asks for the GPUs itself; leave it out"
+            )
+    return request
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files for this user alone. Raises OSError, DirectoryError."""
+    make_private(folder)
+    for name, text in files.items():
+        data = text.encode("utf-8", "surrogateescape")
+        write_file(folder, name, data, f"{name}.{os.getpid()}")
 
 
 def _lay_out(link: Path) -> Path:
     """Return the directory that the job has in its PYTHONPATH, which no later version changes. A
-    directory that another user has left there is refused. Raises SubmitError, OSError.
+    directory that another user has left there is refused. Raises SubmitError, DirectoryError,
+    OSError.
     """
+    for directory in (link.parent.parent, link.parent):
+        make_private(directory)
     final = write_job_path(link).resolve()
     about = final.stat()
     if about.st_uid != os.geteuid() or about.st_mode & 0o022:
@@ -178,22 +200,12 @@ def _text(path: Path) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-def _check_gpus(request: Request, options: Sequence[str]) -> None:
-    """Raises SubmitError if the job asks for GPUs twice."""
-    for names in GPUS:
-        given = script.value(options, *names)
-        if request.kind == GPU and "gpu" in f"{names[0]}{given}" and given:
-            raise SubmitError(
-                f"{names[0]}={given}: unit=gpu asks for the GPUs itself; leave it out"
-            )
-
-
 def _of_environment(env: Mapping[str, str]) -> list[str]:
     return [f"{option}={env[name]}" for name, option in VARIABLES.items() if env.get(name)]
 
 
-def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], lane.Lane]:
-    """Return Slurm's settings, and where the job will run. Raises SubmitError, LaneError."""
+def _site(options: Sequence[str], request: Request) -> tuple[str, lane.Lane]:
+    """Return the cluster, and where the job will run. Raises SubmitError, LaneError."""
     settings = lane.config(_asked(lane.CONFIG))
     lane.check_preemption(settings)
     lane.check_size(request.elements, settings)
@@ -205,11 +217,11 @@ def _site(options: Sequence[str], request: Request) -> tuple[Mapping[str, str], 
             user = pwd.getpwuid(os.getuid()).pw_name
             account = script.value(options, "--account", "-A")
             qos = (_asked(lane.default_qos(user, account)).split() or ["normal"])[0]
-        mode = lane.by_qos(qos, _asked(lane.QOS), settings)
+        lane.check_qos(qos, _asked(lane.QOS), settings)
     else:
         nodes = lane.nodes_of(_asked(lane.NODES))
-        mode = lane.by_partition(names, known, nodes, settings)
-    return settings, lane.Lane(names, qos, mode, lane.longest(names, known))
+        lane.check_partitions(names, known, nodes, settings)
+    return settings["ClusterName"], lane.Lane(names, qos, lane.longest(names, known))
 
 
 def _asked(command: Sequence[str]) -> str:

@@ -12,14 +12,9 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.commands import ask
-from slurm_hooks.elastic.selfservice.notes import Notes
-from slurm_hooks.elastic.selfservice.plan import load
 from slurm_hooks.words.comment import Standing, parse
 
 USAGE = """\
@@ -79,9 +74,9 @@ def wait(words: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def _wait(job: str) -> int:
-    pause_s, notes, before = FIRST_S, _notes(job), ""
+    pause_s, before = FIRST_S, ""
     while True:
-        code, why = _look([job, *map(str, sorted(notes.arrays()))] if notes else [job])
+        code, why = _look(job)
         if code is not None:
             return code
         if why != before:
@@ -91,21 +86,10 @@ def _wait(job: str) -> int:
         pause_s = min(LAST_S, pause_s * 1.5)
 
 
-def _notes(job: str) -> Optional[Notes]:
-    """Return the notes of a job whose elements may be submitted again as other arrays."""
-    said, _ = ask("squeue", "--noheader", "--states=all", f"--job={job}", "--format=%Z|%o")
-    work, _, command = said.partition("\n")[0].partition("|")
-    with suppress(OSError, DirectoryError, ValueError, TypeError, LookupError):
-        plan = load(Path(command.partition("/batch")[0]) / "plan.json")
-        return Notes(plan.directory(Path(work), int(job)))
-    return None
-
-
-def _look(arrays: Sequence[str]) -> tuple[Optional[int], str]:
+def _look(job: str) -> tuple[Optional[int], str]:
     """Return the exit code, `None` as long as the job has not ended or Slurm does not answer, and
     why it does not.
     """
-    job = ",".join(arrays)
     said, why = ask("squeue", "--noheader", "--array", "--states=all", f"--job={job}", "-o", FORMAT)
     if why and not _GONE.search(why):
         return None, why
