@@ -36,18 +36,20 @@ def job_directory(env: Mapping[str, str]) -> Optional[Path]:
     return next((Path(place) for place in places if place.startswith("/")), None)
 
 
-def await_lock(handle: int, until: float) -> None:
-    """Wait for the lock of an open file until that time (time.monotonic()). Returns without the
-    lock where locks do not work, or if another process holds it for long.
+def await_lock(handle: int, until: float) -> bool:
+    """Wait for the lock of an open file until that time (time.monotonic()). Return False if another
+    process still holds it then. Where locks do not work, there is nothing to wait for.
     """
-    while time.monotonic() < until:
+    while True:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+            return True
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
                 debug("locking a file of the job", error)
-                return
+                return True
+        if time.monotonic() >= until:
+            return False
         time.sleep(random.uniform(0.002, 0.02))
 
 

@@ -29,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 from slurm_hooks.elastic.rendezvous import directory
 if sys.argv[3] == "unlocked":
-    directory.await_lock = lambda handle, deadline: None
+    directory.await_lock = lambda handle, until: True
 shared = directory.SharedDirectory(Path(sys.argv[1]), "7")
 for _ in range(int(sys.argv[2])):
     shared.update(lambda s: replace(s, rounds=s.rounds + 1), timeout_s=60)
@@ -105,6 +105,20 @@ def test_an_update_goes_on_without_a_lock_whose_opening_hangs(tmp_path: Path) ->
     reader = os.open(shared.path / "lock", os.O_RDONLY | os.O_NONBLOCK)  # ends the thread
     assert shared.update(lambda s: replace(s, rounds=s.rounds + 1)).rounds == 3
     os.close(reader)
+
+
+def test_an_update_goes_on_without_a_lock_that_a_lost_node_holds(tmp_path: Path) -> None:
+    """An NFSv4 server keeps it for 90 s. An update that waited for its time-out would fail."""
+    shared = opened(tmp_path / "job")
+    hold = "import fcntl,sys;f=open(sys.argv[1],'w');fcntl.lockf(f,fcntl.LOCK_EX);print(1,flush=1)"
+    holder = [sys.executable, "-c", f"{hold};sys.stdin.read()", str(shared.path / "lock")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(holder, stdin=pipe, stdout=pipe) as process:
+        assert process.stdout
+        process.stdout.readline()
+        shared.update(lambda s: replace(s, rounds=s.rounds + 1), timeout_s=8)
+        process.communicate()
+    assert shared.read().rounds == 1
 
 
 def test_heartbeats(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     # the lock only orders writers: without it all of them meet
-    monkeypatch.setattr(module, "await_lock", lambda handle, deadline: None)
+    monkeypatch.setattr(module, "await_lock", lambda handle, until: True)
     # old names are free again as early as can be, in the thread that the gate holds up
     monkeypatch.setattr(revisions, "REST_S", -1.0)
     monkeypatch.setattr(module, "TIDY_EACH", 1)
@@ -226,7 +226,7 @@ import os, random, sys, time
 from pathlib import Path
 from slurm_hooks.elastic.rendezvous import directory
 from slurm_hooks.elastic.rendezvous.state import Member, join
-directory.await_lock = lambda handle, deadline: None
+directory.await_lock = lambda handle, until: True
 def late(function):
     def call(*args, **kwargs):
         if random.random() < 0.1:

@@ -6,7 +6,8 @@ with `localflock`, it works only within a node. revisions.py makes an update rig
 An NFSv4 server may delegate a file to a node that opens it for reading. If that node loses its
 power or network, removing the file, or opening it for writing, takes 90 s elsewhere. So agents open
 the lock for writing only. They go on without the lock if that hangs, since somebody else may have
-read it. No agent waits for the removal of a file that others have read.
+read it. No agent waits for the removal of a file that others have read. If that node held the lock,
+the server keeps it for as long. So agents wait for the lock only while others write.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ __all__ = ["DirectoryError", "SharedDirectory"]
 
 UPDATE_TIMEOUT_S = 30.0
 QUEUE_S = 10.0
+STILL_S = 2.0  # if no agent writes for so long, a lost node holds the lock
 OPEN_S = 2.0
 TIDY_EACH = 8  # revisions
 ROUND_LOG_BYTES = 4 << 20
@@ -119,7 +121,7 @@ class SharedDirectory:
         called several times and must be free of effects.
         """
         deadline = time.monotonic() + timeout_s
-        with self._my_turn(deadline), _explained(self.path, "update"):
+        with _explained(self.path, "update"), self._my_turn(deadline):
             while time.monotonic() < deadline:
                 base, old = self._load()
                 new = change(old)
@@ -188,13 +190,22 @@ class SharedDirectory:
             handle = self._lock()
             try:
                 if handle is not None:
-                    await_lock(handle, min(deadline, time.monotonic() + QUEUE_S))
+                    self._queue(handle, min(deadline, time.monotonic() + QUEUE_S))
                 yield
             finally:
                 if handle is not None:
                     os.close(handle)
         finally:
             self._turn.release()
+
+    def _queue(self, handle: int, until: float) -> None:
+        """Wait for the lock as long as others write."""
+        before, pause_s = -1, 0.0
+        while not await_lock(handle, time.monotonic() + pause_s) and time.monotonic() < until:
+            newest = self._load()[0].number
+            if newest == before:
+                return
+            before, pause_s = newest, STILL_S
 
     def _lock(self) -> int | None:
         """Open the lock. Return `None` if that takes longer than OPEN_S, or hangs already."""
