@@ -16,6 +16,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from slurm_hooks.elastic.engines.gang.agent import GangAgent
+from slurm_hooks.replay.record import Interval, Record
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -87,3 +88,33 @@ def test_memory_that_grows_without_end_is_a_leak(part: Callable[[str], ModuleTyp
     (leak,) = day.leaks(growths, {"steady": 0, "leaky": 50})
     assert leak.startswith("leaky grew from")
     assert day.leaks(growths, {"leaky": 200}) == []
+
+
+def test_an_element_starts_only_where_its_limit_ends_before_a_planned_start(
+    part: Callable[[str], ModuleType],
+) -> None:
+    week = part("lane_week")
+    record = Record((Interval(0, 0, 1000), Interval(1, 0, 500, known_s=0)), 2, 0, 1000)
+
+    def used(limit_s: float) -> float:
+        rules = week.Rules(2, 1, limit_s, is_malleable=False)
+        lane = week.Lane(record, rules, week.KEEPS, week.JOB).run()
+        return float(lane.ledger.used_node_s)
+
+    assert used(600) == 1000
+    assert used(400) == 1000 + 400
+
+
+def test_an_element_whose_node_was_taken_is_woken_only_by_others(
+    part: Callable[[str], ModuleType],
+) -> None:
+    week = part("lane_week")
+    holes = (Interval(1, 0, 200), Interval(1, 205, 1000))
+
+    def used(*others: Interval) -> float:
+        record = Record((*holes, *others), 2, 0, 1000)
+        lane = week.Lane(record, week.Rules(1 + len(others), 1, 1e6), week.KEEPS, week.JOB).run()
+        return float(lane.ledger.used_node_s)
+
+    assert used() == 200 + (1000 - 200 - week.HELD_S)
+    assert used(Interval(0, 0, 1000)) == 1000 + 200 + (1000 - 200 - week.WOKEN_S)
