@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import secrets
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from slurm_hooks.commands import map_directory
 from slurm_hooks.commands.console import err, out
 from slurm_hooks.commands.following import (
     check_options,
@@ -30,7 +27,6 @@ from slurm_hooks.commands.following import (
     submitted,
     undisturbed,
 )
-from slurm_hooks.commands.map_directory import Counts, count, failures, is_over, jobs_of, put_back
 from slurm_hooks.errors import Exit, UsageError
 from slurm_hooks.model.plural import plural
 from slurm_hooks.report.json_data import json_text
@@ -39,6 +35,8 @@ from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.pools import Pool, has_option
+from slurm_hooks.words import map_directory
+from slurm_hooks.words.map_directory import count, failures, is_over, jobs_of, put_back
 
 TEXT = "Run a program once for each input, on idle nodes, and follow the tasks."
 COUNT_S, ASK_S = 1.0, 5.0  # between counts of the directory, and between questions to Slurm
@@ -48,6 +46,13 @@ LISTED = 20  # failures
 def main(words: Sequence[str]) -> int:
     """Run the command. The exit code is 0 if every task has ended with 0, else 1. Raises
     MalleableError."""
+    try:
+        return _map(words)
+    except map_directory.MapError as error:
+        raise UsageError(str(error)) from error
+
+
+def _map(words: Sequence[str]) -> int:
     ours, rest = split(words)
     arguments, options = make_parser().parse_known_args(ours)
     check_options(options)
@@ -60,7 +65,14 @@ def main(words: Sequence[str]) -> int:
     try:
         # If two start at once, the second only follows.
         with map_directory.turn(place):
-            _prepare(place, arguments, rest[:at], rest[at + 1 :] if at < len(rest) else None)
+            map_directory.prepare(
+                place,
+                rest[:at],
+                rest[at + 1 :] if at < len(rest) else None,
+                arguments.inputs,
+                arguments.retries,
+                arguments.keep_going,
+            )
             job_id = _at_work(port, place)
             if job_id is None or is_over(place, count(place)):
                 put_back(place)
@@ -112,37 +124,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _prepare(
-    place: Path, arguments: argparse.Namespace, command: list[str], given: list[str] | None
-) -> None:
-    """Make the directory of the map if it is missing. Raises UsageError."""
-    if map_directory.is_map(place):
-        known = map_directory.read_order(place)["command"]
-        if command and command != known:
-            raise UsageError(
-                f"{place} has a map of another command: {' '.join(known)}; use another --dir"
-            )
-        return
-    if not command:
-        raise UsageError(
-            "give the program behind --: malleable map --max 8 -- convert {} ::: *.png"
-        )
-    inputs = given if given is not None else _lines(arguments.inputs)
-    map_directory.make(place, command, inputs, arguments.retries, arguments.keep_going)
-
-
-def _lines(name: str | None) -> list[str]:
-    """Read the inputs. Raises UsageError."""
-    if name is None:
-        raise UsageError("give inputs: --inputs FILE, --inputs - or ::: INPUT... at the end")
-    try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read inputs from {name}: {error}") from error
-    lines = os.fsdecode(data).split("\n")  # names of files may be of any bytes
-    return [line.rstrip("\r") for line in lines if line.strip()]
-
-
 def _at_work(port: Port, place: Path) -> int | None:
     """The job that still works on the map. Raises UsageError if Slurm does not answer."""
     known = jobs_of(place)[-1:]
@@ -192,19 +173,13 @@ def _follow(port: Port, settings: Settings, place: Path, job_id: int, is_quiet: 
                     return
                 size_now = size_now if states is None else sizes(settings, states)
             workers = "" if tasks.run else f"; workers: {size_now}"  # tasks run: so do workers
-            text = f"job {job_id}: {_counted(tasks)}{workers}"
+            text = f"job {job_id}: {tasks.shown}{workers}"
             ended = tasks.done + tasks.failed
             progress.update(bar, total=tasks.total, completed=ended, description=text)
             if not is_bar and not is_quiet and text != before:
                 print_lines(out, [text])
                 before = text
             sleep(pause_s)
-
-
-def _counted(tasks: Counts) -> str:
-    again = f", {tasks.interrupted} interrupted" if tasks.interrupted else ""
-    failed = f", {tasks.failed} failed" if tasks.failed else ""
-    return f"{tasks.done} of {tasks.total} done, {tasks.run} running{failed}{again}"
 
 
 def _summary(place: Path, job_id: int, is_json: bool) -> int:
@@ -215,7 +190,7 @@ def _summary(place: Path, job_id: int, is_json: bool) -> int:
         data = {"job_id": job_id, "directory": str(place), "tasks": tasks}
         print(json_text({**data, "failures": failed}))
         return Exit.DONE if is_well else Exit.FOUND
-    print_lines(out, [f"{_counted(tasks)}; their output is in {place}/logs"])
+    print_lines(out, [f"{tasks.shown}; their output is in {place}/logs"])
     for task in failed[:LISTED]:
         print_lines(err, [f"task {task['task']}: exit code {task['exit_code']}: {task['log']}"])
     print_lines(err, map_directory.cut_off(place)[:LISTED])

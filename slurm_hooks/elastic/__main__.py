@@ -21,6 +21,7 @@ from slurm_hooks.elastic.engines.pool import map_worker
 from slurm_hooks.elastic.engines.pool import run as pool
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.selfservice import element as selfservice_element
+from slurm_hooks.elastic.selfservice.mapping import run_map
 from slurm_hooks.elastic.selfservice.status import list_elements, list_jobs
 from slurm_hooks.elastic.selfservice.submit import submit
 from slurm_hooks.elastic.selfservice.wait import wait
@@ -31,6 +32,7 @@ usage: malleable run -- COMMAND [ARG...]   run COMMAND as the work of this fragm
        malleable wish N                    let this job have at most N nodes from now on
        malleable finish                    end this pool, with all its workers: its work is done
        malleable submit ... SCRIPT         submit a malleable job where nothing is installed
+       malleable map --max N -- PROGRAM    run a program over many inputs there
        malleable wait JOBID                wait for the end of a malleable job
        malleable status                    list the jobs that `malleable submit` made
        malleable explain JOBID             list the elements of such a job
@@ -126,12 +128,18 @@ def explain(words: Sequence[str], env: Mapping[str, str]) -> int:
     return list_elements(words) if _next(env) is None else pass_on(["explain", *words], env)
 
 
+def map_(words: Sequence[str], env: Mapping[str, str]) -> int:
+    """The next `malleable` in PATH belongs to a site that has it."""
+    return run_map(words, env) if _next(env) is None else pass_on(["map", *words], env)
+
+
 COMMANDS: Mapping[str, Callable[[Sequence[str], Mapping[str, str]], int]] = {
     "run": run,
     "wish": wish,
     "finish": finish,
     "map-worker": map_worker.main,
     "submit": submit,
+    "map": map_,
     "wait": wait,
     "status": status,
     "explain": explain,

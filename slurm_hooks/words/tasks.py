@@ -8,7 +8,7 @@ A rename() changes the state, and of several workers only the first succeeds:
     17.2.1.done             has ended with 0
     17.2.1.failed           has failed once more than it may
 
-slurm_hooks/commands/map_directory.py makes and counts these files on the host of submission.
+map_directory.py makes and counts these files on the host of submission.
 """
 
 from __future__ import annotations

@@ -16,10 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.commands import map_directory
 from slurm_hooks.elastic.engines.pool.map_worker import Sightings, unit_of, wish_for
 from slurm_hooks.elastic.engines.pool.task_files import Order, TaskFiles
-from slurm_hooks.errors import UsageError
+from slurm_hooks.words import map_directory
 from slurm_hooks.words.tasks import (
     State,
     Task,
@@ -313,5 +312,5 @@ def test_a_worker_without_a_task_waits_until_all_have_ended(tmp_path: Path) -> N
 )
 def test_a_directory_that_is_no_map_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "map.json").write_text(text)
-    with pytest.raises(UsageError, match="map"):
+    with pytest.raises(map_directory.MapError, match="map"):
         map_directory.read_order(tmp_path)

@@ -14,16 +14,15 @@ from fuzz.target import Target
 from slurm_hooks.books.harvest import codec as harvest_codec
 from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
 from slurm_hooks.books.storage.database import Damaged
-from slurm_hooks.commands import map_directory
 from slurm_hooks.elastic import observed, speed
 from slurm_hooks.elastic.engines import kin
 from slurm_hooks.elastic.engines.gang import channel
 from slurm_hooks.elastic.engines.gang.secret import answer
 from slurm_hooks.elastic.engines.pool import task_files
-from slurm_hooks.errors import UsageError
 from slurm_hooks.learning.store import codec as learning_codec
 from slurm_hooks.model import Curve, FragmentId, Learned, Why
 from slurm_hooks.tick import switch
+from slurm_hooks.words import map_directory
 
 PLACE = tempfile.TemporaryDirectory()
 NOW = datetime(2026, 3, 1, tzinfo=timezone.utc)
@@ -118,7 +117,7 @@ KEPT: Mapping[str, Target] = {
     "map.json, by its owner": Target(
         ('{"command": ["a"], "retries": 2, "keep_going": true, "tasks": 9}',),
         _order_on_the_host,
-        (UsageError,),
+        (map_directory.MapError,),
     ),
     "an agent's request": Target(
         (f'{{"what": "gather", "answer": "{answer(SECRET, CHALLENGE)}", "round": [1, "n1"]}}',),

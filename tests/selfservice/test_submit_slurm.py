@@ -145,6 +145,46 @@ def test_an_element_that_was_killed_comes_again_and_a_cancelled_one_does_not(lan
     assert [row[1] for row in lane.rows(job)] == ["RUNNING", "CANCELLED", "RUNNING"]
 
 
+def test_a_map_does_each_task_once_and_ends_the_elements_that_wait(lane: Lane) -> None:
+    script = 'echo "$0" >>begun; sleep 1; echo "result $0"'
+    words = ["map", "--max=6", "--partition=preempt", "--dir=map", "--detach", "--"]
+    done = lane.run(*words, "sh", "-c", script, "{}", ":::", *map(str, range(1, 13)))
+    assert done.returncode == 0, done.stderr
+    job, place = done.stdout.split()[0], lane.box.work / "map"
+    wait_until(lambda: list(place.glob("tasks/*.done")), LONG_S, lambda: str(lane.rows(job)))
+    ordinary = lane.fill("--nodes=1")
+    wait_until(lambda: lane.states(ordinary) == ["RUNNING"], LONG_S)
+    again = lane.run("map", "--max=6", "--dir=map")
+    assert (again.returncode, again.stderr) == (0, "")
+    assert "12 of 12 done" in again.stdout
+    assert lane.run("wait", job).returncode == 0
+    assert "PENDING" not in lane.states(job)
+    assert {path.read_text() for path in place.glob("logs/*.out")} == {
+        f"result {number}\n" for number in range(1, 13)
+    }
+    assert set(map(int, (lane.box.work / "begun").read_text().split())) == set(range(1, 13))
+
+
+POOL = """
+exec malleable run -- sh -c '
+echo $MALLEABLE_FRAGMENT >>ran
+[ $MALLEABLE_FRAGMENT = 0 ] || sleep 600
+until [ -e end ]; do sleep 0.2; done
+malleable finish'
+"""
+
+
+def test_a_worker_of_a_pool_leaves_comes_back_and_ends_the_pool(lane: Lane) -> None:
+    job = lane.submit(POOL, "0-2,engine=pool")
+    ran = lane.box.work / "ran"
+    wait_until(lambda: ran.exists() and sorted(ran.read_text().split()) == ["0", "1"], LONG_S)
+    lane.box.run(["scancel", "--signal=URG", "--full", f"{job}_0"], user=USER)
+    wait_until(lambda: sorted(ran.read_text().split()) == ["0", "0", "1"], LONG_S)
+    (lane.box.work / "end").touch()
+    assert lane.run("wait", job).returncode == 0
+    assert sorted(lane.states(job)) == ["CANCELLED", "COMPLETED"]
+
+
 def test_below_min_nobody_keeps_a_node(lane: Lane) -> None:
     ordinary = lane.fill("--nodes=1")
     wait_until(lambda: lane.states(ordinary) == ["RUNNING"], LONG_S)

@@ -154,11 +154,26 @@ class Element:
         if code == 0 and is_over and not self._plan.wanted.engine.is_pool:
             self._notes.finish()
             self._keeper.cancel(known, only_pending=True)
-        if code == 0 and (is_over or own is None or self._plan.wanted.engine.is_pool):
+        if code == 0 and own and self._plan.wanted.engine.is_pool:
+            if own.is_leaving(self._run):  # Slurm's answer is on its way
+                return self._give_back()
+            self._end_pool(known, own)
+            return 0
+        if code == 0 and (is_over or own is None):
             return 0
         if own and own.has_trained(self._run):
             self._notes.forget_failures()
         return self._fail(known, code or 1)
+
+    def _end_pool(self, known: Sequence[Row], own: Row) -> None:
+        """This worker has found no work. `malleable finish` ends the others. The last that runs
+        ends those that wait.
+        """
+        is_finished = any(row.has_finished for row in known)
+        others = [row for row in known if row != own and row.is_on_a_node]
+        if is_finished or not others:
+            self._notes.finish()
+            self._keeper.cancel(known)
 
     def _answer(self) -> list[Row]:
         """Ask Slurm until it answers: how the job ends depends on it."""

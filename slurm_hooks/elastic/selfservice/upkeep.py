@@ -39,6 +39,11 @@ class Row:
         return self.state in _HERE
 
     @property
+    def is_on_a_node(self) -> bool:
+        """It runs, or is on its way to the queue or to its end."""
+        return self.is_here or self.state == "COMPLETING"
+
+    @property
     def is_over(self) -> bool:
         """It has ended for good."""
         return self.state in _OVER
@@ -62,6 +67,10 @@ class Row:
     def has_finished(self) -> bool:
         """Its agent says that the training has finished."""
         return parse(self.comment).standing is Standing.FINISHED
+
+    def is_leaving(self, run: int) -> bool:
+        """Its agent says that it gives the node back in this run of the element."""
+        return parse(self.comment).says(Standing.LEAVING, run)
 
     def has_trained(self, run: int) -> bool:
         """Its agent says that the training has made progress in this run of the element."""

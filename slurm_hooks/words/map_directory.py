@@ -1,23 +1,22 @@
 """Make, count and read the directory of a map, for its submitter.
 
-Workers write the directory. words/tasks.py explains the names.
+Workers write the directory. tasks.py explains the names.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import sys
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
-from filelock import FileLock, Timeout
-
-from slurm_hooks.errors import UsageError
-from slurm_hooks.model.plural import plural
 from slurm_hooks.words.tasks import (
     INPUTS,
     LOGS,
@@ -33,7 +32,11 @@ from slurm_hooks.words.tasks import (
 
 DRAFT, LOCK = f"{MAP}.draft", "map.lock"
 MOST_TASKS = 1_000_000
-TURN_S = 60.0
+TURN_S, POLL_S = 60.0, 0.1
+
+
+class MapError(Exception):
+    """This cannot be done with the directory. The message says why."""
 
 
 @dataclass(frozen=True)
@@ -56,19 +59,25 @@ class Counts:
         """All tasks."""
         return self.left + self.done + self.failed
 
+    @property
+    def shown(self) -> str:
+        """The progress in words."""
+        again = f", {self.interrupted} interrupted" if self.interrupted else ""
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.done} of {self.total} done, {self.run} running{failed}{again}"
+
 
 @contextmanager
 def turn(place: Path) -> Iterator[None]:
     """Lock the directory, so that no other command makes, reads or submits this map. A directory
-    that is new and gets no map is removed. Raises UsageError, OSError."""
+    that is new and gets no map is removed. Raises MapError, OSError."""
     path, is_new = place / LOCK, not place.exists()
     place.mkdir(parents=True, exist_ok=True)
     try:
-        with FileLock(path, timeout=TURN_S):
+        with path.open("a") as file:
+            _lock(file.fileno(), place)
             _refuse_others(place)
             yield
-    except Timeout:
-        raise UsageError(f"another command uses {place}: {path} is locked") from None
     finally:
         if not is_map(place):
             path.unlink(missing_ok=True)
@@ -77,11 +86,23 @@ def turn(place: Path) -> Iterator[None]:
                     place.rmdir()
 
 
+def _lock(file: int, place: Path) -> None:
+    """Wait for the lock. It ends when the file is closed. Raises MapError, OSError."""
+    deadline = time.monotonic() + TURN_S
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise MapError(f"another command uses {place}: {LOCK} is locked") from None
+        time.sleep(POLL_S)
+
+
 def _refuse_others(place: Path) -> None:
-    """Refuse a directory with other files, which may have our names. Raises UsageError, OSError."""
+    """Refuse a directory with other files, which may have our names. Raises MapError, OSError."""
     names = set(os.listdir(place))
     if names - {LOCK} and names.isdisjoint({MAP, DRAFT}):
-        raise UsageError(f"{place} is not empty and has no map: name a new directory with --dir")
+        raise MapError(f"{place} is not empty and has no map: name a new directory with --dir")
 
 
 def is_map(place: Path) -> bool:
@@ -89,13 +110,48 @@ def is_map(place: Path) -> bool:
     return (place / MAP).exists()
 
 
+def prepare(
+    place: Path,
+    command: Sequence[str],
+    inputs: Optional[Sequence[str]],
+    file: Optional[str],
+    retries: int,
+    keep_going: bool,
+) -> None:
+    """Make the directory of the map if it is missing. The inputs are given, or lines of a file,
+    which is standard input if it is named `-`. Raises MapError, OSError.
+    """
+    if is_map(place):
+        known = read_order(place)["command"]
+        if command and list(command) != known:
+            raise MapError(
+                f"{place} has a map of another command: {' '.join(known)}; use another --dir"
+            )
+        return
+    if not command:
+        raise MapError("give the program behind --: malleable map --max 8 -- convert {} ::: *.png")
+    make(place, command, _lines(file) if inputs is None else inputs, retries, keep_going)
+
+
+def _lines(name: Optional[str]) -> list[str]:
+    """Read the inputs. Raises MapError."""
+    if name is None:
+        raise MapError("give inputs: --inputs FILE, --inputs - or ::: INPUT... at the end")
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    except OSError as error:
+        raise MapError(f"cannot read inputs from {name}: {error}") from error
+    lines = os.fsdecode(data).split("\n")  # names of files may be of any bytes
+    return [line.rstrip("\r") for line in lines if line.strip()]
+
+
 def make(
     place: Path, command: Sequence[str], inputs: Sequence[str], retries: int, keep_going: bool
 ) -> None:
     """Make the directory of a new map. The draft is written first, so that half a map is
-    recognized, and map.json last. Raises UsageError, OSError."""
+    recognized, and map.json last. Raises MapError, OSError."""
     if not 0 < len(inputs) <= MOST_TASKS:
-        raise UsageError(f"a map has 1 to {MOST_TASKS} inputs, not {len(inputs)}")
+        raise MapError(f"a map has 1 to {MOST_TASKS} inputs, not {len(inputs)}")
     order = {"command": list(command), "retries": retries, "keep_going": keep_going}
     draft = place / DRAFT
     draft.write_text(json.dumps({**order, "tasks": len(inputs)}) + "\n", encoding="utf-8")
@@ -110,16 +166,16 @@ def make(
 
 
 def read_order(place: Path) -> dict[str, Any]:
-    """The content of map.json. Raises UsageError."""
+    """The content of map.json. Raises MapError."""
     try:
         data = json.loads((place / MAP).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"cannot read the map in {place}: {error}") from error
+        raise MapError(f"cannot read the map in {place}: {error}") from error
     order = data if isinstance(data, dict) else {}
     command, tasks = order.get("command"), order.get("tasks")
     is_command = isinstance(command, list) and all(isinstance(word, str) for word in command)
     if not (is_command and isinstance(tasks, int)):
-        raise UsageError(f"{place}/{MAP} is not a file of `malleable map`")
+        raise MapError(f"{place}/{MAP} is not a file of `malleable map`")
     return order
 
 
@@ -134,7 +190,7 @@ def is_over(place: Path, counts: Counts) -> bool:
 
 
 def lost(place: Path, counts: Counts) -> int:
-    """The number of tasks whose file is missing. Raises UsageError."""
+    """The number of tasks whose file is missing. Raises MapError."""
     return max(0, int(read_order(place)["tasks"]) - counts.total)
 
 
@@ -169,7 +225,7 @@ def cut_off(place: Path) -> list[str]:
     """A line for each task that ran when its worker ended. Raises OSError."""
     return [
         f"task {task.number}: its worker ended while it ran "
-        f"({plural(task.interrupted, 'time')} before): "
+        f"({task.interrupted} time{'' if task.interrupted == 1 else 's'} before): "
         f"{place}/{LOGS}/{task.number}.err.{task.owner}"
         for task in _tasks(place)
         if task.state is State.RUN
