@@ -44,6 +44,7 @@ class World:
     lease_s: int = 3600
     now: float = 1_000_000.0
     has_agent: bool = True
+    hears: bool = True  # the agent leaves when it is asked to
     is_deaf: bool = False  # squeue does not answer
     asked: int = 0
     changed: int = 0
@@ -126,7 +127,8 @@ class World:
         elif element.keeper:
             state, why = "RUNNING", "None"
             starts, ends = element.began, element.began + self.lease_s
-        return f"{ARRAY}|{fragment}|{state}|{why}|{starts:.0f}|{ends:.0f}|(null)\n"
+        comment = "joined{0}" if self.has_agent else "(null)"
+        return f"{ARRAY}|{fragment}|{state}|{why}|{starts:.0f}|{ends:.0f}|{comment}\n"
 
     def tell(self, *argv: str) -> str:
         self.changed += 1
@@ -144,7 +146,7 @@ class World:
             if element.keeper:
                 self.notes.leave(number)
         elif "--signal=URG" in argv:
-            element.leaves_at = self.now + 3 if self.has_agent else None
+            element.leaves_at = self.now + 3 if self.has_agent and self.hears else None
         elif argv[0] == "scancel":
             self.end(number, "CANCELLED")
         elif argv[1] == "update" and not element.keeper:
@@ -173,13 +175,23 @@ def test_below_min_the_nodes_are_free_most_of_the_time(tmp_path: Path) -> None:
 def test_leases_end_in_time_and_nodes_stay_in_use(tmp_path: Path, has_agent: bool) -> None:
     world = World(tmp_path, fewest=1, most=16, nodes=16, has_agent=has_agent)
     world.pass_time(60)
-    world.asked = trained = 0
+    world.asked = 0
+    sizes = []
     for _ in range(6 * 360):
         world.pass_time(10)
-        trained += world.training()
+        sizes.append(world.training())
     assert world.lost == set()
-    assert trained / (6 * 360 * 16) > 0.97
+    assert sum(sizes) / (6 * 360 * 16) > 0.97
+    assert min(sizes) > 8
     assert world.asked / 360 < 3, world.asked
+    assert world.changed / 6 < 100, world.changed
+
+
+def test_an_agent_in_a_long_step_is_asked_to_leave_a_few_times(tmp_path: Path) -> None:
+    world = World(tmp_path, fewest=1, most=4, nodes=4, hears=False)
+    world.pass_time(HOUR_S)
+    assert world.lost == set()
+    assert world.changed < 4 * 20, world.changed
 
 
 def test_a_slurm_that_does_not_answer_loses_no_element(tmp_path: Path) -> None:

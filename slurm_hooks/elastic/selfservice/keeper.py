@@ -93,7 +93,7 @@ class Keeper:
 
     def _set_lease(self, ends: float, lease_s: float) -> None:
         self._leave_at = upkeep.leave_at(ends, lease_s, self._share)
-        self._requeue_at = ends - upkeep.LAST_S  # a script without an agent does not leave
+        self._requeue_at = ends - upkeep.LAST_S  # whether the agent leaves or not
 
     # -- the beginning
 
@@ -149,7 +149,7 @@ class Keeper:
             self._requeue_at = now + AGAIN_S
             self.requeue()
         elif now >= self._leave_at:
-            self._leave_at = now + AGAIN_S
+            self._leave_at = max(now + AGAIN_S, (now + self._requeue_at) / 2)
             self._tell("scancel", "--quiet", "--signal=URG", "--full", self.name)
         if now >= self._next_listing:
             self._next_listing = now + LIST_S
@@ -200,6 +200,8 @@ class Keeper:
             return
         if own.ends and own.starts:
             self._set_lease(own.ends, min(self._plan.lease_s, own.ends - own.starts))
+        if not own.has_agent:  # nobody would hear the signal
+            self._requeue_at = self._leave_at
         if any(row.has_finished for row in known):
             return
         if self._is_short(known, now):

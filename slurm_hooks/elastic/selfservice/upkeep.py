@@ -78,8 +78,10 @@ class Row:
 
 
 def request(array: int) -> list[str]:
-    """Return the command that lists the elements of a job."""
-    words = ("squeue", "--noheader", "--array", "--states=all", f"--job={array}")
+    """Return the command that lists the elements of a job. Without --local it asks Slurm for its
+    federation too.
+    """
+    words = ("squeue", "--local", "--noheader", "--array", "--states=all", f"--job={array}")
     return [*words, "--format=%F|%K|%T|%r|%S|%e|%k"]
 
 
