@@ -199,9 +199,10 @@ class Keeper:
         if own is None or not own.is_here:  # perhaps another run: only `requeue` finds out
             return
         if own.ends and own.starts:
-            self._set_lease(own.ends, min(self._plan.lease_s, own.ends - own.starts))
-        if not own.has_agent:  # nobody would hear the signal
-            self._requeue_at = self._leave_at
+            lease_s = min(self._plan.lease_s, own.ends - own.starts)
+            self._set_lease(own.ends, lease_s)
+            if not own.has_agent:  # nobody hears the signal, and others may have begun with it
+                self._requeue_at -= self._share * lease_s / 4
         if any(row.has_finished for row in known):
             return
         if self._is_short(known, now):
