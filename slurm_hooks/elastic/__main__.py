@@ -28,14 +28,17 @@ from slurm_hooks.elastic.selfservice.wait import wait
 from slurm_hooks.elastic.signals import SignalListener
 
 USAGE = """\
-usage: malleable run -- COMMAND [ARG...]   run COMMAND as the work of this fragment
-       malleable wish N                    let this job have at most N nodes from now on
-       malleable finish                    end this pool, with all its workers: its work is done
-       malleable submit ... SCRIPT         submit a malleable job where nothing is installed
-       malleable map --max N -- PROGRAM    run a program over many inputs there
-       malleable wait JOBID                wait for the end of a malleable job
-       malleable status                    list the jobs that `malleable submit` made
-       malleable explain JOBID             list the elements of such a job
+Where the site has installed nothing:
+  malleable submit ... SCRIPT         submit a malleable job
+  malleable map --max N -- PROGRAM    run a program over many inputs
+  malleable status                    list your jobs that `malleable submit` made
+  malleable explain JOBID             list the elements of such a job
+Anywhere:
+  malleable wait JOBID                wait for the end of a malleable job
+In a job:
+  malleable run -- COMMAND [ARG...]   run COMMAND as the work of this fragment
+  malleable wish N                    let this job have at most N nodes from now on
+  malleable finish                    end this pool, with all its workers: its work is done
 """
 JOB_PATH = Path(__file__).resolve().parents[2]
 WRONG, MISSING = os.EX_USAGE, 127
@@ -46,7 +49,7 @@ def run(words: Sequence[str], env: Mapping[str, str]) -> int:
     malleable, so it is refused.
     """
     if not env.get("MALLEABLE_JOB_ID"):
-        say("this is no malleable job: submit the script with sbatch --malleable=MIN-MAX")
+        say("this is no malleable job: submit the script with --malleable=MIN-MAX")
         return WRONG
     row = engine(env)
     if row is None:
@@ -98,7 +101,10 @@ def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
     if command is None:
         sys.stderr.write(USAGE)
         if words:
-            say(f"`malleable {words[0]}` is not installed on this node; run it on a login node")
+            say(
+                f"`malleable {words[0]}` is not installed on this node; run it on a login node of "
+                "a site that has the software"
+            )
         return WRONG if not words else MISSING
     modules = [
         p for p in env.get("PYTHONPATH", "").split(":") if p and Path(p).resolve() != JOB_PATH

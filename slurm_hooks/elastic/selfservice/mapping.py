@@ -117,6 +117,7 @@ def _submitted(
     with contextlib.redirect_stdout(io.StringIO()) as said:
         code = submit([*own, *options, str(script)], env)
     if code:
+        sys.stderr.write(f"{place} has the tasks: add --dir={place} to the mended command\n")
         raise NotSubmittedError
     return int(said.getvalue().partition(";")[0])
 
