@@ -22,7 +22,7 @@ from slurm_hooks.elastic.engines.pool import run as pool
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.selfservice import element as selfservice_element
 from slurm_hooks.elastic.selfservice.mapping import run_map
-from slurm_hooks.elastic.selfservice.status import list_elements, list_jobs
+from slurm_hooks.elastic.selfservice.status import has_jobs, list_elements, list_jobs
 from slurm_hooks.elastic.selfservice.submit import submit
 from slurm_hooks.elastic.selfservice.wait import wait
 from slurm_hooks.elastic.signals import SignalListener
@@ -110,6 +110,7 @@ def pass_on(words: Sequence[str], env: Mapping[str, str]) -> int:
         p for p in env.get("PYTHONPATH", "").split(":") if p and Path(p).resolve() != JOB_PATH
     ]
     known = {**env, "PATH": _other_path(env), "PYTHONPATH": ":".join(modules)}
+    sys.stdout.flush()
     os.execve(command, [command, *words], known)
 
 
@@ -125,13 +126,21 @@ def _other_path(env: Mapping[str, str]) -> str:
 
 
 def status(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """The next `malleable` in PATH knows more, if there is one. Else the user's own jobs."""
-    return list_jobs(words) if _next(env) is None else pass_on(["status", *words], env)
+    """List the user's jobs that `malleable submit` made, and what the next `malleable` in PATH
+    lists, if there is one.
+    """
+    if _next(env) is None:
+        return list_jobs(words)
+    if not words and has_jobs():
+        list_jobs(words)
+    return pass_on(["status", *words], env)
 
 
 def explain(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """As `status`, for a single job."""
-    return list_elements(words) if _next(env) is None else pass_on(["explain", *words], env)
+    """The next `malleable` in PATH knows all jobs but the user's that `malleable submit` made."""
+    if _next(env) is None or (len(words) == 1 and has_jobs(words[0])):
+        return list_elements(words)
+    return pass_on(["explain", *words], env)
 
 
 def map_(words: Sequence[str], env: Mapping[str, str]) -> int:

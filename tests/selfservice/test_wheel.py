@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from programs import write_programs
+
 TREE = Path(__file__).resolve().parents[2]
 LIMIT_S = 300
 
@@ -69,12 +71,35 @@ def test_it_lays_out_the_same_job_path(installed: Path, tmp_path: Path) -> None:
     assert digests[0] == digests[1] != "", paths[0].stderr
 
 
-def test_a_command_that_it_lacks_is_refused_and_not_looked_up_for_ever(installed: Path) -> None:
-    program = installed.parent / "bin" / "malleable"
-    program.parent.mkdir()
+def command(installed: Path) -> Path:
+    """The command `malleable` of the wheel."""
     code = "from slurm_hooks.elastic.__main__ import main\nraise SystemExit(main())\n"
+    program = installed.parent / "bin" / "malleable"
+    program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!{sys.executable}\n{code}")
     program.chmod(0o755)
+    return program
+
+
+def test_jobs_of_both_kinds_are_shown_beside_an_installation(
+    installed: Path, tmp_path: Path
+) -> None:
+    """As where a user has the wheel, and the site installs the software."""
+    row = "7|0|RUNNING|None|1|2|n1|digits|/home/me/.malleable-1/submitted/plan-0ab/batch"
+    write_programs(tmp_path, {"malleable": 'echo "installed: $*"', "squeue": f"echo '{row}'"})
+    program = command(installed)
+    env = {"PATH": f"{program.parent}:{tmp_path}:{os.environ['PATH']}"}
+    env["PYTHONPATH"] = str(installed)
+    said = run(str(program), "status", **env).stdout.splitlines()
+    assert said[1].split()[:3] == ["7", "digits", "running"]
+    assert said[-1] == "installed: status"
+    assert run(str(program), "explain", "7", **env).stdout.startswith("job 7 (digits): running")
+    assert run(str(program), "explain", "8", **env).stdout == "installed: explain 8\n"
+    assert run(str(program), "status", "--all", **env).stdout == "installed: status --all\n"
+
+
+def test_a_command_that_it_lacks_is_refused_and_not_looked_up_for_ever(installed: Path) -> None:
+    program = command(installed)
     path = f"{program.parent}:{os.environ['PATH']}"
     done = run(str(program), "reconcile", PATH=path, PYTHONPATH=str(installed))
     assert done.returncode == 127

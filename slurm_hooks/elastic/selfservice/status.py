@@ -72,6 +72,11 @@ def waits_for(reason: str) -> str:
     return _WORDS.get(reason, reason)
 
 
+def has_jobs(job: str = "") -> bool:
+    """Tell whether `malleable submit` made this job of the user, or any."""
+    return any(element.job == job or not job for element in _asked("--me") or ())
+
+
 def list_jobs(words: Sequence[str]) -> int:
     """Print a line for each of the user's jobs."""
     if words:
