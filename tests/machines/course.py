@@ -90,12 +90,14 @@ class Site:
             self._lasting = None
 
     @contextmanager
-    def training(self, name: str) -> Iterator[Training]:
+    def training(
+        self, name: str, script: str = "train.py", options: str = ""
+    ) -> Iterator[Training]:
         """A training of ann that has begun on all nodes. It ends with this context."""
         self.end_lasting()
         self.await_idle()
-        training = Training(self, name)
-        training.submit()
+        training = Training(self, name, script=script)
+        training.submit(options=options)
         try:
             training.await_size(len(NODES))
             yield training
@@ -111,6 +113,7 @@ class Training:
     name: str
     user: str = "ann"
     job: str = ""
+    script: str = "train.py"
 
     @property
     def home(self) -> str:
@@ -121,15 +124,16 @@ class Training:
         """The directory of its agents."""
         return f"{self.home}/.malleable-{USERS[self.user]}/machines/{self.job}"
 
-    def submit(self, steps: int = 100_000, is_plain: bool = False) -> None:
+    def submit(self, steps: int = 100_000, is_plain: bool = False, options: str = "") -> None:
         ctl = self.site.ctl
         ctl.run(f"mkdir -p {self.home}", self.user)
-        files = {name: (DIGITS / name).read_text() for name in ("train.py", "train.sh")}
-        if not is_plain:
+        files = {name: (DIGITS / name).read_text() for name in {"train.py", self.script}}
+        files["train.sh"] = (DIGITS / "train.sh").read_text().replace("train.py", self.script)
+        if self.script == "train.py" and not is_plain:
             files = {**files, "digits.py": files["train.py"], "train.py": HUNGRY}
         for name, text in files.items():
             ctl.write(f"{self.home}/{name}", text, self.user)
-        line = f"sbatch --malleable=1-3 train.sh --steps {steps} --pace 1"
+        line = f"sbatch --malleable=1-3 {options} train.sh --steps {steps} --pace 1"
         said = ctl.run(f". {sys.prefix}/bin/activate && cd {self.home} && {line}", self.user)
         match = re.search(r"Submitted batch job (\d+)", said)
         assert match, said
@@ -182,7 +186,7 @@ class Training:
 
     def saved(self) -> str:
         """The time at which the last checkpoint was written."""
-        return self.site.ctl.ssh(f"stat -c %y {self.home}/checkpoint.pt").stdout
+        return self.site.ctl.ssh(f"stat -c %y {self.home}/checkpoint*.pt").stdout
 
     def logs(self) -> str:
         """All lines of its fragments."""

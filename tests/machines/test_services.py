@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
 
-from machines.course import Training
+from machines.course import LONG_S, Site, Training
 from machines.root import NODES
+from waiting import wait_until
 
 pytestmark = [pytest.mark.machines, pytest.mark.timeout(3600)]
 NETEM = "tc qdisc {} dev vec0 root netem loss 10% delay 100ms 50ms"
 NFS = "systemctl {} nfs-server"
+PROMISED_S = 20.0
+BACK_S = 180.0
 # where, what begins it, what ends it, after how many seconds
 CASES = {
     "slurmctld away for 60 s": ("ctl", "systemctl stop slurmctld", "systemctl start slurmctld", 60),
@@ -42,16 +46,42 @@ def test_a_training_outlives_it(training: Training, fault: str) -> None:
 
 
 def test_a_node_is_booted_again(training: Training) -> None:
-    """Its fragment trains until systemd ends it, and the others go on."""
+    """Its fragment trains until systemd ends it, and the others go on. systemd may end the agent
+    while it holds the lock.
+    """
     site, fault = training.site, "a node is booted again"
     fragment, node = training.last_rank()
     began = time.monotonic()
     node.tries("systemctl poweroff")
     training.await_round(lambda one: fragment not in one["fragments"])
-    site.note(fault, "next round", time.monotonic() - began)
+    site.note(fault, "next round", time.monotonic() - began, PROMISED_S)
     node.await_off()
     node.start()
     node.await_up()
     training.await_size(len(NODES))
     site.note(fault, "on all nodes again", time.monotonic() - began)
     assert training.lost_lines() == []
+
+
+def test_leases_end_while_slurmctld_is_away(site: Site) -> None:
+    """The fragments stop by themselves, and write their last step. They go on with it later."""
+    fault, slurmctld = "slurmctld away while leases end", "systemctl {} slurmctld"
+    with site.training("leases", "train_more.py", "--time=3") as training:
+        training.await_steps()
+        site.ctl.run(slurmctld.format("stop"))
+        try:
+            leave = "because its lease ends"
+            wait_until(
+                lambda: training.logs().count(leave) == len(NODES), LONG_S, training.logs, every_s=2
+            )
+        finally:
+            site.ctl.run(slurmctld.format("start"))
+        began, rounds = time.monotonic(), len(training.rounds())
+        (kept,) = re.findall(r"step (\d+) is saved in", training.logs())
+        training.await_round(lambda one: len(training.rounds()) > rounds)
+        site.note(fault, "next round after its return", time.monotonic() - began, BACK_S)
+        training.await_steps()
+        site.note(fault, "next checkpoint", time.monotonic() - began)
+        starts = re.findall(r"step (\d+) of", training.logs())
+        assert int(starts[-1]) >= int(kept)
+        assert "died" not in site.ctl.run(f"malleable explain {training.job}")
