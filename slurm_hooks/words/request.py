@@ -18,6 +18,7 @@ from typing import Callable, Optional
 from slurm_hooks.words.engines import DEFAULT, ENGINES, Engine
 
 REQUEST_VARIABLE = "SLURM_SPANK_MALLEABLE"
+SELF_VARIABLE = "MALLEABLE_SELF"  # this element (SLURM_JOB_ID), where nothing is installed
 GPU, TASK = "gpu", "task"
 MOST = 65535
 MOST_SIZES, MOST_CHARACTERS = 16, 200

@@ -17,6 +17,7 @@ from slurm_hooks.elastic.selfservice.plan import Plan
 
 BACK_S = 121.0  # so long Slurm keeps a requeued element back
 ARRAY = 7
+MIN_JOB_AGE_S = 300
 HOUR_S = 3600
 
 
@@ -44,6 +45,7 @@ class World:
     lease_s: int = 3600
     now: float = 1_000_000.0
     has_agent: bool = True
+    says: str = "joined"
     joins_s: float = 0.0  # from its begin until its agent reports
     hears: bool = True  # the agent leaves when it is asked to
     is_deaf: bool = False  # squeue does not answer
@@ -118,7 +120,11 @@ class World:
 
     def ask(self, argv: Sequence[str]) -> str:
         self.asked += 1
-        return "" if self.is_deaf else "".join(map(self._row, self.elements))
+        known = (n for n, element in self.elements.items() if not self._is_forgotten(element))
+        return "" if self.is_deaf else "".join(map(self._row, known))
+
+    def _is_forgotten(self, element: Element) -> bool:
+        return bool(element.state) and self.now - element.ended > MIN_JOB_AGE_S
 
     def _row(self, fragment: int) -> str:
         element = self.elements[fragment]
@@ -130,13 +136,13 @@ class World:
             state, why = "RUNNING", "None"
             starts, ends = element.began, element.began + self.lease_s
         has_joined = self.has_agent and self.now - element.began > self.joins_s
-        comment = "joined{0}" if has_joined else "(null)"
+        comment = f"{self.says}{{0}}" if has_joined else "(null)"
         return f"{ARRAY}|{fragment}|{state}|{why}|{starts:.0f}|{ends:.0f}|{comment}\n"
 
     def tell(self, *argv: str) -> str:
         self.changed += 1
         fragments = [int(n) for n in re.findall(r"\d+", " ".join(argv).partition(f"{ARRAY}_")[2])]
-        for fragment in fragments[:1] if argv[1] == "requeue" else fragments[: len(fragments)]:
+        for fragment in fragments:
             self._do(argv, self.elements.get(fragment))
         return ""
 
@@ -269,7 +275,37 @@ def test_an_element_that_is_killed_again_and_again_stays_away(
         world.end(2, "OUT_OF_MEMORY")
     world.pass_time(1200)
     assert world.training() == 3
-    assert capsys.readouterr().err.count("fragment 2 ends: it was killed 3 times") == 1
+    assert capsys.readouterr().err.count("fragment 2 ends: it has ended early 3 times") == 1
+
+
+@pytest.mark.parametrize(("most", "left"), [(16, 4), (64, 4), (16, 1)])
+def test_most_elements_may_be_lost_at_once_without_a_note(
+    tmp_path: Path, most: int, left: int
+) -> None:
+    world = World(tmp_path, fewest=1, most=most, nodes=most)
+    world.pass_time(300)
+    for fragment in range(left, most):
+        world.end(fragment, "PREEMPTED")
+    world.pass_time(600)
+    assert world.training() == most
+
+
+def test_below_min_the_survivors_of_a_loss_rest_soon(tmp_path: Path) -> None:
+    world = World(tmp_path, fewest=32, most=64, nodes=64)
+    world.pass_time(300)
+    world.nodes = 4
+    for fragment in range(4, 64):
+        world.end(fragment, "PREEMPTED")
+    world.pass_time(300)
+    assert world.training() == 0
+
+
+def test_failures_of_long_ago_do_not_end_a_job(tmp_path: Path) -> None:
+    world = World(tmp_path, fewest=1, most=4, nodes=4, lease_s=3 * HOUR_S, says="trained")
+    for fragment in (1, 2, 3):
+        world.notes.fail(fragment, 0)
+    world.pass_time(2 * HOUR_S)
+    assert world.notes.failed() == frozenset()
 
 
 def test_a_job_that_can_never_reach_min_ends(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from slurm_hooks.elastic.agent.old_jobs import _FILES
 from slurm_hooks.elastic.selfservice import upkeep
-from slurm_hooks.elastic.selfservice.notes import OLD_S, Notes
+from slurm_hooks.elastic.selfservice.notes import CLAIM_S, OLD_S, Notes
 
 ANSWER = """\
 7|0|RUNNING|None|100|700|trained{0};h{3}r
@@ -51,10 +51,13 @@ def test_what_nobody_has_cancelled_is_wanted_again() -> None:
 
 def test_an_end_is_claimed_by_one_other(tmp_path: Path) -> None:
     notes = Notes(tmp_path)
-    claims = [notes.claim(1, 700), Notes(tmp_path).claim(1, 700), notes.claim(1, 900)]
+    claims = [
+        notes.claim(1, 700, 720),
+        Notes(tmp_path).claim(1, 700, 721),
+        notes.claim(1, 900, 960),
+    ]
     assert claims == [True, False, True]
-    notes.unclaim(1, 700)
-    assert notes.claim(1, 700)
+    assert notes.claim(1, 900, 960 + CLAIM_S)
 
 
 def test_progress_counts_in_its_own_run_only() -> None:
@@ -63,12 +66,10 @@ def test_progress_counts_in_its_own_run_only() -> None:
     assert not row.has_trained(1)
 
 
-def test_a_job_asks_once_a_minute_however_large_it_is() -> None:
-    for elements in (1, 16, 64):
-        each_s = upkeep.interval_s(elements, answer_s=0.1, share=1.0)
-        assert elements / each_s <= 1 / upkeep.EACH_S
-    assert upkeep.interval_s(4, answer_s=3.0, share=1.0) == 3 * upkeep.interval_s(4, 0.1, 1.0)
-    assert upkeep.interval_s(4, 30.0, 1.0) == upkeep.SLOW * upkeep.interval_s(4, 0.1, 1.0)
+def test_a_slow_slurm_is_asked_less_often() -> None:
+    assert upkeep.each_s(0.1) == upkeep.EACH_S
+    assert upkeep.each_s(3.0) == 3 * upkeep.EACH_S
+    assert upkeep.each_s(30.0) == upkeep.SLOW * upkeep.EACH_S
 
 
 def test_leases_that_begin_together_end_apart_and_all_in_time() -> None:
@@ -96,8 +97,8 @@ def test_failures_count_for_each_run_of_a_fragment_until_there_is_progress(tmp_p
     notes = Notes(tmp_path)
     assert [notes.fail(0, 0), notes.fail(0, 0), notes.fail(0, 1), notes.fail(10, 1)] == [1, 1, 2, 1]
     assert notes.failed() == {0, 10}
-    notes.forget_failures()
-    assert notes.failed() == frozenset()
+    notes.forget_failures(0)
+    assert notes.failed() == {10}
 
 
 def test_failures_that_cannot_be_counted_are_not_repeated_for_ever(tmp_path: Path) -> None:
@@ -115,5 +116,7 @@ def test_old_jobs_are_removed_with_their_notes(tmp_path: Path) -> None:
     notes.fail(1, 2)
     notes.give_up()
     notes.finish()
-    notes.claim(7, 3)
+    notes.claim(7, 3, 5.0)
+    notes.look(7.0)
+    assert (notes.rests_until(), notes.looked_at()) == (5.0, 7.0)
     assert [path.name for path in tmp_path.iterdir() if not _FILES.fullmatch(path.name)] == []

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from slurm_hooks.elastic.agent.options import OptionError, options
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.plan import Plan, environment
 from slurm_hooks.elastic.selfservice.status import elements, summary
@@ -37,6 +39,21 @@ def test_a_script_is_read_as_sbatch_reads_it() -> None:
     for words in (["--part=other"], ["-Hpother"], ["-p", "other"], ["#SBATCH -Hp other"]):
         assert script.value([*own.options, *words], "--partition", "-p") == "other"
     assert script.value(["--time-min=3"], "--time", "-t") == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "is_copy"),
+    [
+        ("srun python train.py", True),
+        ("  exec srun --ntasks 1 /opt/env/bin/python3.11 -u train.py", True),
+        ("srun torchrun train.py", False),
+        ("srun python -m torch.distributed.run train.py", False),
+        ("python train.py", False),
+        ("# srun python train.py", False),
+    ],
+)
+def test_a_script_that_would_train_copies_is_seen(line: str, is_copy: bool) -> None:
+    assert bool(script.copies(f"#!/bin/bash\n{line}\n")) is is_copy
 
 
 @pytest.mark.parametrize("text", ["echo hello\n", "", "#!\n", "#!/bin/bash\r\necho\r\n"])
@@ -144,7 +161,12 @@ def test_times_are_read_as_slurm_writes_them(text: str, seconds: int) -> None:
 
 def test_an_element_has_the_environment_that_the_plugin_would_set(tmp_path) -> None:
     plan = Plan("script", ("/bin/sh",), "2-16,unit=1,engine=torchrun", "big", 3600, "/job/path")
-    element = {"SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3", "PATH": "/bin"}
+    element = {
+        "SLURM_JOB_ID": "12",
+        "SLURM_ARRAY_JOB_ID": "9",
+        "SLURM_ARRAY_TASK_ID": "3",
+        "PATH": "/bin",
+    }
     shared = plan.directory(tmp_path, 7)
     env = environment(plan, element, shared)
     assert env["PET_NNODES"] == "2:16"
@@ -158,6 +180,24 @@ def test_an_element_has_the_environment_that_the_plugin_would_set(tmp_path) -> N
     assert not [name for name in pool if name.startswith("PET_")]
 
 
+def test_a_job_that_an_element_submits_does_not_join_its_training(tmp_path) -> None:
+    plan = Plan("script", ("/bin/sh",), "2-16,unit=1,engine=torchrun", "big", 3600, "/job/path")
+    element = {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "9", "SLURM_ARRAY_TASK_ID": "3"}
+    env = environment(plan, element, tmp_path / "9")
+    asked = SimpleNamespace(
+        min_nodes=2,
+        max_nodes=16,
+        endpoint=str(tmp_path),
+        run_id="9",
+        backend="malleable",
+        local_addr="n1",
+        get=lambda name: None,
+    )
+    assert options(asked, env).run == "9"
+    with pytest.raises(OptionError, match="inherited the settings of job 9"):
+        options(asked, {**env, "SLURM_JOB_ID": "13"})
+
+
 @pytest.mark.parametrize(
     ("rows", "code"),
     [
@@ -167,6 +207,7 @@ def test_an_element_has_the_environment_that_the_plugin_would_set(tmp_path) -> N
         ("COMPLETED|1:00| CANCELLED|0:30|", CANCELLED),
         ("COMPLETED|1:00| FAILED|0:30|", FAILED),
         ("FAILED|1:00| CANCELLED|0:00|", FAILED),
+        ("FAILED|1:00|finished{2} FAILED|1:00|finished{2}", FAILED),
         ("TIMEOUT|1:00|", FAILED),
         ("CANCELLED+|1:00| PREEMPTED|1:00|", CANCELLED),
         ("COMPLETED|1:00| COMPLETING|1:00|", None),

@@ -18,7 +18,7 @@ from slurm_hooks.elastic.agent.workers_here import request_of, workers_here
 from slurm_hooks.elastic.rendezvous.rounds import Limits
 from slurm_hooks.elastic.rendezvous.state import Member
 from slurm_hooks.words.engines import BACKENDS, Engine, engine_of
-from slurm_hooks.words.request import REQUEST_VARIABLE, allowed
+from slurm_hooks.words.request import REQUEST_VARIABLE, SELF_VARIABLE, allowed
 
 TRAITS_VARIABLE = "SLURM_SPANK_MALLEABLE_TRAITS"
 _TAKEN_OVER = frozenset({"PET_NNODES", "PET_RDZV_BACKEND", "PET_RDZV_ID"})
@@ -64,6 +64,7 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
     def given(name: str, default: float) -> float:
         return knob(env, name, default, params.get(name))
 
+    _refuse_inherited(env)
     agents = max(params.max_nodes, number(env.get("MALLEABLE_MAX", "")))
     if not params.endpoint.startswith("/"):
         raise OptionError(
@@ -94,6 +95,19 @@ def options(params: Any, env: Mapping[str, str]) -> Options:
         boundary_s=given("boundary_s", 10.0),
         wait_s=given("wait_s", 7 * 86400.0),
     )
+
+
+def _refuse_inherited(env: Mapping[str, str]) -> None:
+    """Where nothing is installed, sbatch gives a job the environment of the job that submits it.
+    Raises OptionError.
+    """
+    own = env.get(SELF_VARIABLE)
+    if own and own != env.get("SLURM_JOB_ID"):
+        job = env.get("MALLEABLE_JOB_ID", own)
+        raise OptionError(
+            f"this job has inherited the settings of job {job}, which has submitted it: write "
+            "`unset ${!PET_@} ${!MALLEABLE_@}` above torchrun, or submit it with --export=NONE"
+        )
 
 
 def _sizes(env: Mapping[str, str], smallest: int, largest: int) -> frozenset[int]:

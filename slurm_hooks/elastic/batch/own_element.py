@@ -41,6 +41,7 @@ from slurm_hooks.elastic.batch.standing import (
 from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
 from slurm_hooks.words.comment import Loss, Standing
+from slurm_hooks.words.request import SELF_VARIABLE
 
 AGAIN_S = 5.0  # between two looks for the end, while a requeue is refused
 START_S = 5.0
@@ -49,7 +50,6 @@ FINISH_S = 60.0
 SPREAD_S = 0.25  # for each fragment: all join at the same moment, and a site may limit requests
 SPREAD_MOST_S = 15.0  # well below `failures.join_s`, after which its absence is reported
 SPREAD_LIKE = 8  # fragments, if their number is unknown
-SELF_VARIABLE = "MALLEABLE_SELF"  # the array of a job that was submitted without any installation
 _ERRORS = OSError, subprocess.SubprocessError
 _SILENT = (
     "{missing} not found in PATH, perhaps because this is a container: without them the job cannot "
@@ -70,7 +70,7 @@ class OwnElement:
         self._run = run_of(env)
         self._signals = signals
         own = env.get(SELF_VARIABLE)  # a job within such a job has the variable, too
-        self._has_tick = not own or own != env.get("SLURM_ARRAY_JOB_ID")
+        self._has_tick = not own or own != env.get("SLURM_JOB_ID")
         self._writer = writer_of(self._element)
         self._standing: Optional[Standing] = None  # reported last
         self._told_progress: Optional[Progress] = None

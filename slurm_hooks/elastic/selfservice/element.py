@@ -72,10 +72,14 @@ class Element:
         argv = [*self._plan.interpreter, self._plan.script, *words]
         mortal = dies_with(os.getpid())
         self._child = subprocess.Popen(argv, env=self._env, preexec_fn=mortal)  # noqa: PLW1509
+        has_told = False
         while (code := self._reap()) is None:
             self._pause(POLL_S)
             if not self._is_terminated:
                 self._keeper.attend()
+            elif not has_told:
+                self._notes.leave(self._fragment)  # the end may be a SIGKILL
+                has_told = True
         if self._is_terminated:
             self._await_descendants()
             self._notes.leave(self._fragment)
@@ -150,6 +154,8 @@ class Element:
             raise Outlived
         known = self._answer()
         own = self._keeper.own(known)
+        if self._is_terminated or (own and not own.is_here):
+            raise Terminated
         is_over = any(row.has_finished for row in known) or (own and not own.has_agent)
         if code == 0 and is_over and not self._plan.wanted.engine.is_pool:
             self._notes.finish()
@@ -162,8 +168,8 @@ class Element:
         if code == 0 and (is_over or own is None):
             return 0
         if own and own.has_trained(self._run):
-            self._notes.forget_failures()
-        return self._fail(known, code or 1)
+            self._notes.forget_failures(self._fragment)
+        return self._fail(known, code)
 
     def _end_pool(self, known: Sequence[Row], own: Row) -> None:
         """This worker has found no work. `malleable finish` ends the others. The last that runs
@@ -186,10 +192,11 @@ class Element:
 
     def _fail(self, known: Sequence[Row], code: int) -> int:
         """Try again, up to MOST_FAILURES. Then the job ends, unless others run well."""
+        how = f"failed with exit code {code}" if code else "ended before its training had finished"
         failures = self._notes.fail(self._fragment, self._run)
         if failures < MOST_FAILURES:
             which = ORDINALS[failures]
-            say(f"the script failed with exit code {code} for the {which} time; it is tried again")
+            say(f"the script {how} for the {which} time; it is tried again")
             return self._give_back()
         others = {row.fragment for row in known if row.is_here} - self._notes.failed()
         if others or not known:
@@ -197,7 +204,7 @@ class Element:
         elif self._notes.give_up():
             say(f"the job ends: its script has failed {MOST_FAILURES} times without progress")
             self._keeper.cancel(known)
-        return code
+        return code or 1
 
 
 def code_of(status: int) -> int:

@@ -6,8 +6,8 @@
 * An element leaves before its lease ends, at a moment of its own.
 
 Each of n elements looks every n minutes on average. So the job asks Slurm about once a minute,
-however large it is and whichever elements are lost. A leave is noted in the shared directory, and
-makes one of the others look at once.
+however large it is. A leave is noted in the shared directory, and makes one of the others look at
+once. So does a look that is overdue, since most elements may have been lost.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Keeper:
         self._set_lease(self._began + plan.lease_s, plan.lease_s)
         self._next_look = self._began + FIRST_LOOK_S * self._dice.uniform(0.5, 1.5)
         self._next_listing, self._early_look, self._early_s = 0.0, FOREVER, EARLY_S
+        self._each_s = upkeep.EACH_S
 
     def _set_lease(self, ends: float, lease_s: float) -> None:
         self._leave_at = upkeep.leave_at(ends, lease_s, self._share)
@@ -153,7 +154,7 @@ class Keeper:
             self._tell("scancel", "--quiet", "--signal=URG", "--full", self.name)
         if now >= self._next_listing:
             self._next_listing = now + LIST_S
-            self._see_leaves(now)
+            self._see_notes(now)
         if now >= min(self._next_look, self._early_look):
             self._look(now)
 
@@ -172,22 +173,26 @@ class Keeper:
             return False
         return is_other_run(self._slurm.ask(run_request(self.name)), self._run)
 
-    def _see_leaves(self, now: float) -> None:
-        """Look soon after another element has left, unless one of the others has done so. An
-        element that stays on its way makes the looks rarer.
+    def _see_notes(self, now: float) -> None:
+        """Look soon after another element has left, if a look is overdue, unless one of the others
+        has done so, and while others rest. An element that stays on its way makes the looks rarer.
         """
-        if not self._notes.left():
+        is_overdue = now - max(self._began, self._notes.looked_at()) > 2 * self._each_s
+        is_rest = self._fewest > 1 and now < self._notes.rests_until()
+        if not (is_overdue or is_rest or self._notes.left()):
             self._early_look, self._early_s = FOREVER, EARLY_S
         elif self._early_look == FOREVER:
             self._early_look = now + self._early_s * (1 + self._dice.random() * self._running)
             self._early_s = min(EARLY_MOST_S, 2 * self._early_s)
 
     def _look(self, now: float) -> None:
+        self._notes.look(now)
         known = self.rows()
         took_s = self._clock() - now if known else upkeep.SLOW
         self._running = max(1, upkeep.running(known)) if known else self._running
-        share = self._dice.expovariate(1.0)
-        self._next_look = now + upkeep.interval_s(self._running, took_s, share)
+        self._each_s = upkeep.each_s(took_s)
+        share = self._dice.expovariate(1.0)  # 1 on average
+        self._next_look = now + share * self._each_s * self._running
         self._early_look = FOREVER
         if known:
             self._see(known, now)
@@ -203,7 +208,9 @@ class Keeper:
             self._set_lease(own.ends, lease_s)
             if not own.has_agent:  # nobody hears the signal, and others may have begun with it
                 self._requeue_at -= self._share * lease_s / 4
-        if any(row.has_finished for row in known):
+        if own.has_trained(self._run) and now - self._began >= upkeep.MUCH_S:
+            self._notes.forget_failures(self._fragment)
+        if any(row.has_finished for row in known) or self._notes.has_finished():
             return
         if self._is_short(known, now):
             self.rest(known)
@@ -212,13 +219,14 @@ class Keeper:
             self._wake(known)
 
     def _is_short(self, known: Sequence[Row], now: float) -> bool:
-        """Tell whether fewer than MIN have run for a while."""
+        """Tell whether fewer than MIN have run for a while, or run and others rest already."""
         if upkeep.running(known) >= self._fewest:
             self._short_since = None
             return False
         self._short_since = self._short_since or now
         self._next_look = min(self._next_look, now + self._meet_s / 2)
-        return now - self._short_since >= self._meet_s
+        is_rest = now < self._notes.rests_until()
+        return is_rest or now - self._short_since >= self._meet_s
 
     def _wake(self, known: Sequence[Row]) -> None:
         """Let the others start again, unless all rest."""
@@ -238,21 +246,22 @@ class Keeper:
 
     def _bring_back(self, known: Sequence[Row]) -> list[Row]:
         """Requeue elements that have ended, while Slurm knows them. Return those."""
-        return [
+        now = self._clock()
+        mine = [
             row
             for row in self._wanted(known)
-            if self._notes.claim(row.fragment, row.ends) and self._has_requeued(row)
+            if self._notes.claim(row.fragment, row.ends, now) and not self._gives_up(row)
         ]
+        if mine and (why := self._tell("scontrol", "requeue", upkeep.name(mine))):
+            debug(f"scontrol requeue {upkeep.name(mine)}: {why}")
+        return mine
 
-    def _has_requeued(self, row: Row) -> bool:
-        name = f"{row.array}_{row.fragment}"
-        if row.has_failed and self._notes.fail(row.fragment, row.ends) >= MOST_FAILURES:
-            say(f"fragment {row.fragment} ends: it was killed {MOST_FAILURES} times")
+    def _gives_up(self, row: Row) -> bool:
+        """Count an early end. Tell whether it was the last that is allowed."""
+        if not row.has_failed or self._notes.fail(row.fragment, row.ends) < MOST_FAILURES:
             return False
-        if why := self._tell("scontrol", "requeue", name):
-            debug(f"scontrol requeue {name}: {why}")
-            self._notes.unclaim(row.fragment, row.ends)
-        return not why
+        say(f"fragment {row.fragment} ends: it has ended early {MOST_FAILURES} times ({row.state})")
+        return True
 
     # -- the job
 

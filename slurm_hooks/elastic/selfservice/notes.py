@@ -1,7 +1,8 @@
 """What the elements of a job leave for each other: small files in the job's shared directory.
 
-A name has it all, but for the time in `resting`. Without a note about a leave or a failure the job
-only loses time or tries more often, except where a method says so.
+A name has it all, so nobody opens a file that others write (an NFSv4 server may then make them
+wait). Without a note about a leave or a failure the job only loses time or tries more often, except
+where a method says so. Times are epoch seconds.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 
 OLD_S = 300.0  # a note about a leave is of no use after this
-_FAILED, _LEFT, _AGAIN = "failed-", "left-", "again-"
-_RESTING, _FINISHED, _GIVEN_UP = "resting", "finished", "given-up"
+CLAIM_S = 120.0  # who has claimed an element and died keeps it for so long from the others
+_FAILED, _LEFT, _AGAIN, _LOOKED, _RESTING = "failed-", "left-", "again-", "looked-", "resting-"
+_FINISHED, _GIVEN_UP = "finished", "given-up"
 
 
 class Notes:
@@ -22,17 +24,33 @@ class Notes:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
-    # -- the rest below MIN
+    # -- times
 
     def rest(self, until: float) -> None:
-        """No element is to run until then (epoch seconds)."""
-        self._write(_RESTING, f"{until:.0f}")
+        """Below MIN no element is to run until then."""
+        self._note_time(_RESTING, until)
 
     def rests_until(self) -> float:
         """Return the end of the rest, 0 without a rest."""
-        with suppress(OSError, ValueError):
-            return float((self._directory / _RESTING).read_text()[:20])
-        return 0.0
+        return self._time(_RESTING)
+
+    def look(self, now: float) -> None:
+        """An element asks Slurm about all of them now."""
+        self._note_time(_LOOKED, now)
+
+    def looked_at(self) -> float:
+        """Return when an element has last asked, 0 if none has."""
+        return self._time(_LOOKED)
+
+    def _note_time(self, first: str, time_: float) -> None:
+        old = self._with(first)
+        self._write(f"{first}{time_:.0f}")
+        for word in old:
+            if word != f"{time_:.0f}":
+                self._remove(first + word)
+
+    def _time(self, first: str) -> float:
+        return max((0.0, *map(_number, self._with(first))))
 
     # -- leaves
 
@@ -77,10 +95,10 @@ class Notes:
         """Return the fragments whose script has failed without progress since."""
         return frozenset(_number(word.partition(".")[0]) for word in self._with(_FAILED))
 
-    def forget_failures(self) -> None:
-        """The training has made progress."""
-        for word in self._with(_FAILED):
-            self._remove(_FAILED + word)
+    def forget_failures(self, fragment: int) -> None:
+        """The training has made progress there."""
+        for word in self._with(f"{_FAILED}{fragment}."):
+            self._remove(f"{_FAILED}{fragment}.{word}")
 
     def give_up(self) -> bool:
         """The job has failed. Tell whether this element is the first to say so."""
@@ -96,15 +114,14 @@ class Notes:
 
     # -- elements that have ended and are wanted again
 
-    def claim(self, fragment: int, ended: int) -> bool:
+    def claim(self, fragment: int, ended: int, now: float) -> bool:
         """Tell whether this process is the first that wants the run of this fragment again that
-        has ended then (epoch seconds).
+        has ended then. Later another may.
         """
-        return self._is_first(f"{_AGAIN}{fragment}.{ended}")
-
-    def unclaim(self, fragment: int, ended: int) -> None:
-        """Slurm does not start it again."""
-        self._remove(f"{_AGAIN}{fragment}.{ended}")
+        for word in self._with(f"{_AGAIN}{fragment}."):
+            if not word.startswith(f"{ended}."):
+                self._remove(f"{_AGAIN}{fragment}.{word}")
+        return self._is_first(f"{_AGAIN}{fragment}.{ended}.{now // CLAIM_S:.0f}")
 
     # -- files
 

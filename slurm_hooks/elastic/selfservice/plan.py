@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from slurm_hooks.elastic.batch.own_element import SELF_VARIABLE
 from slurm_hooks.elastic.private_directory import read_file
 from slurm_hooks.words.engines import BACKENDS
-from slurm_hooks.words.request import GPU, REQUEST_VARIABLE, TASK, Request, read
+from slurm_hooks.words.request import GPU, REQUEST_VARIABLE, SELF_VARIABLE, TASK, Request, read
 
 MOST_BYTES = 1 << 16
 RESTARTS = "1000"
@@ -60,7 +59,7 @@ def environment(plan: Plan, env: Mapping[str, str], shared: Path) -> dict[str, s
     request, job = plan.wanted, shared.name
     words = {
         REQUEST_VARIABLE: request.written,
-        SELF_VARIABLE: env["SLURM_ARRAY_JOB_ID"],
+        SELF_VARIABLE: env["SLURM_JOB_ID"],
         "MALLEABLE_JOB_ID": job,
         "MALLEABLE_FRAGMENT": env["SLURM_ARRAY_TASK_ID"],
         "MALLEABLE_MIN": str(request.smallest),

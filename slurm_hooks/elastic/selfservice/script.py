@@ -10,8 +10,11 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_hooks.words.engines import LAUNCHERS
+
 _OPTION = re.compile(r"\s--malleable(?:=|\s+)(\S+)")
 _SHORTEST = re.compile(r"\s--time-min(?:=|\s+)\S+")  # Slurm would give all elements that limit
+_SRUN_PYTHON = re.compile(r"(?:exec\s+)?srun(?:\s+\S+)*?\s+(?:\S*/)?python[0-9.]*\s")
 _MARK = "#SBATCH"
 _FLAGS = """
 contiguous dry-run exclusive get-user-env help hold ignore-pbs nice no-kill no-requeue overcommit
@@ -125,6 +128,16 @@ def _words(option: str) -> list[str]:
         return shlex.split(option[len(_MARK) :], comments=True)
     except ValueError as error:
         raise ScriptError(f"{option}: {error}") from None
+
+
+def copies(text: str) -> str:
+    """Return the line of a script that has srun start Python, if nothing in it starts torch's
+    launcher, else an empty text.
+    """
+    if any(word in text for word in LAUNCHERS):
+        return ""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line[:80] for line in lines if _SRUN_PYTHON.match(line)), "")
 
 
 def batch_script(script: Script, python: str, job_path: str, plan: str) -> str:

@@ -38,6 +38,10 @@ REFUSED = {
     "-a": "this command makes the array itself, with an element for each node",
     "--wrap": "give a script",
     "--malleable-env": "only a site that has installed the software copies environments to nodes",
+    "--clusters": "submit it on that cluster",
+    "-M": "submit it on that cluster",
+    "--nodelist": "each element has a node of its own; keep nodes out with --exclude",
+    "-w": "each element has a node of its own; keep nodes out with --exclude",
     "--test-only": "write --dry-run",
     "--time-min": "give the time limit of an element with --lease",
     "--wait": "write `malleable wait JOBID` behind it",
@@ -117,6 +121,11 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     own = script.read(text)
     options = [*own.options, *_of_environment(env), *asked.options]
     request = _request(asked.request or own.request, options)
+    if request.engine.by_torchrun and request.largest > 1 and (copy := script.copies(text)):
+        raise SubmitError(
+            f"{copy}: each element would train a separate copy; start it with torchrun instead, as "
+            "in `torchrun train.py`, or write --malleable=1-1"
+        )
     cluster, where = _site(options, request)
     lease_s = _lease_s(asked.lease, script.value(options, "--time", "-t"), where.most_s)
     name = script.value(options, "--job-name", "-J") or path.name

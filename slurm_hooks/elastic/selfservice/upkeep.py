@@ -55,8 +55,9 @@ class Row:
 
     @property
     def has_failed(self) -> bool:
-        """It was killed, or failed, before it could do much."""
-        return self.is_over and not self.was_taken and self.ends - self.starts < MUCH_S
+        """It was killed, or failed, before it could do much, or did not even start."""
+        is_early = not self.starts or self.ends - self.starts < MUCH_S
+        return self.is_over and not self.was_taken and is_early
 
     @property
     def has_agent(self) -> bool:
@@ -65,8 +66,11 @@ class Row:
 
     @property
     def has_finished(self) -> bool:
-        """Its agent says that the training has finished."""
-        return parse(self.comment).standing is Standing.FINISHED
+        """Its agent says that the training has finished. A script may have several trainings, and
+        one that waits to start is not at its last.
+        """
+        is_said = parse(self.comment).standing is Standing.FINISHED
+        return is_said and self.state != "PENDING"
 
     def is_leaving(self, run: int) -> bool:
         """Its agent says that it gives the node back in this run of the element."""
@@ -133,11 +137,11 @@ def name(rows_: Sequence[Row]) -> str:
     return f"{rows_[0].array}_[{','.join(str(row.fragment) for row in rows_)}]"
 
 
-def interval_s(elements: int, answer_s: float, share: float) -> float:
-    """Return the time until an element's next look. `elements` run, Slurm's last answer took
-    `answer_s`, and `share` is a random number, 1 on average. A slow Slurm is asked less often.
+def each_s(answer_s: float) -> float:
+    """Return the time between two looks of the whole job, if Slurm's last answer took `answer_s`. A
+    slow Slurm is asked less often.
     """
-    return share * EACH_S * max(1, elements) * min(max(1.0, answer_s), SLOW)
+    return EACH_S * min(max(1.0, answer_s), SLOW)
 
 
 def leave_at(ends: float, lease_s: float, share: float) -> float:

@@ -47,7 +47,8 @@ def verdict(rows: Sequence[str]) -> Optional[int]:
         return UNKNOWN
     if states - _OVER:
         return None
-    if any(parse(words[2]).standing is Standing.FINISHED for words in known):
+    sound = [words for words in known if words[0].startswith(("CANCELLED", "COMPLETED"))]
+    if any(parse(words[2]).standing is Standing.FINISHED for words in sound):
         return FINISHED
     if states & _FAILURES:
         return FAILED
