@@ -61,7 +61,7 @@ def test_more_elements_than_the_user_may_submit_are_refused(lane: Lane) -> None:
     assert lane.box.run(["squeue", "-h"]).stdout == ""
 
 
-def told(lane: Lane) -> list[list[str]]:
+def gpus(lane: Lane) -> list[list[str]]:
     return sorted(path.read_text().split() for path in lane.box.work.glob("gpu.*"))
 
 
@@ -71,9 +71,9 @@ def test_elements_of_a_gpu_fill_nodes_in_part_and_give_them_back(lane: Lane) -> 
     script = f'echo "$SLURMD_NODENAME $CUDA_VISIBLE_DEVICES" >gpu.$SLURM_ARRAY_TASK_ID\n{SLEEP}'
     job = lane.submit(script, "1-4,unit=gpu", *IN_LANE)
     rows = lane.await_(job, "RUNNING", "RUNNING", "RUNNING", "PENDING")
-    wait_until(lambda: [len(words) for words in told(lane)] == [2, 2, 2], LONG_S)
-    assert [node for node, _ in told(lane)] == sorted(row[4] for row in rows if row[4])
-    assert len({(node, gpu) for node, gpu in told(lane)}) == 3
+    wait_until(lambda: [len(words) for words in gpus(lane)] == [2, 2, 2], LONG_S)
+    assert [node for node, _ in gpus(lane)] == sorted(row[4] for row in rows if row[4])
+    assert len({(node, gpu) for node, gpu in gpus(lane)}) == 3
     another = lane.fill("--gpus-per-node=1", "--ntasks=1", "--qos=normal")
     wait_until(lambda: lane.states(another) == ["RUNNING"], LONG_S)
     lane.await_(job, "RUNNING", "RUNNING", "PENDING", "PENDING")
