@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the plugin, Lua, contract and promise tests and the demo on Slurm versions other than this
+# Runs the plugin, Lua, contract, promise and submit tests and the demo on Slurm versions other than this
 # host's: those of other Debian and Ubuntu releases, each in its own root below build/roots and its own
 # namespaces, with this host's Python, a copy of this tree and the plugin as it was built here: one
 # binary for all. The roots are kept for the next run, and build/matrix: what each Slurm answered
@@ -21,7 +21,8 @@ cd "$(dirname "$0")/.."
 
 self=$PWD/packaging/matrix.sh
 releases=${MATRIX_RELEASES:-trixie testing} # Slurm 24.11, and Debian's newest
-tests=${MATRIX_TESTS:-tests/slurm_wire tests/spank tests/lua tests/contract tests/promises}
+tests=${MATRIX_TESTS:-tests/slurm_wire tests/spank tests/lua tests/contract tests/promises \
+  tests/selfservice/test_submit_slurm.py}
 demo=${MATRIX_DEMO-yes}
 plugin=build/spank
 kept=build/matrix
