@@ -29,7 +29,7 @@ Table = dict[str, dict[tuple[str, float], float]]
 
 def steps(record: Record, minutes: float, costs: Costs) -> float:
     """Return the steps of a day."""
-    return Lane(record, Rules(JOB.max_nodes, 1, 60 * minutes), costs, JOB).run().steps_a_day
+    return Lane(record, Rules(JOB.max_nodes, 1, 60 * minutes), costs).run().steps_a_day
 
 
 def unplanned(record: Record) -> Record:

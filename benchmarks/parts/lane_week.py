@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from parts.replay_runs import MEASURED
@@ -23,7 +23,7 @@ from slurm_hooks.allocation.curves import prior
 from slurm_hooks.elastic.selfservice import upkeep
 from slurm_hooks.replay.record import Interval, Record
 from slurm_hooks.replay.running import Ledger, Pause, Running
-from slurm_hooks.replay.work import Kind, kind
+from slurm_hooks.replay.work import kind
 
 HELD_S = 121.0  # Slurm keeps a requeued job back (docs/users/without-installation.md)
 WOKEN_S = 10.0  # until the elements that run end that
@@ -58,6 +58,45 @@ FILES = Costs(300.0, redoes=True)
 JOB = kind("light", prior(max_nodes=64), (1, 16), 1e12)  # no job ends
 
 
+class Tally:
+    """The work of a job from its sizes. `changes` of size were planned, `losses` were not, and
+    `gone` counts the times at which no element was left. Without `is_gang` a loss ends nothing but
+    the elements that are lost.
+    """
+
+    def __init__(self, record: Record, costs: Costs, is_gang: bool = False) -> None:
+        self.changes = self.losses = self.gone = 0
+        self.ledger = Ledger()
+        self._job = Running(1, JOB, record.from_s, costs.checkpoint_s)
+        self._costs, self._is_gang, self._record = costs, is_gang, record
+
+    def change(self, now: float, size: int, is_lost: bool, has_grown: bool) -> None:
+        """The job has `size` nodes from now on."""
+        before, job = self._job.size, self._job
+        job.advance(now, self.ledger)
+        job.nodes = dict.fromkeys(range(size), now)
+        self.changes += not is_lost
+        self.losses += is_lost
+        self.gone += before > 0 and not size
+        if is_lost or self._costs.redoes:
+            job.forget(before, self.ledger)
+        else:
+            job.save()
+        if not before or (is_lost and self._is_gang):
+            job.pause(Pause.GROW, COLD_S)
+        elif is_lost:
+            job.pause(Pause.LOSS, LOSS_S)
+        else:
+            job.pause(Pause.GROW, MEASURED.up_s if has_grown else MEASURED.down_s)
+
+    @property
+    def steps_a_day(self) -> float:
+        """Of steps that a single node makes in a second, when the record has ended."""
+        self._job.advance(self._record.to_s, self.ledger)
+        work = sum(self.ledger.images.values()) / JOB.rates[1]
+        return work / self._record.window_s * 86_400
+
+
 @dataclass
 class Element:
     """Its nodes while it runs. `start` counts its starts."""
@@ -68,61 +107,36 @@ class Element:
     start: int = 0
 
 
-@dataclass
 class Lane:
-    """A run. `changes` of size were planned, `losses` were not, and `gone` counts the times at
-    which no element was left.
-    """
+    """A run over the record. `tally` has its result."""
 
-    record: Record
-    rules: Rules
-    costs: Costs
-    kind: Kind
-    changes: int = 0
-    losses: int = 0
-    gone: int = 0
-    ledger: Ledger = field(default_factory=Ledger)
-
-    def __post_init__(self) -> None:
-        self._job = Running(1, self.kind, self.record.from_s, self.costs.checkpoint_s)
-        self._elements = [Element(n) for n in range(self.rules.elements)]
+    def __init__(self, record: Record, rules: Rules, costs: Costs) -> None:
+        self.tally = Tally(record, costs, not rules.is_malleable)
+        self._record, self._rules = record, rules
+        self._elements = [Element(n) for n in range(rules.elements)]
         self._idle: dict[int, Interval] = {}  # without an element of ours
         self._on: dict[int, Element] = {}
         self._intervals: dict[int, Interval] = {}
         self._dice = random.Random(1)
-        self._events = list(_events(self.record))
+        self._events = list(_events(record))
         heapq.heapify(self._events)
 
-    @property
-    def work(self) -> float:
-        """In seconds of a single node."""
-        return sum(self.ledger.images.values()) / self.kind.rates[1]
-
-    @property
-    def steps_a_day(self) -> float:
-        """Of steps that a single node makes in a second."""
-        return self.work / self.record.window_s * 86_400
-
-    def run(self) -> Lane:
+    def run(self) -> Tally:
         """Play the whole record."""
-        while self._events and self._events[0][0] < self.record.to_s:
+        while self._events and self._events[0][0] < self._record.to_s:
             now = self._events[0][0]
-            before = self._job.size
-            self._job.advance(now, self.ledger)
             is_lost = has_left = False
             while self._events and self._events[0][0] == now:
                 _, what, number, count = heapq.heappop(self._events)
                 is_lost |= what == TAKE and self._take(number, now)
                 has_left |= what == LEAVE and self._leave(self._elements[number], count, now)
                 if what == JOIN:
-                    self._join(self.record.intervals[count])
+                    self._join(self._record.intervals[count])
             has_grown = self._start(now)
-            self._job.nodes = dict.fromkeys(self._on, now)
-            is_lost |= has_left and not self.rules.is_malleable
+            is_lost |= has_left and not self._rules.is_malleable
             if is_lost or has_left or has_grown:
-                self._account(before, is_lost, has_grown)
-        self._job.advance(self.record.to_s, self.ledger)
-        return self
+                self.tally.change(now, len(self._on), is_lost, has_grown)
+        return self.tally
 
     def _join(self, interval: Interval) -> None:
         self._intervals[interval.node] = self._idle[interval.node] = interval
@@ -140,7 +154,7 @@ class Lane:
         if not element.nodes or element.start != start:
             return False
         self._free(element, now)
-        self._requeue(element, now, HELD_S if self.rules.is_malleable else 0.0)
+        self._requeue(element, now, HELD_S if self._rules.is_malleable else 0.0)
         return True
 
     def _free(self, element: Element, now: float) -> None:
@@ -150,7 +164,7 @@ class Lane:
         element.nodes = ()
 
     def _requeue(self, element: Element, now: float, held_s: float = HELD_S) -> None:
-        is_woken = self.rules.is_malleable and self._on
+        is_woken = self._rules.is_malleable and self._on
         element.eligible_s = now + (WOKEN_S if is_woken else held_s)
         heapq.heappush(self._events, (element.eligible_s, WAKE, element.number, 0))
 
@@ -159,9 +173,9 @@ class Lane:
         waiting = [e for e in self._elements if not e.nodes and e.eligible_s <= now]
         if not waiting:
             return False
-        until = now + self.rules.lease_s
+        until = now + self._rules.lease_s
         fit = sorted(n for n, i in self._idle.items() if i.known_s > now or i.end_s >= until)
-        width = self.rules.width
+        width = self._rules.width
         for element in waiting[: len(fit) // width]:
             element.nodes = tuple(fit[-width:])
             del fit[-width:]
@@ -174,24 +188,9 @@ class Lane:
         return any(element.nodes for element in waiting)
 
     def _leaves_at(self, until: float) -> float:
-        lease_s = self.rules.lease_s
-        is_ours = self.rules.is_malleable
+        lease_s = self._rules.lease_s
+        is_ours = self._rules.is_malleable
         return upkeep.leave_at(until, lease_s, self._dice.random()) if is_ours else until
-
-    def _account(self, before: int, is_lost: bool, has_grown: bool) -> None:
-        self.changes += not is_lost
-        self.losses += is_lost
-        self.gone += before > 0 and not self._on
-        if is_lost or self.costs.redoes:
-            self._job.forget(before, self.ledger)
-        else:
-            self._job.save()
-        if not before or (is_lost and not self.rules.is_malleable):
-            self._job.pause(Pause.GROW, COLD_S)
-        elif is_lost:
-            self._job.pause(Pause.LOSS, LOSS_S)
-        else:
-            self._job.pause(Pause.GROW, MEASURED.up_s if has_grown else MEASURED.down_s)
 
 
 def _events(record: Record) -> Iterator[tuple[float, int, int, int]]:

@@ -98,8 +98,9 @@ def test_an_element_starts_only_where_its_limit_ends_before_a_planned_start(
 
     def used(limit_s: float) -> float:
         rules = week.Rules(2, 1, limit_s, is_malleable=False)
-        lane = week.Lane(record, rules, week.KEEPS, week.JOB).run()
-        return float(lane.ledger.used_node_s)
+        tally = week.Lane(record, rules, week.KEEPS).run()
+        assert tally.steps_a_day > 0
+        return float(tally.ledger.used_node_s)
 
     assert used(600) == 1000
     assert used(400) == 1000 + 400
@@ -113,8 +114,22 @@ def test_an_element_whose_node_was_taken_is_woken_only_by_others(
 
     def used(*others: Interval) -> float:
         record = Record((*holes, *others), 2, 0, 1000)
-        lane = week.Lane(record, week.Rules(1 + len(others), 1, 1e6), week.KEEPS, week.JOB).run()
-        return float(lane.ledger.used_node_s)
+        rules = week.Rules(1 + len(others), 1, 1e6)
+        tally = week.Lane(record, rules, week.KEEPS).run()
+        assert tally.steps_a_day > 0
+        return float(tally.ledger.used_node_s)
 
     assert used() == 200 + (1000 - 200 - week.HELD_S)
     assert used(Interval(0, 0, 1000)) == 1000 + 200 + (1000 - 200 - week.WOKEN_S)
+
+
+def test_an_ordinary_job_loses_all_its_nodes_and_the_steps_since_its_file(
+    part: Callable[[str], ModuleType],
+) -> None:
+    week = part("lane_week")
+    record = Record((Interval(0, 0, 1000), Interval(1, 0, 650)), 2, 0, 1000)
+    rules = week.Rules(1, 2, 1e6, is_malleable=False)
+    tally = week.Lane(record, rules, week.Costs(300.0)).run()
+    rates = week.JOB.rates
+    assert tally.steps_a_day * 1000 / 86_400 == pytest.approx(600 * rates[2] / rates[1])
+    assert (tally.losses, tally.gone, tally.ledger.used_node_s) == (1, 1, 2 * 650)
