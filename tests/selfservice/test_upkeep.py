@@ -120,3 +120,15 @@ def test_old_jobs_are_removed_with_their_notes(tmp_path: Path) -> None:
     notes.look(7.0)
     assert (notes.rests_until(), notes.looked_at()) == (5.0, 7.0)
     assert [path.name for path in tmp_path.iterdir() if not _FILES.fullmatch(path.name)] == []
+
+
+def test_notes_of_an_earlier_job_with_the_same_number_are_forgotten(tmp_path: Path) -> None:
+    notes = Notes(tmp_path)
+    notes.finish()
+    notes.fail(1, 2)
+    (tmp_path / "state.3").touch()
+    submitted = 1_800_000_000
+    for name, at in (("finished", -5), ("failed-1.2", 5), ("state.3", -5)):
+        os.utime(tmp_path / name, (0, submitted + at))
+    notes.forget_older(submitted)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["failed-1.2", "state.3"]

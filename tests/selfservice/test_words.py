@@ -12,7 +12,7 @@ from slurm_hooks.elastic.agent.options import OptionError, options
 from slurm_hooks.elastic.selfservice import lane, script
 from slurm_hooks.elastic.selfservice.plan import Plan, environment
 from slurm_hooks.elastic.selfservice.status import elements, summary
-from slurm_hooks.elastic.selfservice.submit import REFUSED, SubmitError, order
+from slurm_hooks.elastic.selfservice.submit import REFUSED, SubmitError, _place, order
 from slurm_hooks.elastic.selfservice.wait import CANCELLED, FAILED, FINISHED, UNKNOWN, verdict
 from slurm_hooks.words.request import read
 
@@ -90,7 +90,18 @@ def test_a_request_without_a_script_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["--array=0-3", "--arr=0-3", "--wait", "-W", "#SBATCH --wait", "-a 3"]
+    "line",
+    [
+        "--array=0-3",
+        "--arr=0-3",
+        "--wait",
+        "-W",
+        "#SBATCH --wait",
+        "-a 3",
+        "-a0-5",
+        "-Ha1-3",
+        "-HW",
+    ],
 )
 def test_options_that_cannot_be_passed_on_are_seen(line: str) -> None:
     options = [line] if line.startswith("#") else line.split()
@@ -238,3 +249,18 @@ def test_status_shows_what_slurm_says_of_our_jobs() -> None:
     why += "1 for an idle node"
     assert summary(own, read("4-16,unit=4gpu")) == ("7", "a|b", "running", "4", "4-16", why)
     assert summary(own, None)[3:5] == ("1", "?")
+
+
+def test_what_a_job_runs_lies_where_only_its_user_can_rename_it(tmp_path, monkeypatch) -> None:
+    home, shared = tmp_path / "home", tmp_path / "shared"
+    for directory in (home, shared, tmp_path / "sticky"):
+        directory.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    assert _place(str(shared)).parents[1] == shared
+    shared.chmod(0o2770)
+    assert _place(str(shared)).parents[1] == home
+    (tmp_path / "sticky").chmod(0o1777)
+    assert _place(str(tmp_path / "sticky")).parents[1] == tmp_path / "sticky"
+    home.chmod(0o777)
+    with pytest.raises(SubmitError, match=f"others can rename what is in {shared}"):
+        _place(str(shared))

@@ -67,6 +67,7 @@ class Element:
         adopt()
         self._notes.come(self._fragment)
         if self._notes.has_finished():
+            say("the job has finished: nothing is left to do for this element")
             return 0
         self._meet_others()
         argv = [*self._plan.interpreter, self._plan.script, *words]
@@ -219,6 +220,7 @@ def main(words: Sequence[str], env: Mapping[str, str]) -> int:
         shared = plan.directory(Path.cwd(), int(env["SLURM_ARRAY_JOB_ID"]))
         make_private(shared)
         notes = Notes(shared)
+        notes.forget_older(os.stat(words[0]).st_mtime)  # slurmctld may have begun to count again
         keeper = Keeper(plan, env, notes, Slurm(answer, tell))
         return Element(plan, env, shared, notes, keeper).run(words[1:])
     except (Terminated, Outlived):

@@ -7,6 +7,7 @@ where a method says so. Times are epoch seconds.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection
 from contextlib import suppress
@@ -16,6 +17,7 @@ OLD_S = 300.0  # a note about a leave is of no use after this
 CLAIM_S = 120.0  # who has claimed an element and died keeps it for so long from the others
 _FAILED, _LEFT, _AGAIN, _LOOKED, _RESTING = "failed-", "left-", "again-", "looked-", "resting-"
 _FINISHED, _GIVEN_UP = "finished", "given-up"
+_NOTE = re.compile(r"(failed|left|again|looked|resting)-|(finished|given-up)\Z")
 
 
 class Notes:
@@ -23,6 +25,14 @@ class Notes:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+
+    def forget_older(self, submitted: float) -> None:
+        """Remove notes of an earlier job with the same number: older than the submission."""
+        for name in self._with(""):
+            path = self._directory / name
+            with suppress(OSError):
+                if _NOTE.match(name) and path.stat().st_mtime < submitted:
+                    path.unlink()
 
     # -- times
 

@@ -110,8 +110,19 @@ def value(options: Sequence[str], *names: str) -> str:
 
 def has(options: Sequence[str], *names: str) -> str:
     """Return the first of these options that is there, empty if none is."""
-    words = [word.partition("=")[0] for option in options for word in _words(option)]
-    return next((n for n in names for word in words if word == n or _means(word, n)), "")
+    given = [name for option in options for word in _words(option) for name in _names(word)]
+    return next((n for n in names for name in given if name == n or _means(name, n)), "")
+
+
+def _names(word: str) -> list[str]:
+    """Return the options in a word: `-Ha1-3` has -H and -a."""
+    if word.startswith("--"):
+        return [word.partition("=")[0]]
+    if not word.startswith("-"):
+        return []
+    letter, rest = _short(word)
+    flags = word[1 : len(word) - len(rest)] if letter else word[1:]
+    return [f"-{flag}" for flag in flags]
 
 
 def _means(name: str, long: str) -> bool:

@@ -4,15 +4,17 @@ installed nothing.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pwd
 import re
+import secrets
 import shlex
+import stat
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private, write_file
 from slurm_hooks.elastic.selfservice import lane, script
@@ -129,26 +131,26 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     cluster, where = _site(options, request)
     lease_s = _lease_s(asked.lease, script.value(options, "--time", "-t"), where.most_s)
     name = script.value(options, "--job-name", "-J") or path.name
+    if not name.isprintable():
+        raise SubmitError(f"{name!r} is no name for a job; give another with --job-name")
     line = [f"--job-name={name}", *asked.options, *_ours(request, lease_s, options, where)]
     place = _place(script.value(options, "--chdir", "-D"))
     job_path = place / "jobpath"
+    folder = place / f"plan-{secrets.token_hex(6)}"  # no later submission changes it
     plan = Plan(
-        script=text,
+        script=str(folder / "script"),
         interpreter=own.interpreter,
         request=request.written,
         cluster=cluster,
         lease_s=lease_s,
         job_path=str(job_path if asked.is_dry else _lay_out(job_path)),
     )
-    about = f"{plan.text}{sys.executable}".encode("utf-8", "replace")
-    folder = place / f"plan-{hashlib.sha256(about).hexdigest()[:12]}"
     batch = script.batch_script(own, sys.executable, plan.job_path, str(folder / "plan.json"))
     if asked.is_dry:
         said = shlex.join(["sbatch", *line, "BATCH-SCRIPT", *asked.command[1:]])
         sys.stdout.write(f"{said}\n\n{batch}\n")
         return 0
-    final = replace(plan, script=str(folder / "script"))
-    _write(folder, {"script": text, "plan.json": final.text, "batch": batch})
+    _write(folder, {"script": text, "plan.json": plan.text, "batch": batch})
     sbatch = ("sbatch", "--parsable", *line, str(folder / "batch"), *asked.command[1:])
     said, why = ask(*sbatch, limit_s=SBATCH_S)
     if why:
@@ -252,9 +254,29 @@ def _lease_s(given: str, limit: str, most_s: int) -> int:
 
 
 def _place(chdir: str) -> Path:
-    """Return the directory for our files, below the working directory of the job."""
-    work = Path(chdir) if chdir else Path.cwd()
-    return work.absolute() / f".malleable-{os.getuid()}" / "submitted"
+    """Return the directory for our files: below the working directory of the job, or below the home
+    directory if others can change the former. Raises SubmitError, OSError.
+    """
+    work = (Path(chdir) if chdir else Path.cwd()).resolve()
+    for place in (work, Path(os.path.expanduser("~")).resolve()):
+        if not _open_to_others(place):
+            return place / f".malleable-{os.getuid()}" / "submitted"
+    raise SubmitError(
+        f"others can rename what is in {_open_to_others(work)}, and so change what your job runs: "
+        "submit from a directory where only you can write"
+    )
+
+
+def _open_to_others(place: Path) -> Optional[Path]:
+    """Return a directory on the way to this one in which others can rename files. Raises
+    OSError.
+    """
+    for directory in (place, *place.parents):
+        about = directory.stat()
+        is_open = about.st_mode & 0o022 and not about.st_mode & stat.S_ISVTX
+        if is_open or about.st_uid not in (0, os.getuid()):
+            return directory
+    return None
 
 
 def _ours(request: Request, lease_s: int, options: Sequence[str], where: lane.Lane) -> list[str]:
