@@ -10,8 +10,9 @@ import pytest
 
 from slurm_hooks.elastic.agent.options import OptionError, options
 from slurm_hooks.elastic.selfservice import lane, script
+from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import Plan, environment
-from slurm_hooks.elastic.selfservice.status import elements, summary
+from slurm_hooks.elastic.selfservice.status import elements, summary, why_back
 from slurm_hooks.elastic.selfservice.submit import REFUSED, SubmitError, _place, order
 from slurm_hooks.elastic.selfservice.wait import CANCELLED, FAILED, FINISHED, UNKNOWN, verdict
 from slurm_hooks.words.request import read
@@ -249,6 +250,16 @@ def test_status_shows_what_slurm_says_of_our_jobs() -> None:
     why += "1 for an idle node"
     assert summary(own, read("4-16,unit=4gpu")) == ("7", "a|b", "running", "4", "4-16", why)
     assert summary(own, None)[3:5] == ("1", "?")
+
+
+def test_explain_says_why_an_element_was_given_back(tmp_path) -> None:
+    notes = Notes(tmp_path)
+    notes.fail(1, 0)
+    assert why_back(1, notes, 100.0).startswith("another try: its script has failed 1 of 3 times")
+    assert why_back(2, notes, 100.0) == ""
+    notes.rest(200.0)
+    assert why_back(2, notes, 100.0) == "enough idle nodes for MIN"
+    assert why_back(2, notes, 201.0) == ""
 
 
 def test_what_a_job_runs_lies_where_only_its_user_can_rename_it(tmp_path, monkeypatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -15,6 +16,8 @@ from typing import NamedTuple, Optional
 
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.commands import ask
+from slurm_hooks.elastic.selfservice.keeper import MOST_FAILURES
+from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import load
 from slurm_hooks.words.request import Request
 
@@ -108,14 +111,26 @@ def list_elements(words: Sequence[str]) -> int:
     job, name, state, size, sizes, _ = summary(known, _request(known[0].folder))
     print(f"job {job} ({name}): {state}, size {size}, MIN-MAX {sizes}")
     rows = sorted(known, key=lambda element: int(element.number))
-    _print([ELEMENT_HEADS, *(_row(element) for element in rows)])
+    notes = _notes(job, known[0].folder)
+    _print([ELEMENT_HEADS, *(_row(element, notes) for element in rows)])
     return 0
 
 
-def _row(element: Element) -> tuple[str, ...]:
+def why_back(number: int, notes: Notes, now: float) -> str:
+    """Return why an element was given back, by the notes of its job, empty if they do not say."""
+    if failures := notes.failures(number):
+        return (
+            f"another try: its script has failed {failures} of {MOST_FAILURES} times, see its log"
+        )
+    return "enough idle nodes for MIN" if now < notes.rests_until() else ""
+
+
+def _row(element: Element, notes: Optional[Notes]) -> tuple[str, ...]:
     is_pending = element.state == "PENDING"
     estimate = f" (Slurm expects {element.starts})" if element.starts not in ("N/A", "") else ""
-    why = f"{waits_for(element.reason)}{estimate}" if is_pending else ""
+    is_back = element.reason == "BeginTime"
+    own = why_back(int(element.number), notes, time.time()) if notes and is_back else ""
+    why = f"{own or waits_for(element.reason)}{estimate}" if is_pending else ""
     until = "" if is_pending else element.ends
     return element.number, element.state.lower(), element.node, until, why
 
@@ -131,6 +146,14 @@ def _asked(which: str) -> Optional[list[Element]]:
 def _request(folder: str) -> Optional[Request]:
     with suppress(OSError, DirectoryError, ValueError, TypeError, LookupError):
         return load(Path(folder) / "plan.json").wanted
+    return None
+
+
+def _notes(job: str, folder: str) -> Optional[Notes]:
+    work, _ = ask("squeue", "--noheader", f"--job={job}", "--format=%Z")
+    with suppress(OSError, DirectoryError, ValueError, TypeError, LookupError):
+        plan = load(Path(folder) / "plan.json")
+        return Notes(plan.directory(Path(work.partition("\n")[0]), int(job)))
     return None
 
 
