@@ -257,6 +257,25 @@ def test_an_element_that_has_ended_comes_again(tmp_path: Path, state: str, fewes
     assert world.training() == 4
 
 
+def test_a_broken_node_does_not_use_the_elements_up(tmp_path: Path) -> None:
+    """Elements end there after two seconds. Three other nodes are sound."""
+    world = World(tmp_path, fewest=1, most=16, nodes=3)
+    world.pass_time(60)
+    starts = 0
+    for _ in range(2 * HOUR_S // 10):
+        world.nodes = 4
+        world.pass_time(2)
+        world.nodes = 3
+        if len(world.running()) > 3:
+            world.end(max(world.running(), key=lambda n: world.elements[n].began), "FAILED")
+            starts += 1
+        world.pass_time(8)
+    world.nodes = 16
+    world.pass_time(1.5 * HOUR_S)
+    assert world.training() == 16
+    assert starts < 16 * 6, starts
+
+
 def test_a_cancelled_element_does_not_come_again(tmp_path: Path) -> None:
     world = World(tmp_path, fewest=1, most=4, nodes=4)
     world.pass_time(60)
@@ -265,7 +284,7 @@ def test_a_cancelled_element_does_not_come_again(tmp_path: Path) -> None:
     assert world.training() == 3
 
 
-def test_an_element_that_is_killed_again_and_again_stays_away(
+def test_an_element_that_is_killed_again_and_again_rests_for_an_hour(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World(tmp_path, fewest=1, most=4, nodes=4, lease_s=4 * HOUR_S)
@@ -273,9 +292,11 @@ def test_an_element_that_is_killed_again_and_again_stays_away(
         world.pass_time(run_s)
         assert world.training() == 4
         world.end(2, "OUT_OF_MEMORY")
-    world.pass_time(1200)
+    world.pass_time(HOUR_S - 200)
     assert world.training() == 3
-    assert capsys.readouterr().err.count("fragment 2 ends: it has ended early 3 times") == 1
+    assert capsys.readouterr().err.count("fragment 2 rests for an hour") == 1
+    world.pass_time(400)
+    assert world.training() == 4
 
 
 @pytest.mark.parametrize(("most", "left"), [(16, 4), (64, 4), (16, 1)])

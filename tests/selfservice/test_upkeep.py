@@ -118,6 +118,8 @@ def test_old_jobs_are_removed_with_their_notes(tmp_path: Path) -> None:
     notes.finish()
     notes.claim(7, 3, 5.0)
     notes.look(7.0)
+    notes.put_off(4, 9.0)
+    assert (notes.late(8.0), notes.late(9.0)) == ({4}, frozenset())
     assert (notes.rests_until(), notes.looked_at()) == (5.0, 7.0)
     assert [path.name for path in tmp_path.iterdir() if not _FILES.fullmatch(path.name)] == []
 

@@ -255,7 +255,7 @@ def test_status_shows_what_slurm_says_of_our_jobs() -> None:
 def test_explain_says_why_an_element_was_given_back(tmp_path) -> None:
     notes = Notes(tmp_path)
     notes.fail(1, 0)
-    assert why_back(1, notes, 100.0).startswith("another try: its script has failed 1 of 3 times")
+    assert why_back(1, notes, 100.0).startswith("another try: it has failed 1 time,")
     assert why_back(2, notes, 100.0) == ""
     notes.rest(200.0)
     assert why_back(2, notes, 100.0) == "enough idle nodes for MIN"

@@ -25,7 +25,7 @@ _FILES = re.compile(
     r"|probe\.[0-9a-f]+(\.link)?|farewell-too-short|checkpoint\.lock"
     r"|imports-[0-9a-f]{8}\.json(\.[0-9]*\.[0-9]+)?"  # of warm workers
     r"|launch-[0-9a-f]+\.json(\.[0-9a-f]+)?"
-    r"|(failed|left|again|looked|resting)-[0-9]+(\.[0-9]+)*|finished|given-up"  # of selfservice
+    r"|(failed|left|again|looked|resting|late)-[0-9]+(\.[0-9]+)*|finished|given-up"  # selfservice
     r"|last-step(-[0-9]+)?\.pt(\.damaged|(\.[0-9]+){5}\.new)?"  # of Lightning and Trainer
 )
 _FOLDERS = re.compile(r"beats|stages|laid-out-[0-9]+")  # every file in them is ours

@@ -34,6 +34,7 @@ EARLY_S, EARLY_MOST_S = 2.0, 120.0  # until a look after a leave, first and at m
 OUTLIVED_S = 60.0  # in less time Slurm does not give a node up
 AGAIN_S = 20.0  # until a command that had no effect is given again
 MOST_FAILURES = 3
+LATE_S = 3600.0  # so long an element is put off that has ended early so often
 FOREVER = float("inf")
 
 
@@ -126,7 +127,7 @@ class Keeper:
         """Too few run. All others rest too. Slurm keeps this element back when it goes. Raises
         Hopeless.
         """
-        left = sum(not row.is_over for row in known) + len(self._wanted(known))
+        left = sum(not row.is_over for row in known) + len(upkeep.lost(known))
         if left < self._fewest:
             self.cancel(known)
             raise Hopeless(
@@ -138,7 +139,7 @@ class Keeper:
             f"{upkeep.running(known)} of at least {self._fewest} elements run: fragment "
             f"{self._fragment} gives its node back, and comes again in {self._rest_s:.0f} s"
         )
-        back = [*upkeep.pending(known), *self._bring_back(known)]
+        back = [*self._waiting(upkeep.pending(known)), *self._bring_back(known)]
         self._update(back, f"StartTime=now+{self._rest_s:.0f}")
 
     # -- while the script runs
@@ -232,36 +233,37 @@ class Keeper:
         """Let the others start again, unless all rest."""
         is_rest = self._clock() < self._notes.rests_until()
         if not is_rest or upkeep.running(known) >= self._fewest:
-            back = [*upkeep.kept_back(known), *self._bring_back(known)]
+            back = [*self._waiting(upkeep.kept_back(known)), *self._bring_back(known)]
             self._update(back, "StartTime=now")
         self._notes.meet(upkeep.settled(known))
 
-    def _wanted(self, known: Sequence[Row]) -> list[Row]:
-        """Return the elements that have ended and are to come again."""
-        return [
-            row
-            for row in upkeep.lost(known)
-            if row.was_taken or self._notes.failures(row.fragment) < MOST_FAILURES
-        ]
-
     def _bring_back(self, known: Sequence[Row]) -> list[Row]:
-        """Requeue elements that have ended, while Slurm knows them. Return those."""
+        """Requeue elements that have ended, while Slurm knows them. Return those that may start."""
         now = self._clock()
-        mine = [
-            row
-            for row in self._wanted(known)
-            if self._notes.claim(row.fragment, row.ends, now) and not self._gives_up(row)
-        ]
+        mine = [row for row in upkeep.lost(known) if self._notes.claim(row.fragment, row.ends, now)]
         if mine and (why := self._tell("scontrol", "requeue", upkeep.name(mine))):
             debug(f"scontrol requeue {upkeep.name(mine)}: {why}")
-        return mine
+        late = [row for row in mine if self._put_off(row, now)]
+        self._update(late, f"StartTime=now+{LATE_S:.0f}")
+        return [row for row in mine if row not in late]
 
-    def _gives_up(self, row: Row) -> bool:
-        """Count an early end. Tell whether it was the last that is allowed."""
+    def _put_off(self, row: Row, now: float) -> bool:
+        """Count an early end. Tell whether the element comes again late: its node may be broken,
+        and would use all elements up.
+        """
         if not row.has_failed or self._notes.fail(row.fragment, row.ends) < MOST_FAILURES:
             return False
-        say(f"fragment {row.fragment} ends: it has ended early {MOST_FAILURES} times ({row.state})")
+        self._notes.put_off(row.fragment, now + LATE_S)
+        say(
+            f"fragment {row.fragment} rests for an hour: it has ended early {MOST_FAILURES} times "
+            f"({row.state})"
+        )
         return True
+
+    def _waiting(self, rows: Sequence[Row]) -> list[Row]:
+        """Return those of these elements that are not put off."""
+        late = self._notes.late(self._clock())
+        return [row for row in rows if row.fragment not in late]
 
     # -- the job
 

@@ -16,8 +16,8 @@ from pathlib import Path
 OLD_S = 300.0  # a note about a leave is of no use after this
 CLAIM_S = 120.0  # who has claimed an element and died keeps it for so long from the others
 _FAILED, _LEFT, _AGAIN, _LOOKED, _RESTING = "failed-", "left-", "again-", "looked-", "resting-"
-_FINISHED, _GIVEN_UP = "finished", "given-up"
-_NOTE = re.compile(r"(failed|left|again|looked|resting)-|(finished|given-up)\Z")
+_LATE, _FINISHED, _GIVEN_UP = "late-", "finished", "given-up"
+_NOTE = re.compile(r"(failed|left|again|looked|resting|late)-|(finished|given-up)\Z")
 
 
 class Notes:
@@ -51,6 +51,15 @@ class Notes:
     def looked_at(self) -> float:
         """Return when an element has last asked, 0 if none has."""
         return self._time(_LOOKED)
+
+    def put_off(self, fragment: int, until: float) -> None:
+        """This fragment is not to run until then."""
+        self._note_time(f"{_LATE}{fragment}.", until)
+
+    def late(self, now: float) -> frozenset[int]:
+        """Return the fragments that are put off."""
+        words = (word.split(".") for word in self._with(_LATE))
+        return frozenset(_number(n) for n, until in words if _number(until) > now)
 
     def _note_time(self, first: str, time_: float) -> None:
         old = self._with(first)

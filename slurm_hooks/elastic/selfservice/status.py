@@ -16,7 +16,6 @@ from typing import NamedTuple, Optional
 
 from slurm_hooks.elastic.private_directory import DirectoryError
 from slurm_hooks.elastic.selfservice.commands import ask
-from slurm_hooks.elastic.selfservice.keeper import MOST_FAILURES
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import load
 from slurm_hooks.words.request import Request
@@ -119,9 +118,7 @@ def list_elements(words: Sequence[str]) -> int:
 def why_back(number: int, notes: Notes, now: float) -> str:
     """Return why an element was given back, by the notes of its job, empty if they do not say."""
     if failures := notes.failures(number):
-        return (
-            f"another try: its script has failed {failures} of {MOST_FAILURES} times, see its log"
-        )
+        return f"another try: it has failed {failures} time{'s' * (failures > 1)}, see its log"
     return "enough idle nodes for MIN" if now < notes.rests_until() else ""
 
 
