@@ -237,6 +237,7 @@ SQUEUE = """\
 7|2|PENDING|Priority|N/A|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch x|y
 7|3|PENDING|Resources|N/A|N/A||a|b|/h/.malleable-1/submitted/plan-0a/batch
 8|N/A|RUNNING|None|2026-11-29T02:00:00|N/A|n2|other|/h/train.sh
+6|N/A|RUNNING|None|2026-11-29T02:00:00|N/A|n2|a|b|/h/.malleable-1/submitted/plan-0a/batch
 """
 
 

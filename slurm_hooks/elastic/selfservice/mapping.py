@@ -119,7 +119,10 @@ def _submitted(
     if code:
         sys.stderr.write(f"{place} has the tasks: add --dir={place} to the mended command\n")
         raise NotSubmittedError
-    return int(said.getvalue().partition(";")[0])
+    job = said.getvalue().strip().partition(";")[0]
+    if not job.isdigit():
+        raise MapError(f"sbatch answered {job[:80]!r} in place of a job's number; look at `squeue`")
+    return int(job)
 
 
 def _states(job: int) -> Optional[Mapping[str, int]]:

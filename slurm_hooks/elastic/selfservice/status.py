@@ -53,7 +53,9 @@ def elements(said: str) -> list[Element]:
     own = []
     for line in said.splitlines():
         words = line.split("|", _FIELDS)
-        if len(words) > _FIELDS and (ours := _OURS.fullmatch(words.pop())):
+        # A batch script of ours that a user has submitted by hand is no array.
+        is_element = len(words) > _FIELDS and words[1].isdigit()
+        if is_element and (ours := _OURS.fullmatch(words.pop())):
             own.append(Element._make([*words, ours[1], ours[2]]))
     return own
 
