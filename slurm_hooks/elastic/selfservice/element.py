@@ -201,7 +201,7 @@ class Element:
             return self._give_back()
         others = {row.fragment for row in known if row.is_here} - self._notes.failed()
         if others or not known:
-            say(f"fragment {self._fragment} ends: its script has failed {MOST_FAILURES} times")
+            say(f"fragment {self._fragment} leaves: its script has failed {MOST_FAILURES} times")
         elif self._notes.give_up():
             say(f"the job ends: its script has failed {MOST_FAILURES} times without progress")
             self._keeper.cancel(known)
