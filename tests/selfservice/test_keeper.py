@@ -11,7 +11,7 @@ from typing import Optional
 
 import pytest
 
-from slurm_hooks.elastic.selfservice.keeper import AGAIN_S, Hopeless, Keeper, Outlived, Slurm
+from slurm_hooks.elastic.selfservice.keeper import AGAIN_S, Ended, Hopeless, Keeper, Slurm
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import Plan
 
@@ -240,7 +240,7 @@ def test_a_node_that_was_cut_off_does_not_end_the_next_run(tmp_path: Path) -> No
         patch.setattr(world, "ask", lambda argv: "RUNNING 1")
         slurm = Slurm(world.ask, world.tell)
         patch.setattr(keeper, "_slurm", slurm)
-        with pytest.raises(Outlived):
+        with pytest.raises(Ended):
             keeper.requeue()
     assert world.changed == before
 

@@ -19,8 +19,8 @@ from enum import Enum
 from typing import Optional
 
 from slurm_hooks.elastic.batch import expected
+from slurm_hooks.elastic.batch.command import answer
 from slurm_hooks.elastic.batch.expected import ArrayFacts, epoch
-from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.log import say, suppressed
 
 ASK_AHEAD_S = 2.0

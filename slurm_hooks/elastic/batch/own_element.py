@@ -15,6 +15,7 @@ from functools import partial
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
+from slurm_hooks.elastic.batch.command import answer
 from slurm_hooks.elastic.batch.comment_writer import (
     CONFIRM_S,
     GATHER_S,
@@ -26,7 +27,6 @@ from slurm_hooks.elastic.batch.comment_writer import (
 from slurm_hooks.elastic.batch.expected import ArrayFacts, request, startable
 from slurm_hooks.elastic.batch.lease import ask_all
 from slurm_hooks.elastic.batch.progress_entry import Progress, entry
-from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.batch.standing import (
     element,
     hold_request,

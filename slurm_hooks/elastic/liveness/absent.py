@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from slurm_hooks.elastic.batch import expected
+from slurm_hooks.elastic.batch.command import answer
 from slurm_hooks.elastic.batch.remark import withdraw_remark, write_remark
-from slurm_hooks.elastic.batch.squeue import answer
 from slurm_hooks.elastic.liveness.file_system import local_kind
 from slurm_hooks.elastic.liveness.watch import Unchanged
 from slurm_hooks.elastic.log import say, suppressed

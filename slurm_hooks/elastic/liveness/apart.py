@@ -22,7 +22,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from slurm_hooks.elastic.batch.squeue import answer
+from slurm_hooks.elastic.batch.command import answer
 from slurm_hooks.elastic.liveness.absent import missing
 from slurm_hooks.elastic.liveness.file_system import local_kind
 from slurm_hooks.elastic.log import say_if_possible, suppressed

@@ -17,18 +17,17 @@ from types import FrameType
 from typing import Optional
 
 from slurm_hooks.elastic.agent.options import OptionError
-from slurm_hooks.elastic.batch.squeue import answer
+from slurm_hooks.elastic.batch.command import answer, tell
 from slurm_hooks.elastic.batch.standing import run_of
 from slurm_hooks.elastic.engines.kin import adopt, dies_with
 from slurm_hooks.elastic.log import say
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private
-from slurm_hooks.elastic.selfservice.commands import tell
 from slurm_hooks.elastic.selfservice.keeper import (
     AGAIN_S,
     MOST_FAILURES,
+    Ended,
     Hopeless,
     Keeper,
-    Outlived,
     Slurm,
 )
 from slurm_hooks.elastic.selfservice.notes import Notes
@@ -42,12 +41,8 @@ PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
 ORDINALS = ("", "first", "second")
 
 
-class Terminated(Exception):
-    """Slurm has ended this run of the element."""
-
-
 class Element:
-    """This element. Methods raise Terminated once SIGTERM has come and the script has ended."""
+    """This element. Methods raise Ended once SIGTERM has come and the script has ended."""
 
     def __init__(
         self, plan: Plan, env: Mapping[str, str], shared: Path, notes: Notes, keeper: Keeper
@@ -84,7 +79,7 @@ class Element:
         if self._is_terminated:
             self._await_descendants()
             self._notes.leave(self._fragment)
-            raise Terminated
+            raise Ended
         return self._conclude(code)
 
     def _reap(self) -> Optional[int]:
@@ -139,7 +134,7 @@ class Element:
             self._give_back()
 
     def _give_back(self) -> int:
-        """Have Slurm end this run. Raises Terminated, Outlived, or Hopeless if Slurm does not do
+        """Have Slurm end this run. Raises Ended, or Hopeless if Slurm does not do
         it: nobody keeps a node for nothing.
         """
         until = time.monotonic() + ANSWER_S
@@ -147,16 +142,16 @@ class Element:
             self._keeper.requeue()
             self._pause(AGAIN_S)
         if self._is_terminated:
-            raise Terminated
+            raise Ended
         raise Hopeless(f"fragment {self._fragment} ends: Slurm does not requeue it")
 
     def _conclude(self, code: int) -> int:
         if self._keeper.is_outlived():
-            raise Outlived
+            raise Ended
         known = self._answer()
         own = self._keeper.own(known)
         if self._is_terminated or (own and not own.is_here):
-            raise Terminated
+            raise Ended
         is_over = any(row.has_finished for row in known) or (own and not own.has_agent)
         if code == 0 and is_over and not self._plan.wanted.engine.is_pool:
             self._notes.finish()
@@ -188,7 +183,7 @@ class Element:
         while not (known := self._keeper.rows()) and time.monotonic() < until:
             self._pause(AGAIN_S / 2)
             if self._is_terminated:
-                raise Terminated
+                raise Ended
         return known
 
     def _fail(self, known: Sequence[Row], code: int) -> int:
@@ -223,7 +218,7 @@ def main(words: Sequence[str], env: Mapping[str, str]) -> int:
         notes.forget_older(os.stat(words[0]).st_mtime)  # slurmctld may have begun to count again
         keeper = Keeper(plan, env, notes, Slurm(answer, tell))
         return Element(plan, env, shared, notes, keeper).run(words[1:])
-    except (Terminated, Outlived):
+    except Ended:
         return TERMINATED
     except Hopeless as error:
         say(str(error))

@@ -47,9 +47,9 @@ class Slurm(NamedTuple):
     tell: Callable[..., str]
 
 
-class Outlived(Exception):
-    """Slurm has ended this run of the element, and may have begun the next on another node: this
-    node was cut off.
+class Ended(Exception):
+    """Slurm has ended this run of the element. Where this node was cut off, Slurm may have begun
+    the next on another.
     """
 
 
@@ -145,7 +145,7 @@ class Keeper:
     # -- while the script runs
 
     def attend(self) -> None:
-        """Do what is due. Called about twice a second. Raises Hopeless, Outlived."""
+        """Do what is due. Called about twice a second. Raises Hopeless, Ended."""
         now = self._clock()
         if now >= self._requeue_at:
             self._requeue_at = now + AGAIN_S
@@ -160,9 +160,9 @@ class Keeper:
             self._look(now)
 
     def requeue(self) -> None:
-        """Have Slurm end this run of the element, or notice that it has. Raises Outlived."""
+        """Have Slurm end this run of the element, or notice that it has. Raises Ended."""
         if self.is_outlived():
-            raise Outlived
+            raise Ended
         if why := self._tell("scontrol", "requeue", self.name):
             debug(f"scontrol requeue {self.name}: {why}")
 

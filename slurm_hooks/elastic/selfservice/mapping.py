@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.elastic.selfservice.commands import ask
+from slurm_hooks.elastic.batch.command import ask
 from slurm_hooks.elastic.selfservice.status import FORMAT, elements
 from slurm_hooks.elastic.selfservice.submit import submit
 from slurm_hooks.words import map_directory

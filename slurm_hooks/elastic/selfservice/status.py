@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from slurm_hooks.elastic.batch.command import ask
 from slurm_hooks.elastic.private_directory import DirectoryError
-from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.notes import Notes
 from slurm_hooks.elastic.selfservice.plan import load
 from slurm_hooks.words.request import Request

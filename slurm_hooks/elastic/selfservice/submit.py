@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
+from slurm_hooks.elastic.batch.command import ask
 from slurm_hooks.elastic.private_directory import DirectoryError, make_private, write_file
 from slurm_hooks.elastic.selfservice import lane, script
-from slurm_hooks.elastic.selfservice.commands import ask
 from slurm_hooks.elastic.selfservice.plan import Plan
 from slurm_hooks.words.jobpath import write_job_path
 from slurm_hooks.words.request import GPU, TASK, Request, RequestError, read

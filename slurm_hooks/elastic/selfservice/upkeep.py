@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurm_hooks.elastic.batch.expected import epoch
 from slurm_hooks.words.comment import Standing, parse
 
 EACH_S = 60.0  # between two looks of the whole job
@@ -91,17 +92,8 @@ def request(array: int) -> list[str]:
 
 def rows(text: str) -> list[Row]:
     """Read the answer to `request`."""
-    return list(_rows(text))
-
-
-def _rows(text: str) -> Iterator[Row]:
-    for match in filter(None, map(_ROW.fullmatch, text.splitlines())):
-        array, fragment, state, reason, starts, ends, comment = match.groups()
-        yield Row(int(array), int(fragment), state, reason, _epoch(starts), _epoch(ends), comment)
-
-
-def _epoch(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    matches = filter(None, map(_ROW.fullmatch, text.splitlines()))
+    return [Row(int(m[1]), int(m[2]), m[3], m[4], epoch(m[5]), epoch(m[6]), m[7]) for m in matches]
 
 
 def running(known: Sequence[Row]) -> int:

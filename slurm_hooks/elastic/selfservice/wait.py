@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from slurm_hooks.elastic.selfservice.commands import ask
+from slurm_hooks.elastic.batch.command import ask
 from slurm_hooks.words.comment import Standing, parse
 
 USAGE = """\
