@@ -135,11 +135,13 @@ def test_only_a_partition_from_which_slurm_takes_nodes_back_will_do() -> None:
 
 
 def test_only_a_qos_that_another_may_preempt_will_do() -> None:
-    answer = "normal|scavenge|cluster\nscavenge||cluster\nlong||requeue\n"
-    lane.check_qos("scavenge", answer, SETTINGS)
+    answer = "normal|scavenge|cluster|\nscavenge||cluster|1-02:00:00\nlong||requeue|\n"
+    assert lane.longest_of_qos("scavenge", answer, SETTINGS) == 26 * 3600
+    unlimited = answer.replace("1-02:00:00", "")
+    assert lane.longest_of_qos("scavenge", unlimited, SETTINGS) == lane.NEVER_S
     for qos in ("normal", "long", ""):
         with pytest.raises(lane.LaneError, match="write --qos=scavenge"):
-            lane.check_qos(qos, answer, SETTINGS)
+            lane.longest_of_qos(qos, answer, SETTINGS)
 
 
 @pytest.mark.parametrize("kind", ["preempt/none", ""])
@@ -241,7 +243,7 @@ SQUEUE = """\
 """
 
 
-def test_status_shows_what_slurm_says_of_our_jobs() -> None:
+def test_status_shows_what_slurm_says_of_our_jobs(tmp_path) -> None:
     own = elements(SQUEUE)
     assert [(element.job, element.number) for element in own] == [("7", str(n)) for n in range(4)]
     assert {(element.name, element.folder) for element in own} == {
@@ -249,8 +251,11 @@ def test_status_shows_what_slurm_says_of_our_jobs() -> None:
     }
     why = "1 for the rest after it was given back, 1 for an idle node, behind others, "
     why += "1 for an idle node"
-    assert summary(own, read("4-16,unit=4gpu")) == ("7", "a|b", "running", "4", "4-16", why)
-    assert summary(own, None)[3:5] == ("1", "?")
+    wanted, notes = read("4-16,unit=4gpu"), Notes(tmp_path)
+    assert summary(own, wanted, notes) == ("7", "a|b", "running", "4", "4-16", why)
+    assert summary(own, None, None)[3:] == ("1", "?", why)
+    notes.fail(1, 0)
+    assert "1 for another try: it has failed 1 time" in summary(own, wanted, notes)[5]
 
 
 def test_explain_says_why_an_element_was_given_back(tmp_path) -> None:

@@ -58,7 +58,15 @@ def test_more_elements_than_the_user_may_submit_are_refused(lane: Lane) -> None:
         done = lane.run("submit", "--malleable=1-3,unit=gpu", *IN_LANE, str(path))
     assert (done.returncode, done.stdout) == (os.EX_USAGE, "")
     assert "AssocMaxSubmitJobLimit" in done.stderr
+    assert "write a smaller MAX" in done.stderr
     assert lane.box.run(["squeue", "-h"]).stdout == ""
+
+
+def test_a_lease_is_not_longer_than_the_qos_allows(lane: Lane) -> None:
+    with limited(lane.box, "qos", SCAVENGE, "MaxWall=10"):
+        job = lane.submit(SLEEP, "1-1", *IN_LANE)
+        lane.await_(job, "RUNNING")
+    assert lane.box.run(["squeue", "-h", f"-j{job}", "-o%l"]).stdout.strip() == "10:00"
 
 
 def gpus(lane: Lane) -> list[list[str]]:

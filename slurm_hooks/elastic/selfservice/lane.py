@@ -12,7 +12,8 @@ from dataclasses import dataclass
 CONFIG = ("scontrol", "show", "config")
 PARTITIONS = ("scontrol", "show", "partition", "--oneliner")
 NODES = ("sinfo", "--noheader", "--Node", "--format=%N|%R")
-QOS = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=name,preempt,preemptmode")
+_QOS_FIELDS = "format=name,preempt,preemptmode,maxwall"
+QOS = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", _QOS_FIELDS)
 NEVER_S = 10**9
 _TIME = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
 
@@ -113,11 +114,13 @@ def nodes_of(answer: str) -> dict[str, set[str]]:
     return nodes
 
 
-def check_qos(qos: str, answer: str, settings: Mapping[str, str]) -> None:
-    """Raises LaneError if Slurm takes no nodes back from this QOS, by the answer to QOS."""
-    rows = [line.split("|") for line in answer.splitlines() if line.count("|") == 2]
-    modes = {name: _mode("" if mode == "cluster" else mode, settings) for name, _, mode in rows}
-    weaker = [name for _, others, _ in rows for name in others.split(",") if name in modes]
+def longest_of_qos(qos: str, answer: str, settings: Mapping[str, str]) -> int:
+    """Return the longest time limit of a job in this QOS in seconds, by the answer to QOS. Raises
+    LaneError if Slurm takes no nodes back from it.
+    """
+    rows = [line.split("|") for line in answer.splitlines() if line.count("|") == 3]
+    modes = {row[0]: _mode("" if row[2] == "cluster" else row[2], settings) for row in rows}
+    weaker = [name for row in rows for name in row[1].split(",") if name in modes]
     fit = sorted({name for name in weaker if modes[name] in ("REQUEUE", "CANCEL")})
     if qos not in fit:
         raise LaneError(
@@ -125,6 +128,7 @@ def check_qos(qos: str, answer: str, settings: Mapping[str, str]) -> None:
             "job would keep them from others; "
             + (f"write --qos={fit[0]}" if fit else "no QOS here is preemptible")
         )
+    return next(seconds(row[3]) for row in rows if row[0] == qos)
 
 
 def _mode(own: str, settings: Mapping[str, str]) -> str:

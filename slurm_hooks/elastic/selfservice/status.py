@@ -25,8 +25,9 @@ HEADS = ("JOBID", "NAME", "STATE", "SIZE", "MIN-MAX", "WAITING")
 ELEMENT_HEADS = ("ELEMENT", "STATE", "NODE", "UNTIL", "WAITS FOR")
 _FIELDS = 7  # before the name
 _OURS = re.compile(r"(.*)\|((?:/.*)?/\.malleable-[0-9]+/submitted/plan-[0-9a-f]+)/batch(?: .*)?")
+GIVEN_BACK = "BeginTime"
 _WORDS = {
-    "BeginTime": "the rest after it was given back",
+    GIVEN_BACK: "the rest after it was given back",
     "JobHeldUser": "`scontrol release`: you hold it",
     "Resources": "an idle node",
     "Priority": "an idle node, behind others",
@@ -60,20 +61,17 @@ def elements(said: str) -> list[Element]:
     return own
 
 
-def summary(own: Sequence[Element], request: Optional[Request]) -> tuple[str, ...]:
-    """Return the line of a job in `status`. `request` is `None` if it cannot be read."""
+def summary(
+    own: Sequence[Element], request: Optional[Request], notes: Optional[Notes]
+) -> tuple[str, ...]:
+    """Return the line of a job in `status`. What cannot be read is `None`."""
     runs = sum(element.state == "RUNNING" for element in own)
     size = runs * (request.unit if request else 1)
     sizes = f"{request.smallest}-{request.largest}" if request else "?"
-    waits = Counter(element.reason for element in own if element.state == "PENDING")
-    why = ", ".join(f"{count} for {waits_for(reason)}" for reason, count in waits.most_common())
+    waits = Counter(_why(element, notes) for element in own if element.state == "PENDING")
+    why = ", ".join(f"{count} for {what}" for what, count in waits.most_common())
     state = "running" if runs else "waiting"
     return own[0].job, own[0].name, state, str(size), sizes, why
-
-
-def waits_for(reason: str) -> str:
-    """Return what an element waits for, by Slurm's reason."""
-    return _WORDS.get(reason, reason)
 
 
 def has_jobs(job: str = "") -> bool:
@@ -90,10 +88,11 @@ def list_jobs(words: Sequence[str]) -> int:
     if known is None:
         return 1
     jobs = {element.job: [e for e in known if e.job == element.job] for element in known}
+    lines = (summary(own, _request(own[0].folder), _notes(own)) for own in jobs.values())
     if not jobs:
         print("you have no job that `malleable submit` made")
         return 0
-    _print([HEADS, *(summary(own, _request(own[0].folder)) for own in jobs.values())])
+    _print([HEADS, *lines])
     return 0
 
 
@@ -109,10 +108,10 @@ def list_elements(words: Sequence[str]) -> int:
     if not known:
         print(f"{words[0]} is no job of yours that `malleable submit` made, or it has ended")
         return 1
-    job, name, state, size, sizes, _ = summary(known, _request(known[0].folder))
+    notes = _notes(known)
+    job, name, state, size, sizes, _ = summary(known, _request(known[0].folder), notes)
     print(f"job {job} ({name}): {state}, size {size}, MIN-MAX {sizes}")
     rows = sorted(known, key=lambda element: int(element.number))
-    notes = _notes(job, known[0].folder)
     _print([ELEMENT_HEADS, *(_row(element, notes) for element in rows)])
     return 0
 
@@ -127,11 +126,15 @@ def why_back(number: int, notes: Notes, now: float) -> str:
 def _row(element: Element, notes: Optional[Notes]) -> tuple[str, ...]:
     is_pending = element.state == "PENDING"
     estimate = f" (Slurm expects {element.starts})" if element.starts not in ("N/A", "") else ""
-    is_back = element.reason == "BeginTime"
-    own = why_back(int(element.number), notes, time.time()) if notes and is_back else ""
-    why = f"{own or waits_for(element.reason)}{estimate}" if is_pending else ""
+    why = f"{_why(element, notes)}{estimate}" if is_pending else ""
     until = "" if is_pending else element.ends
     return element.number, element.state.lower(), element.node, until, why
+
+
+def _why(element: Element, notes: Optional[Notes]) -> str:
+    is_back = element.reason == GIVEN_BACK
+    own = why_back(int(element.number), notes, time.time()) if notes and is_back else ""
+    return own or _WORDS.get(element.reason, element.reason)
 
 
 def _asked(which: str) -> Optional[list[Element]]:
@@ -148,10 +151,14 @@ def _request(folder: str) -> Optional[Request]:
     return None
 
 
-def _notes(job: str, folder: str) -> Optional[Notes]:
+def _notes(own: Sequence[Element]) -> Optional[Notes]:
+    """Return the notes of a job with these elements, if one of them was given back."""
+    if not any(element.reason == GIVEN_BACK for element in own):
+        return None
+    job = own[0].job
     work, _ = ask("squeue", "--noheader", f"--job={job}", "--format=%Z")
     with suppress(OSError, DirectoryError, ValueError, TypeError, LookupError):
-        plan = load(Path(folder) / "plan.json")
+        plan = load(Path(own[0].folder) / "plan.json")
         return Notes(plan.directory(Path(work.partition("\n")[0]), int(job)))
     return None
 

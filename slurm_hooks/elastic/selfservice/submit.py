@@ -57,6 +57,7 @@ VARIABLES = {
     "SBATCH_JOB_NAME": "--job-name",
 }
 """What sbatch reads from the environment, and we have to know."""
+TOO_MANY = "\nmalleable submit: each element counts as a job; write a smaller MAX, or a larger unit"
 LEASE_S = 8 * 3600  # docs/lab/2026-11-29-lease.md
 SHORTEST_S = 120
 DATABASE_S, SBATCH_S = 60.0, 120.0
@@ -154,7 +155,7 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     sbatch = ("sbatch", "--parsable", *line, str(folder / "batch"), *asked.command[1:])
     said, why = ask(*sbatch, limit_s=SBATCH_S)
     if why:
-        raise SubmitError(why)
+        raise SubmitError(f"{why}{TOO_MANY if 'SubmitJob' in why else ''}")
     print(_said(said.strip(), asked.options, request, where, lease_s))
     return 0
 
@@ -221,6 +222,7 @@ def _site(options: Sequence[str], request: Request) -> tuple[str, lane.Lane]:
     lane.check_preemption(settings)
     lane.check_size(request.elements, settings)
     known, qos = lane.partitions(_asked(lane.PARTITIONS)), ""
+    most_s = lane.NEVER_S
     names = lane.chosen(script.value(options, "--partition", "-p"), known)
     if settings["PreemptType"] == "preempt/qos":
         qos = script.value(options, "--qos", "-q")
@@ -228,11 +230,12 @@ def _site(options: Sequence[str], request: Request) -> tuple[str, lane.Lane]:
             user = pwd.getpwuid(os.getuid()).pw_name
             account = script.value(options, "--account", "-A")
             qos = (_asked(lane.default_qos(user, account)).split() or ["normal"])[0]
-        lane.check_qos(qos, _asked(lane.QOS), settings)
+        most_s = lane.longest_of_qos(qos, _asked(lane.QOS), settings)
     else:
         nodes = lane.nodes_of(_asked(lane.NODES))
         lane.check_partitions(names, known, nodes, settings)
-    return settings["ClusterName"], lane.Lane(names, qos, lane.longest(names, known))
+    most_s = min(most_s, lane.longest(names, known))
+    return settings["ClusterName"], lane.Lane(names, qos, most_s)
 
 
 def _asked(command: Sequence[str]) -> str:
