@@ -32,6 +32,7 @@ from slurm_hooks.model.decision import (
     one_each,
 )
 from slurm_hooks.model.job import (
+    NOT_LAUNCHED,
     NOT_MOVED,
     REFUSED,
     AvoidedNode,
@@ -57,6 +58,7 @@ from slurm_hooks.model.wish import Wish
 
 __all__ = [
     "GRACE_CHECK",
+    "NOT_LAUNCHED",
     "NOT_MOVED",
     "REFUSED",
     "USABLE",

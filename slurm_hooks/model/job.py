@@ -20,6 +20,7 @@ from slurm_hooks.words.engines import DEFAULT, Engine, engine_of
 _OUR_HOLD = ("JobHeldUser", "")
 NODE = "node"  # what the sizes of most jobs count
 REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
+NOT_LAUNCHED = "LaunchFailed"  # the obstacle of a release whose node could not start it
 NOT_MOVED = "NotMoved"  # the obstacle of a move to the lane that Slurm did not accept
 
 
@@ -297,6 +298,12 @@ class Fragment:
     def has_run(self) -> bool:
         """True if it has run since it was last released."""
         return self.mark.released is not None and self.restarts > self.mark.run
+
+    @property
+    def is_not_launched(self) -> bool:
+        """True if its node could not start it. Slurm has put it back and holds it."""
+        is_said = self.reason.replace("_", " ") == "launch failed requeued held"
+        return is_said and self.has_run and self.state is FragmentState.HELD
 
     @property
     def is_at_rest(self) -> bool:

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from slurm_hooks.model import (
+    NOT_LAUNCHED,
     NOT_MOVED,
     REFUSED,
     WAITING_STATES,
@@ -188,9 +189,10 @@ def is_vain(fragment: Fragment, now: datetime) -> bool:
     """Tell whether a release that did not start is too recent for another try.
 
     Each wait is twice as long as the wait before. The first refusal causes no wait, since the node
-    may have been taken between the tick's reading and the release.
+    may have been taken between the tick's reading and the release. Nor does the first launch that
+    failed, since only the next try shows on which node.
     """
-    tries = fragment.mark.vain - (fragment.mark.obstacle == REFUSED)
+    tries = fragment.mark.vain - (fragment.mark.obstacle in (REFUSED, NOT_LAUNCHED))
     if tries <= 0:
         return False
     rest = min(_FIRST_REST * 2 ** min(tries - 1, 10), _LONGEST_REST)
@@ -201,9 +203,10 @@ def is_in_the_way(fragment: Fragment, now: datetime) -> bool:
     """Tell whether a release in vain keeps its whole job from growing.
 
     In a pool it does so only if every worker would meet the same obstacle, not if a node was taken
-    first. A fragment that Slurm does not move keeps no other from growing.
+    first. A fragment that Slurm does not move, or a node does not start, keeps no other from
+    growing.
     """
-    if fragment.mark.obstacle == NOT_MOVED:
+    if fragment.mark.obstacle in (NOT_MOVED, NOT_LAUNCHED):
         return False
     is_shared = fragment.mark.request.way.works_as_one or fragment.mark.obstacle != NOT_STARTED
     return is_shared and is_vain(fragment, now)

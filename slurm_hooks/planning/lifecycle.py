@@ -119,13 +119,14 @@ def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
         return ()
     fragments = job.fragments
     if job.way.zero_is_idle:
-        fragments = tuple(f for f in to_be_started(ground, job) if not is_vain(f, now))
+        fragments = to_be_started(ground, job)
     fragments = (
         tuple(f for f in fragments if not (f.is_core or f.is_astray))
         if job.request.core
         else fragments
     )
-    return tuple(f for f in fragments if is_rested(ground, f) and not f.is_on_hold)
+    rested = (f for f in fragments if is_rested(ground, f) and not is_vain(f, now))
+    return tuple(f for f in rested if not f.is_on_hold)
 
 
 def _finish(job: MalleableJob) -> Upkeep:
@@ -221,7 +222,8 @@ def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
         if fragment is dependent:
             news["depended"] = ground.now
         if runs and mark.vain:
-            news.update(vain=0, obstacle="")
+            unfit = tuple(a for a in mark.unfit if a.node not in fragment.nodes)
+            news.update(vain=0, obstacle="", unfit=unfit)
         if runs and fragment.priority and not is_ranked:
             news["priority"], is_ranked = fragment.priority, True
         if news and (runs or fragment.state in WAITING_STATES):

@@ -10,7 +10,9 @@ from heapq import nsmallest
 from typing import NamedTuple
 
 from slurm_hooks.model import (
+    NOT_LAUNCHED,
     NOT_MOVED,
+    AvoidedNode,
     Fragment,
     FragmentId,
     FragmentState,
@@ -279,6 +281,9 @@ def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[
     mark = situation.mark_of(fragment)
     if mark.obstacle == NOT_MOVED:  # it has been moved since
         mark = replace(mark, vain=0, obstacle="")
+    if mark.obstacle == NOT_LAUNCHED:  # until it runs there
+        others = (a for a in mark.unfit if a.node not in nodes)
+        mark = replace(mark, unfit=(*others, *(AvoidedNode(n, ground.now) for n in sorted(nodes))))
     mark = replace(
         mark,
         released=ground.now,

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.model import (
+    NOT_LAUNCHED,
     WAITING_STATES,
     AvoidedNode,
     Fragment,
@@ -71,11 +72,16 @@ def _cause_of_end(fragment: Fragment) -> Why:
 def _held(ground: Ground, fragment: Fragment) -> Optional[Intent]:
     """Note the nodes on which a held fragment can never run, as Slurm says. Others may fit.
 
+    Slurm does not say which node could not start it. So the next release names its node (_grow).
+
     A fragment that failed or timed out while it was held gets the reason JobHeldAdmin from a
     requeue (22.05, 24.11). A tick that died before its uhold leaves that reason. It is not an
     operator's hold.
     """
     now, span = ground.now, timedelta(seconds=ground.settings.failures.avoid_s)
+    if fragment.is_not_launched:
+        mark = replace(fragment.mark.in_vain(now, NOT_LAUNCHED), run=fragment.restarts)
+        return Intent(fragment.id, Why.NOT_STARTED, mark=mark)
     is_ours = fragment.is_shown_held and fragment.has_run and not fragment.is_leaving
     if is_ours and fragment.exit_code not in ("", "0:0"):
         mark = replace(fragment.mark, noticed=now)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from faults.course import SLEEP, Course, NewCourse
 from promises.bench import TRAINER, Bench, has, usual_training
-from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.model import Fragment, FragmentState, MalleableJob
 from slurm_hooks.sandbox import Sandbox, daemons
 from slurm_hooks.sandbox.processes import Process, find_processes, is_alive, stop
 from waiting import wait_until
@@ -206,3 +207,40 @@ def test_a_black_hole(course: Course) -> None:
     course.start(script=script, is_strict=False)
     course.settle(3, most_ticks=6, limit_s=60)
     assert "n3" not in {e.nodes for e in course.looks[-1].elements if e.state == "RUNNING"}
+
+
+@pytest.fixture
+def broken(course: Course) -> Iterator[str]:
+    """A node whose slurmd answers and cannot start anything, as after half an upgrade."""
+    box, node = course.bench.box, "n3"
+    slurm, layout = box.record.slurm, box.record.layout
+    if os.geteuid() or slurm.prefix:
+        pytest.skip("needs root, and a Slurm of this host")
+    slurmd = slurm.daemon("slurmd")
+    hidden = f"mount --bind /bin/false {Path(slurmd).with_name('slurmstepd')}"
+    started = f"{hidden} && exec {slurmd} -D -f {layout.conf} -N {node}"
+    box.stop_node(node)
+    argv = ["unshare", "--mount", "sh", "-c", started]
+    slurmd_there = daemons.spawn(argv, slurm, layout, layout.logs / f"{node}.out")
+    box.wait_ready([node])
+    yield node
+    stop([slurmd_there], grace_s=10)
+    box.start_node(node)
+
+
+@long
+def test_a_node_where_nothing_can_be_started(course: Course, broken: str) -> None:
+    course.start(wanted=4, is_strict=False)
+
+    def fragments() -> Sequence[Fragment]:
+        return course.bench.job(course.job).fragments
+
+    def has_failed_twice() -> bool:
+        course.tick()
+        return any(f.mark.vain == 2 for f in fragments())
+
+    wait_until(has_failed_twice, every_s=1)
+    course.settle(3, most_ticks=6, limit_s=60)
+    assert {a.node for f in fragments() for a in f.mark.unfit} == {broken}
+    assert sum(f.restarts for f in fragments()) == 2
+    assert "LaunchFailed" in course.bench.malleable("explain", str(course.job)).stdout

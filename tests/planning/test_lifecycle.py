@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from care import care_for, marks
+from readings import plan_for
 
-from build import NOW, after, make_fragment, make_job, make_slurm, make_snapshot
+from build import NOW, after, make_fragment, make_job, make_nodes, make_slurm, make_snapshot
 from slurm_hooks.model import AvoidedNode, Fragment, FragmentState, Said, Verb, Why
 from slurm_hooks.model.ends import is_finish
 from slurm_hooks.planning.ground import Ground
@@ -41,6 +42,12 @@ def steps(fragment: Fragment) -> list[tuple[str, Why]]:
             {"reason": "BadConstraints", "nodes": ["n1"], "unfit": (AvoidedNode("n1", after(-9)),)},
             [],
         ),
+        (
+            HELD,
+            {"reason": "launch failed requeued held", "released": after(-5), "restarts": 1},
+            [("set mark", Why.NOT_STARTED)],
+        ),
+        (HELD, {"reason": "launch failed requeued held", "released": after(-5)}, []),
         (PENDING, {"released": after(-5)}, []),
         (PENDING, {"released": after(-5), "eligible": after(-5)}, []),
         (PENDING, {"released": after(-5), "eligible": after(115)}, [("hold", Why.PREEMPTED)]),
@@ -184,6 +191,20 @@ def test_no_fragment_grows_before_a_dependency_is_met() -> None:
 def test_the_delay_after_a_release_in_vain_doubles(vain: int, ago_s: float, can_grow: bool) -> None:
     job = make_job(make_fragment(0, HELD, vain=vain, released=after(-ago_s)), held=1)
     assert bool(care_for(job).growable) is can_grow
+
+
+def test_a_node_that_could_not_start_a_fragment_is_avoided_once_it_is_known() -> None:
+    failed = {"reason": "launch failed requeued held", "released": after(-5), "restarts": 1}
+    job = make_job(make_fragment(0, HELD, **failed), held=1)
+    mark = marks(care_for(job).actions)[0]
+    assert (mark.vain, mark.obstacle, mark.run) == (1, "LaunchFailed", 1)
+    assert not mark.unfit  # Slurm does not say where it was
+    waits = make_job(make_fragment(0, HELD, mark=mark, restarts=1))
+    (start,) = plan_for(make_snapshot(waits, nodes=make_nodes(1)), SETTINGS).actions
+    assert start.mark
+    assert [a.node for a in start.mark.unfit] == ["n1"]
+    runs = make_job(make_fragment(0, RUNNING, ["n1"], mark=start.mark, restarts=1))
+    assert not marks(care_for(runs).actions)[0].unfit
 
 
 def test_a_release_in_vain_is_remembered_with_slurm_s_reason() -> None:
