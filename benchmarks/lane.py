@@ -6,10 +6,12 @@ minutes. `best size` is the best of 1 to 16 nodes, which is not known before. Ma
 to 16 nodes, and keep their state or have files only. Steps are those of a node that makes 86,400 a
 day alone.
 
-With --live a real Slurm plays some minutes of Summit's log first without such a job, then beside
-each, where shells stand for trainings, and the simulation of the same minutes stands beside. The
-ordinary job writes a file every minute there. The delay is the mean wait of ordinary jobs. Shells
-end at once on SIGTERM: a training that saves then has KillWait.
+With --live real Slurms play a part of Summit's log side by side: without such a job, and beside
+each. Shells stand for trainings. Limits of elements are as much shorter as the log is faster, and
+so is the time for which Slurm keeps the ordinary job back. Steps, pauses and files are in the time
+of the log, as in the simulation of the same hours that stands beside. All else that Slurm needs
+counts `--compress` times. The delay is the wait of ordinary jobs, in real time. Shells end at once
+on SIGTERM: a training that saves then has KillWait.
 """
 
 from __future__ import annotations
@@ -17,18 +19,20 @@ from __future__ import annotations
 import math
 import statistics
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from threading import Event, Thread
 from typing import Optional
 
-from live_replay import PLAN, STEADY, changes, play, predicted
-from parts.lane_week import FILES, JOB, KEEPS, Costs, Lane, Rules, Tally
+from live_replay import PLAN, STEADY, changes, play
+from parts.lane_week import FILES, HELD_S, JOB, KEEPS, Costs, Lane, Rules, Tally
 from parts.live_machine import Others, part
-from parts.live_slurm import configure, empty, submitted
-from parts.printing import SAY, Row, arguments, show, tell
+from parts.live_slurm import configure, submitted
+from parts.printing import Row, arguments, show, tell
 from parts.replay_runs import MEASURED, SETTINGS, record_of
 
-from slurm_hooks.allocation.curves import prior
 from slurm_hooks.elastic.selfservice.submit import LEASE_S
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.record import Record
@@ -36,19 +40,23 @@ from slurm_hooks.replay.scenario import Conditions
 from slurm_hooks.replay.work import Queue
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.sandbox.project import project_spec
-from slurm_hooks.settings.file import load
 from slurm_hooks.words.jobpath import write_job_path
 
 LOGS = ("kth_sp2_1996", "thetagpu_2020", "summit")
 ORDINARY = Rules(1, 4, 86_400.0, is_malleable=False)
 SUBMITTED = Rules(JOB.max_nodes, 1, LEASE_S)
 WIDTHS = (1, 2, 4, 8, 16)
-LIVE_FILES = Costs(60.0)
-Submit = Callable[[Sandbox], object]
+TICKS = STEADY + "shortest_s = 1\n"  # even so they are rarer in the time of the log
 SHELL = """#!/bin/bash
 log={work}/fragment-${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}-${{SLURM_ARRAY_TASK_ID:-0}}.log
 note() {{ echo "$EPOCHREALTIME $1 $SLURM_JOB_NUM_NODES" >>$log; }}
+leave() {{
+  note left
+  trap 'exit 143' TERM
+  scontrol requeue ${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID
+}}
 trap 'note taken; exit 143' TERM
+trap leave URG
 note start
 while :; do sleep 3600 & wait $!; done
 """
@@ -90,71 +98,135 @@ def _installed(record: Record, costs: Costs) -> float:
     return images / JOB.rates[1] / record.window_s * 86_400
 
 
-def live(record: Record) -> list[Row]:
-    """Play the record on a real Slurm: alone, and beside each kind of job."""
-    nodes, mirrored = record.nodes, _mirrored(record)
-    jobs: dict[str, tuple[Optional[Submit], Rules, Costs]] = {
-        "without": (None, ORDINARY, LIVE_FILES),
-        "requeued, 4 nodes": (_requeued, ORDINARY, LIVE_FILES),
-        "malleable submit": (_submitted, SUBMITTED._replace(elements=nodes), KEEPS),
-    }
-    rows = []
-    with Sandbox.up(SandboxSpec(nodes=nodes, kill_wait_s=5)) as box:
+def live(record: Record, compress: float) -> list[Row]:
+    """Play the record on real Slurms: alone, and beside each kind of job."""
+    pace = Pace(record, compress)
+    with ThreadPoolExecutor(len(PLAYS)) as pool:
+        return list(pool.map(lambda each: each(pace), PLAYS))
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A record as it is played, so many times as fast as its log."""
+
+    record: Record
+    compress: float
+
+    @property
+    def slow(self) -> Record:
+        """The record in the time of the log, on nodes from which Slurm takes the lowest first, and
+        the simulation the highest.
+        """
+        last = self.record.nodes - 1
+        intervals = tuple(
+            replace(
+                i, node=last - i.node, start_s=self.in_log(i.start_s), end_s=self.in_log(i.end_s)
+            )
+            for i in self.record.intervals
+        )
+        return replace(self.record, intervals=intervals, to_s=self.in_log(self.record.to_s))
+
+    def in_log(self, seconds: float) -> float:
+        """Return how long this is in the log."""
+        return seconds * self.compress
+
+    def minutes(self, seconds: float) -> str:
+        """Return the option for a limit of so many seconds of the log."""
+        return f"{max(1, round(seconds / self.compress / 60))}"
+
+
+Submit = Callable[[Sandbox, Pace], None]
+
+
+def _plain(pace: Pace, name: str, submit: Optional[Submit], rules: Rules, costs: Costs) -> Row:
+    with Sandbox.up(SandboxSpec(nodes=pace.record.nodes, kill_wait_s=5)) as box:
         (box.work / "job.sh").write_text(SHELL.format(work=box.work))
-        for name, (submit, rules, costs) in jobs.items():
-            SAY.print(name)
-            others = Others(box, record, name.split()[0])
-            others.settle()
-            if submit:
-                submit(box)
+        others = Others(box, pace.record, name.split(maxsplit=1)[0])
+        others.settle()
+        if submit:
+            submit(box, pace)
+        with _released(box, HELD_S / pace.compress) if not rules.is_malleable else nullcontext():
             others.play()
-            rows.append(_row(name, box, others, costs, not rules.is_malleable))
-            if submit:
-                rows[-1]["model"] = Lane(mirrored, rules, costs).run().steps_a_day
-            empty(box, "malleable", nodes)
-    SAY.print("installed")
-    with Sandbox.up(project_spec(nodes=nodes, kill_wait_s=5)) as box:
-        configure(box, tick=STEADY, plan=PLAN)
-        others = play(box, record, 1, "installed")
-        rows.append(_row("installed", box, others, KEEPS, is_gang=False))
-        said = predicted(record, 1, load(box.settings), prior(max_nodes=nodes))
-        rows[-1]["model"] = said["images_per_s"] * 86_400
-    return rows
+        row = _row(name, box, others, pace, costs, not rules.is_malleable)
+    if submit:
+        row["model"] = Lane(pace.slow, rules, costs).run().steps_a_day
+    return row
 
 
-def _requeued(box: Sandbox) -> None:
-    words = ("-pmalleable", f"-N{ORDINARY.width}", "--exclusive", "--requeue", "--time=1-0")
-    submitted(box, *words, "--open-mode=append", "--output=/dev/null", "job.sh")
+def _alone(pace: Pace) -> Row:
+    return _plain(pace, "without", None, SUBMITTED, KEEPS)
 
 
-def _submitted(box: Sandbox) -> None:
-    path = write_job_path(box.dir / "wheel" / "jobpath")
-    words = [f"--malleable=1-{len(box.nodes)}", "--partition=malleable", "--output=/dev/null"]
-    box.run([sys.executable, "-S", str(path), "submit", *words, "job.sh"], cwd=box.work)
+def _ordinary_live(pace: Pace) -> Row:
+    def submit(box: Sandbox, pace: Pace) -> None:
+        limit = f"--time={pace.minutes(ORDINARY.lease_s)}"
+        words = ("-pmalleable", f"-N{ORDINARY.width}", "--exclusive", "--requeue", limit)
+        submitted(box, *words, "--open-mode=append", "--output=/dev/null", "job.sh")
+
+    return _plain(pace, "requeued, 4 nodes", submit, ORDINARY, Costs(FILES.checkpoint_s))
 
 
-def _mirrored(record: Record) -> Record:
-    """Slurm gives elements the lowest idle nodes, and the simulation the highest."""
-    intervals = (replace(i, node=record.nodes - 1 - i.node) for i in record.intervals)
-    return replace(record, intervals=tuple(intervals))
+def _submitted_live(pace: Pace) -> Row:
+    def submit(box: Sandbox, pace: Pace) -> None:
+        path = write_job_path(box.dir / "wheel" / "jobpath")
+        words = [f"--malleable=1-{len(box.nodes)}", f"--lease={pace.minutes(LEASE_S)}"]
+        words += ["--partition=malleable", "--output=/dev/null"]
+        box.run([sys.executable, "-S", str(path), "submit", *words, "job.sh"], cwd=box.work)
+
+    rules = SUBMITTED._replace(elements=pace.record.nodes)
+    return _plain(pace, "malleable submit", submit, rules, KEEPS)
 
 
-def _row(name: str, box: Sandbox, others: Others, costs: Costs, is_gang: bool) -> dict[str, object]:
-    """Return the figures of a run, and remove its notes."""
-    record, tally = others.record, Tally(others.record, costs, is_gang)
+def _installed_live(pace: Pace) -> Row:
+    with Sandbox.up(project_spec(nodes=pace.record.nodes, kill_wait_s=5)) as box:
+        configure(box, tick=TICKS, plan=PLAN)
+        others = play(box, pace.record, 1, "installed")
+        row = _row("installed", box, others, pace, KEEPS, is_gang=False)
+        row["model"] = _installed(pace.slow, KEEPS)
+    return row
+
+
+PLAYS = (_alone, _ordinary_live, _submitted_live, _installed_live)
+
+
+@contextmanager
+def _released(box: Sandbox, held_s: float) -> Iterator[None]:
+    """Let the requeued job start after `held_s`."""
+    is_over = Event()
+
+    def loop() -> None:
+        while not is_over.wait(1.0):
+            waiting = box.run(["squeue", "-h", "-pmalleable", "-tPD", "-o%i %r"]).stdout.split()
+            if waiting[1:] == ["BeginTime"]:
+                is_over.wait(held_s)
+                box.run(["scontrol", "update", f"jobid={waiting[0]}", "StartTime=now"], check=False)
+
+    thread = Thread(target=loop)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def _row(
+    name: str, box: Sandbox, others: Others, pace: Pace, costs: Costs, is_gang: bool
+) -> dict[str, object]:
+    """Return the figures of a run."""
+    slow, tally = pace.slow, Tally(pace.slow, costs, is_gang)
     size = 0
-    for each in [c for job in changes(box, others.began, record.to_s).values() for c in job]:
+    noted = changes(box, others.began, others.record.to_s).values()
+    for each in [change for job in noted for change in job]:
         size += each.by
-        tally.change(each.at_s, size, each.is_loss, each.by > 0)
-    for path in box.work.glob("fragment-*.log"):
-        path.unlink()
+        tally.change(pace.in_log(each.at_s), size, each.is_loss, each.by > 0)
     waits = [delay for _, delay in others.delays()]
     started = [delay for delay in waits if delay < math.inf]
     return {
         "job": name,
         "steps": tally.steps_a_day,
         "model": None,
-        "used": tally.ledger.used_node_s / record.idle_node_s,
+        "used": tally.ledger.used_node_s / slow.idle_node_s,
         "losses": tally.losses,
         "mean_wait_s": statistics.mean(started) if started else None,
         "most_s": max(started, default=None),
@@ -175,7 +247,7 @@ def main() -> int:
     rows: list[Row] = []
     if options.live:
         record = part("summit", options.nodes, options.minutes * 60, options.compress)
-        rows = live(record)
+        rows = live(record, options.compress)
         show("on a real Slurm", rows)
     return tell("lane", weeks=weeks, live=rows)
 
