@@ -8,18 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slurm_hooks.elastic.agent.rates import Rates
 from slurm_hooks.elastic.batch.progress_entry import (
-    CONFIRM_S,
     REFRESH_S,
     Progress,
     ToldPauses,
     ToldRate,
     differs,
+    earlier,
     entry,
     is_due,
     is_news,
     number,
 )
+from slurm_hooks.elastic.steady import Steady
 from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
 from slurm_hooks.slurm.telemetry import parse_progress
 from slurm_hooks.words.comment import PROGRESS_WIDTH, SIZES
@@ -69,17 +71,37 @@ def test_every_text_of_an_agent_is_read(progress: Progress) -> None:
     read_progress = parse_progress(text)
     assert read_progress is not None
     assert (read_progress.counts is Counts.SAMPLES) is progress.in_samples
-    written = progress.rates[
-        -len(read_progress.rates) :
-    ]  # the oldest are left out if there is no room
-    for rate, read in zip(sorted(written, key=lambda r: r.at), read_progress.rates):
-        assert (read.nodes, read.at) == (rate.nodes, rate.at)
+    told = {rate.nodes: rate for rate in progress.rates}
+    for read in read_progress.rates:
+        rate = told[read.nodes]
+        assert read.at == rate.at
         assert read.per_s == pytest.approx(rate.per_s, rel=1e-3)
         assert read.batch == pytest.approx(rate.batch, rel=1e-3)
         assert read.error == pytest.approx(rate.error, abs=1e-3)
     for read_s, told_s in zip(astuple(read_progress.pauses), astuple(progress.pauses)):
         assert read_s == (told_s if told_s is None else pytest.approx(told_s, abs=0.51))
     assert (read_progress.sync is None) is (progress.sync is None)
+
+
+@many
+@given(TOLDS)
+def test_the_newest_size_is_always_written_and_the_smallest_before_the_others(
+    progress: Progress,
+) -> None:
+    sizes = [rate.nodes for rate in earlier(entry(progress)).rates]  # type: ignore[union-attr]
+    assert sizes[-1] == progress.rates[-1].nodes
+    assert len(sizes) == 1 or min(rate.nodes for rate in progress.rates) in sizes
+
+
+@many
+@given(TOLDS)
+def test_an_agent_that_starts_again_reads_its_own_entry(progress: Progress) -> None:
+    """It reads the same rates as a tick."""
+    again, seen = earlier(entry(progress)), parse_progress(entry(progress))
+    assert again is not None
+    assert seen is not None
+    assert again.in_samples is (seen.counts is Counts.SAMPLES)
+    assert [astuple(rate) for rate in again.rates] == [astuple(rate) for rate in seen.rates]
 
 
 def test_no_more_is_read_than_an_agent_writes() -> None:
@@ -138,6 +160,16 @@ def test_text_that_no_agent_writes_is_ignored(text: str) -> None:
     assert parse_progress(text) is None
 
 
+@pytest.mark.parametrize("text", [*HOSTILE, "progress{s1,1:e/3/4}", "progress{s1,1:9e999/3/9e999}"])
+def test_text_that_no_agent_writes_harms_no_agent_that_starts_again(text: str) -> None:
+    """Its own user has written it. At worst it is a rate that was never measured."""
+    rates = Rates()
+    rates.recall(earlier(text))
+    rates.note(2, Steady(5.0, 0.1, 1.0), NOW)
+    told = rates.as_progress(None, ToldPauses(), None)
+    assert parse_progress(entry(told)) is not None
+
+
 @pytest.mark.parametrize(
     ("changes", "is_other"),
     [
@@ -160,21 +192,14 @@ def test_a_rate_that_differs_by_more_than_its_error_is_news(
 
 
 @pytest.mark.parametrize(
-    ("error", "after_s", "is_new", "again"),
-    [
-        (0.02, 60, True, False),
-        (0.011, 60, True, False),
-        (0.009, 60, False, True),
-        (0.02, CONFIRM_S, True, True),
-        (0.02, CONFIRM_S, False, False),
-        (0.02, REFRESH_S, False, True),
-    ],
+    ("error", "after_s", "again"),
+    [(0.02, 60, False), (0.011, 60, False), (0.009, 60, True), (0.02, REFRESH_S, True)],
 )
 def test_an_unchanged_rate_is_written_again_now_and_then(
-    error: float, after_s: int, is_new: bool, again: bool
+    error: float, after_s: int, again: bool
 ) -> None:
     before = ToldRate(4, 100.0, 0.02, NOW)
-    assert is_due(before, ToldRate(4, 100.0, error, NOW + after_s), is_new) is again
+    assert is_due(before, ToldRate(4, 100.0, error, NOW + after_s)) is again
 
 
 def test_only_news_is_written() -> None:

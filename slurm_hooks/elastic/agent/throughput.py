@@ -44,6 +44,8 @@ class Throughput:
         """
         if self._mailbox is None:
             return
+        if is_first:
+            self._rates.recall(self._own_element.earlier_progress)
         stepped_at = max((w.stepped_at for w in self._mailbox.observed()), default=0.0)
         self._pauses.begin_round(round_.causes, stepped_at, is_first)
         self._nodes, self._size = len(round_.order), round_.size

@@ -26,7 +26,7 @@ from slurm_hooks.elastic.batch.comment_writer import (
 )
 from slurm_hooks.elastic.batch.expected import ArrayFacts, request, startable
 from slurm_hooks.elastic.batch.lease import ask_all
-from slurm_hooks.elastic.batch.progress_entry import Progress, entry
+from slurm_hooks.elastic.batch.progress_entry import Progress, earlier, entry
 from slurm_hooks.elastic.batch.standing import (
     element,
     hold_request,
@@ -40,7 +40,7 @@ from slurm_hooks.elastic.batch.standing import (
 )
 from slurm_hooks.elastic.log import debug, say, suppressed
 from slurm_hooks.elastic.signals import SignalListener
-from slurm_hooks.words.comment import Loss, Standing
+from slurm_hooks.words.comment import Loss, Standing, parse
 from slurm_hooks.words.request import SELF_VARIABLE
 
 AGAIN_S = 5.0  # between two looks for the end, while a requeue is refused
@@ -96,6 +96,11 @@ class OwnElement:
     def told_progress(self) -> Optional[Progress]:
         """How fast the job trains, as the Comment says for certain."""
         return self._told_progress
+
+    @property
+    def earlier_progress(self) -> Optional[Progress]:
+        """How fast the job trained in earlier runs of this element, as the Comment said."""
+        return earlier(parse(self._facts.comment or "").progress)
 
     def report_started(self) -> None:
         """This process is an agent, and its training is about to begin.

@@ -10,24 +10,27 @@
 * `p`: the seconds that a start, a growth, a shrink, an interruption took, empty if not seen.
 * `y`: per cent of a step that wait for others.
 
-The reader is slurm/telemetry.py.
+The reader is slurm/telemetry.py. An agent reads its own fragment's entry when it starts again.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Optional
 
 from slurm_hooks.words.comment import PROGRESS_WIDTH
 
-CONFIRM_S = 100  # a new rate is reported again after so long: a single rate may be an accident
-REFRESH_S = 1800  # and again each time after so long
+REFRESH_S = 1800  # an unchanged rate is reported again after so long
 _LITTLE = 0.02  # a smaller difference is no change of a rate
 _BATCH = 0.05  # the same for a batch
 _FINER = 2.0  # an error that is so many times smaller is news
 _LITTLE_S, _LITTLE_PAUSE = 2.0, 0.25  # for pauses
 _OLDEST_S = 9_999_999
+_LEAST, _MOST = 1e-9, 1e15  # a rate or a batch outside is nonsense, and no tick reads it
+_ENTRY = re.compile(r"progress\{([sn])([0-9]{1,12}),([^{}]*)\}")
+_TOLD = re.compile(r"([1-9][0-9]{0,4}):([0-9.e-]+)/([0-9]{1,3})/([0-9.e-]+)(?:/([0-9]{1,7}))?")
 
 
 @dataclass(frozen=True)
@@ -72,14 +75,11 @@ def differs(old: ToldRate, new: ToldRate) -> bool:
     return abs(new.batch - old.batch) > _BATCH * old.batch or new.at < old.at
 
 
-def is_due(old: ToldRate, new: ToldRate, is_new: bool) -> bool:
-    """Tell whether an unchanged rate is worth reporting again.
-
-    That is so if it is known much better, or after some time: CONFIRM_S for a new rate (`is_new`),
-    else REFRESH_S.
+def is_due(old: ToldRate, new: ToldRate) -> bool:
+    """Tell whether an unchanged rate is worth reporting again: if it is known much better, or after
+    REFRESH_S.
     """
-    is_finer = new.error * _FINER < old.error
-    return is_finer or new.at - old.at >= (CONFIRM_S if is_new else REFRESH_S)
+    return new.error * _FINER < old.error or new.at - old.at >= REFRESH_S
 
 
 def is_news(old: Optional[Progress], new: Progress) -> bool:
@@ -97,19 +97,41 @@ def _is_other_pause(old_s: Optional[float], new_s: Optional[float]) -> bool:
 
 def entry(progress: Progress) -> str:
     """Return the text of a report, which must have a rate. The oldest sizes are left out if they do
-    not fit.
+    not fit, the smallest last.
     """
     newest = progress.rates[-1].at
     head = f"{'s' if progress.in_samples else 'n'}{newest}"
-    rates = [_rate(rate, newest) for rate in reversed(progress.rates)]
+    rates = list(reversed(progress.rates))
     tail = _pauses(progress.pauses)
     if progress.sync is not None:
         tail.append(f"y{min(100, max(0, round(100 * progress.sync)))}")
     while True:
-        text = f"progress{{{','.join([head, *rates, *tail])}}}"
+        text = f"progress{{{','.join([head, *(_rate(rate, newest) for rate in rates), *tail])}}}"
         if len(text) <= PROGRESS_WIDTH or len(rates) == 1:
             return text
-        rates.pop()
+        is_smallest_last = rates[-1].nodes == min(rate.nodes for rate in rates)
+        del rates[-2 if is_smallest_last and len(rates) > 2 else -1]
+
+
+def earlier(text: str) -> Optional[Progress]:
+    """Return the rates of an earlier report, `None` without a rate that an agent could write."""
+    match = _ENTRY.fullmatch(text)
+    if not match:
+        return None
+    told = filter(None, map(_TOLD.fullmatch, match[3].split(",")))
+    try:
+        rates = [_told(words, int(match[2])) for words in told]
+    except ValueError:
+        return None
+    sane = [rate for rate in rates if _LEAST <= rate.per_s <= _MOST and rate.batch <= _MOST]
+    ranked = sorted(sane, key=lambda rate: rate.at)
+    return Progress(tuple(ranked), match[1] == "s") if ranked else None
+
+
+def _told(words: re.Match[str], newest: int) -> ToldRate:
+    nodes, per_s, error, batch, age_s = words.groups()
+    at = newest - int(age_s or 0)
+    return ToldRate(int(nodes), float(per_s), int(error) / 1000, at, float(batch))
 
 
 def _rate(rate: ToldRate, newest: int) -> str:
