@@ -552,6 +552,18 @@ def test_other_nodes_of_the_fragment_wait_without_a_word(slurm: Path) -> None:
 RATE = ToldRate(4, 1000.0, 0.01, 1_790_000_000, 64.0)
 
 
+def test_the_rates_of_an_earlier_run_are_known_at_the_start(slurm: Path) -> None:
+    (slurm / "knows-all").touch()
+    for comment, known in (
+        (f"trained{{1}};{entry_of(Progress((RATE,)))};mine", (RATE,)),
+        ("mine", ()),
+    ):
+        (slurm / "comment").write_text(comment)
+        own = OwnElement(ENV, SignalListener())
+        own.report_started()
+        assert (own.earlier_progress or Progress()).rates == known
+
+
 def says_news(slurm: Path, *parts: str) -> Callable[[], bool]:
     return lambda: (slurm / "comment").read_text() == ";".join(parts)
 
