@@ -27,7 +27,6 @@ FAMILIES = {
     "doctor": ("doctor",),
     "test": ("test",),
     "report": ("report",),
-    "profile": ("profile",),
     "metrics": ("metrics",),
     "bundle": ("bundle",),
     "render": ("render",),

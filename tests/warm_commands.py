@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT_S = 150.0
-WARM = ("inspect", "reconcile", "hold", "wish", "switch", "profile")  # they begin no thread
+WARM = ("inspect", "reconcile", "hold", "wish", "switch")  # they begin no thread
 AT_START = ("PYTHON", "LD_", "LC_", "LANG")
 _servers: dict[tuple[int, str], tuple[str, socket.socket]] = {}
 """The address of a warm process, and the connection with whose end it ends."""

@@ -3,8 +3,7 @@
 The shipped allocator gets the believed curves instead of the true curves. In addition to the
 advisor (`Way.LEARNED`) there are the ways of other systems without curves, for comparison. A job
 reports the rate of a size after `MEASURE_S` of steady work there, once, with an error of `NOISE`.
-Errors do not average out. It begins on its least size, and waits there for the first rate. Jobs
-share no knowledge, unless jobs of the same model are a family.
+Errors do not average out. It begins on its least size, and waits there for the first rate.
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from papers.question import Question, Row, Spent
 from papers.shipped import Allocator
 from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares
 from slurm_hooks.learning.learned import learn
-from slurm_hooks.learning.prior import Fit, fit_of
 from slurm_hooks.model import Curve, Learned, Rate
 from slurm_hooks.replay.costs import Rescale
 from slurm_hooks.replay.work import Kind
-from slurm_hooks.replay.world.learner import NOISE, Priors
+from slurm_hooks.replay.world.learner import NOISE
 
 MEASURE_S = 15.0
 ALIKE = 0.1  # in the logarithm: sizes so close bring no news
@@ -78,20 +76,17 @@ class Learning:
     def __init__(
         self,
         inner: Allocator,
-        priors: Priors,
         rescale: Rescale,
         way: Way = Way.LEARNED,
-        is_family: bool = False,
         seed: int = 1,
     ) -> None:
         self.sees_ends = inner.sees_ends
         self.spent = Spent()
         self.wake_s = math.inf
-        self._inner, self._priors, self._way, self._is_family = inner, priors, way, is_family
+        self._inner, self._way = inner, way
         self._rescale = rescale
         self._draw = random.Random(seed)
         self._pupils: dict[int, _Pupil] = {}
-        self._families: dict[str, list[Fit]] = {}
         self._order: list[_Pupil] = []
         self._made: dict[tuple[Kind, int, str], Kind] = {}
         self._had: list[tuple[_Pupil, int]] = []
@@ -124,9 +119,6 @@ class Learning:
 
     def _leave(self, pupil: _Pupil) -> None:
         self.spent.jobs_probed += pupil.probed_node_s > 0
-        fit = fit_of(pupil.rates, 1) if self._is_family else None
-        if fit:
-            self._families.setdefault(pupil.kind.name, []).insert(0, fit)
 
     def _measure(self, pupil: _Pupil, worked: Mapping[int, float]) -> None:
         new = [
@@ -146,9 +138,8 @@ class Learning:
         pupil.believed, pupil.looked_s = None, -math.inf
         if self._way is not Way.LEARNED:
             return
-        kind, family = pupil.kind, self._families.get(pupil.kind.name, ())
-        prior = self._priors(kind.name, family[:40])
-        pupil.learned = learn(pupil.rates, prior, 1, kind.max_nodes, kind.min_nodes)
+        kind = pupil.kind
+        pupil.learned = learn(tuple(pupil.rates), 1, kind.max_nodes, kind.min_nodes)
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`."""
@@ -205,7 +196,7 @@ class Learning:
     def _first(self, pupil: _Pupil, nodes: int, share: int) -> Optional[_Look]:
         """Its least size, at which it begins."""
         known, kind = pupil.learned, pupil.kind
-        if nodes or known.sizes_seen or known.is_shared or kind.max_nodes <= kind.min_nodes:
+        if nodes or known.sizes_seen or kind.max_nodes <= kind.min_nodes:
             return None
         return _Look(kind.min_nodes, self._rescale.up_s * share)
 

@@ -18,7 +18,6 @@ from slurm_hooks.allocation.problem import Limits
 from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.scenario import Conditions
-from slurm_hooks.replay.world.learner import priors_of
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.entry_points import find_objective
 
@@ -51,8 +50,7 @@ def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
     if name in WAYS:
         inner = policy_of("default", conditions, settings)
         assert isinstance(inner, Allocator)
-        priors = priors_of(conditions.site, conditions.family_of)
-        return Learning(inner, priors, rescale, Way(name), conditions.shares_family)
+        return Learning(inner, rescale, Way(name))
     objective = conditions.objective or settings.plan.objective
     shipped = Shipped(
         rescale,

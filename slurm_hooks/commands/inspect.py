@@ -14,9 +14,6 @@ from slurm_hooks.books.ledger.connect import Unusable, ledger_path, reading
 from slurm_hooks.books.ledger.read import interruptions_of, loop_in
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
-from slurm_hooks.learning.store.connect import is_there, learned_path
-from slurm_hooks.learning.store.connect import reading as reading_learned
-from slurm_hooks.learning.store.read import job_profile
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.model.decision import JobPlan
 from slurm_hooks.model.plural import plural, sized
@@ -194,23 +191,14 @@ def _reasons_data(planned: Optional[JobPlan], now: datetime) -> list[dict[str, A
 
 
 def known_lines(settings: Settings, report: TickReport, job: MalleableJob) -> list[str]:
-    """Lines on how a job scales, as far as this user may read them. Empty for a job that has ended,
-    and for an engine that does not report its speed."""
+    """Lines on how a job scales. Empty for a job that has ended, and for an engine that does not
+    report its speed."""
     if job_state(job) in OVER or not job.tells_rates:
         return []
     if not settings.learn.enabled:
         return ["learned: learn.enabled is false, so nodes are shared equally"]
-    profile, unread = None, ""
-    try:
-        with reading_learned(settings) as database:
-            profile = job_profile(database, job.job_id)
-    except (Unusable, OSError) as error:
-        unread = str(error) if is_there(learned_path(settings)) else ""
     learned = report.snapshot.learned.get(job.job_id)
-    lines = learned_lines(job, learned, profile, report.at.timestamp())
-    if unread:
-        lines.append(f"learned: the records of ticks cannot be read here: {unread}")
-    return lines
+    return learned_lines(job, learned, report.at.timestamp())
 
 
 def _of_ledger(

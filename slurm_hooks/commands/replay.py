@@ -189,7 +189,6 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
         help="compare with these policies, or none (default: `default` is compared with oracle, "
         "`learned` with default)",
     )
-    add("--families", action="store_true", help="let jobs use the measurements of earlier jobs")
     add(
         "--objective",
         metavar="NAME",
@@ -282,8 +281,6 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         ends=arguments.ends,
         redoes_planned=arguments.redo_planned,
         has_own_pace=has_own_pace,
-        site=curves,
-        shares_family=arguments.families,
         unit=_given_unit(arguments),
         core=arguments.core,
     )

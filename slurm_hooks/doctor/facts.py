@@ -239,22 +239,6 @@ class Textfile:
 
 
 @dataclass(frozen=True)
-class LearnedSeen:
-    """The file with the measured speeds of jobs, if it exists.
-
-    `trouble` names its damage, and is empty if it is sound. `has_damaged` is true if a damaged file
-    was moved aside. `kind` is its file system, `room_mib` the free space there.
-    """
-
-    path: str
-    file: Optional[FileSeen]
-    trouble: str
-    has_damaged: bool
-    kind: str
-    room_mib: float  # 0 if it is mounted read-only
-
-
-@dataclass(frozen=True)
 class SharedDirectory:
     """The result of making and linking files in a directory such as a job's."""
 
@@ -318,7 +302,6 @@ class Facts:
     accounting: Union[Accounting, Unread] = NOT_ASKED
     tick: Union[TickSeen, Unread] = NOT_ASKED
     textfile: Union[Textfile, Unread] = NOT_ASKED
-    learned: Union[LearnedSeen, Unread] = NOT_ASKED
     shared: Union[SharedDirectory, Unread] = NOT_ASKED
     has_setpriv: Union[bool, Unread] = NOT_ASKED
     milp: Union[str, Unread] = NOT_ASKED  # the solver that a tick uses, empty without a solver

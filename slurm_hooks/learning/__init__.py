@@ -1,4 +1,4 @@
-"""Learns from the rates that jobs report how they scale. Only `store` keeps files.
+"""Learns from the rates that a job reports how it scales. All of it is pure.
 
 docs/admins/learning.md has the formulae and their sources.
 """

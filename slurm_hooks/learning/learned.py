@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from functools import lru_cache
 
 from slurm_hooks.allocation.curves import curve_of
-from slurm_hooks.learning.drift import current
-from slurm_hooks.learning.prior import Prior
+from slurm_hooks.learning.reports import report_of
 from slurm_hooks.learning.throughput import (
     MODEL_ERROR,
     SHAPES,
@@ -23,31 +23,33 @@ from slurm_hooks.learning.throughput import (
     log_speedups,
     seen_of,
 )
-from slurm_hooks.model import Curve, Learned, Rate
+from slurm_hooks.model import Curve, Learned, MalleableJob, Rate
 
 PLAUSIBLE = 8
 ENOUGH = 2  # sizes. With fewer, mean curves did worse than equal shares
 NEAR = 2.0  # units. Without a size so small they did worse too
 
 
-def learn(
-    rates: Iterable[Rate], prior: Prior, unit: int, max_nodes: int, min_nodes: int = 0
-) -> Learned:
-    """Return the knowledge about a job with these rates, of any size and time, up to `max_nodes`.
+def learned_of(job: MalleableJob) -> Learned:
+    """Return the knowledge of how the job scales, from its own reports."""
+    request = job.request
+    return learn(report_of(job).rates, request.unit, request.max_nodes, request.min_nodes)
+
+
+@lru_cache(maxsize=16_384)
+def learn(rates: tuple[Rate, ...], unit: int, max_nodes: int, min_nodes: int = 0) -> Learned:
+    """Return the knowledge about a job with these rates, of different sizes, up to `max_nodes`.
 
     `curve` is None with fewer than two sizes, or without a size near the job's smallest, of at most
-    two units or `min_nodes`. If its family is known, there is always a curve. Rates of an earlier
-    phase are left out (`drift.current`).
+    two units or `min_nodes`.
     """
-    seen = seen_of(current(rates), unit)
-    belief = believe(seen, prior.log_weights)
+    seen = seen_of(rates, unit)
+    belief = believe(seen)
     sizes = _sizes(seen, unit, max_nodes)
-    likely = tuple(_curve(k, log_unit, seen, sizes, unit) for k, log_unit in _drawn(belief, seen))
-    near = max(NEAR, min_nodes / unit)
-    is_enough = prior.is_shared or (len(seen) >= ENOUGH and seen[0].units <= near)
+    likely = tuple(_curve(k, log_unit, seen, sizes, unit) for k, log_unit in _drawn(belief))
+    is_enough = len(seen) >= ENOUGH and seen[0].units <= max(NEAR, min_nodes / unit)
     curve = _mean(belief, seen, sizes, unit) if is_enough else None
-    shown = tuple(round(s.units * unit) for s in seen)
-    return Learned(curve, likely, shown, is_shared=prior.is_shared)
+    return Learned(curve, likely, tuple(round(s.units * unit) for s in seen))
 
 
 def _sizes(seen: Sequence[Seen], unit: int, max_nodes: int) -> list[int]:
@@ -110,7 +112,7 @@ class _Bend:
         return self._by[left] + part * (self._by[right] - self._by[left])
 
 
-def _drawn(belief: Belief, seen: Sequence[Seen]) -> list[tuple[int, float]]:
+def _drawn(belief: Belief) -> list[tuple[int, float]]:
     """Several shapes of equal likelihood, evenly from the steepest to the flattest."""
     rows = sorted(
         zip(belief.at, belief.weights, belief.log_units),

@@ -17,7 +17,7 @@ whatever the rates are, and the spread of the weights shows how uncertain the re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -38,7 +38,11 @@ MODEL_ERROR = 0.025
 steps where a ring changes its algorithm or a rack ends."""
 LEAST_ERROR, MOST_ERROR = 0.01, 1.0
 MOST_SIZES = 12
-"""The newest sizes of a job that count. More would cost time without news."""
+"""The sizes of a job that count: its smallest and the newest. More would only cost time."""
+CLIFF_SCALE, SLOPE_SCALE = 0.35, 0.5
+"""Means of the exponential distributions of `cliff` and `slope` before anything is known. Most
+trainings lose some speed at the first step over the network, and a little with each further node.
+"""
 
 
 class Shape(NamedTuple):
@@ -80,21 +84,14 @@ class Seen(NamedTuple):
     error: float
 
 
-def in_order(rates: Iterable[Rate]) -> list[Rate]:
-    """Sort by time. Rates of the same second always have the same order."""
-    return sorted(rates, key=lambda r: (r.at, r.nodes, r.per_s, r.error, r.batch))
-
-
-def seen_of(rates: Iterable[Rate], unit: int) -> tuple[Seen, ...]:
-    """The newest rate of each size, of the newest sizes, by size."""
-    newest: dict[int, Rate] = {}
-    for rate in in_order(rates):
-        newest.pop(rate.nodes, None)
-        newest[rate.nodes] = rate
-    chosen = sorted(list(newest.values())[-MOST_SIZES:], key=lambda r: r.nodes)
+def seen_of(rates: Sequence[Rate], unit: int) -> tuple[Seen, ...]:
+    """A rate of each size, the newest last, as the fit sees them, by size."""
+    kept = rates[-MOST_SIZES:]
+    least = min(rates, key=lambda r: r.nodes, default=None)
+    chosen = kept if least is None or least in kept else (least, *kept[1:])
     return tuple(
         Seen(r.nodes / unit, math.log(r.per_s), min(max(r.error, LEAST_ERROR), MOST_ERROR))
-        for r in chosen
+        for r in sorted(chosen, key=lambda r: r.nodes)
     )
 
 
@@ -109,26 +106,22 @@ class Belief:
     weights: tuple[float, ...]
     log_units: tuple[float, ...]
 
-    def mean(self, values: Sequence[float]) -> float:
-        """The mean of `values` (all shapes), weighted by the likelihood of the shapes."""
-        return math.fsum(w * values[k] for k, w in zip(self.at, self.weights))
 
-
-def believe(seen: Sequence[Seen], log_prior: Sequence[float]) -> Belief:
-    """The belief about the shapes after the seen sizes. `log_prior` is by shape.
+def believe(seen: Sequence[Seen]) -> Belief:
+    """The belief about the shapes after the seen sizes.
 
     Errors are normal in the logarithm, and the rate of a unit is unknown beforehand. Under each
     shape it is the weighted mean of the values from the sizes, and the rest is its misfit.
     """
     if not seen:
-        return _likely(log_prior, [0.0] * len(SHAPES))
+        return _likely(_expected(), [0.0] * len(SHAPES))
     weights = [1 / (s.error**2 + MODEL_ERROR**2) for s in seen]
     total = math.fsum(weights)
     shares = [w / total for w in weights]
     tables = [log_speedups(s.units) for s in seen]
     columns = [[s.log_rate - v for v in table] for s, table in zip(seen, tables)]
     units = [sum(map(_times, shares, row)) for row in zip(*columns)]
-    log_weights = list(log_prior)
+    log_weights: Sequence[float] = _expected()
     for weight, column in zip(weights, columns):
         half = weight / 2
         log_weights = [w - half * (z - m) * (z - m) for w, z, m in zip(log_weights, column, units)]
@@ -148,3 +141,20 @@ def _likely(log_weights: Sequence[float], log_units: Sequence[float]) -> Belief:
     raw = [math.exp(log_weights[k] - most) for k in at]
     total = math.fsum(raw)
     return Belief(tuple(at), tuple(w / total for w in raw), tuple(log_units[k] for k in at))
+
+
+@lru_cache(maxsize=1)
+def _expected() -> tuple[float, ...]:
+    """The logarithm of the likelihood of each shape before anything is known, `(shape)`."""
+    return tuple(
+        math.log(_reach(s.cliff, CLIFFS) * _reach(s.slope, SLOPES))
+        - s.cliff / CLIFF_SCALE
+        - s.slope / SLOPE_SCALE
+        for s in SHAPES
+    )
+
+
+def _reach(value: float, steps: Sequence[float]) -> float:
+    """The stretch for which a value of the table stands."""
+    at = steps.index(value)
+    return (steps[min(at + 1, len(steps) - 1)] - steps[max(at - 1, 0)]) / 2

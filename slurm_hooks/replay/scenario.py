@@ -6,14 +6,14 @@ The rules come from the site's settings, so that a replay matches the site's own
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.errors import UsageError
-from slurm_hooks.model import Curve, Slurm
+from slurm_hooks.model import Slurm
 from slurm_hooks.model.moments import UNITS_S
 from slurm_hooks.model.plural import plural
 from slurm_hooks.replay.costs import Costs, OwnPace, Rescale
@@ -28,7 +28,7 @@ from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
 from slurm_hooks.replay.work import Queue
 from slurm_hooks.replay.world.calendar import calendar_of
-from slurm_hooks.replay.world.learner import Learner, priors_of
+from slurm_hooks.replay.world.learner import Learner
 from slurm_hooks.replay.world.member import Terms
 from slurm_hooks.replay.world.planners import Nothing, Planner, Shipped
 from slurm_hooks.replay.world.world import World
@@ -67,11 +67,9 @@ class Conditions:
     """The conditions of every line of a replay. With `has_own_pace`, `tick_s` is the first
     interval, and ticks choose the others.
 
-    If curves must be learned, `site` are the curves that its other models have shown before, by
-    name, without models of the same `family_of`. With `shares_family`, jobs of a model use the
-    measurements of earlier jobs. Fragments have a multiple of `unit` GPUs of a node, or whole nodes
-    if it is 0. Without manners, jobs ignore where other jobs would be packed. Each job has `core`
-    more nodes, which are in no record.
+    Fragments have a multiple of `unit` GPUs of a node, or whole nodes if it is 0. Without manners,
+    jobs ignore where other jobs would be packed. Each job has `core` more nodes, which are in no
+    record.
     """
 
     queue: Queue
@@ -85,9 +83,6 @@ class Conditions:
     ends: str = "planned"
     redoes_planned: bool = False
     has_own_pace: bool = False
-    site: Mapping[str, Curve] = field(default_factory=dict)
-    family_of: Callable[[str], str] = str
-    shares_family: bool = False
     unit: int = 0
     has_manners: bool = True
     core: int = 0
@@ -164,10 +159,7 @@ def planner_of(name: str, conditions: Conditions, settings: Settings) -> Planner
     if name == "none":
         return Nothing()
     shipped = Shipped(find_objective(conditions.objective or settings.plan.objective))
-    if name != "learned":
-        return shipped
-    priors = priors_of(conditions.site, conditions.family_of)
-    return Learner(shipped, priors, conditions.shares_family)
+    return Learner(shipped) if name == "learned" else shipped
 
 
 def _with_ends(name: str, record: Record, conditions: Conditions) -> Record:

@@ -164,12 +164,9 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Learn:
-    """Whether ticks learn how jobs scale, and how long they keep it."""
+    """Whether ticks learn how jobs scale."""
 
     enabled: bool = _switch(True)
-    keep_days: float = _number(90, 1, 3_650)
-    max_mib: int = _number(64, 4, 65_536)
-    public: bool = _switch(True)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """`progress{...}`: a job's report of its speed, at the head of its Comment.
 
 A user can write any text there. The reader returns a Telemetry with possible and bounded values, or
-None. learning/store/intake.py judges the sizes and times of a report, and how often a job may
-report. The writer, elastic/batch/progress_entry.py, describes the form.
+None. learning/reports.py judges the sizes and times of a report. The writer,
+elastic/batch/progress_entry.py, describes the form.
 """
 
 from __future__ import annotations

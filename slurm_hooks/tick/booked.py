@@ -1,10 +1,9 @@
-"""Runs a tick for commands, writes it into the ledger, and learns the jobs' rates."""
+"""Runs a tick for commands, and writes it into the ledger."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from slurm_hooks.learning.store.tick import remember
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.tick.bookkeeping import keep_books, summaries
@@ -18,5 +17,5 @@ def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, 
     Raises as `tick` does.
     """
     report = tick(port, settings, sum_up=partial(summaries, settings))
-    lines = (*keep_books(report, settings, port), *remember(report.snapshot, settings))
+    lines = keep_books(report, settings, port)
     return report, tuple(f"malleable: warning: {line}" for line in lines)

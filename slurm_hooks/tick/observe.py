@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from functools import partial
 
-from slurm_hooks.learning.store.tick import recall
-from slurm_hooks.model import Counted, Level, Snapshot
+from slurm_hooks.learning.learned import learned_of
+from slurm_hooks.model import Counted, Learned, Level, Snapshot
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.limits import limit_waiters
 from slurm_hooks.settings.values import Settings, Site
@@ -17,6 +18,7 @@ from slurm_hooks.slurm.terms import terms_command
 from slurm_hooks.tick.hourly import Hourly
 from slurm_hooks.tick.switch import with_switches
 
+_log = logging.getLogger(__name__)
 DENIED_S = 300.0  # until it is seen that a user has been given the QOS
 
 
@@ -33,7 +35,22 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
     seen = with_switches(seen, state, is_reading)
     if needs_charges(Ground(seen, settings)):
         seen = with_charges(port, seen)
-    return recall(with_kept_rights(database, seen, site), settings)
+    seen = with_kept_rights(database, seen, site)
+    return with_learned(seen) if settings.learn.enabled else seen
+
+
+def with_learned(seen: Snapshot) -> Snapshot:
+    """The snapshot with the knowledge of how its jobs scale.
+
+    A job whose report cannot be judged has no entry, so its user's text fails no tick.
+    """
+    learned: dict[int, Learned] = {}
+    for job in seen.jobs:
+        try:
+            learned[job.job_id] = learned_of(job)
+        except Exception:  # a bug here must not fail a tick
+            _log.debug("job %d: its report was not judged", job.job_id, exc_info=True)
+    return replace(seen, learned=learned)
 
 
 def with_kept_rights(database: Hourly, seen: Snapshot, site: Site) -> Snapshot:

@@ -18,7 +18,6 @@ from abuse.conftest import Row
 from captured_slurm import recorded
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.learning.store.tick import remember
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.reconcile import tick
 
@@ -58,7 +57,6 @@ NAMES = (
     "ledger.sqlite",
     "ledger.sqlite-wal",
     "ledger.sqlite-shm",
-    "learned.sqlite",
     "metrics.prom",
 )
 LOCKS = ("tick.lock", "tick.lock.holder", "tick.lock.done")
@@ -93,7 +91,6 @@ def test_foreign_files_in_the_place_of_the_books(
     plant(state / name, victim)
     began = time.monotonic()
     report, lines = one_tick(busy_slurm(), settings)
-    lines += remember(report.snapshot, settings)
     took = time.monotonic() - began
     assert report.plan.actions
     assert took < MOST_S

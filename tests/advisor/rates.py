@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from slurm_hooks.learning.prior import Fit, Prior, prior_of
 from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Rate
 
@@ -20,19 +19,6 @@ ANY_RATES = st.builds(
     at=st.integers(-(10**12), 10**12),
     batch=st.one_of(st.just(0.0), st.floats(0, 1e15)),
 )
-FITS = st.builds(
-    Fit,
-    cliff=st.floats(0, 2),
-    slope=st.floats(0, 3),
-    cliff_sd=st.floats(0, 1),
-    slope_sd=st.floats(0, 1),
-)
-
-
-@st.composite
-def priors(draw: st.DrawFn) -> Prior:
-    """Priors with no, some or many fits of a family and of others."""
-    return prior_of(draw(st.lists(FITS, max_size=3)), draw(st.lists(FITS, max_size=3)))
 
 
 def rates_of(
@@ -49,8 +35,3 @@ def rates_of(
         )
         for k, n in enumerate(sizes)
     ]
-
-
-def shuffled(rates: Sequence[Rate], seed: int) -> list[Rate]:
-    """The same rates in another order."""
-    return random.Random(seed).sample(list(rates), len(rates))

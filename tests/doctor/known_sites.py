@@ -14,7 +14,6 @@ from slurm_hooks.doctor.facts import (
     Hook,
     Host,
     JobSeen,
-    LearnedSeen,
     Line,
     PluginLine,
     Plugstack,
@@ -203,7 +202,6 @@ GOOD_SITE = Facts(
         user="",
     ),
     textfile=Textfile(DIRECTORY, 20.0),
-    learned=LearnedSeen("/var/lib/slurm-malleable/learned.sqlite", FILE, "", False, "ext4", 900.0),
     shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
     milp="cbc",
@@ -247,10 +245,6 @@ def textfile(path: str = "/m/a.prom", **changes: Any) -> dict[str, Any]:
     """A site that writes this file for Prometheus."""
     written = replace(known(GOOD_SITE.textfile), **changes)
     return {"settings": Settings(metrics=Metrics(textfile=path)), "textfile": written}
-
-
-def learned(**changes: Any) -> dict[str, Any]:
-    return {"learned": replace(known(GOOD_SITE.learned), **changes)}
 
 
 def shared(**changes: Any) -> dict[str, Any]:

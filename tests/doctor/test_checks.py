@@ -24,7 +24,6 @@ from known_sites import (
     env_store,
     hook,
     job,
-    learned,
     parts,
     plugin,
     plugstack,
@@ -44,7 +43,7 @@ from slurm_hooks.doctor.finding import Change
 from slurm_hooks.doctor.gather.slurm import read_slurm
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
-from slurm_hooks.settings.values import Learn, Settings, Site, parse
+from slurm_hooks.settings.values import Settings, Site, parse
 
 PATIENT = {"BatchStartTimeout": "70 sec"}
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
@@ -439,12 +438,6 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("metrics-file", textfile(directory=None), "error", "directory does not exist"),
     ("metrics-file", textfile(age_s=None), "error", "not written by the last"),
     ("metrics-file", textfile(age_s=3600.0), "error", "not written by the last"),
-    ("learned-file", learned(trouble="it is torn"), "error", "torn.*moves it aside"),
-    ("learned-file", learned(kind="nfs4"), "warning", "on nfs4.*local disk.*tick.state_dir"),
-    ("learned-file", learned(file=None, kind="lustre"), "warning", "on lustre"),
-    ("learned-file", learned(room_mib=0.0), "error", "0 MiB can be.*full, or mounted read-only"),
-    ("learned-file", {**learned(), **tick(user="bob")}, "error", "belongs to root.*chown bob: /v"),
-    ("learned-file", learned(has_damaged=True), "note", r"rm /var/lib/.*damaged-\*"),
     ("canary-users", canary(strange_users=("bo",)), "warning", r"no user bo.*correct mode\.users"),
     ("canary-accounts", canary(accounts=("a", "b")), "warning", "no account b "),
     (
@@ -620,8 +613,6 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("priority-tier", parts()),
     ("metrics-file", textfile()),
     ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
-    ("learned-file", learned(file=None)),
-    ("learned-file", {**learned(kind="nfs4"), "settings": Settings(learn=Learn(enabled=False))}),
     ("canary-users", canary()),
     ("canary-accounts", canary(accounts=("A",))),
     ("canary-nodes", canary(nodes=("n1", "n2"))),

@@ -15,7 +15,6 @@ from known_sites import GOOD_SITE, answer, says
 
 from captured_slurm import recorded
 from programs import write_program
-from slurm_hooks.books.storage.place import set_aside
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread, known
 from slurm_hooks.doctor.finding import Run
@@ -23,7 +22,6 @@ from slurm_hooks.doctor.gather import files
 from slurm_hooks.doctor.gather.cgroups import read_cgroups
 from slurm_hooks.doctor.gather.controller import cron_user, hooks, runs_cron, submission
 from slurm_hooks.doctor.gather.job import ask_job
-from slurm_hooks.doctor.gather.learned import read_learned
 from slurm_hooks.doctor.gather.plugstack import ARGUMENTS, read_plugstack
 from slurm_hooks.doctor.gather.python import ask_python
 from slurm_hooks.doctor.gather.shared import file_system, job_directory, try_links
@@ -31,8 +29,7 @@ from slurm_hooks.doctor.gather.site import Asked, gather
 from slurm_hooks.doctor.gather.slurm import ask_accounting, read_slurm
 from slurm_hooks.doctor.run import run
 from slurm_hooks.errors import UsageError
-from slurm_hooks.learning.store.connect import writing
-from slurm_hooks.settings.values import Settings, Site, Tick
+from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.live import Asked as Made
 from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
@@ -299,25 +296,6 @@ def test_settings_that_no_tick_would_take(tmp_path: Path, text: str, fault: str)
     path.write_text(f'{text}[tick]\nslurm_bin = "{tmp_path}"\n')
     (complaint,) = gather(Asked(path)).settings_faults
     assert fault in complaint
-
-
-def test_the_file_of_learned_curves(tmp_path: Path) -> None:
-    settings = Settings(tick=Tick(state_dir=str(tmp_path / "state")))
-    before = read_learned(settings)
-    assert (before.file, before.trouble, before.has_damaged) == (None, "", False)
-    assert before.kind not in ("", "unknown")
-    assert before.room_mib > 0
-    (tmp_path / "state").mkdir()
-    with writing(settings):
-        pass
-    well = read_learned(settings)
-    assert well.file is not None
-    assert well.trouble == ""
-    path = Path(well.path)
-    path.write_bytes(path.read_bytes()[:100] + b"\xff" * 5000)
-    assert read_learned(settings).trouble
-    set_aside(path)
-    assert read_learned(settings).has_damaged
 
 
 def test_an_interpreter_is_described_without_importing_torch(tmp_path: Path) -> None:

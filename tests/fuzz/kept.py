@@ -13,14 +13,12 @@ from pathlib import Path
 from fuzz.target import Target
 from slurm_hooks.books.harvest import codec as harvest_codec
 from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
-from slurm_hooks.books.storage.database import Damaged
 from slurm_hooks.elastic import observed, speed
 from slurm_hooks.elastic.engines import kin
 from slurm_hooks.elastic.engines.gang import channel
 from slurm_hooks.elastic.engines.gang.secret import answer
 from slurm_hooks.elastic.engines.pool import task_files
-from slurm_hooks.learning.store import codec as learning_codec
-from slurm_hooks.model import Curve, FragmentId, Learned, Why
+from slurm_hooks.model import FragmentId, Why
 from slurm_hooks.tick import switch
 from slurm_hooks.words import map_directory
 
@@ -37,23 +35,11 @@ _SEEN = Seen(
     idle=((Why.NO_JOB, 3),),
     promises=(Promise("12_3", NOW, 4.5),),
 )
-_CURVE = Curve(((0, 0.0), (1, 10.0), (4, 31.5)))
-_LEARNED = Learned(_CURVE, (_CURVE, _CURVE), (1, 4), is_shared=True)
 
 
 def _seen(damaged: str) -> None:
     seen = harvest_codec.from_text(damaged)
     assert harvest_codec.from_text(harvest_codec.to_text(seen)) == seen
-
-
-def _learned(damaged: str) -> None:
-    learned = learning_codec.learned_from(damaged)
-    for curve in (learned.curve, *learned.plausible):
-        assert curve is None or all(math.isfinite(curve(nodes)) for nodes in (1, 2, 64))
-
-
-def _fit(damaged: str) -> None:
-    assert all(map(math.isfinite, astuple(learning_codec.fit_from(damaged))))
 
 
 def _numbers(damaged: str) -> None:
@@ -106,8 +92,6 @@ def _file(name: str, text: str, directory: str = "") -> Path:
 
 KEPT: Mapping[str, Target] = {
     "what a tick remembers": Target((harvest_codec.to_text(_SEEN),), _seen, (ValueError,)),
-    "what is learned": Target((learning_codec.learned_text(_LEARNED),), _learned, (Damaged,)),
-    "a fit": Target(("3.5 0.25 1.5 0.125",), _fit, (Damaged,)),
     "a worker's numbers": Target(("\x01" * 48, "\0" * 44 + "?@@@"), _numbers),
     "map.json": Target(
         ('{"command": ["a", "{}"], "retries": 2, "keep_going": true, "tasks": 9}',),

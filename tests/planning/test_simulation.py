@@ -315,13 +315,16 @@ def test_freed_nodes_wait_for_the_rest() -> None:
     assert not grown
 
 
-def sizes_of(slurm: FakeSlurm, rates: dict[int, tuple[float, ...]]) -> list[int]:
-    """The sizes of the jobs after a tick. Each job reports only its speed on its present size."""
+def sizes_of(
+    slurm: FakeSlurm, rates: dict[int, tuple[float, ...]], seen: dict[int, set[int]]
+) -> list[int]:
+    """The sizes of the jobs after a tick. Each job reports its speed on the sizes it has `seen`."""
     for job, of_size in rates.items():
         mine = running(slurm, job)
-        said = f"progress{{s{slurm.now},{len(mine)}:{of_size[max(len(mine), 1) - 1]}/10/0}}"
-        for element in slurm.of(job):
-            element.comment = f"trained{{0}};{said}" if mine and element is mine[0] else ""
+        if mine:
+            seen.setdefault(job, set()).add(len(mine))
+            told = ",".join(f"{size}:{of_size[size - 1]}/10/0" for size in seen[job])
+            mine[0].comment = f"trained{{0}};progress{{s{slurm.now},{told}}}"
     return [len(running(slurm, job)) for job in rates]
 
 
@@ -337,9 +340,10 @@ def test_jobs_that_report_their_speed_get_suitable_sizes() -> None:
     for job in rates:
         slurm.submit(job, 8, MARK.replace("=6", "=8"))
     sizes = []
+    seen: dict[int, set[int]] = {}
     for _ in range(30):
         live(slurm, 40, 40, one_booked_tick)
-        sizes.append(sizes_of(slurm, rates))
+        sizes.append(sizes_of(slurm, rates, seen))
     assert sizes[0] == [1, 1]
     assert [4, 4] in sizes
     assert sizes[-10:] == [[7, 1]] * 10, sizes

@@ -10,7 +10,7 @@ import pytest
 from build import after, make_fragment, make_job, make_nodes, make_request, make_snapshot
 from planning.readings import plan_for
 from slurm_hooks.learning.learned import learn
-from slurm_hooks.learning.prior import prior_of
+from slurm_hooks.learning.reports import current
 from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import (
     Curve,
@@ -74,9 +74,7 @@ def test_nodes_that_wait_for_a_measured_speed_are_idle_for_that_reason() -> None
     assert idle == {Why.STARTING: 2, Why.PROBED: 6}
 
 
-@pytest.mark.parametrize(
-    "learned_of_7", [Learned(sizes_seen=(4,)), Learned(GOOD, is_shared=True), None]
-)
+@pytest.mark.parametrize("learned_of_7", [Learned(sizes_seen=(4,)), None])
 def test_a_job_that_has_reported_or_never_will_does_not_begin_small(
     learned_of_7: Optional[Learned],
 ) -> None:
@@ -166,7 +164,7 @@ class Machine:
         )
         taken = {name for job in jobs for name in job.nodes}
         nodes = (replace(n, state=BUSY) if n.name in taken else n for n in make_nodes(self.nodes))
-        learned = {number: learn(rates, prior_of(), 1, 8) for number, rates in self.rates.items()}
+        learned = {number: learn(current(rates), 1, 8) for number, rates in self.rates.items()}
         return make_snapshot(*jobs, nodes=tuple(nodes), learned=learned)
 
     def job(self, number: int, on: list[int]) -> MalleableJob:

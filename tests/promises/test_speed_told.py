@@ -9,11 +9,12 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench, hastened
+from slurm_hooks.learning.learned import learned_of
+from slurm_hooks.learning.reports import report_of
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
 from waiting import wait_until
@@ -26,7 +27,6 @@ SLEEP = "exec sleep 600"
 @pytest.fixture
 def bench(sandbox: Sandbox) -> Iterator[Bench]:
     bench = Bench(sandbox)
-    bench.malleable("profile", "--forget", "nobody")
     yield bench
     bench.cancel_all()
 
@@ -52,37 +52,22 @@ def progress(*rates: str) -> str:
     return f"trained{{0}};h{{60}};progress{{s{int(time.time())},{','.join(rates)}}}"
 
 
-def test_a_reported_speed_is_known_shown_shared_and_forgotten(bench: Bench, tmp_path: Path) -> None:
-    job_id = bench.submit(SLEEP, options=["--job-name=trial-1"])
+def test_a_reported_speed_is_known_and_shown(bench: Bench) -> None:
+    job_id = bench.submit(SLEEP)
     reconcile(bench)
     bench.tick_until(job_id, is_running)
     explanation = bench.malleable("explain", str(job_id)).stdout
     assert "its scaling is not measured yet" in explanation
     say(bench, job_id, progress("3:250/10/0", "2:160/10/0/60", "1:100/10/0/120"))
-    reconcile(bench)
-    saved = tmp_path / "seen.json"
-    assert bench.malleable("plan", "--save", str(saved)).returncode == 0
-    learned = json.loads(saved.read_text())["snapshot"]["learned"][str(job_id)]
+    learned = json.loads(bench.malleable("explain", str(job_id), "--json").stdout)["learned"]
     points = dict(learned["curve"]["points"])
     assert points[2] / points[1] == pytest.approx(1.6, rel=0.1)
     assert points[3] / points[1] == pytest.approx(2.5, rel=0.1)
-    kept = json.loads(bench.malleable("profile", str(job_id), "--json").stdout)
-    assert kept["family"]["name"] == "trial"
-    assert [(r["nodes"], r["per_s"]) for r in kept["counted"]] == [(1, 100), (2, 160), (3, 250)]
     assert "learned: 3 nodes train 2." in bench.malleable("explain", str(job_id)).stdout
-    other = bench.submit(SLEEP, "1-2", options=["--job-name=trial-2"])
-    say(bench, other, progress("1:100/10/0/60", "2:161/10/0"))
-    reconcile(bench)
-    third = bench.submit(SLEEP, "1-2", options=["--job-name=trial-3"])
-    explained = json.loads(bench.malleable("explain", str(third), "--json").stdout)
-    assert explained["learned"]["is_shared"]
-    assert "2 of 2 jobs" in bench.malleable("profile", "--family", "nobody/trial").stdout
-    assert "forgot 2 jobs" in bench.malleable("profile", "--forget", "nobody/trial").stdout
-    assert "no family" in bench.malleable("profile", "--family", "trial").stderr
 
 
 def test_a_user_s_text_in_the_comment_fails_no_tick(bench: Bench) -> None:
-    job_id = bench.submit(SLEEP, "1-2", options=["--job-name=liar"])
+    job_id = bench.submit(SLEEP, "1-2")
     reconcile(bench)
     bench.tick_until(job_id, is_running)
     for text in (
@@ -113,26 +98,23 @@ def test_a_script_without_our_library_is_learned(bench: Bench) -> None:
     shutil.copy(script, bench.box.work / script.name)
     torchrun = hastened("batch.job_comment.EVERY_S=4")
     run = f"exec {torchrun} {bench.box.work / script.name} {bench.box.work} plain"
-    job_id = bench.submit(f"{WITH_TORCHRUN}\n{run}", "1-2", TRAINER, ["--job-name=unknowing"])
-    bench.submit(SLEEP, "1-4", options=["--job-name=other"])
+    job_id = bench.submit(f"{WITH_TORCHRUN}\n{run}", "1-2", TRAINER)
+    bench.submit(SLEEP, "1-4")
     sizes: list[int] = []
-    known: dict[str, Any] = {}
 
     def is_known() -> bool:
         reconcile(bench)
-        sizes.append(len(bench.job(job_id).nodes))
-        answer = bench.malleable("profile", str(job_id), "--json")
-        known.update(json.loads(answer.stdout) if answer.returncode == 0 else {})
-        return bool(known) and len(known["learned"]["sizes_seen"]) == 2
+        job = bench.job(job_id)
+        sizes.append(len(job.nodes))
+        return len(report_of(job).rates) == 2
 
     explain = ("explain", str(job_id))
     wait_until(is_known, 600, lambda: bench.malleable(*explain).stdout, every_s=4)
-    points, newest = (
-        dict(known["learned"]["curve"]["points"]),
-        {r["nodes"]: r for r in known["counted"]},
-    )
-    error = math.hypot(newest[1]["error"], newest[2]["error"])
-    speedup = min(newest[2]["per_s"] / newest[1]["per_s"], 2.0)
-    assert points[2] / points[1] == pytest.approx(speedup, rel=0.1 + 2 * error)
+    job = bench.job(job_id)
+    curve, newest = learned_of(job).curve, {rate.nodes: rate for rate in report_of(job).rates}
+    assert curve is not None
+    error = math.hypot(newest[1].error, newest[2].error)
+    speedup = min(newest[2].per_s / newest[1].per_s, 2.0)
+    assert curve(2) / curve(1) == pytest.approx(speedup, rel=0.1 + 2 * error)
     assert sizes.index(1) < sizes.index(2)
     assert "learned: 2 nodes train" in bench.malleable(*explain).stdout

@@ -18,7 +18,6 @@ from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import dedicated
 from slurm_hooks.replay.scenario import Conditions
 from slurm_hooks.replay.work import Kind, Queue, kind
-from slurm_hooks.replay.world.learner import priors_of
 from slurm_hooks.settings.values import Settings
 
 UP_DOWN = Rescale(18.0, 12.0)
@@ -41,7 +40,7 @@ def job(name: str, node_s: float = 20_000.0) -> Kind:
     return kind(name, SITE[name], (1, 16), 100 * node_s)
 
 
-def replay(policy: str, parts: tuple[Kind, ...], jobs: int, shares: bool = False) -> Outcome:
+def replay(policy: str, parts: tuple[Kind, ...], jobs: int) -> Outcome:
     conditions = Conditions(
         queue=Queue(parts, is_endless=False),
         jobs=jobs,
@@ -51,8 +50,6 @@ def replay(policy: str, parts: tuple[Kind, ...], jobs: int, shares: bool = False
         latency_s=0.0,
         checkpoint_s=0.0,
         ends="unknown",
-        site=SITE,
-        shares_family=shares,
     )
     return scenario.run(policy, dedicated(16, 0.0, 40_000.0), conditions, Settings())
 
@@ -72,18 +69,10 @@ def test_each_job_is_probed_once_at_its_start() -> None:
     assert 0 < spent.probed_node_s < 0.02 * spent.node_s
 
 
-def test_jobs_of_a_known_family_are_not_probed() -> None:
-    short = (job("usual", 3_000.0),) * 60
-    spent = replay("learned", short, 4, shares=True).spent
-    assert spent.jobs == 60
-    assert spent.jobs_probed <= 10
-    assert replay("learned", short, 4).spent.jobs_probed > 40
-
-
 def test_only_sizes_that_a_job_was_steady_on_are_known() -> None:
     """The policy is shown seconds. Until they are enough, the job keeps its smallest size."""
     inner = Allocator(Shipped(UP_DOWN, 120.0))
-    policy = Learning(inner, priors_of(SITE), UP_DOWN)
+    policy = Learning(inner, UP_DOWN)
     asked = Question((Held(job("flat"), (0,)),), (16,), (math.inf,))
     on_one = replace(asked, jobs=(replace(asked.jobs[0], row=(1,)),))
 

@@ -13,7 +13,7 @@ from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Curve
 from slurm_hooks.replay.record import dedicated
 from slurm_hooks.replay.work import Kind, kind
-from slurm_hooks.replay.world.learner import TOLD_AFTER_S, Learner, priors_of
+from slurm_hooks.replay.world.learner import TOLD_AFTER_S, Learner
 from slurm_hooks.replay.world.planners import Shipped
 
 SIZES = (1, 2, 4, 8)
@@ -35,8 +35,8 @@ def job(name: str, node_s: float) -> Kind:
     return kind(name, SITE[name], (1, 8), 100 * node_s)
 
 
-def learner(is_family: bool = False) -> Learner:
-    return Learner(Shipped(speedup), priors_of(SITE), is_family)
+def learner() -> Learner:
+    return Learner(Shipped(speedup))
 
 
 def test_learned_curves_are_nearly_as_good_as_true_curves() -> None:
@@ -46,23 +46,6 @@ def test_learned_curves_are_nearly_as_good_as_true_curves() -> None:
     by_learner = world(dedicated(8, 0.0, 9_000.0), 3, parts, SIX_FOUR_COSTS, planner=learns).run()
     done = [math.fsum(outcome.ledger.images.values()) for outcome in (known, by_learner)]
     assert done[1] > 0.9 * done[0]
-
-
-def test_jobs_of_a_known_family_begin_where_they_pay() -> None:
-    done = []
-    for is_family in (False, True):
-        short = [job("usual", 1_500.0)]
-        record = dedicated(8, 0.0, 9_000.0)
-        outcome = world(record, 3, short, SIX_FOUR_COSTS, planner=learner(is_family)).run()
-        done.append(math.fsum(outcome.ledger.images.values()))
-    assert done[1] > 1.01 * done[0]
-
-
-def test_a_job_need_not_fit_the_learner_s_model() -> None:
-    priors = priors_of(SITE)
-    changed = priors_of({**SITE, "flat": SITE["steep"]})
-    assert priors("flat", ()) == changed("flat", ())
-    assert priors("steep", ()) != changed("steep", ())
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(TOLD_AFTER_S - 1, ()), (TOLD_AFTER_S, (2,))])

@@ -144,7 +144,7 @@ def test_learned_and_true_curves_are_shown_together(words, capsys):
     assert answer["policy"] == "learned"
     assert set(answer["lines"]) == {"default"}
     assert 0 < answer["efficiency"] <= answer["lines"]["default"]["efficiency"]
-    assert main([*command, "--families"]) == 0
+    assert main(command) == 0
     printed = capsys.readouterr().out
     assert "default" in printed
 

@@ -11,8 +11,6 @@ from rich.console import Console
 
 from build import NOW, after, make_fragment, make_job, make_request, make_snapshot, no_clock, span
 from slurm_hooks.doctor.gather.job import lacks
-from slurm_hooks.learning.store.family import family_of
-from slurm_hooks.learning.store.profile import FamilyProfile, JobProfile
 from slurm_hooks.model import (
     Curve,
     Detail,
@@ -36,7 +34,7 @@ from slurm_hooks.model import (
 from slurm_hooks.model.decision import JobPlan
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.json_data import job_data, plan_data
-from slurm_hooks.report.learned_text import families_view, family_view, job_view, learned_lines
+from slurm_hooks.report.learned_text import learned_lines
 from slurm_hooks.report.text import (
     action_lines,
     explain_lines,
@@ -166,25 +164,19 @@ def test_top_shows_the_size() -> None:
 def test_learned_rates_are_shown_by_gpus() -> None:
     job = job_of(request(2, 8, unit=2), 4)
     learned = Learned(Curve(((0, 0.0), (2, 2.0), (4, 3.0), (8, 4.0))), sizes_seen=(2, 4))
-    profile = JobProfile(7, family_of(job, "gpu"), 2, 8, 0.0, 0.0, learned)
-    first = learned_lines(job, learned, profile, NOW.timestamp())[0]
+    first = learned_lines(job, learned, NOW.timestamp())[0]
     assert first.startswith("learned: 4 GPUs train 1.5 times as fast as 2 ")
-    nothing = learned_lines(job, None, None, after(0).timestamp())[0]
+    nothing = learned_lines(job, None, after(0).timestamp())[0]
     assert "so GPUs are shared equally" in nothing
-    family = FamilyProfile(family_of(job, "gpu"), learned, 0.0, 8, 1, 1)
-    assert "2-8 GPUs" in printed(job_view(profile, 0.0))
-    assert "unit 2gpu, torchrun;" in printed(family_view(family, [profile], 0.0))
-    assert "GPUS SEEN" in printed(family_view(family, [profile], 0.0))
-    assert " 2gpu torchrun" in printed(families_view([family], 0.0))
 
 
 def test_a_job_that_more_nodes_do_not_speed_up_takes_no_free_node() -> None:
     job = make_job(make_fragment(0, FragmentState.RUNNING, ["n1"]), held=3)
     flat = Learned(Curve(((0, 0.0), (1, 1.0), (2, 1.02), (4, 1.03))), sizes_seen=(1, 2))
-    lines = learned_lines(job, flat, None, NOW.timestamp())
+    lines = learned_lines(job, flat, NOW.timestamp())
     assert "learned: more nodes are no faster, so the job takes no free node" in lines
     steep = replace(flat, curve=Curve(((0, 0.0), (1, 1.0), (2, 1.9), (4, 3.5))))
-    assert not any("no faster" in line for line in learned_lines(job, steep, None, 0.0))
+    assert not any("no faster" in line for line in learned_lines(job, steep, 0.0))
 
 
 def test_a_plan_of_whole_nodes_speaks_of_nodes() -> None:

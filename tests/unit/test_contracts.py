@@ -32,7 +32,7 @@ PLANTED = (
     ),
     (
         "Decisions and settings read no clock, file, process, environment or randomness",
-        "slurm_hooks.learning.drift",
+        "slurm_hooks.learning.reports",
         "random",
     ),
     (
@@ -80,11 +80,6 @@ PLANTED = (
         "Decisions and settings read no clock, file, process, environment or randomness",
         "slurm_hooks.planning.holes",
         "slurm_hooks.slurm.live",
-    ),
-    (
-        "Decisions and settings read no clock, file, process, environment or randomness",
-        "slurm_hooks.planning.weighing",
-        "slurm_hooks.learning.store.read",
     ),
     (
         "Decisions and settings read no clock, file, process, environment or randomness",

@@ -133,19 +133,18 @@ def test_only_the_user_of_the_tick_may_hold_jobs(tmp_path: Path, mode: int) -> N
 
 @pytest.fixture
 def books_of_root() -> Iterator[Path]:
-    """Settings of a site whose ledger and curves only root may read."""
+    """Settings of a site whose ledger only root may read."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         place = Path(name)
         place.chmod(0o755)
-        for kind in ("ledger", "learned"):
-            (place / f"{kind}.sqlite").touch(0o600)
+        (place / "ledger.sqlite").touch(0o600)
         (place / "malleable.toml").write_text(f'[tick]\nstate_dir = "{name}"\n')
         yield place / "malleable.toml"
 
 
 @needs_root
 @pytest.mark.parametrize("is_closed", [False, True], ids=["file", "directory"])
-@pytest.mark.parametrize("line", ["report", "metrics", "profile 7", "profile --forget ada"])
+@pytest.mark.parametrize("line", ["report", "metrics"])
 def test_books_of_another_user_are_not_readable(
     books_of_root: Path, line: str, is_closed: bool
 ) -> None:

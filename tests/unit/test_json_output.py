@@ -33,7 +33,6 @@ LINES = {
     "doctor": ("doctor settings", "doctor nosuchcheck"),
     "test": ("", "test --nodes x"),
     "report": ("", "report --since soon"),
-    "profile": ("profile", "profile x"),
     "bundle": ("bundle -o {site}/new.tar.gz", "bundle -o {site}/malleable.toml"),
     "pool": ("pool --max=2 --detach -- true", "pool --max=0 -- true"),
     "map": ("map --max=2 --detach --dir={site}/map -- true ::: a", "map --max=0 -- true ::: a"),

@@ -1,4 +1,4 @@
 """An SQLite file of ours: its place, opening it, and telling damage from a full disk.
 
-The layers above know the meaning of the tables: the ledger, and the curves of jobs.
+The layers above know the meaning of the tables.
 """

@@ -28,7 +28,6 @@ from slurm_hooks.doctor.gather import controller
 from slurm_hooks.doctor.gather.cgroups import read_cgroups
 from slurm_hooks.doctor.gather.files import attempt, configuration, user_name
 from slurm_hooks.doctor.gather.job import ask_job
-from slurm_hooks.doctor.gather.learned import read_learned
 from slurm_hooks.doctor.gather.plugstack import read_plugstack
 from slurm_hooks.doctor.gather.python import LIMIT_S, ask_python
 from slurm_hooks.doctor.gather.shared import job_directory, try_links
@@ -97,7 +96,6 @@ def gather(asked: Asked) -> Facts:
         accounting=_accounting(port, slurm),
         tick=here(lambda _: controller.tick(settings, limit_s)),
         textfile=here(lambda _: controller.textfile(settings)),
-        learned=here(lambda _: read_learned(settings)),
         shared=_shared(asked, named),
         has_setpriv=shutil.which("setpriv", path=SBIN) is not None,
         milp=here(lambda _: milp.installed()),
