@@ -1,8 +1,8 @@
 """Writes the generated documents and the completion of bash.
 
 The documents are the reference of all settings as a page and as malleable.toml(5), the checks of
-doctor, the list of modules, and the schema of snapshots. Texts come from etc/malleable.toml and
-from docstrings. Kinds, ranges, defaults, commands and options come from the code.
+doctor, and the list of modules. Texts come from etc/malleable.toml and from docstrings. Kinds,
+ranges, defaults, commands and options come from the code.
 
 `make docs` runs it. With a file as its argument it writes the completion alone. A test compares the
 documents that are checked in.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import math
 import re
 import sys
@@ -26,7 +25,6 @@ from slurm_hooks.cli import whole_parser
 from slurm_hooks.commands.completion import completion as completion_for
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.manual import manual
-from slurm_hooks.model.snapshot.file import schema
 from slurm_hooks.settings.values import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,7 +33,6 @@ PAGE = ROOT / "docs" / "admins" / "settings.md"
 MAN = ROOT / "docs" / "man" / "malleable.toml.5"
 DOCTOR = ROOT / "docs" / "admins" / "doctor.md"
 MODULES = ROOT / "docs" / "developers" / "modules.md"
-SCHEMA = ROOT / "docs" / "developers" / "snapshot.schema.json"
 COMPLETION = ROOT / "build" / "bash-completion" / "malleable"
 
 
@@ -199,7 +196,6 @@ def written() -> dict[Path, str]:
         MAN: man(settings),
         DOCTOR: manual(CHECKS),
         MODULES: modules(),
-        SCHEMA: json.dumps(schema(), indent=2) + "\n",
     }
 
 

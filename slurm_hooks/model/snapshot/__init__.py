@@ -1,1 +1,1 @@
-"""The snapshot of a tick as a file: its schema, its reader and its writer."""
+"""The snapshot of a tick as a file: its reader and its writer."""

@@ -1,4 +1,4 @@
-"""Plain JSON data back into values of the model, and the JSON schema of it.
+"""Plain JSON data back into values of the model.
 
 The other direction is `encode`. Both follow the types of the dataclasses, so a field added to the
 model needs no change here. Every fault names its key.
@@ -164,48 +164,6 @@ _PLAIN: dict[Any, Callable[[Any, str], Any]] = {
     timedelta: _duration,
     FragmentId: _fragment,
 }
-
-_PLAIN_SCHEMA: dict[Any, dict[str, Any]] = {
-    bool: {"type": "boolean"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    str: {"type": "string"},
-    datetime: {"type": "string", "format": "date-time"},
-    timedelta: {"type": "number", "description": "seconds"},
-    FragmentId: {"type": "string", "pattern": "^[0-9]+_[0-9]+$"},
-}
-
-
-def schema_of(kind: Any) -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) of the result of `to_data` for a value of the type."""
-    if kind in _PLAIN_SCHEMA:
-        return dict(_PLAIN_SCHEMA[kind])
-    origin, kinds = get_origin(kind), get_args(kind)
-    if origin is Union:
-        return {"anyOf": [schema_of(kinds[0]), {"type": "null"}]}
-    if origin is dict:
-        keys = {"pattern": "^[0-9]+$"}
-        return {
-            "type": "object",
-            "propertyNames": keys,
-            "additionalProperties": schema_of(kinds[1]),
-        }
-    if origin is tuple and kinds[-1] is not Ellipsis:
-        count = len(kinds)
-        items = [schema_of(each) for each in kinds]
-        return {"type": "array", "prefixItems": items, "minItems": count, "maxItems": count}
-    if origin in (tuple, frozenset):
-        return {"type": "array", "items": schema_of(kinds[0])}
-    if issubclass(kind, enum.Enum):
-        return {"enum": [member.value for member in kind]}
-    hints = get_type_hints(kind)
-    fields = dataclasses.fields(kind)
-    return {
-        "type": "object",
-        "properties": {f.name: schema_of(hints[f.name]) for f in fields},
-        "required": [f.name for f in fields if _is_needed(f)],
-        "additionalProperties": False,
-    }
 
 
 def _below(key: str, name: str) -> str:

@@ -1,6 +1,6 @@
 """A snapshot as a file, so that a tick can be planned again elsewhere or later.
 
-docs/developers/snapshot.md describes the format. `schema` makes snapshot.schema.json beside it.
+The format is internal: its keys are the fields of the model, and another release may have others.
 """
 
 from __future__ import annotations
@@ -11,18 +11,16 @@ from typing import Any
 
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Snapshot
-from slurm_hooks.model.snapshot.decode import BadData, from_data, schema_of
+from slurm_hooks.model.snapshot.decode import BadData, from_data
 from slurm_hooks.model.snapshot.encode import to_data
 
 FORMAT = "slurm-malleable snapshot"
-VERSION = 1
 MAX_CHARACTERS = 1 << 28  # 10,000 nodes and 300 jobs of 64 fragments take a thirteenth of it
 
 
 def snapshot_text(snapshot: Snapshot) -> str:
     """The text of the file: a JSON object, with each part of the snapshot on separate lines."""
-    head = {"format": FORMAT, "version": VERSION}
-    return json.dumps({**head, "snapshot": to_data(snapshot)}, indent=1) + "\n"
+    return json.dumps({"format": FORMAT, "snapshot": to_data(snapshot)}, indent=1) + "\n"
 
 
 def save(snapshot: Snapshot, path: Path) -> None:
@@ -46,9 +44,6 @@ def read(path: Path) -> Snapshot:
         raise UsageError(f"{path}: not a snapshot: nested too deeply") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise UsageError(f'{path}: not a snapshot: "format" is not "{FORMAT}"')
-    if data.get("version") != VERSION:
-        version = data.get("version")
-        raise UsageError(f"{path}: version: expected {VERSION}, found {version!r}")
     try:
         return parse(data.get("snapshot"))
     except BadData as error:
@@ -59,19 +54,3 @@ def parse(data: Any) -> Snapshot:
     """The snapshot in plain data. Raises BadData."""
     snapshot: Snapshot = from_data(Snapshot, data)
     return snapshot
-
-
-def schema() -> dict[str, Any]:
-    """The JSON schema of the file."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "What one tick of slurm-malleable saw",
-        "type": "object",
-        "properties": {
-            "format": {"const": FORMAT},
-            "version": {"const": VERSION},
-            "snapshot": schema_of(Snapshot),
-        },
-        "required": ["format", "version", "snapshot"],
-        "additionalProperties": False,
-    }
