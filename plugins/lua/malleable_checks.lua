@@ -352,12 +352,15 @@ end
 -- other options, `shape` the nodes and tasks of a fragment or its part of a node, `gpus`
 -- the GPUs of each node, {kind, count} or nil, `script` the faults or note of the script, and
 -- `accepts` tells whether the same job with another request has no fault.
--- job: fields as the user set them. site: {partition, admin_comment, exc_nodes, qos, default_qos,
--- parts, expedite}: fields after the site's own function, Slurm's partition records by name, and
--- the bit in bitflags that means --requeue=expedite (nil before 25.11). policy: a checked policy.
+-- job: fields as the user set them. site: {user, partition, admin_comment, exc_nodes, qos,
+-- default_qos, parts, expedite}: the job's uid, fields after the site's own function, Slurm's
+-- partition records by name, and the bit in bitflags that means --requeue=expedite (nil before
+-- 25.11). policy: a checked policy.
 -- Returns {faults, notes, set, environment}. If there are faults, refuse the job; else write `set`
 -- into the job and `environment` into its script's environment.
 function M.submit(asked, job, site, policy)
+  local barred = places.check_user(site.user, policy)
+  if barred then return { faults = { barred }, notes = {} } end
   local request, faults = asked.request, {}
   add(faults, asked.faults)
   if #faults > 0 then request = nil end -- checks against a faulty request would mislead

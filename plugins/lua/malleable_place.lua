@@ -151,6 +151,14 @@ function M.check_needs(job, gpus, lane, policy)
   return faults
 end
 
+--- If the site names the users of malleable jobs, refuse every other user.
+function M.check_user(user, policy)
+  if not policy.users or policy.users[user] then return nil end
+  return "--malleable: malleable jobs are for some users only here; submit without --malleable, or "
+    .. "ask your administrator to write your name into users in the section [site] of "
+    .. "malleable.toml"
+end
+
 --- If the site has a QOS for malleable jobs, refuse every other QOS: that QOS makes them yield. A
 -- core has the user's own QOS, by name or by default, and refuses the QOS that yields.
 function M.check_qos(name, request, site, policy)

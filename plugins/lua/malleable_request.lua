@@ -82,7 +82,7 @@ function M.check_policy(policy)
   if policy.max_workers ~= nil and not is_count(policy.max_workers) then
     faults[#faults + 1] = "max_workers is not a whole number of at least 1"
   end
-  for _, key in ipairs({ "submit_limits", "part_qos", "over_qos", "gpus", "largest" }) do
+  for _, key in ipairs({ "submit_limits", "part_qos", "over_qos", "gpus", "largest", "users" }) do
     if policy[key] ~= nil and type(policy[key]) ~= "table" then
       faults[#faults + 1] = key .. " is not a table"
     end

@@ -176,9 +176,9 @@ local function submit(text, job, job_desc, parts)
       .. "without --malleable, or tell your administrator: " .. broken })
     return slurm.ERROR
   end
-  local site = { partition = job_desc.partition, admin_comment = job_desc.admin_comment,
-    exc_nodes = job_desc.exc_nodes, qos = job_desc.qos, default_qos = job_desc.default_qos,
-    parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
+  local site = { user = job_desc.user_id, partition = job_desc.partition,
+    admin_comment = job_desc.admin_comment, exc_nodes = job_desc.exc_nodes, qos = job_desc.qos,
+    default_qos = job_desc.default_qos, parts = parts, expedite = slurm.EXPEDITED_REQUEUE }
   for _, fields in ipairs({ job, site }) do
     local lines = find_long(fields)
     say(lines)

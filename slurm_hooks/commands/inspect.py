@@ -43,8 +43,6 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_remarks
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.names import names_command, parse_names
-from slurm_hooks.slurm.site_nodes import with_host_lists
-from slurm_hooks.slurm.site_policy import unknown_users
 from slurm_hooks.slurm.strays import lines_about
 from slurm_hooks.tick.last_tick import find_last_tick, silence
 from slurm_hooks.tick.reconcile import rehearse, tick
@@ -75,7 +73,7 @@ def add(commands: Commands) -> None:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    settings = with_host_lists(load(arguments.settings))
+    settings = load(arguments.settings)
     port = live(settings)
     report = tick(port, settings, is_dry=True)
     snapshot = report.snapshot
@@ -235,7 +233,5 @@ def _plan(arguments: argparse.Namespace) -> int:
         )
     if not shown:
         print_lines(out, ["no job changes its size"])
-    strangers = () if arguments.snapshot else unknown_users(settings.mode.users)
-    notes = [f"note: mode.users: this host has no user {name}" for name in strangers]
-    print_lines(out, [*tick_lines(report)[:-1], *notes, solve_line(report.plan.solve)])
+    print_lines(out, [*tick_lines(report)[:-1], solve_line(report.plan.solve)])
     return 0

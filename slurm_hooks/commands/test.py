@@ -10,9 +10,9 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from slurm_hooks.commands.arguments import seconds_between, whole_between
-from slurm_hooks.commands.console import add_command, caller, err, live, out
+from slurm_hooks.commands.console import add_command, err, live, out
 from slurm_hooks.doctor.trial.cost import Cost, Window, parse_cost, window
-from slurm_hooks.doctor.trial.room import find_room, is_left_out, room_lines
+from slurm_hooks.doctor.trial.room import find_room, room_lines
 from slurm_hooks.doctor.trial.run import Done, Step, StepFailed, Trial
 from slurm_hooks.doctor.trial.script import Wish
 from slurm_hooks.doctor.trial.told import end_data, end_lines
@@ -29,7 +29,6 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.sdiag import diagnosis_command
-from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.tick.booked import booked_tick
 from slurm_hooks.tick.lock import between_ticks
 from slurm_hooks.tick.reconcile import tick
@@ -51,7 +50,7 @@ def add(commands: Commands) -> None:
         ("--partition", "NAME", "submit the malleable job there (default: the site's first)"),
         ("--ordinary-partition", "NAME", "submit there the ordinary job that takes a node"),
         ("--account", "NAME", "charge both jobs to this account"),
-        ("--constraint", "FEATURES", "use nodes with these features, such as canary nodes"),
+        ("--constraint", "FEATURES", "use nodes with these features, such as a rack"),
     ):
         parser.add_argument(option, default="", metavar=word, help=help_text)
     size = parser.add_mutually_exclusive_group()
@@ -85,9 +84,9 @@ def add(commands: Commands) -> None:
 
 
 def _test(arguments: argparse.Namespace) -> int:
-    settings = with_host_lists(load(arguments.settings))
+    settings = load(arguments.settings)
     port = _port(arguments.user, settings)
-    _raise_if_nothing_may_start(settings, arguments.user, arguments.account)
+    _raise_if_nothing_may_start(settings)
     wish = Wish(
         name=f"malleable-test-{secrets.token_hex(4)}",
         nodes=1 if arguments.plain else arguments.nodes,
@@ -130,7 +129,7 @@ def _test(arguments: argparse.Namespace) -> int:
     return 0 if failure is None else failure.exit_code
 
 
-def _raise_if_nothing_may_start(settings: Settings, named: Optional[str], account: str) -> None:
+def _raise_if_nothing_may_start(settings: Settings) -> None:
     """Raises UsageError at once instead of after a long wait, if no tick may start the job."""
     off = find_off(settings.tick.state_dir)
     if off is not None:
@@ -140,14 +139,7 @@ def _raise_if_nothing_may_start(settings: Settings, named: Optional[str], accoun
         why = note_text(why_no_growth(calm, moment(time.time())))
         raise UsageError(f"{why}: the job could not start")
     if settings.mode.level == Level.OBSERVE.value:
-        raise UsageError("mode.level = observe: no tick would start the job; set canary or on")
-    user = named or caller()
-    if is_left_out(settings.mode, user, account):
-        chosen = ", ".join((*settings.mode.users, *settings.mode.accounts))
-        raise UsageError(
-            f"mode.level = canary: no tick would start a job of {user}, only jobs of {chosen}; as "
-            "root name such a user with --user"
-        )
+        raise UsageError("mode.level = observe: no tick would start the job; set on")
 
 
 def _room(settings: Settings, wish: Wish) -> list[str]:

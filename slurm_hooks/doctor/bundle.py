@@ -97,9 +97,8 @@ def _people(seen: Seen) -> Iterator[tuple[str, str]]:
         for words in facts.accounting.associations:
             yield words.get("Account", ""), "account"
             yield words.get("User", ""), "user"
-    for name in (facts.settings.site.account, *facts.settings.mode.accounts):
-        yield name, "account"
-    for name in (facts.host.user, *facts.settings.site.operators, *facts.settings.mode.users):
+    yield facts.settings.site.account, "account"
+    for name in (facts.host.user, *facts.settings.site.operators, *facts.settings.site.users):
         yield name, "user"
     if isinstance(facts.slurm, SlurmSays):
         for key, value in facts.slurm.config.items():
@@ -111,8 +110,7 @@ def _people(seen: Seen) -> Iterator[tuple[str, str]]:
 
 
 def _places(seen: Seen) -> Iterator[tuple[str, str]]:
-    for name in (seen.facts.host.name, *seen.facts.settings.mode.nodes):
-        yield name.split(".")[0], "host"
+    yield seen.facts.host.name.split(".")[0], "host"
     if isinstance(seen.snapshot, Snapshot):
         for reservation in seen.snapshot.reservations:
             yield reservation.name, "reservation"

@@ -151,7 +151,7 @@ class Submission:
     policy: Optional[str]
     policy_changed: Optional[datetime]
     wanted: Union[str, Unread]
-    strangers: tuple[str, ...]  # names in site.operators without a user on this host
+    strangers: tuple[str, ...]  # names in the settings without a user on this host
     glue: str = ""  # the path of malleable_submit.lua in job_submit.lua
     glue_is_there: bool = False
 
@@ -305,6 +305,5 @@ class Facts:
     shared: Union[SharedDirectory, Unread] = NOT_ASKED
     has_setpriv: Union[bool, Unread] = NOT_ASKED
     milp: Union[str, Unread] = NOT_ASKED  # the solver that a tick uses, empty without a solver
-    strange_users: Union[tuple[str, ...], Unread] = NOT_ASKED  # in mode.users, not of this host
     python: Union[PythonSeen, Unread] = NOT_ASKED
     job: Union[JobSeen, Unread] = NOT_ASKED

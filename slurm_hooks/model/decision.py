@@ -19,7 +19,6 @@ class Level(enum.Enum):
 
     OFF = "off"  # fragments leave, nothing starts
     OBSERVE = "observe"  # it plans and writes nothing
-    CANARY = "canary"  # only some jobs or nodes
     ON = "on"
 
 

@@ -91,10 +91,6 @@ class Why(enum.Enum):
         "no_growth",
         _JOB | _NODE | _IDLE | _NOTE | _DROPPED,
     )
-    CANARY = (  # only a canary's jobs and nodes are used
-        "canary",
-        _JOB | _NODE | _IDLE | _ACT | _NOTE,
-    )
     LIMIT = "limit", _JOB | _IDLE | _ACT  # it makes room for a job that waits for one
     NO_JOB = "no_job", _IDLE  # no malleable job waits, or all have their maximum
     GIVEN_BACK = "given_back"  # a node is
@@ -140,7 +136,6 @@ class Why(enum.Enum):
     NEVER_RAN = "never_ran", _OVER  # it was cancelled before
     UNREAD = "unread", _NOTE  # a part of Slurm's answer
     OBJECTIVE = "objective", _NOTE  # the site's function for it failed
-    UNKNOWN_NODE = "unknown_node", _NOTE  # a setting names one
     NOT_RENEWED = "not_renewed", _NOTE  # fragments run, and ticks only observe
     MIN_JOB_AGE = "min_job_age", _NOTE  # it is too short
     MAX_JOB_COUNT = "max_job_count", _NOTE  # it is nearly reached
@@ -207,8 +202,6 @@ class Detail(TypedDict, total=False):
     by: str  # the job or reservation that ends the hole
     user: str
     account: str
-    users: tuple[str, ...]
-    accounts: tuple[str, ...]
     waiter: str  # a job of somebody else
     limit: Counted
     action: str

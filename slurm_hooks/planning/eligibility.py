@@ -99,8 +99,7 @@ class Eligibility:
         waits = survey.mandate.waits
         self._usable = Verdict(waits[0].why) if waits else USABLE
         self.in_service = {n for n, node in survey.nodes.items() if node.state in IN_SERVICE}
-        free_or_others = self.in_service - self.taken
-        self._others = {n for n in free_or_others if not survey.mandate.bars_node(n)}
+        self._others = self.in_service - self.taken
         self._verdicts: dict[JobKind, Mapping[str, Verdict]] = {}
         self._room_by_kind: dict[JobKind, tuple[int, Mapping[str, int]]] = {}
         self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}
@@ -375,8 +374,6 @@ class Eligibility:
 
     def _why_barred(self, name: str) -> Optional[Verdict]:
         """Say why no malleable job uses the node for now. None if some may."""
-        if self._survey.mandate.bars_node(name):
-            return Verdict(Why.CANARY)
         jobs = self._survey.suspects.get(name)
         return Verdict(Why.SUSPECT, ", ".join(map(str, jobs))) if jobs else None
 

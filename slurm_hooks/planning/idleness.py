@@ -93,14 +93,12 @@ class _Judge:
             return Why.NO_JOB
         if mandate.waits:
             return mandate.waits[0].why
-        if self._wanting == self._barred and not self._makes_room:
-            return Why.CANARY
         fitting = self._wanting.intersection(self._eligibility.jobs(name))
         if fitting and (self._is_full or fitting <= self._full):
             return Why.CEILING
         fitting -= self._full
         if fitting and fitting <= self._barred:
-            return Why.LIMIT if fitting & self._makes_room else Why.CANARY
+            return Why.LIMIT if fitting & self._makes_room else Why.UNFIT
         if ready := fitting & self._ready:
             return Why.PROBED if ready <= self._probed else Why.NOT_GIVEN
         if fitting:
@@ -113,5 +111,5 @@ class _Judge:
         if shunners:
             kinds = {self._eligibility.kind(job_id) for job_id in self._wanting - shunners}
         whys = {self._eligibility.verdict(name, kind).why for kind in kinds}
-        nearest = (Why.HOLE_SHORT, Why.SUSPECT, Why.CANARY)
+        nearest = (Why.HOLE_SHORT, Why.SUSPECT)
         return next((why for why in nearest if why in whys), Why.UNFIT)

@@ -1,4 +1,4 @@
-"""Decides how much a tick may do: only watch, serve a canary, serve all jobs, or start no job.
+"""Decides how much a tick may do: only watch, serve all jobs, or start no job.
 
 The settings and the switch say so at each tick, whatever Slurm would allow.
 """
@@ -36,7 +36,7 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Mandate:
-    """The rights of a tick. `nodes` are the canary's nodes, or empty if it may use any.
+    """The rights of a tick.
 
     All malleable jobs together may be given `ceiling` nodes (None: no limit). Nodes beyond
     `most_kept` are taken back. The two are equal unless the ceiling is a share of partitions and
@@ -47,7 +47,6 @@ class Mandate:
 
     level: Level
     mode: Mode
-    nodes: frozenset[str] = frozenset()
     off: Optional[Off] = None
     ceiling: Optional[int] = None
     most_kept: Optional[int] = None
@@ -61,18 +60,10 @@ class Mandate:
         registering = (Reason(Why.REGISTERING, named),) if self.registering else ()
         return registering if self.no_growth is None else (*registering, self.no_growth)
 
-    def bars_job(self, job: MalleableJob) -> Optional[Reason]:
-        """Say why no fragment of the job may be on a node. None if some may."""
-        if self.off is not None:
-            return why_off(self.off)
-        if self.level is not Level.CANARY or is_in_canary(self.mode, job.user, job.account):
-            return None
-        detail = Detail()
-        if self.mode.users:
-            detail["users"] = tuple(self.mode.users)
-        if self.mode.accounts:
-            detail["accounts"] = tuple(self.mode.accounts)
-        return Reason(Why.CANARY, detail)
+    @property
+    def bar(self) -> Optional[Reason]:
+        """Say why no fragment of any job may be on a node. None if some may."""
+        return None if self.off is None else why_off(self.off)
 
     def ceilings_of(self, job: MalleableJob) -> tuple[Ceiling, ...]:
         """The ceilings of the job's user and of its account.
@@ -85,33 +76,15 @@ class Mandate:
         of_account = (Ceiling(by_account, account=job.account.lower()),) if by_account else ()
         return of_user + of_account
 
-    def bars_node(self, name: str) -> bool:
-        """Tell whether the node is closed to all malleable jobs."""
-        return self.level is Level.CANARY and bool(self.nodes) and name not in self.nodes
-
     def notes(self, snapshot: Snapshot) -> tuple[Reason, ...]:
         """The notes for every reader of a plan. Empty in the ordinary state."""
         if self.off is not None:
             return (why_off(self.off),)
-        if self.level is Level.CANARY:
-            strange = self.nodes - {node.name for node in snapshot.nodes}
-            unknown = (Reason(Why.UNKNOWN_NODE, _named(strange)),) if strange else ()
-            return (Reason(Why.CANARY), *unknown, *self.waits)
         if self.level is not Level.OBSERVE:
             return self.waits
         running = sum(len(job.active) for job in snapshot.jobs)
         risk = (Reason(Why.NOT_RENEWED, Detail(count=running)),) if running else ()
         return (Reason(Why.OBSERVED), *risk, *self.waits)
-
-
-def is_in_canary(mode: Mode, user: str, account: str) -> bool:
-    """Tell whether a canary starts jobs of this user and account.
-
-    Accounts are compared as in Slurm, whose database keeps them in small letters.
-    """
-    if not (mode.users or mode.accounts):
-        return True
-    return user in mode.users or account.lower() in (name.lower() for name in mode.accounts)
 
 
 def _named(names: frozenset[str]) -> Detail:
@@ -128,9 +101,8 @@ def mandate_of(ground: Ground) -> Mandate:
     ceiling, most_kept = _ceiling(ground)
     ours = (n.name for n in seen.nodes if not n.partitions.isdisjoint(settings.site.partitions))
     registering = seen.registering.intersection(ours) if seen.registering else frozenset()
-    nodes = frozenset(mode.nodes)
     calm = None if seen.no_growth is None else why_no_growth(seen.no_growth, ground.now)
-    return Mandate(level, mode, nodes, seen.off, ceiling, most_kept, registering, calm)
+    return Mandate(level, mode, seen.off, ceiling, most_kept, registering, calm)
 
 
 def mode_notes(ground: Ground) -> tuple[Reason, ...]:

@@ -211,7 +211,7 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     is_apart = not care.has_ended and _is_apart(ground, job)
     care = _with_apart_noted(job, care) if is_apart else care
     waiter, wish = survey.queue.first(job), job.wish(ground.now)
-    bars = survey.mandate.bars_job(job) or why_no_parts(ground, job)
+    bars = survey.mandate.bar or why_no_parts(ground, job)
     bars = bars or (why_waiting(waiter) if waiter else None)
     barred = None if care.has_ended else bars or _why_unwanted(job, wish)
     care = care if care.has_ended else _within_bars(survey, care, barred)
@@ -268,8 +268,6 @@ def _stay(survey: Survey, fragment: Fragment, barred: Optional[Reason], is_past:
 
 def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optional[Why]:
     """Say why a fragment may not be on its node, or on its way there."""
-    if any(map(survey.mandate.bars_node, fragment.nodes)):
-        return Why.CANARY
     if barred:
         return barred.why
     known = fragment.nodes & survey.nodes.keys() if fragment.mark.slots else frozenset()

@@ -23,7 +23,6 @@ BARS = {  # of idle nodes: a few words, a colour
     Why.OFF: ("switched off", "#882255"),
     Why.REGISTERING: ("registering", "#661100"),
     Why.NO_GROWTH: ("no growth", "#AA4466"),
-    Why.CANARY: ("canary only", "#DDCC77"),
     Why.LIMIT: ("room for a limit", "#117733"),
     Why.NO_JOB: ("no job waits", "#F0E442"),
     Why.HOLE_SHORT: ("hole too short", "#D55E00"),

@@ -28,7 +28,6 @@ WHY_IDLE = {
     Why.OFF: "malleable jobs were switched off",
     Why.REGISTERING: "slurmctld had just started, and nodes had not reported yet",
     Why.NO_GROWTH: "the site had stopped all growth",
-    Why.CANARY: "only the canary's jobs and nodes were used",
     Why.LIMIT: "malleable jobs made room for a job that waited for a limit",
     Why.NO_JOB: "no malleable job waited for more nodes",
     Why.HOLE_SHORT: "another job or reservation was due too soon",

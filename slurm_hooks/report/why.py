@@ -54,7 +54,6 @@ _DONE = {
     Why.NOTED: "noted for later ticks",
     Why.ON_HOLD: "held or released by an operator",
     Why.OFF: "switched off",
-    Why.CANARY: "outside the canary",
     Why.CEILING: "more nodes than the site allows",
     Why.LIMIT: "a job waits for a limit that counts it",
     Why.WISH: "its job wishes for fewer nodes",
@@ -73,7 +72,6 @@ _OBSTACLE = {
     Why.EXCLUDED: "the job excludes it (--exclude)",
     Why.DIED: "a fragment died there",
     Why.UNFIT: "Slurm finds it unfit for the job",
-    Why.CANARY: "outside the canary (mode.nodes)",
     Why.SUSPECT: "fragments of jobs {} died there",
     Why.HOLE_SHORT: "its hole is too short",
     Why.REGISTERING: "slurmctld has just started, and nodes have not reported yet",
@@ -142,10 +140,6 @@ _REASON: Forms = {
     Why.NO_GROWTH: (
         "no job starts or grows while the site's file no-growth exists; since {since:date}, "
         "for {seconds:age}[ ({said})]",
-    ),
-    Why.CANARY: (
-        "mode.level = canary: it waits; the site runs only jobs of [users {users}]"
-        "[{users:?}{accounts:?} and of ][accounts {accounts}] for now",
     ),
     Why.LIMIT: (
         "its fragments make room for job {waiter} of {user}; that job {limit:?}waits for a limit "
@@ -237,8 +231,6 @@ _NOTE: Forms = {
         "mode.level = observe use `malleable off`, and wait until they have left",
     ),
     Why.OFF: ("malleable jobs are switched off since {since:date}[ ({said})]",),
-    Why.CANARY: ("mode.level = canary: only its jobs and nodes are used",),
-    Why.UNKNOWN_NODE: ("mode.nodes: Slurm has no node {nodes}[ and {more} more]",),
     Why.SUSPECT: (
         "{nodes}: fragments of jobs {jobs} died there; malleable jobs avoid it for now, please "
         "check the node",

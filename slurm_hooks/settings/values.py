@@ -22,6 +22,12 @@ else:
 
 
 LONGEST_NOTICE_S = 600
+_INSTEAD = {
+    "mode.users": "write users in the section [site]",
+    "mode.accounts": "write AllowAccounts=NAME at the partition in slurm.conf",
+    "mode.nodes": "write Nodes=NAMES at the partition in slurm.conf",
+}
+"""What to write instead of a key that an earlier version had."""
 
 
 def _number(default: float, low: float, high: float = math.inf) -> Any:
@@ -50,7 +56,8 @@ def _word(default: str) -> Any:
 
 @dataclass(frozen=True)
 class Site:
-    """The partitions of malleable jobs and the users that may change their fragments.
+    """The partitions of malleable jobs, the users that may change their fragments, and the users
+    that may submit them: all, or only those that `users` names.
 
     `part_nodes` is the partition in which fragments take parts of nodes. If it is empty, fragments
     take whole nodes only.
@@ -59,21 +66,19 @@ class Site:
     partitions: tuple[str, ...] = _names("malleable")
     part_nodes: str = _word("")
     operators: tuple[str, ...] = _names("root", "slurm")
+    users: tuple[str, ...] = _names_or_none()
     qos: str = _word("")
     account: str = _word("")
 
 
 @dataclass(frozen=True)
 class Mode:
-    """The limits on a tick: its actions, users, accounts, nodes and size.
+    """The limits on a tick: its actions and its size.
 
     0 nodes is no limit. A share of 0 is refused, because it could also mean no node at all.
     """
 
-    level: str = _choice("observe", "observe", "canary", "on")
-    users: tuple[str, ...] = _names_or_none()
-    accounts: tuple[str, ...] = _names_or_none()
-    nodes: tuple[str, ...] = _names_or_none()
+    level: str = _choice("observe", "observe", "on")
     max_nodes: int = _number(0, 0, 1_000_000)
     max_share: float = _number(1.0, 0.001, 1)
     max_nodes_per_user: int = _number(0, 0, 1_000_000)
@@ -228,7 +233,8 @@ def _section(kind: Any, name: str, data: Mapping[str, Any], faults: list[str]) -
     before = len(faults)
     for key, value in data.items():
         if key not in known:
-            faults.append(f"unknown key {name}.{key}; known: {', '.join(known)}")
+            hint = _INSTEAD.get(f"{name}.{key}") or f"known: {', '.join(known)}"
+            faults.append(f"unknown key {name}.{key}; {hint}")
             continue
         fault = _fault(known[key], value)
         if fault:
@@ -309,11 +315,5 @@ def _contradictions(settings: Settings) -> list[str]:
         faults.append(
             f"plan.headroom_nodes = {headroom}: must be 0 with site.part_nodes, since no part of a "
             "shared node is taken while a node stays idle; plan.headroom_gpus keeps GPUs free there"
-        )
-    mode = settings.mode
-    if mode.level == "canary" and not (mode.users or mode.accounts or mode.nodes):
-        faults.append(
-            'mode.level = "canary": set mode.users, mode.accounts or mode.nodes; otherwise every '
-            "job is a canary"
         )
     return faults

@@ -48,13 +48,15 @@ NO_LIMITS = Submits({}, {}, frozenset())
 @dataclass(frozen=True)
 class Rules:
     """Slurm's limits on submissions, and for our partitions: their terms, the reasons why no
-    malleable job can run in some of them, the GPUs of their nodes, and the largest nodes."""
+    malleable job can run in some of them, the GPUs of their nodes, and the largest nodes. `users`
+    are the uids of the names in site.users."""
 
     submits: Submits = NO_LIMITS
     terms: Sequence[Terms] = ()
     unfit: Mapping[str, str] = field(default_factory=dict)
     gpus: Mapping[str, Kinds] = field(default_factory=dict)
     largest: Mapping[str, Largest] = field(default_factory=dict)
+    users: Mapping[str, int] = field(default_factory=dict)
 
 
 NO_RULES = Rules()
@@ -90,12 +92,13 @@ def render_policy(
             for name, each in rules.largest.items()
         }
         given.append(f"largest = {_rows(sizes)},")
-    uids = sorted(set(operators.values()))
+    if site.users:
+        given.append(f"users = {_uids(rules.users)},")
     lines = [
         f"partitions = {{{', '.join(_text(p) for p in site.partitions)}}},",
         f"unfit = {_rows({name: _text(why) for name, why in rules.unfit.items()})},",
         f"gres = {_text(_gres_prefix(slurm.version))},",
-        f"operators = {{{', '.join(f'[{uid}] = true' for uid in uids)}}},",
+        f"operators = {_uids(operators)},",
         *given,
         f"engines = {_traits(engines.values())},",
         f"foreign = {_traits(row for name, row in engines.items() if name not in ENGINES)},",
@@ -163,6 +166,10 @@ def _gres_prefix(version: tuple[int, ...]) -> str:
 def _traits(rows: Iterable[Engine]) -> str:
     """Return the traits of each engine, which the plugin cannot know."""
     return _rows({row.name: _text(row.traits) for row in rows})
+
+
+def _uids(users: Mapping[str, int]) -> str:
+    return "{" + ", ".join(f"[{uid}] = true" for uid in sorted(set(users.values()))) + "}"
 
 
 def _kinds(kinds: Kinds) -> str:

@@ -49,11 +49,11 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     unfit = _lines(find_unfit(settings.site.partitions, partitions, config, name, known))
     cluster = parse_cluster(answer, LaneNames(settings.site.partitions, qos=name))
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
-    uids = find_uids(settings.site.operators)
+    uids, users = map(find_uids, (settings.site.operators, settings.site.users))
     nodes = read_records(answer, "NodeName")
     gpus = gpus_of(nodes, settings.site.partitions)
     largest = {} if cluster.hidden else largest_of(nodes, settings.site.partitions)
-    rules = Rules(_submits(known, partitions), terms, unfit, gpus, largest)
+    rules = Rules(_submits(known, partitions), terms, unfit, gpus, largest, users)
     exposed = _wake_fault(settings.tick.wake, config)
     if exposed:
         settings = replace(settings, tick=replace(settings.tick, wake=""))
@@ -63,7 +63,7 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
             *odd,
             *filter(None, (_qos_fault(name, known), exposed)),
             *(f"partition {lane} {REFUSED}: {why}" for lane, why in unfit.items()),
-            *map(_stranger, unknown_users(settings.site.operators)),
+            *map(_stranger, unknown_users((*settings.site.operators, *settings.site.users))),
         ),
         answer=answer,
     )
@@ -141,6 +141,6 @@ def _wake_fault(wake: str, config: Words) -> str:
 
 def _stranger(name: str) -> str:
     return (
-        f"operator {name} is not a user of this host and could not change malleable jobs; "
-        "correct site.operators"
+        f"{name} is not a user of this host and could not submit or change malleable jobs; "
+        "correct site.operators or site.users"
     )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from slurm_hooks.learning.learned import learned_of
-from slurm_hooks.model import Counted, Learned, Level, Snapshot
+from slurm_hooks.model import Counted, Learned, Snapshot
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.limits import limit_waiters
 from slurm_hooks.settings.values import Settings, Site
@@ -66,7 +66,7 @@ def needs_charges(ground: Ground) -> bool:
 
     It has to in each of these cases:
 
-    * A canary is chosen by account, or accounts have a ceiling.
+    * Accounts have a ceiling.
     * A job waits for a limit that may count fragments.
     * Fragments are to get the site's QOS.
 
@@ -75,7 +75,7 @@ def needs_charges(ground: Ground) -> bool:
     seen, mode = ground.seen, ground.settings.mode
     if seen.off is not None or not seen.jobs:
         return False
-    if mode.max_nodes_per_account or (Level(mode.level) is Level.CANARY and mode.accounts):
+    if mode.max_nodes_per_account:
         return True
     if ground.settings.site.qos and any(map(has_astray, seen.jobs)):
         return True

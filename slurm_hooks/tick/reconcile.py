@@ -32,7 +32,6 @@ from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.gateway import read_again, read_jobs, read_jobs_again
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import LaneNames
-from slurm_hooks.slurm.site_nodes import with_host_lists
 from slurm_hooks.slurm.writing import apply
 from slurm_hooks.tick.entry_points import find_objective
 from slurm_hooks.tick.lock import Outcome, locked
@@ -72,7 +71,6 @@ def tick(
     before = len(port.asked)
     refused: list[str] = []
     objective = find_objective(settings.plan.objective)
-    settings = with_host_lists(settings)
     lock = contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick)
     site = settings.site
     with lock as outcome, _uncollected():
@@ -135,7 +133,6 @@ def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
     """Plan for a snapshot that was taken elsewhere, without asking Slurm."""
     began = time.monotonic()
     objective = find_objective(settings.plan.objective)
-    settings = with_host_lists(settings)
     plan = make_plan(seen, settings, time.monotonic, objective)
     seconds, unused = time.monotonic() - began, _unused(seen, settings)
     return TickReport(seen.now, plan, seen, (), (), seconds, is_dry=True, unused=unused)

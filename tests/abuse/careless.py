@@ -216,8 +216,7 @@ class Careless(Course):
             return
         plain = self.bench.box.settings.read_text()
         lines = self.dice.choice((
-            'level = "observe"\n', 'level = "canary"\nnodes = ["n1", "n2"]\n',
-            'level = "canary"\nusers = ["games"]\n', 'level = "on"\nmax_nodes = 3\n',
+            'level = "observe"\n', 'level = "on"\nmax_nodes = 3\n',
             'level = "on"\nmax_share = 0.4\n', 'level = "on"\nmax_nodes_per_user = 5\n',
             'level = "onn"\n',
         ))  # fmt: skip

@@ -205,7 +205,6 @@ GOOD_SITE = Facts(
     shared=SharedDirectory("/home/u", "nfs4", "rw,hard,acdirmax=30", "", met=2, of=2),
     has_setpriv=True,
     milp="cbc",
-    strange_users=(),
     python=PythonSeen(
         "/opt/py/bin/python", (3, 11, 2), "2.8.0", True, ("malleable",), "/usr/share/x"
     ),
@@ -288,15 +287,6 @@ def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> di
     }
     settings = Settings(site=Site(qos=name))
     return {**facts, "settings": settings, "slurm": says(config=config, **slurm_changes)}
-
-
-def canary(
-    accounts: tuple[str, ...] = (), nodes: tuple[str, ...] = (), **facts: Any
-) -> dict[str, Any]:
-    """A canary of user ann, whom this host knows, and of more. n9 is in partition old."""
-    mode = Mode("canary", ("ann",), accounts, nodes)
-    more = "PartitionName=old Nodes=n9\nNodeName=n9"
-    return {"settings": Settings(mode=mode), **slurm(more=more), **facts}
 
 
 def account_ceiling(account: str = "", database: bool = False) -> dict[str, Any]:

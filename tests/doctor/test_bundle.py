@@ -95,8 +95,7 @@ def seen(**changes: Any) -> Seen:
             more="NodeName=secretnode9 NodeHostName=secrethost9 State=IDLE",
         ),
         settings=parse(
-            '[site]\noperators = ["root", "carol"]\naccount = "biology"\n'
-            '[mode]\nusers = ["gerald"]\naccounts = ["chemistry"]\nnodes = ["oldnode3.example"]\n'
+            '[site]\noperators = ["root", "carol"]\naccount = "biology"\nusers = ["gerald"]\n'
         ),
         accounting=Accounting((), ({"Account": "physics", "User": "dave"},), {}),
     )
@@ -113,7 +112,7 @@ def test_the_parts_have_no_names() -> None:
     text = text_of(parts(seen(), SALT))
     for name in ("carol", "dave", "physics", "secretnode9", "secrethost9", "backup7", "hunter2"):
         assert name not in text
-    for name in ("biology", "gerald", "chemistry", "oldnode3"):  # of [site] and [mode]
+    for name in ("biology", "gerald"):  # of [site]
         assert name not in text
     assert "10.9.8.7" not in text
     assert not re.search(r'"n[1-8]"', text)

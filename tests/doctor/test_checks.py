@@ -18,7 +18,6 @@ from known_sites import (
     account_ceiling,
     answer,
     by_database,
-    canary,
     cgroups,
     conf,
     env_store,
@@ -92,9 +91,6 @@ PARTS = (
 OPTIONAL = (
     *PARTS,
     "site-account",
-    "canary-users",
-    "canary-accounts",
-    "canary-nodes",
     "account-ceiling",
     "metrics-file",
 )
@@ -319,7 +315,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("policy", submission(policy=None), "error", r"malleable render lua -o .* && touch"),
     ("policy", submission(wanted="  lease_s = 900,\n"), "warning", r"\(lease_s differ\)"),
     ("policy-loaded", submission(policy_changed=LONG_AGO + 30 * DAY), "warning", "touch /etc"),
-    ("operators", submission(strangers=("bob",)), "warning", "operator bob"),
+    ("operators", submission(strangers=("bob",)), "warning", "bob is not a user"),
     ("operators", tick(user="bob"), "error", r'operators = \["root", "slurm", "bob"\]'),
     ("plugstack", plugstack(ours=None), "error", r"optional /usr/lib64/slurm/malleable.so .*dir="),
     ("plugstack", plugin(is_required=True), "warning", r"optional /usr/lib64"),
@@ -438,17 +434,6 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("metrics-file", textfile(directory=None), "error", "directory does not exist"),
     ("metrics-file", textfile(age_s=None), "error", "not written by the last"),
     ("metrics-file", textfile(age_s=3600.0), "error", "not written by the last"),
-    ("canary-users", canary(strange_users=("bo",)), "warning", r"no user bo.*correct mode\.users"),
-    ("canary-accounts", canary(accounts=("a", "b")), "warning", "no account b "),
-    (
-        "canary-accounts",
-        {**canary(accounts=("a",)), "accounting": Accounting((), (OTHER_CLUSTER,), {})},
-        "warning",
-        "no account a on this cluster",
-    ),
-    ("canary-nodes", canary(nodes=("n1", "x1")), "warning", "has no node x1 "),
-    ("canary-nodes", canary(nodes=("n1", "n9")), "warning", "in no partition .*n9 "),
-    ("canary-nodes", canary(nodes=tuple(f"x{i}" for i in range(7))), "error", "x4 and 2 more"),
     ("account-ceiling", account_ceiling(), "warning", "without an accounting database"),
     ("account-ceiling", account_ceiling("a", database=True), "warning", r"charged to a \(site"),
     ("solver", {"milp": ""}, "warning", "no MILP solver.*install coinor-cbc"),
@@ -613,9 +598,6 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("priority-tier", parts()),
     ("metrics-file", textfile()),
     ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
-    ("canary-users", canary()),
-    ("canary-accounts", canary(accounts=("A",))),
-    ("canary-nodes", canary(nodes=("n1", "n2"))),
     ("account-ceiling", account_ceiling(database=True)),
     ("rights", tick(user="slurm")),
     ("rights", by_database({"bob": "Administrator"})),
@@ -656,11 +638,6 @@ def test_a_good_site_passes(check: str) -> None:
         ("environments-laid", env_store(prolog=None), "cannot be read here"),
         ("environments-store", env_store(file=None), "may not be a compute node"),
         ("usage-factor", qos({}, {}, name="none"), "there is no QOS none"),
-        (
-            "canary-accounts",
-            {**canary(accounts=("b",)), "accounting": Unread("slurmdbd is down")},
-            "slurmdbd is down",
-        ),
     ],
 )
 def test_a_check_that_does_not_apply_is_skipped(

@@ -230,24 +230,6 @@ def test_nodes_search_for_each_other(sandbox: Sandbox, where: str, result: str) 
 
 
 @pytest.mark.slurm
-def test_a_canary_with_misspelled_names_is_reported_by_doctor_and_plan(sandbox: Sandbox) -> None:
-    before = sandbox.settings.read_text()
-    canary = 'level = "canary"\nusers = ["nosuchuser"]\nnodes = ["n1", "nope[1-4]"]'
-    sandbox.settings.write_text(before.replace('level = "on"', canary))
-    try:
-        code, said = doctor(sandbox, "canary-users", "canary-nodes")
-        argv = [sys.executable, "-m", "slurm_hooks.cli", "plan"]
-        plan = sandbox.run(argv, env={"PYTHONPATH": str(TREE), "COLUMNS": "300"}).stdout
-    finally:
-        sandbox.settings.write_text(before)
-    assert code == 1
-    assert "mode.users: this host has no user nosuchuser" in said
-    assert "mode.nodes: Slurm has no node nope1, nope2, nope3, nope4" in said
-    assert "note: mode.users: this host has no user nosuchuser" in plan
-    assert "note: mode.nodes: Slurm has no node nope1, nope2, nope3, nope4" in plan
-
-
-@pytest.mark.slurm
 def test_an_ordinary_job(sandbox: Sandbox) -> None:
     job = sandbox.run(["sbatch", "--parsable", "--hold", "--wrap=true"]).stdout.strip()
     code, said = doctor(sandbox, "--job", job, "--json")

@@ -286,8 +286,7 @@ def test_a_script_gets_the_time_that_a_command_may_take(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('[mode]\nnodes = ["n[1-999999999]"]\n', "more than 131072 names"),
-        ('[mode]\nnodes = ["n[1-"]\n', "cannot be read as a host list"),
+        ('[mode]\nnodes = ["n[1-"]\n', "write Nodes=NAMES at the partition"),
         ('[plan]\nobjective = "nobodys"\n', "no installed package has it"),
     ],
 )

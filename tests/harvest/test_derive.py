@@ -30,7 +30,6 @@ from slurm_hooks.model import (
     Fragment,
     FragmentState,
     MalleableJob,
-    Needs,
     NodeState,
     Off,
     OtherStart,
@@ -384,25 +383,11 @@ def test_a_mode_or_a_ceiling_is_named_as_the_reason_of_idle_nodes() -> None:
     assert idle(Mode("on"), off=Off(NOW)) == {Why.OFF: 4}
     assert idle(Mode("on"), no_growth=Off(NOW)) == {Why.NO_GROWTH: 4}
     assert idle(Mode("observe")) == {Why.OBSERVED: 4}
-    assert idle(Mode("canary", users=("bob",))) == {Why.CANARY: 4}
-    some = idle(Mode("canary", nodes=("n1",)))
-    assert some == {Why.STARTING: 1, Why.CANARY: 3}
     assert idle(Mode("on", max_nodes=3)) == {Why.STARTING: 3, Why.CEILING: 1}
     assert idle(Mode("on", max_nodes_per_user=3)) == {Why.STARTING: 3, Why.CEILING: 1}
     resting = make_job(running(noticed=after(-5)), held=5)
     assert idle(Mode("on", max_nodes=1), job=resting) == {Why.CEILING: 3}
     assert idle(Mode("on", max_nodes=2), job=resting) == {Why.RESTING: 3}  # room for a single node
-
-
-def test_a_node_for_jobs_outside_of_the_canary_only_is_idle_because_of_it() -> None:
-    """No job could have used it, so it does not count against the efficiency."""
-    ann = make_job(held=6, user="ann", needs=Needs("gpu"))
-    bob = make_job(held=6, user="bob", job_id=8)
-    gpu = make_node("n1", features=frozenset({"gpu"}))
-    seen = at(0, ann, bob, nodes=(gpu, *make_nodes(4)[1:]))
-    settings = Settings(mode=Mode("canary", users=("ann",)))
-    idle = {item.reason: item.nodes for item in make_plan(seen, settings, no_clock).idle}
-    assert idle == {Why.STARTING: 1, Why.CANARY: 3}
 
 
 def test_a_part_of_a_node_counts_as_that_part() -> None:

@@ -215,6 +215,8 @@ local SOUND = {
     policy = { engines = { horovod = "gang+rounds" }, foreign = { horovod = "gang+rounds" } },
     traits = "gang+rounds", set = { admin_comment = "malleable{min=1,max=4,unit=1,engine=horovod,"
       .. "traits=gang+rounds,frags=4,lease=600,hole=120,not=-}" } },
+  { name = "a user who is named", policy = { users = { [1001] = true } }, site = { user = 1001 },
+    set = {} },
   { name = "the site's QOS", policy = { qos = "scavenge" }, set = { qos = "scavenge" } },
   { name = "the site's QOS, asked for", policy = { qos = "scavenge" }, job = { qos = "scavenge" },
     set = { qos = "scavenge" } },
@@ -831,6 +833,11 @@ local UNSOUND = {
   { name = "a run of days", text = "2-16,min_run=1d", faults = { "not a usable min_run" } },
   { name = "licences", job = { licenses = "fs:2" },
     faults = { "^%-%-licenses=fs:2: .*wait for this job's licences; drop it" } },
+  { name = "a user who is not named", policy = { users = { [1001] = true } },
+    site = { user = 1002 }, job = { qos = "normal" }, faults = { "^%-%-malleable: malleable jobs "
+      .. "are for some users only here; submit without .* into users in the section %[site%]" } },
+  { name = "a user whose uid is unknown", policy = { users = { [1001] = true } },
+    faults = { "for some users only here" } },
   { name = "another QOS", policy = { qos = "scavenge" }, job = { qos = "normal" },
     faults = { "^%-%-qos=normal: malleable jobs have QOS scavenge here.*drop %-%-qos$" } },
   { name = "another account", policy = { account = "spare" }, job = { account = "lab" },

@@ -34,9 +34,7 @@ def write(slurm: FakeSlurm, seen: Snapshot, plan: Plan) -> list[str]:
 @st.composite
 def modes(draw: st.DrawFn) -> Mode:
     return Mode(
-        level=draw(st.sampled_from(["canary", "on", "canary", "observe"])),
-        users=tuple(draw(st.sampled_from([[], ["nobody"], ["ann"]]))),
-        nodes=tuple(draw(st.sampled_from([["n2", "n3"], [], ["n9"]]))),
+        level=draw(st.sampled_from(["on", "on", "on", "observe"])),
         max_nodes=draw(st.sampled_from([0, 0, 0, 1, 2, 3, 5])),
         max_share=draw(st.sampled_from([1.0, 1.0, 1.0, 0.5, 0.3, 0.0])),
     )

@@ -1,4 +1,4 @@
-"""Off, observe, canary and the ceiling: the fragments that each lets start or sends away."""
+"""Off, observe and the ceiling: the fragments that each lets start or sends away."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from fake_slurm import FakeSlurm
 from planning.readings import grown, noticed, plan_for, renewed, told_to_go
 from slurm_hooks.model import (
     LIVE_STATES,
-    AvoidedNode,
     Fragment,
     FragmentState,
     Level,
@@ -50,7 +49,6 @@ RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentS
 ON = Settings(mode=Mode("on"))
 OFF = Off(after(-10), "fire")
 HOT = Off(after(-7200), "the room is hot")
-CANARY = Mode("canary", users=("ann",), accounts=("ml",), nodes=("n1", "n2"))
 
 
 def with_mode(**fields: Any) -> Settings:
@@ -124,65 +122,15 @@ def test_observing_warns_of_running_fragments() -> None:
     assert "malleable off" in note_text(warning)
 
 
-# -- canary
-
-
-@pytest.mark.parametrize(
-    ("job", "mode", "names"),
-    [
-        ({"user": "ann"}, CANARY, {"n1", "n2"}),
-        ({"account": "ml"}, CANARY, {"n1", "n2"}),
-        ({"user": "bob"}, Mode("canary", nodes=("n2",)), {"n2"}),
-        ({"user": "bob"}, Mode("canary", users=("bob",)), {"n1", "n2", "n3"}),
-        # slurmdbd keeps accounts in small letters, whatever an administrator writes
-        ({"account": "ml"}, Mode("canary", accounts=("ML",)), {"n1", "n2", "n3"}),
-        ({"user": "bob"}, replace(CANARY, level="on"), {"n1", "n2", "n3"}),
-    ],
-)
-def test_the_lists_of_users_and_nodes_decide_each_job_s_nodes(
-    job: dict[str, str], mode: Mode, names: set[str]
-) -> None:
-    """An empty list restricts no job, and lists have no effect at other levels."""
-    seen = make_snapshot(replace(make_job(held=3), **job), nodes=make_nodes(3))
-    plan = plan_for(seen, replace(ON, mode=mode))
-    assert grown(plan) == names
-    texts = map(reason_text, plan.jobs[0].reasons)
-    is_told = any("outside the canary" in text for text in texts)
-    assert is_told is (len(names) < 3)
-
-
 def test_accounts_are_asked_only_where_they_matter() -> None:
-    seen = make_snapshot(make_job(held=2), nodes=make_nodes(2))
-    chosen = replace(ON, mode=CANARY)
+    seen, chosen = (
+        make_snapshot(make_job(held=2), nodes=make_nodes(2)),
+        Settings(mode=Mode("on", max_nodes_per_account=2)),
+    )
     assert needs_charges(Ground(seen, chosen))
-    assert not needs_charges(Ground(seen, with_mode(level="canary", users=("ann",))))
-    assert not needs_charges(Ground(seen, with_mode(accounts=("ml",))))
+    assert not needs_charges(Ground(seen, ON))
     assert not needs_charges(Ground(replace(seen, jobs=()), chosen))
     assert not needs_charges(Ground(replace(seen, off=OFF), chosen))
-
-
-def test_jobs_outside_the_canary_wait_or_leave() -> None:
-    job = replace(two_running(), user="bob")
-    nodes = (*busy("n1", "n2"), make_node("n3"))
-    plan = plan_for(make_snapshot(job, nodes=nodes), replace(ON, mode=CANARY))
-    assert noticed(plan) == {0: Why.CANARY, 1: Why.CANARY}
-    assert grown(plan) == set()
-    assert "only jobs of users ann and of accounts ml" in reason_text(plan.jobs[0].reasons[0])
-
-
-def test_fragments_on_other_nodes_leave() -> None:
-    fragments = (make_fragment(0, RUNNING, ["n2"]), make_fragment(1, RUNNING, ["n3"]))
-    job = make_job(*fragments, user="ann")
-    plan = plan_for(make_snapshot(job, nodes=busy("n2", "n3")), replace(ON, mode=CANARY))
-    assert noticed(plan) == {1: Why.CANARY}
-
-
-def test_a_canary_returns_to_the_only_node_it_may_have() -> None:
-    """It avoids a node where it died only as long as other nodes would do."""
-    dead = make_fragment(0, deaths=(AvoidedNode("n1", after(-100)),))
-    job = make_job(dead, user="ann", request=make_request(1, 1))
-    chosen = with_mode(level="canary", nodes=("n1",))
-    assert grown(plan_for(make_snapshot(job, nodes=make_nodes(3)), chosen)) == {"n1"}
 
 
 # -- a slurmctld that has just begun
@@ -190,8 +138,8 @@ def test_a_canary_returns_to_the_only_node_it_may_have() -> None:
 
 @pytest.mark.parametrize(
     "mode",
-    [ON, with_mode(max_nodes=5), with_mode(level="canary", users=("nobody",))],
-    ids=["on", "under a ceiling", "for a canary"],
+    [ON, with_mode(max_nodes=5)],
+    ids=["on", "under a ceiling"],
 )
 def test_no_fragment_starts_while_nodes_are_registering(mode: Settings) -> None:
     fragments = (make_fragment(0, RUNNING, ["n0"]), *(make_fragment(i) for i in range(1, 4)))
@@ -412,15 +360,10 @@ def test_no_job_grows_above_the_ceiling(slurm: FakeSlurm, mode: Mode, off: Any) 
 
 @settings(many, max_examples=80)
 @given(clusters(), modes(), OFFS)
-def test_fragments_start_only_on_listed_nodes_and_for_listed_users(
-    slurm: FakeSlurm, mode: Mode, off: Any
-) -> None:
+def test_no_fragment_starts_while_jobs_are_off(slurm: FakeSlurm, mode: Mode, off: Any) -> None:
     _, plan = look(slurm, mode, off)
     new = grown(plan)
     assert off is None or not new
-    if off is None and mode.level == "canary":
-        assert not mode.nodes or new <= set(mode.nodes)
-        assert not new or not mode.users or "nobody" in mode.users
 
 
 @settings(many, max_examples=80)
@@ -478,9 +421,3 @@ def test_a_lowered_ceiling_is_reached(slurm: FakeSlurm, most: int) -> None:
     stuck = (FragmentState.SUSPENDED, FragmentState.UNKNOWN)
     there = [f for f in fragments(seen).values() if f.state in LIVE_STATES and f.state not in stuck]
     assert sum(len(f.nodes) for f in there) <= most
-
-
-def test_a_canary_of_missing_nodes_is_reported() -> None:
-    chosen = with_mode(level="canary", nodes=("n1", "m2", "m1"))
-    plan = plan_for(make_snapshot(nodes=make_nodes(2)), chosen)
-    assert "mode.nodes: Slurm has no node m1, m2" in map(note_text, plan.notes)

@@ -1,8 +1,7 @@
-"""Off, on, observe, canary and the ceiling, read at each tick: on a real Slurm."""
+"""Off, on, observe and the ceiling, read at each tick: on a real Slurm."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -266,35 +265,6 @@ def test_observing_changes_no_state_in_slurm(bench: Bench) -> None:
         bench.box.run(["scontrol", "update", f"nodename={node}", "state=resume"])
     set_mode(bench)
     bench.tick_until(waiting, has(2))
-
-
-def test_a_canary_is_narrowed_while_jobs_run(bench: Bench) -> None:
-    job = bench.submit(SLEEP, "1-4")
-    bench.tick_until(job, has(4))
-    set_mode(bench, 'nodes = ["n[1-2]"]', "canary")
-    bench.tick_until(job, lambda j: has(2)(j) and occupied(j) == {"n1", "n2"})
-    assert "has no node" not in bench.malleable("status").stderr
-    set_mode(bench, 'users = ["somebody-else"]', "canary")
-    bench.tick_until(job, nobody_runs)
-    lines = json.loads(bench.malleable("explain", str(job), "--json").stdout)["lines"]
-    assert any("only jobs of users somebody-else for now" in line for line in lines)
-    set_mode(bench)
-    bench.tick_until(job, has(4))
-
-
-def test_a_canary_is_known_by_its_account(bench: Bench) -> None:
-    set_mode(bench, 'accounts = ["ml"]', "canary")
-    one = bench.submit(SLEEP, "1-2", options=["--account=ml"])
-    other = bench.submit(SLEEP, "1-2", options=["--account=physics"])
-    forged = bench.submit(SLEEP, "1-1", options=[f"--account=x\n{other}|ml"])
-    bench.tick_until(one, has(2))
-    for _ in range(3):
-        bench.tick()
-    assert nobody_runs(bench.job(other))
-    assert nobody_runs(bench.job(forged))
-    assert "of accounts ml" in bench.malleable("explain", str(other)).stdout.replace(
-        "jobs of", "of"
-    )
 
 
 def test_a_ceiling_is_kept_and_lowered(bench: Bench) -> None:

@@ -30,14 +30,13 @@ FOUR = record(*((node, 0.0, 600.0) for node in range(4)), to_s=600.0)
     [
         (Mode(), 4),
         (Mode(level="observe"), 4),
-        (Mode(level="canary", users=("alice",)), 4),
         (Mode(max_nodes=3), 3),
         (Mode(max_share=0.5), 2),
         (Mode(max_nodes=1, max_share=0.5), 1),
     ],
 )
 def test_the_site_s_ceiling_holds_and_its_level_does_not(mode, nodes):
-    """A site that tries a setting in advance observes, or has a canary."""
+    """A site that tries a setting in advance observes."""
     outcome = scenario.run("default", FOUR, CONDITIONS, replace(Settings(), mode=mode))
     assert outcome.ledger.used_node_s == pytest.approx(nodes * 598)
 

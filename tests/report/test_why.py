@@ -69,7 +69,6 @@ FULL = Detail(
     source=HoleEnd.PLANNED,
     by="job 9",
     user="ann",
-    users=("ann",),
     waiter="99",
     action="grow",
     verdict=USABLE,

@@ -233,7 +233,7 @@ def test_sacct_shows_fragments_requeues_and_the_mark(bench: Bench) -> None:
     assert all("malleable{min=1" in text for text in column(bench.box, job, "AdminComment"))
 
 
-# -- the users of a canary
+# -- a replay
 
 
 @needs_root
@@ -251,22 +251,6 @@ def test_the_replay_reads_what_the_shown_sacct_writes(bench: Bench, tmp_path: Pa
     done = bench.malleable("replay", "--sacct", str(week), "--tick", "10")
     assert done.returncode == 0, done.stderr
     assert "node-hours a week were idle" in done.stdout
-
-
-@needs_root
-def test_an_account_is_a_canary_in_any_spelling(bench: Bench) -> None:
-    before = bench.box.settings.read_text()
-    mode = 'level = "canary"\naccounts = ["{}"]'
-    try:
-        bench.box.settings.write_text(before.replace('level = "on"', mode.format("physics")))
-        job = bench.submit(SLEEP, "1-2", options=["--account=LAB"])
-        for _ in range(2):
-            bench.tick()
-        assert has(2, HELD)(bench.job(job))
-        bench.box.settings.write_text(before.replace('level = "on"', mode.format("Lab")))
-        bench.tick_until(job, has(2))
-    finally:
-        bench.box.settings.write_text(before)
 
 
 # -- the tick's user

@@ -16,7 +16,7 @@ import pytest
 
 from kept_sandbox import cancel_jobs_of
 from promises.bench import Bench, has
-from sites.admin import limited, render, sacctmgr, skip_without_database, submit
+from sites.admin import limited, render, sacctmgr, set_site, skip_without_database, submit
 from slurm_hooks.model import FragmentState
 from slurm_hooks.report.text import find_job
 from slurm_hooks.sandbox import Sandbox
@@ -67,6 +67,28 @@ def test_several_partitions_without_a_lane_are_refused_with_its_name(bench: Benc
     said = submit(bench.box, "--malleable=1-2", "-p", "main,long")
     assert said.returncode != 0
     assert "--partition=main,long: malleable jobs run in malleable; drop" in said.stderr
+
+
+# -- the users of malleable jobs
+
+
+def test_only_named_users_may_submit_in_a_lane_that_others_use(bench: Bench) -> None:
+    before = bench.box.settings.read_text()
+    said = {}
+    try:
+        for name in ("games", "nobody"):
+            set_site(bench, users=f'["{name}"]')
+            assert render(bench).stderr == ""
+            said[name] = submit(bench.box, "--malleable=1-2")
+        ordinary = submit(bench.box, "-p", "malleable")
+    finally:
+        bench.box.settings.write_text(before)
+        render(bench)
+    assert said["games"].returncode != 0
+    refusal = "malleable jobs are for some users only here; submit without --malleable"
+    assert refusal in said["games"].stderr
+    assert said["nobody"].returncode == 0, said["nobody"].stderr
+    assert ordinary.returncode == 0, ordinary.stderr
 
 
 # -- limits on submitted jobs

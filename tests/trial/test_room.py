@@ -1,13 +1,9 @@
-"""Expectations of an active check before it submits: idle nodes, and the users that may be
-tried.
-"""
+"""Expectations of an active check before it submits: idle nodes."""
 
 from __future__ import annotations
 
-import pytest
-
 from build import make_fragment, make_job, make_node, make_nodes, make_snapshot, reserve
-from slurm_hooks.doctor.trial.room import find_room, is_left_out, room_lines
+from slurm_hooks.doctor.trial.room import find_room, room_lines
 from slurm_hooks.model import FragmentState, NodeState
 from slurm_hooks.settings.values import Mode, Settings
 
@@ -26,9 +22,9 @@ def test_all_idle_nodes_of_the_partition() -> None:
     )
 
 
-def test_a_crowded_canary_is_reported_before_any_job_is_submitted() -> None:
-    text = said(make_snapshot(nodes=CROWDED), Mode("canary", nodes=("n1", "n2")))
-    assert "1 idle node of partition malleable can be used (n2); 2 not: outside the canary" in text
+def test_a_crowded_partition_is_reported_before_any_job_is_submitted() -> None:
+    text = said(make_snapshot(nodes=CROWDED[:2]), Mode())
+    assert text.startswith("1 idle node of partition malleable can be used (n2)")
     assert "the test needs 2 nodes: it waits for idle nodes" in text
 
 
@@ -48,19 +44,3 @@ def test_the_ceiling_counts_the_nodes_of_malleable_jobs() -> None:
     seen = make_snapshot(job, nodes=CROWDED)
     assert "max_share leave 1 node, but the test needs 2" in said(seen, Mode(max_nodes=2))
     assert "max_share" not in said(seen, Mode(max_nodes=3))
-
-
-@pytest.mark.parametrize(
-    ("mode", "account", "is_out"),
-    [
-        (Mode(), "", False),
-        (Mode("canary", nodes=("n1",)), "", False),
-        (Mode("canary", users=("bob", "ann")), "", False),
-        (Mode("canary", users=("bob",)), "", True),
-        (Mode("canary", users=("bob",), accounts=("ml",)), "", False),  # Slurm chooses the account
-        (Mode("canary", users=("bob",), accounts=("ml",)), "ML", False),
-        (Mode("canary", users=("bob",), accounts=("ml",)), "bio", True),
-    ],
-)
-def test_the_users_that_a_canary_leaves_out(mode: Mode, account: str, is_out: bool) -> None:
-    assert is_left_out(mode, "ann", account) is is_out

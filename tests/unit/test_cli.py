@@ -193,7 +193,7 @@ def test_an_unknown_operator_is_reported(capsys: Output, site: Path) -> None:
     code, out, err = run(capsys, "render", "lua")
     assert code == 0
     assert "operators = {[0] = true}" in out
-    assert err.startswith("malleable: operator nobody-of-that-name is not a user of this host")
+    assert err.startswith("malleable: nobody-of-that-name is not a user of this host")
     assert run(capsys, "render", "lua", "--check")[0] == 1
 
 

@@ -16,8 +16,7 @@ from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.observe import observe_all
 from slurm_hooks.tick.switch import switch_off
 
-ORDINARY, BY_USER = Mode(), Mode("canary", users=("ann",))
-BY_ACCOUNT = Mode("canary", accounts=("ml",))
+ORDINARY, BY_ACCOUNT = Mode(), Mode(max_nodes_per_account=4)
 
 
 @dataclass
@@ -41,7 +40,7 @@ def observed(mode: Mode, directory: Path) -> tuple[Snapshot, int]:
 
 @pytest.mark.parametrize(
     ("mode", "account", "questions"),
-    [(ORDINARY, "", 2), (BY_USER, "", 2), (BY_ACCOUNT, "ml", 3)],
+    [(ORDINARY, "", 2), (BY_ACCOUNT, "ml", 3)],
 )
 def test_accounts_are_read_where_they_matter(
     mode: Mode, account: str, questions: int, tmp_path: Path

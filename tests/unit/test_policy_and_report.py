@@ -177,6 +177,15 @@ def test_a_separate_account_and_qos() -> None:
     assert lua(render_policy(Settings(), slurm_with(), {}), "tostring(p.account)") == "nil"
 
 
+def test_the_users_of_malleable_jobs() -> None:
+    """A list of strangers only lets nobody submit, and no list lets everybody."""
+    settings = parse('[site]\nusers = ["ann", "bo"]')
+    known = render_policy(settings, slurm_with(), {}, Rules(users={"ann": 1001}))
+    assert lua(known, "tostring(p.users[1001]) .. tostring(p.users[0])") == "truenil"
+    assert lua(render_policy(settings, slurm_with(), {}), "type(p.users)") == "table"
+    assert lua(render_policy(Settings(), slurm_with(), {}), "tostring(p.users)") == "nil"
+
+
 def test_names_beyond_ascii() -> None:
     settings = parse('[site]\npartitions = ["büro"]')
     assert lua(render_policy(settings, slurm_with(), {}), "p.partitions[1]") == "büro"

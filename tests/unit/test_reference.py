@@ -41,7 +41,7 @@ def test_every_key_has_a_text_and_its_kind(reference: dict[str, Any]) -> None:
     assert set(by_key) == keys
     assert [key for key, entry in by_key.items() if not entry.text] == []
     assert by_key["lease", "length_s"].kind == "whole number from 60 to 86,400"
-    assert by_key["mode", "level"].kind == "observe or canary or on"
+    assert by_key["mode", "level"].kind == "observe or on"
 
 
 def words_of(parser: Any, subcommands: Any, path: tuple[str, ...] = ()) -> dict[str, set[str]]:

@@ -124,11 +124,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
         load(path)
 
 
-def test_a_canary_needs_a_user_or_a_node() -> None:
-    (fault,) = faults('[mode]\nlevel = "canary"\n')
-    assert "set mode.users" in fault
-    assert parse('[mode]\nlevel = "canary"\naccounts = ["ml"]\n').mode.accounts == ("ml",)
-    assert parse('[mode]\nlevel = "canary"\nnodes = ["n[1-4]"]\n').mode.nodes == ("n[1-4]",)
+def test_a_key_of_an_earlier_version_names_what_to_write_instead() -> None:
+    (fault,) = faults('[mode]\nnodes = ["n1"]\n')
+    assert fault.endswith(
+        "unknown key mode.nodes; write Nodes=NAMES at the partition in slurm.conf"
+    )
 
 
 def test_a_share_of_0_is_refused() -> None:

@@ -259,14 +259,6 @@ def test_no_growth_is_seen_by_all_commands(capsys: Output, site: Path) -> None:
     assert "release " in (site / "told").read_text()
 
 
-def test_status_names_the_nodes_of_a_host_list(capsys: Output, site: Path) -> None:
-    path = site / "malleable.toml"
-    path.write_text(path.read_text().replace('"on"', '"canary"\nnodes = ["n[1-2]"]'))
-    printed = run(capsys, "status")[2]
-    assert "mode.level = canary" in printed
-    assert "Slurm knows none of them" not in printed
-
-
 def test_json_of_the_switch(capsys: Output, site: Path) -> None:
     off = json.loads(run(capsys, "off", "--json")[1])
     assert off["off"]["since"]
@@ -347,14 +339,6 @@ def test_off_that_cannot_be_written(capsys: Output, site: Path) -> None:
     code, _, err = run(capsys, "off")
     assert code == 78
     assert "tick.state_dir" in err
-
-
-def test_a_text_that_is_no_host_list(capsys: Output, site: Path) -> None:
-    path = site / "malleable.toml"
-    path.write_text(path.read_text().replace('"on"', '"canary"\nnodes = ["n[1-"]'))
-    code, _, err = run(capsys, "reconcile")
-    assert code == 78
-    assert "mode.nodes: 'n[1-' cannot be read as a host list" in err
 
 
 def test_observing_is_said(capsys: Output, site: Path) -> None:

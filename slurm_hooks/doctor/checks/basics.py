@@ -37,7 +37,7 @@ def _release(facts: Facts) -> Iterator[Finding]:
         yield warning(
             f"Slurm {slurm.value('SLURM_VERSION')} is not a release on which this was tested "
             f"({known_releases()})",
-            advice="run `malleable test` on a canary partition first, or install a version of this "
+            advice="run `malleable test` on a small partition first, or install a version of this "
             "package that was tested on the release",
         )
     elif tried := tried_instead(slurm.version):

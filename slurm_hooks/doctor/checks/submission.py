@@ -97,8 +97,9 @@ def _operators(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.submission)
     for name in seen.strangers:
         yield warning(
-            f"operator {name} is not a user of this host, so the name has no effect",
-            advice=f"correct site.operators in {facts.settings_path or 'malleable.toml'}",
+            f"{name} is not a user of this host, so the name has no effect",
+            advice="correct site.operators or site.users in "
+            f"{facts.settings_path or 'malleable.toml'}",
         )
     runs = "" if isinstance(facts.tick, Unread) else facts.tick.user
     if runs and runs not in facts.settings.site.operators:
@@ -149,7 +150,7 @@ TABLE = (
     Check(
         "operators",
         Category.SUBMISSION,
-        "the users in site.operators exist",
+        "the users in site.operators and site.users exist",
         "Only operators may release, move or extend fragments by hand. The user of the tick must "
         "be among them.",
         _operators,

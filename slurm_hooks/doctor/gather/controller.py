@@ -47,7 +47,7 @@ def submission(settings: Settings, slurm: SlurmSays, answer: str, port: Port) ->
         policy=read_text(policy) if policy_seen else None,
         policy_changed=policy_seen.changed if policy_seen else None,
         wanted=attempt(lambda: render_answer(settings, answer, port).text, limit_s),
-        strangers=unknown_users(settings.site.operators),
+        strangers=unknown_users((*settings.site.operators, *settings.site.users)),
         glue=glue.group(1) if glue else "",
         glue_is_there=glue_seen is not None and bool(glue_seen.mode & 0o444),
     )

@@ -37,8 +37,6 @@ from slurm_hooks.settings.file import DEFAULT_PATH, load
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.live import Live
-from slurm_hooks.slurm.site_nodes import with_host_lists
-from slurm_hooks.slurm.site_policy import unknown_users
 from slurm_hooks.tick.entry_points import find_objective
 
 T = TypeVar("T")
@@ -99,7 +97,6 @@ def gather(asked: Asked) -> Facts:
         shared=_shared(asked, named),
         has_setpriv=shutil.which("setpriv", path=SBIN) is not None,
         milp=here(lambda _: milp.installed()),
-        strange_users=here(lambda _: unknown_users(settings.mode.users)),
         python=_python(asked.python, job_path),
         job=_job(port, settings, asked.job),
     )
@@ -107,7 +104,7 @@ def gather(asked: Asked) -> Facts:
 
 def _settings(path: Optional[Path]) -> tuple[Settings, tuple[str, ...]]:
     try:
-        settings = with_host_lists(load(path))
+        settings = load(path)
         find_objective(settings.plan.objective)
         return settings, ()
     except SettingsError as error:

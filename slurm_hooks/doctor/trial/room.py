@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Optional
 
-from slurm_hooks.model import USABLE, Level, MalleableJob, Needs, Request, Snapshot, Verdict
+from slurm_hooks.model import USABLE, MalleableJob, Needs, Request, Snapshot, Verdict
 from slurm_hooks.model.plural import plural
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.modes import is_in_canary
 from slurm_hooks.planning.situation import situation_of
 from slurm_hooks.planning.survey import survey_of
 from slurm_hooks.report.why import obstacle_text
-from slurm_hooks.settings.values import Mode, Settings
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.text import fold
 
 
@@ -74,10 +73,3 @@ def room_lines(room: Room, wanted: int) -> Iterator[str]:
         )
     if len(room.usable) < wanted:
         yield f"the test needs {plural(wanted, 'node')}: it waits for idle nodes"
-
-
-def is_left_out(mode: Mode, user: str, account: str) -> bool:
-    """True if a canary leaves out this user's jobs. Slurm chooses the account if it is empty."""
-    is_unknown = bool(mode.accounts) and not account
-    is_out = not (is_unknown or is_in_canary(mode, user, account))
-    return mode.level == Level.CANARY.value and is_out
