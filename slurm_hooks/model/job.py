@@ -131,14 +131,6 @@ class AvoidedNode:
     since: datetime
 
 
-@dataclass(frozen=True, order=True)
-class FailedSize:
-    """The nodes that a job had when its script failed, and the moment of the failure."""
-
-    nodes: int
-    at: datetime
-
-
 @dataclass(frozen=True)
 class Mark:
     """The mark in a fragment's AdminComment: the accepted request and our notes.
@@ -148,7 +140,6 @@ class Mark:
     * `noticed`: the moment when it was last asked to leave, put back or found dead. By then the job
       had failed `failures` times in a row, and `gone` elements of it had ended.
     * `deaths`, `unfit`: nodes on which it died, and nodes that do not fit it according to Slurm.
-    * `failed_sizes`: the last failure of its job at each size.
     * `vain`, `obstacle`: the number of releases in a row after which it did not start, and Slurm's
       reason for the last of them.
     * `priority`: the priority that Slurm gave the job before it was held.
@@ -172,7 +163,6 @@ class Mark:
     gone: int = 0
     deaths: tuple[AvoidedNode, ...] = ()
     unfit: tuple[AvoidedNode, ...] = ()
-    failed_sizes: tuple[FailedSize, ...] = ()
     vain: int = 0
     obstacle: str = ""
     priority: int = 0
@@ -194,7 +184,6 @@ class Mark:
             self.failures
             or self.deaths
             or self.unfit
-            or self.failed_sizes
             or self.vain
             or self.priority
             or self.gave_way_to

@@ -99,7 +99,7 @@ class Why(enum.Enum):
     APART = "apart", _JOB | _ACT  # its fragments do not meet, so it is kept to one
     NOT_TRAINING = "not_training"  # a fragment runs and is in no round
     MAXIMUM = "maximum"  # it has that
-    SIZE = "size", _JOB | _ACT  # it may not have some numbers of nodes, or fails with them
+    SIZE = "size", _JOB | _ACT  # it may not have some numbers of nodes
     WISH = "wish", _JOB | _ACT  # it wants no more nodes now
     NO_PARTS = (
         "no_parts",
@@ -189,11 +189,8 @@ class Detail(TypedDict, total=False):
     engine: str
     failures: int
     cancelled: int  # fragments
-    sizes_failing: tuple[int, ...]
-    sizes_good: tuple[int, ...]
     sizes_allowed: tuple[int, ...]
     min_run: float  # seconds
-    request: str  # that would keep to the good sizes
     standing: Said
     state: FragmentState
     command: str  # of scontrol

@@ -27,7 +27,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_death, requeue_of
 from slurm_hooks.planning.back import BACK_STATES, put_back
-from slurm_hooks.planning.failures import Failure, after_death, is_vain
+from slurm_hooks.planning.failures import after_death, is_vain
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.resting import is_rested
@@ -36,16 +36,15 @@ from slurm_hooks.planning.workers import idle_since, to_be_started
 _EARLY = timedelta(seconds=60)
 
 
-def step_of_core(fragment: Fragment, failure: Failure) -> Optional[Intent]:
+def step_of_core(ground: Ground, job: MalleableJob, fragment: Fragment) -> Optional[Intent]:
     """The next step for a core fragment that is not over, which is due only after an end.
 
     Slurm itself requeues a preempted core, and a core whose node failed, with its place in the
     queue.
     """
-    ground, job = failure.ground, failure.job
     is_back = fragment.state in (*WAITING_STATES, FragmentState.PENDING)
     if is_death(fragment) and (is_back or fragment.state in BACK_STATES):
-        mark = after_death(fragment, failure)
+        mark = after_death(ground, job, fragment)
         if is_back:
             return Intent(fragment.id, Why.DIED, mark=mark, is_held=not fragment.is_on_hold)
         return put_back(fragment, Why.DIED, mark)

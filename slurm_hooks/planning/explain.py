@@ -24,7 +24,6 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.node_classes import LeftToOthers, Pool, natural
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.planning.sizes import why_not
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.planning.wrong_size import wrong_size
 
@@ -141,8 +140,6 @@ def reasons_for(
     reasons = [*care.reasons, *idle, *leaving]
     if situation.barred:
         return tuple(reasons)
-    if situation.failing:
-        reasons.append(why_not(situation.job, situation.failing))
     final = _final(ground, situation, planned)
     if final:
         return (*reasons, final)

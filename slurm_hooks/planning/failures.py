@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
 
 from slurm_hooks.model import (
     NOT_LAUNCHED,
@@ -19,17 +18,15 @@ from slurm_hooks.model import (
     REFUSED,
     WAITING_STATES,
     AvoidedNode,
-    FailedSize,
     Fragment,
     FragmentState,
     MalleableJob,
     Mark,
     Said,
 )
-from slurm_hooks.model.ends import is_death, requeue_of
+from slurm_hooks.model.ends import requeue_of
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
-from slurm_hooks.planning.sizes import failing, with_failure
 from slurm_hooks.planning.workers import has_worked, outlived
 
 _FIRST_REST = timedelta(seconds=30)
@@ -89,34 +86,9 @@ def is_to_stop(ground: Ground, job: MalleableJob, guilty: tuple[Fragment, ...]) 
     """Tell whether the script has now failed as often as it may.
 
     Retries use other nodes as long as there are any, so these failures do not come from a single
-    node. Failures at a size that the script cannot have do not count.
+    node.
     """
-    is_often = bool(guilty) and job.failures + 1 >= ground.settings.failures.limit
-    return is_often and not Failure(ground, job).is_of_size
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A failure of a job's script in this tick. All its dead fragments share it."""
-
-    ground: Ground
-    job: MalleableJob
-
-    @cached_property
-    def is_of_size(self) -> bool:
-        """Tell whether another failure shows that the script cannot have its present size."""
-        return self._size in failing(self.ground, self.job, self.sizes)
-
-    @cached_property
-    def sizes(self) -> tuple[FailedSize, ...]:
-        """The failures by size, with this failure."""
-        return with_failure(self.ground, self.job, self._size)
-
-    @cached_property
-    def _size(self) -> int:
-        """The size that the job had when its script failed."""
-        there = (f for f in self.job.fragments if f.state is FragmentState.RUNNING or is_death(f))
-        return sum(f.mark.slots or self.job.request.unit for f in there)
+    return bool(guilty) and job.failures + 1 >= ground.settings.failures.limit
 
 
 def why_stopped(ground: Ground, first: Fragment) -> str:
@@ -126,13 +98,12 @@ def why_stopped(ground: Ground, first: Fragment) -> str:
     return f"failed-{ground.settings.failures.limit}-times:exit-{code}-on-{where}"
 
 
-def after_death(fragment: Fragment, failure: Failure) -> Mark:
+def after_death(ground: Ground, job: MalleableJob, fragment: Fragment) -> Mark:
     """The mark of a dead fragment, without nodes that it has avoided for long enough.
 
     A tick counts a single failure, however many fragments of a gang died together. The mark keeps
     the last two deaths of each node.
     """
-    ground, job = failure.ground, failure.job
     now, span = ground.now, timedelta(seconds=ground.settings.failures.avoid_s)
     lasting = [a for a in fragment.mark.deaths if is_within(now, a.since, span)]
     newest = {a.node: a for a in sorted(lasting)}
@@ -141,8 +112,7 @@ def after_death(fragment: Fragment, failure: Failure) -> Mark:
     mark = replace(fragment.mark, noticed=now, deaths=deaths)
     if is_blame_on_node(ground, fragment, job):
         return mark
-    more = 0 if failure.is_of_size else 1
-    return replace(mark, failures=job.failures + more, failed_sizes=failure.sizes)
+    return replace(mark, failures=job.failures + 1)
 
 
 def shunned(ground: Ground, job: MalleableJob) -> Shunned:

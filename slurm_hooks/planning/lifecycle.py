@@ -32,7 +32,6 @@ from slurm_hooks.planning import core
 from slurm_hooks.planning.back import BACK_STATES
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, is_crippled, lost_elements
 from slurm_hooks.planning.failures import (
-    Failure,
     culprits,
     has_progressed,
     is_in_the_way,
@@ -99,8 +98,7 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
     if noted:
         job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
     notes = [Intent(name, Why.NOTED, mark=f.mark) for name, f in noted.items()]
-    failure = Failure(ground, job)
-    steps = [step for f in job.stirring if (step := step_of(f, failure))]
+    steps = [step for f in job.stirring if (step := step_of(ground, job, f))]
     held = {step.fragment for step in steps if step.is_held}
     pending = (f for f in job.stirring if f.state is FragmentState.PENDING)
     arriving = (f for f in pending if not f.is_core)

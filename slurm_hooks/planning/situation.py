@@ -32,7 +32,6 @@ from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.resting import rest_s, snoozes
-from slurm_hooks.planning.sizes import failing, only
 from slurm_hooks.planning.slots import Share, why_no_parts
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.planning.workers import is_to_be_tried
@@ -55,8 +54,7 @@ class Situation:
 
     After a change, `redone_s` seconds of its work are done again. `wish` is the number of nodes
     that a pool wants. A pool that `is_tried` has failed. It gets at most 1 worker until that worker
-    has lived for a while. The script cannot train at a `failing` size. A job of whole nodes has no
-    `share`.
+    has lived for a while. A job of whole nodes has no `share`.
     """
 
     job: MalleableJob
@@ -75,7 +73,6 @@ class Situation:
     redone_s: float = 0.0
     wish: Optional[Wish] = None
     is_tried: bool = False
-    failing: frozenset[int] = frozenset()
     share: Optional[Share] = None
 
     def mark_of(self, fragment: Fragment) -> Mark:
@@ -133,7 +130,7 @@ class Situation:
         """The only sizes that it is given now. None: all sizes from its least to its most."""
         request = self.job.request
         is_free = self.is_apart or not request.way.needs_min
-        return only(self.marked, self.failing, frozenset() if is_free else request.allowed)
+        return None if is_free else request.allowed or None
 
     def settled(self, size: int) -> int:
         """The largest size that it may have, up to this size. 0 if no size is small enough."""
@@ -241,7 +238,6 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
         redone_s=survey.interruptions.redone_s(job),
         wish=wish,
         is_tried=is_to_be_tried(ground, marked),
-        failing=failing(ground, marked),
         share=survey.slots.of(job),
     )
     return _given_up(situation) if _is_hopeless(ground, situation) else situation

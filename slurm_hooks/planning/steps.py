@@ -14,6 +14,7 @@ from slurm_hooks.model import (
     Fragment,
     FragmentState,
     Intent,
+    MalleableJob,
     Said,
     Verb,
     Why,
@@ -22,7 +23,7 @@ from slurm_hooks.model.ends import is_death
 from slurm_hooks.planning.back import BACK_STATES, put_back
 from slurm_hooks.planning.cancels import lost_elements
 from slurm_hooks.planning.core import step_of_core
-from slurm_hooks.planning.failures import NOT_STARTED, Failure, after_death
+from slurm_hooks.planning.failures import NOT_STARTED, after_death
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.moments import is_within
 from slurm_hooks.planning.workers import idle_since
@@ -34,13 +35,13 @@ _OBSTACLE = re.compile(
 )
 
 
-def step_of(fragment: Fragment, failure: Failure) -> Optional[Intent]:
+def step_of(ground: Ground, job: MalleableJob, fragment: Fragment) -> Optional[Intent]:
     """The next step for a fragment. An unknown state needs no step."""
-    ground, job, state = failure.ground, failure.job, fragment.state
+    state = fragment.state
     if fragment.is_core:
-        return step_of_core(fragment, failure)
+        return step_of_core(ground, job, fragment)
     if is_death(fragment):
-        mark = after_death(fragment, failure)
+        mark = after_death(ground, job, fragment)
         if state in (*WAITING_STATES, FragmentState.PENDING):
             is_ours = state in WAITING_STATES and not fragment.is_on_hold  # held already
             return Intent(fragment.id, Why.DIED, mark=mark, is_held=not is_ours)

@@ -8,7 +8,7 @@ import re
 
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.model.ends import is_finished
-from slurm_hooks.model.plural import plural
+from slurm_hooks.model.plural import plural, unit_word
 
 _NOT_FOUND = "a command was not found; does the script activate its environment?"
 _BY_CODE = {
@@ -40,12 +40,29 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
         lines.append(f"the job has failed {plural(job.failures, 'time')} in a row without progress")
     codes = _codes(job, stops)
     lines += [f"exit code {c}: {_BY_CODE[c]}" for c in sorted(codes) if c in _BY_CODE]
+    lines += _sizes(job)
     lines.append("read the last lines of the job's output")
     engine = job.request.kind
     has_begun = not codes or bool(codes - _NOT_BEGUN)
     if engine and engine.by_torchrun and has_begun and not job.has_agent:
         lines.append(_TORCHRUN)
     return tuple(lines)
+
+
+def _sizes(job: MalleableJob) -> list[str]:
+    """The line to write if the script trains only at the sizes that it has reported rates of."""
+    request, reports = job.request, (f.telemetry for f in job.fragments if f.telemetry)
+    rates = (rate.nodes for report in reports for rate in report.rates)
+    sizes = sorted({n for n in rates if request.min_nodes <= n <= request.max_nodes})
+    if not sizes or not job.way.works_as_one:
+        return []
+    word, listed = unit_word(request.unit, request.size_unit), ",".join(map(str, sizes))
+    unit = f",unit={word}" if word != "1" else ""
+    few = f",sizes={listed}" if len(sizes) > 1 else ""
+    return [
+        f"it has trained with {listed}; if it cannot train with other sizes, submit it with "
+        f"--malleable={sizes[0]}-{sizes[-1]}{unit}{few}"
+    ]
 
 
 def _codes(job: MalleableJob, stops: list[str]) -> set[str]:

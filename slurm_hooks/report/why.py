@@ -172,10 +172,7 @@ _REASON: Forms = {
         "cancelled",
         "its maximum is {most:size}",
     ),
-    Why.SIZE: (
-        "fails with {sizes_failing:size}, trains with {sizes_good:and}[: --malleable={request}]",
-        "may have {sizes_allowed:size} only (sizes=)",
-    ),
+    Why.SIZE: ("may have {sizes_allowed:size} only (sizes=)",),
     Why.WISH: (
         "{unit:?}wishes for no {wish:units} now, and waits until it does",
         "wishes for at most {wish:size} now[{nodes_planned:?}, and has that]",

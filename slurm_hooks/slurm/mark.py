@@ -14,7 +14,7 @@ from typing import Optional
 
 from ClusterShell.NodeSet import NodeSetParseError
 
-from slurm_hooks.model import AvoidedNode, FailedSize, Mark, Request, Slot
+from slurm_hooks.model import AvoidedNode, Mark, Request, Slot
 from slurm_hooks.model.moments import moment
 from slurm_hooks.slurm.text import expand, fold
 from slurm_hooks.words.engines import DEFAULT
@@ -80,7 +80,6 @@ def _mark(values: dict[str, str]) -> Mark:
         gone=int(values.get("gone", "0")),
         deaths=_avoided(values.get("avoid", "")),
         unfit=_avoided(values.get("unfit", "")),
-        failed_sizes=_sizes(values.get("sizes", "")),
         vain=int(values.get("vain", "0")),
         obstacle=values.get("why", ""),
         priority=int(values.get("prio", "0")),
@@ -152,12 +151,6 @@ def _avoided(text: str) -> tuple[AvoidedNode, ...]:
     return tuple(sorted(AvoidedNode(name, _moment(since)) for name, since in pairs))
 
 
-def _sizes(text: str) -> tuple[FailedSize, ...]:
-    """Read `3@1700000000+3@...`."""
-    pairs = (word.split("@") for word in text.split("+") if "@" in word)
-    return tuple(sorted(FailedSize(int(nodes), _moment(at)) for nodes, at in pairs))
-
-
 def _time(text: Optional[str]) -> Optional[datetime]:
     return _moment(text) if text else None
 
@@ -195,7 +188,6 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "gone": mark.gone or "",
         "avoid": _avoided_text(mark.deaths),
         "unfit": _avoided_text(mark.unfit),
-        "sizes": "+".join(f"{s.nodes}@{int(s.at.timestamp())}" for s in sorted(mark.failed_sizes)),
         "vain": mark.vain or "",
         "why": re.sub(r"[^A-Za-z0-9_]", "_", mark.obstacle)[:40],
         "prio": mark.priority or "",

@@ -23,7 +23,6 @@ from build import (
 from fake_slurm import FakeSlurm
 from slurm_hooks.model import (
     AvoidedNode,
-    FailedSize,
     Fragment,
     FragmentState,
     MalleableJob,
@@ -52,7 +51,6 @@ NOTES: dict[str, Any] = {
     "failures": 2,
     "deaths": (AvoidedNode("n1", after(-60)),),
     "unfit": (AvoidedNode("n1", after(-60)),),
-    "failed_sizes": (FailedSize(2, after(-60)),),
     "vain": 3,
     "priority": 70,
     "gave_way_to": "88",

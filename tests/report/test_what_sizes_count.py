@@ -123,7 +123,6 @@ def test_reasons_count_in_the_job_s_unit() -> None:
         (Why.WISH, Detail(wish=0, unit=1), "wishes for no GPUs now, and"),
         (Why.BELOW_MIN, Detail(nodes_usable=1, nodes_needed=4), "can reach 1 GPU now, needs 4"),
         (Why.PROBED, Detail(nodes_planned=2), "begins on 2 GPUs"),
-        (Why.SIZE, Detail(sizes_failing=(3,), sizes_good=(2, 4)), "fails with 3 GPUs, trains"),
         (Why.NO_WORK, Detail(count=1, at=NOW), "1 worker found no work left"),
     )
     for why, detail, text in reasons:

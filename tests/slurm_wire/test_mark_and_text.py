@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_hooks.model import AvoidedNode, FailedSize, Mark, Request
+from slurm_hooks.model import AvoidedNode, Mark, Request
 from slurm_hooks.slurm.mark import format_mark, parse_mark
 from slurm_hooks.slurm.text import expand, fold, parse_gres, parse_limit, parse_time
 
@@ -29,16 +29,6 @@ avoided = st.lists(
     ),
     max_size=3,
     unique=True,
-).map(lambda unsorted: tuple(sorted(unsorted)))
-
-
-failed_sizes = st.lists(
-    st.builds(
-        FailedSize,
-        st.integers(1, 4096),
-        st.integers(0, 4_000_000_000).map(lambda s: datetime.fromtimestamp(s, timezone.utc)),
-    ),
-    max_size=4,
 ).map(lambda unsorted: tuple(sorted(unsorted)))
 
 
@@ -66,7 +56,6 @@ def marks(draw: st.DrawFn) -> Mark:
         gone=draw(st.integers(0, 63)),
         deaths=draw(avoided),
         unfit=draw(avoided),
-        failed_sizes=draw(failed_sizes),
         vain=draw(st.integers(0, 99)),
         obstacle=draw(st.just("") | st.from_regex(r"[A-Za-z0-9_]{1,40}", fullmatch=True)),
         priority=draw(st.integers(0, 2**32)),
