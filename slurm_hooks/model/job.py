@@ -151,7 +151,6 @@ class Mark:
       released since.
     * `depended`: the moment, roughly, when its job was last seen to wait for other jobs.
     * `slots`: the slots of its last release, 0 for a fragment of whole nodes.
-    * `is_widening`: it was last asked to leave so that it comes back with more slots.
     * `is_spent`: the time of this core fragment in the ordinary queue is over.
     """
 
@@ -174,7 +173,6 @@ class Mark:
     depended: Optional[datetime] = None
     stopped: str = ""
     slots: int = 0
-    is_widening: bool = False
     is_spent: bool = False
 
     @property

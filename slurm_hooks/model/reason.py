@@ -105,7 +105,6 @@ class Why(enum.Enum):
         "no_parts",
         _JOB | _ACT | _DROPPED,
     )  # of nodes are taken: Slurm's settings would delay others
-    WIDER = "wider", _ACT  # it comes back larger: more of its node is free
     NODE_IDLE = "node_idle", _ACT | _DROPPED  # one is, where others' small jobs would go
     NO_WORK = "no_work", _JOB | _ACT | _OVER  # workers of the pool found none
     BELOW_MIN = "below_min", _JOB | _ACT | _DROPPED  # fragments or nodes are too few for now

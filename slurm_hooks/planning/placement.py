@@ -291,7 +291,6 @@ def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[
         noticed=None,
         gave_way_to="",
         idle=None,
-        is_widening=False,
     )
     return Intent(
         fragment.id, Why.HOLE_OPEN, Verb.GROW, mark=mark, nodes=frozenset(nodes), limit=limit

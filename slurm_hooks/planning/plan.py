@@ -42,7 +42,6 @@ from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.planning.survey import Survey, survey_of
 from slurm_hooks.planning.weighing import reason_of
-from slurm_hooks.planning.widening import with_wider
 from slurm_hooks.settings.values import Settings
 
 
@@ -59,8 +58,7 @@ def make_plan(
     are, and its nodes count as taken. Raises what planning raises if no job, or each of several
     jobs, is to blame.
     """
-    rehearse = partial(_plan, settings=settings, clock=clock, objective=objective, rehearse=None)
-    plan = partial(rehearse, rehearse=rehearse)
+    plan = partial(_plan, settings=settings, clock=clock, objective=objective)
     try:
         return plan(snapshot)
     except MalleableError:
@@ -91,9 +89,7 @@ def _plan(
     settings: Settings,
     clock: Callable[[], float],
     objective: Optional[Objective],
-    rehearse: Optional[Callable[[Snapshot], Plan]],
 ) -> Plan:
-    """Make a plan. `rehearse` plans for another snapshot, without such rehearsals."""
     ground = Ground(snapshot, settings)
     survey = survey_of(ground)
     situations = [situation_of(survey, job) for job in snapshot.jobs]
@@ -108,8 +104,6 @@ def _plan(
     probed: set[int] = set()
     last = last_leases(survey, eligibility, situations)
     changes = [change(survey, s, shares.targets.get(s.job.job_id, {}), pool) for s in situations]
-    if rehearse:
-        changes = with_wider(survey, situations, changes, shares.curves, rehearse)
     for situation, made in zip(situations, changes):
         job_id = situation.job.job_id
         why_last = last.get(job_id)

@@ -31,13 +31,11 @@ def is_rested(ground: Ground, fragment: Fragment) -> bool:
 def snoozes(ground: Ground, job: MalleableJob) -> bool:
     """Tell whether a job rests: a gang after any change, a pool only after a failure.
 
-    In a large pool workers come and go all the time. A fragment that is to come back larger does so
-    at once.
+    In a large pool workers come and go all the time.
     """
     span = timedelta(seconds=ground.settings.plan.snooze_s)
     if job.way.works_as_one:
-        left = (f.mark.noticed for f in job.fragments if not f.mark.is_widening)
-        return any(is_within(ground.now, noticed, span) for noticed in left)
+        return any(is_within(ground.now, f.mark.noticed, span) for f in job.fragments)
     deaths = (a.since for f in job.stirring for a in f.mark.deaths)
     return job.failures > 0 and any(is_within(ground.now, since, span) for since in deaths)
 
@@ -53,7 +51,6 @@ def rest_s(ground: Ground, job: MalleableJob) -> float:
 
 
 def _changes(fragment: Fragment, slurm: Slurm) -> Iterator[Optional[datetime]]:
-    """The moments when it started and left. A fragment that is to come back larger has not left."""
-    mark = fragment.mark
+    """The moments when it started and left."""
     yield fragment.start if fragment.is_active else requeue_of(fragment, slurm)
-    yield None if mark.is_widening else mark.noticed
+    yield fragment.mark.noticed

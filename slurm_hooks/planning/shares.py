@@ -20,7 +20,7 @@ from slurm_hooks.allocation.problem import (
     Problem,
     beside_core,
 )
-from slurm_hooks.model import Curve, FragmentState, MalleableJob, Solve
+from slurm_hooks.model import FragmentState, MalleableJob, Solve
 from slurm_hooks.planning.claims import with_claims
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
@@ -34,13 +34,12 @@ from slurm_hooks.planning.weighing import Weighing, weighings
 class Shares:
     """The units of each class for each job that the allocator decides about, by job id.
 
-    Classes from which a job gets no unit are left out. `curves` are the jobs' curves over sizes, as
-    the allocator weighed them. `faults` are lines about a site's objective that failed or returned
-    nonsense. Jobs that are `beginning` ask only for their least, so that they report a rate there.
+    Classes from which a job gets no unit are left out. `faults` are lines about a site's objective
+    that failed or returned nonsense. Jobs that are `beginning` ask only for their least, so that
+    they report a rate there.
     """
 
     targets: Mapping[int, Mapping[ClassKey, int]]
-    curves: Mapping[int, Curve]
     solve: Solve
     faults: tuple[str, ...]
     beginning: AbstractSet[int] = frozenset()
@@ -90,8 +89,7 @@ def share_out(
     }
     beginning = frozenset(s.job.job_id for s, w in zip(placed, weighings_of) if w.begins)
     faults = tuple(each.fault for each in asking if each.fault)
-    curves = {s.job.job_id: w.curve for s, w in zip(placed, weighings_of)}
-    return Shares(targets, curves, allocation.solve, faults, beginning)
+    return Shares(targets, allocation.solve, faults, beginning)
 
 
 def _solved(problem: Problem, pool: Pool, solve: Solver) -> Allocation:

@@ -86,8 +86,6 @@ class Situation:
         mark = self.mark_of(fragment)
         if self.gives_way_to:
             mark = replace(mark, gave_way_to=self.gives_way_to)
-        if cause is Why.WIDER:
-            mark = replace(mark, is_widening=True)
         if cause is Why.WRONG_SIZE:  # or it would get the same nodes again at once
             unfit = (AvoidedNode(name, now) for name in sorted(fragment.nodes))
             mark = replace(mark, unfit=(*mark.unfit, *unfit))

@@ -58,7 +58,6 @@ _DONE = {
     Why.LIMIT: "a job waits for a limit that counts it",
     Why.WISH: "its job wishes for fewer nodes",
     Why.NO_PARTS: "parts of nodes are not used",
-    Why.WIDER: "more of its node is free, so it comes back larger",
     Why.NODE_IDLE: "a node is idle where others' small jobs would go",
     Why.NO_WORK: "found no work left",
     Why.SUMMED_UP: "summary of the job's life",

@@ -91,7 +91,6 @@ def _mark(values: dict[str, str]) -> Mark:
         depended=_time(values.get("dep")),
         stopped=values.get("stop", ""),
         slots=int(values.get("slots", "0")),
-        is_widening="wider" in values,
         is_spent="spent" in values,
     )
 
@@ -199,7 +198,6 @@ def format_mark(mark: Mark, rest: str = NO_NOTE, summary: str = "") -> str:
         "dep": _epoch(mark.depended),
         "stop": mark.stopped,
         "slots": mark.slots or "",
-        "wider": 1 if mark.is_widening else "",
         "spent": 1 if mark.is_spent else "",
     }
     inner = ",".join(f"{key}={value}" for key, value in pairs.items() if value != "")

@@ -53,7 +53,7 @@ FULL = (
     "site;malleable{min=1,max=6,unit=1,engine=torchrun,core=2,end=finish,lane=low,launch=srun,"
     "frags=6,lease=120,hole=60,name=a.sh,not=n(1-3+7),allow=1+2+6,prefer=2,keep=600,at=1800000000,run=2,leave=1800000009,fails=1,gone=1,"
     "avoid=n1@1800000000+n2@1800000001,unfit=n3@1800000000,sizes=3@1800000000,vain=2,why=Resources,prio=7,for=12_3,"
-    "apart=1,hold=1,done=1,idle=1800000000,wider=1,stop=x}more"
+    "apart=1,hold=1,done=1,idle=1800000000,stop=x}more"
 )
 
 

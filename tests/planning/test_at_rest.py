@@ -44,7 +44,6 @@ SAME_AT_REST = {
     "gone",
     "obstacle",
     "slots",
-    "is_widening",
     "is_spent",
 }
 NOTES: dict[str, Any] = {

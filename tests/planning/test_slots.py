@@ -10,7 +10,6 @@ import pytest
 
 from slurm_hooks.model import (
     AvoidedNode,
-    Curve,
     Fragment,
     FragmentState,
     IdleNodes,
@@ -46,11 +45,9 @@ from tests.build import (
     NOW,
     after,
     make_fragment,
-    make_job,
     make_request,
     make_snapshot,
     no_clock,
-    plan_start,
 )
 
 LANES = frozenset({"malleable", "parts", "main"})
@@ -541,71 +538,11 @@ def test_a_part_stays_where_its_share_of_the_node_has_grown_since_it_started() -
     assert leaves.cause is Why.WRONG_SIZE
 
 
-def test_a_gang_takes_more_of_its_node_by_a_larger_fragment_if_that_pays() -> None:
+def test_a_gang_keeps_its_part_while_more_of_its_node_is_free() -> None:
+    """It has a single fragment on a node, and leaving to come back larger costs two pauses."""
     asked = request(1, 8)
     gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
-    wide = [node("n1", used=3), node("n2", used=8)]
-    plan = plan_of(gang, nodes=wide)
-    assert [(i.fragment.index, i.cause) for i in plan.actions] == [(0, Why.WIDER)]
-    little = [node("n1", used=7), node("n2", used=8)]
-    big = job(asked, part(0, "n1", 2, asked), part(1, "n2", 5, asked))
-    assert not plan_of(big, nodes=little).actions
-
-
-def test_no_part_leaves_to_come_back_larger_while_manners_forbid_it() -> None:
-    asked = request(1, 8)
-    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
-    nodes = [node("n1", used=4), node("n2", used=8)]
-    assert [i.cause for i in plan_of(gang, nodes=nodes).actions] == [Why.WIDER]
-    just_idle = replace(node("n3"), partitions=frozenset({"main"}), idle_since=after(-1))
-    assert not plan_of(gang, nodes=[*nodes, just_idle]).actions
-
-
-def test_no_part_leaves_to_come_back_larger_while_no_fragment_may_start() -> None:
-    asked = request(1, 8)
-    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
-    nodes = [node("n1", used=3), node("n2", used=8)]
-    now = seen(gang, nodes=nodes)
-    assert [i.cause for i in make_plan(now, SETTINGS, no_clock).actions] == [Why.WIDER]
-    calm = replace(now, no_growth=Off(after(-60)))
-    silent = replace(now, registering=frozenset({"n2"}))
-    assert not make_plan(calm, SETTINGS, no_clock).actions
-    assert not make_plan(silent, SETTINGS, no_clock).actions
-
-
-def test_no_part_leaves_that_its_users_ceiling_would_not_let_come_back_larger() -> None:
-    """It came back as small as before and left again, at every second tick."""
-    asked = request(1, 16)
-    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 6, asked))
-    small = request(8, 8)
-    other = job(small, part(0, "n3", 8, small, job_id=8), job_id=8, held=0)
-    nodes = [node("n1", used=2), node("n2", used=8), node("n3", used=8)]
-    now = replace(seen(gang, other, nodes=nodes), curves={7: Curve(((0, 0.0), (16, 16.0)))})
-    assert [i.cause for i in make_plan(now, SETTINGS, no_clock).actions] == [Why.WIDER]
-    settings = replace(SETTINGS, mode=Mode(max_nodes_per_user=2))
-    assert not make_plan(now, settings, no_clock).actions
-
-
-def test_a_part_leaves_to_come_back_larger_although_other_jobs_shrink() -> None:
-    """A lease or a hole ends in every tick somewhere on a large machine."""
-    asked, whole = request(1, 8), make_request(1, 2)
-    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
-    fragments = (make_fragment(i, RUNNING, [f"n{8 + i}"], 8, request=whole) for i in range(2))
-    other = make_job(*fragments, job_id=8)
-    nodes = [node("n1", used=3), node("n2", used=8), node("n8", used=8), node("n9", used=8)]
-    now = replace(seen(gang, other, nodes=nodes), planned=(plan_start(["n9"], 30),))
-    causes = {i.fragment: i.cause for i in make_plan(now, SETTINGS, no_clock).actions}
-    assert causes == {gang.fragments[0].id: Why.WIDER, other.fragments[1].id: Why.HOLE_CLOSES}
-
-
-@pytest.mark.parametrize("others", range(4))
-def test_gangs_that_cannot_come_back_larger_have_no_turn(others: int) -> None:
-    asked, full = request(1, 8), request(4, 4)
-    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
-    nodes = [node("n1", used=3), node("n2", used=8)]
-    rest = [job(full, part(0, f"n{n}", 4, full, job_id=n), job_id=n) for n in range(8, 8 + others)]
-    nodes += [node(f"n{n}", used=8) for n in range(8, 8 + others)]
-    assert [i.cause for i in plan_of(gang, *rest, nodes=nodes).actions] == [Why.WIDER]
+    assert not plan_of(gang, nodes=[node("n1", used=3), node("n2", used=8)]).actions
 
 
 def test_the_plan_of_a_job_shows_the_size_that_is_left_when_parts_leave() -> None:
@@ -615,41 +552,6 @@ def test_the_plan_of_a_job_shows_the_size_that_is_left_when_parts_leave() -> Non
     plan = plan_of(gang, nodes=[node("n1", used=8), node("n2", used=8)], settings=settings)
     assert [i.verb for i in plan.actions] == [Verb.NOTICE]
     assert [(each.nodes_now, each.nodes_planned) for each in plan.jobs] == [(16, 8)]
-
-
-def test_a_gang_of_a_single_fragment_does_not_leave_to_come_back_larger() -> None:
-    asked = request(1, 8)
-    assert not plan_of(job(asked, part(0, "n1", 2, asked)), nodes=[node("n1", used=3)]).actions
-
-
-def test_a_gang_does_not_leave_for_gpus_that_are_kept_for_small_jobs() -> None:
-    asked = request(1, 8)
-    gang = job(asked, part(0, "n1", 2, asked), part(1, "n2", 2, asked))
-    nodes = [node("n1", used=4), node("n2", used=8)]
-    kept = replace(SETTINGS, plan=Planning(headroom_gpus=4, snooze_s=0))
-    assert not plan_of(gang, nodes=nodes, settings=kept).actions
-    assert plan_of(gang, nodes=nodes).actions
-    alone = [node("n1", used=2), node("n2", used=8)]
-    assert plan_of(gang, nodes=alone, settings=kept).actions
-
-
-def test_a_gang_that_left_to_come_back_larger_does_not_wait_first() -> None:
-    """Otherwise its node would stay idle, and all parts beside others' jobs would leave for it."""
-    settings = replace(SETTINGS, plan=Planning(headroom_gpus=0, snooze_s=60))
-    asked = request(1, 8)
-    stays, small = part(0, "n2", 2, asked), part(1, "n1", 2, asked)
-    nodes = [node("n1", used=2), node("n2", used=8)]
-    plan = plan_of(job(asked, stays, small), nodes=nodes, settings=settings)
-    (leaves,) = plan.actions
-    assert (leaves.fragment.index, leaves.cause, leaves.verb) == (1, Why.WIDER, Verb.NOTICE)
-    assert leaves.mark
-    left = replace(small, state=FragmentState.PENDING, nodes=frozenset(), mark=leaves.mark)
-    nodes[0] = node("n1")
-    again = plan_of(job(asked, stays, left), nodes=nodes, settings=settings)
-    assert grown(again) == {"n1": 6}
-    (back,) = (i for i in again.actions if i.verb is Verb.GROW)
-    assert back.mark
-    assert not back.mark.is_widening
 
 
 def test_cores_are_slots_too() -> None:

@@ -63,7 +63,6 @@ def marks(draw: st.DrawFn) -> Mark:
         is_apart=draw(st.booleans()),
         is_on_hold=draw(st.booleans()),
         is_finished=draw(st.booleans()),
-        is_widening=draw(st.booleans()),
         stopped=draw(st.just("") | words),
     )
 
