@@ -146,9 +146,28 @@ GRACE_CHECK = timedelta(seconds=30)
 """How late Slurm may see that a grace or a time limit is over: PERIODIC_TIMEOUT of slurmctld."""
 
 
+_OWNERS = {"MaxTRESPU": "user", "MaxTRESPA": "account", "GrpTRES": "all"}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most of a resource that the jobs of a QOS may have together, such as `MaxTRESPU=node=2`:
+    the jobs of a user, of an account, or all of them."""
+
+    qos: str
+    name: str
+    tres: str
+    most: int
+
+    @property
+    def of(self) -> str:
+        """Its jobs are those of a `user`, of an `account`, or `all`."""
+        return _OWNERS[self.name]
+
+
 @dataclass(frozen=True)
 class Terms:
-    """The rules by which Slurm preempts in a partition of malleable jobs.
+    """The rules by which Slurm preempts in a partition of malleable jobs, and its limits there.
 
     For `exempt` after its start a job there keeps its nodes from every other job. After it was
     preempted it keeps them for `grace` and KillWait. `most` is the time limit of the partition.
@@ -158,6 +177,7 @@ class Terms:
     grace: timedelta = timedelta(0)
     exempt: timedelta = timedelta(0)
     most: Optional[timedelta] = None
+    limits: tuple[Limit, ...] = ()
 
     @property
     def is_at_once(self) -> bool:

@@ -128,7 +128,7 @@ class Why(enum.Enum):
     CEILING = (
         "ceiling",
         _JOB | _IDLE | _ACT,
-    )  # all malleable jobs, or those of one user or account, have what the site allows
+    )  # all malleable jobs, or those of one user or account, have what the site or a QOS allows
     NOT_GIVEN = "not_given", _IDLE  # the allocator left it: a minimum, a unit, a resize's cost
     SCRIPT_ENDED = "script_ended", _OVER  # with 0, and no agent ever spoke
     ENDED = "ended", _OVER  # nothing tells why

@@ -84,30 +84,21 @@ class Obstacles:
 
     def of_all(self, situation: Situation) -> list[Reason]:
         """The limits of all jobs, of the user or of the account that keep this job from growing."""
-        mandate, job_id = self._survey.mandate, situation.job.job_id
+        mandate = self._survey.mandate
         if mandate.waits:
             return [*mandate.waits]
-        details = []
-        if mandate.ceiling is not None:
-            detail = Detail(ceiling=mandate.ceiling)
-            details.append(self._above(situation, detail, sum(self._given.values())))
-        for quota in self._pool.quotas_of(job_id):
-            given = sum(units for job, units in self._given.items() if job in quota.jobs)
-            details.append(self._above(situation, quota.ceiling.detail, given))
-        return [Reason(Why.CEILING, detail) for detail in details if detail is not None]
+        of_all = () if mandate.ceiling is None else self._above(situation, mandate.ceiling)
+        return [*of_all, situation.cap.reason] if situation.cap else [*of_all]
 
-    def _above(self, situation: Situation, detail: Detail, given: int) -> Optional[Detail]:
-        """Say how a ceiling keeps the job from growing. None if there is room.
-
-        All jobs under the ceiling together have `given` units.
-        """
+    def _above(self, situation: Situation, ceiling: int) -> Iterator[Reason]:
+        """Say how the ceiling of all jobs keeps the job from growing, unless there is room."""
         each, per_node = self._eligibility.units(situation.job), self._eligibility.per_node
-        needed = -(-situation.fewest * each // per_node)
-        if needed > detail["ceiling"]:
-            return Detail(**detail, nodes_needed=needed)
-        if given + situation.job.request.unit * each > detail["ceiling"] * per_node:
-            return Detail(**detail, nodes_given=-(-given // per_node))
-        return None
+        needed, given = -(-situation.fewest * each // per_node), sum(self._given.values())
+        if needed > ceiling:
+            yield Reason(Why.CEILING, Detail(ceiling=ceiling, nodes_needed=needed))
+        elif given + situation.job.request.unit * each > ceiling * per_node:
+            shown = Detail(ceiling=ceiling, nodes_given=-(-given // per_node))
+            yield Reason(Why.CEILING, shown)
 
 
 def _kept_back(left: LeftToOthers) -> Iterator[Reason]:
@@ -158,7 +149,7 @@ def reasons_for(
     if no_fit:
         return (*reasons, no_fit)
     least = situation.least
-    if situation.reachable < least and not (situation.snoozes or care.reasons):
+    if situation.reachable < least and not (situation.snoozes or care.reasons or situation.cap):
         lacks = Detail(nodes_usable=situation.reachable, nodes_needed=least)
         reasons.append(Reason(Why.BELOW_MIN, lacks))
     others = obstacles.reasons(situation.job)
@@ -192,7 +183,7 @@ def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reaso
         return Reason(Why.APART)
     if situation.is_apart:
         return Reason(Why.APART, Detail(seconds=ground.settings.failures.join_s))
-    if wish is not None and wish.nodes < most and planned >= situation.most:
+    if wish is not None and not situation.cap and wish.nodes < most and planned >= situation.most:
         return Reason(Why.WISH, Detail(wish=wish.nodes, nodes_planned=planned))
     return _maximum(situation, planned)
 

@@ -37,7 +37,7 @@ def idle_nodes(
     given, granted = Counter(job_id for _, job_id in grants), {name for name, _ in grants}
     wanting = [s for s in situations if _wants_more(s, given[s.job.job_id])]
     ours = frozenset(survey.ground.settings.site.partitions)
-    full = frozenset(s.job.job_id for s in wanting if pool.is_full(s.job))
+    full = frozenset(s.job.job_id for s in wanting if s.cap)
     of_cores = {name for s in situations for f in s.job.core for name in f.nodes}
     used = len((eligibility.taken - of_cores) | granted)
     judge = _Judge(survey, eligibility, wanting, used, full, probed)
@@ -48,7 +48,8 @@ def idle_nodes(
 
 
 def _wants_more(situation: Situation, given: int) -> bool:
-    most = situation.job.request.max_nodes if situation.is_apart else situation.most
+    is_free = not (situation.is_apart or situation.cap)
+    most = situation.most if is_free else situation.job.request.max_nodes
     return not situation.upkeep.has_ended and situation.size + given < most
 
 
@@ -71,7 +72,7 @@ class _Judge:
     ) -> None:
         """`used` nodes count against the ceiling: granted now, or taken by fragments outside cores.
 
-        The users or accounts of `full` jobs have reached their limit.
+        A limit of Slurm's keeps `full` jobs from more.
         """
         self._survey, self._eligibility = survey, eligibility
         self._barred = {s.job.job_id for s in wanting if s.barred}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from slurm_hooks.model import Detail, Reason, Why
 from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
-from slurm_hooks.planning.modes import Ceiling
 from slurm_hooks.planning.node_classes import kept_size
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
@@ -29,35 +28,15 @@ def last_leases(
     kept = {s.job.job_id: kept_size(s) * eligibility.units(s.job) for s in situations}
     if most is not None and sum(kept.values()) > most * eligibility.per_node:
         return {s.job.job_id: Reason(Why.CEILING, Detail(ceiling=most)) for s in finished}
-    above = _above(survey, eligibility, situations, kept)
     waiting = _waiting(survey, eligibility, situations)
     reasons, patience_s = {}, survey.ground.settings.plan.patience_s
     for situation in finished:
-        ceilings = survey.mandate.ceilings_of(situation.job)
-        too_low = next((each for each in ceilings if each in above), None)
-        if too_low is not None:
-            reasons[situation.job.job_id] = Reason(Why.CEILING, too_low.detail)
-            continue
         known = situation.job.nodes & survey.nodes.keys()  # a node may have left slurm.conf
         first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
             detail = Detail(job=first, seconds=patience_s)
             reasons[situation.job.job_id] = Reason(Why.BETTER_USE, detail)
     return reasons
-
-
-def _above(
-    survey: Survey,
-    eligibility: Eligibility,
-    situations: Sequence[Situation],
-    kept: Mapping[int, int],
-) -> frozenset[Ceiling]:
-    """The ceilings of users and accounts whose jobs keep more units than they may have."""
-    units: Counter[Ceiling] = Counter()
-    for situation in situations:
-        for ceiling in survey.mandate.ceilings_of(situation.job):
-            units[ceiling] += kept[situation.job.job_id]
-    return frozenset(each for each, n in units.items() if n > each.nodes * eligibility.per_node)
 
 
 def _is_finished(situation: Situation) -> bool:
@@ -79,8 +58,7 @@ def _waiting(
 
 
 def _is_within(survey: Survey, eligibility: Eligibility, situation: Situation) -> bool:
-    """Tell whether every ceiling allows the fewest nodes that the job may have."""
-    ceilings = [each.nodes for each in survey.mandate.ceilings_of(situation.job)]
-    ceilings += [] if survey.mandate.ceiling is None else [survey.mandate.ceiling]
+    """Tell whether the ceiling allows the fewest nodes that the job may have."""
+    ceiling = survey.mandate.ceiling
     least = situation.fewest * eligibility.units(situation.job)
-    return all(least <= nodes * eligibility.per_node for nodes in ceilings)
+    return ceiling is None or least <= ceiling * eligibility.per_node

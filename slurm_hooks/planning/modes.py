@@ -11,27 +11,10 @@ from functools import cached_property
 from heapq import nsmallest
 from typing import Optional
 
-from slurm_hooks.model import Detail, Level, MalleableJob, Off, Reason, Snapshot, Why
+from slurm_hooks.model import Detail, Level, Off, Reason, Snapshot, Why
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.settings.values import Mode
 
 MOST_NAMED = 5
-
-
-@dataclass(frozen=True)
-class Ceiling:
-    """The most nodes that the jobs of a user, or of an account, may have together."""
-
-    nodes: int
-    user: Optional[str] = None
-    account: Optional[str] = None
-
-    @property
-    def detail(self) -> Detail:
-        """The number of nodes, and the user or account that has the ceiling."""
-        if self.user is not None:
-            return Detail(ceiling=self.nodes, user=self.user)
-        return Detail(ceiling=self.nodes, account=self.account or "(none)")
 
 
 @dataclass(frozen=True)
@@ -46,7 +29,6 @@ class Mandate:
     """
 
     level: Level
-    mode: Mode
     off: Optional[Off] = None
     ceiling: Optional[int] = None
     most_kept: Optional[int] = None
@@ -64,17 +46,6 @@ class Mandate:
     def bar(self) -> Optional[Reason]:
         """Say why no fragment of any job may be on a node. None if some may."""
         return None if self.off is None else why_off(self.off)
-
-    def ceilings_of(self, job: MalleableJob) -> tuple[Ceiling, ...]:
-        """The ceilings of the job's user and of its account.
-
-        All jobs without an account count as a single account. Otherwise a user could escape the
-        ceiling.
-        """
-        by_user, by_account = self.mode.max_nodes_per_user, self.mode.max_nodes_per_account
-        of_user = (Ceiling(by_user, user=job.user),) if by_user else ()
-        of_account = (Ceiling(by_account, account=job.account.lower()),) if by_account else ()
-        return of_user + of_account
 
     def notes(self, snapshot: Snapshot) -> tuple[Reason, ...]:
         """The notes for every reader of a plan. Empty in the ordinary state."""
@@ -102,7 +73,7 @@ def mandate_of(ground: Ground) -> Mandate:
     ours = (n.name for n in seen.nodes if not n.partitions.isdisjoint(settings.site.partitions))
     registering = seen.registering.intersection(ours) if seen.registering else frozenset()
     calm = None if seen.no_growth is None else why_no_growth(seen.no_growth, ground.now)
-    return Mandate(level, mode, seen.off, ceiling, most_kept, registering, calm)
+    return Mandate(level, seen.off, ceiling, most_kept, registering, calm)
 
 
 def mode_notes(ground: Ground) -> tuple[Reason, ...]:

@@ -28,7 +28,6 @@ from slurm_hooks.planning.eligibility import Bidders, Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.modes import Mandate
-from slurm_hooks.planning.quotas import Quota, Use, quotas_of
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
 
@@ -136,9 +135,9 @@ class Pool:
     jobs.
 
     Under a ceiling, `ceiling` units of all these may be given, and `room` units now. Fragments on
-    their way out take up room, and while no fragment may start there is no room. `quotas` say the
-    same of users and accounts. The pool `is_above` if more is held than may be given. It
-    `is_closed` if no fragment may start, and then no job makes room. `names` are its nodes.
+    their way out take up room, and while no fragment may start there is no room. The pool
+    `is_above` if more is held than may be given. It `is_closed` if no fragment may start, and then
+    no job makes room. `names` are its nodes.
     """
 
     free: dict[ClassKey, Stock] = field(default_factory=dict)
@@ -152,7 +151,6 @@ class Pool:
     per_node: int = 1
     names: set[str] = field(default_factory=set)
     _left: dict[object, LeftToOthers] = field(default_factory=dict)
-    quotas: tuple[Quota, ...] = ()
 
     @cached_property
     def keys(self) -> list[ClassKey]:
@@ -199,31 +197,6 @@ class Pool:
             f for by_job in self.held.values() for fragments in by_job.values() for f in fragments
         )
         return self.size(rows)
-
-    def quotas_of(self, job_id: int) -> list[Quota]:
-        """The quotas that hold for the job."""
-        return [quota for quota in self.quotas if job_id in quota.jobs]
-
-    def room_of(self, job_id: int) -> Optional[int]:
-        """The units that its limits still allow the job now. None if there is no limit."""
-        rooms = [quota.room for quota in self.quotas_of(job_id)]
-        rooms += [] if self.room is None else [self.room]
-        return min(rooms, default=None)
-
-    def take_room(self, job_id: int, units: int) -> None:
-        """Count the units that the job is given now."""
-        self.room = None if self.room is None else self.room - units
-        for quota in self.quotas_of(job_id):
-            quota.room -= units
-
-    def has_to_give_back(self, job_id: int) -> bool:
-        """Tell whether the job is above a ceiling, alone or with others."""
-        return self.is_above or any(quota.is_above for quota in self.quotas_of(job_id))
-
-    def is_full(self, job: MalleableJob) -> bool:
-        """Tell whether the limit of its user or account leaves no room for another fragment."""
-        unit = job.request.unit * self.units(job)
-        return any(quota.room < unit for quota in self.quotas_of(job.job_id))
 
     def capacity(self, key: ClassKey) -> int:
         """Free, held and coming units of a class, without the units that are kept back."""
@@ -322,7 +295,7 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
     shared_names = (n for n in survey.nodes.keys() - offered if eligibility.is_shared(n))
     spare = sum(survey.places.left(name).gpus for name in shared_names)
     pool.keep_gpus(survey.ground.settings.plan.headroom_gpus - spare, eligibility)
-    _limit(pool, survey.mandate, [_use(pool, situation) for situation in situations])
+    _limit(pool, survey.mandate, situations)
     return pool
 
 
@@ -359,24 +332,15 @@ def kept_size(situation: Situation) -> int:
     return situation.size - situation.core + sum(f.size for f in stuck)
 
 
-def _use(pool: Pool, situation: Situation) -> Use:
-    job = situation.job
-    held = pool.size(
-        f for fragments in pool.held_by.get(job.job_id, {}).values() for f in fragments
-    )
-    taken = pool.size(f for f in job.stirring if f.state in LIVE_STATES and not f.is_core)
-    return Use(job, held, kept_size(situation) * pool.units(job) - held, taken)
-
-
-def _limit(pool: Pool, mandate: Mandate, uses: Sequence[Use]) -> None:
-    """Put the pool under the limits of all jobs, and of single users and accounts."""
-    pool.quotas = quotas_of(mandate, pool.per_node, uses)
-    kept, taken = sum(use.kept for use in uses), sum(use.taken for use in uses)
+def _limit(pool: Pool, mandate: Mandate, situations: Sequence[Situation]) -> None:
+    """Put the pool under the ceiling of all jobs."""
     if mandate.ceiling is not None:
         size, ceiling = pool.held_units, mandate.ceiling * pool.per_node
+        kept = sum(kept_size(s) * pool.units(s.job) for s in situations) - size
+        live = (f for s in situations for f in s.job.stirring if f.state in LIVE_STATES)
         most = None if mandate.most_kept is None else mandate.most_kept * pool.per_node
         pool.ceiling = max(0, ceiling - kept, min(size, size if most is None else most - kept))
-        pool.room = max(0, ceiling - taken)
+        pool.room = max(0, ceiling - pool.size(f for f in live if not f.is_core))
         pool.is_above = size > pool.ceiling
     if mandate.waits:
         pool.is_closed, pool.room = True, 0

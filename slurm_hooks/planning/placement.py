@@ -80,7 +80,7 @@ class _Opening(NamedTuple):
 
 def _cause(situation: Situation, size: int, target: int, pool: Pool) -> Why:
     """Say why the job shrinks from this size to a smaller size."""
-    if pool.has_to_give_back(situation.job.job_id):
+    if pool.is_above or (situation.cap and size > situation.cap.size):
         return Why.CEILING
     if situation.wish is not None and size > situation.most:
         return Why.WISH
@@ -101,7 +101,7 @@ def _openings(situation: Situation, targets: Mapping[ClassKey, int], pool: Pool)
     """
     job, openings = situation.job, []
     unit, held = job.request.unit, pool.held_by.get(job.job_id, {})
-    room = pool.room_of(job.job_id)
+    room = pool.room
     for key, target in sorted(targets.items()):
         missing = target - pool.size(held.get(key, ()))
         missing = missing if room is None else min(missing, room)
@@ -218,7 +218,8 @@ def _take(
 ) -> list[list[str]]:
     """The nodes of each opening, near the nodes that the job keeps."""
     nodes = situation.job.request.unit if situation.share is None else 1
-    pool.take_room(situation.job.job_id, sum(o.taken for o in openings))
+    if pool.room is not None:
+        pool.room -= sum(o.taken for o in openings)
     rooms = [Room(o.key, o.free, o.taken // nodes) for o in openings for _ in range(nodes)]
     kept = [f for f in situation.job.stirring if not (f.is_leaving or f in going)]
     own = Counter(survey.nodes[n].switch for f in kept for n in f.nodes & survey.nodes.keys())

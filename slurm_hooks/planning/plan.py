@@ -28,6 +28,7 @@ from slurm_hooks.model import (
     Why,
     one_each,
 )
+from slurm_hooks.planning.caps import with_caps
 from slurm_hooks.planning.claims import waits_too_long
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
@@ -92,7 +93,7 @@ def _plan(
 ) -> Plan:
     ground = Ground(snapshot, settings)
     survey = survey_of(ground)
-    situations = [situation_of(survey, job) for job in snapshot.jobs]
+    situations = with_caps(ground, [situation_of(survey, job) for job in snapshot.jobs])
     late = {s.job.job_id for s in situations if waits_too_long(ground, s)}
     eligibility = Eligibility(survey, situations, late)
     pool = pool_of(survey, eligibility, situations)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import compress, repeat
 from operator import contains
 from typing import Optional
@@ -13,7 +12,6 @@ from typing import Optional
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.objectives import OBJECTIVES, JobFacts, Objective, Worth, weigh
 from slurm_hooks.allocation.problem import (
-    Allocation,
     JobAsk,
     Limits,
     NodeClass,
@@ -26,7 +24,6 @@ from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.planning.under_quotas import Solver, at_most, capped, under_quotas
 from slurm_hooks.planning.weighing import Weighing, weighings
 
 
@@ -73,8 +70,6 @@ def share_out(
         _asking(ground, situation, weighing, pool, (weighed, mean_priority))
         for situation, weighing in zip(placed, weighings_of)
     ]
-    limits = Limits(plan.solve_limit_s, plan.gap)
-    solve = partial(allocate, limits=limits, clock=clock)
     problem = Problem(
         jobs=with_claims(ground, placed, [each.ask for each in asking]),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
@@ -82,7 +77,7 @@ def share_out(
         headroom_nodes=plan.headroom_nodes * pool.per_node,
         ceiling_nodes=pool.ceiling,
     )
-    allocation = _solved(capped(problem, pool.quotas), pool, solve)
+    allocation = allocate(problem, limits=Limits(plan.solve_limit_s, plan.gap), clock=clock)
     targets = {
         each.job_id: dict(compress(zip(pool.keys, counts), counts))
         for each, counts in zip(asking, allocation.counts)
@@ -90,15 +85,6 @@ def share_out(
     beginning = frozenset(s.job.job_id for s, w in zip(placed, weighings_of) if w.begins)
     faults = tuple(each.fault for each in asking if each.fault)
     return Shares(targets, allocation.solve, faults, beginning)
-
-
-def _solved(problem: Problem, pool: Pool, solve: Solver) -> Allocation:
-    """The answer in which no user and no account has more than it may."""
-    allocation = solve(problem)
-    while (fewer := under_quotas(problem, allocation, pool.quotas, solve)) != problem:
-        problem = fewer
-        allocation = solve(problem)
-    return allocation
 
 
 def _weighings(
@@ -114,7 +100,7 @@ def _weighings(
         nodes = eligibility.all_units(pool.names, frozenset(ids))
         nodes = nodes if pool.ceiling is None else min(nodes, pool.ceiling)
         units = [pool.units(s.job) for s in group]
-        weighed = weighings(ground, group, nodes, units, pool.quotas)
+        weighed = weighings(ground, group, nodes, units)
         by_job.update(zip((s.job.job_id for s in group), weighed))
     return tuple(by_job[s.job.job_id] for s in placed)
 
@@ -201,4 +187,17 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     )
     if core:
         ask = beside_core(ask, core * units, trains=core >= situation.least)
-    return at_most(ask, most)
+    return _at_most(ask, most)
+
+
+def _at_most(ask: JobAsk, units: int) -> JobAsk:
+    """Limit the ask to so many units.
+
+    If no allowed size is so small, the job asks for 0 units and gives back all that it holds.
+    """
+    if units >= ask.max_nodes:
+        return ask
+    most = ask.settled(units)
+    if most:
+        return replace(ask, max_nodes=most)
+    return replace(ask, held=(0,) * len(ask.held), may_grow=False, claim=0.0)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from slurm_hooks.model import (
     WAITING_STATES,
@@ -38,6 +38,13 @@ from slurm_hooks.planning.workers import is_to_be_tried
 from slurm_hooks.planning.wrong_size import wrong_size
 
 
+class Cap(NamedTuple):
+    """The largest size that a limit of the lane's QOS leaves to a job, and the reason to show."""
+
+    size: int
+    reason: Reason
+
+
 @dataclass(frozen=True)
 class Situation:
     """A job in this tick as Slurm has it, and the marks that its upkeep will write.
@@ -54,7 +61,8 @@ class Situation:
 
     After a change, `redone_s` seconds of its work are done again. `wish` is the number of nodes
     that a pool wants. A pool that `is_tried` has failed. It gets at most 1 worker until that worker
-    has lived for a while. A job of whole nodes has no `share`.
+    has lived for a while. A job of whole nodes has no `share`. A limit
+    of Slurm's on the jobs of its user or account may `cap` it.
     """
 
     job: MalleableJob
@@ -74,6 +82,7 @@ class Situation:
     wish: Optional[Wish] = None
     is_tried: bool = False
     share: Optional[Share] = None
+    cap: Optional[Cap] = None
 
     def mark_of(self, fragment: Fragment) -> Mark:
         """The fragment's mark after the upkeep, without nodes that are no longer unfit."""
@@ -145,9 +154,9 @@ class Situation:
     def most(self) -> int:
         """The largest size that it can use now, in whole units."""
         request = self.job.request
-        if self.is_apart:
-            return request.unit
         wanted = request.max_nodes if self.wish is None else self.wish.nodes
+        wanted = request.unit if self.is_apart else wanted
+        wanted = wanted if self.cap is None else min(wanted, self.cap.size)
         most = wanted // request.unit * request.unit
         return max((n for n in self.sizes or () if n <= most), default=most)
 

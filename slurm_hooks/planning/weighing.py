@@ -5,14 +5,13 @@ It also names the jobs that begin at their least size, so that their rate there 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Optional
 
 from slurm_hooks.allocation.curves import equal_share, equal_shares, pool_curve
 from slurm_hooks.model import Curve, Detail, Learned, Reason, Why
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.quotas import Quota
 from slurm_hooks.planning.situation import Situation
 
 PATIENCE_S = 300.0
@@ -33,32 +32,21 @@ def weighings(
     situations: Sequence[Situation],
     nodes: int,
     units: Sequence[int],
-    quotas: Iterable[Quota] = (),
 ) -> tuple[Weighing, ...]:
     """The weighings of the jobs, in their order.
 
-    All jobs share `nodes`. A node or slot of each job is so many `units`. Jobs under a quota share
-    no more than the quota. A job waits at its least only if the jobs want more than there is.
+    All jobs share `nodes`. A node or slot of each job is so many `units`. A job waits at its
+    least only if the jobs want more than there is.
     Otherwise there is no choice to make between them.
     """
     sized = list(zip(situations, units))
     wishes = [min(max(s.reachable * each, 1), nodes) for s, each in sized]
     least = [min(s.least * each, wish) for (s, each), wish in zip(sized, wishes)]
-    crowded: set[int] = set()
-    for quota in quotas:
-        mine = [at for at, s in enumerate(situations) if s.job.job_id in quota.jobs]
-        if sum(wishes[at] for at in mine) > quota.most:
-            of_mine = [wishes[at] for at in mine], quota.most, [least[at] for at in mine]
-            for at, share in zip(mine, equal_shares(*of_mine)):
-                wishes[at] = min(wishes[at], share)
-            crowded.update(mine if len(mine) > 1 else ())
     shares = equal_shares(wishes, nodes, least)
     is_scarce = sum(wishes) > nodes
     return tuple(
-        Weighing(
-            _curve(ground, s, share // each), (is_scarce or at in crowded) and _begins(ground, s)
-        )
-        for at, ((s, each), share) in enumerate(zip(sized, shares))
+        Weighing(_curve(ground, s, share // each), is_scarce and _begins(ground, s))
+        for (s, each), share in zip(sized, shares)
     )
 
 

@@ -210,11 +210,11 @@ _REASON: Forms = {
         "shrank or failed less than {seconds:g} s ago and does not grow yet",
     ),
     Why.CEILING: (
-        "the malleable jobs of {user} may have {ceiling:node} (mode.max_nodes_per_user)"
-        "[; this job needs {nodes_needed}, so it cannot start][; they get {nodes_given}]",
-        "the malleable jobs of account {account} may have {ceiling:node} "
-        "(mode.max_nodes_per_account)"
-        "[; this job needs {nodes_needed}, so it cannot start][; they get {nodes_given}]",
+        "the malleable jobs of {user} share {said}"
+        "[; this job needs {nodes_needed:size}, so it cannot start]",
+        "the malleable jobs of account {account} share {said}"
+        "[; this job needs {nodes_needed:size}, so it cannot start]",
+        "all malleable jobs share {said}[; this job needs {nodes_needed:size}, so it cannot start]",
         "all malleable jobs may have {ceiling:node} (mode.max_nodes, max_share)"
         "[; this job needs {nodes_needed}, so it cannot start][; they get {nodes_given}]",
     ),

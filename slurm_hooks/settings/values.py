@@ -26,6 +26,8 @@ _INSTEAD = {
     "mode.users": "write users in the section [site]",
     "mode.accounts": "write AllowAccounts=NAME at the partition in slurm.conf",
     "mode.nodes": "write Nodes=NAMES at the partition in slurm.conf",
+    "mode.max_nodes_per_user": "run sacctmgr modify qos NAME set MaxTRESPU=node=N",
+    "mode.max_nodes_per_account": "run sacctmgr modify qos NAME set MaxTRESPA=node=N",
 }
 """What to write instead of a key that an earlier version had."""
 
@@ -81,8 +83,6 @@ class Mode:
     level: str = _choice("observe", "observe", "on")
     max_nodes: int = _number(0, 0, 1_000_000)
     max_share: float = _number(1.0, 0.001, 1)
-    max_nodes_per_user: int = _number(0, 0, 1_000_000)
-    max_nodes_per_account: int = _number(0, 0, 1_000_000)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The terms of our partitions: grace, exempt time and limit, from several places in Slurm.
+"""The terms of our partitions: grace, exempt time and limits, from several places in Slurm.
 
 The partition sets the grace. If QOS decide which jobs are preempted, the job's QOS sets it. The
 exempt time comes from the partition's QOS, else from the job's QOS, else from slurm.conf. If both
@@ -8,13 +8,13 @@ QOS set an exempt time, the longer counts here: a flag of the job's QOS may reve
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Callable, Optional
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
-from slurm_hooks.model import Terms
+from slurm_hooks.model import Limit, Terms
 from slurm_hooks.slurm.lanes import is_by_qos
 from slurm_hooks.slurm.qos import qos_of_partition
 from slurm_hooks.slurm.scontrol import Words
@@ -25,7 +25,8 @@ LONGEST = timedelta(days=365)
 
 _NOTHING = timedelta(0)
 _UNSET = frozenset(("", "NONE", "N/A", "-1", "INFINITE", "UNLIMITED"))  # so slurmctld reads them
-_FIELDS = ("Name", "GraceTime", "PreemptExemptTime")
+_LIMITS = ("MaxTRESPU", "MaxTRESPA", "GrpTRES")
+_FIELDS = ("Name", "GraceTime", "PreemptExemptTime", *_LIMITS)
 _TAKEN = "taken as a year, so fragments keep away from nodes that planned jobs need"
 
 
@@ -45,6 +46,7 @@ class QosTerms:
 
     grace: timedelta
     exempt: Optional[timedelta]
+    limits: tuple[Limit, ...] = ()
 
 
 def terms_command() -> Command:
@@ -105,18 +107,31 @@ def _decided(lane: ListedTerms, rows: Mapping[str, QosTerms]) -> Terms:
     set_by_qos = (rows[name].exempt for name in lane.exempt_by if name in rows)
     exempt = max((e for e in set_by_qos if e is not None), default=lane.terms.exempt)
     row = rows.get(lane.grace_by)
-    return replace(lane.terms, grace=row.grace if row else lane.terms.grace, exempt=exempt)
+    limits: dict[tuple[str, str], Limit] = {}  # the partition's QOS comes first, as in Slurm
+    for limit in (each for name in lane.exempt_by if name in rows for each in rows[name].limits):
+        limits.setdefault((limit.name, limit.tres), limit)
+    grace = row.grace if row else lane.terms.grace
+    return replace(lane.terms, grace=grace, exempt=exempt, limits=tuple(limits.values()))
 
 
 def _qos(text: str, unknown: list[str]) -> dict[str, QosTerms]:
     rows = {}
     for line in text.splitlines():
-        name, grace, exempt = [*line.split("|"), "", ""][: len(_FIELDS)]
+        name, grace, exempt, *most = [*line.split("|"), "", ""][: len(_FIELDS)]
         rows[name] = QosTerms(
             _span(f"QOS {name}: GraceTime", grace, unknown) or _NOTHING,
             _span(f"QOS {name}: PreemptExemptTime", exempt, unknown),
+            tuple(limit for row in zip(_LIMITS, most) for limit in _limits(name, *row)),
         )
     return rows
+
+
+def _limits(qos: str, name: str, text: str) -> Iterator[Limit]:
+    """Read `node=2,gres/gpu=8`. The planner counts nodes and GPUs, and Slurm counts the rest."""
+    for word in text.split(","):
+        tres, _, most = word.rpartition("=")
+        if tres in ("node", "gres/gpu") and most.isdigit():
+            yield Limit(qos, name, tres, int(most))
 
 
 def _span(place: str, text: str, unknown: list[str]) -> Optional[timedelta]:

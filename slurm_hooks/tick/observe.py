@@ -66,16 +66,16 @@ def needs_charges(ground: Ground) -> bool:
 
     It has to in each of these cases:
 
-    * Accounts have a ceiling.
+    * A QOS limits the nodes or GPUs of an account.
     * A job waits for a limit that may count fragments.
     * Fragments are to get the site's QOS.
 
     It does not while malleable jobs are switched off, or without jobs.
     """
-    seen, mode = ground.seen, ground.settings.mode
+    seen = ground.seen
     if seen.off is not None or not seen.jobs:
         return False
-    if mode.max_nodes_per_account:
+    if any(limit.of == "account" for terms in seen.terms for limit in terms.limits):
         return True
     if ground.settings.site.qos and any(map(has_astray, seen.jobs)):
         return True

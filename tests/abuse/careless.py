@@ -217,7 +217,7 @@ class Careless(Course):
         plain = self.bench.box.settings.read_text()
         lines = self.dice.choice((
             'level = "observe"\n', 'level = "on"\nmax_nodes = 3\n',
-            'level = "on"\nmax_share = 0.4\n', 'level = "on"\nmax_nodes_per_user = 5\n',
+            'level = "on"\nmax_share = 0.4\n',
             'level = "onn"\n',
         ))  # fmt: skip
         self.bench.box.settings.write_text(plain.replace('level = "on"\n', lines))

@@ -26,7 +26,7 @@ from slurm_hooks.doctor.facts import (
     known,
 )
 from slurm_hooks.doctor.gather.slurm import read_slurm
-from slurm_hooks.settings.values import Metrics, Mode, Settings, Site
+from slurm_hooks.settings.values import Metrics, Settings, Site
 
 GOOD = """NodeName=n1 State=IDLE SlurmdStartTime=1795187104 Comment=OverTimeLimit = 5
 NodeName=n2 State=IDLE SlurmdStartTime=1795187104
@@ -287,15 +287,6 @@ def qos(*changes: dict[str, str], name: str = "low", **slurm_changes: Any) -> di
     }
     settings = Settings(site=Site(qos=name))
     return {**facts, "settings": settings, "slurm": says(config=config, **slurm_changes)}
-
-
-def account_ceiling(account: str = "", database: bool = False) -> dict[str, Any]:
-    """A site whose accounts have a ceiling, and which charges all malleable jobs to this
-    account.
-    """
-    settings = Settings(site=Site(account=account), mode=Mode(max_nodes_per_account=4))
-    kind = "accounting_storage/slurmdbd" if database else "accounting_storage/none"
-    return {"settings": settings, **slurm(config={"AccountingStorageType": kind})}
 
 
 def by_database(levels: dict[str, str]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from known_sites import (
     LAYS,
     LONG_AGO,
     NO_ANSWER,
-    account_ceiling,
     answer,
     by_database,
     cgroups,
@@ -91,7 +90,6 @@ PARTS = (
 OPTIONAL = (
     *PARTS,
     "site-account",
-    "account-ceiling",
     "metrics-file",
 )
 # Of settings alone, which are known without any fact.
@@ -434,8 +432,6 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("metrics-file", textfile(directory=None), "error", "directory does not exist"),
     ("metrics-file", textfile(age_s=None), "error", "not written by the last"),
     ("metrics-file", textfile(age_s=3600.0), "error", "not written by the last"),
-    ("account-ceiling", account_ceiling(), "warning", "without an accounting database"),
-    ("account-ceiling", account_ceiling("a", database=True), "warning", r"charged to a \(site"),
     ("solver", {"milp": ""}, "warning", "no MILP solver.*install coinor-cbc"),
     ("one-host", slurm(config={"SlurmctldHost[1]": "ctl2"}), "note", "backup.*ExecCondition"),
     ("hard-links", shared(trouble="link: Operation not permitted"), "error", "not permitted"),
@@ -598,7 +594,6 @@ FINE: tuple[tuple[str, dict[str, Any]], ...] = (
     ("priority-tier", parts()),
     ("metrics-file", textfile()),
     ("metrics-file", {**textfile(age_s=3600.0), **tick(silent_s=3590.0)}),  # no tick, no file
-    ("account-ceiling", account_ceiling(database=True)),
     ("rights", tick(user="slurm")),
     ("rights", by_database({"bob": "Administrator"})),
     ("slurmctld-hooks", hook("Prolog", "/p")),

@@ -384,7 +384,6 @@ def test_a_mode_or_a_ceiling_is_named_as_the_reason_of_idle_nodes() -> None:
     assert idle(Mode("on"), no_growth=Off(NOW)) == {Why.NO_GROWTH: 4}
     assert idle(Mode("observe")) == {Why.OBSERVED: 4}
     assert idle(Mode("on", max_nodes=3)) == {Why.STARTING: 3, Why.CEILING: 1}
-    assert idle(Mode("on", max_nodes_per_user=3)) == {Why.STARTING: 3, Why.CEILING: 1}
     resting = make_job(running(noticed=after(-5)), held=5)
     assert idle(Mode("on", max_nodes=1), job=resting) == {Why.CEILING: 3}
     assert idle(Mode("on", max_nodes=2), job=resting) == {Why.RESTING: 3}  # room for a single node

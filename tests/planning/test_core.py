@@ -435,12 +435,13 @@ def test_a_ceiling_that_only_cores_reach_keeps_no_node_idle() -> None:
     assert [(idle.reason, idle.nodes) for idle in plan.idle] == [(Why.RESTING, 2)]
 
 
-@pytest.mark.parametrize("most", [{"max_nodes": 2}, {"max_nodes_per_user": 2}])
-def test_a_ceiling_need_only_hold_what_the_core_lacks(most: dict[str, int]) -> None:
+def test_a_ceiling_need_only_hold_what_the_core_lacks() -> None:
     request = asking(low=4, high=6, core=3)
     cores = [core_of(request, i, RUNNING) for i in (0, 1, 2)]
     others = [in_lane(request, i, RUNNING if i < 5 else HELD) for i in (3, 4, 5)]
-    plan = planned(*cores, *others, settings=Settings(mode=Mode("on", **most)), nodes=make_nodes(6))
+    plan = planned(
+        *cores, *others, settings=Settings(mode=Mode("on", max_nodes=2)), nodes=make_nodes(6)
+    )
     ceilings = [text for text in texts(plan) if "mode.max_nodes" in text]
     assert len(ceilings) == 1
     assert ceilings[0].endswith("they get 2")

@@ -38,12 +38,10 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
-from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.tick.observe import needs_charges
 
 RUNNING, PENDING, HELD = FragmentState.RUNNING, FragmentState.PENDING, FragmentState.HELD
 ON = Settings(mode=Mode("on"))
@@ -120,17 +118,6 @@ def test_observing_warns_of_running_fragments() -> None:
     (_, warning) = plan_for(seen, with_mode(level="observe")).notes
     assert note_text(warning).startswith("2 fragments in use")
     assert "malleable off" in note_text(warning)
-
-
-def test_accounts_are_asked_only_where_they_matter() -> None:
-    seen, chosen = (
-        make_snapshot(make_job(held=2), nodes=make_nodes(2)),
-        Settings(mode=Mode("on", max_nodes_per_account=2)),
-    )
-    assert needs_charges(Ground(seen, chosen))
-    assert not needs_charges(Ground(seen, ON))
-    assert not needs_charges(Ground(replace(seen, jobs=()), chosen))
-    assert not needs_charges(Ground(replace(seen, off=OFF), chosen))
 
 
 # -- a slurmctld that has just begun
@@ -279,6 +266,19 @@ def test_the_room_that_is_left_is_counted_in_nodes() -> None:
     jobs = (make_job(leaving, job_id=8), make_job(held=2, request=two))
     nodes = (*busy("n1", "n2"), *make_nodes(6)[2:])
     assert len(grown(plan_for(make_snapshot(*jobs, nodes=nodes), with_mode(max_nodes=4)))) == 2
+
+
+def test_a_script_of_a_finished_job_counts_and_ends_with_its_lease() -> None:
+    times: dict[str, Any] = {"start": after(-900), "end": after(60)}
+    done = make_fragment(0, RUNNING, ["n0"], job_id=1, is_finished=True, **times)
+    trains = (make_fragment(i, RUNNING, [f"n{i}"], job_id=2, **times) for i in (1, 2))
+    jobs = (make_job(done, job_id=1), make_job(*trains, job_id=2))
+    seen = make_snapshot(*jobs, nodes=busy("n0", "n1", "n2"))
+    for chosen, longer in ((ON, {1, 2}), (with_mode(max_nodes=2), {2})):
+        plan = plan_for(seen, chosen)
+        assert {a.fragment.job_id for a in plan.actions if a.end is not None} == longer
+    (reasons,) = ([reason_text(r) for r in job.reasons] for job in plan.jobs if job.job_id == 1)
+    assert any("all malleable jobs may have 2 nodes" in line for line in reasons)
 
 
 def test_the_ceiling_picks_the_jobs_that_run() -> None:

@@ -13,6 +13,7 @@ from slurm_hooks.model import (
     Curve,
     Fragment,
     FragmentState,
+    Limit,
     MalleableJob,
     Node,
     NodeState,
@@ -21,12 +22,13 @@ from slurm_hooks.model import (
     Said,
     Slot,
     Snapshot,
+    Terms,
     Verb,
 )
 from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.settings.values import Mode, Planning, Settings, Site
+from slurm_hooks.settings.values import Planning, Settings, Site
 from tests.build import NOW, make_fragment, make_request, make_snapshot, no_clock, span
 
 SETTINGS = Settings(
@@ -179,12 +181,13 @@ def with_sizes(job: MalleableJob, data: st.DataObject) -> MalleableJob:
 def test_plans_come_to_rest_while_nothing_changes(
     world: World, most: int, serial: Optional[float]
 ) -> None:
-    """Under a ceiling or none, and with or without known curves."""
-    chosen = replace(SETTINGS, mode=Mode(max_nodes_per_user=most))
+    """Under a limit of a user or none, and with or without known curves."""
+    limits = (Limit("spare", "MaxTRESPU", "gres/gpu", 4 * most),) if most else ()
+    terms = tuple(Terms(name, limits=limits) for name in SETTINGS.site.partitions)
     curves = {} if serial is None else {job.job_id: amdahl(serial) for job in world.jobs}
 
     def plan() -> Plan:
-        return make_plan(replace(world.seen, curves=curves), chosen, no_clock)
+        return make_plan(replace(world.seen, curves=curves, terms=terms), SETTINGS, no_clock)
 
     for _ in range(8):
         world = world.after(plan())

@@ -284,27 +284,3 @@ def test_a_ceiling_is_kept_and_lowered(bench: Bench) -> None:
     assert total() == 3
     set_mode(bench, "max_share = 0.25")
     bench.tick_until(jobs[0], lambda _: total() == 1)
-
-
-def test_a_user_s_and_an_account_s_ceiling_is_kept_and_others_get_the_rest(bench: Bench) -> None:
-    bench.share_at_once()
-    set_mode(bench, "max_nodes_per_account = 1")
-    ours = [bench.submit(SLEEP, "1-3", options=["--account=ml"]) for _ in range(2)]
-    other = bench.submit(SLEEP, "1-1", options=["--account=physics"])
-
-    def on_nodes(*jobs: int) -> int:
-        fragments = (f for job in jobs for f in bench.job(job).fragments)
-        return sum(len(f.nodes) for f in fragments if f.state in LIVE_STATES)
-
-    bench.tick_until(other, has(1))
-    for _ in range(5):
-        bench.tick()
-        assert on_nodes(*ours) <= 1
-        time.sleep(0.5)
-    assert on_nodes(*ours) == 1
-    explanation = bench.malleable("explain", str(ours[1])).stdout
-    assert "jobs of account ml may have 1 node (mode.max_nodes_per_account)" in explanation
-    set_mode(bench, "max_nodes_per_user = 3")  # all three jobs have the same user
-    bench.tick_until(ours[0], lambda _: on_nodes(*ours, other) == 3)
-    set_mode(bench, "max_nodes_per_user = 2")
-    bench.tick_until(ours[0], lambda _: on_nodes(*ours, other) == 2)

@@ -208,6 +208,31 @@ def test_a_limit_on_running_jobs_leaves_the_nodes_to_others(bench: Bench) -> Non
         assert has(1)(bench.job(job))
 
 
+@needs_root
+def test_two_jobs_of_a_user_share_a_limit_of_the_lane_s_qos(bench: Bench) -> None:
+    """Nothing is released that Slurm refuses, and once each job has its node, nothing moves."""
+    bench.share_at_once()
+    kept = Path(bench.settings.tick.state_dir) / "sacctmgr-qos"
+    kept.unlink(missing_ok=True)
+    with limited(bench.box, "qos", "scavenge", "MaxTRESPerUser=node=2"):
+        first = bench.submit(SLEEP, "1-3")
+        bench.tick_until(first, has(2))
+        second = bench.submit(SLEEP, "1-3")
+        bench.tick_until(second, has(1))
+        squeue = ["squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i %S", "-p", "malleable"]
+        before = bench.box.run(squeue).stdout
+        for _ in range(5):
+            bench.tick()
+            rows = bench.box.run(["squeue", "-h", "-r", "-o", "%r", "-p", "malleable"]).stdout
+            assert "QOS" not in rows
+        assert bench.box.run(squeue).stdout == before
+        assert len(before.splitlines()) == 2
+        explanation = bench.malleable("explain", str(second)).stdout
+        assert "share MaxTRESPU=node=2 of QOS scavenge" in explanation
+    kept.unlink(missing_ok=True)
+    bench.tick_until(second, lambda job: has(1)(job) or has(2)(job))
+
+
 # -- sacct
 
 

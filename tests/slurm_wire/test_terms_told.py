@@ -106,6 +106,20 @@ def test_the_limit_of_a_partition_belongs_to_its_terms(
         assert of_lane.most == most
 
 
+def test_limits_are_those_of_the_partition_s_qos_then_of_the_job_s() -> None:
+    """Nodes and GPUs count here. Slurm itself keeps the limits on the rest."""
+    rows = (
+        "own|00:00:00||cpu=64,gres/gpu=8||node=9|\njob|00:00:00||node=2,gres/gpu=4|gres/gpu:a=1||\n"
+    )
+    of_lane, odd = terms(DATABASE, qos="job", own="own", rows=rows)
+    assert odd == ()
+    assert {f"{each.name}={each.tres}={each.most} of {each.qos}" for each in of_lane.limits} == {
+        "MaxTRESPU=gres/gpu=8 of own",
+        "MaxTRESPU=node=2 of job",
+        "GrpTRES=node=9 of own",
+    }
+
+
 def test_without_an_answer_of_sacctmgr_no_node_is_reclaimable() -> None:
     def busy() -> str:
         raise RetryLater("slurmdbd is away")
