@@ -15,6 +15,7 @@ from slurm_hooks.doctor.trial.cost import Cost, parse_cost, window
 from slurm_hooks.doctor.trial.run import Step, StepFailed, Trial
 from slurm_hooks.doctor.trial.script import Wish, pick_partition, submit_malleable
 from slurm_hooks.errors import UsageError
+from slurm_hooks.model import FragmentState, Said
 from slurm_hooks.slurm.live import Live
 from slurm_hooks.slurm.text import Command
 
@@ -91,6 +92,34 @@ def test_a_job_that_starts_on_all_nodes_is_not_said_to_grow(
     with pytest.raises(StepFailed, match="far enough"):
         trial.run()
     assert [done.saw for done in trial.done if done.step is Step.GROW] == [grew]
+
+
+def test_a_script_that_has_not_begun_is_not_told_to_finish(mocker: MockerFixture) -> None:
+    """It would die of the signal, and wait for another run, in which it is told."""
+    silent, held = (FragmentState.RUNNING, Said.NOTHING), (FragmentState.HELD, Said.NOTHING)
+    joined, done = (FragmentState.RUNNING, Said.JOINED), (FragmentState.DONE, Said.JOINED)
+    looks, told = iter([silent] * 4 + [held, joined, done]), []
+    now = SimpleNamespace(
+        nodes={"n1"}, fragments=[SimpleNamespace(mark=SimpleNamespace(stopped=""))]
+    )
+
+    def look(_: Trial) -> SimpleNamespace:
+        (fragment,) = now.fragments
+        fragment.state, fragment.said = next(looks)
+        fragment.is_active = fragment.state is FragmentState.RUNNING
+        return now
+
+    mocker.patch.multiple(
+        Trial,
+        _submit=lambda _: "job 7",
+        _look=look,
+        _yield=lambda *_: None,
+        _pause=lambda *_: None,
+        _clean=lambda _: None,
+    )
+    port = SimpleNamespace(ask=lambda _: told.append(now.fragments[0].said))
+    Trial(Wish("x", nodes=1), port, (), lambda _: None).run()
+    assert told == [Said.JOINED]
 
 
 def test_a_missing_user() -> None:

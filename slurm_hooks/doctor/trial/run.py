@@ -18,7 +18,7 @@ from typing import Callable, Optional
 from slurm_hooks.doctor.trial import script
 from slurm_hooks.doctor.trial.script import Wish
 from slurm_hooks.errors import CommandRefused, Exit, MalleableError, RetryLater, UsageError
-from slurm_hooks.model import FragmentState, MalleableJob
+from slurm_hooks.model import FragmentState, MalleableJob, Said
 from slurm_hooks.model.plural import plural
 from slurm_hooks.slurm.gateway import read_jobs
 from slurm_hooks.slurm.live import Port
@@ -104,7 +104,7 @@ class Trial:
         self._wait(Step.GROW, deadline, self._grown)
         self._yield(deadline)
         self._wait(Step.RETURN, deadline, lambda job: _running(job, self.wish.nodes))
-        self._finish(deadline)
+        self._wait(Step.FINISH, deadline, self._finished)
 
     @property
     def asked(self) -> int:
@@ -165,27 +165,23 @@ class Trial:
             )
         return chosen
 
-    def _finish(self, deadline: float) -> None:
-        """Send the signal until it takes effect: a fragment may just be starting."""
-        began = time.monotonic()
-        job = self._look()
-        while job and any(f.is_active for f in job.fragments):
+    def _finished(self, job: Optional[MalleableJob]) -> str:
+        """Send the signal until it takes effect. A script dies of it before its first line, so an
+        agent must have spoken."""
+        active = [f for f in job.fragments if f.is_active] if job else []
+        has_begun = self.wish.is_plain or all(f.said is not Said.NOTHING for f in active)
+        if active and has_begun:
             with suppress(CommandRefused):  # it ended this moment
                 self.port.ask(script.finish(self.wish, self.job_id))
-            self._pause(Step.FINISH, began)
-            job = self._look()
-            if time.monotonic() > deadline:
-                raise StepFailed(Step.FINISH, _seen(job), self.job_id)
-        self._wait(Step.FINISH, deadline, _ended, began)
+        return _ended(job)
 
     def _wait(
         self,
         step: Step,
         deadline: float,
         is_so: Callable[[Optional[MalleableJob]], str],
-        since: Optional[float] = None,
     ) -> None:
-        began = time.monotonic() if since is None else since
+        began = time.monotonic()
         while True:
             job = self._look()
             saw = is_so(job)
