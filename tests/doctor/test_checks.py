@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,12 +41,13 @@ from known_sites import (
 
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import SILENT, Accounting, Facts, Hook, Unread, known
-from slurm_hooks.doctor.finding import Change
+from slurm_hooks.doctor.finding import Change, Paste
 from slurm_hooks.doctor.gather.slurm import read_slurm
 from slurm_hooks.doctor.remedies import Remedies
 from slurm_hooks.doctor.run import run
 from slurm_hooks.settings.values import Settings, Site, parse
 
+ADMINS = Path(__file__).resolve().parents[2] / "docs" / "admins"
 PATIENT = {"BatchStartTimeout": "70 sec"}
 SMALL = {"settings": parse("[request]\nmax_fragments = 2000\n")}
 NO_POOLS = {"settings": parse('[request]\nengines = ["torchrun"]\n')}
@@ -738,3 +743,25 @@ def test_without_any_fact_a_check_is_skipped_or_has_no_finding(check: str) -> No
 
 def test_the_table_is_made_of_the_checks_texts() -> None:
     assert says().value("Epilog") == "/usr/libexec/slurm-malleable/epilog.sh"  # of 24.11: Epilog[0]
+
+
+@pytest.mark.parametrize(
+    ("up", "is_here"),
+    [("n1 n2", True), ("n2 n1", False), ("n1.site n2.site", True), ("n1b n1", False), ("", False)],
+)
+def test_the_host_of_the_active_controller_ticks(up: str, is_here: bool, tmp_path: Path) -> None:
+    """As doctor and the page say: the first controller that is up counts. This host is n1."""
+    (check,) = (check for check in CHECKS if check.id == "one-host")
+    facts = replace(GOOD_SITE, **slurm(config={"SlurmctldHost[1]": "n2"}))
+    (outcome,) = run([check], facts, is_before=False)
+    (fix,) = outcome.findings[0].fixes
+    assert isinstance(fix, Paste)
+    (condition,) = re.findall(r"ExecCondition=.*", fix.line)
+    assert f"    {condition}\n" in (ADMINS / "operations.md").read_text()
+    pinged = "".join(f"Slurmctld(of a pair) at {host} is UP\n" for host in up.split())
+    for name, said in {"scontrol": pinged, "hostname": "n1"}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+        (tmp_path / name).chmod(0o755)
+    command = shlex.split(condition.partition("=")[2].replace("$$", "$"))
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    assert (subprocess.run(command, env=env, check=False).returncode == 0) == is_here

@@ -182,7 +182,7 @@ def _one_host(facts: Facts) -> Iterator[Finding]:
             Paste(
                 ACTIVE_DROP_IN,
                 '[Service]\nExecCondition=/bin/sh -c \'scontrol ping | grep -m1 " UP$$" | '
-                'grep -q "at $$(hostname -s) "\'',
+                'grep -qE "at $$(hostname -s)[. ]"\'',
                 then="systemctl daemon-reload",
             ),
             advice="with these lines only the host of the active slurmctld runs the tick",
