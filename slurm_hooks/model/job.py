@@ -139,7 +139,8 @@ class Mark:
       higher count now means that it has run since.
     * `noticed`: the moment when it was last asked to leave, put back or found dead. By then the job
       had failed `failures` times in a row, and `gone` elements of it had ended.
-    * `deaths`, `unfit`: nodes on which it died, and nodes that do not fit it according to Slurm.
+    * `deaths`, `unfit`: nodes on which it died, and nodes that do not fit it according to Slurm, or
+      that could not start it.
     * `vain`, `obstacle`: the number of releases in a row after which it did not start, and Slurm's
       reason for the last of them.
     * `priority`: the priority that Slurm gave the job before it was held.
@@ -194,8 +195,12 @@ class Mark:
         )
 
     def in_vain(self, now: datetime, obstacle: str) -> Mark:
-        """The mark after a release that did not lead to a start."""
-        return replace(self, released=now, vain=self.vain + 1, obstacle=obstacle)
+        """The mark after a release that did not lead to a start. The release may have named its
+        nodes in case that they cannot start it, which is known only if the launch failed.
+        """
+        is_known = obstacle == NOT_LAUNCHED
+        unfit = tuple(a for a in self.unfit if is_known or a.since != self.released)
+        return replace(self, released=now, vain=self.vain + 1, obstacle=obstacle, unfit=unfit)
 
 
 @dataclass(frozen=True, order=True)

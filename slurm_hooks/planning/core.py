@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.model import (
+    NOT_LAUNCHED,
     NOT_MOVED,
     WAITING_STATES,
     Detail,
@@ -91,10 +92,13 @@ def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     is_kept = any(f.depends or f.mark.is_on_hold for f in job.core)
     span = timedelta(seconds=ground.settings.failures.avoid_s)
     for fragment in () if is_kept else held:
-        if _is_unfit(fragment) and is_within(ground.now, fragment.mark.released, span):
+        is_unfit = _is_unfit(fragment) and is_within(ground.now, fragment.mark.released, span)
+        if is_unfit or is_vain(fragment, ground.now):
             continue
-        released = replace(fragment.mark, released=ground.now, noticed=None, idle=None)
-        mark = replace(released, run=fragment.restarts, vain=0)
+        mark = replace(fragment.mark, vain=0)
+        if fragment.is_not_launched:
+            mark = fragment.mark.in_vain(ground.now, NOT_LAUNCHED)
+        mark = replace(mark, released=ground.now, noticed=None, idle=None, run=fragment.restarts)
         yield Intent(fragment.id, Why.CORE, Verb.QUEUE, mark=mark)
 
 

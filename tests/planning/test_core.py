@@ -350,6 +350,21 @@ def test_an_operator_s_hold_keeps_a_core_out_of_the_queue() -> None:
     assert by_verb(planned(held, *(in_lane(request, i) for i in (1, 2, 3))), Verb.QUEUE) == []
 
 
+def test_a_core_that_no_node_can_start_is_queued_again_ever_later() -> None:
+    request, reason = asking(), "launch failed requeued held"
+    others = [in_lane(request, i) for i in (1, 2, 3)]
+    failed = core_of(request, released=after(-9), reason=reason, restarts=1)
+    (queued,) = (i for i in planned(failed, *others).actions if i.verb is Verb.QUEUE)
+    assert queued.mark
+    assert (queued.mark.vain, queued.mark.run) == (1, 1)
+    again = {"reason": reason, "restarts": 2, "run": 1, "obstacle": "LaunchFailed", "vain": 2}
+    assert (
+        by_verb(planned(core_of(request, released=after(-29), **again), *others), Verb.QUEUE) == []
+    )
+    late = core_of(request, released=after(-30), **again)
+    assert by_verb(planned(late, *others), Verb.QUEUE) == [0]
+
+
 def test_a_core_that_fits_no_node_is_tried_again_after_long() -> None:
     """Slurm holds a job that asks for more than any node of its partition has."""
     request = asking()

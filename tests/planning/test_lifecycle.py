@@ -207,6 +207,23 @@ def test_a_node_that_could_not_start_a_fragment_is_avoided_once_it_is_known() ->
     assert not marks(care_for(runs).actions)[0].unfit
 
 
+@pytest.mark.parametrize(
+    ("state", "fields", "avoided"),
+    [
+        (HELD, {"reason": "launch failed requeued held", "restarts": 2}, ["n1"]),
+        (PENDING, {"reason": "Resources", "restarts": 1}, []),  # another job took the node
+    ],
+)
+def test_a_node_is_avoided_only_if_the_launch_failed_again(
+    state: FragmentState, fields: dict[str, Any], avoided: list[str]
+) -> None:
+    since = after(-61)
+    mark = {"vain": 1, "obstacle": "LaunchFailed", "released": since, "run": 1}
+    fragment = make_fragment(0, state, unfit=(AvoidedNode("n1", since),), **mark, **fields)
+    mended = marks(care_for(make_job(fragment, held=1)).actions)[0]
+    assert (mended.vain, [a.node for a in mended.unfit]) == (2, avoided)
+
+
 def test_a_release_in_vain_is_remembered_with_slurm_s_reason() -> None:
     job = make_job(
         make_fragment(0, PENDING, ["n1"], released=after(-5), reason="JobArrayTaskLimit")
