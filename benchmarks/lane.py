@@ -196,7 +196,8 @@ def _released(box: Sandbox, held_s: float) -> Iterator[None]:
 
     def loop() -> None:
         while not is_over.wait(1.0):
-            waiting = box.run(["squeue", "-h", "-pmalleable", "-tPD", "-o%i %r"]).stdout.split()
+            asked = box.run(["squeue", "-h", "-pmalleable", "-tPD", "-o%i %r"], check=False)
+            waiting = asked.stdout.split()
             if waiting[1:] == ["BeginTime"]:
                 is_over.wait(held_s)
                 box.run(["scontrol", "update", f"jobid={waiting[0]}", "StartTime=now"], check=False)

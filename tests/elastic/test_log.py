@@ -66,7 +66,7 @@ def test_the_reason_of_an_unreadable_lease_is_logged_if_wanted(
     assert answer(command) == ""
     err = capfd.readouterr().err
     assert bool(err) == is_wanted
-    assert not err or "is not in PATH" in err or "echo no such job" in err
+    assert not err or "is not in PATH" in err or ": no such job" in err
 
 
 def test_the_user_s_settings_of_squeue_hide_no_fragment(

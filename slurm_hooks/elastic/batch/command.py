@@ -52,7 +52,7 @@ def _run(argv: Sequence[str], limit_s: float, env: dict[str, str]) -> tuple[str,
     except FileNotFoundError:
         return "", f"{argv[0]} is not in PATH; this host has no Slurm commands"
     except subprocess.TimeoutExpired:
-        return "", f"{argv[0]} did not answer within {limit_s:.0f} s; look at `squeue --me`"
+        return "", f"{argv[0]} did not answer within {limit_s:.0f} s"
     except (OSError, subprocess.SubprocessError) as error:
         return "", str(error)
     why = done.stderr.strip() or f"{argv[0]}: exit code {done.returncode}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 
+from slurm_hooks.elastic.batch.command import ask
+
 EVERY_S = 60.0  # slurmctld gets at most one change of a job in this time
 TIMEOUT_S = 10.0
 
@@ -26,13 +28,7 @@ def write(job: str, text: str, limit_s: float) -> None:
 
 
 def _ask(words: list[str], limit_s: float) -> str:
-    answer = subprocess.run(
-        words,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=max(0.1, min(TIMEOUT_S, limit_s)),
-        check=True,
-    )
-    return answer.stdout.strip()
+    said, why = ask(*words, limit_s=max(0.1, min(TIMEOUT_S, limit_s)))
+    if why:
+        raise (subprocess.SubprocessError if shutil.which(words[0]) else FileNotFoundError)(why)
+    return said.strip()

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Optional
 
 from slurm_hooks.elastic.batch import job_comment
-from slurm_hooks.elastic.batch.command import answer
+from slurm_hooks.elastic.batch.command import answer, ask
 from slurm_hooks.elastic.batch.comment_writer import (
     CONFIRM_S,
     GATHER_S,
@@ -308,17 +308,4 @@ class OwnElement:
 
 def _scontrol(verb: str, element: str) -> str:
     """Return why it failed, empty if it did not."""
-    try:
-        done = subprocess.run(
-            ["scontrol", verb, element],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=job_comment.TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        return str(error)
-    said = done.stderr or done.stdout or f"exit code {done.returncode}"
-    return said if done.returncode else ""
+    return ask("scontrol", verb, element, limit_s=job_comment.TIMEOUT_S)[1]

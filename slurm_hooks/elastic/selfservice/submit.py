@@ -57,7 +57,11 @@ VARIABLES = {
     "SBATCH_JOB_NAME": "--job-name",
 }
 """What sbatch reads from the environment, and we have to know."""
-TOO_MANY = "\nmalleable submit: each element counts as a job; write a smaller MAX, or a larger unit"
+HINTS = {
+    "SubmitJob": "each element counts as a job: write a smaller MAX, or a larger unit",
+    "did not answer": "it may have the job: look at `squeue --me`",
+}
+"""What to do, by a word in a refusal of sbatch."""
 LEASE_S = 8 * 3600  # docs/lab/2026-11-29-lease.md
 SHORTEST_S = 120
 DATABASE_S, SBATCH_S = 60.0, 120.0
@@ -155,7 +159,8 @@ def _submit(asked: Order, env: Mapping[str, str]) -> int:
     sbatch = ("sbatch", "--parsable", *line, str(folder / "batch"), *asked.command[1:])
     said, why = ask(*sbatch, limit_s=SBATCH_S)
     if why:
-        raise SubmitError(f"{why}{TOO_MANY if 'SubmitJob' in why else ''}")
+        hints = (hint for word, hint in HINTS.items() if word in why)
+        raise SubmitError("\n".join([why, *hints]))
     print(_said(said.strip(), asked.options, request, where, lease_s))
     return 0
 
