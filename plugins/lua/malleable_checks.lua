@@ -12,6 +12,7 @@ M.NO_VAL16 = 65534 -- the same in a 16-bit field
 M.INFINITE = 4294967295
 M.MARK_PATTERN = "malleable{[^{}]*}"
 M.EXCLUDED_LENGTH = 1000 -- of the nodes in --exclude, which the mark of each element also holds
+M.NAME_LENGTH = 24 -- of a job's name, as much as the mark of each element holds
 
 -- Only SLURM_* names reach the script under sbatch --export=NONE, and a step under srun's. The
 -- plugin reads them in the job: the request, which marks the job as malleable even if it was
@@ -125,6 +126,12 @@ local function write_slot(slot)
   return table.concat(parts, "+")
 end
 
+--- The job's name in the mark: jobs of the same name share what was learned.
+local function write_name(name)
+  if type(name) ~= "string" or name == "" then return "" end
+  return ",name=" .. name:gsub("[^A-Za-z0-9_.-]", "_"):sub(1, M.NAME_LENGTH)
+end
+
 --- The nodes of --exclude, written without commas and brackets for the mark. If the mark lacks
 -- them, each fragment gets its own node list, and only Slurm applies the exclusion.
 local function write_excluded(nodes)
@@ -148,15 +155,15 @@ local function write_sizes(request)
   return sizes .. prefer .. (request.min_run and string.format(",keep=%d", request.min_run) or "")
 end
 
-local function write_mark(request, slot, times, excluded, policy, lane)
+local function write_mark(request, slot, times, name, excluded, policy, lane)
   local own = policy.foreign and policy.foreign[request.engine] -- an engine from a plugin
   local traits = own and ",traits=" .. own or ""
   local launch = request.launch and ",launch=" .. request.launch or ""
   local part = slot and ",slot=" .. write_slot(slot) or ""
   return string.format(
-    "malleable{min=%d,max=%d,unit=%d,engine=%s%s%s,frags=%d,lease=%d,hole=%d%s%s%s%s}",
+    "malleable{min=%d,max=%d,unit=%d,engine=%s%s%s,frags=%d,lease=%d,hole=%d%s%s%s%s%s}",
     request.min, request.max, request.unit, request.engine, traits, write_core(request, lane),
-    request.fragments, times.lease, times.hole, launch,
+    request.fragments, times.lease, times.hole, launch, write_name(name),
     write_excluded(excluded), part, write_sizes(request))
 end
 
@@ -294,7 +301,7 @@ local function write_fields(request, shape, job, site, policy, place, times)
     priority = 0,
     requeue = 1,
     admin_comment = write_comment(site.admin_comment,
-      write_mark(request, shape.slot, times, site.exc_nodes, policy, place.lane)),
+      write_mark(request, shape.slot, times, job.name, site.exc_nodes, policy, place.lane)),
   }
   for name, value in pairs(write_place(request, place, times, policy)) do set[name] = value end
   if not shape.slot then set.shared = SHARED_NONE end -- whole nodes, whatever the partition says

@@ -140,6 +140,9 @@ def _snapshot(snapshot: Snapshot, hide: Anonymiser) -> str:
     """A file for `malleable plan --snapshot`, without other programs' text in AdminComment."""
     data = json.loads(snapshot_text(snapshot))
     for job in data["snapshot"]["jobs"]:
+        marks = [fragment["mark"] for fragment in job["fragments"]]
+        for request in (job["request"], *(mark["request"] for mark in marks)):
+            request["name"] = hide.word("job", request["name"]) if request.get("name") else ""
         for fragment in job["fragments"]:
             fragment["note"] = ""
     return json.dumps({**data, "snapshot": hide.data(data["snapshot"])}, indent=1) + "\n"

@@ -32,6 +32,7 @@ class Request:
     * `shortest_hole`: the shortest hole worth starting in (`--time-min`).
     * `fragments`: the number of array elements.
     * `traits`: the kind of an engine of the site's own.
+    * `name`: the beginning of the job's name.
     * `excluded`: the nodes of `--exclude`. None if the list is too long for a mark, or is not a
       plain host list. Then only Slurm applies it.
     * `slot`: if set, all sizes count slots, and a fragment holds a multiple of `unit` slots on its
@@ -54,6 +55,7 @@ class Request:
     engine: str = DEFAULT
     traits: str = ""
     launch: str = ""
+    name: str = ""
     excluded: Optional[frozenset[str]] = None
     slot: Optional[Slot] = None
     core: int = 0

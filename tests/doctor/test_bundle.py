@@ -20,6 +20,7 @@ from captured_slurm import recorded
 from slurm_hooks.doctor.anonymous import COMMON, Anonymiser
 from slurm_hooks.doctor.bundle import FOLDER, Part, Seen, parts, write
 from slurm_hooks.doctor.facts import SILENT, Accounting, Unread
+from slurm_hooks.model import Snapshot
 from slurm_hooks.model.snapshot.file import read
 from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.gateway import observe
@@ -117,6 +118,22 @@ def test_the_parts_have_no_names() -> None:
     assert "10.9.8.7" not in text
     assert not re.search(r'"n[1-8]"', text)
     assert "KillWait                = 30 sec" in text
+
+
+def test_names_of_jobs_are_replaced_and_equal_names_by_equal_words() -> None:
+    snapshot = seen().snapshot
+    assert isinstance(snapshot, Snapshot)
+    jobs = []
+    for job in snapshot.jobs:
+        request = replace(job.request, name="secret-project.sh")
+        fragments = (
+            replace(f, mark=replace(f.mark, request=replace(f.mark.request, name=request.name)))
+            for f in job.fragments
+        )
+        jobs.append(replace(job, request=request, fragments=tuple(fragments)))
+    text = text_of(parts(seen(snapshot=replace(snapshot, jobs=tuple(jobs))), SALT))
+    assert "secret-project" not in text
+    assert len(set(re.findall(r'"name": "(job-[0-9a-f]+)"', text))) == 1
 
 
 def test_without_slurm_s_answer_no_file_with_unknown_names_is_included() -> None:

@@ -59,6 +59,10 @@ local job = describe_job()
 check("no site functions: accepted", slurm_job_submit(job, {}, 1000) == 0, said[1])
 check("array", job.array_inx == "0-3", job.array_inx)
 check("mark", job.admin_comment == MARK, job.admin_comment)
+job = describe_job({ name = "train.sh" })
+check("with a name", slurm_job_submit(job, {}, 1000) == 0, said[1])
+check("which is in the mark", job.admin_comment == MARK:gsub(",not", ",name=train.sh,not"),
+  job.admin_comment)
 job = describe_job({ exc_nodes = "n[1,3]" })
 check("with nodes excluded", slurm_job_submit(job, {}, 1000) == 0, said[1])
 check("which are in the mark", job.admin_comment == MARK:gsub("not=%-", "not=n(1+3)"),

@@ -168,6 +168,12 @@ local SOUND = {
   { name = "a host list too long for a mark", site = { exc_nodes = ("n1,"):rep(400) .. "n2" },
     set = { admin_comment =
       "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120}" } },
+  { name = "the name of the job", job = { name = "train a,b}=\n|7.sh" }, set = { admin_comment =
+      "malleable{min=2,max=16,unit=1,engine=torchrun,frags=16,lease=600,hole=120,"
+        .. "name=train_a_b____7.sh,not=-}" } },
+  { name = "a long name is cut", text = "2-4", job = { name = ("x"):rep(99) }, set = {
+    admin_comment = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120,name="
+      .. ("x"):rep(24) .. ",not=-}" } },
   { name = "nodes equal to the unit", text = "2-4,unit=2", job = { min_nodes = 2, max_nodes = 2 },
     set = { min_nodes = 2 } },
   { name = "tasks that fit", job = { num_tasks = 4, ntasks_per_node = 4 }, set = { requeue = 1 } },

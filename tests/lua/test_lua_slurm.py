@@ -72,7 +72,7 @@ def test_option_in_the_script_and_own_times(sandbox: Any) -> None:
     seen = show(sandbox, done.stdout.strip())
     assert (seen["ArrayTaskId"], seen["NumNodes"]) == ("0-1", "2-2")
     assert (seen["TimeLimit"], seen["TimeMin"]) == ("00:05:00", "N/A")
-    assert "frags=2,lease=300,hole=240,launch=srun,not=" in seen["AdminComment"]
+    assert "frags=2,lease=300,hole=240,launch=srun,name=" in seen["AdminComment"]
 
 
 CORE = ("--malleable=1-4,core=1,core_end=finish,sizes=x2,prefer=2,min_run=5m", "--output=/dev/null")

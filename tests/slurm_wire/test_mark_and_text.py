@@ -45,6 +45,7 @@ def marks(draw: st.DrawFn) -> Mark:
         unit=unit,
         engine=draw(st.sampled_from(["torchrun", "torchft"])),
         launch=draw(st.sampled_from(["", "srun"])),
+        name=draw(st.sampled_from(["", "train.sh", "a_b-7"])),
         excluded=draw(st.sampled_from([None, frozenset(), frozenset(("n1", "n2", "n4", "x-a.b"))])),
     )
     return Mark(
