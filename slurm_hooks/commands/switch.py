@@ -20,11 +20,16 @@ from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.file import load, state_dir
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.last_tick import find_last_tick
 from slurm_hooks.tick.report import TickReport
 from slurm_hooks.tick.switch import switch_off, switch_on
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
+
+STRANGE_HOST = (
+    "no tick has run on this host before: if ticks run on another host, the switch works only there"
+)
 
 
 def add(commands: Commands) -> None:
@@ -87,18 +92,20 @@ def _tick_now(arguments: argparse.Namespace, place: str) -> tuple[Optional[TickR
     if os.path.realpath(settings.tick.state_dir) != os.path.realpath(place):
         where = f"tick.state_dir = {settings.tick.state_dir!r}"
         return None, [f"ticks with these settings read the switch elsewhere: {where}"]
+    strange = [] if find_last_tick(settings) else [STRANGE_HOST]
     try:
         report, warnings = booked_tick(live(settings), settings)
     except MalleableError as error:
         later = f"the next tick sends the fragments away, within {settings.tick.every_s:g} s"
-        return None, [f"no tick ran now: {error}", f"{later}, if the timer or --loop runs"]
+        why = [f"no tick ran now: {error}", f"{later}, if the timer or --loop runs here"]
+        return None, [*strange, *why]
     if report.lacks_rights:
         refused = "Slurm refused this user's changes: the next tick makes them, if the timer runs"
-        return report, [refused, *warnings]
+        return report, [*strange, refused, *warnings]
     if report.refused:
         kept = "Slurm refused changes, so fragments may keep their nodes until the next tick"
-        return report, [f"{kept}: see `malleable status`", *warnings]
-    return report, list(warnings)
+        return report, [*strange, f"{kept}: see `malleable status`", *warnings]
+    return report, [*strange, *warnings]
 
 
 def _settings(arguments: argparse.Namespace) -> tuple[Optional[Settings], list[str]]:

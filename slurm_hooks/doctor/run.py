@@ -14,6 +14,7 @@ from slurm_hooks.model.plural import plural
 _ORDER = (Severity.NOTE, Severity.WARNING, Severity.ERROR)
 ALL_WELL, HAS_WARNINGS, HAS_ERRORS = Exit.DONE, Exit.FOUND, Exit.ERRORS
 HAS_STEPS = Exit.TO_DO
+ON_NODES = "plugin-on-nodes"  # the check that tells what it cannot see from here
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ def closing(outcomes: Sequence[Outcome]) -> str:
     if exit_code(outcomes) == HAS_STEPS:
         return f"To do: {left}. There is no other fault: {rest}."
     if not (count[Severity.ERROR] or count[Severity.WARNING]):
-        return f"All is well: {rest}{notes}."
+        is_here_only = any(o.check.id == ON_NODES and o.findings for o in outcomes)
+        where = " on this host, and no compute node was checked" if is_here_only else ""
+        return f"All is well{where}: {rest}{notes}."
     return (
         f"{plural(count[Severity.ERROR], 'error')} and "
         f"{plural(count[Severity.WARNING], 'warning')}, "

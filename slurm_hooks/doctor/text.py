@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from slurm_hooks.doctor.finding import Category, Check
@@ -16,6 +17,7 @@ from slurm_hooks.report.tables import folded
 
 WIDTH = 80
 OLD_WIDTH = 40
+ON_EACH_HOST = ("slurm.conf", "plugstack.conf")
 STYLES = ("ok", "warning", "error", "warning")  # of the last line, by exit code
 _INDENT = "         "
 _UNBROKEN: Mapping[str, Any] = {"break_long_words": False, "break_on_hyphens": False}
@@ -124,6 +126,8 @@ def _to_do(todo: ToDo) -> Iterator[Shown]:
             for remedy in alike:
                 for line in remedy.line.splitlines():
                     yield Shown(f"      {line}", "paste")
+    if any(Path(one.file).name in ON_EACH_HOST for one in todo.files):
+        yield Shown(f"  copy {' and '.join(ON_EACH_HOST)} to every node that is not configless")
     yield from _commands(todo.first)
     if todo.then:
         yield Shown(f"  then {', '.join(todo.then)}")

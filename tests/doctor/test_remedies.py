@@ -25,7 +25,7 @@ from slurm_hooks.doctor.finding import (
     warning,
 )
 from slurm_hooks.doctor.remedies import Remedies, Remedy
-from slurm_hooks.doctor.run import Outcome, closing, exit_code, run
+from slurm_hooks.doctor.run import ON_NODES, Outcome, closing, exit_code, run
 from slurm_hooks.doctor.text import data, in_rows, lines, listing
 from slurm_hooks.doctor.todo import ToDo, to_do
 from slurm_hooks.errors import UsageError
@@ -179,6 +179,9 @@ def test_exit_codes_and_the_closing_sentence() -> None:
     assert exit_code([skipped]) == 1
     assert closing([skipped]).startswith("No check could run")
     assert closing([good]) == "All is well: 1 check fine, 0 skipped."
+    unseen = replace(check, id=ON_NODES)
+    nodes = Outcome(unseen, (Finding(Severity.NOTE, "3 compute nodes"),))
+    assert closing([good, nodes]).startswith("All is well on this host, and no compute node was")
     assert closing([good, worse]).startswith("2 errors") is False
     assert closing([good, worse]).startswith("1 error and 1 warning, 1 check fine")
 

@@ -17,6 +17,7 @@ import pytest
 from captured_slurm import CAPTURED, as_asked_today, recorded
 from planning.whole_ticks import settings_in
 from programs import write_program
+from slurm_hooks.commands.switch import STRANGE_HOST
 from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Level, Off
 from slurm_hooks.report.why import note_text
@@ -267,8 +268,8 @@ def test_json_of_the_switch(capsys: Output, site: Path) -> None:
 
 
 def test_the_tick_of_off_is_written_down(capsys: Output, site: Path) -> None:
-    assert run(capsys, "off")[2] == ""
     assert run(capsys, "reconcile")[2] == ""
+    assert run(capsys, "off")[2] == ""
     report = json.loads(run(capsys, "report", "--since", "2020-01-01", "--json")[1])
     assert report["ticks"]["count"] == 2
 
@@ -323,9 +324,15 @@ def test_off_has_an_exit_code_if_slurm_refuses_a_change(capsys: Output, site: Pa
 
 
 def test_off_in_the_same_place_by_another_name_ticks(capsys: Output, site: Path) -> None:
+    run(capsys, "reconcile")
     _, out, err = run(capsys, "off", "--state-dir", f"{site}/state/../state/")
     assert err == ""
     assert "tick at" in out
+
+
+def test_off_on_a_host_without_ticks_says_so(capsys: Output, site: Path) -> None:
+    """Typed on a login node, it would change nothing where the ticks run."""
+    assert STRANGE_HOST in run(capsys, "off")[2]
 
 
 def test_off_elsewhere_says_so(capsys: Output, site: Path) -> None:

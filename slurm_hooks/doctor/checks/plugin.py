@@ -114,7 +114,8 @@ def _every_node(facts: Facts) -> Iterator[Finding]:
     configless = "configless nodes get plugstack.conf, but not the plugin itself"
     yield note(
         f"{seen}; {configless}" if slurm.is_configless else seen,
-        advice="run on each, for example with clush or pdsh: malleable doctor --node",
+        advice="install the package slurm-malleable there for it, and run on each, for example "
+        "with clush or pdsh: malleable doctor --node",
     )
 
 
