@@ -10,7 +10,10 @@ from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.model.ends import is_finished
 from slurm_hooks.model.plural import plural, unit_word
 
-_NOT_FOUND = "a command was not found; does the script activate its environment?"
+_NOT_FOUND = (
+    "a command was not found; does the script activate its environment? On a node without the "
+    "plugin's line in plugstack.conf, the job's own commands are not found either"
+)
 _BY_CODE = {
     "1:0": "usually an error in the script",
     "2:0": "srun found no such command, or the command refused its options",
@@ -26,7 +29,8 @@ _BY_CODE = {
 _NOT_BEGUN = frozenset({"2:0", "13:0", "126:0", "127:0", "15:53"})
 _TORCHRUN = (
     "does the output say that the backend 'malleable-needs-torch-2.6-...' is not registered? Then "
-    "torch is older than 2.6, or the script overwrites PYTHONPATH instead of extending it"
+    "torch is older than 2.6, the script overwrites PYTHONPATH instead of extending it, or the "
+    "node lacks the plugin (an administrator runs `malleable doctor --node` there)"
 )
 
 
