@@ -154,6 +154,20 @@ def test_a_bad_minute_voids_no_rate(gang: Gang) -> None:
     assert rates(gang) == [(4, 5120.0, 512.0), (8, 8192.0, 1024.0)]
 
 
+@pytest.mark.parametrize("batches", ["33.3,99.9", "33.33,100"])
+def test_a_bad_look_at_an_uneven_batch_voids_no_rate(gang: Gang, batches: str) -> None:
+    """A third of the batch at three nodes is not exactly the batch at one."""
+    one, three = batches.split(",")
+    text = f"progress{{s1790000000,3:900/10/{three},1:320/10/{one}/60}}"
+    gang.slurm.earlier_progress = earlier(text)
+    gang.agent = Throughput(gang.mailbox, gang.slurm)  # type: ignore[arg-type]
+    gang.begin(1, START, is_first=True)
+    gang.train(30, 0.2, batch=float(one) / 2)
+    gang.train(30, 0.1, batch=float(one) / 2)
+    assert rates(gang)[0][0] == 3
+    assert min(word.rates[-1].per_s for word in gang.slurm.words) > 300
+
+
 def test_the_smallest_size_stays_in_the_report(gang: Gang) -> None:
     """All speed-ups are relative to a small size, so without it the rest would say nothing."""
     gang.begin(1, START, is_first=True)

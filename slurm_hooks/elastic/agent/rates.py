@@ -61,7 +61,7 @@ class Rates:
 
     def _is_doubtful(self, rate: ToldRate) -> bool:
         known = self._newest.get(rate.nodes)
-        if known is None or known.batch != rate.batch:
+        if known is None or not math.isclose(known.batch, rate.batch, rel_tol=_ALIKE):
             return False
         allowed = _CHANGE + _SIGMAS * math.hypot(known.error, rate.error)
         return abs(math.log(rate.per_s / known.per_s)) > allowed
