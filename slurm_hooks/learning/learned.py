@@ -30,10 +30,10 @@ ENOUGH = 2  # sizes. With fewer, mean curves did worse than equal shares
 NEAR = 2.0  # units. Without a size so small they did worse too
 
 
-def learned_of(job: MalleableJob) -> Learned:
-    """Return the knowledge of how the job scales, from its own reports."""
+def learned_of(job: MalleableJob, now_s: float) -> Learned:
+    """Return the knowledge of how the job scales, from its own reports until `now_s`."""
     request = job.request
-    return learn(report_of(job).rates, request.unit, request.max_nodes, request.min_nodes)
+    return learn(report_of(job, now_s).rates, request.unit, request.max_nodes, request.min_nodes)
 
 
 @lru_cache(maxsize=16_384)

@@ -1,19 +1,20 @@
 """The rates of a job that count, from the reports in the Comments of its fragments.
 
 A job's user can write any text there, but it changes only the user's own job. A rate counts only
-at a size that the job may have. A job that changes its work is learned again: rates from before
-the change contradict the newest rates, and are left out.
+at a size that the job may have, and not before its time. A job that changes its work is learned
+again: rates from before the change contradict the newest rates, and are left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from slurm_hooks.model import MalleableJob, Pauses, Rate, Telemetry
 
+AHEAD_S = 300  # munge refuses a node whose clock is further ahead
 WORST_ERROR = 0.5  # relative. A rate with a larger error does not count
 SIGMAS = 4.0
 LEAST_CHANGE = 0.05  # in the logarithm. A smaller change leaves the allocation as it is
@@ -30,9 +31,11 @@ class JobReport:
     pauses: Pauses = field(default_factory=Pauses)
 
 
-def report_of(job: MalleableJob) -> JobReport:
-    """The reports of all fragments together. Empty without a report."""
-    told = [f.telemetry for f in job.fragments if f.telemetry is not None]
+def report_of(job: MalleableJob, now_s: float) -> JobReport:
+    """The reports of all fragments together, without rates from after `now_s`. Empty without a
+    report.
+    """
+    told = [_until(now_s + AHEAD_S, f.telemetry) for f in job.fragments if f.telemetry is not None]
     if not told:
         return JobReport()
     newest = max(told, key=_age)
@@ -40,6 +43,11 @@ def report_of(job: MalleableJob) -> JobReport:
     since = _since(job)
     usable = (r for each in alike for r in each.rates if _may_count(r, job) and r.at >= since)
     return JobReport(current(usable), newest.sync, newest.pauses)
+
+
+def _until(most_s: float, telemetry: Telemetry) -> Telemetry:
+    """A rate from the future would be the newest for ever."""
+    return replace(telemetry, rates=tuple(r for r in telemetry.rates if r.at <= most_s))
 
 
 def _age(telemetry: Telemetry) -> tuple[int, str]:

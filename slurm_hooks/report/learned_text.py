@@ -27,7 +27,7 @@ def learned_lines(job: MalleableJob, learned: Optional[Learned], now_s: float) -
     if learned is None or not learned.sizes_seen:
         lines = _unknown_lines(job, now_s)
     else:
-        report = report_of(job)
+        report = report_of(job, now_s)
         lines = [*_seen_lines(job, learned, report.rates, now_s), *_cost_lines(report)]
     return [f"learned: {line}" for line in lines]
 

@@ -47,7 +47,7 @@ def with_learned(seen: Snapshot) -> Snapshot:
     learned: dict[int, Learned] = {}
     for job in seen.jobs:
         try:
-            learned[job.job_id] = learned_of(job)
+            learned[job.job_id] = learned_of(job, seen.now.timestamp())
         except Exception:  # a bug here must not fail a tick
             _log.debug("job %d: its report was not judged", job.job_id, exc_info=True)
     return replace(seen, learned=learned)

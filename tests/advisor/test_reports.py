@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from advisor.rates import ANY_RATES, rates_of
 from build import after, make_fragment, make_job, make_request
-from rate_tellers import rate, teller
+from rate_tellers import moment, rate, teller
 from slurm_hooks.learning.reports import current, in_order, report_of
 from slurm_hooks.learning.throughput import Shape
 from slurm_hooks.model import Counts, FragmentState, MalleableJob, Rate, Slot, Telemetry
@@ -20,7 +20,7 @@ SHAPE = Shape(0.1, 0.3, 1.0)
 
 
 def counted(job: MalleableJob) -> list[int]:
-    return [each.nodes for each in report_of(job).rates]
+    return [each.nodes for each in report_of(job, moment(0)).rates]
 
 
 def faster(rates: list[Rate], by: float, later: int = 1000) -> list[Rate]:
@@ -61,9 +61,22 @@ def test_a_rate_at_17_gpus_counts_for_a_job_that_may_have_them() -> None:
         assert counted(make_job(fragment, request=request)) == sizes
 
 
+@pytest.mark.parametrize("ahead_s", [10**3, 10**8])
+def test_a_rate_from_the_future_does_not_count(ahead_s: int) -> None:
+    """It would be the newest for ever, and it contradicts the true rates."""
+    true = [rate(1, moment(-60)), rate(2, moment(200))]
+    false = [rate(2, moment(ahead_s), per_s=9.0), rate(4, moment(-30))]
+    assert counted(teller(7, true, false)) == [1, 4, 2]
+    in_steps = Telemetry((rate(8, moment(ahead_s)),), Counts.STEPS, sync=0.5)
+    job = teller(7, true, false)
+    second = replace(job.fragments[1], telemetry=in_steps)
+    report = report_of(replace(job, fragments=(job.fragments[0], second)), moment(0))
+    assert (report.rates, report.sync) == (tuple(true), None)
+
+
 def test_a_gang_that_has_other_gpus_now_is_learned_again() -> None:
     """Its agents remember what they measured on the GPUs that it had before."""
-    start = after(600)
+    start = after(-600)
     at = int(start.timestamp())
     request = replace(make_request(1, 8), slot=Slot(GPU))
     told = Telemetry((rate(4, at - 1), rate(2, at)))

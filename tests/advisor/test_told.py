@@ -15,7 +15,7 @@ from slurm_hooks.tick import observe
 
 
 def told_of(job: MalleableJob, seconds: float) -> list[str]:
-    return learned_lines(job, learned_of(job), moment(seconds))
+    return learned_lines(job, learned_of(job, moment(seconds)), moment(seconds))
 
 
 def test_a_tick_learns_each_job_from_its_own_report() -> None:
@@ -30,7 +30,7 @@ def test_a_tick_learns_each_job_from_its_own_report() -> None:
 
 
 def test_a_fault_in_learning_fails_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(job: MalleableJob) -> Learned:
+    def broken(job: MalleableJob, _now_s: float) -> Learned:
         if job.job_id == 7:
             raise ZeroDivisionError("a fault")
         return Learned()
@@ -42,7 +42,7 @@ def test_a_fault_in_learning_fails_no_tick(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_report_without_sizes_is_no_curve() -> None:
     job = teller(7)
     empty = replace(job.fragments[0], telemetry=Telemetry())
-    assert learned_of(replace(job, fragments=(empty,))).sizes_seen == ()
+    assert learned_of(replace(job, fragments=(empty,)), moment(0)).sizes_seen == ()
 
 
 def test_the_words_of_explain() -> None:

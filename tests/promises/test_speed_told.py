@@ -106,12 +106,13 @@ def test_a_script_without_our_library_is_learned(bench: Bench) -> None:
         reconcile(bench)
         job = bench.job(job_id)
         sizes.append(len(job.nodes))
-        return len(report_of(job).rates) == 2
+        return len(report_of(job, time.time()).rates) == 2
 
     explain = ("explain", str(job_id))
     wait_until(is_known, 600, lambda: bench.malleable(*explain).stdout, every_s=4)
     job = bench.job(job_id)
-    curve, newest = learned_of(job).curve, {rate.nodes: rate for rate in report_of(job).rates}
+    curve = learned_of(job, time.time()).curve
+    newest = {rate.nodes: rate for rate in report_of(job, time.time()).rates}
     assert curve is not None
     error = math.hypot(newest[1].error, newest[2].error)
     speedup = min(newest[2].per_s / newest[1].per_s, 2.0)
