@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
+from slurm_hooks.learning.throughput import MOST_SIZES
 from slurm_hooks.model import MalleableJob, Pauses, Rate, Telemetry
 
 AHEAD_S = 300  # munge refuses a node whose clock is further ahead
@@ -77,12 +78,22 @@ def current(rates: Iterable[Rate]) -> tuple[Rate, ...]:
     """
     phase: dict[int, Rate] = {}
     after: Optional[Rate] = None
-    for rate in reversed(in_order(rates)):
+    for rate in _newest_first(rates):
         if after is not None and (is_other_batch(rate, after) or _contradicts(phase, rate)):
             break
         phase.setdefault(rate.nodes, rate)
         after = rate
     return tuple(reversed(phase.values()))
+
+
+def _newest_first(rates: Iterable[Rate]) -> list[Rate]:
+    """Return the rates of the newest MOST_SIZES sizes and of the smallest: a flood of others must
+    not delay a tick.
+    """
+    ordered = in_order(rates)[::-1]
+    sizes = list(dict.fromkeys(rate.nodes for rate in ordered))
+    kept = {*sizes[:MOST_SIZES], min(sizes, default=0)}
+    return [rate for rate in ordered if rate.nodes in kept]
 
 
 def in_order(rates: Iterable[Rate]) -> list[Rate]:

@@ -12,7 +12,7 @@ from advisor.rates import ANY_RATES, rates_of
 from build import after, make_fragment, make_job, make_request
 from rate_tellers import moment, rate, teller
 from slurm_hooks.learning.reports import current, in_order, report_of
-from slurm_hooks.learning.throughput import Shape
+from slurm_hooks.learning.throughput import MOST_SIZES, Shape
 from slurm_hooks.model import Counts, FragmentState, MalleableJob, Rate, Slot, Telemetry
 from slurm_hooks.model.resources import GPU
 
@@ -95,6 +95,15 @@ def test_steps_and_samples_are_not_compared() -> None:
 def test_a_steady_job_keeps_the_newest_rate_of_each_size() -> None:
     rates = rates_of(SHAPE, (1, 2, 8, 2, 8, 1), noise=0.02)
     assert current(rates) == tuple(rates[3:])
+
+
+@pytest.mark.parametrize("sizes", [range(1, 1001), range(1000, 0, -1)])
+def test_of_a_flood_of_rates_few_sizes_count(sizes: range) -> None:
+    """A user's text must not delay a tick. The smallest size is needed for every speed-up."""
+    flood = rates_of(SHAPE, sizes)
+    told = [flood[k : k + 4] for k in range(0, len(flood), 4)]
+    smallest = [1] if sizes[0] == 1 else []
+    assert counted(teller(7, *told, most=1000)) == [*smallest, *sizes[-MOST_SIZES:]]
 
 
 def test_a_change_makes_older_rates_void() -> None:
