@@ -27,6 +27,7 @@ from slurm_hooks.model import Curve, Learned, MalleableJob, Rate
 
 PLAUSIBLE = 8
 ENOUGH = 2  # sizes. With fewer, mean curves did worse than equal shares
+KEPT = 4096  # results of 8 to 20 kB: those of the jobs of a loop, and 80 MB at most
 NEAR = 2.0  # units. Without a size so small they did worse too
 
 
@@ -36,7 +37,7 @@ def learned_of(job: MalleableJob, now_s: float) -> Learned:
     return learn(report_of(job, now_s).rates, request.unit, request.max_nodes, request.min_nodes)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=KEPT)
 def learn(rates: tuple[Rate, ...], unit: int, max_nodes: int, min_nodes: int = 0) -> Learned:
     """Return the knowledge about a job with these rates, of different sizes, up to `max_nodes`.
 
