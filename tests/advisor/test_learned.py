@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from advisor.rates import ANY_RATES, rates_of
@@ -41,13 +41,6 @@ def test_the_curve_of_any_reports_is_safe(rates: list[Rate], unit: int, units: i
     assert all(is_safe(curve, unit, unit * units) for curve in curves)
     assert learned.plausible
     assert learned.spread(unit) >= 0
-
-
-@settings(max_examples=50, deadline=None)
-@example([Rate(1, 1.0, 0.0, 0, 0.0), Rate(1, 1.0, 0.0, 0, 1.0), Rate(1, 2.0, 0.0, 0, 2.0)])
-@given(st.lists(ANY_RATES, max_size=12))
-def test_the_order_of_reported_rates_does_not_matter(rates: list[Rate]) -> None:
-    assert current(rates) == current(rates[::-1])
 
 
 @settings(max_examples=50, deadline=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -42,6 +43,27 @@ def test_reports_of_all_fragments_count() -> None:
     assert counted(teller(7, first, second)) == [1, 2, 4, 8]
     assert counted(teller(7)) == []
     assert counted(teller(7, first, [rate(1, 30, per_s=9.0)])) == [1]
+
+
+SAME_SECOND = st.builds(rate, st.integers(1, 3), st.integers(0, 1), st.floats(90, 110))
+TELEMETRIES = st.builds(
+    Telemetry,
+    st.lists(SAME_SECOND, max_size=3).map(tuple),
+    st.sampled_from(Counts),
+    st.none() | st.floats(0, 1),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(TELEMETRIES, min_size=2, max_size=5), st.randoms(use_true_random=False))
+def test_the_order_of_the_fragments_does_not_matter(told: list[Telemetry], draw: Random) -> None:
+    """A report changes no allocation because Slurm lists its fragment first."""
+    job = teller(7, *[[] for _ in told])
+    fragments = [replace(f, telemetry=each) for f, each in zip(job.fragments, told)]
+    ordered = replace(job, fragments=tuple(fragments))
+    draw.shuffle(fragments)
+    shuffled = replace(job, fragments=tuple(fragments))
+    assert report_of(ordered, moment(0)) == report_of(shuffled, moment(0))
 
 
 def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
