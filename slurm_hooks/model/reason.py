@@ -114,7 +114,7 @@ class Why(enum.Enum):
     KEPT_BACK = "kept_back"  # GPUs of partly used nodes are left to others' small jobs
     TAKEN = "taken", _NODE | _DROPPED  # somebody is on it, or it is out of service
     USABLE = "usable", _NODE  # nothing is in the way
-    PARTITION = "partition", _NODE  # it is in another one
+    PARTITION = "partition", _NODE | _ACT  # it is in another one
     FEATURES = "features", _NODE  # it lacks some
     GRES = "gres", _NODE  # it lacks some
     MEMORY = "memory", _NODE  # it has too little

@@ -57,6 +57,11 @@ class Ground:
         return Lane(strictest(terms), lease), Lane(Terms(""), lease), lanes
 
     @cached_property
+    def lanes_up(self) -> frozenset[str]:
+        """The partitions that have a node. A partition that is down has none here."""
+        return frozenset().union(*{node.partitions for node in self.seen.nodes})
+
+    @cached_property
     def shortest_hole(self) -> timedelta:
         """The shortest hole in which anything starts."""
         return timedelta(seconds=self.settings.lease.shortest_hole_s)

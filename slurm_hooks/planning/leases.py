@@ -29,7 +29,7 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
 
     It leaves when its node leaves service, when Slurm preempts it and leaves it a grace, or in time
     before its hole closes. A fragment that an operator released outside its lane, where no job can
-    preempt it, goes back to the lane.
+    preempt it, goes back to the lane. It also leaves a node that is no longer in its lane.
 
     With `is_past` it stays past planned starts, so that only reservations close its hole. Slurm
     deals with nodes that are down or in an unknown state. Leases there are not renewed.
@@ -41,6 +41,9 @@ def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
         return Stay(None, Why.NODE_LEAVES)
     if fragment.is_astray:
         return Stay(None, Why.TO_LANE)
+    lane = fragment.lane
+    if lane in ground.lanes_up and any(lane not in node.partitions for node in known):
+        return Stay(None, Why.PARTITION)
     if _is_ahead(ground, fragment):
         return Stay(None, Why.LEASE_LONG)
     ends = [last[node.name] for node in known]

@@ -30,6 +30,7 @@ _DONE = {
     Why.GRACE: "Slurm preempts it once its grace is over",
     Why.LANE_LIMIT: "has run as long as its partition allows",
     Why.NODE_LEAVES: "node leaves service",
+    Why.PARTITION: "node is no longer in its partition",
     Why.BETTER_USE: "better use elsewhere",
     Why.BELOW_MIN: "below the job's minimum",
     Why.SIZE: "not a size that its job may have",

@@ -12,9 +12,11 @@ from build import (
     after,
     make_fragment,
     make_job,
+    make_node,
     make_nodes,
     make_request,
     make_snapshot,
+    no_clock,
     plan_start,
     reserve,
     span,
@@ -25,14 +27,17 @@ from slurm_hooks.model import (
     FragmentState,
     MalleableJob,
     NodeState,
+    Resources,
+    Slot,
     Snapshot,
     Terms,
     Verb,
     Why,
 )
 from slurm_hooks.model.lane import Lane
+from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.text import explain_lines
-from slurm_hooks.settings.values import Mode, Settings
+from slurm_hooks.settings.values import Mode, Settings, Site
 
 KILL_WAIT_S = 30
 LEASE_S = 600
@@ -251,3 +256,29 @@ def test_a_fragment_is_not_told_to_leave_as_it_starts(grace_s: float, is_reserve
         assert not list(noticed(plan_for(later)))
         return
     raise AssertionError("no hole of 20 min was long enough")
+
+
+@pytest.mark.parametrize(
+    ("lanes_of_nodes", "leaves"),
+    [
+        (("malleable", "other"), []),
+        (("other", "malleable"), [Why.PARTITION]),
+        (("other", "other"), []),  # the lane is down, and Slurm lets its jobs run on
+    ],
+)
+@pytest.mark.parametrize("slots", [0, 1])
+def test_a_fragment_leaves_a_node_that_is_no_longer_in_its_lane(
+    lanes_of_nodes: tuple[str, ...], leaves: list[Why], slots: int
+) -> None:
+    asked = replace(make_request(), slot=Slot("gpu") if slots else None)
+    gpu, both = (Resources(cpus=n, gres=(("gpu", n),)) for n in (1, 2))  # beside another job
+    job = make_job(runner(request=asked, slots=slots, asks=gpu), request=asked)
+    full = {"state": NodeState.BUSY, "cpus": 2, "gres": both.gres, "used": both}
+    nodes = (
+        make_node(f"n{i}", partitions=frozenset({lane}), **full)
+        for i, lane in enumerate(lanes_of_nodes, 1)
+    )
+    site = Site(partitions=("other", "malleable"), part_nodes="malleable" if slots else "")
+    settings = replace(SETTINGS, site=site)
+    plan = make_plan(make_snapshot(job, nodes=tuple(nodes)), settings, no_clock)
+    assert [i.cause for i in plan.actions if i.verb is Verb.NOTICE] == leaves
