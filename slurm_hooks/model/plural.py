@@ -15,13 +15,6 @@ def noun_of(unit: str) -> str:
     return "GPU" if unit == "gpu" else unit
 
 
-def unit_word(count: int, unit: str) -> str:
-    """The N of `--malleable=...,unit=N`: `2` nodes, `gpu`, `2gpu`."""
-    if unit == "node":
-        return str(count)
-    return unit if count == 1 else f"{count}{unit}"
-
-
 def sized(number: int, unit: str) -> str:
     """A size of a job: `8 nodes`, `8 GPUs`, `8 tasks`."""
     return plural(number, noun_of(unit))

@@ -8,7 +8,8 @@ import re
 
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.model.ends import is_finished
-from slurm_hooks.model.plural import plural, unit_word
+from slurm_hooks.model.plural import plural
+from slurm_hooks.words.request import MOST_SIZES
 
 _NOT_FOUND = (
     "a command was not found; does the script activate its environment? On a node without the "
@@ -54,18 +55,20 @@ def hints(job: MalleableJob) -> tuple[str, ...]:
 
 
 def _sizes(job: MalleableJob) -> list[str]:
-    """The line to write if the script trains only at the sizes that it has reported rates of."""
+    """The words to write if the script trains only at the sizes that it has reported rates of.
+
+    None for more sizes than a request may name: then its size is hardly the cause.
+    """
     request, reports = job.request, (f.telemetry for f in job.fragments if f.telemetry)
     rates = (rate.nodes for report in reports for rate in report.rates)
     sizes = sorted({n for n in rates if request.min_nodes <= n <= request.max_nodes})
-    if not sizes or not job.way.works_as_one:
+    if not 0 < len(sizes) <= MOST_SIZES or not job.way.works_as_one:
         return []
-    word, listed = unit_word(request.unit, request.size_unit), ",".join(map(str, sizes))
-    unit = f",unit={word}" if word != "1" else ""
+    listed = ",".join(map(str, sizes))
     few = f",sizes={listed}" if len(sizes) > 1 else ""
     return [
-        f"it has trained with {listed}; if it cannot train with other sizes, submit it with "
-        f"--malleable={sizes[0]}-{sizes[-1]}{unit}{few}"
+        f"it has trained with {listed}; if it cannot train with other sizes, begin --malleable "
+        f"with {sizes[0]}-{sizes[-1]}{few} and keep its other words"
     ]
 
 

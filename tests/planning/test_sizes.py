@@ -26,6 +26,7 @@ from slurm_hooks.model import (
     Telemetry,
 )
 from slurm_hooks.report.hints import hints
+from slurm_hooks.words.request import read
 
 FAILED, RUNNING = FragmentState.FAILED, FragmentState.RUNNING
 MARK = "malleable{min=2,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
@@ -90,9 +91,12 @@ def test_three_failures_at_a_size_stop_a_script_that_trains_at_another(
     (job,) = report.snapshot.jobs
     assert any(f.mark.stopped.startswith("failed-3-times:exit-1:0-on-n") for f in job.fragments)
     assert (
-        "it has trained with 2; if it cannot train with other sizes, submit it with "
-        "--malleable=2-2" in hints(job)
+        "it has trained with 2; if it cannot train with other sizes, begin --malleable with 2-2 "
+        "and keep its other words" in hints(job)
     )
+
+
+SIXTEEN = ",".join(map(str, range(2, 18)))  # as many as a request may name
 
 
 def failed_job(*sizes: int, **fields: Any) -> MalleableJob:
@@ -105,22 +109,23 @@ def failed_job(*sizes: int, **fields: Any) -> MalleableJob:
 
 
 @pytest.mark.parametrize(
-    ("job", "line"),
+    ("job", "words"),
     [
-        (failed_job(2, 4), "2 and 4; write --malleable=2-4,sizes=2,4"),
-        (failed_job(4, 2, unit=2), "2 and 4; write --malleable=2-4,unit=2,sizes=2,4"),
-        (failed_job(2, 3, slot=Slot("gpu")), "2 and 3; write --malleable=2-3,unit=gpu,sizes=2,3"),
+        (failed_job(2, 4), "2-4,sizes=2,4"),
+        (failed_job(4, 2, unit=2), "2-4,sizes=2,4"),  # the unit is another word
+        (failed_job(2, 3, slot=Slot("gpu")), "2-3,sizes=2,3"),
+        (failed_job(*range(2, 18), max_nodes=20), f"2-17,sizes={SIXTEEN}"),
+        (failed_job(*range(2, 19), max_nodes=20), None),  # no request may name as many
         (failed_job(8), None),  # beyond its request
     ],
 )
-def test_a_job_that_fails_is_told_the_request_with_the_sizes_of_its_rates(
-    job: MalleableJob, line: Optional[str]
+def test_a_job_that_fails_is_told_how_to_name_the_sizes_of_its_rates(
+    job: MalleableJob, words: Optional[str]
 ) -> None:
     said = [text for text in hints(job) if "has trained with" in text]
-    if line is None:
+    if words is None:
         assert said == []
         return
-    trained, _, request = line.partition("; write ")
     (text,) = said
-    assert text.startswith(f"it has trained with {trained.replace(' and ', ',')};")
-    assert text.endswith(f" {request}")
+    assert text.endswith(f"begin --malleable with {words} and keep its other words")
+    assert str(read(words).sizes)[1:-1].replace(", ", ",") in text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_hooks.model.plural import plural, unit_word
+from slurm_hooks.model.plural import plural
 
 PACKAGE = Path(__file__).parents[2] / "slurm_hooks"
 
@@ -24,20 +24,6 @@ PACKAGE = Path(__file__).parents[2] / "slurm_hooks"
 )
 def test_a_number_with_its_noun(number: int, noun: str, wanted: str) -> None:
     assert plural(number, noun) == wanted
-
-
-@pytest.mark.parametrize(
-    ("count", "unit", "wanted"),
-    [
-        (1, "node", "1"),
-        (8, "node", "8"),
-        (1, "gpu", "gpu"),
-        (2, "gpu", "2gpu"),
-        (4, "task", "4task"),
-    ],
-)
-def test_a_unit_is_named_as_in_a_request(count: int, unit: str, wanted: str) -> None:
-    assert unit_word(count, unit) == wanted
 
 
 def test_no_text_leaves_the_plural_open() -> None:
