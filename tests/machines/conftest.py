@@ -13,7 +13,7 @@ import pytest
 from machines.course import Site, Training
 from machines.guest import guests
 from machines.pages import Administrator
-from machines.root import KEPT, TREE, missing, root_disk, torch_disk
+from machines.root import KEPT, TREE, USUAL, missing, root_disk, torch_disk
 
 BUILD_LIMIT_S = 1200
 HEADS = ("fault", "event", "seconds", "promised")
@@ -43,13 +43,13 @@ def site(debs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator
     began = time.monotonic()
     with guests(tmp_path_factory.mktemp("machines")) as machines:
         site = Site(machines, _rows)
-        for guest in machines.values():
+        usual = [machines[name] for name in USUAL]
+        for guest in usual:
             guest.await_up()
         site.note("none", "four machines are up", time.monotonic() - began)
-        site.await_idle()
-        for guest in machines.values():
-            for deb in debs:
-                guest.put(deb, "/root/debs")
+        site.await_nodes("idle")
+        for guest in usual:
+            guest.receive(debs)
         began = time.monotonic()
         for line in Administrator(machines).install():
             site.note("none", line[:50], time.monotonic() - began)

@@ -50,6 +50,10 @@ class Site:
     def ctl(self) -> Guest:
         return self.machines["ctl"]
 
+    @property
+    def nodes(self) -> list[Guest]:
+        return [self.machines[name] for name in NODES]
+
     def note(self, fault: str, event: str, took_s: float, bound_s: float = 0.0) -> None:
         """Add a row to the table. With a bound, which is a promise, check it."""
         self.rows.append((fault, event, took_s, bound_s))
@@ -65,20 +69,16 @@ class Site:
         said = self.ctl.run("sinfo -h -N -p main -o '%N %t'")
         return dict(line.split() for line in said.splitlines())
 
-    def await_idle(self) -> None:
-        """Wait until every node is idle and answers."""
-        wait_until(lambda: set(self.states().values()) == {"idle"}, LONG_S, self.states, every_s=2)
-
-    def await_nodes(self) -> None:
-        """Wait until Slurm can use every node."""
-        good = {"idle", "mix", "alloc"}
+    def await_nodes(self, states: str = "idle mix alloc") -> None:
+        """Wait until every node answers, and is in one of these states."""
+        good = set(states.split())
         wait_until(lambda: set(self.states().values()) <= good, LONG_S, self.states, every_s=2)
 
     def lasting(self) -> Training:
         """A training on all nodes. Tests share it as long as it lives."""
         if self._lasting is None or not self._lasting.places():
             self.end_lasting()
-            self.await_idle()
+            self.await_nodes("idle")
             self._lasting = Training(self, f"lasting{time.time():.0f}")
             self._lasting.submit()
         self._lasting.await_size(len(NODES))
@@ -91,12 +91,12 @@ class Site:
 
     @contextmanager
     def training(
-        self, name: str, script: str = "train.py", options: str = ""
+        self, name: str, script: str = "train.py", options: str = "", base: str = "/shared"
     ) -> Iterator[Training]:
         """A training of ann that has begun on all nodes. It ends with this context."""
         self.end_lasting()
-        self.await_idle()
-        training = Training(self, name, script=script)
+        self.await_nodes("idle")
+        training = Training(self, name, script=script, base=base)
         training.submit(options=options)
         try:
             training.await_size(len(NODES))
@@ -114,10 +114,11 @@ class Training:
     user: str = "ann"
     job: str = ""
     script: str = "train.py"
+    base: str = "/shared"
 
     @property
     def home(self) -> str:
-        return f"/shared/home/{self.user}/{self.name}"
+        return f"{self.base}/home/{self.user}/{self.name}"
 
     @property
     def shared(self) -> str:
@@ -192,10 +193,11 @@ class Training:
         """All lines of its fragments."""
         return self.site.ctl.run(f"cat {self.home}/digits-{self.job}*.log")
 
-    def old_revision(self, age: int) -> str:
-        """The name of the revision of the agents' state that is so many behind the newest."""
-        names = self.site.ctl.run(f"cd {self.shared} && ls -v state.*").split()
-        return names[-1 - age]
+    def lock(self, node: str) -> None:
+        """Let a process there hold the agents' lock, which a server keeps after the node's loss."""
+        guest, file = self.site.machines[node], f"{self.shared}/lock"
+        guest.run(f"setsid flock {file} sleep 900 >/dev/null 2>&1 &", self.user)
+        wait_until(lambda: not guest.tries(f"flock -n {file} true", self.user), every_s=0.5)
 
     def lost_lines(self) -> list[str]:
         """What the fragments' logs should have, and lack: each round in a line that is whole."""

@@ -15,10 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from machines.root import KEPT, NAMES, root_disk, torch_disk
+from machines.root import KEPT, NAMES, SPARE, USUAL, root_disk, torch_disk
 from waiting import wait_until
 
-MIB = {"ctl": 1500}
+MIB = {"ctl": 1500, SPARE: 500}
 NODE_MIB = 1800
 BOOT_LIMIT_S = 600.0
 SETUP = """set -eu
@@ -27,7 +27,7 @@ ip link set lo up
 ip link add br0 type bridge
 ip address add 10.99.0.1/24 dev br0
 ip link set br0 up
-for n in 0 1 2 3; do ip tuntap add tap$n mode tap; ip link set tap$n master br0 up; done
+for n in 0 1 2 3 4; do ip tuntap add tap$n mode tap; ip link set tap$n master br0 up; done
 echo ready
 exec cat
 """
@@ -165,11 +165,12 @@ class Guest:
         done = self.ssh(f"mkdir -p $(dirname {path}) && cat >{path}", user, typed=text)
         assert done.returncode == 0, done.stderr
 
-    def put(self, source: Path, target: str) -> None:
-        """Copy a file into a directory there."""
-        argv = self._ssh("root", f"cat >{target}/{source.name}")
-        with source.open("rb") as file:
-            subprocess.run(argv, stdin=file, timeout=120, check=True)
+    def receive(self, debs: list[Path]) -> None:
+        """Copy our packages into the directory of an administrator."""
+        for deb in debs:
+            with deb.open("rb") as file:
+                argv = self._ssh("root", f"cat >/root/debs/{deb.name}")
+                subprocess.run(argv, stdin=file, timeout=120, check=True)
 
     def last_words(self) -> str:
         return self.console.read_text(errors="replace")[-3000:] if self.console.exists() else ""
@@ -182,8 +183,8 @@ def children(pid: int) -> list[int]:
 
 @contextmanager
 def guests(files: Path) -> Iterator[dict[str, Guest]]:
-    """All machines, with their power on. They end with this context. Raises OSError if this host
-    has no room for them.
+    """All machines, whose power is on except for the spare. They end with this context. Raises
+    OSError if this host has no room for them.
     """
     argv = ["unshare", "--net", "--pid", "--mount", "--mount-proc", "--fork", "--kill-child=KILL"]
     pipe = subprocess.PIPE
@@ -198,8 +199,8 @@ def guests(files: Path) -> Iterator[dict[str, Guest]]:
             raise OSError(f"no namespaces for machines here: {holder.stderr.read()}")
         room = Room(*children(holder.pid), files)
         machines = {name: Guest(room, name) for name in NAMES}
-        for guest in machines.values():
-            guest.start()
+        for name in USUAL:
+            machines[name].start()
             time.sleep(1)
         yield machines
     finally:

@@ -16,22 +16,26 @@ from pathlib import Path
 
 TREE = Path(__file__).resolve().parents[2]
 KEPT = TREE / "build" / "machines"
-NAMES = ("ctl", "c1", "c2", "c3")
-NODES = NAMES[1:]
+NODES = ("c1", "c2", "c3")
+USUAL = ("ctl", *NODES)
+SPARE = "ctl2"  # off until a test needs a second controller or file server
+NAMES = (*USUAL, SPARE)
 MODULES = Path("/usr/lib/uml/modules")
 PROGRAMS = ("mmdebstrap", "linux.uml", "mke2fs", "ssh", "ssh-keygen", "ip", "nsenter", "unshare")
 BUILD_LIMIT_S = 1800
 PACKAGES = (
     "systemd-sysv,udev,dbus,kmod,procps,iproute2,openssh-server,ca-certificates,python3,less,"
-    "munge,slurmctld,slurmd,slurm-client,nfs-kernel-server,nfs-common,coinor-cbc"
+    "munge,slurmctld,slurmd,slurm-client,nfs-kernel-server,nfs-common,coinor-cbc,"
+    "nfs-ganesha,nfs-ganesha-vfs"
 )
-# UML has no cpuset, hence ConstrainCores=no.
+# UML has no cpuset, hence ConstrainCores=no. A requeued job starts when its credential has expired.
 FILES = {
     "slurm/slurm.conf": """\
 ClusterName=machines
 SlurmctldHost=ctl
 SlurmUser=slurm
 AuthType=auth/munge
+AuthInfo=cred_expire=60
 StateSaveLocation=/var/lib/slurm/slurmctld
 SlurmdSpoolDir=/var/lib/slurm/slurmd
 SlurmctldPidFile=/run/slurmctld.pid
@@ -75,10 +79,12 @@ TimeoutSec=300
 [Install]
 WantedBy=multi-user.target
 """,
-    "systemd/system/slurmctld.service.d/here.conf": "[Unit]\nConditionHost=ctl\n",
+    "systemd/system/slurmctld.service.d/here.conf": (
+        "[Unit]\nConditionHost=ctl*\nAfter=shared.mount remote-fs.target\n"
+    ),
     "systemd/system/nfs-server.service.d/here.conf": "[Unit]\nConditionHost=ctl\n",
     "systemd/system/slurmd.service.d/here.conf": (
-        "[Unit]\nConditionHost=!ctl\nAfter=shared.mount remote-fs.target munge.service\n"
+        "[Unit]\nConditionHost=!ctl*\nAfter=shared.mount remote-fs.target munge.service\n"
     ),
     **{
         f"systemd/network/{name}.network": (
@@ -95,6 +101,7 @@ useradd -m -s /bin/bash -u 1002 -b /shared/home bob
 systemctl enable -q systemd-networkd ssh munge slurmctld slurmd nfs-server shared.mount
 systemctl mask -q apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer fstrim.timer \
     man-db.timer dpkg-db-backup.timer getty.target serial-getty@.service nfs-blkmap.service
+systemctl disable -q nfs-ganesha
 mkdir -p {sys.prefix} /var/lib/slurm/slurmctld /var/lib/slurm/slurmd /root/debs
 chown slurm: /var/lib/slurm/slurmctld
 """

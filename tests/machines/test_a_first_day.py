@@ -35,7 +35,7 @@ def test_a_node_has_what_jobs_need(site: Site) -> None:
 
 
 def test_a_training_of_a_user_begins_and_ends(site: Site) -> None:
-    site.await_idle()
+    site.await_nodes("idle")
     training = Training(site, "first")
     began = time.monotonic()
     training.submit(STEPS, is_plain=True)
@@ -51,6 +51,6 @@ def test_a_training_of_a_user_begins_and_ends(site: Site) -> None:
 
 
 def test_every_node_can_be_taken(site: Site) -> None:
-    site.await_idle()
+    site.await_nodes("idle")
     done = site.ctl.run(f"srun -N {len(NODES)} hostname", "ann")
     assert sorted(done.split()) == list(NODES)

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.machines, pytest.mark.timeout(3600)]
 NETEM = "tc qdisc {} dev vec0 root netem loss 10% delay 100ms 50ms"
 NFS = "systemctl {} nfs-server"
 PROMISED_S = 20.0
-BACK_S = 180.0
+BACK_S = 120.0
 # where, what begins it, what ends it, after how many seconds
 CASES = {
     "slurmctld away for 60 s": ("ctl", "systemctl stop slurmctld", "systemctl start slurmctld", 60),
