@@ -98,7 +98,7 @@ def test_a_script_that_has_not_begun_is_not_told_to_finish(mocker: MockerFixture
     """It would die of the signal, and wait for another run, in which it is told."""
     silent, held = (FragmentState.RUNNING, Said.NOTHING), (FragmentState.HELD, Said.NOTHING)
     joined, done = (FragmentState.RUNNING, Said.JOINED), (FragmentState.DONE, Said.JOINED)
-    looks, told = iter([silent] * 4 + [held, joined, done]), []
+    looks, heard = iter([silent] * 4 + [held, joined, done]), []
     now = SimpleNamespace(
         nodes={"n1"}, fragments=[SimpleNamespace(mark=SimpleNamespace(stopped=""))]
     )
@@ -117,9 +117,9 @@ def test_a_script_that_has_not_begun_is_not_told_to_finish(mocker: MockerFixture
         _pause=lambda *_: None,
         _clean=lambda _: None,
     )
-    port = SimpleNamespace(ask=lambda _: told.append(now.fragments[0].said))
+    port = SimpleNamespace(ask=lambda _: heard.append(now.fragments[0].said))
     Trial(Wish("x", nodes=1), port, (), lambda _: None).run()
-    assert told == [Said.JOINED]
+    assert heard == [Said.JOINED]
 
 
 def test_a_missing_user() -> None:
