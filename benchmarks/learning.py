@@ -47,6 +47,7 @@ class Case:
     name: str
     jobs: int
     queue: Queue
+    shares_family: bool = False
 
 
 def main() -> int:
@@ -119,6 +120,7 @@ def _conditions(case: Case) -> Conditions:
         latency_s=0.0,
         checkpoint_s=0.0,
         ends="unknown",
+        shares_family=case.shares_family,
     )
 
 
@@ -169,7 +171,7 @@ def _short(record: Record) -> dict[str, Any]:
     scaling = read_scaling(data() / "bftrainer" / "dnn_scaling.json")
     short = _sized("shufflenet", scaling["shufflenet"], SHORT_NODE_S)
     queue = Queue((short,) * 1000, is_endless=False)
-    case = Case("short", 10, queue)
+    case = Case("short", 10, queue, shares_family=True)
     known, learned = (_run(case, record, policy) for policy in (TRUE, LEARNED))
     spent = _spent(learned)
     return {
@@ -187,7 +189,8 @@ TRIALS = 243
 def _search(record: Record, jobs: int) -> dict[str, Any]:
     """Trials of a search with asynchronous successive halving: a third reaches the next rung.
 
-    Each rung has three times the work. Batch sizes differ, and so do the curves.
+    Each rung has three times the work. Batch sizes differ, and so do the curves. Trials of the same
+    batch size are a family.
     """
     draw = random.Random(1)
     sia = {n: c for n, c in sia_curves(data() / "sia").items() if model_of(n) == "imagenet"}
@@ -197,7 +200,7 @@ def _search(record: Record, jobs: int) -> dict[str, Any]:
         fate = draw.random()
         share = 1 / 27 if fate > 1 / 3 else 1 / 9 if fate > 1 / 9 else 1 / 3 if fate > 1 / 27 else 1
         parts.append(_sized(name, sia[name], 4 * JOB_NODE_S * share))
-    case = Case("search", jobs, Queue(tuple(parts), is_endless=False))
+    case = Case("search", jobs, Queue(tuple(parts), is_endless=False), shares_family=True)
     outcomes = {p: _run(case, record, p) for p in (TRUE, LEARNED, *OTHERS)}
     ended = {p: o.last_done_s if _all(o) == TRIALS else math.inf for p, o in outcomes.items()}
     return {

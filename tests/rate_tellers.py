@@ -18,10 +18,16 @@ def rate(nodes: int, at: int = 0, per_s: float = 0.0, batch: float = 0.0) -> Rat
 
 
 def teller(
-    job_id: int, *told: Sequence[Rate], most: int = 16, unit: int = 1, pauses: Pauses = NO_PAUSES
+    job_id: int,
+    *told: Sequence[Rate],
+    most: int = 16,
+    unit: int = 1,
+    pauses: Pauses = NO_PAUSES,
+    user: str = "ada",
+    name: str = "",
 ) -> MalleableJob:
     """A job with a fragment for each of these reports, and at least with a fragment."""
-    request = make_request(unit, most, unit)
+    request = replace(make_request(unit, most, unit), name=name)
     fragments = [
         make_fragment(
             index,
@@ -34,7 +40,7 @@ def teller(
         for index, rates in enumerate(told or [()])
     ]
     held = most - len(fragments)
-    return replace(make_job(*fragments, held=held, job_id=job_id, request=request), user="ada")
+    return replace(make_job(*fragments, held=held, job_id=job_id, request=request), user=user)
 
 
 def moment(seconds: float) -> int:

@@ -3,7 +3,8 @@
 The shipped allocator gets the believed curves instead of the true curves. In addition to the
 advisor (`Way.LEARNED`) there are the ways of other systems without curves, for comparison. A job
 reports the rate of a size after `MEASURE_S` of steady work there, once, with an error of `NOISE`.
-Errors do not average out. It begins on its least size, and waits there for the first rate.
+Errors do not average out. It begins on its least size, and waits there for the first rate. In a
+family, jobs of the same model share their rates, as long as Slurm lists them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Optional
 from papers.question import Question, Row, Spent
 from papers.shipped import Allocator
 from slurm_hooks.allocation.curves import curve_of, equal_share, equal_shares
-from slurm_hooks.learning.learned import learn
+from slurm_hooks.learning.learned import learn_among
+from slurm_hooks.learning.reports import current
 from slurm_hooks.model import Curve, Learned, Rate
 from slurm_hooks.replay.costs import Rescale
 from slurm_hooks.replay.work import Kind
@@ -28,6 +30,7 @@ from slurm_hooks.replay.world.learner import NOISE
 MEASURE_S = 15.0
 ALIKE = 0.1  # in the logarithm: sizes so close bring no news
 LOOK_AGAIN_S = 300.0
+LISTED_S = 300.0  # MinJobAge
 LOOK_S = 180.0  # a probe without a rate by then is given up
 
 
@@ -78,15 +81,17 @@ class Learning:
         inner: Allocator,
         rescale: Rescale,
         way: Way = Way.LEARNED,
+        is_family: bool = False,
         seed: int = 1,
     ) -> None:
         self.sees_ends = inner.sees_ends
         self.spent = Spent()
         self.wake_s = math.inf
-        self._inner, self._way = inner, way
+        self._inner, self._way, self._is_family = inner, way, is_family
         self._rescale = rescale
         self._draw = random.Random(seed)
         self._pupils: dict[int, _Pupil] = {}
+        self._ended: dict[_Pupil, float] = {}  # the time of their end: Slurm still lists them
         self._order: list[_Pupil] = []
         self._made: dict[tuple[Kind, int, str], Kind] = {}
         self._had: list[tuple[_Pupil, int]] = []
@@ -102,6 +107,7 @@ class Learning:
         self._now = now
         pupils = {}
         self._order = []
+        self._ended = {p: at for p, at in self._ended.items() if now - at < LISTED_S}
         for number, kind, worked in jobs:
             pupil = self._pupils.get(number) or self._new(number, kind)
             self._measure(pupil, worked)
@@ -118,6 +124,7 @@ class Learning:
         return pupil
 
     def _leave(self, pupil: _Pupil) -> None:
+        self._ended[pupil] = self._now
         self.spent.jobs_probed += pupil.probed_node_s > 0
 
     def _measure(self, pupil: _Pupil, worked: Mapping[int, float]) -> None:
@@ -139,7 +146,14 @@ class Learning:
         if self._way is not Way.LEARNED:
             return
         kind = pupil.kind
-        pupil.learned = learn(tuple(pupil.rates), 1, kind.max_nodes, kind.min_nodes)
+        sizes = (1, kind.max_nodes, kind.min_nodes)
+        pupil.learned = learn_among(tuple(pupil.rates), self._of_family(kind), *sizes)
+
+    def _of_family(self, kind: Kind) -> tuple[Rate, ...]:
+        if not self._is_family:
+            return ()
+        known = (*self._ended, *self._pupils.values())
+        return current(rate for each in known if each.kind.name == kind.name for rate in each.rates)
 
     def decide(self, question: Question) -> Sequence[Row]:
         """The nodes of each job, `(class)`."""
@@ -196,7 +210,7 @@ class Learning:
     def _first(self, pupil: _Pupil, nodes: int, share: int) -> Optional[_Look]:
         """Its least size, at which it begins."""
         known, kind = pupil.learned, pupil.kind
-        if nodes or known.sizes_seen or kind.max_nodes <= kind.min_nodes:
+        if nodes or known.sizes_seen or known.is_shared or kind.max_nodes <= kind.min_nodes:
             return None
         return _Look(kind.min_nodes, self._rescale.up_s * share)
 

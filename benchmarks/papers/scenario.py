@@ -50,7 +50,7 @@ def policy_of(name: str, conditions: Conditions, settings: Settings) -> Policy:
     if name in WAYS:
         inner = policy_of("default", conditions, settings)
         assert isinstance(inner, Allocator)
-        return Learning(inner, rescale, Way(name))
+        return Learning(inner, rescale, Way(name), conditions.shares_family)
     objective = conditions.objective or settings.plan.objective
     shipped = Shipped(
         rescale,

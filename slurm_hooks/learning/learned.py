@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from functools import lru_cache
+from typing import Optional
 
 from slurm_hooks.allocation.curves import curve_of
-from slurm_hooks.learning.reports import report_of
+from slurm_hooks.learning.reports import current, family_of, report_of
 from slurm_hooks.learning.throughput import (
     MODEL_ERROR,
     SHAPES,
@@ -31,10 +34,40 @@ KEPT = 4096  # results of 8 to 20 kB: those of the jobs of a loop, and 80 MB at 
 NEAR = 2.0  # units. Without a size so small they did worse too
 
 
-def learned_of(job: MalleableJob, now_s: float) -> Learned:
-    """Return the knowledge of how the job scales, from its own reports until `now_s`."""
-    request = job.request
-    return learn(report_of(job, now_s).rates, request.unit, request.max_nodes, request.min_nodes)
+def learned_by(jobs: Sequence[MalleableJob], now_s: float) -> dict[int, Learned]:
+    """Return the knowledge of how each of a user's jobs scales, by job id, from reports until
+    `now_s`.
+    """
+    told = {job.job_id: report_of(job, now_s).rates for job in jobs}
+    of_family: dict[Optional[Hashable], list[Rate]] = defaultdict(list)
+    for job in jobs:
+        of_family[family_of(job)] += told[job.job_id]
+    shared = {family: current(rates) if family else () for family, rates in of_family.items()}
+    return {
+        job.job_id: learn_among(
+            told[job.job_id],
+            shared[family_of(job)],
+            job.request.unit,
+            job.request.max_nodes,
+            job.request.min_nodes,
+        )
+        for job in jobs
+    }
+
+
+def learn_among(
+    rates: tuple[Rate, ...],
+    of_family: tuple[Rate, ...],
+    unit: int,
+    max_nodes: int,
+    min_nodes: int = 0,
+) -> Learned:
+    """Return the knowledge from a job's own rates, or from its family's while these are too few."""
+    own = learn(rates, unit, max_nodes, min_nodes)
+    if own.curve or rates == of_family:
+        return own
+    shared = learn(of_family, unit, max_nodes, min_nodes)
+    return replace(shared, sizes_seen=own.sizes_seen, is_shared=True) if shared.curve else own
 
 
 @lru_cache(maxsize=KEPT)

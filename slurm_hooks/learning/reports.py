@@ -8,12 +8,14 @@ again: rates from before the change contradict the newest rates, and are left ou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
 from slurm_hooks.learning.throughput import MOST_SIZES
 from slurm_hooks.model import MalleableJob, Pauses, Rate, Telemetry
+from slurm_hooks.model.resources import GPU
 
 AHEAD_S = 300  # munge refuses a node whose clock is further ahead
 WORST_ERROR = 0.5  # relative. A rate with a larger error does not count
@@ -49,6 +51,23 @@ def report_of(job: MalleableJob, now_s: float) -> JobReport:
 def _until(most_s: float, telemetry: Telemetry) -> Telemetry:
     """A rate from the future would be the newest for ever."""
     return replace(telemetry, rates=tuple(r for r in telemetry.rates if r.at <= most_s))
+
+
+_COUNTER = re.compile(r"[-_.]\d+$")
+
+
+def family_of(job: MalleableJob) -> Optional[Hashable]:
+    """Equal for jobs that should scale equally: the same user, script, unit and kind of node.
+
+    A counter at the end of the name makes no difference: trial-7 and trial-8 are of a family. None
+    without a name, and for a gang that takes any type of GPU.
+    """
+    request, needs = job.request, job.needs
+    if not request.name or (request.slot is not None and request.slot.gres == GPU):
+        return None
+    name = _COUNTER.sub("", request.name) or request.name
+    kind = request.slot or (needs.features, needs.gres)
+    return job.user, name, request.unit, request.engine, kind
 
 
 def _age(telemetry: Telemetry) -> tuple[int, str]:

@@ -47,12 +47,13 @@ class Learned:
 
     `plausible` are curves that the measurements allow, each as likely as the others. `curve` is
     about their mean: where they differ, little is known. `sizes_seen` are the sizes in nodes whose
-    rates count, in order.
+    rates count, in order. `is_shared` is true if `curve` needs the rates of other jobs.
     """
 
     curve: Optional[Curve] = None
     plausible: tuple[Curve, ...] = ()
     sizes_seen: tuple[int, ...] = ()
+    is_shared: bool = False
 
     def spread(self, nodes: int) -> float:
         """The relative standard deviation of the throughput at `nodes`, infinite if unknown."""

@@ -68,7 +68,7 @@ def _begins(ground: Ground, situation: Situation) -> bool:
     """
     job, least = situation.job, situation.least
     learned = _learned(ground, situation)
-    if learned is None or learned.sizes_seen:
+    if learned is None or learned.sizes_seen or learned.is_shared:
         return False
     if not situation.size <= least < situation.most:
         return False

@@ -67,7 +67,8 @@ class Conditions:
     """The conditions of every line of a replay. With `has_own_pace`, `tick_s` is the first
     interval, and ticks choose the others.
 
-    Fragments have a multiple of `unit` GPUs of a node, or whole nodes if it is 0. Without manners,
+    With `shares_family`, jobs of a model share their rates. Fragments have a multiple of `unit`
+    GPUs of a node, or whole nodes if it is 0. Without manners,
     jobs ignore where other jobs would be packed. Each job has `core` more nodes, which are in no
     record.
     """
@@ -83,6 +84,7 @@ class Conditions:
     ends: str = "planned"
     redoes_planned: bool = False
     has_own_pace: bool = False
+    shares_family: bool = False
     unit: int = 0
     has_manners: bool = True
     core: int = 0

@@ -24,7 +24,7 @@ QUIET_S = 300.0  # a job that has had its minimum for so long without a report w
 
 def learned_lines(job: MalleableJob, learned: Optional[Learned], now_s: float) -> list[str]:
     """Lines for `explain` on how a job scales: figures, their error and their source."""
-    if learned is None or not learned.sizes_seen:
+    if learned is None or not (learned.curve or learned.sizes_seen):
         lines = _unknown_lines(job, now_s)
     else:
         report = report_of(job, now_s)
@@ -48,13 +48,15 @@ def _seen_lines(
     sizes, unit = learned.sizes_seen, job.request.unit
     noun = noun_of(job.request.size_unit)
     age = f", last {age_text(now_s - rates[-1].at)} ago" if rates else ""
-    seen = f"measured at: {', '.join(map(str, sizes))}{age}"
+    seen = f"measured at: {', '.join(map(str, sizes))}{age}" if sizes else "not measured itself"
     if learned.curve is None:
         lacks = "a small size is missing" if len(sizes) > 1 else "a second size is missing"
         return [f"{seen}; {lacks}, so {noun}s are shared equally"]
-    far, most = sizes[-1], job.request.max_nodes
+    far, most = sizes[-1] if sizes else job.request.max_nodes, job.request.max_nodes
     error = next((rate.error for rate in rates if rate.nodes == far), 0.0)
     lines = [f"{_gain(job, learned, far, error)} ({seen})"]
+    if learned.is_shared:
+        lines.append("your jobs of the same name count too, since its own sizes are too few")
     if job.size < far and speedup(learned.curve, far, unit) < NO_GAIN:
         lines.append(f"more {noun}s are no faster, so the job takes no free {noun}")
     if most > far:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 
-from slurm_hooks.learning.learned import learned_of
-from slurm_hooks.model import Counted, Learned, Snapshot
+from slurm_hooks.learning.learned import learned_by
+from slurm_hooks.model import Counted, Learned, MalleableJob, Snapshot
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.limits import limit_waiters
 from slurm_hooks.settings.values import Settings, Site
@@ -42,14 +43,17 @@ def observe_all(port: Port, settings: Settings, is_reading: bool) -> Snapshot:
 def with_learned(seen: Snapshot) -> Snapshot:
     """The snapshot with the knowledge of how its jobs scale.
 
-    A job whose report cannot be judged has no entry, so its user's text fails no tick.
+    If the reports of a user cannot be judged, only that user's jobs have no entry.
     """
-    learned: dict[int, Learned] = {}
+    by_user: dict[str, list[MalleableJob]] = defaultdict(list)
     for job in seen.jobs:
+        by_user[job.user].append(job)
+    learned: dict[int, Learned] = {}
+    for user, jobs in by_user.items():
         try:
-            learned[job.job_id] = learned_of(job, seen.now.timestamp())
+            learned.update(learned_by(jobs, seen.now.timestamp()))
         except Exception:  # a bug here must not fail a tick
-            _log.debug("job %d: its report was not judged", job.job_id, exc_info=True)
+            _log.debug("the reports of %s's jobs were not judged", user, exc_info=True)
     return replace(seen, learned=learned)
 
 

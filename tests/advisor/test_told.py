@@ -8,14 +8,17 @@ import pytest
 
 from build import make_snapshot
 from rate_tellers import TRUE, moment, rate, teller
-from slurm_hooks.learning.learned import learned_of
-from slurm_hooks.model import Learned, MalleableJob, Pauses, Telemetry
+from slurm_hooks.learning.learned import learned_by
+from slurm_hooks.learning.reports import family_of
+from slurm_hooks.model import Learned, MalleableJob, Needs, Pauses, Slot, Telemetry
+from slurm_hooks.model.resources import GPU
 from slurm_hooks.report.learned_text import learned_lines
 from slurm_hooks.tick import observe
 
 
 def told_of(job: MalleableJob, seconds: float) -> list[str]:
-    return learned_lines(job, learned_of(job, moment(seconds)), moment(seconds))
+    learned = learned_by([job], moment(seconds))[job.job_id]
+    return learned_lines(job, learned, moment(seconds))
 
 
 def test_a_tick_learns_each_job_from_its_own_report() -> None:
@@ -30,19 +33,66 @@ def test_a_tick_learns_each_job_from_its_own_report() -> None:
 
 
 def test_a_fault_in_learning_fails_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(job: MalleableJob, _now_s: float) -> Learned:
-        if job.job_id == 7:
-            raise ZeroDivisionError("a fault")
-        return Learned()
+    """It concerns only the jobs of the user whose text met the fault."""
 
-    monkeypatch.setattr(observe, "learned_of", broken)
-    assert observe.with_learned(make_snapshot(teller(7), teller(8))).learned == {8: Learned()}
+    def broken(jobs: list[MalleableJob], _now_s: float) -> dict[int, Learned]:
+        if jobs[0].user == "ada":
+            raise ZeroDivisionError("a fault")
+        return {job.job_id: Learned() for job in jobs}
+
+    monkeypatch.setattr(observe, "learned_by", broken)
+    jobs = teller(7), teller(8, user="bob")
+    assert observe.with_learned(make_snapshot(*jobs)).learned == {8: Learned()}
+
+
+def test_a_new_job_begins_with_the_rates_of_jobs_of_the_same_name() -> None:
+    told = [rate(1, 1), rate(2, 2), rate(8, 3)]
+    jobs = (
+        teller(1, told[:2], name="trial-1"),
+        teller(2, told[2:], name="trial-2"),
+        teller(3, name="trial-3"),
+        teller(4, name="other"),
+        teller(5, name="trial-5", user="bob"),
+        teller(6),
+    )
+    learned = observe.with_learned(make_snapshot(*jobs)).learned
+    curve = learned[3].curve
+    assert curve is not None
+    assert curve(8) / curve(1) == pytest.approx(TRUE(8) / TRUE(1), rel=0.1)
+    assert (learned[3].is_shared, learned[3].sizes_seen) == (True, ())
+    assert (learned[2].is_shared, learned[2].sizes_seen) == (True, (8,))
+    assert not learned[1].is_shared
+    assert [learned[other].curve for other in (4, 5, 6)] == [None, None, None]
+    lines = learned_lines(jobs[2], learned[3], moment(0))
+    assert "not measured itself" in lines[0]
+    assert "same name" in lines[1]
+
+
+def test_a_job_that_scales_unlike_its_family_is_believed() -> None:
+    own = [rate(1, 5, per_s=10.0), rate(2, 6, per_s=11.0)]
+    jobs = teller(1, [rate(1, 1), rate(2, 2)], name="a-1"), teller(2, own, name="a-2")
+    curve = observe.with_learned(make_snapshot(*jobs)).learned[2].curve
+    assert curve is not None
+    assert curve(2) / curve(1) == pytest.approx(1.1, rel=0.05)
+
+
+def test_workers_of_another_kind_are_another_family() -> None:
+    """A gang that takes any GPU may have other GPUs than its siblings, so it has no family."""
+
+    def family(slot: Slot | None, features: str = "") -> object:
+        job = teller(7, name="a-1")
+        request = replace(job.request, slot=slot)
+        return family_of(replace(job, request=request, needs=Needs(features)))
+
+    assert family(Slot(GPU)) is None
+    kinds = family(None), family(None, "ib"), family(Slot("gpu:a100")), family(Slot(cpus=4))
+    assert len(set(kinds)) == len(kinds)
 
 
 def test_a_report_without_sizes_is_no_curve() -> None:
     job = teller(7)
     empty = replace(job.fragments[0], telemetry=Telemetry())
-    assert learned_of(replace(job, fragments=(empty,)), moment(0)).sizes_seen == ()
+    assert learned_by([replace(job, fragments=(empty,))], moment(0))[7].sizes_seen == ()
 
 
 def test_the_words_of_explain() -> None:

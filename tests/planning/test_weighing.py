@@ -74,7 +74,9 @@ def test_nodes_that_wait_for_a_measured_speed_are_idle_for_that_reason() -> None
     assert idle == {Why.STARTING: 2, Why.PROBED: 6}
 
 
-@pytest.mark.parametrize("learned_of_7", [Learned(sizes_seen=(4,)), None])
+@pytest.mark.parametrize(
+    "learned_of_7", [Learned(sizes_seen=(4,)), Learned(GOOD, is_shared=True), None]
+)
 def test_a_job_that_has_reported_or_never_will_does_not_begin_small(
     learned_of_7: Optional[Learned],
 ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from promises.bench import TRAINER, WITH_TORCHRUN, Bench, hastened
-from slurm_hooks.learning.learned import learned_of
+from slurm_hooks.learning.learned import learned_by
 from slurm_hooks.learning.reports import report_of
 from slurm_hooks.model import MalleableJob
 from slurm_hooks.sandbox import Sandbox
@@ -111,7 +111,7 @@ def test_a_script_without_our_library_is_learned(bench: Bench) -> None:
     explain = ("explain", str(job_id))
     wait_until(is_known, 600, lambda: bench.malleable(*explain).stdout, every_s=4)
     job = bench.job(job_id)
-    curve = learned_of(job, time.time()).curve
+    curve = learned_by([job], time.time())[job_id].curve
     newest = {rate.nodes: rate for rate in report_of(job, time.time()).rates}
     assert curve is not None
     error = math.hypot(newest[1].error, newest[2].error)

@@ -40,7 +40,7 @@ def job(name: str, node_s: float = 20_000.0) -> Kind:
     return kind(name, SITE[name], (1, 16), 100 * node_s)
 
 
-def replay(policy: str, parts: tuple[Kind, ...], jobs: int) -> Outcome:
+def replay(policy: str, parts: tuple[Kind, ...], jobs: int, shares: bool = False) -> Outcome:
     conditions = Conditions(
         queue=Queue(parts, is_endless=False),
         jobs=jobs,
@@ -50,6 +50,7 @@ def replay(policy: str, parts: tuple[Kind, ...], jobs: int) -> Outcome:
         latency_s=0.0,
         checkpoint_s=0.0,
         ends="unknown",
+        shares_family=shares,
     )
     return scenario.run(policy, dedicated(16, 0.0, 40_000.0), conditions, Settings())
 
@@ -67,6 +68,15 @@ def test_each_job_is_probed_once_at_its_start() -> None:
     spent = replay("learned", MIX, 4).spent
     assert spent.looks == spent.jobs == len(MIX)
     assert 0 < spent.probed_node_s < 0.02 * spent.node_s
+
+
+def test_jobs_of_a_family_are_probed_less_often() -> None:
+    """Some are: now and then no listed job of the family knows the smallest size."""
+    short = (job("usual", 3_000.0),) * 60
+    spent = replay("learned", short, 4, shares=True).spent
+    assert spent.jobs == 60
+    assert spent.jobs_probed < 40
+    assert replay("learned", short, 4).spent.jobs_probed > 40
 
 
 def test_only_sizes_that_a_job_was_steady_on_are_known() -> None:
