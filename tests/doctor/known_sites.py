@@ -227,6 +227,11 @@ def submission(**changes: Any) -> dict[str, Any]:
     return {"submission": replace(known(GOOD_SITE.submission), **changes)}
 
 
+def only_users(*names: str, **changes: Any) -> dict[str, Any]:
+    """A site whose malleable jobs are for these users alone."""
+    return {"settings": Settings(site=Site(users=names)), **submission(**changes)}
+
+
 def plugin(**changes: Any) -> dict[str, Any]:
     stack = known(GOOD_SITE.plugstack)
     return {"plugstack": replace(stack, ours=replace(PLUGIN, **changes))}

@@ -95,8 +95,11 @@ def _policy_loaded(facts: Facts) -> Iterator[Finding]:
 
 def _operators(facts: Facts) -> Iterator[Finding]:
     seen = known(facts.submission)
+    users = facts.settings.site.users
+    nobody_submits = bool(users) and all(name in seen.strangers for name in users)
     for name in seen.strangers:
-        yield warning(
+        say = error if nobody_submits and name in users else warning
+        yield say(
             f"{name} is not a user of this host, so the name has no effect",
             advice="correct site.operators or site.users in "
             f"{facts.settings_path or 'malleable.toml'}",
@@ -152,7 +155,7 @@ TABLE = (
         Category.SUBMISSION,
         "the users in site.operators and site.users exist",
         "Only operators may release, move or extend fragments by hand. The user of the tick must "
-        "be among them.",
+        "be among them. If this host knows no name in site.users, all malleable jobs are refused.",
         _operators,
         is_ours=True,
     ),
