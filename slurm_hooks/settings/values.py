@@ -24,8 +24,9 @@ else:
 LONGEST_NOTICE_S = 600
 _INSTEAD = {
     "mode.users": "write users in the section [site]",
-    "mode.accounts": "write AllowAccounts=NAME at the partition in slurm.conf",
-    "mode.nodes": "write Nodes=NAMES at the partition in slurm.conf",
+    "mode.accounts": "write AllowAccounts=NAME at a partition of malleable jobs only, with "
+    "EnforcePartLimits=ANY in slurm.conf; in a partition of others name users in site.users",
+    "mode.nodes": "write Nodes=NAMES at a partition of malleable jobs only, in slurm.conf",
     "mode.max_nodes_per_user": "run sacctmgr modify qos NAME set MaxTRESPU=node=N",
     "mode.max_nodes_per_account": "run sacctmgr modify qos NAME set MaxTRESPA=node=N",
 }

@@ -286,7 +286,7 @@ def test_a_script_gets_the_time_that_a_command_may_take(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ('[mode]\nnodes = ["n[1-"]\n', "write Nodes=NAMES at the partition"),
+        ('[mode]\nnodes = ["n[1-"]\n', "write Nodes=NAMES at a partition of malleable jobs only"),
         ('[plan]\nobjective = "nobodys"\n', "no installed package has it"),
     ],
 )
