@@ -127,7 +127,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
 def test_a_key_of_an_earlier_version_names_what_to_write_instead() -> None:
     (fault,) = faults('[mode]\nnodes = ["n1"]\n')
     assert fault.endswith(
-        "unknown key mode.nodes; write Nodes=NAMES at a partition of malleable jobs only, in slurm.conf"
+        "unknown key mode.nodes; write Nodes=NAMES at a partition of malleable jobs only, in "
+        "slurm.conf"
     )
 
 
