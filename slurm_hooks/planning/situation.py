@@ -61,8 +61,8 @@ class Situation:
 
     After a change, `redone_s` seconds of its work are done again. `wish` is the number of nodes
     that a pool wants. A pool that `is_tried` has failed. It gets at most 1 worker until that worker
-    has lived for a while. A job of whole nodes has no `share`. A limit
-    of Slurm's on the jobs of its user or account may `cap` it.
+    has lived for a while. A job of whole nodes has no `share`. A limit of Slurm's on the jobs of
+    its user or account may `cap` it.
     """
 
     job: MalleableJob
