@@ -19,7 +19,7 @@ def rate(nodes: int, at: int = 0, per_s: float = 0.0, batch: float = 0.0) -> Rat
 
 def teller(
     job_id: int,
-    *told: Sequence[Rate],
+    *reports: Sequence[Rate],
     most: int = 16,
     unit: int = 1,
     pauses: Pauses = NO_PAUSES,
@@ -37,7 +37,7 @@ def teller(
             request=request,
             telemetry=Telemetry(tuple(rates), pauses=pauses) if rates else None,
         )
-        for index, rates in enumerate(told or [()])
+        for index, rates in enumerate(reports or [()])
     ]
     held = most - len(fragments)
     return replace(make_job(*fragments, held=held, job_id=job_id, request=request), user=user)

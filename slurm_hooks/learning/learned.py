@@ -38,14 +38,14 @@ def learned_by(jobs: Sequence[MalleableJob], now_s: float) -> dict[int, Learned]
     """Return the knowledge of how each of a user's jobs scales, by job id, from reports until
     `now_s`.
     """
-    told = {job.job_id: report_of(job, now_s).rates for job in jobs}
+    reports = {job.job_id: report_of(job, now_s).rates for job in jobs}
     of_family: dict[Optional[Hashable], list[Rate]] = defaultdict(list)
     for job in jobs:
-        of_family[family_of(job)] += told[job.job_id]
+        of_family[family_of(job)] += reports[job.job_id]
     shared = {family: current(rates) if family else () for family, rates in of_family.items()}
     return {
         job.job_id: learn_among(
-            told[job.job_id],
+            reports[job.job_id],
             shared[family_of(job)],
             job.request.unit,
             job.request.max_nodes,

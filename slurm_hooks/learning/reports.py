@@ -38,11 +38,11 @@ def report_of(job: MalleableJob, now_s: float) -> JobReport:
     """The reports of all fragments together, without rates from after `now_s`. Empty without a
     report.
     """
-    told = [_until(now_s + AHEAD_S, f.telemetry) for f in job.fragments if f.telemetry is not None]
-    if not told:
+    reports = [_until(now_s + AHEAD_S, f.telemetry) for f in job.fragments if f.telemetry is not None]
+    if not reports:
         return JobReport()
-    newest = max(told, key=_age)
-    alike = (each for each in told if each.counts is newest.counts)
+    newest = max(reports, key=_age)
+    alike = (each for each in reports if each.counts is newest.counts)
     since = _since(job)
     usable = (r for each in alike for r in each.rates if _may_count(r, job) and r.at >= since)
     return JobReport(current(usable), newest.sync, newest.pauses)

@@ -67,9 +67,9 @@ def test_the_order_of_the_fragments_does_not_matter(told: list[Telemetry], draw:
 
 
 def test_sizes_that_the_job_cannot_have_are_left_out() -> None:
-    told = [rate(4), rate(6), rate(8)]
-    assert counted(teller(7, told, most=4, unit=4)) == [4]
-    assert counted(teller(7, told, most=6, unit=3)) == [6]
+    said = [rate(4), rate(6), rate(8)]
+    assert counted(teller(7, said, most=4, unit=4)) == [4]
+    assert counted(teller(7, said, most=6, unit=3)) == [6]
     assert counted(teller(7, [replace(rate(4), error=0.6)])) == []
 
 
@@ -101,8 +101,8 @@ def test_a_gang_that_has_other_gpus_now_is_learned_again() -> None:
     start = after(-600)
     at = int(start.timestamp())
     request = replace(make_request(1, 8), slot=Slot(GPU))
-    told = Telemetry((rate(4, at - 1), rate(2, at)))
-    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=told, start=start)
+    said = Telemetry((rate(4, at - 1), rate(2, at)))
+    fragment = make_fragment(0, FragmentState.RUNNING, ["n1"], telemetry=said, start=start)
     assert counted(make_job(fragment, request=request)) == [2]
     assert counted(make_job(fragment, request=make_request(1, 8))) == [4, 2]
 

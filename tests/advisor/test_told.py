@@ -46,10 +46,10 @@ def test_a_fault_in_learning_fails_no_tick(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_new_job_begins_with_the_rates_of_jobs_of_the_same_name() -> None:
-    told = [rate(1, 1), rate(2, 2), rate(8, 3)]
+    reports = [rate(1, 1), rate(2, 2), rate(8, 3)]
     jobs = (
-        teller(1, told[:2], name="trial-1"),
-        teller(2, told[2:], name="trial-2"),
+        teller(1, reports[:2], name="trial-1"),
+        teller(2, reports[2:], name="trial-2"),
         teller(3, name="trial-3"),
         teller(4, name="other"),
         teller(5, name="trial-5", user="bob"),
@@ -97,8 +97,8 @@ def test_a_report_without_sizes_is_no_curve() -> None:
 
 def test_the_words_of_explain() -> None:
     pauses = Pauses(start_s=40.0, grow_s=6.0)
-    told = [rate(1, moment(-3)), rate(2, moment(-2)), rate(8, moment(0))]
-    seen, assumed, paused = told_of(teller(7, told, pauses=pauses), 300)
+    reports = [rate(1, moment(-3)), rate(2, moment(-2)), rate(8, moment(0))]
+    seen, assumed, paused = told_of(teller(7, reports, pauses=pauses), 300)
     assert seen.startswith("learned: 8 nodes train 5.")
     assert seen.endswith("(measured at: 1, 2, 8, last 5 minutes ago)")
     assert assumed.startswith("learned: 16 nodes train")

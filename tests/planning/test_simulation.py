@@ -323,8 +323,8 @@ def sizes_of(
         mine = running(slurm, job)
         if mine:
             seen.setdefault(job, set()).add(len(mine))
-            told = ",".join(f"{size}:{of_size[size - 1]}/10/0" for size in seen[job])
-            mine[0].comment = f"trained{{0}};progress{{s{slurm.now},{told}}}"
+            said = ",".join(f"{size}:{of_size[size - 1]}/10/0" for size in seen[job])
+            mine[0].comment = f"trained{{0}};progress{{s{slurm.now},{said}}}"
     return [len(running(slurm, job)) for job in rates]
 
 

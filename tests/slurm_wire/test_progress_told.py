@@ -71,9 +71,9 @@ def test_every_text_of_an_agent_is_read(progress: Progress) -> None:
     read_progress = parse_progress(text)
     assert read_progress is not None
     assert (read_progress.counts is Counts.SAMPLES) is progress.in_samples
-    told = {rate.nodes: rate for rate in progress.rates}
+    given = {rate.nodes: rate for rate in progress.rates}
     for read in read_progress.rates:
-        rate = told[read.nodes]
+        rate = given[read.nodes]
         assert read.at == rate.at
         assert read.per_s == pytest.approx(rate.per_s, rel=1e-3)
         assert read.batch == pytest.approx(rate.batch, rel=1e-3)
@@ -166,8 +166,8 @@ def test_text_that_no_agent_writes_harms_no_agent_that_starts_again(text: str) -
     rates = Rates()
     rates.recall(earlier(text))
     rates.note(2, Steady(5.0, 0.1, 1.0), NOW)
-    told = rates.as_progress(None, ToldPauses(), None)
-    assert parse_progress(entry(told)) is not None
+    progress = rates.as_progress(None, ToldPauses(), None)
+    assert parse_progress(entry(progress)) is not None
 
 
 @pytest.mark.parametrize(

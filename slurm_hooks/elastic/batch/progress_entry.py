@@ -118,9 +118,9 @@ def earlier(text: str) -> Optional[Progress]:
     match = _ENTRY.fullmatch(text)
     if not match:
         return None
-    told = filter(None, map(_TOLD.fullmatch, match[3].split(",")))
+    matches = filter(None, map(_TOLD.fullmatch, match[3].split(",")))
     try:
-        rates = [_told(words, int(match[2])) for words in told]
+        rates = [_told(words, int(match[2])) for words in matches]
     except ValueError:
         return None
     sane = [rate for rate in rates if _LEAST <= rate.per_s <= _MOST and rate.batch <= _MOST]
