@@ -38,7 +38,8 @@ def report_of(job: MalleableJob, now_s: float) -> JobReport:
     """The reports of all fragments together, without rates from after `now_s`. Empty without a
     report.
     """
-    reports = [_until(now_s + AHEAD_S, f.telemetry) for f in job.fragments if f.telemetry is not None]
+    limit_s = now_s + AHEAD_S
+    reports = [_until(limit_s, f.telemetry) for f in job.fragments if f.telemetry is not None]
     if not reports:
         return JobReport()
     newest = max(reports, key=_age)
