@@ -4,7 +4,7 @@ BUILD := build
 # Debian packages on top of what the other tests need; only sandboxes start MariaDB and slurmdbd.
 FOR_SITES := mariadb-server slurmdbd
 FOR_METRICS := prometheus
-FOR_MACHINES := mmdebstrap user-mode-linux e2fsprogs iproute2 openssh-client
+FOR_MACHINES := mmdebstrap user-mode-linux e2fsprogs iproute2 openssh-client qemu-system-x86
 FOR_ENGINES := octave openmpi-bin libopenmpi-dev mpich openjdk-17-jre-headless chromium
 WORKERS := $(shell n=$$(nproc); echo $$((n < 6 ? 3 * n : 16)))
 EVERYWHERE := not prometheus and not browser and not package and not frameworks and not engines and not abuse and not faults and not machines and not gpu

@@ -12,7 +12,6 @@ import pytest
 
 from machines.course import Site, Training
 from machines.guest import guests
-from machines.pages import Administrator
 from machines.root import KEPT, TREE, USUAL, missing, root_disk, torch_disk
 
 BUILD_LIMIT_S = 1200
@@ -47,14 +46,14 @@ def site(debs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator
         for guest in usual:
             guest.await_up()
         site.note("none", "four machines are up", time.monotonic() - began)
-        site.await_nodes("idle")
-        for guest in usual:
-            guest.receive(debs)
-        began = time.monotonic()
-        for line in Administrator(machines).install():
-            site.note("none", line[:50], time.monotonic() - began)
-            began = time.monotonic()
+        site.install(debs)
         yield site
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[tuple[str, str, float, float]]:
+    """The rows of the table at the end."""
+    return _rows
 
 
 @pytest.fixture

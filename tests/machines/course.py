@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from machines.guest import Guest
-from machines.root import NODES, TREE
+from machines.pages import Administrator
+from machines.root import NODES, SPARE, TREE
 from slurm_hooks.elastic.rendezvous.codec import decode
 from waiting import wait_until
 
@@ -58,6 +60,17 @@ class Site:
         """Add a row to the table. With a bound, which is a promise, check it."""
         self.rows.append((fault, event, took_s, bound_s))
         assert not bound_s or took_s <= bound_s, f"{fault}: {event} took {took_s:.1f} s"
+
+    def install(self, debs: list[Path]) -> None:
+        """Do what the pages say, with a row for each command."""
+        self.await_nodes("idle")
+        for guest in self.machines.values():
+            if guest.name != SPARE:
+                guest.receive(debs)
+        began = time.monotonic()
+        for line in Administrator(self.machines).install():
+            self.note("none", line[:50], time.monotonic() - began)
+            began = time.monotonic()
 
     def squeue(self, form: str, *words: str) -> list[list[str]]:
         """The rows of squeue, by their words."""

@@ -1,4 +1,4 @@
-"""Four machines on this host, each with its own kernel: User Mode Linux on a bridge.
+"""Machines on this host, each with its own kernel: User Mode Linux, or Debian's in an emulator.
 
 All of them live in namespaces whose first process reads from a pipe of this process. When this
 process ends, however it ends, that pipe closes, and the kernel ends all machines.
@@ -10,12 +10,12 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from machines.root import KEPT, NAMES, SPARE, USUAL, root_disk, torch_disk
+from machines.root import KEPT, NAMES, SPARE, boot_file, root_disk, torch_disk
 from waiting import wait_until
 
 MIB = {"ctl": 1500, SPARE: 500}
@@ -53,6 +53,7 @@ class Guest:
 
     room: Room
     name: str
+    boot: Callable[[Guest], list[str]]
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -60,24 +61,18 @@ class Guest:
         return NAMES.index(self.name)
 
     @property
+    def mac(self) -> str:
+        return f"52:54:00:99:00:1{self.number}"
+
+    @property
     def console(self) -> Path:
         return self.room.files / f"{self.name}.console"
 
     def start(self) -> None:
         """Switch the power on."""
-        disk = self.room.files / f"{self.name}.cow"
-        mac = f"52:54:00:99:00:1{self.number}"
-        words = [
-            "linux.uml", f"mem={MIB.get(self.name, NODE_MIB)}M", f"umid={self.name}",
-            f"uml_dir={self.room.files}", f"ubd0={disk},{root_disk()}", f"ubd1r={torch_disk()}",
-            "root=/dev/ubda", "rw", "con=null", "con0=null,fd:1", "con1=null,fd:1", "ssl=null",
-            f"vec0:transport=tap,ifname=tap{self.number},depth=128,gro=1,mac={mac}",
-            f"systemd.hostname={self.name}", "systemd.mask=dev-ttyS0.device",
-            "systemd.show_status=0",
-        ]  # fmt: skip
         with self.console.open("ab") as console:
             self.process = subprocess.Popen(
-                self.room.inside(*words),
+                self.room.inside(*self.boot(self)),
                 env={**os.environ, "TMPDIR": "/dev/shm", "HOME": str(self.room.files)},
                 stdin=subprocess.DEVNULL,
                 stdout=console,
@@ -176,15 +171,46 @@ class Guest:
         return self.console.read_text(errors="replace")[-3000:] if self.console.exists() else ""
 
 
+def uml(guest: Guest) -> list[str]:
+    """The command of a kernel that is a program: fast, with a single processor and no cpuset."""
+    disk = guest.room.files / f"{guest.name}.cow"
+    return [
+        "linux.uml", f"mem={MIB.get(guest.name, NODE_MIB)}M", f"umid={guest.name}",
+        f"uml_dir={guest.room.files}", f"ubd0={disk},{root_disk()}", f"ubd1r={torch_disk()}",
+        "root=/dev/ubda", "rw", "con=null", "con0=null,fd:1", "con1=null,fd:1", "ssl=null",
+        f"vec0:transport=tap,ifname=tap{guest.number},depth=128,gro=1,mac={guest.mac}",
+        f"systemd.hostname={guest.name}", "systemd.mask=dev-ttyS0.device",
+        "systemd.show_status=0",
+    ]  # fmt: skip
+
+
+def qemu(guest: Guest) -> list[str]:
+    """The command of Debian's kernel in an emulated PC: slow, with two cores and cpusets. It has no
+    disk with torch.
+    """
+    kernel = "root=/dev/vda rw console=ttyS0 net.ifnames=0 fstab=no mitigations=off"
+    return [
+        "qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max", "-m", "2048",
+        "-smp", "2,sockets=1,cores=2", "-nodefaults", "-display", "none", "-serial", "stdio",
+        "-kernel", str(boot_file("vmlinuz")), "-initrd", str(boot_file("initrd.img")),
+        "-append", f"{kernel} systemd.hostname={guest.name}",
+        "-drive", f"file={root_disk()},format=raw,if=virtio,snapshot=on",
+        "-netdev", f"tap,id=net,ifname=tap{guest.number},script=no,downscript=no",
+        "-device", f"virtio-net-pci,netdev=net,mac={guest.mac}", "-device", "virtio-rng-pci",
+    ]  # fmt: skip
+
+
 def children(pid: int) -> list[int]:
     """The processes that a process has started."""
     return list(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
 
 @contextmanager
-def guests(files: Path) -> Iterator[dict[str, Guest]]:
-    """All machines, whose power is on except for the spare. They end with this context. Raises
-    OSError if this host has no room for them.
+def guests(
+    files: Path, names: Sequence[str] = NAMES, boot: Callable[[Guest], list[str]] = uml
+) -> Iterator[dict[str, Guest]]:
+    """Machines, whose power is on except for the spare. They end with this context. Raises OSError
+    if this host has no room for them.
     """
     argv = ["unshare", "--net", "--pid", "--mount", "--mount-proc", "--fork", "--kill-child=KILL"]
     pipe = subprocess.PIPE
@@ -198,8 +224,8 @@ def guests(files: Path) -> Iterator[dict[str, Guest]]:
         if holder.stdout.readline() != "ready\n":
             raise OSError(f"no namespaces for machines here: {holder.stderr.read()}")
         room = Room(*children(holder.pid), files)
-        machines = {name: Guest(room, name) for name in NAMES}
-        for name in USUAL:
+        machines = {name: Guest(room, name, boot) for name in names}
+        for name in machines.keys() - {SPARE}:
             machines[name].start()
             time.sleep(1)
         yield machines

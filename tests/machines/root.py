@@ -20,13 +20,15 @@ NODES = ("c1", "c2", "c3")
 USUAL = ("ctl", *NODES)
 SPARE = "ctl2"  # off until a test needs a second controller or file server
 NAMES = (*USUAL, SPARE)
+BOOT = KEPT / "root.boot"
 MODULES = Path("/usr/lib/uml/modules")
 PROGRAMS = ("mmdebstrap", "linux.uml", "mke2fs", "ssh", "ssh-keygen", "ip", "nsenter", "unshare")
 BUILD_LIMIT_S = 1800
 PACKAGES = (
     "systemd-sysv,udev,dbus,kmod,procps,iproute2,openssh-server,ca-certificates,python3,less,"
     "munge,slurmctld,slurmd,slurm-client,nfs-kernel-server,nfs-common,coinor-cbc,"
-    "nfs-ganesha,nfs-ganesha-vfs"
+    "nfs-ganesha,nfs-ganesha-vfs,"
+    "linux-image-cloud-amd64"  # for qemu
 )
 # UML has no cpuset, hence ConstrainCores=no. A requeued job starts when its credential has expired.
 FILES = {
@@ -88,7 +90,7 @@ WantedBy=multi-user.target
     ),
     **{
         f"systemd/network/{name}.network": (
-            f"[Match]\nHost={name}\nName=vec*\n[Network]\nAddress=10.99.0.1{number}/24\n"
+            f"[Match]\nHost={name}\nName=vec* eth*\n[Network]\nAddress=10.99.0.1{number}/24\n"
             "LinkLocalAddressing=no\nIPv6AcceptRA=no\n"
         )
         for number, name in enumerate(NAMES)
@@ -124,6 +126,13 @@ def root_disk() -> Path:
     return _kept("root", said, _build_root, "6G")
 
 
+def boot_file(name: str) -> Path:
+    """The `vmlinuz` or `initrd.img` of the root disk."""
+    root_disk()
+    (path,) = BOOT.glob(f"{name}-*")
+    return path
+
+
 @cache
 def torch_disk() -> Path:
     """A disk with this Python environment, less this project, which users do not have there."""
@@ -155,6 +164,7 @@ def _build_root(tree: Path) -> None:
     shutil.copy(KEPT / "key.pub", tree / "etc" / "ssh" / "authorized_keys")
     shutil.copytree(MODULES, tree / "usr" / "lib" / "modules", dirs_exist_ok=True)
     _run("chroot", str(tree), "sh", "-c", SETUP)
+    shutil.copytree(tree / "boot", BOOT)
 
 
 def _build_torch(tree: Path) -> None:
