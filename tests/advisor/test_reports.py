@@ -56,10 +56,10 @@ TELEMETRIES = st.builds(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(TELEMETRIES, min_size=2, max_size=5), st.randoms(use_true_random=False))
-def test_the_order_of_the_fragments_does_not_matter(told: list[Telemetry], draw: Random) -> None:
+def test_the_order_of_the_fragments_does_not_matter(reports: list[Telemetry], draw: Random) -> None:
     """A report changes no allocation because Slurm lists its fragment first."""
-    job = teller(7, *[[] for _ in told])
-    fragments = [replace(f, telemetry=each) for f, each in zip(job.fragments, told)]
+    job = teller(7, *[[] for _ in reports])
+    fragments = [replace(f, telemetry=each) for f, each in zip(job.fragments, reports)]
     ordered = replace(job, fragments=tuple(fragments))
     draw.shuffle(fragments)
     shuffled = replace(job, fragments=tuple(fragments))
@@ -123,9 +123,9 @@ def test_a_steady_job_keeps_the_newest_rate_of_each_size() -> None:
 def test_of_a_flood_of_rates_few_sizes_count(sizes: range) -> None:
     """A user's text must not delay a tick. The smallest size is needed for every speed-up."""
     flood = rates_of(SHAPE, sizes)
-    told = [flood[k : k + 4] for k in range(0, len(flood), 4)]
+    reports = [flood[k : k + 4] for k in range(0, len(flood), 4)]
     smallest = [1] if sizes[0] == 1 else []
-    assert counted(teller(7, *told, most=1000)) == [*smallest, *sizes[-MOST_SIZES:]]
+    assert counted(teller(7, *reports, most=1000)) == [*smallest, *sizes[-MOST_SIZES:]]
 
 
 def test_a_change_makes_older_rates_void() -> None:

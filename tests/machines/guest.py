@@ -225,7 +225,7 @@ def guests(
             raise OSError(f"no namespaces for machines here: {holder.stderr.read()}")
         room = Room(*children(holder.pid), files)
         machines = {name: Guest(room, name, boot) for name in names}
-        for name in machines.keys() - {SPARE}:
+        for name in (name for name in names if name != SPARE):
             machines[name].start()
             time.sleep(1)
         yield machines
