@@ -50,7 +50,7 @@ def report_of(job: MalleableJob, now_s: float) -> JobReport:
 
 
 def _until(most_s: float, telemetry: Telemetry) -> Telemetry:
-    """A rate from the future would be the newest for ever."""
+    """A rate from the future would be the newest forever."""
     return replace(telemetry, rates=tuple(r for r in telemetry.rates if r.at <= most_s))
 
 

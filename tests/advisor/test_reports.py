@@ -85,7 +85,7 @@ def test_a_rate_at_17_gpus_counts_for_a_job_that_may_have_them() -> None:
 
 @pytest.mark.parametrize("ahead_s", [10**3, 10**8])
 def test_a_rate_from_the_future_does_not_count(ahead_s: int) -> None:
-    """It would be the newest for ever, and it contradicts the true rates."""
+    """It would be the newest forever, and it contradicts the true rates."""
     true = [rate(1, moment(-60)), rate(2, moment(200))]
     false = [rate(2, moment(ahead_s), per_s=9.0), rate(4, moment(-30))]
     assert counted(teller(7, true, false)) == [1, 4, 2]

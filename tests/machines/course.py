@@ -120,7 +120,7 @@ class Site:
 
 @dataclass
 class Training:
-    """The digits example in a directory of its own. A step is a second of work, shared by all."""
+    """The digits example in its own directory. A step is a second of work, shared by all."""
 
     site: Site
     name: str

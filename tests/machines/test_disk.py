@@ -25,7 +25,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def training(site: Site) -> Iterator[Training]:
-    """A training whose directory is a file system of its own."""
+    """A training whose directory is its own file system."""
     mount = f"mount -t tmpfs -o size=64m,uid=1001 disk {HOME}"
     site.ctl.run(f"mkdir -p {HOME} && {mount} && {EXPORT.format('rw')}")
     with site.training("disk", "train_more.py") as training:

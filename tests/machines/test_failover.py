@@ -1,4 +1,4 @@
-"""A second slurmctld waits on a host of its own, with our packages, and takes over."""
+"""A second slurmctld waits on another host, with our packages, and takes over."""
 
 from __future__ import annotations
 

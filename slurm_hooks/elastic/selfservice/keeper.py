@@ -3,7 +3,7 @@
 * Slurm keeps a requeued element back for two minutes. The user may end that, so elements that run
   wake the others. They requeue what was killed, or what Slurm has cancelled to take its nodes.
 * Below MIN nobody keeps a node: an element waits a while for the others, then all rest.
-* An element leaves before its lease ends, at a moment of its own.
+* An element leaves before its lease ends, at its own moment.
 
 Each of n elements looks every n minutes on average. So the job asks Slurm about once a minute,
 however large it is. A leave is noted in the shared directory, and makes one of the others look at

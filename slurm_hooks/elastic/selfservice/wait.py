@@ -1,6 +1,6 @@
 """`malleable wait JOBID`: wait for the end of a malleable job, for tools that chain jobs.
 
-Such tools take a requeued array for finished, and a dependency `afterok` waits for ever, since
+Such tools take a requeued array for finished, and a dependency `afterok` waits forever, since
 elements that are no longer needed end as CANCELLED. It works for installed sites too.
 """
 
