@@ -218,13 +218,14 @@ def guests(
         [*argv, "sh", "-c", SETUP], stdin=pipe, stdout=pipe, stderr=pipe, text=True,
         start_new_session=True,
     )  # fmt: skip
+    machines: dict[str, Guest] = {}
     try:
         assert holder.stdout
         assert holder.stderr
         if holder.stdout.readline() != "ready\n":
             raise OSError(f"no namespaces for machines here: {holder.stderr.read()}")
         room = Room(*children(holder.pid), files)
-        machines = {name: Guest(room, name, boot) for name in names}
+        machines |= {name: Guest(room, name, boot) for name in names}
         for name in (name for name in names if name != SPARE):
             machines[name].start()
             time.sleep(1)
@@ -233,3 +234,6 @@ def guests(
         with suppress(ProcessLookupError):
             os.killpg(holder.pid, signal.SIGKILL)
         holder.communicate(timeout=60)
+        for guest in machines.values():
+            if guest.process:
+                guest.process.wait(60)
