@@ -139,7 +139,7 @@ def _raise_if_nothing_may_start(settings: Settings) -> None:
         why = note_text(why_no_growth(calm, moment(time.time())))
         raise UsageError(f"{why}: the job could not start")
     if settings.mode.level == Level.OBSERVE.value:
-        raise UsageError("mode.level = observe: no tick would start the job; set on")
+        raise UsageError('mode.level = observe: no tick would start the job. Write level = "on"')
 
 
 def _room(settings: Settings, wish: Wish) -> list[str]:

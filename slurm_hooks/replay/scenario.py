@@ -68,9 +68,8 @@ class Conditions:
     interval, and ticks choose the others.
 
     With `shares_family`, jobs of a model share their rates. Fragments have a multiple of `unit`
-    GPUs of a node, or whole nodes if it is 0. Without manners,
-    jobs ignore where other jobs would be packed. Each job has `core` more nodes, which are in no
-    record.
+    GPUs of a node, or whole nodes if it is 0. Without manners, jobs ignore where other jobs would
+    be packed. Each job has `core` more nodes, which are in no record.
     """
 
     queue: Queue

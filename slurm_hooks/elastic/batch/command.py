@@ -1,6 +1,6 @@
 """Run Slurm's commands for the user's own job.
 
-What the user has set for squeue or sacct would hide elements, and sbatch would wait.
+A user's settings of squeue and sacct would hide elements, and SBATCH_WAIT would make sbatch wait.
 """
 
 from __future__ import annotations

@@ -134,8 +134,8 @@ class Element:
             self._give_back()
 
     def _give_back(self) -> int:
-        """Have Slurm end this run. Raises Ended, or Hopeless if Slurm does not do
-        it: nobody keeps a node for nothing.
+        """Have Slurm end this run. Raises Ended, or Hopeless if Slurm does not do it: nobody keeps
+        a node for nothing.
         """
         until = time.monotonic() + ANSWER_S
         while not self._is_terminated and time.monotonic() < until:

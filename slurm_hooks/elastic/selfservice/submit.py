@@ -61,7 +61,7 @@ HINTS = {
     "SubmitJob": "each element counts as a job: write a smaller MAX, or a larger unit",
     "did not answer": "it may have the job: look at `squeue --me`",
 }
-"""What to do, by a word in a refusal of sbatch."""
+"""Advice, by a word in a refusal of sbatch."""
 LEASE_S = 8 * 3600  # docs/lab/2026-11-29-lease.md
 SHORTEST_S = 120
 DATABASE_S, SBATCH_S = 60.0, 120.0
