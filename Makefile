@@ -130,6 +130,7 @@ lint: setup
 	@.venv/bin/mypy
 	@.venv/bin/lint-imports
 	@$(PYTHON) packaging/prose.py
+	@$(PYTHON) packaging/budget.py
 	@packaging/hashes.sh
 	@luacheck --quiet --config plugins/lua/.luacheckrc plugins/lua tests/lua tests/fuzz
 	@shellcheck slurm_hooks/hooks/*.sh packaging/*.sh packaging/debian/*inst packaging/debian/*rm
