@@ -9,7 +9,8 @@ from slurm_hooks.commands.arguments import seconds_between
 from slurm_hooks.commands.console import add_command, caller, live, out
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import NodeState
-from slurm_hooks.planning.holes import holes_of
+from slurm_hooks.model.cluster import UNCLAIMED
+from slurm_hooks.planning.holes import claims_of
 from slurm_hooks.report.json_data import json_text, plan_data
 from slurm_hooks.report.tables import Rows, fitted, print_lines, print_tables, table_of
 from slurm_hooks.report.top.board import HOLE_COLUMNS, JOB_COLUMNS, LEASE_COLUMNS, Board, board_of
@@ -63,8 +64,12 @@ def _top(arguments: argparse.Namespace) -> int:
 
 def _data(report: TickReport) -> dict[str, Any]:
     seen = report.snapshot
-    free = {node.name for node in seen.nodes if node.state is NodeState.FREE}
-    holes = [hole for hole in holes_of(seen).values() if hole.node in free]
+    claims, free = claims_of(seen), (n.name for n in seen.nodes if n.state is NodeState.FREE)
+    ends = ((name, claims.get(name, UNCLAIMED)) for name in free)
+    holes = [
+        {"node": name, "end": claim.start, "source": claim.kind, "by": claim.by}
+        for name, claim in ends
+    ]
     plan = plan_data(report.plan, report.at)
     return {
         "at": report.at,

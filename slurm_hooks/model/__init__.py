@@ -2,9 +2,9 @@
 
 from slurm_hooks.model.cluster import (
     GRACE_CHECK,
+    Claim,
+    ClaimKind,
     Counted,
-    Hole,
-    HoleEnd,
     Limit,
     Node,
     NodeState,
@@ -75,8 +75,8 @@ __all__ = [
     "FragmentId",
     "FragmentState",
     "AvoidedNode",
-    "Hole",
-    "HoleEnd",
+    "Claim",
+    "ClaimKind",
     "IdleNodes",
     "Intent",
     "JobPlan",

@@ -247,7 +247,7 @@ class Snapshot:
             raise ValueError("a snapshot needs a zoned time")
 
 
-class HoleEnd(enum.Enum):
+class ClaimKind(enum.Enum):
     """The kind of claim that ends a hole."""
 
     RESERVATION = "reservation"
@@ -257,13 +257,15 @@ class HoleEnd(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Hole:
-    """A node that is usable from the snapshot's moment until `end` (None: no claim is known).
+class Claim:
+    """The claim of others on a node, from `start` on. None: nobody is known to claim it.
 
-    `by` names the reservation or job that ends the hole.
+    `by` names the reservation or job.
     """
 
-    node: str
-    end: Optional[datetime] = None
-    source: HoleEnd = HoleEnd.NOBODY
+    start: Optional[datetime] = None
+    kind: ClaimKind = ClaimKind.NOBODY
     by: str = ""
+
+
+UNCLAIMED = Claim()

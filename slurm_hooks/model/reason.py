@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypedDict
 
-from slurm_hooks.model.cluster import Counted, HoleEnd
+from slurm_hooks.model.cluster import ClaimKind, Counted
 from slurm_hooks.model.job import FragmentId
 from slurm_hooks.model.resources import Resources
 from slurm_hooks.model.state import FragmentState, Said
@@ -111,7 +111,7 @@ class Why(enum.Enum):
     NO_FIT = "no_fit"  # no node of its partition has what a fragment needs, or it has no node
     PROBED = "probed", _JOB | _IDLE  # it has a size only so that its speed there is seen
     OTHER_NODES = "other_nodes"  # what stands in the way on nodes that it does not have
-    KEPT_BACK = "kept_back"  # GPUs of partly used nodes are left to others' small jobs
+    KEPT_BACK = "kept_back", _JOB | _NODE  # left to others' small jobs: a node, GPUs of one
     TAKEN = "taken", _NODE | _DROPPED  # somebody is on it, or it is out of service
     USABLE = "usable", _NODE  # nothing is in the way
     PARTITION = "partition", _NODE | _ACT  # it is in another one
@@ -194,7 +194,7 @@ class Detail(TypedDict, total=False):
     state: FragmentState
     command: str  # of scontrol
     cause: Why  # of a notice
-    source: HoleEnd
+    source: ClaimKind
     by: str  # the job or reservation that ends the hole
     user: str
     account: str

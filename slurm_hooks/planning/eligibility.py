@@ -6,11 +6,10 @@ follows the number of kinds, even with ten thousand nodes and hundreds of jobs.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from functools import cached_property
 from itertools import filterfalse
 from typing import NamedTuple, Optional
@@ -18,62 +17,24 @@ from typing import NamedTuple, Optional
 from slurm_hooks.model import (
     LIVE_STATES,
     USABLE,
+    Claim,
+    ClaimKind,
     Fragment,
-    Hole,
-    HoleEnd,
     MalleableJob,
-    Needs,
     NodeState,
     Resources,
-    Slot,
     Verdict,
     Why,
 )
 from slurm_hooks.model.cluster import IN_SERVICE
-from slurm_hooks.model.gpu_types import are_of
 from slurm_hooks.model.resources import NO_RESOURCES
+from slurm_hooks.planning.gates import Entry, JobKind, NodeKind, closed_by, why_no_part
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.holes import MINUTE, lease_within
+from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
 
 _TAKEN = {state: Verdict(Why.TAKEN, state.value) for state in NodeState}
-
-
-@dataclass(frozen=True)
-class JobKind:
-    """The traits by which a job is judged. Jobs of a kind differ only in the nodes that they shun.
-
-    Slurm takes no node from such a job for `exempt` after a start. A job without a `slot` has whole
-    nodes, and its `unit` is 1. With `gpus`, all GPUs of a node have to be of that type.
-    """
-
-    partition: str
-    needs: Needs
-    shortest_hole: timedelta
-    lease: timedelta
-    gains_past: bool
-    exempt: timedelta
-    slot: Optional[Slot] = None
-    unit: int = 1
-    gpus: str = ""
-
-    def fit(self, node: _NodeKind, left: Resources) -> int:
-        """Count the slots, in whole units, that fit into the `left` resources of a node."""
-        assert self.slot is not None
-        return self.slot.fit(node, left) // self.unit * self.unit
-
-
-@dataclass(frozen=True, eq=False)
-class _NodeKind:
-    """The traits by which a node is judged. Equal nodes share a single object, for lookups."""
-
-    partitions: frozenset[str]
-    features: frozenset[str]
-    total: Resources
-    latest: Optional[datetime]
-    until: Optional[datetime]
-    planned: Optional[datetime]
 
 
 class Eligibility:
@@ -89,7 +50,7 @@ class Eligibility:
         self, survey: Survey, situations: Iterable[Situation], late: Collection[int] = ()
     ) -> None:
         ranked = sorted(situations, key=lambda situation: situation.job.job_id)
-        self.taken = frozenset(name for s in ranked for name in _nodes_of(s.job))
+        self.taken = frozenset(name for name, hole in survey.holes.items() if hole.here)
         self._survey = survey
         kinds: dict[JobKind, JobKind] = {}  # equal kinds share an object, for quick lookups
         made = ((s.job.job_id, _job_kind(survey.ground, s)) for s in ranked)
@@ -98,12 +59,15 @@ class Eligibility:
         self._nodes = _node_kinds(survey)
         waits = survey.mandate.waits
         self._usable = Verdict(waits[0].why) if waits else USABLE
-        self.in_service = {n for n, node in survey.nodes.items() if node.state in IN_SERVICE}
+        holes = survey.holes.items()
+        self.in_service = {name for name, hole in holes if hole.node.state in IN_SERVICE}
         self._others = self.in_service - self.taken
         self._verdicts: dict[JobKind, Mapping[str, Verdict]] = {}
         self._room_by_kind: dict[JobKind, tuple[int, Mapping[str, int]]] = {}
-        self._faults: dict[tuple[_NodeKind, JobKind], tuple[Optional[Verdict], bool]] = {}
-        self._fitting: dict[_NodeKind, tuple[int, ...]] = {}
+        self._faults: dict[
+            tuple[NodeKind, JobKind], tuple[Optional[Verdict], Optional[Verdict]]
+        ] = {}
+        self._fitting: dict[NodeKind, tuple[int, ...]] = {}
         self._wants = {s.job.job_id: max(0, s.most - s.size) for s in ranked}
         self.per_node = self._units_per_node()
         self._late = frozenset(late)
@@ -128,11 +92,11 @@ class Eligibility:
         """
         if not self._room_for(name, kind):
             return self._no_room(name, kind)
-        lack, is_short = self._judge(self._nodes[name], kind)
-        fault = lack or shunned.get(name) or self._why_barred(name)
-        if fault or not is_short:
-            return fault or self._usable
-        return Verdict(Why.HOLE_SHORT, _claim(self._survey.holes[name], kind.exempt))
+        lasting, passing = self._judge(self._nodes[name], kind)
+        verdict = lasting or shunned.get(name) or passing or self._usable
+        if verdict.why is not Why.HOLE_SHORT:
+            return verdict
+        return Verdict(verdict.why, _said(self._survey.holes[name].claim, kind.exempt))
 
     def verdicts(self, kind: JobKind) -> Mapping[str, Verdict]:
         """The verdicts on all nodes of the partition, equal for all jobs of a kind."""
@@ -143,25 +107,22 @@ class Eligibility:
 
     def _no_room(self, name: str, kind: JobKind) -> Verdict:
         """Say why a node has no room for jobs of a kind, which may need only a part of it."""
-        state = self._survey.nodes[name].state
-        if kind.slot is None or state not in (NodeState.FREE, NodeState.SHARED):
-            return _TAKEN[NodeState.BUSY if name in self.taken else state]
-        lack, _ = self._judge(self._nodes[name], kind)
-        return lack or _why_no_part(self._nodes[name], kind, self._survey.places.left(name))
-
-    def room(self, name: str) -> int:
-        """Count the fragments of whole nodes that the node can take now."""
-        return int(self._survey.nodes[name].state is NodeState.FREE and name not in self.taken)
+        hole = self._survey.holes[name]
+        if kind.slot is None or hole.node.state not in (NodeState.FREE, NodeState.SHARED):
+            return _TAKEN[NodeState.BUSY if hole.here else hole.node.state]
+        lasting, _ = self._judge(self._nodes[name], kind)
+        return lasting or why_no_part(self._nodes[name], kind, hole.left)
 
     def _room_for(self, name: str, kind: JobKind) -> int:
-        if kind.slot is None:
-            return self.room(name)
-        return kind.fit(self._nodes[name], self._survey.places.left(name))
+        """The size that jobs of a kind could have on the free part of the node now."""
+        hole = self._survey.holes[name]
+        left = NO_RESOURCES if kind.slot is None else hole.left
+        return kind.fit(self._nodes[name], left, hole.is_idle)
 
     def size(self, name: str, job_id: int) -> int:
         """The size that a job can have on a whole node: 1, or its slots there."""
-        kind, node = self._jobs[job_id], self._nodes[name]
-        return 1 if kind.slot is None else kind.fit(node, node.total)
+        node = self._nodes[name]
+        return self._jobs[job_id].fit(node, node.total, is_whole=True)
 
     def units(self, job: MalleableJob) -> int:
         """The units in a node or slot of the job."""
@@ -172,17 +133,13 @@ class Eligibility:
         slots = (self._jobs[job_id].slot for job_id in jobs)
         return any(slot is not None and slot.gres for slot in slots)
 
-    def is_shared(self, name: str) -> bool:
-        """Tell whether jobs of others have a part of the node."""
-        return self._survey.places.is_shared(name)
-
     def bidders(self, name: str) -> Bidders:
         """The jobs that could start on the free part of the node now."""
-        is_whole = self.room(name) > 0
-        left = self._survey.nodes[name].total if is_whole else self._survey.places.left(name)
-        if not is_whole and self._is_whole_only:
-            return _NO_BIDDERS
-        return self._bid(name, left, is_whole, self._survey.places.gangs(name))
+        hole = self._survey.holes[name]
+        if self._is_whole_only:
+            return Bidders(self.jobs(name), 1) if hole.is_idle else _NO_BIDDERS
+        left = hole.node.total if hole.is_idle else hole.left
+        return self._best(self._groups(name, left, hole.is_idle, hole.gangs))
 
     def successors(self, name: str, fragment: Fragment) -> Bidders:
         """The jobs that could take a fragment's place on the node if it left.
@@ -191,14 +148,13 @@ class Eligibility:
         """
         if self._is_whole_only:
             return Bidders(self.jobs(name), 1)
-        is_whole = fragment.mark.request.slot is None
+        hole, is_whole = self._survey.holes[name], fragment.mark.request.slot is None
         if is_whole:
-            units, has = self.per_node, self._survey.nodes[name].total
+            units, has = self.per_node, hole.node.total
             after = has
         else:
-            units, has = fragment.size, fragment.asks
-            after = self._survey.places.left_without_ours(name)
-            is_alone = not self.is_shared(name) and self._survey.places.count(name) == 1
+            units, has, after = fragment.size, fragment.asks, hole.left_without_ours
+            is_alone = not hole.is_shared and len(hole.here) == 1
             is_whole = is_alone and units >= self.per_node
         fit = self._groups(name, has, is_whole, frozenset()).get(units, ())
         groups = self._groups(name, after, is_whole, frozenset()).values()
@@ -206,7 +162,7 @@ class Eligibility:
         key = (self._nodes[name].total, fit, twins, self._slot_on(name, fragment.id.job_id))
         if key not in self._heirs:
             self._heirs[key] = self._heirs_of(name, *key[1:])
-        there = self._survey.places.gangs(name) - {fragment.id.job_id}
+        there = hole.gangs - {fragment.id.job_id}
         heirs = self._heirs[key]
         return Bidders(tuple(j for j in heirs if j not in there) if there else heirs, units)
 
@@ -240,17 +196,6 @@ class Eligibility:
         slot = self._jobs[job_id].slot
         return None if slot is None else slot.on(self._nodes[name])
 
-    def _bid(
-        self, name: str, left: Resources, is_whole: bool, without: frozenset[int] = frozenset()
-    ) -> Bidders:
-        """The jobs that want most, among jobs that could have the `left` resources.
-
-        All of them count these resources equally.
-        """
-        if self._is_whole_only:
-            return Bidders(self.jobs(name), int(is_whole))
-        return self._best(self._groups(name, left, is_whole, without))
-
     def all_units(self, names: Iterable[str], jobs: frozenset[int]) -> int:
         """Count the units that malleable jobs have or could have, however the nodes are cut.
 
@@ -261,10 +206,9 @@ class Eligibility:
         return sum(self._most_units(name, jobs) for name in names)
 
     def _most_units(self, name: str, jobs: frozenset[int]) -> int:
-        places, node = self._survey.places, self._survey.nodes[name]
-        is_whole = places.is_whole(name)
-        left = node.total if is_whole else places.left_without_ours(name)
-        groups = self._groups(name, left, is_whole, frozenset())
+        hole = self._survey.holes[name]
+        left = hole.node.total if hole.is_whole else hole.left_without_ours
+        groups = self._groups(name, left, hole.is_whole, frozenset())
         return max((n for n, ids in groups.items() if not jobs.isdisjoint(ids)), default=0)
 
     def _groups(
@@ -279,7 +223,7 @@ class Eligibility:
 
     def _count(
         self,
-        node: _NodeKind,
+        node: NodeKind,
         left: Resources,
         is_whole: bool,
         jobs: Iterable[int],
@@ -290,9 +234,8 @@ class Eligibility:
         for job_id in jobs:
             kind = self._jobs[job_id]
             if id(kind) not in counts:
-                counts[id(kind)] = (
-                    self.per_node * is_whole if kind.slot is None else kind.fit(node, left)
-                )
+                each = self.per_node if kind.slot is None else 1
+                counts[id(kind)] = each * kind.fit(node, left, is_whole)
             count = counts[id(kind)]
             if count and job_id not in without:
                 jobs_by_count.setdefault(count, []).append(job_id)
@@ -324,15 +267,13 @@ class Eligibility:
         kinds = {kind for kind in self._jobs.values() if kind.slot is not None}
         counts: Counter[int] = Counter()
         for node, number in Counter(self._nodes[n] for n in self.in_service).items():
-            fits = (k.fit(node, node.total) for k in kinds if k.partition in node.partitions)
+            fits = (k.fit(node, node.total, True) for k in kinds if k.partition in node.partitions)
             counts.update(dict.fromkeys(fits, number))
         del counts[0]
         return max(counts, key=lambda fit: (counts[fit], fit), default=1)
 
     def jobs(self, name: str) -> tuple[int, ...]:
         """The ids of the unfinished jobs that could use this node, whether it has room or not."""
-        if self._why_barred(name):
-            return ()
         kind = self._nodes[name]
         if kind not in self._fitting:
             fit = (j for j in self._asking if not any(self._judge(kind, self._jobs[j])))
@@ -372,17 +313,11 @@ class Eligibility:
         excluded = dict.fromkeys(job.request.excluded or (), Verdict(Why.EXCLUDED))
         return {**self._shunned[job.job_id], **excluded}
 
-    def _why_barred(self, name: str) -> Optional[Verdict]:
-        """Say why no malleable job uses the node for now. None if some may."""
-        jobs = self._survey.suspects.get(name)
-        return Verdict(Why.SUSPECT, ", ".join(map(str, jobs))) if jobs else None
-
-    def _judge(self, kind: _NodeKind, job: JobKind) -> tuple[Optional[Verdict], bool]:
-        """Say why a kind of nodes does not fit a kind of jobs, and if its holes are too short."""
-        if (kind, job) not in self._faults:
-            is_short = _is_short(kind, job, self._survey.ground.now)
-            self._faults[kind, job] = (_lack(kind, job), is_short)
-        return self._faults[kind, job]
+    def _judge(self, node: NodeKind, job: JobKind) -> tuple[Optional[Verdict], Optional[Verdict]]:
+        """The lasting and the passing reason why such jobs start on no such node."""
+        if (node, job) not in self._faults:
+            self._faults[node, job] = closed_by(Entry(node, job, self._survey.ground.now))
+        return self._faults[node, job]
 
     def _kept_from(self, situation: Situation) -> dict[str, Verdict]:
         job, shunned = situation.job, situation.shunned
@@ -403,7 +338,7 @@ class Eligibility:
         return kept_from
 
     @cached_property
-    def _counts(self) -> Counter[_NodeKind]:
+    def _counts(self) -> Counter[NodeKind]:
         """The number of nodes without fragments, by kind. Only deaths need it."""
         return Counter(self._nodes[name] for name in self._others)
 
@@ -439,15 +374,17 @@ def _nodes_of(job: MalleableJob) -> frozenset[str]:
     return frozenset(n for f in job.stirring if f.state in LIVE_STATES for n in f.nodes)
 
 
-def _node_kinds(survey: Survey) -> dict[str, _NodeKind]:
-    kinds: dict[object, _NodeKind] = {}
-    kind_of, ends = {}, survey.ends
-    for name, node in survey.nodes.items():
-        hole = survey.holes[name]
-        planned = hole.end if hole.source is HoleEnd.PLANNED else None
+def _node_kinds(survey: Survey) -> dict[str, NodeKind]:
+    kinds: dict[object, NodeKind] = {}
+    kind_of = {}
+    for name, hole in survey.holes.items():
+        node, claim = hole.node, hole.claim
+        planned = claim.start if claim.kind is ClaimKind.PLANNED else None
         has = (node.partitions, node.features, node.total)
-        key = (*has, ends.latest[name], ends.until[name], planned)
-        kind_of[name] = kinds.get(key) or kinds.setdefault(key, _NodeKind(*key))
+        is_kept = name in survey.holes.headroom
+        why = (survey.suspects.get(name, ()), is_kept)
+        key = (*has, hole.latest, hole.until, planned, *why)
+        kind_of[name] = kinds.get(key) or kinds.setdefault(key, NodeKind(*key))
     return kind_of
 
 
@@ -465,67 +402,8 @@ def _job_kind(ground: Ground, situation: Situation) -> JobKind:
     return replace(kind, slot=share.slot, unit=request.unit, gpus=share.gpus)
 
 
-def _lack(node: _NodeKind, job: JobKind) -> Optional[Verdict]:
-    if job.partition not in node.partitions:
-        return Verdict(Why.PARTITION, job.partition)
-    if not has_features(node.features, job.needs.features):
-        return Verdict(Why.FEATURES, job.needs.features)
-    if job.gpus and not are_of(job.gpus, node):
-        return Verdict(Why.GRES, job.gpus)
-    if job.slot is not None:
-        return None if job.fit(node, node.total) else _why_small(node, job.slot)
-    has = dict(node.total.gres)
-    short = [name for name, count in job.needs.gres if has.get(name, 0) < count]
-    if short:
-        return Verdict(Why.GRES, ", ".join(short))
-    if node.total.memory_mib < job.needs.memory_mib:
-        return Verdict(Why.MEMORY)
-    return Verdict(Why.CPUS) if node.total.cpus < job.needs.cpus else None
-
-
-def _why_small(node: _NodeKind, slot: Slot) -> Verdict:
-    """Name the resource of which a node has too little for a unit of slots."""
-    one = slot.on(node)
-    if slot.gres and not node.total.count(slot.gres):
-        return Verdict(Why.GRES, slot.gres)
-    return Verdict(Why.MEMORY if node.total.memory_mib < one.memory_mib else Why.CPUS)
-
-
-def _why_no_part(node: _NodeKind, job: JobKind, left: Resources) -> Verdict:
-    """Name the resource that is short in the free part of a node. A full node is taken."""
-    assert job.slot is not None
-    gres, need = job.slot.gres, job.slot.on(node).times(job.unit)
-    has = left.count(gres) if gres else left.cpus
-    if not has:
-        return _TAKEN[NodeState.BUSY]
-    if gres and has < job.unit:
-        return Verdict(Why.PART_SMALL, "GPUs")
-    return Verdict(Why.PART_SMALL, "memory" if left.memory_mib < need.memory_mib else "CPUs")
-
-
-def _is_short(node: _NodeKind, job: JobKind, now: datetime) -> bool:
-    last = node.until if job.gains_past else node.latest
-    if last is not None and last - now < job.shortest_hole:
-        return True
-    if node.planned is not None and node.planned < now + job.exempt:
-        return True  # its job may start sooner than planned, and needs the node then
-    return not lease_within(now, last, job.lease)
-
-
-def _claim(hole: Hole, exempt: timedelta) -> str:
-    if hole.source is HoleEnd.NOBODY:
+def _said(claim: Claim, exempt: timedelta) -> str:
+    if claim.kind is ClaimKind.NOBODY:
         return ""
     exemption = f", and Slurm preempts no fragment in its first {exempt}" if exempt else ""
-    return f"{hole.source.value}: {hole.by}" + exemption * (hole.source is HoleEnd.PLANNED)
-
-
-def has_features(features: frozenset[str], wanted: str) -> bool:
-    """Tell whether a node with these features can satisfy --constraint: names joined by & or by |.
-
-    Slurm judges everything else (counts, brackets, both at once).
-    """
-    if not wanted or not re.fullmatch(r"[\w.:-]+(?:([&|])[\w.:-]+(?:\1[\w.:-]+)*)?", wanted):
-        return True
-    names = re.split(r"[&|]", wanted)
-    has = [name in features for name in names]
-    return any(has) if "|" in wanted else all(has)
+    return f"{claim.kind.value}: {claim.by}" + exemption * (claim.kind is ClaimKind.PLANNED)

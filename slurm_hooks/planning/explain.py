@@ -8,18 +8,20 @@ from typing import Optional
 
 from slurm_hooks.model import (
     LIVE_STATES,
+    Claim,
     Detail,
     FragmentState,
-    Hole,
     MalleableJob,
     Reason,
     Resources,
     Verdict,
     Why,
 )
+from slurm_hooks.model.cluster import UNCLAIMED
 from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.cancels import lost_elements
-from slurm_hooks.planning.eligibility import Eligibility, JobKind
+from slurm_hooks.planning.eligibility import Eligibility
+from slurm_hooks.planning.gates import JobKind
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.node_classes import LeftToOthers, Pool, natural
@@ -206,13 +208,13 @@ def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
         stay = situation.stays[fragment.id]
         for name in sorted(fragment.nodes, key=natural):
             hole = survey.holes.get(name)
+            claim = UNCLAIMED if hole is None else hole.claim
             if stay.leaves is not None:
-                node = survey.nodes.get(name)
-                wrong = None if node is None else wrong_size(fragment, node, survey.ground.now)
+                wrong = wrong_size(fragment, hole.node, survey.ground.now) if hole else None
                 reasons += [wrong] if wrong else []
-                detail = Detail(nodes=(name,), cause=stay.leaves, **_end(hole))
+                detail = Detail(nodes=(name,), cause=stay.leaves, **_end(claim))
                 reasons.append(Reason(Why.GIVEN_BACK, detail))
-            elif end := _end(hole):
+            elif end := _end(claim):
                 reasons.append(Reason(Why.HOLE_ENDS, Detail(nodes=(name,), **end)))
     for f in situation.job.stirring:
         if f.is_leaving and f.state is FragmentState.RUNNING:
@@ -221,8 +223,8 @@ def _leaving(survey: Survey, situation: Situation) -> list[Reason]:
     return reasons
 
 
-def _end(hole: Optional[Hole]) -> Detail:
+def _end(claim: Claim) -> Detail:
     """Say when a hole ends, and who ends it. Empty if it has no end."""
-    if hole is None or hole.end is None:
+    if claim.start is None:
         return Detail()
-    return Detail(until=hole.end, source=hole.source, by=hole.by)
+    return Detail(until=claim.start, source=claim.kind, by=claim.by)

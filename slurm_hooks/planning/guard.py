@@ -5,19 +5,18 @@ Intents that do not fit are dropped, each with its reason. The next tick plans a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Optional
 
 from slurm_hooks.model import (
     Detail,
     Fragment,
     FragmentId,
-    Hole,
     Intent,
     MalleableJob,
-    Node,
     NodeState,
     Plan,
     Reason,
@@ -29,11 +28,10 @@ from slurm_hooks.model import (
 from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.dropping import Fault, with_minimums, without
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.holes import Hole, Holes
 from slurm_hooks.planning.interruptions import Interruptions, interruptions_of
 from slurm_hooks.planning.manners import polite
 from slurm_hooks.planning.modes import mandate_of
-from slurm_hooks.planning.places import Places
 from slurm_hooks.planning.slots import no_parts
 from slurm_hooks.settings.values import Settings
 
@@ -66,7 +64,7 @@ def _guarded(
     facts = _facts(Ground(fresh, settings), seen, plan)
     faults = {i.fragment: why for i in checked if (why := _fault(i, facts))}
     faults = with_minimums(facts.jobs, plan.actions, faults)
-    return polite(without(plan, faults), facts.places)
+    return polite(without(plan, faults), facts.holes)
 
 
 @dataclass(frozen=True)
@@ -77,11 +75,8 @@ class _Facts:
     """
 
     now: datetime
-    nodes: Mapping[str, Node]
-    places: Places
+    holes: Holes
     short: frozenset[str]
-    holes: Mapping[str, Hole]
-    ends: Ends
     waits: tuple[Reason, ...]
     no_parts: tuple[str, ...]
     interruptions: Interruptions
@@ -97,16 +92,11 @@ class _Facts:
 
 
 def _facts(ground: Ground, seen: Snapshot, plan: Plan) -> _Facts:
-    holes = holes_of(ground.seen)
-    places = Places(Ground(replace(ground.seen, jobs=seen.jobs), ground.settings), holes)
-    nodes = {node.name: node for node in ground.seen.nodes}
+    holes = Holes(Ground(replace(ground.seen, jobs=seen.jobs), ground.settings))
     return _Facts(
         now=ground.now,
-        nodes=nodes,
-        places=places,
-        short=frozenset(_short(places, nodes, plan)),
         holes=holes,
-        ends=ends_of(ground, holes),
+        short=frozenset(_short(holes, plan)),
         waits=mandate_of(ground).waits,
         no_parts=ground.seen.no_parts,
         interruptions=interruptions_of(ground),
@@ -115,13 +105,13 @@ def _facts(ground: Ground, seen: Snapshot, plan: Plan) -> _Facts:
     )
 
 
-def _short(places: Places, nodes: Mapping[str, Node], plan: Plan) -> Iterator[str]:
+def _short(holes: Holes, plan: Plan) -> Iterator[str]:
     asked: dict[str, Resources] = {}
     for intent in plan.actions:
         for name in intent.nodes if intent.asks != NO_RESOURCES else ():
             asked[name] = asked.get(name, NO_RESOURCES) + intent.asks
     for name, asks in asked.items():
-        if name not in nodes or not asks.fits(places.left(name)):
+        if name not in holes or not asks.fits(holes[name].left):
             yield name
 
 
@@ -142,15 +132,15 @@ def _growth_fault(grow: Intent, facts: _Facts) -> Optional[Fault]:
         return Fault(Reason(Why.TAKEN, Detail(nodes=tuple(lost))), lost=frozenset(lost))
     job = facts.jobs.get(grow.fragment.job_id)
     may_gain = job is not None and facts.interruptions.may_gain(job)
-    last = facts.ends.until if may_gain else facts.ends.latest
+    last = attrgetter("until" if may_gain else "latest")
     return _overrun(grow.nodes, facts.now + grow.limit, last, facts)
 
 
 def _has_room(grow: Intent, name: str, facts: _Facts) -> bool:
     if grow.asks != NO_RESOURCES:
         return name not in facts.short
-    node = facts.nodes.get(name)
-    return node is not None and node.state is NodeState.FREE
+    hole = facts.holes.get(name)
+    return hole is not None and hole.node.state is NodeState.FREE
 
 
 def _renewal_fault(name: FragmentId, end: datetime, facts: _Facts) -> Optional[Fault]:
@@ -161,18 +151,21 @@ def _renewal_fault(name: FragmentId, end: datetime, facts: _Facts) -> Optional[F
         return None  # a shorter lease is always safe
     job = facts.jobs[name.job_id]
     is_past = name in facts.staying(job)
-    last = facts.ends.walls if is_past else facts.ends.latest
+    last = attrgetter("wall" if is_past else "latest")
     return _overrun(fragment.nodes, end, last, facts)
 
 
 def _overrun(
-    nodes: frozenset[str], end: datetime, last: Mapping[str, Optional[datetime]], facts: _Facts
+    nodes: frozenset[str],
+    end: datetime,
+    last: Callable[[Hole], Optional[datetime]],
+    facts: _Facts,
 ) -> Optional[Fault]:
     for name in sorted(nodes):
         if name not in facts.holes:
             return Fault(Reason(Why.GONE, Detail(nodes=(name,))), lost=frozenset({name}))
-        latest = last[name]
+        latest = last(facts.holes[name])
         if latest is not None and end > latest:
-            detail = Detail(nodes=(name,), by=facts.holes[name].by)
+            detail = Detail(nodes=(name,), by=facts.holes[name].claim.by)
             return Fault(Reason(Why.HOLE_SHORT, detail), Why.HOLE_SHORT)
     return None

@@ -1,104 +1,266 @@
-"""Finds the holes: how long each node is free of claims by others, and which lease fits inside.
+"""Finds the holes: the free part of each node, for how long, and who is on the rest.
 
-Only reservations and planned starts count, since Slurm publishes them. Preemption handles unplanned
-ends. A job that waits in the lane cannot preempt, so its planned start binds like a reservation.
+Only reservations and planned starts end a hole, since Slurm publishes them. Preemption handles
+unplanned ends. A job that waits in the lane cannot preempt, so its planned start binds like a
+reservation.
+
+When a part of a node is taken, Slurm puts the next small job of others elsewhere. An idle node is
+then no longer whole for the job after that. So malleable jobs take no part of a shared node while a
+node is idle that the others could use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
+from heapq import nsmallest
 from typing import Optional
 
-from slurm_hooks.model import Hole, HoleEnd, Snapshot
+from slurm_hooks.model import (
+    LIVE_STATES,
+    Claim,
+    ClaimKind,
+    Fragment,
+    FragmentState,
+    Node,
+    NodeState,
+    Resources,
+    Snapshot,
+)
+from slurm_hooks.model.cluster import UNCLAIMED
+from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.planning.ground import Ground
 
 MINUTE = timedelta(minutes=1)  # Slurm keeps time limits in whole minutes
 START = timedelta(seconds=5)  # from release to start: 0.9 to 1.8 s were seen (22.05.8)
 
 
-def holes_of(snapshot: Snapshot) -> dict[str, Hole]:
-    """The hole of each node, busy or not. It ends at the earliest claim by others.
+def claims_of(snapshot: Snapshot) -> dict[str, Claim]:
+    """The earliest claim of others on each node that has any.
 
-    A reservation that has begun and not ended closes its nodes now.
+    A reservation that has begun and not ended claims its nodes now.
     """
-    holes = {node.name: Hole(node.name) for node in snapshot.nodes}
-    _claim_firmly(holes, snapshot)
+    claims = _firm_claims(snapshot)
     for planned in snapshot.planned:
         if planned.preempts:
-            _claim(holes, planned.nodes, (planned.start, HoleEnd.PLANNED, f"job {planned.job_id}"))
-    return holes
+            claim = Claim(planned.start, ClaimKind.PLANNED, f"job {planned.job_id}")
+            _add(claims, planned.nodes, claim)
+    return claims
 
 
-def _claim_firmly(holes: dict[str, Hole], snapshot: Snapshot) -> None:
+def _firm_claims(snapshot: Snapshot) -> dict[str, Claim]:
+    """The earliest claims for which Slurm does not preempt."""
+    claims: dict[str, Claim] = {}
     for planned in snapshot.planned:
         if not planned.preempts:
-            _claim(holes, planned.nodes, (planned.start, HoleEnd.IN_LANE, f"job {planned.job_id}"))
-    for reservation in snapshot.reservations:
-        if reservation.end > snapshot.now:
-            claim = (reservation.start, HoleEnd.RESERVATION, reservation.name)
-            _claim(holes, reservation.nodes, claim)
+            claim = Claim(planned.start, ClaimKind.IN_LANE, f"job {planned.job_id}")
+            _add(claims, planned.nodes, claim)
+    for booked in snapshot.reservations:
+        if booked.end > snapshot.now:
+            _add(claims, booked.nodes, Claim(booked.start, ClaimKind.RESERVATION, booked.name))
+    return claims
 
 
-def _walls_of(snapshot: Snapshot, holes: Mapping[str, Hole]) -> dict[str, Hole]:
-    """The holes as claims end them for which Slurm does not preempt."""
-    is_planned = HoleEnd.PLANNED
-    walls = {n: Hole(n) if hole.source is is_planned else hole for n, hole in holes.items()}
-    _claim_firmly(walls, snapshot)
-    return walls
+def _add(claims: dict[str, Claim], nodes: frozenset[str], claim: Claim) -> None:
+    assert claim.start is not None
+    for name in nodes:
+        known = claims.get(name, UNCLAIMED).start
+        if known is None or claim.start < known:
+            claims[name] = claim
 
 
-def _claim(
-    holes: dict[str, Hole], nodes: frozenset[str], claim: tuple[datetime, HoleEnd, str]
-) -> None:
-    start, source, by = claim
-    for name in nodes & holes.keys():
-        end = holes[name].end
-        if end is None or start < end:
-            holes[name] = Hole(name, start, source, by)
-
-
-def latest_end(ground: Ground, hole: Hole) -> Optional[datetime]:
-    """The last moment at which a lease in this hole may end. None if the node has no claim.
+def latest_end(ground: Ground, claim: Claim) -> Optional[datetime]:
+    """The last moment at which a lease before this claim may end. None without a claim.
 
     slurmctld enforces limits late (every half minute: the margin) and kills late (KillWait).
     """
-    if hole.end is None:
+    if claim.start is None:
         return None
     margin = timedelta(seconds=ground.settings.lease.margin_s)
-    return hole.end - ground.slurm.kill_wait - margin
+    return claim.start - ground.slurm.kill_wait - margin
 
 
-@dataclass(frozen=True)
-class Ends:
-    """The last moments for leases, by node. None: no limit.
+@dataclass(frozen=True, eq=False)
+class Hole:
+    """A node, until when malleable jobs may use it, and the fragments that are `here` or coming.
 
+    The `claim` of others ends it. The other moments are the last for leases. None: no limit.
     `latest` is for fragments that leave before every claim. A fragment that stays until Slurm takes
-    its node ends by `walls`, the reservations and the planned starts of jobs in the lane. Its new
+    its node ends by the `wall`, a reservation or a planned start of a job in the lane. Its new
     lease ends by `until`, since Slurm starts no job that would run into a planned start. Renewals
     go beyond that.
     """
 
-    latest: Mapping[str, Optional[datetime]]
-    walls: Mapping[str, Optional[datetime]]
-    until: Mapping[str, Optional[datetime]]
+    node: Node
+    claim: Claim
+    latest: Optional[datetime]
+    wall: Optional[datetime]
+    until: Optional[datetime]
+    here: tuple[Fragment, ...] = ()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if nobody is on the node or on the way, so that a job may have all of it."""
+        return self.node.state is NodeState.FREE and not self.here
+
+    @property
+    def is_whole(self) -> bool:
+        """True if a job of whole nodes has the node, or could have it."""
+        return self.is_idle or any(f.mark.request.slot is None for f in self.here)
+
+    @cached_property
+    def left(self) -> Resources:
+        """The free part once all fragments on their way have started."""
+        left = self.node.free
+        for fragment in self.here:
+            if fragment.mark.request.slot is None:
+                return NO_RESOURCES
+            if fragment.state is not FragmentState.RUNNING:
+                left -= fragment.asks
+        return left
+
+    @cached_property
+    def ours(self) -> Resources:
+        """The part that running fragments of jobs that count slots have."""
+        running = (f.asks for f in self.here if f.state is FragmentState.RUNNING)
+        return sum(running, start=NO_RESOURCES)
+
+    @property
+    def left_without_ours(self) -> Resources:
+        """The part that would be free if all our running fragments had left."""
+        return self.node.total - (self.node.used - self.ours)
+
+    @cached_property
+    def is_shared(self) -> bool:
+        """True if others have a processor or a GPU of it, as far as is known.
+
+        While a fragment ends there, all of the node counts as used.
+        """
+        if self.node.state is NodeState.FREE or any(map(_hides_others, self.here)):
+            return False
+        used = self.node.used
+        return used.cpus > self.ours.cpus or used.gpus > self.ours.gpus
+
+    @property
+    def gangs(self) -> frozenset[int]:
+        """The gangs that have a fragment there. Each has at most a single fragment on a node."""
+        ours = (f for f in self.here if f.mark.request.way.works_as_one)
+        return frozenset(f.id.job_id for f in ours)
 
 
-def ends_of(ground: Ground, holes: Mapping[str, Hole]) -> Ends:
-    """The last moments for leases in these holes."""
-    walls = {n: latest_end(ground, hole) for n, hole in _walls_of(ground.seen, holes).items()}
-    return Ends(
-        latest={n: latest_end(ground, hole) for n, hole in holes.items()},
-        walls=walls,
-        until={n: _until(hole, walls[n]) for n, hole in holes.items()},
-    )
+def _hides_others(fragment: Fragment) -> bool:
+    return fragment.mark.request.slot is None or fragment.state is FragmentState.ENDING
 
 
-def _until(hole: Hole, wall: Optional[datetime]) -> Optional[datetime]:
-    if hole.source is not HoleEnd.PLANNED or hole.end is None:
+class Holes(dict[str, Hole]):
+    """The hole of each node, busy or not, by name."""
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__()
+        self._ground = ground
+        claims, firm = claims_of(ground.seen), _firm_claims(ground.seen)
+        here: dict[str, list[Fragment]] = {}
+        for fragment in (f for job in ground.seen.jobs for f in job.stirring):
+            for name in fragment.nodes if fragment.state in LIVE_STATES else ():
+                here.setdefault(name, []).append(fragment)
+        for node in ground.seen.nodes:
+            claim = claims.get(node.name, UNCLAIMED)
+            latest = wall = until = None
+            if claim is not UNCLAIMED:
+                latest = latest_end(ground, claim)
+                wall = latest_end(ground, firm.get(node.name, UNCLAIMED))
+                until = _until(claim, wall)
+            on_it = tuple(here.get(node.name, ()))
+            self[node.name] = Hole(node, claim, latest, wall, until, on_it)
+
+    def of(self, fragment: Fragment) -> list[Hole]:
+        """The holes that the fragment is in, by name. A node may have left slurm.conf."""
+        return [self[name] for name in sorted(fragment.nodes) if name in self]
+
+    def lane(self, hole: Hole) -> str:
+        """The partition for a part of this node.
+
+        Slurm takes fragments of the lower tier first. Those are the fragments on shared nodes, so
+        that nodes which only malleable jobs use stay whole.
+        """
+        site = self._ground.settings.site
+        whole = site.partitions[0]
+        is_ours = whole in hole.node.partitions and not hole.is_shared
+        return whole if is_ours else site.part_nodes
+
+    def idle_beside(self, shared: Hole, given: Collection[str] = ()) -> str:
+        """An idle node that the users of this shared node could have, and that we do not take.
+
+        Empty if there is no such node.
+        """
+        names = (idle.node.name for idle in self._replacements(shared))
+        return min((name for name in names if name not in given), default="")
+
+    def is_in_the_way(self, fragment: Fragment, hole: Hole) -> bool:
+        """Tell whether the fragment scatters jobs of others.
+
+        It does on a shared node while a node stays idle. It also does on a node that others have
+        left, where Slurm would take it before fragments on shared nodes.
+        """
+        if not hole.is_shared:
+            return fragment.lane == self._ground.settings.site.part_nodes != self.lane(hole)
+        since = self._ground.now - self._ground.until_next  # the last tick
+        ends = (idle.node.idle_since for idle in self._replacements(hole))
+        return any(end is not None and end <= since for end in ends)
+
+    def _replacements(self, shared: Hole) -> Iterator[Hole]:
+        """The idle nodes that jobs on the shared node could use.
+
+        A node without GPUs does not serve in place of a node with GPUs.
+        """
+        rows = (self._idle.get(lane, ()) for lane in self._others(shared.node))
+        for idle in (hole for row in rows for hole in row):
+            if idle.node.total.gpus or not shared.node.total.gpus:
+                yield idle
+
+    @cached_property
+    def _idle(self) -> dict[str, list[Hole]]:
+        """Idle nodes beyond the headroom by the partitions of others, open for long enough."""
+        by_lane: dict[str, list[Hole]] = {}
+        for hole in self.values():
+            if hole.is_idle and self._is_open(hole) and hole.node.name not in self.headroom:
+                for lane in self._others(hole.node):
+                    by_lane.setdefault(lane, []).append(hole)
+        return by_lane
+
+    @cached_property
+    def headroom(self) -> frozenset[str]:
+        """The idle nodes of our partitions that are left to others, as many as the site wants.
+
+        Nodes with GPUs come first, since they serve every job. The next are the shortest holes that
+        are long enough.
+        """
+        wanted, ours = self._ground.settings.plan.headroom_nodes, self._ground.settings.site
+        idle = (hole for hole in self.values() if wanted and hole.is_idle and self._is_open(hole))
+        mine = (hole for hole in idle if not hole.node.partitions.isdisjoint(ours.partitions))
+        return frozenset(hole.node.name for hole in nsmallest(wanted, mine, key=_as_headroom))
+
+    def _is_open(self, hole: Hole) -> bool:
+        """Tell whether the hole is as long as any has to be."""
+        start = hole.claim.start
+        return start is None or start >= self._ground.now + self._ground.shortest_hole
+
+    def _others(self, node: Node) -> frozenset[str]:
+        return node.partitions.difference(self._ground.settings.site.partitions)
+
+
+def _as_headroom(hole: Hole) -> tuple[bool, bool, float, str]:
+    start = hole.claim.start
+    seconds = 0.0 if start is None else start.timestamp()
+    return (not hole.node.total.gpus, start is None, seconds, hole.node.name)
+
+
+def _until(claim: Claim, wall: Optional[datetime]) -> Optional[datetime]:
+    if claim.kind is not ClaimKind.PLANNED or claim.start is None:
         return wall
-    return hole.end if wall is None else min(hole.end, wall)
+    return claim.start if wall is None else min(claim.start, wall)
 
 
 def lease_within(now: datetime, latest: Optional[datetime], longest: timedelta) -> timedelta:

@@ -41,7 +41,7 @@ def idle_nodes(
     of_cores = {name for s in situations for f in s.job.core for name in f.nodes}
     used = len((eligibility.taken - of_cores) | granted)
     judge = _Judge(survey, eligibility, wanting, used, full, probed)
-    free = (n for n, node in survey.nodes.items() if eligibility.room(n) and node.partitions & ours)
+    free = (n for n, hole in survey.holes.items() if hole.is_idle and hole.node.partitions & ours)
     starting = handed_out(survey.mandate.level)
     counts = Counter(starting if n in granted else judge.reason(n) for n in free)
     return tuple(IdleNodes(reason, counts[reason]) for reason in Of.IDLE.whys if counts[reason])
@@ -112,5 +112,7 @@ class _Judge:
         if shunners:
             kinds = {self._eligibility.kind(job_id) for job_id in self._wanting - shunners}
         whys = {self._eligibility.verdict(name, kind).why for kind in kinds}
+        if Why.KEPT_BACK in whys:
+            return Why.NOT_GIVEN
         nearest = (Why.HOLE_SHORT, Why.SUSPECT)
         return next((why for why in nearest if why in whys), Why.UNFIT)

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from slurm_hooks.model import Fragment, FragmentId, Hole, HoleEnd, MalleableJob
+from slurm_hooks.model import ClaimKind, Fragment, FragmentId, MalleableJob
 from slurm_hooks.planning.ground import Ground
+from slurm_hooks.planning.holes import Hole
 
 
 def pays_to_stay(loss_s: float, size: int, taken: int, flee_s: float) -> bool:
@@ -110,8 +111,8 @@ class Interruptions:
 
 def _ends(fragment: Fragment, holes: Mapping[str, Hole]) -> set[datetime]:
     """The moments at which planned starts take the fragment. It leaves as a whole."""
-    mine = (holes[name] for name in fragment.nodes if name in holes)
-    return {h.end for h in mine if h.source is HoleEnd.PLANNED and h.end is not None}
+    mine = (holes[name].claim for name in fragment.nodes if name in holes)
+    return {c.start for c in mine if c.kind is ClaimKind.PLANNED and c.start is not None}
 
 
 def interruptions_of(ground: Ground) -> Interruptions:

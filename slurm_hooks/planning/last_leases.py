@@ -31,7 +31,7 @@ def last_leases(
     waiting = _waiting(survey, eligibility, situations)
     reasons, patience_s = {}, survey.ground.settings.plan.patience_s
     for situation in finished:
-        known = situation.job.nodes & survey.nodes.keys()  # a node may have left slurm.conf
+        known = situation.job.nodes & survey.holes.keys()  # a node may have left slurm.conf
         first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
             detail = Detail(job=first, seconds=patience_s)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import Fragment, FragmentId, Intent, MalleableJob, Mark, NodeState, Verb, Why
+from slurm_hooks.planning.gates import Presence, is_ahead, why_to_leave
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.holes import MINUTE
 from slurm_hooks.planning.survey import Survey
@@ -27,29 +28,19 @@ class Stay:
 def may_stay(survey: Survey, fragment: Fragment, is_past: bool = False) -> Stay:
     """Decide whether a fragment can stay.
 
-    It leaves when its node leaves service, when Slurm preempts it and leaves it a grace, or in time
-    before its hole closes. A fragment that an operator released outside its lane, where no job can
-    preempt it, goes back to the lane. It also leaves a node that is no longer in its lane.
-
-    With `is_past` it stays past planned starts, so that only reservations close its hole. Slurm
-    deals with nodes that are down or in an unknown state. Leases there are not renewed.
+    It leaves when a gate closes, when Slurm preempts it and leaves it a grace, or in time before
+    its hole closes. With `is_past` it stays past planned starts, so that only reservations close
+    its hole. Slurm deals with nodes that are down or in an unknown state. Leases there are not
+    renewed.
     """
-    ground = survey.ground
-    last = survey.ends.walls if is_past else survey.ends.latest
-    known = [survey.nodes[name] for name in sorted(fragment.nodes) if name in survey.nodes]
-    if any(node.state is NodeState.LEAVING for node in known):
-        return Stay(None, Why.NODE_LEAVES)
-    if fragment.is_astray:
-        return Stay(None, Why.TO_LANE)
-    lane = fragment.lane
-    if lane in ground.lanes_up and any(lane not in node.partitions for node in known):
-        return Stay(None, Why.PARTITION)
-    if _is_ahead(ground, fragment):
-        return Stay(None, Why.LEASE_LONG)
-    ends = [last[node.name] for node in known]
+    ground, holes = survey.ground, survey.holes.of(fragment)
+    closed = why_to_leave(Presence(ground, survey.holes, fragment, holes))
+    ends = [hole.wall if is_past else hole.latest for hole in holes]
     limit = _limit(ground, fragment)
     latest = min((end for end in (*ends, limit) if end is not None), default=None)
-    is_known = bool(known) and all(node.state is not NodeState.UNKNOWN for node in known)
+    if closed:
+        return Stay(latest, closed)
+    is_known = bool(holes) and all(h.node.state is not NodeState.UNKNOWN for h in holes)
     if is_known and _is_in_grace(ground, fragment, latest):
         return Stay(latest, Why.GRACE)
     if latest is None or fragment.start is None:
@@ -83,18 +74,6 @@ def _is_in_grace(ground: Ground, fragment: Fragment, latest: Optional[datetime])
     return latest is None or latest - end > _SLACK + MINUTE
 
 
-def _is_ahead(ground: Ground, fragment: Fragment) -> bool:
-    """Tell whether it started in the future, because slurmctld's clock was set back.
-
-    Its lease is too long by as much. It cannot be cut, since Slurm (22.05) would make its time
-    limit negative.
-    """
-    if fragment.start is None or fragment.end is None:
-        return False
-    longest = ground.now + ground.lane_of(fragment).longest_lease
-    return fragment.end > longest + _SLACK and longest < fragment.start + MINUTE
-
-
 def renewal(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Optional[Intent]:
     """The new end of the lease of a fragment that stays. None if the present end is right.
 
@@ -126,7 +105,7 @@ def cut(ground: Ground, fragment: Fragment, job: MalleableJob, stay: Stay) -> Op
     ends = [ground.now + length] if stay.latest is None else [ground.now + length, stay.latest]
     soonest = ground.now + lane.notice + _MOMENT
     end = max(min(ends), soonest)
-    if _is_ahead(ground, fragment):
+    if is_ahead(ground, fragment):
         return None
     if fragment.end is not None and fragment.end <= end + _SLACK:
         return None

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from slurm_hooks.model import Detail, FragmentId, Intent, Plan, Reason, Resources, Verb, Why
 from slurm_hooks.planning.dropping import Fault, without
-from slurm_hooks.planning.places import Places
+from slurm_hooks.planning.holes import Holes
 
 
-def polite(plan: Plan, places: Places) -> Plan:
+def polite(plan: Plan, holes: Holes) -> Plan:
     """Drop parts of shared nodes while a node stays idle that the others could have instead.
 
     On nodes that only malleable jobs use, they take all memory. A gang that would then start below
@@ -26,19 +26,19 @@ def polite(plan: Plan, places: Places) -> Plan:
     if not any(i.mark is not None and i.mark.slots for i in grows):
         return plan
     faults: dict[FragmentId, Fault] = {}
-    while blocked := _blocked([i for i in grows if i.fragment not in faults], places):
+    while blocked := _blocked([i for i in grows if i.fragment not in faults], holes):
         faults.update(blocked)
         faults.update(_below_minimum(without(plan, faults), grows, faults))
-    return _closed(without(plan, faults), places)
+    return _closed(without(plan, faults), holes)
 
 
-def _blocked(grows: Sequence[Intent], places: Places) -> dict[FragmentId, Fault]:
+def _blocked(grows: Sequence[Intent], holes: Holes) -> dict[FragmentId, Fault]:
     """The parts of shared nodes that an idle node forbids, if these fragments grow."""
     given = {name for grow in grows for name in grow.nodes}
     blocked: dict[FragmentId, Fault] = {}
     for grow in grows:
         for name in grow.nodes:
-            idle = places.idle_beside(name, given) if places.is_shared(name) else ""
+            idle = holes.idle_beside(holes[name], given) if holes[name].is_shared else ""
             if idle:
                 reason = Reason(Why.NODE_IDLE, Detail(nodes=(idle,)))
                 blocked[grow.fragment] = Fault(reason, Why.NOT_GIVEN)
@@ -58,7 +58,7 @@ def _below_minimum(
     }
 
 
-def _closed(plan: Plan, places: Places) -> Plan:
+def _closed(plan: Plan, holes: Holes) -> Plan:
     """Return the plan in which no job of others fits on a node that only we use.
 
     The last fragment that starts on the node also takes the memory that would be left.
@@ -67,12 +67,12 @@ def _closed(plan: Plan, places: Places) -> Plan:
     left: dict[str, Resources] = {}
     for grow in parts:
         for name in grow.nodes:
-            left[name] = left.get(name, places.left(name)) - grow.asks
+            left[name] = left.get(name, holes[name].left) - grow.asks
     last = {name: grow.fragment for grow in parts for name in grow.nodes}
     rest = {
         last[name]: Resources(memory_mib=more.memory_mib)
         for name, more in left.items()
-        if more.cpus and more.memory_mib and not places.is_shared(name)
+        if more.cpus and more.memory_mib and not holes[name].is_shared
     }
     larger = (
         replace(i, asks=i.asks + rest[i.fragment], is_resized=True) if i.fragment in rest else i

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -221,19 +221,6 @@ class Pool:
             self._left[sizes] = LeftToOthers(units, kept)
         return self._left[sizes]
 
-    def keep_free(self, headroom: int, targets: Mapping[int, Mapping[ClassKey, int]]) -> None:
-        """Allow only the free nodes beyond the headroom, and as many as are given back.
-
-        Fragments on their way out do not make up for it. `targets` are units by job id.
-        """
-        if not headroom:
-            return
-        free = max(0, sum(map(len, self.free.values())) - headroom * self.per_node)
-        for key, by_job in self.held.items():
-            for job_id, fragments in by_job.items():
-                free += max(0, self.size(fragments) - targets.get(job_id, {}).get(key, 0))
-        self.room = free if self.room is None else min(self.room, free)
-
     def keep_gpus(self, headroom: int, eligibility: Eligibility) -> None:
         """Leave so many GPUs of partly used nodes to others.
 
@@ -258,42 +245,42 @@ def pool_of(survey: Survey, eligibility: Eligibility, situations: Sequence[Situa
     starts, and for jobs that may take such a node.
     """
     pool = Pool(per_node=eligibility.per_node)
-    ends, now = survey.ends, survey.ground.now
-    fleeing, staying = _SecondsOpen(now, ends.latest), _SecondsOpen(now, ends.walls)
+    now, holes = survey.ground.now, survey.holes
+    fleeing = _SecondsOpen(now, lambda name: holes[name].latest)
+    staying = _SecondsOpen(now, lambda name: holes[name].wall)
     gains_past = {s.job.job_id for s in situations if s.gains_past}
     for situation in sorted(situations, key=lambda situation: situation.job.job_id):
         stay = situation.lent if situation.is_placed else ()
-        known = [f for f in stay if f.nodes and f.nodes <= survey.nodes.keys()]
+        known = [f for f in stay if f.nodes and f.nodes <= holes.keys()]
         for fragment in known:
             seconds = staying if situation.stays_past(fragment) else fleeing
             worst = min(fragment.nodes, key=lambda name: (seconds[name], name))
             jobs, _ = eligibility.successors(worst, fragment)
-            key = _key(survey.ground, seconds[worst], jobs, eligibility.is_shared(worst))
+            key = _key(survey.ground, seconds[worst], jobs, holes[worst].is_shared)
             pool.names |= fragment.nodes
             pool.held.setdefault(key, {}).setdefault(situation.job.job_id, []).append(fragment)
     free: dict[ClassKey, dict[str, int]] = {}
     going: dict[str, list[Fragment]] = {}
     for name, leaver in ((n, f) for s in situations for f in _going(s) for n in f.nodes):
         going.setdefault(name, []).append(leaver)
-    for name, node in survey.nodes.items():
-        leavers = [f for f in going.get(name, ()) if _is_coming(node, f)]
+    for name, hole in holes.items():
+        leavers = [f for f in going.get(name, ()) if _is_coming(hole.node, f)]
         for bidders, is_free in _parts(eligibility, name, leavers):
             if not bidders.jobs:
                 continue
             pool.names.add(name)
             seconds = fleeing if gains_past.isdisjoint(bidders.jobs) else staying
-            shared = eligibility.is_shared(name)
-            key = _key(survey.ground, seconds[name], bidders.jobs, shared)
+            key = _key(survey.ground, seconds[name], bidders.jobs, hole.is_shared)
             if is_free:
                 free.setdefault(key, {})[name] = bidders.units
             else:
                 pool.coming[key] += bidders.units
     for key, units in free.items():
         names = sorted(units, key=lambda name: (-fleeing[name], natural(name)))
-        pool.free[key] = Stock((survey.nodes[n], units[n], fleeing[n]) for n in names)
+        pool.free[key] = Stock((holes[n].node, units[n], fleeing[n]) for n in names)
     offered = {name for units in free.values() for name in units}
-    shared_names = (n for n in survey.nodes.keys() - offered if eligibility.is_shared(n))
-    spare = sum(survey.places.left(name).gpus for name in shared_names)
+    shared = (hole for name, hole in holes.items() if name not in offered and hole.is_shared)
+    spare = sum(hole.left.gpus for hole in shared)
     pool.keep_gpus(survey.ground.settings.plan.headroom_gpus - spare, eligibility)
     _limit(pool, survey.mandate, situations)
     return pool
@@ -357,11 +344,11 @@ class _SecondsOpen(dict[str, float]):
     Values are computed on demand, since most nodes of a machine are not needed.
     """
 
-    def __init__(self, now: datetime, last: Mapping[str, Optional[datetime]]) -> None:
+    def __init__(self, now: datetime, last: Callable[[str], Optional[datetime]]) -> None:
         self._now, self._last = now, last
 
     def __missing__(self, name: str) -> float:
-        last = self._last[name]
+        last = self._last(name)
         self[name] = math.inf if last is None else max((last - self._now) // MINUTE, 0) * 60.0
         return self[name]
 

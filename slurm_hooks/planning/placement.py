@@ -222,7 +222,7 @@ def _take(
         pool.room -= sum(o.taken for o in openings)
     rooms = [Room(o.key, o.free, o.taken // nodes) for o in openings for _ in range(nodes)]
     kept = [f for f in situation.job.stirring if not (f.is_leaving or f in going)]
-    own = Counter(survey.nodes[n].switch for f in kept for n in f.nodes & survey.nodes.keys())
+    own = Counter(hole.node.switch for f in kept for hole in survey.holes.of(f))
     names = take_near(pool, rooms, own, nodes)
     return [names[i : i + nodes] for i in range(0, len(names), nodes)]
 
@@ -246,7 +246,7 @@ def _grows(
     later: list[tuple[list[str], int, Resources]] = []
     for opening, names in where:
         count = opening.taken // units
-        asks = situation.share.slot.on(survey.nodes[names[0]]).times(count)
+        asks = situation.share.slot.on(survey.holes[names[0]].node).times(count)
         fit = next((f for f in ready if _is_ready(f, asks)), None)
         if fit is None:
             later.append((names, count, asks))
@@ -269,14 +269,15 @@ def _is_ready(fragment: Fragment, asks: Resources) -> bool:
 def _sized(survey: Survey, grow: Intent, size: tuple[int, Resources], is_resized: bool) -> Intent:
     assert grow.mark is not None
     (slots, asks), (name,) = size, grow.nodes
-    mark, lane = replace(grow.mark, slots=slots), survey.places.lane(name)
+    mark, lane = replace(grow.mark, slots=slots), survey.holes.lane(survey.holes[name])
     return replace(grow, mark=mark, asks=asks, is_resized=is_resized, lane=lane)
 
 
 def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[str]) -> Intent:
     ground = survey.ground
-    last = survey.ends.until if situation.gains_past else survey.ends.latest
-    latest = min((e for name in nodes if (e := last[name]) is not None), default=None)
+    holes = [survey.holes[name] for name in nodes]
+    ends = [hole.until if situation.gains_past else hole.latest for hole in holes]
+    latest = min((end for end in ends if end is not None), default=None)
     longest = ground.lane(situation.job).lease_of(situation.job.request)
     limit = lease_within(ground.now, latest, longest)
     mark = situation.mark_of(fragment)

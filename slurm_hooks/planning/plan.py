@@ -98,7 +98,6 @@ def _plan(
     eligibility = Eligibility(survey, situations, late)
     pool = pool_of(survey, eligibility, situations)
     shares = share_out(ground, eligibility, situations, pool, objective, clock)
-    pool.keep_free(settings.plan.headroom_nodes, shares.targets)
     obstacles = Obstacles(survey, eligibility, pool, given(situations, shares, pool))
     actions: list[Intent] = []
     plans: list[JobPlan] = []
@@ -134,9 +133,9 @@ def _plan(
         notes,
         survey.mandate.level,
         idle,
-        frozenset(name for i in actions for name in i.nodes if eligibility.room(name)),
+        frozenset(name for i in actions for name in i.nodes if survey.holes[name].is_idle),
     )
-    return polite(plan, survey.places)
+    return polite(plan, survey.holes)
 
 
 def _renewals(ground: Ground, situation: Situation, made: Change, is_last: bool) -> list[Intent]:

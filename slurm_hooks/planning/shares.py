@@ -74,7 +74,6 @@ def share_out(
         jobs=with_claims(ground, placed, [each.ask for each in asking]),
         classes=tuple(NodeClass(pool.capacity(key), key.open_s) for key in pool.keys),
         horizon_s=plan.horizon_s,
-        headroom_nodes=plan.headroom_nodes * pool.per_node,
         ceiling_nodes=pool.ceiling,
     )
     allocation = allocate(problem, limits=Limits(plan.solve_limit_s, plan.gap), clock=clock)

@@ -26,6 +26,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.core import to_queue
 from slurm_hooks.planning.failures import Shunned, shunned
+from slurm_hooks.planning.gates import Presence, why_to_leave
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
@@ -35,7 +36,6 @@ from slurm_hooks.planning.resting import rest_s, snoozes
 from slurm_hooks.planning.slots import Share, why_no_parts
 from slurm_hooks.planning.survey import Survey
 from slurm_hooks.planning.workers import is_to_be_tried
-from slurm_hooks.planning.wrong_size import wrong_size
 
 
 class Cap(NamedTuple):
@@ -266,18 +266,7 @@ def _stay(survey: Survey, fragment: Fragment, barred: Optional[Reason], is_past:
     if fragment.is_core:
         return Stay(None)
     stay = may_stay(survey, fragment, is_past)
-    return replace(stay, leaves=stay.leaves or _bars(survey, fragment, barred))
-
-
-def _bars(survey: Survey, fragment: Fragment, barred: Optional[Reason]) -> Optional[Why]:
-    """Say why a fragment may not be on its node, or on its way there."""
-    if barred:
-        return barred.why
-    known = fragment.nodes & survey.nodes.keys() if fragment.mark.slots else frozenset()
-    if any(wrong_size(fragment, survey.nodes[name], survey.ground.now) for name in known):
-        return Why.WRONG_SIZE
-    is_in_the_way = any(survey.places.is_in_the_way(fragment, name) for name in known)
-    return Why.NODE_IDLE if is_in_the_way else None
+    return replace(stay, leaves=stay.leaves or barred.why) if barred else stay
 
 
 def _why_unwanted(job: MalleableJob, wish: Optional[Wish]) -> Optional[Reason]:
@@ -292,8 +281,13 @@ def _within_bars(survey: Survey, care: Upkeep, barred: Optional[Reason]) -> Upke
 
     Hold fragments that were about to start in a forbidden place.
     """
-    whys = ((f.id, _bars(survey, f, barred)) for f in care.arriving)
-    causes = {fragment: cause for fragment, cause in whys if cause}
+    ground, holes = survey.ground, survey.holes
+    if barred:
+        causes = {f.id: barred.why for f in care.arriving}
+    else:
+        there = ((f, holes.of(f)) for f in care.arriving)
+        whys = ((f.id, why_to_leave(Presence(ground, holes, f, row))) for f, row in there)
+        causes = {fragment: cause for fragment, cause in whys if cause}
     holds = (Intent(fragment, cause, is_held=True) for fragment, cause in causes.items())
     return replace(
         care,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Optional
@@ -39,9 +39,9 @@ class Share:
 class Slots:
     """The slots of jobs on the nodes of a machine, computed once for each kind."""
 
-    def __init__(self, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._types = GpuTypes(nodes.values())
+        self._types = GpuTypes(nodes)
         self._widths: dict[tuple[str, Slot, str], int] = {}
 
     def of(self, job: MalleableJob) -> Optional[Share]:
@@ -69,7 +69,7 @@ class Slots:
     @cached_property
     def _kinds(self) -> Counter[Node]:
         """Count the nodes in service of each kind."""
-        nodes = (n for n in self._nodes.values() if n.state in IN_SERVICE)
+        nodes = (n for n in self._nodes if n.state in IN_SERVICE)
         return Counter(
             Node("", NodeState.FREE, n.partitions, frozenset(), n.cpus, n.memory_mib, n.gres)
             for n in nodes

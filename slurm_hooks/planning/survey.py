@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm_hooks.model import Hole, Node
 from slurm_hooks.planning.failures import suspects
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.holes import Ends, ends_of, holes_of
+from slurm_hooks.planning.holes import Holes
 from slurm_hooks.planning.interruptions import Interruptions, interruptions_of
 from slurm_hooks.planning.limits import Queue, queue_of
 from slurm_hooks.planning.modes import Mandate, mandate_of
-from slurm_hooks.planning.places import Places
 from slurm_hooks.planning.slots import Slots
 
 
@@ -20,37 +18,28 @@ from slurm_hooks.planning.slots import Slots
 class Survey:
     """The common basis for every job.
 
-    A lease on a node ends at the latest at its `ends`. `interruptions` says which jobs mind planned
-    starts. `suspects` are nodes that no job should use for now, with the jobs whose fragments died
-    there. `mandate` is the tick's rights. `queue` holds the jobs that wait for a limit on running
-    jobs. `slots` gives the needs of a job's worker, and `places` the users of each part of a node.
+    `interruptions` says which jobs mind planned starts. `suspects` are nodes that no job should use
+    for now, with the jobs whose fragments died there. `mandate` is the tick's rights. `queue` holds
+    the jobs that wait for a limit on running jobs. `slots` gives the needs of a job's worker.
     """
 
     ground: Ground
-    nodes: Mapping[str, Node]
-    holes: Mapping[str, Hole]
-    ends: Ends
+    holes: Holes
     interruptions: Interruptions
     suspects: Mapping[str, tuple[int, ...]]
     mandate: Mandate
     queue: Queue
     slots: Slots
-    places: Places
 
 
 def survey_of(ground: Ground) -> Survey:
     """The survey of a ground."""
-    holes = holes_of(ground.seen)
-    nodes = {node.name: node for node in ground.seen.nodes}
     return Survey(
         ground,
-        nodes=nodes,
-        holes=holes,
-        ends=ends_of(ground, holes),
+        holes=Holes(ground),
         interruptions=interruptions_of(ground),
         suspects=suspects(ground),
         mandate=mandate_of(ground),
         queue=queue_of(ground),
-        slots=Slots(nodes),
-        places=Places(ground, holes),
+        slots=Slots(ground.seen.nodes),
     )

@@ -74,6 +74,7 @@ _OBSTACLE = {
     Why.UNFIT: "Slurm finds it unfit for the job, or could not start it there",
     Why.SUSPECT: "fragments of jobs {} died there",
     Why.HOLE_SHORT: "its hole is too short",
+    Why.KEPT_BACK: "left to small jobs (plan.headroom_nodes)",
     Why.REGISTERING: "slurmctld has just started, and nodes have not reported yet",
     Why.NO_GROWTH: "the site stops all growth now",
 }

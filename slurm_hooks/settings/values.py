@@ -311,10 +311,4 @@ def _contradictions(settings: Settings) -> list[str]:
             "first, which is for whole nodes; add a second partition with a lower PriorityTier "
             "(see Shared nodes in the administrators' pages)"
         )
-    headroom = settings.plan.headroom_nodes
-    if site.part_nodes and headroom:
-        faults.append(
-            f"plan.headroom_nodes = {headroom}: must be 0 with site.part_nodes, since no part of a "
-            "shared node is taken while a node stays idle; plan.headroom_gpus keeps GPUs free there"
-        )
     return faults

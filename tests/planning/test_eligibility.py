@@ -29,7 +29,7 @@ from slurm_hooks.model import (
     Said,
     Verb,
 )
-from slurm_hooks.planning.eligibility import has_features
+from slurm_hooks.planning.gates import has_features
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Settings

@@ -25,12 +25,12 @@ from build import (
     span,
 )
 from slurm_hooks.model import (
+    Claim,
+    ClaimKind,
     Curve,
     Detail,
     FragmentId,
     FragmentState,
-    Hole,
-    HoleEnd,
     Intent,
     JobPlan,
     NodeState,
@@ -41,7 +41,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard, needs_guard
-from slurm_hooks.planning.holes import holes_of, latest_end, lease_within
+from slurm_hooks.planning.holes import claims_of, latest_end, lease_within
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Settings
@@ -63,19 +63,19 @@ def test_the_earliest_claim_ends_a_hole() -> None:
         ],
         planned=[plan_start(["n2", "n9"], 300)],
     )
-    holes = holes_of(seen)
-    assert holes["n1"] == Hole("n1", after(900), HoleEnd.RESERVATION, "maint")
-    assert holes["n2"] == Hole("n2", after(300), HoleEnd.PLANNED, "job 99")
-    assert holes["n3"] == Hole("n3")
-    assert holes["n4"].end == after(-5)
+    claims = claims_of(seen)
+    assert claims["n1"] == Claim(after(900), ClaimKind.RESERVATION, "maint")
+    assert claims["n2"] == Claim(after(300), ClaimKind.PLANNED, "job 99")
+    assert "n3" not in claims
+    assert claims["n4"].start == after(-5)
 
 
 def test_a_lease_ends_kill_wait_and_margin_early() -> None:
-    hole = Hole("n1", after(600), HoleEnd.RESERVATION, "maint")
+    claim = Claim(after(600), ClaimKind.RESERVATION, "maint")
     seen = make_snapshot(slurm=make_slurm(kill_wait=span(30)))
     ground = Ground(seen, replace(SETTINGS, lease=replace(LEASE, margin_s=60)))
-    assert latest_end(ground, hole) == after(510)
-    assert latest_end(ground, Hole("n1")) is None
+    assert latest_end(ground, claim) == after(510)
+    assert latest_end(ground, Claim()) is None
 
 
 @pytest.mark.parametrize(

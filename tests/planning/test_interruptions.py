@@ -35,7 +35,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
-from slurm_hooks.planning.holes import holes_of
+from slurm_hooks.planning.holes import Holes
 from slurm_hooks.planning.interruptions import interruptions_of, pays_to_stay
 from slurm_hooks.settings.values import Mode, Settings
 
@@ -147,7 +147,7 @@ def test_a_job_that_takes_a_node_with_a_planned_start_stays_on_it(loss_s: float,
     before = replace(job, fragments=(*job.fragments, make_fragment(9, loss_s=loss_s)))
     after_it = trainer(size + 1, loss_s)
     wanted = f"n{size + 1}"
-    holes = holes_of(seen_with(after_it, wanted, start_s=100))
+    holes = Holes(Ground(seen_with(after_it, wanted, start_s=100), SETTINGS))
     stays = FragmentId(7, size) in interruptions.staying(after_it, holes)
     assert interruptions.may_gain(before) is stays
 

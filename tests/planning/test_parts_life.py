@@ -73,6 +73,21 @@ def test_a_gang_takes_the_free_parts_of_other_jobs_nodes(
     assert slurm.violations == []
 
 
+def test_a_node_of_the_headroom_stays_whole_and_closes_no_part(settings: Settings) -> None:
+    """Its idleness is what the site wants. So small jobs go there, and parts start elsewhere."""
+    names = [*NAMES, "n5"]
+    sizes = dict.fromkeys(names, resources(32, 256_000, 8))
+    slurm = FakeSlurm(dict.fromkeys(names, ""), lanes=WITH_PARTS, sizes=sizes)
+    for number, name in enumerate(NAMES):
+        begin(slurm, name, 3 + number)
+    slurm.advance(2)
+    slurm.submit(7, 6, MARK, limit_min=60, part=Part(1, cpus=4, memory_mib=32_000))
+    one = replace(settings, plan=replace(settings.plan, headroom_nodes=1))
+    reports = ticks(slurm, one, 12)
+    assert gpus_of(slurm) == {"n1": 5, "n2": 4, "n3": 3}
+    assert not [intent for report in reports[2:] for intent in report.plan.actions if intent.mark]
+
+
 def test_a_preempted_fragment_comes_back_with_another_size(
     slurm: FakeSlurm, settings: Settings
 ) -> None:

@@ -14,6 +14,7 @@ from build import (
     make_request,
     make_snapshot,
     no_clock,
+    reserve,
 )
 from planning.readings import grown
 from slurm_hooks.model import (
@@ -29,7 +30,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.planning.survey import Survey
-from slurm_hooks.report.why import note_text
+from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Settings, parse
 
 RUNNING = FragmentState.RUNNING
@@ -81,7 +82,18 @@ def test_nodes_from_which_an_ended_job_keeps_away_are_like_all_others() -> None:
 
 def test_headroom_stays_free() -> None:
     settings = parse("[plan]\nheadroom_nodes = 2")
-    assert len(grown(plan_for(make_job(held=6), nodes=make_nodes(5), settings=settings))) == 3
+    plan = plan_for(make_job(held=6), nodes=make_nodes(5), settings=settings)
+    assert len(grown(plan)) == 3
+    texts = {reason_text(reason) for reason in plan.jobs[0].reasons}
+    assert "2 other nodes: free, but left to small jobs (plan.headroom_nodes)" in texts
+
+
+def test_headroom_is_the_shortest_of_the_long_holes() -> None:
+    """A node that is claimed in a moment is no use to others."""
+    settings = parse("[plan]\nheadroom_nodes = 1")
+    claims = [reserve(["n1"], 60), reserve(["n2"], 1800)]
+    seen = make_snapshot(make_job(held=6), nodes=make_nodes(4), reservations=claims)
+    assert grown(make_plan(seen, settings, no_clock)) == {"n3", "n4"}
 
 
 def test_leaving_fragments_do_not_count_as_headroom() -> None:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
+from operator import attrgetter
 
 import pytest
 from clusters import clusters, fragments, many, modes, write
@@ -26,7 +27,7 @@ from slurm_hooks.model import (
 from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.guard import guard
-from slurm_hooks.planning.holes import ends_of, holes_of, latest_end
+from slurm_hooks.planning.holes import Holes
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.json_data import plan_data
 from slurm_hooks.settings.values import Mode, Settings
@@ -94,8 +95,7 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
     workers.
     """
     seen, plan = look(slurm)
-    ground, holes = Ground(seen, SETTINGS), holes_of(seen)
-    ends = ends_of(ground, holes)
+    holes = Holes(Ground(seen, SETTINGS))
     cheap = {job.job_id for job in seen.jobs if not job.way.works_as_one or job.loss_s is not None}
     for action in plan.actions:
         if action.verb is Verb.GROW:
@@ -108,9 +108,9 @@ def test_every_lease_given_ends_before_its_hole(slurm: FakeSlurm) -> None:
         else:
             continue
         is_cheap = action.fragment.job_id in cheap
-        past = ends.until if action.verb is Verb.GROW else ends.walls
+        past = attrgetter("until" if action.verb is Verb.GROW else "wall")
         for name in nodes:
-            latest = past[name] if is_cheap else latest_end(ground, holes[name])
+            latest = past(holes[name]) if is_cheap else holes[name].latest
             assert latest is None or end <= latest
 
 

@@ -177,21 +177,41 @@ def with_sizes(job: MalleableJob, data: st.DataObject) -> MalleableJob:
 
 
 @PROPERTY
-@given(worlds(), st.sampled_from((0, 0, 1, 2)), st.sampled_from((None, 0.0, 0.02, 0.1, 0.3)))
+@given(
+    worlds(),
+    st.sampled_from((0, 0, 1, 2)),
+    st.sampled_from((None, 0.0, 0.02, 0.1, 0.3)),
+    st.sampled_from((0, 0, 1, 2)),
+)
 def test_plans_come_to_rest_while_nothing_changes(
-    world: World, most: int, serial: Optional[float]
+    world: World, most: int, serial: Optional[float], headroom: int
 ) -> None:
-    """Under a limit of a user or none, and with or without known curves."""
+    """Under a limit of a user or none, with or without known curves and nodes left to others."""
+    chosen = with_headroom(headroom)
     limits = (Limit("spare", "MaxTRESPU", "gres/gpu", 4 * most),) if most else ()
     terms = tuple(Terms(name, limits=limits) for name in SETTINGS.site.partitions)
     curves = {} if serial is None else {job.job_id: amdahl(serial) for job in world.jobs}
 
     def plan() -> Plan:
-        return make_plan(replace(world.seen, curves=curves, terms=terms), SETTINGS, no_clock)
+        return make_plan(replace(world.seen, curves=curves, terms=terms), chosen, no_clock)
 
     for _ in range(8):
         world = world.after(plan())
     assert not [i for i in plan().actions if i.verb is not Verb.STAY]
+
+
+def with_headroom(nodes: int) -> Settings:
+    return replace(SETTINGS, plan=replace(SETTINGS.plan, headroom_nodes=nodes))
+
+
+@PROPERTY
+@given(worlds(), st.integers(1, 3))
+def test_idle_nodes_of_the_headroom_stay_idle(world: World, headroom: int) -> None:
+    before = sum(node.state is NodeState.FREE for node in world.nodes)
+    for _ in range(3):
+        world = world.after(make_plan(world.seen, with_headroom(headroom), no_clock))
+    idle = sum(node.state is NodeState.FREE for node in world.nodes)
+    assert idle >= min(before, headroom)
 
 
 def amdahl(serial: float) -> Curve:

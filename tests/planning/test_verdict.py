@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -33,8 +33,10 @@ from slurm_hooks.model import (
     Plan,
     Snapshot,
     Verb,
+    Verdict,
     Why,
 )
+from slurm_hooks.planning import gates
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Settings
@@ -223,3 +225,34 @@ def test_a_job_is_told_that_too_few_nodes_are_usable_for_its_start(
     texts = [reason_text(reason) for reason in planned.reasons]
     assert [text for text in texts if "at once" in text] == said
     assert not said or texts[0] == said[0]
+
+
+def test_a_new_reason_is_a_row_for_starts_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here a site closes nodes with a feature. Only the table knows of it."""
+
+    def closed(entry: gates.Entry) -> Optional[Verdict]:
+        is_closed = "closed" in entry.node.features
+        return Verdict(Why.FEATURES, "closed") if is_closed else None
+
+    def leaves(at: gates.Presence) -> Optional[Why]:
+        is_closed = any("closed" in hole.node.features for hole in at.holes)
+        return Why.FEATURES if is_closed else None
+
+    monkeypatch.setattr(gates, "GATES", (*gates.GATES, gates.Gate(closed, leaves)))
+    shut = frozenset({"closed"})
+    nodes = (make_node("n1", NodeState.BUSY, features=shut), make_node("n2", features=shut))
+    here = make_job(make_fragment(0, FragmentState.RUNNING, ["n1"], job_id=8), job_id=8)
+    seen = make_snapshot(here, waiting(), nodes=(*nodes, make_node("n3")))
+    asked = {i.fragment.job_id: i for i in plan_of(seen).actions}
+    assert (asked[8].verb, asked[8].cause) == (Verb.NOTICE, Why.FEATURES)
+    assert (asked[7].verb, asked[7].nodes) == (Verb.GROW, {"n3"})
+    assert "1 other node: free, but without the features closed" in explained(seen)
+    assert idle(seen) == {"starting": 1, "unfit": 1}
+
+
+def test_a_fragment_on_its_way_to_a_node_that_leaves_service_is_held() -> None:
+    nodes = (make_node("n1", NodeState.LEAVING), make_node("n2", NodeState.BUSY))
+    coming = make_fragment(0, FragmentState.PENDING, ["n1"], released=after(-2))
+    (held,) = plan_of(make_snapshot(make_job(coming), nodes=nodes)).actions
+    assert held.is_held
+    assert held.cause is Why.NODE_LEAVES

@@ -7,10 +7,10 @@ import pytest
 from build import NOW
 from slurm_hooks.model import (
     USABLE,
+    ClaimKind,
     Detail,
     FragmentId,
     FragmentState,
-    HoleEnd,
     Of,
     Reason,
     Resources,
@@ -65,7 +65,7 @@ FULL = Detail(
     standing=Said.STARTED,
     state=FragmentState.FAILED,
     cause=Why.LEFT,
-    source=HoleEnd.PLANNED,
+    source=ClaimKind.PLANNED,
     by="job 9",
     user="ann",
     waiter="99",

@@ -146,6 +146,19 @@ def test_parts_leave_when_a_node_has_been_idle_for_a_tick(bench: Bench) -> None:
         assert small_then_whole(bench) == ("n1", "n2")
 
 
+def test_a_node_of_the_headroom_stays_whole_beside_parts(bench: Bench) -> None:
+    without_headroom(bench)
+    text = bench.box.settings.read_text()
+    bench.box.settings.write_text(text.replace("\n[plan]\n", "\n[plan]\nheadroom_nodes = 1\n"))
+    others_have(bench, n1=4, n3=8, n4=8)
+    parts, whole = bench.submit(SLEEP, f"0-12,{POOL}"), bench.submit(SLEEP, "1-1")
+    bench.tick_until(parts, at(n1=4))
+    ticks(bench, 4)
+    assert places(bench.job(parts)) == {"n1": 4}
+    assert bench.states(whole) == [FragmentState.HELD]
+    assert goes_to(bench, rigid(bench, 8)) == "n2"
+
+
 def test_parts_leave_before_the_nodes_of_jobs_that_count_nodes(bench: Bench) -> None:
     without_headroom(bench)
     others_have(bench, n1=4, n3=8, n4=8)

@@ -79,7 +79,6 @@ def test_range_of_a_number(section: str, key: Any) -> None:
         "[tick]\nlock = { a = 1 }",
         "[lease]\nlength_s = 60\nshortest_hole_s = 61",
         "[lease]\nshortest_hole_s = 60\n[tick]\nevery_s = 45",
-        '[site]\npartitions = ["a", "b"]\npart_nodes = "b"\n[plan]\nheadroom_nodes = 1',
         "site = 3",
         "[odd]",
         "[site]\nodd = 1",

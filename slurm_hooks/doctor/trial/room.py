@@ -39,9 +39,9 @@ def find_room(snapshot: Snapshot, settings: Settings, partition: str, feature: s
     survey = survey_of(Ground(snapshot, settings))
     jobs = (*snapshot.jobs, job)
     eligibility = Eligibility(survey, [situation_of(survey, each) for each in jobs])
-    idle = (n.name for n in snapshot.nodes if partition in n.partitions)
-    kind = eligibility.kind(job.job_id)
-    verdicts = {name: eligibility.verdict(name, kind) for name in idle if eligibility.room(name)}
+    holes = [hole for hole in survey.holes.values() if partition in hole.node.partitions]
+    idle, kind = [hole.node.name for hole in holes if hole.is_idle], eligibility.kind(job.job_id)
+    verdicts = {name: eligibility.verdict(name, kind) for name in idle}
     barred = Counter(verdict for verdict in verdicts.values() if verdict != USABLE)
     ceiling = survey.mandate.ceiling
     return Room(

@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slurm_hooks.model import (
+    Claim,
+    ClaimKind,
     Fragment,
     FragmentState,
-    Hole,
-    HoleEnd,
     MalleableJob,
     NodeState,
     Snapshot,
     Why,
 )
+from slurm_hooks.model.cluster import UNCLAIMED
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural, sized
-from slurm_hooks.planning.holes import holes_of
+from slurm_hooks.planning.holes import claims_of
 from slurm_hooks.report.text import (
     OVER,
     action_lines,
@@ -117,27 +118,28 @@ def _job_row(job: MalleableJob, report: TickReport) -> Row:
 
 def _hole_rows(seen: Snapshot) -> tuple[Row, ...]:
     """Idle nodes, a row for all holes with the same end and claim, the first to close first."""
-    holes = holes_of(seen)
-    kinds: dict[tuple[bool, str, str], list[Hole]] = {}
+    claims = claims_of(seen)
+    names: dict[Claim, list[str]] = {}
     for node in seen.nodes:
         if node.state is NodeState.FREE:
-            hole = holes[node.name]
-            key = (hole.end is None, str(hole.end), _because(hole))
-            kinds.setdefault(key, []).append(hole)
-    rows = (same for _, same in sorted(kinds.items()))
+            names.setdefault(claims.get(node.name, UNCLAIMED), []).append(node.name)
     return tuple(
         (
             str(len(same)),
-            shown(same[0].end, seen.now) if same[0].end else "no known end",
-            _because(same[0]),
-            fold(hole.node for hole in same),
+            shown(claim.start, seen.now) if claim.start else "no known end",
+            _because(claim),
+            fold(same),
         )
-        for same in rows
+        for claim, same in sorted(names.items(), key=lambda row: _moment(row[0]))
     )
 
 
-def _because(hole: Hole) -> str:
-    return "" if hole.source is HoleEnd.NOBODY else f"{hole.source.value}: {hole.by}"
+def _moment(claim: Claim) -> tuple[bool, str, str]:
+    return (claim.start is None, str(claim.start), _because(claim))
+
+
+def _because(claim: Claim) -> str:
+    return "" if claim.kind is ClaimKind.NOBODY else f"{claim.kind.value}: {claim.by}"
 
 
 def _is_running(fragment: Fragment) -> bool:
