@@ -19,8 +19,8 @@ from slurm_hooks.model.decision import JobPlan
 from slurm_hooks.model.plural import plural, sized
 from slurm_hooks.model.snapshot.file import read, save
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.modes import mode_notes
+from slurm_hooks.planning.trouble import idle_fragments
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import job_data, json_text, plan_data, reason_data
 from slurm_hooks.report.learned_text import learned_lines

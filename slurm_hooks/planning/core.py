@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 from typing import Optional
 
 from slurm_hooks.model import (
@@ -28,10 +29,9 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_death, requeue_of
 from slurm_hooks.planning.back import BACK_STATES, put_back
-from slurm_hooks.planning.failures import after_death, is_vain
+from slurm_hooks.planning.failures import after_death
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.moments import is_within
-from slurm_hooks.planning.resting import is_rested
+from slurm_hooks.planning.trouble import in_vain, is_ready, is_within
 from slurm_hooks.planning.workers import idle_since, to_be_started
 
 _EARLY = timedelta(seconds=60)
@@ -88,12 +88,12 @@ def _is_time_over(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool
 def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     """Release the core fragments that have no place in the ordinary queue yet."""
     waiting = to_be_started(ground, job) if job.way.zero_is_idle else job.core
-    held = [f for f in waiting if f.is_core and is_rested(ground, f) and not f.is_on_hold]
+    held = [f for f in waiting if f.is_core and is_ready(ground, f)]
     is_kept = any(f.depends or f.mark.is_on_hold for f in job.core)
     span = timedelta(seconds=ground.settings.failures.avoid_s)
     for fragment in () if is_kept else held:
         is_unfit = _is_unfit(fragment) and is_within(ground.now, fragment.mark.released, span)
-        if is_unfit or is_vain(fragment, ground.now):
+        if is_unfit:
             continue
         mark = replace(fragment.mark, vain=0)
         if fragment.is_not_launched:
@@ -115,7 +115,7 @@ def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     site, request = ground.settings.site, job.request
     may_move = request.lane and job.job_id not in ground.seen.without_qos
     for fragment in job.fragments if may_move else ():
-        is_kept = fragment.is_on_hold or fragment.mark.is_on_hold or is_vain(fragment, ground.now)
+        is_kept = fragment.is_on_hold or fragment.mark.is_on_hold or in_vain(fragment, ground.now)
         if fragment.is_astray and fragment.state in WAITING_STATES and not is_kept:
             yield Intent(
                 fragment.id,
@@ -131,8 +131,8 @@ def kept_out(ground: Ground, job: MalleableJob) -> Iterator[Reason]:
     """Say why the job's other fragments do not move to the lane."""
     if job.job_id in ground.seen.without_qos:
         yield Reason(Why.TO_LANE, Detail(user=job.user, said=ground.settings.site.qos))
-    if any(f.is_astray and f.mark.obstacle == NOT_MOVED for f in job.stirring):
-        yield Reason(Why.TO_LANE, Detail(said=job.request.lane))
+    astray = (f for f in job.stirring if f.is_astray and f.mark.obstacle == NOT_MOVED)
+    yield from islice(filter(None, (in_vain(f, ground.now) for f in astray)), 1)
 
 
 def has_ended(job: MalleableJob) -> bool:

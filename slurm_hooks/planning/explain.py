@@ -23,11 +23,10 @@ from slurm_hooks.planning.cancels import lost_elements
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.gates import JobKind
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.node_classes import LeftToOthers, Pool, natural
 from slurm_hooks.planning.situation import Situation
 from slurm_hooks.planning.survey import Survey
-from slurm_hooks.planning.wrong_size import wrong_size
+from slurm_hooks.planning.trouble import idle_fragments, wrong_size
 
 NAMED = 3  # nodes
 
@@ -128,30 +127,24 @@ def reasons_for(
     ground, care = survey.ground, situation.upkeep
     if care.has_ended:
         return care.reasons
-    leaving = _leaving(survey, situation)
-    idle = idle_fragments(ground, situation.job)
-    reasons = [*care.reasons, *idle, *leaving]
+    nodes = (*idle_fragments(ground, situation.job), *_leaving(survey, situation))
     if situation.barred:
-        return tuple(reasons)
+        return (*care.reasons, *nodes)
     final = _final(ground, situation, planned)
     if final:
-        return (*reasons, final)
+        return (*care.reasons, *nodes, final)
+    waits = situation.waits
+    reasons = [*care.reasons, *filter(None, waits), *nodes]
     if situation.wish is not None:
         reasons.append(Reason(Why.WISH, Detail(wish=situation.wish.nodes)))
     reasons += _manners(situation)
-    if situation.snoozes:
-        reasons.append(Reason(Why.RESTING, Detail(seconds=ground.settings.plan.snooze_s)))
-    if situation.is_tried:
-        failures = situation.marked.failures
-        failed = Detail(failures=failures, seconds=ground.settings.failures.join_s)
-        reasons.append(Reason(Why.RESTING, failed))
     if situation.job.way.zero_is_idle and not situation.upkeep.growable:
         return tuple(reasons)
     no_fit = obstacles.of_partition(situation.job)
     if no_fit:
         return (*reasons, no_fit)
     least = situation.least
-    if situation.reachable < least and not (situation.snoozes or care.reasons or situation.cap):
+    if situation.reachable < least and not (waits.growth or care.reasons or situation.cap):
         lacks = Detail(nodes_usable=situation.reachable, nodes_needed=least)
         reasons.append(Reason(Why.BELOW_MIN, lacks))
     others = obstacles.reasons(situation.job)
@@ -169,13 +162,10 @@ def _too_few(least: int, others: Iterable[Reason]) -> Iterator[Reason]:
 
 
 def _manners(situation: Situation) -> Iterator[Reason]:
-    """The sizes that the request allows, and how long it wants to stay at each."""
+    """The sizes that the request allows."""
     request = situation.job.request
     if request.allowed and situation.sizes is not None:
         yield Reason(Why.SIZE, Detail(sizes_allowed=tuple(sorted(request.allowed))))
-    if situation.size and situation.rest_s:
-        span_s = request.min_run.total_seconds()
-        yield Reason(Why.RESTING, Detail(min_run=span_s, seconds=situation.rest_s))
 
 
 def _final(ground: Ground, situation: Situation, planned: int) -> Optional[Reason]:

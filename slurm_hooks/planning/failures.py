@@ -10,12 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from slurm_hooks.model import (
-    NOT_LAUNCHED,
-    NOT_MOVED,
-    REFUSED,
     WAITING_STATES,
     AvoidedNode,
     Fragment,
@@ -26,12 +23,8 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import requeue_of
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.moments import is_within
+from slurm_hooks.planning.trouble import is_within
 from slurm_hooks.planning.workers import has_worked, outlived
-
-_FIRST_REST = timedelta(seconds=30)
-_LONGEST_REST = timedelta(hours=1)
-NOT_STARTED = "NotStarted"  # the obstacle of a release if Slurm names no other
 
 
 @dataclass(frozen=True)
@@ -153,30 +146,3 @@ def suspects(ground: Ground) -> dict[str, tuple[int, ...]]:
         if len(by_user) > 1
     }
     return suspected if len(suspected) <= max(1, len(ground.seen.nodes) // 4) else {}
-
-
-def is_vain(fragment: Fragment, now: datetime) -> bool:
-    """Tell whether a release that did not start is too recent for another try.
-
-    Each wait is twice as long as the wait before. The first refusal causes no wait, since the node
-    may have been taken between the tick's reading and the release. Nor does the first launch that
-    failed, since only the next try shows on which node.
-    """
-    tries = fragment.mark.vain - (fragment.mark.obstacle in (REFUSED, NOT_LAUNCHED))
-    if tries <= 0:
-        return False
-    rest = min(_FIRST_REST * 2 ** min(tries - 1, 10), _LONGEST_REST)
-    return is_within(now, fragment.mark.released, rest)
-
-
-def is_in_the_way(fragment: Fragment, now: datetime) -> bool:
-    """Tell whether a release in vain keeps its whole job from growing.
-
-    In a pool it does so only if every worker would meet the same obstacle, not if a node was taken
-    first. A fragment that Slurm does not move, or a node does not start, keeps no other from
-    growing.
-    """
-    if fragment.mark.obstacle in (NOT_MOVED, NOT_LAUNCHED):
-        return False
-    is_shared = fragment.mark.request.way.works_as_one or fragment.mark.obstacle != NOT_STARTED
-    return is_shared and is_vain(fragment, now)

@@ -83,7 +83,7 @@ class _Judge:
         self._wanting = {s.job.job_id for s in wanting}
         self._kinds = {eligibility.kind(job_id) for job_id in self._wanting}
         self._probed = probed
-        self._ready = {s.job.job_id for s in wanting if s.upkeep.growable and not s.snoozes}
+        self._ready = {s.job.job_id for s in wanting if s.upkeep.growable and not s.waits.growth}
 
     def reason(self, name: str) -> Why:
         """Say why this free node was not handed out."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Optional
 
 from slurm_hooks.model import (
     ENDED_STATES,
@@ -34,15 +34,12 @@ from slurm_hooks.planning.cancels import CancelScope, cancel_scope, is_crippled,
 from slurm_hooks.planning.failures import (
     culprits,
     has_progressed,
-    is_in_the_way,
     is_to_stop,
-    is_vain,
     why_stopped,
 )
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.moments import noted_dependent
-from slurm_hooks.planning.resting import is_rested
 from slurm_hooks.planning.steps import step_of
+from slurm_hooks.planning.trouble import in_vain, is_in_the_way, is_ready, is_within
 from slurm_hooks.planning.workers import (
     idle_since,
     idle_workers,
@@ -111,7 +108,7 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
 
 
 def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
-    """The fragments that could be released: rested, held only by us, and likely to start."""
+    """The fragments that could be released."""
     now = ground.now
     if any(f.depends or f.mark.is_on_hold or is_in_the_way(f, now) for f in job.stirring):
         return ()
@@ -123,8 +120,7 @@ def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
         if job.request.core
         else fragments
     )
-    rested = (f for f in fragments if is_rested(ground, f) and not is_vain(f, now))
-    return tuple(f for f in rested if not f.is_on_hold)
+    return tuple(f for f in fragments if is_ready(ground, f))
 
 
 def _finish(job: MalleableJob) -> Upkeep:
@@ -208,7 +204,7 @@ def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
     """
     trains = job.failures > 0 and has_progressed(ground, job)
     is_ranked = any(f.mark.priority for f in job.stirring)
-    lost, dependent = lost_elements(job), noted_dependent(ground, job)
+    lost, dependent = lost_elements(job), _noted_dependent(ground, job)
     noted: dict[FragmentId, Fragment] = {}
     for fragment in job.fragments if lost or dependent else job.stirring:
         runs, mark = fragment.state is FragmentState.RUNNING, fragment.mark
@@ -229,6 +225,18 @@ def _noted(ground: Ground, job: MalleableJob) -> dict[FragmentId, Fragment]:
     return noted
 
 
+def _noted_dependent(ground: Ground, job: MalleableJob) -> Optional[Fragment]:
+    """The fragment to note on that its job waits for other jobs, not for nodes.
+
+    Slurm does not say when that wait ends, so it is noted four times in a job's patience.
+    """
+    often = timedelta(seconds=ground.settings.plan.patience_s / 4)
+    is_known = any(is_within(ground.now, f.mark.depended, often) for f in job.stirring)
+    if is_known or not often or not any(f.depends for f in job.stirring):
+        return None
+    return next((f for f in job.fragments if f.state in WAITING_STATES), None)
+
+
 def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tuple[Reason, ...]:
     reasons = [Reason(Why.DIED, _death(f)) for f in died]
     reasons += core.standing(job)
@@ -239,9 +247,9 @@ def _reasons(job: MalleableJob, died: tuple[Fragment, ...], now: datetime) -> tu
         reasons.append(Reason(Why.DEPENDENCY))
     reasons += _holds(job)
     released = (f for f in job.stirring if f.mark.obstacle != NOT_MOVED)
-    vain = next((f.mark for f in released if is_vain(f, now)), None)
+    vain = next(filter(None, (in_vain(f, now) for f in released)), None)
     if vain:
-        reasons.append(Reason(Why.NOT_STARTED, Detail(count=vain.vain, said=vain.obstacle)))
+        reasons.append(vain)
     for state, why in _LEFT_ALONE.items():
         ids = tuple(f.id for f in job.stirring if f.state is state)
         if ids:

@@ -167,7 +167,8 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
     trains = any(f.state is FragmentState.RUNNING for f in situation.staying)
     costs = trains and situation.job.way.works_as_one
     held = pool.held_by.get(job_id, {})
-    core, unit = situation.core, situation.job.request.unit
+    core, unit, waits = situation.core, situation.job.request.unit, situation.waits
+    rest_s = waits.change.detail["seconds"] if waits.change else 0.0
     least, most = situation.fewest * units, (situation.reachable - core) * units
     ask = JobAsk(
         name=str(job_id),
@@ -178,9 +179,9 @@ def _ask(ground: Ground, situation: Situation, pool: Pool, worth: Worth) -> JobA
         held=pool.row({key: pool.size(fragments) for key, fragments in held.items()}),
         usable=tuple(map(contains, pool.users, repeat(job_id))),
         unit=unit * units,
-        grow_s=plan.grow_s + situation.redone_s + situation.rest_s if costs else 0.0,
+        grow_s=plan.grow_s + situation.redone_s + rest_s if costs else 0.0,
         shrink_s=plan.shrink_s + situation.redone_s if costs else 0.0,
-        may_grow=not pool.is_closed and (not situation.snoozes or situation.is_off_size),
+        may_grow=not pool.is_closed and (not waits.growth or situation.is_off_size),
         sizes=None if sizes is None else frozenset(n * units for n in sizes),
         preferred=situation.job.request.preferred * units,
     )

@@ -31,11 +31,9 @@ from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.leases import Stay, may_stay, notice
 from slurm_hooks.planning.lifecycle import Upkeep, upkeep
 from slurm_hooks.planning.limits import why_waiting
-from slurm_hooks.planning.moments import is_within
-from slurm_hooks.planning.resting import rest_s, snoozes
 from slurm_hooks.planning.slots import Share, why_no_parts
 from slurm_hooks.planning.survey import Survey
-from slurm_hooks.planning.workers import is_to_be_tried
+from slurm_hooks.planning.trouble import Waits, is_within, waits_of
 
 
 class Cap(NamedTuple):
@@ -54,15 +52,13 @@ class Situation:
     known. `past` fragments stay beyond planned starts. A job that `gains_past` takes nodes that
     others want soon.
 
-    A job that `snoozes` does not grow yet. A job that is to run undisturbed for `rest_s` more
-    seconds grows only if that pays. The fragments of a job that `is_apart` do not meet. Several
-    would each train alone, so the job keeps a single fragment. `barred` says why it may have no
-    nodes for now.
+    `waits` says with which changes it waits. The fragments of a job that `is_apart` do not meet.
+    Several would each train alone, so the job keeps a single fragment. `barred` says why it may
+    have no nodes for now.
 
     After a change, `redone_s` seconds of its work are done again. `wish` is the number of nodes
-    that a pool wants. A pool that `is_tried` has failed. It gets at most 1 worker until that worker
-    has lived for a while. A job of whole nodes has no `share`. A limit of Slurm's on the jobs of
-    its user or account may `cap` it.
+    that a pool wants. A job of whole nodes has no `share`. A limit of Slurm's on the jobs of its
+    user or account may `cap` it.
     """
 
     job: MalleableJob
@@ -71,16 +67,14 @@ class Situation:
     marked: MalleableJob
     marks: Mapping[FragmentId, Mark]
     shunned: Shunned
+    waits: Waits
     gives_way_to: str = ""
-    snoozes: bool = False
-    rest_s: float = 0.0
     is_apart: bool = False
     barred: Optional[Reason] = None
     past: frozenset[FragmentId] = frozenset()
     gains_past: bool = False
     redone_s: float = 0.0
     wish: Optional[Wish] = None
-    is_tried: bool = False
     share: Optional[Share] = None
     cap: Optional[Cap] = None
 
@@ -186,9 +180,9 @@ class Situation:
     @cached_property
     def reachable(self) -> int:
         """The largest size that it could have right after this tick."""
-        widest = self.job.request.unit if self.is_tried else self.widest
-        growable = 0 if self.snoozes and self.size == 0 else len(self.upkeep.growable)
-        if self.is_tried:
+        widest = self.job.request.unit if self.waits.others else self.widest
+        growable = 0 if self.waits.growth and self.size == 0 else len(self.upkeep.growable)
+        if self.waits.others:
             growable = min(growable, 0 if self.size else 1)
         return min(self.most, self.size + widest * growable)
 
@@ -225,9 +219,9 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
     stays = {f.id: _stay(survey, f, barred or bars, f.id in past) for f in running}
     marks = _marks_of(care)
     marked = _with_marks(job, marks)
-    avoided = shunned(ground, marked)
+    avoided, waits = shunned(ground, marked), waits_of(ground, marked)
     if care.has_ended:
-        return Situation(job, care, stays, marked, marks, avoided, past=past)
+        return Situation(job, care, stays, marked, marks, avoided, waits, past=past)
     situation = Situation(
         job=job,
         upkeep=care,
@@ -236,15 +230,13 @@ def situation_of(survey: Survey, job: MalleableJob) -> Situation:
         marks=marks,
         shunned=avoided,
         gives_way_to=waiter.job_id if waiter else "",
-        snoozes=snoozes(ground, marked),
-        rest_s=rest_s(ground, marked),
+        waits=waits,
         is_apart=is_apart,
         barred=barred,
         past=past,
         gains_past=survey.interruptions.may_gain(job),
         redone_s=survey.interruptions.redone_s(job),
         wish=wish,
-        is_tried=is_to_be_tried(ground, marked),
         share=survey.slots.of(job),
     )
     return _given_up(situation) if _is_hopeless(ground, situation) else situation

@@ -23,9 +23,9 @@ from slurm_hooks.model.ends import is_death
 from slurm_hooks.planning.back import BACK_STATES, put_back
 from slurm_hooks.planning.cancels import lost_elements
 from slurm_hooks.planning.core import step_of_core
-from slurm_hooks.planning.failures import NOT_STARTED, after_death
+from slurm_hooks.planning.failures import after_death
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.moments import is_within
+from slurm_hooks.planning.trouble import NOT_STARTED, is_within
 from slurm_hooks.planning.workers import idle_since
 
 # Reasons why a released fragment cannot start on any node now: limits, licences, other jobs.

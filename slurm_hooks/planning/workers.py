@@ -150,15 +150,3 @@ def outlived(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:
         return False
     least, ran = timedelta(seconds=ground.settings.failures.join_s), ground.now - oldest
     return ran >= least and ran > ran_for(fragment)
-
-
-def is_to_be_tried(ground: Ground, job: MalleableJob) -> bool:
-    """Tell whether a pool has failed and no worker has run for failures.join_s since.
-
-    Then only 1 worker is tried, not hundreds.
-    """
-    if job.way.works_as_one or not job.failures:
-        return False
-    oldest = job.oldest_start
-    least = timedelta(seconds=ground.settings.failures.join_s)
-    return oldest is None or ground.now - oldest < least

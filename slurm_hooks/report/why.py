@@ -106,7 +106,7 @@ _REASON: Forms = {
         "its other fragments need QOS {said}, which {user} may not use; an administrator can run "
         "sacctmgr modify user {user} set qos+={said}",
         "Slurm refuses to move its other fragments to the partition {said}; a tick tries again "
-        "within an hour",
+        "after {until}",
     ),
     Why.CORE_OVER: ("its core's time is over, so the job ends (core_end=finish)",),
     Why.CANCEL_UNCLEAR: ("some of its fragments were cancelled, others are still ending",),
@@ -119,7 +119,7 @@ _REASON: Forms = {
         "an operator holds it",
     ),
     Why.NOT_STARTED: (
-        "was released {count:time} and did not start ({said}); it is released again later",
+        "was released {count:time} and did not start ({said}); it is released again after {until}",
     ),
     Why.WRONG_SIZE: (
         "Slurm gave fragment {fragments} {given} on {nodes} instead of {asked}",
@@ -209,7 +209,7 @@ _REASON: Forms = {
         "{seconds} s",
         "changed less than {min_run:g} s ago (min_run=); for {seconds:.0f} s more it grows only if "
         "that pays",
-        "shrank or failed less than {seconds:g} s ago and does not grow yet",
+        "shrank or failed less than {seconds:g} s ago, and does not grow before {until}",
     ),
     Why.CEILING: (
         "the malleable jobs of {user} share {said}"

@@ -10,8 +10,8 @@ import pytest
 from build import NOW, after, make_fragment, make_job, make_request, make_snapshot, no_clock
 from slurm_hooks.model import FragmentState, MalleableJob, Reason, Said, Why
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.meeting import idle_fragments
 from slurm_hooks.planning.plan import make_plan
+from slurm_hooks.planning.trouble import idle_fragments
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Settings
 

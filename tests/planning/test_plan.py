@@ -24,8 +24,10 @@ from slurm_hooks.model import (
     Node,
     NodeState,
     Plan,
+    Reservation,
     Said,
     Verb,
+    Why,
 )
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.planning.situation import Situation, situation_of
@@ -110,6 +112,16 @@ def test_a_job_that_just_shrank_snoozes() -> None:
     assert grown(plan_for(job, nodes=make_nodes(3))) == set()
     job = make_job(make_fragment(0, noticed=after(-61)), held=3)
     assert len(grown(plan_for(job, nodes=make_nodes(3)))) == 3
+
+
+def test_a_job_that_snoozes_first_says_until_when() -> None:
+    left, runs = make_fragment(0, noticed=after(-30)), make_fragment(1, RUNNING, ["n4"])
+    nodes, booked = make_nodes(4), Reservation("r", after(3600), after(7200), frozenset({"n4"}))
+    seen = make_snapshot(make_job(left, runs, held=3), nodes=nodes, reservations=(booked,))
+    (planned,) = make_plan(seen, SHIPPED, no_clock).jobs
+    assert (planned.reasons[0].why, planned.reasons[0].detail["until"]) == (Why.RESTING, after(30))
+    text = reason_text(planned.reasons[0])
+    assert text.startswith("shrank or failed less than 60 s ago, and does not grow before 20")
 
 
 def test_a_gang_waits_for_fragments_on_their_way_out() -> None:

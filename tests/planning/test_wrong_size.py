@@ -9,7 +9,7 @@ import pytest
 
 from build import NOW, make_fragment, make_node, make_request
 from slurm_hooks.model import Fragment, FragmentState, Reason, Resources, Slot
-from slurm_hooks.planning.wrong_size import wrong_size
+from slurm_hooks.planning.trouble import wrong_size
 from slurm_hooks.report.why import reason_text
 
 NODE = make_node("n1", cpus=32, memory_mib=256_000, gres=(("gpu", 8), ("gpu:a100", 8)))

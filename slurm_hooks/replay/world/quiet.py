@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from slurm_hooks.allocation.minimums import MOST_TURNS
 from slurm_hooks.planning.holes import MINUTE, START
-from slurm_hooks.planning.resting import REST
+from slurm_hooks.planning.trouble import REST
 from slurm_hooks.replay.world.member import Member
 from slurm_hooks.settings.values import Settings
 
