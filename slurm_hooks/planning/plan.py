@@ -28,8 +28,7 @@ from slurm_hooks.model import (
     Why,
     one_each,
 )
-from slurm_hooks.planning.caps import with_caps
-from slurm_hooks.planning.claims import waits_too_long
+from slurm_hooks.planning.claims import waits_too_long, with_caps
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
 from slurm_hooks.planning.ground import Ground
@@ -42,7 +41,6 @@ from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
 from slurm_hooks.planning.survey import Survey, survey_of
-from slurm_hooks.planning.weighing import reason_of
 from slurm_hooks.settings.values import Settings
 
 
@@ -112,8 +110,8 @@ def _plan(
         actions += (*situation.upkeep.actions, *departures, *made.actions, *renewals)
         planned = _job_plan(survey, situation, made, obstacles)
         if job_id in shares.beginning and planned.nodes_planned == situation.least:
-            reasons = (reason_of(situation.least), *planned.reasons)
-            planned = replace(planned, reasons=reasons)
+            probes = Reason(Why.PROBED, Detail(nodes_planned=situation.least))
+            planned = replace(planned, reasons=(probes, *planned.reasons))
             probed.add(job_id)
         if why_last is not None:
             ends = Reason(Why.GIVEN_BACK, Detail(because=why_last))

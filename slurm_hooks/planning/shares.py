@@ -19,12 +19,11 @@ from slurm_hooks.allocation.problem import (
     beside_core,
 )
 from slurm_hooks.model import FragmentState, MalleableJob, Solve
-from slurm_hooks.planning.claims import with_claims
+from slurm_hooks.planning.claims import Weighing, weighings, with_claims
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.node_classes import ClassKey, Pool
 from slurm_hooks.planning.situation import Situation
-from slurm_hooks.planning.weighing import Weighing, weighings
 
 
 @dataclass(frozen=True)
