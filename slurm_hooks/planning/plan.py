@@ -6,8 +6,10 @@ the nodes. Counts become fragments on named nodes, and leases of the other fragm
 
 from __future__ import annotations
 
+import math
 import traceback
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -33,10 +35,9 @@ from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.explain import Obstacles, reasons_for
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.idleness import idle_nodes
-from slurm_hooks.planning.last_leases import last_leases
 from slurm_hooks.planning.leases import cut, renewal
 from slurm_hooks.planning.manners import polite
-from slurm_hooks.planning.node_classes import pool_of
+from slurm_hooks.planning.node_classes import kept_size, pool_of
 from slurm_hooks.planning.placement import Change, change
 from slurm_hooks.planning.shares import given, share_out
 from slurm_hooks.planning.situation import Situation, situation_of
@@ -100,7 +101,7 @@ def _plan(
     actions: list[Intent] = []
     plans: list[JobPlan] = []
     probed: set[int] = set()
-    last = last_leases(survey, eligibility, situations)
+    last = _last_leases(survey, eligibility, situations)
     changes = [change(survey, s, shares.targets.get(s.job.job_id, {}), pool) for s in situations]
     for situation, made in zip(situations, changes):
         job_id = situation.job.job_id
@@ -180,3 +181,46 @@ def _warnings(survey: Survey) -> Iterator[Reason]:
     if seen.records > 0.9 * slurm.max_job_count:
         full = Detail(count=seen.records, most=slurm.max_job_count, seconds=age_s)
         yield Reason(Why.MAX_JOB_COUNT, full)
+
+
+def _last_leases(
+    survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]
+) -> dict[int, Reason]:
+    """The finished jobs whose present leases are the last, with the reasons, by job id.
+
+    The allocator has no say in finished jobs, whose scripts still run. Either malleable jobs have
+    more than the site allows now. Or a job has waited for `patience_s` and could use a node of
+    theirs.
+    """
+    whys = ((s, {reason.why for reason in s.upkeep.reasons}) for s in situations if s.job.active)
+    finished = {s.job.job_id: s.job for s, why in whys if Why.FINISHED in why}
+    most, patience_s = survey.mandate.most_kept, survey.ground.settings.plan.patience_s
+    if not finished:
+        return {}
+    kept = sum(kept_size(s) * eligibility.units(s.job) for s in situations)
+    if most is not None and kept > most * eligibility.per_node:
+        return dict.fromkeys(finished, Reason(Why.CEILING, Detail(ceiling=most)))
+    waiting = _waiting(survey, eligibility, situations)
+    reasons = {}
+    for job_id, job in finished.items():
+        known = job.nodes & survey.nodes.keys()  # a node may have left slurm.conf
+        first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
+        if first is not None:
+            reasons[job_id] = Reason(Why.BETTER_USE, Detail(job=first, seconds=patience_s))
+    return reasons
+
+
+def _waiting(
+    survey: Survey, eligibility: Eligibility, situations: Sequence[Situation]
+) -> frozenset[int]:
+    """The jobs that have lost patience, and for which there are enough nodes, free or used."""
+    ceiling = survey.mandate.ceiling
+    most = math.inf if ceiling is None else ceiling * eligibility.per_node
+    late = [s for s in situations if waits_too_long(survey.ground, s)]
+    fit = (s for s in late if s.fewest * eligibility.units(s.job) <= most)
+    fewest = {} if survey.mandate.waits else {s.job.job_id: s.fewest for s in fit}
+    usable: Counter[int] = Counter()
+    for name in eligibility.in_service if fewest else ():
+        ours = fewest.keys() & eligibility.jobs(name)
+        usable.update({j: eligibility.size(name, j) for j in ours})
+    return frozenset(j for j, least in fewest.items() if least <= usable[j])
