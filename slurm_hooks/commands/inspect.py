@@ -19,7 +19,7 @@ from slurm_hooks.model.decision import JobPlan
 from slurm_hooks.model.plural import plural, sized
 from slurm_hooks.model.snapshot.file import read, save
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.modes import mode_notes
+from slurm_hooks.planning.modes import mandate_of
 from slurm_hooks.planning.trouble import idle_fragments
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import job_data, json_text, plan_data, reason_data
@@ -95,7 +95,7 @@ def _status(arguments: argparse.Namespace) -> int:
     notes += [
         *snapshot.unknown,
         *no_parts_lines(snapshot),
-        *map(note_text, mode_notes(Ground(snapshot, settings))),
+        *map(note_text, mandate_of(Ground(snapshot, settings)).notes(snapshot)),
         silence(settings, snapshot.jobs),
     ]
     print_lines(err, filter(None, notes))

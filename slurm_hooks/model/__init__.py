@@ -47,8 +47,10 @@ from slurm_hooks.model.job import (
 from slurm_hooks.model.reason import USABLE, Detail, Of, Reason, Verdict, Why
 from slurm_hooks.model.resources import Resources, Slot
 from slurm_hooks.model.state import (
+    BACK_STATES,
     ENDED_STATES,
     LIVE_STATES,
+    OPEN_STATES,
     WAITING_STATES,
     FragmentState,
     Said,

@@ -34,6 +34,10 @@ ENDED_STATES = frozenset(
     }
 )
 WAITING_STATES = frozenset({FragmentState.HELD, FragmentState.SPECIAL})
+BACK_STATES = ENDED_STATES - {FragmentState.CANCELLED}
+"""States from which a fragment can be put back."""
+OPEN_STATES = WAITING_STATES | {FragmentState.PENDING, FragmentState.RUNNING}
+"""States in which a fragment can be cancelled, and its mark written."""
 LIVE_STATES = frozenset(FragmentState) - ENDED_STATES - WAITING_STATES
 """States in which a fragment is on its nodes, on its way there, or may be."""
 

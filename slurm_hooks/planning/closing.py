@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Optional
 
 from slurm_hooks.model import (
-    WAITING_STATES,
+    OPEN_STATES,
     Fragment,
     FragmentState,
     Intent,
@@ -22,11 +22,8 @@ from slurm_hooks.model import (
     one_each,
 )
 
-_OPEN = frozenset({*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING})
-
 
 def ending_jobs(plan: Plan) -> frozenset[int]:
-    """The jobs that a plan closes."""
     return frozenset(i.fragment.job_id for i in plan.actions if i.verb is Verb.CANCEL)
 
 
@@ -45,6 +42,6 @@ def with_summaries(plan: Plan, seen: Snapshot, summaries: Mapping[int, str]) -> 
 
 def _bearer(job: MalleableJob) -> Optional[Fragment]:
     """The fragment that carries the line: a running fragment if there is any, else the first."""
-    open_fragments = [f for f in job.fragments if f.state in _OPEN]
+    open_fragments = [f for f in job.fragments if f.state in OPEN_STATES]
     running = (f for f in open_fragments if f.state is FragmentState.RUNNING)
     return next(running, open_fragments[0] if open_fragments else None)

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Optional
 
 from slurm_hooks.model import (
+    BACK_STATES,
     NOT_LAUNCHED,
     NOT_MOVED,
     WAITING_STATES,
@@ -28,8 +29,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.ends import is_death, requeue_of
-from slurm_hooks.planning.back import BACK_STATES, put_back
-from slurm_hooks.planning.failures import after_death
+from slurm_hooks.planning.failures import after_death, put_back
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.trouble import in_vain, is_ready, is_within
 from slurm_hooks.planning.workers import idle_since, to_be_started

@@ -17,9 +17,12 @@ from slurm_hooks.model import (
     AvoidedNode,
     Fragment,
     FragmentState,
+    Intent,
     MalleableJob,
     Mark,
     Said,
+    Verb,
+    Why,
 )
 from slurm_hooks.model.ends import requeue_of
 from slurm_hooks.planning.ground import Ground
@@ -70,25 +73,20 @@ def is_blame_on_node(ground: Ground, fragment: Fragment, job: MalleableJob) -> b
     return not job.way.works_as_one and outlived(ground, fragment, job)
 
 
-def culprits(ground: Ground, job: MalleableJob, died: Iterable[Fragment]) -> tuple[Fragment, ...]:
-    """The dead fragments whose script is at fault."""
-    return tuple(f for f in died if not is_blame_on_node(ground, f, job))
+def why_stopped(ground: Ground, job: MalleableJob, died: Iterable[Fragment]) -> str:
+    """The reason to stop a job whose script has now failed as often as it may, else empty.
 
-
-def is_to_stop(ground: Ground, job: MalleableJob, guilty: tuple[Fragment, ...]) -> bool:
-    """Tell whether the script has now failed as often as it may.
-
-    Retries use other nodes as long as there are any, so these failures do not come from a single
-    node.
+    Its characters are those that a mark may hold. Retries use other nodes as long as there are any,
+    so these failures do not come from a single node.
     """
-    return bool(guilty) and job.failures + 1 >= ground.settings.failures.limit
-
-
-def why_stopped(ground: Ground, first: Fragment) -> str:
-    """The reason for a stop, in characters that a mark may hold."""
+    limit = ground.settings.failures.limit
+    guilty = (f for f in died if not is_blame_on_node(ground, f, job))
+    first = next(guilty, None) if job.failures + 1 >= limit else None
+    if first is None:
+        return ""
     where = "+".join(sorted(first.nodes)) or "unknown"
     code = re.sub(r"[^A-Za-z0-9:]", "_", first.exit_code) or "unknown"
-    return f"failed-{ground.settings.failures.limit}-times:exit-{code}-on-{where}"
+    return f"failed-{limit}-times:exit-{code}-on-{where}"
 
 
 def after_death(ground: Ground, job: MalleableJob, fragment: Fragment) -> Mark:
@@ -108,8 +106,13 @@ def after_death(ground: Ground, job: MalleableJob, fragment: Fragment) -> Mark:
     return replace(mark, failures=job.failures + 1)
 
 
+def put_back(fragment: Fragment, cause: Why, mark: Mark) -> Intent:
+    """Return the intent to put an ended fragment back, held. An operator's hold stays."""
+    is_held = not fragment.is_on_hold
+    return Intent(fragment.id, cause, Verb.PUT_BACK, mark=mark, is_held=is_held, is_ended=True)
+
+
 def shunned(ground: Ground, job: MalleableJob) -> Shunned:
-    """The nodes that this job keeps away from for now."""
     span = timedelta(seconds=ground.settings.failures.avoid_s)
 
     def recent(avoided: Iterable[AvoidedNode]) -> Counter[str]:

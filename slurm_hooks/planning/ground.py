@@ -26,7 +26,6 @@ class Ground:
 
     @cached_property
     def slurm(self) -> Slurm:
-        """Slurm's own settings."""
         return self.seen.slurm
 
     @cached_property
@@ -42,7 +41,6 @@ class Ground:
         return self._lane(job.partition, job.request)
 
     def lane_of(self, fragment: Fragment) -> Lane:
-        """The terms of a fragment."""
         return self._lane(fragment.lane, fragment.mark.request)
 
     def _lane(self, partition: str, request: Request) -> Lane:

@@ -6,14 +6,16 @@ cancelled and failing jobs are closed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Optional
 
 from slurm_hooks.model import (
+    BACK_STATES,
     ENDED_STATES,
     NOT_MOVED,
+    OPEN_STATES,
     WAITING_STATES,
     Detail,
     Fragment,
@@ -29,14 +31,8 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.ends import is_death, is_finished
 from slurm_hooks.planning import core
-from slurm_hooks.planning.back import BACK_STATES
 from slurm_hooks.planning.cancels import CancelScope, cancel_scope, is_crippled, lost_elements
-from slurm_hooks.planning.failures import (
-    culprits,
-    has_progressed,
-    is_to_stop,
-    why_stopped,
-)
+from slurm_hooks.planning.failures import has_progressed, why_stopped
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.steps import step_of
 from slurm_hooks.planning.trouble import in_vain, is_in_the_way, is_ready, is_within
@@ -70,9 +66,9 @@ def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
     if stopped:
         return _stop(job, stopped)
     if is_finished(job):
-        return _finish(job)
+        return _finish(job, (f for f in job.fragments if f.state is FragmentState.RUNNING))
     if is_out_of_work(ground, job):
-        return _out_of_work(job)
+        return _finish(job, [f for f in job.fragments if f.state in WAITING_STATES][:1])
     cancel = cancel_scope(job, ground.slurm)
     if cancel is CancelScope.WHOLE:
         return _close(job, Reason(Why.CORE_OVER if core.has_ended(job) else Why.CANCELLED))
@@ -83,14 +79,11 @@ def upkeep(ground: Ground, job: MalleableJob) -> Upkeep:
     if core.has_ended(job):
         return _close(job, Reason(Why.CORE_OVER))
     died = tuple(f for f in job.stirring if is_death(f))
-    guilty = culprits(ground, job, died)
-    if is_to_stop(ground, job, guilty):
-        return _stop(job, why_stopped(ground, guilty[0]))
-    return _care(ground, job, died)
+    why = why_stopped(ground, job, died)
+    return _stop(job, why) if why else _care(ground, job, died)
 
 
 def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upkeep:
-    """The upkeep of a job that goes on."""
     noted = _noted(ground, job)
     if noted:
         job = replace(job, fragments=tuple(noted.get(f.id, f) for f in job.fragments))
@@ -108,31 +101,24 @@ def _care(ground: Ground, job: MalleableJob, died: tuple[Fragment, ...]) -> Upke
 
 
 def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
-    """The fragments that could be released."""
     now = ground.now
     if any(f.depends or f.mark.is_on_hold or is_in_the_way(f, now) for f in job.stirring):
         return ()
     fragments = job.fragments
     if job.way.zero_is_idle:
         fragments = to_be_started(ground, job)
-    fragments = (
-        tuple(f for f in fragments if not (f.is_core or f.is_astray))
-        if job.request.core
-        else fragments
-    )
+    if job.request.core:
+        fragments = tuple(f for f in fragments if not (f.is_core or f.is_astray))
     return tuple(f for f in fragments if is_ready(ground, f))
 
 
-def _finish(job: MalleableJob) -> Upkeep:
-    """Close the job, and mark its running fragments as finished.
+def _finish(job: MalleableJob, bearers: Iterable[Fragment]) -> Upkeep:
+    """Close the job. Marks keep that it has finished.
 
     Slurm may forget the fragment that reported it before the others have ended.
     """
-    marks = tuple(
-        Intent(f.id, Why.FINISHED, mark=replace(f.mark, is_finished=True))
-        for f in job.fragments
-        if f.state is FragmentState.RUNNING and not f.mark.is_finished
-    )
+    news = (f for f in bearers if not f.mark.is_finished)
+    marks = (Intent(f.id, Why.FINISHED, mark=replace(f.mark, is_finished=True)) for f in news)
     closed = _close(job, Reason(Why.FINISHED, _how_finished(job)))
     return replace(closed, actions=one_each((*marks, *closed.actions)))
 
@@ -145,47 +131,31 @@ def _how_finished(job: MalleableJob) -> Detail:
     return Detail() if job.has_agent else Detail(exit_code="0")
 
 
-def _out_of_work(job: MalleableJob) -> Upkeep:
-    """Close a pool whose workers have found no work. A mark keeps that beyond the cancel."""
-    closed = _close(job, Reason(Why.FINISHED, _how_finished(job)))
-    bearer = next((f for f in job.fragments if f.state in WAITING_STATES), None)
-    if bearer is None:
-        return closed
-    mark = Intent(bearer.id, Why.FINISHED, mark=replace(bearer.mark, is_finished=True))
-    return replace(closed, actions=one_each((mark, *closed.actions)))
-
-
 def _close(job: MalleableJob, reason: Reason) -> Upkeep:
-    """Cancel the waiting fragments.
+    """Cancel the open fragments.
 
     Running fragments of a finished training run to the end of their scripts. In a pool only the
     worker that reported the end does.
     """
-    open_states = {*WAITING_STATES, FragmentState.PENDING}
-    is_finish = reason.why is Why.FINISHED
-    if not (is_finish and job.way.works_as_one):
-        open_states.add(FragmentState.RUNNING)
-    ends = (f for f in job.fragments if f.state in open_states)
-    open_ids = (f.id for f in ends if not (is_finish and _says_finished(f)))
+    kept = set()
+    if reason.why is Why.FINISHED:
+        running = (f for f in job.fragments if f.state is FragmentState.RUNNING)
+        kept = {f.id for f in running if job.way.works_as_one or f.said is Said.FINISHED}
+    open_ids = (f.id for f in job.fragments if f.state in OPEN_STATES and f.id not in kept)
     cancels = tuple(Intent(name, reason.why, Verb.CANCEL) for name in open_ids)
     return Upkeep(actions=cancels, has_ended=True, reasons=(reason,))
 
 
-def _says_finished(fragment: Fragment) -> bool:
-    return fragment.state is FragmentState.RUNNING and fragment.said is Said.FINISHED
-
-
 def _stop(job: MalleableJob, why: str) -> Upkeep:
-    """Write the reason on every fragment that lacks it, then cancel them."""
-    actions = tuple(_stopped(f, why) for f in job.fragments if _is_to_be_stopped(f))
-    reason = Reason(Why.STOPPED, Detail(said=why))
-    return Upkeep(actions=actions, has_ended=True, reasons=(reason,))
+    """Write the reason on every fragment that lacks it, then cancel them.
 
-
-def _is_to_be_stopped(fragment: Fragment) -> bool:
-    if fragment.state in BACK_STATES:
-        return not fragment.mark.stopped  # with it, Slurm keeps no more than a record
-    return fragment.state in {*WAITING_STATES, FragmentState.PENDING, FragmentState.RUNNING}
+    Of an ended fragment with the reason, Slurm keeps no more than a record.
+    """
+    states = OPEN_STATES | BACK_STATES
+    known = (f for f in job.fragments if f.state in states)
+    news = (f for f in known if f.state in OPEN_STATES or not f.mark.stopped)
+    actions = tuple(_stopped(f, why) for f in news)
+    return Upkeep(actions, has_ended=True, reasons=(Reason(Why.STOPPED, Detail(said=why)),))
 
 
 def _stopped(fragment: Fragment, why: str) -> Intent:

@@ -40,7 +40,6 @@ class Queue:
 
 
 def queue_of(ground: Ground) -> Queue:
-    """The queue of this ground."""
     firsts: dict[tuple[object, ...], Waiter] = {}
     for waiter in limit_waiters(ground):
         kind = (waiter.counted, waiter.user, waiter.account, waiter.qos)

@@ -76,11 +76,6 @@ def mandate_of(ground: Ground) -> Mandate:
     return Mandate(level, seen.off, ceiling, most_kept, registering, calm)
 
 
-def mode_notes(ground: Ground) -> tuple[Reason, ...]:
-    """The notes that a mode means for all readers. Empty in the ordinary state."""
-    return mandate_of(ground).notes(ground.seen)
-
-
 def why_off(off: Off) -> Reason:
     """Say since when malleable jobs are switched off, and why."""
     detail = Detail(since=off.since)

@@ -203,7 +203,7 @@ def _last_leases(
     waiting = _waiting(survey, eligibility, situations)
     reasons = {}
     for job_id, job in finished.items():
-        known = job.nodes & survey.nodes.keys()  # a node may have left slurm.conf
+        known = job.nodes & survey.holes.keys()  # a node may have left slurm.conf
         first = min((j for n in known for j in eligibility.jobs(n) if j in waiting), default=None)
         if first is not None:
             reasons[job_id] = Reason(Why.BETTER_USE, Detail(job=first, seconds=patience_s))

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Optional
 
 from slurm_hooks.model import (
+    BACK_STATES,
     NOT_LAUNCHED,
     WAITING_STATES,
     AvoidedNode,
@@ -20,10 +21,9 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.ends import is_death
-from slurm_hooks.planning.back import BACK_STATES, put_back
 from slurm_hooks.planning.cancels import lost_elements
 from slurm_hooks.planning.core import step_of_core
-from slurm_hooks.planning.failures import after_death
+from slurm_hooks.planning.failures import after_death, put_back
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.trouble import NOT_STARTED, is_within
 from slurm_hooks.planning.workers import idle_since

@@ -70,7 +70,6 @@ def _until(
 
 
 def waits_of(ground: Ground, job: MalleableJob) -> Waits:
-    """The waits of a job after its last changes and failures."""
     return Waits(_undisturbed(ground, job), _snooze(ground, job), _trial(ground, job))
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Optional
 
 from slurm_hooks.model import (
-    ENDED_STATES,
+    BACK_STATES,
     LIVE_STATES,
     WAITING_STATES,
     Fragment,
@@ -86,14 +86,10 @@ def is_out_of_work(ground: Ground, job: MalleableJob) -> bool:
     idle = idle_workers(job, ground.now)
     if not idle or job.unread or job.cancelled == len(job.fragments):
         return False
-    newest, known = newest_of(idle), {f.id for f in idle}
-    others = [f for f in job.fragments if f.id not in known]
-    back = ENDED_STATES - {FragmentState.CANCELLED}
-    if any(f.state in LIVE_STATES or f.state in back for f in others):
-        return False
-    waiting = (f for f in others if f.state in WAITING_STATES)
-    is_any_on = any(f.state in LIVE_STATES for f in idle)
-    return not is_any_on and not any(_moved_after(f, newest, ground.slurm) for f in waiting)
+    known = {f.id for f in idle}
+    is_any_on = any(f.state in LIVE_STATES for f in job.fragments)
+    is_any_back = any(f.state in BACK_STATES and f.id not in known for f in job.fragments)
+    return not (is_any_on or is_any_back or to_be_started(ground, job))
 
 
 def newest_of(idle: tuple[Fragment, ...]) -> datetime:
