@@ -17,7 +17,6 @@ from slurm_hooks.model.cluster import (
     Terms,
     Waiter,
 )
-from slurm_hooks.model.curve import Curve, Learned
 from slurm_hooks.model.decision import (
     IdleNodes,
     Intent,
@@ -46,6 +45,7 @@ from slurm_hooks.model.job import (
 )
 from slurm_hooks.model.reason import USABLE, Detail, Of, Reason, Verdict, Why
 from slurm_hooks.model.resources import Resources, Slot
+from slurm_hooks.model.speed import Counts, Curve, Learned, Pauses, Rate, Telemetry
 from slurm_hooks.model.state import (
     BACK_STATES,
     ENDED_STATES,
@@ -54,6 +54,5 @@ from slurm_hooks.model.state import (
     WAITING_STATES,
     FragmentState,
     Said,
+    Wish,
 )
-from slurm_hooks.model.telemetry import Counts, Pauses, Rate, Telemetry
-from slurm_hooks.model.wish import Wish

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Optional
 
-from slurm_hooks.model.curve import Curve, Learned
 from slurm_hooks.model.job import MalleableJob
 from slurm_hooks.model.resources import NO_RESOURCES, Gres, Resources
+from slurm_hooks.model.speed import Curve, Learned
 
 
 class NodeState(enum.Enum):
@@ -54,7 +54,6 @@ class Node:
 
     @cached_property
     def total(self) -> Resources:
-        """All resources of the node."""
         return Resources(self.cpus, self.memory_mib, self.gres)
 
     @cached_property

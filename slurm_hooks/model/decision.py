@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Optional
 
@@ -104,19 +104,14 @@ _WEIGHTS = {verb: weight for weight, verb in enumerate(Verb)}
 def merged(first: Intent, then: Intent) -> Intent:
     """Merge two intents on a fragment. The mark of the second wins, if it has a mark."""
     heavy = max(then, first, key=_weight)
-    return Intent(
-        heavy.fragment,
-        heavy.cause,
-        heavy.verb,
+    return replace(
+        heavy,
         mark=then.mark or first.mark,
         is_held=first.is_held or then.is_held,
         end=then.end or first.end,
-        nodes=heavy.nodes,
         limit=heavy.limit or then.limit or first.limit,
         is_ended=first.is_ended or then.is_ended,
         summary=then.summary or first.summary,
-        asks=heavy.asks,
-        is_resized=heavy.is_resized,
         lane=heavy.lane or then.lane or first.lane,
         qos=then.qos or first.qos,
         account=then.account or first.account,
@@ -137,7 +132,6 @@ def one_each(intents: Iterable[Intent]) -> tuple[Intent, ...]:
 
 
 def by_job(intents: Iterable[Intent]) -> dict[int, list[Intent]]:
-    """The intents of each job, by job id."""
     jobs: dict[int, list[Intent]] = {}
     for intent in intents:
         jobs.setdefault(intent.fragment.job_id, []).append(intent)

@@ -43,7 +43,6 @@ def is_death(fragment: Fragment) -> bool:
 
 
 def is_finished(job: MalleableJob) -> bool:
-    """True if the training has finished."""
     return any(f.mark.is_finished or is_finish(f, job) for f in job.stirring)
 
 

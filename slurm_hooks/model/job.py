@@ -11,10 +11,8 @@ from functools import cached_property
 from typing import Optional
 
 from slurm_hooks.model.resources import GPU, NO_RESOURCES, Resources, Slot
-from slurm_hooks.model.state import FragmentState, Said
-from slurm_hooks.model.telemetry import Telemetry
-from slurm_hooks.model.way import Way, way_of
-from slurm_hooks.model.wish import Wish, newest
+from slurm_hooks.model.speed import Telemetry
+from slurm_hooks.model.state import FragmentState, Said, Wish, newest
 from slurm_hooks.words.engines import DEFAULT, Engine, engine_of
 
 _OUR_HOLD = ("JobHeldUser", "")
@@ -22,6 +20,29 @@ NODE = "node"  # what the sizes of most jobs count
 REFUSED = "Refused"  # the obstacle of a release that Slurm did not accept
 NOT_LAUNCHED = "LaunchFailed"  # the obstacle of a release whose node could not start it
 NOT_MOVED = "NotMoved"  # the obstacle of a move to the lane that Slurm did not accept
+
+
+@dataclass(frozen=True)
+class Way:
+    """The relation of a job's fragments to each other: a gang, or the workers of a pool.
+
+    Each field is a question. So a rule names the property that it depends on, not an engine.
+    """
+
+    lowest_min: int  # that a request may name
+    needs_min: bool  # below its minimum it cannot go on
+    works_as_one: bool  # the start or the loss of a fragment costs all of them
+    zero_is_idle: bool  # exit code 0 says that this fragment found no work, and no more than that
+    may_wish: bool  # its script may say how many nodes it wants
+
+
+GANG = Way(lowest_min=1, needs_min=True, works_as_one=True, zero_is_idle=False, may_wish=False)
+POOL = Way(lowest_min=0, needs_min=False, works_as_one=False, zero_is_idle=True, may_wish=True)
+
+
+def way_of(engine: Optional[Engine]) -> Way:
+    """The way of an engine. An unknown engine counts as a gang, which may do less."""
+    return POOL if engine is not None and engine.is_pool else GANG
 
 
 @dataclass(frozen=True)
@@ -97,12 +118,10 @@ class Request:
 
     @property
     def runs_on_one(self) -> bool:
-        """True if a single fragment may train."""
         return self.min_nodes <= self.unit
 
     @cached_property
     def way(self) -> Way:
-        """The relation of its fragments to each other."""
         return way_of(self.kind)
 
     @cached_property
@@ -349,7 +368,6 @@ class MalleableJob:
 
     @property
     def way(self) -> Way:
-        """The relation of its fragments to each other."""
         return self.request.way
 
     @cached_property
@@ -442,7 +460,6 @@ class MalleableJob:
 
     @cached_property
     def cancelled(self) -> int:
-        """The number of its cancelled fragments."""
         return sum(f.state is FragmentState.CANCELLED for f in self.stirring)
 
     def wish(self, now: datetime) -> Optional[Wish]:

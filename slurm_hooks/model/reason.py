@@ -27,7 +27,6 @@ class Of(enum.Flag):
 
     @property
     def whys(self) -> tuple[Why, ...]:
-        """All reasons with this subject."""
         return tuple(why for why in Why if why.of & self)
 
 

@@ -21,12 +21,10 @@ class Resources:
     gres: Gres = ()
 
     def count(self, name: str) -> int:
-        """The amount of a generic resource."""
         return dict(self.gres).get(name, 0)
 
     @property
     def gpus(self) -> int:
-        """The number of GPUs of all types."""
         return self.count(GPU)
 
     @property
@@ -45,7 +43,6 @@ class Resources:
         )
 
     def __add__(self, other: Resources) -> Resources:
-        """Both together."""
         sums = dict(self.gres)
         for name, n in other.gres:
             sums[name] = sums.get(name, 0) + n
@@ -64,7 +61,6 @@ class Resources:
         return min(1.0, max((some / whole for some, whole in pairs if whole), default=1.0))
 
     def times(self, count: int) -> Resources:
-        """A multiple of these."""
         gres = tuple((name, n * count) for name, n in self.gres)
         return Resources(self.cpus * count, self.memory_mib * count, gres)
 

@@ -1,10 +1,14 @@
-"""The state of a fragment, as Slurm shows it and as its agent reports it."""
+"""The state of a fragment as Slurm shows it, and what its agent reports and its job wishes."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Optional
 
-from slurm_hooks.words.comment import Standing
+from slurm_hooks.words.comment import MOST_AHEAD_S, MOST_NODES, Standing
 
 
 class FragmentState(enum.Enum):
@@ -54,3 +58,26 @@ class Said(enum.Enum):
     LEAVING = Standing.LEAVING.value
     APART = Standing.APART.value
     FINISHED = Standing.FINISHED.value
+
+
+SKEW = timedelta(seconds=MOST_AHEAD_S)
+"""The most that the clock of a node may be ahead of slurmctld's. A wish from beyond that does not
+count yet. Otherwise it would lock out all later wishes."""
+
+
+@dataclass(frozen=True, order=True)
+class Wish:
+    """At the moment `at` the job wanted at most that many nodes. A newer wish is greater. Of two
+    wishes of the same second the larger is greater."""
+
+    at: datetime
+    nodes: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.nodes <= MOST_NODES:
+            raise ValueError(f"a wish for {self.nodes} nodes")
+
+
+def newest(wishes: Iterable[Wish], now: datetime) -> Optional[Wish]:
+    """The wish that counts at `now`, if any."""
+    return max((wish for wish in wishes if wish.at - now <= SKEW), default=None)

@@ -27,17 +27,14 @@ class Unused:
 
     @property
     def total(self) -> float:
-        """The sum of the three parts."""
         return self.idle + self.part + self.stranded
 
     def __add__(self, other: Unused) -> Unused:
-        """The sum of both."""
         return Unused(
             self.idle + other.idle, self.part + other.part, self.stranded + other.stranded
         )
 
     def times(self, factor: float) -> Unused:
-        """A multiple of these."""
         return Unused(self.idle * factor, self.part * factor, self.stranded * factor)
 
 
@@ -84,7 +81,6 @@ def _on(node: Node, given: Resources) -> Iterator[tuple[str, Unused]]:
 
 
 def amount(name: str, of: Resources) -> int:
-    """The number of GPUs or CPUs among these."""
     return of.gpus if name == GPU else of.cpus
 
 

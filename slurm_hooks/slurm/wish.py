@@ -1,6 +1,6 @@
 """A wish in a Comment: how many nodes a job wants. The form is in words/comment.py.
 
-model/wish.py judges which wish of a job counts, and how much of it.
+model/state.py judges which wish of a job counts, and how much of it.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import pytest
 from slurm_hooks.elastic.engines.entry import world_maker
 from slurm_hooks.elastic.engines.gang.engine import find_engine
 from slurm_hooks.errors import SettingsError
-from slurm_hooks.model.way import POOL
+from slurm_hooks.model.job import POOL
 from slurm_hooks.settings.values import Settings, parse
 from slurm_hooks.slurm.lua_policy import render_policy
 from slurm_hooks.slurm.mark import format_mark, parse_mark
