@@ -23,7 +23,7 @@ from parts.tick_whole import measured
 from slurm_hooks.allocation.allocate import allocate
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
 from slurm_hooks.allocation.value import value
-from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.actions import commands
@@ -57,7 +57,9 @@ def parts_of_a_tick(nodes: int, jobs: int, others: int) -> Row:
     ours_s, whole_s = _reading(without), _reading(port)
     nodes_s = seconds_of(lambda: parse_cluster(port.cluster), CPU)
     plan, plan_s = timed(lambda: make_plan(seen, Settings(mode=Mode("on")), CPU), CPU)
-    guard_s = seconds_of(lambda: guard(plan, seen, seen, Settings(mode=Mode("on"))), CPU)
+    guard_s = seconds_of(
+        lambda: check(plan, Half.FIRST, seen, seen, Settings(mode=Mode("on"))), CPU
+    )
     changes, write_s = timed(lambda: commands(plan.actions, {}, (n.name for n in seen.nodes)), CPU)
     return {
         "fragment_us": round(1e6 * ours_s / (jobs * FRAGMENTS), 1),

@@ -28,10 +28,10 @@ from slurm_hooks.model import (
     Verb,
     Why,
 )
+from slurm_hooks.planning.check import Half
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.leases import notice
 from slurm_hooks.planning.lifecycle import upkeep
-from slurm_hooks.planning.second_look import first_half, second_half
 from slurm_hooks.sandbox import Sandbox
 from slurm_hooks.settings.file import load
 from slurm_hooks.slurm.gateway import observe
@@ -152,7 +152,7 @@ class MalleableFleet(Fleet):
         seen = self._observe()
         settings = load(self.box.settings)
         actions = upkeep(Ground(seen, settings), self._job(seen)).actions
-        for half in (first_half(actions), second_half(actions)):
+        for half in (Half.FIRST.of(actions), Half.SECOND.of(actions)):
             apply(port(self.box), seen, half, lambda _: None)  # a refused line is repeated
 
     def _chosen(self, seen: Snapshot, fragments: Iterable[int]) -> list[Fragment]:
@@ -165,7 +165,7 @@ class MalleableFleet(Fleet):
         return observe(port(self.box), [PARTITION])
 
     def _apply(self, seen: Snapshot, actions: Sequence[Intent]) -> None:
-        for half in (first_half(actions), second_half(actions)):
+        for half in (Half.FIRST.of(actions), Half.SECOND.of(actions)):
             if refused := apply(port(self.box), seen, half, lambda _: None):
                 raise FleetError("; ".join(refused))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Optional
@@ -15,14 +15,11 @@ from slurm_hooks.model import (
     Intent,
     JobPlan,
     Level,
-    MalleableJob,
     Of,
     Plan,
     Reason,
     Verb,
     Why,
-    by_job,
-    may_train,
 )
 
 _OF_THE_SIZE = (Why.MAXIMUM, Why.WISH, Why.PROBED)
@@ -69,24 +66,6 @@ def stayed(intent: Intent) -> Intent:
         is_ended=False,
         lane="",
     )
-
-
-def with_minimums(
-    jobs: Mapping[int, MalleableJob],
-    intents: Iterable[Intent],
-    faults: Mapping[FragmentId, Fault],
-) -> dict[FragmentId, Fault]:
-    """The faults in these intents. All growth of a job is a fault if the job could not train with
-    what is left of it."""
-    every = dict(faults)
-    for job_id, mine in by_job(intents).items():
-        grows = [i for i in mine if i.verb is Verb.GROW]
-        lost = sorted(name for i in grows if i.fragment in faults for name in i.nodes)
-        left = (i for i in mine if i.fragment not in faults)
-        if lost and job_id in jobs and not may_train(jobs[job_id], left):
-            why = Fault(Reason(Why.BELOW_MIN, Detail(nodes=tuple(lost))))
-            every = {**dict.fromkeys((i.fragment for i in grows), why), **every}
-    return every
 
 
 def without(plan: Plan, faults: Mapping[FragmentId, Fault]) -> Plan:

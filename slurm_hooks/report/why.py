@@ -244,7 +244,10 @@ _NOTE: Forms = {
     Why.UNREAD: ("{said}",),
     Why.OBJECTIVE: ("{said}",),
     Why.NOT_DONE: ("not done: {action} {fragments}: {because}",),
-    Why.BELOW_MIN: ("without {nodes} its job cannot reach its minimum",),
+    Why.BELOW_MIN: (
+        "without {nodes} its job cannot reach its minimum",
+        "its job has become smaller, and cannot reach its minimum",
+    ),
     Why.TAKEN: ("{nodes} is no longer free",),
     Why.NO_PARTS: ("parts of nodes are no longer used: {said}",),
     Why.NODE_IDLE: ("{nodes} is idle, where others' small jobs would go instead",),

@@ -17,18 +17,10 @@ from typing import Callable, Optional
 from slurm_hooks.model import Level, Plan, Snapshot, Verb
 from slurm_hooks.model.plural import plural
 from slurm_hooks.model.unused import Unused, unused_of
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.closing import with_summaries
-from slurm_hooks.planning.dropping import without
-from slurm_hooks.planning.guard import guard, guard_starts, needs_guard
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.planning.second_look import (
-    contradicted,
-    first_half,
-    needs_second_look,
-    second_half,
-    switched_off,
-)
-from slurm_hooks.settings.values import Settings, Site
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_again, read_jobs, read_jobs_again
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import LaneNames
@@ -72,15 +64,11 @@ def tick(
     refused: list[str] = []
     objective = find_objective(settings.plan.objective)
     lock = contextlib.nullcontext(Outcome()) if is_dry else locked(settings.tick)
-    site = settings.site
     with lock as outcome, _uncollected():
         seen = observe_all(port, settings, is_dry)
         plan = make_plan(seen, settings, time.monotonic, objective)
         is_dry = is_dry or plan.level is Level.OBSERVE
-        newest = seen
-        if needs_guard(plan):
-            newest = read_again(port, seen, LaneNames(site.partitions, site.part_nodes))
-            plan = guard(plan, seen, newest, settings)
+        plan, newest = _checked(port, plan, Half.FIRST, seen, settings)
         _log.debug("planned: %s by %s", plural(len(plan.actions), "action"), plan.solve.solver)
         if not is_dry:
             plan = with_summaries(plan, seen, sum_up(seen, plan))
@@ -111,22 +99,37 @@ def _write(
     port: Port, seen: Snapshot, plan: Plan, settings: Settings, announce: Callable[[str], None]
 ) -> tuple[Plan, list[str]]:
     """Write a plan. Return it without intents that no longer held, and Slurm's refusals."""
-    refused = apply(port, seen, first_half(plan.actions), announce)
-    if needs_second_look(plan.actions):
-        fresh = _read_again(port, seen, plan, settings.site)
-        plan = without(plan, contradicted(plan.actions, fresh.jobs, seen.slurm))
-        plan = guard_starts(plan, seen, fresh, settings)
-        now = with_switches(seen, settings.tick.state_dir, is_reading=False)  # set since?
-        plan = without(plan, switched_off(plan.actions, now))
-        seen = fresh  # with the operators' text beside our marks as it is now
-    return plan, refused + apply(port, seen, second_half(plan.actions), announce)
+    refused = apply(port, seen, Half.FIRST.of(plan.actions), announce)
+    plan, seen = _checked(port, plan, Half.SECOND, seen, settings)
+    return plan, refused + apply(port, seen, Half.SECOND.of(plan.actions), announce)
 
 
-def _read_again(port: Port, seen: Snapshot, plan: Plan, site: Site) -> Snapshot:
-    """Read our jobs again. If some start, all jobs are read, whose planned starts matter then."""
+def _checked(
+    port: Port, plan: Plan, half: Half, seen: Snapshot, settings: Settings
+) -> tuple[Plan, Snapshot]:
+    """Return the plan as it may be written now, and the newest reading.
+
+    If nothing has to be read again, both are as before.
+    """
+    if not half.needs_check(plan.actions):
+        return plan, seen
+    fresh = _read_again(port, plan, half, seen, settings)
+    return check(plan, half, seen, fresh, settings), fresh
+
+
+def _read_again(port: Port, plan: Plan, half: Half, seen: Snapshot, settings: Settings) -> Snapshot:
+    """Read nodes and clock again for the first half, our jobs and the switches for the second.
+
+    If some fragments start, all jobs are read, whose planned starts matter then.
+    """
+    site = settings.site
+    if half is Half.FIRST:
+        return read_again(port, seen, LaneNames(site.partitions, site.part_nodes))
     if any(i.verb is Verb.GROW for i in plan.actions):
-        return read_jobs_again(port, seen, site.partitions, site.qos)
-    return replace(seen, jobs=read_jobs(port, site.partitions, seen.jobs))
+        fresh = read_jobs_again(port, seen, site.partitions, site.qos)
+    else:
+        fresh = replace(seen, jobs=read_jobs(port, site.partitions, seen.jobs))
+    return with_switches(fresh, settings.tick.state_dir, is_reading=False)
 
 
 def rehearse(seen: Snapshot, settings: Settings) -> TickReport:

@@ -20,7 +20,7 @@ from slurm_hooks.model import (
     Said,
     Why,
 )
-from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Settings
 
@@ -103,10 +103,19 @@ def test_growth_that_would_end_between_two_sizes_is_dropped() -> None:
     plan = plan_for(seen)
     assert len(grown(plan)) == 4
     fresh = (replace(seen.nodes[0], state=BUSY), *seen.nodes[1:])
-    assert not grown(guard(plan, seen, replace(seen, nodes=fresh), Settings(mode=Mode("on"))))
+    assert not grown(
+        check(plan, Half.FIRST, seen, replace(seen, nodes=fresh), Settings(mode=Mode("on")))
+    )
     every = replace(seen, jobs=(make_job(held=8, request=asked()),))
     assert (
-        len(grown(guard(plan, every, replace(every, nodes=fresh), Settings(mode=Mode("on"))))) == 3
+        len(
+            grown(
+                check(
+                    plan, Half.FIRST, every, replace(every, nodes=fresh), Settings(mode=Mode("on"))
+                )
+            )
+        )
+        == 3
     )
 
 

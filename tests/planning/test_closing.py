@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from build import make_fragment, make_job, make_mark, make_snapshot
 from slurm_hooks.books.harvest.lives import Life
 from slurm_hooks.model import FragmentId, FragmentState, Intent, Plan, Snapshot, Verb, Why
+from slurm_hooks.planning.check import Half
 from slurm_hooks.planning.closing import ending_jobs, with_summaries
-from slurm_hooks.planning.second_look import first_half
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.mark import format_mark, parse_mark, with_summary
 
@@ -41,7 +41,7 @@ def test_the_line_shares_the_mark_that_is_written_anyway() -> None:
         mark = make_mark(is_finished=True)
         intent = Intent(FragmentId(7, 1), Why.FINISHED, verb, mark=mark)
         plan = with_summaries(Plan((intent, *closing().actions)), seen(), {7: LINE})
-        (first, *_) = commands(first_half(plan.actions), {})
+        (first, *_) = commands(Half.FIRST.of(plan.actions), {})
         assert " ".join(first.argv).endswith(format_mark(mark, summary=LINE))
         assert [a.verb for a in plan.actions if a.summary] == [verb]
 

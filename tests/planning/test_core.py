@@ -36,9 +36,8 @@ from slurm_hooks.model import (
     Why,
     Wish,
 )
-from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.planning.second_look import contradicted
 from slurm_hooks.report.why import reason_text
 from slurm_hooks.settings.values import Mode, Settings, Site
 
@@ -184,7 +183,10 @@ def test_the_second_reading_counts_no_core_that_waits() -> None:
     assert len(by_verb(plan, Verb.GROW)) == 2
     nodes = (replace(seen.nodes[0], state=NodeState.BUSY), seen.nodes[1])
     assert (
-        by_verb(guard(plan, seen, replace(seen, nodes=nodes), Settings(mode=Mode("on"))), Verb.GROW)
+        by_verb(
+            check(plan, Half.FIRST, seen, replace(seen, nodes=nodes), Settings(mode=Mode("on"))),
+            Verb.GROW,
+        )
         == []
     )
 
@@ -469,7 +471,8 @@ def test_a_fragment_that_an_operator_holds_is_not_moved(hold: dict[str, Any]) ->
     fresh = job_of(in_lane(request, 0), *held)
     plan = plan_of(fresh)
     assert [i.fragment.index for i in moves(plan)] == [2]
-    assert contradicted(moves(plan), [fresh], snapshot_of(fresh).slurm) == {}
+    seen = snapshot_of(fresh)
+    assert check(plan, Half.SECOND, seen, seen, Settings(mode=Mode("on"))) == plan
 
 
 def test_a_core_that_slurm_holds_after_its_death_is_queued_once_that_is_on_record() -> None:

@@ -39,8 +39,8 @@ from slurm_hooks.model import (
     Verb,
     Why,
 )
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.guard import guard, needs_guard
 from slurm_hooks.planning.holes import claims_of, latest_end, lease_within
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.why import note_text, reason_text
@@ -93,7 +93,7 @@ def renew(end: datetime) -> Intent:
     return Intent(ID, Why.HOLE_OPEN, end=end)
 
 
-def check(action: Intent, fresh_nodes: dict[str, NodeState], reserved_s: float = 0) -> Plan:
+def checked(action: Intent, fresh_nodes: dict[str, NodeState], reserved_s: float = 0) -> Plan:
     """The guarded plan of an action, with n1 reserved in `reserved_s` seconds."""
     seen = make_snapshot(make_job(RUNNING), nodes=make_nodes(3))
     fresh = make_snapshot(
@@ -101,7 +101,7 @@ def check(action: Intent, fresh_nodes: dict[str, NodeState], reserved_s: float =
         reservations=[reserve(["n1"], reserved_s)] if reserved_s else [],
         now=after(2),
     )
-    return guard(Plan((action,)), seen, fresh, SETTINGS)
+    return check(Plan((action,)), Half.FIRST, seen, fresh, SETTINGS)
 
 
 GROW = Intent(
@@ -147,7 +147,7 @@ GROW = Intent(
     ],
 )
 def test_guard(action: Intent, states: dict[str, NodeState], reserved_s: float, fault: str) -> None:
-    plan = check(action, states, reserved_s)
+    plan = checked(action, states, reserved_s)
     assert (plan.actions == ()) == bool(fault)
     assert fault in "\n".join(map(note_text, plan.notes))
 
@@ -161,7 +161,7 @@ def test_a_gang_that_lost_a_node_does_not_start_short() -> None:
     for lost, left in ((1, 3), (2, 0)):
         busy = [make_node(f"n{i}", NodeState.BUSY) for i in range(1, lost + 1)]
         fresh = make_snapshot(job, nodes=[*busy, *make_nodes(4)[lost:]])
-        guarded = guard(plan, seen, fresh, SETTINGS)
+        guarded = check(plan, Half.FIRST, seen, fresh, SETTINGS)
         assert len([a for a in guarded.actions if a.verb is Verb.GROW]) == left
     assert any("cannot reach its minimum" in note_text(note) for note in guarded.notes)
 
@@ -174,13 +174,14 @@ def test_a_gang_that_is_there_may_grow_by_less() -> None:
         tuple(replace(GROW, fragment=FragmentId(7, i), nodes=frozenset({f"n{i}"})) for i in (2, 3))
     )
     fresh = make_snapshot(job, nodes=[make_node("n2"), make_node("n3", NodeState.BUSY)])
-    assert len(guard(plan, fresh, fresh, SETTINGS).actions) == 1
+    assert len(check(plan, Half.FIRST, fresh, fresh, SETTINGS).actions) == 1
 
 
 def test_only_growth_and_renewals_need_a_guard() -> None:
-    assert needs_guard(Plan((GROW,)))
-    assert needs_guard(Plan((renew(after(60)),)))
-    assert not needs_guard(Plan((Intent(ID, Why.HOLE_CLOSES, Verb.NOTICE, mark=make_mark()),)))
+    assert Half.FIRST.needs_check((GROW,))
+    assert Half.FIRST.needs_check((renew(after(60)),))
+    notice = Intent(ID, Why.HOLE_CLOSES, Verb.NOTICE, mark=make_mark())
+    assert not Half.FIRST.needs_check((notice,))
 
 
 def renewals(start_s: float, lease_s: float, hole_s: float = 0) -> list[Intent]:
@@ -288,7 +289,7 @@ def test_a_plan_without_some_of_its_growth_reports_the_remaining_sizes() -> None
     given = sorted(name for a in plan.actions if a.verb is Verb.GROW for name in a.nodes)
     taken = [replace(n, state=NodeState.BUSY) if n.name == given[0] else n for n in seen.nodes]
     fresh = make_snapshot(job, nodes=taken, reservations=[reserve([given[1]], 150)])
-    guarded = guard(plan, seen, fresh, SETTINGS)
+    guarded = check(plan, Half.FIRST, seen, fresh, SETTINGS)
     (shrunk,) = guarded.jobs
     assert shrunk.nodes_planned == 2
     assert [reason_text(reason) for reason in shrunk.reasons] == [
@@ -304,7 +305,7 @@ def test_a_gang_that_does_not_start_leaves_its_other_nodes_idle() -> None:
     seen = make_snapshot(job, nodes=make_nodes(3))
     plan = make_plan(seen, SETTINGS, no_clock)
     fresh = make_snapshot(job, nodes=[make_node("n1", NodeState.BUSY), *make_nodes(3)[1:]])
-    guarded = guard(plan, seen, fresh, SETTINGS)
+    guarded = check(plan, Half.FIRST, seen, fresh, SETTINGS)
     assert [job.nodes_planned for job in guarded.jobs] == [0]
     assert idle_of(guarded) == {Why.NOT_GIVEN: 2}
 
@@ -316,6 +317,6 @@ def test_a_job_that_loses_its_least_is_not_said_to_begin_there() -> None:
     reasons = (Reason(Why.PROBED, Detail(nodes_planned=1)),)
     plan = Plan((grow,), (JobPlan(7, 0, 1, reasons),))
     fresh = replace(seen, nodes=(make_node("n2", NodeState.BUSY),))
-    (shrunk,) = guard(plan, seen, fresh, SETTINGS).jobs
+    (shrunk,) = check(plan, Half.FIRST, seen, fresh, SETTINGS).jobs
     assert shrunk.nodes_planned == 0
     assert Why.PROBED not in [reason.why for reason in shrunk.reasons]

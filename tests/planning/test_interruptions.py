@@ -33,8 +33,8 @@ from slurm_hooks.model import (
     Verb,
     Why,
 )
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.holes import Holes
 from slurm_hooks.planning.interruptions import interruptions_of, pays_to_stay
 from slurm_hooks.settings.values import Mode, Settings
@@ -167,9 +167,9 @@ def test_the_guard_lets_allowed_jobs_pass_a_planned_start(loss_s: float, is_kept
     renew = Intent(job.fragments[0].id, Why.BETTER_USE, end=after(600))
     plan = Plan((renew,))
     soon = make_snapshot(job, nodes=seen.nodes, planned=[plan_start(["n1"], 200)])
-    assert bool(guard(plan, seen, soon, SETTINGS).actions) is is_kept
+    assert bool(check(plan, Half.FIRST, seen, soon, SETTINGS).actions) is is_kept
     reserved = make_snapshot(job, nodes=seen.nodes, reservations=[reserve(["n1"], 200)])
-    assert not guard(plan, seen, reserved, SETTINGS).actions
+    assert not check(plan, Half.FIRST, seen, reserved, SETTINGS).actions
 
 
 def test_the_dearest_running_fragment_counts_and_else_the_last_report() -> None:

@@ -38,7 +38,7 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.moments import shown
 from slurm_hooks.model.plural import plural
-from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
@@ -180,7 +180,7 @@ def test_fragments_planned_before_a_start_of_slurmctld_do_not_start() -> None:
     seen = make_snapshot(make_job(held=2), nodes=make_nodes(2))
     plan, fresh = plan_for(seen, ON), replace(seen, registering=frozenset({"n1"}))
     assert grown(plan)
-    assert not grown(guard(plan, seen, fresh, ON))
+    assert not grown(check(plan, Half.FIRST, seen, fresh, ON))
 
 
 # -- no growth now

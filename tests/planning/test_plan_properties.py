@@ -13,7 +13,7 @@ from clusters import clusters, fragments, many, modes, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from build import no_clock
+from build import make_fragment, make_job, make_nodes, make_request, make_snapshot, no_clock
 from fake_slurm import FakeSlurm
 from slurm_hooks.model import (
     FragmentState,
@@ -23,10 +23,12 @@ from slurm_hooks.model import (
     Snapshot,
     Verb,
     Why,
+    by_job,
+    may_train,
 )
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.holes import Holes
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.json_data import plan_data
@@ -50,13 +52,66 @@ def test_a_guarded_plan_counts_the_nodes_that_are_free_by_then(
     given_out = sorted(n for a in plan.actions if a.verb is Verb.GROW for n in a.nodes)
     lost = data.draw(st.sets(st.sampled_from(given_out)) if given_out else st.just(set()))
     nodes = (replace(n, state=NodeState.BUSY) if n.name in lost else n for n in seen.nodes)
-    left = guard(plan, seen, replace(seen, nodes=tuple(nodes)), SETTINGS)
+    left = check(plan, Half.FIRST, seen, replace(seen, nodes=tuple(nodes)), SETTINGS)
     assert sum(i.nodes for i in left.idle) == sum(i.nodes for i in plan.idle) - len(lost)
     starting = sum(i.nodes for i in left.idle if i.reason is Why.STARTING)
     assert starting == sum(len(a.nodes) for a in left.actions if a.verb is Verb.GROW)
     refused = sum(len(a.nodes) for a in plan.actions if a.verb is Verb.GROW) - starting
     shrunk = (b.nodes_planned - a.nodes_planned for b, a in zip(plan.jobs, left.jobs))
     assert sum(shrunk) == refused
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> Snapshot:
+    """A gang with room to start or grow. Fragments of it may be missing, down to none."""
+    low = draw(st.integers(1, 4))
+    request = make_request(low, low + draw(st.integers(0, 2)))
+    runs = draw(st.integers(0, request.max_nodes))
+    some = (
+        make_fragment(i, FragmentState.RUNNING, [f"n{i + 1}"], request=request)
+        if i < runs
+        else make_fragment(i, request=request)
+        for i in range(request.max_nodes)
+    )
+    nodes = make_nodes(request.max_nodes + 1)
+    busy = (replace(n, state=NodeState.BUSY) if at < runs else n for at, n in enumerate(nodes))
+    return make_snapshot(make_job(*some, request=request), nodes=busy)
+
+
+@settings(many, max_examples=300)
+@given(gangs(), st.data())
+def test_a_checked_plan_starts_no_gang_below_its_minimum_and_takes_no_node_that_is_taken(
+    seen: Snapshot, data: st.DataObject
+) -> None:
+    """Between the readings nodes are taken, and fragments end, vanish or are held."""
+    plan = make_plan(seen, SETTINGS, no_clock)
+    before = by_job(plan.actions)
+    given_out = sorted(n for a in plan.actions if a.verb is Verb.GROW for n in a.nodes)
+    taken = data.draw(st.sets(st.sampled_from(given_out)) if given_out else st.just(set()))
+    nodes = (replace(n, state=NodeState.BUSY) if n.name in taken else n for n in seen.nodes)
+    newest = replace(seen, nodes=tuple(nodes))
+    plan = check(plan, Half.FIRST, seen, newest, SETTINGS)
+    fates = st.sampled_from([""] * 6 + ["ended", "held", "gone"])
+    jobs = tuple(later(job, [data.draw(fates) for _ in job.fragments]) for job in seen.jobs)
+    fresh = replace(newest, jobs=tuple(job for job in jobs if job.fragments))
+    plan = check(plan, Half.SECOND, newest, fresh, SETTINGS)
+    was, now = ({job.job_id: job for job in each.jobs} for each in (seen, fresh))
+    for job_id, intents in by_job(plan.actions).items():
+        grown = {n for a in intents if a.verb is Verb.GROW for n in a.nodes}
+        assert not grown & taken
+        if grown and may_train(was[job_id], before[job_id]):
+            assert may_train(now[job_id], intents)
+
+
+def later(job: MalleableJob, fates: list[str]) -> MalleableJob:
+    """The job after each of its fragments has met its fate."""
+    changed = {
+        "ended": {"state": FragmentState.FAILED, "nodes": frozenset()},
+        "held": {"reason": "JobHeldAdmin", "priority": 0},
+    }
+    fragments = (replace(f, **changed.get(fate, {})) for f, fate in zip(job.fragments, fates))
+    left = tuple(f for f, fate in zip(fragments, fates) if fate != "gone")
+    return replace(job, fragments=left)
 
 
 @many

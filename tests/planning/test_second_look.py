@@ -14,7 +14,6 @@ from build import (
     make_job,
     make_mark,
     make_request,
-    make_slurm,
     make_snapshot,
 )
 from fake_parts import Rigid
@@ -32,14 +31,9 @@ from slurm_hooks.model import (
     Verb,
     Why,
 )
-from slurm_hooks.planning.dropping import without
-from slurm_hooks.planning.second_look import (
-    contradicted,
-    first_half,
-    needs_second_look,
-    second_half,
-    switched_off,
-)
+from slurm_hooks.planning.check import Half, check
+from slurm_hooks.report.why import note_text
+from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.reconcile import tick
 
@@ -55,10 +49,14 @@ GROW = Intent(
 RUNNING, ENDED = FragmentState.RUNNING, FragmentState.TIMED_OUT
 
 
+def looked_at_again(plan: Plan, *fresh: Fragment, **switches: Off) -> Plan:
+    """The plan after a second reading that has these fragments of the job."""
+    now = make_snapshot(*([make_job(*fresh)] if fresh else []), **switches)
+    return check(plan, Half.SECOND, make_snapshot(make_job(held=4)), now, Settings())
+
+
 def is_kept(action: Intent, *fresh: Fragment) -> bool:
-    plan = Plan((action,))
-    jobs = [make_job(*fresh)] if fresh else []
-    kept = without(plan, contradicted(plan.actions, jobs, make_slurm()))
+    kept = looked_at_again(Plan((action,)), *fresh)
     assert bool(kept.actions) != bool(kept.notes)
     return bool(kept.actions)
 
@@ -76,8 +74,7 @@ def test_actions_without_a_fault_go_on_without_the_faulty_actions() -> None:
 
 
 def left_of(intent: Intent, *fresh: Fragment) -> tuple[Intent, ...]:
-    plan = Plan((intent,))
-    kept = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
+    kept = looked_at_again(Plan((intent,)), *fresh)
     assert len(kept.notes) == 1
     return kept.actions
 
@@ -88,12 +85,12 @@ def test_leases_and_marks_come_first_and_the_rest_later() -> None:
     cancel = Intent(ID, Why.FINISHED, Verb.CANCEL)
     for each in late:
         first = Intent(ID, Why.HOLE_CLOSES, mark=MARK, end=after(60))
-        assert first_half((notice, each)) == (first,)
-        assert second_half((notice, each)) == (replace(notice, mark=None, end=None), each)
-    assert (first_half((cancel,)), second_half((cancel,))) == ((), (cancel,))
+        assert Half.FIRST.of((notice, each)) == (first,)
+        assert Half.SECOND.of((notice, each)) == (replace(notice, mark=None, end=None), each)
+    assert (Half.FIRST.of((cancel,)), Half.SECOND.of((cancel,))) == ((), (cancel,))
     for each in (NOTICE, HOLD, GROW, AWAY, replace(cancel, is_ended=True)):
-        assert needs_second_look((each,))
-    assert not any(needs_second_look((each,)) for each in (cancel, *first_half((notice,))))
+        assert Half.SECOND.needs_check((each,))
+    assert not any(Half.SECOND.needs_check((each,)) for each in (cancel, *Half.FIRST.of((notice,))))
 
 
 @pytest.mark.parametrize(
@@ -168,8 +165,7 @@ def test_no_fragment_of_a_cancelled_job_is_put_back() -> None:
 def after_a_second_look(action: Intent, *fresh: Fragment, **switches: Off) -> Plan:
     idle = (IdleNodes(Why.STARTING, 1),)
     plan = Plan((action,), (JobPlan(7, 1, 1),), idle=idle, starting=action.nodes)
-    plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
-    return without(plan, switched_off(plan.actions, make_snapshot(**switches)))
+    return looked_at_again(plan, *fresh, **switches)
 
 
 def test_a_job_whose_notice_slurm_refused_keeps_its_node() -> None:
@@ -201,9 +197,25 @@ def test_a_gang_does_not_start_below_its_minimum_if_a_fragment_may_not(
     grows = [replace(GROW, fragment=FragmentId(7, i), nodes=frozenset({f"n{i}"})) for i in range(3)]
     request = make_request(min_nodes)
     fresh = [make_fragment(i, request=request, is_on_hold=i == 1) for i in range(3)]
-    plan = Plan(tuple(grows))
-    plan = without(plan, contradicted(plan.actions, [make_job(*fresh)], make_slurm()))
+    plan = looked_at_again(Plan(tuple(grows)), *fresh)
     assert len([i for i in plan.actions if i.verb is Verb.GROW]) == starts
+
+
+@pytest.mark.parametrize(("died", "starts"), [(0, 1), (1, 0)])
+def test_a_gang_that_has_become_smaller_does_not_start_below_its_minimum(
+    died: int, starts: int
+) -> None:
+    """Two run and one is to start, of at least three. Then one of the two dies."""
+    request = make_request(3)
+    grow = replace(GROW, fragment=FragmentId(7, 2))
+    runs = [make_fragment(i, RUNNING, [f"n{i}"], request=request) for i in (0, 1)]
+    held = make_fragment(2, request=request)
+    dead = [make_fragment(i, FragmentState.FAILED, request=request) for i in range(died)]
+    seen = make_snapshot(make_job(*runs, held))
+    fresh = make_snapshot(make_job(*dead, *runs[died:], held))
+    plan = check(Plan((grow,)), Half.SECOND, seen, fresh, Settings())
+    assert len(plan.actions) == starts
+    assert all("has become smaller" in note_text(note) for note in plan.notes)
 
 
 @pytest.mark.parametrize(("begins_in_s", "starts"), [(40, 0), (3600, 2)])

@@ -26,7 +26,7 @@ from slurm_hooks.model import (
     Verb,
 )
 from slurm_hooks.model.resources import NO_RESOURCES
-from slurm_hooks.planning.guard import guard
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings.values import Planning, Settings, Site
 from tests.build import NOW, make_fragment, make_request, make_snapshot, no_clock, span
@@ -127,7 +127,7 @@ def some_job(draw: st.DrawFn, job_id: int) -> MalleableJob:
 PROPERTY = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def check(world: World) -> None:
+def check_nodes(world: World) -> None:
     """Check that no node is overcommitted."""
     for node in world.nodes:
         assert node.used.fits(node.total), node
@@ -151,9 +151,9 @@ def check(world: World) -> None:
 def test_no_plan_gives_more_of_a_node_than_there_is(world: World) -> None:
     for _ in range(3):
         plan = make_plan(world.seen, SETTINGS, no_clock)
-        assert guard(plan, world.seen, world.seen, SETTINGS) == plan
+        assert check(plan, Half.FIRST, world.seen, world.seen, SETTINGS) == plan
         world = world.after(plan)
-        check(world)
+        check_nodes(world)
 
 
 @PROPERTY
@@ -162,7 +162,7 @@ def test_parts_of_a_gang_make_an_allowed_size(world: World, data: st.DataObject)
     world = replace(world, jobs=tuple(with_sizes(job, data) for job in world.jobs))
     for _ in range(3):
         world = world.after(make_plan(world.seen, SETTINGS, no_clock))
-        check(world)
+        check_nodes(world)
 
 
 def with_sizes(job: MalleableJob, data: st.DataObject) -> MalleableJob:

@@ -28,13 +28,11 @@ from slurm_hooks.model import (
     Verb,
     Why,
 )
-from slurm_hooks.planning.dropping import without
+from slurm_hooks.planning.check import Half, check
 from slurm_hooks.planning.eligibility import Eligibility
 from slurm_hooks.planning.ground import Ground
-from slurm_hooks.planning.guard import guard
 from slurm_hooks.planning.node_classes import pool_of
 from slurm_hooks.planning.plan import make_plan
-from slurm_hooks.planning.second_look import switched_off
 from slurm_hooks.planning.situation import situation_of
 from slurm_hooks.planning.survey import survey_of
 from slurm_hooks.report.why import note_text, reason_text
@@ -270,8 +268,8 @@ def test_a_node_of_two_dropped_parts_is_a_single_idle_node() -> None:
     plan = make_plan(was, SETTINGS, no_clock)
     assert {i.fragment.job_id for i in plan.actions} == {7, 8}
     assert [(each.reason, each.nodes) for each in plan.idle] == [(Why.STARTING, 1)]
-    off = switched_off(plan.actions, replace(was, off=Off(NOW, "nobody")))
-    assert [(each.reason, each.nodes) for each in without(plan, off).idle] == [(Why.OFF, 1)]
+    off = check(plan, Half.SECOND, was, replace(was, off=Off(NOW, "nobody")), SETTINGS)
+    assert [(each.reason, each.nodes) for each in off.idle] == [(Why.OFF, 1)]
 
 
 def test_parts_leave_some_gpus_to_small_jobs() -> None:
@@ -485,7 +483,7 @@ def test_the_guard_gives_no_part_once_slurm_would_delay_others_for_it() -> None:
     was = seen(job(request(1, 8)), nodes=nodes)
     plan = make_plan(was, SETTINGS, no_clock)
     assert grown(plan) == {"n1": 3}
-    kept = guard(plan, was, replace(was, no_parts=("PriorityTier",)), SETTINGS)
+    kept = check(plan, Half.FIRST, was, replace(was, no_parts=("PriorityTier",)), SETTINGS)
     assert not grown(kept)
     assert "PriorityTier" in note_text(kept.notes[-1], NOW)
 
@@ -496,11 +494,11 @@ def test_the_guard_drops_a_part_that_no_longer_fits() -> None:
     plan = make_plan(was, SETTINGS, no_clock)
     assert grown(plan) == {"n1": 3, "n2": 2}
     fresh = seen(nodes=[node("n1", used=6), node("n2", used=6)])
-    assert grown(guard(plan, was, fresh, SETTINGS)) == {"n2": 2}
+    assert grown(check(plan, Half.FIRST, was, fresh, SETTINGS)) == {"n2": 2}
     now_idle = seen(nodes=[node("n1", used=5), node("n2")])
-    assert grown(guard(plan, was, now_idle, SETTINGS)) == {"n1": 3, "n2": 2}
+    assert grown(check(plan, Half.FIRST, was, now_idle, SETTINGS)) == {"n1": 3, "n2": 2}
     late = replace(node("n3"), partitions=frozenset({"main"}))
-    assert grown(guard(plan, was, seen(nodes=[*before, late]), SETTINGS)) == {}
+    assert grown(check(plan, Half.FIRST, was, seen(nodes=[*before, late]), SETTINGS)) == {}
 
 
 def test_jobs_with_different_slots_do_not_share_a_node_in_a_tick() -> None:
