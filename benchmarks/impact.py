@@ -2,7 +2,7 @@
 
 Starts: `srun -N1 true` repeatedly, on a real Slurm. The machine is empty, full of ordinary
 single-node jobs except two nodes, full of malleable jobs except a headroom of two, or full of
-malleable jobs. Ticks run at their own pace. The kinds of machine take turns in rounds, so each has
+malleable jobs. Ticks run every 5 s. The kinds of machine take turns in rounds, so each has
 the same host. All nodes share this host, so each kind waits until all nodes have started.
 
 Overheads: the same srun and sbatch on two Slurms of four nodes in turns. The second has our
@@ -76,7 +76,7 @@ def starts(nodes: int, each: int, rounds: int) -> Times:
     """Seconds of each start, by the state of the machine."""
     times: Times = {kind: [] for kind in KINDS}
     with Sandbox.up(project_spec(nodes=nodes, settings_text="")) as box:
-        configure(box)
+        configure(box, tick="every_s = 5\n")
         shipped = box.settings.read_text()
         for number in range(rounds):
             for kind in KINDS:

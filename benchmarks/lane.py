@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Optional
 
-from live_replay import PLAN, STEADY, changes, play
+from live_replay import PLAN, changes, play
 from parts.lane_week import FILES, HELD_S, JOB, KEEPS, Costs, Lane, Rules, Tally
 from parts.live_machine import Others, part
 from parts.live_slurm import configure, submitted
@@ -46,7 +46,7 @@ LOGS = ("kth_sp2_1996", "thetagpu_2020", "summit")
 ORDINARY = Rules(1, 4, 86_400.0, is_malleable=False)
 SUBMITTED = Rules(JOB.max_nodes, 1, LEASE_S)
 WIDTHS = (1, 2, 4, 8, 16)
-TICKS = STEADY + "shortest_s = 1\n"  # even so they are rarer in the time of the log
+TICKS = "every_s = 1\n"  # even so they are rarer in the time of the log
 SHELL = """#!/bin/bash
 log={work}/fragment-${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}-${{SLURM_ARRAY_TASK_ID:-0}}.log
 note() {{ echo "$EPOCHREALTIME $1 $SLURM_JOB_NUM_NODES" >>$log; }}

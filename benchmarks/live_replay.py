@@ -2,7 +2,7 @@
 
 The benchmark plays the nodes of a log with the most changes in a part of it, faster than in the
 record. When other jobs took such a node, or GPUs of it, an ordinary job for them is submitted, and
-Slurm preempts the fragments there. Ticks at their own pace give malleable jobs the rest. Summit has
+Slurm preempts the fragments there. Ticks every 5 s give malleable jobs the rest. Summit has
 whole nodes. The other logs have nodes of 8 GPUs (simulated, not measured), and malleable jobs count
 GPUs. The ordinary jobs are first played without malleable jobs, and both delays are shown.
 
@@ -49,7 +49,7 @@ from slurm_hooks.tick.entry_points import find_objective
 LOST_S = 1.0  # the most that a loss repeats: the state of every second is kept
 IMAGES = 1e12  # no job ends
 # Ticks run every 5 s on a busy host too. Shells report no rates, so no curve can be learned.
-STEADY = "share = 0.5\n"
+STEADY = "every_s = 5\n"
 PLAN = f"grow_s = {MEASURED.up_s}\nshrink_s = {MEASURED.down_s}\n\n[learn]\nenabled = false\n"
 MOST = 64  # the share that a malleable job may have
 FRAGMENT = """#!/bin/bash
@@ -86,7 +86,7 @@ def predicted(
         jobs=jobs,
         rescale=MEASURED,
         t_fwd_s=settings.plan.horizon_s,
-        tick_s=settings.tick.shortest_s,
+        tick_s=settings.tick.every_s,
         latency_s=latency_s,
         checkpoint_s=LOST_S,
         ends="unknown",
@@ -222,7 +222,7 @@ def main() -> int:
         run = measured(box, others.began, record, curve)
     every_s = options.minutes * 60 / max(1, run["ticks"])
     said = predicted(record, options.jobs, settings, curve)
-    paced = replace(settings.tick, shortest_s=max(1.0, every_s))
+    paced = replace(settings.tick, every_s=max(1.0, every_s))
     slow = predicted(record, options.jobs, replace(settings, tick=paced), curve, run["latency_s"])
     figures = {
         **vars(options),

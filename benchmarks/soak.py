@@ -2,7 +2,7 @@
 
 Ordinary jobs of ThetaGPU's log (24 nodes) are submitted as its users did, 60 times as fast, to a
 real Slurm of as many nodes. Slurm starts them, backfill and all. Ten malleable jobs of real engines
-train on the rest, with slow steps, since the host plays all nodes. Ticks run at their own pace.
+train on the rest, with slow steps, since the host plays all nodes. Ticks run every 5 s.
 
 Every two seconds a reading checks the promises. No job waits for our nodes, no lease is overrun, no
 node is drained or given twice, and no element is lost. It also measures our processes and files. At
@@ -145,7 +145,7 @@ def main() -> int:
     jobs = ordinary_jobs(workload, options.from_hour * 3600, options.hours, options.compress)
     seconds = options.hours * 3600 / options.compress
     with Sandbox.up(project_spec(nodes=workload.nodes, kill_wait_s=KILL_WAIT_S)) as box:
-        configure(box, lease_s=LEASE_S)
+        configure(box, lease_s=LEASE_S, tick="every_s = 5\n")
         course, left_out = Course(box), [name for name, *_ in JOBS if lacking(ENGINES[name])]
         stays = play(course, jobs, seconds)
         judgement = judged(course, workload, stays)

@@ -59,9 +59,7 @@ def tick(box: Sandbox) -> TickReport:
 
 @contextmanager
 def ticks(box: Sandbox, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a loop of ticks, at its own pace without `words`. It writes to `ticks.log`.
-    Return its process.
-    """
+    """Run a loop of ticks. It writes to `ticks.log`. Return its process."""
     argv = [sys.executable, "-m", "slurm_hooks.cli", "reconcile", "--loop", *words]
     environment = {**os.environ, **box.environment}
     with (box.work / "ticks.log").open("w") as log:

@@ -96,9 +96,6 @@ function M.check_policy(policy)
       faults[#faults + 1] = key .. " is not a name"
     end
   end
-  if policy.wake ~= nil and (type(policy.wake) ~= "string" or policy.wake:sub(1, 1) ~= "/") then
-    faults[#faults + 1] = "wake is not an absolute path"
-  end
   if type(policy.partitions) == "table" and type(policy.partitions[1]) ~= "string" then
     faults[#faults + 1] = "partitions names no partition"
   end

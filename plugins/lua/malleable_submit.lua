@@ -140,15 +140,6 @@ local function say(lines)
   end
 end
 
---- Call for a tick: touch the file that the policy names, if it exists. A policy names such a file
--- only in a directory where no other user can put a link or a FIFO in its place.
-local function wake()
-  local file = policy.wake and io.open(policy.wake, "r+")
-  if not file then return end
-  file:write("1")
-  file:close()
-end
-
 --- Check a request and the job around it. Returns the decision of malleable_checks.lua.
 local function decide(text, job, site)
   local shared = policy.part_nodes and site.parts[policy.part_nodes]
@@ -199,7 +190,6 @@ local function submit(text, job, job_desc, parts)
   say(decision.notes)
   local value = read_variable(job_desc)
   if value and text:sub(1, #value) == value then say({ string.format(BY_VARIABLE, value) }) end
-  wake()
   return slurm.SUCCESS
 end
 

@@ -13,22 +13,19 @@ from typing import TYPE_CHECKING, Callable, Optional
 from slurm_hooks.commands.arguments import seconds_between
 from slurm_hooks.commands.console import add_command, err, failed, live, out
 from slurm_hooks.errors import Exit, MalleableError, NotAllowed, NoTickForLong, UsageError
-from slurm_hooks.planning.interval import gap_s
 from slurm_hooks.report.json_data import json_text, tick_data
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import tick_lines
 from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Tick
-from slurm_hooks.slurm.live import Live
 from slurm_hooks.tick.booked import booked_tick
 from slurm_hooks.tick.lock import patience_s
-from slurm_hooks.tick.pace import Bell, ask_threads, soonest_s, until_next_s, wait
 from slurm_hooks.tick.reconcile import loop, tick
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
 
-OWN_PACE = 0.0  # of --loop without a number
+AS_SET = 0.0  # --loop without a number: every tick.every_s
 
 
 def add(commands: Commands) -> None:
@@ -39,11 +36,11 @@ def add(commands: Commands) -> None:
     parser.add_argument(
         "--loop",
         nargs="?",
-        const=OWN_PACE,
+        const=AS_SET,
         type=seconds_between(1, 86_400),
         metavar="SECONDS",
-        help="run a tick every SECONDS until a signal (default: as often as slurmctld's load "
-        "allows); end if all ticks fail for minutes",
+        help="run a tick every SECONDS until a signal (default: tick.every_s); end if all ticks "
+        "fail for minutes",
     )
     parser.add_argument(
         "--for",
@@ -68,43 +65,18 @@ def _reconcile(arguments: argparse.Namespace) -> int:
 
 
 class _Rhythm:
-    """The times of the ticks of a loop. Each tick gets the time until the next tick.
-
-    `code` is the exit code of the last tick.
-    """
+    """The times of the ticks of a loop. `code` is the exit code of the last tick."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.code = 0
         self._arguments = arguments
         self._began = time.monotonic()
-        self._tick_s = 0.0
-        self._gap_s = arguments.loop or gap_s(0.0, 0, self._settings())
-        self._bell = Bell()
 
     def tick(self) -> float:
         """Run a tick. Return the seconds from its start to the next. Raises NoTickForLong."""
-        until_next_s, began = self._until_next_s(), time.monotonic()
-        if self._arguments.loop == OWN_PACE:
-            self._bell.listen_at(self._settings().wake)  # so a call during this tick counts
-        self.code = _tolerant_tick(self._arguments, self._began, until_next_s)
-        self._tick_s = time.monotonic() - began
-        if self._arguments.loop == OWN_PACE:
-            self._gap_s = self._own_pace_s()
-        return min(until_next_s, self._gap_s)
-
-    def _until_next_s(self) -> float:
-        """The time to the next tick of this loop, or of the loop that starts after its end."""
-        end_after = self._arguments.end_after
-        if not end_after:
-            return self._gap_s
-        ran_s = time.monotonic() - self._began
-        return until_next_s(self._gap_s, ran_s, end_after, self._settings().every_s)
-
-    def _own_pace_s(self) -> float:
-        """The gap that fits the duration of the last tick and slurmctld's load."""
-        chosen = self._settings()
-        threads = ask_threads(Live(chosen.command_timeout_s, chosen.slurm_bin))
-        return gap_s(self._tick_s, threads, chosen)
+        gap_s = self._arguments.loop or self._settings().every_s
+        self.code = _tolerant_tick(self._arguments, self._began, gap_s)
+        return gap_s
 
     def _settings(self) -> Tick:
         """The current settings. The tick itself reports their faults."""
@@ -118,7 +90,7 @@ class _Rhythm:
         end_after = self._arguments.end_after
         if end_after and time.monotonic() + seconds > self._began + end_after:
             return True
-        return wait(seconds, soonest_s(self._tick_s), self._bell, sleep)
+        return bool(sleep(seconds))
 
 
 def _one_tick(arguments: argparse.Namespace, every_s: Optional[float] = None) -> int:

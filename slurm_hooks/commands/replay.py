@@ -21,7 +21,6 @@ from slurm_hooks.commands.arguments import Parser, seconds_between
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model.moments import LONGEST_S
 from slurm_hooks.model.plural import plural
-from slurm_hooks.planning.interval import gap_s
 from slurm_hooks.replay import scenario
 from slurm_hooks.replay.costs import Rescale
 from slurm_hooks.replay.dedicated import reference
@@ -59,7 +58,6 @@ from slurm_hooks.settings.values import Settings
 DEFAULT_CHECKPOINT_S = 600.0
 DEFAULT_LATENCY_S = 2.0
 COMPARED = {"default": ("oracle",), "learned": ("default",)}
-OWN_PACE = "auto"
 NO_BOUND = (
     "oracle knows every end of a hole, and leaves before it. That can cost more than a few "
     "interruptions, so oracle is a comparison and no upper bound."
@@ -214,9 +212,9 @@ def _add_costs(group: argparse._ArgumentGroup) -> None:
     )
     add(
         "--tick",
-        type=_tick,
-        metavar="S|auto",
-        help="run a tick every S seconds, or as often as `reconcile --loop` (default: settings)",
+        type=_positive,
+        metavar="S",
+        help="run a tick every S seconds (default: settings)",
     )
     add(
         "--latency",
@@ -258,9 +256,7 @@ def _source(arguments: argparse.Namespace) -> Source:
 
 def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions:
     plan = settings.plan
-    has_own_pace = arguments.tick == OWN_PACE
-    given = gap_s(0.0, 0, settings.tick) if has_own_pace else arguments.tick
-    tick = given or settings.tick.every_s
+    tick = arguments.tick or settings.tick.every_s
     for name, most_s in (("a tick", tick), ("a notice", settings.lease.notice_s)):
         if arguments.latency >= most_s:
             raise UsageError(
@@ -280,7 +276,6 @@ def _conditions(arguments: argparse.Namespace, settings: Settings) -> Conditions
         objective=arguments.objective,
         ends=arguments.ends,
         redoes_planned=arguments.redo_planned,
-        has_own_pace=has_own_pace,
         unit=_given_unit(arguments),
         core=arguments.core,
     )
@@ -340,7 +335,7 @@ def _print(
         "core": conditions.core,
         "rescale_s": [conditions.rescale.up_s, conditions.rescale.down_s],
         "t_fwd_s": conditions.t_fwd_s,
-        "tick_s": OWN_PACE if conditions.has_own_pace else conditions.tick_s,
+        "tick_s": conditions.tick_s,
         "checkpoint_s": conditions.checkpoint_s,
         "redoes_planned": conditions.redoes_planned,
         "seed": arguments.seed,
@@ -412,10 +407,6 @@ def _columns(text: str) -> tuple[int, int]:
     if not (dash and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
         raise argparse.ArgumentTypeError(f"must be a range like 0-1023, not {text!r}")
     return int(first), int(last)
-
-
-def _tick(text: str) -> float | str:
-    return OWN_PACE if text == OWN_PACE else _positive(text)
 
 
 def _unit(text: str) -> int:

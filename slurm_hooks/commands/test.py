@@ -28,7 +28,7 @@ from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live, Port
-from slurm_hooks.slurm.sdiag import diagnosis_command
+from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.booked import booked_tick
 from slurm_hooks.tick.lock import between_ticks
 from slurm_hooks.tick.reconcile import tick
@@ -228,7 +228,7 @@ class _Teller:
 def _cost(port: Port) -> dict[str, Cost]:
     """The load of slurmctld, empty if the user may not see it, since the test does not need it."""
     try:
-        return parse_cost(port.ask(diagnosis_command()))
+        return parse_cost(port.ask(Command(("sdiag",))))
     except (CommandRefused, RetryLater):
         return {}
 

@@ -16,7 +16,7 @@ from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Slurm
 from slurm_hooks.model.moments import UNITS_S
 from slurm_hooks.model.plural import plural
-from slurm_hooks.replay.costs import Costs, OwnPace, Rescale
+from slurm_hooks.replay.costs import Costs, Rescale
 from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.logs.idle_csv import read_idle
 from slurm_hooks.replay.logs.log_lines import Log
@@ -64,8 +64,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Conditions:
-    """The conditions of every line of a replay. With `has_own_pace`, `tick_s` is the first
-    interval, and ticks choose the others.
+    """The conditions of every line of a replay.
 
     With `shares_family`, jobs of a model share their rates. Fragments have a multiple of `unit`
     GPUs of a node, or whole nodes if it is 0. Without manners, jobs ignore where other jobs would
@@ -82,7 +81,6 @@ class Conditions:
     objective: str = ""  # empty: the objective of the settings
     ends: str = "planned"
     redoes_planned: bool = False
-    has_own_pace: bool = False
     shares_family: bool = False
     unit: int = 0
     has_manners: bool = True
@@ -195,9 +193,8 @@ def world_of(record: Record, conditions: Conditions, settings: Settings, planner
         conditions.core,
     )
     costs = Costs(rescale, conditions.latency_s, conditions.checkpoint_s, conditions.redoes_planned)
-    pace = OwnPace(settings.tick, record.nodes) if conditions.has_own_pace else None
     work = (grain.queue(conditions.queue), conditions.jobs)
-    return World(record, work, planner, terms, costs, pace)
+    return World(record, work, planner, terms, costs)
 
 
 def with_parts(settings: Settings, grain: Grain) -> Settings:

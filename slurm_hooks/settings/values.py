@@ -141,9 +141,6 @@ class Tick:
 
     lock: str = field(default="/run/slurm-malleable/tick.lock", metadata={"path": True})
     every_s: float = _number(30, 1, 600)
-    shortest_s: float = _number(5, 1, 600)
-    share: float = _number(0.02, 0.001, 0.5)
-    wake: str = field(default="", metadata={"path": True})
     command_timeout_s: float = _number(10, 1, 300)
     slurm_bin: str = field(default="", metadata={"path": True})
     state_dir: str = field(default="/var/lib/slurm-malleable", metadata={"path": True})

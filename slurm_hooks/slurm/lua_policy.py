@@ -110,7 +110,6 @@ def render_policy(
         f"lease_s = {lease.length_s},",
         f"hole_s = {lease.shortest_hole_s},",
         f"notice_s = {lease.notice_s},",
-        *([f"wake = {_text(settings.tick.wake)},"] if settings.tick.wake else []),
         f"farewell_s = {lease.farewell_s:g},",
         f"appends = {'true' if slurm.appends else 'false'},",
     ]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import pwd
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
-from slurm_hooks.owned import is_open, open_above
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import cluster_command, parse_cluster
 from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos
@@ -54,14 +50,11 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     gpus = gpus_of(nodes, settings.site.partitions)
     largest = {} if cluster.hidden else largest_of(nodes, settings.site.partitions)
     rules = Rules(_submits(known, partitions), terms, unfit, gpus, largest, users)
-    exposed = _wake_fault(settings.tick.wake, config)
-    if exposed:
-        settings = replace(settings, tick=replace(settings.tick, wake=""))
     return SitePolicy(
         text=render_policy(settings, cluster.slurm, uids, rules),
         faults=(
             *odd,
-            *filter(None, (_qos_fault(name, known), exposed)),
+            *_qos_faults(name, known),
             *(f"partition {lane} {REFUSED}: {why}" for lane, why in unfit.items()),
             *map(_stranger, unknown_users((*settings.site.operators, *settings.site.users))),
         ),
@@ -84,10 +77,10 @@ def _submits(known: Mapping[str, Qos], partitions: Sequence[Words]) -> Submits:
     )
 
 
-def _qos_fault(name: str, known: Mapping[str, Qos]) -> str:
+def _qos_faults(name: str, known: Mapping[str, Qos]) -> list[str]:
     if name and name not in known:
-        return f"site.qos: there is no QOS {name}; sacctmgr add qos {name}, or correct site.qos"
-    return ""
+        return [f"site.qos: there is no QOS {name}; sacctmgr add qos {name}, or correct site.qos"]
+    return []
 
 
 def _lines(unfit: Mapping[str, Unfit]) -> dict[str, str]:
@@ -113,30 +106,6 @@ def unknown_users(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names that this host does not know."""
     known = find_uids(names)
     return tuple(name for name in names if name not in known)
-
-
-def _wake_fault(wake: str, config: Words) -> str:
-    """Return why job_submit must not open the file, or an empty text.
-
-    slurmctld would follow a link there, and wait for the other end of a FIFO. So no other user may
-    be able to put a link or a FIFO there."""
-    if not wake:
-        return ""
-    slurm_uid = re.search(r"\((\d+)\)", config.get("SlurmUser", ""))
-    trusted = {0, int(slurm_uid.group(1)) if slurm_uid else 0}
-    place = Path(os.path.realpath(os.path.dirname(wake)))
-    left_out = f"job_submit will not touch tick.wake = {wake!r}"
-    try:
-        exposed = place if is_open(place.stat(), trusted) else open_above(place, trusted)
-    except OSError as error:
-        return f"{left_out}: {error.filename}: {error.strerror}; create it, and render again"
-    if exposed is None:
-        return ""
-    return (
-        f"{left_out}: others than root and SlurmUser can write to {exposed}, and could lead "
-        "slurmctld to another file; name a file in a directory that only these two can write to, "
-        "such as /run"
-    )
 
 
 def _stranger(name: str) -> str:

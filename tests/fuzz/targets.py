@@ -38,7 +38,7 @@ from slurm_hooks.replay.logs.sacct import read_sacct
 from slurm_hooks.replay.logs.slots_csv import read_slots
 from slurm_hooks.replay.logs.swf import read_swf
 from slurm_hooks.settings.values import parse as parse_settings
-from slurm_hooks.slurm import accounts, groups, jobs, mark, qos, remarks, sdiag, telemetry, text
+from slurm_hooks.slurm import accounts, groups, jobs, mark, qos, remarks, telemetry, text
 from slurm_hooks.slurm import wish as slurm_wish
 from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.gateway import observe
@@ -229,7 +229,6 @@ TARGETS: Mapping[str, Target] = {
     "accounts": Target(("7|physics    |normal |\n",), accounts.parse_charges),
     "qos": Target((QOS,), qos.parse_qos, (MalleableError,)),
     "remarks": Target(("trained{1};remark{loss 3}",), _remarks),
-    "sdiag": Target(("Server thread count:  3\nAgent queue size:     0\n",), sdiag.parse_threads),
     "plugin": Target(
         (
             "2-16,unit=2,engine=torchrun,launch=srun",

@@ -311,25 +311,6 @@ slurm_job_submit(describe_job(PLAIN), {}, 1000)
 check("wrapped once", calls == 1, calls)
 
 -- A broken or missing policy.
--- A submission calls for a tick through a file that is there, and only a malleable one does.
-local function read_wake()
-  local file = io.open(scratch .. "/wake")
-  local text = file and file:read("*a")
-  if file then file:close() end
-  return text
-end
-
-load_glue("policy_wake.lua")
-check("no file to touch: accepted", slurm_job_submit(describe_job(), {}, 1000) == 0, said[1])
-check("no file is made", read_wake() == nil, read_wake())
-io.open(scratch .. "/wake", "w"):close()
-slurm_job_submit(describe_job(PLAIN), {}, 1000)
-check("an ordinary job calls nobody", read_wake() == "", read_wake())
-slurm_job_submit(describe_job({ req_nodes = "n1" }), {}, 1000)
-check("a refused job calls nobody", read_wake() == "", read_wake())
-slurm_job_submit(describe_job(), {}, 1000)
-check("a malleable job calls for a tick", read_wake() == "1", read_wake())
-
 for _, name in ipairs({ "policy_bad.lua", "policy_syntax.lua", "policy_missing.lua" }) do
   load_glue(name)
   check(name .. ": logged", #logged == 1, #logged)

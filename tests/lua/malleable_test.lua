@@ -1164,8 +1164,6 @@ local POLICIES = {
   { name = "text for a number", change = { lease_s = "600" }, faults = 1 },
   { name = "no notice: a file of an older version", change = { notice_s = false }, faults = 1 },
   { name = "a QOS", change = merge(LIMITED, { qos = "scavenge" }), faults = 0 },
-  { name = "a file that calls for a tick", change = { wake = "/run/malleable.wake" }, faults = 0 },
-  { name = "such a file somewhere", change = { wake = "malleable.wake" }, faults = 1 },
   { name = "an account", change = { account = "spare" }, faults = 0 },
   { name = "a partition for parts of nodes", change = { part_nodes = "parts" }, faults = 0 },
   { name = "no partition by that name", change = { part_nodes = "" }, faults = 1 },

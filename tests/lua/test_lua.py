@@ -62,8 +62,6 @@ def scratch(tmp_path: Path) -> Path:
     """Policies, a site's file, and a directory where the glue stands without its modules."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    wake = f'wake = "{tmp_path}/wake", lease_s'
-    (tmp_path / "policy_wake.lua").write_text(POLICY.replace("lease_s", wake, 1))
     (tmp_path / "lonely").mkdir()
     shutil.copy(MODULES / "malleable_submit.lua", tmp_path / "lonely")
     return tmp_path

@@ -112,17 +112,6 @@ def test_without_a_queue_all_models_of_the_table_run(words, capsys):
     assert answer["jobs"] == 10
 
 
-def test_ticks_at_their_own_pace(words, capsys):
-    common, idle = words
-    command = [*common, "--idle", str(idle), "--tick", "auto", "--json"]
-    assert main(command) == 0
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["tick_s"] == "auto"
-    assert 500 / 30 < answer["ticks"] <= 500 / 5
-    assert main([*command, "--latency", "5"]) == 64
-    assert "shorter than a tick, 5 s" in " ".join(capsys.readouterr().err.split())
-
-
 def test_jobs_may_have_a_core_in_the_ordinary_queue(words, capsys):
     common, idle = words
     asked = [*common, "--idle", str(idle), "--json"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import pytest
@@ -12,13 +11,12 @@ from replay.worlds import SIX_FOUR_COSTS, Asked, played, settings_for, world
 from slurm_hooks.allocation.minimums import turn_at
 from slurm_hooks.allocation.objectives import speedup
 from slurm_hooks.model import Curve, Plan, Snapshot
-from slurm_hooks.replay.costs import Costs, OwnPace, Rescale
 from slurm_hooks.replay.record import Interval
 from slurm_hooks.replay.running import Pause
 from slurm_hooks.replay.work import kind
 from slurm_hooks.replay.world.calendar import calendar_of
 from slurm_hooks.replay.world.planners import Nothing
-from slurm_hooks.settings.values import Settings, Tick
+from slurm_hooks.settings.values import Settings
 
 TEN_MINUTES = record((0, 0.0, 600.0), to_s=700.0)
 TWO_HOURS = record((0, 0.0, 7200.0), to_s=7200.0)
@@ -163,21 +161,6 @@ def test_a_job_below_its_minimum_takes_its_turn_in_an_unchanged_world():
     outcome = turns.run()
     assert outcome.ledger.used_node_s == pytest.approx((122 - 2) + (200 - 152))
     assert [member.size for member in turns.members.values()] == [0, 1]
-
-
-def test_ticks_at_their_own_pace_run_often_and_a_single_expensive_tick_delays_no_other():
-    """Every 5.5 s (0.11 s is 2 % of that) while no node moves.
-
-    The tick that moves 45 nodes takes 0.18 s more. 14.5 s would be right, but the next tick is
-    announced.
-    """
-    crowd = kind("crowd", Curve(((0, 0.0), (45, 450.0))), (1, 45), 1e9)
-    machine = record(*((node, 1.0, 100.0) for node in range(45)), to_s=100.0)
-    paced = world(machine, 1, [crowd], Costs(Rescale(0.0, 0.0), 2.0), pace=OwnPace(Tick(), 0))
-    outcome = paced.run()
-    # at 0 no node, at 5 all nodes, which work from 7 on; at 10.5, 16, 21.5 and so on no node
-    assert images(outcome) == pytest.approx((100 - 7) * 450)
-    assert outcome.ticks == 3 + math.ceil((100 - 16) / 5.5)
 
 
 def test_the_planner_none_uses_no_node():

@@ -9,7 +9,7 @@ from datetime import timedelta
 from replay.machines import SIX_FOUR, two_nodes
 from slurm_hooks.allocation.objectives import speedup
 from slurm_hooks.model import Slurm
-from slurm_hooks.replay.costs import Costs, OwnPace, Rescale
+from slurm_hooks.replay.costs import Costs, Rescale
 from slurm_hooks.replay.grain import Grain
 from slurm_hooks.replay.outcome import Outcome
 from slurm_hooks.replay.record import Record
@@ -46,20 +46,17 @@ def world(
     costs: Costs = SIX_FOUR_COSTS,
     settings: Settings | None = None,
     planner: Planner | None = None,
-    pace: OwnPace | None = None,
     unit: int = 0,
     *,
     core: int = 0,
 ) -> World:
     """A world with an endless queue of toys, or of `parts`."""
     settings = settings or settings_for(costs.rescale)
-    if pace:
-        settings = replace(settings, tick=replace(settings.tick, every_s=pace.chosen.shortest_s))
     calendar = calendar_of(settings.plan.patience_s)
     grain = Grain(record.slots, unit)
     terms = Terms(settings, SLURM, calendar, grain, costs.redoes_planned, core=core)
     queue = grain.queue(Queue(tuple(parts) or (two_nodes(),)))
-    return World(record, (queue, jobs), planner or Shipped(speedup), terms, costs, pace)
+    return World(record, (queue, jobs), planner or Shipped(speedup), terms, costs)
 
 
 def played(record: Record, jobs: int = 1, **choices: object) -> Outcome:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -95,35 +93,6 @@ def test_qos_are_asked_for_where_limits_are_enforced(enforced: str, is_asked: bo
     slurm = Canned(says, "normal||cluster|32||||\n")
     policy = render_site(parse('[site]\noperators = ["root"]\n'), slurm)
     assert ('submit_limits = {["normal"] = {user = 32}},' in policy.text) is is_asked
-
-
-def policy_with(wake: Path) -> SitePolicy:
-    """Render the policy as if the user of this test were SlurmUser."""
-    says = CLUSTER.format(kind="partition_prio", mode="REQUEUE", partition="REQUEUE")
-    says += f"SlurmUser               = me({os.geteuid()})\n"
-    return render_site(parse(f'[tick]\nwake = "{wake}"\n'), Canned(says, SEEN))
-
-
-def test_job_submit_touches_no_file_that_others_could_replace_by_a_link(tmp_path: Path) -> None:
-    """slurmctld would follow the link."""
-    place = tmp_path / "place"
-    place.mkdir(mode=0o755)
-    assert f'wake = "{place}/wake",' in policy_with(place / "wake").text
-    for mode in (0o777, 0o1777, 0o775):
-        place.chmod(mode)
-        policy = policy_with(place / "wake")
-        assert "wake" not in policy.text
-        assert any(f"can write to {place}," in fault for fault in policy.faults)
-    inner = place / "inner"
-    inner.mkdir(mode=0o755)
-    assert any(f"can write to {place}," in fault for fault in policy_with(inner / "wake").faults)
-    place.chmod(0o1777)
-    assert not any("wake" in fault for fault in policy_with(inner / "wake").faults)
-    (tmp_path / "link").symlink_to(place)
-    assert any("wake" in fault for fault in policy_with(tmp_path / "link" / "wake").faults)
-    policy = policy_with(tmp_path / "none" / "wake")
-    assert any("none: No such file" in fault for fault in policy.faults)
-    assert "wake" not in policy.text
 
 
 @pytest.mark.parametrize("state", ["UP", "DOWN", "DRAIN", "INACTIVE"])

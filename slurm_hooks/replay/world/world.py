@@ -17,7 +17,7 @@ from slurm_hooks.model import Intent, Plan, Said, Snapshot, Verb
 from slurm_hooks.planning.ground import Ground
 from slurm_hooks.planning.leases import may_stay, renewal
 from slurm_hooks.planning.survey import survey_of
-from slurm_hooks.replay.costs import Costs, OwnPace
+from slurm_hooks.replay.costs import Costs
 from slurm_hooks.replay.outcome import MOST_SAMPLES, Outcome
 from slurm_hooks.replay.record import Moment, Record, moments
 from slurm_hooks.replay.running import Pause
@@ -38,7 +38,7 @@ class _Orders:
 
 
 class World:
-    """A run. `pace` chooses each interval between ticks. Without it all are `tick.every_s`."""
+    """A run, with a tick every `tick.every_s`."""
 
     def __init__(
         self,
@@ -47,7 +47,6 @@ class World:
         planner: Planner,
         terms: Terms,
         costs: Costs,
-        pace: Optional[OwnPace] = None,
     ) -> None:
         """`work` is the queue, and the number of its jobs at any time."""
         queue, self._most = work
@@ -55,7 +54,7 @@ class World:
         self.members: dict[int, Member] = {}
         self.nodes = Nodes(record, terms.partitions, terms.calendar, terms.grain)
         self._record, self._planner, self._terms, self._costs = record, planner, terms, costs
-        self._settings, self._pace = terms.settings, pace
+        self._settings = terms.settings
         self._coming: Iterator[Kind] = iter(queue)
         self._changes = deque(moments(record.intervals, record.to_s))
         self._known = deque(known_later(record))
@@ -109,37 +108,25 @@ class World:
     # -- ticks
 
     def _tick(self, now: float) -> float:
-        """Run a tick, and return the time of the next. An expensive tick does not delay the next
-        tick, which was announced before."""
+        """Run a tick, and return the time of the next."""
         self.outcome.ticks += 1
         is_same = not self._is_news and now < self._quiet_until
         if is_same and not self._planner.asks_always:
             self._renew(now)
-            moved = 0
         else:
-            moved = self._decide(now)
+            self._decide(now)
         start, step = self._record.from_s, self._settings.tick.every_s
-        if self._pace is None:
-            return start + (round((now - start) / step) + 1) * step
-        every_s = self._pace.gap_s(moved)
-        if every_s != step:
-            self._settings = replace(
-                self._settings, tick=replace(self._settings.tick, every_s=every_s)
-            )
-            self._quiet = Quiet(self._settings, self._terms.slurm.kill_wait.total_seconds())
-            self._is_news = True
-        return now + min(step, every_s)
+        return start + (round((now - start) / step) + 1) * step
 
-    def _decide(self, now: float) -> int:
-        """Plan, and start the actions. Return the number of nodes that move."""
+    def _decide(self, now: float) -> None:
+        """Plan, and start the actions."""
         self._is_news = False
         self._seen = self.snapshot(now)
         plan = self._planner.plan(self._seen, self._settings)
         self.outcome.solve_s.append(plan.solve.seconds)
-        moved = self.apply(plan, now)
+        self._apply(plan, now)
         ends, idle_since = self.nodes.ends(now), self.nodes.idle_since.values()
         self._quiet_until = self._quiet.until(now, ends, idle_since, self.members.values())
-        return moved
 
     def snapshot(self, now: float) -> Snapshot:
         """The snapshot of the machine for a tick."""
@@ -154,7 +141,7 @@ class World:
             learned=self._planner.learned(now, members),
         )
 
-    def apply(self, plan: Plan, now: float) -> int:
+    def _apply(self, plan: Plan, now: float) -> None:
         """Take the intents of a plan. Leases and marks are written at once, the rest follows after
         the latency. Only fragments of ended jobs are cancelled, and those are no longer here."""
         orders = _Orders(now + self._costs.latency_s)
@@ -163,9 +150,8 @@ class World:
                 orders.grows.append(intent)
             elif intent.verb is not Verb.CANCEL:
                 self._write(intent, orders)
-        moved = len(orders.grows) + len(orders.going)
-        self._orders = orders if moved else self._orders
-        return moved
+        if orders.grows or orders.going:
+            self._orders = orders
 
     def _write(self, intent: Intent, orders: _Orders) -> None:
         """Write the lease and the mark of a fragment, and put it back or send it away."""
