@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from slurm_hooks.slurm.recorded import Recorded
+from slurm_hooks.errors import CommandRefused
+from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.rows import RECORD_END, SAID_WIDTH
+from slurm_hooks.slurm.text import Command
 from slurm_hooks.words.comment import HEAD_WIDTH
 
 CAPTURED = Path(__file__).with_name("captured")
 VERSIONS = sorted(path.name for path in CAPTURED.iterdir())
 SITUATIONS = sorted(p.name.split(".")[0] for p in (CAPTURED / "22.05").glob("*.squeue.txt"))
+
+
+@dataclass
+class Recorded:
+    """A Slurm that answers from `answers`, which maps a program, or `scontrol show`, to its output.
+
+    It records the questions. A program that maps to an exception raises it. Writes return an empty
+    answer.
+    """
+
+    answers: Mapping[str, str | Exception]
+    asked: list[Asked] = field(default_factory=list)
+    commands: list[Command] = field(default_factory=list)
+
+    def ask(self, command: Command) -> str:
+        """Return the captured answer. See Port."""
+        self.asked.append(Asked(command.argv, command.rpcs, 0.0))
+        self.commands.append(command)
+        is_read = command.argv[0] == "squeue" or command.stdin.startswith("show ")
+        key = command.argv[0] if command.argv[0] != "scontrol" or not is_read else "scontrol show"
+        answer = self.answers.get(key, CommandRefused(f"{key}: no answer captured"))
+        if not is_read and key not in self.answers:
+            return ""
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def recorded(situation: str, version: str = "22.05") -> Recorded:

@@ -42,7 +42,7 @@ from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_remarks
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.names import names_command, parse_names
+from slurm_hooks.slurm.remarks import names_command, parse_names
 from slurm_hooks.slurm.strays import lines_about
 from slurm_hooks.tick.last_tick import find_last_tick, silence
 from slurm_hooks.tick.reconcile import rehearse, tick

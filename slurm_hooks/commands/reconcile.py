@@ -18,7 +18,7 @@ from slurm_hooks.report.tables import print_lines
 from slurm_hooks.report.text import tick_lines
 from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Tick
-from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.bookkeeping import booked_tick
 from slurm_hooks.tick.lock import patience_s
 from slurm_hooks.tick.reconcile import loop, tick
 

@@ -19,7 +19,7 @@ from slurm_hooks.report.text import tick_lines
 from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.file import load, state_dir
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.bookkeeping import booked_tick
 from slurm_hooks.tick.last_tick import find_last_tick
 from slurm_hooks.tick.report import TickReport
 from slurm_hooks.tick.switch import switch_off, switch_on

@@ -29,7 +29,7 @@ from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.live import Live, Port
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.bookkeeping import booked_tick
 from slurm_hooks.tick.lock import between_ticks
 from slurm_hooks.tick.reconcile import tick
 from slurm_hooks.tick.switch import find_no_growth, find_off

@@ -13,7 +13,7 @@ from slurm_hooks.report.json_data import json_text
 from slurm_hooks.report.tables import print_lines
 from slurm_hooks.settings.file import load
 from slurm_hooks.slurm.gateway import read_job
-from slurm_hooks.tick.wish import wish
+from slurm_hooks.slurm.wish import wish
 from slurm_hooks.words.comment import MOST_NODES
 
 if TYPE_CHECKING:

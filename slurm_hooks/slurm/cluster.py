@@ -16,8 +16,15 @@ from ClusterShell.NodeSet import NodeSetParseError
 from slurm_hooks.errors import UnreadableOutput
 from slurm_hooks.model import Node, NodeState, Reservation, Resources, Slurm
 from slurm_hooks.slurm.part_nodes import NO_LANE_NAMES, LaneNames, find_lacks
-from slurm_hooks.slurm.scontrol import Words, lines_of, name_in, read_config, read_records, words_of
-from slurm_hooks.slurm.switches import has_switches
+from slurm_hooks.slurm.scontrol import (
+    Words,
+    has_switches,
+    lines_of,
+    name_in,
+    read_config,
+    read_records,
+    words_of,
+)
 from slurm_hooks.slurm.terms import ListedTerms, lane_terms
 from slurm_hooks.slurm.text import Command, expand, parse_gres, parse_time
 from slurm_hooks.slurm.used import total_of, used_of

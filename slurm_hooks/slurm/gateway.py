@@ -29,8 +29,8 @@ from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.part_nodes import NO_LANE_NAMES, LaneNames
 from slurm_hooks.slurm.remarks import parse_remarks, remarks_command
 from slurm_hooks.slurm.rows import jobs_command
+from slurm_hooks.slurm.scontrol import parse_switches, switches_command
 from slurm_hooks.slurm.strays import unknown_text
-from slurm_hooks.slurm.switches import parse_switches, switches_command
 from slurm_hooks.slurm.terms import decide, terms_command
 
 _log = logging.getLogger(__name__)

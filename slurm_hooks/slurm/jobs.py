@@ -29,10 +29,10 @@ from slurm_hooks.model import (
 )
 from slurm_hooks.model.resources import NO_RESOURCES
 from slurm_hooks.slurm.mark import MARK, parse_mark
+from slurm_hooks.slurm.others import begun_in, recent, still_waiting, waiter_in
 from slurm_hooks.slurm.rows import records_in, row_of
-from slurm_hooks.slurm.starts import begun_in, recent
 from slurm_hooks.slurm.strays import Strays
-from slurm_hooks.slurm.telemetry import parse_progress
+from slurm_hooks.slurm.telemetry import parse_progress, wish_in
 from slurm_hooks.slurm.text import (
     expand,
     parse_gres,
@@ -40,8 +40,6 @@ from slurm_hooks.slurm.text import (
     parse_memory,
     parse_time,
 )
-from slurm_hooks.slurm.waiting import still_waiting, waiter_in
-from slurm_hooks.slurm.wish import wish_in
 from slurm_hooks.words.comment import Comment, Loss, parse
 
 _OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py

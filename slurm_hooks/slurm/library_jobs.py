@@ -20,7 +20,7 @@ from typing import Any, Optional
 UNSURE = 3
 SAID_WIDTH = 145  # as in rows.py, like RECORD_END
 RECORD_END = "|" + "=" * (SAID_WIDTH + 1)
-RECENT_S = 900  # as in starts.py
+RECENT_S = 900  # as in others.py
 MARK = "malleable{"
 _NAMED = re.compile(r"malleable\{(?:[^{}]*,)?for=([0-9_+]+)")
 _LIMIT = re.compile(r"Assoc|QOS|Max.*Per")

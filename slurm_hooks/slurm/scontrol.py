@@ -1,17 +1,24 @@
-"""The output of scontrol as words: the configuration, and records of a line each.
+"""The output of scontrol as words: the configuration, and records of a line each. With it comes the
+switch of each node.
 
 These words come before any free text of an administrator, so the first value of a key counts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
+
+from ClusterShell.NodeSet import NodeSetParseError
+
+from slurm_hooks.slurm.text import Command, expand
 
 Words = Mapping[str, str]
 
 _AS_OF = "Configuration data as of"
 _SETTING = re.compile(rf"({_AS_OF}) (\S+)|(\w+(?:\[\d+\])?)\s+= (.*)")
+_PLUGINS = ("topology/tree", "topology/block")
 _PAIR = re.compile(r"(?:^|\s)(\w+)=(\S*)")
 
 
@@ -48,3 +55,27 @@ def name_in(line: str) -> str:
 def of_partition(words: Words) -> str:
     """Return the beginning of a partition's line in slurm.conf."""
     return f"PartitionName={words['PartitionName']}"
+
+
+def has_switches(config: Words) -> bool:
+    """True if the topology plugin knows switches or blocks that nodes share."""
+    return config.get("TopologyPlugin", "") in _PLUGINS
+
+
+def switches_command() -> Command:
+    """Ask for all switches or blocks. scontrol succeeds without any (22.05 to 26.05)."""
+    return Command(("scontrol", "--oneliner"), "show topology\n")
+
+
+def parse_switches(text: str) -> dict[str, str]:
+    """Return the switch of each node, the first if several have it. A switch above others has no
+    nodes. A list of nodes that cannot be read is skipped."""
+    switches: dict[str, str] = {}
+    for kind in ("SwitchName", "BlockName"):
+        for words in read_records(text, kind):
+            if words.get("Level", "0") != "0":
+                continue
+            with contextlib.suppress(NodeSetParseError):
+                for name in expand(words.get("Nodes", "")):
+                    switches.setdefault(name, words[kind])
+    return switches

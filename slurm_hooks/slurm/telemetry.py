@@ -1,8 +1,8 @@
-"""`progress{...}`: a job's report of its speed, at the head of its Comment.
+"""Values in a job's Comment: `progress{...}`, its report of its speed, and its wish.
 
 A user can write any text there. The reader returns a Telemetry with possible and bounded values, or
 None. learning/reports.py judges the sizes and times of a report. The writer,
-elastic/batch/progress_entry.py, describes the form.
+elastic/batch/progress_entry.py, describes the form. model/wish.py judges which wish counts.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from slurm_hooks.model import Counts, Pauses, Rate, Telemetry
-from slurm_hooks.words.comment import PROGRESS_WIDTH, SIZES
+from slurm_hooks.model import Counts, Pauses, Rate, Telemetry, Wish
+from slurm_hooks.model.moments import moment
+from slurm_hooks.words.comment import PROGRESS_WIDTH, SIZES, Comment
 
 _ENTRY = re.compile(r"progress\{([sn])(\d{1,12})((?:,[0-9py:/.e-]{1,40}){1,8})\}", re.ASCII)
 _NUMBER = r"\d{1,7}(?:\.\d{1,8})?(?:e-?\d{1,2})?"
@@ -64,3 +65,14 @@ def _rate(match: re.Match[str], newest: int) -> Rate:
     nodes, per_s, error, batch, age_s = match.groups()
     at = max(0, newest - int(age_s or 0))
     return Rate(int(nodes), float(per_s), max(1, int(error)) / 1000, at, float(batch))
+
+
+def wish_in(comment: Comment) -> Optional[Wish]:
+    """Return the wish of a Comment, or None without a wish."""
+    if comment.wish is None:
+        return None
+    try:
+        at = moment(comment.wish.at)
+        return Wish(at, comment.wish.nodes)
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,6 +1,6 @@
-"""Writes a finished tick into the ledger, and from there into the metrics.
+"""Runs a tick for commands, and writes it into the ledger, and from there into the metrics.
 
-It never fails a tick: any error here costs a line of warning.
+The books never fail a tick: any error there costs a line of warning.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -27,12 +28,23 @@ from slurm_hooks.planning.closing import ending_jobs
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.gateway import read_accounts
 from slurm_hooks.slurm.live import Port
+from slurm_hooks.tick.reconcile import tick
 from slurm_hooks.tick.report import TickReport
 
 _log = logging.getLogger(__name__)
 _SHORTEST = timedelta(seconds=120)
 _TICKS = 3  # intervals for which the last tick's reasons hold if no other tick came
 DAY_S = 86_400
+
+
+def booked_tick(port: Port, settings: Settings) -> tuple[TickReport, tuple[str, ...]]:
+    """Run a tick and book it. Return the report, and warnings about everything not written.
+
+    Raises as `tick` does.
+    """
+    report = tick(port, settings, sum_up=partial(summaries, settings))
+    lines = keep_books(report, settings, port)
+    return report, tuple(f"malleable: warning: {line}" for line in lines)
 
 
 def keep_books(report: TickReport, settings: Settings, port: Port) -> tuple[str, ...]:

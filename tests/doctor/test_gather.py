@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from known_sites import GOOD_SITE, answer, says
 
-from captured_slurm import recorded
+from captured_slurm import Recorded, recorded
 from programs import write_program
 from slurm_hooks.doctor.catalogue import CHECKS
 from slurm_hooks.doctor.facts import Unread, known
@@ -31,7 +31,6 @@ from slurm_hooks.doctor.run import run
 from slurm_hooks.errors import UsageError
 from slurm_hooks.settings.values import Settings, Site
 from slurm_hooks.slurm.live import Asked as Made
-from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
 
 ROOT = os.geteuid() == 0

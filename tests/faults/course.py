@@ -27,7 +27,7 @@ from slurm_hooks.errors import RetryLater
 from slurm_hooks.sandbox.processes import identify
 from slurm_hooks.slurm.live import Asked, Live
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.bookkeeping import booked_tick
 from slurm_hooks.tick.report import TickReport
 from waiting import wait_until
 

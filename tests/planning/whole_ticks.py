@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fake_slurm import FakeSlurm
 from slurm_hooks.settings.values import Mode, Settings
-from slurm_hooks.tick.booked import booked_tick
+from slurm_hooks.tick.bookkeeping import booked_tick
 from slurm_hooks.tick.reconcile import tick
 from slurm_hooks.tick.report import TickReport
 

@@ -16,9 +16,9 @@ from slurm_hooks.slurm.jobs import parse_jobs
 from slurm_hooks.slurm.library import WithLibrary, choose_port
 from slurm_hooks.slurm.library_jobs import Unsure, answer, element_names
 from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.others import REASONS
 from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.slurm.waiting import REASONS
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60}"
 

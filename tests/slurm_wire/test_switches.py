@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from captured_slurm import VERSIONS, recorded
+from captured_slurm import VERSIONS, Recorded, recorded
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.slurm.recorded import Recorded
-from slurm_hooks.slurm.switches import parse_switches, switches_command
+from slurm_hooks.slurm.scontrol import parse_switches, switches_command
 from slurm_hooks.slurm.text import Command
 
 TREE = """scontrol: show topology

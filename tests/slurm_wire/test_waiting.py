@@ -12,7 +12,7 @@ import pytest
 from fake_answers import row as squeue_row
 from slurm_hooks.model import Counted, Waiter
 from slurm_hooks.slurm.jobs import parse_jobs
-from slurm_hooks.slurm.waiting import REASONS
+from slurm_hooks.slurm.others import REASONS
 
 MARK = "malleable{min=1,max=6,unit=1,engine=torchrun,frags=6,lease=120,hole=60"
 

@@ -13,7 +13,7 @@ import pytest
 from programs import write_program
 from slurm_hooks import cli
 from slurm_hooks.commands.console import out
-from slurm_hooks.slurm.names import parse_names
+from slurm_hooks.slurm.remarks import parse_names
 from unit.calls import Output, job_id, run
 
 

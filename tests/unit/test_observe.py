@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from captured_slurm import recorded
+from captured_slurm import Recorded, recorded
 from planning.whole_ticks import settings_in
 from slurm_hooks.model import Snapshot
-from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.observe import observe_all
 from slurm_hooks.tick.switch import switch_off

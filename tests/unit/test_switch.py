@@ -14,7 +14,7 @@ from typing import Callable, Optional
 
 import pytest
 
-from captured_slurm import CAPTURED, as_asked_today, recorded
+from captured_slurm import CAPTURED, Recorded, as_asked_today, recorded
 from planning.whole_ticks import settings_in
 from programs import write_program
 from slurm_hooks.commands.switch import STRANGE_HOST
@@ -22,7 +22,6 @@ from slurm_hooks.errors import SettingsError
 from slurm_hooks.model import Level, Off
 from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.slurm.recorded import Recorded
 from slurm_hooks.slurm.text import Command
 from slurm_hooks.tick.reconcile import tick
 from slurm_hooks.tick.switch import find_no_growth, find_off, switch_off, switch_on

@@ -13,7 +13,7 @@ from slurm_hooks.errors import NotAllowed, RetryLater, UsageError
 from slurm_hooks.model import Wish
 from slurm_hooks.slurm.gateway import read_job, read_jobs
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.tick.wish import wish
+from slurm_hooks.slurm.wish import wish
 
 POOL = "malleable{min=0,max=4,unit=1,engine=pool,frags=4,lease=600,hole=120}"
 GANG = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"

@@ -1,16 +1,24 @@
-"""Finds other jobs that wait for a limit on running jobs: Slurm's reasons, and the jobs they count.
+"""Finds other jobs that matter: jobs that have just started, and jobs that wait for a limit.
 
-The end of a fragment cannot relieve some limits, which are left out: on used-up time (minutes,
-GrpWall), on a single request, on submitted jobs, on licences (fragments cannot have any). Per
-account and user only a QOS has limits. Names as in 22.05 to 25.11.
+Delays are measured from the starts. Of the limits only those on running jobs count. The end of a
+fragment cannot relieve others, which are left out: on used-up time (minutes, GrpWall), on a single
+request, on submitted jobs, on licences (fragments cannot have any). Per account and user only a QOS
+has limits. Names as in 22.05 to 25.11.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 
-from slurm_hooks.model import Counted, MalleableJob, Waiter
+from ClusterShell.NodeSet import NodeSetParseError
+
+from slurm_hooks.model import Counted, MalleableJob, OtherStart, Waiter
+from slurm_hooks.slurm.text import expand, parse_time
+
+RECENT = timedelta(minutes=15)
 
 _EACH = ("Cpu", "Node", "Memory", "GRES", "Billing")
 _NOW = ("JobsLimit", "CpuLimit", "NodeLimit", "MemLimit", "GRES", "Billing")
@@ -48,3 +56,24 @@ def still_waiting(waiters: Iterable[Waiter], jobs: Iterable[MalleableJob]) -> tu
     known = {f.mark.gave_way_to for job in jobs for f in job.fragments}
     waiting = (w for w in waiters if w.counted is not None or w.job_id in known)
     return tuple(sorted(waiting, key=lambda w: w.job_id))
+
+
+def begun_in(row: Mapping[str, str]) -> list[tuple[datetime, str, str, str]]:
+    """Return a job's start, its id, its nodes as text and its partition, or an empty list before
+    its start."""
+    with contextlib.suppress(ValueError):
+        start = parse_time(row["StartTime"])
+        if start is not None and row["State"] not in ("PENDING", "CANCELLED"):
+            return [(start, row["JobArrayID"], row["NodeList"], row["Partition"])]
+    return []
+
+
+def recent(begun: list[tuple[datetime, str, str, str]]) -> tuple[OtherStart, ...]:
+    """Return the starts not long before the last. Host lists of all jobs would take too long."""
+    last = max((start for start, *_ in begun), default=None)
+    starts = []
+    for start, job_id, names, partition in sorted(begun):
+        if last is not None and last - start <= RECENT:
+            with contextlib.suppress(NodeSetParseError):
+                starts.append(OtherStart(job_id, start, expand(names), partition))
+    return tuple(starts)
