@@ -9,19 +9,19 @@ import os
 import pwd
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from rich.logging import RichHandler
 
-from slurm_hooks.errors import Exit, UsageError
+from slurm_hooks.errors import Exit, MissingProgram, UsageError
 from slurm_hooks.model import MalleableJob, Snapshot
 from slurm_hooks.report.json_data import error_text
 from slurm_hooks.report.tables import print_lines, terminal
 from slurm_hooks.report.text import find_job
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.slurm.library import choose_port
-from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.live import Live, Port, WithLibrary
 from slurm_hooks.slurm.strays import unknown_text
 
 if TYPE_CHECKING:
@@ -108,9 +108,16 @@ def failed(code: Exit, text: str, is_json: bool) -> Exit:
 
 
 def live(settings: Settings) -> Port:
-    """This host's Slurm."""
+    """This host's Slurm. Raises MissingProgram if tick.port wants pyslurm and there is none."""
     commands = Live(settings.tick.command_timeout_s, settings.tick.slurm_bin)
-    return choose_port(commands, settings.tick.port)
+    if settings.tick.port == "commands":
+        return commands
+    if find_spec("pyslurm") is None:
+        raise MissingProgram(
+            f"tick.port is pyslurm, which {sys.executable} cannot import: install the pyslurm of "
+            "this Slurm's release (pip install pyslurm), or set tick.port to commands"
+        )
+    return WithLibrary(commands)
 
 
 def job_id(text: str) -> int:

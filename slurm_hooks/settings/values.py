@@ -144,7 +144,7 @@ class Tick:
     command_timeout_s: float = _number(10, 1, 300)
     slurm_bin: str = field(default="", metadata={"path": True})
     state_dir: str = field(default="/var/lib/slurm-malleable", metadata={"path": True})
-    port: str = _choice("commands", "commands", "pyslurm", "auto")
+    port: str = _choice("commands", "commands", "pyslurm")
 
 
 @dataclass(frozen=True)

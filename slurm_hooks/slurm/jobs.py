@@ -42,7 +42,9 @@ from slurm_hooks.slurm.text import (
 )
 from slurm_hooks.words.comment import Comment, Loss, parse
 
-_OTHERS = re.compile(r"others=(\d{1,9})", re.ASCII)  # records that matter to no plan: library.py
+_OTHERS = re.compile(
+    r"others=(\d{1,9})", re.ASCII
+)  # records that matter to no plan: library_jobs.py
 _BEGINS = re.compile(r"\s*(\d+)(?:[_+][^|\n]*)?\s*(?:\||\Z)", re.ASCII)
 ANY = "any"
 _ELEMENT = re.compile(r"(\d+)_(\d+)")

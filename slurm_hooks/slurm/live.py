@@ -7,15 +7,19 @@ import os
 import pwd
 import re
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Optional, Protocol
 
 from slurm_hooks.errors import CommandRefused, MissingProgram, NotAllowed, RetryLater, UsageError
 from slurm_hooks.model.plural import plural
+from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command
 
 _log = logging.getLogger(__name__)
+_LIBRARY = Path(__file__).with_name("library_jobs.py")
 _BUSY = re.compile(
     r"Unable to contact|Socket timed out|Connection refused|connect failure|Zero Bytes|"
     r"missing socket|standby mode|Message (?:send|receive) failure|Communication connection|"
@@ -121,6 +125,30 @@ class Live:
         said = f": {_printable(complaint)}" if complaint else ""
         text = _printable(_shown(command))
         _log.debug("`%s`: %s, %.3f s%s", text, plural(command.rpcs, "RPC"), seconds, said)
+
+
+@dataclass
+class WithLibrary:
+    """Slurm's commands, with libslurm (library_jobs.py) in place of squeue where it is exact."""
+
+    live: Live
+
+    def __post_init__(self) -> None:
+        self.asked = self.live.asked
+
+    def ask(self, command: Command) -> str:
+        """Run a command or its replacement. See Port."""
+        if command == jobs_command():
+            try:
+                return self.live.ask(library_command())
+            except CommandRefused as error:
+                _log.info("pyslurm cannot give squeue's answer, so squeue is asked: %s", error)
+        return self.live.ask(command)
+
+
+def library_command() -> Command:
+    """The program that answers in place of squeue, isolated from the caller's environment."""
+    return Command((sys.executable, "-X", "utf8", "-I", str(_LIBRARY)))
 
 
 def _identity(user: Optional[str]) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from slurm_hooks.errors import CommandRefused
 from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.gateway import observe, read_again, read_cluster
 from slurm_hooks.slurm.lanes import find_unfit
-from slurm_hooks.slurm.library import WithLibrary
-from slurm_hooks.slurm.live import Live, Port
+from slurm_hooks.slurm.live import Live, Port, WithLibrary
 from slurm_hooks.slurm.part_nodes import NO_LANE_NAMES
 from slurm_hooks.slurm.scontrol import read_config, read_records
 from slurm_hooks.slurm.text import Command

@@ -14,8 +14,7 @@ import pytest
 from capture import CONF, NODES, SCRIPT, Life, live
 from slurm_hooks.model import Snapshot
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.slurm.library import WithLibrary
-from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.live import Live, WithLibrary
 from waiting import wait_until
 
 pytestmark = [

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from slurm_hooks.commands import console
 from slurm_hooks.errors import MissingProgram, RetryLater
 from slurm_hooks.model import Resources
-from slurm_hooks.slurm import library, library_jobs, rows
+from slurm_hooks.settings.values import Settings, Tick
+from slurm_hooks.slurm import library_jobs, live, rows
 from slurm_hooks.slurm.jobs import parse_jobs
-from slurm_hooks.slurm.library import WithLibrary, choose_port
 from slurm_hooks.slurm.library_jobs import Unsure, answer, element_names
-from slurm_hooks.slurm.live import Live
+from slurm_hooks.slurm.live import Live, WithLibrary
 from slurm_hooks.slurm.others import REASONS
 from slurm_hooks.slurm.rows import jobs_command
 from slurm_hooks.slurm.text import Command
@@ -174,7 +175,7 @@ def test_planned_and_recent_starts_of_other_jobs_are_printed() -> None:
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write a stand-in for the library's program, with a squeue beside it."""
     script = tmp_path / "library_jobs.py"
-    monkeypatch.setattr(library, "_PROGRAM", script)
+    monkeypatch.setattr(live, "_LIBRARY", script)
     squeue = tmp_path / "squeue"
     squeue.write_text("#!/bin/sh\necho from squeue\n")
     squeue.chmod(0o755)
@@ -211,12 +212,11 @@ def test_other_questions_are_for_the_commands(program: Path) -> None:
 
 
 def test_the_port_that_a_site_wants(monkeypatch: pytest.MonkeyPatch) -> None:
-    live = Live()
-    monkeypatch.setattr(library, "find_spec", lambda name: None)
-    assert choose_port(live, "commands") is live
-    assert choose_port(live, "auto") is live
+    wants = Settings(tick=Tick(port="pyslurm"))
+    monkeypatch.setattr(console, "find_spec", lambda name: None)
+    assert isinstance(console.live(Settings()), Live)
     with pytest.raises(MissingProgram, match="pip install pyslurm"):
-        choose_port(live, "pyslurm")
-    monkeypatch.setattr(library, "find_spec", lambda name: object())
-    assert isinstance(choose_port(live, "auto"), WithLibrary)
-    assert choose_port(live, "commands") is live
+        console.live(wants)
+    monkeypatch.setattr(console, "find_spec", lambda name: object())
+    assert isinstance(console.live(wants), WithLibrary)
+    assert isinstance(console.live(Settings()), Live)

@@ -115,7 +115,7 @@ PLANTED = (
     ),
     (
         "libslurm is known to a program that runs apart, and to nothing else",
-        "slurm_hooks.slurm.library",
+        "slurm_hooks.slurm.live",
         "pyslurm",
     ),
     ("Locks are held in named places", "slurm_hooks.tick.reconcile", "filelock"),
