@@ -32,6 +32,7 @@ class Of(enum.Flag):
 
 _JOB, _NODE, _IDLE = Of.JOB, Of.NODE, Of.IDLE
 _ACT, _END, _OVER, _NOTE, _DROPPED = Of.ACTION, Of.END, Of.OVER, Of.NOTE, Of.DROPPED
+_EVERY = _JOB | _NODE | _IDLE | _NOTE | _DROPPED
 
 
 class Why(enum.Enum):
@@ -82,14 +83,8 @@ class Why(enum.Enum):
     STARTING = "starting", _IDLE  # a fragment has just been released onto it
     OBSERVED = "observed", _IDLE | _NOTE  # a fragment would have been: ticks only observe
     OFF = "off", _JOB | _IDLE | _ACT | _NOTE | _DROPPED  # malleable jobs are switched off
-    REGISTERING = (  # nodes have not told a new slurmctld all
-        "registering",
-        _JOB | _NODE | _IDLE | _NOTE | _DROPPED,
-    )
-    NO_GROWTH = (  # the site wants none now
-        "no_growth",
-        _JOB | _NODE | _IDLE | _NOTE | _DROPPED,
-    )
+    REGISTERING = "registering", _EVERY  # nodes have not told a new slurmctld all
+    NO_GROWTH = "no_growth", _EVERY  # the site wants none now
     LIMIT = "limit", _JOB | _IDLE | _ACT  # it makes room for a job that waits for one
     NO_JOB = "no_job", _IDLE  # no malleable job waits, or all have their maximum
     GIVEN_BACK = "given_back"  # a node is
@@ -100,10 +95,7 @@ class Why(enum.Enum):
     MAXIMUM = "maximum"  # it has that
     SIZE = "size", _JOB | _ACT  # it may not have some numbers of nodes
     WISH = "wish", _JOB | _ACT  # it wants no more nodes now
-    NO_PARTS = (
-        "no_parts",
-        _JOB | _ACT | _DROPPED,
-    )  # of nodes are taken: Slurm's settings would delay others
+    NO_PARTS = "no_parts", _JOB | _ACT | _DROPPED  # of nodes: they would delay others here
     NODE_IDLE = "node_idle", _ACT | _DROPPED  # one is, where others' small jobs would go
     NO_WORK = "no_work", _JOB | _ACT | _OVER  # workers of the pool found none
     BELOW_MIN = "below_min", _JOB | _ACT | _DROPPED  # fragments or nodes are too few for now
@@ -124,10 +116,7 @@ class Why(enum.Enum):
     UNFIT = "unfit", _NODE | _IDLE | _ACT  # for the job, says Slurm; idle: for all that wait
     SUSPECT = "suspect", _NODE | _IDLE | _NOTE  # fragments of several users died there
     RESTING = "resting", _JOB | _IDLE  # it shrank or failed just now
-    CEILING = (
-        "ceiling",
-        _JOB | _IDLE | _ACT,
-    )  # all malleable jobs, or those of one user or account, have what the site or a QOS allows
+    CEILING = "ceiling", _JOB | _IDLE | _ACT  # jobs have what the site or a QOS allows them
     NOT_GIVEN = "not_given", _IDLE  # the allocator left it: a minimum, a unit, a resize's cost
     SCRIPT_ENDED = "script_ended", _OVER  # with 0, and no agent ever spoke
     ENDED = "ended", _OVER  # nothing tells why
