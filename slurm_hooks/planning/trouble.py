@@ -107,9 +107,11 @@ def _trial(ground: Ground, job: MalleableJob) -> Optional[Reason]:
     if job.way.works_as_one or not job.failures:
         return None
     oldest, least_s = job.oldest_start, ground.settings.failures.join_s
-    if oldest is not None and ground.now - oldest >= timedelta(seconds=least_s):
-        return None
-    return Reason(Why.RESTING, Detail(failures=job.failures, seconds=least_s))
+    detail = Detail(failures=job.failures, seconds=least_s)
+    if oldest is not None:
+        detail["until"] = oldest + timedelta(seconds=least_s)
+    is_over = oldest is not None and detail["until"] <= ground.now
+    return None if is_over else Reason(Why.RESTING, detail)
 
 
 def is_ready(ground: Ground, fragment: Fragment) -> bool:

@@ -206,7 +206,7 @@ _REASON: Forms = {
     ),
     Why.RESTING: (
         "has failed {failures:time}, so only 1 worker starts; others follow after it has run for "
-        "{seconds} s",
+        "{seconds} s[, at {until}]",
         "changed less than {min_run:g} s ago (min_run=); for {seconds:.0f} s more it grows only if "
         "that pays",
         "shrank or failed less than {seconds:g} s ago, and does not grow before {until}",

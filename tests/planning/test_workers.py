@@ -439,7 +439,9 @@ def test_after_a_failure_a_single_worker_is_tried_until_it_has_lived_for_a_while
         rest[0] = running(0, start=after(-ran_s))
     planned = plan(pool(*rest), free=4)
     assert len(grown(planned)) == grows
-    assert (Why.RESTING in whys(planned)) is (grows < 4)
+    (waits,) = [r.detail for r in planned.jobs[0].reasons if r.why is Why.RESTING] or [None]
+    assert (waits is not None) is (grows < 4)
+    assert waits is None or waits.get("until") == (None if ran_s is None else after(60 - ran_s))
 
 
 def test_the_last_failure_stops_the_pool_and_names_code_and_node() -> None:
