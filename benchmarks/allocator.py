@@ -3,8 +3,7 @@
 Shapes are jobs x nodes x classes. Half of the classes stay open. The others close in turn over
 twenty minutes (the mean life of a hole on Summit). The look-ahead is two minutes. Two jobs in three
 hold nodes already, at least a tenth of the nodes is free, and every job can use four classes in
-five. The milp starts from the greedy answer, as in `allocate`. Memory is the peak of a process that
-solves the largest shape.
+five. Memory is the peak of a process that solves the largest shape.
 """
 
 from __future__ import annotations
@@ -95,8 +94,8 @@ def solvers(problem: Problem, limits: Limits) -> dict[str, Callable[[], Allocati
         "allocate": lambda: allocate(problem, limits, clock=time.perf_counter),
         "prices": lambda: allocate(problem, limits, "prices", time.perf_counter),
         "greedy": plain(solve_greedy),
-        "milp (HiGHS)": lambda: solve_milp(problem, limits, "highs", solve_greedy(problem)),
-        "milp (CBC)": lambda: solve_milp(problem, limits, "cbc", solve_greedy(problem)),
+        "milp (HiGHS)": lambda: solve_milp(problem, limits, "highs"),
+        "milp (CBC)": lambda: solve_milp(problem, limits, "cbc"),
     }
     if len(problem.classes) == 1:
         table["knapsack"] = plain(solve_knapsack)

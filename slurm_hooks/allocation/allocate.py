@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from slurm_hooks.allocation.merge import merge
 from slurm_hooks.allocation.problem import Allocation, Limits, OutOfTime, Problem
 from slurm_hooks.allocation.solvers.finish import TooLarge
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
 from slurm_hooks.allocation.solvers.knapsack import solve_knapsack
-from slurm_hooks.allocation.solvers.market import Priced
+from slurm_hooks.allocation.solvers.market import Market
 from slurm_hooks.allocation.solvers.prices import solve_prices
 from slurm_hooks.allocation.value import (
-    Counts,
     contradiction,
     held_counts,
     infeasibility,
@@ -49,7 +48,7 @@ def allocate(
 
     `auto` takes the knapsack where all nodes are equal to the jobs, otherwise prices. Where prices
     cannot prove the requested gap, it takes the best installed MILP solver. If a solver fails, the
-    greedy search replaces it, and `Solve` says so.
+    best answer so far stays, and `Solve` says so.
 
     The same problem gets the same answer in any order of its jobs, except that a search that runs
     out of time stops. `clock` gives seconds. Without it no time passes, and each search of a MILP
@@ -57,44 +56,39 @@ def allocate(
     """
     if solver not in SOLVERS:
         raise ValueError(f"no solver {solver!r}, there are {', '.join(SOLVERS)}")
-    watch = _Watch(clock, limits.seconds)
-    allocation = _by_name(problem, limits, solver, watch)
-    return replace(allocation, solve=replace(allocation.solve, seconds=watch.seconds()))
+    began_s = clock()
+    order = sorted(range(len(problem.jobs)), key=lambda at: problem.jobs[at].name)
+    ordered = replace(problem, jobs=tuple(problem.jobs[at] for at in order))
+    allocation = _solve(ordered, limits, solver, _Watch(clock, began_s + limits.seconds))
+    counts = dict(zip(order, allocation.counts))
+    return Allocation(
+        counts=tuple(counts[at] for at in range(len(order))),
+        solve=replace(allocation.solve, seconds=clock() - began_s),
+    )
 
 
+@dataclass(frozen=True)
 class _Watch:
-    """Measures how much of the time is used up."""
+    """Knows how much time is left until `end_s`."""
 
-    def __init__(self, clock: Callable[[], float], limit_s: float) -> None:
-        self._clock, self._start, self._limit_s = clock, clock(), limit_s
+    clock: Callable[[], float]
+    end_s: float
 
-    def seconds(self) -> float:
-        """Seconds since the search began."""
-        return self._clock() - self._start
-
-    def left(self) -> float:
+    def left_s(self) -> float:
         """Seconds until the search has to end."""
-        return max(0.0, self._limit_s - self.seconds())
+        return max(0.0, self.end_s - self.clock())
 
     def half(self) -> _Watch:
         """A watch for half of the time that is left."""
-        return _Watch(self._clock, self.left() / 2)
+        return replace(self, end_s=self.end_s - self.left_s() / 2)
 
     def is_late(self) -> bool:
         """Tell whether the time is up."""
-        return self.left() == 0
-
-
-def _by_name(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
-    """Solve with the jobs in order of their names, so that ties do not depend on the caller."""
-    order = sorted(range(len(problem.jobs)), key=lambda at: problem.jobs[at].name)
-    ordered = replace(problem, jobs=tuple(problem.jobs[at] for at in order))
-    allocation = _solve(ordered, limits, solver, watch)
-    counts = dict(zip(order, allocation.counts))
-    return replace(allocation, counts=tuple(counts[at] for at in range(len(order))))
+        return self.left_s() == 0
 
 
 def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
+    """The answer, or no change where the answer is not allowed or worth no more."""
     held = held_counts(problem)
     fault = contradiction(problem)
     if fault:
@@ -107,6 +101,9 @@ def _solve(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allo
     fault = infeasibility(problem, chosen.counts)
     if fault:
         return Allocation(held, replace(chosen.solve, status=SolveStatus.UNCHANGED, reason=fault))
+    slack = 1e-9 * max(1.0, abs(chosen.solve.value))
+    if is_feasible(problem, held) and value(problem, held) >= chosen.solve.value - slack:
+        return replace(chosen, counts=held)
     return chosen
 
 
@@ -124,42 +121,29 @@ def _by_merging(problem: Problem, limits: Limits, solver: str, watch: _Watch) ->
 
 
 def _choose(problem: Problem, limits: Limits, solver: str, watch: _Watch) -> Allocation:
-    """Return the exact answer if it is cheap, else the solver's or the greedy search's."""
+    """The exact answer if it is cheap, else the best of the greedy search, prices and a MILP."""
     shape = f"{plural(len(problem.jobs), 'job')}, {plural(len(problem.classes), 'class')}"
     if solver == "auto" and len(problem.classes) == 1:
         try:
-            exact = _knapsack(problem, shape)
-            return _best(problem, exact, exact.counts)
+            counts = solve_knapsack(problem)
         except TooLarge as error:
             shape = f"{shape}; knapsack: {error}"
-    floor = solve_greedy(problem, watch.is_late)
-    return _best(problem, _ask(problem, limits, (solver, shape), floor, watch), floor)
-
-
-def _ask(
-    problem: Problem, limits: Limits, wish: tuple[str, str], floor: Counts, watch: _Watch
-) -> Allocation:
-    """Return the answer of the solver in `wish`, which also gives the reason.
-
-    `floor` is the fallback.
-    """
-    solver, shape = wish
-    if watch.is_late():
-        return _greedy(problem, floor, f"{shape}; out of time")
-    if solver == "greedy":
-        return _greedy(problem, floor, shape)
-    if solver not in {"auto", "prices"}:
-        return _milp(problem, limits, solver, (shape, Priced(floor, 0.0, math.inf)), watch)
+        else:
+            worth = value(problem, counts)
+            solve = Solve(SolveStatus.OPTIMAL, "knapsack", shape, value=worth, bound=worth)
+            return Allocation(counts, solve)
+    market = Market(problem, solve_greedy(problem, watch.is_late), watch.is_late)
+    if solver == "greedy" or watch.is_late():
+        return _known(market, limits, shape, watch)
     if not _is_askable(problem):
-        shape = f"{shape}; too many sizes for prices"
-        return _milp(problem, limits, "milp", (shape, Priced(floor, 0.0, math.inf)), watch)
-    priced = solve_prices(problem, floor, limits.gap, watch.is_late)
-    if priced.gap < math.inf:
-        shape = f"{shape}; prices within {max(priced.gap, 0.0):.2g}"
-    if solver == "prices" or priced.gap <= limits.gap or watch.is_late():
-        return _priced(priced, limits, shape, watch.is_late())
-    answer = _milp(problem, limits, "milp", (shape, priced), watch)
-    return _best(problem, answer, priced.counts, "prices")
+        return _known(market, limits, f"{shape}; too many sizes for prices", watch)
+    solve_prices(market, limits.gap)
+    if market.gap < math.inf:
+        shape = f"{shape}; prices within {market.gap:.2g}"
+    is_enough = market.gap <= limits.gap if solver == "auto" else solver == "prices"
+    if is_enough or watch.is_late():
+        return _known(market, limits, shape, watch)
+    return _milp(market, limits, "milp" if solver == "auto" else solver, shape, watch)
 
 
 def _is_askable(problem: Problem) -> bool:
@@ -168,71 +152,36 @@ def _is_askable(problem: Problem) -> bool:
     return sizes * len(periods(problem)) <= LARGEST_MENU
 
 
-def _priced(priced: Priced, limits: Limits, reason: str, is_late: bool) -> Allocation:
-    is_proven = priced.gap <= limits.gap
-    reason = reason if is_proven or not is_late else f"{reason}; out of time"
+def _known(market: Market, limits: Limits, reason: str, watch: _Watch) -> Allocation:
+    """The best answer of the market, which is the greedy search's while no price is asked."""
+    is_proven = market.gap <= limits.gap
+    reason = f"{reason}; out of time" if watch.is_late() and not is_proven else reason
     status = SolveStatus.OPTIMAL if is_proven else SolveStatus.INCUMBENT
-    solve = Solve(status, "prices", reason, value=priced.value, bound=priced.bound)
-    return Allocation(priced.counts, solve)
+    name = "prices" if market.bound < math.inf else "greedy"
+    solve = Solve(status, name, reason, value=market.value, bound=market.bound)
+    return Allocation(market.counts, solve)
 
 
-def _milp(
-    problem: Problem, limits: Limits, name: str, known: tuple[str, Priced], watch: _Watch
-) -> Allocation:
-    """The answer of a MILP solver that starts from a known answer and stops at a known bound."""
+def _milp(market: Market, limits: Limits, name: str, shape: str, watch: _Watch) -> Allocation:
+    """The answer of a MILP solver, unless it fails or the market knows a better answer."""
     from slurm_hooks.allocation.solvers.milp import solve_milp  # noqa: PLC0415  (slow; few ask)
 
-    reason, start = known
-    left = replace(limits, seconds=watch.left())
     try:
-        answer = solve_milp(problem, left, name, start.counts, start.bound, watch.seconds)
+        left = replace(limits, seconds=watch.left_s())
+        answer = solve_milp(market.problem, left, name, market.bound, watch.clock)
+    except OutOfTime:
+        return _known(market, limits, f"{shape}; out of time", watch)
     except Exception as error:  # PuLP and solver binaries raise anything, and the tick goes on
-        is_late = isinstance(error, OutOfTime)
-        fault = "out of time" if is_late else f"{name} failed: {type(error).__name__}: {error}"
-        reason = f"{reason}; {fault}"
-        if start.bound < math.inf:
-            return _priced(start, limits, reason, is_late=False)
-        return _greedy(problem, start.counts, reason)
-    said = f"; {answer.solve.reason}" if answer.solve.reason else ""
-    return replace(answer, solve=replace(answer.solve, reason=f"{reason}{said}"))
-
-
-def _knapsack(problem: Problem, reason: str) -> Allocation:
-    counts = solve_knapsack(problem)
-    worth = value(problem, counts)
-    solve = Solve(SolveStatus.OPTIMAL, "knapsack", reason, value=worth, bound=worth)
-    return Allocation(counts, solve)
-
-
-def _greedy(problem: Problem, counts: Counts, reason: str) -> Allocation:
-    solve = Solve(SolveStatus.INCUMBENT, "greedy", reason, bound=math.inf)
-    return Allocation(counts, replace(solve, value=value(problem, counts)))
-
-
-def _best(
-    problem: Problem, answer: Allocation, floor: Counts, name: str = "the greedy search"
-) -> Allocation:
-    """The solver's answer, unless it is not allowed or another answer is worth more.
-
-    Of equal answers, the answer without changes wins, then the solver's. A solver without an answer
-    has said "unchanged". The search called `name`, which found `floor`, may know a better answer.
-    """
-    held = held_counts(problem)
-    solve, fault = answer.solve, infeasibility(problem, answer.counts)
+        fault = f"{name} failed: {type(error).__name__}: {error}"
+        return _known(market, limits, f"{shape}; {fault}", watch)
+    reason = "; ".join(filter(None, (shape, answer.solve.reason)))
+    fault = infeasibility(market.problem, answer.counts)
     if fault:
-        reason = f"{solve.reason}; answer refused: {fault}"
-        solve = replace(solve, status=SolveStatus.UNCHANGED, reason=reason)
-    worth = {c: value(problem, c) for c in (held, answer.counts, floor) if is_feasible(problem, c)}
-    if not worth:
-        return Allocation(held, solve)
-    best = max(worth.values())
-    slack = 1e-9 * max(1.0, abs(best))
-    counts = next(c for c in worth if worth[c] >= best - slack)
-    solve = replace(solve, value=worth[counts], bound=max(solve.bound, worth[counts]))
-    if counts in (held, answer.counts):
-        return Allocation(counts, solve)
-    solve = replace(solve, reason=f"{solve.reason}; {name} did better")
-    if solve.status is SolveStatus.UNCHANGED:
-        solver = "prices" if name == "prices" else "greedy"
-        solve = replace(solve, status=SolveStatus.INCUMBENT, solver=solver, bound=math.inf)
-    return Allocation(counts, solve)
+        return _known(market, limits, f"{reason}; answer refused: {fault}", watch)
+    worth = value(market.problem, answer.counts)
+    bound = max(answer.solve.bound, market.value)
+    if worth > market.value:
+        solve = replace(answer.solve, reason=reason, value=worth, bound=bound)
+        return replace(answer, solve=solve)
+    market.bound = min(market.bound, bound)
+    return _known(market, limits, f"{reason}; prices did better", watch)

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 from slurm_hooks.allocation.problem import JobAsk, NodeClass, Problem
+from slurm_hooks.allocation.solvers.greedy import solve_greedy
+from slurm_hooks.allocation.solvers.market import Market
+from slurm_hooks.allocation.solvers.prices import solve_prices
 from slurm_hooks.allocation.value import Row, nodes_to_give, periods, row_fault, row_value
 from slurm_hooks.model import Curve
 
@@ -130,6 +133,13 @@ def torn(seed: int, most_jobs: int = 4, most_nodes: int = 6) -> Problem:
             )
         )
     return Problem(tuple(asks), classes, headroom_nodes=draw.choice([0, 0, 1]))
+
+
+def priced(problem: Problem, gap: float) -> Market:
+    """The market of the problem once prices have been searched from the greedy answer."""
+    market = Market(problem, solve_greedy(problem))
+    solve_prices(market, gap)
+    return market
 
 
 def agree(a: float, b: float) -> bool:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from allocator_problems import agree, brute_force, problems, rows_of, torn
+from allocator_problems import agree, brute_force, priced, problems, rows_of, torn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ from slurm_hooks.allocation.solvers.bids import Bidder, depths_of
 from slurm_hooks.allocation.solvers.greedy import climb_from, solve_greedy
 from slurm_hooks.allocation.solvers.market import Market
 from slurm_hooks.allocation.solvers.milp import solve_milp
-from slurm_hooks.allocation.solvers.prices import Sectors, solve_prices
+from slurm_hooks.allocation.solvers.prices import Sectors
 from slurm_hooks.allocation.value import (
     contradiction,
     infeasibility,
@@ -76,12 +76,12 @@ def test_any_prices_prove_a_bound(problem: Problem, asked: list[float]) -> None:
 @given(problems())
 def test_search_is_allowed_and_between_greedy_and_bound(problem: Problem) -> None:
     start = solve_greedy(problem)
-    priced = solve_prices(problem, start, 1e-9)
+    market = priced(problem, 1e-9)
     best = brute_force(problem)
-    assert infeasibility(problem, priced.counts) == ""
-    assert agree(priced.value, value(problem, priced.counts))
-    assert value(problem, start) - 1e-9 <= priced.value <= best + 1e-6
-    assert priced.bound >= best - 1e-6
+    assert infeasibility(problem, market.counts) == ""
+    assert agree(market.value, value(problem, market.counts))
+    assert value(problem, start) - 1e-9 <= market.value <= best + 1e-6
+    assert market.bound >= best - 1e-6
 
 
 def test_a_gang_that_is_not_completed_is_given_up() -> None:
@@ -90,8 +90,7 @@ def test_a_gang_that_is_not_completed_is_given_up() -> None:
     whole = JobAsk("whole", 4, 4, curve, held=(0, 1), usable=(True, True))
     other = JobAsk("other", 1, 2, Curve(((0, 0.0), (2, 0.125))), (0, 0), (True, True))
     problem = Problem((whole, other), (NodeClass(2), NodeClass(4)), ceiling_nodes=5)
-    priced = solve_prices(problem, solve_greedy(problem), 1e-9)
-    assert infeasibility(problem, priced.counts) == ""
+    assert infeasibility(problem, priced(problem, 1e-9).counts) == ""
 
 
 @settings(max_examples=100, deadline=None)
@@ -150,11 +149,11 @@ def machine(jobs: int, nodes: int, classes: int, sectors: int = 1) -> Problem:
 def test_prices_agree_with_the_milp(sectors: int, headroom: int) -> None:
     problem = replace(machine(20, 160, 4, sectors), headroom_nodes=headroom)
     assert contradiction(problem) == ""
-    priced = solve_prices(problem, solve_greedy(problem), 1e-3)
-    exact = solve_milp(problem, Limits(seconds=30, gap=1e-6), "milp", priced.counts)
-    assert priced.value <= exact.solve.value * (1 + 1e-6)
-    assert priced.bound >= exact.solve.value * (1 - 1e-6)
-    assert priced.gap <= 5e-3
+    market = priced(problem, 1e-3)
+    exact = solve_milp(problem, Limits(seconds=30, gap=1e-6))
+    assert market.value <= exact.solve.value * (1 + 1e-6)
+    assert market.bound >= exact.solve.value * (1 - 1e-6)
+    assert market.gap <= 5e-3
 
 
 def test_classes_that_the_same_jobs_want_share_a_price() -> None:

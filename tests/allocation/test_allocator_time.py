@@ -51,7 +51,7 @@ def machine(jobs: int, classes: int) -> Problem:
     return Problem(asks, holes, 3600.0)
 
 
-@pytest.mark.parametrize("is_large", [False, True], ids=["prices", "linear programme"])
+@pytest.mark.parametrize("is_large", [False, True], ids=["prices", "too large for prices"])
 @pytest.mark.parametrize("most", [100_000, 250_000])
 def test_no_part_of_the_search_runs_on_when_the_time_is_up(
     is_large: bool, most: int, monkeypatch: pytest.MonkeyPatch
@@ -105,7 +105,7 @@ def test_classes_that_did_not_fit_together_leave_time_for_the_next_attempt(
     def search(problem: Problem, limits: Limits, solver: str, watch: Any) -> Allocation:
         nonlocal now
         answer = choose(problem, limits, solver, watch)
-        now += watch.left()
+        now += watch.left_s()
         return answer
 
     asks = tuple(

@@ -6,12 +6,11 @@ import math
 from functools import partial
 
 import pytest
-from allocator_problems import agree, brute_force, problems, rows_of, torn
+from allocator_problems import agree, brute_force, priced, problems, rows_of, torn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurm_hooks.allocation.problem import JobAsk, Limits, NodeClass, Problem
-from slurm_hooks.allocation.solvers import open_rows as open_rows_module
 from slurm_hooks.allocation.solvers import prices as prices_module
 from slurm_hooks.allocation.solvers.bids import Bidder
 from slurm_hooks.allocation.solvers.finish import TooLarge, best_rows
@@ -19,7 +18,6 @@ from slurm_hooks.allocation.solvers.greedy import solve_greedy
 from slurm_hooks.allocation.solvers.market import Market
 from slurm_hooks.allocation.solvers.milp import solve_milp
 from slurm_hooks.allocation.solvers.open_rows import near, open_rows
-from slurm_hooks.allocation.solvers.prices import solve_prices
 from slurm_hooks.allocation.value import infeasibility, periods, row_value, value
 from slurm_hooks.model import Curve
 
@@ -73,7 +71,7 @@ def test_the_best_rows_are_found_at_any_prices(
     bound = market.ask(asked[: len(problem.classes)]).bound
     best = brute_force(problem)
     supply = market.supply(market.prices)
-    rows = best_rows(partial(open_rows, market), supply, bound - best + SLACK, 1e6)
+    rows = best_rows(partial(open_rows, market, most=5_000), supply, bound - best + SLACK, 1e6)
     assert rows is not None
     assert infeasibility(problem, tuple(rows)) == ""
     assert agree(value(problem, tuple(rows)), best)
@@ -86,44 +84,40 @@ def test_no_row_is_better_than_the_best(problem: Problem, asked: list[float]) ->
     bound = market.ask(asked[: len(problem.classes)]).bound
     gap = bound - brute_force(problem) - SLACK
     supply = market.supply(market.prices)
-    assert best_rows(partial(open_rows, market), supply, gap, 1e6) is None
+    assert best_rows(partial(open_rows, market, most=5_000), supply, gap, 1e6) is None
 
 
 @settings(max_examples=100, deadline=None)
 @given(problems())
 def test_small_problems_are_solved_to_the_end(problem: Problem) -> None:
-    priced = solve_prices(problem, solve_greedy(problem), 1e-9)
-    assert agree(priced.value, brute_force(problem))
-    assert agree(priced.bound, priced.value)
+    market = priced(problem, 1e-9)
+    assert agree(market.value, brute_force(problem))
+    assert agree(market.bound, market.value)
 
 
 @pytest.mark.parametrize("seed", [21, 33])
 def test_a_dozen_jobs_and_more_are_solved_to_the_end(seed: int) -> None:
     problem = torn(seed, most_jobs=20, most_nodes=40)
-    priced = solve_prices(problem, solve_greedy(problem), 1e-9)
+    market = priced(problem, 1e-9)
     exact = solve_milp(problem, Limits(seconds=20, gap=1e-7))
-    assert math.isclose(priced.value, exact.solve.value, rel_tol=1e-6)
-    assert agree(priced.bound, priced.value)
+    assert math.isclose(market.value, exact.solve.value, rel_tol=1e-6)
+    assert agree(market.bound, market.value)
 
 
-@pytest.mark.parametrize(
-    ("module", "limit"), [(prices_module, "MOST_STEPS"), (open_rows_module, "MOST_ROWS")]
-)
+@pytest.mark.parametrize("limit", ["MOST_STEPS", "MOST_ROWS"])
 def test_a_search_that_is_too_large_keeps_the_answer_of_prices(
-    monkeypatch: pytest.MonkeyPatch, module: object, limit: str
+    monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     problem = torn(15)
-    start = solve_greedy(problem)
-    exact = solve_prices(problem, start, 1e-9)
-    monkeypatch.setattr(module, limit, 0)
-    priced = solve_prices(problem, start, 1e-9)
-    assert value(problem, start) <= priced.value <= exact.value < priced.bound
+    exact = priced(problem, 1e-9)
+    monkeypatch.setattr(prices_module, limit, 0)
+    market = priced(problem, 1e-9)
+    assert value(problem, solve_greedy(problem)) <= market.value <= exact.value < market.bound
 
 
-def test_rows_beyond_the_limit_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_the_limit_are_not_listed() -> None:
     market = Market(torn(15), solve_greedy(torn(15)))
     market.ask([0.0] * len(market.caps))
-    rows = sum(map(len, open_rows(market, 1e9)))
-    monkeypatch.setattr(open_rows_module, "MOST_ROWS", rows - 1)
+    rows = sum(map(len, open_rows(market, 1e9, 5_000)))
     with pytest.raises(TooLarge, match=f"more than {rows - 1} rows"):
-        open_rows(market, 1e9)
+        open_rows(market, 1e9, rows - 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import compress
 from typing import TypeVar
 
@@ -19,20 +20,6 @@ from slurm_hooks.allocation.value import Counts, Row, nodes_to_give, periods, ro
 
 FITS = 6
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Priced:
-    """The best counts (job, class), their value, and the bound that no answer exceeds."""
-
-    counts: Counts
-    value: float
-    bound: float
-
-    @property
-    def gap(self) -> float:
-        """The value that could still be missing, relative to the value."""
-        return (self.bound - self.value) / max(abs(self.value), 1e-9)
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,7 @@ class Market:
         self, problem: Problem, start: Counts, is_late: Callable[[], bool] = never
     ) -> None:
         self.problem = problem
-        self._is_late = is_late
+        self.is_late = is_late
         self.spans = periods(problem)
         self.caps = [c.capacity for c in problem.classes]
         self.depths = depths_of(self.spans, len(self.caps))
@@ -93,25 +80,30 @@ class Market:
         self.counts, self.value, self.bound = start, value(problem, start), math.inf
         self.prices: tuple[float, ...] = ()  # they prove the bound
         self.bids: tuple[Bid, ...] = ()  # the answers to them
-        self.bidders = [Bidder(job, self.spans, self.caps) for job in self._in_time(problem.jobs)]
         self._urgency = [0.0] * len(problem.jobs)
 
-    def _in_time(self, items: Iterable[T]) -> Iterator[T]:
+    @cached_property
+    def bidders(self) -> list[Bidder]:
+        """The jobs (job), with a table of their gains."""
+        return [Bidder(job, self.spans, self.caps) for job in self.in_time(self.problem.jobs)]
+
+    @property
+    def gap(self) -> float:
+        """The value that could still be missing, relative to the value."""
+        return (max(self.bound, self.value) - self.value) / max(abs(self.value), 1e-9)
+
+    def in_time(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items until the time is up."""
         for item in items:
-            if self._is_late():
+            if self.is_late():
                 raise OutOfTime
             yield item
-
-    def result(self) -> Priced:
-        """The best answer so far."""
-        return Priced(self.counts, self.value, max(self.bound, self.value))
 
     def ask(self, prices: Sequence[float]) -> Asked:
         """Every job's best row at `prices` (class), spread over classes of the same price."""
         shelf = _Shelf(prices, self.caps, self.depths)
         bids = []
-        for bidder in self._in_time(self.bidders):
+        for bidder in self.in_time(self.bidders):
             bid = bidder.answer(prices, shelf.order)
             bids.append(bid)
             shelf.take(bid.row)
@@ -133,7 +125,7 @@ class Market:
             if fits[-1][0] < 1e-4 * abs(self.value):
                 break
         if fits:
-            counts = climb_from(self.problem, min(fits)[1], self._is_late)
+            counts = climb_from(self.problem, min(fits)[1], self.is_late)
             worth = value(self.problem, counts)
             if worth > self.value:
                 self.counts, self.value = counts, worth
@@ -156,7 +148,7 @@ class Market:
         shelf = _Shelf(asked.prices, free, self.depths)
         budget, lost = sum(free) - self.spare, 0.0
         turns = sorted(range(len(rows)), key=lambda at: -self._urgency[at])
-        for at in self._in_time(turns):
+        for at in self.in_time(turns):
             bid = asked.bids[at]
             if bid.row == rows[at]:
                 continue

@@ -15,21 +15,18 @@ from slurm_hooks.allocation.solvers.finish import Choice, TooLarge
 from slurm_hooks.allocation.solvers.market import Market
 from slurm_hooks.allocation.value import Row
 
-MOST_ROWS = 5_000
-"""The largest number of open rows, of all jobs, that is listed: 0.05 s of Python."""
 
-
-def open_rows(market: Market, allowed: float) -> list[list[Choice]]:
+def open_rows(market: Market, allowed: float, most: int) -> list[list[Choice]]:
     """The rows of each job that lose no more than `allowed` at the prices that prove the bound.
 
-    Raises `TooLarge` if there are too many.
+    Raises `TooLarge` if there are more than `most`.
     """
-    menus, room = [], MOST_ROWS
-    for bidder, bid in zip(market.bidders, market.bids):
+    menus, room = [], most
+    for bidder, bid in market.in_time(zip(market.bidders, market.bids)):
         rows = list(islice(near(bidder, market.prices, bid.surplus - allowed), room + 1))
         room -= len(rows)
         if room < 0:
-            raise TooLarge(f"more than {MOST_ROWS} rows")
+            raise TooLarge(f"more than {most} rows")
         menus.append(sorted(Choice(max(0.0, bid.surplus - s), row) for s, row in rows))
     return menus
 

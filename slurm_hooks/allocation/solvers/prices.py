@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from slurm_hooks.allocation.problem import OutOfTime, Problem, never
+from slurm_hooks.allocation.problem import OutOfTime
 from slurm_hooks.allocation.solvers.finish import TooLarge, best_rows
-from slurm_hooks.allocation.solvers.market import Asked, Market, Priced
+from slurm_hooks.allocation.solvers.market import Asked, Market
 from slurm_hooks.allocation.solvers.open_rows import open_rows
-from slurm_hooks.allocation.value import Counts, may_gain, value
+from slurm_hooks.allocation.value import may_gain, value
 
 SEARCHES = 14
 CLOSE = 0.02
@@ -36,35 +36,30 @@ FIRST_SCALE = 0.3
 
 MOST_STEPS = 200_000
 """The steps after which the search for the best answer gives up: 0.1 s of Python."""
+MOST_ROWS = 5_000
+"""The largest number of open rows, of all jobs, that it lists: 0.05 s of Python."""
 
 
-def solve_prices(
-    problem: Problem, start: Counts, gap: float, is_late: Callable[[], bool] = never
-) -> Priced:
-    """Counts worth at least as much as `start`, and a proven bound. Stops at the relative `gap`.
+def solve_prices(market: Market, gap: float) -> None:
+    """Improve the market's answer and its bound until they are within the relative `gap`.
 
-    `start` (job, class) must be allowed. `is_late` ends the search early. Without it the same
-    problem always gets the same answer.
+    It ends early when the market is late. Without that the same problem gets the same answer.
     """
     try:
-        market = Market(problem, start, is_late)
+        _search(market, gap)
     except OutOfTime:
-        return Priced(start, value(problem, start), math.inf)
-    try:
-        return _search(market, gap, is_late)
-    except OutOfTime:
-        return market.result()
+        return
 
 
-def _search(market: Market, gap: float, is_late: Callable[[], bool]) -> Priced:
+def _search(market: Market, gap: float) -> None:
     sectors = Sectors.of(market)
 
     def is_done() -> bool:
-        return market.result().gap <= gap or is_late()
+        return market.gap <= gap or market.is_late()
 
-    best, high = _common_level(market, sectors, _scaled(sectors), is_late)
+    best, high = _common_level(market, sectors, _scaled(sectors))
     if market.spare:
-        flat, flat_high = _common_level(market, sectors, _flat(sectors), is_late)
+        flat, flat_high = _common_level(market, sectors, _flat(sectors))
         if flat[0] < best[0]:
             best, high = flat, flat_high
     _, tariff = best
@@ -72,21 +67,21 @@ def _search(market: Market, gap: float, is_late: Callable[[], bool]) -> Priced:
     if (len(sectors.groups) > 1 or market.spare) and not is_done():
         tariff = _own_levels(market, sectors, tariff, is_done)
         _try_around(market, sectors, (tariff.times(RAISE), tariff), is_done)
-    return market.result() if is_done() else _finished(market)
+    if not is_done():
+        _finish(market)
 
 
-def _finished(market: Market) -> Priced:
-    """The best answer where the problem is small enough to find it, otherwise the best so far."""
-    known = market.result()
-    gap = known.bound - known.value - 1e-9 * max(1.0, abs(known.value))
+def _finish(market: Market) -> None:
+    """Find the best answer where the problem is small enough."""
+    gap = market.bound - market.value - 1e-9 * max(1.0, abs(market.value))
+    listed = partial(open_rows, market, most=MOST_ROWS)
     try:
-        rows = best_rows(partial(open_rows, market), market.supply(market.prices), gap, MOST_STEPS)
+        rows = best_rows(listed, market.supply(market.prices), gap, MOST_STEPS)
     except TooLarge:
-        return known
-    if not rows:
-        return replace(known, bound=known.value)
-    worth = value(market.problem, tuple(rows))
-    return Priced(tuple(rows), worth, worth)
+        return
+    if rows:
+        market.counts, market.value = tuple(rows), value(market.problem, tuple(rows))
+    market.bound = market.value
 
 
 @dataclass(frozen=True)
@@ -155,7 +150,7 @@ def _flat(sectors: Sectors) -> Tariff:
 
 
 def _common_level(
-    market: Market, sectors: Sectors, shape: Tariff, is_late: Callable[[], bool]
+    market: Market, sectors: Sectors, shape: Tariff
 ) -> tuple[tuple[float, Tariff], Tariff]:
     """The best bound that prices of this `shape` prove, with them, and prices too high for demand.
 
@@ -174,7 +169,7 @@ def _common_level(
             low = (level, over)
         else:
             high = (level, over)
-        if high[0] - low[0] < CLOSE * high[0] or is_late():
+        if high[0] - low[0] < CLOSE * high[0] or market.is_late():
             break
         level = 2 * level if high[0] == math.inf else _between(low, high)
     bound, level = best
