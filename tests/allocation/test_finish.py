@@ -17,7 +17,6 @@ from slurm_hooks.allocation.solvers.finish import TooLarge, best_rows
 from slurm_hooks.allocation.solvers.greedy import solve_greedy
 from slurm_hooks.allocation.solvers.market import Market
 from slurm_hooks.allocation.solvers.milp import solve_milp
-from slurm_hooks.allocation.solvers.open_rows import near, open_rows
 from slurm_hooks.allocation.value import infeasibility, periods, row_value, value
 from slurm_hooks.model import Curve
 
@@ -43,7 +42,7 @@ def test_rows_with_a_small_loss_are_open(
         low, high = min(surpluses.values()), max(surpluses.values())
         least = low + share * (high - low)
         bidder = Bidder(job, spans, [c.capacity for c in problem.classes])
-        near_rows = [(row, surplus) for surplus, row in near(bidder, prices, least - SLACK)]
+        near_rows = [*bidder.near(prices, least - SLACK)]
         assert len(dict(near_rows)) == len(near_rows)
         assert all(agree(surplus, surpluses[row]) for row, surplus in near_rows)
         assert {row for row, s in surpluses.items() if s >= least} <= set(dict(near_rows))
@@ -56,7 +55,7 @@ def test_a_job_off_its_unit_has_two_rows(price: float) -> None:
     curve = Curve(((0, 0.0), (4, 4.0)))
     job = JobAsk("a", 1, 4, curve, held=(3,), usable=(True,), unit=2)
     bidder = Bidder(job, periods(Problem((job,), (NodeClass(4),))), [4])
-    assert {row for _, row in near(bidder, [price], -1e9)} == {(0,), (3,)}
+    assert {row for row, _ in bidder.near([price], -1e9)} == {(0,), (3,)}
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
@@ -70,8 +69,8 @@ def test_the_best_rows_are_found_at_any_prices(
     market = Market(problem, solve_greedy(problem))
     bound = market.ask(asked[: len(problem.classes)]).bound
     best = brute_force(problem)
-    supply = market.supply(market.prices)
-    rows = best_rows(partial(open_rows, market, most=5_000), supply, bound - best + SLACK, 1e6)
+    supply = market.supply(market.proof.prices)
+    rows = best_rows(partial(market.open_rows, most=5_000), supply, bound - best + SLACK, 1e6)
     assert rows is not None
     assert infeasibility(problem, tuple(rows)) == ""
     assert agree(value(problem, tuple(rows)), best)
@@ -83,8 +82,8 @@ def test_no_row_is_better_than_the_best(problem: Problem, asked: list[float]) ->
     market = Market(problem, solve_greedy(problem))
     bound = market.ask(asked[: len(problem.classes)]).bound
     gap = bound - brute_force(problem) - SLACK
-    supply = market.supply(market.prices)
-    assert best_rows(partial(open_rows, market, most=5_000), supply, gap, 1e6) is None
+    supply = market.supply(market.proof.prices)
+    assert best_rows(partial(market.open_rows, most=5_000), supply, gap, 1e6) is None
 
 
 @settings(max_examples=100, deadline=None)
@@ -118,6 +117,6 @@ def test_a_search_that_is_too_large_keeps_the_answer_of_prices(
 def test_rows_beyond_the_limit_are_not_listed() -> None:
     market = Market(torn(15), solve_greedy(torn(15)))
     market.ask([0.0] * len(market.caps))
-    rows = sum(map(len, open_rows(market, 1e9, 5_000)))
+    rows = sum(map(len, market.open_rows(1e9, 5_000)))
     with pytest.raises(TooLarge, match=f"more than {rows - 1} rows"):
-        open_rows(market, 1e9, rows - 1)
+        market.open_rows(1e9, rows - 1)

@@ -1,45 +1,36 @@
-"""Finds the best row of counts, exactly, for a job at given prices of nodes.
+"""Finds the best row of counts for a job at given prices of nodes, and all rows that are near it.
 
 The search over prices calls this thousands of times, so sizes are counted in units and kept in
 plain lists, a position for each size.
 
 A row is filled from the classes that stay open longest to those that close first. Among classes
 that close together the cheapest come first. Sizes are then a sum over a chain, which a small
-dynamic programme maximises for any shape of the curve.
+dynamic programme maximises for any shape of the curve. The way back through the chain finds the
+best row, and in all its turns every row that is nearly as good.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, groupby
-from operator import add
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import accumulate, chain, groupby, islice, repeat
+from operator import add, attrgetter
 from typing import NamedTuple, Optional
 
 from slurm_hooks.allocation.problem import JobAsk
-from slurm_hooks.allocation.value import (
-    Period,
-    Row,
-    change_cost,
-    is_off_unit,
-    may_gain,
-    rate,
-    row_value,
-    size_range,
-)
+from slurm_hooks.allocation.value import Period, Row, change_cost, is_off_unit, may_gain, rate
 
 NEVER = -math.inf
 Order = Sequence[Sequence[int]]
 """Classes by depth (the number of periods for which they stay open), the cheapest first."""
 
 
-@dataclass(frozen=True)
-class Bid:
-    """A row (class), its value, and its value less its cost."""
+class Bid(NamedTuple):
+    """A row (class), and its value less its cost."""
 
     row: Row
-    value: float
     surplus: float
 
 
@@ -51,69 +42,53 @@ class Lot(NamedTuple):
     units: int
 
 
-@dataclass
+Step = tuple[list[Lot], list[float]]
+"""Lots of the same price, and the best value less cost at each position without them."""
+
+
+@dataclass(frozen=True)
 class Mode:
-    """A way to choose: from the held nodes, or from held and more. Positions are added units.
+    """A way to choose: `base`, and up to `most` units from the `room` (class). Positions are units.
 
     `gains[d]` is the gain of each position in the period in which only classes open for d periods
     and longer are open. `last` is the gain of the whole size, NEVER where it is not allowed.
     """
 
     base: Row
+    room: Row
     most: int
-    classes: list[frozenset[int]]  # by depth
     gains: list[list[float]]
     last: list[float]
-
-
-@dataclass
-class _Trail:
-    """The lots and values at each step, to find the way back from the best position."""
-
-    steps: list[tuple[list[Lot], list[float]]] = field(default_factory=list)
-    first: list[Lot] = field(default_factory=list)
-
-    def back(self, at: int, row: list[int], unit: int) -> None:
-        """Add the parts of the position `at` to `row`."""
-        for lots, before in reversed(self.steps):
-            price, units = lots[0].price, sum(lot.units for lot in lots)
-            choices = range(max(0, at - len(before) + 1), min(units, at) + 1)
-            left = [before[at - k] - k * price for k in choices]
-            taken = choices[left.index(max(left))]
-            _hand_out(lots, taken, row, unit)
-            at -= taken
-        _hand_out(self.first, at, row, unit)
-
-
-def _hand_out(lots: Sequence[Lot], units: int, row: list[int], unit: int) -> None:
-    """Add so many units from the lots, in their order, to `row` (class)."""
-    for lot in lots:
-        taken = min(lot.units, units)
-        row[lot.of_class] += taken * unit
-        units -= taken
 
 
 class Bidder:
     """A job that answers prices. `caps` is the capacity of each class in nodes.
 
-    `zero` is its bid for no nodes. It keeps some of its nodes (`held`), or all of them and gets
-    more (`more`), up to `limit` nodes of each class. Without `held` it is kept or given up.
+    It keeps some of its nodes, or all of them and gets more.
     """
 
     def __init__(self, job: JobAsk, spans: Sequence[Period], caps: Sequence[int]) -> None:
-        self.job = job
-        self._spans = spans
-        self._caps = caps
-        self.limit = [cap - held for cap, held in zip(caps, job.held)]
-        depths = depths_of(spans, len(caps))
-        self.zero = Bid((0,) * len(caps), *[row_value(job, spans, (0,) * len(caps))] * 2)
-        self.held: Optional[Mode] = None
-        self.more: Optional[Mode] = None
-        if not is_off_unit(job):
-            most = min(job.max_nodes, sum(caps)) // job.unit
-            whole = [rate(job, n * job.unit) for n in range(most + 1)]
-            self.held = self._held_mode(depths, whole)
-            self.more = self._more_mode(depths, whole)
+        self.job, self._spans = job, spans
+        self._depths = depths_of(spans, len(caps))
+        self._rate = cache(partial(rate, job))
+        none = (0,) * len(caps)
+        self._fewer = [self._mode(none, job.held)]
+        self._more: Optional[Mode] = None
+        if is_off_unit(job):  # it is kept or given up
+            self._fewer = [
+                self._mode(b, none)
+                for b in (none, job.held)
+                if not any(b) or job.may_have(job.size)
+            ]
+            return
+        room = (
+            cap - held if may_gain(job, c) else 0
+            for c, (cap, held) in enumerate(zip(caps, job.held))
+        )
+        more = self._mode(job.held, tuple(room))
+        if more.most:
+            more.last[0] = NEVER  # all that it holds is a way to keep nodes
+            self._more = more
 
     def answer(
         self, prices: Sequence[float], order: Order, free: Optional[Sequence[int]] = None
@@ -123,96 +98,59 @@ class Bidder:
         With `free`, it gets at most that many new nodes of a class. Of equals, the row of fewer
         nodes.
         """
-        job = self.job
-        if self.held is None:
-            kept = self.kept(prices)
-            return kept if kept and kept.surplus > self.zero.surplus else self.zero
-        best = self.zero
-        if job.size:
-            best = self._from(self.held, prices, order, job.held, best)
-        if self.more is not None:
-            limit = self.limit if free is None else list(map(min, self.limit, free))
-            best = self._from(self.more, prices, order, limit, best)
+        best = Bid((), NEVER)
+        for mode in self._fewer:
+            best = self._better(mode, prices, order, mode.room, best)
+        if self._more is not None:
+            room = self._more.room
+            limit = room if free is None else list(map(min, room, free))
+            best = self._better(self._more, prices, order, limit, best)
         return best
 
-    def kept(self, prices: Sequence[float]) -> Optional[Bid]:
-        """The row held now, if the job may run on it."""
-        job = self.job
-        if not job.may_have(job.size):
-            return None
-        worth = row_value(job, self._spans, job.held)
-        return Bid(job.held, worth, worth - sum(p * n for p, n in zip(prices, job.held)))
+    def near(self, prices: Sequence[float], least: float) -> Iterator[Bid]:
+        """Every allowed row of at least the surplus `least` at `prices` (class)."""
+        order: list[list[int]] = [[] for _ in range(len(self._spans) + 1)]
+        for c, depth in enumerate(self._depths):
+            order[depth].append(c)
+        for mode in (*self._fewer, *([self._more] if self._more else ())):
+            steps: list[Step] = []
+            surpluses = self._climb(mode, prices, order, mode.room, steps, math.inf)
+            for units, surplus in enumerate(surpluses):
+                if surplus >= least:
+                    for lost, row in self._ways(mode.base, steps, units, surplus - least):
+                        yield Bid(row, surplus - lost)
 
-    def _held_mode(self, depths: Sequence[int], whole: list[float]) -> Optional[Mode]:
-        job = self.job
-        most = job.size // job.unit
-        none = (0,) * len(depths)
-        classes = self._by_depth(depths, [c for c, n in enumerate(job.held) if n])
-        allowed = set(size_range(job, job.size)) | {0}
-        last = [
-            -change_cost(job, 0, job.size - n * job.unit) if n * job.unit in allowed else NEVER
-            for n in range(most + 1)
-        ]
-        return Mode(none, most, classes, self._gains([0] * len(classes), most, whole), last)
+    def _mode(self, base: Row, room: Row) -> Mode:
+        job, start, unit = self.job, sum(base), self.job.unit
+        units = sum(n // unit for n in room)
+        most = min(units, (max(job.max_nodes, job.size) - start) // unit)
 
-    def _more_mode(self, depths: Sequence[int], whole: list[float]) -> Optional[Mode]:
-        job = self.job
-        usable = [c for c in range(len(depths)) if may_gain(job, c)]
-        room = sum(self._caps[c] - job.held[c] for c in usable)
-        most = min(job.max_nodes - job.size, room) // job.unit
-        if most <= 0:
-            return None
-        classes = self._by_depth(depths, usable)
-        below = [
-            sum(n for n, depth in zip(job.held, depths) if depth >= d) // job.unit
-            for d in range(len(classes))
-        ]
-        sizes = [job.size + n * job.unit for n in range(most + 1)]
-        last = [
-            -change_cost(job, n - job.size, 0) if job.may_have(n) and n > job.size else NEVER
-            for n in sizes
-        ]
-        return Mode(job.held, most, classes, self._gains(below, most, whole), last)
+        @cache
+        def rates(fewest: int) -> list[float]:
+            return [self._rate(n) for n in range(fewest, fewest + most * unit + 1, unit)]
 
-    def _by_depth(self, depths: Sequence[int], chosen: list[int]) -> list[frozenset[int]]:
-        return [
-            frozenset(c for c in chosen if depths[c] == depth)
-            for depth in range(len(self._spans) + 1)
-        ]
-
-    def _gains(self, below: list[int], most: int, whole: list[float]) -> list[list[float]]:
-        """The worth of each number of added units in each period (depth, position)."""
-        whole = whole + [0.0] * (max(below) + most + 1 - len(whole))
         gains: list[list[float]] = [[]]
-        for at, span in enumerate(self._spans):
-            start = below[at + 1]
-            part = whole[start : start + most + 1]
-            gains.append([span.seconds * w for w in part])
-        return gains
+        for at, span in enumerate(self._spans, start=1):
+            below = sum(n for n, depth in zip(base, self._depths) if depth >= at)
+            gains.append([span.seconds * each for each in rates(below)])
+        last = [
+            -change_cost(job, max(0, n - job.size), max(0, job.size - n))
+            if not n or job.may_have(n)
+            else NEVER
+            for n in range(start, start + most * unit + 1, unit)
+        ]
+        return Mode(base, room, most, gains, last)
 
-    def _from(
-        self,
-        mode: Optional[Mode],
-        prices: Sequence[float],
-        order: Order,
-        limit: Sequence[int],
-        best: Bid,
+    def _better(
+        self, mode: Mode, prices: Sequence[float], order: Order, limit: Sequence[int], best: Bid
     ) -> Bid:
         """The better of `best` and the best row of the mode within `limit` (class)."""
-        if mode is None:
-            return best
-        trail = _Trail()
-        values = self._climb(mode, prices, order, limit, trail)
-        values = list(map(add, values, mode.last[: len(values)]))
-        paid = sum(p * n for p, n in zip(prices, mode.base) if n)
+        steps: list[Step] = []
+        values = self._climb(mode, prices, order, limit, steps, mode.most)
         top = max(values)
-        if top - paid <= best.surplus + 1e-12:
+        if top <= best.surplus + 1e-12:
             return best
-        row = list(mode.base)
-        trail.back(values.index(top), row, self.job.unit)
-        counts = tuple(row)
-        cost = sum(p * n for p, n in zip(prices, counts) if n)
-        return Bid(counts, top - paid + cost, top - paid)
+        return Bid(self._back(mode.base, steps, values.index(top)), top)
 
     def _climb(
         self,
@@ -220,24 +158,60 @@ class Bidder:
         prices: Sequence[float],
         order: Order,
         limit: Sequence[int],
-        trail: _Trail,
+        steps: list[Step],
+        enough: float,
     ) -> list[float]:
-        """The best value less cost at each number of units, longest open classes first."""
+        """The best value less cost at each number of units, longest open classes first.
+
+        Of classes that close together it tries the first that have `enough` units. The way there is
+        added to `steps`. With no limit to them, each class has a step.
+        """
         unit, size = self.job.unit, mode.most + 1
-        values = [0.0]
-        for depth in range(len(mode.classes) - 1, -1, -1):
-            lots = _lots(mode, depth, prices, order, limit, unit)
-            if not trail.steps and len(values) == 1:
-                values = _first(values[0], lots, mode.most)
-                trail.first = lots
+        values = [-sum(p * n for p, n in zip(prices, mode.base) if n)]
+        if not mode.most:
+            return [values[0] + sum(each for (each,) in mode.gains[1:]) + mode.last[0]]
+        for depth in range(len(order) - 1, -1, -1):
+            lots = _lots(order[depth], prices, limit, unit, enough)
+            if enough == math.inf:
+                groups: Iterable[list[Lot]] = ([lot] for lot in lots)
+            elif len(values) == 1:
+                groups = filter(None, [list(lots)])
             else:
-                for _, equal in groupby(lots, key=_price):
-                    group = list(equal)
-                    trail.steps.append((group, values))
-                    values = extended(values, group, size)
+                groups = (list(equal) for _, equal in groupby(lots, attrgetter("price")))
+            for group in groups:
+                steps.append((group, values))
+                values = _extended(values, group, size)
             if depth:
                 values = list(map(add, values, mode.gains[depth]))
-        return values
+        return list(map(add, values, mode.last))
+
+    def _back(self, base: Row, steps: Sequence[Step], at: int) -> Row:
+        """The best row of the position `at`."""
+        row = list(base)
+        for lots, before in reversed(steps):
+            taken, _ = max(_taken(lots, before, at), key=lambda way: (way[1], -way[0]))
+            at -= taken
+            for lot in lots:
+                units = min(lot.units, taken)
+                row[lot.of_class] += units * self.job.unit
+                taken -= units
+        return tuple(row)
+
+    def _ways(
+        self, base: Row, steps: Sequence[Step], units: int, spare: float
+    ) -> Iterator[tuple[float, Row]]:
+        """The rows of so many units that lose up to `spare` against the best, with their loss."""
+        if not steps:
+            yield 0.0, base
+            return
+        lots, before = steps[-1]
+        c, ways = lots[0].of_class, [*_taken(lots, before, units)]
+        best = max(value for _, value in ways)
+        for n, value in ways:
+            if best - value <= spare:
+                for lost, row in self._ways(base, steps[:-1], units - n, spare - best + value):
+                    more = row[c] + n * self.job.unit
+                    yield lost + best - value, (*row[:c], more, *row[c + 1 :])
 
 
 def depths_of(spans: Sequence[Period], classes: int) -> list[int]:
@@ -246,42 +220,33 @@ def depths_of(spans: Sequence[Period], classes: int) -> list[int]:
 
 
 def _lots(
-    mode: Mode,
-    depth: int,
+    classes: Iterable[int],
     prices: Sequence[float],
-    order: Order,
     limit: Sequence[int],
     unit: int,
-) -> list[Lot]:
-    """The offers of classes of this depth, cheapest first, as far as they can be used."""
-    inside, missing = mode.classes[depth], mode.most
-    lots: list[Lot] = []
-    for c in order[depth] if inside else ():
-        if missing <= 0:
-            break
-        units = limit[c] // unit
-        if units > 0 and c in inside:
-            lots.append(Lot(c, prices[c] * unit, units))
-            missing -= units
-    return lots
+    enough: float,
+) -> Iterator[Lot]:
+    """The offers of the classes, until there is enough."""
+    for c in classes:
+        if enough <= 0:
+            return
+        if limit[c] >= unit:
+            yield Lot(c, prices[c] * unit, limit[c] // unit)
+            enough -= limit[c] // unit
 
 
-def _first(value: float, lots: Sequence[Lot], most: int) -> list[float]:
-    """`value` less the cost of each number of units from lots in their order, cheapest first."""
-    costs: list[float] = []
-    for lot in lots:
-        costs += [-lot.price] * min(lot.units, most - len(costs))
-        if len(costs) >= most:
-            break
-    return list(accumulate(costs, initial=value))
+def _taken(lots: Sequence[Lot], before: Sequence[float], at: int) -> Iterator[tuple[int, float]]:
+    """The units that may come from the lots on the way to the position `at`, with their value."""
+    price, units = lots[0].price, sum(lot.units for lot in lots)
+    for taken in range(max(0, at - len(before) + 1), min(units, at) + 1):
+        yield taken, before[at - taken] - taken * price
 
 
-def _price(lot: Lot) -> float:
-    return lot.price
-
-
-def extended(values: list[float], lots: Sequence[Lot], size: int) -> list[float]:
+def _extended(values: list[float], lots: Sequence[Lot], size: int) -> list[float]:
     """The best of each number of units when more may come from lots of the same price."""
+    if len(values) == 1:  # all units come from the lots, whose prices may differ
+        costs = chain.from_iterable(repeat(-lot.price, lot.units) for lot in lots)
+        return list(islice(accumulate(costs, initial=values[0]), size))
     price, units = lots[0].price, sum(lot.units for lot in lots)
     length = min(size, len(values) + units)
     paid = [v + price * n for n, v in enumerate(values)]

@@ -22,7 +22,6 @@ from functools import partial
 from slurm_hooks.allocation.problem import OutOfTime
 from slurm_hooks.allocation.solvers.finish import TooLarge, best_rows
 from slurm_hooks.allocation.solvers.market import Asked, Market
-from slurm_hooks.allocation.solvers.open_rows import open_rows
 from slurm_hooks.allocation.value import may_gain, value
 
 SEARCHES = 14
@@ -74,9 +73,9 @@ def _search(market: Market, gap: float) -> None:
 def _finish(market: Market) -> None:
     """Find the best answer where the problem is small enough."""
     gap = market.bound - market.value - 1e-9 * max(1.0, abs(market.value))
-    listed = partial(open_rows, market, most=MOST_ROWS)
+    listed = partial(market.open_rows, most=MOST_ROWS)
     try:
-        rows = best_rows(listed, market.supply(market.prices), gap, MOST_STEPS)
+        rows = best_rows(listed, market.supply(market.proof.prices), gap, MOST_STEPS)
     except TooLarge:
         return
     if rows:
