@@ -18,7 +18,7 @@ from typing import Any, Union
 from slurm_hooks.doctor.anonymous import Anonymiser
 from slurm_hooks.doctor.facts import Accounting, Facts, SlurmSays, Unread
 from slurm_hooks.model import Snapshot
-from slurm_hooks.model.snapshot.encode import to_data
+from slurm_hooks.model.snapshot.codec import to_data
 from slurm_hooks.model.snapshot.file import snapshot_text
 
 _SECRET = re.compile(r"pass|key|token|secret", re.IGNORECASE)

@@ -11,7 +11,7 @@ from typing import Any, Optional
 
 from slurm_hooks.model import FragmentId, MalleableJob, Plan, Reason
 from slurm_hooks.model.moments import iso, moment
-from slurm_hooks.model.snapshot.encode import to_data
+from slurm_hooks.model.snapshot.codec import to_data
 from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.slurm.mark import NO_NOTE
 from slurm_hooks.tick.report import TickReport

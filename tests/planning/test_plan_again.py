@@ -15,7 +15,7 @@ from build import no_clock
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.settings.values import Mode, Settings
 from slurm_hooks.slurm.gateway import observe
-from slurm_hooks.model.snapshot.encode import to_data
+from slurm_hooks.model.snapshot.codec import to_data
 
 @settings(
     max_examples=60,

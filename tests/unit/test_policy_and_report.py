@@ -43,7 +43,7 @@ from slurm_hooks.model import (
     Why,
 )
 from slurm_hooks.model.moments import shown
-from slurm_hooks.model.snapshot.encode import to_data
+from slurm_hooks.model.snapshot.codec import to_data
 from slurm_hooks.planning.plan import make_plan
 from slurm_hooks.report.hints import hints
 from slurm_hooks.report.json_data import plan_data

@@ -17,8 +17,7 @@ from slurm_hooks import cli
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Curve, Snapshot
 from slurm_hooks.model.snapshot import file as files
-from slurm_hooks.model.snapshot.decode import BadData
-from slurm_hooks.model.snapshot.encode import to_data
+from slurm_hooks.model.snapshot.codec import BadData, to_data
 from slurm_hooks.slurm.gateway import observe
 
 Output = pytest.CaptureFixture[str]

@@ -11,8 +11,7 @@ from typing import Any
 
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Snapshot
-from slurm_hooks.model.snapshot.decode import BadData, from_data
-from slurm_hooks.model.snapshot.encode import to_data
+from slurm_hooks.model.snapshot.codec import BadData, from_data, to_data
 
 FORMAT = "slurm-malleable snapshot"
 MAX_CHARACTERS = 1 << 28  # 10,000 nodes and 300 jobs of 64 fragments take a thirteenth of it
