@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from slurm_hooks.books.harvest.lives import Interruptions, Loop
-from slurm_hooks.books.ledger.connect import Unusable, ledger_path, reading
-from slurm_hooks.books.ledger.read import interruptions_of, loop_in
+from slurm_hooks.books.harvest.jobs import Interruptions, Loop
+from slurm_hooks.books.ledger import Unusable, ledger_path, reading
+from slurm_hooks.books.questions import interruptions_of, loop_in
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater
 from slurm_hooks.model import MalleableJob, Snapshot

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from slurm_hooks.books.harvest.totals import Chosen
-from slurm_hooks.books.ledger.read import standing
+from slurm_hooks.books.questions import standing
 from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_command, err
 from slurm_hooks.errors import MissingProgram, UsageError
@@ -69,7 +69,7 @@ def _metrics(arguments: argparse.Namespace) -> int:
 def _exposition() -> ModuleType:
     """The module that needs the library of Prometheus, which is optional."""
     try:
-        return import_module("slurm_hooks.books.metrics.exposition")
+        return import_module("slurm_hooks.books.metrics")
     except ImportError as error:
         raise MissingProgram(
             "this needs the Python library prometheus_client: install slurm-malleable[metrics]"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from slurm_hooks.books.harvest.totals import Query
-from slurm_hooks.books.ledger.read import totals
+from slurm_hooks.books.questions import totals
 from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_command, add_output, err, out
 from slurm_hooks.errors import UsageError

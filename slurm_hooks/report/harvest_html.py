@@ -67,8 +67,8 @@ def page(totals: Totals) -> str:
             f"<ul>{''.join(f'<li>{escape(line)}.</li>' for line in rest)}</ul>",
             f'<div class="grid">{"".join(pictures)}</div>',
             f'<div class="grid tables">{"".join(_tables(tables(totals)))}</div>',
-            f"<footer>slurm-malleable {escape(__version__)}, `malleable report`. Hours of users, "
-            "accounts and jobs are whole totals.</footer></main></body></html>\n",
+            f"<footer>slurm-malleable {escape(__version__)}, `malleable report`. Hours of jobs "
+            "are whole totals.</footer></main></body></html>\n",
         )
     )
 

@@ -254,7 +254,7 @@ def _ends(totals: Totals) -> Rows:
 
 def _vain(totals: Totals) -> Rows:
     rows = (
-        (str(v.fragment), str(v.nodes), _hours(v.nodes * v.ran_s), _moment(v.ended))
+        (str(v.fragment), f"{v.nodes:g}", _hours(v.nodes * v.ran_s), _moment(v.ended))
         for v in totals.vain
     )
     columns = ("fragment", ">nodes", ">node-hours", "ended")

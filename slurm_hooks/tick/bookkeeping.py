@@ -15,13 +15,23 @@ from pathlib import Path
 from typing import Optional
 
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.lives import sum_up
+from slurm_hooks.books.harvest.jobs import lines_after
 from slurm_hooks.books.harvest.totals import Chosen, Standing
 from slurm_hooks.books.harvest.values import Cost
-from slurm_hooks.books.ledger.connect import Damaged, Unusable, ledger_path, reading, writing
-from slurm_hooks.books.ledger.read import last_seen, lives_of, standing, without_account
-from slurm_hooks.books.ledger.write import prune, write
-from slurm_hooks.books.storage.place import make_place, set_aside
+from slurm_hooks.books.ledger import (
+    Damaged,
+    Unusable,
+    known_lines,
+    last_seen,
+    ledger_path,
+    prune,
+    reading,
+    without_account,
+    write,
+    writing,
+)
+from slurm_hooks.books.place import make_place, set_aside
+from slurm_hooks.books.questions import standing
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.model import Plan, Snapshot, Why
 from slurm_hooks.planning.closing import ending_jobs
@@ -65,9 +75,11 @@ def summaries(settings: Settings, seen: Snapshot, plan: Plan) -> dict[int, str]:
         return {}
     try:
         with reading(ledger_path(settings.tick.state_dir)) as ledger:
-            last, lives = last_seen(ledger), lives_of(ledger, closing)
-        record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), _limits(settings))
-        return {job_id: life.line for job_id, life in sum_up(lives, record).items()}
+            last = last_seen(ledger)
+            record = record_of(last, seen, plan, Cost(0, 0, 0, 0, 0), _limits(settings))
+            known = {job_id: line for job_id, (_, line) in known_lines(ledger, record).items()}
+        lines = lines_after(known, record)
+        return {job_id: lines[job_id].summary for job_id in closing if job_id in known}
     except Exception as error:  # a missing line must not fail a tick
         _log.debug("no summaries: %s", error)
         return {}
@@ -110,10 +122,7 @@ def ledger_standing(settings: Settings) -> Optional[Standing]:
 def _write(path: Path, report: TickReport, settings: Settings, port: Port) -> Standing:
     chosen = settings.ledger
     with writing(path, chosen.max_mib) as ledger:
-        try:
-            last = last_seen(ledger)
-        except ValueError as error:
-            raise Damaged(str(error)) from error
+        last = last_seen(ledger)
         new = without_account(ledger, (job.job_id for job in report.snapshot.jobs))
         accounts = _accounts(port, report.snapshot, new)
         plan = _as_done(report)
@@ -146,7 +155,7 @@ def _tell(ledger_state: Optional[Standing], settings: Settings) -> tuple[str, ..
     if not textfile:
         return ()
     try:
-        from slurm_hooks.books.metrics.exposition import text_of, write_textfile  # noqa: PLC0415
+        from slurm_hooks.books.metrics import text_of, write_textfile  # noqa: PLC0415
 
         write_textfile(Path(textfile), text_of(ledger_state, Chosen(settings.metrics.by_user)))
     except ImportError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
 
-from slurm_hooks.books.storage.place import make_place
+from slurm_hooks.books.place import make_place
 from slurm_hooks.errors import CommandRefused, MissingProgram, RetryLater
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.text import Command

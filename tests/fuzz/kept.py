@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 import zlib
@@ -11,7 +12,6 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from fuzz.target import Target
-from slurm_hooks.books.harvest import codec as harvest_codec
 from slurm_hooks.books.harvest.values import Promise, Seen, SeenRun
 from slurm_hooks.elastic import observed, speed
 from slurm_hooks.elastic.engines import kin
@@ -19,6 +19,7 @@ from slurm_hooks.elastic.engines.gang import channel
 from slurm_hooks.elastic.engines.gang.secret import answer
 from slurm_hooks.elastic.engines.pool import task_files
 from slurm_hooks.model import FragmentId, Why
+from slurm_hooks.model.snapshot.codec import from_data, to_data
 from slurm_hooks.tick import switch
 from slurm_hooks.words import map_directory
 
@@ -38,8 +39,8 @@ _SEEN = Seen(
 
 
 def _seen(damaged: str) -> None:
-    seen = harvest_codec.from_text(damaged)
-    assert harvest_codec.from_text(harvest_codec.to_text(seen)) == seen
+    seen = from_data(Seen, json.loads(damaged))
+    assert from_data(Seen, json.loads(json.dumps(to_data(seen)))) == seen
 
 
 def _numbers(damaged: str) -> None:
@@ -91,7 +92,9 @@ def _file(name: str, text: str, directory: str = "") -> Path:
 
 
 KEPT: Mapping[str, Target] = {
-    "what a tick remembers": Target((harvest_codec.to_text(_SEEN),), _seen, (ValueError,)),
+    "what a tick remembers": Target(
+        (json.dumps(to_data(_SEEN)),), _seen, (ValueError, RecursionError)
+    ),
     "a worker's numbers": Target(("\x01" * 48, "\0" * 44 + "?@@@"), _numbers),
     "map.json": Target(
         ('{"command": ["a", "{}"], "retries": 2, "keep_going": true, "tasks": 9}',),

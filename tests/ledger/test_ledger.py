@@ -21,14 +21,12 @@ from fake_parts import START, Part, resources
 from fake_slurm import FakeSlurm
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.lives import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
+from slurm_hooks.books.harvest.jobs import LOOP_S, Interruptions, Loop, Loss, loop_of, moments_of
 from slurm_hooks.books.harvest.totals import Query, Totals
 from slurm_hooks.books.harvest.values import Cost
-from slurm_hooks.books.ledger.connect import Damaged, Unusable, reading, writing
-from slurm_hooks.books.ledger.read import interruptions_of, lives_of, loop_in, standing, totals
-from slurm_hooks.books.ledger.schema import VERSION
-from slurm_hooks.books.ledger.write import write
-from slurm_hooks.books.storage.place import MOST_ASIDE, aside
+from slurm_hooks.books.ledger import VERSION, Damaged, Unusable, reading, write, writing
+from slurm_hooks.books.place import MOST_ASIDE, aside
+from slurm_hooks.books.questions import interruptions_of, loop_in, standing, totals
 from slurm_hooks.model import Verb, Why
 from slurm_hooks.report.harvest_text import tables
 from slurm_hooks.report.lost_work import loop_lines
@@ -77,7 +75,7 @@ def test_a_job_that_counts_gpus_has_its_sizes_in_them(settings: Settings) -> Non
     assert f"{job.least}-12 GPUs" in words
     with reading(path_of(parts)) as ledger:
         assert interruptions_of(ledger, 7) == Interruptions(0, 90.0)
-        assert lives_of(ledger, [7])[7].line.endswith(f"{job.least}-12 GPUs")
+    assert job.summary.endswith(f"{job.least}-12 GPUs")
 
 
 def test_nodes_lost_at_once_are_a_single_interruption() -> None:
@@ -206,15 +204,15 @@ def test_the_share_of_a_user_is_a_share_of_all_idle_nodes(settings: Settings) ->
     assert ann + bob == pytest.approx(whole)
 
 
-def test_a_short_span_of_a_user_is_widened_to_whole_hours(settings: Settings) -> None:
+def test_a_short_span_of_a_user_counts_that_span(settings: Settings) -> None:
     slurm = busy_slurm()
     for _ in range(30):
         one_tick(slurm, settings)
         slurm.advance(10)
     half = Query(BEGIN + timedelta(seconds=200), BEGIN + timedelta(seconds=300), "nobody")
     sums = totals_of(settings, half)
-    assert sums.first == BEGIN + timedelta(seconds=10)
-    assert sums.node_s == sums.all_node_s == totals_of(settings).node_s
+    assert sums.first == BEGIN + timedelta(seconds=210)
+    assert sums.node_s == sums.all_node_s == 6 * 90
 
 
 def test_a_tick_that_only_observed_has_no_actions(settings: Settings) -> None:
@@ -438,10 +436,39 @@ def test_old_days_are_removed_and_counters_kept(settings: Settings) -> None:
     one_tick(slurm, short)
     assert totals_of(settings).ticks.count == 1
     with closing(sqlite3.connect(path_of(settings))) as ledger:
-        assert ledger.execute("SELECT value FROM counter WHERE name='ticks'").fetchone() == (4,)
+        assert ledger.execute("SELECT value FROM standing WHERE name='ticks'").fetchone() == (4,)
 
 
-FULL_TICKS = 92_000  # fill more than 0.9 of 4 MiB
+def test_the_events_of_a_day_become_sums_that_answer_the_same(settings: Settings) -> None:
+    slurm, noon = busy_slurm(), BEGIN + timedelta(hours=1)
+    for step in range(60):
+        one_tick(slurm, settings)
+        if step == 30:
+            slurm.preempt("1_0")
+        slurm.advance(30)
+    spans = [replace(ALL, until=noon), replace(ALL, until=BEGIN + timedelta(seconds=900))]
+    asked = [*spans, *(replace(span, user="nobody") for span in spans)]
+    before, rows = [totals_of(settings, query) for query in asked], rows_of(settings)
+    slurm.now += 86_400
+    for _ in range(3):
+        one_tick(slurm, settings)
+        slurm.advance(30)
+    after = [totals_of(settings, query) for query in asked]
+    assert rows_of(settings) < rows / 3
+    assert [len(sums.samples) for sums in (*before, *after)] == [60, 31, 60, 31, 3, 2, 3, 2]
+    same = {"first": None, "samples": (), "jobs": (), "lanes": ()}
+    for old, new in zip(before, after):
+        assert replace(new, **same) == replace(old, **same)
+        assert old.ticks.count == 60 if old.query.until == noon else 31
+
+
+def rows_of(settings: Settings) -> int:
+    with closing(sqlite3.connect(path_of(settings))) as ledger:
+        (count,) = ledger.execute("SELECT count(*) FROM event").fetchone()
+        return int(count)
+
+
+FULL_TICKS = 110_000  # fill more than 0.9 of 4 MiB
 
 
 def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
@@ -453,7 +480,7 @@ def filled(directory: Path, slurm: FakeSlurm, *ahead: int) -> Settings:
     moments = (*ahead, *range(START - FULL_TICKS, START))
     with closing(sqlite3.connect(path_of(settings))) as ledger, ledger:
         ledger.executemany(
-            f"INSERT INTO tick VALUES (NULL, ?{', 0' * 17})", [(at,) for at in moments]
+            "INSERT INTO event VALUES (?, 'ticks', '', 0, 1, '')", [(at,) for at in moments]
         )
     assert path_of(settings).stat().st_size > 0.9 * 4 * 2**20
     return settings
@@ -508,14 +535,14 @@ def test_a_job_that_outlived_a_long_gap_has_a_single_line(settings: Settings) ->
 @pytest.mark.parametrize(
     ("endings", "kept"),
     [
-        ((None, Why.FINISHED, Why.CANCELLED), "finished"),
-        ((Why.ENDED, Why.FINISHED), "finished"),
-        ((Why.FINISHED, Why.ENDED), "finished"),
-        ((Why.ENDED, None), ""),
+        ((None, Why.FINISHED, Why.CANCELLED), Why.FINISHED),
+        ((Why.ENDED, Why.FINISHED), Why.FINISHED),
+        ((Why.FINISHED, Why.ENDED), Why.FINISHED),
+        ((Why.ENDED, None), None),
     ],
 )
 def test_the_first_word_about_an_end_counts(
-    settings: Settings, endings: tuple[Optional[Why], ...], kept: str
+    settings: Settings, endings: tuple[Optional[Why], ...], kept: Optional[Why]
 ) -> None:
     """Slurm forgets the fragment that reported the end before the others."""
     report = one_tick(busy_slurm(), settings)[0]
@@ -525,8 +552,8 @@ def test_the_first_word_about_an_end_counts(
     with writing(path_of(settings), 8) as ledger:
         for over in endings:
             write(ledger, replace(record, jobs=(replace(record.jobs[0], over=over),)), {})
-        rows = ledger.execute("SELECT over FROM job WHERE job_id = 1").fetchall()
-    assert rows == [(kept,)]
+    (line,) = (job for job in totals_of(settings).jobs if job.job_id == 1)
+    assert line.over is kept
 
 
 def test_a_job_that_slurm_has_forgotten_keeps_its_usage(settings: Settings) -> None:
@@ -549,8 +576,8 @@ def test_a_job_that_slurm_has_forgotten_keeps_its_usage(settings: Settings) -> N
     assert sums.users[0].node_s == sums.node_s
     assert sums.uncertain_node_s == 2 * 5
     with reading(path_of(settings)) as ledger:
-        counters = standing(ledger).counters
-    assert counters["harvested_node_seconds", "nobody"] == sums.node_s
+        sums_so_far = standing(ledger)
+    assert sums_so_far["harvested_node_seconds", "nobody"] == sums.node_s
 
 
 def test_an_action_refused_for_want_of_rights_was_not_done(settings: Settings) -> None:

@@ -30,7 +30,7 @@ from metrics.test_exposition import free_port
 from metrics.test_prometheus import Prometheus, program, running
 from slurm_hooks import cli
 from slurm_hooks.books.harvest.totals import Chosen
-from slurm_hooks.books.metrics.exposition import text_of
+from slurm_hooks.books.metrics import text_of
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.swf import Workload, read_swf
 from slurm_hooks.settings.values import Mode, Settings

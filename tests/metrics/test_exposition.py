@@ -25,7 +25,7 @@ from ledger.books import busy_slurm, one_tick, settings_in
 from metrics.dashboard import board, colours_of, questions, words_of
 from slurm_hooks import cli
 from slurm_hooks.books.harvest.totals import USABLE
-from slurm_hooks.books.metrics.exposition import write_textfile
+from slurm_hooks.books.metrics import write_textfile
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Of
 from slurm_hooks.report.harvest_charts import BARS

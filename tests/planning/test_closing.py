@@ -5,15 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build import make_fragment, make_job, make_mark, make_snapshot
-from slurm_hooks.books.harvest.lives import Life
+from build import NOW, make_fragment, make_job, make_mark, make_snapshot
+from slurm_hooks.books.harvest.jobs import JobLine
 from slurm_hooks.model import FragmentId, FragmentState, Intent, Plan, Snapshot, Verb, Why
+from slurm_hooks.model.job import NODE
 from slurm_hooks.planning.check import Half
 from slurm_hooks.planning.closing import ending_jobs, with_summaries
 from slurm_hooks.slurm.actions import commands
 from slurm_hooks.slurm.mark import format_mark, parse_mark, with_summary
 
-LINE = Life(44_280, 4, 2, 9).line
+
+def summary(node_s: float, interruptions: int, least: int, most: int, unit: str = NODE) -> str:
+    """The line of a job with such a life."""
+    sizes = (node_s, interruptions, least, most)
+    return JobLine(7, "ann", "", *sizes, 1, most, NOW, NOW, unit=unit).summary
+
+
+LINE = summary(44_280, 4, 2, 9)
 RUNNING, DONE = FragmentState.RUNNING, FragmentState.DONE
 
 
@@ -80,7 +88,7 @@ def test_the_line_is_replaced_and_the_site_s_own_text_is_kept(
 ) -> None:
     rest = f"{text}\0"
     first = with_summary(rest, LINE)
-    line = Life(node_s, interruptions, 0, most, unit).line
+    line = summary(node_s, interruptions, 0, most, unit)
     assert with_summary(with_summary(rest, line), LINE) == first
     again = with_summary(first, line)
     assert again == f"{rest} {line}"

@@ -18,13 +18,13 @@ from build import NOW, after
 from fake_parts import START, Rigid
 from ledger.books import busy_slurm, one_tick, settings_in
 from slurm_hooks import cli
-from slurm_hooks.books.harvest.codec import to_text
 from slurm_hooks.books.harvest.totals import Ends, Query, Sample, Ticks, Totals
 from slurm_hooks.books.harvest.values import Delay, LaneWait
-from slurm_hooks.books.ledger.connect import ledger_path, reading
-from slurm_hooks.books.ledger.read import last_seen, totals
+from slurm_hooks.books.ledger import last_seen, ledger_path, reading
+from slurm_hooks.books.questions import totals
 from slurm_hooks.errors import UsageError
 from slurm_hooks.model import Of, Terms, Why
+from slurm_hooks.model.snapshot.codec import to_data
 from slurm_hooks.report.harvest_charts import BARS
 from slurm_hooks.report.harvest_text import (
     HOW_ENDED,
@@ -87,7 +87,7 @@ def test_a_lane_that_gives_no_node_at_once_is_reported(
     with sqlite3.connect(ledger_path(load(hour).tick.state_dir)) as ledger:
         seen = last_seen(ledger)
         assert seen is not None
-        text = to_text(replace(seen, lanes=(lane,)))
+        text = json.dumps(to_data(replace(seen, lanes=(lane,))))
         ledger.execute("REPLACE INTO last VALUES (1, ?)", (text,))
     assert report(hour, *SPAN) == 0
     said = " ".join(capsys.readouterr().out.split())

@@ -298,7 +298,6 @@ def _all_facts(seen: Snapshot, plan: Plan, used: Mapping[int, float]) -> Iterato
             user=job.user,
             min_nodes=request.min_nodes,
             max_nodes=request.max_nodes,
-            engine=request.engine,
             nodes=sum(f.size for f in job.fragments if f.state in _OCCUPIES and not f.is_core),
             node_s=used.get(job.job_id, 0.0),
             releases=grown[job.job_id],
@@ -341,7 +340,7 @@ def _counts(seen: Snapshot, partitions: frozenset[str]) -> NodeCounts:
     in_use = (NodeState.BUSY, NodeState.SHARED)
     busy: float = sum(nodes[n].state in in_use for n in up - parts.keys())
     busy += sum(1 - part for name, part in parts.items() if name in up and part < 1)
-    return NodeCounts(len(nodes), ours, busy, round(len(nodes) - ours - busy - free))
+    return NodeCounts(ours, busy, round(len(nodes) - ours - busy - free))
 
 
 def _idle(

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Optional
 
+from slurm_hooks.books.harvest.jobs import JobLine
 from slurm_hooks.books.harvest.values import INTERRUPTIONS, Delay, Done, LaneWait
 from slurm_hooks.model import FragmentId, Why
-from slurm_hooks.model.job import NODE
 from slurm_hooks.model.unused import Unused
 
 USABLE = frozenset({Why.STARTING, Why.OBSERVED, Why.RESTING, Why.PROBED, Why.NOT_GIVEN})
 """Reasons of idle nodes that a waiting malleable job could have used."""
+
+Standing = Mapping[tuple[str, str], float]
+"""The source of metrics, by name and label: each sum since the ledger began, how things stood after
+the last tick, and the size of the ledger."""
 
 
 @dataclass(frozen=True)
@@ -34,27 +39,6 @@ class Share:
     jobs: int = 1
     releases: int = 0
     interruptions: int = 0
-
-
-@dataclass(frozen=True)
-class JobLine:
-    """A job over its whole life. Its sizes count `unit`. `over` is None until it ends. `stop` is
-    the word in its marks if it was stopped."""
-
-    job_id: int
-    user: str
-    account: str
-    node_s: float
-    interruptions: int
-    least: int
-    most: int
-    min_nodes: int
-    max_nodes: int
-    first: datetime
-    last: datetime
-    over: Optional[Why]
-    stop: str
-    unit: str = NODE
 
 
 @dataclass(frozen=True)
@@ -163,34 +147,6 @@ class Totals:
     def caused(self) -> tuple[Delay, ...]:
         """Late starts while a fragment of ours was on a node of the plan."""
         return tuple(delay for delay in self.delays if delay.held_s > 0)
-
-
-@dataclass(frozen=True)
-class LastTick:
-    """The last tick: `at` in epoch seconds, its cost, its counts. `whys` counts jobs by the reasons
-    of their size, `unused` has unused amounts by resource. The site had forbidden growth for
-    `no_growth_s`."""
-
-    at: float
-    seconds: float
-    solver_s: float
-    jobs: int
-    ours: int
-    busy: int
-    out: int
-    idle: dict[Why, int]
-    whys: dict[Why, int]
-    unused: dict[str, Unused]
-    no_growth_s: float
-
-
-@dataclass(frozen=True)
-class Standing:
-    """The source of metrics: counters by name and label, the last tick, the ledger's size."""
-
-    counters: dict[tuple[str, str], float]
-    tick: Optional[LastTick]
-    bytes: int
 
 
 @dataclass(frozen=True)

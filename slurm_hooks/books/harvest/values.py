@@ -117,7 +117,6 @@ class JobFacts:
     user: str
     min_nodes: int
     max_nodes: int
-    engine: str
     nodes: int
     node_s: float
     releases: int
@@ -141,7 +140,6 @@ class NodeCounts:
     """Nodes of the lanes: ours, other jobs', and out of service. If we have a part of a node, the
     part counts as ours and the rest as other jobs'."""
 
-    total: int
     ours: float
     busy: float
     out: int

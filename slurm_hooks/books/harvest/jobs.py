@@ -1,13 +1,15 @@
-"""The history of a malleable job as a line for AdminComment, and the work that it lost."""
+"""The line of a malleable job in the ledger, and the work that the job lost."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Optional
 
-from slurm_hooks.books.harvest.values import Record
+from slurm_hooks.books.harvest.values import JobFacts, Record
+from slurm_hooks.model import Why
 from slurm_hooks.model.job import NODE
 from slurm_hooks.model.plural import noun_of
 
@@ -16,42 +18,68 @@ ONE_INTERRUPTION_S = 30.0  # fragments lost within this time are 1 interruption 
 
 
 @dataclass(frozen=True)
-class Life:
-    """A job's node-seconds, its interruptions, its smallest and its largest size."""
+class JobLine:
+    """A job over its whole life. Its sizes count `unit`. `over` is None until it ends. `stop` is
+    the word in its marks if it was stopped."""
 
+    job_id: int
+    user: str
+    account: str
     node_s: float
     interruptions: int
     least: int
     most: int
+    min_nodes: int
+    max_nodes: int
+    first: datetime
+    last: datetime
+    over: Optional[Why] = None
+    stop: str = ""
     unit: str = NODE
 
     @property
-    def line(self) -> str:
+    def summary(self) -> str:
         """The line in the form by which `slurm.mark` replaces an older line."""
         hours = self.node_s / HOUR_S
         used = f"{hours:.1f}" if hours >= 10 else f"{hours:.2f}"
         sizes = f"{self.least}-{self.most} {noun_of(self.unit)}s"
         return f"malleable: {used} node-h, {self.interruptions} interruptions, {sizes}"
 
+    def after(self, job: JobFacts, at: datetime, interruptions: int) -> JobLine:
+        """Return the line after another tick at `at`. The first word about an end counts, since
+        Slurm forgets the fragment that reported it before the others."""
+        may_change = job.over is None or self.over in (None, Why.ENDED)
+        return replace(
+            self,
+            node_s=self.node_s + job.node_s,
+            interruptions=self.interruptions + interruptions,
+            least=min((n for n in (self.least, job.nodes) if n), default=0),
+            most=max(self.most, job.nodes),
+            last=at,
+            over=job.over if may_change else self.over,
+            stop=job.stop or self.stop,
+        )
 
-def sum_up(lives: Mapping[int, Life], record: Record) -> dict[int, Life]:
-    """Return the lives with the events of this record added."""
-    done = dict(lives)
+
+def lines_after(lines: Mapping[int, JobLine], record: Record) -> dict[int, JobLine]:
+    """Return the lines of this record's jobs, with its events added. A job that Slurm has forgotten
+    keeps its line up to its probable end."""
+    lost = Counter(e.fragment.job_id for e in record.endings if e.is_interruption)
+    after = {}
     for job in record.jobs:
-        life = lives.get(job.job_id)
-        if life is not None:
-            interruptions = sum(
-                e.is_interruption for e in record.endings if e.fragment.job_id == job.job_id
-            )
-            sizes = [n for n in (life.least, job.nodes) if n]
-            done[job.job_id] = Life(
-                life.node_s + job.node_s,
-                life.interruptions + interruptions,
-                min(sizes, default=0),
-                max(life.most, job.nodes),
-                life.unit,
-            )
-    return done
+        line = lines.get(job.job_id) or _begun(job, record.at)
+        after[job.job_id] = line.after(job, record.at, lost[job.job_id])
+    for gone in record.forgotten:
+        if gone.job_id in lines:
+            line = lines[gone.job_id]
+            used = line.node_s + gone.node_s
+            after[gone.job_id] = replace(line, node_s=used, over=line.over or gone.how)
+    return after
+
+
+def _begun(job: JobFacts, at: datetime) -> JobLine:
+    sizes = (0, 0, job.min_nodes, job.max_nodes)
+    return JobLine(job.job_id, job.user, "", 0.0, 0, *sizes, at, at, unit=job.unit)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,206 @@
+"""The history of ticks in an SQLite file: a table of events, for the report and the metrics.
+
+A tick only adds events. After a day, events without details become their sums over a quarter of an
+hour, and `ledger.keep_days` later they are dropped. `standing` has each sum since the file began,
+and the present state, so that metrics read few rows. The ledger decides no question about jobs, and
+no tick depends on it: the truth is in Slurm. Times are epoch seconds by slurmctld's clock.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Optional
+
+from slurm_hooks.books import database
+from slurm_hooks.books.database import Damaged, Kind, Unusable, give_back, used_bytes
+from slurm_hooks.books.harvest.events import DRAWN, LONGEST, events_of, standing_of
+from slurm_hooks.books.harvest.jobs import JobLine, lines_after
+from slurm_hooks.books.harvest.values import Record, Seen
+from slurm_hooks.model.snapshot.codec import from_data, to_data
+
+__all__ = ["Damaged", "Unusable", "ledger_path", "reading", "writing"]
+
+CREATE = """
+CREATE TABLE event (
+    at REAL NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, job INTEGER NOT NULL,
+    value REAL NOT NULL, more TEXT);
+CREATE INDEX event_at ON event (at);
+CREATE INDEX event_single ON event (at) WHERE more IS NULL;
+CREATE INDEX event_told ON event (job) WHERE more > '';
+CREATE TABLE job (
+    id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, user TEXT NOT NULL, account TEXT,
+    first_at REAL NOT NULL, last_at REAL NOT NULL, node_s REAL NOT NULL, line TEXT NOT NULL);
+CREATE INDEX job_of ON job (job_id);
+CREATE TABLE standing (
+    name TEXT NOT NULL, label TEXT NOT NULL, value REAL NOT NULL, adds_up INTEGER NOT NULL,
+    PRIMARY KEY (name, label)) WITHOUT ROWID;
+CREATE TABLE last (only INTEGER PRIMARY KEY CHECK (only = 1), seen TEXT NOT NULL);
+"""
+VERSION = 7
+LEDGER = Kind("ledger", 0x6D6C6C65, VERSION, CREATE)  # "mlle": marks the file as ours
+NAME = "ledger.sqlite"
+DAY_S = 86_400
+SINGLE_S = DAY_S  # so long every event is kept
+QUARTER_S = 900  # the span of a sum: a divisor of the hour
+AT_ONCE = 5000  # rows that a tick drops
+FULL = 0.9  # of the size allowed: beyond it the oldest events are dropped
+TOTAL = f"CASE name WHEN '{LONGEST}' THEN max(value) ELSE sum(value) END"  # of events alike
+
+
+def ledger_path(state_dir: str) -> Path:
+    """Return the path of the ledger in a state directory."""
+    return Path(state_dir) / NAME
+
+
+def writing(path: Path, max_mib: int) -> AbstractContextManager[sqlite3.Connection]:
+    """Return a connection in a transaction. Raises the same as `database.writing`."""
+    return database.writing(path, LEDGER, max_mib)
+
+
+def reading(path: Path) -> AbstractContextManager[sqlite3.Connection]:
+    """Return a read-only connection to a fixed state. Raises the same as `database.reading`."""
+    return database.reading(path, LEDGER)
+
+
+def last_seen(ledger: sqlite3.Connection) -> Optional[Seen]:
+    """Return the memory of the last tick, or None before the first. Raises Damaged."""
+    row = ledger.execute("SELECT seen FROM last").fetchone()
+    return _value(Seen, row[0]) if row else None
+
+
+def line_of(row: tuple[Any, ...]) -> JobLine:
+    """Return the line in a job's row, the account and the line. Raises Damaged."""
+    account, text = row
+    line: JobLine = _value(JobLine, text)
+    return replace(line, account=account or "")
+
+
+def _value(kind: Any, text: str) -> Any:
+    try:
+        return from_data(kind, json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"it has an unreadable row: {error}") from error
+
+
+def _text(value: Any) -> str:
+    return json.dumps(to_data(value), separators=(",", ":"))
+
+
+def without_account(ledger: sqlite3.Connection, job_ids: Iterable[int]) -> tuple[int, ...]:
+    """Return the jobs whose account the ledger does not know."""
+    known = {r[0] for r in ledger.execute("SELECT job_id FROM job WHERE account IS NOT NULL")}
+    return tuple(job_id for job_id in job_ids if job_id not in known)
+
+
+def write(ledger: sqlite3.Connection, record: Record, accounts: Mapping[int, str]) -> None:
+    """Add a record. `accounts` has the accounts of jobs that the ledger does not know yet. Raises
+    Damaged."""
+    known = known_lines(ledger, record)
+    lines = lines_after({job_id: line for job_id, (_, line) in known.items()}, record)
+    keys = {
+        job_id: _put(ledger, known[job_id][0] if job_id in known else None, line, accounts)
+        for job_id, line in lines.items()
+    }
+    at_s = record.at.timestamp()
+    events, present = list(events_of(record, lines)), list(standing_of(record))
+    drawn = (event for event in present if event.name in DRAWN)
+    ledger.executemany(
+        "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (e.at_s or at_s, e.name, e.label, keys.get(e.job_id, 0), e.value, e.more or None)
+            for e in (*events, *drawn)
+        ],
+    )
+    ledger.execute("DELETE FROM standing WHERE NOT adds_up")
+    ledger.executemany(
+        "INSERT INTO standing VALUES (?, ?, ?, 0)", [(e.name, e.label, e.value) for e in present]
+    )
+    ledger.executemany(
+        "INSERT INTO standing VALUES (?, ?, ?, 1) "
+        "ON CONFLICT (name, label) DO UPDATE SET value = value + excluded.value",
+        [(e.name, e.label, e.value) for e in events],
+    )
+    ledger.execute("REPLACE INTO last VALUES (1, ?)", (_text(record.seen),))
+
+
+def known_lines(ledger: sqlite3.Connection, record: Record) -> dict[int, tuple[int, JobLine]]:
+    """Return key and line of each job of the record that has a line. Raises Damaged.
+
+    A job with the same number and user is the same job if a tick saw it in the last day or in the
+    last tick. Slurm reuses a number only after a long time. The time of submission does not
+    identify a job, since a requeue changes it."""
+    last = ledger.execute("SELECT value FROM standing WHERE name = 'last_tick_timestamp_seconds'")
+    (last_s,) = last.fetchone() or (0.0,)
+    since = min(last_s, record.at.timestamp() - DAY_S)
+    asked = [(job.job_id, job.user, since) for job in record.jobs]
+    asked += [(job.job_id, "", 0.0) for job in record.forgotten]
+    rows = (
+        ledger.execute(
+            "SELECT id, account, line, job_id FROM job WHERE job_id = ?1 "
+            "AND (user = ?2 OR ?2 = '') AND last_at >= ?3 ORDER BY id DESC LIMIT 1",
+            words,
+        ).fetchone()
+        for words in asked
+    )
+    return {row[3]: (row[0], line_of(row[1:3])) for row in rows if row}
+
+
+def _put(
+    ledger: sqlite3.Connection, key: Optional[int], line: JobLine, accounts: Mapping[int, str]
+) -> int:
+    """Add or replace the row of a job. Return its key."""
+    times = (line.first.timestamp(), line.last.timestamp())
+    account = accounts.get(line.job_id)
+    done = ledger.execute(
+        "REPLACE INTO job VALUES (?1, ?2, ?3, "
+        "coalesce((SELECT account FROM job WHERE id = ?1), ?4), ?5, ?6, ?7, ?8)",
+        (key, line.job_id, line.user, account, *times, line.node_s, _text(line)),
+    )
+    return int(done.lastrowid or 0)
+
+
+def prune(ledger: sqlite3.Connection, now_s: float, keep_s: float, max_mib: int) -> None:
+    """Add up old events, and drop events older than `keep_s`, and the oldest tenth while the file
+    is nearly full.
+
+    The number of rows is bounded, so that a tick does not wait for it.
+    """
+    _add_up(ledger, now_s - SINGLE_S)
+    since = now_s - keep_s
+    if used_bytes(ledger) > FULL * max_mib * 2**20:
+        since = max(since, _early(ledger, now_s))
+    rows = "SELECT rowid FROM event WHERE at < ? ORDER BY at LIMIT ?"
+    ledger.execute(f"DELETE FROM event WHERE rowid IN ({rows})", (since, AT_ONCE))
+    ledger.execute("DELETE FROM job WHERE last_at < ?", (since,))
+    give_back(ledger, AT_ONCE)
+
+
+def _add_up(ledger: sqlite3.Connection, until_s: float) -> None:
+    """Replace the events of the earliest quarter of an hour before `until_s` by their sums.
+
+    The events of a tick are from before the tick, so a tick on the hour belongs to the quarter that
+    ends. A tick adds the events of a single quarter at most, so one quarter a tick is enough."""
+    (first_s,) = ledger.execute("SELECT min(at) FROM event WHERE more IS NULL").fetchone()
+    if first_s is None or (end_s := -(-first_s // QUARTER_S) * QUARTER_S) > until_s:
+        return
+    single = "FROM event WHERE more IS NULL AND at <= ?"
+    (last_s,) = ledger.execute(f"SELECT max(at) {single}", (end_s,)).fetchone()
+    ledger.execute(
+        f"INSERT INTO event SELECT ?, name, label, job, {TOTAL}, '' {single} "
+        "GROUP BY name, label, job",
+        (last_s, end_s),
+    )
+    ledger.execute(f"DELETE {single}", (end_s,))
+
+
+def _early(ledger: sqlite3.Connection, now_s: float) -> float:
+    """Return the end of the oldest tenth of the ledger's span, without ticks from the future (a
+    clock was ahead)."""
+    question = "SELECT min(at), max(at) FROM event WHERE at <= ?"
+    (first, last) = ledger.execute(question, (now_s,)).fetchone()
+    return 0.0 if first is None else float(first + (last - first) / 10)

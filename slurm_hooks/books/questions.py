@@ -1,0 +1,258 @@
+"""Answers from the ledger: totals of a span, the losses of a job, and the source of metrics."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Optional
+
+from slurm_hooks.books.harvest.events import ENDS, LONGEST, RELEASES, USED
+from slurm_hooks.books.harvest.jobs import (
+    LOOP_S,
+    Interruptions,
+    JobLine,
+    Loop,
+    Loss,
+    loop_of,
+    moments_of,
+)
+from slurm_hooks.books.harvest.totals import (
+    Ends,
+    Query,
+    Sample,
+    Share,
+    Standing,
+    Ticks,
+    Totals,
+    VainRun,
+)
+from slurm_hooks.books.harvest.values import INTERRUPTIONS, Delay, Done
+from slurm_hooks.books.ledger import TOTAL, last_seen, line_of
+from slurm_hooks.model import FragmentId, Of, Why
+from slurm_hooks.model.job import NODE
+from slurm_hooks.model.moments import moment
+from slurm_hooks.model.resources import GPU
+from slurm_hooks.model.unused import CPU, Unused
+
+SAMPLES = 360  # points of a picture
+JOBS = 200  # lines of jobs in a report, most used first
+_IN_SPAN = "at > :since AND at <= :until"
+_OF_USER = "(:user = '' OR user = :user) AND (:account = '' OR account = :account)"
+_LOST = frozenset(kind.value for kind in INTERRUPTIONS)
+_Sums = Mapping[str, Mapping[str, float]]  # name, label, sum
+
+
+def totals(ledger: sqlite3.Connection, query: Query) -> Totals:
+    """Return the totals of a span. Raises Damaged."""
+    return _Part(ledger, query).totals()
+
+
+class _Part:
+    """A span of the ledger, for all jobs or for the jobs of a user or account."""
+
+    def __init__(self, ledger: sqlite3.Connection, query: Query) -> None:
+        self._ledger, self._query = ledger, query
+        self._values = {
+            "since": query.since.timestamp(),
+            "until": query.until.timestamp(),
+            "user": query.user,
+            "account": query.account,
+        }
+
+    def _rows(self, question: str) -> list[tuple[Any, ...]]:
+        return self._ledger.execute(question, self._values).fetchall()
+
+    def totals(self) -> Totals:
+        sums = _sums(
+            self._rows(f"SELECT name, label, {TOTAL} FROM event WHERE {_IN_SPAN} GROUP BY 1, 2")
+        )
+        by_job = self._rows(
+            f"SELECT name, label, sum(value), job.id, user, coalesce(account, '') FROM event "
+            f"JOIN job ON job.id = event.job WHERE {_IN_SPAN} AND {_OF_USER} GROUP BY 1, 2, 4"
+        )
+        is_all = not (self._query.user or self._query.account)
+        mine = sums if is_all else _sums(row[:3] for row in by_job)
+        whole = defaultdict(float, {name: sum(of.values()) for name, of in sums.items()})
+        span = f"SELECT min(at), max(at) FROM event WHERE name = 'ticks' AND {_IN_SPAN}"
+        first, last = self._rows(span)[0]
+        seen = last_seen(self._ledger)
+        return Totals(
+            query=self._query,
+            first=None if first is None else moment(first),
+            last=None if last is None else moment(last),
+            span_s=whole["span_seconds"],
+            unseen_s=whole["unseen_seconds"],
+            node_s=sum(mine.get(USED, {}).values()),
+            all_node_s=whole[USED],
+            uncertain_node_s=whole["uncertain_node_seconds"],
+            idle=_by_why(sums, "idle_node_seconds", Of.IDLE),
+            users=_shares(by_job, 4),
+            accounts=_shares(by_job, 5),
+            jobs=self._jobs(),
+            ends=_ends(mine),
+            done=_done(sums),
+            delays=self._delays(),
+            starts=int(whole["promised_starts"]),
+            ticks=_ticks(whole),
+            samples=self._samples(first, last),
+            vain=self._vain(),
+            unused=_unused(sums),
+            core_node_s=whole["core_node_seconds"],
+            lanes=seen.lanes if seen else (),
+        )
+
+    def _jobs(self) -> tuple[JobLine, ...]:
+        rows = self._rows(
+            f"SELECT account, line FROM job WHERE last_at > :since AND first_at <= :until "
+            f"AND {_OF_USER} ORDER BY node_s DESC, job_id LIMIT {JOBS}"
+        )
+        return tuple(map(line_of, rows))
+
+    def _vain(self) -> tuple[VainRun, ...]:
+        rows = self._rows(
+            f"SELECT at, job_id, more FROM event JOIN job ON job.id = event.job "
+            f"WHERE {_IN_SPAN} AND {_OF_USER} AND name = '{ENDS}'"
+        )
+        runs = [
+            VainRun(FragmentId(job_id, run["fragment"]), moment(at), run["nodes"], run["ran_s"])
+            for at, job_id, run in ((at, job_id, json.loads(more)) for at, job_id, more in rows)
+            if run["cause"] == Why.NOT_TRAINING.value
+        ]
+        return tuple(sorted(runs, key=lambda run: -run.nodes * run.ran_s)[:JOBS])
+
+    def _delays(self) -> tuple[Delay, ...]:
+        rows = self._rows(
+            f"SELECT value, more FROM event WHERE {_IN_SPAN} AND name = 'delay_seconds' "
+            "ORDER BY value DESC, at"
+        )
+        told = [(held_s, json.loads(more)) for held_s, more in rows]
+        return tuple(
+            Delay(one["job_id"], moment(one["planned"]), moment(one["started"]), held_s)
+            for held_s, one in told
+        )
+
+    def _samples(self, first: Optional[float], last: Optional[float]) -> tuple[Sample, ...]:
+        """Return means over spans of equal length, for each point of a picture."""
+        if first is None or last is None:
+            return ()
+        width = max((last - first) / SAMPLES, 1e-3)
+        rows = self._rows(
+            f"SELECT cast((at - {first!r}) / {width!r} AS INTEGER), min(at), name, label, "
+            f"sum(value) FROM event WHERE {_IN_SPAN} AND name IN ('ticks', 'nodes', 'idle_nodes') "
+            "GROUP BY 1, 3, 4 ORDER BY 1"
+        )
+        points: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for point, *row in rows:
+            points[point].append(tuple(row))
+        return tuple(map(_sample, points.values()))
+
+
+def _sums(rows: Iterable[tuple[Any, ...]]) -> _Sums:
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    for name, label, value in rows:
+        sums[name][label] += value
+    return sums
+
+
+def _by_why(sums: _Sums, name: str, of: Of) -> dict[Why, float]:
+    """Return the sums by reason. A later version may have more reasons."""
+    labels = sums.get(name, {})
+    return {why: labels[why.value] for why in of.whys if why.value in labels}
+
+
+def _shares(rows: Iterable[tuple[Any, ...]], column: int) -> tuple[Share, ...]:
+    """Return the harvest by the column, most used first."""
+    sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    jobs: dict[str, set[int]] = defaultdict(set)
+    for row in rows:
+        who, (name, label, value, job) = row[column], row[:4]
+        if name in (USED, RELEASES):
+            jobs[who].add(job)
+        if name != ENDS or label in _LOST:
+            sums[who][name] += value
+    shares = (
+        Share(who, s[USED], len(jobs[who]), int(s[RELEASES]), int(s[ENDS]))
+        for who, s in sums.items()
+        if who in jobs
+    )
+    return tuple(sorted(shares, key=lambda share: -share.node_s))
+
+
+def _ends(sums: _Sums) -> tuple[Ends, ...]:
+    node_s = sums.get("ended_node_seconds", {})
+    counts = _by_why(sums, ENDS, Of.END)
+    return tuple(Ends(w, int(n), node_s.get(w.value, 0.0)) for w, n in counts.items())
+
+
+def _done(sums: _Sums) -> tuple[Done, ...]:
+    parted = ((label.partition(" "), int(n)) for label, n in sums.get("done", {}).items())
+    rows = (Done(verb, cause, n) for (verb, _, cause), n in parted)
+    return tuple(sorted(rows, key=lambda row: -row.fragments))
+
+
+def _unused(sums: _Sums) -> dict[str, Unused]:
+    named = ((name, sums.get(f"unused_{name}_seconds")) for name in (GPU, CPU))
+    return {name: Unused(**amounts) for name, amounts in named if amounts}
+
+
+def _ticks(whole: Mapping[str, float]) -> Ticks:
+    count = int(whole["ticks"])
+    if not count:
+        return Ticks()
+    asked, refused = int(whole["rpcs"]), int(whole["refused_changes"])
+    return Ticks(count, whole["tick_seconds"] / count, whole[LONGEST], asked, refused)
+
+
+def _sample(rows: list[tuple[Any, ...]]) -> Sample:
+    sums = _sums(row[1:] for row in rows)
+    count, nodes = sums["ticks"][""], sums["nodes"]
+    ours, busy, out = (nodes[use] / count for use in ("ours", "others", "out_of_service"))
+    idle = {why: number / count for why, number in _by_why(sums, "idle_nodes", Of.IDLE).items()}
+    return Sample(moment(min(row[0] for row in rows)), ours, busy, out, idle)
+
+
+def interruptions_of(ledger: sqlite3.Connection, job_id: int) -> Optional[Interruptions]:
+    """Return a job's interruptions, or None if the ledger does not know the job."""
+    row = ledger.execute(
+        "SELECT id, account, line FROM job WHERE job_id = ? ORDER BY id DESC LIMIT 1", (job_id,)
+    ).fetchone()
+    if row is None:
+        return None
+    line = line_of(row[1:])
+    ends = ledger.execute(
+        f"SELECT at, label FROM event WHERE job = ? AND more > '' AND name = '{ENDS}' ORDER BY at",
+        row[:1],
+    )
+    ran_s = (line.last - line.first).total_seconds()
+    if line.unit == NODE:
+        ran_s = min(ran_s, line.node_s / max(1, line.least))
+    return Interruptions(moments_of(at for at, label in ends if label in _LOST), ran_s)
+
+
+def loop_in(ledger: sqlite3.Connection, job_id: int, now: datetime) -> Optional[Loop]:
+    """Return the preemption loop of a job, or None."""
+    rows = ledger.execute(
+        "SELECT at, label, more FROM event JOIN job ON job.id = event.job "
+        f"WHERE job_id = ? AND at >= ? AND more > '' AND name = '{ENDS}' ORDER BY at",
+        (job_id, now.timestamp() - LOOP_S),
+    )
+    told = ((at, label, json.loads(more)) for at, label, more in rows)
+    return loop_of(
+        [
+            Loss(at, run["taker"], tuple(run["taken"]))
+            for at, label, run in told
+            if label == Why.PREEMPTED.value or run["taker"]
+        ]
+    )
+
+
+def standing(ledger: sqlite3.Connection) -> Standing:
+    """Return each sum since the ledger began, and how things stood after the last tick."""
+    rows = ledger.execute("SELECT name, label, value FROM standing").fetchall()
+    (pages,) = ledger.execute("PRAGMA page_count").fetchone()
+    (page,) = ledger.execute("PRAGMA page_size").fetchone()
+    values = {(name, label): value for name, label, value in rows}
+    return {**values, ("ledger_bytes", ""): pages * page}
