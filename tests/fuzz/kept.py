@@ -29,10 +29,8 @@ SECRET, CHALLENGE = b"s" * 64, b"c" * 32
 _NODES = frozenset({"n1", "n2"})
 _SEEN = Seen(
     at=NOW,
-    runs=(
-        SeenRun(FragmentId(7, 0), 1, _NODES, NOW, NOW, "lease"),
-        SeenRun(FragmentId(7, 1), 0),
-    ),
+    runs=(SeenRun(FragmentId(7, 0), 1, _NODES, NOW, NOW, "lease"),),
+    waiting={7: {1: 0}},
     idle=((Why.NO_JOB, 3),),
     promises=(Promise("12_3", NOW, 4.5),),
 )

@@ -146,8 +146,9 @@ def _forgotten(
 ) -> Iterator[Forgotten]:
     """Yield the jobs that Slurm has forgotten. It drops a job cancelled before its start at once,
     and lists others for a while. So if the tick `is_late`, the end of a job is unknown."""
-    gone = {run.fragment.job_id for run in before.runs} - {job.job_id for job in seen.jobs}
-    ran = {run.fragment.job_id for run in before.runs if run.nodes or run.restarts}
+    ran = {run.fragment.job_id for run in before.runs}
+    ran |= {job_id for job_id, restarts in before.waiting.items() if any(restarts.values())}
+    gone = (ran | before.waiting.keys()) - {job.job_id for job in seen.jobs}
     for job_id in sorted(gone):
         how = Why.UNKNOWN if is_late or job_id in ran else Why.NEVER_RAN
         yield Forgotten(job_id, used.get(job_id, 0.0), how)
@@ -159,29 +160,29 @@ def _seen_of(seen: Snapshot, plan: Plan, promises: tuple[Promise, ...], before: 
     asked = {i.fragment: i.cause.value for i in plan.actions if i.verb in leaving or i.is_ended}
     asked.update({r.fragment: r.leaves for r in before.runs if r.leaves})
     old = {run.fragment: run for run in before.runs}
-    runs, nodes = [], {node.name: node for node in seen.nodes}
+    nodes = {node.name: node for node in seen.nodes}
+    runs: list[SeenRun] = []
+    waiting: dict[int, dict[int, int]] = {job.job_id: {} for job in seen.jobs}
     for fragment in _in_holes(seen):
-        last = old.get(fragment.id, SeenRun(fragment.id, run_of(fragment)))
-        is_same = last.restarts == run_of(fragment)
-        word = asked.get(fragment.id, "") if is_same else ""
-        run = _seen_run(fragment, word, last.start if is_same else None)
-        runs.append(replace(run, part=_part(fragment, nodes)) if run.nodes else run)
-    return Seen(seen.now, tuple(runs), tuple((i.reason, i.nodes) for i in plan.idle), promises)
+        number = run_of(fragment)
+        if fragment.state not in _OCCUPIES or not fragment.nodes:
+            waiting[fragment.id.job_id][fragment.id.index] = number
+            continue
+        last = old.get(fragment.id)
+        is_same = last is None or last.restarts == number
+        leaves = asked.get(fragment.id, "") if is_same else ""
+        leaves = leaves or (Why.REMINDED.value if fragment.is_leaving else "")
+        start = (last.start if last and is_same else None) or fragment.start
+        where = (fragment.nodes, start, fragment.end, leaves, _part(fragment, nodes))
+        runs.append(SeenRun(fragment.id, number, *where))
+    idle = tuple((i.reason, i.nodes) for i in plan.idle)
+    return Seen(seen.now, tuple(runs), waiting, idle, promises)
 
 
 def _lanes(seen: Snapshot, lease: Lease) -> Iterator[LaneWait]:
     for terms in seen.terms:
         if not terms.is_at_once:
             yield LaneWait(terms, seen.slurm.kill_wait, Lane(terms, lease).longest_lease)
-
-
-def _seen_run(fragment: Fragment, word: str, start: Optional[datetime]) -> SeenRun:
-    """Return the run. An earlier tick has seen its `start`."""
-    if fragment.state not in _OCCUPIES:
-        return SeenRun(fragment.id, run_of(fragment))
-    leaves = word or (Why.REMINDED.value if fragment.is_leaving else "")
-    where = (fragment.nodes, start or fragment.start, fragment.end)
-    return SeenRun(fragment.id, run_of(fragment), *where, leaves)
 
 
 def _endings(
@@ -191,10 +192,6 @@ def _endings(
     down = frozenset(node.name for node in seen.nodes if node.state is NodeState.DOWN)
     for run in before.runs:
         fragment = fragments.get(run.fragment)
-        if not run.nodes:
-            if fragment is not None and run_of(fragment) > run.restarts:
-                yield _unseen(run, fragment, since, seen)
-            continue
         if runs_on(run, fragment):
             continue
         kind, cause = kind_of(run, fragment, down)
@@ -204,6 +201,10 @@ def _endings(
         used = len(run.nodes) * run.part
         taken, taker = _taken(run, at, seen) if _is_sudden(kind, cause) else (frozenset(), "")
         yield Ending(run.fragment, at, kind, cause, used, ran_s, is_exact, taken, taker)
+    for fragment in fragments.values():
+        waited = before.waiting.get(fragment.id.job_id, {}).get(fragment.id.index)
+        if waited is not None and run_of(fragment) > waited:
+            yield _unseen(SeenRun(fragment.id, waited, start=since), fragment, since, seen)
 
 
 def _is_sudden(kind: Why, cause: str) -> bool:
@@ -240,7 +241,7 @@ def _unseen(run: SeenRun, fragment: Fragment, since: datetime, seen: Snapshot) -
     kind, cause = kind_of(run, fragment, frozenset())
     if fragment.state in _OCCUPIES:
         kind, cause = Why.PREEMPTED, ""
-    at, _ = end_of(replace(run, start=since), fragment, since, seen)
+    at, _ = end_of(run, fragment, since, seen)
     return Ending(run.fragment, at, kind, cause, 0, 0.0, is_exact=False)
 
 
@@ -250,9 +251,8 @@ def _lasting(
     """Yield the nodes on which the last tick saw each fragment, until the end of its run or now."""
     ended = {e.fragment: e.at for e in endings if e.nodes}
     for run in before.runs:
-        if run.nodes:
-            end = ended.get(run.fragment, now)
-            yield run.fragment, Stay(run.nodes, run.start or since, end, run.part)
+        end = ended.get(run.fragment, now)
+        yield run.fragment, Stay(run.nodes, run.start or since, end, run.part)
 
 
 def _begun(
@@ -263,7 +263,7 @@ def _begun(
 ) -> Iterator[tuple[FragmentId, Stay]]:
     """Yield runs that the last tick had not seen, even if they began in the same second."""
     ended = {e.fragment for e in endings if e.nodes}
-    old = {run.fragment for run in before.runs if run.nodes} - ended
+    old = {run.fragment for run in before.runs} - ended
     nodes = {node.name: node for node in seen.nodes}
     for fragment in fragments.values():
         is_new = fragment.state in _OCCUPIES and fragment.id not in old

@@ -5,9 +5,9 @@ Times are zoned datetimes. Names of spans in seconds end in `_s`. `node_s` is no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from slurm_hooks.model import FragmentId, Terms, Why
 from slurm_hooks.model.job import NODE
@@ -17,11 +17,9 @@ INTERRUPTIONS = frozenset({Why.PREEMPTED, Why.NODE_FAILED, Why.DIED})
 """Ends that neither a tick nor a user wanted."""
 
 
-@dataclass(frozen=True)
-class SeenRun:
-    """A fragment after a tick. `restarts` numbers its run. `nodes` is empty while it waits.
-    `leaves` is the value of a `Why` if it was asked to leave. `part` is its part of each node, 1 if
-    its job counts nodes."""
+class SeenRun(NamedTuple):
+    """A fragment on its nodes after a tick. `restarts` numbers its run. `leaves` is the value of a
+    `Why` if it was asked to leave. `part` is its part of each node, 1 if its job counts nodes."""
 
     fragment: FragmentId
     restarts: int
@@ -55,10 +53,12 @@ class LaneWait:
 
 @dataclass(frozen=True)
 class Seen:
-    """The memory of a tick for the next tick."""
+    """The memory of a tick for the next tick. `waiting` has the restart counts of fragments without
+    nodes, by job and index."""
 
     at: datetime
     runs: tuple[SeenRun, ...] = ()
+    waiting: dict[int, dict[int, int]] = field(default_factory=dict)
     idle: tuple[tuple[Why, int], ...] = ()
     promises: tuple[Promise, ...] = ()
     unused: tuple[tuple[str, Unused], ...] = ()

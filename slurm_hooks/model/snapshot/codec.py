@@ -20,6 +20,7 @@ from slurm_hooks.model import FragmentId
 from slurm_hooks.model.moments import iso
 
 _Way = Callable[[Any], Any]  # from a value to its data, or back
+_Kind = Callable[..., Any]
 
 
 class BadData(ValueError):
@@ -81,9 +82,11 @@ def _reader(kind: Any) -> _Way:
         read = _reader(kinds[0])
         return lambda data: origin(_each(repeat(read), _list(data)))
     if origin is tuple:
-        return _fixed(list(map(_reader, kinds)))
+        return _fixed(lambda *items: items, list(map(_reader, kinds)))
     if origin is dict:
         return _mapping(_reader(kinds[1]))
+    if issubclass(kind, tuple):  # a NamedTuple
+        return _fixed(kind, list(map(_reader, get_type_hints(kind).values())))
     if issubclass(kind, enum.Enum):
         return _choice({member.value: member for member in kind})
     return _object(kind)
@@ -97,13 +100,13 @@ def _object(kind: Any) -> _Way:
     def read(data: Any) -> Any:
         if not isinstance(data, Mapping):
             raise _unexpected("an object", data)
-        for name in data:
-            if name not in reads:
-                raise BadData(f"unknown key; known: {', '.join(reads)}", f".{name}")
+        if not reads.keys() >= data.keys():
+            name = next(name for name in data if name not in reads)
+            raise BadData(f"unknown key; known: {', '.join(reads)}", f".{name}")
         for name in needed:
             if name not in data:
                 raise BadData("missing", f".{name}")
-        values = {name: _at(f".{name}", reads[name], item) for name, item in data.items()}
+        values = _named(reads, data)
         try:
             return kind(**values)
         except ValueError as error:
@@ -116,11 +119,14 @@ def _is_needed(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
 
 
-def _at(key: str, read: _Way, item: Any) -> Any:
+def _named(reads: Mapping[str, _Way], data: Mapping[str, Any]) -> dict[str, Any]:
+    values = {}
     try:
-        return read(item)
+        for name, item in data.items():
+            values[name] = reads[name](item)
     except BadData as error:
-        raise error.below(key) from error
+        raise error.below(f".{name}") from error
+    return values
 
 
 def _list(data: Any) -> list[Any]:
@@ -130,14 +136,20 @@ def _list(data: Any) -> list[Any]:
 
 
 def _each(reads: Iterable[_Way], data: list[Any]) -> list[Any]:
-    return [_at(f"[{at}]", read, item) for at, (read, item) in enumerate(zip(reads, data))]
+    values: list[Any] = []
+    try:
+        for read, item in zip(reads, data):
+            values.append(read(item))
+    except BadData as error:
+        raise error.below(f"[{len(values)}]") from error
+    return values
 
 
-def _fixed(reads: list[_Way]) -> _Way:
+def _fixed(kind: _Kind, reads: list[_Way]) -> _Way:
     def read(data: Any) -> Any:
         if len(_list(data)) != len(reads):
             raise BadData(f"expected {len(reads)} items, found {len(data)}")
-        return tuple(_each(reads, data))
+        return kind(*_each(reads, data))
 
     return read
 
@@ -151,7 +163,8 @@ def _mapping(read_item: _Way) -> _Way:
         for name in data:
             if not re.fullmatch(r"\d{1,10}", str(name)):
                 raise BadData("expected a job id as key", f".{name}")
-        return {int(name): _at(f".{name}", read_item, item) for name, item in data.items()}
+        values = _named(dict.fromkeys(data, read_item), data)
+        return {int(name): value for name, value in values.items()}
 
     return read
 
