@@ -272,11 +272,13 @@ local function write_time_note(job, place, parts)
     job.time_limit, place.own, most, most == 1 and "" or "s")
 end
 
+local REST = { gpu = "GPUs come from idle GPUs", task = "tasks come to idle CPUs" }
+
 --- A note that names the partition in which the core waits.
 local function write_core_note(request, place, job, parts)
   if not request.core then return nil end
-  local note = string.format("note: core=%d waits in %s like any job, and the other nodes come "
-    .. "from idle nodes in %s%s", request.core, place.own, place.lane,
+  local note = string.format("note: core=%d waits in %s like any job, and the other %s in %s%s",
+    request.core, place.own, REST[request.counted] or "nodes come from idle nodes", place.lane,
     write_time_note(job, place, parts))
   if request.core >= request.min then return note end
   return note .. string.format("; a core below MIN %d cannot run alone", request.min)

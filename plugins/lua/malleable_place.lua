@@ -69,7 +69,7 @@ local function check_own(own, lane, request, parts)
   end
   local record = parts[own]
   local total = record and record.total_nodes
-  if not total or request.core <= total then return nil end
+  if not total or request.counted or request.core <= total then return nil end
   return string.format("--malleable: core=%d is more than the %d nodes of partition %s; write a "
     .. "smaller core", request.core, total, own)
 end
@@ -84,7 +84,7 @@ function M.find(request, job, site, policy)
   end
   local named = site.partition or job.partition -- else Slurm's default, which Slurm writes
   local lane, own = M.split_partitions(named or find_default(site.parts) or "", policy.partitions)
-  lane = lane or choose_partition(request, {}, {}, policy)
+  lane = choose_partition(request, { partition = lane }, {}, policy)
   return { lane = lane, partition = named and own, own = own,
     fault = check_own(own, lane, request, site.parts) }
 end

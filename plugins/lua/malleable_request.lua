@@ -220,7 +220,7 @@ end
 --- Refuse a request whose MIN or core needs more fragments than the user may submit.
 local function refuse_cut(request, most, limit)
   local name, least = "MIN ", request.min
-  if (request.core or 0) > least then name, least = "core=", request.core end
+  if request.counted or (request.core or 0) > least then name, least = "core=", request.core end
   local largest = most * request.unit
   return string.format("--malleable: %s%d needs %d fragments, and %s submit %d job%s; write %s%s",
     name, least, least / request.unit, limit, most, most == 1 and "" or "s",
@@ -233,12 +233,13 @@ end
 function M.cut(request, most, limit)
   if not most or request.fragments <= most then return nil end
   local largest, change = most * request.unit
-  if request.counted then
+  local least = math.max(request.counted and 0 or request.min, request.core or 0)
+  if least > largest then
+    return refuse_cut(request, most, limit)
+  elseif request.counted then
     change = string.format("the job has %d fragment%s instead of %d", most,
       most == 1 and "" or "s", request.fragments)
     request.fragments = most
-  elseif math.max(request.min, request.core or 0) > largest then
-    return refuse_cut(request, most, limit)
   else
     local max = request.max
     words.cut(request, largest)
@@ -263,11 +264,13 @@ local function check_engine(request, policy)
 end
 
 --- The number of fragments of an accepted request. `nodes` counts the nodes of its partition, nil
--- if unknown. A gang has at most a single part of each node, a pool any number.
+-- if unknown. A gang has at most a single part of each node beside its core, a pool any number.
 local function count_fragments(request, policy, nodes)
-  local count = request.max / request.unit
+  local count, core = request.max / request.unit, (request.core or 0) / request.unit
   if not request.counted then return count end
-  if nodes and not is_pool(request, policy) then count = math.min(count, math.max(nodes, 1)) end
+  if nodes and not is_pool(request, policy) then
+    count = math.min(count, core + math.max(nodes, 1))
+  end
   return math.min(count, (limit_fragments(request, policy)))
 end
 

@@ -2,8 +2,8 @@
 --
 -- Sizes count slots, and a fragment has some of them on a single node. Options may describe the
 -- whole job or a node. This module replaces such an option if it determines a slot, and else
--- refuses it. An element waits with a single slot. The reconciler writes its true size before each
--- release.
+-- refuses it. An element waits with `unit` slots, as many as a fragment of a core has. The
+-- reconciler writes the true size of all other fragments before each release.
 -- Pure tables; runs on Lua 5.1 (Debian's Slurm) to 5.4.
 
 local M = {}
@@ -184,16 +184,26 @@ local function find_task(job, tres)
   return { gres = "", cpus = cpus, memory = per_cpu and per_cpu * cpus or nil }, {}, faults
 end
 
-local function check_slot(slot)
-  if slot.cpus and (slot.cpus < 1 or slot.cpus > MOST_CPUS) then
+local function check_slot(slot, request)
+  if slot.cpus and (slot.cpus < 1 or slot.cpus * request.unit > MOST_CPUS) then
     return string.format("--cpus-per-%s: is out of range; write 1 to %d",
-      slot.gres == "" and "task" or "gpu", MOST_CPUS)
+      slot.gres == "" and "task" or "gpu", math.floor(MOST_CPUS / request.unit))
   end
   if slot.memory and (slot.memory < 1 or slot.memory > MOST_MEMORY) then
     return string.format("--mem-per-%s: is out of range; write 1M to %dM",
       slot.gres == "" and "cpu" or "gpu", MOST_MEMORY)
   end
   return nil
+end
+
+--- A core is released before its node is known, so it has no share of a node.
+local function check_core(request, slot, tres)
+  local is_known = slot.cpus and slot.memory
+  if not request.core or is_known then return nil end
+  return string.format("--malleable: core=%d asks for as much as any job of yours, so say what "
+    .. "comes with each %s; write %s", request.core, slot.gres == "" and "task" or "GPU",
+    slot.gres == "" and "--mem-per-cpu=SIZE"
+      or spell_gpus(tres) .. "--cpus-per-gpu=N --mem-per-gpu=SIZE")
 end
 
 local SHAPES = { { "threads_per_core", "--threads-per-core" },
@@ -254,10 +264,11 @@ local function write_notes(job, tres, request, derived)
 end
 
 --- Fields of an element that waits; an empty text unsets one.
-local function write_fields(job, slot, gres)
-  local cpus = slot.cpus or 1
-  local set = { cpus_per_task = cpus, pn_min_cpus = cpus, pn_min_memory = slot.memory
-    or LEAST_MEMORY, tres_per_node = slot.gres ~= "" and gres .. slot.gres .. ":1" or nil }
+local function write_fields(job, slot, gres, unit)
+  local cpus = (slot.cpus or 1) * unit
+  local set = { cpus_per_task = cpus, pn_min_cpus = cpus,
+    pn_min_memory = slot.memory and slot.memory * unit or LEAST_MEMORY,
+    tres_per_node = slot.gres ~= "" and string.format("%s%s:%d", gres, slot.gres, unit) or nil }
   for _, name in ipairs({ "tres_per_node", "tres_per_job", "tres_per_task", "cpus_per_tres",
     "mem_per_tres" }) do
     if job[name] and not set[name] then set[name] = "" end
@@ -279,10 +290,12 @@ function M.find(job, request, gres)
     slot, derived, more = find_task(job, tres)
   end
   for _, fault in ipairs(more) do faults[#faults + 1] = fault end
-  faults[#faults + 1] = check_slot(slot)
+  faults[#faults + 1] = check_slot(slot, request)
+  if #faults == 0 then faults[1] = check_core(request, slot, tres) end
   check_options(job, faults)
-  return { slot = slot, tasks = 1, cpus = slot.cpus or 1, faults = faults,
-    set = write_fields(job, slot, gres), notes = write_notes(job, tres, request, derived) }
+  local set = write_fields(job, slot, gres, request.unit)
+  return { slot = slot, tasks = 1, cpus = set.cpus_per_task, faults = faults, set = set,
+    notes = write_notes(job, tres, request, derived) }
 end
 
 return M

@@ -150,7 +150,7 @@ local KEYS = {
   unit = { parse_unit, string.format("unit=N (1 to %d) or unit=gpu", MAX_COUNT) },
   engine = { is_name, "engine=NAME" },
   launch = { function(text) return text == "srun" and text or nil end, "launch=srun" },
-  core = { parse_number, "core=N, the nodes that are never taken" },
+  core = { parse_number, "core=N, the size that is never taken" },
   core_end = { function(text) return (text == "stay" or text == FINISH) and text or nil end,
     "core_end=stay or core_end=finish" },
   sizes = { parse_sizes, string.format("sizes=x2, or up to %d sizes from small to large, each "
@@ -272,10 +272,6 @@ local function check_core(request)
   if not core then
     return request.core_end and string.format("--malleable: core_end=%s needs a core; write core=N "
       .. "with it, or leave it out", request.core_end)
-  end
-  if request.counted then
-    return string.format("--malleable: cores take whole nodes; leave core=%d or unit=%s out", core,
-      M.spell_unit(request))
   end
   local size = find_size(core, request.allowed and request.min or unit, request.max, request)
   if size == core then return nil end

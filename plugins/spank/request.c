@@ -114,7 +114,7 @@ static bool read_core(const struct reader *reader, struct item value, struct req
 {
 	if (item_number(value, &request->core))
 		return true;
-	return refuse(reader, "core is the number of nodes that are never taken, from 1 to MAX; "
+	return refuse(reader, "core is the size that is never taken, from 1 to MAX; "
 			      "write for example core=2, or leave core out");
 }
 

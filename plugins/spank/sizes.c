@@ -91,9 +91,6 @@ static bool check_core(const struct reader *reader, const struct request *reques
 	if (!request->core)
 		return refuse(reader, "core_end needs a core; write core=N with it, or leave "
 				      "core_end out");
-	if (request->counted != REQUEST_NODES)
-		return refuse(reader, "cores take whole nodes; leave core=%u or the unit out",
-			      request->core);
 	if (size == request->core)
 		return true;
 	if (has_sizes(request))

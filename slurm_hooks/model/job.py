@@ -5,6 +5,7 @@ Constructors refuse values that cannot exist.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -60,7 +61,8 @@ class Request:
       node. Otherwise sizes count nodes, and a fragment has `unit` nodes.
     * `core`: the size of the core. Its fragments come first in the array, and wait in the ordinary
       queue, in the partition and with the QOS of the user.
-    * `lane`: for a job with a core, the partition in which all other fragments have their holes.
+    * `lane`: for a job with a core, the partition to which all other fragments move. A part of a
+      node may then be in another partition of ours.
     * `ends_all`: true if the job ends with its core.
     * `allowed`: the only sizes that the job may have. Empty: any size.
     * `preferred`: the size to choose among sizes of equal worth.
@@ -279,11 +281,9 @@ class Fragment:
         request = self.mark.request
         return self.id.index < request.core // request.unit and not self.mark.is_spent
 
-    @property
-    def is_astray(self) -> bool:
-        """True if it belongs to the lane of its job and is in another partition."""
-        lane = self.mark.request.lane
-        return bool(lane) and not self.is_core and self.lane != lane
+    def is_astray(self, lanes: Collection[str]) -> bool:
+        """True if it belongs to the lane of a job with a core, and is in none of these lanes."""
+        return bool(self.mark.request.core) and not self.is_core and self.lane not in lanes
 
     @property
     def size(self) -> int:

@@ -99,6 +99,7 @@ def to_queue(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
         if fragment.is_not_launched:
             mark = fragment.mark.in_vain(ground.now, NOT_LAUNCHED)
         mark = replace(mark, released=ground.now, noticed=None, idle=None, run=fragment.restarts)
+        mark = replace(mark, slots=job.request.unit if job.request.slot else 0)
         yield Intent(fragment.id, Why.CORE, Verb.QUEUE, mark=mark)
 
 
@@ -116,7 +117,7 @@ def to_move(ground: Ground, job: MalleableJob) -> Iterator[Intent]:
     may_move = request.lane and job.job_id not in ground.seen.without_qos
     for fragment in job.fragments if may_move else ():
         is_kept = fragment.is_on_hold or fragment.mark.is_on_hold or in_vain(fragment, ground.now)
-        if fragment.is_astray and fragment.state in WAITING_STATES and not is_kept:
+        if ground.is_astray(fragment) and fragment.state in WAITING_STATES and not is_kept:
             yield Intent(
                 fragment.id,
                 Why.TO_LANE,
@@ -131,7 +132,7 @@ def kept_out(ground: Ground, job: MalleableJob) -> Iterator[Reason]:
     """Say why the job's other fragments do not move to the lane."""
     if job.job_id in ground.seen.without_qos:
         yield Reason(Why.TO_LANE, Detail(user=job.user, said=ground.settings.site.qos))
-    astray = (f for f in job.stirring if f.is_astray and f.mark.obstacle == NOT_MOVED)
+    astray = (f for f in job.stirring if ground.is_astray(f) and f.mark.obstacle == NOT_MOVED)
     yield from islice(filter(None, (in_vain(f, ground.now) for f in astray)), 1)
 
 

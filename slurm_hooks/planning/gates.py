@@ -163,7 +163,7 @@ def _leaves_service(at: Presence) -> Optional[Why]:
 
 def _is_astray(at: Presence) -> Optional[Why]:
     """An operator released it outside its lane, where no job can preempt it."""
-    return Why.TO_LANE if at.fragment.is_astray else None
+    return Why.TO_LANE if at.ground.is_astray(at.fragment) else None
 
 
 def _is_elsewhere(at: Entry) -> Optional[Verdict]:

@@ -43,6 +43,10 @@ class Ground:
     def lane_of(self, fragment: Fragment) -> Lane:
         return self._lane(fragment.lane, fragment.mark.request)
 
+    def is_astray(self, fragment: Fragment) -> bool:
+        """True if it belongs to the lane of a job with a core, and is in no partition of ours."""
+        return fragment.is_astray(self.settings.site.partitions)
+
     def _lane(self, partition: str, request: Request) -> Lane:
         any_lane, plain, lanes = self._lanes
         return any_lane if request.slot is not None else lanes.get(partition, plain)

@@ -86,6 +86,7 @@ def latest_end(ground: Ground, claim: Claim) -> Optional[datetime]:
 class Hole:
     """A node, until when malleable jobs may use it, and the fragments that are `here` or coming.
 
+    A core has its part of the node as jobs of others have theirs.
     The `claim` of others ends it. The other moments are the last for leases. None: no limit.
     `latest` is for fragments that leave before every claim. A fragment that stays until Slurm takes
     its node ends by the `wall`, a reservation or a planned start of a job in the lane. Its new
@@ -123,9 +124,13 @@ class Hole:
 
     @cached_property
     def ours(self) -> Resources:
-        """The part that running fragments of jobs that count slots have."""
-        running = (f.asks for f in self.here if f.state is FragmentState.RUNNING)
+        """The part that running fragments of jobs that count slots have in holes."""
+        running = (f.asks for f in self._lent if f.state is FragmentState.RUNNING)
         return sum(running, start=NO_RESOURCES)
+
+    @property
+    def _lent(self) -> Iterator[Fragment]:
+        return (fragment for fragment in self.here if not fragment.is_core)
 
     @property
     def left_without_ours(self) -> Resources:
@@ -146,8 +151,8 @@ class Hole:
     @property
     def gangs(self) -> frozenset[int]:
         """The gangs that have a fragment there. Each has at most a single fragment on a node."""
-        ours = (f for f in self.here if f.mark.request.way.works_as_one)
-        return frozenset(f.id.job_id for f in ours)
+        ours = (f.id.job_id for f in self._lent if f.mark.request.way.works_as_one)
+        return frozenset(ours)
 
 
 def _hides_others(fragment: Fragment) -> bool:

@@ -108,7 +108,7 @@ def growable(ground: Ground, job: MalleableJob) -> tuple[Fragment, ...]:
     if job.way.zero_is_idle:
         fragments = to_be_started(ground, job)
     if job.request.core:
-        fragments = tuple(f for f in fragments if not (f.is_core or f.is_astray))
+        fragments = tuple(f for f in fragments if not (f.is_core or ground.is_astray(f)))
     return tuple(f for f in fragments if is_ready(ground, f))
 
 

@@ -106,7 +106,7 @@ def _pending(ground: Ground, fragment: Fragment) -> Optional[Intent]:
     outside its lane.
     """
     mark, now = fragment.mark, ground.now
-    if fragment.is_astray:
+    if ground.is_astray(fragment):
         return Intent(fragment.id, Why.TO_LANE, is_held=True)
     if fragment.eligible is not None and fragment.eligible > now:
         return Intent(fragment.id, Why.PREEMPTED, is_held=True)

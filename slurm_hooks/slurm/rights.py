@@ -37,7 +37,7 @@ def parse_rights(text: str) -> dict[str, dict[str, frozenset[str]]]:
 def with_rights(port: Port, seen: Snapshot, site: Site) -> Snapshot:
     """Return the snapshot with the jobs whose user may not have the site's QOS. Only jobs with
     fragments to move count. Without an answer all of these wait for the next tick."""
-    jobs = [job for job in seen.jobs if has_astray(job)]
+    jobs = [job for job in seen.jobs if has_astray(job, site)]
     if not (site.qos and seen.slurm.enforces_qos and jobs):
         return seen
     try:
@@ -50,9 +50,9 @@ def with_rights(port: Port, seen: Snapshot, site: Site) -> Snapshot:
     return replace(seen, without_qos=frozenset(denied))
 
 
-def has_astray(job: MalleableJob) -> bool:
+def has_astray(job: MalleableJob, site: Site) -> bool:
     """True if fragments of the job must move to the lane."""
-    return bool(job.request.lane) and any(f.is_astray for f in job.fragments)
+    return bool(job.request.core) and any(f.is_astray(site.partitions) for f in job.fragments)
 
 
 def _may(job: MalleableJob, site: Site, rights: Mapping[str, frozenset[str]]) -> bool:

@@ -81,7 +81,8 @@ def needs_charges(ground: Ground) -> bool:
         return False
     if any(limit.of == "account" for terms in seen.terms for limit in terms.limits):
         return True
-    if ground.settings.site.qos and any(map(has_astray, seen.jobs)):
+    site = ground.settings.site
+    if site.qos and any(has_astray(job, site) for job in seen.jobs):
         return True
     users = {job.user for job in seen.jobs}
     of_user = (Counted.USER, Counted.QOS_USER)

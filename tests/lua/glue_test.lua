@@ -207,8 +207,8 @@ job = describe_job({ spank_job_env = { [0] = "MALLEABLE=2-8,unit=2gpu" }, tres_p
   "gres/gpu:a100:8", mem_per_tres = "gres/gpu:1000", min_mem_per_node = 0, shared = 1 })
 check("a job of GPUs", slurm_job_submit(job, { parts = { total_nodes = 3 } }, 1000) == 0, said[1])
 check("its partition", job.partition == "parts", job.partition)
-check("an element waits with one slot", job.tres_per_node == "gres/gpu:a100:1"
-  and job.mem_per_tres == "" and job.pn_min_memory == 1000, job.tres_per_node)
+check("an element waits with the unit", job.tres_per_node == "gres/gpu:a100:2"
+  and job.mem_per_tres == "" and job.pn_min_memory == 2000, job.tres_per_node)
 check("it is for one node, which it shares", job.min_nodes == 1 and job.max_nodes == 1
   and job.shared == 65534, job.shared)
 check("the slot is in the mark", job.admin_comment == "malleable{min=2,max=8,unit=2,"

@@ -327,6 +327,9 @@ for _, case in ipairs(WISHES) do
 end
 
 -- Cores: all elements wait where the user's ordinary jobs do. ABSENT: the field is left alone.
+local CORE_PARTS = { part_nodes = "parts", partitions = { "malleable", "parts" }, unfit = {} }
+local CORE_GPUS = { tres_per_node = "gres:gpu:1", cpus_per_tres = "gres:gpu:8",
+  mem_per_tres = "gres:gpu:1000" }
 local CORES = {
   { name = "a core", mark = "engine=torchrun,core=2,lane=malleable,frags=16,lease=600,hole=120,",
     set = { partition = ABSENT, time_limit = ABSENT, qos = ABSENT, account = ABSENT, priority = 0,
@@ -366,6 +369,15 @@ local CORES = {
   { name = "as much time as its partition has", job = { time_limit = 480 }, set = {},
     site = { parts = merge(PARTS, { main = { max_time = 480, total_nodes = 99, flag_default = 1 }
     }) }, mark = "core=2,", note = "from idle nodes in malleable$" },
+  { name = "GPUs", text = "4-16,unit=2gpu,core=8", job = CORE_GPUS, policy = CORE_PARTS,
+    site = { parts = merge(PARTS, { parts = { total_nodes = 3 } }) },
+    set = { partition = ABSENT, tres_per_node = "gres:gpu:2", cpus_per_task = 16, min_cpus = 16,
+      pn_min_memory = 2000, time_limit = ABSENT },
+    mark = "unit=2,.*core=8,lane=parts,frags=7,.*slot=gpu%+cpu:8%+mem:1000}$",
+    note = "waits in main like any job, and the other GPUs come from idle GPUs in parts$" },
+  { name = "GPUs beside any of our lanes", text = "2-4,unit=gpu,core=2", job = merge(CORE_GPUS,
+    { partition = "main,malleable" }), policy = CORE_PARTS, set = { partition = "main" },
+    site = { parts = merge(PARTS, { parts = {} }) }, mark = "lane=parts," },
   { name = "less than MIN", text = "4-16,core=2", set = {}, mark = "core=2,",
     note = "a core below MIN 4 cannot run alone$" },
   { name = "all sizes", text = "2-16,core=4,sizes=x2,prefer=8,min_run=5m", set = {},
@@ -528,7 +540,7 @@ local SLOTS = {
     frags = 6 },
   { name = "no more fragments than MAX needs", text = "2-4,unit=gpu", slot = "gpu", frags = 4 },
   { name = "two GPUs", text = "4-8,unit=2gpu", slot = "gpu", frags = 4, request = "4-8,unit=2gpu",
-    set = { tres_per_node = "gres:gpu:1", min_nodes = 1 } },
+    set = { tres_per_node = "gres:gpu:2", min_nodes = 1 } },
   { name = "a pool has several parts of a node", text = "0-64,unit=gpu,engine=tasks", slot = "gpu",
     frags = 64 },
   { name = "up to max_workers", text = "0-1000,unit=gpu,engine=tasks", slot = "gpu", frags = 1000 },
@@ -641,8 +653,14 @@ end
 
 -- What has no meaning for parts of nodes: the fault, as a pattern.
 local NO_SLOTS = {
-  { name = "a core", text = "4-8,unit=gpu,core=2",
-    fault = "cores take whole nodes; leave core=2 or unit=gpu out$" },
+  { name = "a core with a share of its node", text = "4-8,unit=gpu,core=2",
+    fault = "core=2 .* with each GPU; write %-%-gres=gpu:1 %-%-cpus%-per%-gpu=N "
+      .. "%-%-mem%-per%-gpu=SIZE$" },
+  { name = "a core of tasks with a share of its node", text = "0-8,unit=task,engine=tasks,core=2",
+    fault = "core=2 .* with each task; write %-%-mem%-per%-cpu=SIZE$" },
+  { name = "a core with more fragments than jobs", text = "4-64,unit=gpu,core=12",
+    site = { qos = "small" }, policy = { submit_limits = LIMITED.submit_limits },
+    fault = "core=12 needs 12 fragments, and QOS small lets a user submit 8 jobs; write " },
   { name = "not offered", policy = { part_nodes = ABSENT },
     fault = "^%-%-malleable: parts of nodes are not offered here; leave unit=gpu out or write "
       .. "unit=N, and count nodes$" },

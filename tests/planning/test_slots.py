@@ -162,6 +162,25 @@ def test_a_gang_has_a_single_fragment_on_a_node_and_a_pool_any_number() -> None:
     assert grown(plan_of(job(asked, part(0, "n1", 2, asked)), nodes=nodes)) == {"n1": 3}
 
 
+def test_a_core_of_slots_is_queued_and_others_start_beside_it() -> None:
+    asked = request(2, 8, 2, core=2, lane="parts")
+    waiting = job(asked, make_fragment(0, request=asked, lane="main", asks=gpus(2)), held=0)
+    (queued,) = plan_of(waiting, nodes=[node("n1", used=8)]).actions
+    assert queued.verb is Verb.QUEUE
+    assert queued.mark
+    assert queued.mark.slots == 2
+    core = replace(part(0, "n1", 2, asked), lane="main")
+    others = [
+        make_fragment(i, request=asked, lane=lane, asks=gpus(2))
+        for i, lane in ((1, "parts"), (2, "malleable"), (3, "main"))
+    ]
+    plan = plan_of(job(asked, core, *others, held=0), nodes=[node("n1", used=5)])
+    assert grown(plan) == {"n1": 2}  # as beside a job of others
+    assert grow_of(plan).lane == "parts"
+    assert [i.fragment.index for i in plan.actions if i.is_moved] == [3]
+    assert [j.nodes_planned for j in plan.jobs] == [4]
+
+
 def test_as_few_fragments_as_possible_and_the_tightest_fit_for_the_rest() -> None:
     nodes = [node("n1", used=1), node("n2", used=4), node("n3", used=6)]
     assert grown(plan_of(job(request(1, 9)), nodes=nodes)) == {"n1": 7, "n3": 2}

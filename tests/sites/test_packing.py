@@ -5,13 +5,16 @@ The tests check the node of a small job, and the nodes of the next whole-node jo
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from promises.bench import Bench, has, occupied
+from promises.bench import TRAINER, WITH_TORCHRUN, Bench, has, occupied
 from sites.admin import ordinary, state_of
 from slurm_hooks.model import FragmentState, MalleableJob
 from slurm_hooks.sandbox import Sandbox
@@ -21,6 +24,7 @@ pytestmark = pytest.mark.slurm
 NewSite = Callable[..., Sandbox]
 SLEEP = "exec sleep 600"
 POOL = "unit=gpu,engine=pool"
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "train.py"
 SOON_S = 20.0  # a preemption, on a busy host; a job without room waits for minutes
 
 
@@ -91,6 +95,38 @@ def ours_only_on(bench: Bench, *nodes: str) -> Iterator[None]:
 def small_then_whole(bench: Bench) -> tuple[str, str]:
     """The nodes of a job of 2 GPUs and of a job of 8 GPUs after it."""
     return goes_to(bench, rigid(bench, 2)), goes_to(bench, rigid(bench, 8))
+
+
+def newest_round(bench: Bench, job: int) -> int:
+    path = bench.directory(job) / "rounds.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return json.loads(lines[-1])["size"] if lines else 0
+
+
+@pytest.mark.torch
+def test_a_core_of_gpus_waits_in_the_ordinary_queue_and_grows_into_free_gpus(bench: Bench) -> None:
+    """Two fragments of the core have a GPU each, wherever Slurm puts them. The training keeps them
+    when an ordinary job takes the others."""
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    without_headroom(bench)
+    others_have(bench, n1=5, n2=7, n3=8, n4=8)
+    shutil.copy(DIGITS, bench.box.work / "train.py")
+    torchrun = "torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE train.py --steps=100000 --pace=0.05"
+    options = ["-p", "main", "--gres=gpu:1", "--cpus-per-gpu=1", "--mem-per-gpu=100", "--time=30"]
+    job = bench.submit(f"{WITH_TORCHRUN}\nexec {torchrun}", "2-4,unit=gpu,core=2", TRAINER, options)
+    bench.tick_until(job, lambda j: j.size == 4)
+    seen = bench.job(job)
+    assert {f.lane for f in seen.core} == {"main"}
+    assert [(f.size, f.asks.gpus) for f in seen.core] == [(1, 1), (1, 1)]
+    assert {f.lane for f in seen.active if not f.is_core} == {"parts"}
+    wait_until(lambda: newest_round(bench, job) == 4)
+
+    others = [rigid(bench, 1), rigid(bench, 1)]
+    wait_until(lambda: all(state_of(bench.box, other) == "RUNNING" for other in others))
+    bench.tick_until(job, lambda j: j.size == 2)
+    wait_until(lambda: newest_round(bench, job) == 2)
+    assert [f.restarts for f in bench.job(job).core] == [0, 0]
 
 
 def test_without_malleable_jobs_slurm_packs(bench: Bench) -> None:

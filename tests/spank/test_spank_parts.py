@@ -102,9 +102,9 @@ def test_other_ways_to_ask_for_gpus(site: Sandbox, options: str, slot: Slot) -> 
     assert (seen["NumNodes"], seen["NumTasks"], seen["NumCPUs"]) == (
         "1-1",
         "1",
-        str(slot.cpus or 1),
+        str(2 * (slot.cpus or 1)),
     )
-    assert seen["TresPerNode"] in ("gres:gpu:1", "gres/gpu:1")
+    assert seen["TresPerNode"] in ("gres:gpu:2", "gres/gpu:2")
     others = {"TresPerJob", "TresPerTask", "CpusPerTres", "MemPerTres"}
     assert not others & set(seen)
 
