@@ -90,7 +90,8 @@ function M.find(request, job, site, policy)
 end
 
 function M.check_part_nodes(request, policy)
-  if not request or not request.counted or policy.part_nodes then return nil end
+  local is_offered = policy.part_nodes or policy.parts_qos
+  if not request or not request.counted or is_offered then return nil end
   return string.format("--malleable: parts of nodes are not offered here; leave unit=%s out or "
     .. "write unit=N, and count nodes", request.counted)
 end
@@ -105,9 +106,10 @@ function M.check_lane(name, request, record, policy)
     return string.format("--partition=%s: malleable jobs run in %s; drop --partition or write "
       .. "--partition=%s", name, table.concat(offered, " or "), offered[1])
   end
-  if policy.unfit[name] then
+  local why = policy.unfit[name] or request and request.counted and policy.unfit[policy.parts_qos]
+  if why then
     return string.format("--partition=%s: malleable jobs cannot run there. %s. Show this line to "
-      .. "your administrator", name, policy.unfit[name])
+      .. "your administrator", name, why)
   end
   -- Slurm hides a partition that AllowGroups closes to the user, yet a tick may move a job there.
   if request and request.core and not record then
@@ -165,7 +167,7 @@ function M.check_qos(name, request, site, policy)
   local has_core = request and request.core
   if has_core then name = name or site.qos or site.default_qos end
   if not policy.qos or not name then return nil end
-  local is_site = name == policy.qos
+  local is_site = name == policy.qos or name == policy.parts_qos
   if has_core then
     return is_site and string.format("--qos=%s: is for malleable jobs, whose nodes other jobs may "
       .. "take, but a core keeps its nodes; write --qos=NAME with another QOS", name) or nil
@@ -184,6 +186,11 @@ function M.check_account(name, request, policy)
     .. "--account, and SBATCH_ACCOUNT if it is set", name, policy.account)
 end
 
+--- The QOS of malleable jobs, which a site may have twice: parts of nodes have the second.
+function M.find_qos(request, policy)
+  return request.counted and policy.parts_qos or policy.qos
+end
+
 local KINDS = { { "user", "a user" }, { "account", "an account" }, { "all", "all users" } }
 
 --- The number of jobs that the user may submit, each element counted, and the limit's owner; nil if
@@ -193,7 +200,8 @@ local KINDS = { { "user", "a user" }, { "account", "an account" }, { "all", "all
 function M.find_submit_limit(request, job, site, policy)
   local limits, place = policy.submit_limits or {}, M.find(request, job, site, policy)
   local first = (policy.part_qos or {})[place.own or place.lane]
-  local second = not request.core and policy.qos or site.qos or site.default_qos or "normal"
+  local second = not request.core and M.find_qos(request, policy) or site.qos or site.default_qos
+    or "normal"
   second = second:lower() -- slurmdbd keeps small letters
   if (policy.over_qos or {})[second] then first, second = second, first end
   local most, owner

@@ -90,7 +90,7 @@ function M.check_policy(policy)
   if type(policy.gpus) == "table" and not are_gpus(policy.gpus) then
     faults[#faults + 1] = "gpus is not a list of numbers by partition and kind"
   end
-  for _, key in ipairs({ "qos", "account", "part_nodes" }) do
+  for _, key in ipairs({ "qos", "account", "part_nodes", "parts_qos" }) do
     local name = policy[key]
     if name ~= nil and (type(name) ~= "string" or name == "") then
       faults[#faults + 1] = key .. " is not a name"
@@ -303,7 +303,7 @@ end
 -- the job cannot have parts of nodes. The job's other options may still contradict it.
 function M.spell_gpus(request, policy, gpus)
   local is_plain = request.unit == 1 and not (request.core or request.sizes or request.prefer)
-  if not policy.part_nodes or not is_plain then return nil end
+  if not (policy.part_nodes or policy.parts_qos) or not is_plain then return nil end
   return spell(request.min * gpus, request.max * gpus, { unit = gpus, counted = "gpu",
     engine = request.engine, launch = request.launch, min_run = request.min_run })
 end

@@ -142,7 +142,7 @@ end
 
 --- Check a request and the job around it. Returns the decision of malleable_checks.lua.
 local function decide(text, job, site)
-  local shared = policy.part_nodes and site.parts[policy.part_nodes]
+  local shared = site.parts[modules.place.find({ counted = "gpu" }, job, site, policy).lane]
   local request, faults = modules.request.read(text, policy, shared and shared.total_nodes)
   local asked = { request = request, faults = faults, options = modules.options.check(job) }
   if #faults == 0 then

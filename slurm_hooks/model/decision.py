@@ -40,8 +40,9 @@ class Intent:
     * `mark` and `end` are its new mark and the new end of its lease, None if they do not change.
     * `is_held`: hold it as its user would. A running fragment then comes back held.
     * `nodes`, `limit`: the nodes that it grows onto, and the lease there.
-    * `asks`, `lane`: for a fragment of slots, its resources there and the partition. Slurm is told
-      the size if it `is_resized`.
+    * `asks`, `lane`: for a fragment of slots, its resources there and the partition. If QOS decide
+      which parts Slurm takes first, `qos` stands in place of `lane`. Slurm is told the size if it
+      `is_resized`.
     * A fragment that stays held moves to `lane`, if that is set, with `limit`, `qos` and `account`
       where they are set.
     * `is_ended`: Slurm (22.05) refuses to change an ended run, so it is requeued first.

@@ -175,6 +175,7 @@ class Mark:
       released since.
     * `depended`: the moment, roughly, when its job was last seen to wait for other jobs.
     * `slots`: the slots of its last release, 0 for a fragment of whole nodes.
+    * `qos`: the QOS of its last release, if QOS decide which parts Slurm takes first.
     * `is_spent`: the time of this core fragment in the ordinary queue is over.
     """
 
@@ -197,6 +198,7 @@ class Mark:
     depended: Optional[datetime] = None
     stopped: str = ""
     slots: int = 0
+    qos: str = ""
     is_spent: bool = False
 
     @property

@@ -185,15 +185,15 @@ class Holes(dict[str, Hole]):
         return [self[name] for name in sorted(fragment.nodes) if name in self]
 
     def lane(self, hole: Hole) -> str:
-        """The partition for a part of this node.
+        """The partition for a part of this node, or the QOS where that decides.
 
-        Slurm takes fragments of the lower tier first. Those are the fragments on shared nodes, so
-        that nodes which only malleable jobs use stay whole.
+        Slurm takes fragments of the lower tier or QOS first. Those are the fragments on shared
+        nodes, so that nodes which only malleable jobs use stay whole.
         """
         site = self._ground.settings.site
         whole = site.partitions[0]
-        is_ours = whole in hole.node.partitions and not hole.is_shared
-        return whole if is_ours else site.part_nodes
+        is_ours = (site.parts_qos or whole in hole.node.partitions) and not hole.is_shared
+        return (site.qos if site.parts_qos else whole) if is_ours else site.part_nodes
 
     def idle_beside(self, shared: Hole, given: Collection[str] = ()) -> str:
         """An idle node that the users of this shared node could have, and that we do not take.
@@ -210,7 +210,8 @@ class Holes(dict[str, Hole]):
         left, where Slurm would take it before fragments on shared nodes.
         """
         if not hole.is_shared:
-            return fragment.lane == self._ground.settings.site.part_nodes != self.lane(hole)
+            lane = fragment.mark.qos or fragment.lane
+            return lane == self._ground.settings.site.part_nodes != self.lane(hole)
         since = self._ground.now - self._ground.until_next  # the last tick
         ends = (idle.node.idle_since for idle in self._replacements(hole))
         return any(end is not None and end <= since for end in ends)
@@ -253,7 +254,9 @@ class Holes(dict[str, Hole]):
         return start is None or start >= self._ground.now + self._ground.shortest_hole
 
     def _others(self, node: Node) -> frozenset[str]:
-        return node.partitions.difference(self._ground.settings.site.partitions)
+        """The partitions of other jobs. Where QOS decide, they may use our partitions too."""
+        site = self._ground.settings.site
+        return node.partitions.difference(() if site.parts_qos else site.partitions)
 
 
 def _as_headroom(hole: Hole) -> tuple[bool, bool, float, str]:

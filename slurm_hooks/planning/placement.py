@@ -269,8 +269,10 @@ def _is_ready(fragment: Fragment, asks: Resources) -> bool:
 def _sized(survey: Survey, grow: Intent, size: tuple[int, Resources], is_resized: bool) -> Intent:
     assert grow.mark is not None
     (slots, asks), (name,) = size, grow.nodes
-    mark, lane = replace(grow.mark, slots=slots), survey.holes.lane(survey.holes[name])
-    return replace(grow, mark=mark, asks=asks, is_resized=is_resized, lane=lane)
+    lane = survey.holes.lane(survey.holes[name])
+    lane, qos = ("", lane) if survey.ground.settings.site.parts_qos else (lane, "")
+    mark = replace(grow.mark, slots=slots, qos=qos)
+    return replace(grow, mark=mark, asks=asks, is_resized=is_resized, lane=lane, qos=qos)
 
 
 def _grow(survey: Survey, fragment: Fragment, situation: Situation, nodes: list[str]) -> Intent:

@@ -18,7 +18,7 @@ from slurm_hooks.errors import MissingProgram, RetryLater
 from slurm_hooks.sandbox.daemons import is_listening, log_tail, spawn, wait_for
 from slurm_hooks.sandbox.installation import Installation
 from slurm_hooks.sandbox.processes import Process
-from slurm_hooks.sandbox.spec import SCAVENGE, Layout
+from slurm_hooks.sandbox.spec import PART_NODES, SCAVENGE, Layout
 
 DATABASE = "mariadbd"
 DAEMON = "slurmdbd"
@@ -142,16 +142,17 @@ def _start_daemon(slurm: Installation, layout: Layout) -> Process:
 
 
 def fill(run: Run, layout: Layout) -> None:
-    """Adds the cluster, an account with users, and the QOS `scavenge`, which `normal` preempts."""
-    cluster = layout.cluster
+    """Adds the cluster, an account with users, and QOS that `normal` preempts: `parts` first."""
+    cluster, both = layout.cluster, f"{SCAVENGE},{PART_NODES}"
     users = [name for name in dict.fromkeys((layout.user, *USERS)) if _is_known(name)]
     commands = (
         ("add", "cluster", cluster),
-        ("add", "qos", SCAVENGE, "UsageFactor=0", "Priority=0"),
-        ("modify", "qos", "normal", "set", f"Preempt+={SCAVENGE}"),
+        ("add", "qos", SCAVENGE, "UsageFactor=0", "Priority=1"),
+        ("add", "qos", PART_NODES, "UsageFactor=0", "Priority=0"),
+        ("modify", "qos", "normal", "set", f"Preempt+={both}"),
         ("add", "account", ACCOUNT, f"Cluster={cluster}"),
         ("add", "user", ",".join(users), f"Account={ACCOUNT}", f"Cluster={cluster}"),
-        ("modify", "account", "root", "set", f"QOS+={SCAVENGE}"),
+        ("modify", "account", "root", "set", f"QOS+={both}"),
     )
     for words in commands:
         done = run(["sacctmgr", "-i", *words], check=False, timeout_s=30)

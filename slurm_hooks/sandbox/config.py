@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 
 from slurm_hooks.sandbox.installation import Installation
-from slurm_hooks.sandbox.spec import SCAVENGE, Layout, Preemption, SandboxSpec
+from slurm_hooks.sandbox.spec import PART_NODES, SCAVENGE, Layout, Preemption, SandboxSpec
 
 # Slurm's defaults wait seconds for batches of work. These values make a small machine answer at
 # once.
@@ -20,7 +20,6 @@ CGROUP_PLUGIN_CAN_BE_DISABLED = (24, 5)  # in the manual of 24.05, not of 23.11
 MANY_NODES = 64
 MAX_ARRAY_SIZE = 1001
 MIN_JOB_AGE_S = 300  # the default
-PART_NODES = "parts"
 
 
 def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[str, str]:
@@ -43,8 +42,9 @@ def render_conf(spec: SandboxSpec, slurm: Installation, layout: Layout) -> dict[
 
 def default_settings(spec: SandboxSpec, slurm: Installation, layout: Layout) -> str:
     """Returns settings for a sandbox and the services beside it. Others are the defaults."""
-    qos = f'qos = "{SCAVENGE}"\n' if spec.preemption is Preemption.QOS else ""
-    names = [spec.lane, PART_NODES] if spec.gpus else [spec.lane]
+    is_qos = spec.preemption is Preemption.QOS
+    qos = f'qos = "{SCAVENGE}"\n' if is_qos else ""
+    names = [spec.lane, PART_NODES] if spec.gpus and not is_qos else [spec.lane]
     parts = f'part_nodes = "{PART_NODES}"\n' if spec.gpus else ""
     return (
         f'[site]\npartitions = {json.dumps(names)}\n{parts}operators = ["{layout.user}"]\n{qos}\n'
@@ -226,6 +226,7 @@ def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
             f"{main} MaxTime=INFINITE OverSubscribe=EXCLUSIVE",
             f"PartitionName={spec.lane} PriorityTier=1 {settings}=EXCLUSIVE",
         ]
+    parts = f"PartitionName={PART_NODES} PriorityTier=1 {settings}=NO"
     return [
         "GresTypes=gpu",
         # Without it a job takes all memory of a node.
@@ -233,7 +234,7 @@ def _machine_lines(spec: SandboxSpec, layout: Layout) -> list[str]:
         *nodes,
         f"{main} MaxTime=INFINITE OverSubscribe=NO",
         f"PartitionName={spec.lane} PriorityTier=2 {settings}=NO",
-        f"PartitionName={PART_NODES} PriorityTier=1 {settings}=NO",
+        *([] if spec.preemption is Preemption.QOS else [parts]),
     ]
 
 

@@ -19,10 +19,10 @@ from filelock import FileLock
 
 from slurm_hooks.errors import MissingProgram
 from slurm_hooks.model import Slurm
-from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, PART_NODES, gpu_counts
+from slurm_hooks.sandbox.config import MAX_ARRAY_SIZE, MIN_JOB_AGE_S, gpu_counts
 from slurm_hooks.sandbox.daemons import INSTALLED_LUA
 from slurm_hooks.sandbox.installation import PLUGIN_DIRS, find_installation, has_compiler
-from slurm_hooks.sandbox.spec import SCAVENGE, Preemption, SandboxSpec
+from slurm_hooks.sandbox.spec import PART_NODES, SCAVENGE, Preemption, SandboxSpec
 from slurm_hooks.settings import values as settings
 from slurm_hooks.slurm.lua_policy import Largest, Rules, render_policy
 from slurm_hooks.words.jobpath import PACKAGES, write_job_path
@@ -82,11 +82,12 @@ def plain_spec(**overrides: Any) -> SandboxSpec:
 def _chosen(overrides: Mapping[str, Any]) -> settings.Settings:
     if text := overrides.get("settings_text"):
         return settings.parse(text)
-    site = settings.Site()
-    if overrides.get("preemption") is Preemption.QOS:
-        site = replace(site, qos=SCAVENGE)
+    site, is_qos = settings.Site(), overrides.get("preemption") is Preemption.QOS
     if overrides.get("gpus"):
-        site = replace(site, partitions=(*site.partitions, PART_NODES), part_nodes=PART_NODES)
+        partitions = site.partitions if is_qos else (*site.partitions, PART_NODES)
+        site = replace(site, partitions=partitions, part_nodes=PART_NODES)
+    if is_qos:
+        site = replace(site, qos=SCAVENGE)
     return settings.Settings(site=site)
 
 

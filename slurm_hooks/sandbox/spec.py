@@ -16,6 +16,7 @@ LONGEST_DIRECTORY = 60
 MAX_NODES = 1024
 MAX_GPUS = 64
 SCAVENGE = "scavenge"  # a QOS in a sandbox with accounting, which QOS normal may preempt
+PART_NODES = "parts"  # the partition or QOS for parts of nodes
 
 
 class Preemption(Enum):

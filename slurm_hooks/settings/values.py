@@ -62,8 +62,8 @@ class Site:
     """The partitions of malleable jobs, the users that may change their fragments, and the users
     that may submit them: all, or only those that `users` names.
 
-    `part_nodes` is the partition in which fragments take parts of nodes. If it is empty, fragments
-    take whole nodes only.
+    `part_nodes` is the partition in which fragments take parts of nodes, or the QOS with which they
+    do. If it is empty, fragments take whole nodes only.
     """
 
     partitions: tuple[str, ...] = _names("malleable")
@@ -72,6 +72,11 @@ class Site:
     users: tuple[str, ...] = _names_or_none()
     qos: str = _word("")
     account: str = _word("")
+
+    @property
+    def parts_qos(self) -> str:
+        """The QOS for parts of nodes, empty if `part_nodes` is a partition."""
+        return "" if self.part_nodes in self.partitions else self.part_nodes
 
 
 @dataclass(frozen=True)
@@ -302,10 +307,12 @@ def _contradictions(settings: Settings) -> list[str]:
     except ValueError as error:
         faults.append(f"request.engines: {error}")
     site = settings.site
-    if site.part_nodes and site.part_nodes not in site.partitions[1:]:
+    whole = (site.partitions[0], site.qos)  # a lane for parts is a second one
+    if site.part_nodes and (site.part_nodes in whole or (site.parts_qos and not site.qos)):
         faults.append(
             f'site.part_nodes = "{site.part_nodes}": must be in site.partitions, but not the '
-            "first, which is for whole nodes; add a second partition with a lower PriorityTier "
-            "(see Shared nodes in the administrators' pages)"
+            "first, which is for whole nodes; add a second partition with a lower PriorityTier, or "
+            "with preempt/qos name a second QOS beside site.qos (see Shared nodes in the "
+            "administrators' pages)"
         )
     return faults

@@ -77,7 +77,7 @@ def parse_cluster(text: str, lanes: LaneNames = NO_LANE_NAMES) -> Cluster:
     unknown += [
         f"node {n.name}: state {n.raw_state}" for n in nodes if n.state is NodeState.UNKNOWN
     ]
-    terms, odd = lane_terms(lanes.partitions, partitions, config, lanes.qos)
+    terms, odd = lane_terms(lanes.partitions, partitions, config, lanes.qos, lanes.parts_qos)
     return Cluster(
         now=now,
         slurm=_slurm(config),

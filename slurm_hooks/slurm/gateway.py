@@ -54,7 +54,8 @@ def observe(
     knows switches and there is a gang. If QOS set how our jobs are preempted, `read_terms` gives
     the answer to terms_command."""
     jobs = parse_jobs(port.ask(jobs_command()), partitions)
-    cluster = read_cluster(port, LaneNames(partitions, part_nodes, qos))
+    lanes = LaneNames(partitions, part_nodes, qos)
+    cluster = read_cluster(port, lanes)
     terms, odd = decide(cluster.lanes, read_terms or (lambda: port.ask(terms_command())))
     if any(map(is_unplaced, jobs.malleable)):
         jobs = _placed(port, jobs, cluster, partitions)
@@ -68,7 +69,7 @@ def observe(
         now=cluster.now,
         slurm=cluster.slurm,
         nodes=cluster.nodes,
-        jobs=tuple(_in_lane(job, part_nodes) for job in jobs.malleable),
+        jobs=tuple(_in_lane(job, "" if lanes.parts_qos else part_nodes) for job in jobs.malleable),
         planned=_planned(jobs, qos),
         reservations=cluster.reservations,
         unknown=jobs.unknown + cluster.unknown + odd,
@@ -88,7 +89,8 @@ def _planned(jobs: Jobs, qos: str) -> tuple[PlannedStart, ...]:
 
 
 def _in_lane(job: MalleableJob, part_nodes: str) -> MalleableJob:
-    """Return the job with its lane. A job that counts slots belongs to the partition for parts."""
+    """Return the job with its lane. A job that counts slots belongs to the partition for parts, if
+    there is one."""
     is_part = part_nodes and job.request.slot is not None
     return replace(job, partition=part_nodes) if is_part else job
 

@@ -75,6 +75,13 @@ def is_by_qos(config: Words) -> bool:
     return config.get("PreemptType") == "preempt/qos"
 
 
+def unfit_for_parts(qos: str, config: Words, known: Mapping[str, Qos]) -> dict[str, Unfit]:
+    """Return the QOS for parts of nodes with the reason why no malleable job can run with it, if
+    there is such a reason. `qos` may be empty."""
+    unfit = _of_qos(qos, known, config) if qos and is_by_qos(config) else None
+    return {qos: unfit} if unfit else {}
+
+
 def _of_qos(name: str, known: Mapping[str, Qos], config: Words) -> Optional[Unfit]:
     if not name:
         why = (
@@ -83,7 +90,7 @@ def _of_qos(name: str, known: Mapping[str, Qos], config: Words) -> Optional[Unfi
         )
         return Unfit("QOS", "PreemptType=preempt/qos", why)
     if name not in known:
-        return Unfit("QOS", f"site.qos = {name}", f"there is no QOS {name}")
+        return Unfit("QOS", f"QOS {name}", "there is no such QOS")
     if not any(name in other.preempts for other in known.values() if other.name != name):
         why = "no other QOS has it in Preempt, so no job can preempt its jobs"
         return Unfit("Preempt", f"QOS {name}", why)

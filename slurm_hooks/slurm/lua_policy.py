@@ -48,8 +48,8 @@ NO_LIMITS = Submits({}, {}, frozenset())
 @dataclass(frozen=True)
 class Rules:
     """Slurm's limits on submissions, and for our partitions: their terms, the reasons why no
-    malleable job can run in some of them, the GPUs of their nodes, and the largest nodes. `users`
-    are the uids of the names in site.users."""
+    malleable job can run in some of them or with the QOS for parts of nodes, the GPUs of their
+    nodes, and the largest nodes. `users` are the uids of the names in site.users."""
 
     submits: Submits = NO_LIMITS
     terms: Sequence[Terms] = ()
@@ -69,7 +69,8 @@ def render_policy(
     request, lease = settings.request, settings.lease
     engines = offered(request.engines)
     site = settings.site
-    names = {"qos": site.qos, "account": site.account, "part_nodes": site.part_nodes}
+    of_parts = {"parts_qos" if site.parts_qos else "part_nodes": site.part_nodes}
+    names = {"qos": site.qos, "account": site.account, **of_parts}
     given = [f"{key} = {_text(name)}," for key, name in names.items() if name]
     notices = _notices(settings, rules.terms)
     if notices:

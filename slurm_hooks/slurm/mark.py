@@ -182,6 +182,7 @@ _NOTES: _Table = (  # key in the mark, field of the Mark, form
     ("dep", "depended", _TIME),
     ("stop", "stopped", _TEXT),
     ("slots", "slots", _COUNT),
+    ("qos", "qos", _TEXT),
     ("spent", "is_spent", _FLAG),
 )
 

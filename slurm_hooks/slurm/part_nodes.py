@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Optional
 
-from slurm_hooks.slurm.lanes import tier_of
+from slurm_hooks.slurm.lanes import is_by_qos, tier_of
 from slurm_hooks.slurm.scontrol import Words, of_partition
 
 PART_LINE = (
     "PartitionName={name} Nodes=ALL PriorityTier=0 PreemptMode=REQUEUE GraceTime=0 "
     "OverSubscribe=NO OverTimeLimit=0"
 )
+PART_QOS = 'part_nodes = "QOS"  # a QOS of lower Priority than site.qos, in no partition'
 _BESIDE_PARTS = ("NO", "FORCE:1")
 _EXCLUSIVE = "EXCLUSIVE"
 _UNLIMITED = "UNLIMITED"
@@ -61,14 +63,24 @@ class Lack:
 
 @dataclass(frozen=True)
 class LaneNames:
-    """The names in the settings: the lanes, the lane for parts of nodes, and the QOS of malleable
-    jobs. An empty name means that the site has no such lane or QOS.
+    """The names in the settings: the lanes, the lane or the QOS for parts of nodes, and the QOS of
+    malleable jobs. An empty name means that the site has no such lane or QOS.
 
     ListedTerms has Slurm's terms of a lane, model.lane.Lane the leases that follow from them."""
 
     partitions: Sequence[str] = ()
     part_nodes: str = ""
     qos: str = ""
+
+    @property
+    def parts_qos(self) -> str:
+        """The QOS for parts of nodes, empty if `part_nodes` is a partition."""
+        return "" if self.part_nodes in self.partitions else self.part_nodes
+
+    @property
+    def of_parts(self) -> Sequence[str]:
+        """The partitions for parts of nodes: all lanes if there is a QOS for parts."""
+        return self.partitions if self.parts_qos else (self.part_nodes,) if self.part_nodes else ()
 
 
 NO_LANE_NAMES = LaneNames()
@@ -79,24 +91,24 @@ def find_lacks(
 ) -> tuple[Lack, ...]:
     """Return all faults, or an empty tuple if the site has no lane for parts. The words are
     scontrol's. `lists` has the partitions of each node."""
-    name = lanes.part_nodes
-    if not name:
+    if not lanes.part_nodes:
         return ()
     known = {words["PartitionName"]: words for words in partitions}
-    if name not in known:
-        line = PART_LINE.format(name=name)
-        return (Lack(f"there is no partition {name}", "PartitionName", line, is_whole=True),)
-    near = [known[other] for other in sorted(neighbours(name, lists)) if other in known]
-    others = [words for words in near if words["PartitionName"] not in lanes.partitions]
-    return (
-        *_of_lane(known[name], config),
-        *_of_tier(known[name], near),
-        *_of_sharing(known[name], others),
-        *_of_whole(known.get(lanes.partitions[0])),
-        *_of_order(config),
-        *_of_selection(config),
-        *_of_cgroups(config),
-    )
+    missing = [name for name in lanes.of_parts if name not in known]
+    if missing:
+        line = PART_LINE.format(name=missing[0])
+        return (Lack(f"there is no partition {missing[0]}", "PartitionName", line, is_whole=True),)
+    lacks: list[Lack] = []
+    lists = frozenset(lists)
+    for name in lanes.of_parts:
+        near = [known[other] for other in sorted(neighbours(name, lists)) if other in known]
+        others = [words for words in near if words["PartitionName"] not in lanes.partitions]
+        lacks += _of_lane(known[name])
+        lacks += () if lanes.parts_qos else _of_tier(known[name], near, config)
+        lacks += _of_sharing(known[name], others)
+    whole = None if lanes.parts_qos else known.get(lanes.partitions[0])
+    rest = (_of_whole(whole), _of_order(lanes, config), _of_selection(config), _of_cgroups(config))
+    return tuple(dict.fromkeys((*lacks, *chain(*rest))))
 
 
 def neighbours(name: str, lists: Iterable[str]) -> frozenset[str]:
@@ -106,16 +118,12 @@ def neighbours(name: str, lists: Iterable[str]) -> frozenset[str]:
     return frozenset[str]().union(*(names for names in name_sets if name in names)) - {name}
 
 
-def _of_lane(words: Words, config: Words) -> Iterator[Lack]:
+def _of_lane(words: Words) -> Iterator[Lack]:
     name, owner = words["PartitionName"], of_partition(words)
     if words.get("State", "UP") != "UP":
         yield Lack(f"partition {name} is {words['State']}", "State", "UP", owner)
     if words.get("Nodes") in (None, "", "(null)"):
         yield Lack(f"partition {name} has no nodes", "Nodes", "ALL", owner)
-    mode = words.get("PreemptMode") or config.get("PreemptMode", "")
-    if "REQUEUE" not in mode:
-        seen = f"partition {name}: PreemptMode={mode}: Slurm does not requeue its jobs"
-        yield Lack(seen, "PreemptMode", "REQUEUE", owner)
     yield from _of_limits(words)
 
 
@@ -128,10 +136,14 @@ def _of_limits(words: Words) -> Iterator[Lack]:
             yield Lack(seen, key, unlimited, of_partition(words))
 
 
-def _of_tier(words: Words, near: Sequence[Words]) -> Iterator[Lack]:
-    """Find partitions that are not above this tier. 0 is a valid tier (22.05.8), so the other
-    partitions need no change."""
+def _of_tier(words: Words, near: Sequence[Words], config: Words) -> Iterator[Lack]:
+    """Find a mode that does not requeue, and partitions that are not above this tier. 0 is a valid
+    tier (22.05.8), so the other partitions need no change."""
     name, tier = words["PartitionName"], tier_of(words)
+    mode = words.get("PreemptMode") or config.get("PreemptMode", "")
+    if "REQUEUE" not in mode:
+        seen = f"partition {name}: PreemptMode={mode}: Slurm does not requeue its jobs"
+        yield Lack(seen, "PreemptMode", "REQUEUE", of_partition(words))
     above = [other for other in near if tier_of(other) <= tier]
     if not above:
         return
@@ -193,12 +205,17 @@ def _of_one_user(words: Words) -> Iterator[Lack]:
         yield Lack(seen, "Exclusive", "NO", of_partition(words))
 
 
-def _of_order(config: Words) -> Iterator[Lack]:
-    """Find settings that break the order: only by tier Slurm takes parts before whole nodes."""
+def _of_order(lanes: LaneNames, config: Words) -> Iterator[Lack]:
+    """Find settings that break the order. Slurm takes parts before whole nodes if their tier is
+    lower or, with preempt/qos, the Priority of their QOS."""
     kind = config.get("PreemptType", "preempt/none")
-    if kind != "preempt/partition_prio":
+    wanted = "preempt/qos" if lanes.parts_qos else "preempt/partition_prio"
+    if is_by_qos(config) and not lanes.parts_qos:
+        seen = f"PreemptType={kind}: parts need a QOS, and {lanes.part_nodes} is a partition"
+        yield Lack(seen, "part_nodes", PART_QOS, file="malleable.toml", is_whole=True)
+    elif kind != wanted:
         seen = f"PreemptType={kind}: Slurm does not take parts before whole nodes"
-        yield Lack(seen, "PreemptType", "preempt/partition_prio")
+        yield Lack(seen, "PreemptType", wanted)
     for key in ("PreemptParameters", "SchedulerParameters"):
         options = config.get(key, "").split(",")
         left = [option for option in options if "youngest_first" not in option.lower()]

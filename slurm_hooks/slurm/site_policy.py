@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import cluster_command, parse_cluster
-from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos
+from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos, unfit_for_parts
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import Rules, Submits, gpus_of, largest_of, render_policy
 from slurm_hooks.slurm.part_nodes import LaneNames
@@ -38,24 +38,28 @@ def render_site(settings: Settings, port: Port) -> SitePolicy:
 
 def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     """Render from an answer to cluster_command. Raises the same errors as render_site."""
-    config, name = read_config(answer), settings.site.qos
+    config, site = read_config(answer), settings.site
+    name = site.qos
     asks = is_by_qos(config) or name or _enforces_limits(config)
     known = parse_qos(port.ask(qos_command())) if asks else {}
     partitions = read_records(answer, "PartitionName")
-    unfit = _lines(find_unfit(settings.site.partitions, partitions, config, name, known))
-    cluster = parse_cluster(answer, LaneNames(settings.site.partitions, qos=name))
+    unfit = _lines(find_unfit(site.partitions, partitions, config, name, known))
+    unfit_qos = _lines(unfit_for_parts(site.parts_qos, config, known))
+    cluster = parse_cluster(answer, LaneNames(site.partitions, site.part_nodes, name))
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     uids, users = map(find_uids, (settings.site.operators, settings.site.users))
     nodes = read_records(answer, "NodeName")
     gpus = gpus_of(nodes, settings.site.partitions)
     largest = {} if cluster.hidden else largest_of(nodes, settings.site.partitions)
-    rules = Rules(_submits(known, partitions), terms, unfit, gpus, largest, users)
+    refused = {**unfit, **unfit_qos}
+    rules = Rules(_submits(known, partitions), terms, refused, gpus, largest, users)
     return SitePolicy(
         text=render_policy(settings, cluster.slurm, uids, rules),
         faults=(
             *odd,
             *_qos_faults(name, known),
             *(f"partition {lane} {REFUSED}: {why}" for lane, why in unfit.items()),
+            *(f"QOS {qos} {REFUSED}: {why}" for qos, why in unfit_qos.items()),
             *map(_stranger, unknown_users((*settings.site.operators, *settings.site.users))),
         ),
         answer=answer,

@@ -37,7 +37,7 @@ class ListedTerms:
 
     terms: Terms
     exempt_by: tuple[str, ...] = ()
-    grace_by: str = ""
+    grace_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,15 @@ def terms_command() -> Command:
 
 
 def lane_terms(
-    lanes: Iterable[str], partitions: Iterable[Words], config: Words, qos: str
+    lanes: Iterable[str], partitions: Iterable[Words], config: Words, *qos: str
 ) -> tuple[tuple[ListedTerms, ...], tuple[str, ...]]:
     """Return the terms of our partitions in scontrol's answer, and a line for each value that is
-    not a time. Malleable jobs have the QOS `qos`."""
+    not a time. Malleable jobs have one of the QOS `qos`, and an empty name is none."""
     unknown: list[str] = []
     names = frozenset(lanes)
     ours = [words for words in partitions if words["PartitionName"] in names]
     exempt = _span("slurm.conf: PreemptExemptTime", config.get("PreemptExemptTime", ""), unknown)
-    by_qos = is_by_qos(config)
+    by_qos, qos = is_by_qos(config), tuple(filter(None, qos))
     listed = [_lane(words, exempt or _NOTHING, by_qos, unknown) for words in ours]
     if config.get("AccountingStorageType") == "accounting_storage/slurmdbd":
         listed = [_with_qos(lane, words, qos, by_qos) for lane, words in zip(listed, ours)]
@@ -79,9 +79,9 @@ def _lane(words: Words, exempt: timedelta, by_qos: bool, unknown: list[str]) -> 
     return ListedTerms(Terms(name, _NOTHING if by_qos else grace or _NOTHING, exempt, most))
 
 
-def _with_qos(lane: ListedTerms, words: Words, qos: str, by_qos: bool) -> ListedTerms:
-    given = tuple(filter(None, (qos_of_partition(words), qos)))
-    return replace(lane, exempt_by=given, grace_by=qos if by_qos else "")
+def _with_qos(lane: ListedTerms, words: Words, qos: tuple[str, ...], by_qos: bool) -> ListedTerms:
+    given = tuple(filter(None, (qos_of_partition(words), *qos)))
+    return replace(lane, exempt_by=given, grace_by=qos if by_qos else ())
 
 
 def decide(
@@ -106,11 +106,11 @@ def decide(
 def _decided(lane: ListedTerms, rows: Mapping[str, QosTerms]) -> Terms:
     set_by_qos = (rows[name].exempt for name in lane.exempt_by if name in rows)
     exempt = max((e for e in set_by_qos if e is not None), default=lane.terms.exempt)
-    row = rows.get(lane.grace_by)
     limits: dict[tuple[str, str], Limit] = {}  # the partition's QOS comes first, as in Slurm
     for limit in (each for name in lane.exempt_by if name in rows for each in rows[name].limits):
         limits.setdefault((limit.name, limit.tres), limit)
-    grace = row.grace if row else lane.terms.grace
+    graces = (rows[name].grace for name in lane.grace_by if name in rows)
+    grace = max(graces, default=lane.terms.grace)
     return replace(lane.terms, grace=grace, exempt=exempt, limits=tuple(limits.values()))
 
 

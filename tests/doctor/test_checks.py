@@ -477,7 +477,7 @@ BROKEN: tuple[tuple[str, dict[str, Any], str, str], ...] = (
     ("part-nodes", parts(ours={"OverSubscribe": "EXCLUSIVE"}), "error", "malleable .*Subscribe=NO"),
     ("part-nodes", parts(main={"OverSubscribe": "YES:4"}), "error", "main .*OverSubscribe=NO"),
     ("part-nodes", parts({"SelectType": "select/linear"}), "error", "forgets all jobs"),
-    ("part-nodes", parts({"PreemptType": "preempt/qos"}), "error", 'part_nodes = ""'),
+    ("part-nodes", parts({"PreemptType": "preempt/qos"}), "error", 'part_nodes = "QOS"'),
     ("part-nodes", parts({"ConstrainDevices": "no"}), "error", "GPUs .*ConstrainDevices=yes"),
     ("part-nodes", parts({"PreemptParameters": "youngest_first"}), "error", "PreemptParameters="),
     (

@@ -76,10 +76,10 @@ local LIMITED = { submit_limits = { small = { user = 8, account = 100 }, lane = 
 local function submit(case)
   local policy = merge(POLICY, case.policy)
   local site = merge({ parts = PARTS }, case.site)
-  local shared = policy.part_nodes and site.parts[policy.part_nodes]
+  local job = merge(JOB, case.job)
+  local shared = site.parts[place_module.find({ counted = "gpu" }, job, site, policy).lane]
   local request, faults = request_module.read(case.text or "2-16,unit=1,engine=torchrun", policy,
     shared and shared.total_nodes)
-  local job = merge(JOB, case.job)
   local asked = { request = request, faults = faults, options = options_module.check(job) }
   if #faults == 0 then
     local most, who = place_module.find_submit_limit(request, job, site, policy)
@@ -561,6 +561,10 @@ local SLOTS = {
     set = { partition = "parts" }, note = "^note: .* runs in parts only$" },
   { name = "the site's own choice", site = { partition = "malleable" }, slot = "gpu",
     set = { partition = "parts" } },
+  { name = "a QOS for parts", slot = "gpu", job = { partition = "long", qos = "scavenge" },
+    policy = { part_nodes = ABSENT, parts_qos = "low", qos = "scavenge",
+      partitions = { "malleable", "long" } }, site = { parts = { long = { total_nodes = 3 } } },
+    set = { partition = "long", qos = "low" }, frags = 3 },
   { name = "its own share of CPUs and memory", slot = "gpu+cpu:8+mem:61440", job = {
     cpus_per_tres = "gres:gpu:8", mem_per_tres = "gres:gpu:61440" }, set = { cpus_per_task = 8,
     pn_min_cpus = 8, min_cpus = 8, pn_min_memory = 61440, cpus_per_tres = "", mem_per_tres = "" } },
@@ -674,6 +678,9 @@ local NO_SLOTS = {
     fault = "run in malleable or parts; drop" },
   { name = "no preemption there", policy = { unfit = { parts = "PreemptMode=OFF: never" } },
     fault = "^%-%-partition=parts: malleable jobs cannot run there%. PreemptMode=OFF: never%. " },
+  { name = "no preemption of the QOS for parts", policy = { part_nodes = ABSENT, qos = "scavenge",
+    parts_qos = "low", unfit = { low = "QOS low: never" } },
+    fault = "^%-%-partition=malleable: malleable jobs cannot run there%. QOS low: never%. " },
   { name = "more GPUs than workers", text = "4-2000,unit=gpu",
     fault = "1000 GPUs .* here %(max_workers%); write %-%-malleable=4%-1000,unit=gpu$" },
   { name = "more tasks", text = "4-2000,unit=4task",

@@ -633,6 +633,34 @@ def test_a_gang_of_whole_nodes_is_placed_on_few_switches_too() -> None:
     assert pairs.keys() == {"n4,n5", "n2,n3"}
 
 
+def test_where_qos_decide_parts_and_whole_nodes_have_a_qos_each() -> None:
+    site = Site(partitions=("main",), part_nodes="low", qos="scavenge")
+    settings = replace(SETTINGS, site=site)
+    asked = request(1, 12)
+    main = frozenset({"main"})
+    nodes = [node("n1", used=5, partitions=main), node("n2", partitions=main)]
+
+    def plan(*fragments: Fragment, nodes: list[Node]) -> Plan:
+        gang = replace(job(asked, *fragments), partition="main")
+        return plan_of(gang, nodes=nodes, settings=settings)
+
+    grows = [i for i in plan(nodes=nodes).actions if i.verb is Verb.GROW]
+    assert {(*i.nodes, i.lane, i.qos) for i in grows} == {("n1", "", "low"), ("n2", "", "scavenge")}
+    assert all(i.mark and i.mark.qos == i.qos for i in grows)
+    assert all(f"QOS={i.qos}" in starts([i], {}, AllBut(["n1", "n2"]))[0].stdin for i in grows)
+    # the jobs of other QOS use the same partition
+    assert grown(plan(nodes=[nodes[0], replace(nodes[1], state=NodeState.LEAVING)])) == {"n1": 3}
+    few = replace(asked, max_nodes=3, min_nodes=3)
+    assert grown(plan_of(replace(job(few), partition="main"), nodes=nodes, settings=settings)) == {
+        "n2": 3
+    }
+    here = part(0, "n1", 3, asked)
+    here = replace(here, lane="main", mark=replace(here.mark, qos="low"))
+    left = [node("n1", used=3, partitions=main)]
+    (leaves,) = (i for i in plan(here, nodes=left).actions if i.verb is Verb.NOTICE)
+    assert leaves.cause is Why.NODE_IDLE
+
+
 def test_a_part_leaves_the_lane_for_parts_once_others_have_left_its_node() -> None:
     asked = request(0, 8, engine="pool")
     here = replace(part(0, "n1", 4, asked), lane="parts")

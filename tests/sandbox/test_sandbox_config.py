@@ -80,6 +80,7 @@ def test_slurm_conf_has_the_line(spec, line):
 
 
 GPUS = SandboxSpec(nodes=5, cpus=8, memory_mib=800, gpus=4, gpu_types=("a100", "h100"))
+BY_QOS = replace(GPUS, is_accounting=True, preemption=Preemption.QOS)
 LARGE = SandboxSpec(nodes=3, cpus=8, memory_mib=800, gpus=8, large_nodes=1)
 
 
@@ -94,6 +95,7 @@ LARGE = SandboxSpec(nodes=3, cpus=8, memory_mib=800, gpus=8, large_nodes=1)
         (LARGE, "gres.conf", "NodeName=n3 Name=gpu File=/b/sb1/dev/gpu[0-15]"),
         (GPUS, "malleable.toml", 'partitions = ["malleable", "parts"]'),
         (GPUS, "malleable.toml", 'part_nodes = "parts"'),
+        (BY_QOS, "malleable.toml", 'partitions = ["malleable"]'),
     ],
 )
 def test_with_gpus_a_file_has_the_line(spec, name, start):

@@ -97,7 +97,7 @@ def test_another_lane_of_malleable_jobs_is_no_neighbour_that_waits() -> None:
         ("scavenge", QOS, "GANG,REQUEUE", "", ""),
         ("scavenge", QOS.replace("||cluster", "||requeue"), "CANCEL", "", ""),
         ("", QOS, "REQUEUE", "PreemptType=preempt/qos", "site.qos is empty"),
-        ("idle", QOS, "REQUEUE", "site.qos = idle", "there is no QOS idle"),
+        ("idle", QOS, "REQUEUE", "QOS idle", "there is no such QOS"),
         ("normal", QOS, "REQUEUE", "QOS normal", "no other QOS"),
         ("scavenge", "scavenge|scavenge|cluster||||\n", "REQUEUE", "QOS scavenge", "no other QOS"),
         ("scavenge", QOS, "CANCEL", "QOS scavenge PreemptMode=CANCEL", "would be lost"),

@@ -10,6 +10,8 @@ from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.part_nodes import LaneNames
 
 LANES = LaneNames(("malleable", "parts"), "parts")
+BY_QOS = LaneNames(("main",), "parts", "scavenge")
+TWO = LaneNames(("main", "malleable"), "low", "scavenge")
 NODE = "NodeName=n{} State=IDLE Partitions={}"
 MAIN = "PartitionName=main Nodes=n[1-2] PriorityTier=10 OverSubscribe=NO PreemptMode=OFF State=UP"
 WHOLE = (
@@ -100,7 +102,13 @@ MISSING = [
     ({"main": changed(MAIN, **EXCLUSIVE)}, "main: OverSubscribe=EXCLUSIVE: its jobs take whole"),
     ({"main": f"{MAIN} Exclusive=NODE"}, "main: OverSubscribe=EXCLUSIVE: its jobs take whole"),
     ({"main": f"{MAIN} ExclusiveUser=YES"}, r"main: ExclusiveUser=YES .*ExclusiveUser=NO"),
-    ({"PreemptType": "preempt/qos"}, "PreemptType=preempt/qos"),
+    ({"PreemptType": "preempt/qos"}, 'parts is a partition; .* malleable.toml: part_nodes = "QOS"'),
+    ({"lanes": BY_QOS}, r"slurm\.conf: PreemptType=preempt/qos$"),
+    (
+        {"lanes": BY_QOS, "main": changed(MAIN, **EXCLUSIVE), "PreemptType": "preempt/qos"},
+        r"main: OverSubscribe=EXCLUSIVE: its fragments",
+    ),
+    ({"lanes": TWO, "parts": changed(PARTS, **EXCLUSIVE), "PreemptType": "preempt/qos"}, "parts: "),
     ({"PreemptParameters": "youngest_first"}, r"PreemptParameters has .*: PreemptParameters=$"),
     (
         {"SchedulerParameters": "bf_continue,preempt_youngest_first,defer"},
@@ -131,6 +139,8 @@ FINE = [
     {"ConstrainDevices": None, "ConstrainRAMSpace": None, "TaskPlugin": "task/none"},
     {"CgroupPlugin": "disabled", "ConstrainDevices": "no", "ConstrainRAMSpace": "no"},
     {"GresTypes": "(null)", "ConstrainDevices": "no"},
+    {"lanes": BY_QOS, "PreemptType": "preempt/qos", "whole": "", "parts": ""},
+    {"lanes": BY_QOS, "PreemptType": "preempt/qos", "whole": changed(WHOLE, PriorityTier="99")},
 ]
 
 

@@ -38,9 +38,6 @@ _THEN = {
 }
 _CONSTRAINTS = ("ConstrainDevices", "ConstrainRAMSpace")
 _LOSES_JOBS = "Slurm forgets all jobs when SelectType changes: change it while there are no jobs"
-_BY_QOS = (
-    'preemption is by QOS here, so parts of nodes are impossible: write part_nodes = "" in [site]'
-)
 # A script that ends all processes of a user; a script that first asks for the user's other jobs.
 _ALL_OF_USER = re.compile(
     r"\b(?:pkill|killall|slay)\b[^\n#]*(?:-[a-zA-Z]*[uU]\b|--user|--euid|--uid)|"
@@ -49,22 +46,24 @@ _ALL_OF_USER = re.compile(
 _ASKS_FIRST = re.compile(r"\bsqueue\b")
 
 
-def _part_nodes_name(facts: Facts) -> str:
-    """The partition for parts. Raises CannotLook if the site has none, as far as known."""
+def _lane_names(facts: Facts) -> LaneNames:
+    """The names of the lanes. Raises CannotLook if none is for parts, as far as known."""
+    site = facts.settings.site
     if facts.settings_faults:
         raise CannotLook("the settings have a fault: site.part_nodes is unknown")
-    if not facts.settings.site.part_nodes:
+    if not site.part_nodes:
         raise CannotLook("site.part_nodes is empty")
-    return facts.settings.site.part_nodes
+    return LaneNames(site.partitions, site.part_nodes, site.qos)
 
 
-def _lane(facts: Facts) -> tuple[SlurmSays, str]:
-    """The facts of Slurm and the partition for parts. Raises CannotLook while it is missing."""
-    name = _part_nodes_name(facts)
-    slurm = known(facts.slurm)
-    if name in slurm.missing:
-        raise CannotLook(f"there is no partition {name} yet")
-    return slurm, name
+def _lanes(facts: Facts) -> tuple[SlurmSays, LaneNames]:
+    """The facts of Slurm, and the lanes. Raises CannotLook while a partition for parts is
+    missing."""
+    lanes, slurm = _lane_names(facts), known(facts.slurm)
+    missing = [name for name in lanes.of_parts if name in slurm.missing]
+    if missing:
+        raise CannotLook(f"there is no partition {missing[0]} yet")
+    return slurm, lanes
 
 
 def _partitions(slurm: SlurmSays) -> list[Words]:
@@ -79,16 +78,16 @@ def _lists(slurm: SlurmSays) -> Iterator[str]:
 
 
 def _part_nodes(facts: Facts) -> Iterator[Finding]:
-    slurm, name = _lane(facts)
-    lanes = LaneNames(facts.settings.site.partitions, name)
+    slurm, lanes = _lanes(facts)
     for lack in find_lacks(lanes, _partitions(slurm), _lists(slurm), slurm.config):
-        yield _of_lack(lack, slurm)
-    yield from _same_nodes(slurm, facts.settings.site.partitions[0], name)
+        yield _of_lack(lack, slurm, facts.settings_path)
+    if not lanes.parts_qos:
+        yield from _same_nodes(slurm, lanes.partitions[0], lanes.part_nodes)
 
 
-def _of_lack(lack: Lack, slurm: SlurmSays) -> Finding:
-    if lack.key == "PreemptType" and slurm.value("PreemptType") == "preempt/qos":
-        return error(lack.seen, advice=_BY_QOS)
+def _of_lack(lack: Lack, slurm: SlurmSays, settings_path: str) -> Finding:
+    if lack.key == "part_nodes":
+        return error(lack.seen, Paste(settings_path, lack.value, "in section [site]"))
     if lack.file == "cgroup.conf":
         return error(lack.seen, _cgroup_line(slurm, lack.pair))
     then = _THEN.get(lack.key, "scontrol reconfigure")
@@ -114,7 +113,7 @@ def _same_nodes(slurm: SlurmSays, whole: str, parts: str) -> Iterator[Finding]:
 
 
 def _isolation(facts: Facts) -> Iterator[Finding]:
-    slurm, _ = _lane(facts)
+    slurm, _ = _lanes(facts)
     plugins = slurm.value("TaskPlugin").split(",")
     wanted = Change("TaskPlugin", "task/cgroup,task/affinity", then=_THEN["TaskPlugin"])
     if not sees_cgroups(slurm.config):
@@ -131,22 +130,24 @@ def _isolation(facts: Facts) -> Iterator[Finding]:
 
 
 def _cgroups_here(facts: Facts) -> Iterator[Finding]:
-    _part_nodes_name(facts)
+    _lane_names(facts)
     here = known(facts.cgroups)
     values = {key: here.settings.get(key.lower(), "no") for key in _CONSTRAINTS}
     for lack in unconstrained(known(facts.slurm).config, values):
         yield error(f"{here.path}: {lack.seen}", Paste(here.path, lack.pair, then="restart slurmd"))
 
 
-def _others(slurm: SlurmSays, name: str, facts: Facts) -> Iterator[Words]:
-    """The partitions of ordinary jobs that share nodes with the partition for parts."""
-    near = neighbours(name, _lists(slurm)) - set(facts.settings.site.partitions)
+def _others(slurm: SlurmSays, lanes: LaneNames) -> Iterator[Words]:
+    """The partitions of ordinary jobs that share nodes with parts. Where QOS decide, jobs of other
+    QOS may use our partitions too."""
+    near = frozenset(lanes.of_parts).union(*(neighbours(n, _lists(slurm)) for n in lanes.of_parts))
+    near -= frozenset(() if lanes.parts_qos else lanes.partitions)
     return (words for words in _partitions(slurm) if words["PartitionName"] in near)
 
 
 def _memory(facts: Facts) -> Iterator[Finding]:
-    slurm, name = _lane(facts)
-    for words in _others(slurm, name, facts):
+    slurm, lanes = _lanes(facts)
+    for words in _others(slurm, lanes):
         if not (_has_default(words) or _has_default(slurm.config)):
             yield warning(
                 f"partition {words['PartitionName']}: a job without --mem gets all memory of its "
@@ -175,8 +176,8 @@ def _memory_per_cpu(slurm: SlurmSays) -> int:
 
 
 def _packing(facts: Facts) -> Iterator[Finding]:
-    slurm, name = _lane(facts)
-    for words in _others(slurm, name, facts):
+    slurm, lanes = _lanes(facts)
+    for words in _others(slurm, lanes):
         if words.get("LLN") == "YES":
             yield _spreads(f"partition {words['PartitionName']}: LLN=YES")
     if "CR_LLN" in slurm.value("SelectTypeParameters").upper():
@@ -197,7 +198,7 @@ def _spreads(seen: str) -> Finding:
 
 
 def _epilog(facts: Facts) -> Iterator[Finding]:
-    _part_nodes_name(facts)
+    _lane_names(facts)
     for hook in known(facts.hooks):
         is_on_node = hook.key in ("Prolog", "Epilog") and hook.text is not None
         text = re.sub(r"(?m)^\s*#.*", "", hook.text or "")

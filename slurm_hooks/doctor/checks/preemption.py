@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import timedelta
 from itertools import repeat
 
@@ -201,17 +201,34 @@ def _preempt_qos(facts: Facts) -> Iterator[Finding]:
             Run("malleable render lua -o /etc/slurm/malleable_policy.lua"),
         )
         return
-    qos = {words["Name"]: qos_of(words) for words in known(facts.accounting).qos}
-    if name not in qos:
-        yield error(f"site.qos: there is no QOS {name}", Run(f"sacctmgr -i add qos {name}"))
-    elif _is_by_qos(slurm):
-        yield from _one_qos(name, qos, slurm)
+    rows = {words["Name"]: words for words in known(facts.accounting).qos}
+    qos, parts = {key: qos_of(words) for key, words in rows.items()}, facts.settings.site.parts_qos
+    for key, each in (("qos", name), ("part_nodes", parts)):
+        if each and each not in qos:
+            yield error(f"site.{key}: there is no QOS {each}", Run(f"sacctmgr -i add qos {each}"))
+        elif each and _is_by_qos(slurm):
+            yield from _one_qos(each, qos, slurm, (name, parts))
+    if name in rows and parts in rows:
+        yield from _parts_first(rows[name], rows[parts])
 
 
-def _one_qos(name: str, qos: dict[str, Qos], slurm: SlurmSays) -> Iterator[Finding]:
+def _parts_first(whole: Words, parts: Words) -> Iterator[Finding]:
+    """Find a QOS for parts of nodes that Slurm does not preempt first."""
+    high, low = (int(words.get("Priority") or 0) for words in (whole, parts))
+    if high <= low:
+        yield error(
+            f"QOS {parts['Name']}: Priority={low} is not below the Priority={high} of QOS "
+            f"{whole['Name']}: Slurm does not take parts before whole nodes",
+            Run(f"sacctmgr -i modify qos {whole['Name']} set Priority={low + 1}"),
+        )
+
+
+def _one_qos(
+    name: str, qos: dict[str, Qos], slurm: SlurmSays, ours: Collection[str]
+) -> Iterator[Finding]:
     lanes = [words["PartitionName"] for words in slurm.ours]
     unfit = next(iter(find_unfit(lanes, slurm.ours, slurm.config, name, qos).values()), None)
-    lacking = sorted(other for other in qos if other != name and name not in qos[other].preempts)
+    lacking = sorted(qos.keys() - {q for q in qos if name in qos[q].preempts} - set(ours))
     if unfit and unfit.key == "Preempt":
         first = lacking[0] if lacking else "normal"
         yield error(str(unfit), Run(f"sacctmgr -i modify qos {first} set Preempt+={name}"))
@@ -226,12 +243,12 @@ def _one_qos(name: str, qos: dict[str, Qos], slurm: SlurmSays) -> Iterator[Findi
 
 
 def _longest_wait(facts: Facts) -> Iterator[Finding]:
-    slurm = known(facts.slurm)
+    slurm, site = known(facts.slurm), facts.settings.site
     ours = (words["PartitionName"] for words in slurm.ours)
     names = [name for name in ours if name not in slurm.missing]
     if slurm.missing and not names:
         raise CannotLook(f"there is no partition {', '.join(slurm.missing)} yet")
-    lanes, odd = lane_terms(names, slurm.ours, slurm.config, facts.settings.site.qos)
+    lanes, odd = lane_terms(names, slurm.ours, slurm.config, site.qos, site.parts_qos)
     terms, unread = decide(lanes, lambda: _qos_times(known(facts.accounting)))
     yield from map(warning, (*odd, *unread))
     kill_wait = timedelta(seconds=slurm.number("KillWait", 30))
@@ -321,7 +338,7 @@ TABLE = (
         "with preempt/qos, other QOS may preempt the QOS of fragments by requeue",
         "With preempt/qos only the job's own QOS counts, which is site.qos. A partition's tier, "
         "PreemptMode and QOS have no effect. Only a QOS that lists site.qos in Preempt takes nodes "
-        "from fragments.",
+        "from fragments. A QOS in site.part_nodes needs the same, and a lower Priority.",
         _preempt_qos,
     ),
     Check(

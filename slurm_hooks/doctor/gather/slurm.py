@@ -16,7 +16,7 @@ from slurm_hooks.slurm.scontrol import Words, read_config, read_records
 from slurm_hooks.slurm.text import Command, expand
 
 _QOS = (
-    "Name,Preempt,PreemptMode,GraceTime,PreemptExemptTime,UsageFactor,"
+    "Name,Priority,Preempt,PreemptMode,GraceTime,PreemptExemptTime,UsageFactor,"
     "MaxSubmitPU,MaxSubmitPA,GrpSubmit,GrpTRES,GrpTRESRunMins,GrpJobs,"
     "MaxTRESPU,MaxTRESRunMinsPU,MaxJobsPU,MaxTRESPA,MaxTRESRunMinsPA,MaxJobsPA"
 )
