@@ -142,17 +142,19 @@ def _start_daemon(slurm: Installation, layout: Layout) -> Process:
 
 
 def fill(run: Run, layout: Layout) -> None:
-    """Adds the cluster, an account with users, and QOS that `normal` preempts: `parts` first."""
-    cluster, both = layout.cluster, f"{SCAVENGE},{PART_NODES}"
+    """Adds the cluster, an account with users, and the QOS `scavenge`, which `normal` preempts. If
+    nodes have GPUs, it preempts the QOS `parts` first."""
+    cluster, has_gpus = layout.cluster, layout.conf.with_name("gres.conf").exists()
+    yielding = f"{SCAVENGE},{PART_NODES}" if has_gpus else SCAVENGE
     users = [name for name in dict.fromkeys((layout.user, *USERS)) if _is_known(name)]
     commands = (
         ("add", "cluster", cluster),
-        ("add", "qos", SCAVENGE, "UsageFactor=0", "Priority=1"),
-        ("add", "qos", PART_NODES, "UsageFactor=0", "Priority=0"),
-        ("modify", "qos", "normal", "set", f"Preempt+={both}"),
+        ("add", "qos", yielding, "UsageFactor=0", "Priority=0"),
+        ("modify", "qos", SCAVENGE, "set", f"Priority={int(has_gpus)}"),
+        ("modify", "qos", "normal", "set", f"Preempt+={yielding}"),
         ("add", "account", ACCOUNT, f"Cluster={cluster}"),
         ("add", "user", ",".join(users), f"Account={ACCOUNT}", f"Cluster={cluster}"),
-        ("modify", "account", "root", "set", f"QOS+={both}"),
+        ("modify", "account", "root", "set", f"QOS+={yielding}"),
     )
     for words in commands:
         done = run(["sacctmgr", "-i", *words], check=False, timeout_s=30)

@@ -36,8 +36,9 @@ class SandboxSpec:
     Sandboxes live in the directory `base` and run `slurm`. None means the default of each.
     `extra_conf` comes last in slurm.conf, where it wins. `extra_files` are names and texts of files
     beside it, like topology.conf.
-    With `gpus` each node has so many fake GPUs, jobs share nodes, and the partition `parts` is for
-    fragments on parts of nodes. `gpu_types` are the types of the GPUs, for a stretch of nodes each.
+    With `gpus` each node has so many fake GPUs, jobs share nodes, and the partition or QOS `parts`
+    is for fragments on parts of nodes. `gpu_types` are the types of the GPUs, for a stretch of
+    nodes each.
     `is_accounting` adds MariaDB and slurmdbd, an account, the QOS `scavenge` and enforced limits.
     Preemption by QOS needs them.
     """
