@@ -287,8 +287,9 @@ end
 --- The partition, QOS, account and time limit to write. A core keeps what its user asked for.
 local function write_place(request, place, times, policy)
   if request.core then return { partition = place.partition } end
-  return { partition = place.partition, qos = places.find_qos(request, policy), account = policy.account,
-    time_limit = math.max(math.floor(times.lease / 60), 1) }
+  local limit = math.max(math.floor(times.lease / 60), 1)
+  return { partition = place.partition, qos = places.find_qos(request, policy),
+    account = policy.account, time_limit = limit }
 end
 
 --- Fields to write for a valid request.
