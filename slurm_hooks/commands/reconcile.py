@@ -20,7 +20,7 @@ from slurm_hooks.settings.file import load
 from slurm_hooks.settings.values import Tick
 from slurm_hooks.tick.bookkeeping import booked_tick
 from slurm_hooks.tick.lock import patience_s
-from slurm_hooks.tick.reconcile import loop, tick
+from slurm_hooks.tick.reconcile import tick
 
 if TYPE_CHECKING:
     from slurm_hooks.commands.console import Commands
@@ -59,38 +59,32 @@ def _reconcile(arguments: argparse.Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    rhythm = _Rhythm(arguments)
-    loop(rhythm.tick, lambda gap: rhythm.wait(gap, stop.wait))
-    return rhythm.code if arguments.end_after and not stop.is_set() else 0
+    code = _loop(arguments, stop.wait)
+    return code if arguments.end_after and not stop.is_set() else 0
 
 
-class _Rhythm:
-    """The times of the ticks of a loop. `code` is the exit code of the last tick."""
+def _loop(arguments: argparse.Namespace, sleep: Callable[[float], Optional[bool]]) -> int:
+    """Run ticks until `sleep` returns True. With --for no tick starts after that time.
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        self.code = 0
-        self._arguments = arguments
-        self._began = time.monotonic()
+    A tick that takes longer than the interval delays the next. Missed ticks are not repeated.
+    Return the exit code of the last tick. Raises NoTickForLong.
+    """
+    began = time.monotonic()
+    while True:
+        start, gap_s = time.monotonic(), arguments.loop or _every_s(arguments)
+        code = _tolerant_tick(arguments, began, gap_s)
+        left_s = max(0.0, gap_s - (time.monotonic() - start))
+        is_over = arguments.end_after and time.monotonic() + left_s > began + arguments.end_after
+        if is_over or sleep(left_s):
+            return code
 
-    def tick(self) -> float:
-        """Run a tick. Return the seconds from its start to the next. Raises NoTickForLong."""
-        gap_s = self._arguments.loop or self._settings().every_s
-        self.code = _tolerant_tick(self._arguments, self._began, gap_s)
-        return gap_s
 
-    def _settings(self) -> Tick:
-        """The current settings. The tick itself reports their faults."""
-        try:
-            return load(self._arguments.settings).tick
-        except MalleableError:
-            return Tick()
-
-    def wait(self, seconds: float, sleep: Callable[[float], Optional[bool]]) -> bool:
-        """Wait. Return True if the loop should end."""
-        end_after = self._arguments.end_after
-        if end_after and time.monotonic() + seconds > self._began + end_after:
-            return True
-        return bool(sleep(seconds))
+def _every_s(arguments: argparse.Namespace) -> float:
+    """The interval in the current settings. The tick itself reports their faults."""
+    try:
+        return load(arguments.settings).tick.every_s
+    except MalleableError:
+        return Tick().every_s
 
 
 def _one_tick(arguments: argparse.Namespace, every_s: Optional[float] = None) -> int:

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Callable, Optional
+from typing import Callable
 
 from slurm_hooks.model import Level, Plan, Snapshot, Verb
 from slurm_hooks.model.plural import plural
@@ -143,16 +143,3 @@ def rehearse(seen: Snapshot, settings: Settings) -> TickReport:
 
 def _unused(seen: Snapshot, settings: Settings) -> dict[str, Unused]:
     return unused_of(seen, frozenset(settings.site.partitions))
-
-
-def loop(once: Callable[[], float], wait: Callable[[float], Optional[bool]]) -> None:
-    """Call `once` repeatedly until `wait(gap)` returns True.
-
-    `once` returns the seconds from its start to the next call. A tick that takes longer delays the
-    next. Missed ticks are not repeated.
-    """
-    while True:
-        began = time.monotonic()
-        seconds = once()
-        if wait(max(0.0, seconds - (time.monotonic() - began))):
-            return

@@ -17,8 +17,7 @@ from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.live import Asked
 from slurm_hooks.slurm.rights import parse_rights, rights_command, with_rights
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.tick.hourly import Hourly
-from slurm_hooks.tick.observe import DENIED_S, with_kept_rights
+from slurm_hooks.tick.observe import DENIED_S, Hourly, with_kept_rights
 
 SAID = "ann|lab|normal,scavenge\nann|Other|normal\nbob|lab|normal\nroot|root|\n"
 SITE = Site(qos="Scavenge")

@@ -19,7 +19,7 @@ from slurm_hooks.slurm.cluster import parse_cluster
 from slurm_hooks.slurm.part_nodes import LaneNames
 from slurm_hooks.slurm.terms import LONGEST, decide, terms_command
 from slurm_hooks.slurm.text import Command
-from slurm_hooks.tick import hourly
+from slurm_hooks.tick import observe
 
 TAIL = "Configuration data as of 1800000000\nSLURM_VERSION           = 22.05.8"
 DATABASE = "AccountingStorageType   = accounting_storage/slurmdbd"
@@ -150,13 +150,13 @@ def test_slurmdbd_is_asked_once_an_hour_and_may_be_away(tmp_path: Path) -> None:
     state = tmp_path / "state"
     database = Database()
     command = terms_command()
-    assert hourly.Hourly(database, str(state), True).ask(command) == ROWS
+    assert observe.Hourly(database, str(state), True).ask(command) == ROWS
     assert not state.exists()  # a program that only reads keeps no record
-    read = partial(hourly.Hourly(database, str(state), False).ask, command)
+    read = partial(observe.Hourly(database, str(state), False).ask, command)
     assert [read(), read(), read()] == [ROWS] * 3
     assert len(database.asked) == 2
-    old = time.time() - hourly.KEPT_S - 1
-    os.utime(hourly.kept_in(str(state), command), (old, old))
+    old = time.time() - observe.KEPT_S - 1
+    os.utime(observe.kept_in(str(state), command), (old, old))
     database.rows = ""
     assert read() == ROWS
     database.rows = "normal|00:00:00|\n"
@@ -165,8 +165,8 @@ def test_slurmdbd_is_asked_once_an_hour_and_may_be_away(tmp_path: Path) -> None:
 
 def test_a_kept_answer_that_is_no_text_is_asked_for_again(tmp_path: Path) -> None:
     command = terms_command()
-    hourly.kept_in(str(tmp_path), command).write_bytes(b"normal|\xff")
+    observe.kept_in(str(tmp_path), command).write_bytes(b"normal|\xff")
     database = Database()
-    read = partial(hourly.Hourly(database, str(tmp_path), False).ask, command)
+    read = partial(observe.Hourly(database, str(tmp_path), False).ask, command)
     assert [read(), read()] == [ROWS] * 2
     assert len(database.asked) == 1

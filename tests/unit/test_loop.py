@@ -18,7 +18,6 @@ import pytest
 from slurm_hooks.cli import main
 from slurm_hooks.commands import reconcile
 from slurm_hooks.errors import NoTickForLong, UsageError
-from slurm_hooks.tick.reconcile import loop
 
 BROKEN = "#!/bin/sh\necho Unable to contact >&2\nexit 1\n"
 
@@ -78,12 +77,13 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("loop_s", "end_after", "every_s", "expected"),
+    ("loop_s", "end_after", "every_s", "took_s", "expected"),
     [
-        (0.0, 25.0, 30.0, [(0.0, 30.0)]),  # the timer's
-        (0.0, 25.0, 10.0, [(0.0, 10.0), (10.0, 10.0), (20.0, 10.0)]),
-        (5.0, 12.0, 30.0, [(0.0, 5.0), (5.0, 5.0), (10.0, 5.0)]),
-        (60.0, 1.0, 30.0, [(0.0, 60.0)]),  # cron's
+        (0.0, 25.0, 30.0, 1.0, [(0.0, 30.0)]),  # the timer's
+        (0.0, 25.0, 10.0, 1.0, [(0.0, 10.0), (10.0, 10.0), (20.0, 10.0)]),
+        (5.0, 12.0, 30.0, 0.0, [(0.0, 5.0), (5.0, 5.0), (10.0, 5.0)]),
+        (5.0, 22.0, 30.0, 7.0, [(0.0, 5.0), (7.0, 5.0), (14.0, 5.0), (21.0, 5.0)]),  # late
+        (60.0, 1.0, 30.0, 0.0, [(0.0, 60.0)]),  # cron's
     ],
 )
 def test_a_tick_gets_the_time_of_the_next_tick(
@@ -92,6 +92,7 @@ def test_a_tick_gets_the_time_of_the_next_tick(
     loop_s: float,
     end_after: float,
     every_s: float,
+    took_s: float,
     expected: list[tuple[float, float]],
 ) -> None:
     """The last tick of a loop expects that the timer or cron starts the loop again in time."""
@@ -102,12 +103,12 @@ def test_a_tick_gets_the_time_of_the_next_tick(
 
     def tick(_: argparse.Namespace, began: float, until_next_s: float) -> int:
         calls.append((clock.now - began, until_next_s))
+        clock.now += took_s
         return 0
 
     monkeypatch.setattr(reconcile, "_tolerant_tick", tick)
     given = argparse.Namespace(settings=None, loop=loop_s, end_after=end_after)
-    rhythm = reconcile._Rhythm(given)
-    loop(rhythm.tick, lambda seconds: rhythm.wait(seconds, clock.sleep))
+    reconcile._loop(given, clock.sleep)
     assert calls == expected
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from fake_slurm import FakeSlurm
 from planning.whole_ticks import one_tick, settings_in
+from slurm_hooks.commands.hold import hold, release
 from slurm_hooks.errors import RetryLater
-from slurm_hooks.tick.hold import hold, release
 
 MARK = "malleable{min=0,max=2,unit=1,engine=pool,frags=2,lease=600,hole=120}"
 

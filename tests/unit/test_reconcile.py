@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from fake_slurm import FakeSlurm
 from planning.whole_ticks import settings_in
 from slurm_hooks.errors import RetryLater
 from slurm_hooks.settings.values import Settings
-from slurm_hooks.tick.reconcile import loop, tick
+from slurm_hooks.tick.reconcile import tick
 
 MARK = "malleable{min=1,max=4,unit=1,engine=torchrun,frags=4,lease=600,hole=120}"
 
@@ -112,20 +111,3 @@ def test_slurm_does_not_answer(tmp_path: Path) -> None:
     with pytest.raises(RetryLater):
         tick(port, settings_in(tmp_path))
     assert len(port.asked) == 1
-
-
-def test_the_loop_keeps_its_pace() -> None:
-    waits: list[float] = []
-    runs: list[float] = []
-
-    def wait(pause: float) -> bool:
-        waits.append(pause)
-        return len(waits) == 3
-
-    def once() -> float:
-        runs.append(time.monotonic())
-        return 5.0
-
-    loop(once, wait)
-    assert len(runs) == 3
-    assert all(4.5 < pause <= 5.0 for pause in waits)
