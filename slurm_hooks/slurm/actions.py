@@ -13,7 +13,7 @@ range only the first element would get the new GPUs (22.05 to 26.05).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Optional
@@ -103,58 +103,50 @@ def _holds(intents: Iterable[Intent]) -> list[Update]:
     return [Update(("uhold", word)) for word in ranges(i.fragment for i in intents)]
 
 
-def _renewals(intents: Iterable[Intent]) -> list[Update]:
-    """Set EndTime to the second. Fragments that end together share a line."""
-    by_end: dict[int, list[FragmentId]] = {}
-    for intent in intents:
-        if intent.end is not None:
-            by_end.setdefault(int(intent.end.timestamp()), []).append(intent.fragment)
+def _shared(asked: Iterable[tuple[FragmentId, tuple[str, ...]]]) -> list[Update]:
+    """Update fragments. Those of a job that get the same words share a line."""
+    sharing: dict[tuple[int, tuple[str, ...]], list[FragmentId]] = {}
+    for fragment, words in asked:
+        sharing.setdefault((fragment.job_id, words), []).append(fragment)
     return [
-        Update(("update", f"jobid={word}", f"EndTime=uts{end}"))
-        for end, fragments in sorted(by_end.items())
+        Update(("update", f"jobid={word}", *words))
+        for (_, words), fragments in sharing.items()
         for word in ranges(fragments)
     ]
+
+
+def _renewals(intents: Iterable[Intent]) -> list[Update]:
+    """Set EndTime to the second, the earliest first."""
+    ends = sorted((int(i.end.timestamp()), i.fragment) for i in intents if i.end is not None)
+    return _shared((fragment, (f"EndTime=uts{end}",)) for end, fragment in ends)
 
 
 def _minutes(limit: timedelta) -> int:
     return int(limit.total_seconds() // 60)
 
 
-def _comment(intent: Intent, notes: Notes) -> list[str]:
+def _comment(intent: Intent, notes: Notes) -> tuple[str, ...]:
     """Return the word that writes the mark, if the intent has a new mark."""
     if intent.mark is None:
-        return []
+        return ()
     text = format_mark(intent.mark, notes.get(intent.fragment, NO_NOTE), intent.summary)
-    return [f"AdminComment={text}"]
+    return (f"AdminComment={text}",)
 
 
 def _marks(intents: Iterable[Intent], notes: Notes) -> list[Update]:
-    """Write marks. Fragments of a job that get the same words share a line."""
-    sharing: dict[tuple[int, str], list[FragmentId]] = {}
-    for intent in intents:
-        for comment in _comment(intent, notes):
-            sharing.setdefault((intent.fragment.job_id, comment), []).append(intent.fragment)
-    return [
-        Update(("update", f"jobid={word}", comment))
-        for (_, comment), fragments in sharing.items()
-        for word in ranges(fragments)
-    ]
+    return _shared((i.fragment, words) for i in intents if (words := _comment(i, notes)))
 
 
 def _moves(intents: Iterable[Intent]) -> list[Update]:
-    """Move fragments to the lane. Fragments of a job share a line. A new QOS would bring its own
-    time limit (25.11)."""
-    sharing: dict[tuple[int, tuple[str, ...]], list[FragmentId]] = {}
-    for intent in intents:
-        words = [f"Partition={intent.lane}", f"TimeLimit={_minutes(intent.limit)}"]
-        words += [f"QOS={intent.qos}"] if intent.qos else []
-        words += [f"Account={intent.account}"] if intent.account else []
-        sharing.setdefault((intent.fragment.job_id, tuple(words)), []).append(intent.fragment)
-    return [
-        Update(("update", f"jobid={word}", *words))
-        for (_, words), fragments in sharing.items()
-        for word in ranges(fragments)
-    ]
+    """Move fragments to the lane. A new QOS would bring its own time limit (25.11)."""
+    return _shared((i.fragment, tuple(_lane_words(i))) for i in intents)
+
+
+def _lane_words(intent: Intent) -> Iterator[str]:
+    yield f"Partition={intent.lane}"
+    yield f"TimeLimit={_minutes(intent.limit)}"
+    yield from (f"QOS={intent.qos}",) if intent.qos else ()
+    yield from (f"Account={intent.account}",) if intent.account else ()
 
 
 def _queued(intents: Sequence[Intent], notes: Notes) -> list[Update]:
@@ -213,7 +205,7 @@ class _Group(NamedTuple):
 
 def _group(grow: Intent, notes: Notes) -> _Group:
     alone = grow.fragment if grow.mark is not None and grow.mark.vain else None
-    return _Group(grow.fragment.job_id, grow.limit, tuple(_comment(grow, notes)), alone)
+    return _Group(grow.fragment.job_id, grow.limit, _comment(grow, notes), alone)
 
 
 def _is_exchangeable(grow: Intent) -> bool:

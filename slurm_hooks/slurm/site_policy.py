@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.cluster import cluster_command, parse_cluster
-from slurm_hooks.slurm.lanes import Unfit, find_unfit, is_by_qos, unfit_for_parts
+from slurm_hooks.slurm.lanes import find_unfit, is_by_qos, unfit_for_parts
 from slurm_hooks.slurm.live import Port
 from slurm_hooks.slurm.lua_policy import Rules, Submits, gpus_of, largest_of, render_policy
 from slurm_hooks.slurm.part_nodes import LaneNames
@@ -43,8 +43,10 @@ def render_answer(settings: Settings, answer: str, port: Port) -> SitePolicy:
     asks = is_by_qos(config) or name or _enforces_limits(config)
     known = parse_qos(port.ask(qos_command())) if asks else {}
     partitions = read_records(answer, "PartitionName")
-    unfit = _lines(find_unfit(site.partitions, partitions, config, name, known))
-    unfit_qos = _lines(unfit_for_parts(site.parts_qos, config, known))
+    unfits = find_unfit(site.partitions, partitions, config, name, known)
+    unfit = {lane: str(fault) for lane, fault in unfits.items()}
+    for_parts = unfit_for_parts(site.parts_qos, config, known)
+    unfit_qos = {qos: str(fault) for qos, fault in for_parts.items()}
     cluster = parse_cluster(answer, LaneNames(site.partitions, site.part_nodes, name))
     terms, odd = decide(cluster.lanes, lambda: port.ask(terms_command()))
     uids, users = map(find_uids, (settings.site.operators, settings.site.users))
@@ -85,11 +87,6 @@ def _qos_faults(name: str, known: Mapping[str, Qos]) -> list[str]:
     if name and name not in known:
         return [f"site.qos: there is no QOS {name}; sacctmgr add qos {name}, or correct site.qos"]
     return []
-
-
-def _lines(unfit: Mapping[str, Unfit]) -> dict[str, str]:
-    """Return why no malleable job can run in each partition, in a line for a user."""
-    return {name: str(fault) for name, fault in unfit.items()}
 
 
 def find_uids(names: Sequence[str]) -> dict[str, int]:

@@ -5,7 +5,6 @@ The wish is in the Comment of an element, in the form of words/comment.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Optional
 
@@ -37,10 +36,11 @@ def wish(port: Port, job: MalleableJob, size: int, at: float) -> Wish:
         raise UsageError(f"job {job_id} is a gang: only a pool (engine=pool) can wish for a size")
     fragment = _writable(job)
     wanted = Wish(moment(int(at)), min(size, job.request.max_nodes))
-    question, write = wish_commands(str(fragment.id))
+    question = Command(("squeue", "--noheader", f"--job={fragment.id}", "--format=%k"))
     for _ in range(_TRIES):
+        comment = with_wish(port.ask(question).strip("\n"), wanted)
         try:
-            port.ask(write(with_wish(port.ask(question).strip("\n"), wanted)))
+            port.ask(Command(("scontrol", "update", f"JobId={fragment.id}", f"Comment={comment}")))
         except NotAllowed as error:
             raise NotAllowed(f"job {job_id} belongs to {job.user}: ask as that user") from error
         if parse_wish(port.ask(question).strip("\n")) == wanted:
@@ -66,13 +66,3 @@ def with_wish(text: str, wish: Wish) -> str:
     """Return the Comment with this wish in place of the old wish, and the rest unchanged."""
     wanted = words.Wish(wish.nodes, int(wish.at.timestamp()))
     return replace(words.parse(text), wish=wanted).text
-
-
-def wish_commands(element: str) -> tuple[Command, Callable[[str], Command]]:
-    """Return the question for the Comment of this element, and a function that writes another."""
-    asked = Command(("squeue", "--noheader", f"--job={element}", "--format=%k"))
-
-    def write(comment: str) -> Command:
-        return Command(("scontrol", "update", f"JobId={element}", f"Comment={comment}"))
-
-    return asked, write

@@ -34,26 +34,18 @@ from slurm_hooks.tick.switch import with_switches
 _log = logging.getLogger(__name__)
 
 
-def _silent(command: str) -> None:
-    """Go on before each write. Tests and progress displays replace it."""
-
-
-def _no_summaries(seen: Snapshot, plan: Plan) -> Mapping[int, str]:
-    """Return no summaries of ended jobs, for callers that keep no books."""
-    return {}
-
-
 def tick(
     port: Port,
     settings: Settings,
     is_dry: bool = False,
-    announce: Callable[[str], None] = _silent,
-    sum_up: Callable[[Snapshot, Plan], Mapping[int, str]] = _no_summaries,
+    announce: Callable[[str], None] = lambda command: None,
+    sum_up: Callable[[Snapshot, Plan], Mapping[int, str]] = lambda seen, plan: {},
 ) -> TickReport:
     """Run a tick. With `is_dry` it needs no lock and does not write.
 
-    `sum_up` returns a line about each job that a plan closes. In the mode that only observes, the
-    tick does not write either, and counts as completed.
+    `announce` is called before each write, for tests and progress displays. `sum_up` returns a line
+    about each job that a plan closes. In the mode that only observes, the tick does not write
+    either, and counts as completed.
 
     Raises RetryLater if Slurm does not answer or another tick runs, NoTickForLong if that has
     lasted for minutes. Raises SettingsError if it cannot read whether malleable jobs are switched
