@@ -21,7 +21,7 @@ from parts.printing import Row, arguments, show, tell
 from slurm_hooks.model import FragmentId, Intent, Mark, Request, Resources, Slot, Verb, Why
 from slurm_hooks.sandbox import Sandbox, SandboxSpec
 from slurm_hooks.slurm.actions import starts
-from slurm_hooks.slurm.all_but import AllBut
+from slurm_hooks.slurm.text import AllBut
 
 GOAL_S = 1.5
 NODES, GPUS, CPUS, MEMORY_MIB = 16, 8, 32, 256_000

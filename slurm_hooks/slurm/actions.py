@@ -21,9 +21,8 @@ from typing import NamedTuple, Optional
 from ClusterShell.RangeSet import RangeSet
 
 from slurm_hooks.model import FragmentId, Intent, Mark, Resources, Verb
-from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.mark import NO_NOTE, format_mark
-from slurm_hooks.slurm.text import Command, fold
+from slurm_hooks.slurm.text import AllBut, Command, fold
 
 Notes = Mapping[FragmentId, str]
 

@@ -29,9 +29,8 @@ from slurm_hooks.model import (
     may_train,
 )
 from slurm_hooks.slurm.actions import AT_A_TIME, Notes, commands, groups, starts
-from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.live import Port
-from slurm_hooks.slurm.text import Command
+from slurm_hooks.slurm.text import AllBut, Command
 
 AT_ONCE = 32  # commands that run side by side
 MADE_ALL_THE_SAME = "Requested partition configuration not available now"

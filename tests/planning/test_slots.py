@@ -38,7 +38,7 @@ from slurm_hooks.planning.survey import survey_of
 from slurm_hooks.report.why import note_text, reason_text
 from slurm_hooks.settings.values import Mode, Planning, Settings, Site
 from slurm_hooks.slurm.actions import starts
-from slurm_hooks.slurm.all_but import AllBut
+from slurm_hooks.slurm.text import AllBut
 from tests.build import (
     NOW,
     after,

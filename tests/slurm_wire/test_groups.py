@@ -19,11 +19,10 @@ from slurm_hooks.model import FragmentId, FragmentState, Intent, Mark, NodeState
 from slurm_hooks.report.why import note_text
 from slurm_hooks.settings.values import Settings
 from slurm_hooks.slurm.actions import commands
-from slurm_hooks.slurm.all_but import AllBut
 from slurm_hooks.slurm.cluster import cluster_command
 from slurm_hooks.slurm.gateway import observe
 from slurm_hooks.slurm.groups import Place, parse_places, placed, places_command
-from slurm_hooks.slurm.text import Command, expand
+from slurm_hooks.slurm.text import AllBut, Command, expand
 from slurm_hooks.slurm.writing import apply
 from slurm_hooks.tick.reconcile import tick
 
