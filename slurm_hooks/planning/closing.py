@@ -29,19 +29,14 @@ def ending_jobs(plan: Plan) -> frozenset[int]:
 
 def with_summaries(plan: Plan, seen: Snapshot, summaries: Mapping[int, str]) -> Plan:
     """Add a line to the plan for each job that it closes, by job id."""
-    lines: list[Intent] = []
     ending = ending_jobs(plan)
-    for job in seen.jobs:
-        text = summaries.get(job.job_id, "") if job.job_id in ending else ""
-        bearer = _bearer(job) if text else None
-        if bearer is not None:
-            line = Intent(bearer.id, Why.SUMMED_UP, mark=bearer.mark, summary=text)
-            lines.append(line)
+    texts = ((job, summaries.get(job.job_id)) for job in seen.jobs if job.job_id in ending)
+    bearers = ((_bearer(job), text) for job, text in texts if text)
+    lines = [Intent(f.id, Why.SUMMED_UP, mark=f.mark, summary=text) for f, text in bearers if f]
     return replace(plan, actions=one_each((*lines, *plan.actions))) if lines else plan
 
 
 def _bearer(job: MalleableJob) -> Optional[Fragment]:
     """The fragment that carries the line: a running fragment if there is any, else the first."""
-    open_fragments = [f for f in job.fragments if f.state in OPEN_STATES]
-    running = (f for f in open_fragments if f.state is FragmentState.RUNNING)
-    return next(running, open_fragments[0] if open_fragments else None)
+    open_fragments = (f for f in job.fragments if f.state in OPEN_STATES)
+    return min(open_fragments, key=lambda f: f.state is not FragmentState.RUNNING, default=None)

@@ -50,16 +50,11 @@ def has_progressed(ground: Ground, job: MalleableJob) -> bool:
     work shows it too.
     """
     failed = max((a.since for f in job.stirring for a in f.mark.deaths), default=None)
-    if not job.way.works_as_one and has_worked(ground, job, failed):
+    if job.trains or (not job.way.works_as_one and has_worked(ground, job, failed)):
         return True
-    for fragment in job.fragments:
-        if fragment.is_training:
-            return True
-        if fragment.state in WAITING_STATES and fragment.said is Said.TRAINED:
-            left = requeue_of(fragment, ground.slurm)
-            if left is not None and (failed is None or left > failed):
-                return True
-    return False
+    trained = (f for f in job.fragments if f.state in WAITING_STATES and f.said is Said.TRAINED)
+    left = (requeue_of(f, ground.slurm) for f in trained)
+    return any(when is not None and (failed is None or when > failed) for when in left)
 
 
 def is_blame_on_node(ground: Ground, fragment: Fragment, job: MalleableJob) -> bool:

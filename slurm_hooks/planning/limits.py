@@ -32,11 +32,8 @@ class Queue:
         such as nodes. Otherwise the fragments would come back and have to leave again.
         """
         known = {f.mark.gave_way_to for f in job.stirring}
-        if self.by_id and any(known):
-            again = next((self.by_id[i] for i in sorted(known) if i in self.by_id), None)
-            if again is not None:
-                return again
-        return next((waiter for waiter in self.limited if is_counted(job, waiter)), None)
+        again = (self.by_id[i] for i in sorted(known & self.by_id.keys()))
+        return next(again, None) or next((w for w in self.limited if is_counted(job, w)), None)
 
 
 def queue_of(ground: Ground) -> Queue:

@@ -108,15 +108,12 @@ def _moved_after(fragment: Fragment, moment: datetime, slurm: Slurm) -> bool:
 
 
 def has_worked(ground: Ground, job: MalleableJob, failed: Optional[datetime]) -> bool:
-    """Tell whether a worker has got work done since `failed`.
-
-    It says so, has run for a whole lease, or has found no work left.
-    """
+    """Tell whether a worker has run for a whole lease, or has found no work left since `failed`."""
     lease = ground.lane(job).lease_of(job.request)
     ended = (idle_since(f) for f in job.fragments)
     if any(since is not None and (failed is None or since > failed) for since in ended):
         return True
-    return job.trains or any(_has_had(f, lease, ground.now) for f in job.fragments)
+    return any(_has_had(f, lease, ground.now) for f in job.fragments)
 
 
 def _has_had(fragment: Fragment, lease: timedelta, now: datetime) -> bool:
