@@ -1,4 +1,7 @@
-"""Opens a file of ours: to write in a tick, or to read while a tick writes."""
+"""Opens the ledger, an SQLite file: to write in a tick, or to read while a tick writes.
+
+It tells damage from a full disk. `ledger` explains the tables.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,28 @@ import pwd
 import sqlite3
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+CREATE = """
+CREATE TABLE event (
+    at REAL NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, job INTEGER NOT NULL,
+    value REAL NOT NULL, more TEXT);
+CREATE INDEX event_at ON event (at);
+CREATE INDEX event_single ON event (at) WHERE more IS NULL;
+CREATE INDEX event_told ON event (job) WHERE more > '';
+CREATE TABLE job (
+    id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, user TEXT NOT NULL, account TEXT,
+    first_at REAL NOT NULL, last_at REAL NOT NULL, node_s REAL NOT NULL, line TEXT NOT NULL);
+CREATE INDEX job_of ON job (job_id);
+CREATE TABLE standing (
+    name TEXT NOT NULL, label TEXT NOT NULL, value REAL NOT NULL, adds_up INTEGER NOT NULL,
+    PRIMARY KEY (name, label)) WITHOUT ROWID;
+CREATE TABLE last (only INTEGER PRIMARY KEY CHECK (only = 1), seen TEXT NOT NULL);
+"""
+VERSION = 7
+APPLICATION_ID = 0x6D6C6C65  # "mlle": marks the file as ours
+MODE = 0o640
 BUSY_S = 1.0  # a tick waits no longer for another process that holds the file
 READ_BUSY_S = 5.0
 PAGES_BEFORE_CHECKPOINT = 1000
@@ -30,20 +51,8 @@ class Damaged(Unusable):
     """The file is not of the kind and version that this version can read."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of file: `application_id` and `version` identify it, the script `create` makes its
-    tables, and `mode` is the rights of a new file."""
-
-    word: str
-    application_id: int
-    version: int
-    create: str
-    mode: int = 0o640
-
-
 @contextlib.contextmanager
-def writing(path: Path, kind: Kind, max_mib: int) -> Iterator[sqlite3.Connection]:
+def writing(path: Path, max_mib: int) -> Iterator[sqlite3.Connection]:
     """Return a connection in a transaction, which is committed if the body succeeds.
 
     Raises Damaged, Barred without the right to write, Unusable if the disk is full or the file
@@ -52,9 +61,9 @@ def writing(path: Path, kind: Kind, max_mib: int) -> Iterator[sqlite3.Connection
     _raise_if_barred(path, os.R_OK | os.W_OK)
     is_new = not path.exists()
     if is_new:
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, kind.mode))
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, MODE))
     with _as_ours(), contextlib.closing(_connect(path)) as database:
-        _prepare(database, kind, max_mib)
+        _prepare(database, max_mib)
         database.execute("BEGIN IMMEDIATE")
         try:
             yield database
@@ -66,20 +75,18 @@ def writing(path: Path, kind: Kind, max_mib: int) -> Iterator[sqlite3.Connection
 
 
 @contextlib.contextmanager
-def reading(
-    path: Path, kind: Kind, patience_s: float = READ_BUSY_S
-) -> Iterator[sqlite3.Connection]:
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Return a read-only connection to a fixed state, even while a tick writes.
 
-    It waits at most `patience_s` for another process that holds the file. Raises Damaged, Barred
+    It waits at most 5 s for another process that holds the file. Raises Damaged, Barred
     without the right to read, and Unusable if there is no file.
     """
     _raise_if_barred(path, os.R_OK)
     with contextlib.suppress(OSError):  # SQLite then reports it
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Unusable("it is not a plain file")
-    with _as_ours(), contextlib.closing(_connect_to_read(path, patience_s)) as database:
-        _check(database, kind)
+    with _as_ours(), contextlib.closing(_connect_to_read(path)) as database:
+        _check(database)
         database.execute("BEGIN")
         yield database
 
@@ -124,14 +131,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=BUSY_S, isolation_level=None)
 
 
-def _connect_to_read(path: Path, patience_s: float) -> sqlite3.Connection:
+def _connect_to_read(path: Path) -> sqlite3.Connection:
     """Return a connection to read. A user that may not write beside the file can read it only while
     a tick has it open, or as a file that does not change."""
     last_error = sqlite3.OperationalError()
     for way in ("mode=ro", "mode=ro&immutable=1"):
         uri = f"file:{quote(str(path))}?{way}"
         try:
-            database = sqlite3.connect(uri, uri=True, timeout=patience_s, isolation_level=None)
+            database = sqlite3.connect(uri, uri=True, timeout=READ_BUSY_S, isolation_level=None)
             database.execute("PRAGMA user_version").fetchone()
             return database
         except sqlite3.OperationalError as error:
@@ -139,26 +146,26 @@ def _connect_to_read(path: Path, patience_s: float) -> sqlite3.Connection:
     raise last_error
 
 
-def _prepare(database: sqlite3.Connection, kind: Kind, max_mib: int) -> None:
+def _prepare(database: sqlite3.Connection, max_mib: int) -> None:
     """Set up this connection, and the tables of a new file."""
     database.execute("PRAGMA synchronous=NORMAL")
     database.execute(f"PRAGMA wal_autocheckpoint={PAGES_BEFORE_CHECKPOINT}")
     if _version(database) == 0 and not database.execute("SELECT 1 FROM sqlite_master").fetchone():
         database.execute("PRAGMA auto_vacuum=INCREMENTAL")
         database.execute("PRAGMA journal_mode=WAL")
-        names = f"PRAGMA application_id={kind.application_id}; PRAGMA user_version={kind.version};"
-        database.executescript(f"BEGIN IMMEDIATE; {kind.create} {names} COMMIT;")
-    _check(database, kind)
+        names = f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={VERSION};"
+        database.executescript(f"BEGIN IMMEDIATE; {CREATE} {names} COMMIT;")
+    _check(database)
     (page,) = database.execute("PRAGMA page_size").fetchone()
     database.execute(f"PRAGMA max_page_count={max_mib * 2**20 // page}")
 
 
-def _check(database: sqlite3.Connection, kind: Kind) -> None:
+def _check(database: sqlite3.Connection) -> None:
     """Raises Damaged for a file of another program or of a later version."""
     (application,) = database.execute("PRAGMA application_id").fetchone()
     version = _version(database)
-    if (application, version) != (kind.application_id, kind.version):
-        wanted = f"not a {kind.word} of version {kind.version}"
+    if (application, version) != (APPLICATION_ID, VERSION):
+        wanted = f"not a ledger of version {VERSION}"
         raise Damaged(f"it is {wanted} (found {application:#x}/{version})")
 
 

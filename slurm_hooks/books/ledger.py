@@ -11,60 +11,21 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Optional
 
-from slurm_hooks.books import database
-from slurm_hooks.books.database import Damaged, Kind, Unusable, give_back, used_bytes
+from slurm_hooks.books.database import Damaged, give_back, used_bytes
 from slurm_hooks.books.harvest.events import DRAWN, LONGEST, events_of, standing_of
 from slurm_hooks.books.harvest.jobs import JobLine, lines_after
 from slurm_hooks.books.harvest.values import Record, Seen
 from slurm_hooks.model.snapshot.codec import from_data, to_data
 
-__all__ = ["Damaged", "Unusable", "ledger_path", "reading", "writing"]
-
-CREATE = """
-CREATE TABLE event (
-    at REAL NOT NULL, name TEXT NOT NULL, label TEXT NOT NULL, job INTEGER NOT NULL,
-    value REAL NOT NULL, more TEXT);
-CREATE INDEX event_at ON event (at);
-CREATE INDEX event_single ON event (at) WHERE more IS NULL;
-CREATE INDEX event_told ON event (job) WHERE more > '';
-CREATE TABLE job (
-    id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, user TEXT NOT NULL, account TEXT,
-    first_at REAL NOT NULL, last_at REAL NOT NULL, node_s REAL NOT NULL, line TEXT NOT NULL);
-CREATE INDEX job_of ON job (job_id);
-CREATE TABLE standing (
-    name TEXT NOT NULL, label TEXT NOT NULL, value REAL NOT NULL, adds_up INTEGER NOT NULL,
-    PRIMARY KEY (name, label)) WITHOUT ROWID;
-CREATE TABLE last (only INTEGER PRIMARY KEY CHECK (only = 1), seen TEXT NOT NULL);
-"""
-VERSION = 7
-LEDGER = Kind("ledger", 0x6D6C6C65, VERSION, CREATE)  # "mlle": marks the file as ours
-NAME = "ledger.sqlite"
 DAY_S = 86_400
 SINGLE_S = DAY_S  # so long every event is kept
 QUARTER_S = 900  # the span of a sum: a divisor of the hour
 AT_ONCE = 5000  # rows that a tick drops
 FULL = 0.9  # of the size allowed: beyond it the oldest events are dropped
 TOTAL = f"CASE name WHEN '{LONGEST}' THEN max(value) ELSE sum(value) END"  # of events alike
-
-
-def ledger_path(state_dir: str) -> Path:
-    """Return the path of the ledger in a state directory."""
-    return Path(state_dir) / NAME
-
-
-def writing(path: Path, max_mib: int) -> AbstractContextManager[sqlite3.Connection]:
-    """Return a connection in a transaction. Raises the same as `database.writing`."""
-    return database.writing(path, LEDGER, max_mib)
-
-
-def reading(path: Path) -> AbstractContextManager[sqlite3.Connection]:
-    """Return a read-only connection to a fixed state. Raises the same as `database.reading`."""
-    return database.reading(path, LEDGER)
 
 
 def last_seen(ledger: sqlite3.Connection) -> Optional[Seen]:

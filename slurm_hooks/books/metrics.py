@@ -21,10 +21,11 @@ from prometheus_client.registry import Collector
 
 from slurm_hooks import __version__
 from slurm_hooks.books.harvest.events import USED
-from slurm_hooks.books.harvest.totals import Chosen, Standing
+from slurm_hooks.books.harvest.totals import Standing
 from slurm_hooks.books.harvest.values import INTERRUPTIONS
 from slurm_hooks.model import Of
 from slurm_hooks.model.unused import NOT_UNUSED
+from slurm_hooks.settings.values import Metrics
 
 MODE = 0o644  # the exporter runs as another user
 _REASONS = tuple(reason.value for reason in Of.IDLE.whys)
@@ -115,7 +116,7 @@ _STANDING = (
 )
 
 
-def families(standing: Standing, chosen: Chosen) -> Iterator[Metric]:
+def families(standing: Standing, chosen: Metrics) -> Iterator[Metric]:
     """Yield all metrics of a ledger."""
     numbers: dict[str, dict[str, float]] = defaultdict(dict)
     for (name, label), number in standing.items():
@@ -147,7 +148,7 @@ class Books(Collector):
     """Reads the ledger's standing at every scrape. If `read_standing` returns None,
     `malleable_ledger_readable` is 0."""
 
-    def __init__(self, read_standing: Callable[[], Optional[Standing]], chosen: Chosen) -> None:
+    def __init__(self, read_standing: Callable[[], Optional[Standing]], chosen: Metrics) -> None:
         self._read_standing, self._chosen = read_standing, chosen
 
     def collect(self) -> Iterator[Metric]:
@@ -163,7 +164,7 @@ class Books(Collector):
 
 
 def registry_of(
-    read_standing: Callable[[], Optional[Standing]], chosen: Chosen
+    read_standing: Callable[[], Optional[Standing]], chosen: Metrics
 ) -> CollectorRegistry:
     """Return a registry with only our metrics."""
     registry = CollectorRegistry(auto_describe=False)
@@ -171,12 +172,12 @@ def registry_of(
     return registry
 
 
-def text_of(standing: Optional[Standing], chosen: Chosen) -> bytes:
+def text_of(standing: Optional[Standing], chosen: Metrics) -> bytes:
     """Return the metrics as text. None stands for a ledger that cannot be read."""
     return generate_latest(registry_of(lambda: standing, chosen))
 
 
-def samples_of(standing: Standing, chosen: Chosen) -> list[dict[str, Any]]:
+def samples_of(standing: Standing, chosen: Metrics) -> list[dict[str, Any]]:
     """Return the metrics for JSON: a name, labels and a value each."""
     samples = (s for family in Books(lambda: standing, chosen).collect() for s in family.samples)
     return [{"name": s.name, "labels": dict(s.labels), "value": s.value} for s in samples]
@@ -200,7 +201,7 @@ def write_textfile(path: Path, text: bytes) -> None:
 
 
 def serve(
-    address: str, port: int, read_standing: Callable[[], Optional[Standing]], chosen: Chosen
+    address: str, port: int, read_standing: Callable[[], Optional[Standing]], chosen: Metrics
 ) -> Callable[[], None]:
     """Answer HTTP in separate threads. Return a function that stops them. Raises OSError."""
     server, thread = start_http_server(port, address, registry_of(read_standing, chosen))

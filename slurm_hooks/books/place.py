@@ -11,8 +11,14 @@ from pathlib import Path
 from slurm_hooks.model.moments import moment
 from slurm_hooks.owned import is_open, open_above
 
+NAME = "ledger.sqlite"
 MOST_ASIDE = 3
 """How many damaged files of a name are kept. Each may have the largest allowed size."""
+
+
+def ledger_path(state_dir: str) -> Path:
+    """Return the path of the ledger in a state directory."""
+    return Path(state_dir) / NAME
 
 
 def make_place(path: Path) -> Path:

@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
+from slurm_hooks.books.database import Unusable, reading
 from slurm_hooks.books.harvest.jobs import Interruptions, Loop
-from slurm_hooks.books.ledger import Unusable, ledger_path, reading
+from slurm_hooks.books.place import ledger_path
 from slurm_hooks.books.questions import interruptions_of, loop_in
 from slurm_hooks.commands.console import add_command, err, known_job, live, out
 from slurm_hooks.errors import CommandRefused, RetryLater

@@ -11,7 +11,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from slurm_hooks.books.harvest.totals import Chosen
 from slurm_hooks.books.questions import standing
 from slurm_hooks.commands.books import opened_ledger
 from slurm_hooks.commands.console import add_command, err
@@ -60,9 +59,9 @@ def _metrics(arguments: argparse.Namespace) -> int:
     with opened_ledger(settings) as ledger:
         counts = standing(ledger)
     if arguments.json:
-        print(json_text({"metrics": _exposition().samples_of(counts, _chosen(settings))}))
+        print(json_text({"metrics": _exposition().samples_of(counts, settings.metrics)}))
     else:
-        sys.stdout.write(_exposition().text_of(counts, _chosen(settings)).decode())
+        sys.stdout.write(_exposition().text_of(counts, settings.metrics).decode())
     return 0
 
 
@@ -76,10 +75,6 @@ def _exposition() -> ModuleType:
         ) from error
 
 
-def _chosen(settings: Settings) -> Chosen:
-    return Chosen(settings.metrics.by_user)
-
-
 def _serve(address: str, port: int, settings: Settings) -> int:
     """Answer until a signal comes. Each scrape reads the ledger, and does not wait long for it."""
     exposition = _exposition()
@@ -87,9 +82,7 @@ def _serve(address: str, port: int, settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        close = exposition.serve(
-            address, port, lambda: ledger_standing(settings), _chosen(settings)
-        )
+        close = exposition.serve(address, port, lambda: ledger_standing(settings), settings.metrics)
     except OSError as error:
         raise UsageError(f"cannot listen at {address}:{port}: {error.strerror}") from error
     print_lines(err, [f"malleable: metrics at http://{address}:{port}/metrics"])

@@ -14,23 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import Optional
 
+from slurm_hooks.books.database import Damaged, Unusable, reading, writing
 from slurm_hooks.books.harvest.derive import Limits, record_of
 from slurm_hooks.books.harvest.jobs import lines_after
-from slurm_hooks.books.harvest.totals import Chosen, Standing
+from slurm_hooks.books.harvest.totals import Standing
 from slurm_hooks.books.harvest.values import Cost
-from slurm_hooks.books.ledger import (
-    Damaged,
-    Unusable,
-    known_lines,
-    last_seen,
-    ledger_path,
-    prune,
-    reading,
-    without_account,
-    write,
-    writing,
-)
-from slurm_hooks.books.place import make_place, set_aside
+from slurm_hooks.books.ledger import known_lines, last_seen, prune, without_account, write
+from slurm_hooks.books.place import ledger_path, make_place, set_aside
 from slurm_hooks.books.questions import standing
 from slurm_hooks.errors import MalleableError
 from slurm_hooks.model import Plan, Snapshot, Why
@@ -157,7 +147,7 @@ def _tell(ledger_state: Optional[Standing], settings: Settings) -> tuple[str, ..
     try:
         from slurm_hooks.books.metrics import text_of, write_textfile  # noqa: PLC0415
 
-        write_textfile(Path(textfile), text_of(ledger_state, Chosen(settings.metrics.by_user)))
+        write_textfile(Path(textfile), text_of(ledger_state, settings.metrics))
     except ImportError:
         needed = "needs the Python library prometheus_client: install slurm-malleable[metrics]"
         return (f"metrics.textfile {needed}",)

@@ -12,10 +12,11 @@ import pytest
 
 from build import NOW, after, make_fragment, make_job, make_node, make_snapshot, span
 from metrics.test_exposition import values
+from slurm_hooks.books.database import reading, writing
 from slurm_hooks.books.harvest.derive import Limits, record_of
-from slurm_hooks.books.harvest.totals import Chosen, Query, Standing, Totals
+from slurm_hooks.books.harvest.totals import Query, Standing, Totals
 from slurm_hooks.books.harvest.values import Cost, NodeCounts
-from slurm_hooks.books.ledger import last_seen, prune, reading, write, writing
+from slurm_hooks.books.ledger import last_seen, prune, write
 from slurm_hooks.books.metrics import text_of
 from slurm_hooks.books.questions import standing, totals
 from slurm_hooks.model import Intent, Node, NodeState, Plan, Resources, Snapshot, Verb, Why
@@ -25,7 +26,7 @@ from slurm_hooks.report.harvest_json import harvest_data
 from slurm_hooks.report.harvest_text import headline, tables
 from slurm_hooks.report.json_data import tick_data
 from slurm_hooks.report.text import tick_lines
-from slurm_hooks.settings.values import Lease, Mode, Settings
+from slurm_hooks.settings.values import Lease, Metrics, Mode, Settings
 from slurm_hooks.tick.reconcile import rehearse
 
 LIMITS = Limits(span(120), frozenset({"malleable"}), 60, Lease())
@@ -105,7 +106,7 @@ def test_a_partly_used_node_belongs_to_others() -> None:
 
 def test_metrics_show_the_place_of_unused_resources(tmp_path: Path) -> None:
     with books(tmp_path / "l", (seen(0), Plan()), (seen(30), Plan())) as (_, stands):
-        samples = values(text_of(stands, Chosen()).decode())
+        samples = values(text_of(stands, Metrics()).decode())
     assert samples["malleable_unused_gpus{where=part}"] == 6
     assert samples["malleable_unused_gpus{where=stranded}"] == 1
     assert samples["malleable_unused_cpus{where=idle}"] == 32
@@ -143,7 +144,7 @@ def test_without_gpus_no_line_names_them(tmp_path: Path) -> None:
     with books(tmp_path / "l", (seen(0, nodes), Plan()), (seen(30, nodes), Plan())) as said:
         sums, stands = said
         assert sums.unused == {"cpu": Unused(idle=30)}
-        assert b"gpu" not in text_of(stands, Chosen()).lower()
+        assert b"gpu" not in text_of(stands, Metrics()).lower()
         words = [
             *headline(sums),
             *(" ".join((t.title, *row)) for t in tables(sums) for row in t.rows),

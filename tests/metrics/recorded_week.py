@@ -29,7 +29,6 @@ from metrics.draw_dashboard import draw
 from metrics.test_exposition import free_port
 from metrics.test_prometheus import Prometheus, program, running
 from slurm_hooks import cli
-from slurm_hooks.books.harvest.totals import Chosen
 from slurm_hooks.books.metrics import text_of
 from slurm_hooks.replay.logs.log_lines import Log
 from slurm_hooks.replay.logs.swf import Workload, read_swf
@@ -114,7 +113,7 @@ def play(workload: Workload, settings: Settings) -> Iterator[tuple[int, str]]:
         slurm.rigid = [job for job in slurm.rigid if job.state != "COMPLETED"]
         keep_books(tick(slurm, settings), settings, slurm)
         if (slurm.now - START) % SCRAPE_S == 0:
-            yield slurm.now, text_of(ledger_standing(settings), Chosen(False)).decode()
+            yield slurm.now, text_of(ledger_standing(settings), settings.metrics).decode()
         for kept in (slurm.commands, slurm.asked, slurm.history):
             kept.clear()
         slurm.advance(TICK_S)

@@ -145,7 +145,7 @@ ALLOWED = (
     ("slurm_hooks.report.text", "rich.table"),
     ("slurm_hooks.tick.lock", "filelock"),
     ("slurm_hooks.report.top.app", "textual.app"),
-    ("slurm_hooks.books.ledger", "sqlite3"),
+    ("slurm_hooks.books.database", "sqlite3"),
     ("slurm_hooks.report.drawing", "matplotlib"),
     ("slurm_hooks.books.metrics", "prometheus_client"),
     ("slurm_hooks.slurm.library_jobs", "pyslurm"),

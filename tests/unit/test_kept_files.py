@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import zlib
 
-from slurm_hooks.books import ledger
+from slurm_hooks.books import database
 
 
 def test_tables_change_only_with_their_version() -> None:
     """If you change tables, raise VERSION, and both numbers here."""
-    assert (ledger.VERSION, zlib.crc32(ledger.CREATE.encode())) == (7, 2170476509)
+    assert (database.VERSION, zlib.crc32(database.CREATE.encode())) == (7, 2170476509)

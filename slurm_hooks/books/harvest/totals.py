@@ -147,10 +147,3 @@ class Totals:
     def caused(self) -> tuple[Delay, ...]:
         """Late starts while a fragment of ours was on a node of the plan."""
         return tuple(delay for delay in self.delays if delay.held_s > 0)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The site's choice of metrics for Prometheus."""
-
-    by_user: bool = False
